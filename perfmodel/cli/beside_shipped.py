@@ -28,8 +28,7 @@ def beside_shipped(
 ) -> dict[str, Any]:
     """The numbers of those lines; numbers that cannot be computed are left out.
 
-    samples  that ``own`` was fitted to
-    shipped  the calibration for this machine and library, or None
+    samples  that ``own`` was fitted to;  shipped  for this machine and library, or None
     """
     from perfmodel.validate.beside_shipped import largest_left_out, told_by
 
@@ -56,10 +55,7 @@ def shipped_like(machine: Machine, backend: Backend) -> Calibration | None:
 
 
 def _answers(machine: Machine, own: Calibration) -> dict[str, Any]:
-    """Answers to the default question, by the shipped calibration and by the new one.
-
-    Limits: either cannot answer -> empty
-    """
+    """Answers to the default question by the shipped and the new calibration. Limits: one has none -> {}"""
     if machine.name not in list_machines():
         return {}
     question = Question(machine=machine, table_bytes=_TABLE_BYTES, backend=str(own.backend))

@@ -29,9 +29,8 @@ def page_of(
 ) -> Page:
     """Build the page.
 
-    sizes        the table sizes to choose from; ``across`` replaces them by another quantity
-    typed, line  the options as they were given
-    lead         the fastest sharding for the question, if it is already known
+    sizes  the table sizes to choose from; ``across`` replaces them by another quantity
+    typed, line  the options as they were given;  lead  the fastest sharding of the question, if known
     """
     from perfmodel.report.page.alerts import alerts
     from perfmodel.report.page.contents import across_sizes

@@ -128,10 +128,7 @@ def texts_of(value: object) -> Texts:
 
 
 def lists_of(typed: Mapping[str, Any], line: TypedLine) -> dict[str, Texts]:
-    """The options that become selectors, as lists. An exchange that was not typed is None.
-
-    Limits: unknown clock or exchange -> error that lists the known ones
-    """
+    """The options that become selectors, as lists; an exchange that was not typed is None. Checks names."""
     lists = {name: texts_of(typed[name]) for name in LISTS}
     if "reduction" not in dict(line.options):
         lists["reduction"] = None
@@ -197,10 +194,7 @@ def _own(calibration: str | None, file: str | None) -> tuple[Curves, ...]:
 
 
 def with_options(selectors: Sequence[Selector], typed: Mapping[str, Texts]) -> tuple[Selector, ...]:
-    """The selectors, each with the option and the texts that set it on the command line.
-
-    A machine file is named by its path.
-    """
+    """The selectors, each with the option and the texts that set it; a machine file is named by its path."""
     names = _names("machine", typed)
     return tuple(
         replace(

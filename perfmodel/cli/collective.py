@@ -98,10 +98,7 @@ def questions(ops: list[str], sizes: list[str], gpus: list[str], per_node: int) 
 
 
 def check_alignment(frame: pd.DataFrame, library: str) -> None:
-    """Refuse sizes of which NCCL and RCCL send nothing: they round the bytes per peer down to 16s.
-
-    Limits: fewer than 16 bytes per peer (other libraries: 1) -> BadInputError
-    """
+    """Refuse sizes below 16 B per peer with NCCL or RCCL, which would send nothing; 1 B with others."""
     least = _NCCL_ALIGNMENT_BYTES if library in RING_BACKENDS else 1
     split = frame[frame["collective"].isin(PER_PEER) & (frame["gpus"] > 1)]
     short = split[split["payload_bytes"] < least * split["gpus"]]

@@ -160,10 +160,7 @@ def _plans(
     torchrec_plan: Path | None,
     how: dict[str, Any],
 ) -> list[tuple[Evaluator, Plan]]:
-    """The plan that ran, and its evaluator.
-
-    A plan file of ours yields a second pair, if TorchRec can run it: the plan with TorchRec's exchanges.
-    """
+    """The plan that ran, with its evaluator; a plan file also with TorchRec's exchanges, if possible."""
     if plan_file is not None:
         plan, sets = read_any_plan(plan_file, tables)
         where = {"sets": sets, "below": Below.of_plan(plan.tiers)}

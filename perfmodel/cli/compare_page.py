@@ -39,9 +39,8 @@ _ONE_EACH = ("backend", "clock", "reduction")
 
 
 def compare_page(context: typer.Context) -> None:
-    """Write the page that compares A with B.
+    """Write the page that compares two machines (names or files), or two calibrations (files, runs, ids).
 
-    A, B     two machines (names or TOML files), or two calibrations (files, runs, ids, ``latest``)
     context  of the running ``perfmodel report``, whose options apply to both
     Limits: a machine and a calibration -> BadInputError;  no data for the question -> NoCalibrationError
     """

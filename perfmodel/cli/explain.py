@@ -44,9 +44,8 @@ _STEP = (
 class Family:
     """Numbers of one command, and what explains them.
 
-    what   the name of such a number in messages;  typed  the command that explains it
-    asks   the class whose options are taken: all but ``without``, or only ``only``
-    answer ``module:function`` that prints the explanation
+    what   the name of such a number in messages;  typed  the command that explains it;  asks  the class
+           whose options are taken: all but ``without``, or only ``only``;  answer  what prints it
     """
 
     what: str

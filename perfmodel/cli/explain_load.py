@@ -33,10 +33,7 @@ def explain_the_load(context: typer.Context) -> None:
 
 
 def _of_step(typed: TypedLine, asked: LoadAnswer, batch: int, step: str) -> str:
-    """The command that explains a step of the pass at a full batch, on the GPUs of a replica.
-
-    "" if the answer has neither a sharding nor a plan.
-    """
+    """The command that explains a step at a full batch on a replica; "" if there is no sharding or plan."""
     way = asked.answer.question.served.way
     if not way and not asked.planned:
         return ""

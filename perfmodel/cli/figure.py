@@ -107,10 +107,7 @@ def _lines(figures: Mapping[str, str], indent: str = "") -> str:
 
 
 def _checked(name: str, source: FigureSource, out: Path | None, force: bool) -> str:
-    """The ending of ``--out`` without its dot; "" without ``--out``.
-
-    Limits: an unknown figure, an unknown ending, an existing file without ``force`` -> BadInputError
-    """
+    """The ending of ``--out``. Limits: an unknown figure or ending, an existing file -> BadInputError"""
     if name not in source.figures:
         raise _unknown(name, source)
     if out is None:

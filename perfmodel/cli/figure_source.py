@@ -43,11 +43,7 @@ class FoundFigure:
 
 @dataclass(frozen=True, eq=False)
 class FigureSource:
-    """The figures to choose from.
-
-    figures  what each shows, by name;  line  the command as it was typed
-    page     makes the page that holds them; None: each figure is made separately
-    """
+    """The figures to choose from, with the command as it was typed."""
 
     figures: Mapping[str, str]  # what each shows, by name
     line: TypedLine

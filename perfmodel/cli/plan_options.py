@@ -58,10 +58,7 @@ def check_page(page: Path | None, out: Path | None, *, force: bool) -> None:
 
 
 def numbers_of(plan_file: Path | None, **texts: str | None) -> dict[str, Any]:
-    """The typed texts as numbers; the model stays a name.
-
-    ``gpus`` is None if a plan says it;  ``many``  all numbers of GPUs that were typed
-    """
+    """The typed texts as numbers, the model as its name. gpus  None: the plan says it;  many  all typed"""
     if texts["model"] is None:
         raise BadInputError(
             "which tables?", "give --model, e.g. --model mlperf-dlrm-dcnv2 (perfmodel models lists them)"

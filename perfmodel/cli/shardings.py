@@ -76,8 +76,7 @@ def with_fitting(
 def lead_of(base: Projection, question: Question, out: Output, *, say: bool = True) -> Leading:
     """The fastest sharding, on the fewest GPUs that any sharding fits, with the host of ``out`` if typed.
 
-    say  print a note if ``base`` has fewer GPUs
-    If no sharding fits the given GPUs, the result says how many would do.
+    say  print a note if ``base`` has fewer GPUs. If no sharding fits the given GPUs: how many would do.
     """
     found = leading_on_enough(base, question.on_gpus, out.leading)
     if say:

@@ -17,11 +17,8 @@ _seen: list[int] = []
 
 
 def listen(words: Sequence[str]) -> None:
-    """From now on a signal raises KeyboardInterrupt.
-
-    Limits: ranks other than 0, commands not in _COMMANDS -> no change;  an ignored signal (``nohup``) stays
-    ignored
-    """
+    """From now on a signal raises KeyboardInterrupt. Limits: ranks other than 0, commands not in _COMMANDS,
+    ignored signals (``nohup``) -> no change"""
     a_rank = any(os.environ.get(name, "0") not in ("", "0") for name in _RANKS)
     if a_rank or not set(words[:1]) & set(_COMMANDS):
         return

@@ -171,10 +171,7 @@ def _run(
     questions: list[Question],
     ways: Sequence[str] | None,
 ) -> pd.DataFrame:
-    """Project every configuration.
-
-    what  element types of equal tables, or sets of tables;  ways  as in ``swept``
-    """
+    """Project all rows. what  element types of equal tables, or sets of tables;  ways  as in ``swept``"""
     points = len(next(iter(columns.values())))
     total = points * len(what) * len(questions)
     bar = ProgressBar(total, _count(total))

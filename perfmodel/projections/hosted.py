@@ -32,11 +32,8 @@ _BEFORE = {
     "all_to_all_ids": "before_ids",
     "gather_pool": "before_bags",
 }
-"""What the host does before these steps, and before the first step of a pass with exchanges: keys of counts.
-
-Before any other kernel it calls one operator. The counts are of TorchRec's row-wise pass; TorchRec's other
-passes differ by a tenth.
-"""
+"""Keys of the counts of what the host does before these steps, and first in a pass with exchanges; before
+another kernel it calls one operator. Counted in TorchRec's row-wise pass; others differ by a tenth."""
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""What a person reads: terminal tables."""
+"""Turns answers into text for terminals, HTML pages and figures."""

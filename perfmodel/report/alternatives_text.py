@@ -1,4 +1,4 @@
-"""The answer of ``perfmodel alternatives``: side by side, and which wins where."""
+"""Text of ``perfmodel alternatives``: the comparison, and which alternative wins where."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def alternatives_text(
     currency: str = "",
     by: Criterion = GPU_HOURS,
 ) -> str:
-    """The whole screen. by  the criterion that ranks the rows"""
+    """The whole answer. by  the criterion that ranks the alternatives"""
     parts = [headline(found, currency, by), side_by_side(found, currency), conditions(found, currency, by)]
     if cells:
         parts += [map_table(cells, is_global(found)), crossing_lines(crossings)]
@@ -66,20 +66,20 @@ def alternatives_text(
 
 
 def is_global(found: Sequence[Alternative]) -> bool:
-    """Whether all batches have as many samples on all GPUs together."""
+    """Whether all batches have the same number of samples on all GPUs together."""
     return any(each.equal is not None and each.equal.total is not None for each in found)
 
 
 def headline(found: Sequence[Alternative], currency: str = "", by: Criterion = GPU_HOURS) -> str:
-    """The winners in a sentence each, and what was asked."""
+    """A sentence for the winner by each criterion, and the question."""
     first, *more = headlines(found, currency, by)
     return "\n".join([paragraph(first), *(paragraph(f"     {line}") for line in more)])
 
 
 def headlines(found: Sequence[Alternative], currency: str = "", by: Criterion = GPU_HOURS) -> list[str]:
-    """Who is the best by the criterion asked for, then by the others; what was asked.
+    """The winner by the requested criterion, then by the others, and what was asked.
 
-    Throughput is told where it is asked for, and money where there are prices.
+    Throughput is included only if requested, and cost only if prices were given.
     """
     known = list(found)
     best = best_of(known, by)
@@ -104,7 +104,7 @@ def headlines(found: Sequence[Alternative], currency: str = "", by: Criterion = 
 
 
 def _held_otherwise(known: list[Alternative], asked: Sequence[Criterion]) -> list[str]:
-    """Who wins with the other batch held, by the criteria by which that is another one."""
+    """The winners with the other batch held equal, by the criteria where that changes the winner."""
     other = held_otherwise(known)
     won = {
         by: [best_of(each, by).name.removesuffix(FAST) for each in (known, other)] for by in asked if other
@@ -124,8 +124,8 @@ def _held_otherwise(known: list[Alternative], asked: Sequence[Criterion]) -> lis
 
 @dataclass(frozen=True)
 class _Said:
-    """The words for a winner by a criterion: takes, take; the fewest GPU-hours; fewer; what others would have
-    to do; its number, with the currency."""
+    """Words for a winner by a criterion: the verb for one and for many, what it is best at, the comparative,
+    what others would have to do, and its value with the currency."""
 
     verbs: tuple[str, str]
     what: str
@@ -155,7 +155,7 @@ _SAID = {
 
 
 def _winner_words(known: list[Alternative], by: Criterion, size: str, currency: str) -> str:
-    """Who wins, by how much over whom; or between which of them nobody can tell."""
+    """Who wins, by how much over the next; or the alternatives whose bands do not tell which wins."""
     said, best = _SAID[by], best_of(known, by)
     near = [best, *by.order(by.as_good(known, best))]
     some = " (of those with a price)" if by is COST and any(each.unpriced for each in known) else ""
@@ -176,12 +176,12 @@ def _winner_words(known: list[Alternative], by: Criterion, size: str, currency: 
 
 
 def _who(each: Alternative) -> str:
-    """``host memory on 52 GPUs``"""
+    """The alternative and its GPUs: ``host memory on 52 GPUs``."""
     return f"{each.label} on {counted(each.gpus, 'GPU')}"
 
 
 def columns_of(currency: str) -> tuple[Column, ...]:
-    """What is said of each alternative that is possible; a currency where prices were given."""
+    """Columns of a possible alternative, with a column of costs if prices were given."""
     return (
         Column("alternative", lambda each: each.label, left=True),
         Column("GPUs", lambda each: format_count(each.gpus)),
@@ -197,7 +197,7 @@ def columns_of(currency: str) -> tuple[Column, ...]:
 
 
 def side_by_side(found: Sequence[Alternative], currency: str) -> str:
-    """One line an alternative; below them those that are not possible, and why."""
+    """A line for each possible alternative; below them the impossible ones, with the reason."""
     text = columns_text(columns_of(currency), (each for each in found if each.answer))
     how = [(each.label, how_words(each)) for each in found if each.answer]
     text += f"\n\nHow\n{facts(how, indent=1)}"
@@ -210,7 +210,7 @@ def _number(value: float | None) -> str:
 
 
 def how_words(each: Alternative) -> str:
-    """How rows are held, on what, why on so many GPUs, over which network, and how it is known."""
+    """How the rows are held, on what machine, why on so many GPUs, over which network, and the evidence."""
     gpus = f"; {counted(each.gpus, 'GPU')}: {each.gpus_why}" if each.gpus_why else ""
     if each.copies > 1 and each.answer is not None:
         gpus = f"; {each.copies} copies on {counted(each.answer.gpus, 'GPU')} each fill a machine"
@@ -219,7 +219,7 @@ def how_words(each: Alternative) -> str:
 
 
 def rate_text(per_s: float) -> str:
-    """``91.8 M/s``"""
+    """A rate as ``91.8 M/s``."""
     return format_per_second(per_s, "").replace(" /s", "/s")
 
 
@@ -228,21 +228,21 @@ def _known(each: Alternative) -> str:
 
 
 def conditions(found: Sequence[Alternative], currency: str = "", by: Criterion = GPU_HOURS) -> str:
-    """What would have to be true for each of the others to be as good as the best."""
+    """What would have to be true for each alternative to be as good as the best."""
     best, lines = best_of(list(found), by), needed_words(found, currency, by)
     title = f"What would have to be true to {by_goal(by)} ({_SAID[by].value(best, currency)})"
     return f"{paragraph(title)}\n{facts(lines, indent=1)}" if lines else ""
 
 
 def by_goal(by: Criterion) -> str:
-    """``take as few GPU-hours``"""
+    """The goal of a criterion in words: ``take as few GPU-hours``."""
     return _SAID[by].goal
 
 
 def needed_words(
     found: Sequence[Alternative], currency: str = "", by: Criterion = GPU_HOURS
 ) -> list[tuple[str, str]]:
-    """Of each of the others, what would have to be true: prices, or what would have to be faster."""
+    """For each alternative but the best: the price, or the faster step, with which it would win."""
     best = best_of(list(found), by)
     told = [(each.label, price_words(each, found, by, currency), condition(each, best, by)) for each in found]
     return [(label, "; or ".join(filter(None, words))) for label, *words in told if any(words)]
@@ -251,10 +251,10 @@ def needed_words(
 def price_words(
     each: Alternative, found: Sequence[Alternative], by: Criterion = COST, currency: str = ""
 ) -> str:
-    """The price at which it costs as much as the cheapest, of the cheapest as much as the next.
+    """The price at which it costs as much as the cheapest; for the cheapest, as much as the next.
 
-    Without prices, its GPU-hour against that of the best.
-    Limits: not asked for, not possible, on the machine of the other -> ""
+    Without prices: its GPU-hour as a multiple of the best one's.
+    Limits: another criterion, not possible, on the machine of the best -> ""
     """
     best = best_of(list(found), by)
     if by not in (COST, GPU_HOURS) or each.answer is None or each.stated or each.name in MEMORY_OF:
@@ -277,7 +277,7 @@ def price_words(
 
 
 def condition(each: Alternative, best: Alternative, by: Criterion = GPU_HOURS) -> str:
-    """In a sentence. Limits: the best -> "" """
+    """What would have to be faster, in a sentence. Limits: the best alternative -> an empty text"""
     if each.least_bytes_per_s is not None and by is GPU_HOURS:
         return _least_rate(each, each.least_bytes_per_s)
     need = needed(each, best, by)
@@ -293,7 +293,7 @@ def condition(each: Alternative, best: Alternative, by: Criterion = GPU_HOURS) -
 
 
 def _beyond(steps: Sequence[StepRow], factor: float) -> str:
-    """That no bandwidth makes steps so much faster. Limits: their latency alone is shorter -> "" """
+    """A note that no bandwidth makes the steps so fast. Limits: their latency is short enough -> none"""
     latency = sum(step.floor_s for step in steps)
     if latency * factor <= sum(step.time_s for step in steps):
         return ""
@@ -301,7 +301,7 @@ def _beyond(steps: Sequence[StepRow], factor: float) -> str:
 
 
 def _least_rate(each: Alternative, rate: float) -> str:
-    """Of a memory that is only stated, and would be faster than what is sold."""
+    """The least rate at which a hypothetical memory would beat the alternatives that can be bought."""
     memory = each.memory
     assert memory is not None
     own, many = format_rate(memory.bytes_per_s), int(memory.bytes_per_s / rate)
@@ -311,7 +311,7 @@ def _least_rate(each: Alternative, rate: float) -> str:
 
 
 def _as_rate(each: Alternative, step: StepRow, factor: float) -> str:
-    """The machine's value that this means, and the misses that would do as well."""
+    """The machine value that a faster step means, and the fewer cache misses that would do as well."""
     key = _RATE_OF.get(step.name)
     if key is None or each.answer is None:
         return ""
@@ -322,13 +322,13 @@ def _as_rate(each: Alternative, step: StepRow, factor: float) -> str:
 
 
 def hour_words(found: Sequence[Alternative], currency: str) -> str:
-    """What an hour with a price is of, of each machine; a domain of several machines is named."""
+    """For each machine with a price: what an hour pays for. A domain of several machines is named."""
     each = {one.machine: _hour_of(one, currency) for one in found if one.hour and one.answer}
     return f"Prices: {'; '.join(each.values())}." if each else ""
 
 
 def _hour_of(one: Alternative, currency: str) -> str:
-    """``gb200-nvl72 50 EUR/h, of a machine of 4 GPUs (18 are an NVLink domain of 72)``"""
+    """An hour's price: ``gb200-nvl72 50 EUR/h, of a machine of 4 GPUs (18 are an NVLink domain of 72)``."""
     assert one.answer is not None and one.hour is not None
     machine, words = one.answer.setting.machine, f"{one.machine} {one.hour.words(currency)}"
     if one.hour.gpus is not None:
@@ -341,7 +341,7 @@ def _hour_of(one: Alternative, currency: str) -> str:
 
 
 def paid_words(found: Sequence[Alternative]) -> list[str]:
-    """What is counted, which GPUs are paid and do not work, and which prices are missing."""
+    """What the costs count, which GPUs are paid but idle, and which prices are missing."""
     idle = [f"{each.label} {format_count(each.gpus_paid - each.gpus)} of {format_count(each.gpus_paid)}"
             for each in found if each.answer and each.gpus < each.gpus_paid]  # fmt: skip
     missing = [f"{each.unpriced} for {each.label}" for each in found if each.unpriced]
@@ -353,7 +353,7 @@ def paid_words(found: Sequence[Alternative]) -> list[str]:
 
 
 def _article(each: Alternative) -> str:
-    """``the best plan in HBM``, ``host memory``"""
+    """With its article: ``the best plan in HBM``, ``host memory``."""
     return f"the {each.label}" if each.label.startswith("best") else each.label
 
 

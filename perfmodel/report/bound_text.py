@@ -1,4 +1,4 @@
-"""How much better than the best that was found a plan can be, in words that say which plans."""
+"""Text of the bound: how much faster than the best plan any plan could be, and which plans it covers."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ STOPPED = {
 
 
 LOOSE = 0.5
-"""Of a plan's time: a bound that is further below says little of what can be saved."""
+"""Share of a plan's time: if more could be saved, the bound is called loose."""
 
 
 def bound_words(answer: Planned) -> str:
-    """How much better a plan of the listed schemes can be; ``listed_fact``: which those are."""
+    """How much faster a plan of the listed schemes can be; ``listed_fact`` lists the schemes."""
     found = answer.found
     if answer.given:
         return "This plan was given. Without --plan, a search shows how much faster a plan can be."
@@ -38,7 +38,7 @@ def bound_words(answer: Planned) -> str:
 
 
 def cut_words(found: Found) -> str:
-    """That the clock cut the search short, and how far it came; else nothing."""
+    """That --time-limit cut the search short, and how much was done; "" otherwise."""
     if found.stopped != "time-limit":
         return ""
     done = format_fraction(found.done)
@@ -46,7 +46,7 @@ def cut_words(found: Found) -> str:
 
 
 def listed_fact(answer: Planned) -> tuple[str, str]:
-    """A name, and which schemes the bound is over; no words where there is no bound."""
+    """A label, and the schemes that the bound covers; both empty without a bound."""
     if answer.given or not answer.found.bound_s:
         return "", ""
     if answer.found.restricted:
@@ -55,19 +55,19 @@ def listed_fact(answer: Planned) -> tuple[str, str]:
 
 
 def listed_words(answer: Planned) -> str:
-    """The same as a sentence."""
+    """The schemes that the bound covers, as a sentence."""
     name, schemes = listed_fact(answer)
     return f"{name}: {schemes}." if schemes else ""
 
 
 def more_effort_words(found: Found) -> str:
-    """What to do about a bound that is far below the plan."""
+    """The advice to search longer, if the effort ended the search."""
     more = unbroken("--effort thorough")
     return f" More work may raise it: {more}." if found.stopped == "effort" else ""
 
 
 def progress_text(best_s: float, bound_s: float, spent_s: float, columns: int | None) -> str:
-    """One line while it searches."""
+    """The progress line during a search."""
     gap = f", no listed plan is below {format_time(bound_s)}" if bound_s > 0 else ""
     text = f"best {format_time(best_s)}{gap}   {spent_s:.0f} s"
     return text[: (columns or len(text) + 1) - 1]

@@ -1,4 +1,4 @@
-"""Text of a calibration: curves as formulas with numbers, laws with intervals, doubts, comparisons."""
+"""Text of a calibration: curves as formulas, laws with intervals, doubts, comparisons."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 _COMPARED_BYTES = (8 * 2**10, 2**20, 256 * 2**20)
 _MOST_SAMPLES = 200
-_MOST_NAMED = 2  # collectives in a line; of more, the whole library
-_LEAST_WIDTH = 5e-4  # of an interval; less is printed as 0 %
+_MOST_NAMED = 2  # collectives on a line; if there are more, the whole library is named
+_LEAST_WIDTH = 5e-4  # of an interval; narrower intervals are not printed
 _FEW_SIZES = 10  # the quick preset has more
 
 
 def calibration_record(item: Calibration) -> dict[str, Any]:
-    """The head of a calibration, for lists."""
+    """The summary of a calibration, for lists."""
     medians = [curve.loo_median for curve in item.curves if curve.loo_median is not None]
     p90s = [curve.loo_p90 for curve in item.curves if curve.loo_p90 is not None]
     return {
@@ -63,7 +63,7 @@ def calibration_record(item: Calibration) -> dict[str, Any]:
 
 
 def calibrations_text(found: Sequence[Calibration]) -> str:
-    """One line a calibration."""
+    """A line for each calibration."""
     rows = []
     for item in found:
         record = calibration_record(item)
@@ -95,11 +95,11 @@ def calibration_text(
     brief: bool = False,
     since: tuple[int, int] = (0, 0),
 ) -> str:
-    """Head, fitted curves, their formulas, and the laws beyond the measured cells.
+    """Summary, fitted curves, their formulas, and the laws beyond the measured cells.
 
-    run    folder of the run that measured it: where floors or rates are unknown, the line that tells them
-    brief  without formulas and constants: of a law and of kernels only what they rest on
-    since  what the run holds by now that is not in it: points that have not ended, and samples
+    run    the run that measured it: for the command that determines unknown floors or rates
+    brief  without formulas and constants; of laws and kernels, only the basis
+    since  what the run has measured since the fit: points that have not ended, and samples
     """
     state = "".join(
         [
@@ -133,13 +133,13 @@ def calibration_text(
 
 
 def _told_words(curves: Sequence[Curve]) -> str:
-    """How many floors and rates the samples tell; "" where they tell all."""
+    """How many floors and rates the samples determine; "" if they determine all."""
     told = [interval.known for curve in curves for interval in (curve.alpha_s, curve.beta_bytes_per_s)]
     return "" if all(told) else f"; {sum(told)} of {len(told)} floors and rates are known"
 
 
 def kernels_text(constants: KernelConstants, brief: bool = False) -> str:
-    """The constants of the kernels with their intervals; those that the samples do not tell are unknown."""
+    """The kernels' constants with their intervals; unknown where the samples do not determine them."""
     rows = [[key, with_interval(value, _writer(key))] for key, value in constants.values.items()]
     rows += [[key, "unknown: the machine's value is used"] for key in constants.untold]
     errors = errors_text(constants.loo_median, constants.loo_p90)
@@ -155,7 +155,7 @@ def _writer(key: str) -> Callable[[float], str]:
 
 
 def _since_words(run: Path | None, open_points: int, samples: int) -> str:
-    """What came after the fit, and the line that goes on; empty for nothing."""
+    """What was measured after the fit, and the command that continues; "" if there is nothing."""
     begun = f"{counted(open_points, 'point')} of the run begun and not ended" if open_points else ""
     more = f"{counted(samples, 'sample')} not in this fit" if samples else ""
     words = ", ".join(filter(None, (begun, more)))
@@ -163,7 +163,7 @@ def _since_words(run: Path | None, open_points: int, samples: int) -> str:
 
 
 def _domain(item: Calibration, machine: Machine | None) -> str:
-    """How the GPUs of one domain reach each other."""
+    """How the GPUs of one domain are connected."""
     if machine is None and item.machine in list_machines():
         machine = load_machine(item.machine)
     if machine is None:
@@ -196,7 +196,7 @@ def _curve_table(curves: Sequence[Curve]) -> str:
 
 
 def with_interval(interval: Interval, write: Callable[[float], str]) -> str:
-    """Value and half the relative width of its 95 % interval; one that the samples do not tell is unknown.
+    """The value and half the relative width of its 95 % interval; unknown if the samples do not determine it.
 
     Limits: an interval of no width (exact numbers, or hardly more samples than parameters) -> the value alone
     """
@@ -206,7 +206,7 @@ def with_interval(interval: Interval, write: Callable[[float], str]) -> str:
 
 
 def _of_sizes(curve: Curve, text: str) -> str:
-    """Why a parameter is unknown, where one size cannot tell it."""
+    """Why a parameter is unknown, if there is a single size."""
     return "one size" if text == "unknown" and len(curve.anchor_bytes) == 1 else text
 
 
@@ -222,7 +222,7 @@ def _formulas(curves: Sequence[Curve]) -> str:
 
 
 def _unknown_text(item: Calibration, run: Path | None) -> list[str]:
-    """Why floors or rates are unknown, and what tells them; nothing where all are known."""
+    """Why floors or rates are unknown, and the command that determines them; empty if all are known."""
     vague = [c for c in item.curves if not (c.alpha_s.known and c.beta_bytes_per_s.known)]
     if not vague:
         return []
@@ -243,7 +243,7 @@ def _unknown_text(item: Calibration, run: Path | None) -> list[str]:
 
 
 def _more_line(item: Calibration, vague: Sequence[Curve], run: Path, few: bool) -> str:
-    """Measures the sizes of a preset on the same ranks; with few sizes so far, those of the quick one."""
+    """The command that measures more sizes on the same ranks; by the quick preset if there are few so far."""
     library, names = str(item.backend), sorted({curve.collective for curve in vague})
     only = library if len(names) > _MOST_NAMED else ",".join(f"{library}:{name}" for name in names)
     ranks = ",".join(str(gpus) for gpus in sorted({curve.gpus for curve in vague}))
@@ -252,7 +252,7 @@ def _more_line(item: Calibration, vague: Sequence[Curve], run: Path, few: bool) 
 
 
 def _ranks(curve: Curve) -> str:
-    """``G=16 g=8``; g only where the ranks span several domains."""
+    """The numbers of ranks as ``G=16 g=8``; g only if the ranks span several domains."""
     return f"G={curve.gpus}" + (f" g={curve.domain_gpus}" if curve.domain_gpus < curve.gpus else "")
 
 
@@ -292,7 +292,7 @@ def _si(name: str, value: float) -> str:
 
 
 def samples_text(points: pd.DataFrame) -> str:
-    """Medians of the measured points, one line a size."""
+    """Medians of the measured points, a line for each size."""
     keys = ["collective", "gpus", "nodes", "variant", "payload_bytes"]
     rows = []
     for key, group in points.groupby(keys, sort=True):
@@ -326,7 +326,7 @@ def samples_text(points: pd.DataFrame) -> str:
 
 
 def comparison(first: Calibration, second: Calibration) -> list[dict[str, Any]]:
-    """Curves that both calibrations have: floors, rates and times, and the ratio second over first."""
+    """Curves that both calibrations have: times of both at three sizes, and the second over the first."""
     rows = []
     for curve in first.curves:
         other = second.curve(curve.collective, curve.gpus, curve.domain_gpus)
@@ -343,7 +343,7 @@ def comparison(first: Calibration, second: Calibration) -> list[dict[str, Any]]:
 
 
 def _time(curve: Curve, payload_bytes: float) -> float | None:
-    """Time of one measured cell by its anchors; None outside the sizes that were measured."""
+    """The time of a measured cell; None outside its measured sizes."""
     if not curve.anchor_bytes[0] <= payload_bytes <= curve.anchor_bytes[-1]:
         return None
     anchors = np.asarray(curve.anchor_bytes), np.asarray(curve.anchor_times_s)
@@ -352,7 +352,7 @@ def _time(curve: Curve, payload_bytes: float) -> float | None:
 
 
 def comparison_text(first: Calibration, second: Calibration, rows: Sequence[dict[str, Any]]) -> str:
-    """Times of both at three sizes, where they were measured, and how they differ."""
+    """Times of both calibrations at three sizes where they were measured, and their ratio."""
     head = facts([("A", first.calibration_id), ("B", second.calibration_id)])
     left = "".join(f"\n{line}" for line in _not_compared(first, second))
     if not rows:
@@ -374,12 +374,12 @@ def comparison_text(first: Calibration, second: Calibration, rows: Sequence[dict
 
 
 def only_in(first: Calibration, second: Calibration) -> list[Curve]:
-    """Curves of the first for which the second has none."""
+    """Curves of the first calibration that the second lacks."""
     return [c for c in first.curves if second.curve(c.collective, c.gpus, c.domain_gpus) is None]
 
 
 def _not_compared(first: Calibration, second: Calibration) -> list[str]:
-    """What only one of two calibrations has, by collective."""
+    """What only one of the two calibrations has, by collective."""
     lines = []
     for letter, one, other in (("A", first, second), ("B", second, first)):
         groups: dict[str, list[str]] = {}
@@ -393,5 +393,5 @@ def _not_compared(first: Calibration, second: Calibration) -> list[str]:
 
 
 def _group(gpus: int, domain_gpus: int) -> str:
-    """``16 / 8``: ranks, and those that share a domain where there are several domains."""
+    """Ranks, and ranks per domain if there are several domains: ``16 / 8``."""
     return f"{gpus} / {domain_gpus}" if domain_gpus < gpus else str(gpus)

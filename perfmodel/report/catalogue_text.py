@@ -33,7 +33,7 @@ def _domain(machine: Machine, known: str, without: str) -> str:
 
 
 def machines_text(machines: Sequence[Machine]) -> str:
-    """One line a machine: what it is and its four numbers that matter most."""
+    """A line for each machine: what it is, and the four numbers that matter most."""
     titles = facts([(machine.name, machine.title) for machine in machines], indent=1)
     more = "perfmodel machines NAME shows every value with its source."
     return "\n\n".join([columns_text(_MACHINES, machines), titles, more])
@@ -78,12 +78,12 @@ _TABLES = (
 
 
 def models_text(models: Sequence[TableSet]) -> str:
-    """One line a set of tables."""
+    """A line for each set of tables."""
     return columns_text(_MODELS, models) + "\n\nperfmodel models NAME shows its source and its tables."
 
 
 def model_text(model: TableSet) -> str:
-    """One set of tables: totals, source, and its largest tables; columns in which any table has something."""
+    """A set of tables: totals, source, and its largest tables, without columns that are empty."""
     tables = sorted(model.tables, key=lambda item: -item.rows * item.dim)
     shown = tables[:_MOST_TABLE_ROWS]
     size = format_bytes(model.total_bytes, binary=False)
@@ -100,7 +100,7 @@ def model_text(model: TableSet) -> str:
 
 
 def model_record(model: TableSet, *, full: bool) -> dict[str, Any]:
-    """One set of tables for JSON; with every table when ``full``."""
+    """A set of tables for JSON; ``full``: with every table."""
     record: dict[str, Any] = {
         "name": model.name,
         "tables": len(model.tables),

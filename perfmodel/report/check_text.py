@@ -1,4 +1,4 @@
-"""Text of ``perfmodel check``: a line for each curve, and below it why some are outside."""
+"""Text of ``perfmodel check``: a line for each curve, and the reasons for those outside their band."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _COLUMNS = (
 
 
 def check_text(found: Sequence[Series]) -> str:
-    """The whole screen."""
+    """The whole answer."""
     outside = [one for one in found if one.stretches]
     verdict = f"{len(outside)} outside the band" if outside else "all inside the band"
     models = {one.model.calibration_id: one.model for one in found}
@@ -49,19 +49,19 @@ def check_text(found: Sequence[Series]) -> str:
 
 
 def series_record(one: Series) -> dict[str, Any]:
-    """The public schema."""
+    """A curve as JSON, in the public schema."""
     return columns_record(_COLUMNS, one)
 
 
 def outside_line(found: Sequence[Series]) -> str:
-    """Of the error that exit code 6 comes with."""
+    """The message of the error with exit code 6."""
     outside = [one for one in found if one.stretches]
     named = ", ".join(dict.fromkeys(f"{one.log} {_dashed(one)} ({one.verdict})" for one in outside))
     return f"{len(outside)} of {counted(len(found), 'curve')} outside the band: {named}."
 
 
 def _blocks(outside: Sequence[Series]) -> list[str]:
-    """A block for each curve; in and out of place share one where their reasons are the same."""
+    """A block for each curve outside; in place and out of place share it if their reasons are the same."""
     blocks: dict[tuple[object, ...], list[Series]] = {}
     for one in outside:
         names = tuple(sorted(each.rule.name for each in one.reasons))
@@ -87,7 +87,7 @@ def _block(one: Series, places: str) -> str:
 
 
 def _stretch(one: Series, each: Stretch) -> str:
-    """``1.6 – 2.0× the time, 16 MiB – 1 GiB; busbw 24 GB/s at 1 GiB, where 41 – 58 GB/s is normal``."""
+    """A range of sizes outside the band: ``1.6 – 2.0× the time, 16 MiB – 1 GiB; busbw 24 GB/s ...``."""
     low, high = format_ratio(min(each.ratios)), format_ratio(max(each.ratios))
     spread = low if low == high else f"{low} – {high}"
     at, size = each.last, format_bytes(one.payload_bytes[each.last])
@@ -104,7 +104,7 @@ def _stretch_record(one: Series, each: Stretch) -> dict[str, Any]:
 
 
 def _verdict(one: Series) -> str:
-    """``slow: 2.0× the time, 16 MiB – 1 GiB``, by the stretch with the most sizes."""
+    """The verdict by the longest range of sizes: ``slow: 2.0× the time, 16 MiB – 1 GiB``."""
     if not one.stretches:
         return one.verdict
     longest = max(one.stretches, key=lambda each: (len(each.ratios), abs(np.log(each.ratio))))

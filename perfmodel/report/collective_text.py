@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def collective_text(answers: pd.DataFrame, calibration_id: str, machine: Machine) -> str:
-    """One line a question: time, band, bandwidths, clock and evidence."""
+    """A line for each question: time, band, bandwidths, clock and evidence."""
     changed = ", ".join(f"{key} = {machine.quantity(key)}" for key in sorted(machine.overrides))
     clocks = ", ".join(sorted({str(clock) for clock in answers["clock"]}))
     origin = f"Machine {machine.name}" + (f" · assumed: {changed}" if changed else "") + f" · clock {clocks}"
@@ -29,12 +29,12 @@ def collective_text(answers: pd.DataFrame, calibration_id: str, machine: Machine
 
 
 def _evidence(found: object) -> str:
-    """Its word; "-" for one GPU, where nothing is sent and nothing was measured."""
+    """The evidence as text; "-" for one GPU, where nothing is sent or measured."""
     return found if isinstance(found, str) else "-"
 
 
 def _rate(bytes_per_s: float) -> str:
-    """A rate; "-" where nothing is sent."""
+    """A rate as text; "-" where nothing is sent."""
     return "-" if math.isnan(bytes_per_s) else format_rate(bytes_per_s)
 
 

@@ -1,4 +1,4 @@
-"""A table of results, declared once: what its screen, its JSON and its CSV have of each row."""
+"""Columns of a table, each declared once for the screen, JSON and CSV."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Getter = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Column:
-    """What a table says of a row under one head.
+    """A column of a table.
 
-    head, text  on a screen, "" of a column that a screen does not have;  left  whether it is aligned left
-    goes   its turn to go where a terminal is narrow, 1 first; 0: it stays
-    data   values of the row by their keys in JSON and CSV, in SI units;  total  under the last row
+    head, text  on the screen; text None: not on the screen;  left  whether it is aligned left
+    goes   order in which columns are dropped on a narrow terminal, 1 first; 0: it stays
+    data   values of a row by their keys in JSON and CSV, in SI units;  total  text below the last row
     """
 
     head: str = ""
@@ -30,7 +30,7 @@ class Column:
 
 
 def columns_text(columns: Iterable[Column], rows: Iterable[Any]) -> str:
-    """The rows as a screen has them, with totals if a column has one."""
+    """The rows as a table for the terminal, with totals if a column has one."""
     shown = [each for each in columns if each.text is not None]
     heads, cells = columns_cells(shown, rows)
     if any(each.total for each in shown):
@@ -41,16 +41,16 @@ def columns_text(columns: Iterable[Column], rows: Iterable[Any]) -> str:
 
 
 def columns_cells(columns: Iterable[Column], rows: Iterable[Any]) -> tuple[list[str], list[list[str]]]:
-    """Heads, and the texts of each row: of a screen and of a page."""
+    """The heads, and the texts of each row, for a terminal or a page."""
     shown = [(each.head, each.text) for each in columns if each.text is not None]
     return [head for head, _ in shown], [[text(row) for _, text in shown] for row in rows]
 
 
 def columns_record(columns: Iterable[Column], row: Any) -> dict[str, Any]:
-    """One row as plain data."""
+    """A row as plain data."""
     return {key: value(row) for each in columns for key, value in each.data.items()}
 
 
 def attributes(*names: str, of: str = "") -> dict[str, Getter]:
-    """``data`` of a column whose keys are attributes of the row, or of its attribute ``of``."""
+    """``data`` for keys that are attributes of the row, or of its attribute ``of``."""
     return {name: attrgetter(f"{of}.{name}" if of else name) for name in names}

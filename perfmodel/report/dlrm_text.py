@@ -1,4 +1,4 @@
-"""Text of ``perfmodel validate --dlrm``: every measured step beside its prediction, then the verdicts."""
+"""Text of ``perfmodel validate --dlrm``: each measured step with its prediction, then the verdicts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def dlrm_text(
     speedups: Sequence[Mapping[str, Any]],
     verdicts: Sequence[Verdict],
 ) -> str:
-    """The whole screen."""
+    """The whole answer."""
     reached = ", ".join(f"{format_fraction(share)} on {name}" for name, share in efficiency.items())
     assumed = (
         f"Fitted on all rows but L40S: matrix products reach {reached} of the "
@@ -60,16 +60,16 @@ _MLPERF = (
     Column("left out", lambda pair: f"{pair[1]['ratio']:.2f}"),
     Column("", lambda pair: "" if pair[1]["inside"] else "!", left=True),
 )
-"""Of a measured step, and of the same with its machine left out of the fits."""
+"""Columns of a pair: a measured step's prediction, and its prediction without its machine in the fits."""
 
 
 def mlperf_table(rows: Sequence[Mapping[str, Any]], unseen: Sequence[Mapping[str, Any]]) -> str:
-    """Measured, predicted, band and ratio of every row, and the ratio with its machine left out."""
+    """Measured, predicted, band and ratio of every row, and the ratio without its machine in the fits."""
     return columns_text(_MLPERF, zip(rows, unseen, strict=True))
 
 
 def left_out_table(rows: Sequence[Mapping[str, Any]], far: Sequence[Mapping[str, Any]]) -> str:
-    """Each machine, and many GPUs, predicted with what the others set; all machines last."""
+    """Errors by what was left out of the fits: each machine, and 64 GPUs or more; all machines last."""
     rows = [row for row in rows if row["fitted"]]
     groups = {
         name: [r for r in rows if r["machine"] == name] for name in sorted({r["machine"] for r in rows})
@@ -88,7 +88,7 @@ def left_out_table(rows: Sequence[Mapping[str, Any]], far: Sequence[Mapping[str,
 
 
 def _short(system: str) -> str:
-    """The round and the model, without the maker."""
+    """The round and the model of a system, without its maker."""
     words = system.split()
     kept = words[:1] + words[2:] if len(words) > 2 else words
     name = " ".join(kept).replace("xFusion FusionServer ", "").replace("GIGABYTE ", "").replace("NVIDIA ", "")
@@ -96,7 +96,7 @@ def _short(system: str) -> str:
 
 
 def share_table(shares: Sequence[Mapping[str, Any]]) -> str:
-    """Embedding communication's share of a serial step."""
+    """The share of embedding communication in a serial step."""
     lines = [
         [
             format_count(row["gpus"]),
@@ -114,7 +114,7 @@ def share_table(shares: Sequence[Mapping[str, Any]]) -> str:
 
 
 def speedup_table(speedups: Sequence[Mapping[str, Any]]) -> str:
-    """Serial table-row-wise against overlap, another plan, and both."""
+    """The serial table-row-wise step against overlap, another plan, and both."""
     names = ("serial_s", "overlap_s", "plan_s", "both_s")
     lines = [
         [str(row["model"]), *(format_time(row[name]) for name in names), format_ratio(row["speedup"])]

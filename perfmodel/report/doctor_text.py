@@ -1,4 +1,4 @@
-"""Text of ``perfmodel doctor``: what can be timed here, and what a projection from here would rest on."""
+"""Text of ``perfmodel doctor``: what can be timed here, and how a projection would know the rest."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KERNELS = "torch"
 
 @dataclass(frozen=True)
 class Prospect:
-    """One part of a projection from this machine: how it would be known after a calibration, and why."""
+    """A part of a projection for this machine: its evidence after a calibration, and the reason."""
 
     part: str
     evidence: str
@@ -32,7 +32,7 @@ class Prospect:
 
 
 def prospects(host: Host, libraries: Mapping[str, Availability]) -> list[Prospect]:
-    """What a projection for this machine would rest on after ``perfmodel calibrate``."""
+    """The evidence of each part of a projection for this machine after ``perfmodel calibrate``."""
     usable = {name for name, found in libraries.items() if found.usable and not found.functional_only}
     kernels = _KERNELS in usable
     rows = [
@@ -103,7 +103,7 @@ def _inside(libraries: Sequence[str], machine: Machine | None) -> tuple[str, str
 
 
 def _shipped(machine: Machine | None) -> tuple[str, str]:
-    """Evidence of the collectives of a machine of which nothing was measured here."""
+    """Evidence of the collectives of a machine that were not measured here."""
     if machine is None:
         return "nothing known", "no shipped calibration for these GPUs: --machine, or perfmodel import"
     for name in (machine.name, machine.links.like):
@@ -144,7 +144,7 @@ def doctor_text(
     rows: Sequence[Prospect],
     findings: Sequence[MachineDoubt],
 ) -> str:
-    """The page: machine, libraries, what is missing, what a projection rests on, warnings, next command."""
+    """The answer: machine, libraries, what is missing, evidence of a projection, warnings, next command."""
     known = "" if host.shipped else "not a shipped machine: its values come from the run"
     parts = [
         facts([("Machine", f"{host.machine}: {host_words(host)}"), ("", host.note or known)]),
@@ -178,16 +178,16 @@ def _measures(libraries: Mapping[str, Availability]) -> str:
 
 
 def operation_words(operations: Sequence[str]) -> str:
-    """All five collectives are said to be so, with what comes besides."""
+    """The operations in words; the five collectives are summed up as ``all collectives``."""
     if set(COLLECTIVES) <= set(operations):
         return ", ".join(["all collectives", *(name for name in operations if name not in COLLECTIVES)])
     return ", ".join(operations)
 
 
 def _missing(host: Host, libraries: Mapping[str, Availability]) -> str:
-    """Why each library cannot run, and the lines that install what is missing, whole: they are for pasting.
+    """Why each library cannot run, and unwrapped commands that install it.
 
-    Without a GPU nothing that could be installed helps those of GPUs.
+    Without a GPU, no command is given for libraries of GPUs.
     """
     absent = {name: found for name, found in libraries.items() if not found.usable}
     without = [name for name in absent if name in GPU_LIBRARIES and not host.gpus]
@@ -205,12 +205,12 @@ def _missing(host: Host, libraries: Mapping[str, Availability]) -> str:
 
 
 def command(line: str) -> str:
-    """A command to paste: never wrapped at the page, a new line at each ``&&``."""
+    """A command to paste: not wrapped, but with a new line at each ``&&``."""
     return " " + " && \\\n   ".join(line.split(" && "))
 
 
 def warnings_text(findings: Sequence[MachineDoubt]) -> str:
-    """Numbered warnings, each with what helps; nothing for none."""
+    """Numbered warnings, each with advice; "" if there are none."""
     texts = [
         f"{finding.name}: {finding.text}." + (f" Try: {finding.advice}" if finding.advice else "")
         for finding in findings
@@ -219,7 +219,7 @@ def warnings_text(findings: Sequence[MachineDoubt]) -> str:
 
 
 def numbered(texts: Sequence[str]) -> str:
-    """``Warnings`` as a numbered list; nothing for none."""
+    """``Warnings`` as a numbered list; "" if there are none."""
     if not texts:
         return ""
     return "Warnings\n" + facts([(str(number), text) for number, text in enumerate(texts, start=1)], indent=1)
@@ -237,7 +237,7 @@ def doctor_record(
     rows: Sequence[Prospect],
     findings: Sequence[MachineDoubt],
 ) -> dict[str, Any]:
-    """The same as one document."""
+    """The answer as a JSON document."""
     return {
         "machine": host.machine,
         "shipped": host.shipped,

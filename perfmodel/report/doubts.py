@@ -1,4 +1,4 @@
-"""What to doubt in a calibration that is valid in form: its fit, and its data."""
+"""Reasons to doubt a calibration that is valid in form: its fit, and its data."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _MOST_NAMED = 3
 _REPLACES = "the file replaces the whole shipped calibration, so these bands can be wider than without it"
 _GROWTH_OVER_A_LONG_RANGE = 1.5
 _CONTRADICTION = 3.0
-"""Shipped cells agree within 2, but for all-to-alls of a PCIe box and of an NVL72 with an old NCCL."""
+"""Shipped cells agree within a factor of 2, but for all-to-alls of a PCIe box and an NVL72 with old NCCL."""
 _CONTRADICTION_ELSEWHERE = 4.0
-"""For the only cell of one domain, or of several, which can be compared with the others alone."""
+"""The factor for a cell without neighbours, which is compared with all cells of its law."""
 
 
 def doubts(item: Calibration) -> list[str]:
-    """Everything to doubt, the data first."""
+    """All doubts, those about the data first."""
     found = data_doubts(item)
     if not item.complete:
         found.append("it is partial: some planned points are missing")
@@ -54,7 +54,7 @@ def doubts(item: Calibration) -> list[str]:
 
 
 def data_doubts(item: Calibration, machine: Machine | None = None) -> list[str]:
-    """What no correct measurement looks like: faster than the links, no growth, a law without samples."""
+    """Doubts about the data: times below the links' limits, no growth with size, a law without samples."""
     if machine is None and item.machine in list_machines():
         machine = load_machine(item.machine)
     found = []
@@ -82,12 +82,12 @@ def data_doubts(item: Calibration, machine: Machine | None = None) -> list[str]:
 
 
 def neighbour_doubts(item: Calibration, machine: Machine) -> list[str]:
-    """Cells several times slower or faster than the cells around them let expect.
+    """Cells several times slower or faster than their neighbours suggest.
 
-    Each cell's time over that of the law before any sample (so that a bad cell cannot bend it) is compared
-    with the median of its neighbours: those of the same law, NVSHMEM's of the same collective, of one NVLink
-    domain or of several as the cell; a cell alone in its place is compared with all of its law.
-    Limits: a library without a law, or a cell without neighbours -> nothing
+    Each cell's time is divided by that of the law before any sample (so that a bad cell cannot bend it), and
+    compared with the median of its neighbours: cells of the same law (NVSHMEM: of the same collective) that
+    span one NVLink domain, or several, as the cell does. Without neighbours: with all cells of its law.
+    Limits: a library without a law, or a cell without others of its law -> nothing
     """
     over = {id(curve): _over_prior(curve, law, machine) for curve, law in _with_laws(item)}
     found = []
@@ -116,12 +116,12 @@ def _with_laws(item: Calibration) -> list[tuple[Curve, Law]]:
 
 
 def _neighbours(curve: Curve, law: Law, other: Curve, law_of_other: Law) -> bool:
-    """Whether two cells follow the same law in the same place: one domain, or several."""
+    """Whether two cells follow the same law, and both span one domain or both several."""
     return law is law_of_other and (curve.gpus > curve.domain_gpus) == (other.gpus > other.domain_gpus)
 
 
 def _over_prior(curve: Curve, law: Law, machine: Machine) -> float:
-    """ln of a cell's time over its law's before any sample: the median over its sizes."""
+    """ln of a cell's time over that of its law before any sample: the median over its sizes."""
     priors = load_priors()
     unknowns = prior_of(law.law, machine, priors).centre
     steps, group = step_constants(machine, priors), Group.of(curve.gpus, curve.domain_gpus)
@@ -150,7 +150,7 @@ def _name(curve: Curve) -> str:
 
 
 def doubts_text(found: Sequence[str]) -> str:
-    """The verdict and the doubts as a list; "no doubts" is an answer."""
+    """The verdict and the list of doubts; the text says so if there are none."""
     if not found:
         return "Checked   valid; no doubts"
     return f"Checked   valid; {counted(len(found), 'doubt')}\n" + "\n".join(

@@ -1,4 +1,4 @@
-"""The measurement that would narrow the band of an answer most, and the command that makes it."""
+"""Text of the measurement that would narrow the band most, and the command that makes it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from perfmodel.units import format_bytes, format_fraction
 
 
 def run_line(calibration_file: str | None) -> str:
-    """The line that leads to a calibration with kernels, where the user's own of a run has none; else "".
+    """The command that measures kernels too, if the user's run has none; else "".
 
-    Kernels alone would go to a run of their own where the stack has changed since.
+    Kernels alone would go to a run of their own if the stack has changed since.
     """
     folder = Path(calibration_file or "").parent
     return calibrate_line(folder) if calibration_file and (folder / SAMPLES_NAME).is_file() else ""
@@ -26,8 +26,8 @@ def run_line(calibration_file: str | None) -> str:
 def experiment_text(experiment: NextExperiment, machine: str, run: str = "", *, brief: bool = False) -> str:
     """How much of the time was not measured here, and the measurement that narrows the band most.
 
-    run    measures kernels too, beside the collectives of a calibration of one's own
-    brief  without the programs of others that measure the same
+    run    the command that measures kernels too, for a calibration of the user's own
+    brief  without the benchmarks of others that measure the same
     """
     links = [name.split(":") for name in experiment.only if not name.startswith("kernel:")]
     first = _rests(experiment, brief)
@@ -52,7 +52,7 @@ def experiment_text(experiment: NextExperiment, machine: str, run: str = "", *, 
 
 
 def _rests(experiment: NextExperiment, brief: bool) -> str:
-    """What was not measured here, what of it the measurement replaces, and ``To replace it``."""
+    """What was not measured here, and how much of it the measurement replaces; ends in ``To replace it``."""
     count, replaced = experiment.numbers, len(experiment.only)
     time, band, own = (
         format_fraction(x) for x in (experiment.share, experiment.band_share, experiment.only_band_share)
@@ -66,7 +66,7 @@ def _rests(experiment: NextExperiment, brief: bool) -> str:
 
 
 def _messages(experiment: NextExperiment) -> str:
-    """``, messages of 3 KiB to 608 MiB``."""
+    """The sizes of the messages: ``, messages of 3 KiB to 608 MiB``."""
     if experiment.least_bytes is None or experiment.most_bytes is None:
         return ""
     least, most = format_bytes(experiment.least_bytes), format_bytes(experiment.most_bytes)
@@ -74,7 +74,7 @@ def _messages(experiment: NextExperiment) -> str:
 
 
 def _sizes(experiment: NextExperiment) -> str:
-    """`` --sizes 4KiB..64MiB`` where those alone are missing: powers of two around the messages."""
+    """The option `` --sizes 4KiB..64MiB`` if only sizes are missing: powers of two around the messages."""
     if not experiment.sizes_alone or not experiment.least_bytes or not experiment.most_bytes:
         return ""
     ends = (
@@ -86,7 +86,7 @@ def _sizes(experiment: NextExperiment) -> str:
 
 
 def _free_name() -> str:
-    """A file for a calibration that is not here yet: ``mine.json``, ``mine-2.json``, …"""
+    """A file name for a calibration that is not taken yet: ``mine.json``, ``mine-2.json``, …"""
     names = itertools.chain(["mine.json"], (f"mine-{number}.json" for number in itertools.count(2)))
     return next(name for name in names if not Path(name).exists())
 
@@ -96,7 +96,7 @@ _KERNEL_WORDS = {"handover": "from kernels to collectives and back"}
 
 
 def _test_name(library: str, operation: str) -> str:
-    """The benchmark that people run for it: ``alltoall_perf`` (NCCL), ``alltoall_latency`` (NVSHMEM)."""
+    """The name of the usual benchmark: ``alltoall_perf`` (NCCL), ``alltoall_latency`` (NVSHMEM)."""
     if library == "nvshmem":
         names = {"all_to_all": "alltoall", "reduce_scatter": "reducescatter", "all_gather": "fcollect"}
         return f"{names.get(operation, operation)}_latency"

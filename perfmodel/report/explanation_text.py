@@ -22,7 +22,7 @@ _SHARED = 3
 
 
 def explanation_text(found: Explanation) -> str:
-    """Title and time, the two equations, the terms with their sources, the working."""
+    """The step and its time, the equations of time and bytes, the terms with their sources, the working."""
     step = found.step
     first = sides(
         f"{found.title}: {format_time(step.time_s)}",
@@ -47,7 +47,7 @@ def explanation_text(found: Explanation) -> str:
 
 
 def number_text(each: ExplainedNumber) -> str:
-    """A number with its equation, the numbers in it, and the function that computes it."""
+    """A number with its equation, the values in it, and the function that computes it."""
     lines = [sides(each.name, each.text)]
     lines.append(paragraph(each.equation.text, indent=_INDENT))
     lines += [paragraph(line, indent=_INDENT) for line in each.working]
@@ -55,7 +55,7 @@ def number_text(each: ExplainedNumber) -> str:
 
 
 def where(*equations: Equation) -> list[str]:
-    """Two lines: the functions that compute some equations, and the section of the first."""
+    """Two lines: the functions that compute the equations, and the section of docs for the first of them."""
     known = [each for each in equations if each.function]
     if not known:
         return []
@@ -68,7 +68,7 @@ def _origin(term: Term) -> str:
 
 
 def _footnotes(terms: tuple[Term, ...]) -> list[str]:
-    """Origins that many terms share: said once, under the table."""
+    """Origins that several terms share: each is printed once, below the table."""
     counts = Counter(_origin(term) for term in terms)
     return [text for text, count in counts.items() if count >= _SHARED]
 
@@ -85,7 +85,7 @@ def _terms(terms: tuple[Term, ...], notes: list[str]) -> str:
 
 
 def collective_explanation_text(found: CollectiveExplanation, origin: str) -> str:
-    """Title and time, the equation and its terms, the stages that end in the time, the band, the bound.
+    """The time of a collective, its equation with the terms, the stages of the computation, the band.
 
     origin  the calibration, as other answers name it
     """
@@ -115,7 +115,7 @@ def collective_explanation_text(found: CollectiveExplanation, origin: str) -> st
 
 
 def _stages(found: CollectiveExplanation) -> str:
-    """Each stage that changed the time, and the last one, whose time is the answer."""
+    """Each stage that changed the time; the time of the last is the answer."""
     shown = [stage for stage in found.stages if stage.changed]
     rows = [[each.what, format_time(each.time_s), each.equation.function] for each in shown]
     idle = ", ".join(stage.what for stage in found.stages if not stage.changed)
@@ -130,7 +130,7 @@ def _stages(found: CollectiveExplanation) -> str:
 
 
 def _band(doubts: Sequence[tuple[str, float]], time_s: float, low_s: float, high_s: float) -> str:
-    """The parts of the standard deviation of ln t, and the ends that they make."""
+    """The parts of the standard deviation of ln t, and the ends of the band that they make."""
     rows = [[what, format_fraction(log_sd)] for what, log_sd in doubts]
     total = math.sqrt(sum(log_sd**2 for _, log_sd in doubts))
     rows.append(["all, in quadrature", format_fraction(total)])

@@ -1,4 +1,4 @@
-"""Text of what a calibration says of the host: its times to issue a pass, its memory as a GPU reads it."""
+"""Text of the host in a calibration: its times to issue a pass, and its memory as a GPU reads it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TIER: dict[str, tuple[str, Callable[[float], str]]] = {
 
 
 def host_parts(item: Calibration) -> list[str]:
-    """What was measured of the host, a part each; nothing where nothing was."""
+    """A part for each kind of host measurement; empty without any."""
     parts = [] if item.host is None else [_times_text(item.host)]
     return parts if item.host_tier is None else [*parts, _tier_text(item.host_tier)]
 
@@ -68,7 +68,7 @@ def _tier_text(tier: HostTier) -> str:
 
 
 def _in_flight(tier: HostTier) -> str:
-    """Accesses under way, by Little's law; nothing where the latency or the rate is unknown."""
+    """Reads in flight, by Little's law; "" if the latency or the rate is unknown."""
     known = [tier.values.get(key) for key in ("host_latency_s", "link_bytes_per_s", "link_sector_bytes")]
     latency, rate, sector = (None if one is None else one.value for one in known)
     if latency is None or rate is None or sector is None:

@@ -1,4 +1,4 @@
-"""A projection with the host: the answer first, then which of the two is slower in which part."""
+"""Text of a projection with the host: the answer, then whether host or device is slower in each step."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _NAMES = {
 
 
 def host_headline(found: Hosted, gpus: int, way: str, below: str = "", ways: str = "") -> str:
-    """The answer with the host; the one without it follows.
+    """The answer with the host; the text goes on with the device alone.
 
-    way   the sharding;  ways  why it is this one, where it was chosen
-    below  the slowdown in words where rows are in a tier below the HBM
+    way   the sharding;  ways  why it was chosen, if the user did not choose it
+    below  the slowdown in words, if rows are in a tier below the HBM
     """
     what = HOST_WORDS[found.costs.mode]
     where = counted(gpus, "GPU")
@@ -47,7 +47,7 @@ def host_headline(found: Hosted, gpus: int, way: str, below: str = "", ways: str
 
 
 def issued_lines(found: Issued) -> str:
-    """The pass of a plan with the host; the plan without it follows."""
+    """The time of a plan with the host; the text goes on with the device alone."""
     what = HOST_WORDS[found.costs.mode]
     first = f"With {what} {format_time(found.time_s)} per batch."
     band = f"band {format_time(found.low_s)} – {format_time(found.high_s)}"
@@ -62,14 +62,14 @@ def _works(found: Issued) -> str:
 
 
 def beside_line(found: Hosted) -> str:
-    """Under the answer of the device alone: that it is, and what it is with this host."""
+    """A line below the answer of the device alone, with the answer for this host."""
     with_host = f"{format_ratio(found.slowdown)}, {format_time(found.time_s)} per batch"
     mode = found.costs.mode
     return paragraph(f"     this is the device alone; with {HOST_WORDS[mode]} {with_host} (--host {mode})")
 
 
 def host_table(found: Issued, way: str = "") -> str:
-    """Each step: what the host takes to issue it, and how long the device waits.
+    """Each step's time on the device, the host's time to issue it, and the device's wait.
 
     way  the sharding; "" for a plan of several
     """
@@ -105,7 +105,7 @@ def host_table(found: Issued, way: str = "") -> str:
 
 
 def ahead_fact(found: IdsAhead) -> tuple[str, str]:
-    """What the ids of the next batch would hide."""
+    """How much time sending the ids of the next batch ahead would hide."""
     share = format_fraction(found.hidden_s / (found.step_s + found.hidden_s))
     text = (
         f"sending them during this batch, as TorchRec's pipelines do, hides "

@@ -1,4 +1,4 @@
-"""What an hour of a service takes, in words: machines, machine-hours, money."""
+"""Text of the costs of a service per hour: machines, machine-hours, money."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from perfmodel.units import counted, format_count, format_number
 
 
 def hourly_words(hourly: HourlyCost, answer: ServiceLoad) -> list[tuple[str, str]]:
-    """Machines in use, with why they are whole ones; money per hour where there are prices."""
+    """Machines in use, with the reason if whole nodes are needed; money per hour if there are prices."""
     hours = f"{format_number(hourly.machine_hours_of_requests)} machine-hours per 10⁹ requests"
     found = [("Machines", f"{_machines(hourly, answer)}; {hours}")]
     if hourly.per_hour is not None and hourly.of_requests is not None:
@@ -24,7 +24,7 @@ def hourly_words(hourly: HourlyCost, answer: ServiceLoad) -> list[tuple[str, str
 
 
 def _machines(hourly: HourlyCost, answer: ServiceLoad) -> str:
-    """``10 nodes of 8 GPUs (h100-sxm-ib), 1 for each replica, which has their memory to itself``"""
+    """``10 nodes of 8 GPUs (h100-sxm-ib), 1 for each replica``, and the reason if whole nodes are needed."""
     size = counted(hourly.node, "GPU")
     words = f"{counted(hourly.machines, 'node')} of {size} ({hourly.machine})"
     if hourly.whole:

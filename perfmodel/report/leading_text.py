@@ -1,4 +1,4 @@
-"""The first screen of ``perfmodel project``: the best uniform sharding, beside it row-wise, its limits."""
+"""The first screen of ``perfmodel project``: the fastest uniform sharding, row-wise beside it, its limits."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from perfmodel.units import (
 )
 
 CHANGED = ("What would change it", "time", "")
-_LINES = 3  # of changes: the first screen has 25 lines
+_LINES = 3  # changes that are listed: the screen has 25 lines
 _INDENT = 5
 _MANY_ROWS = 1e7
 _GIVEN = "given"
 
 
 def leading_text(found: Leading, calibration_file: str | None, again: Again) -> str:
-    """Of a sharding that fits; at most 25 lines at the default. again  as in ``projection_text``"""
+    """The screen for a sharding that fits; at most 25 lines by default. again  as in ``projection_text``"""
     answer, base = found.answer, found.base
     lines = beside_words(found), planned_words(found), question_words(base), gpu_words(answer), answer.uneven
     below = [paragraph(line, _INDENT) for line in lines if line]
@@ -48,13 +48,13 @@ def leading_text(found: Leading, calibration_file: str | None, again: Again) -> 
 
 
 def more_words(found: Leading, again: Again) -> str:
-    """What asks for more, with the command that explains the longest step, continued where it is long."""
+    """The commands that show more; the explanation of the longest step is one of them."""
     more = "More: -v, --sharding all"
     return command_lines(f"{more}, {again(explain_words(found.answer))}").lstrip()
 
 
 def headline(found: Leading) -> str:
-    """The time and the slowdown of the best sharding, or that none fits."""
+    """The time and the slowdown of the fastest sharding, or that none fits."""
     answer = found.answer
     size = format_bytes(answer.gpu_count.table_bytes, binary=False)
     where = f"{size} on {counted(answer.gpus, 'GPU')}"
@@ -69,10 +69,10 @@ def headline(found: Leading) -> str:
 
 
 def beside_words(found: Leading, row_wise: Hosted | None = None) -> str:
-    """``by row-wise-ub (unique rows are sent; as in the paper EMBark); row-wise (TorchRec's) takes 1.33 ms``
+    """``by row-wise-ub (unique rows are sent; as in the paper EMBark); row-wise (TorchRec's) takes 1.33 ms``.
 
-    row_wise  with the host, where the best was chosen with it: no difference with a host has a band
-    Limits: nothing fits -> how many GPUs would do, or what compares so many tables
+    row_wise  with the host, if the sharding was chosen with it; differences with a host have no band
+    Limits: nothing fits -> how many GPUs would do;  too many tables -> the command that compares shardings
     """
     if not found.best and table_count(found.base) > MOST_COMPARED:
         most = format_count(MOST_COMPARED)
@@ -98,12 +98,12 @@ def beside_words(found: Leading, row_wise: Hosted | None = None) -> str:
 
 
 def _and(names: list[str]) -> str:
-    """``a, b and c``"""
+    """The names joined: ``a, b and c``."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def planned_words(found: Leading) -> str:
-    """Where a sharding of its own for each table is faster: how fast."""
+    """The time with a sharding chosen for each table, if that is faster; else ""."""
     if found.planned_answer is None:
         return ""
     time = format_time(found.planned_answer.time_s)
@@ -111,7 +111,7 @@ def planned_words(found: Leading) -> str:
 
 
 def limit_words(answer: Projection) -> str:
-    """What takes the time: exchanges or kernels, how much of it is latency, the longest step."""
+    """What takes the time: the share of exchanges, of their latency, and of the longest step."""
     sent = [step for step in answer.steps if step.collective]
     of_links = sum(step.share for step in sent)
     latency = sum(step.floor_s for step in sent) / answer.time_s
@@ -132,14 +132,14 @@ def help_words(found: Leading) -> str:
 
 
 def measure_text(found: Leading, calibration_file: str | None) -> str:
-    """The measurement that narrows the band most, and its command; "" where nothing would."""
+    """The measurement that narrows the band most, and its command; "" if there is none."""
     if found.experiment is None:
         return ""
     return experiment_text(found.experiment, "", run_line(calibration_file), brief=True)
 
 
 def gpu_words(answer: Projection) -> str:
-    """How the number of GPUs came about, and what each holds: in one line."""
+    """How the number of GPUs was chosen, and what each holds, on one line."""
     count = answer.gpu_count
     held, room = (format_bytes(x, binary=False) for x in (count.memory_bytes, count.usable_bytes))
     per_s = format_per_second(samples_per_s(answer), "samples")
@@ -155,7 +155,7 @@ def _time(each: Compared) -> str:
 
 
 def question_words(base: Projection) -> str:
-    """What was asked, and what nobody said and is a default."""
+    """The question: values that were given, then those by default."""
     given = {_GIVEN, *(base.question.given if base.question else ())}
     items = list(_items(base))
     asked = [text for key, text in items if key in given]
@@ -166,7 +166,7 @@ def question_words(base: Projection) -> str:
 
 
 def _items(base: Projection) -> Iterator[tuple[str, str]]:
-    """Each part of the question with the key that says whether it was given."""
+    """Each part of the question, with the key that tells whether it was given."""
     work, groups = base.work, base.work.groups
     model = base.question.model if base.question else None
     batch, gpus = float(work.batch[0]), base.gpus
@@ -196,7 +196,7 @@ def _items(base: Projection) -> Iterator[tuple[str, str]]:
 
 
 def _rows(rows: float) -> str:
-    """``78 125 M``: whole rows below ten million."""
+    """A number of rows: ``78 125 M``, below ten million in full."""
     return format_count(rows) if rows < _MANY_ROWS else f"{format_count(rows / 1e6)} M"
 
 
@@ -207,7 +207,7 @@ def _dtype(base: Projection, element_bytes: float) -> str:
 
 
 def change_rows(found: Leading) -> list[list[str]]:
-    """What would change the time, the most helpful first: what, the times, the option (``CHANGED``)."""
+    """The changes that help most, as rows of ``CHANGED``: what changes, the times, the option."""
     best = sorted(found.changes, key=lambda each: each.after_s)[:_LINES]
     return [
         [each.label, f"{format_time(each.before_s)} → {format_time(each.after_s)}", each.option]

@@ -1,4 +1,4 @@
-"""``explain load`` as a screen: each number with its equation, and the steps of the pass."""
+"""Text of ``explain load``: each number with its equation, and the steps of the pass."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from perfmodel.units import format_count, format_time
 def load_explanation_text(
     found: LoadExplanation, command: Callable[[str], str], host: str | None = None
 ) -> str:
-    """Title, the numbers in the order of ``load``, the steps of the pass with their slow ranks.
+    """The title, the numbers in the order of ``load``, the steps of the pass with their slow ranks.
 
-    command  of the name of a step: what to type for its equation;  host  whose time is in the pass
+    command  the command that explains a step, by its name;  host  whose time the pass includes
     """
     numbers = map(number_text, found.numbers)
     return "\n\n".join([paragraph(found.title), *numbers, _steps(found), _commands(found, command, host)])
@@ -45,7 +45,7 @@ def _steps(found: LoadExplanation) -> str:
 
 
 def _commands(found: LoadExplanation, command: Callable[[str], str], host: str | None) -> str:
-    """What to type for the equation of each step, in a full batch."""
+    """The command that explains each step, for a full batch."""
     full = format_count(found.requests[2])
     words = f"The equation behind each time of the column n = {full}"
     if host is not None:

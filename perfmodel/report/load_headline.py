@@ -1,4 +1,4 @@
-"""The first lines of ``load``: GPUs, sharding, latency, host, what binds, and which choices are open."""
+"""The first lines of ``load``: GPUs, sharding, latency, host, what limits the load, choices that are open."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _INDENT = 5
 
 
 def headline(answer: ServiceLoad) -> str:
-    """How many GPUs, or that nobody can tell; the sharding, the latency, what binds."""
+    """How many GPUs the load takes, or that the band leaves it open; the sharding, the latency, the limit."""
     first = gpus_words(answer)
     line = paragraph(first) if CANNOT_TELL in first else sides(first, band_words(answer))
     below = [sharding_words(answer), times_words(answer), most_words(answer)]
@@ -34,7 +34,7 @@ def headline(answer: ServiceLoad) -> str:
 
 
 def gpus_words(answer: ServiceLoad) -> str:
-    """How many GPUs the load takes; where that differs within the band of all times, that nobody can tell."""
+    """How many GPUs the load takes; if the band of all times leaves that open, the range."""
     q, load = answer.question, answer.asked.load_per_s
     what, gpus = f"{rate(load)} within {format_time(q.limit_s)} (p99)", counted(answer.gpus, "GPU")
     replicas = f"{counted(answer.replicas, 'replica')} of {format_count(q.served.gpus)}"
@@ -51,7 +51,7 @@ def gpus_words(answer: ServiceLoad) -> str:
 
 
 def sharding_words(answer: ServiceLoad) -> str:
-    """The sharding that is served, whether TorchRec runs it, and which shardings may be as fast.
+    """The sharding that is served, whether TorchRec runs it, and which shardings may be equally fast.
 
     Limits: nothing is sharded -> ""
     """
@@ -75,7 +75,7 @@ def sharding_words(answer: ServiceLoad) -> str:
 
 
 def times_words(answer: ServiceLoad) -> str:
-    """Percentiles, the samples of a request, and the host."""
+    """Percentiles of the latency, the samples per request, and the host."""
     q, asked = answer.question, answer.asked
     tail = " ".join(
         [format_time(asked.run.quantile(P99)), *(each.removeprefix("p99 ") for each in uncertain(asked))]
@@ -86,7 +86,7 @@ def times_words(answer: ServiceLoad) -> str:
 
 
 def host_words(answer: ServiceLoad) -> str:
-    """Whether the time of the host is in the pass, or what it adds."""
+    """Whether the times include the host, or how much it would add."""
     if answer.question.served.host:
         return f"the host's time is in it ({answer.question.served.host})"
     if answer.host_adds_s is None:
@@ -96,7 +96,7 @@ def host_words(answer: ServiceLoad) -> str:
 
 
 def band_words(answer: ServiceLoad) -> str:
-    """How many GPUs it would be at the ends of the bands of all times; of given replicas, what they carry."""
+    """GPUs at the ends of the bands of all times; with given replicas, the load that they serve there."""
     if not answer.low_per_s:
         return "no upper end of the band"
     if answer.question.qps is None or answer.question.replicas is not None:
@@ -108,7 +108,7 @@ def band_words(answer: ServiceLoad) -> str:
 
 
 def unsure(answer: ServiceLoad) -> list[str]:
-    """Where the limit may not be kept at any load: why, and what to do."""
+    """A warning if the band leaves open whether any load meets the limit: the reason, and what to do."""
     if answer.low_per_s:
         return []
     limit, slow = format_time(answer.question.limit_s), format_time(least_latency(answer.question, "high"))
@@ -121,7 +121,7 @@ def unsure(answer: ServiceLoad) -> list[str]:
 
 
 def most_words(answer: ServiceLoad) -> str:
-    """What decides the number of GPUs, and what the replicas carry at most with the batch and wait chosen."""
+    """What decides the number of GPUs, and the highest load with the chosen batch and wait."""
     best = answer.best
     most = best.rate_per_s * answer.replicas
     who = "they carry" if answer.replicas > 1 else "it carries"
@@ -141,13 +141,13 @@ _BINDS = {
 
 
 def rate(per_s: float) -> str:
-    """``500 k requests/s``, ``1 request/s``."""
+    """A rate of requests: ``500 k requests/s``, ``1 request/s``."""
     if per_s == 1:
         return "1 request/s"
     return format_per_second(per_s, "requests")
 
 
 def uncertain(row: LoadRow) -> list[str]:
-    """How far the p99 may be off, where the simulation leaves more open than it should."""
+    """The error of the p99, if the simulation leaves it larger than intended."""
     error = row.run.error(P99)
     return [f"p99 ±{format_fraction(error)}"] if error > ERROR else []

@@ -1,4 +1,4 @@
-"""What a service sees, as a screen: how many GPUs, latencies against load, batches that were tried."""
+"""Text of ``perfmodel load``: how many GPUs, latencies against load, the batches that were tried."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def load_text(
     calibration_file: str | None = None,
     host: str | None = None,
 ) -> str:
-    """The whole screen.
+    """The whole answer.
 
-    hourly  what an hour takes;  calibration_file  the user's own;  host  whose time is in the pass
+    hourly   the costs per hour;  calibration_file  the user's own;  host  whose time the pass includes
     explain  the command that explains these numbers
     """
     parts = [
@@ -77,7 +77,7 @@ def load_text(
 
 
 def rule_line(answer: ServiceLoad) -> str:
-    """Batch and wait."""
+    """The chosen batch and wait."""
     best, q = answer.best, answer.question
     size = f"{format_count(best.batch)} on each GPU"
     requests = counted(best.rule.requests, "request")
@@ -93,12 +93,12 @@ def rule_line(answer: ServiceLoad) -> str:
 
 
 def chosen_by(answer: ServiceLoad) -> str:
-    """What is the best by what, and why overlap is slower where it was asked for."""
+    """What was chosen by which criterion, and why overlap is slower if it was requested."""
     return "\n".join([facts([("Chosen", choice_words(answer))]), *overlap_words(answer)])
 
 
 def choice_words(answer: ServiceLoad) -> str:
-    """What was chosen, of what was not given, and by what; its p99 is in no row of the table of batches."""
+    """Which of batch, wait and overlap were chosen, and by which criterion."""
     q = answer.question
     free = [
         name
@@ -118,7 +118,7 @@ def choice_words(answer: ServiceLoad) -> str:
 
 
 def overlap_words(answer: ServiceLoad) -> list[str]:
-    """Why overlap is the slower way at this load, where it was asked for and is."""
+    """Why overlap is slower at this load, if it was requested and is slower."""
     if answer.in_line is None:
         return []
     ours, other = (row.run.quantile(P99) for row in (answer.asked, answer.in_line))
@@ -135,7 +135,7 @@ _LATER = 0.02
 
 
 def load_table(answer: ServiceLoad) -> str:
-    """One line a load."""
+    """A line for each load."""
     most = answer.best.rate_per_s * answer.replicas
     rows = [_row(row, answer, most) for row in answer.rows]
     headers = ["load/s", "used", "batch", *("p50", "p95", "p99"), *WAITS[:-1], "slowest", ""]
@@ -145,7 +145,7 @@ def load_table(answer: ServiceLoad) -> str:
 
 
 def _whose(answer: ServiceLoad) -> str:
-    """Whose load the answer is of."""
+    """A word for the load of the answer: given by --qps, by the file, or the highest."""
     q = answer.question
     if q.qps is None:
         return "above"
@@ -184,7 +184,7 @@ def made_of(asked: LoadRow) -> str:
 
 
 def batch_table(answer: ServiceLoad) -> str:
-    """Batch sizes around the best: what each carries."""
+    """Batch sizes around the chosen size, with the load that each serves."""
     best = {each.batch: each for each in sorted(answer.tried, key=lambda each: each.rate_per_s)}
     best[answer.best.batch] = answer.best
     tried = [best[batch] for batch in sorted(best)]
@@ -208,12 +208,12 @@ def batch_table(answer: ServiceLoad) -> str:
 
 
 def _per_s(per_s: float) -> str:
-    """``500 k``: of a column whose head says what."""
+    """A rate without its unit, ``500 k``, for columns."""
     return rate(per_s).partition("request")[0].strip()
 
 
 def closed_forms(answer: ServiceLoad, explain: str) -> str:
-    """What holds without a simulation, beside what it finds. explain  as in ``load_text``"""
+    """Values in closed form beside simulated values. explain  as in ``load_text``"""
     who = "a replica" if answer.replicas > 1 else "the service"
     first = f"Closed forms beside the simulation of {who}, at {rate(answer.asked.load_per_s)}"
     inside = answer.asked.to_dict()["requests_inside"]
@@ -228,12 +228,12 @@ def closed_forms(answer: ServiceLoad, explain: str) -> str:
     return f"{paragraph(first)}\n{shown}\n{paragraph(words)}\n{command_lines(explain)}"
 
 
-_FEW = 10  # requests, of which a part is said too
+_FEW = 10  # requests; below, a fraction is printed
 CLOSED_HEAD = ("closed form", "simulated", "")
 
 
 def closed_rows(answer: ServiceLoad) -> list[list[str]]:
-    """A line each: what, closed form, simulated, how far apart."""
+    """A row for each closed form: its name, its value, the simulated value, the difference."""
     rows = []
     for each in answer.closed:
         closed, simulated = _number(each, each.closed), _number(each, each.simulated)
@@ -249,7 +249,7 @@ def _number(each: ClosedForm, value: float) -> str:
 
 
 def _apart(each: ClosedForm) -> str:
-    """How far apart they are, where both are of one number."""
+    """The relative difference, if the closed form is an equation or an estimate and not a bound."""
     if each.kind not in (EQUAL, ABOUT):
         return ""
     return f"{100 * (each.simulated / each.closed - 1):+.1f} %"
@@ -258,7 +258,7 @@ def _apart(each: ClosedForm) -> str:
 def footer(
     answer: ServiceLoad, setting: Setting, calibration_file: str | None, host: str | None = None
 ) -> str:
-    """Where the numbers come from."""
+    """The sources of the numbers."""
     q, machine = answer.question, setting.machine
     assumed = [f"{key} = {machine.quantity(key)}" for key in sorted(machine.overrides)]
     parts = [
@@ -276,7 +276,7 @@ def footer(
 
 
 def host_source(answer: ServiceLoad, host: str | None, calibration_file: str | None = None) -> str:
-    """Whether the time of the host is in the pass, and how it is known."""
+    """Whether the times include the host, and the evidence of its time."""
     if host is not None:
         return f"host {host} ({host_costs(host, calibration_file).evidence})"
     known = answer.question.served.host
@@ -284,7 +284,7 @@ def host_source(answer: ServiceLoad, host: str | None, calibration_file: str | N
 
 
 def stragglers(answer: ServiceLoad) -> str:
-    """How much later ranks are, and who says so."""
+    """How late ranks are on average, and the source of that."""
     spread = answer.question.spread
     if not spread.floor_s and not spread.share:
         return "No rank is slower than another (--no-stragglers)."

@@ -1,4 +1,4 @@
-"""The projection of a run's own passes against what was measured, as text."""
+"""Text of a run's own passes: projected against measured times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures to picture files, drawn by plotly.js in a browser without a window that kaleido starts.
+"""Writes figures to picture files, by plotly.js in a headless browser that kaleido starts.
 
 Both are optional: ``pip install 'perfmodel[figures]'`` brings kaleido, the system a Chrome or Chromium.
 """
@@ -12,9 +12,9 @@ from typing import Any
 
 from perfmodel.errors import BadInputError, NoHardwareError
 
-"""Kinds of pictures, as file names end."""
+"""Picture formats, by the endings of file names."""
 SCALE = 2.0
-"""Pixels of a PNG for each of the figure's."""
+"""Pixels of a PNG per pixel of the figure."""
 
 
 def check_kaleido() -> None:
@@ -27,10 +27,10 @@ def check_kaleido() -> None:
 
 
 def write_pictures(pictures: Sequence[tuple[Any, Path]], scale: float = SCALE) -> None:
-    """Figures to files whose names end in one of ``PICTURES``, all by one browser.
+    """Write figures to files that end in one of ``PICTURES``, all with one browser.
 
-    pictures  figures of ``printed``, each with its file;  scale  pixels of a PNG for each of the figure's
-    Limits: as ``check_kaleido``;  no browser for it -> NoHardwareError that says what to install
+    pictures  figures from ``printed``, each with its file;  scale  pixels of a PNG per pixel of the figure
+    Limits: as ``check_kaleido``;  no browser -> NoHardwareError that says what to install
     """
     check_kaleido()
     import kaleido

@@ -1,4 +1,4 @@
-"""The answer of ``perfmodel plan`` as a person reads it: how long, how good, then what goes where and why."""
+"""Text of ``perfmodel plan``: the time and its bound, then which table goes where, and why."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ from perfmodel.units import (
 )
 
 _MOST_GROUPS = 40
-_FEW = 3  # groups of copies that have a line each
-_UNEVEN = 1.5  # look-ups of the fullest row part over the mean: from there on it is said
+_FEW = 3  # groups of copied tables; more share a line
+_UNEVEN = 1.5  # ids of the fullest row part over the mean; a larger ratio is reported
 
 
 def plan_text(
@@ -56,13 +56,14 @@ def plan_text(
     host: Issued | None = None,
     ahead: IdsAhead | None = None,
 ) -> str:
-    """The whole screen; ``again`` is the line that keeps this plan in a file, if it is not kept yet.
+    """The whole answer.
 
+    again   the command that saves this plan in a file; "": it is saved already
     whole   the step with its dense layers, if they were given
-    capped  whether the memory was said with ``--max-hbm``
-    other_pass  the line that plans the other pass;  changes  that were planned besides
-    equation  the line that explains the longest step
-    host, ahead  with the host that issues the pass; what ids that are sent a batch ahead would hide
+    capped  whether the memory was limited by ``--max-hbm``
+    other_pass  the command for the other pass;  changes  planned with a change each
+    equation  the command that explains the longest step
+    host, ahead  the pass with its host; what sending ids a batch ahead would hide
     """
     parts = [pass_line(answer.training, other_pass)] if other_pass else []
     parts.append(f"{issued_lines(host)}\n{headline(answer)}" if host is not None else headline(answer))
@@ -81,7 +82,7 @@ def plan_text(
 
 
 def headline(answer: Planned) -> str:
-    """Time with its band, gaps to the bounds, speed-up over plans without a planner, samples per second."""
+    """Time with its band, the bound, speed-up over plans without a planner, samples per second."""
     cost, e = answer.found.cost, answer.evaluator
     what = "training step" if answer.training else "batch"
     where = "1 GPU" if e.gpus == 1 else f"each of {e.gpus} GPUs"
@@ -99,14 +100,14 @@ def headline(answer: Planned) -> str:
 
 
 def compared_with(item: Baseline, time_s: float) -> str:
-    """``2.68× as fast as table-wise (319 µs)``, or that it does not fit."""
+    """``2.68× as fast as table-wise (319 µs)``, or how much memory that plan would need."""
     if item.time_s is None:
         return f"{item.name} would need {format_bytes(item.needs_bytes, binary=False)} on one GPU"
     return f"{format_ratio(item.time_s / time_s)} as fast as {item.name} ({format_time(item.time_s)})"
 
 
 def gpu_lines(answer: Planned, capped: bool = False) -> str:
-    """GPUs, the memory of the fullest and of the mean one, and which schemes the bound is over."""
+    """GPUs, the memory of the fullest GPU and on average, and the schemes that the bound covers."""
     e, memory = answer.evaluator, answer.found.memory
     total = memory.total_bytes
     at = int(np.argmax(total))
@@ -138,7 +139,7 @@ def gpu_lines(answer: Planned, capped: bool = False) -> str:
 
 
 def kept_words(answer: Planned, capped: bool) -> str:
-    """What a plan does not count, and the memory that is left to it."""
+    """The memory that a plan leaves free, and for what."""
     left = answer.evaluator.setting.machine.value("hbm_bytes") - answer.found.limit_bytes
     size = format_bytes(left, binary=False) if left > 0 else "nothing"
     if capped and left > 0:
@@ -147,7 +148,7 @@ def kept_words(answer: Planned, capped: bool) -> str:
 
 
 def placements(answer: Planned) -> str:
-    """A line for equal tables sharded alike, the largest in time or bytes first; one for all copies."""
+    """A line for equal tables with the same sharding, largest in time or bytes first; copies share one."""
     e = answer.evaluator
     copies = [group for group in answer.by_weight if group.scheme.copied]
     folded = copies if len(copies) > _FEW else []
@@ -195,7 +196,7 @@ def placements(answer: Planned) -> str:
 
 
 def _copies(answer: Planned, groups: Sequence[AlikeTables]) -> list[str]:
-    """The line of all tables that every GPU has a copy of."""
+    """The line of all tables of which every GPU has a copy."""
     tables = [t for group in groups for t in group.tables]
     rows, dims = answer.evaluator.tables.rows[tables], answer.evaluator.tables.dim[tables]
     held = sum(group.memory_bytes * len(group.tables) for group in groups)
@@ -216,7 +217,7 @@ def _copies(answer: Planned, groups: Sequence[AlikeTables]) -> list[str]:
 
 
 def hot_lines(answer: Planned) -> list[str]:
-    """A line for each group of tables whose hot rows are on every GPU."""
+    """A line for each group of tables whose hot rows are copied to every GPU."""
     e, lines = answer.evaluator, []
     for group in answer.by_weight[:_MOST_GROUPS]:
         t, hot = group.tables[0], group.scheme.hot_rows
@@ -230,7 +231,7 @@ def hot_lines(answer: Planned) -> list[str]:
 
 
 def uneven_lines(answer: Planned) -> list[str]:
-    """The table whose hottest row makes one row part busiest, where that is much: the times leave it out."""
+    """A note on the table with the most uneven row parts, if it is uneven: the times count the mean part."""
     e = answer.evaluator
     found = [(e.fullest_part(group.tables[0], group.scheme), group.tables[0]) for group in answer.groups]
     most, t = max(found)
@@ -242,13 +243,13 @@ def uneven_lines(answer: Planned) -> list[str]:
 
 
 def parts_text(scheme: Scheme) -> str:
-    """``128×1``, row and column parts; * beside copies of hot rows; - of a copied table."""
+    """Row and column parts: ``128×1``; * with copies of hot rows; - for a copied table."""
     hot = "*" if scheme.hot_rows else ""
     return "-" if scheme.copied else f"{scheme.row_parts}×{scheme.col_parts}{hot}"
 
 
 def memory_text(scheme: Scheme) -> str:
-    """``HBM``, ``uvm``, ``uvm-caching 5 %``, ``ssd 1 %``: where a table is, and how much its cache has."""
+    """Where a table is, with the share of its cache: ``HBM``, ``uvm``, ``uvm-caching 5 %``, ``ssd 1 %``."""
     tier = scheme.tier
     if not tier.cached:
         return "HBM" if tier == IN_HBM else tier.kind
@@ -256,7 +257,7 @@ def memory_text(scheme: Scheme) -> str:
 
 
 def next_best(answer: Planned, group: AlikeTables) -> str:
-    """``row-wise, unique rows +120 µs``: what the plan takes longer with it."""
+    """The next best scheme, and how much longer the plan takes with it: ``row-wise, unique rows +120 µs``."""
     reason = group.reason
     if reason is None:
         return ""
@@ -275,7 +276,7 @@ def next_best(answer: Planned, group: AlikeTables) -> str:
 
 
 def ranks_text(ranks: NDArray[np.int64], gpus: int) -> str:
-    """``all``, ``8–15``, ``0, 3, 9`` or ``12 of 128``."""
+    """Ranks in words: ``all``, ``8–15``, ``0, 3, 9`` or ``12 of 128``."""
     if ranks.size in (0, gpus):
         return "all"
     if ranks.size > 1 and ranks[-1] - ranks[0] == ranks.size - 1:
@@ -304,7 +305,7 @@ def steps(answer: Planned) -> str:
 
 
 def longest(cost: StepCost) -> tuple[str, str]:
-    """The longest step, or all that are as long as far as is shown: their names, and `` each`` of several."""
+    """The names of the longest step and of steps that print the same time; then `` each`` if several."""
     first = cost.limiting
     words = format_time(first.time_s)
     names = [row.label for row in cost.rows if format_time(row.time_s) == words]
@@ -314,7 +315,7 @@ def longest(cost: StepCost) -> tuple[str, str]:
 
 
 def limits(answer: Planned, ahead: IdsAhead | None = None) -> str:
-    """What the time goes to, whether balance or memory stands in the way, and what ids sent ahead hide."""
+    """What takes the time, whether imbalance or memory limits it, and what sending ids ahead would hide."""
     cost, memory = answer.found.cost, answer.found.memory
     row = cost.limiting
     names, each = longest(cost)
@@ -328,7 +329,7 @@ def limits(answer: Planned, ahead: IdsAhead | None = None) -> str:
     if floor > 0.2 * cost.time_s:
         text += f"; collectives near their latency floor take {format_fraction(floor / cost.time_s)}"
     slow = limiting(answer)
-    if not slow.values:  # no value of a machine changes it: the same plan, not planned again
+    if not slow.values:  # no value of the machine changes it, so this plan is timed, not searched again
         text += f"; this plan with {slow.words} takes {format_time(cost.time_s - slow.saving_s)}"
     full = float(memory.total_bytes.max()) / answer.found.limit_bytes
     if full > 0.9:
@@ -337,14 +338,14 @@ def limits(answer: Planned, ahead: IdsAhead | None = None) -> str:
 
 
 def _more_memory(answer: Planned) -> str:
-    """What tables would do with more of the HBM."""
+    """What tables would do with more HBM."""
     memory = answer.found.memory
     below = [place for place, held in (("host memory", memory.host), ("SSDs", memory.ssd)) if np.any(held)]
     return f"take tables out of {' and '.join(below)}" if below else "allow more copies"
 
 
 def footer(answer: Planned, calibration_file: str | None) -> str:
-    """Where the numbers come from, and what the bound assumes."""
+    """The sources of the numbers, and what the bound assumes."""
     from perfmodel.plan.bounding.bound import RELAXATION
 
     e, found = answer.evaluator, answer.found
@@ -365,7 +366,7 @@ def footer(answer: Planned, calibration_file: str | None) -> str:
 
 
 def plan_csv(answer: Planned) -> str:
-    """One line a table, in the order of the model."""
+    """CSV with a line for each table, in the order of the model."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     records = table_records(answer)

@@ -1,4 +1,4 @@
-"""The answer of ``perfmodel project`` as a person reads it: one sentence, then why, then how sure."""
+"""Text of ``perfmodel project``: the answer in a sentence, then its steps, then its evidence."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from perfmodel.units import (
 )
 
 Again = Callable[[Sequence[str]], str]
-"""The line that asks another command the same question."""
+"""A function that returns the command for the same question to another command."""
 _WEAK = Evidence.EXTRAPOLATED.rank
 
 
@@ -56,15 +56,15 @@ def projection_text(
     beside: Hosted | None = None,
     ways: str = "",
 ) -> str:
-    """The whole screen.
+    """The whole answer.
 
-    beside            where the answer is that of the device alone: what it is with a host
-    host, ahead       with the host that issues the pass; what ids that are sent a batch ahead would hide
-    ways              with a host: why it is this sharding, where it was chosen
+    beside            the answer with a host, if the main answer is of the device alone
+    host, ahead       the pass with its host; what sending ids a batch ahead would hide
+    ways              with a host: why this sharding was chosen, if it was not typed
     others            the answer with other kernels
-    machine           as the user gave it, for the commands that are suggested
+    machine           as the user typed it, for suggested commands
     calibration_file  the user's own, named at the end
-    again             the line that asks another command the same question, as the user typed it
+    again             returns the command for the same question, as the user typed it
     """
     parts = [headline(answer), gpu_line(answer)]
     if host is not None:
@@ -93,7 +93,7 @@ def projection_text(
 
 
 def headline(answer: Projection) -> str:
-    """Slowdown in one sentence, with both absolute times, the throughput, the band and the light floor."""
+    """The slowdown in a sentence, with both times, the throughput, the band and the speed-of-light bound."""
     low, high = answer.band
     if answer.gpus == 1 and answer.forward.tier is None:
         size = format_bytes(answer.gpu_count.table_bytes, binary=False)
@@ -126,9 +126,9 @@ def headline(answer: Projection) -> str:
 
 
 def sentence(answer: Projection, slowdown: float | None = None) -> str:
-    """The slowdown in words, of tables that are sharded or in a tier below the HBM.
+    """The slowdown in words, for sharded tables or for rows in a tier below the HBM.
 
-    slowdown  None: that of the device alone
+    slowdown  None: of the device alone
     """
     ratio, tier = format_ratio(answer.slowdown if slowdown is None else slowdown), answer.forward.tier
     if tier is not None:
@@ -143,7 +143,7 @@ def _way(answer: Projection) -> str:
 
 
 def gpu_line(answer: Projection) -> str:
-    """How the number of GPUs came about."""
+    """How the number of GPUs was computed."""
     count = answer.gpu_count
     shard = f"row-wise shards of {format_bytes(count.shard_bytes, binary=False)}" if answer.gpus > 1 else ""
     if count.tier:
@@ -170,7 +170,7 @@ LIBRARY_WORDS = {"fbgemm": "FBGEMM", "torch": "torch", "perfmodel": "perfmodel"}
 
 
 def kernel_lines(answer: Projection, others: Sequence[OtherKernels]) -> str:
-    """Whose look-up kernels the answer is of, and a line down what it is with others."""
+    """The library of the look-up kernels, and a line for the answer with each other library."""
     setting = answer.setting
     name = LIBRARY_WORDS.get(setting.kernel_library, setting.kernel_library)
     if setting.kernels is not None:
@@ -188,15 +188,15 @@ def kernel_lines(answer: Projection, others: Sequence[OtherKernels]) -> str:
 
 
 def step_table(answer: Projection, *, brief: bool = False) -> str:
-    """Steps with bytes, time, share, band, clock and evidence; the total under the times.
+    """Steps with bytes, time, share, band, clock and evidence; the total is under the times.
 
-    brief  without what weak evidence hangs on, and the total
+    brief  without the total and the limits behind weak evidence
     """
     return columns_text(step_columns(answer, brief=brief), answer.steps)
 
 
 def step_columns(answer: Projection, *, brief: bool = False) -> tuple[Column, ...]:
-    """Of a table of the steps; brief  as in ``step_table``."""
+    """Columns of the table of steps; brief  as in ``step_table``."""
     several, total = len(answer.clocks) > 1, "" if brief else format_time(answer.time_s)
     return (
         Column("step", lambda step: _label(answer, step), left=True),
@@ -211,7 +211,7 @@ def step_columns(answer: Projection, *, brief: bool = False) -> tuple[Column, ..
 
 
 def _label(answer: Projection, step: StepRow) -> str:
-    """The step's name; with backend ``best`` also which exchange and which library won."""
+    """The step's name; with backend ``best`` also the library that is faster."""
     label = step.label
     if answer.setting.backend == "best" and step.collective:
         label = label.replace(")", f", {step.library})")
@@ -219,7 +219,7 @@ def _label(answer: Projection, step: StepRow) -> str:
 
 
 def _limit(step: StepRow) -> str:
-    """What weak evidence hangs on, in words: ``gather_bytes_per_s`` is the gather rate."""
+    """The value behind weak evidence, in words: ``gather_bytes_per_s`` is the gather rate."""
     if step.evidence.rank < _WEAK:
         return ""
     words = step.limit.removesuffix("_bytes_per_s")
@@ -227,14 +227,14 @@ def _limit(step: StepRow) -> str:
 
 
 def band(low_s: float, high_s: float) -> str:
-    """``8.60 – 9.50 µs``: the unit once when both have the same."""
+    """A band as text: ``8.60 – 9.50 µs``, with the unit once if both ends have it."""
     low, high = format_time(low_s), format_time(high_s)
     number, _, unit = low.rpartition(" ")
     return f"{number} – {high}" if high.endswith(f" {unit}") else f"{low} – {high}"
 
 
 def crossover_text(answer: Projection) -> str:
-    """From which size on the other library is faster."""
+    """The size from which the other library is faster."""
     pairs: list[tuple[str, str]] = []
     for item in answer.crossovers:
         clocks = " against ".join(dict.fromkeys(str(clock) for clock in item.clocks))
@@ -248,9 +248,9 @@ def crossover_text(answer: Projection) -> str:
 
 
 def change_table(answer: Projection, changes: Sequence[Sensitivity], *, alone: bool = False) -> str:
-    """What would change the answer, and the option that makes the change.
+    """What would change the answer, with the option for it.
 
-    alone  say that the slowdowns are those of the device alone
+    alone  say that the slowdowns are of the device alone
     """
     title = "What would change the answer" + (" of the device alone" if alone else "")
     rows = [
@@ -261,16 +261,16 @@ def change_table(answer: Projection, changes: Sequence[Sensitivity], *, alone: b
 
 
 ANOTHER, ANOTHER_BRIEFLY = "measured on another cluster of this kind", "of another cluster"
-"""What is said of a shipped calibration: its bands have the spread between clusters in them."""
+"""Words for a shipped calibration, whose bands include the spread between clusters."""
 
 
 def origin(calibration_id: str, calibration_file: str | None) -> str:
-    """``mine.json (h100-sxm-ib/nccl-2.29.2-stream+mine)`` for a user's own calibration."""
+    """A calibration in words; a user's own as ``mine.json (h100-sxm-ib/nccl-2.29.2-stream+mine)``."""
     return f"{calibration_file} ({calibration_id})" if calibration_file else f"{calibration_id}, {ANOTHER}"
 
 
 def lacking(answer: Projection) -> str:
-    """The exchanges of a pass that a calibration of one's own has no sample of, and what that means."""
+    """Exchanges of the pass for which the user's calibration has no samples, and the consequence."""
     if answer.setting.calibration is None or answer.setting.backend not in LAW_BACKENDS:
         return ""
     known = {curve.collective for curve in load_calibration(str(answer.setting.calibration)).curves}
@@ -291,14 +291,14 @@ def explain_words(answer: Projection) -> list[str]:
 
 
 def footer(answer: Projection, calibration_file: str | None = None, again: Again = shlex.join) -> str:
-    """Where the numbers come from, and the command that explains the longest step of this very pass."""
+    """The sources of the numbers, and the command that explains the longest step of this pass."""
     text = provenance(answer, calibration_file)
     line = command_lines(again(explain_words(answer)))
     return f"{text}\n{paragraph('The equation behind the longest step:')}\n{line}"
 
 
 def provenance(answer: Projection, calibration_file: str | None = None, *, brief: bool = False) -> str:
-    """Machine with what is assumed of it, clock and calibration. brief  in one line, where that is enough"""
+    """Machine with its changed values, clock and calibration. brief  on one line if possible"""
     machine, memory = answer.setting.machine, answer.forward.memory
     parts = [f"Machine {machine.name}"]
     assumed = [f"{k} = {machine.quantity(k)}" for k in sorted(machine.overrides)]

@@ -1,4 +1,4 @@
-"""Text of a calibration run while it goes: machine, stack, plan, progress."""
+"""Text of a calibration while it runs: machine, stack, plan, progress."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MOST_LEFT_OUT = 8
 
 
 def head_text(host: Host, header: RunHeader, plan: MeasurementPlan, seconds: float, done: int) -> str:
-    """Machine, stack and plan, as a run begins with ``done`` points done and ``seconds`` to go."""
+    """Machine, stack and plan at the start of a run, with ``done`` points measured and ``seconds`` to go."""
     many = f"{counted(plan.world.nodes, 'node')}, {counted(plan.world.ranks, 'rank')}"
     lines = [
         ("Machine", f"{header.machine}: {host_words(host)} · {many}"),
@@ -43,14 +43,14 @@ def head_text(host: Host, header: RunHeader, plan: MeasurementPlan, seconds: flo
 
 
 def functional_words(header: RunHeader) -> str:
-    """What a functional check is; nothing for any other run."""
+    """That the run only checks results, and why; "" for other runs."""
     if not header.functional_only:
         return ""
     return f"functional check only, not a calibration: {functional_reason(header)}"
 
 
 def stack_words(stack: Mapping[str, str]) -> str:
-    """The libraries of a run with their versions, and this program's."""
+    """The libraries of a run with their versions, and the version of this program."""
     known = [
         version if version.lower().startswith(name) else f"{name} {version}"
         for name in _STACK
@@ -61,7 +61,7 @@ def stack_words(stack: Mapping[str, str]) -> str:
 
 
 def plan_lines(plan: MeasurementPlan, seconds: float, done: int = 0) -> list[tuple[str, str]]:
-    """What is measured, in words, and how long that takes."""
+    """What is measured, in words, and how long it takes."""
     lines = [*_collective_words(plan.points), *_work_words(plan.points)]
     lines.append(_amount_words(plan, seconds, done))
     named = [("Plan" if i == 0 else "", line) for i, line in enumerate(lines)]
@@ -69,7 +69,7 @@ def plan_lines(plan: MeasurementPlan, seconds: float, done: int = 0) -> list[tup
 
 
 def _amount_words(plan: MeasurementPlan, seconds: float, done: int) -> str:
-    """How many points, how many of them are left, and how long those take."""
+    """How many points the plan has, how many are left, and how long those take."""
     left = len(plan.points) - done
     total, noise = counted(len(plan.points), "point"), format_fraction(plan.target.relative)
     if not left:
@@ -81,7 +81,7 @@ def _amount_words(plan: MeasurementPlan, seconds: float, done: int) -> str:
 
 
 def left_out_lines(items: Sequence[NotMeasured]) -> list[tuple[str, str]]:
-    """What is not measured and why."""
+    """What is not measured, and why."""
     lines = [f"{item.what}: {item.why}" + (f" ({item.install})" if item.install else "") for item in items]
     more = [f"and {len(lines) - _MOST_LEFT_OUT} more (--json has all)"] if lines[_MOST_LEFT_OUT:] else []
     shown = [*lines[:_MOST_LEFT_OUT], *more]
@@ -89,7 +89,7 @@ def left_out_lines(items: Sequence[NotMeasured]) -> list[tuple[str, str]]:
 
 
 def _collective_words(points: Sequence[Point]) -> list[str]:
-    """One line a library: operations × ranks × sizes × clocks."""
+    """A line for each library: operations × ranks × sizes × clocks."""
     lines = []
     for backend in dict.fromkeys(point.backend for point in points if point.kind is PointKind.COLLECTIVE):
         own = [p for p in points if p.kind is PointKind.COLLECTIVE and p.backend == backend]
@@ -106,7 +106,7 @@ def _collective_words(points: Sequence[Point]) -> list[str]:
 
 
 def _operation_words(operations: Sequence[str]) -> str:
-    """``5 collectives and sendrecv (samples only)``; up to three collectives by name."""
+    """The operations: ``5 collectives and sendrecv (samples only)``; up to three collectives by name."""
     fitted = [name for name in operations if name not in SAMPLES_ONLY]
     words = [f"{len(fitted)} collectives" if len(fitted) > 3 else ", ".join(fitted)] if fitted else []
     words += [f"{name} (samples only)" for name in operations if name in SAMPLES_ONLY]
@@ -114,7 +114,7 @@ def _operation_words(operations: Sequence[str]) -> str:
 
 
 def _sizes(sizes: Sequence[int]) -> str:
-    """``14 sizes 128 B – 1 MiB``; ``1 size 1 KiB``."""
+    """The sizes in words: ``14 sizes 128 B – 1 MiB``, ``1 size 1 KiB``."""
     low, high = format_bytes(min(sizes)), format_bytes(max(sizes))
     return f"{counted(len(set(sizes)), 'size')} {low if low == high else f'{low} – {high}'}"
 
@@ -145,14 +145,14 @@ def _duration(seconds: float) -> str:
 
 
 def clock_words(seconds: float) -> str:
-    """``0:07``, ``11:06``, ``1:02:03``."""
+    """A duration as ``0:07``, ``11:06`` or ``1:02:03``."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 def point_name(point: Point) -> str:
-    """``nccl all_to_all G=8 1 MiB stream``, with what is unusual about it."""
+    """A point in words: ``nccl all_to_all G=8 1 MiB stream``, with its variant if that is not the default."""
     by = point.backend if point.kind is PointKind.COLLECTIVE else point.implementation
     size = format_bytes(point.payload_bytes) if point.payload_bytes else ""
     if point.kind is PointKind.COMPOSED and point.work is not None:
@@ -165,9 +165,9 @@ def point_name(point: Point) -> str:
 def progress_text(
     done: float, total: int, point: Point, summary: Summary | None, left_s: float, columns: int | None = None
 ) -> str:
-    """One line: how far, the point just visited with its time so far, and the time left.
+    """The progress line: share done, the point just measured with its time so far, and the time left.
 
-    done      of ``total`` points, those under way by part: all points are measured in turns, again and again
+    done      of ``total`` points, unfinished points in part: all points are measured in turns, several times
     columns  of the terminal that shows it (None: the page's)
     """
     parts = [f"[{int(100 * done / max(total, 1)):3d} %] {point_name(point)}"]
@@ -189,7 +189,7 @@ def progress_text(
 
 
 def rate_words(point: Point, summary: Summary) -> str:
-    """``66 GB/s bus`` of a collective, ``12 GB/s`` of a kernel; nothing where no bytes are counted."""
+    """``66 GB/s bus`` for a collective, ``12 GB/s`` for a kernel; "" if no bytes are counted."""
     if not point.payload_bytes or point.kind is PointKind.COMPOSED:
         return ""
     if point.kind is PointKind.COLLECTIVE and point.operation not in SAMPLES_ONLY:

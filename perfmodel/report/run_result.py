@@ -1,4 +1,4 @@
-"""Text of a calibration run when it has ended: curves, constants, crossovers, warnings, files."""
+"""Text of a finished calibration run: curves, constants, crossovers, warnings, files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from calibrate.running.interfaces import RunOutcome
 
 _PER_OCTAVE = 8
-_DECIDED = 0.01  # two libraries this close are alike
+_DECIDED = 0.01  # two libraries this close count as equal
 _MOST_WARNINGS = 12
 
 
@@ -44,7 +44,7 @@ def outcome_text(
     next_commands: Sequence[str],
     warnings: Sequence[str],
 ) -> str:
-    """The result: fitted curves, kernels, crossovers, warnings, what was checked and written, what next."""
+    """The result: curves, kernels, crossovers, warnings, what was checked and written, the next commands."""
     own = measured_here(calibrations, outcome.folder.name)
     borrowed = [old.note for old, new in zip(calibrations, own, strict=True) if old.curves and not new.curves]
     parts = [
@@ -66,7 +66,7 @@ def outcome_text(
 
 
 def _samples_only_text(outcome: RunOutcome, calibrations: Sequence[Calibration]) -> str:
-    """What was measured and stands in no table of curves: why, and the line that shows it; "" for nothing."""
+    """Measured operations that have no curves: the reason, and the command that shows them; "" if none."""
     measured = [point for point, finish in outcome.finishes if finish.status is not Status.FAILED]
     names = dict.fromkeys(p.operation for p in measured if p.operation in SAMPLES_ONLY)
     fitted = any(item.curves for item in calibrations)
@@ -78,13 +78,13 @@ def _samples_only_text(outcome: RunOutcome, calibrations: Sequence[Calibration])
 
 
 def _to_paste(pairs: Sequence[tuple[str, str]]) -> str:
-    """Facts that are not wrapped: a file name or a command is whole on its line."""
+    """Lines of label and text without wrapping: file names and commands stay whole."""
     width = max(len(name) for name, _ in pairs)
     return "\n".join(f"{name:<{width}}  {text}" for name, text in pairs)
 
 
 def measured_here(calibrations: Sequence[Calibration], run_id: str) -> list[Calibration]:
-    """The calibrations with those of their curves that this run measured."""
+    """The calibrations, with only the curves that this run measured."""
     return [
         item.model_copy(update={"curves": [curve for curve in item.curves if run_id in curve.sources]})
         for item in calibrations
@@ -101,7 +101,7 @@ def _labelled(name: str, texts: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def state_words(outcome: RunOutcome) -> str:
-    """``876 points, complete`` or how many of them are there."""
+    """``876 points, complete``, or how many of the points are measured."""
     if outcome.complete:
         return f"{counted(outcome.total, 'point')}, complete"
     begun = len(outcome.states) - outcome.done
@@ -110,7 +110,7 @@ def state_words(outcome: RunOutcome) -> str:
 
 
 def checked_words(outcome: RunOutcome) -> str:
-    """How many results were compared with what they must be."""
+    """How many results were compared with their expected values."""
     calls, checked = counted(outcome.calls, "timed call"), counted(outcome.checked, "element")
     if not outcome.checked:
         return "nothing was measured"
@@ -120,7 +120,7 @@ def checked_words(outcome: RunOutcome) -> str:
 
 
 def fitted_text(calibrations: Sequence[Calibration]) -> str:
-    """Curves of all calibrations in one table. β is the bus bandwidth: f times payload over time."""
+    """The curves of all calibrations in a table. β is the bus bandwidth: f times payload over time."""
     clocks = dict.fromkeys(str(curve.clock) for item in calibrations for curve in item.curves)
     libraries = dict.fromkeys(str(item.backend) for item in calibrations if item.curves)
     rows = [
@@ -151,7 +151,7 @@ def fitted_text(calibrations: Sequence[Calibration]) -> str:
 
 
 def _short(interval: Interval, write: Callable[[float], str]) -> str:
-    """Value and half of its interval in whole percents; what the samples do not tell is unknown."""
+    """Value and half of its interval in whole percents; unknown if the samples do not determine it."""
     half = (interval.high - interval.low) / (2 * interval.value)
     if not interval.known:
         return "unknown"
@@ -165,7 +165,7 @@ def _bus(curve: Curve) -> Interval:
 
 
 def constants_text(calibrations: Sequence[Calibration]) -> str:
-    """Constants of the kernels, once a clock, and how much longer collectives take after a kernel."""
+    """Constants of the kernels, once per clock, and how much longer collectives take after a kernel."""
     kernels = {item.kernels.clock: item.kernels for item in calibrations if item.kernels is not None}
     parts = [kernels_text(constants) for constants in kernels.values()]
     lines = [
@@ -186,7 +186,7 @@ def _more(step: str) -> str:
 
 
 def crossovers(calibrations: Sequence[Calibration]) -> list[dict[str, Any]]:
-    """Where one library overtakes another, of cells that two of them measured on one clock."""
+    """Where one library overtakes another, in cells that both measured on the same clock."""
     cells: dict[tuple[str, int, int, str], list[tuple[str, Curve]]] = {}
     for item in calibrations:
         for curve in item.curves:
@@ -203,7 +203,7 @@ def crossovers(calibrations: Sequence[Calibration]) -> list[dict[str, Any]]:
 
 
 def _meeting(first: tuple[str, Curve], second: tuple[str, Curve]) -> dict[str, Any] | None:
-    """Who is faster for small and for large payloads, and between which sizes that changes for good."""
+    """Which library is faster for small and large payloads, and the sizes where that changes for good."""
     low = max(curve.anchor_bytes[0] for _, curve in (first, second))
     high = min(curve.anchor_bytes[-1] for _, curve in (first, second))
     if high <= low:
@@ -243,12 +243,12 @@ def _crossover_text(calibrations: Sequence[Calibration]) -> str:
 
 
 def outcome_warnings(outcome: RunOutcome, retry: Callable[[str, bool], str]) -> list[str]:
-    """What the run said; points that stayed noisy, were throttled or failed, by library.
+    """Warnings of the run, and points that were noisy, throttled or failed, by library.
 
-    retry   the line that measures a part (``mpi:all_to_all``) once more; with True, with less noise
+    retry   returns the command that measures a part (``mpi:all_to_all``) again; with True, with less noise
     """
     texts = [text for text in outcome.warnings if " failed: " not in text]
-    calm = outcome.header.functional_only  # its times say nothing anyway
+    calm = outcome.header.functional_only  # its times mean nothing anyway
     for status in (Status.FAILED, Status.THROTTLED, *(() if calm else (Status.NOISY,))):
         groups: dict[str, list[tuple[Point, Finish]]] = {}
         for point, finish in outcome.with_status(status):
@@ -289,7 +289,7 @@ def _name(point: Point) -> str:
 
 
 def _operations(found: Sequence[tuple[Point, Finish]]) -> str:
-    """``all_to_all 11, copy 1``; the name alone when there is one."""
+    """Points by operation: ``all_to_all 11, copy 1``; just the name if there is a single operation."""
     counts = Counter(_name(point) for point, _ in found)
     return ", ".join(f"{name} {count}" if counts.keys() - {name} else name for name, count in counts.items())
 

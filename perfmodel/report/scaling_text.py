@@ -1,4 +1,4 @@
-"""How a plan scales, as text and as CSV."""
+"""Text and CSV of how a plan scales with the number of GPUs."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from perfmodel.units import (
 
 
 def scaling_text(found: Scaling, other_pass: str, one: Callable[[int], str]) -> str:
-    """The whole screen.
+    """The whole answer.
 
-    other_pass  the line that plans the other pass;  one  the line that plans on one number of GPUs
+    other_pass  the command for the other pass;  one  returns the command for one number of GPUs
     """
     first = found.planned[0].answer
     assert first is not None
@@ -46,7 +46,7 @@ def scaling_text(found: Scaling, other_pass: str, one: Callable[[int], str]) -> 
 
 
 def scaling_table(found: Scaling) -> str:
-    """One line a number of GPUs."""
+    """A line for each number of GPUs."""
     headers = [
         "GPUs",
         "time",
@@ -60,7 +60,7 @@ def scaling_table(found: Scaling) -> str:
         "batch",
     ]
     rows = [_row(point) for point in found.points]
-    if found.total is not None:  # no batch to begin with where it is held
+    if found.total is not None:  # without the suggested batch, which is fixed
         return table(headers[:-1], [row[:-1] for row in rows], left=(6,), drop=(3, 7))
     return table(headers, rows, left=(6,), drop=(3, 9, 7))
 
@@ -86,7 +86,7 @@ def _row(point: ScalePoint) -> list[str]:
 
 
 def to_gain(gap: float) -> str:
-    """``≤ 12 %``; ``?`` where no bound is known."""
+    """What could be saved: ``≤ 12 %``; ``?`` without a bound."""
     return f"≤ {format_fraction(gap)}" if gap < 1 else "?"
 
 
@@ -95,7 +95,7 @@ def _rate(samples_per_s: float) -> str:
 
 
 def sentences(found: Scaling) -> str:
-    """How to read the table; the knee, and the batch to begin with."""
+    """How to read the table; the knee, and a batch to start with."""
     first = found.planned[0].answer
     assert first is not None
     each = (
@@ -115,7 +115,7 @@ def sentences(found: Scaling) -> str:
 
 
 def knee_words(found: Scaling) -> str:
-    """The number of GPUs from which more of them hardly pay."""
+    """The number of GPUs beyond which adding GPUs hardly pays."""
     numbers = [point.gpus for point in found.planned]
     if len(numbers) < 2 and found.stopped:
         return "Knee: not known, because the search was stopped before it had plans on two numbers of GPUs."
@@ -153,7 +153,7 @@ def knee_words(found: Scaling) -> str:
 
 
 def batch_words(found: Scaling) -> str:
-    """A batch to begin with, at the knee or on the most GPUs; nothing where no batch was tried."""
+    """A batch to start with, at the knee or on the most GPUs; "" if no batch was tried."""
     tried = [each for each in found.planned if each.batch is not None]
     if not tried:
         return ""
@@ -171,7 +171,7 @@ def batch_words(found: Scaling) -> str:
 
 
 def scaling_csv(found: Scaling) -> str:
-    """One line a number of GPUs, SI units."""
+    """CSV with a line for each number of GPUs, in SI units."""
     rows = found.to_dict()["scaling"]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")

@@ -1,4 +1,4 @@
-"""The answer of ``perfmodel project --sharding all``: every way to shard, and which wins at which size."""
+"""Text of ``perfmodel project --sharding all``: every sharding, and the fastest by table size."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def shardings_text(
     again: Again = shlex.join,
     hosts: Mapping[str, Hosted] | None = None,
 ) -> str:
-    """The whole screen; ``base`` is the row-wise projection of the same question.
+    """The whole answer; ``base`` is the row-wise projection of the same question.
 
-    hosts  each way with its host, where one was asked for: then that decides, and sizes are not compared
+    hosts  each sharding with its host, if a host was typed: it decides, and sizes are not compared
     """
     best = fastest(found, hosts)
     parts = [
@@ -46,9 +46,9 @@ def shardings_text(
 
 
 def headline(base: Projection, best: Compared, near: Sequence[Compared] = ()) -> str:
-    """The winner in one sentence, against row-wise and against the local look-up.
+    """The fastest sharding in a sentence, against row-wise and against the local look-up.
 
-    near  ways that cannot be told from it (``undecided``): then it is only the fastest in the middle
+    near  shardings that may be equally fast (``undecided``)
     """
     if best.answer is None or base.gpus == 1:
         return paragraph("The tables fit on one GPU, so nothing is sharded.")
@@ -73,7 +73,7 @@ def headline(base: Projection, best: Compared, near: Sequence[Compared] = ()) ->
 
 
 def fastest(found: Sequence[Compared], hosts: Mapping[str, Hosted] | None = None) -> Compared:
-    """``winner``; with a host the fastest that fits, or of none that fit the fastest."""
+    """As ``winner``; with a host, the fastest that fits, or the fastest if none fits."""
     if not hosts:
         return winner(found)
     return min(
@@ -83,7 +83,7 @@ def fastest(found: Sequence[Compared], hosts: Mapping[str, Hosted] | None = None
 
 
 def hosted_headline(base: Projection, best: Compared, hosts: Mapping[str, Hosted]) -> str:
-    """The winner with its host in one sentence, against row-wise with its own."""
+    """The fastest sharding with its host in a sentence, against row-wise with its own host."""
     own, row_wise = hosts[best.way], hosts[ROW_WISE]
     where = f"{format_count(base.gpus)} GPUs with {HOST_WORDS[own.costs.mode]}"
     first = f"{best.way} wins on {where}: {format_time(own.time_s)} per batch"
@@ -96,7 +96,7 @@ def hosted_headline(base: Projection, best: Compared, hosts: Mapping[str, Hosted
 
 
 def sharding_table(found: Sequence[Compared], hosts: Mapping[str, Hosted] | None = None) -> str:
-    """One line a way, the fastest first; below them those that are impossible, and why."""
+    """A line for each sharding, the fastest first; below them the impossible ones, with the reason."""
     times = {each.way: each.answer.time_s for each in found if each.answer}
     times |= {way: own.time_s for way, own in (hosts or {}).items()}
     possible = sorted((c for c in found if c.answer), key=lambda c: times[c.way])
@@ -108,7 +108,7 @@ def sharding_table(found: Sequence[Compared], hosts: Mapping[str, Hosted] | None
 
 
 def _hosted_columns(hosts: Mapping[str, Hosted]) -> list[Column]:
-    """Times without and with the host, slowdown and band with it."""
+    """Columns: times without and with the host, slowdown and band with it."""
     of = hosts.__getitem__
     return [
         *SHARDING[:2],
@@ -125,7 +125,7 @@ def _ratios(low: float, high: float) -> str:
 
 
 def parts_text(each: Compared) -> str:
-    """``8 × 16``: row parts and column parts of a table."""
+    """Row parts and column parts of a table: ``8 × 16``."""
     if each.alike is None:
         return ""
     scheme = each.alike.scheme
@@ -133,7 +133,7 @@ def parts_text(each: Compared) -> str:
 
 
 def _answers(**values: Callable[[Projection], Any]) -> dict[str, Callable[[Compared], Any]]:
-    """Values of an answer by their keys; None where it is not possible."""
+    """Values of an answer by key; None if the sharding is not possible."""
 
     def of(value: Callable[[Projection], Any]) -> Callable[[Compared], Any]:
         return lambda each: None if each.answer is None else value(each.answer)
@@ -182,7 +182,7 @@ SHARDING = (
     Column("longest step", _longest, left=True, data=_LONGEST),
     Column(data=_KNOWN),
 )
-"""Ways to shard beside each other."""
+"""Columns of the comparison of shardings."""
 
 
 SIZES = (
@@ -212,11 +212,11 @@ SIZES = (
     Column(ROW_WISE, lambda size: _row_wise(size.base)),
     Column("next best", lambda size: "≈ " * bool(size.undecided) + _next_best(size.second), left=True),
 )
-"""Which way wins at which size of the tables."""
+"""Columns of the comparison by table size."""
 
 
 def _spread(size: Size) -> bool:
-    """Whether its tables are spread, and fit."""
+    """Whether the tables are sharded, and fit."""
     return size.base.gpus > 1 and size.best.fits
 
 
@@ -239,7 +239,7 @@ def _next_best(second: Compared | None) -> str:
 
 
 def sizes_table(sizes: Sequence[Size]) -> str:
-    """Which way wins at which size of the tables, one line each."""
+    """The fastest sharding by table size, a line for each size."""
     title = "Which wins where (as many GPUs as each size needs"
     title += "; ≈: which wins cannot be told)" if any(size.undecided for size in sizes) else ")"
     return f"{title}\n{columns_text(SIZES, sizes)}"

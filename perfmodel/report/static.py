@@ -1,6 +1,6 @@
-"""Figures as pictures: each with its finding above and its source below, dark on white, to print or paste.
+"""Figures as pictures: the finding above, the source below, dark on white, for print.
 
-Margins are reckoned from the letters of labels, so that no browser is needed to lay a figure out.
+Margins are computed from the lengths of labels, so that the layout needs no browser.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from perfmodel.report.figures.words import safe
 from perfmodel.report.terminal import wrapped
 
 WIDTH = 960
-"""Pixels of a picture."""
+"""Pixels of a picture's width."""
 
 _INK, _SOFT = "#1d232b", "#4a5460"
 _EDGE = 20  # pixels around everything
 _TITLE, _LEGEND, _SOURCE, _TICK = 17, 13, 11, 13  # sizes of text in pixels
-_WIDE = 0.56  # mean width of a letter over its size: a little more than most fonts have
+_WIDE = 0.56  # mean width of a letter over its size, a little more than in most fonts
 _LINE = 1.3  # height of a line of text over its size
-_RAISED = 12  # pixels that plotly.js draws a title of several lines higher than one of one line
-_SYMBOL = 52  # pixels of a legend entry beside its words
-_UPPER_AXIS, _UPPER_WORDS, _NOTHING = 60, 28, 10  # pixels above the data, by what is there
+_RAISED = 12  # pixels by which plotly.js draws a title of several lines higher
+_SYMBOL = 52  # pixels of a legend entry without its text
+_UPPER_AXIS, _UPPER_WORDS, _NOTHING = 60, 28, 10  # pixels above the data, by what stands there
 _NARROW = 600
-"""Pixels of a picture below which names at the ends of lines would leave no room for the lines."""
-_AXIS_TITLE, _RIGHT, _LEAST = 34, 24, 80  # pixels; the last: the least height of the data
+"""Width in pixels below which labels at the ends of lines are left out."""
+_AXIS_TITLE, _RIGHT, _LEAST = 34, 24, 80  # pixels; the last is the least height of the data
 
 
 def printed(block: Block, width: int = WIDTH, height: int | None = None) -> Any:
-    """The figure as it is printed: finding as title, legend, how to read it and source as footer; on white.
+    """The figure for print: finding as title, legend, how to read it and source as footer; on white.
 
-    width, height  pixels; height None: what the figure has on the page, and room for the words
-    Returns plotly.graph_objects.Figure, a copy: the block stays as it is
+    width, height  pixels; height None: its height on the page, and room for the words
+    Returns plotly.graph_objects.Figure, a copy: the block is not changed
     Limits: a height with no room for the data -> BadInputError
     """
     figure = copy.deepcopy(block.figure)
@@ -84,7 +84,7 @@ def printed(block: Block, width: int = WIDTH, height: int | None = None) -> Any:
 
 
 def _without_ends(figure: Any) -> None:
-    """Without the names at the ends of lines: a narrow picture has them in its legend alone."""
+    """Remove the labels at the ends of lines: a narrow picture has the names in its legend only."""
     names = {trace.name for trace in figure.data if trace.name}
     kept = [words for words in figure.layout.annotations if words.name not in names or words.ax != REACH]
     if len(kept) < len(figure.layout.annotations):
@@ -93,16 +93,16 @@ def _without_ends(figure: Any) -> None:
 
 
 def _wrapped(text: str, room: float, size: float) -> list[str]:
-    """Lines that are no wider than ``room`` pixels, safe for a figure."""
+    """Lines no wider than ``room`` pixels, escaped for a figure."""
     lines = wrapped(text, max(20, int(room / (_WIDE * size))))
     return [safe(line) for line in lines]
 
 
 def drawn(block: Block, label: str) -> Block:
-    """The block as one of its switches shows it, or the one that its reader may choose instead.
+    """The block with one of its switches applied, or one of its alternatives.
 
-    label   of the switch or of the choice (8 GPUs), in any case; x for ×, u for µ, spaces left out
-    Limits: not one of its labels -> BadInputError
+    label   of the switch or of the alternative (8 GPUs), in any case; x for ×, u for µ, spaces left out
+    Limits: an unknown label -> BadInputError
     """
     chosen = next(
         (one for one in (block, *block.others) if one.choice and _plain(one.choice) == _plain(label)), None
@@ -130,7 +130,7 @@ def _plain(label: str) -> str:
 
 
 def _above(figure: Any) -> int:
-    """Pixels for what stands above the data: an axis, or words."""
+    """Pixels for what stands above the data: an axis, or labels."""
     if any(axis.side == "top" for axis in figure.select_xaxes()):
         return _UPPER_AXIS
     for words in figure.layout.annotations:
@@ -145,7 +145,7 @@ def _high(lines: int, size: float) -> int:
 
 
 def _legend(figure: Any) -> list[str]:
-    """Words of the legend: of traces with a name, where there are two; the others leave it."""
+    """Texts of the legend: names of traces, if there are two; other traces are removed from the legend."""
     shown = [t for t in figure.data if t.showlegend is not False and t.name and t.type != "heatmap"]
     if len(shown) < 2 or figure.layout.showlegend is False:
         shown = []
@@ -157,7 +157,7 @@ def _legend(figure: Any) -> list[str]:
 
 
 def _legend_height(names: Sequence[str], room: float) -> int:
-    """In one row where all fit over the data, else in columns as wide as the widest, as plotly.js does it."""
+    """Height of the legend: a row if all entries fit, else columns as wide as the widest."""
     if not names:
         return 0
     widths = [_SYMBOL + _WIDE * _LEGEND * len(name) for name in names]
@@ -189,7 +189,7 @@ def _left(figure: Any) -> int:
 
 
 def _thin(figure: Any, room: float) -> None:
-    """Labels along the data stay level: where they have no room, every second one is left out."""
+    """Leave out every second label along the data until the labels fit horizontally."""
     for axis in figure.select_xaxes():
         axis.tickangle = 0
         words = list(axis.ticktext or ())

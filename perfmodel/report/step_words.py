@@ -7,7 +7,7 @@ from perfmodel.units import format_time
 
 
 def ahead_words(cost: StepCost) -> str:
-    """``rows for the next batch 187 µs, beside all steps (prefetch)``; "" where none are brought ahead."""
+    """``rows for the next batch 187 µs, beside all steps (prefetch)``; "" without prefetch."""
     return (
         f"rows for the next batch {format_time(cost.ahead_s)}, beside all steps (prefetch)"
         if cost.ahead_s
@@ -16,5 +16,5 @@ def ahead_words(cost: StepCost) -> str:
 
 
 def beside_words(row: StepRow) -> str:
-    """``HBM gather 2.50 ms, hidden behind gather (host)``; "" where nothing is."""
+    """``HBM gather 2.50 ms, hidden behind gather (host)``; "" if nothing is hidden."""
     return f"{row.beside} {format_time(row.beside_s)}, hidden behind {row.label}" if row.beside else ""

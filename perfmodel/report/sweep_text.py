@@ -1,4 +1,4 @@
-"""What a sweep found, in a few lines: the range of the slowdown, or of the time, and what is at its ends."""
+"""Text of a sweep: the range of the slowdown, or of the time, and the configurations at its ends."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _SLOWDOWN = ("slowdown", "slowdown", format_ratio, ("Least slowed", "Most slowed
 
 
 def sweep_text(frame: pd.DataFrame, how: str) -> str:
-    """The range and the configurations at its two ends: of several machines by time, of one by slowdown.
+    """The range, and the configurations at its ends: by slowdown for one machine, by time for several.
 
-    how  they are sharded, in words
-    A slowdown is against one GPU of the same machine, so it ranks no machines.
+    how  the sharding, in words
+    A slowdown is relative to one GPU of the same machine, so it cannot rank machines.
     """
     kept = frame[frame["fits"]] if frame["fits"].any() else frame
     by_time = frame["machine"].nunique() > 1

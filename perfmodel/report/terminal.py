@@ -1,6 +1,6 @@
 """Plain tables for a terminal or an issue: right-aligned, no boxes, as wide as the terminal, at most 100.
 
-Cells are text that ``perfmodel.units`` has formatted; nothing here formats a number.
+Cells are texts that ``perfmodel.units`` has formatted; nothing here formats a number.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Sequence
 
 WIDTH = 100
 _LEAST_WIDTH = 40
-_NARROW = 80  # up to there, a table whose words do not fit is a list
+_NARROW = 80  # up to this width, a table whose words do not fit becomes a list
 _TOTAL = "total"
 _GAP = 2
 _NARROWEST = 6
-_NAME = 24  # letters of a long name that stay on one line
-_WORD = 17  # of the longest name of a sharding
+_NAME = 24  # characters of a long name that stay on one line
+_WORD = 17  # characters of the longest name of a sharding
 _FIXED_SPACE = "\N{NO-BREAK SPACE}"
 _INSIDE_NUMBER = re.compile(r"(?<=[\d±–/]) (?=[^\s±–/·(])")
 _INDENT = " " * 3  # of a command
@@ -27,7 +27,7 @@ _SHELL_WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|\\.|[^\s'"\\])+""")
 
 
 def page_width() -> int:
-    """Columns to fill: 100; fewer, but at least 40, on a narrower terminal or where COLUMNS says so."""
+    """Columns to fill: 100, or fewer, but at least 40, on a narrow terminal or with COLUMNS set."""
     asked = os.environ.get("COLUMNS", "")
     if asked.isascii() and asked.isdigit() and len(asked) < _NARROWEST:
         columns = int(asked)
@@ -45,12 +45,12 @@ def table(
     indent: int = 1,
     drop: Sequence[int | tuple[int, ...]] = (),
 ) -> str:
-    """Rows under a header, columns right-aligned except those named in ``left``.
+    """Rows under a header; columns are right-aligned except those in ``left``.
 
-    Empty columns are left out. On a narrow terminal text is folded first; where that is not enough, the
-    columns of ``drop`` go, in that order and named below the table, and then numbers are folded too, never
-    between one and its unit. Up to 80 columns a table whose words would be broken is a list of its rows.
-    Limits: no rows -> the header alone; a line never ends in spaces and never passes the page
+    Empty columns are left out. On a narrow terminal, text is wrapped first; if that is not enough, columns of
+    ``drop`` are removed in that order and named below the table; then numbers are wrapped, but not between a
+    number and its unit. Up to 80 columns, a table whose words would be broken becomes a list of its rows.
+    Limits: no rows -> the header alone; a line never ends in spaces and is never wider than the page
     """
     used = [i for i in range(len(headers)) if headers[i] or any(row[i] for row in rows)]
     room = page_width() - indent
@@ -86,7 +86,7 @@ def table(
 
 
 def _least(cells: Sequence[Sequence[str]], lefts: Sequence[bool]) -> int:
-    """Letters of the narrowest lines with whole words: texts are broken at spaces and hyphens."""
+    """Characters of the narrowest lines with whole words: texts are broken at spaces and hyphens."""
     columns = list(zip(*cells, strict=True))
     return _total(
         [
@@ -99,7 +99,7 @@ def _least(cells: Sequence[Sequence[str]], lefts: Sequence[bool]) -> int:
 
 
 def _as_list(headers: Sequence[str], rows: Sequence[Sequence[str]], used: Sequence[int], indent: int) -> str:
-    """Every row as its first cell, and below it a line for each other one, with the name of its column."""
+    """Every row as its first cell, with a line below for each other cell, labelled with its column."""
     first, *others = used
     deeper = indent + _GAP + 1
     width = max((len(headers[i]) for i in others), default=0)
@@ -107,7 +107,7 @@ def _as_list(headers: Sequence[str], rows: Sequence[Sequence[str]], used: Sequen
     head, each = ("", f"{headers[first]} ") if counts else (headers[first], "")
     lines = [paragraph(head, indent)] if head else []
     unnamed = [at for at, row in enumerate(rows) if not row[first]]
-    total = _TOTAL if unnamed == [len(rows) - 1] else ""  # any other row goes on with the one above
+    total = _TOTAL if unnamed == [len(rows) - 1] else ""  # any other unlabelled row continues the row above
     for row in rows:
         name = _loosened(row[first]) or total
         lines += [paragraph(each + name, indent)] if name else []
@@ -125,7 +125,7 @@ def _natural(headers: Sequence[str], rows: Sequence[Sequence[str]], used: Sequen
 def _folded(
     headers: Sequence[str], rows: Sequence[Sequence[str]], used: Sequence[int], left: Sequence[int]
 ) -> list[int]:
-    """Widths with columns of text as narrow as their longest words."""
+    """Widths with text columns as narrow as their longest words."""
     return [
         _longest([headers[i], *(row[i] for row in rows)]) if i in left else width
         for i, width in zip(used, _natural(headers, rows, used), strict=True)
@@ -133,17 +133,17 @@ def _folded(
 
 
 def _longest(cells: Sequence[str]) -> int:
-    """Letters of the longest word, a number with its unit counted as one."""
+    """Characters of the longest word; a number with its unit counts as a word."""
     return max((len(word) for cell in cells for word in _glued(cell).split(" ")), default=0)
 
 
 def unbroken(text: str) -> str:
-    """A cell that ``table`` breaks only where nothing else helps: an option to copy."""
+    """A cell that ``table`` breaks only as a last resort: an option to copy."""
     return text.replace(" ", _FIXED_SPACE)
 
 
 def _glued(text: str) -> str:
-    """The text with spaces that no line is broken at: in ``716 ns``, ``± 34 %``, ``– 8 MiB``, ``1 048``."""
+    """The text with fixed spaces where no line may break: ``716 ns``, ``± 34 %``, ``– 8 MiB``, ``1 048``."""
     return _INSIDE_NUMBER.sub(_FIXED_SPACE, text)
 
 
@@ -152,10 +152,10 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def _shrunk(cells: Sequence[Sequence[str]], widths: list[int], lefts: Sequence[bool], room: int) -> list[int]:
-    """Widths that fit the room: text columns give way first, the last one before the others.
+    """Widths that fit the room; text columns shrink first, the last column before the others.
 
-    Long names are folded first, then lines are broken between words, at hyphens and inside words; a number
-    and its unit are parted only where there is no room left for that.
+    Long names are wrapped first, then lines are broken between words, at hyphens, inside words; a number is
+    separated from its unit only as a last resort.
     """
     order = sorted(range(len(widths)), key=lambda k: (not lefts[k], -k))
     columns = [[row[k] for row in cells] for k in range(len(widths))]
@@ -179,17 +179,17 @@ def _shrunk(cells: Sequence[Sequence[str]], widths: list[int], lefts: Sequence[b
 
 
 def _piece_letters(text: str) -> int:
-    """Letters of the longest piece between spaces and hyphens, a number with its unit counted as one."""
+    """Characters of the longest piece between spaces and hyphens; a number with its unit is a piece."""
     return max(map(len, re.split(r" |(?<=\w-)(?=\w)", _glued(text))))
 
 
 def _number_letters(text: str) -> int:
-    """Letters of the longest number with its unit."""
+    """Characters of the longest number with its unit."""
     return _longest([word for word in _glued(_loosened(text)).split(" ") if _FIXED_SPACE in word])
 
 
 def _loosened(text: str) -> str:
-    """The text where nothing else helps: its fixed spaces are spaces."""
+    """The text with ordinary spaces in place of fixed spaces."""
     return text.replace(_FIXED_SPACE, " ")
 
 
@@ -201,10 +201,9 @@ def _lines(text: str, room: int) -> list[str]:
 
 
 def wrapped(text: str, width: int, first: str = "", rest: str = "", long_words: bool = True) -> list[str]:
-    """Lines of at most ``width`` letters, broken between words; only at need at hyphens, and between a number
-    and its unit.
+    """Lines of at most ``width`` characters, broken between words; if needed at hyphens, or before a unit.
 
-    first, rest  what the first line and the others begin with;  long_words  break a word that passes a line
+    first, rest  what the first line and the others begin with;  long_words  break words longer than a line
     """
     room, whole, loose = width - len(rest), _glued(text), _glued(_loosened(text))
     if _longest([whole]) > room:
@@ -221,15 +220,15 @@ def wrapped(text: str, width: int, first: str = "", rest: str = "", long_words: 
 
 
 def _parted(word: str, room: int) -> str:
-    """A word that passes a line, with spaces where it may be broken: a path or a name after its signs."""
+    """A word longer than a line, with spaces where it may be broken: after the signs of a path or a name."""
     cut = (max(word.rfind(sign, 0, room) for sign in "./") + 1) or word.rfind("_", 0, room) + 1
     return word if len(word) <= room or not cut else f"{word[:cut]} {_parted(word[cut:], room)}"
 
 
 def facts(pairs: Sequence[tuple[str, str]], indent: int = 0) -> str:
-    """``name  text`` lines with the texts aligned and wrapped at the page; empty texts are left out.
+    """Lines of name and text, with the texts aligned and wrapped; empty texts are left out.
 
-    Further lines of a text are commands to paste: each stays whole on its own line.
+    Further lines of a text are commands to paste: each stays on its own line.
     """
     shown = [(name, text) for name, text in pairs if text]
     width = max((len(name) for name, _ in shown), default=0)
@@ -254,7 +253,7 @@ def paragraph(text: str, indent: int = 0) -> str:
 
 
 def command_lines(words: str) -> str:
-    """A command to paste, continued on further lines between its words where it passes the page."""
+    """A command to paste, continued on further lines between words if it is wider than the page."""
     room = page_width() - len(_INDENT) - 2
     if len(words) <= room + 2:
         return _INDENT + words
@@ -269,7 +268,7 @@ def command_lines(words: str) -> str:
 
 
 def _with_values(words: Sequence[str], room: int) -> list[str]:
-    """Words of a command, an option and its value as one where they fit a line."""
+    """Words of a command, with an option and its value joined if they fit a line."""
     found: list[str] = []
     for word in words:
         alone = found and found[-1].startswith("--") and not set(" =") & set(found[-1])
@@ -281,7 +280,7 @@ def _with_values(words: Sequence[str], room: int) -> list[str]:
 
 
 def sides(left: str, right: str, indent: int = 5) -> str:
-    """Two texts on one line, the right one flush with the page; below and indented where they do not fit."""
+    """Two texts on one line, the second aligned right; if they do not fit, it goes below, indented."""
     if not right:
         return paragraph(left)
     room = page_width() - len(left) - len(right)

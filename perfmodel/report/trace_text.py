@@ -1,4 +1,4 @@
-"""Text of traces: what was read of each rank's, and who waits for whom."""
+"""Text of imported traces: what was read for each rank, and which rank waits for which."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_REASONS = 4
 
 
 def traces_text(traces: Sequence[RankTrace]) -> str:
-    """A row a trace: events, collectives parsed, what was not read and why, time to read the file."""
+    """A row for each trace: events, parsed collectives, what was not read and why, reading time."""
     rows = []
     for trace in traces:
         rows.append(
@@ -33,9 +33,9 @@ def traces_text(traces: Sequence[RankTrace]) -> str:
 
 
 def skew_text(aligned: Alignment) -> str:
-    """Who waits for whom: each rank's waits, how often it came last, and what the others waited for it.
+    """Each rank's waits, how often it came last, and how long the others waited for it.
 
-    Limits: no collective that two ranks were seen in -> ""
+    Limits: no collective seen on two ranks -> ""
     """
     skews = rank_skews(aligned.collectives)
     if not skews:
@@ -60,9 +60,9 @@ def skew_text(aligned: Alignment) -> str:
 
 
 def kernels_text(kernels: pd.DataFrame, left_out: Mapping[str, int]) -> str:
-    """Look-ups and bucketizations: what each looked up and its median time, the longest first.
+    """Look-ups and bucketizations with shapes and median times, the longest first.
 
-    Limits: no kernel and none left out -> ""
+    Limits: no kernel, and none left out -> ""
     """
     if kernels.empty and not left_out:
         return ""
@@ -87,7 +87,7 @@ def kernels_text(kernels: pd.DataFrame, left_out: Mapping[str, int]) -> str:
 
 
 def host_text(kernels: int, launch_s: float, queue_s: float, dry: int) -> str:
-    """How long the host takes to launch, and how often the GPU waited for it."""
+    """How long the host takes to launch a kernel, and how often the GPU waited for it."""
     return (
         f"The host takes {format_time(launch_s)} to launch one (median); it begins {format_time(queue_s)} "
         f"later. {format_fraction(dry / kernels)} begin\nat once: the GPU had waited for the host"

@@ -1,4 +1,4 @@
-"""A traced run beside its prediction, as a person reads it: verdict, steps, reasons, what was left out."""
+"""Text of ``perfmodel compare``: verdict, steps, reasons, and what was left out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_LEFT, _MOST_REASONS = 6, 5
 
 
 def traced_text(run: ComparedRun, calibration_file: str | None = None) -> str:
-    """The whole screen."""
+    """The whole answer."""
     parts = [
         headline(run),
         _ranks(run),
@@ -34,7 +34,7 @@ def traced_text(run: ComparedRun, calibration_file: str | None = None) -> str:
 
 
 def headline(run: ComparedRun) -> str:
-    """Measured against predicted, and whether that is inside."""
+    """Measured against predicted time, and whether it is in the band."""
     ratio = format_ratio(run.measured_s / run.predicted.time_s)
     return sides(headline_words(run), f"{ratio}, band {band(run.predicted.low_s, run.predicted.high_s)}")
 
@@ -59,7 +59,7 @@ def headline_words(run: ComparedRun) -> str:
 
 
 def outside_line(run: ComparedRun) -> str:
-    """Of the error that exit code 6 comes with."""
+    """The message of the error with exit code 6."""
     if run.inside:
         named = ", ".join(
             f"{line.label} ({format_ratio(line.own_s / line.predicted.time_s)})" for line in run.far
@@ -122,7 +122,7 @@ def _in_band(inside: bool) -> str:
 
 
 def _whole(run: ComparedRun) -> str:
-    """What the pass is made of."""
+    """The parts of the measured time of a pass."""
     whole = max(run.whole_s, 1e-12)
     rows = [
         ("Whole", f"{format_time(run.whole_s)} on the mean rank: forward and backward pass of the tables"),
@@ -145,7 +145,7 @@ def _whole(run: ComparedRun) -> str:
 
 
 def why(run: ComparedRun) -> str:
-    """The likeliest reasons of the whole, and that of each step that is outside."""
+    """The likeliest reasons for the whole time, and for each step outside its band."""
     shown = enumerate(run.reasons[:_MOST_REASONS], 1)
     rows = [(f"{at}.", _reason(each)) for at, each in shown]
     parts = []
@@ -175,12 +175,12 @@ def why(run: ComparedRun) -> str:
 
 
 def findings_besides(run: ComparedRun) -> list[Reason]:
-    """What the traces show that is no reason for the verdict."""
+    """Findings in the traces that do not explain the verdict."""
     return [each for each in run.findings if each not in run.reasons]
 
 
 def _reason(reason: Reason) -> str:
-    """Its words, with what it accounts for."""
+    """A reason in words, with the time that it explains."""
     if not reason.explains_s:
         return reason.words
     sign = "at most " * reason.at_most + "−" * (reason.explains_s < 0)
@@ -188,7 +188,7 @@ def _reason(reason: Reason) -> str:
 
 
 def left_out(run: ComparedRun) -> Iterator[str]:
-    """What of the plan is not in the trace, and of the trace not in the plan."""
+    """Steps of the plan that are not in the trace, and parts of the trace that are not in the plan."""
     if run.missing:
         names = ", ".join(f"{step_label(row.name)} ({format_time(row.time_s)})" for row in run.missing)
         yield (f"Not in the traces, and not compared: {names}")

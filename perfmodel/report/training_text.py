@@ -1,4 +1,4 @@
-"""A plan's step with its dense layers as a person reads it: how long, what is exposed, what it hangs on."""
+"""Text of a plan's step with dense layers: its time, exposed communication, and assumptions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from perfmodel.units import (
 
 
 def whole_text(whole: WholeStep, samples: float) -> str:
-    """The step overlapped and in line, its communication, then every task; ``samples`` of all GPUs."""
+    """The step overlapped and in sequence, its communication, then every task; ``samples`` of all GPUs."""
     return "\n".join([_headline(whole, samples), "", _tasks(whole), "", _dense(whole)])
 
 
@@ -47,7 +47,7 @@ def _headline(whole: WholeStep, samples: float) -> str:
 
 
 def _tasks(whole: WholeStep) -> str:
-    """Every task that takes time; the last column adds up to the step."""
+    """Every task that takes time; the last column adds up to the time of the step."""
     tasks, found = whole.tasks(), whole.found
     rows = [
         [
@@ -67,7 +67,7 @@ def _tasks(whole: WholeStep) -> str:
 
 
 def _dense(whole: WholeStep) -> str:
-    """What the dense layers are, and what is assumed about them."""
+    """The dense layers, and what is assumed about them."""
     text = f"{format_time(whole.dense_s)} per batch on each GPU, {_origin(whole.dense, whole)}"
     if whole.reduced_bytes:
         text += f"; their gradients, {format_bytes(whole.reduced_bytes, binary=False)}, are all-reduced"
@@ -75,14 +75,14 @@ def _dense(whole: WholeStep) -> str:
 
 
 def _error(dense: Dense | DenseTime) -> str:
-    """What of its error is in the band."""
+    """Whether the band includes the error of the dense layers."""
     if not dense.error:
         return ". The band leaves its error out: give it, e.g. --dense 3ms±10%."
     return f". The band has an error of {format_fraction(dense.error)} of it."
 
 
 def _origin(dense: Dense | DenseTime, whole: WholeStep) -> str:
-    """Where their time comes from."""
+    """The source of the dense layers' time."""
     if isinstance(dense, DenseTime):
         if not whole.training:
             return "as given: forward, all of it after the embeddings"

@@ -1,4 +1,4 @@
-"""Verdicts as a table, and why each is what it is."""
+"""Text of verdicts: a table for each, with the reason."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from perfmodel.validate import Kind, Outcome, Verdict
 
 
 def verdicts_text(verdicts: Sequence[Verdict], *, paper: bool, what: str = "") -> str:
-    """Each claim with what was expected, what came out, the band and the verdict; a count at the end.
+    """Each claim with expectation, result, band and verdict; a count at the end.
 
-    what  is judged, where it is neither the paper nor the tool's own bands
+    what  kind of claims, if neither of the paper nor the tool's own bands
     """
     parts = [_block(verdict) for verdict in verdicts]
     parts.append(_count(verdicts, what or ("claims of papers" if paper else "bands")))
@@ -65,7 +65,7 @@ _WRITERS = {"%": format_fraction, "×": format_ratio, "B": format_bytes, "": for
 
 
 def in_unit_of(band: str, got: str) -> str:
-    """The numbers of a band as what came out is written: ``0.035`` beside ``2.2 %`` becomes ``3.5 %``."""
+    """The numbers of a band in the unit of the result: ``0.035`` beside ``2.2 %`` becomes ``3.5 %``."""
     found = _UNIT.match(got)
     unit = (found.group(1) or "") if found else ""
     write = _WRITERS["B" if unit.endswith("B") else unit]

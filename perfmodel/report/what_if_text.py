@@ -1,4 +1,4 @@
-"""What stands around a plan: which pass it is of, and what would change it."""
+"""Text around a plan: which pass it is of, and what would change it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CUT = "--time-limit left no time for it."
 
 
 def pass_line(training: bool, other: str) -> str:
-    """Which pass is planned, and the line that plans the other one."""
+    """Which pass is planned, and the command that plans the other pass."""
     if training:
         words = "A training step is planned (forward and backward). The forward pass alone:"
     else:
@@ -24,7 +24,7 @@ def pass_line(training: bool, other: str) -> str:
 
 
 def what_if_lines(changes: Sequence[WhatIf], answer: Planned) -> str:
-    """What would change the plan: a time where a search looked for a plan with the change.
+    """A table of what would change the plan: a time where a search looked for a plan with the change.
 
     Changes that leave the samples per second as they are share a line.
     """
@@ -46,7 +46,7 @@ def what_if_lines(changes: Sequence[WhatIf], answer: Planned) -> str:
 
 
 def _cells(change: WhatIf, now: float) -> tuple[str, str]:
-    """Time, and samples per second over those of ``now``, of the plan with a change."""
+    """Time of the plan with a change, and its samples per second relative to ``now``."""
     if change.time_s is None or change.samples_per_s is None:
         return _NOT_SEARCHED if change.cut_short else "no plan", ""
     return format_time(change.time_s), format_ratio(change.samples_per_s / now)

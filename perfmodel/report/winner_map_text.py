@@ -1,4 +1,4 @@
-"""Which alternative wins where: the map of ``perfmodel alternatives``, and where its winner changes."""
+"""Text of the map of ``perfmodel alternatives``: which alternative wins where, and where that changes."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _WORDS = (
     (tuple(SHORT.values()), f"{ROW_WISE} with another exchange"),
     *(((name,), each.label) for name, each in SHARDINGS.items()),
 )
-"""What words of the map mean."""
+"""The meaning of words in the map."""
 
 
 def map_title(of_all: bool) -> str:
-    """What the map shows. of_all  whether its batches are of all GPUs"""
+    """The title of the map. of_all  whether its batches are of all GPUs together"""
     by = "samples in a batch" if of_all else "samples per GPU in a batch"
     return f"The alternative with the fewest GPU-hours (whole machines), by {by}"
 
 
 def map_table(cells: Sequence[MapCell], of_all: bool) -> str:
-    """Fewest GPU-hours: ids and table sizes down, batches across; on a narrow terminal a line for each."""
+    """The winners by GPU-hours: ids and table sizes down, batches across; on narrow terminals a list."""
     batches = sorted({cell.batch for cell in cells})
     keys = sorted(dict.fromkeys((cell.table_bytes, cell.ids) for cell in cells), key=lambda key: key[0])
     of = {(cell.table_bytes, cell.ids, cell.batch): cell for cell in cells}
@@ -47,7 +47,7 @@ def map_table(cells: Sequence[MapCell], of_all: bool) -> str:
 
 
 def legend(cells: Sequence[MapCell]) -> str:
-    """What the words of the winners mean."""
+    """The meaning of the winners' names in the map."""
     shown = {word for cell in cells for word in cell.shown.split()}
     told = [(" and ".join(word for word in words if word in shown), meaning) for words, meaning in _WORDS]
     network = "; GH200: on InfiniBand" if "GH200" in shown else ""
@@ -60,7 +60,7 @@ def legend(cells: Sequence[MapCell]) -> str:
 
 
 def _runs(batches: Sequence[int], winners: Sequence[str]) -> str:
-    """``64 – 1 024: host; 4 096 – 16 384: sparse``"""
+    """Winners by ranges of batches: ``64 – 1 024: host; 4 096 – 16 384: sparse``."""
     runs = []
     for winner, group in itertools.groupby(zip(batches, winners, strict=True), key=lambda pair: pair[1]):
         at = [format_count(batch) for batch, _ in group]
@@ -82,7 +82,7 @@ def crossing_lines(found: Sequence[Crossing]) -> str:
 
 
 def crossing_words(each: Crossing) -> tuple[str, str]:
-    """Where, and who overtakes whom at which batch."""
+    """Table size and ids, and at which batch an alternative overtakes another."""
     size = f"{format_bytes(each.table_bytes, binary=False)}, " if each.table_bytes else ""
     low, high = each.between
     inside = low <= each.batch <= high

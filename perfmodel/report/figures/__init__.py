@@ -1,4 +1,4 @@
-"""The figures of the report, a module a family: results in, plotly figures with their sentences out."""
+"""The figures of the report, in modules by subject; each turns results into plotly figures and text."""
 
 from perfmodel.report.figures.block import Block, Missing, Switch
 

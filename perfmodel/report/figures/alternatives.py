@@ -1,4 +1,4 @@
-"""Alternatives to sharding: where the time of each goes, what it costs, and which wins where."""
+"""Figures of alternatives to sharding: their times by step, their costs, and which wins where."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _IDS, _LOCAL, _BELOW, _BAGS = (
 )
 _PARTS = (_IDS, _LOCAL, _BELOW, _BAGS)
 _ROOM = 1.5
-"""Free space on a logarithmic axis, as a factor."""
+"""Free space at the ends of a logarithmic axis, as a factor."""
 _LIGHT = ("#63a9d2", "#f0a868", "#74c7a5", "#d9a3c4", "#d9bd6b", "#9fc1cf", "#b9a8e8", "#b5b5b5", "#e88f8f")
 
 
 def steps(found: Sequence[Alternative]) -> Block:
-    """Time of a batch of each alternative, step by step, with its band."""
+    """Time of a batch of each alternative, by step, with its band."""
     shown = [each for each in found if each.answer]
     factor, unit = time_unit(max(each.time_s for each in shown))
     bars = [(each.label, {part: (each, part) for part in _PARTS if _time(each, part)}) for each in shown]
@@ -76,7 +76,7 @@ def _time(each: Alternative, part: str) -> float:
 
 
 def _part(row: StepRow) -> str:
-    """Which of ``_PARTS`` a step is of."""
+    """The part in ``_PARTS`` that a step belongs to."""
     if STEPS[row.name].below_hbm:
         return _BELOW
     if not row.collective:
@@ -86,7 +86,7 @@ def _part(row: StepRow) -> str:
 
 
 def _bands(shown: Sequence[Alternative], factor: float) -> dict[str, Any]:
-    """The band of each time, as a whisker at its end."""
+    """The band of each time, as a whisker at the end of its bar."""
     totals = [each.answer.totals for each in shown if each.answer]
     middle, low, high = ([factor * total[name] for total in totals] for name in ("time_s", "low_s", "high_s"))
     words = [
@@ -113,7 +113,7 @@ def _step_rows(each: Alternative) -> list[dict[str, object]]:
 
 
 def costs(found: Sequence[Alternative], currency: str) -> Block:
-    """GPU-hours of 10⁹ samples against the samples per second of all GPUs, by alternative."""
+    """GPU-hours per 10⁹ samples against samples per second of all GPUs, a point for each alternative."""
     shown, best = [each for each in found if each.answer], best_of(list(found))
     rates, hours = [each.samples_per_s for each in shown], [each.gpu_hours for each in shown]
     looks = [{"size": 12, "color": style.colour(at), "symbol": style.symbol(at)} for at in range(len(shown))]
@@ -139,7 +139,7 @@ def costs(found: Sequence[Alternative], currency: str) -> Block:
 
 
 def _around(values: Sequence[float], form: Callable[[float], str], title: str) -> dict[str, Any]:
-    """A logarithmic axis with room on both sides of the values."""
+    """A logarithmic axis with free space on both sides of the values."""
     return style.log_axis(min(values) / _ROOM, max(values) * _ROOM, form, title)
 
 
@@ -168,7 +168,7 @@ _KEPT = (
 
 
 def winners(cells: Sequence[MapCell], found: Sequence[Alternative]) -> Block | Missing:
-    """Which alternative takes the fewest GPU-hours at each batch, table size and skew."""
+    """A map of the alternative with the fewest GPU-hours at each batch, table size and skew."""
     if not cells:
         return WINNERS.missing("--no-map left it out.")
     of_all = is_global(found)

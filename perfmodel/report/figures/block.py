@@ -1,4 +1,4 @@
-"""A block of the report: a figure with the sentence that it shows, or why there is none."""
+"""A block of the report: a figure and its title sentence, or the reason why there is no figure."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Switch:
-    """One way to see a figure: what it changes in traces and layout, both drawn before."""
+    """A view of a figure: the changes that its button makes to traces and layout, both drawn before."""
 
-    label: str  # of a group of buttons: µs, %
-    traces: Mapping[str, Any]  # as Plotly.restyle takes it: one value, or a list with one a trace
+    label: str  # on its button: µs, %
+    traces: Mapping[str, Any]  # as Plotly.restyle takes them: a value, or a list of one per trace
     layout: Mapping[str, Any]  # as Plotly.relayout takes it
-    title: str = ""  # of the block while it is seen so; empty: the block's own
+    title: str = ""  # of the block in this view; "": the block's own
 
 
 @dataclass(frozen=True)
 class Block:
-    """One finding: a figure, the sentence above it, and the numbers in it."""
+    """A figure, the finding that is its title, and the numbers in it."""
 
     name: str  # a slug: slowdown
     title: str  # the finding in a sentence, computed from the data
@@ -28,8 +28,8 @@ class Block:
     source: str  # where the data come from, and their evidence
     data: tuple[Mapping[str, Any], ...]  # rows of one table: plain numbers in SI units, and words
     switches: tuple[Switch, ...] = ()  # the figure is drawn as the first one shows it
-    choice: str = ""  # of what it is, where there are others: 8 GPUs
-    others: tuple[Block, ...] = ()  # the same of something else, each with its choice
+    choice: str = ""  # what this figure is of, if there are others: 8 GPUs
+    others: tuple[Block, ...] = ()  # the same figure of something else, each with its choice
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Where the time of a batch goes: a bar a size of the tables, its steps stacked."""
+"""Figure of where the time of a batch goes: a bar for each table size, with its steps stacked."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from perfmodel.units import counted, format_bytes, format_count, format_fraction
 def breakdown(answers: Sequence[Projection]) -> Block | Missing:
     """Steps of several answers, stacked, in time or in shares.
 
-    answers   of one question at increasing table sizes
-    Limits: all fit one GPU -> Missing
+    answers   to one question at increasing table sizes
+    Limits: all tables fit on one GPU -> Missing
     """
     shown = [answer for answer in answers if answer.gpus > 1 or answer.forward.tier is not None]
     if not shown:
@@ -42,9 +42,9 @@ def breakdown(answers: Sequence[Projection]) -> Block | Missing:
 def stacked(
     shown: Sequence[Projection], labels: Sequence[str], title: str, *, in_shares_first: bool
 ) -> tuple[Any, tuple[Switch, ...]]:
-    """The figure of the steps of answers, a bar each, and its switches: shares, and time.
+    """A figure with a bar of steps for each answer, and its switches: shares, and time.
 
-    labels  of the bars;  title  of their axis;  in_shares_first  whether the figure begins with shares
+    labels  of the bars;  title  of their axis;  in_shares_first  whether it opens with shares
     """
     time = in_time(max(answer.time_s for answer in shown), lambda cell: cell.step.time_s, "time of a batch")
     views = [in_shares(lambda cell: cell.step.share), time]
@@ -68,14 +68,14 @@ class _Cell:
 
     @property
     def time_words(self) -> str:
-        """Its time, its share, its band."""
+        """The step's time, share and band in words."""
         step = self.step
         share, ends = format_fraction(step.share), band(step.low_s, step.high_s)
         return f"{format_time(step.time_s)} ({share}), band {ends}"
 
     @property
     def bytes_words(self) -> str:
-        """Its bytes, its library, its clock."""
+        """The step's bytes, library and clock in words."""
         size = format_bytes(self.step.payload_bytes)
         return f"{size} per GPU, {self.step.library}, {self.step.clock} clock"
 
@@ -99,11 +99,11 @@ COLUMNS = (
     ),
     Column(text=lambda cell: f"evidence: {cell.step.evidence}", data=attributes("evidence", of="step")),
 )
-"""What a hover and the data say of a step."""
+"""What the hover text and the data of the figure have for each step."""
 
 
 def cells(answer: Projection) -> dict[str, _Cell]:
-    """The steps of an answer by their names."""
+    """The steps of an answer by name."""
     return {step.name: _Cell(answer, step) for step in answer.steps}
 
 
@@ -113,7 +113,7 @@ def step_rows(answer: Projection) -> list[dict[str, Any]]:
 
 
 def _title(shown: Sequence[Projection]) -> str:
-    """Which step is the longest, from which size on, and how much of the time it takes at the end."""
+    """The longest step, from which size on it is the longest, and its share of the time in the last bar."""
     last = shown[-1]
     longest = _longest(last)
     first = last
@@ -138,7 +138,7 @@ def _longest(answer: Projection) -> StepRow:
 
 
 def _lines(answer: Projection) -> str:
-    """Words below a bar: where it stands, and its time."""
+    """The label of a bar: table size, GPUs and time."""
     return "<br>".join(
         [size_words(answer.gpu_count.table_bytes), counted(answer.gpus, "GPU"), format_time(answer.time_s)]
     )

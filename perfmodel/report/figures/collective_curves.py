@@ -1,4 +1,4 @@
-"""Collective curves: medians of samples under the fitted curve, bus bandwidth, residuals, crossover."""
+"""Figures of collectives: medians of samples with the fitted curve, bus bandwidth, residuals, crossover."""
 
 from __future__ import annotations
 
@@ -31,33 +31,33 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 
 _BEYOND = 4.0
-"""The curve is drawn up to this factor outside its samples."""
+"""The curve is drawn up to this factor beyond its samples."""
 _PER_OCTAVE = 2
 _HEIGHT = 780
 
 
 @dataclass(frozen=True)
 class MeasuredLibrary:
-    """One library on one machine at one clock: its model, and the samples behind it (None: not here)."""
+    """A library on a machine at a clock: its model, and its samples (None: not available)."""
 
     model: CollectiveModel
     samples: pd.DataFrame | None
 
     @property
     def label(self) -> str:
-        """``NCCL 2.29.2 (stream)``."""
+        """The library in words: ``NCCL 2.29.2 (stream)``."""
         c = self.model.calibration
         return f"{library_name(str(c.backend))} {c.library_version} ({c.clock})"
 
     def curve(self, collective: str, gpus: int, domain_gpus: int) -> Curve | None:
-        """The measured cell; none where the curves are another machine's."""
+        """The curve of a measured cell; None if there is none, or if it is of another machine."""
         return None if self.model.borrowed else self.model.calibration.curve(collective, gpus, domain_gpus)
 
 
 def measured(
     machine: Machine, backend: str, clock: str | None = None, calibration: str | Path | None = None
 ) -> MeasuredLibrary | None:
-    """A library of a machine with its samples; None where there is no calibration of it."""
+    """A library of a machine with its samples; None without a calibration."""
     try:
         model = CollectiveModel.load(machine, backend, clock, calibration)
     except NoCalibrationError:
@@ -70,13 +70,13 @@ def measured(
 
 @dataclass(frozen=True)
 class _Series:
-    """What is drawn of one library."""
+    """A library in the figure."""
 
     label: str
     index: int
     source: MeasuredLibrary
     curve: Curve
-    points: pd.DataFrame  # of ``medians``
+    points: pd.DataFrame  # as ``medians`` returns them
 
     @property
     def colour(self) -> str:
@@ -86,11 +86,11 @@ class _Series:
 def collectives(
     libraries: Sequence[MeasuredLibrary | None], collective: str, gpus: int, *, name: str = "collectives"
 ) -> Block | Missing:
-    """Time, bus bandwidth and residuals of one collective on one group of ranks, of several libraries.
+    """Time, bus bandwidth and residuals of a collective on one group of ranks, for several libraries.
 
-    libraries  at most as many as can be told apart (8); ranks lie in one scale-up domain, or one node
-    Curves are those of the fit (``hockney_time``); between its samples a projection uses the medians.
-    Limits: no library with this cell -> Missing;  samples that are not here -> the medians of the fit
+    libraries  at most 8, which can still be told apart; the ranks lie in one scale-up domain, or one node
+    The curves are the fit (``hockney_time``); between its samples, a projection uses the medians.
+    Limits: no library has this cell -> Missing;  no samples available -> the medians of the fit
     """
     series = list(_series(libraries, collective, gpus))
     what = f"{collective_name(collective)} on {counted(gpus, 'GPU')}"
@@ -128,9 +128,9 @@ def _nvlink(one: MeasuredLibrary) -> bool:
 
 
 def medians(one: MeasuredLibrary, curve: Curve) -> pd.DataFrame:
-    """Each size: median, range and number of its samples, the fitted time, median over fitted less 1, rate.
+    """For each size: median, range and number of samples, fitted time, median over fit less 1, bus rate.
 
-    Limits: samples that are not here -> the times that a projection takes, none of them sampled
+    Limits: no samples available -> the times that a projection uses, with 0 samples
     """
     import pandas as pd
 
@@ -158,7 +158,7 @@ def _busbw(collective: str, gpus: int, sizes: Floats, times: Floats) -> Floats:
 
 
 def _crossing(series: Sequence[_Series], collective: str, gpus: int) -> Comparison | None:
-    """Two libraries on the sizes that both were measured at; the first is the faster at the smallest."""
+    """Two libraries compared at the sizes measured with both; the first is faster at the smallest size."""
     if len(series) != 2:
         return None
     low = max(s.curve.anchor_bytes[0] for s in series)
@@ -170,7 +170,7 @@ def _crossing(series: Sequence[_Series], collective: str, gpus: int) -> Comparis
 
 
 def _by_first(series: Sequence[_Series]) -> list[_Series]:
-    """Two series, the one that is the faster at the smallest common size first."""
+    """The two series; the faster at the smallest common size comes first."""
     size = max(s.curve.anchor_bytes[0] for s in series)
 
     def time(s: _Series) -> float:
@@ -245,7 +245,7 @@ def _figure(series: Sequence[_Series], gpus: int, crossing: Comparison | None) -
 
 
 _PANES = ((0.604, 1.0), (0.248, 0.554), (0.0, 0.198))
-"""Where times, bandwidths and residuals are drawn, as parts of the height from below."""
+"""Panes of times, bandwidths and residuals, as parts of the height from below."""
 
 
 def _grid(curve: Curve) -> Floats:
@@ -257,7 +257,7 @@ def _grid(curve: Curve) -> Floats:
 
 
 def _traces(s: _Series, gpus: int) -> Iterator[tuple[dict[str, Any], int]]:
-    """Traces of one series with their rows: lines inside and outside the samples, medians, residuals."""
+    """Traces of a series with their panes: lines inside and outside the samples, medians, residuals."""
     curve, group = s.curve, f"series{s.index}"
     grid = _grid(curve)
     low, high = curve.anchor_bytes[0], curve.anchor_bytes[-1]

@@ -1,4 +1,4 @@
-"""Two answers side by side: their times over table sizes with the ratio, and the steps of a batch."""
+"""Figures that compare two answers: times over table sizes with their ratio, and the steps of a batch."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _SHOWN = Columns("table_bytes", "time_s", "low_s", "high_s")
 _HEIGHT, _MARGIN = 640, {"l": 72, "r": 48, "t": 40, "b": 60}
 _UPPER, _LOWER = (0.4, 1.0), (0.0, 0.34)
 """Parts of the height for the times and for their ratio."""
-_PAD = 0.02  # part of the axis of sizes that is left free at each end: a mark there is whole
+_PAD = 0.02  # part of the axis of sizes that stays free at each end, so that no mark is cut
 _COLOURS = {DifferenceVerdict.A: style.colour(0), DifferenceVerdict.B: style.colour(1)}
 
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Answers of A and of B to one question; names as they were typed, told apart."""
+    """The answers of A and of B to one question; the names are as typed, made distinct."""
 
     a: Projection
     b: Projection
@@ -48,19 +48,19 @@ class Pair:
 
     @property
     def size(self) -> str:
-        """Of all tables: ``10 TB``."""
+        """The size of all tables: ``10 TB``."""
         return size_words(self.a.gpu_count.table_bytes)
 
     @property
     def sides(self) -> tuple[tuple[str, str, Projection], ...]:
-        """Letter, legend and answer of both."""
+        """Letter, legend and answer of A and of B."""
         return (("A", f"A {self.a_name}", self.a), ("B", f"B {self.b_name}", self.b))
 
 
 def times(pair: Pair, frames: tuple[pd.DataFrame, pd.DataFrame]) -> Block:
-    """Time of a batch of both over table sizes with bands, and their ratio below.
+    """Time of a batch of both over table sizes with bands, and the ratio of the times below.
 
-    frames  of ``perfmodel.project`` for A and for B at the same sizes, increasing
+    frames  results of ``perfmodel.project`` for A and for B at the same, increasing sizes
     """
     lines = [SlowdownLine(side[1], frame) for side, frame in zip(pair.sides, frames, strict=True)]
     drawn = [replace(one, first=True) for one in drawn_of(lines, _COLUMNS)]
@@ -97,7 +97,7 @@ def times(pair: Pair, frames: tuple[pd.DataFrame, pd.DataFrame]) -> Block:
 
 
 def steps(pair: Pair) -> Block | Missing:
-    """The steps of A and of B, stacked, as two bars. Limits: both fit on one GPU -> Missing"""
+    """The steps of A and of B as two stacked bars. Limits: both fit on one GPU -> Missing"""
     answers = (pair.a, pair.b)
     if max(answer.gpus for answer in answers) == 1:
         return COMPARED_STEPS.missing("both fit on one GPU: ask for larger tables with --table-size.")
@@ -112,7 +112,7 @@ def steps(pair: Pair) -> Block | Missing:
 
 
 def _times_title(points: Sequence[Difference]) -> str:
-    """Who is the faster over all sizes, and at how many of them that can be said."""
+    """Which is faster over all sizes, and at how many of them the interval confirms it."""
     where = f"from {points[0].label} to {points[-1].label}" if len(points) > 1 else f"for {points[0].label}"
     if all(one.verdict is DifferenceVerdict.SAME for one in points):
         return f"A and B take the same time {where}."
@@ -133,7 +133,7 @@ def _span(row: Mapping[str, Any]) -> tuple[float, float, float]:
 
 
 def _ratios(sizes: Sequence[float], points: Sequence[Difference]) -> dict[str, Any]:
-    """A over B at each size with its interval, in the colour of the faster one."""
+    """The ratio A over B at each size with its interval, in the colour of the faster."""
     low, middle, high = zip(*(one.ratio for one in points), strict=True)
     bars = whiskers(middle, low, high, color=style.RULE, thickness=1, width=3)
     marker = {"color": [_COLOURS.get(one.verdict, style.RULE) for one in points], "size": 8}

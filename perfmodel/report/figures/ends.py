@@ -1,4 +1,4 @@
-"""Names of lines at their ends, moved up and down until none covers another."""
+"""Labels at the ends of lines, moved up or down so that they do not overlap."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REACH = 16  # pixels from the end of a line to its label
 
 @dataclass(frozen=True)
 class LabelledEnd:
-    """The end of a line: its last point, in the units of the axes."""
+    """The last point of a line, in the units of the axes, with its label."""
 
     text: str
     x: float
@@ -23,9 +23,9 @@ class LabelledEnd:
 
 
 def dodged(wanted: Sequence[float], gap: float, room: float) -> list[float]:
-    """Places as near to ``wanted`` as may be, ``gap`` apart and in their order, between 0 and ``room``.
+    """Places as near to ``wanted`` as possible, in the same order, ``gap`` apart, between 0 and ``room``.
 
-    Limits: all far apart -> as wanted;  more than fit -> evenly over the room
+    Limits: all far apart -> as wanted;  too many to fit -> evenly spaced
     """
     order = sorted(range(len(wanted)), key=lambda at: wanted[at])
     if len(wanted) > 1:
@@ -51,7 +51,7 @@ def _held(value: float, low: float, high: float) -> float:
 
 @dataclass(frozen=True)
 class PixelScale:
-    """A y axis that is so many pixels long."""
+    """A y axis with its range and its length in pixels."""
 
     lowest: float
     highest: float
@@ -59,17 +59,17 @@ class PixelScale:
     log: bool
 
     def of(self, value: float) -> float:
-        """A value as plotly takes it on this axis."""
+        """A value in plotly's units of this axis."""
         return math.log10(value) if self.log else value
 
     def pixel(self, value: float) -> float:
-        """Pixels below the upper end."""
+        """Pixels from the upper end of the axis to a value."""
         span = self.of(self.highest) - self.of(self.lowest)
         return self.pixels * (self.of(self.highest) - self.of(value)) / span
 
 
 def end_labels(ends: Sequence[LabelledEnd], scale: PixelScale) -> list[dict[str, Any]]:
-    """Annotations right of the ends, each with a short line to its own; the x axis is logarithmic."""
+    """Labels right of the ends, each joined to its end by a short line; the x axis is logarithmic."""
     wanted = [scale.pixel(end.y) for end in ends]
     places = dodged(wanted, GAP, scale.pixels)
     return [

@@ -1,4 +1,4 @@
-"""Every figure that one answer rests on, in the order of the report."""
+"""The figures of the evidence behind an answer, in the order of the report."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def evidence_blocks(asked: Projection) -> Iterator[Block | Missing]:
 
 
 def all_to_all(asked: Projection) -> Block | Missing:
-    """Curves of the answer's own calibration, on as many ranks of a node as were measured."""
+    """All-to-all curves of the answer's calibration, on the largest measured number of ranks in a node."""
     return _curves(asked, "all_to_all", registry.ALL_TO_ALL.name)
 
 
 def reduce_scatter(asked: Projection) -> Block | Missing:
-    """As ``all_to_all``."""
+    """Reduce-scatter curves, otherwise as ``all_to_all``."""
     return _curves(asked, "reduce_scatter", registry.REDUCE_SCATTER.name)
 
 
@@ -49,7 +49,7 @@ def _curves(asked: Projection, collective: str, name: str) -> Block | Missing:
 
 
 def libraries() -> Block | Missing:
-    """NCCL against NVSHMEM on the shipped machine where both were measured."""
+    """NCCL against NVSHMEM on the shipped machine that has measurements of both."""
     pair = load_machine(MACHINE)
     both = [measured(pair, Backend.NCCL, Clock.STREAM), measured(pair, Backend.NVSHMEM, Clock.DEVICE)]
     shared = set.intersection(*(set(_ranks(one, _COMPARED)) for one in both))
@@ -59,7 +59,7 @@ def libraries() -> Block | Missing:
 def _with_others(
     compared: Sequence[MeasuredLibrary | None], collective: str, gpus: int, ranks: Sequence[int], name: str
 ) -> Block | Missing:
-    """Curves on so many GPUs, and beside them those on the other numbers that were measured."""
+    """Curves on ``gpus`` GPUs, with those of the other measured numbers of GPUs to choose."""
     first = collectives(compared, collective, gpus, name=name)
     if isinstance(first, Missing):
         return first
@@ -72,20 +72,20 @@ def _with_others(
 
 
 def _own(asked: Projection) -> MeasuredLibrary | None:
-    """The library of the answer; of two, NCCL."""
+    """The library of the answer; NCCL if the answer uses the faster of two."""
     setting = asked.setting
     library = str(Backend.NCCL) if setting.backend == BEST else setting.backend
     return measured(setting.machine.unchanged(), library, setting.clock, setting.calibration)
 
 
 def _ranks(own: MeasuredLibrary | None, collective: str) -> list[int]:
-    """Numbers of ranks in one domain that its curves know, increasing."""
+    """Numbers of ranks within one domain that have a curve, increasing."""
     curves = own.model.calibration.curves if own is not None else []
     return sorted({c.gpus for c in curves if c.collective == collective and c.domain_gpus >= c.gpus})
 
 
 def links(asked: Projection) -> Block | Missing:
-    """A machine with NVLink and one with PCIe only; the answer's own where NCCL was measured on it."""
+    """A machine with NVLink against a machine with PCIe; the answer's own is one of them if measured."""
     machine = asked.setting.machine
     own = measured(machine.unchanged(), Backend.NCCL)
     known = own is not None and not own.model.borrowed
@@ -96,19 +96,19 @@ def links(asked: Projection) -> Block | Missing:
 
 
 def _run(asked: Projection) -> Path | None:
-    """The folder of the run that the answer's calibration lies in."""
+    """The folder of the run that holds the answer's calibration; None without one."""
     calibration = asked.setting.calibration
     return run_of(calibration) if calibration is not None else None
 
 
 def kernels_roofline(asked: Projection) -> Block | Missing:
-    """The roofline with the gathers that were timed in the answer's run."""
+    """The roofline with the gathers that the answer's run has timed."""
     folder = _run(asked)
     return roofline(asked, read_run(folder).kernel_samples() if folder is not None else None)
 
 
 def points(asked: Projection) -> Block | Missing:
-    """The passes of the run where it has some, else the public measurements."""
+    """Predicted against measured: the passes of the answer's run if it has any, else public measurements."""
     folder = _run(asked)
     if folder is not None:
         try:
@@ -120,5 +120,5 @@ def points(asked: Projection) -> Block | Missing:
 
 
 def judged_claims() -> Block | Missing:
-    """Published claims, judged with what is kept in data/validation."""
+    """Published claims, judged with the verdicts in data/validation."""
     return claims(claims_found())

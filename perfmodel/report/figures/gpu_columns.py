@@ -1,4 +1,4 @@
-"""GPUs of a plan as columns: each one, or one of each class of alike GPUs where there are many."""
+"""GPUs of a plan as columns of a figure: each GPU, or each class of identical GPUs if there are many."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ from perfmodel.typed_sizes import is_binary
 from perfmodel.units import format_count, format_time
 
 MOST_COLUMNS = 64
-"""GPUs, or classes of alike GPUs, that are drawn."""
+"""Most columns that are drawn."""
 EACH, ALIKE, SOME = "each", "alike", "some"
 _FEWEST_SLOTS = 4  # a column is never wider than a fourth of the figure
-_LABELLED = 24  # columns that all have a tick
-_CLOSE = 0.8  # levels whose words would touch
-_WIDEST, _BESIDE = 1100, 210  # pixels: of a figure that need not be scrolled; of it, beside the columns
+_LABELLED = 24  # up to this many columns, each has a tick
+_CLOSE = 0.8  # share of the top level: labels of closer levels would touch
+_WIDEST, _BESIDE = 1100, 210  # pixels: of a figure that needs no scrolling; beside its columns
 _CHARACTER = 7.5  # pixels of a tick
 
 
 @dataclass(frozen=True, eq=False)
 class GpuColumn:
-    """One column: the GPU that is drawn, and how many it stands for."""
+    """A column: the GPU that is drawn, and the ranks that it stands for."""
 
     rank: int
     ranks: tuple[int, ...]
 
     @property
     def count(self) -> int:
-        """How many it stands for."""
+        """The number of ranks that it stands for."""
         return len(self.ranks)
 
     def name(self, kind: str) -> str:
-        """``rank 3``; of several alike, ``each of ranks 0–7``."""
+        """The column in words: ``rank 3``, or for several ranks ``each of ranks 0–7``."""
         alike = kind == ALIKE and self.count > 1
         return f"each of ranks {', '.join(runs(self.ranks))}" if alike else f"rank {self.rank}"
 
     def record(self, kind: str) -> dict[str, int]:
-        """It, in the rows of a figure."""
+        """The column's entries in the data of a figure."""
         return {"rank": self.rank, "ranks_alike": self.count if kind == ALIKE else 1}
 
     def tick(self) -> str:
-        """Its ranks under the column: ``3``, ``0–7``, two runs on two lines, ``0–7<br>+24`` of more."""
+        """The ranks below the column: ``3``, ``0–7``; two runs on two lines; more as ``0–7<br>+24``."""
         found = runs(self.ranks)
         if len(found) <= 2:
             return "<br>".join(found)
@@ -60,12 +60,12 @@ class GpuColumn:
 
 
 def _tick_width(labels: Sequence[str]) -> float:
-    """Pixels of the widest line, and of a gap."""
+    """Pixels of the widest line of the labels, and of a gap."""
     return _CHARACTER * (1 + max(len(line) for label in labels for line in label.split("<br>")))
 
 
 def runs(ranks: Sequence[int]) -> list[str]:
-    """``0–7`` and ``16`` of ranks in order that follow each other or do not."""
+    """Increasing ranks as runs: ``0–7`` and ``16``."""
     found: list[list[int]] = []
     for rank in ranks:
         if found and rank == found[-1][1] + 1:
@@ -77,7 +77,7 @@ def runs(ranks: Sequence[int]) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """A plan with what its figures share. ``whole`` is None without dense layers."""
+    """A plan with the data that its figures share. ``whole`` is None without dense layers."""
 
     answer: Planned
     shares: Shares
@@ -85,20 +85,20 @@ class Shown:
 
     @staticmethod
     def of(answer: Planned, whole: WholeStep | None = None) -> Shown:
-        """Of an answer."""
+        """Prepare an answer for its figures."""
         return Shown(answer, Shares.of(answer.evaluator, answer.plan, answer.found.cost), whole)
 
     @cached_property
     def groups(self) -> dict[int, AlikeTables]:
-        """The group of every table."""
+        """The group of equal tables of every table."""
         return {t: group for group in self.answer.groups for t in group.tables}
 
     @cached_property
     def columns(self) -> tuple[str, tuple[GpuColumn, ...]]:
-        """How GPUs became columns (EACH, ALIKE, SOME), and the columns.
+        """How GPUs became columns (EACH, ALIKE or SOME), and the columns.
 
-        Limits: up to ``MOST_COLUMNS`` GPUs -> all of them in order;  more -> classes of alike GPUs, the
-        busiest first; more classes -> as many GPUs, evenly from the busiest to the least busy
+        Limits: up to ``MOST_COLUMNS`` GPUs -> all of them in order;  more -> classes of identical GPUs, the
+        busiest first; too many classes -> a selection of GPUs, evenly from the busiest to the least busy
         """
         gpus, total = self.answer.evaluator.gpus, self.shares.total_s
         if gpus <= MOST_COLUMNS:
@@ -114,7 +114,7 @@ class Shown:
 
     @property
     def _held(self) -> NDArray[np.int64]:
-        """[G, groups]: how many shards of the tables of each group are on each GPU."""
+        """Number of shards of each group of tables on each GPU [G, groups]."""
         tables, ranks = self.answer.plan.shards
         number = np.zeros(len(self.answer.plan.placements), dtype=np.int64)
         for at, group in enumerate(self.answer.groups):
@@ -125,7 +125,7 @@ class Shown:
 
     @cached_property
     def step_numbers(self) -> dict[str, int]:
-        """Steps of this plan and those it is compared with, in the order of a pass: their colours."""
+        """A number for each step of the plan and its baselines, in the order of a pass: its colour."""
         answer = self.answer
         costs = [answer.found.cost, *(item.cost for item in answer.baselines if item.cost is not None)]
         names = dict.fromkeys(row.name for cost in costs for row in cost.rows)
@@ -134,11 +134,11 @@ class Shown:
 
     @property
     def step_words(self) -> str:
-        """``training step`` or ``batch``."""
+        """What the time is of: ``training step`` or ``batch``."""
         return "training step" if self.answer.training else "batch"
 
     def bound_level(self, factor: float) -> list[tuple[float, str]]:
-        """Where no plan is below, in the unit of an axis, and words for it; nothing where none is known."""
+        """The lower bound in the unit of an axis, with its label; empty without a bound."""
         found = self.answer.found
         if self.answer.given or found.bound_s <= 0:
             return []
@@ -146,7 +146,7 @@ class Shown:
         return [(factor * found.bound_s, f"{format_time(found.bound_s)}:<br>{which}<br>is faster")]
 
     def column_words(self) -> str:
-        """What a column is, in a sentence."""
+        """A sentence that says what a column is."""
         kind, columns = self.columns
         if kind == EACH:
             return "Each column is a GPU, with its rank below."
@@ -160,11 +160,11 @@ class Shown:
 
     @property
     def fullest(self) -> int:
-        """The GPU that holds most, the first of several."""
+        """The first of the GPUs that hold the most bytes."""
         return int(np.argmax(self.answer.found.memory.total_bytes))
 
     def named(self, rank: int) -> tuple[str, bool]:
-        """``rank 3``, or ``ranks 0–7`` that are drawn as one column; whether they are several."""
+        """The rank in words, and whether its column stands for several: ``rank 3``, or ``ranks 0–7``."""
         kind, columns = self.columns
         for column in columns if kind == ALIKE else ():
             if rank in column.ranks and column.count > 1:
@@ -172,7 +172,7 @@ class Shown:
         return f"rank {rank}", False
 
     def figure(self, traces: list[dict[str, Any]], **layout: Any) -> Any:
-        """A figure over an axis of columns."""
+        """A figure with the columns on its x axis."""
         kind, columns = self.columns
         count = len(columns)
         labels = [column.tick() for column in columns]
@@ -207,20 +207,20 @@ class Shown:
 
 
 SHARDING_COLOURS = dict(zip(SHARDINGS, (*style.PALETTE[:7], "#c2484d"), strict=True))
-"""Colour of each of ``SHARDINGS`` in every figure of a plan."""
+"""The colour of each sharding in every figure of a plan."""
 HOT, OWN = "hot rows", "own samples"
 HOT_COLOUR, OWN_COLOUR, STATE_COLOUR = "#7fb3dd", style.PALETTE[7], "#c9a94f"
 ORDER = (DATA_PARALLEL, HOT, *(name for name in SHARDINGS if name != DATA_PARALLEL), OWN)
-"""From below to the top of a column."""
+"""Order of the blocks in a column, from below."""
 
 
 def colour_of(name: str) -> str:
-    """Of a sharding, of hot rows, of what a GPU does for its own samples."""
+    """The colour of a sharding, of hot rows, or of work for a GPU's own samples."""
     return {**SHARDING_COLOURS, HOT: HOT_COLOUR, OWN: OWN_COLOUR}[name]
 
 
 def time_unit(top_s: float) -> tuple[float, str]:
-    """Factor and unit in which ``top_s`` is drawn: 1 or more of it."""
+    """The factor and the unit in which ``top_s`` is 1 or more."""
     for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
         if top_s * factor >= 1:
             return factor, unit
@@ -228,7 +228,7 @@ def time_unit(top_s: float) -> tuple[float, str]:
 
 
 def bytes_unit(top_bytes: float) -> tuple[float, str]:
-    """The same of bytes of memory, in the unit family that was typed."""
+    """The factor and the unit for bytes of memory, in the unit family that was typed (GB or GiB)."""
     step, units = (1024.0, "KMGT") if (binary := is_binary(0.0, False)) else (1000.0, "kMGT")
     for power in (4, 3, 2, 1):
         if top_bytes >= step**power:
@@ -237,10 +237,10 @@ def bytes_unit(top_bytes: float) -> tuple[float, str]:
 
 
 def levels(lines: Sequence[tuple[float, str]]) -> dict[str, Any]:
-    """Dashed lines over a figure with words of a few short lines in its right margin, and that margin.
+    """Dashed lines over a figure, with labels in its right margin, and that margin.
 
-    lines  height on the axis, and words
-    Limits: two that are close -> the words of the lower one are lower
+    lines  height on the axis, and label
+    Limits: two close lines -> their labels are moved apart
     """
     shapes, words = [], []
     top = max((level for level, _ in lines), default=0.0)
@@ -259,7 +259,7 @@ def levels(lines: Sequence[tuple[float, str]]) -> dict[str, Any]:
 
 
 def source(shown: Shown) -> str:
-    """Where the numbers come from, under every figure."""
+    """The source of the numbers, printed below every figure."""
     e = shown.answer.evaluator
     names = ", ".join(dict.fromkeys(e.setting.links.calibrations)) or "none"
     ids = ", ".join(dict.fromkeys(each.name for each in e.tables.ids))

@@ -1,4 +1,4 @@
-"""Memory and work of each GPU of a plan: who is fullest, who is busiest, who waits."""
+"""Figures of each GPU's memory and work in a plan: which is fullest, which is busiest, which wait."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from perfmodel.units import counted, format_count, format_fraction, format_ratio
 
 Floats = NDArray[np.float64]
 STATE, BUFFERS, WAITS = "optimizer state", "exchange buffers", "waits for busier GPUs"
-_LOW = 0.5  # of a GPU: with less on the fullest, differences are seen in what is held alone
-_SAME = 5e-4  # of the mean: as much as the others
+_LOW = 0.5  # of a GPU's memory: if the fullest GPU uses less, the figure opens with the view of what is held
+_SAME = 5e-4  # of the mean: a smaller spread counts as equal
 
 
 def memory(shown: Shown, held: Sequence[Sequence[GpuPiece]]) -> Block:
-    """Bytes of every GPU by sharding, with the optimizer's state, buffers, and what may be used.
+    """Bytes of every GPU by sharding, with optimizer state, buffers, and the memory that may be used.
 
     held  of every column (``placements.held_by``)
     """
@@ -92,7 +92,7 @@ def _limits(limit: float, whole: float, factor: float) -> list[tuple[float, str]
 
 
 def memory_title(shown: Shown) -> str:
-    """The fullest and the emptiest GPU, or all that are alike, and what they may use."""
+    """The fullest and the emptiest GPU, or that all are equal, and the share of the usable memory."""
     total, limit = shown.answer.found.memory.total_bytes, shown.answer.found.limit_bytes
     full, empty = int(np.argmax(total)), int(np.argmin(total))
     share = f"{format_fraction(float(total[full]) / limit)} of the {size_words(limit)} that may be used"
@@ -107,7 +107,7 @@ def memory_title(shown: Shown) -> str:
 
 
 def _memory_parts(shown: Shown, held: Sequence[Sequence[GpuPiece]]) -> dict[str, Floats]:
-    """Bytes in every column by sharding, then optimizer state and buffers; what nobody has is left out."""
+    """Bytes in every column by sharding, then optimizer state and buffers; rows of zeros are left out."""
     _, columns = shown.columns
     found = {name: np.zeros(len(columns)) for name in ORDER[:-1]}
     for x, pieces in enumerate(held):
@@ -124,7 +124,7 @@ def _colour(name: str) -> str:
 
 
 def balance(shown: Shown) -> Block:
-    """Own time of every GPU by step, what it waits, the step's time, and the bound."""
+    """Each GPU's own time by step, its waiting time, the time of the step, and the bound."""
     kind, columns = shown.columns
     shares = shown.shares
     ranks = [column.rank for column in columns]
@@ -179,7 +179,7 @@ def balance(shown: Shown) -> Block:
 
 
 def balance_title(shown: Shown) -> str:
-    """Who is busiest, how much more than the mean, how long GPUs wait, and the step behind it."""
+    """Which GPU is busiest, by how much over the mean, how long GPUs wait, and because of which step."""
     total, whole = shown.shares.total_s, float(shown.shares.step_s.sum())
     most, mean = int(np.argmax(total)), float(total.mean())
     gpus = counted(total.size, "GPU")

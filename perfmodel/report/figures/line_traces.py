@@ -1,4 +1,4 @@
-"""Lines over sizes or GPUs: ribbons, dashes by evidence, names at their ends, rules where a node is full."""
+"""Lines over table sizes or GPUs, with bands, dashes by evidence, labels, and rules where a node is full."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class SlowdownLine:
-    """One way to exchange over many sizes or numbers of GPUs.
+    """The results of one exchange over table sizes or numbers of GPUs.
 
-    frame   what ``perfmodel.project`` gives, a row a size or number, increasing
+    frame   as ``perfmodel.project`` returns it, with a row for each size or number, increasing
     """
 
     label: str
     frame: pd.DataFrame
-    supposed: bool = False  # of other hardware than the machine has
-    style: int | None = None  # number of its colour and marker; None: its place among the lines
+    supposed: bool = False  # of hardware that the machine does not have
+    style: int | None = None  # number of its colour and marker; None: its position among the lines
 
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """A line with its numbers as lists."""
+    """A line as it is drawn, with its rows as plain values."""
 
     label: str
     colour: str
@@ -47,13 +47,13 @@ class Drawn:
     marked: bool = True  # whether its points have markers
 
     def values(self, name: str) -> list[Any]:
-        """A column."""
+        """The values of a column."""
         return [row[name] for row in self.rows]
 
 
 @dataclass(frozen=True)
 class Columns:
-    """What is drawn of the rows of a line."""
+    """The columns of a line that are drawn."""
 
     x: str
     y: str
@@ -62,7 +62,7 @@ class Columns:
 
 
 def drawn_of(lines: Sequence[SlowdownLine], columns: Sequence[str]) -> list[Drawn]:
-    """Every line with these columns of its frame, its colour and its marker; the first is drawn stronger."""
+    """The lines with these columns, a colour and a marker each; the first is drawn stronger."""
     kinds = [at if line.style is None else line.style for at, line in enumerate(lines)]
     return [
         Drawn(line.label, style.colour(kind), style.symbol(kind), tuple(_rows(line, columns)), at == 0)
@@ -71,7 +71,7 @@ def drawn_of(lines: Sequence[SlowdownLine], columns: Sequence[str]) -> list[Draw
 
 
 def _rows(line: SlowdownLine, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Rows of the data: numbers in SI units."""
+    """The rows of a line as data: numbers in SI units, and their evidence."""
     columns = [line.frame[name].tolist() for name in (*names, "evidence", "main_evidence")]
     for *numbers, weakest, main in zip(*columns, strict=True):
         values = {name: float(value) for name, value in zip(names, numbers, strict=True)}
@@ -79,9 +79,9 @@ def _rows(line: SlowdownLine, names: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 def traces(line: Drawn, shown: Columns, lines: Callable[[Row], list[str]]) -> Iterator[Any]:
-    """The ribbon, then the line in parts of one main evidence each.
+    """The ribbon of the band, then a trace for each part of the line with the same main evidence.
 
-    lines  what a hover says of a row, under the name of the line and above its evidence
+    lines  the hover text of a row, between the name of the line and the evidence
     """
     name = safe(line.label)
     same = {"type": "scatter", "legendgroup": name, "name": name}
@@ -107,13 +107,13 @@ def traces(line: Drawn, shown: Columns, lines: Callable[[Row], list[str]]) -> It
 
 
 def heights(line: Drawn, shown: Columns) -> list[list[float]]:
-    """The y of each of ``traces``: of the ribbon, then of the parts."""
+    """The y values of each of ``traces``: of the ribbon, then of the parts."""
     low, high, y = (line.values(name) for name in (shown.low, shown.high, shown.y))
     return [[*high, *reversed(low)], *(y[part] for part, _ in _parts(line))]
 
 
 def _parts(line: Drawn) -> Iterator[tuple[slice, str]]:
-    """Neighbours of one evidence, each with the point before it: a dash each."""
+    """Consecutive points with the same evidence, each with the point before: they have one dash."""
     evidence = line.values("main_evidence")
     for kind, members in groupby(range(len(evidence)), key=lambda at: evidence[at]):
         span = list(members)
@@ -121,13 +121,13 @@ def _parts(line: Drawn) -> Iterator[tuple[slice, str]]:
 
 
 def labels(drawn: Sequence[Drawn], x: str, y: str, scale: PixelScale) -> list[dict[str, Any]]:
-    """The name of each line at its end, moved up or down where two would overlap."""
+    """The name of each line at its end, moved up or down where names would overlap."""
     ends = [LabelledEnd(safe(d.label), d.rows[-1][x], d.rows[-1][y], d.colour) for d in drawn]
     return end_labels(ends, scale)
 
 
 def fastest_other(lines: Sequence[SlowdownLine], axis: str, at: float) -> tuple[float, str] | None:
-    """The least slowdown of the lines after the first at one value of ``axis``, and of which it is.
+    """The least slowdown of the other lines at a value of ``axis``, and the label of that line.
 
     Limits: no other line of this machine has that value -> None
     """
@@ -140,9 +140,9 @@ def fastest_other(lines: Sequence[SlowdownLine], axis: str, at: float) -> tuple[
 
 
 def dash_words(main: Iterable[str]) -> str:
-    """What the dashes of lines mean.
+    """The meaning of the dashes.
 
-    main  evidence that much of the time of a point rests on, of all points
+    main  for each point, the weakest evidence behind much of its time
     """
     share = f"{100 * MAIN_SHARE:g} %"
     words = named_dashes(map(Evidence, main))
@@ -150,19 +150,19 @@ def dash_words(main: Iterable[str]) -> str:
 
 
 def named_dashes(used: Iterable[Evidence]) -> str:
-    """``dotted = extrapolated, long dash-dot = assumed``: the strongest first."""
+    """Dashes with their evidence, the strongest first: ``dotted = extrapolated, long dash-dot = assumed``."""
     kinds = sorted(set(used), key=lambda e: e.rank)
     return ", ".join(f"{_DASH_WORDS[style.DASHES[kind]]} = {kind}" for kind in kinds)
 
 
 def _evidence_words(row: Row) -> str:
-    """``evidence: transferred; in part assumed``."""
+    """The evidence of a row: ``evidence: transferred; in part assumed``."""
     main, weakest = row["main_evidence"], row["evidence"]
     return f"evidence: {main if main == weakest else f'{main}; in part {weakest}'}"
 
 
 def ratio_words(row: Row) -> list[str]:
-    """The slowdown with its band, and both times that it is of."""
+    """The slowdown with its band, and the two times of which it is the ratio."""
     middle, low, high = (format_ratio(row[name]) for name in ("slowdown", "slowdown_low", "slowdown_high"))
     time, base = (format_time(row[name]) for name in ("time_s", "baseline_time_s"))
     return [f"{middle}, band {low} – {high}", f"{time} instead of {base}"]
@@ -175,9 +175,9 @@ _DASH_WORDS = {
 
 
 def rule_words(places: Sequence[tuple[float, str]], left: float, right: float) -> list[dict[str, Any]]:
-    """What each rule is, left of its upper end; the x axis is logarithmic from ``left`` to ``right``.
+    """A label left of each rule's upper end; the x axis is logarithmic from ``left`` to ``right``.
 
-    Limits: a rule near the left end, where words would cover the ticks -> right of it
+    Limits: a rule near the left end, where the label would cover the ticks -> right of the rule
     """
     near = left * (right / left) ** _NEAR_LEFT
     return [
@@ -191,11 +191,11 @@ def rule_words(places: Sequence[tuple[float, str]], left: float, right: float) -
 
 
 _NEAR_LEFT = 0.25
-"""Share of an axis that the words of a rule may take."""
+"""Share of an axis that a rule's label may take."""
 
 
 def full(asked: Projection) -> Iterator[tuple[int, str]]:
-    """GPUs that fill a node, and a scale-up domain where that is another."""
+    """The GPUs that fill a node, and a scale-up domain if that is a different number."""
     count, domain = asked.gpu_count, asked.setting.machine.nvlink_domain_gpus
     node = count.gpus_per_node
     if node > 1:
@@ -205,7 +205,7 @@ def full(asked: Projection) -> Iterator[tuple[int, str]]:
 
 
 def source(asked: Projection, rows: Sequence[Row]) -> str:
-    """Machine, calibration, and the weakest evidence of what is drawn."""
+    """Machine, calibration, and the weakest evidence of the figure."""
     weakest = Evidence.weakest(Evidence(row["evidence"]) for row in rows)
     return (
         f"Machine {asked.setting.machine.name}; calibration {', '.join(dict.fromkeys(asked.calibrations))}; "

@@ -1,4 +1,4 @@
-"""Drawings that figures share: points with whiskers, cells in colours; words of a hover beside each."""
+"""Drawing functions that figures share: points, whiskers, bars, heat maps, rules, panes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def scatter(
     marker: dict[str, Any] | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """Points, or a line through them; what ``more`` names replaces it. words  of a hover, each or all"""
+    """Points; ``more`` replaces plotly settings of them. words  hover text, for each point or for all"""
     drawn = {"type": "scatter", "mode": "markers", "x": list(x), "y": list(y), "name": name}
     return {**drawn, **({"marker": marker} if marker else {}), **_said(words), **more}
 
@@ -28,7 +28,7 @@ def _said(words: Sequence[str] | str) -> dict[str, Any]:
 def blocks(
     x: Iterable[int], heights: Iterable[float], words: Sequence[str] | str, name: str, **marker: Any
 ) -> dict[str, Any]:
-    """Blocks on columns, as the figure stacks them, or from ``base`` of the trace. words  of hovers"""
+    """Bars on columns, stacked by the figure or from ``base`` of the trace. words  hover text"""
     look = {"line": {"color": "rgba(255,255,255,0.7)", "width": 0.5}, **marker}
     drawn = {"x": list(x), "y": list(heights), "width": 0.9, "name": name, "marker": look}
     return {"type": "bar", **drawn, **_said(words)}
@@ -37,7 +37,7 @@ def blocks(
 def whiskers(
     middle: Iterable[float], low: Iterable[float], high: Iterable[float], **look: Any
 ) -> dict[str, Any]:
-    """From the low to the high end of each, as ``error_x`` or ``error_y``."""
+    """Whiskers from the low to the high end of each value, for ``error_x`` or ``error_y``."""
     sides = [(end - at, at - start) for at, start, end in zip(middle, low, high, strict=True)]
     up, down = ([side[which] for side in sides] for which in (0, 1))
     return {"type": "data", "symmetric": False, "array": up, "arrayminus": down, **look}
@@ -52,9 +52,9 @@ def heat_cells(
     words: Callable[[Any], str],
     **more: Any,
 ) -> dict[str, Any]:
-    """A cell for each of ``columns`` in each of ``rows``, its text in it.
+    """A heat map with a cell for each of ``columns`` in each of ``rows``, and its text in it.
 
-    heat  what its colour is of, None: empty;  words  of a hover;  more  the scale of colours
+    heat  the value behind the colour, None: empty;  words  hover text;  more  the colour scale
     """
     drawn = {
         name: [[of(cell) for cell in row] for row in cells]
@@ -68,7 +68,7 @@ def heat_cells(
 
 
 def rule(axis: str, at: float, across: str = "paper", **line: Any) -> dict[str, Any]:
-    """A line over a figure at a value of an axis (x, y2). across  what it spans"""
+    """A line across a figure at a value of an axis (x, y2). across  the axis that it spans"""
     along, other = ("x", "y") if axis[0] == "x" else ("y", "x")
     place = {f"{along}ref": axis, f"{along}0": at, f"{along}1": at}
     whole = {f"{other}ref": across, f"{other}0": 0, f"{other}1": 1}
@@ -76,7 +76,7 @@ def rule(axis: str, at: float, across: str = "paper", **line: Any) -> dict[str, 
 
 
 def panes(axes: Sequence[tuple[dict[str, Any], dict[str, Any], Sequence[float]]]) -> dict[str, Any]:
-    """Layout of panes, the first on top: the x axis, the y axis and the part of the height of each."""
+    """A layout of panes, the first on top: the x axis, the y axis and the part of the height of each."""
     layout: dict[str, Any] = {}
     for row, (x, y, domain) in enumerate(axes, 1):
         layout[f"xaxis{pane(row)}"] = {**x, "anchor": f"y{pane(row)}", "domain": [0, 1]}
@@ -85,16 +85,16 @@ def panes(axes: Sequence[tuple[dict[str, Any], dict[str, Any], Sequence[float]]]
 
 
 def in_pane(trace: dict[str, Any], row: int) -> dict[str, Any]:
-    """A trace in a pane, the first is 1."""
+    """The trace in a pane; 1 is the first."""
     return {**trace, "xaxis": f"x{pane(row)}", "yaxis": f"y{pane(row)}"}
 
 
 def pane(row: int) -> str:
-    """Of the names of its axes."""
+    """The suffix of the names of a pane's axes."""
     return "" if row == 1 else str(row)
 
 
 NAMED = "<b>%{fullData.name}</b><br>%{hovertext}<extra></extra>"
-"""Template of hovers that begin with the name of their trace."""
+"""Template of hover text that begins with the name of its trace."""
 NUMBERS = "#1a1a1a"
-"""Of the text in cells, all of which are light enough for it."""
+"""Colour of the text in cells, which are all light."""

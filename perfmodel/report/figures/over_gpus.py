@@ -1,4 +1,4 @@
-"""The same tables on more and more GPUs: slowdown, time, samples per second; a line each way to send."""
+"""Figure of the same tables on growing numbers of GPUs: slowdown, time, samples per second, by exchange."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ _COLUMNS = (
 _MARGIN = {"l": 72, "r": 190, "t": 40, "b": 60}
 _HEIGHT, _WIDTH = 540, 820
 _BELOW, _ABOVE = 0.8, 1.3
-"""Of an axis: its ends under the lowest and over the highest value."""
+"""Ends of an axis, as factors of the lowest and of the highest value."""
 _IDEAL = "no slowdown"
 _SAME = 1e-9
 
 
 @dataclass(frozen=True)
 class _Quantity:
-    """What may be drawn: its columns and its axis."""
+    """A quantity that the figure can show: its columns and its axis."""
 
     label: str
     columns: Columns
@@ -56,7 +56,7 @@ class _Quantity:
 
 
 def samples_words(value: float) -> str:
-    """``12 M``."""
+    """A number as ``12 M``."""
     for factor, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
         if value >= factor:
             return f"{format_number(value / factor)}{unit}"
@@ -64,7 +64,7 @@ def samples_words(value: float) -> str:
 
 
 def samples_tick(value: float) -> str:
-    """``12 M``, on an axis."""
+    """A number as ``12 M``, for ticks."""
     number, _, unit = samples_words(value).partition(" ")
     return f"{float(number):g} {unit}".strip()
 
@@ -89,9 +89,9 @@ _QUANTITIES = (
 
 
 def over_gpus(lines: Sequence[SlowdownLine], asked: Projection) -> Block | Missing:
-    """Lines with bands over numbers of GPUs; the first is the way that was asked for.
+    """Lines with bands over numbers of GPUs; the first line is the requested exchange.
 
-    asked   the projection that the sentence is about, of the first line's way
+    asked   the projection that the title is about, by the first line's exchange
     Limits: no line with two GPUs or more -> Missing
     """
     known = [line for line in lines if (line.frame["gpus"].to_numpy() > 1).any()]
@@ -124,7 +124,7 @@ def over_gpus(lines: Sequence[SlowdownLine], asked: Projection) -> Block | Missi
 
 
 def _ideal(frame: pd.DataFrame, asked: Projection) -> SlowdownLine:
-    """What one memory would give."""
+    """The line of one memory that holds all tables."""
     kind, time = str(asked.baseline_evidence), frame["baseline_time_s"]
     same: dict[str, Any] = {
         "time_s": time,
@@ -138,7 +138,7 @@ def _ideal(frame: pd.DataFrame, asked: Projection) -> SlowdownLine:
 
 
 def sentence(lines: Sequence[SlowdownLine], asked: Projection) -> str:
-    """What the lines say at the number of GPUs of ``asked``, and where the most samples pass."""
+    """The title: the slowdown at the number of GPUs of ``asked``, and where the rate is highest."""
     low, high = asked.band
     if asked.gpus == 1 and asked.forward.tier is None:
         return f"The tables fit on one GPU, so nothing is slower there. {_most(lines[0].frame)}"
@@ -158,7 +158,7 @@ def sentence(lines: Sequence[SlowdownLine], asked: Projection) -> str:
 
 
 def _most(frame: pd.DataFrame) -> str:
-    """Where the first way passes the most samples, among the numbers of GPUs that it fits."""
+    """The number of GPUs with the most samples per second by the first line, where the tables fit."""
     frame = frame[frame["fits"].to_numpy() > 0]
     if frame.empty:
         return "The tables fit on none of these numbers of GPUs."
@@ -169,7 +169,7 @@ def _most(frame: pd.DataFrame) -> str:
 
 
 def _rates(row: Row) -> dict[str, float]:
-    """Samples of all GPUs over the time of a batch, and the ends of its band."""
+    """Samples of all GPUs divided by the time of a batch, with the ends of its band."""
     times = {"samples_per_s": "time_s", "samples_per_s_low": "high_s", "samples_per_s_high": "low_s"}
     return {name: float(row["batch"] * row["gpus"] / row[time]) for name, time in times.items()}
 
@@ -185,7 +185,7 @@ def _switch(quantity: _Quantity, drawn: Sequence[Drawn], words: list[dict[str, A
 
 
 def _gpus_axis(left: float, right: float) -> dict[str, Any]:
-    """Ticks at powers of two."""
+    """An axis of GPUs with ticks at powers of two."""
     ticks = [2.0**k for k in range(25) if left <= 2**k <= right] or [left, right]
     words = {"tickvals": ticks, "ticktext": [format_count(value) for value in ticks]}
     return style.log_axis(left, right, format_count, "GPUs", **words)

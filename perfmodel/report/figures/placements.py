@@ -1,4 +1,4 @@
-"""Which GPU holds what: GPUs as columns, shards as blocks, by bytes and by time."""
+"""Figure of what each GPU holds: GPUs as columns, shards as blocks, by bytes and by time."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ from perfmodel.units import counted, format_count, format_time
 
 Array = NDArray[np.int64]
 MOST_BLOCKS = 1_800
-"""Blocks that are drawn: of more, small ones are one block a column and sharding."""
-_SMALL = 0.004  # of the highest column, in bytes and in time: too low to be seen
-_NAMED_COLUMNS = 32  # with fewer, blocks have the names of their tables
+"""Most blocks that are drawn; beyond, small blocks of a column and sharding are merged."""
+_SMALL = 0.004  # of the highest column, in bytes and in time: too small to see
+_NAMED_COLUMNS = 32  # up to this many columns, blocks show the names of their tables
 _NAMED_HEIGHT = 0.035
-_NAMES = 4  # of tables in a block of several
+_NAMES = 4  # names of tables in the hover text of a merged block
 
 
 @dataclass(frozen=True)
 class GpuPiece:
-    """What a GPU holds of some tables, or does for its own samples (no table)."""
+    """Shards of some tables on a GPU, or what the GPU does for its own samples (no table)."""
 
     sharding: str
     tables: tuple[int, ...]
@@ -57,12 +57,12 @@ class GpuPiece:
 
     @property
     def held_bytes(self) -> float:
-        """Rows and optimizer state."""
+        """Bytes of rows and optimizer state."""
         return self.rows_bytes + self.state_bytes
 
 
 def held_by(shown: Shown) -> list[list[GpuPiece]]:
-    """What the GPU of every column holds."""
+    """The pieces on the GPU of every column."""
     _, columns = shown.columns
     return [list(pieces_of(shown, column.rank)) for column in columns]
 
@@ -70,8 +70,8 @@ def held_by(shown: Shown) -> list[list[GpuPiece]]:
 def placements(shown: Shown, held: Sequence[Sequence[GpuPiece]]) -> Block:
     """Shards of every GPU by bytes and by time, coloured by sharding.
 
-    held  of every column (``held_by``)
-    Limits: more than ``MOST_BLOCKS`` shards -> small ones are drawn together
+    held  the pieces of every column (``held_by``)
+    Limits: more than ``MOST_BLOCKS`` shards -> small ones are merged
     """
     kind, columns = shown.columns
     pieces = _merged(held)
@@ -92,7 +92,7 @@ def placements(shown: Shown, held: Sequence[Sequence[GpuPiece]]) -> Block:
 
 
 def title(shown: Shown) -> str:
-    """How many tables are sharded how, and on how many GPUs."""
+    """How many tables have which sharding, and on how many GPUs they are."""
     answer = shown.answer
     counts: dict[str, int] = defaultdict(int)
     hot = 0
@@ -126,7 +126,7 @@ def title(shown: Shown) -> str:
 
 
 def _range(counts: Array) -> str:
-    """``2 shards``, ``1 to 3 shards``."""
+    """The range of counts: ``2 shards``, ``1 to 3 shards``."""
     words = f"{counts.min()} to {counts.max()}" if counts.min() < counts.max() else str(counts.max())
     return f"{words} {'shard' if words == '1' else 'shards'}"
 
@@ -135,7 +135,7 @@ _IN_WORDS = {IN_3D: f"cut in {IN_3D}"}
 
 
 def pieces_of(shown: Shown, rank: int) -> Iterator[GpuPiece]:
-    """What one GPU holds, from the bottom of its column to the top: shards, copies, its own samples."""
+    """The pieces on a GPU, from the bottom of its column to the top: shards, copies, its own samples."""
     found = [*_copies(shown, rank), *_shards(shown, rank)]
     size = shown.answer.evaluator.tables.rows * shown.answer.evaluator.tables.dim
     yield from sorted(found, key=lambda p: (ORDER.index(p.sharding), -size[p.tables[0]], p.tables[0]))
@@ -168,7 +168,7 @@ def _copies(shown: Shown, rank: int) -> Iterator[GpuPiece]:
 
 
 def _merged(columns: Sequence[Sequence[GpuPiece]]) -> list[list[GpuPiece]]:
-    """Small pieces of one sharding as one, in every column."""
+    """The columns with small pieces of the same sharding merged."""
     top = [max((sum(f(p) for p in held) for held in columns), default=0.0) for f in (_bytes, _time)]
     small, found = _SMALL, [list(held) for held in columns]
     while True:
@@ -206,7 +206,7 @@ Traces = list[dict[str, Any]]
 
 
 def _drawn(shown: Shown, columns: Sequence[Sequence[GpuPiece]]) -> tuple[Traces, tuple[Switch, ...]]:
-    """A trace a sharding, and the two ways to see them."""
+    """A trace for each sharding, and the two views: bytes and time."""
     tops = [max(sum(f(p) for p in held) for held in columns) for f in (_bytes, _time)]
     units = [bytes_unit(tops[0]), time_unit(tops[1])]
     kind, drawn = shown.columns
@@ -275,7 +275,7 @@ def _hover(shown: Shown, where: str, column: GpuColumn, piece: GpuPiece) -> str:
 
 
 def _what(shown: Shown, where: str, piece: GpuPiece) -> list[str]:
-    """Which tables, how they are sharded, which rows and columns."""
+    """The tables of a piece, their sharding, and which rows and columns it has."""
     tables = shown.answer.evaluator.tables
     names = [safe(tables.names[t]) for t in piece.tables[:_NAMES]]
     if len(piece.tables) > 1:
@@ -308,7 +308,7 @@ def _elements(shown: Shown, t: int) -> str:
 
 
 def _why(shown: Shown, piece: GpuPiece) -> str:
-    """What the next best scheme would cost."""
+    """The next best scheme, and what it would cost."""
     if len(piece.tables) > 1 or piece.sharding == HOT:
         return ""
     words = next_best(shown.answer, shown.groups[piece.tables[0]])

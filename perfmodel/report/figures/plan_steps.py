@@ -1,4 +1,4 @@
-"""Where the time of a plan goes: its steps beside those of plans without a planner, and the bound."""
+"""Figure of where the time of a plan goes: its steps beside those of simple plans, and the bound."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from perfmodel.units import format_bytes, format_fraction, format_time
 
 
 def steps(shown: Shown) -> Block:
-    """Steps of the plan, stacked, beside those of plans without a planner; in time and in shares."""
+    """Steps of the plan, stacked, beside the steps of plans without a planner; in time and in shares."""
     answer, cost = shown.answer, shown.answer.found.cost
     plans = {
         "this plan": cost,
@@ -57,7 +57,7 @@ def steps(shown: Shown) -> Block:
 
 @dataclass(frozen=True)
 class _Cell:
-    """A step with a plan."""
+    """A step of a plan."""
 
     plan: str
     row: StepRow
@@ -65,17 +65,17 @@ class _Cell:
 
     @property
     def share(self) -> float:
-        """Of the time of the plan."""
+        """The share of the plan's time."""
         return self.row.time_s / self.cost.time_s
 
     @property
     def library(self) -> str:
-        """Of an exchange; "" of a kernel."""
+        """The library of an exchange; "" for a kernel."""
         return self.row.library if self.row.collective else ""
 
     @property
     def time_words(self) -> str:
-        """Its time, its share, its band."""
+        """The step's time, share and band in words."""
         ends = band(self.row.low_s, self.row.high_s)
         return f"{format_time(self.row.time_s)} ({format_fraction(self.share)}), band {ends}"
 
@@ -103,7 +103,7 @@ _COLUMNS = (
 
 
 def steps_title(shown: Shown) -> str:
-    """What takes the most time, here and with the fastest other plan."""
+    """Which steps take the most time, in this plan and in the fastest simple plan."""
     cost = shown.answer.found.cost
     fast = min(
         (item for item in shown.answer.baselines if item.cost),

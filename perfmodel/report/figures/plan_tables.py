@@ -1,4 +1,4 @@
-"""Tables of a plan: which sharding for which, and what another one would cost."""
+"""Figures of the tables of a plan: the sharding of each, and what its next best scheme would cost."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from perfmodel.schema.tiers import IN_HBM, PLACED
 from perfmodel.units import counted, format_count, format_fraction, format_number, format_time
 
 MOST_GROUPS = 40
-"""Groups of equal tables whose next best scheme is drawn: those with the dearest."""
+"""Most groups of equal tables in the figure of next best schemes; the costliest are drawn."""
 _NOTHING = 1e-6  # of the time: no difference
-_SMALL = 0.01  # of the time: what another scheme hardly costs
-_DODGE = 0.022  # of markers on the same place, of the axis
+_SMALL = 0.01  # of the time: another scheme costs next to nothing
+_DODGE = 0.022  # of the axis: the shift of a marker from another at the same place
 _NAMES = 6
 
 
 def tables(shown: Shown) -> Block:
-    """Rows against look-ups of a bag, a marker for equal tables that are sharded alike."""
+    """Rows against look-ups per bag, with a marker for equal tables of the same sharding."""
     groups = _by_shape(shown)
     rows, pooling = (np.array([key[at] for key in groups], dtype=float) for at in (0, 1))
     decades = np.log10(3.5 * rows.max() / rows.min())
@@ -72,7 +72,7 @@ Key = tuple[float, float, str]  # rows, look-ups of a bag, sharding
 
 
 def _by_shape(shown: Shown) -> dict[Key, list[tuple[AlikeTables, list[int]]]]:
-    """Tables by what the figure shows of them."""
+    """Groups of tables by rows, look-ups and sharding."""
     t = shown.answer.evaluator.tables
     found: dict[Key, list[tuple[AlikeTables, list[int]]]] = defaultdict(list)
     for group in shown.answer.groups:
@@ -85,7 +85,7 @@ def _by_shape(shown: Shown) -> dict[Key, list[tuple[AlikeTables, list[int]]]]:
 
 
 def _dodged(keys: list[Key], step: float) -> dict[Key, float]:
-    """Rows at which each is drawn; ``step`` is in decades."""
+    """The rows at which each marker is drawn, shifted so that none covers another; ``step`` is in decades."""
     count: dict[tuple[float, float], int] = defaultdict(int)
     found = {}
     for key in sorted(keys, key=lambda key: _PLACES[key[2]]):
@@ -95,7 +95,7 @@ def _dodged(keys: list[Key], step: float) -> dict[Key, float]:
 
 
 def tables_title(shown: Shown) -> str:
-    """Up to how many rows tables are copied, and what becomes of the others."""
+    """Which sharding most bytes have, and the number of rows up to which tables are copied."""
     answer, t = shown.answer, shown.answer.evaluator.tables
     by: dict[str, list[int]] = defaultdict(list)
     for group in answer.groups:
@@ -157,7 +157,7 @@ def _table_hover(shown: Shown, sharding: str, found: list[tuple[AlikeTables, lis
 
 
 def _where(ranks: str) -> str:
-    """``4 of 128 GPUs``, ``all GPUs``, ``ranks 0, 3``."""
+    """Where a table is: ``4 of 128 GPUs``, ``all GPUs``, ``ranks 0, 3``."""
     return (
         f"{ranks} GPUs"
         if " of " in ranks or ranks == "all"
@@ -166,7 +166,7 @@ def _where(ranks: str) -> str:
 
 
 def _rows(answer: Any) -> list[dict[str, Any]]:
-    """One row a table, in the order of the model."""
+    """A row for each table, in the order of the model."""
     e, found = answer.evaluator, []
     groups = {t: group for group in answer.groups for t in group.tables}
     for t, placement in enumerate(answer.plan.placements):
@@ -196,7 +196,7 @@ def _rows(answer: Any) -> list[dict[str, Any]]:
 def others(shown: Shown) -> Block | Missing:
     """How much longer the plan takes with the next best scheme of each table.
 
-    Limits: no table has another scheme that fits, or none makes a difference -> Missing
+    Limits: no table has another scheme that fits, or none changes the time -> Missing
     """
     answer, time_s = shown.answer, shown.answer.found.cost.time_s
     tried = [group for group in answer.groups if group.reason and group.reason.scheme]
@@ -212,7 +212,7 @@ def others(shown: Shown) -> Block | Missing:
     members = [(name, at) for name, at in members if at]
 
     def beside(turn: float) -> list[list[str]]:
-        """On which side of each marker its words have room: those beyond ``turn`` have it on the left."""
+        """The side of each marker with room for its label: the left for values beyond ``turn``."""
         return [["middle left" if slow[k] > turn else "middle right" for k in at] for _, at in members]
 
     linear = style.axis(f"{_AXIS} ({unit})", rangemode="tozero")
@@ -259,12 +259,12 @@ def others(shown: Shown) -> Block | Missing:
 
 
 _TURN = 0.6
-"""Share of an axis from which on words are left of their markers."""
+"""Share of an axis beyond which labels are left of their markers."""
 _AXIS = "how much longer the plan takes"
 
 
 def others_title(shown: Shown, tried: list[AlikeTables]) -> str:
-    """The table that another scheme would cost most, and for how many it costs next to nothing."""
+    """The table that another scheme would cost most, and for how many tables it costs next to nothing."""
     time_s = shown.answer.found.cost.time_s
     dearest = max(tried, key=_more)
     little = sum(len(g.tables) for g in tried if abs(_more(g)) < _SMALL * time_s)
@@ -288,13 +288,13 @@ def others_title(shown: Shown, tried: list[AlikeTables]) -> str:
 
 
 def _scheme_words(group: AlikeTables) -> str:
-    """The next best scheme."""
+    """The next best scheme in words."""
     reason = group.reason
     return _words(reason.sharding, reason.scheme) if reason and reason.scheme else ""
 
 
 def _words(sharding: str, scheme: Scheme) -> str:
-    """``row-wise, unique 128×1``."""
+    """A sharding and its exchange in words: ``row-wise, unique 128×1``."""
     return f"{sharding}, {scheme.kind.facts.word} {parts_text(scheme)}" if scheme.parts else sharding
 
 

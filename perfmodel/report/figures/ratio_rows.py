@@ -1,6 +1,6 @@
-"""A drawing that figures share: an item a row, its words above it, what it is on an axis of ratios below.
+"""A drawing that figures share: rows with a label above, and bars and marks on an axis of ratios.
 
-It is readable on a phone, where labels beside the rows are not.
+The labels are above the rows because labels beside them cannot be read on a phone.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from perfmodel.report.figures.words import safe
 from perfmodel.units import format_ratio
 
 ROW = 66
-"""Pixels of a row with its words."""
+"""Pixels of a row with its label."""
 LINE = 42
-"""Letters of a line of these words, on a phone too."""
+"""Characters of a line of a label that fit a phone."""
 _BAR = 14
 """Pixels of a bar."""
 _MANY = 30.0
-"""High over low from which on only decades have a tick."""
+"""Ratio of the ends of an axis from which only decades have a tick."""
 
 
 def bar(low: float, high: float, words: str, colour: str, name: str, **more: Any) -> dict[str, Any]:
-    """A bar from one ratio to another, for a row. words  of its hover"""
+    """A bar between two ratios, for a row. words  hover text"""
     line = {"color": style.faded(colour, 0.45), "width": _BAR}
     return scatter([low, high], [], words, name, **{"mode": "lines", "line": line, **more})
 
@@ -39,11 +39,11 @@ def ratio_rows(
     row: int = ROW,
     asked: float | None = None,
 ) -> Any:
-    """The figure, the first row on top.
+    """The figure, with the first row on top.
 
-    rows    the words above each and its traces, which have no y;  row  pixels of each
-    legend  words and marker of what the traces show;  reach, title  of the axis
-    asked   the ratio as asked: a rule in each row
+    rows    the label of each and its traces, which have no y;  row  pixels of each
+    legend  label and marker of the kinds of traces;  reach, title  of the axis
+    asked   the ratio of the question: a rule in each row
     """
     traces = [
         {**trace, "y": [at] * len(trace["x"]), "showlegend": False}
@@ -65,7 +65,7 @@ def ratio_rows(
 
 
 def ratio_axis(low: float, high: float, title: str) -> dict[str, Any]:
-    """A logarithmic axis of ratios below rows, its ticks so few that they stand level on a phone."""
+    """A logarithmic axis of ratios with few ticks, so that they stay horizontal on a phone."""
     axis = style.ratio_axis(low, high, title, tickangle=0)
     if high > _MANY * low:
         kept = [tick for tick in axis["tickvals"] if f"{tick:e}".startswith("1.")]
@@ -74,7 +74,7 @@ def ratio_axis(low: float, high: float, title: str) -> dict[str, Any]:
 
 
 def _words(at: int, text: str) -> dict[str, Any]:
-    """Words above a row, from the left edge, a line each; text from files stays text."""
+    """The wrapped label above a row, from the left edge; text from files is escaped."""
     parts = [line for part in text.splitlines() for line in textwrap.wrap(part, LINE)]
     return {
         "x": 0, "xref": "paper", "xanchor": "left", "y": at - 0.17, "yanchor": "bottom", "align": "left",
@@ -83,7 +83,7 @@ def _words(at: int, text: str) -> dict[str, Any]:
 
 
 def _rule(at: int, x: float) -> dict[str, Any]:
-    """A short vertical line in a row, which does not cross the words above it."""
+    """A short vertical line in a row that does not cross the label above it."""
     line = {"color": style.RULE, "width": 1}
     return {"type": "line", "x0": x, "x1": x, "y0": at - 0.14, "y1": at + 0.34, "line": line}
 

@@ -1,4 +1,4 @@
-"""Every figure, declared once, in the order of the pages: nothing heavy is imported to list them."""
+"""The list of all figures, in the order of the pages; importing it imports no drawing code."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Switches = Sequence[Switch]
 class Figure:
     """What is known of a figure before it is drawn."""
 
-    name: str  # a slug
-    shows: str  # one line
-    maker: str  # the module, from here, and the function that draws it
+    name: str  # as ``perfmodel figure`` takes it
+    shows: str  # one line for lists
+    maker: str  # module, relative to this package, and function that draws the figure
 
     def draw(self, **known: Any) -> Block | Missing:
-        """The figure. known  what its page is about, of which ``maker`` takes what it names"""
+        """Draw the figure. known  arguments of all figures of the page; ``maker`` gets those that it names"""
         module, _, function = self.maker.rpartition(".")
         made = getattr(import_module(module, __package__), function)
         found: Block | Missing = made(
@@ -34,11 +34,11 @@ class Figure:
     def block(
         self, title: str, how: str, figure: Any, source: str, data: Rows, switches: Switches = ()
     ) -> Block:
-        """It, drawn: as ``Block`` has it."""
+        """The drawn figure as a ``Block``, with this figure's name."""
         return Block(self.name, title, how, figure, source, tuple(data), tuple(switches))
 
     def missing(self, why: str) -> Missing:
-        """It cannot be drawn. why  as ``Missing`` has it"""
+        """The figure as ``Missing``. why  the reason"""
         return Missing(self.name, why)
 
 
@@ -78,9 +78,9 @@ SHARDINGS = Figure(
 EVIDENCE = (
     ALL_TO_ALL, REDUCE_SCATTER, LIBRARIES, LINKS, ROOFLINE, CHANGES, TORNADO, HEAT_MAP, VALIDATION, CLAIMS,
 )  # fmt: skip
-"""What one answer rests on."""
+"""Figures of the evidence behind an answer."""
 STAYING = (*EVIDENCE, SHARDINGS)
-"""Of the question as it was asked, whatever is selected on its page."""
+"""Figures of the question as asked: the selectors of a page do not change them."""
 
 OVER_GPUS = Figure(
     "over-gpus", "slowdown, time and samples per second against the number of GPUs", ".over_gpus.over_gpus"
@@ -122,19 +122,19 @@ TRACED_STEPS = Figure(
 
 @dataclass(frozen=True)
 class FigurePage:
-    """Figures of a page, in its order, and what draws one of them, or writes the page that has it."""
+    """The figures of a page in order, and the command that draws one of them or writes the page."""
 
     of: str
-    line: str  # {name} stands for the figure
+    line: str  # {name} stands for the figure's name
     figures: tuple[Figure, ...]
 
     @property
     def shows(self) -> dict[str, str]:
-        """Each name with one line on what is drawn."""
+        """The line for lists of each figure, by name."""
         return {figure.name: figure.shows for figure in self.figures}
 
     def blocks(self, **known: Any) -> tuple[Block | Missing, ...]:
-        """All of them. known  what the page is about"""
+        """Draw all figures of the page. known  arguments of the figures"""
         return tuple(figure.draw(**known) for figure in self.figures)
 
 
@@ -174,4 +174,4 @@ TRACED = FigurePage(
 )
 PAGES = (QUESTION, GPUS, COMPARED, PLAN, CHIP, SERVICE, BESIDE_SHARDING, TRACED)
 EVERY = {name: shows for page in PAGES for name, shows in page.shows.items()}
-"""Figures of all pages: each name is that of one figure."""
+"""Figures of all pages by name; no two figures have the same name."""

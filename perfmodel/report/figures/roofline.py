@@ -49,13 +49,13 @@ _DATA = (
 
 
 def roofline(asked: Projection, samples: pd.DataFrame | None = None) -> Block | Missing:
-    """Bytes that a gather asks for, per second, on one GPU: by the kernel model, and where it was timed.
+    """Bytes per second that a gather requests on one GPU, by the kernel model, and as measured.
 
-    asked    the projection whose tables and batch are drawn, with 8 and 64 times the batch beside it
+    asked    the projection whose tables and batch are drawn, also with 8 and 64 times the batch
     samples  kernels timed on this machine (``Run.kernel_samples``)
-    The working set is the bytes of all tables; a row that is found in the L2 counts like any other, so small
-    working sets can pass the memory's rate.
-    Limits: a memory of its own (--local-memory) -> Missing, its rate is only stated
+    The working set is the bytes of all tables. Rows read from the L2 count, so small working sets can exceed
+    the memory's rate.
+    Limits: one large memory (--local-memory) -> Missing, because its rate is only stated
     """
     if asked.forward.memory is not None:
         return ROOFLINE.missing(
@@ -76,9 +76,9 @@ def _batches(asked: Projection) -> list[float]:
 
 
 def _lines(asked: Projection, batches: list[float]) -> list[Drawn]:
-    """The asked tables with their rows scaled so that the working set runs over all sizes of one GPU.
+    """Lines of the asked tables, their rows scaled so that the working set covers all sizes of one GPU.
 
-    All batches at once: what skewed ids ask of a table of so many rows is worked out for them together.
+    All batches are computed in one call, which works out skewed ids of each table size once.
     """
     forward, work = asked.forward, asked.work
     sizes = np.geomspace(_SMALLEST, forward.setting.machine.value("hbm_bytes"), _SIZES)
@@ -122,7 +122,7 @@ def _asked_bytes(
     id_bytes: npt.ArrayLike,
     written: npt.ArrayLike | None = None,
 ) -> Floats:
-    """Bytes of the rows, ids, bags and offsets themselves: no penalty, no cache: ``kernels.gather_bytes``."""
+    """Bytes of rows, ids, bags and offsets, without penalties or caches: ``kernels.gather_bytes``."""
     bag = np.asarray(dim, float) * forward.constant("pooled_element_bytes") + forward.constant("offset_bytes")
     row = np.asarray(dim, float) * np.asarray(width, float)
     lookups = np.asarray(bags, float) * np.asarray(pooling, float)
@@ -131,7 +131,7 @@ def _asked_bytes(
 
 
 def _points(forward: Forward, samples: pd.DataFrame | None) -> pd.DataFrame | None:
-    """Gathers that were timed: working_set, asked bytes and rate beside the columns of the samples."""
+    """Measured gathers: the samples with working_set, asked bytes and rate."""
     if samples is None:
         return None
     rows = samples[(samples["operation"] == "gather_pool") & (samples["flag"] != "throttled")]
@@ -213,7 +213,7 @@ def _figure(asked: Projection, lines: Sequence[Drawn], points: pd.DataFrame | No
 
 
 def _ceiling(label: str, quantity: Quantity, left: float, right: float) -> dict[str, Any]:
-    """A horizontal line, dashed by evidence."""
+    """A horizontal line, dashed by its evidence."""
     text = f"{label} {format_rate(quantity.value)} ({quantity.evidence})"
     line = {"color": style.RULE, "width": 1, "dash": style.DASHES[quantity.evidence]}
     words = hover([text, f"source: {safe(quantity.source)}"])
@@ -223,9 +223,9 @@ def _ceiling(label: str, quantity: Quantity, left: float, right: float) -> dict[
 
 
 def _ceiling_words(at: int, level: Mapping[str, Any], lines: Sequence[Drawn]) -> dict[str, Any]:
-    """Its name: below the line of the lowest ceiling, over the others.
+    """The label of a ceiling: below the lowest ceiling, above the others.
 
-    It stands on the right, or on the left where the lines of the model come close on the right.
+    It stands on the right, or on the left if the model's lines come close on the right.
     """
     value = level["y"][0]
     gaps = [min(_gap(line, value, part) for line in lines) for part in _ENDS]
@@ -237,12 +237,12 @@ def _ceiling_words(at: int, level: Mapping[str, Any], lines: Sequence[Drawn]) ->
     }  # fmt: skip
 
 
-_ENDS = (slice(None, _SIZES // 4), slice(-_SIZES // 4, None))  # sizes of tables under a name
-_CLOSE = 0.2  # natural logarithm of a ratio: less than the height of a name
+_ENDS = (slice(None, _SIZES // 4), slice(-_SIZES // 4, None))  # sizes of tables at which a label stands
+_CLOSE = 0.2  # natural logarithm of a ratio: less than the height of a label
 
 
 def _gap(line: Drawn, value: float, part: slice) -> float:
-    """How far a line is from a value there, as a logarithm."""
+    """The least distance of a line from a value in a part of its sizes, as a logarithm."""
     return min(abs(math.log(rate / value)) for rate in line.values("bytes_per_s")[part])
 
 

@@ -1,4 +1,4 @@
-"""A service: latencies against its load, what its p99 is made of, what each batch size carries."""
+"""Figures of a service: latencies against load, the parts of its p99, the highest load by batch size."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WORDS = {
 
 
 def latency(answer: ServiceLoad, rows: Sequence[LoadRow], source: str) -> Block:
-    """Percentiles against load, with the limit and the asked load.
+    """Percentiles of the latency against load, with the limit and the requested load.
 
     rows  of ``service_load.curve``;  source  of the times of the pass
     """
@@ -73,7 +73,7 @@ def latency(answer: ServiceLoad, rows: Sequence[LoadRow], source: str) -> Block:
 
 
 def _estimated(answer: ServiceLoad, rows: Sequence[LoadRow]) -> list[dict[str, Any]]:
-    """The p99 and the p50 in closed form, where there is one, dashed."""
+    """The p99 and the p50 in closed form, where one exists, as dotted lines."""
     replica, rule = answer.question.replica(answer.replicas), answer.best.rule
     found = []
     for at, (name, q) in enumerate(_QUANTILES):
@@ -91,7 +91,7 @@ def _estimated(answer: ServiceLoad, rows: Sequence[LoadRow]) -> list[dict[str, A
 
 
 def _line(name: str, x: Sequence[float], y: Sequence[float], words: Words, at: int) -> dict[str, Any]:
-    """words  of a point in a hover"""
+    """A line with markers. words  returns the hover text of a point"""
     said = [words(*point) for point in zip(x, y, strict=True)]
     line = {"color": style.colour(at), "width": 3 if at == 0 else 2}
     marker = {"symbol": style.symbol(at), "size": 8, "color": style.colour(at)}
@@ -103,7 +103,7 @@ def _latency_words(load: float, time_s: float) -> str:
 
 
 def _note(text: str, x: float | None = None, y: float | None = None) -> dict[str, Any]:
-    """A word at the end of a rule; positions on a logarithmic axis are logarithms."""
+    """A label at the end of a rule; its position on a logarithmic axis is a logarithm."""
     from math import log10
 
     base = {"text": text, "showarrow": False, "font": {"size": 12}}
@@ -113,7 +113,7 @@ def _note(text: str, x: float | None = None, y: float | None = None) -> dict[str
 
 
 def made_of(answer: ServiceLoad, rows: Sequence[LoadRow], source: str) -> Block:
-    """The parts of the 99th percentile at each load, as bars on top of one another."""
+    """The parts of the 99th percentile at each load, as stacked bars."""
     within = [row for row in rows if row.load_per_s <= answer.best.rate_per_s * answer.replicas * (1 + 1e-9)]
     made = [(row.load_per_s, row.run.made_of(P99)) for row in within]
     figure, _ = stacked_bars(
@@ -143,7 +143,7 @@ def made_of(answer: ServiceLoad, rows: Sequence[LoadRow], source: str) -> Block:
 
 
 def batches(answer: ServiceLoad, source: str) -> Block | Missing:
-    """What a replica carries within the limit, and without one, at each batch size."""
+    """The highest load of a replica with and without the limit, at each batch size."""
     best = {each.batch: each for each in sorted(answer.tried, key=lambda each: each.rate_per_s)}
     shown = [best[batch] for batch in sorted(best)]
     if len(shown) < 2:
@@ -189,11 +189,11 @@ def _rate(per_s: float) -> str:
 
 
 def _load(per_s: float) -> str:
-    """``500 k``, of requests per second."""
+    """Requests per second as ``500 k``."""
     return _rate(per_s).removesuffix("requests/s").strip()
 
 
 def _tick(value: float) -> str:
-    """``500 k``, on an axis."""
+    """Requests per second as ``500 k``, for ticks."""
     number, _, unit = _load(value).partition(" ")
     return f"{float(number):g} {unit}".strip()

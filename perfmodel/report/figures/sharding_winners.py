@@ -1,4 +1,4 @@
-"""Which way to shard wins where: every way at every size of the tables."""
+"""Figure of the fastest sharding: every sharding at every table size."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from perfmodel.schema.evidence import Evidence
 from perfmodel.units import counted, format_count, format_fraction, format_ratio, format_time
 
 SCALE = ((0.0, "#63a9d2"), (0.35, "#9cc8e0"), (0.7, "#d3e2ea"), (1.0, "#f2f2f2"))
-"""Everywhere light enough for dark numbers."""
-_SAME = 1e-6  # of a time: as fast
-_LARGEST_RATIO = 4.0  # of a time to the fastest: what is slower has the last colour
+"""Colours, all light enough for dark numbers."""
+_SAME = 1e-6  # of a time: equally fast
+_LARGEST_RATIO = 4.0  # of a time to the fastest: slower cells have the last colour
 
 
 def shardings(sizes: Sequence[Size]) -> Block | Missing:
-    """A table in colours: times of each way over the fastest at that place, the slowdown written in it.
+    """A heat map: the time of each sharding over the fastest of its column; the numbers are slowdowns.
 
-    Limits: every size fits one GPU -> Missing
+    Limits: every size fits on one GPU -> Missing
     """
     spread = [size for size in sizes if size.base.gpus > 1]
     if not spread:
@@ -70,7 +70,7 @@ def shardings(sizes: Sequence[Size]) -> Block | Missing:
 
 
 def _title(spread: Sequence[Size], library: str) -> str:
-    """Who wins from where to where."""
+    """Which sharding is the fastest from which size to which."""
     runs = [(way, list(members)) for way, members in groupby(spread, key=lambda size: size.best.way)]
     if len(runs) == 1:
         alike = [
@@ -92,14 +92,14 @@ def _of(size: Size, way: str) -> Compared:
 
 
 def _as_fast(size: Size, each: Compared) -> bool:
-    """Whether no other way is faster."""
+    """Whether no other sharding is faster."""
     best = size.best.answer
     assert best is not None
     return each.answer is not None and each.answer.time_s <= best.time_s * (1 + _SAME)
 
 
 def _heat(size: Size, each: Compared) -> float | None:
-    """0 for the fastest, 1 for ``_LARGEST_RATIO`` times as long and more; None where it is not possible."""
+    """0 for the fastest, 1 for ``_LARGEST_RATIO`` times its time or more; None if it is not possible."""
     best = size.best.answer
     if each.answer is None or best is None:
         return None
@@ -108,7 +108,7 @@ def _heat(size: Size, each: Compared) -> float | None:
 
 
 def _frames(spread: Sequence[Size], ways: Sequence[str]) -> list[dict[str, Any]]:
-    """A frame around the fastest of every column, and around those that are as fast."""
+    """A frame around the fastest of every column, and around equally fast cells."""
     line = {"color": "#d55e00", "width": 3}
     return [
         {"type": "rect", "x0": at - 0.49, "x1": at + 0.49, "y0": row - 0.46, "y1": row + 0.46, "line": line}

@@ -1,4 +1,4 @@
-"""Slowdown against the size of the tables: a line each way to exchange, with its band and its evidence."""
+"""Figure of the slowdown against table size: a line for each exchange, with its band and evidence."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _COLUMNS = ("table_bytes", "gpus", "slowdown", "slowdown_low", "slowdown_high", 
 _MARGIN = {"l": 72, "r": 190, "t": 84, "b": 60}
 _HEIGHT, _WIDTH = 560, 820
 _LOWEST, _ABOVE = 0.8, 1.3
-"""Of the axis: its lower end, and its upper end over the highest value."""
+"""The lower end of the axis, and its upper end as a factor of the highest value."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,10 @@ class Mark:
 
 
 def slowdown(lines: Sequence[SlowdownLine], asked: Projection, marks: Sequence[Mark] = ()) -> Block | Missing:
-    """Lines with bands over table sizes; the first is the way that was asked for.
+    """Lines with bands over table sizes; the first line is the requested exchange.
 
-    asked   the projection that the sentence is about, of the first line's way
-    Limits: no line, or none with a size that needs two GPUs -> Missing
+    asked   the projection that the title is about, by the first line's exchange
+    Limits: no line, or no line with a size that needs two GPUs -> Missing
     """
     known = [line for line in lines if (line.frame["gpus"].to_numpy() > 1).any()]
     if not known:
@@ -94,7 +94,7 @@ def _scale(lowest: float, highest: float, *, log: bool) -> PixelScale:
 
 
 def sentence(lines: Sequence[SlowdownLine], asked: Projection) -> str:
-    """What the lines say at the size of ``asked``, which every line has."""
+    """The title: the slowdown at the size of ``asked``, and the fastest other line there."""
     low, high = asked.band
     size = size_words(asked.gpu_count.table_bytes)
     if asked.gpus == 1 and asked.forward.tier is None:
@@ -142,7 +142,7 @@ _PUBLISHED = style.PALETTE[7]
 def _mark_words(
     marks: Sequence[Mark], rows: Sequence[Mapping[str, Any]], scale: PixelScale
 ) -> list[dict[str, Any]]:
-    """The value of each mark: beside it where it lies below all lines, else over their bands."""
+    """The label of each published value: beside its mark if that is below all lines, else above the bands."""
     words, above = [], 0
     for mark in sorted(marks, key=lambda each: each.slowdown):
         near = [
@@ -175,7 +175,7 @@ def _ends(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
 
 
 def _size_axes(rows: Sequence[Mapping[str, Any]], first: Drawn) -> dict[str, Any]:
-    """Bytes below, the number of GPUs along the top."""
+    """The lower axis of bytes, and the upper axis with the number of GPUs."""
     left, right = _ends(rows)
     ticks = style.bytes_ticks(left, right, _DECADES)
     lower = {"tickvals": ticks, "ticktext": [style.bytes_tick(size) for size in ticks]}
@@ -193,7 +193,7 @@ _DECADES = 3.5  # of sizes that have ticks at 1, 2 and 5
 
 
 def _upper_trace(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Nothing to see: without a trace of its own the upper axis is not drawn."""
+    """An invisible trace: plotly draws the upper axis only if a trace uses it."""
     return {
         "type": "scatter", "x": list(_ends(rows)), "y": [1, 1], "xaxis": "x2", "mode": "lines",
         "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False, "name": "GPUs",
@@ -201,16 +201,16 @@ def _upper_trace(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _gpus_at(line: Drawn, size: float) -> str:
-    """GPUs of a size that is drawn; nothing of another."""
+    """The GPUs at a size that the line has; "" at other sizes."""
     found = (row["gpus"] for row in line.rows if abs(row["table_bytes"] / size - 1) < 1e-6)
     known = next(found, None)
     return "" if known is None else format_count(known)
 
 
 def _borders(asked: Projection, rows: Sequence[Mapping[str, Any]]) -> list[tuple[float, str]]:
-    """Bytes that fill a node, and a scale-up domain where that is another, and what they are.
+    """Table sizes that fill a node, and a scale-up domain if that is different, with their labels.
 
-    Limits: rows below the HBM -> what fills that memory, or the caches of its rows where these fill first
+    Limits: rows below the HBM -> sizes that fill that memory, or the rows' caches if these fill first
     """
     left, right = _ends(rows)
     count, tier = asked.gpu_count, asked.forward.tier

@@ -1,4 +1,4 @@
-"""A drawing that figures share: bars made of parts, in time and in shares."""
+"""A drawing that figures share: stacked bars, in time and in shares."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from perfmodel.report.figures.words import told
 
 PATTERNS = ("", "/", "", "\\", "", "x", "", "-", "/", "\\", "x", "+", "-", "/", "|", "x")
 Bars = Sequence[tuple[str, Mapping[str, Any]]]
-"""The words of each bar, and the rows of its parts by their keys."""
+"""The label of each bar, and its parts by their keys."""
 
 
 @dataclass(frozen=True)
 class Heights:
-    """One way to see bars: how long the part of a row is, on which axis."""
+    """A view of stacked bars: the height of a part, and the axis."""
 
-    label: str  # of the button: µs, %
+    label: str  # on the button: µs, %
     of: Callable[[Any], float]
     axis: Mapping[str, Any]
-    layout: Mapping[str, Any] | None = None  # what else it changes
+    layout: Mapping[str, Any] | None = None  # further changes of the layout
 
 
 def in_time(longest_s: float, time_s: Callable[[Any], float], words: str) -> Heights:
-    """Times in the unit of the longest."""
+    """The view of times, in the unit that suits the longest."""
     factor, unit = time_unit(longest_s)
     axis = style.axis(f"{words} ({unit})", rangemode="tozero")
     return Heights(unit, lambda row: factor * time_s(row), axis)
 
 
 def in_shares(share: Callable[[Any], float], layout: Mapping[str, Any] | None = None) -> Heights:
-    """Shares of a time."""
+    """The view of shares of a time."""
     axis = style.axis("share of the time (%)", range=[0, 100])
     return Heights("%", lambda row: 100 * share(row), axis, layout)
 
@@ -50,11 +50,11 @@ def stacked_bars(
     flat: bool = False,
     **layout: Any,
 ) -> tuple[Any, tuple[Switch, ...]]:
-    """The figure as the first view has it, and a switch for each.
+    """The figure in its first view, and a switch for each view.
 
-    columns  whose texts are the lines of a hover, under the name of the part
-    name     of a part, by its key and its first row;  order  of the keys from below, else as they come
-    flat     bars from left to right, the first on top
+    columns  their texts are the lines of the hover text, below the name of the part
+    name     of a part, from its key and its first row;  order  of the keys from below, else as they come
+    flat     horizontal bars, the first on top
     """
     along, up = "yx" if flat else "xy"
     keys = list(order or dict.fromkeys(key for _, parts in bars for key in parts))
@@ -88,12 +88,12 @@ def part_rows(bars: Bars, columns: Sequence[Column]) -> tuple[dict[str, Any], ..
 
 
 def part_colour(index: int) -> str:
-    """Colour of a part: eight, then the same ones paler."""
+    """The colour of a part: eight colours, then the same in paler shades."""
     again = index // len(style.PALETTE)
     return style.colour(index) if again == 0 else style.faded(style.colour(index), 0.6 if again == 1 else 0.3)
 
 
 def pattern(index: int) -> dict[str, Any]:
-    """Hatching of a part: with its colour it tells more than eight apart."""
+    """The hatching of a part, which tells parts of the same colour apart."""
     shape = PATTERNS[index % len(PATTERNS)]
     return {**style.HATCHED, "shape": shape, "solidity": 0.2}

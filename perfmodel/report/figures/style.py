@@ -1,8 +1,8 @@
-"""How every figure looks: colours, dashes by evidence, axes with units.
+"""The style of all figures: colours, dashes by evidence, axes with units.
 
-Text, lines of the grid and backgrounds take their colours from the page (light, dark, print); the colours
-here are those of data. Each is read on white and on the dark page, and differs from the others in lightness
-or hue for people who see few colours; lines also differ by dash or marker.
+Text, grid and background take their colours from the page (light, dark, print); the colours here are of data.
+Each is readable on white and on the dark page, and differs from others in lightness or hue for people with
+impaired colour vision; lines also differ by dash or marker.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from perfmodel.typed_sizes import is_binary
 from perfmodel.units import format_bytes, format_rate, format_time
 
 PALETTE = ("#2b7bba", "#d55e00", "#00926a", "#b5609b", "#a87900", "#4d8fa8", "#8a6fd1", "#7d7d7d")
-"""Colours of series, after the palette of Okabe and Ito, evened out for both backgrounds."""
+"""Colours of series, after the palette of Okabe and Ito, adjusted for both backgrounds."""
 
 DASHES = {
     Evidence.MEASURED: "solid",
@@ -26,7 +26,7 @@ DASHES = {
     Evidence.DATASHEET: "longdash",
     Evidence.ASSUMED: "longdashdot",
 }
-"""Dash of a line by the evidence behind it."""
+"""Dash of a line by its evidence."""
 
 EVIDENCE_COLOURS = {
     Evidence.MEASURED: "#00926a",
@@ -41,12 +41,12 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "triangle-down", "
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif"
 INK, GRID, MARK = "#444444", "rgba(128,128,128,0.25)", "rgba(128,128,128,0.7)"
-"""Colours of text and grid where no page gives its own (a figure saved by itself)."""
+"""Colours of text, grid and ticks of a figure outside a page."""
 RULE = PALETTE[7]
-"""Colour of lines that are no data: ceilings, 1×, as asked."""
+"""Colour of lines that are not data: ceilings, 1×, the question's value."""
 
 HATCHED = {"shape": "/", "fillmode": "overlay", "fgcolor": "rgba(255,255,255,0.6)", "size": 7}
-"""Of bars that wait, or are exposed."""
+"""Hatching of bars that wait or are exposed."""
 
 LEGEND = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"}
 HEIGHT = 420
@@ -54,25 +54,25 @@ HEIGHT = 420
 
 
 def colour(index: int) -> str:
-    """Colour of the series with this number."""
+    """The colour of a series by its number."""
     return PALETTE[index % len(PALETTE)]
 
 
 def symbol(index: int) -> str:
-    """Marker of the series with this number; of the next with its colour, another one."""
+    """The marker of a series by its number; series with the same colour have different markers."""
     return SYMBOLS[(index + index // len(PALETTE)) % len(SYMBOLS)]
 
 
 def faded(colour: str, opacity: float = 0.15) -> str:
-    """A colour for a ribbon: ``#2b7bba`` -> ``rgba(43,123,186,0.15)``."""
+    """A transparent colour for ribbons: ``#2b7bba`` -> ``rgba(43,123,186,0.15)``."""
     red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
     return f"rgba({red},{green},{blue},{opacity:g})"
 
 
 def new_figure(traces: Sequence[dict[str, Any]] = (), **layout: Any) -> Any:
-    """A figure of plain dictionaries in the style of the report: what ``layout`` names replaces it.
+    """A figure in the style of the report, from plain dictionaries; ``layout`` replaces defaults.
 
-    Nothing is checked here, which is what makes it quick: tests check every figure that is made so.
+    plotly's validation is off, because it is slow; tests validate every figure.
     """
     import plotly.graph_objects as go
 
@@ -82,7 +82,7 @@ def new_figure(traces: Sequence[dict[str, Any]] = (), **layout: Any) -> Any:
 
 
 _NONE = {"data": {"scatter": [{"type": "scatter"}]}}
-"""What plotly makes of the template with the name ``none``."""
+"""The template that plotly names ``none``."""
 
 
 def _base() -> dict[str, Any]:
@@ -104,7 +104,7 @@ def _base() -> dict[str, Any]:
 
 
 def axis(title: str = "", **more: Any) -> dict[str, Any]:
-    """A linear axis; title with its unit, e.g. ``slowdown (×)``."""
+    """A linear axis; the title has the unit, as in ``slowdown (×)``."""
     base = {
         "title": {"text": title, "standoff": 10},
         "gridcolor": GRID,
@@ -119,9 +119,9 @@ def axis(title: str = "", **more: Any) -> dict[str, Any]:
 def log_axis(
     low: float, high: float, form: Callable[[float], str], title: str, **more: Any
 ) -> dict[str, Any]:
-    """A logarithmic axis over ``low`` .. ``high`` with ticks that ``form`` writes (1, 2 and 5, or decades).
+    """A logarithmic axis over ``low`` .. ``high``, with ticks (1, 2 and 5, or decades) written by ``form``.
 
-    Limits: low = high -> a little on both sides
+    Limits: low = high -> extended on both sides
     """
     low, high = min(low, high), max(low, high)
     if high < 1.02 * low:
@@ -134,20 +134,20 @@ def log_axis(
 
 
 def minor_ticks(values: Sequence[float]) -> dict[str, Any]:
-    """Short marks without a label: between 10 and 20 they show that an axis is logarithmic."""
+    """Short marks without labels between the ticks, which show that the axis is logarithmic."""
     return {"tickmode": "array", "tickvals": list(values), **_MARKS, "ticklen": 4}
 
 
 _MARKS = {"ticks": "outside", "ticklen": 7, "tickcolor": MARK}
-"""At the labels of a logarithmic axis."""
+"""Ticks of a logarithmic axis."""
 
 
 _NARROW, _WIDE = 0.9, 6.0
-"""Decades of an axis: with fewer a mark at each tenth of a step, with more one at each decade alone."""
+"""Decades of an axis: if fewer, minor marks at tenths of a step; if more, at decades alone."""
 
 
 def log_minor(low: float, high: float) -> list[float]:
-    """1 to 9 of each decade between the ends; tenths of them on a short axis, decades on a long one."""
+    """Minor marks between the ends: 1 to 9 of each decade, tenths on a short axis, decades on a long axis."""
     decades = math.log10(high / low)
     steps = [k / 10 for k in range(10, 100)] if decades < _NARROW else [1.0 * k for k in range(1, 10)]
     steps = steps if decades <= _WIDE else [1.0]
@@ -162,7 +162,7 @@ _STEPS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
 def log_ticks(low: float, high: float, most: float = 3) -> list[float]:
     """Round values between the ends: 1, 2 and 5 of each decade for up to ``most`` decades, else decades.
 
-    Limits: less than a decade -> more of it
+    Limits: less than a decade -> more values in it
     """
     decades = math.log10(high / low)
     steps = _STEPS if decades < 0.9 else (1.0, 2.0, 5.0) if decades <= most else (1.0,)
@@ -173,14 +173,14 @@ def log_ticks(low: float, high: float, most: float = 3) -> list[float]:
 
 
 def bytes_axis(low: float, high: float, title: str = "bytes", **more: Any) -> dict[str, Any]:
-    """A logarithmic axis of bytes of memory with ticks like ``10 TB``, or ``10 TiB`` as sizes were typed."""
+    """A logarithmic axis of memory sizes with ticks like ``10 TB``, or ``10 TiB`` if sizes were typed so."""
     ticks = bytes_ticks(low, high)
     words = {"tickvals": ticks, "ticktext": [bytes_tick(value) for value in ticks]}
     return log_axis(low, high, bytes_tick, title, **words | more)
 
 
 def bytes_ticks(low: float, high: float, most: float = 3) -> list[float]:
-    """Round sizes of memory between the ends, in the unit family that was typed (see ``log_ticks``)."""
+    """Round memory sizes between the ends, in the unit family that was typed (see ``log_ticks``)."""
     if not is_binary(0.0, False):
         return log_ticks(low, high, most)
     wider = log_ticks(low / 1.2, high, most)  # 1 EiB is 1.15 EB
@@ -189,12 +189,12 @@ def bytes_ticks(low: float, high: float, most: float = 3) -> list[float]:
 
 
 def bytes_tick(value: float) -> str:
-    """``10 TB``."""
+    """A memory size as ``10 TB``."""
     return _short(format_bytes(value, binary=False))
 
 
 def binary_bytes_axis(low: float, high: float, title: str = "bytes", **more: Any) -> dict[str, Any]:
-    """A logarithmic axis of bytes with ticks like ``32 KiB``: 32 times apart, of many sizes 1024 times."""
+    """A logarithmic axis of message sizes with ticks like ``32 KiB``, 32 or 1024 times apart."""
     step = 5 if high <= 2.0**25 * low else 10
     first, last = math.floor(math.log2(low) / step), math.ceil(math.log2(high) / step)
     powers = [2.0 ** (step * power) for power in range(first, last + 1)]
@@ -222,6 +222,6 @@ def ratio_axis(low: float, high: float, title: str = "slowdown", **more: Any) ->
 
 
 def _short(text: str) -> str:
-    """``10.0 µs`` -> ``10 µs``: a tick needs no zeros after the point."""
+    """The text without zeros after the point: ``10.0 µs`` -> ``10 µs``."""
     number, space, unit = text.partition(" ")
     return (number.rstrip("0").rstrip(".") if "." in number else number) + space + unit

@@ -1,4 +1,4 @@
-"""A drawing that figures share: tasks as bars on rows, from their starts to their ends."""
+"""A drawing that figures share: tasks as horizontal bars from start to end, on rows."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 from perfmodel.report.figures import style
 from perfmodel.report.figures.gpu_columns import time_unit
 
-_THICK = 0.5  # of a row: its bars
-_NAMED = 0.012  # of the axis: bars that may have their name above
-_NARROWEST = 900  # pixels of a figure
-_LETTER = 0.0091  # of the axis, of a figure that narrow
+_THICK = 0.5  # of a row: the height of its bars
+_NAMED = 0.012  # of the axis: the shortest bar that may have its name above
+_NARROWEST = 900  # pixels of the narrowest figure
+_LETTER = 0.0091  # width of a letter, as a part of the axis of that figure
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A task, or its exposed part, on one row of the timeline [s]."""
+    """A task, or an exposed part of it, on a row [s]."""
 
     row: str
     kind: str
@@ -36,10 +36,10 @@ def time_bars(
     words: Callable[[Bar], str],
     unnamed: str = "",
 ) -> Any:
-    """The figure. Several batches: the first and the last are paler.
+    """The figure. With several batches, the first and the last are paler.
 
-    rows     that may be seen, from the top;  looks  of the bars of each kind, in the order of the legend
-    words    of a hover;  unnamed  a kind whose bars have no name above
+    rows     from the top; rows without bars are left out;  looks  of each kind, in the order of the legend
+    words    hover text of a bar;  unnamed  a kind whose bars have no name above
     """
     rows = seen_rows(bars, rows)
     end_s, last = (max((getattr(bar, name) for bar in bars), default=0) for name in ("end_s", "batch"))
@@ -69,18 +69,18 @@ def time_bars(
 
 
 def seen_rows(bars: Sequence[Bar], rows: Sequence[str]) -> list[str]:
-    """The rows that have a bar, in their order."""
+    """The rows that have a bar, in order."""
     return [row for row in rows if any(bar.row == row for bar in bars)]
 
 
 def row_ticks(labels: Sequence[str]) -> dict[str, Any]:
-    """Of an axis with a label a row, the first on top."""
+    """Settings of an axis with a label for each row, the first on top."""
     ticks = {"tickmode": "array", "tickvals": list(range(len(labels))), "ticktext": list(labels)}
     return {**ticks, "range": [len(labels) - 0.4, -0.6]}
 
 
 def _names(bars: Sequence[Bar], rows: Sequence[str], factor: float, end_s: float) -> list[dict[str, Any]]:
-    """Names above the bars, of the longest first, as far as there is room for them."""
+    """Names above the bars, the longest bars first, where there is room."""
     spans: dict[tuple[str, str, int], tuple[float, float]] = {}
     for bar in bars:
         key = (bar.row, bar.name, bar.batch)

@@ -1,4 +1,4 @@
-"""Who runs when in a step of a plan: streams, the critical path, exposed communication."""
+"""Figure of a step of a plan over time: streams, the critical path, exposed communication."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def timeline(shown: Shown) -> Block:
 
 
 def timeline_title(shown: Shown) -> str:
-    """What overlap gains and leaves exposed; without dense layers, exchanges against kernels."""
+    """What overlap saves and leaves exposed; without dense layers, the times of exchanges and kernels."""
     whole = shown.whole
     if whole is None:
         cost = shown.answer.found.cost
@@ -94,7 +94,7 @@ def timeline_title(shown: Shown) -> str:
 
 
 def _of_steps(shown: Shown) -> list[Bar]:
-    """One after the other, kernels and exchanges on a row each."""
+    """Bars of the steps one after the other, with a row for kernels and a row for exchanges."""
     found, start = [], 0.0
     for row in shown.answer.found.cost.rows:
         links = is_communication(row)
@@ -117,14 +117,14 @@ def _of_steps(shown: Shown) -> list[Bar]:
 
 
 def _of_streams(whole: WholeStep) -> list[Bar]:
-    """Consecutive batches in line, then overlapped; of an inference batch, the one."""
+    """Bars of consecutive batches in sequence, then overlapped; for inference, of a single batch."""
     tasks = whole.found.tasks
     line = (steady if whole.training else alone)(in_line(tasks))
     return [*_bars(line, True), *_bars(whole.found, False)]
 
 
 def _bars(found: Steady, in_one_row: bool) -> list[Bar]:
-    """Bars of some batches in the middle of a schedule; the first begins at 0."""
+    """Bars of some batches in the middle of a schedule; the first starts at 0."""
     whole: Schedule = found.schedule
     count = whole.tasks
     total = len(whole.spans) // count
@@ -156,7 +156,7 @@ def _bars(found: Steady, in_one_row: bool) -> list[Bar]:
 def _cut(
     start_s: float, end_s: float, exposed: Sequence[tuple[float, float]]
 ) -> list[tuple[str, float, float]]:
-    """Hidden and exposed parts of one task in order."""
+    """Hidden and exposed parts of a task, in order."""
     found, at = [], start_s
     for first, last in exposed:
         if first > at:
@@ -169,7 +169,7 @@ def _cut(
 
 
 def _critical(bars: Sequence[Bar], rows: Sequence[str], factor: float) -> dict[str, Any]:
-    """A line under the bars that the end waits for."""
+    """A line below the bars on the critical path."""
     x: list[float | None] = []
     y: list[float | None] = []
     for bar in bars:

@@ -1,4 +1,4 @@
-"""A traced run beside its prediction: one rank's timeline above the predicted one, and every step's band."""
+"""Figures of a traced run: a rank's timeline above the predicted steps, and each step with its band."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _ROWS = (
 )
 _PREDICTED = _ROWS[3:]
 _BAR = Column(data=attributes("row", "kind", "name", "start_s", "end_s"))
-_FAR = 3  # times the predicted end: then there is a closer view of it
+_FAR = 3  # if the measurement ends this many times later, there is a closer view of the prediction
 _WORST = 3
-_FINEST = 1000  # bars that fit beside each other
+_FINEST = 1000  # bars that can be told apart along the axis
 
 
 def traced_timeline(run: ComparedRun) -> Block:
@@ -58,7 +58,7 @@ def traced_timeline(run: ComparedRun) -> Block:
 
 
 def timeline_title(run: ComparedRun) -> str:
-    """The whole, what of it is waiting and gaps, and the prediction."""
+    """The time of the pass, its waiting and gaps, and the prediction."""
     parts = [f"{format_time(run.wait_s)} of it waiting for other ranks", f"{format_time(run.idle_s)} in gaps"]
     return (
         f"The pass took {format_time(run.whole_s)}; the prediction is {format_time(run.of_steps.time_s)}: "
@@ -83,7 +83,7 @@ def _measured(run: ComparedRun, labels: Mapping[str, str]) -> list[Bar]:
 
 
 def _merged(others: Sequence[TracedBar], end_s: float) -> list[Bar]:
-    """Those of no step, with neighbours that no eye can tell apart drawn as one."""
+    """Bars that belong to no step; neighbours too close to tell apart are merged."""
     found: list[Bar] = []
     for bar in others:
         if found and bar.start_s - found[-1].end_s < end_s / _FINEST:
@@ -105,7 +105,7 @@ def _predicted(run: ComparedRun) -> list[Bar]:
 
 
 def _closer(bars: Sequence[Bar], figure: Any) -> tuple[Switch, ...]:
-    """A closer view where the prediction ends long before the measurement."""
+    """A closer view, if the prediction ends long before the measurement."""
     whole = figure.layout.xaxis.to_plotly_json()
     ends = [max(bar.end_s for bar in bars if bar.row in rows) for rows in (_ROWS, _PREDICTED)]
     near = {**whole, "range": [0, whole["range"][1] * ends[1] / ends[0]]}
@@ -121,7 +121,7 @@ def _bar_hover(bar: Bar) -> str:
 
 
 def traced_steps(run: ComparedRun) -> Block:
-    """Every step: predicted with its band, and what was measured with its spread."""
+    """Every step: predicted with its band, and measured with its spread."""
     how = (
         "Each line is the predicted 95 % band with its centre. Each mark is the measured median of the "
         "iterations, with the 10th and the 90th percentile: filled inside the band, open outside."
@@ -133,7 +133,7 @@ def traced_steps(run: ComparedRun) -> Block:
 
 
 def steps_title(run: ComparedRun) -> str:
-    """How many are inside, and which are the farthest outside."""
+    """How many steps are inside their bands, and which are farthest outside."""
     outside = sorted(run.outside, key=lambda line: -abs(line.own_s - line.predicted.time_s))
     if not outside:
         return f"All {counted(len(run.lines), 'step')} are inside their bands."

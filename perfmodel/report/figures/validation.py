@@ -1,4 +1,4 @@
-"""Predicted against measured: points that no fit saw, and what the paper claims."""
+"""Figures of predicted against measured times, and of published claims."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ _LEFT_OUT, _CLUSTERS, _STEPS = (
 )
 _LARGE = "more nodes than in the fit"
 _MANY_GPUS = 40
-"""From so many GPUs on the points beyond the nodes that a fit saw have a mark of their own."""
+"""Points of at least so many GPUs, beyond the nodes of the fit, have a marker of their own."""
 _PASSES = "whole passes of this run"
 _ROW = 78
-"""Pixels: three lines of words and the bar of a claim do not reach the row above."""
+"""Pixels of a row: three lines of label and a bar fit in it."""
 _OUTCOMES = {
     Outcome.HOLDS: (style.PALETTE[2], "circle"),
     Outcome.FAILS: (style.PALETTE[1], "x"),
@@ -53,16 +53,16 @@ _WORDS = {
     Outcome.FAILS: ("fails", "fail"),
     Outcome.CANNOT_SAY: ("cannot be judged", "cannot be judged"),
 }
-"""Of one claim and of several."""
+"""The verb for one claim and for several."""
 
 
 def held_out_points(machine: str, *, across: bool = True) -> dict[str, pd.DataFrame]:
-    """What the shipped data can be asked without a new fit of laws: frames for ``validation``, by kind.
+    """Predictions of points that no fit used, without fitting now: frames for ``validation``, by kind.
 
-    across  whether the answer leaves a scale-up domain: what was measured between nodes concerns no other
-    Every size of this machine, on 8 GPUs, left out of its curve; two-node clusters that informed no fit;
-    more nodes than a fit saw, of all machines; training steps of MLPerf, each machine predicted with what the
-    others set. All but the clusters are kept in data/validation.
+    across  whether the answer leaves a scale-up domain; else points between nodes are left out
+    Kinds: sizes of this machine on 8 GPUs, left out of their curve; two-node clusters that no fit used; more
+    nodes than in the fit, of all machines; MLPerf training steps, predicted by the other machines. All but
+    the clusters are stored in data/validation.
     Limits: a machine without a preferred calibration -> without its sizes
     """
     frames = {}
@@ -79,7 +79,7 @@ def held_out_points(machine: str, *, across: bool = True) -> dict[str, pd.DataFr
 
 
 def _gpus_of(points: pd.DataFrame) -> str:
-    """``8 to 32 GPUs``."""
+    """The range of GPUs: ``8 to 32 GPUs``."""
     return f"{points['gpus'].min():g} to {counted(int(points['gpus'].max()), 'GPU')}"
 
 
@@ -95,10 +95,10 @@ def own_run_points(folder: Path) -> dict[str, pd.DataFrame]:
 
 
 def validation(frames: Mapping[str, pd.DataFrame]) -> Block | Missing:
-    """Predictions over measurements on a log-log plane, and their errors below.
+    """Predicted against measured times on logarithmic axes, and their ratio below.
 
     frames  by kind of points: time_s (measured), predicted_s, low_s, high_s, error, inside; further columns
-            (machine, collective, payload_bytes, gpus, system) are told when one points at a mark
+            (machine, collective, payload_bytes, gpus, system) are in the hover text
     Limits: no point -> Missing
     """
     kinds = {label: frame for label, frame in frames.items() if len(frame)}
@@ -123,7 +123,7 @@ def validation(frames: Mapping[str, pd.DataFrame]) -> Block | Missing:
 
 
 def _up_to(kinds: Mapping[str, pd.DataFrame]) -> str:
-    """``, on up to 80 GPUs``. Limits: no kind tells its GPUs -> nothing"""
+    """The most GPUs of the points: ``, on up to 80 GPUs``. Limits: no kind has GPUs -> no text"""
     most = [int(frame["gpus"].max()) for frame in kinds.values() if "gpus" in frame.columns]
     return f", on up to {counted(max(most), 'GPU')}" if most else ""
 
@@ -154,11 +154,11 @@ def _figure(kinds: Mapping[str, pd.DataFrame]) -> Any:
 
 _PANES = ((0.3608, 1.0), (0.0, 0.3008))
 BothPanes = tuple[dict[str, Any], dict[str, Any]]
-"""What the upper and the lower pane have."""
+"""A trace for the upper pane and a trace for the lower."""
 
 
 def _guides(low: float, high: float) -> Iterator[BothPanes]:
-    """Bands and the line where both are equal."""
+    """The bands of ±10 and ±25 %, and the line of equal times."""
     quiet: dict[str, Any] = {"mode": "lines", "hoverinfo": "skip", "showlegend": False}
     ends = [low, high, high, low]
     fill: dict[str, Any] = {"fill": "toself", "fillcolor": style.faded(style.PALETTE[7], 0.22)}
@@ -183,7 +183,7 @@ def _marks(label: str, frame: pd.DataFrame, index: int) -> BothPanes:
 
 
 def _ratios(frame: pd.DataFrame) -> npt.NDArray[np.float64]:
-    """Predicted over measured."""
+    """Predicted times divided by measured times."""
     return 1 + frame["error"].to_numpy(float)
 
 
@@ -229,10 +229,10 @@ def _rows(label: str, frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def claims(found: Sequence[Judged]) -> Block | Missing:
-    """What the paper claims beside what comes out here, each over the middle of its own band.
+    """Published claims with the results of this program, relative to the middle of each claim's range.
 
     found  of ``validate.kept.claims_found``; comparisons and self-checks are in the data only
-    Limits: claims without a number or a range are told below the figure; none with both -> Missing
+    Limits: claims without a number or a range are listed below the figure; no other claims -> Missing
     """
     judged = [one for one in found if one.claim.kind is Kind.CLAIM]
     drawn = [one for one in judged if one.found.value and one.claim.high]
@@ -265,21 +265,21 @@ def _claims_figure(drawn: Sequence[Judged]) -> Any:
 
 
 def _claim_words(one: Judged) -> str:
-    """``all-reduce ratio (2a)``, ``10x claimed, 1.95× here``: the first of what was found."""
+    """The label of a claim: ``all-reduce ratio (2a)``, ``10x claimed, 1.95× here``."""
     here = re.split(r"[,;(]", one.found.words)[0].strip()
     return f"{_name(one.claim.check)} ({one.claim.id})\n{one.claim.expected} claimed, {here} here"
 
 
 def _name(check: str) -> str:
-    """``all_to_all_ratio`` -> ``all-to-all ratio``."""
+    """A check in words: ``all_to_all_ratio`` -> ``all-to-all ratio``."""
     for collective in COLLECTIVES:
         check = check.replace(collective, collective_name(collective))
     return check.replace("_", " ")
 
 
 def _over_middle(one: Judged) -> tuple[float, float, float, float, float]:
-    """Ends of the range, what was found and the ends of its band, over the middle of the range: the geometric
-    one, or the end that it has."""
+    """Ends of the claimed range, the result, and the ends of its band, divided by the middle of the range:
+    its geometric mean, or its only end."""
     low, high, value = (float(each or 0.0) for each in (one.claim.low, one.claim.high, one.found.value))
     middle = low if high == inf else float(np.sqrt(low * high)) or high
     least, most = one.found.ends or (value, value)

@@ -1,4 +1,4 @@
-"""What the answer hangs on: changes that help, values of the machine halved and doubled, heat maps."""
+"""Figures of what the answer depends on: helpful changes, machine values halved and doubled, heat maps."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _ONE_GPU = "the tables fit on one GPU: ask for larger ones with --table-size."
 _PLANES = (("batch", "pooling"), ("table_count", "dim"))
 _NAMES = {"batch": "batch", "pooling": "pooling", "table_count": "tables", "dim": "dim"}
 _SCALE = [[0.0, "#fdf4e3"], [0.5, "#f3bf7d"], [1.0, "#d9772b"]]
-"""Of a heat map: evenly darker, and everywhere light enough for dark numbers."""
+"""Colours of a heat map, all light enough for dark numbers."""
 _STEPS = {"batch": (4.0, 2, 5), "pooling": (2.0, 3, 6), "table_count": (4.0, 1, 4), "dim": (2.0, 1, 4)}
-"""Of an axis: the factor between its values, how many are below what was asked, and how many in all."""
+"""Axes of heat maps: the factor between values, the number of values below the asked value, and of all."""
 
 
 def changes(asked: Projection, lead: Leading | None = None) -> Block | Missing:
     """The slowdown after each change that helps, the most helpful first, with its 95 % band.
 
-    lead  the best way to shard, whose changes they are; None: those of row-wise
+    lead  the fastest sharding, whose changes are shown; None: row-wise
     """
     if asked.gpus == 1 and asked.forward.tier is None:
         return CHANGES.missing(_ONE_GPU)
@@ -72,7 +72,7 @@ def changes(asked: Projection, lead: Leading | None = None) -> Block | Missing:
 
 
 def tornado(asked: Projection) -> Block | Missing:
-    """The slowdown with each rate and floor of the machine halved and doubled, the farthest reach first."""
+    """The slowdown with each rate and floor of the machine halved and doubled, the largest range first."""
     if asked.gpus == 1 and asked.forward.tier is None:
         return TORNADO.missing(_ONE_GPU)
     found = swings(asked)
@@ -103,12 +103,15 @@ def tornado(asked: Projection) -> Block | Missing:
 
 
 def _of_shards(asked: Projection) -> str:
-    """Whose slowdown it is, for the page leads with another sharding's. Limits: rows below the HBM -> "" """
+    """Says that the slowdown is of row-wise shards, since the page leads with another sharding.
+
+    Limits: rows below the HBM -> ""
+    """
     return "of row-wise shards, " if asked.forward.tier is None else ""
 
 
 def _changes_title(before: float, found: Sequence[Sensitivity]) -> str:
-    """The best change; a memory that nobody sells as such comes second."""
+    """The most helpful change; hypothetical memories come second."""
     memories = [s for s in found if s.option.startswith("--local-memory")]
     others = [s for s in found if s not in memories]
     first, *rest = [*others[:1], *memories]
@@ -135,7 +138,7 @@ _CHANGE = (
 
 
 def _change(s: Sensitivity) -> list[dict[str, Any]]:
-    """A bar from now to the change, which is a mark with its band."""
+    """A bar from the slowdown now to the slowdown after the change, a mark with its band."""
     colour, words, name = style.EVIDENCE_COLOURS[s.evidence], told(_CHANGE, s), safe(s.label)
     marker = {"color": colour, "size": 10, "symbol": "diamond"}
     ends = whiskers([s.after], [s.low], [s.high], thickness=1.5, width=5)
@@ -152,7 +155,7 @@ def _side(side: int) -> dict[str, Any]:
 
 
 def _swing(s: Swing, before: float) -> Iterator[dict[str, Any]]:
-    """A half bar a side, each ending in its mark."""
+    """A bar for each side, ending in its mark."""
     unit = ALL_KEYS[s.key].unit
     for side, (factor, after) in enumerate(((0.5, s.halved), (2.0, s.doubled))):
         text = hover(
@@ -194,10 +197,10 @@ def _swing_row(s: Swing, before: float) -> dict[str, Any]:
 
 
 def plane(asked: Projection, across: str, up: str) -> pd.DataFrame:
-    """``perfmodel.project`` of values around what was asked: two of batch, pooling, table_count, dim.
+    """Projections around the question, over two of batch, pooling, table_count and dim, as a frame.
 
-    Tables keep their bytes and GPUs; what cannot be is left out: fewer rows than GPUs, too little memory.
-    Limits: a set of unlike tables -> its batch alone can be changed, and this is not for it
+    Bytes of the tables and GPUs stay; impossible points (fewer rows than GPUs, no memory) are left out.
+    Limits: for equal tables only
     """
     work, forward = asked.work, asked.forward
     group = work.groups[0]
@@ -227,9 +230,9 @@ def plane(asked: Projection, across: str, up: str) -> pd.DataFrame:
 
 
 def around(value: float, factor: float, below: int, count: int, *, whole: bool) -> list[float]:
-    """``count`` values ``factor`` apart, ``below`` of them smaller: at least 1, and whole where they must be.
+    """``count`` values, each ``factor`` times the previous, ``below`` of them below ``value``; none below 1.
 
-    Limits: fewer than ``below`` smaller ones -> as many more larger ones
+    Limits: with ``whole``, only whole values below -> as many more above
     """
     smaller = [value / factor**k for k in range(below, 0, -1)]
     kept = [v for v in smaller if v >= 1 and (not whole or v.is_integer())]
@@ -237,7 +240,7 @@ def around(value: float, factor: float, below: int, count: int, *, whole: bool) 
 
 
 def heat_map(asked: Projection, frames: Sequence[pd.DataFrame] = ()) -> Block | Missing:
-    """The slowdown over batch and pooling, and over tables and dim; one picture at a time.
+    """The slowdown over batch and pooling, and over tables and dim, in two views.
 
     frames  of ``plane`` for ``_PLANES``, or of a sweep with the same columns (default: computed)
     """
@@ -281,7 +284,7 @@ def heat_map(asked: Projection, frames: Sequence[pd.DataFrame] = ()) -> Block | 
 
 
 def _axes(names: tuple[str, str], frame: pd.DataFrame, asked: Projection) -> dict[str, Any]:
-    """Both axes, and the frame of the cell that was asked."""
+    """Both axes, and the frame around the asked cell."""
     across, up = (_NAMES[name] for name in names)
     same = {"type": "category", "showgrid": False, "tickangle": 0}
     return {"xaxis": style.axis(f"{across} (per GPU)" if across == "batch" else across, **same),
@@ -289,7 +292,7 @@ def _axes(names: tuple[str, str], frame: pd.DataFrame, asked: Projection) -> dic
 
 
 def _frame(names: tuple[str, str], frame: pd.DataFrame, asked: Projection) -> list[dict[str, Any]]:
-    """Around the asked cell, by the places of its values. Limits: a sweep without them -> none"""
+    """A frame around the asked cell. Limits: the values are not in the sweep -> none"""
     work, group = asked.work, asked.work.groups[0]
     own = {"batch": work.batch, "pooling": group.pooling, "table_count": group.count, "dim": group.dim}
     places = []
@@ -305,7 +308,7 @@ def _frame(names: tuple[str, str], frame: pd.DataFrame, asked: Projection) -> li
 
 
 def _heat(frame: pd.DataFrame, names: tuple[str, str]) -> dict[str, Any]:
-    """Cells; one that cannot be is empty."""
+    """The cells of a heat map; impossible points are empty."""
     across, up = names
     columns, rows = (sorted(set(frame[name].astype(float))) for name in names)
     known = {(float(r[across]), float(r[up])): r for r in frame.to_dict(orient="records")}
@@ -339,7 +342,7 @@ def _cell_text(cell: dict[Any, Any] | None, names: tuple[str, str]) -> str:
 
 
 def _heat_title(asked: Projection, frame: pd.DataFrame, names: tuple[str, str]) -> str:
-    """Of one picture: its least and its most slowed cell."""
+    """The title of a view: its lowest and its highest slowdown."""
     cells = frame.sort_values("slowdown", kind="stable").to_dict("records")
 
     def words(cell: dict[Any, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Words that several figures share: names of libraries and collectives, lines of a hover, safe text."""
+"""Words that several figures share: names of libraries and collectives, hover text, escaped text."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ _LIBRARIES = {
 
 
 def library_name(backend: str) -> str:
-    """``nccl`` -> ``NCCL``."""
+    """A library's name in text: ``nccl`` -> ``NCCL``."""
     return _LIBRARIES.get(backend, backend)
 
 
 def collective_name(collective: str) -> str:
-    """``all_to_all`` -> ``all-to-all``."""
+    """A collective's name in text: ``all_to_all`` -> ``all-to-all``."""
     return collective.replace("_", "-")
 
 
 def sentence(text: str) -> str:
-    """With a capital and a full stop."""
+    """The text with a capital first letter and a full stop."""
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
 
 
 def size_words(size: float) -> str:
-    """``20.5 GB`` of memory, in the unit family that was typed."""
+    """A memory size, ``20.5 GB``, in the unit family that was typed."""
     return format_bytes(size, binary=False)
 
 
 def signed(share: float) -> str:
-    """``+2.1 %``, ``−3.0 %``."""
+    """A signed percentage: ``+2.1 %``, ``−3.0 %``."""
     return ("+" if share >= 0 else "−") + format_fraction(abs(share))
 
 
-_MOST_DIGITS = 17  # tell any two doubles apart
+_MOST_DIGITS = 17  # enough to tell any two doubles apart
 
 
 def interval_end(ratio: float) -> str:
-    """An end of an interval, with as many digits as say on which side of 1 it is."""
+    """An end of an interval, with enough digits to show on which side of 1 it is."""
     if ratio == 1 or format_ratio(ratio) != format_ratio(1.0):
         return format_ratio(ratio)
     shown = (f"{ratio:.{digits}g}" for digits in range(4, _MOST_DIGITS + 1))
@@ -58,15 +58,15 @@ def interval_end(ratio: float) -> str:
 
 
 def safe(text: str) -> str:
-    """Text from files for a figure, whose words may hold tags; plotly.js knows no name for quotes."""
+    """Text from files, escaped for figures, which interpret tags; plotly.js has no escape for quotes."""
     return html.escape(text, quote=False)
 
 
 def told(columns: Iterable[Column], row: Any) -> str:
-    """The lines of a hover: what each column says of the row."""
+    """The hover text of a row: a line for each column."""
     return hover(each.text(row) for each in columns if each.text is not None)
 
 
 def hover(lines: Iterable[str]) -> str:
-    """One line each, for a figure; empty ones are left out."""
+    """The lines joined for hover text; empty lines are left out."""
     return "<br>".join(line for line in lines if line)

@@ -1,1 +1,1 @@
-"""What is said of one chip, as text, pages and figures: chips, ways to look up, mappings, simulations."""
+"""Text, pages and figures about one many-core chip: chips, ways to look up, mappings, simulations."""

@@ -1,4 +1,4 @@
-"""The shipped chips as a person reads them: a line each, or every value with its source."""
+"""Text of ``perfmodel chips``: a line for each chip, or every value of a chip with its source."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _cache(size: float) -> str:
 
 
 def chips_text(chips: Sequence[Chip]) -> str:
-    """One line a chip."""
+    """A line for each chip."""
     return "\n\n".join(
         [
             columns_text(_CHIPS, chips),

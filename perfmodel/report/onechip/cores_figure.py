@@ -1,4 +1,4 @@
-"""Cores of a chip as columns, tables as blocks: the time of each core, before and after."""
+"""Figure of the cores of a chip as columns and tables as blocks: the time of each core, before and after."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from perfmodel.units import counted, format_bytes, format_count, format_fraction
 Array = NDArray[np.float64]
 
 COLOURED = 14
-"""Tables with a colour of their own."""
+"""Number of tables with a colour of their own."""
 _OTHERS = "#9a9a9a"
-_FEW = 12  # cores that have a number each
+_FEW = 12  # up to this many cores, each has its number as a tick
 _BEFORE, _AFTER = "symmetric-GM", "this mapping"
 
 
 def cores(answer: ChipAnswer) -> Block:
-    """Time of each core, a block for each table, before (symmetric-GM) and after, on one scale."""
+    """The time of each core, with a block for each table, for symmetric-GM and for the mapping found."""
     before, after = answer.global_memory.time_s, answer.time_s
     factor, unit = time_unit(max(before, after))
     count = answer.cost.chip.cores
@@ -77,7 +77,7 @@ def _title(answer: ChipAnswer) -> str:
 
 
 def _data(answer: ChipAnswer) -> tuple[dict[str, Any], ...]:
-    """Before: one row a table, of every core; after: one a piece."""
+    """Rows of the data: for symmetric-GM a row per table, for the mapping a row per piece."""
     found: list[dict[str, Any]] = [
         {
             "mapping": "before",
@@ -108,7 +108,7 @@ def _data(answer: ChipAnswer) -> tuple[dict[str, Any], ...]:
 
 
 def _largest(answer: ChipAnswer) -> list[int]:
-    """Tables, first those that have the largest share of either mapping."""
+    """Table numbers, those with the largest share of either mapping first."""
     before, table = answer.global_memory.table_s, [piece.table for piece in answer.mapping.pieces]
     after = np.bincount(table, answer.work.core_s, len(answer.tables))
     share = np.maximum(before / before.sum(), after / max(float(after.sum()), 1e-300))
@@ -118,7 +118,7 @@ def _largest(answer: ChipAnswer) -> list[int]:
 def _drawn(
     answer: ChipAnswer, tables: Sequence[int], name: str, colour: str, factor: float
 ) -> Iterator[dict[str, Any]]:
-    """The blocks of some tables in both halves."""
+    """The blocks of some tables in both halves of the figure."""
     count = answer.cost.chip.cores
     look = {
         "color": colour,
@@ -137,7 +137,7 @@ def _drawn(
 
 
 def _hover(answer: ChipAnswer, pieces: NDArray[np.intp], name: str, core: int) -> str:
-    """Of the pieces of some tables on one core."""
+    """The hover text of some tables' pieces on a core."""
     if not pieces.size:
         return ""
     some = [answer.mapping.pieces[at] for at in pieces.tolist()]
@@ -153,7 +153,7 @@ def _hover(answer: ChipAnswer, pieces: NDArray[np.intp], name: str, core: int) -
 
 
 def _frame(answer: ChipAnswer, factor: float) -> dict[str, Any]:
-    """Layout of two halves with one scale of time, and a line at the time of a batch in each."""
+    """Layout of two halves with the same time axis, and in each a line at the time of a batch."""
     last = answer.cost.chip.cores - 0.5
     whole = {"dtick": 1} if last < _FEW else {}
     layout: dict[str, Any] = {"shapes": [], "annotations": []}
@@ -175,7 +175,7 @@ def _frame(answer: ChipAnswer, factor: float) -> dict[str, Any]:
 
 
 def _narrow(cores: int, unit: str) -> dict[str, Any]:
-    """The layout on a phone: one half above the other, the answer first."""
+    """The layout for phones: one half above the other, the answer first."""
     low, high, across = [0, 0.42], [0.58, 1], {"domain": [0, 1]}
     return {
         "height": 900,
@@ -188,13 +188,13 @@ def _narrow(cores: int, unit: str) -> dict[str, Any]:
 
 
 def _colour(rank: int) -> str:
-    """Seven colours, then the same ones lighter; grey is that of the rest."""
+    """Seven colours for the largest tables, then the same in paler shades."""
     one = style.PALETTE[rank % 7]
     return one if rank < 7 else style.faded(one, 0.5)
 
 
 def _source(answer: ChipAnswer) -> str:
-    """Where the numbers come from."""
+    """The source of the numbers."""
     chip, batch = answer.cost.chip, counted(int(answer.cost.batch), "sample")
     typed = chip.name if chip.name in list_chips() else "FILE"
     return (

@@ -20,7 +20,7 @@ from perfmodel.units import counted, format_bytes, format_ratio, format_time
 
 
 def chip_page(answer: ChipAnswer, command: str) -> Page:
-    """One card and its figure, nothing to choose.
+    """A card and a figure; the reader has nothing to choose.
 
     command  searches again and writes the page
     """
@@ -34,7 +34,7 @@ def chip_page(answer: ChipAnswer, command: str) -> Page:
 
 
 def chip_card(answer: ChipAnswer) -> Card:
-    """The speed-up, what limits, what could be left to gain."""
+    """The card: the speed-up, what limits it, and how much faster a mapping could be."""
     time_s, chip = answer.time_s, answer.cost.chip
     gathered, fitting = answer.global_memory.time_s, answer.best_symmetric.time_s
     ratio, limit = format_ratio(gathered / time_s), LIMIT_WORDS[answer.limit]
@@ -54,7 +54,7 @@ def chip_card(answer: ChipAnswer) -> Card:
 
 
 def provenance(answer: ChipAnswer, command: str) -> str:
-    """HTML of the chip, its values with their sources, and the command."""
+    """The end of the page as HTML: the chip, its values with their sources, and the command."""
     chip = answer.cost.chip
     return "\n".join(
         [

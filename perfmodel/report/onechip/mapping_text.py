@@ -1,4 +1,4 @@
-"""The answer of ``perfmodel chip plan`` as a person reads it: how long, how good, what goes where."""
+"""Text of ``perfmodel chip plan``: the time, how close it is to the bound, and where each table goes."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ _LEGEND = {
 
 
 def mapping_text(answer: ChipAnswer) -> str:
-    """The whole screen."""
+    """The whole answer."""
     return "\n\n".join([headline(answer), core_lines(answer), placements(answer), footer(answer)])
 
 
 def headline(answer: ChipAnswer) -> str:
-    """Time, speed-up over the symmetric mappings, gap to the bound, samples per second."""
+    """Time, speed-up over the symmetric mappings, distance to the bound, samples per second."""
     time_s, batch, chip = answer.time_s, int(answer.cost.batch), answer.cost.chip
     first = (
         f"{format_time(time_s)} per batch of {counted(batch, 'sample')} on the {counted(chip.cores, 'core')} "
@@ -63,7 +63,7 @@ def headline(answer: ChipAnswer) -> str:
 
 
 def waits_nowhere(answer: ChipAnswer) -> str:
-    """The speed-up over symmetric-GM whose cores do not wait for each other; nothing where it is as slow."""
+    """The speed-up over symmetric-GM whose cores do not wait for each other; "" if that is about as slow."""
     loose = answer.any_order_s
     if loose >= answer.global_memory.time_s * _WORTH_SAYING:
         return ""
@@ -71,7 +71,7 @@ def waits_nowhere(answer: ChipAnswer) -> str:
 
 
 def cut_words(answer: ChipAnswer) -> str:
-    """That the clock cut the search short, and how far it came; else nothing."""
+    """That --time-limit cut the search short, and how much was done; "" otherwise."""
     if answer.stopped != "time-limit":
         return ""
     done = format_fraction(answer.done)
@@ -79,14 +79,14 @@ def cut_words(answer: ChipAnswer) -> str:
 
 
 def more_effort_words(answer: ChipAnswer) -> str:
-    """That the effort was spent far from the bound, and what to do; else nothing."""
+    """A hint to search longer if the effort was spent far from the bound; "" otherwise."""
     if answer.stopped != "effort" or answer.gap <= _FAR or answer.effort == _MOST_EFFORT:
         return ""
     return f"The effort was spent: --effort {_MOST_EFFORT} may find a faster mapping."
 
 
 def bound_words(answer: ChipAnswer) -> str:
-    """What could be left to gain, in a sentence."""
+    """How much faster a mapping could be, in a sentence."""
     least = format_time(answer.bound_s)
     if not answer.symmetric:
         gap = format_fraction(answer.gap)
@@ -102,7 +102,7 @@ def bound_words(answer: ChipAnswer) -> str:
 
 
 def core_lines(answer: ChipAnswer) -> str:
-    """What limits, how busy the cores are, and what their buffers hold."""
+    """What limits the batch, how busy the cores are, and how full their buffers."""
     core_s = answer.core_s
     alone = {"core": float(core_s.max()), **answer.shared_s}
     others = ", ".join(f"{name} {format_time(value)}" for name, value in alone.items() if value > 0)
@@ -141,7 +141,7 @@ def _buffers(answer: ChipAnswer) -> str:
 
 
 def placements(answer: ChipAnswer) -> str:
-    """One line for equal tables that are cut alike."""
+    """A line for each group of equal tables with the same cut."""
     rows = [_line(answer, group) for group in answer.groups[:_MOST_GROUPS]]
     headers = ["table", "rows", "way", "cut", "kept rows", "cores", "core time"]
     text = table(headers, rows, left=(0, 2), drop=(1, 4))
@@ -171,12 +171,12 @@ def _line(answer: ChipAnswer, group: TablesCutAlike) -> list[str]:
 
 
 def ended(answer: ChipAnswer) -> str:
-    """What ended the search."""
+    """Why the search ended, in words."""
     return _ENDED[answer.stopped]
 
 
 def footer(answer: ChipAnswer) -> str:
-    """Where the numbers come from, and what was searched."""
+    """The sources of the numbers, and how much was searched."""
     chip = answer.cost.chip
     parts = [f"Chip {chip.name}: perfmodel chips {chip.name} has each value with its source"]
     assumed = [f"{key} = {chip.quantity(key)}" for key in sorted(chip.overrides)]

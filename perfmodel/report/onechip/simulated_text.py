@@ -1,4 +1,4 @@
-"""What is predicted beside what is simulated, as text, and where they disagree."""
+"""Text of ``perfmodel chip simulate``: predicted beside simulated times, and where they differ."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OFF = 0.25
 
 
 def notes_of(answer: ChipAnswer, found: Sequence[Replayed]) -> list[str]:
-    """What to know of the times: whose mapping is not there, what is not simulated, what is far off."""
+    """Notes on the times: mappings without a simulation, and predictions that are far off."""
     more = more_effort_words(answer)
     said = [f"Cores own tables. {more}"] if more else []
     if answer.symmetric:
@@ -36,7 +36,7 @@ def notes_of(answer: ChipAnswer, found: Sequence[Replayed]) -> list[str]:
 
 
 def simulated_text(answer: ChipAnswer, found: Sequence[Replayed], notes: Sequence[str]) -> str:
-    """Predicted beside simulated times."""
+    """A table of predicted and simulated times."""
     chip, tables = answer.cost.chip, answer.tables
     batch = counted(int(answer.cost.batch), "sample")
     head = [

@@ -1,4 +1,4 @@
-"""Where each way to look a table up wins, and the equations of one of them, as text."""
+"""Text of ``perfmodel chip ways`` and ``chip explain``: which way is fastest, and the equations of a way."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from perfmodel.schema.distributions import UNIFORM, Distribution
 from perfmodel.units import counted, format_count, format_time
 
 _INDENT = 4
-_KEPT = 4  # of the columns of a map the first of so many is on the narrowest screen too
+_KEPT = 4  # columns of a map: on the narrowest screen, the first column of every four remains
 
 
 def ways_text(found: WaysMap) -> str:
-    """The map as text: the fastest way of each cell."""
+    """The map as a table: the fastest way of each cell."""
     chip = found.chip
     columns, element = counted(found.dim, "column"), counted(int(found.element_bytes), "byte")
     shape = f"{columns} of {element}, {found.pooling:g} per bag"
@@ -41,7 +41,7 @@ def ways_text(found: WaysMap) -> str:
 
 
 def _explained(found: WaysMap) -> list[str]:
-    """The line that explains the fastest way of a cell near the middle that every screen shows."""
+    """The command that explains the fastest way of a cell near the middle, which every screen shows."""
     row, column = (size // 2 for size in found.best.shape)
     column -= column % _KEPT
     bags = max(1, round(float(found.look_ups[column]) / found.pooling))
@@ -60,7 +60,7 @@ def explain_line(
     pooling: float,
     ids: Distribution,
 ) -> str:
-    """``perfmodel chip explain`` of a way, to copy. Limits: a chip of a file, or a changed one -> nothing"""
+    """The ``perfmodel chip explain`` command of a way. Limits: a chip file, or a changed chip -> none"""
     dtype = {4.0: "", 2.0: " --dtype fp16"}.get(element_bytes)
     if chip.name not in list_chips() or chip.overrides or dtype is None:
         return ""
@@ -70,7 +70,7 @@ def explain_line(
 
 
 def way_text(found: WayExplained) -> str:
-    """Title and time, the table, a section for each step, the sum."""
+    """The time of the way, its numbers, a section for each step, and the sum."""
     chip = found.chip
     title = f"{found.way.label} on one core of {chip.name}: {format_time(found.time_s)} for a whole batch"
     parts = [

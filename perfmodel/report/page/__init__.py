@@ -1,1 +1,1 @@
-"""The page of ``perfmodel report``: one file that opens from disk and asks no network for anything."""
+"""The page of ``perfmodel report``: a single file that opens from disk without a network."""

@@ -1,4 +1,4 @@
-"""Why to doubt the measurements behind a page: each with what it touches and the command that helps."""
+"""Alerts of a page: reasons to doubt its measurements, each with its effect and a command that helps."""
 
 from __future__ import annotations
 
@@ -29,20 +29,19 @@ from perfmodel.validate.points import fitted_samples, is_behind, run_of
 
 _MOST_NAMED = 4
 _KERNEL_STEPS = {"gather_pool": "gather_pool", "bucketize": "bucketize", "partial_sum": "local_sum"}
-"""Steps of a projection by the kernel that was timed."""
+"""Steps of a projection, by the kernel that was timed."""
 
 
 def alerts(asked: Projection | None, calibration: str | Path | None = None) -> tuple[str, ...]:
-    """Why to doubt the measurements behind an answer, as plain text: an indented line is a command.
+    """Reasons to doubt the measurements behind an answer, as plain text; an indented line is a command.
 
-    asked        None: nothing is said of steps and of curves of another machine
-    calibration  the user's own, or the id of a shipped one, where one was named
-    Points that are missing, noisy, throttled or failed, results that nobody checked, floors and rates that
-    the samples do not tell, files that do not belong together, curves of another machine, an older library,
-    cells that contradict their neighbours.
-    How much of the time is assumed is not told: the card has it.
-    Limits: a shipped calibration of the machine itself that nobody named -> none;  one that was named -> that
-    nobody checked its results is not told, for no public log says so
+    asked        None: nothing is said about steps, or about curves of another machine
+    calibration  the user's own file, or the id of a shipped calibration, if one was named
+    Reasons: points that are missing, noisy, throttled or failed; unchecked results; floors and rates that the
+    samples do not determine; files that do not match; curves of another machine; an old library; cells that
+    contradict their neighbours. The share of assumed time is on the card instead.
+    Limits: a shipped calibration of this machine that was not named -> none;  a named shipped calibration ->
+    nothing about unchecked results, because public logs do not record checks
     """
     found = list(_transferred(asked))
     if calibration is None:
@@ -108,7 +107,7 @@ _STATUS_WORDS = {
 
 
 def _spread(run: Run, points: Sequence[Point]) -> str:
-    """How many of how many, which, and the widest of their intervals."""
+    """How many points, of how many, with their collectives, and the widest interval among them."""
     every = [p for p in run.points.values() if p.key in run.finishes]
     wide = []
     for point in points:
@@ -121,7 +120,7 @@ def _spread(run: Run, points: Sequence[Point]) -> str:
 
 
 def _names(points: Iterable[Point]) -> str:
-    """``all-to-all 26, reduce-scatter 23, …``."""
+    """Points by collective: ``all-to-all 26, reduce-scatter 23, …``."""
     found = Counter(collective_name(point.operation) for point in points).most_common()
     words = [f"{name} {count}" for name, count in found[:_MOST_NAMED]]
     more = sum(count for _, count in found[_MOST_NAMED:])
@@ -129,7 +128,7 @@ def _names(points: Iterable[Point]) -> str:
 
 
 def _share(asked: Projection | None, points: Iterable[Point]) -> str:
-    """Which part of the answer rests on these points."""
+    """The share of the answer's time that rests on these points."""
     names = {point.operation for point in points}
     steps = {_KERNEL_STEPS.get(name, "") for name in names}
     share = sum(s.share for s in _steps(asked) if s.collective in names or s.name in steps)
@@ -141,7 +140,7 @@ def _steps(asked: Projection | None) -> tuple[StepRow, ...]:
 
 
 def _only(points: Sequence[Point]) -> tuple[str, ...]:
-    """``--only gloo:all_to_all``; of many collectives the library; nothing for points of several kinds."""
+    """``--only gloo:all_to_all``, or the library for many collectives; empty for points of several kinds."""
     if any(point.kind is not PointKind.COLLECTIVE for point in points) or not points:
         return ()
     names = sorted({f"{point.backend}:{point.operation}" for point in points})
@@ -166,7 +165,7 @@ def _unchecked(item: Calibration, folder: Path | None) -> str:
 
 
 def _unknown(asked: Projection | None, item: Calibration, folder: Path | None) -> Iterator[str]:
-    """Floors and rates of the answer's own collectives that the samples do not tell."""
+    """Floors and rates of the answer's collectives that the samples do not determine."""
     used = {step.collective for step in _steps(asked)}
     for word, name in (("floor", "alpha_s"), ("rate", "beta_bytes_per_s")):
         vague = [c for c in item.curves if c.collective in used and not getattr(c, name).known]
@@ -188,7 +187,7 @@ def _unknown(asked: Projection | None, item: Calibration, folder: Path | None) -
 
 
 def _transferred(asked: Projection | None) -> Iterator[str]:
-    """Curves that were measured on another machine."""
+    """An alert for curves that were measured on another machine."""
     model = _model_of(asked.setting) if asked is not None else None
     if asked is None or model is None or not model.borrowed:
         return
@@ -203,7 +202,7 @@ def _transferred(asked: Projection | None) -> Iterator[str]:
 
 
 def _model_of(setting: Setting) -> CollectiveModel | None:
-    """The library of an answer; of two, NCCL. Limits: nothing known -> None"""
+    """The collectives of an answer; NCCL's if it uses two libraries. Limits: no calibration -> None"""
     library = str(Backend.NCCL) if setting.backend == BEST else setting.backend
     try:
         return CollectiveModel.load(setting.machine, library, setting.clock, setting.calibration)
@@ -212,7 +211,7 @@ def _model_of(setting: Setting) -> CollectiveModel | None:
 
 
 def _older(item: Calibration, name: str) -> Iterator[str]:
-    """A shipped calibration of the same machine, library and clock, of a newer version."""
+    """An alert if a shipped calibration of the same machine, library and clock has a newer version."""
     if name not in list_calibrations():
         return
     like = [shipped_calibration(other) for other in list_calibrations(item.machine)]

@@ -1,4 +1,4 @@
-"""The page of ``perfmodel alternatives``: one card, where the time goes, costs, which wins where."""
+"""The page of ``perfmodel alternatives``: a card, times by step, costs, and the map of winners."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def alternatives_page(
     command: str,
     by: Criterion = GPU_HOURS,
 ) -> Page:
-    """One card and its figures; the table of all numbers, the conditions and the crossings are its sources.
+    """A card and its figures; the sources hold the table of all numbers, the conditions and the crossings.
 
-    command  asks again and writes the page;  by  the criterion that leads, and that the others would have to
-             meet
+    command  asks again and writes the page
+    by       the criterion that ranks the alternatives, and that the conditions are about
     """
     first, second, *rest = headlines(found, currency, by)
     notes = [HYPOTHETICAL]
@@ -54,7 +54,7 @@ def alternatives_page(
 def _provenance(
     found: Sequence[Alternative], crossed: Sequence[Crossing], currency: str, command: str, by: Criterion
 ) -> str:
-    """HTML of all numbers, conditions, crossings, machines with their values, and the command."""
+    """The sources as HTML: numbers, conditions, crossings, machines with their values, and the command."""
     best, shown = best_of(list(found), by), [each for each in found if each.answer]
     machines = {each.machine: each.answer.setting.machine for each in shown if each.answer}
     needs = needed_words(found, currency, by)

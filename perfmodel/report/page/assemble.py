@@ -1,4 +1,4 @@
-"""The page out of its parts: template, style, script, plotly, and the data that the script shows."""
+"""Assembles the page: template, style, script, plotly, and the data that the script shows."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _PACKAGE = "perfmodel.report.page"
 
 
 def page_html(page: Page) -> str:
-    """The whole file. The same page gives the same bytes."""
+    """The whole file; the same page always gives the same bytes."""
     return whole_page(page.title, page.provenance, document(page))
 
 
 def whole_page(title: str, provenance_html: str, shown: Mapping[str, Any]) -> str:
-    """The template with its parts; title is plain text, ``shown`` what the script shows."""
+    """The template filled with its parts. title is plain text; ``shown`` is the data for the script."""
     parts = {
         "TITLE": escape(title),
         "STYLE": _file("page.css"),
@@ -41,7 +41,7 @@ def whole_page(title: str, provenance_html: str, shown: Mapping[str, Any]) -> st
 
 @lru_cache(maxsize=1)
 def _packed_plotly() -> str:
-    """plotly.js as gzip in base64, the same every time: it is most of a page otherwise."""
+    """plotly.js as gzip in base64, always the same bytes; compressed, because it is most of a page."""
     from plotly.offline import get_plotlyjs
 
     return base64.b64encode(gzip.compress(get_plotlyjs().encode(), compresslevel=5, mtime=0)).decode()
@@ -52,18 +52,18 @@ def _file(name: str) -> str:
 
 
 def script_safe(value: Any) -> str:
-    """JSON that may stand in a script element: no text in it can end the element."""
+    """JSON for a script element: no text in it can end the element."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     text = _ENDS_SCRIPT.sub("\\\\u003c", text)
     return text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 _ENDS_SCRIPT = re.compile("<(?=[/!s])", re.IGNORECASE)
-"""Where ``</script``, ``<!--`` or ``<script`` may begin: the only text that a script element ends at."""
+"""Where ``</script``, ``<!--`` or ``<script`` may begin: only these end a script element."""
 
 
 def document(page: Page) -> dict[str, Any]:
-    """What the script shows: selectors, views with their cards and blocks, fixed blocks, alerts."""
+    """The data that the script shows: selectors, views with cards and blocks, fixed blocks, alerts."""
     known: dict[int, dict[str, Any]] = {}
     shown = {
         "selectors": [_selector(selector) for selector in page.selectors],
@@ -96,7 +96,7 @@ def _selector(selector: Selector) -> dict[str, Any]:
 
 
 def _view(view: View, known: dict[int, dict[str, Any]]) -> dict[str, Any]:
-    """known  data of blocks by their figure: one figure may serve several views."""
+    """The data of a view. known  data of blocks by figure, since several views may share a figure"""
     blocks = []
     for block in view.blocks:
         if isinstance(block, Block):
@@ -114,7 +114,7 @@ def _view(view: View, known: dict[int, dict[str, Any]]) -> dict[str, Any]:
 
 
 def block_data(block: Block | Missing) -> dict[str, Any]:
-    """A block as the script takes it."""
+    """The data of a block."""
     if isinstance(block, Missing):
         return {"name": block.name, "missing": block.why}
     columns = list(dict.fromkeys(name for row in block.data for name in row))
@@ -138,7 +138,7 @@ def block_data(block: Block | Missing) -> dict[str, Any]:
 
 
 def _plain(value: Any, number: Callable[[float], float | int] | None = None) -> Any:
-    """What JSON knows. ``number``: None: of ``_DIGITS``, as a figure shows fewer and the page stays small."""
+    """The value in types of JSON. ``number`` None: rounded to ``_DIGITS``, which figures do not exceed."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item, number) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -158,7 +158,7 @@ def _short(value: float) -> float | int:
 
 
 def _as_it_is(value: float) -> float | int:
-    """All digits: 1048576.0 as 1048576."""
+    """The value with all digits, whole numbers without a point: 1048576.0 as 1048576."""
     return int(value) if value.is_integer() and abs(value) < 1e15 else value
 
 

@@ -1,4 +1,4 @@
-"""The card of a comparison: which is faster, by how much, and a table of what each step gives."""
+"""The card of a comparison: which side is faster, by how much, and a table of the steps."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from perfmodel.report.projection_text import band
 from perfmodel.units import counted, format_fraction, format_per_second, format_ratio, format_time
 
 _ALIKE = 1.005
-"""Times closer than this are alike in three digits."""
+"""Times with a smaller ratio are equal in three digits."""
 
 
 def finding(pair: Pair) -> str:
-    """One sentence. Limits: the interval of their ratio holds 1 -> it says so;  the same times -> the same"""
+    """The result in a sentence. Limits: the interval of the ratio includes 1, or equal times -> it says so"""
     batch = whole(pair.a, pair.b)
     ratio = batch.ratio[1]
     size = pair.size
@@ -48,7 +48,7 @@ def finding(pair: Pair) -> str:
 
 
 def comparison_card(pair: Pair) -> Card:
-    """The card of both."""
+    """The card of the comparison."""
     batch = whole(pair.a, pair.b)
     low, middle, high = batch.ratio
     times = "; ".join(f"{letter} {_time(answer)}" for letter, _, answer in pair.sides)
@@ -68,7 +68,7 @@ def comparison_card(pair: Pair) -> Card:
 
 
 def step_table(pair: Pair) -> tuple[Sequence[str], ...]:
-    """A row a step, as text, with the interval of A - B and who is the faster; the batch last."""
+    """A row of text for each step, with the interval of A - B and which is faster; the batch comes last."""
     head = ("step", "A", "B", "A − B", "95 % interval", "verdict")
     return (head, *map(_row, (*differences(pair.a, pair.b), whole(pair.a, pair.b))))
 
@@ -93,7 +93,7 @@ def _time(answer: Projection) -> str:
 
 
 def _notes(pair: Pair) -> list[str]:
-    """Both names with their evidence; what a batch is where the two have other numbers of GPUs; clocks."""
+    """Notes: both names with their evidence, samples per second if the GPUs differ, clocks."""
     notes = []
     for _, label, answer in pair.sides:
         shares = answer.evidence_shares().items()

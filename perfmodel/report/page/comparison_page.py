@@ -1,4 +1,4 @@
-"""The page of two calibrations or two machines: which is faster, where, and because of which step."""
+"""The page that compares two calibrations or two machines: which is faster, where, and by which step."""
 
 from __future__ import annotations
 
@@ -31,31 +31,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """A or B: what answers the questions."""
+    """One side of the comparison: its machine, its setting and its options."""
 
-    name: str  # as it is shown, not that of the other
+    name: str  # as it is shown, distinct from the other side's
     machine: Machine
     setting: Setting
-    options: Mapping[str, Any]  # of ``perfmodel.project``, without those of the workload and the setting
+    options: Mapping[str, Any]  # of ``perfmodel.project``, without workload and setting
 
     def answer(self, table_bytes: float, workload: Mapping[str, Any]) -> Projection:
-        """Limits: nothing known for it -> NoCalibrationError"""
+        """Answer a question. Limits: no calibration for it -> NoCalibrationError"""
         known = {**self.options, **workload, "setting": self.setting}
         return project_one(machine=self.machine, table_bytes=table_bytes, **known)
 
     def frame(self, sizes: Sequence[float], workload: Mapping[str, Any]) -> pd.DataFrame:
-        """Answers for several table sizes. Limits: as ``answer``"""
+        """Answers at several table sizes. Limits: as ``answer``"""
         known = {**self.options, **workload, "setting": self.setting}
         return project({"table_bytes": np.array(sizes)}, self.machine, **known)
 
     @property
     def usable_bytes(self) -> float:
-        """Tables that one GPU holds."""
+        """Bytes of tables that a GPU holds."""
         return self.machine.value("hbm_bytes") * (1 - float(self.options.get("reserve", DEFAULT_RESERVE)))
 
     @property
     def node(self) -> int:
-        """GPUs of a node that are used."""
+        """The number of GPUs used in a node."""
         return int(self.options.get("gpus_per_node") or self.machine.gpus_per_node)
 
 
@@ -63,7 +63,7 @@ Sides = tuple[Side, Side]
 
 
 def asked_pair(sides: Sides, table_bytes: float, workload: Mapping[str, Any]) -> Pair:
-    """Both answers. Limits: nothing known of a side -> NoCalibrationError that says of which"""
+    """Both answers. Limits: a side has no calibration -> NoCalibrationError that names the side"""
     answers = []
     for letter, side in zip("AB", sides, strict=True):
         try:
@@ -76,13 +76,13 @@ def asked_pair(sides: Sides, table_bytes: float, workload: Mapping[str, Any]) ->
 def comparison_page(
     sides: Sides, pair: Pair, selectors: Sequence[Selector], views: Sequence[View], command: str
 ) -> Page:
-    """All of it.
+    """The whole page.
 
-    pair   the answers that the page is made for;  selectors  batch, pooling, dim, table size
-    views  of the function below;  command  makes the page
+    pair   the answers that it opens with;  selectors  batch, pooling, dim, table size
+    views  of the function ``views``;  command  makes the page
     """
     words = ", ".join(f"{letter} {side.name}" for letter, side in zip("AB", sides, strict=True))
-    both = Selector("compared", "compared", (0,), (words,))  # the first selector chooses no view
+    both = Selector("compared", "compared", (0,), (words,))  # the first selector selects no view
     plain = [Selector(s.name, s.label, s.values, s.words, s.start) for s in selectors]
     said = [
         f"{letter}: {text}"
@@ -95,7 +95,7 @@ def comparison_page(
 
 
 def _provenance(sides: Sides, pair: Pair, command: str) -> str:
-    """HTML of both machines with their values, calibrations and equations, and of the command."""
+    """The sources as HTML: both machines with values, calibrations and equations, and the command."""
     parts = []
     for side, (letter, _, answer) in zip(sides, pair.sides, strict=True):
         machine = answer.setting.machine
@@ -109,7 +109,7 @@ def _provenance(sides: Sides, pair: Pair, command: str) -> str:
 
 
 def views(sides: Sides, sizes: Selector, workload: tuple[Selector, ...]) -> Iterator[View]:
-    """A view for every choice of workload and table size, one at a time."""
+    """A view for each choice of workload and table size, made one after the other."""
     for chosen in combinations(workload):
         asked = {s.name: s.values[at] for s, at in zip(workload, chosen, strict=True)}
         drawn = None
@@ -133,7 +133,7 @@ def views(sides: Sides, sizes: Selector, workload: tuple[Selector, ...]) -> Iter
 def _frames(
     sides: Sides, sizes: Sequence[float], asked: Mapping[str, Any]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Of both, at the sizes that both have an answer for: at least one."""
+    """The answers of both sides at the sizes that both can answer: at least one."""
     try:
         return sides[0].frame(sizes, asked), sides[1].frame(sizes, asked)
     except NoCalibrationError:
@@ -150,8 +150,10 @@ def _known(sides: Sides, size: float, asked: Mapping[str, Any]) -> bool:
 
 
 def line_sizes(sides: Sides, sizes: Sequence[float]) -> list[float]:
-    """Table sizes of the lines: those of a page of either, so that where one GPU or a node of A or of B is
-    full the line of that one stands upright; from what one GPU of either holds to 100 TB."""
+    """Table sizes of the lines, from what a GPU of either holds to 100 TB.
+
+    They are the sizes of a page of A and of B, so that the step where a GPU or a node is full is vertical.
+    """
     most = MOST_GPUS * min(side.usable_bytes for side in sides)
     found = {size for side in sides for size in lines.line_sizes(side.usable_bytes, side.node, sizes)}
     first = min(*(side.usable_bytes for side in sides), *sizes)

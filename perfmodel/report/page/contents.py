@@ -1,4 +1,4 @@
-"""The blocks of the question as it was asked: they stay when another one is selected."""
+"""The blocks about the question as asked, which stay when the reader selects another."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from perfmodel.units import counted, format_bytes, format_count
 
 
 def across_sizes(sizes: Selector, selected: tuple[str, ...]) -> Across:
-    """A page over sizes of tables. selected  options of its selectors"""
+    """The settings of a page over table sizes. selected  options of its selectors"""
     return Across(max(sizes.values), Lines, view_of, fixed_blocks, len(STAYING), selected)
 
 
 def fixed_blocks(
     asked: Projection, options: Mapping[str, Any], lead: Leading | None = None
 ) -> Iterator[Block | Missing]:
-    """Blocks in the order of the reader's questions.
+    """The blocks, in the order of the reader's questions.
 
-    asked    the projection of the question;  lead  its best way to shard, where ways are compared
-    options  of ``perfmodel.project`` that it was asked with, without its table size
+    asked    the projection of the question;  lead  its fastest sharding, if shardings are compared
+    options  of ``perfmodel.project`` for the question, without its table size
     """
     for figure in STAYING:
         yield figure.draw(asked=asked, options=options, lead=lead)
 
 
 def question(asked: Projection, lead: Leading | None) -> str:
-    """What was asked, in words: for the blocks that stay. lead  None: ways to shard are not compared"""
+    """The question in words, for the blocks that stay. lead  None: shardings are not compared"""
     work, only, said = asked.work, asked.work.groups[0], asked.question
     counts = {"batch": work.batch, "tables": only.count, "dim": only.dim}
     words = [f"{name} {format_count(float(value.flat[0]))}" for name, value in counts.items()]
@@ -53,7 +53,7 @@ def question(asked: Projection, lead: Leading | None) -> str:
 
 
 def not_compared(asked: Projection, options: Mapping[str, Any]) -> str:
-    """Why shardings are not compared with this question; "" where they are."""
+    """Why shardings are not compared for this question; "" if they are."""
     if asked.forward.tier is not None:
         return "rows in a tier below the HBM are sharded row-wise: leave --tier out."
     if options.get("reduction", "auto") != "auto":
@@ -62,7 +62,7 @@ def not_compared(asked: Projection, options: Mapping[str, Any]) -> str:
 
 
 def every_sharding(asked: Projection, options: Mapping[str, Any]) -> Block | Missing:
-    """All shardings of the tables of a question; asked and options as for ``fixed_blocks``."""
+    """All shardings of the question's tables; asked and options as in ``fixed_blocks``."""
     why = not_compared(asked, options)
     if why:
         return SHARDINGS.missing(why)
@@ -76,4 +76,4 @@ def every_sharding(asked: Projection, options: Mapping[str, Any]) -> Block | Mis
 
 
 SIZES = (160e9, 640e9, 1.28e12, 2.5e12, 10e12, 50e12, 100e12)
-"""Table sizes at which every sharding is costed, some hundredths of a second each."""
+"""Table sizes at which every sharding is costed; each takes some hundredths of a second."""

@@ -1,4 +1,4 @@
-"""What an answer costs, on its first page: GPU-hours, and money where somebody gave prices."""
+"""The costs of an answer on its card: GPU-hours, and money if prices were given."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PLANNED = "a sharding for each table"
 
 
 def leading_cost(found: Leading, prices: Prices | None, *, whole: bool) -> dict[str, Any]:
-    """Of the best way, of the plan where it is faster, and of row-wise. whole  with the plan"""
+    """Costs of the fastest sharding, of the plan if it is faster, and of row-wise. whole  with the plan"""
     return cost_finding(list(_ways(found, whole=whole)), prices)
 
 
@@ -35,9 +35,9 @@ def _ways(found: Leading, *, whole: bool) -> Iterator[tuple[str, Projection]]:
 
 
 def cost_finding(ways: Sequence[tuple[str, Projection]], prices: Prices | None) -> dict[str, Any]:
-    """A sentence and a table of what 10⁹ samples take, as ``perfmodel alternatives`` counts it.
+    """A sentence and a table of the costs of 10⁹ samples, counted as in ``perfmodel alternatives``.
 
-    ways  words and answer of each, the cheapest first: all on the same GPUs
+    ways  label and answer of each sharding, the cheapest first, all on the same GPUs
     """
     paid = [
         priced(

@@ -1,4 +1,4 @@
-"""The page of tables that stay while the number of GPUs changes: a table of how they scale, and a figure."""
+"""The views of a page over numbers of GPUs: a table of how the same tables scale, and a figure."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ _HEAD = ("GPUs", "time", "95 % band", "slowdown", "samples/s", "per GPU", "memor
 
 
 class GpuLines(Lines):
-    """Slowdowns over numbers of GPUs: as ``Lines``, whose ``sizes`` are the numbers to choose from."""
+    """Slowdowns over numbers of GPUs; like ``Lines``, but ``sizes`` are numbers of GPUs."""
 
     axis = "gpus"
 
     def grid(self, way: Setup, options: Mapping[str, Any]) -> list[float]:
-        """These numbers, and the powers of two between them."""
+        """The numbers of GPUs, and the powers of two between them."""
         low, high = int(min(self._sizes)), int(max(self._sizes))
         return [*map(float, sorted({*self._sizes, *(1 << k for k in range(20) if low < 1 << k < high)}))]
 
 
 def across_gpus(first: Projection, way: str | None, selected: tuple[str, ...]) -> Across:
-    """A page over numbers of GPUs.
+    """The settings of a page over numbers of GPUs.
 
-    first  the row-wise answer of the question;  way  another sharding;  selected  options of its selectors
+    first  the row-wise answer of the question;  way  another sharding;  selected  options of the selectors
     """
     view = partial(gpu_view, way=way)
     return Across(first.gpu_count.table_bytes, GpuLines, view, lambda asked, options, lead: (), 0, selected)
@@ -53,9 +53,9 @@ def across_gpus(first: Projection, way: str | None, selected: tuple[str, ...]) -
 def gpu_view(
     chosen: tuple[int, ...], workload: Mapping[str, Any], setup: Setup, asked: ViewsAsked, way: str | None
 ) -> View:
-    """The view of one workload, sent in one way. way  a sharding, None: row-wise
+    """The view of a workload with a setup. way  a sharding; None: row-wise
 
-    Limits: a sharding that is not possible on one of the numbers of GPUs -> BadInputError
+    Limits: the sharding is not possible on one of the numbers of GPUs -> BadInputError
     """
     machine, known = setup.machine, {**asked.options, **setup.options, **asked.said(workload)}
     setting = asked.loaded.of(machine, setup.curves, str(known.get("scenario", CLUSTER)))
@@ -80,7 +80,7 @@ def gpu_view(
 
 
 def sharded(base: Projection, way: str | None) -> Projection:
-    """The same tables on the same GPUs, sharded in another way. Limits: not possible -> BadInputError, why"""
+    """The same tables and GPUs with another sharding. Limits: not possible -> BadInputError that says why"""
     if way is None or base.gpus == 1:
         return base
     found = next(compared(base, [way]))
@@ -93,7 +93,7 @@ def sharded(base: Projection, way: str | None) -> Projection:
 
 
 def _scaling(answer: Projection) -> tuple[str, ...]:
-    """The row of a number of GPUs."""
+    """The table row of a number of GPUs."""
     longest, count = max(answer.steps, key=lambda step: step.time_s), answer.gpu_count
     rate = samples_per_s(answer)
     return (
@@ -109,7 +109,7 @@ def _scaling(answer: Projection) -> tuple[str, ...]:
 
 
 def frame_of(answers: Sequence[Projection]) -> pd.DataFrame:
-    """A line through them, as ``perfmodel.project`` gives it."""
+    """A frame of the answers, with the columns of ``perfmodel.project``."""
     import pandas as pd
 
     rows = [

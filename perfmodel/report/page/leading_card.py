@@ -1,4 +1,4 @@
-"""The first page of an answer: the best uniform sharding beside row-wise, and three findings about it."""
+"""The card of an answer: the fastest uniform sharding, row-wise beside it, and findings."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def card_of(
     prices: Prices | None = None,
     elsewhere: str = _ELSEWHERE,
 ) -> Card:
-    """What a page says first of an answer. found  None: ways to shard are not compared
+    """The card of an answer. found  None: shardings are not compared
 
-    whole      with what would change it, and the plan: the work of many answers
-    elsewhere  where that is said if not here
+    whole      with the changes that help, and the plan: this takes many answers
+    elsewhere  a note on where those are, if they are not here
     """
     if found is not None:
         return leading_card(found, whole=whole, prices=prices, elsewhere=elsewhere)
@@ -56,8 +56,10 @@ def card_of(
 def leading_card(
     found: Leading, *, whole: bool, prices: Prices | None = None, elsewhere: str = _ELSEWHERE
 ) -> Card:
-    """In the words of the terminal: the answer, row-wise beside it, the question, and its findings: what it
-    takes, what that costs, what limits it, what would change it."""
+    """The card in the words of the terminal: the answer, row-wise, the question, and findings.
+
+    The findings are the time, the costs, what limits the time, and what would change it.
+    """
     answer = found.answer
     takes = _finding(f"What it takes: {gpu_words(answer)}.", SHARDING, _beside(found))
     steps = step_columns(answer, brief=True), answer.steps
@@ -81,7 +83,7 @@ def leading_card(
 
 
 def _beside(found: Leading) -> list[Compared]:
-    """The best sharding, the shardings that may be as fast, and row-wise even if it does not fit."""
+    """The fastest sharding, the shardings that may be equally fast, and row-wise even if it does not fit."""
     shown = [*found.best[:1], *found.as_good]
     if all(each.way != ROW_WISE for each in shown):
         count = found.base.gpu_count
@@ -99,6 +101,6 @@ def _sentence(words: str) -> str:
 
 
 def _own_file(answer: Projection) -> str | None:
-    """The user's own calibration that it rests on."""
+    """The user's own calibration behind the answer; None for a shipped calibration."""
     named = answer.setting.calibration
     return None if named is None or str(named) in list_calibrations() else str(named)

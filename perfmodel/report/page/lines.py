@@ -1,4 +1,4 @@
-"""The lines of the slowdown over table sizes: all workloads of a page are costed together."""
+"""Lines of the slowdown over table sizes; all workloads of a page are computed together."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ Workload = Mapping[str, Any]
 
 
 def line_sizes(one_gpu_bytes: float, node: int, sizes: Sequence[float]) -> list[float]:
-    """Table sizes of the lines: round ones up to 100 TB, both sides of where one GPU and a node are full,
-    and those that were asked for.
+    """Table sizes of the lines: round and selected sizes, and sizes just around a full GPU and a full node.
 
     one_gpu_bytes  what a GPU holds;  node  GPUs of a node
     """
@@ -46,11 +45,11 @@ def line_sizes(one_gpu_bytes: float, node: int, sizes: Sequence[float]) -> list[
 
 
 _STEPS = (1.0, 2.0, 3.0, 5.0)
-_LESS, _MORE = 0.995, 1.005  # of what is full: just below it there is room for buffers
+_LESS, _MORE = 0.995, 1.005  # of a full GPU or node: just below, there is room for buffers
 
 
 def answerable(machine: Any, options: Mapping[str, Any], sizes: Sequence[float]) -> list[Projection]:
-    """Answers at those table sizes [bytes] that the calibration reaches: one of a run knows its own ranks."""
+    """Answers at the table sizes [bytes] that the calibration covers; a run covers its own ranks only."""
     try:
         return project_each("table_bytes", sizes, machine, **options) if sizes else []
     except NoCalibrationError:
@@ -60,16 +59,16 @@ def answerable(machine: Any, options: Mapping[str, Any], sizes: Sequence[float])
 
 
 class Lines:
-    """Slowdowns over table sizes of every way to send, for all workloads of a page at once.
+    """Slowdowns over table sizes of each exchange and library, for all workloads of a page at once.
 
-    sizes      that may be chosen [bytes]
+    sizes      that can be selected [bytes]
     workloads  batch, pooling and dim of each
-    options    of ``perfmodel.project``, without those of the workloads and of a ``Setup``
-    own        libraries of a user's own calibration
+    options    of ``perfmodel.project``, without those of workloads and of ``Setup``
+    own        libraries of the user's own calibration
     """
 
     axis = "table_bytes"
-    """What differs along a line: a keyword of ``perfmodel.project``."""
+    """The quantity along a line, as a keyword of ``perfmodel.project``."""
 
     def __init__(
         self,
@@ -85,7 +84,7 @@ class Lines:
         self._found: dict[tuple[Any, ...], list[pd.DataFrame | None]] = {}
 
     def of(self, setup: Setup, workload: Workload) -> Iterator[SlowdownLine]:
-        """The way that was chosen first; then the other exchanges and libraries, and one scale-up domain."""
+        """The selected exchange first, then other exchanges and libraries, then one scale-up domain."""
         seen: list[Any] = []
         taken: set[int] = set()
         for way, scenario in self._ways(setup):
@@ -97,7 +96,7 @@ class Lines:
             yield SlowdownLine(self._label(way, setup, scenario), frame, scenario != CLUSTER, kind)
 
     def grid(self, way: Setup, options: Mapping[str, Any]) -> list[float]:
-        """Values of ``axis`` that a line has, increasing."""
+        """Values of ``axis`` along a line, increasing."""
         usable = way.machine.value("hbm_bytes") * (1 - float(options.get("reserve", DEFAULT_RESERVE)))
         return line_sizes(usable, options.get("gpus_per_node") or way.machine.gpus_per_node, self._sizes)
 
@@ -114,14 +113,14 @@ class Lines:
             yield with_way(setup, own, setup.reduction), _ONE_DOMAIN
 
     def _beside(self, setup: Setup) -> list[Curves]:
-        """As ``beside``; which calibrations there are is looked up once for a machine."""
+        """As ``beside``, but the calibrations of a machine are listed only once."""
         name = id(setup.machine)
         if not self._own and name not in self._known:
             self._known[name] = libraries(setup.machine)
         return beside(setup, self._own or self._known[name])
 
     def _style(self, way: Setup, scenario: str, taken: set[int]) -> int:
-        """The same of a library and an exchange whatever is chosen; the next free one of two alike."""
+        """The style of a library and exchange, the same in all views; the next free style if it is taken."""
         known = [one.backend for one in self._beside(way)]
         kind = _STYLES - 1
         if scenario != CLUSTER:
@@ -150,7 +149,7 @@ class Lines:
         return self._found[key][at]
 
     def _frames(self, way: Setup, scenario: str, setting: Setting) -> list[pd.DataFrame | None]:
-        """A frame a workload; where the calibration does not reach a size, without it."""
+        """A frame for each workload, without sizes that the calibration does not cover."""
         options = {**self._options, **way.options, "scenario": scenario, "setting": setting}
         grid = self.grid(way, options)
         try:
@@ -165,7 +164,7 @@ class Lines:
             return [None] * len(self._workloads)
 
     def _reached(self, way: Setup, grid: Sequence[float], options: Mapping[str, Any]) -> Iterator[float]:
-        """Values of ``axis`` that the calibration reaches."""
+        """Values of ``axis`` that the calibration covers."""
         for at in grid:
             with contextlib.suppress(NoCalibrationError):
                 project_grid(*prepare(machine=way.machine, **{**options, self.axis: at}))
@@ -182,7 +181,7 @@ class Lines:
 
 
 def _drawn_already(frame: pd.DataFrame, seen: Sequence[Any]) -> bool:
-    """Two exchanges are one where a library knows only one of them."""
+    """Whether an equal line is drawn: two exchanges are equal if the library knows only one of them."""
     values = frame["slowdown"].to_numpy()
     return any(
         values.shape == other.shape and np.allclose(values, other, rtol=_CLOSE, atol=0) for other in seen

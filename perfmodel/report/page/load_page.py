@@ -1,4 +1,4 @@
-"""The page of a service: its card, latency against load, what it is made of, batches, and the sources."""
+"""The page of a service: its card, latency against load, the parts of the p99, batches, and sources."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _CLOSED = (
 def load_page(
     answer: ServiceLoad, hourly: HourlyCost, setting: Setting, command: str, alerts: Sequence[str] = ()
 ) -> Page:
-    """One card and its figures.
+    """A card and its figures.
 
-    hourly  what an hour takes;  command  makes the page again;  alerts  why to doubt the calibration
+    hourly  the costs per hour;  command  makes the page again;  alerts  doubts about the calibration
     """
     calibrations = ", ".join(dict.fromkeys(setting.links.calibrations))
     evidence = answer.question.served.evidence_at(answer.best.batch)
@@ -54,7 +54,7 @@ def load_page(
 
 
 def load_card(answer: ServiceLoad, hourly: HourlyCost, setting: Setting) -> Card:
-    """GPUs in all, latency, band, batch, machine-hours and money."""
+    """The card: GPUs, latency, band, batch, machine-hours and money."""
     q = answer.question
     replicas = f"{format_count(answer.replicas)} × {format_count(q.served.gpus)}"
     return Card(
@@ -77,13 +77,13 @@ def load_card(answer: ServiceLoad, hourly: HourlyCost, setting: Setting) -> Card
 
 
 def _rows(answer: ServiceLoad) -> list[str]:
-    """Where rows are that are not in HBM."""
+    """Where the rows are, if not in HBM."""
     rows = answer.question.served.rows
     return [f"{rows[0].upper()}{rows[1:]}."] if rows else []
 
 
 def provenance(answer: ServiceLoad, setting: Setting, command: str) -> str:
-    """HTML of machine, calibrations, arrivals, and the command."""
+    """The sources as HTML: machine, calibrations, arrivals, and the command."""
     names = ", ".join(dict.fromkeys(setting.links.calibrations)) or "none"
     q = answer.question
     many = f"{format_count(q.requests)} requests are simulated at each load"

@@ -10,12 +10,12 @@ from perfmodel.report.page.assemble import block_data
 from perfmodel.report.page.parts import Card, Page
 
 LARGEST_TABLE = 60
-"""Rows of a table that is written in full."""
+"""Rows of the largest table that is written in full."""
 _ESCAPED = str.maketrans({"<": "&lt;", ">": "&gt;", "|": "\\|", "\n": " "})
 
 
 def page_markdown(page: Page) -> str:
-    """What the page shows at first; text from files stays text.
+    """The first view of the page; text from files is escaped.
 
     Limits: a table of more than ``LARGEST_TABLE`` rows -> a line that says so
     """

@@ -1,4 +1,4 @@
-"""What every page is made of: a card, what may be chosen, views with their figures, and sources."""
+"""The parts of every page: a card, selectors, views with figures, and sources."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Card:
-    """The card at the top, as plain text: the page never takes it for HTML."""
+    """The card at the top, as plain text, which the page never interprets as HTML."""
 
     sentence: str
     times: str = ""
@@ -25,27 +25,27 @@ class Card:
     evidence: list[dict[str, Any]] = field(default_factory=list)  # kind, share, words, colour
     alert: str = ""
     notes: list[str] = field(default_factory=list)
-    question: str = ""  # as it was understood
+    question: str = ""  # as the program understood it
     findings: list[dict[str, Any]] = field(default_factory=list)
-    """Each a ``title``, and maybe a table: ``columns`` and ``rows``."""
+    """Each has a ``title``, and may have a table: ``columns`` and ``rows``."""
 
 
 @dataclass(frozen=True)
 class Selector:
-    """One thing that the reader of the page may choose."""
+    """A quantity that the reader of the page can select."""
 
     name: str  # batch, pooling, dim, machine: a keyword of ``perfmodel.project``
     label: str
     values: tuple[Any, ...]
-    words: tuple[str, ...]  # of the values
-    start: int = 0  # position of the value that was asked for
+    words: tuple[str, ...]  # a text for each value
+    start: int = 0  # position of the question's value
     option: str = ""  # of the command line: --batch
-    texts: tuple[str, ...] = ()  # of the values, as the option takes them
+    texts: tuple[str, ...] = ()  # each value as the option takes it
     typed: bool = False  # whether the option was given
-    off: Mapping[int, str] = field(default_factory=dict)  # positions that the page lacks, and why
+    off: Mapping[int, str] = field(default_factory=dict)  # positions that the page lacks, with the reason
 
     def pinned(self) -> Selector:
-        """With the value that was asked for alone."""
+        """The selector with the question's value only."""
         own = slice(self.start, self.start + 1)
         values, words, texts = self.values[own], self.words[own], self.texts[own]
         return replace(self, values=values, words=words, texts=texts, start=0, off={})
@@ -53,57 +53,57 @@ class Selector:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """What is shown for one value of every selector but the first, which chooses among its cards."""
+    """A view of the page, for one value of every selector but the first, which selects its card."""
 
-    chosen: tuple[int, ...]  # position of the value of every selector but the first
+    chosen: tuple[int, ...]  # position in every selector but the first
     cards: tuple[Card, ...]
     blocks: tuple[Block | Missing, ...]
     titles: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Of blocks whose sentence depends on the first selector: one for each of its values."""
-    answers: tuple[Projection, ...] = ()  # that the cards are of, where each is of one
-    leads: tuple[Leading | None, ...] = ()  # of these answers the best ways to shard, where compared
-    table: tuple[Sequence[str], ...] = ()  # in the card, as text: names of its columns, then its rows
+    """Titles of blocks that depend on the first selector: one for each of its values."""
+    answers: tuple[Projection, ...] = ()  # of the cards, if each card has one
+    leads: tuple[Leading | None, ...] = ()  # the fastest shardings of these answers, if compared
+    table: tuple[Sequence[str], ...] = ()  # on the card, as text: its head, then its rows
 
 
 @dataclass(frozen=True, eq=False)
 class Page:
-    """Everything that a page shows: of a question, of two machines, of a plan, of a chip."""
+    """All that a page shows: of a question, a comparison, a plan or a chip."""
 
     title: str  # plain text
     provenance: str  # HTML: where the numbers come from
     views: tuple[View, ...]
     command: str  # makes the page
     selectors: tuple[Selector, ...] = ()
-    fixed: tuple[Block | Missing, ...] = ()  # of the question as it was asked, whatever is selected
-    question: str = ""  # what was asked, in words
-    alerts: tuple[str, ...] = ()  # of the calibration: incomplete, noisy
-    again: str = ""  # the command without the options of the selectors; "": all choices are in the page
+    fixed: tuple[Block | Missing, ...] = ()  # about the question as asked, whatever is selected
+    question: str = ""  # the question in words
+    alerts: tuple[str, ...] = ()  # doubts about the calibration: incomplete, noisy
+    again: str = ""  # the command without options of selectors; "": the page has all choices
     refused: Mapping[tuple[int, ...], str] = field(default_factory=dict)
-    """Positions of machine, backend, clock and maybe reduction: why there is no view of them."""
-    besides: Mapping[str, Any] = field(default_factory=dict)  # data to take along that it does not show
+    """Positions of machine, backend, clock and possibly reduction without a view, with the reason."""
+    besides: Mapping[str, Any] = field(default_factory=dict)  # further data in the page that it does not show
 
     @property
     def first(self) -> View:
-        """The view that is shown at first."""
+        """The view that the page opens with."""
         start = tuple(selector.start for selector in self.selectors[1:])
         return next(view for view in self.views if view.chosen == start)
 
     @property
     def card(self) -> Card:
-        """The card that is shown at first."""
+        """The card that the page opens with."""
         return self.first.cards[self.selectors[0].start if self.selectors else 0]
 
     def blocks(self) -> tuple[Block | Missing, ...]:
-        """All figures that are shown at first."""
+        """The figures that the page opens with."""
         return (*self.first.blocks, *self.fixed)
 
     def block(self, name: str) -> Block | Missing:
-        """One of them."""
+        """A block by name; Missing if the page does not have it."""
         absent = Missing(name, "it is not on this page.")
         return next((block for block in self.blocks() if block.name == name), absent)
 
     def contents(self) -> list[dict[str, str | None]]:
-        """Blocks as they are shown at first: name, sentence, or why it is left out."""
+        """Name and title of each block that the page opens with, or the reason why it is left out."""
         return [
             {"name": b.name, "title": None, "left_out": b.why}
             if isinstance(b, Missing)

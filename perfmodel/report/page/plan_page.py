@@ -1,4 +1,4 @@
-"""The page of a plan: its card, its figures, where the numbers come from, and the plan itself."""
+"""The page of a plan: its card, its figures, its sources, and the plan itself as data."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from perfmodel.units import (
 )
 
 MOST_RANKS = 50_000
-"""Shards of a plan that the page holds as data; a larger plan is kept with ``--out``."""
+"""Most shards of a plan that the page holds as data; ``--out`` saves larger plans."""
 
 
 def plan_page(
@@ -49,14 +49,14 @@ def plan_page(
     asked: Sequence[str] = (),
     explain: str = "",
 ) -> Page:
-    """One card and its figures, nothing to choose; and the plan, to take along.
+    """A card and its figures, with the plan as data; the reader has nothing to choose.
 
     command  plans again and writes the page
     whole    the step with its dense layers, if they were given
-    capped   whether the memory was said with ``--max-hbm``
-    alerts   why to doubt the calibration
-    asked    options that ``perfmodel explain`` takes too, as they were typed; none: those that make the plan
-    explain  explains the longest step of the plan in its file; "": a step of its main sharding instead
+    capped   whether the memory was limited by ``--max-hbm``
+    alerts   doubts about the calibration
+    asked    typed options that ``perfmodel explain`` also takes; none: the options that make the plan
+    explain  the command that explains the plan's longest step; "": a step of its main sharding instead
     """
     e, card = answer.evaluator, plan_card(answer, whole, capped)
     shards = sum(placement.ranks.size for placement in answer.plan.placements)
@@ -72,7 +72,7 @@ def plan_page(
 
 
 def one_line(text: str) -> str:
-    """One line of plain text."""
+    """The text on a single line."""
     return " ".join(text.split())
 
 
@@ -83,7 +83,7 @@ def plan_blocks(answer: Planned, whole: WholeStep | None = None) -> tuple[Block 
 
 
 def plan_card(answer: Planned, whole: WholeStep | None = None, capped: bool = False) -> Card:
-    """The time against plans without a planner, its band, the gap, the memory."""
+    """The card: time against plans without a planner, its band, the bound, the memory."""
     e, cost = answer.evaluator, answer.found.cost
     what = "training step" if answer.training else "batch"
     per_s = format_per_second(e.batch * e.gpus / cost.time_s, "samples")
@@ -101,7 +101,7 @@ def plan_card(answer: Planned, whole: WholeStep | None = None, capped: bool = Fa
 
 
 def _against(answer: Planned) -> str:
-    """The fastest plan without a planner that fits."""
+    """The speed-up over the fastest fitting plan without a planner."""
     if answer.evaluator.gpus == 1:
         return "nothing is sharded"
     fitting = [item for item in answer.baselines if item.time_s is not None]
@@ -135,8 +135,10 @@ def _gpus(answer: Planned, capped: bool) -> str:
 
 
 def _below_words(answer: Planned) -> str:
-    """``; tables: 23 in HBM, 3 in host memory (uvm); host memory 61.4 GB of all GPUs``; "" where all are in
-    HBM."""
+    """``; tables: 23 in HBM, 3 in host memory (uvm); host memory 61.4 GB of all GPUs``.
+
+    Limits: all tables in HBM -> ""
+    """
     kinds = Counter(placement.scheme.tier.kind for placement in answer.plan.placements)
     if not kinds.keys() - {IN_HBM.kind}:
         return ""
@@ -155,7 +157,7 @@ def _below_words(answer: Planned) -> str:
 
 
 def evidence_shares(answer: Planned) -> dict[Evidence, float]:
-    """Share of the time by the evidence of its steps, strongest first."""
+    """Shares of the time by the evidence of the steps, the strongest evidence first."""
     cost = answer.found.cost
     found: dict[Evidence, float] = {}
     for row in sorted(cost.rows, key=lambda row: row.evidence.rank):
@@ -164,7 +166,7 @@ def evidence_shares(answer: Planned) -> dict[Evidence, float]:
 
 
 def _alert(answer: Planned) -> str:
-    """Which steps are assumed, and how to measure them, where they take more than a fifth; else ""."""
+    """Which steps are assumed and how to measure them, if they take over a fifth of the time; else ""."""
     share = evidence_shares(answer).get(Evidence.ASSUMED, 0.0)
     if share <= MAIN_SHARE:
         return ""
@@ -207,7 +209,7 @@ def _notes(answer: Planned, whole: WholeStep | None) -> list[str]:
 
 
 def provenance(answer: Planned, command: str, asked: Sequence[str] = (), explain: str = "") -> str:
-    """HTML of machine, calibrations, steps with their equations, and the command."""
+    """The sources as HTML: machine, calibrations, steps with their equations, and the command."""
     e = answer.evaluator
     machine = e.setting.machine
     names = ", ".join(dict.fromkeys(e.setting.links.calibrations)) or "none"
@@ -229,11 +231,11 @@ _ENDED = {
     "time-limit": "--time-limit cut this search short: even the same computer may find another plan.",
     "interrupt": "Ctrl-C ended this search: it may find another plan next time.",
 }
-"""Why the command may give another plan, where a clock or a person ended the search."""
+"""A note if a time limit or Ctrl-C ended the search: the command may then give another plan."""
 
 
 def _equations(answer: Planned, asked: Sequence[str], explain: str) -> str:
-    """The steps, and the command that writes the equation of each with its numbers."""
+    """The steps, and the command that prints the equation of each with its numbers."""
     from perfmodel.passes.step_equations import BELOW_MEANINGS, MEANINGS, bytes_equation
 
     known = answer.evaluator.steps_by_name
@@ -272,7 +274,7 @@ def _equations(answer: Planned, asked: Sequence[str], explain: str) -> str:
 
 
 def explain_line(answer: Planned, asked: Sequence[str] = ()) -> str:
-    """``perfmodel explain gather`` of the sharding that has the most bytes of cut tables, if any are cut."""
+    """The command that explains the gather of the sharding with most bytes, of cut tables if any are cut."""
     e = answer.evaluator
     size = e.tables.rows * e.tables.dim * e.tables.element_bytes
     cut = [group for group in answer.groups if not group.scheme.copied]

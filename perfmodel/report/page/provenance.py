@@ -1,4 +1,4 @@
-"""The end of a page of answers: where every number comes from, the equations, and the command."""
+"""The sources at the end of a page: machine, values, calibrations, equations, and the command."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from perfmodel.units import format_fraction, format_time
 
 
 def provenance(answer: Projection, command: str) -> str:
-    """Of one answer: its machine, its values, the calibrations, the equation of every step and the command.
+    """The sources of an answer as HTML.
 
-    answer   the one that was asked for;  command  makes the page again, byte for byte
+    answer   the answer that the page opens with;  command  makes the page again, byte for byte
     """
     machine = answer.setting.machine
     parts = [
@@ -34,7 +34,7 @@ def provenance(answer: Projection, command: str) -> str:
 
 
 def calibrations(answer: Projection) -> str:
-    """Those that it rests on, and their clocks."""
+    """The calibrations of an answer, and their clocks."""
     names = ", ".join(dict.fromkeys(answer.calibrations)) or "none"
     return f"Calibrations: {escape(names)}. Clock: {escape(', '.join(map(str, answer.clocks)))}."
 
@@ -52,11 +52,11 @@ def equations(answer: Projection) -> Iterator[str]:
 
 
 def _explaining(answer: Projection) -> Callable[[str], Explanation]:
-    """What explains a step: of another sharding than row-wise, its plan, which is made again."""
+    """The function that explains a step by its name; for shardings but row-wise, the plan is made again."""
     way = answer.question.sharding if answer.question else None
     if way is None:
         return partial(explain_step, answer)
     evaluator = evaluator_of(answer)
     found = best_alike(evaluator, way, answer.gpu_count.usable_bytes)
-    assert isinstance(found, Alike)  # the answer is of it
+    assert isinstance(found, Alike)  # the answer is of this sharding
     return partial(explain_alike_step, answer, evaluator, found)

@@ -1,4 +1,4 @@
-"""The card at the top of the page: the answer in a sentence, both times, and how sure it is."""
+"""The card of a row-wise answer: the answer in a sentence, both times, and their bands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from perfmodel.units import format_bytes, format_fraction, format_ratio, format_
 
 
 def question_card(answer: Projection) -> Card:
-    """The card of one answer.
+    """The card of an answer.
 
     Limits: one GPU -> nothing is sharded, and no evidence bar
     """
@@ -62,7 +62,7 @@ def _sure(answer: Projection) -> str:
 
 
 def evidence_bar(shares: Mapping[Evidence, float]) -> list[dict[str, Any]]:
-    """Shares of the time by evidence, strongest first."""
+    """Shares of the time by evidence, the strongest first, with words and colours."""
     return [
         {
             "kind": str(kind),
@@ -75,7 +75,7 @@ def evidence_bar(shares: Mapping[Evidence, float]) -> list[dict[str, Any]]:
 
 
 def _alert(answer: Projection) -> str:
-    """What to measure where more than a fifth of the time is assumed; else ""."""
+    """What to measure if more than a fifth of the time is assumed; else ""."""
     share = answer.evidence_shares().get(Evidence.ASSUMED, 0.0)
     if share <= MAIN_SHARE or answer.forward.memory is not None:
         return ""
@@ -84,10 +84,10 @@ def _alert(answer: Projection) -> str:
     if experiment is None:
         return f"{rests}something assumed."
     text = unwrapped(experiment_text(experiment, answer.setting.machine.name))
-    same = text.startswith(rests)  # what was not measured here is what is assumed: said once
+    same = text.startswith(rests)  # what was not measured is what is assumed: said once
     return f"{rests}something assumed{': ' if same else '. '}{text.removeprefix(rests)}"
 
 
 def unwrapped(text: str) -> str:
-    """A text of the terminal on lines as long as they are; an indented line is a command."""
+    """Terminal text without its line breaks; an indented line, a command, stays a line."""
     return re.sub(r"\n(?=\S)", " ", text)

@@ -1,4 +1,4 @@
-"""The page of one question: whole, or with one of its figures, made without the others."""
+"""The page of a question: complete, or with one figure that is made without the others."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def question_page(
     lead: Leading | None,
     **rest: Any,
 ) -> Page:
-    """The page that these views make.
+    """The page of these views.
 
-    asked  the answer that it is made for;  command  makes the page
-    lead   its best way to shard, None where ways are not compared
+    asked  the answer that it opens with;  command  makes the page
+    lead   the fastest sharding of ``asked``; None if shardings are not compared
     rest   of ``Page``: fixed, alerts, again, refused
     """
     size, answer = format_bytes(asked.gpu_count.table_bytes, binary=False), lead.answer if lead else asked
@@ -55,10 +55,10 @@ def one_figure(
     command: str,
     alerts: Sequence[str] = (),
 ) -> Page:
-    """A page with the card, this figure, and where the numbers come from.
+    """A page with the card, one figure, and the sources.
 
-    name       of ``QUESTION``;  sizes, selectors  of one value each
-    options    of ``perfmodel.project``, without the selected ones;  command  makes the page again
+    name       of ``QUESTION``;  sizes, selectors  with a single value each
+    options    of ``perfmodel.project``, without the selected options;  command  makes the page again
     Limits: another name -> ValueError
     """
     (figure,) = (each for each in QUESTION.figures if each.name == name)
@@ -79,7 +79,7 @@ def one_figure(
 def every_figure(
     sizes: Selector, selectors: Sequence[Selector], machine: Machine, options: Mapping[str, Any]
 ) -> Iterator[Block | Missing]:
-    """All figures of the report in their order; the parameters are those of ``one_figure``."""
+    """All figures of the report in order; the parameters are those of ``one_figure``."""
     chosen = tuple(0 for _ in selectors)
     whole = view(chosen, selectors, sizes, machine, options)
     yield from whole.blocks

@@ -1,4 +1,4 @@
-"""Where and how a batch is sent: machine, library, clock and exchange, and which of them a page can show."""
+"""Setups of a page: machine, library, clock and exchange, and which combinations the page can show."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from perfmodel.schema.run_folders import CLOCK_ORDER
 from perfmodel.units import format_bytes, format_count
 
 WAYS = tuple(name for name, kind in REDUCTIONS.items() if not over_all(kind))
-"""Exchanges that a page offers where nobody lists them; ``auto`` of NCCL is its reduce-scatter."""
+"""Default exchanges of a page; NCCL's reduce-scatter is among them as ``auto``."""
 _OTHERS = ("h200-sxm-ib", "h100-sxm-ib")
 _BOTH = (str(Backend.NCCL), str(Backend.NVSHMEM))
 
 
 @dataclass(frozen=True)
 class Curves:
-    """A library at a clock. ``calibration``: the file of a user's own; None: a shipped one."""
+    """A library at a clock. ``calibration``: a user's own file; None: a shipped calibration."""
 
     backend: str
-    clock: str | None = None  # None: that of the preferred calibration
+    clock: str | None = None  # None: the clock of the preferred calibration
     calibration: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Setup:
-    """One way to send a batch: what ``perfmodel.project`` is told besides the workload."""
+    """The machine, library, clock and exchange of a question to ``perfmodel.project``."""
 
     machine: Machine
     curves: Curves
@@ -47,29 +47,29 @@ class Setup:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Of ``perfmodel.project``."""
+        """The setup as keywords of ``perfmodel.project``."""
         named = {"reduction": self.reduction, **vars(self.curves)}
         return {name: value for name, value in named.items() if value is not None}
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What was asked for: of each list the first is asked, and empty ones are filled with what there is."""
+    """What was typed for the setups. The first of each list is the question's; empty lists get defaults."""
 
     machines: tuple[Machine, ...]  # at least one
-    backends: tuple[str, ...]  # at least one: that of the question
+    backends: tuple[str, ...]  # at least one: the question's
     clocks: tuple[str, ...] = ()
     reductions: tuple[str, ...] = ()
-    own: tuple[Curves, ...] = ()  # of a user's own calibration or run: nothing else is looked for
-    listed: frozenset[str] = frozenset()  # lists that were given: machine, backend, clock, reduction
-    best: bool = True  # whether ways to shard are compared where no exchange is chosen
+    own: tuple[Curves, ...] = ()  # of the user's own calibration or run; no other library is offered then
+    listed: frozenset[str] = frozenset()  # options that were typed: machine, backend, clock, reduction
+    best: bool = True  # whether shardings are compared if no exchange was typed
     prices: Prices | None = None
 
 
 class Loaded:
-    """Libraries of machines under scenarios, loaded once: they keep the tables that they have made.
+    """Settings of machines, libraries and scenarios, each loaded once; they cache tables that they compute.
 
-    kernels  whose look-up kernels; None: as ``load_setting``
+    kernels  the library of the look-up kernels; None: as in ``load_setting``
     """
 
     def __init__(self, kernels: str | None = None) -> None:
@@ -78,7 +78,7 @@ class Loaded:
         self._models = Models()
 
     def of(self, machine: Machine, curves: Curves, scenario: str = CLUSTER) -> Setting:
-        """Limits: nothing for the library under this scenario -> NoCalibrationError"""
+        """The setting. Limits: no calibration for the library in this scenario -> NoCalibrationError"""
         key = (id(machine), curves, scenario)
         if key not in self._known:
             try:
@@ -96,26 +96,26 @@ class Loaded:
         found = self._known[key]
         if isinstance(found, PerfmodelError):
             raise found
-        if curves.clock is None and curves.backend != BEST:  # one object for one thing: its tables are kept
+        if curves.clock is None and curves.backend != BEST:  # shares its tables
             self._known.setdefault((key[0], replace(curves, clock=clock_words(found)), scenario), found)
         return found
 
 
 @dataclass(frozen=True, eq=False)
 class Offer:
-    """The settings of a page: their selectors, what may be chosen, and why the rest may not."""
+    """The setups of a page: their selectors, the possible combinations, and why others are impossible."""
 
     selectors: tuple[Selector, ...]  # machine, backend, clock, reduction
-    setups: Mapping[tuple[int, ...], Setup]  # by positions in the selectors; the first is what was asked
+    setups: Mapping[tuple[int, ...], Setup]  # by position in the selectors; the first is the question's
     refused: Mapping[tuple[int, ...], str] = field(default_factory=dict)  # (machine, backend, clock)
 
 
 def offer(wanted: Wanted, loaded: Loaded, most: int, largest_bytes: float, reserve: float = 0.0) -> Offer:
-    """The asked setup first, then others: one setting changed at a time, or all combinations where listed.
+    """The question's setup first, then setups that differ by one setting; all combinations of typed lists.
 
-    most           how many setups there may be; of more, the last ones are left out
+    most           the largest number of setups; further ones are left out
     largest_bytes  of the tables: a machine that cannot hold them is not offered
-    Limits: nothing is known for what was asked -> NoCalibrationError
+    Limits: no calibration for the question -> NoCalibrationError
     """
     machines = wanted.machines if "machine" in wanted.listed else _with_another(wanted)
     asked = Curves(wanted.backends[0], next(iter(wanted.clocks), None), _file(wanted))
@@ -159,7 +159,7 @@ _LABELS = {"machine": "machine", "backend": "library", "clock": "clock", "reduct
 def _one_at_a_time(
     known: Mapping[tuple[int, ...], Any], ways: int, machines: int
 ) -> Iterator[tuple[int, ...]]:
-    """What was asked, its other libraries and clocks, its other exchanges, and the other machines."""
+    """Positions: the question, its other libraries and clocks, its other exchanges, other machines."""
     yield (0, 0, 0, 0)
     yield from ((*at, 0) for at in known if at[0] == 0 and any(at))
     yield from ((0, 0, 0, way) for way in range(1, ways))
@@ -172,9 +172,9 @@ def _one_at_a_time(
 def with_reasons(
     selectors: Sequence[Selector], shown: Sequence[tuple[int, ...]], refused: Mapping[tuple[int, ...], str]
 ) -> tuple[Selector, ...]:
-    """The selectors of settings with what no view has, and why.
+    """The selectors of setups, with the values that no view has, and the reasons.
 
-    shown  positions of the views;  refused  positions that have no answer, and why
+    shown    positions of the views;  refused  positions without an answer, and why
     """
 
     def off(index: int, count: int) -> dict[int, str]:
@@ -191,12 +191,12 @@ _FULL = "left out: the page has reached its limit of combinations"
 
 
 def reason(error: PerfmodelError) -> str:
-    """Why something has no answer, in a few words."""
+    """The reason of an error in a few words."""
     return error.message.partition(";")[0].partition("(")[0].strip().rstrip(".")
 
 
 def clock_words(setting: Setting) -> str:
-    """``stream``; of two libraries at their own clocks ``stream+device``."""
+    """The clock, ``stream``; for two libraries with their own clocks ``stream+device``."""
     return "+".join(dict.fromkeys(str(clock) for clock in setting.links.clocks))
 
 
@@ -205,7 +205,7 @@ def _file(wanted: Wanted) -> str | None:
 
 
 def _curves(wanted: Wanted, backend: str, clock: str) -> Curves:
-    """Of the user's own those at this clock; else what is shipped."""
+    """The user's own curves at this clock, else the shipped curves."""
     for own in wanted.own:
         if (own.backend, own.clock) == (backend, clock):
             return own
@@ -214,7 +214,7 @@ def _curves(wanted: Wanted, backend: str, clock: str) -> Curves:
 
 
 def _with_another(wanted: Wanted) -> tuple[Machine, ...]:
-    """The asked machine, and a shipped one to compare it with, with the same what-ifs."""
+    """The typed machine, and a shipped machine to compare it with, with the same changed values."""
     asked = wanted.machines[0]
     if wanted.own:
         return (asked,)
@@ -226,7 +226,7 @@ def _with_another(wanted: Wanted) -> tuple[Machine, ...]:
 
 
 def libraries(machine: Machine) -> list[Curves]:
-    """Libraries and clocks of the shipped calibrations that a machine has or borrows."""
+    """Libraries and clocks of the shipped calibrations for a machine, its own or borrowed."""
     found = []
     for backend, clock in itertools.product(LAW_BACKENDS, CLOCK_ORDER):
         with contextlib.suppress(NoCalibrationError):
@@ -259,7 +259,7 @@ def _check(machine: Machine, largest_bytes: float, reserve: float) -> None:
 
 
 def beside(setup: Setup, own: Sequence[Curves] = ()) -> list[Curves]:
-    """One of each library that this machine has: at the clock of ``setup`` where it knows that one."""
+    """A calibration of each library of this machine, at the clock of ``setup`` if it has that clock."""
     found: dict[str, Curves] = {}
     for one in own or libraries(setup.machine):
         if one.backend not in found or one.clock == setup.curves.clock:

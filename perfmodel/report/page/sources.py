@@ -1,4 +1,4 @@
-"""What the end of any page is put together from, as HTML: each of these escapes the text that it is given."""
+"""HTML parts of the end of any page; each function escapes the text that it is given."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from perfmodel.schema.machine import Machine
 
 
 def named(kind: str, thing: Machine | Chip) -> str:
-    """``Machine NAME: what it is``."""
+    """The name and title of a machine or chip: ``Machine NAME: what it is``."""
     return f"{kind} <strong>{escape(thing.name)}</strong>: {escape(thing.title)}"
 
 
 def versions() -> str:
-    """Of what made the page."""
+    """Versions of the programs that made the page."""
     import plotly
 
     from perfmodel import __version__
@@ -29,7 +29,7 @@ def code(command: str) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Cells of plain text; the first of a row names it."""
+    """A table of plain text; the first cell of a row is its header."""
     columns = "".join(f"<th scope='col'>{escape(name)}</th>" for name in head)
     body = "".join(
         f"<tr><th scope='row'>{escape(first)}</th>{''.join(f'<td>{escape(cell)}</td>' for cell in rest)}</tr>"
@@ -39,7 +39,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def folded(summary: str, html: str) -> str:
-    """Shown when its summary is pressed, which is plain text."""
+    """HTML that opens when the reader clicks its summary, which is plain text."""
     return f"<details><summary>{escape(summary)}</summary>{html}</details>"
 
 

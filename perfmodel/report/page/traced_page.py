@@ -1,4 +1,4 @@
-"""The page of a traced run: verdict, timeline above the predicted one, steps, reasons, what was left out."""
+"""The page of a traced run: verdict, timelines, steps, reasons, and what was left out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_REASONS = 4
 
 
 def traced_page(run: ComparedRun, command: str) -> Page:
-    """One card, a timeline and the steps. command  makes the page again"""
+    """A card, a timeline and the steps. command  makes the page again"""
     card = traced_card(run)
     return Page(
         f"{run.run.plan.evaluator.tables.model}: {card.sentence}",
@@ -31,7 +31,7 @@ def traced_page(run: ComparedRun, command: str) -> Page:
 
 
 def traced_card(run: ComparedRun) -> Card:
-    """The verdict, what it is made of, and the likeliest reasons."""
+    """The card: the verdict, the parts of the time, and the likeliest reasons."""
     trace, predicted = run.run.trace, run.predicted
     steps = (
         f"steps {format_time(run.own_s)}, waiting {format_time(run.wait_s)}, gaps {format_time(run.idle_s)}"

@@ -1,4 +1,4 @@
-"""What the page shows: one view for every combination of the selectors, computed before it is written."""
+"""The views of a page over table sizes: each combination of the selectors is computed in advance."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from perfmodel.validate.verdicts import load_claims
 
 MOST_VIEWS = 64
 _PAPER_BYTES, _PAPER_GPUS = 10e12, 128
-_LEAST, _MOST = "10a", "10b"  # of the claims: the smallest and the largest slowdown of the paper's Fig 9
+_LEAST, _MOST = "10a", "10b"  # ids of claims: the smallest and the largest slowdown in the paper's Fig 9
 _BAR_SIZES = (160e9, 640e9, 1e12, 2.5e12, 5e12, 10e12, 25e12, 100e12)
 
 
 def combinations(selectors: Sequence[Selector]) -> list[tuple[int, ...]]:
-    """Every choice. Limits: more than ``MOST_VIEWS`` -> BadInputError"""
+    """Every combination of the selectors. Limits: more than ``MOST_VIEWS`` -> BadInputError"""
     found = list(itertools.product(*(range(len(selector.values)) for selector in selectors)))
     if len(found) > MOST_VIEWS:
         raise BadInputError(
@@ -43,11 +43,11 @@ def combinations(selectors: Sequence[Selector]) -> list[tuple[int, ...]]:
 
 @dataclass(frozen=True, eq=False)
 class ViewsAsked:
-    """All that the views of a page are of.
+    """The input of all views of a page.
 
     options  of ``perfmodel.project``, without those of the selectors
-    lead     the best way to shard of the question as it was asked, where it is known already
-    best     whether ways to shard are compared
+    lead     the fastest sharding of the question, if it is already known
+    best     whether shardings are compared
     """
 
     sizes: Selector
@@ -62,7 +62,7 @@ class ViewsAsked:
 
     @property
     def start(self) -> tuple[int, ...]:
-        """Position of the question as it was asked, in both groups of selectors."""
+        """Position of the question in both groups of selectors."""
         return (*(selector.start for selector in self.workload), *next(iter(self.offer.setups)))
 
     def leads(
@@ -72,7 +72,7 @@ class ViewsAsked:
         machine: Machine,
         options: Mapping[str, Any],
     ) -> tuple[Leading | None, ...]:
-        """Of each answer the best way to shard, None where ways are not compared.
+        """The fastest sharding of each answer; None if shardings are not compared.
 
         options  of ``perfmodel.project``, without machine, table size and GPUs
         """
@@ -84,7 +84,7 @@ class ViewsAsked:
     def cards(
         self, chosen: tuple[int, ...], answers: Sequence[Projection], found: Sequence[Leading | None]
     ) -> tuple[Card, ...]:
-        """The card of each answer; that of the question as it was asked is whole."""
+        """The card of each answer; only the question's own card has everything."""
         pairs = enumerate(zip(answers, found, strict=True))
         return tuple(
             card_of(base, lead, whole=self.is_asked(chosen, at), prices=self.prices)
@@ -92,23 +92,22 @@ class ViewsAsked:
         )
 
     def is_asked(self, chosen: tuple[int, ...], at: int) -> bool:
-        """Whether this is the question as it was asked. at  position in ``sizes``"""
+        """Whether this is the question itself. at  position in ``sizes``"""
         return chosen == self.start and at == self.sizes.start
 
     def said(self, workload: Mapping[str, Any]) -> dict[str, Any]:
-        """Without what nobody asked for and is a default: an answer says which of its values are."""
+        """The workload without defaults that were not typed: an answer lists which values were given."""
         return said(self.workload, workload)
 
     def places(self) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """Positions in both groups of selectors: every workload as it was asked to be sent, then the asked
-        workload in every other way."""
+        """Positions of the views: all workloads with the asked setup, then the asked workload with others."""
         start = tuple(selector.start for selector in self.workload)
         own, *others = self.offer.setups
         return [*((work, own) for work in combinations(self.workload)), *((start, way) for way in others)]
 
 
 def workloads(selectors: Sequence[Selector]) -> list[dict[str, Any]]:
-    """Every combination as keywords of ``perfmodel.project``."""
+    """Every combination of workloads, as keywords of ``perfmodel.project``."""
     return [_workload(selectors, chosen) for chosen in combinations(selectors)]
 
 
@@ -124,16 +123,16 @@ def _workload(selectors: Sequence[Selector], chosen: Sequence[int]) -> dict[str,
 
 @dataclass(frozen=True)
 class NoView:
-    """A way to send that has no answer for the asked workload."""
+    """A setup that has no answer for the question's workload."""
 
-    way: tuple[int, ...]  # positions in the selectors of settings
+    way: tuple[int, ...]  # positions in the selectors of setups
     why: str
 
 
 def views(asked: ViewsAsked, build: ViewOf) -> Iterator[View | NoView]:
-    """One at a time, the asked way to send first. Limits: that one has no answer -> its error
+    """Make the views one after the other, the question's setup first. Limits: it has no answer -> its error
 
-    build  makes one of them
+    build  makes a view
     """
     own = next(iter(asked.offer.setups))
     for work, way in asked.places():
@@ -147,7 +146,7 @@ def views(asked: ViewsAsked, build: ViewOf) -> Iterator[View | NoView]:
 
 
 def lead_of(base: Projection, machine: Machine, options: Mapping[str, Any]) -> Leading | None:
-    """The best way to shard; None where ways are not compared. options  as in ``ViewsAsked.leads``"""
+    """The fastest sharding; None if shardings are not compared. options  as in ``ViewsAsked.leads``"""
     if not leads(base):
         return None
     size = base.gpu_count.table_bytes
@@ -157,12 +156,12 @@ def lead_of(base: Projection, machine: Machine, options: Mapping[str, Any]) -> L
 
 
 def view_of(chosen: tuple[int, ...], workload: Mapping[str, Any], setup: Setup, asked: ViewsAsked) -> View:
-    """The view of one workload, sent in one way."""
+    """The view of a workload with a setup."""
     sizes, machine = asked.sizes, setup.machine
     known = {**asked.options, **setup.options, **asked.said(workload)}
     setting = asked.loaded.of(machine, setup.curves, str(known.get("scenario", CLUSTER)))
     quick = {**known, "setting": setting}
-    told = known if machine.overrides else quick  # which overrides change nothing is told without a setting
+    told = known if machine.overrides else quick  # with a setting, overrides without effect are not reported
     answers = tuple(project_each("table_bytes", sizes.values, machine, **told))
     others = [size for size in bar_sizes(answers[0], sizes.values) if size not in sizes.values]
     bars = sorted([*answers, *answerable(machine, quick, others)], key=lambda a: a.gpu_count.table_bytes)
@@ -181,10 +180,10 @@ def view(
     machine: Machine,
     options: Mapping[str, Any],
 ) -> View:
-    """The view of one workload, sent as ``options`` say.
+    """The view of a workload with the setup in ``options``.
 
-    sizes    bytes of all tables that may be chosen
-    options  of ``perfmodel.project``, without the selected ones
+    sizes    bytes of all tables that can be selected
+    options  of ``perfmodel.project``, without the selected options
     """
     loaded = Loaded(options.get("kernels"))
     own = Curves(
@@ -202,34 +201,34 @@ def view(
 
 
 ViewOf = Callable[[tuple[int, ...], Mapping[str, Any], Setup, Any], View]
-"""As ``view_of``."""
+"""A function with the parameters of ``view_of``."""
 
 
 @dataclass(frozen=True, eq=False)
 class Across:
-    """What differs along the lines of a page (sizes of tables, numbers of GPUs), and what follows from it."""
+    """What a page ranges over, table sizes or numbers of GPUs, with the classes and functions for it."""
 
     largest_bytes: float  # of the tables
     lines: type[Lines]
     view: ViewOf
     fixed: Callable[[Projection, Mapping[str, Any], Leading | None], Iterable[Block | Missing]]
-    blocks: int  # how many these are, for a progress bar
+    blocks: int  # number of fixed blocks, for a progress bar
     selected: tuple[str, ...]  # options of its selectors
 
 
 def bar_sizes(answer: Projection, sizes: Sequence[float]) -> list[float]:
-    """Table sizes of the bars: round ones, those of a few small GPUs, and those that were asked for."""
+    """Table sizes of the bars: round sizes, those of a few small GPUs, and the selected sizes."""
     return sorted({*_BAR_SIZES, *small_sizes(answer), *map(float, sizes)})
 
 
 def small_sizes(answer: Projection) -> list[float]:
-    """What 2, 4 and 8 GPUs of this machine hold, where that is less than the smallest round size."""
+    """What 2, 4 and 8 GPUs of this machine hold, if less than the smallest round size."""
     usable = answer.gpu_count.usable_bytes
     return [count * usable for count in (2, 4, 8) if count * usable < min(_BAR_SIZES)]
 
 
 def _is_of_the_paper(answer: Projection) -> bool:
-    """As much on as many GPUs, in HBM, in one scale-up domain."""
+    """Whether the answer is to the paper's question: its size and GPUs, in HBM, in one scale-up domain."""
     count, forward = answer.gpu_count, answer.forward
     one_domain = answer.setting.one_domain or forward.domain(answer.work.gpus)[0] >= answer.gpus
     same = count.table_bytes == _PAPER_BYTES and answer.gpus == _PAPER_GPUS
@@ -243,7 +242,7 @@ def _published() -> dict[str, float]:
 
 
 def marks(answers: Sequence[Projection]) -> tuple[Mark, ...]:
-    """The two slowdowns that the paper has for 10 TB on 128 GPUs: ends of the range of its workloads.
+    """The smallest and the largest slowdown that the paper reports for 10 TB on 128 GPUs.
 
     Limits: none of the answers is to that question -> none
     """
