@@ -1,14 +1,13 @@
-"""The timing loops: one visit of one operation on one rank, by each clock.
+"""The timing loops: a visit of an operation on one rank, by each clock.
 
-    eager    barrier, clock, one call, wait for it, clock: what one call costs who makes it
+    eager    barrier, clock, one call, wait for it, clock: what a call costs its caller
     stream   barrier, then calls back to back: between two events on a GPU, by the host's clock on a CPU
-    graph    the same calls, captured in one CUDA graph that is replayed between two events
+    graph    the same calls, captured in a CUDA graph that is replayed between two events
 
-On a GPU the calls of a batch are queued behind a kernel that only waits, and one untimed call: short kernels
+On a GPU, the calls of a batch are queued behind a kernel that only waits, and an untimed call: short kernels
 are timed as fast as the GPU takes them from its queue, not as fast as Python launches them.
-
-Host times are of the machine's monotonic clock, which the ranks of one node share. The clocks are never
-mixed: each gives its own points.
+Host times are of the machine's monotonic clock, which the ranks of a node share. The clocks are never mixed:
+each gives points of its own.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import DeviceConditions
 
 WARM_UP_CALLS = 3
-"""Untimed calls before the timed ones of every visit: code, buffers and connections are warm."""
+"""Untimed calls before the timed calls of every visit, which warm up code, buffers and connections."""
 
 LONG_BYTES = 64 * 2**20
-"""From this size on one such call is enough: it takes the pages, and nothing stays in a cache."""
+"""From this payload on, one untimed call is enough: it maps the pages, and no cache holds so much."""
 
 BATCHES = 5
-"""Times that a visit of a back-to-back clock gives; its calls are shared out among them."""
+"""Times per visit of a back-to-back clock; the calls of the visit are divided among them."""
 
 GRAPH_CALLS = 64
-"""Most calls in one CUDA graph: it holds a whole batch, so that no call of a batch comes twice."""
+"""Most calls in a CUDA graph. It holds a whole batch, so that no call of a batch is replayed twice."""
 
 HOLD_HZ = 2e9
-"""Ticks of a GPU's clock in a second, about: it holds a little longer where the clock is slower."""
+"""Approximate ticks of a GPU's clock per second; a slower clock holds the queue a little longer."""
 
 _HOLD_MARGIN, _HOLD_LEAST_S, _HOLD_MOST_S = 1.3, 50e-6, 20e-3
 
@@ -48,71 +47,71 @@ Action = Callable[[], None]
 
 
 class Device(Protocol):
-    """What runs the calls, and times batches of them."""
+    """A device that runs the calls, and times batches of them."""
 
     def synchronize(self) -> None:
-        """Wait until all that was launched is done."""
+        """Wait until all launched work is done."""
 
     def queueing_s(self, action: Action) -> float:
-        """Host time that launching ``action`` takes [s]; 0 where calls have ended when they return."""
+        """Host time to launch ``action`` [s]; 0 if calls are done when they return."""
 
     def timed(self, batch: Action, lead_in: Action, queue_s: float = 0.0) -> tuple[float, float]:
         """Monotonic times at which ``batch`` began and ended [s].
 
-        lead_in  one more call, untimed: ranks come out of it together
-        queue_s  host time that launching the batch takes [s]: a GPU begins when all of it is queued
+        lead_in  an untimed call before the batch, which all ranks leave together
+        queue_s  host time to launch the batch [s]: a GPU begins when all of it is queued
         """
 
     def capture(self, run: Action, calls: int) -> Action:
-        """``calls`` calls of ``run`` as one replay. Raises BadInputError where nothing can be captured."""
+        """``calls`` calls of ``run`` as one replay. Raises BadInputError if nothing can be captured."""
 
     def conditions(self) -> DeviceConditions | None:
-        """The state of the device in the last batch, or now; None where nobody can read it."""
+        """The state of the device in the last batch, or now; None if it cannot be read."""
 
     def held_bytes(self) -> float:
-        """Memory of the device that this process holds now."""
+        """Memory of the device that this process holds [bytes]."""
 
     def require_alive(self, error: BaseException) -> None:
-        """Raises NoHardwareError where ``error`` left a device that does nothing any more."""
+        """Raises NoHardwareError if ``error`` left the device unusable."""
 
 
 class Cpu:
-    """Calls return when they are done."""
+    """A CPU: calls are done when they return."""
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
         self._now = now
 
     def synchronize(self) -> None:
-        """Nothing is under way."""
+        """Do nothing: no work is pending."""
 
     def queueing_s(self, action: Action) -> float:
-        """Nothing is queued, and nothing is called."""
+        """Return 0 without calling ``action``: nothing is queued."""
         return 0.0
 
     def timed(self, batch: Action, lead_in: Action, queue_s: float = 0.0) -> tuple[float, float]:
-        """By the host's clock. A CPU needs no lead-in."""
+        """Time by the host's clock, without a lead-in."""
         start = self._now()
         batch()
         return start, self._now()
 
     def capture(self, run: Action, calls: int) -> Action:
-        """A CPU has no graphs."""
+        """Raise BadInputError: a CPU has no graphs."""
         raise BadInputError("there is no graph clock on a CPU.", "use --clock eager or --clock stream.")
 
     def conditions(self) -> DeviceConditions | None:
-        """Nobody can read a CPU's clock without rights to do so."""
+        """None: reading a CPU's clock needs special rights."""
         return None
 
     def held_bytes(self) -> float:
-        """Memory of the process."""
+        """Memory of the process [bytes]."""
         return process.held_bytes()
 
     def require_alive(self, error: BaseException) -> None:
-        """A CPU is."""
+        """Do nothing: a CPU is always alive."""
 
 
 class Cuda:
-    """One NVIDIA GPU through torch; the calls run on torch's current stream.
+    """An NVIDIA GPU through torch; the calls run on torch's current stream.
 
     watch    reads the state of the GPU (calibrate.ranks.gpu_conditions)
     """
@@ -130,17 +129,17 @@ class Cuda:
         self._side: Any = None
 
     def synchronize(self) -> None:
-        """All streams of the GPU."""
+        """Wait for all streams of the GPU."""
         self._cuda.synchronize()
 
     def queueing_s(self, action: Action) -> float:
-        """By one call into an empty queue."""
+        """Time one call into an empty queue."""
         start = self._now()
         action()
         return self._now() - start
 
     def timed(self, batch: Action, lead_in: Action, queue_s: float = 0.0) -> tuple[float, float]:
-        """By two events of the stream. The GPU's state is read while it works on a visit's first batch."""
+        """Time by two events of the stream; the GPU's state is read during the first batch of a visit."""
         first = self._cuda.Event(enable_timing=True)
         last = self._cuda.Event(enable_timing=True)
         start = self._now()
@@ -156,9 +155,9 @@ class Cuda:
         return start, start + first.elapsed_time(last) * 1e-3
 
     def capture(self, run: Action, calls: int) -> Action:
-        """Warms up and captures on one side stream: libraries keep state per stream, and allocate it.
+        """Warm up and capture on one side stream, because libraries allocate state per stream.
 
-        Memory that calls take while they are captured is the graph's own, as long as its replay is kept.
+        Memory that calls allocate during capture belongs to the graph, as long as its replay is kept.
         """
         self.synchronize()
         if self._side is None:
@@ -176,23 +175,23 @@ class Cuda:
                 for _ in range(calls):
                     run()
         finally:
-            self._cuda.set_stream(main)  # torch does not when what was captured cannot be a graph
+            self._cuda.set_stream(main)  # torch does not, if the calls cannot be a graph
         self.synchronize()
         replay: Action = graph.replay
         return replay
 
     def conditions(self) -> DeviceConditions | None:
-        """Those of the last batch; without one, those of now."""
+        """The state in the last batch; without a batch, the state now."""
         seen, self._seen = self._seen, None
         return seen or self._watch()
 
     def held_bytes(self) -> float:
-        """Memory of tensors and of captured graphs; what torch only kept for later is given back."""
+        """Memory of tensors and captured graphs [bytes]; torch's unused cache is freed first."""
         self._cuda.empty_cache()
         return float(self._cuda.memory_reserved())
 
     def require_alive(self, error: BaseException) -> None:
-        """After some errors of a kernel every later call fails: this process can only end."""
+        """After some kernel errors every later call fails: then this process can only end."""
         if "CUDA error" not in str(error):
             return
         try:
@@ -204,7 +203,7 @@ class Cuda:
 class Timer:
     """Times the visits of one operation.
 
-    barrier  waits for the ranks of the group, and leaves with them
+    barrier  returns when all ranks of the group have called it
     """
 
     def __init__(
@@ -230,7 +229,7 @@ class Timer:
         self._action: Action = operation.run
 
     def prepare(self, salt: int, calls: int) -> None:
-        """Fills the buffers, and captures what ``calls`` calls need anew: buffers may have moved."""
+        """Fill the buffers, and capture the graph for ``calls`` calls again, as buffers may have moved."""
         self._action = self.operation.run
         self.operation.prepare(salt)
         if self._clock is Clock.GRAPH:
@@ -240,7 +239,7 @@ class Timer:
     def visit(
         self, calls: int, progress: RankProgress | None = None, now: Callable[[], float] = time.perf_counter
     ) -> RankTimes:
-        """Times about ``calls`` calls and checks the last one's result."""
+        """Time about ``calls`` calls, and check the result of the last call."""
         progress = progress or RankProgress()
         starts: list[float] = []
         ends: list[float] = []
@@ -265,7 +264,7 @@ class Timer:
             self._replay_once_more()
         self._device.synchronize()
         wrong, checked = self.operation.check()
-        self._action = self.operation.run  # the memory of a graph is free again
+        self._action = self.operation.run  # frees the memory of the graph
         return RankTimes(
             starts_s=starts,
             ends_s=ends,
@@ -278,7 +277,7 @@ class Timer:
         )
 
     def _replay_once_more(self) -> None:
-        """What a check sees then is what the graph wrote, and no call beside it."""
+        """Replay the graph, so that the check sees its result and not that of another call."""
         self.operation.before()
         self._device.synchronize()
         self._barrier()
@@ -298,7 +297,7 @@ class Timer:
         steps: dict[str, list[float]],
         now: Callable[[], float],
     ) -> None:
-        """One call at a time. After a kernel the barrier goes first, so that nothing comes between."""
+        """Time single calls. After a kernel, the barrier comes first, so that nothing runs in between."""
         operation, barrier, synchronize = self.operation, self._barrier, self._device.synchronize
         joined = self._variant == AFTER_KERNEL
         for _ in range(calls):
@@ -318,7 +317,7 @@ class Timer:
                 steps.setdefault(name, []).append(seconds)
 
     def _batches(self, calls: int, starts: list[float], ends: list[float]) -> int:
-        """Back-to-back calls; returns the calls behind each time."""
+        """Time batches of back-to-back calls; return the number of calls per time."""
         batches = min(BATCHES, calls)
         size, action = self._captured, self._action
         times = -(-calls // (batches * size))
@@ -339,7 +338,7 @@ class Timer:
 
 
 def graph_calls(calls: int) -> int:
-    """Calls captured in one graph for a visit of ``calls``: those of a batch.
+    """Calls captured in a graph for a visit of ``calls`` calls: those of a batch.
 
     Limits: up to BATCHES calls -> 1; more than BATCHES GRAPH_CALLS -> GRAPH_CALLS
     """

@@ -1,8 +1,8 @@
-"""Messages between the coordinator and its ranks: JSON objects over sockets, whole or not at all.
+"""Messages between the coordinator and its ranks: JSON objects over sockets, each complete or not at all.
 
-Nothing is unpickled: a stranger who reached the port could send numbers, never code. Both sides prove first
+Nothing is unpickled: a stranger who reached the port could send numbers, never code. Both sides first prove
 that they know the key of the run. A rank is *dead* when its socket closes, and *hung* when it misses a
-deadline; nothing is sent while a rank measures, so that nothing wakes up beside the timed calls.
+deadline. Nothing is sent while a rank measures, so that no thread wakes beside the timed calls.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from perfmodel.resources import out_of_memory
 Message = Mapping[str, Any]
 
 GRACE_S = 10.0
-"""How long the others may take to answer after a rank failed: they may wait for it in a collective."""
+"""Seconds for other ranks to answer after a rank failed: they may be waiting for it in a collective."""
 
 WHERE_S = 2.0
-"""How long a rank that missed its deadline has to say where it is."""
+"""Seconds for a rank that missed its deadline to say where it is."""
 
 LATE_S = 5.0
-"""After this time it is said which ranks have not come yet."""
+"""Seconds after which missing ranks are named."""
 
 _HELLO_S = 5
 _MOST_NAMED = 16
@@ -44,24 +44,24 @@ _LONGEST_HELLO = 1 << 16
 _CONNECT_PAUSE_S = 0.1
 
 STAGES = ("idle", "open", "group", "build", "warm-up", "timed calls", "check", "close")
-"""What a rank does, in the order of a visit: the rank that hangs is the one that came least far."""
+"""What a rank does, in the order of a visit; the rank at the earliest stage is taken to hang."""
 
 
 class LeaderMissingError(NoHardwareError):
-    """Rank 0 did not come: who waits for it is the one to say so."""
+    """Rank 0 did not come; a rank that waits for it reports that."""
 
 
 def say_nothing(text: str) -> None:
-    """Where nobody listens."""
+    """Print nothing: the default listener."""
 
 
 def send(connection: Connection, message: Message) -> None:
-    """One JSON object out. Raises OSError when the other side is gone."""
+    """Send a JSON object. Raises OSError if the other side is gone."""
     connection.send_bytes(json.dumps(message, separators=(",", ":")).encode())
 
 
 def receive(connection: Connection, longest: int | None = None) -> dict[str, Any]:
-    """One JSON object in. Raises EOFError or OSError when the other side is gone or sends something else."""
+    """Receive a JSON object. Raises EOFError or OSError if the other side is gone or sends something else."""
     data = connection.recv_bytes() if longest is None else connection.recv_bytes(longest)
     try:
         message = json.loads(data)
@@ -74,7 +74,7 @@ def receive(connection: Connection, longest: int | None = None) -> dict[str, Any
 
 @dataclass
 class Peer:
-    """One rank as the coordinator sees it. ``name`` is for people: ``rank 3 (node 0, GPU 3)``."""
+    """A rank as the coordinator sees it. ``name`` is for messages: ``rank 3 (node 0, GPU 3)``."""
 
     rank: int
     connection: Connection
@@ -83,9 +83,9 @@ class Peer:
 
 
 class Coordinator:
-    """The side that asks: one socket to each rank.
+    """The side that asks, with a socket to each rank.
 
-    why_dead    says more about a rank whose socket closed (its exit code, its last words); may be empty
+    why_dead    returns more about a rank whose socket closed (exit code, last lines), or ""
     """
 
     def __init__(
@@ -115,11 +115,11 @@ class Coordinator:
         failed: Callable[[], str] = lambda: "",
         say: Callable[[str], None] = say_nothing,
     ) -> list[Message]:
-        """Waits for ``ranks`` ranks to join; their hellos, by rank.
+        """Wait for ``ranks`` ranks to join, and return their hellos in the order of ranks.
 
-        failed   why one never will, or ""
-        say      told once, after LATE_S, who is missing
-        Raises NoHardwareError when one is missing at the deadline, or ``failed`` says something.
+        failed   returns why a rank will never come, or ""
+        say      called once with the missing ranks, after LATE_S
+        Raises NoHardwareError if a rank is missing at the deadline, or if ``failed`` returns a reason.
         """
         began = time.monotonic()
         ends, late = began + timeout_s, began + LATE_S
@@ -139,13 +139,13 @@ class Coordinator:
         return [self.peers[rank].hello for rank in range(ranks)]
 
     def _missing(self, ranks: int) -> str:
-        """``2 of 8 ranks (missing: 3, 5)``."""
+        """The missing ranks in words: ``2 of 8 ranks (missing: 3, 5)``."""
         missing = [str(rank) for rank in range(ranks) if rank not in self.peers]
         more = ", …" if len(missing) > _MOST_NAMED else ""
         return f"{len(missing)} of {ranks} ranks (missing: {', '.join(missing[:_MOST_NAMED])}{more})"
 
     def _admit(self, ranks: int) -> None:
-        """Takes one caller in; who does not know the key, or is no rank that is missing, is turned away."""
+        """Accept a connection; reject it if it does not know the key, or is no missing rank."""
         sock, _ = self._server.accept()
         with sock:
             sock.setblocking(True)
@@ -166,11 +166,11 @@ class Coordinator:
         self.peers[rank] = Peer(rank, connection, hello, f"rank {rank}")
 
     def ask(self, messages: Mapping[int, Message], deadline_s: float) -> dict[int, Any]:
-        """Sends each rank its message and waits for all answers: rank -> answer, by rank.
+        """Send each rank its message and wait for all answers; returns them by rank.
 
-        Rank 0 is told last: it may live in this process, and hold the interpreter until the others join in.
-        Raises RankLostError for a rank that died, or that has not answered after ``deadline_s``; the error of
-        the first rank that refused (BadInputError and its like) when all have answered.
+        Rank 0 gets its message last: it may live in this process, and hold the interpreter until others join.
+        Raises RankLostError for a rank that died or did not answer in ``deadline_s``; the error of the first
+        rank that refused (BadInputError and its like), once all have answered.
         """
         self._count += 1
         for rank in sorted(messages, reverse=True):
@@ -192,7 +192,7 @@ class Coordinator:
         return {rank: answers[rank]["ok"] for rank in sorted(answers)}
 
     def close(self) -> None:
-        """Hangs up: every rank that is still there leaves by itself."""
+        """Close the sockets; every remaining rank then exits by itself."""
         for peer in self.peers.values():
             peer.connection.close()
         self.peers.clear()
@@ -205,7 +205,7 @@ class Coordinator:
             raise self._dead(peer) from error
 
     def _arrived(self, left_s: float) -> Iterable[tuple[Peer, dict[str, Any]]]:
-        """Answers that came in; a rank that hung up, of the group or not, ends the waiting."""
+        """Answers that have arrived. A rank that hung up, of the group or not, raises RankLostError."""
         by_connection = {peer.connection: peer for peer in self.peers.values()}
         for connection in wait(list(by_connection), left_s):
             peer = by_connection[connection]  # type: ignore[index]
@@ -221,7 +221,7 @@ class Coordinator:
     def _hung(
         self, asked: Mapping[int, Message], answers: Mapping[int, Mapping[str, Any]], deadline_s: float
     ) -> RankLostError:
-        """Who is to blame: a rank that failed, one that does not even say where it is, the one least far."""
+        """The rank to blame: it failed, else it does not answer, else it is at the earliest stage."""
         for rank, answer in sorted(answers.items()):
             if "error" in answer:
                 error = answer["error"]
@@ -247,7 +247,7 @@ class Coordinator:
         )
 
     def _where(self, waiting: Iterable[Peer]) -> dict[int, tuple[int, int]]:
-        """Rank -> (number of its stage, calls done there), of those who still answer."""
+        """The stage number and the calls done there, by rank, for the ranks that still answer."""
         missing = {peer.rank for peer in waiting}
         stages: dict[int, tuple[int, int]] = {}
         for rank in missing:
@@ -262,13 +262,13 @@ class Coordinator:
 
 @dataclass
 class RankProgress:
-    """Where a rank is, for the coordinator to ask about: written by who measures, read by who answers."""
+    """Where a rank is: written by its measuring thread, read by the thread that answers the coordinator."""
 
     stage: str = "idle"
-    done: list[float] = field(default_factory=list)  # grows by one a timed call
+    done: list[float] = field(default_factory=list)  # grows by one entry per timed call
 
     def enter(self, stage: str, done: list[float] | None = None) -> None:
-        """From here on this rank does ``stage``; ``done`` is the list that grows with the calls."""
+        """Enter ``stage``; ``done`` is the list that grows with the calls."""
         self.done = [] if done is None else done
         self.stage = stage
 
@@ -276,8 +276,8 @@ class RankProgress:
 class Desk:
     """The side that answers, on one rank.
 
-    A thread waits in a blocking read: it wakes up when a message comes, and never beside a timed call. When
-    the coordinator is gone it calls ``lost``, whatever the rest of the process is stuck in.
+    A thread waits in a blocking read: it wakes when a message comes, and never beside a timed call. When the
+    coordinator is gone, it calls ``lost``, even if the rest of the process is stuck.
     """
 
     def __init__(self, connection: Connection, lost: Callable[[], None]) -> None:
@@ -293,18 +293,18 @@ class Desk:
         return self._inbox.get()
 
     def answer(self, message: Message, result: Any) -> None:
-        """``message`` is done; ``result`` is JSON."""
+        """Report that ``message`` is done; ``result`` is JSON."""
         self._send({"id": message["id"], "ok": result})
 
     def refuse(self, message: Message, error: BaseException) -> None:
-        """``message`` cannot be done: why."""
+        """Report why ``message`` cannot be done."""
         kind = type(error).__name__ if isinstance(error, PerfmodelError) else ""
         said = error if isinstance(error, PerfmodelError) else out_of_memory(error)
         text, step = (said.message, said.next_step) if said else (f"{type(error).__name__}: {error}", "")
         self._send({"id": message["id"], "error": {"kind": kind, "message": text, "next_step": step}})
 
     def _send(self, message: Message) -> None:
-        """A coordinator that is gone gets nothing: the reading thread notices."""
+        """Send, and ignore a missing coordinator: the reading thread handles that."""
         with self._sending, contextlib.suppress(OSError):
             send(self._connection, message)
 
@@ -330,10 +330,10 @@ def join(
     timeout_s: float,
     late: Callable[[], None] = lambda: None,
 ) -> Connection:
-    """A rank's connection to the coordinator, which may start later than the rank.
+    """Connect a rank to the coordinator, which may start later than the rank.
 
-    late   called once, when nobody has answered for LATE_S
-    Raises LeaderMissingError when nobody who knows the key listens there within ``timeout_s``.
+    late   called once if nobody has answered for LATE_S
+    Raises LeaderMissingError if nobody who knows the key listens there within ``timeout_s``.
     """
     began = time.monotonic()
     ends, said = began + timeout_s, False
@@ -368,7 +368,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _tune(sock: socket.socket) -> None:
-    """Small messages leave at once, and a node that vanished is noticed some minutes later."""
+    """Send small messages at once, and detect a vanished node after some minutes."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 

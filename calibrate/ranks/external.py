@@ -1,4 +1,4 @@
-"""Ranks that torchrun, srun or mpirun has started: who they are, where they meet, who leads."""
+"""Ranks started by torchrun, srun or mpirun: their number, where they meet, and how rank 0 leads them."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from calibrate.ranks.team import RankTeam, TeamRequest
 from perfmodel.errors import BadInputError, PerfmodelError
 
 _FIRST_PORT, _PORTS = 20000, 12000
-"""Below 32768: Linux gives those above to whoever connects."""
+"""Below 32768, from where on Linux gives ports to clients."""
 
 _LOCALHOST = "127.0.0.1"
 
 
 @dataclass(frozen=True)
 class Launcher:
-    """One process of a job that a launcher started.
+    """A process of a job that a launcher started.
 
     name         torchrun, srun or mpirun
-    host, port   where rank 0 waits for the others; empty and 0 under an mpirun over nodes: MPI tells them
-    key          what the processes of this job have in common: it keeps two jobs apart, and is no secret from
-                 users of the same machine. Empty where MPI tells it: it is random
+    host, port   where rank 0 waits for the others; "" and 0 under an mpirun over nodes: MPI sends them
+    key          what all processes of the job know: it keeps jobs apart, and is no secret from users of the
+                 same machine. Empty if MPI sends it: then it is random
     """
 
     name: str
@@ -46,9 +46,9 @@ class Launcher:
 def detect_launcher(environ: Mapping[str, str]) -> Launcher | None:
     """The launcher that started this process, or None.
 
-    Limits: one process only -> None; a batch script or a shell of SLURM that is no step of srun -> None;
+    Limits: a single process -> None; a batch script or shell of SLURM that is no step of srun -> None;
     torchrun inside srun or mpirun -> torchrun; mpirun inside SLURM -> mpirun
-    Raises BadInputError for a variable that is no number.
+    Raises BadInputError if a variable is not a number.
     """
     for find in (_torchrun, _mpirun, _srun):
         launcher = find(environ)
@@ -69,7 +69,7 @@ def _torchrun(environ: Mapping[str, str]) -> Launcher | None:
 
 
 def _mpirun(environ: Mapping[str, str]) -> Launcher | None:
-    """On one node ranks meet by the name of the job: MPI's own start-up waits for all, and names nobody."""
+    """On one node, ranks meet by the name of the job: MPI's start-up would wait without naming late ranks."""
     for rank, size in (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE")):
         if rank in environ and size in environ and (rank[0] == "O" or "SLURM_STEP_NUM_TASKS" not in environ):
             launcher = Launcher("mpirun", _number(environ, rank), _number(environ, size))
@@ -81,7 +81,7 @@ def _mpirun(environ: Mapping[str, str]) -> Launcher | None:
 
 
 def _srun(environ: Mapping[str, str]) -> Launcher | None:
-    """srun sets SLURM_STEP_NUM_TASKS; a batch script has SLURM_NTASKS and rank 0 without being a step."""
+    """srun sets SLURM_STEP_NUM_TASKS; a batch script has SLURM_NTASKS and rank 0, but is no step."""
     if "SLURM_PROCID" not in environ or "SLURM_STEP_NUM_TASKS" not in environ:
         return None
     nodes = environ.get("SLURM_STEP_NODELIST", environ.get("SLURM_JOB_NODELIST", ""))
@@ -108,7 +108,7 @@ def _number(environ: Mapping[str, str], name: str, default: int | None = None) -
 
 
 def _port(environ: Mapping[str, str], job: str) -> int:
-    """PERFMODEL_PORT, else a port that follows from the name of the job."""
+    """PERFMODEL_PORT, else a port derived from the name of the job."""
     derived = _FIRST_PORT + int.from_bytes(hashlib.sha256(job.encode()).digest()[:4], "big") % _PORTS
     return _number(environ, "PERFMODEL_PORT", derived)
 
@@ -119,7 +119,7 @@ def _key(job: str) -> bytes:
 
 
 class ExternalTeam(RankTeam):
-    """The ranks of a launcher, led by rank 0: it asks in its main thread and answers in another."""
+    """The ranks of a launcher, led by rank 0, which asks in its main thread and answers in another."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class ExternalTeam(RankTeam):
             raise
 
     def close(self) -> None:
-        """The ranks leave; MPI, where it was used to meet, ends."""
+        """End the ranks, and MPI if it was used to meet."""
         super().close()
         self._own.join(JOIN_S if not self.lost else 1.0)
         if not self.lost:
@@ -170,10 +170,10 @@ class ExternalTeam(RankTeam):
 
 
 def follow(launcher: Launcher, say: Callable[[str], None] = say_nothing) -> None:
-    """A rank that is not the first: serves it until it is done. Prints nothing.
+    """Serve rank 0 on another rank until it is done; print nothing.
 
-    say   told once that rank 0 is late; on rank 1 alone, which speaks for all of them
-    Raises LeaderMissingError when rank 0 is not to be found.
+    say   called once if rank 0 is late, on rank 1 only
+    Raises LeaderMissingError if rank 0 does not come.
     """
 
     def late() -> None:
@@ -185,7 +185,7 @@ def follow(launcher: Launcher, say: Callable[[str], None] = say_nothing) -> None
         signal.SIGINT,
         signal.SIGTERM,
         signal.SIGHUP,
-    ):  # launchers send them to all: rank 0 decides
+    ):  # launchers send these to all ranks; rank 0 decides
         signal.signal(number, signal.SIG_IGN)
     host, port, key = launcher.host, launcher.port, launcher.key
     if not port:
@@ -198,6 +198,6 @@ def follow(launcher: Launcher, say: Callable[[str], None] = say_nothing) -> None
 
 
 def _end_with(launcher: Launcher, number: int) -> None:
-    """A launcher that is killed takes this process along. SLURM's step daemon sees to that itself."""
+    """End this process when its launcher is killed; SLURM's step daemon does that itself."""
     if launcher.name != "srun":
         process.die_with_parent(os.getppid(), number)

@@ -1,6 +1,6 @@
-"""What state a GPU is in while a batch runs: clocks, temperature, power, and what holds its clock down.
+"""The state of a GPU during a batch: clocks, temperature, power, and what limits its clock.
 
-Read through NVML's Python binding, else by ``nvidia-smi``; where neither is there, nobody knows.
+It is read through NVML's Python binding, else by ``nvidia-smi``; without either it is unknown.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Reader = Callable[[], DeviceConditions | None]
 
 
 def watch_gpu(uuid: str) -> Reader:
-    """Reads the state of the GPU with this UUID (``GPU-...``); gives None where nobody can."""
+    """A function that reads the state of the GPU with this UUID (``GPU-...``), or returns None."""
     reader = nvml_reader(uuid)
     if reader is not None:
         return reader
@@ -31,7 +31,7 @@ def nvml_reader(uuid: str) -> Reader | None:
 
         pynvml.nvmlInit()
         handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
-    except Exception:  # not installed, no driver, unknown GPU: NVML's error class may not be importable
+    except Exception:  # not installed, no driver, unknown GPU; NVML's error class may not be importable
         return None
     return lambda: _by_nvml(pynvml, handle)
 
@@ -40,7 +40,7 @@ def _by_nvml(nvml: Any, handle: Any) -> DeviceConditions:
     def ask(function: str, *arguments: Any, unit: float = 1.0) -> float | None:
         try:
             return unit * float(getattr(nvml, function)(handle, *arguments))
-        except (AttributeError, nvml.NVMLError):  # an older binding, or a GPU that does not say
+        except (AttributeError, nvml.NVMLError):  # an old binding, or a GPU that does not report it
             return None
 
     mask = ask("nvmlDeviceGetCurrentClocksEventReasons")

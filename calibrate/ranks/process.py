@@ -1,4 +1,4 @@
-"""What a rank asks of its operating system: to die with its parent, its own cores, memory that stays mapped.
+"""What a rank needs of its operating system: to die with its parent, its own cores, memory that stays mapped.
 
 ``python -m calibrate.ranks.process PARENT COMMAND...`` becomes COMMAND, which gets SIGTERM when PARENT dies.
 """
@@ -19,14 +19,14 @@ from perfmodel.resources import address_space_bytes
 _PR_SET_PDEATHSIG = 1
 _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
 _MEMORY_SHARE = 0.5
-"""Of the free memory, what the ranks of a node may use for their buffers."""
+"""Share of the free memory that the ranks of a node may use for their buffers."""
 
 
 def die_with_parent(parent: int, signal_number: int = signal.SIGKILL) -> None:
-    """This process ends when the thread that started it does, whatever it is stuck in; exits when it is late.
+    """End this process when the thread that started it ends, even if it is stuck; exit if that has happened.
 
-    parent   process that started this one
-    Limits: not Linux -> nothing happens; the closed socket ends the rank there
+    parent   the process that started this one
+    Limits: not Linux -> no effect; there the closed socket ends the rank
     """
     if not sys.platform.startswith("linux"):
         return
@@ -36,9 +36,9 @@ def die_with_parent(parent: int, signal_number: int = signal.SIGKILL) -> None:
 
 
 def keep_freed_memory() -> bool:
-    """Freed memory stays in the process; False where the C library has no such switch.
+    """Keep freed memory in the process; False if the C library cannot.
 
-    Otherwise a fresh 1 MB output in every call faults its pages in again, which doubles the time of the call.
+    Otherwise a fresh 1 MB output faults its pages in again in every call, which doubles the time of the call.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -50,14 +50,14 @@ def keep_freed_memory() -> bool:
 
 
 def node_identity() -> str:
-    """What all processes of one node have in common: the kernel's boot number, else the host's name."""
+    """An identifier shared by all processes of a node: the kernel's boot number, else the host's name."""
     return text_of(ROOT / "proc/sys/kernel/random/boot_id") or socket.gethostname()
 
 
 def cores(root: Path = ROOT) -> list[list[int]]:
-    """Processors that this process may use, those of one physical core together, in the order of the kernel.
+    """Processors that this process may use, grouped by physical core, in the kernel's order.
 
-    Limits: an unknown topology -> one processor a core; no affinity on this system -> none
+    Limits: an unknown topology -> one processor per core; no affinity on this system -> none
     """
     if not hasattr(os, "sched_getaffinity"):
         return []
@@ -65,10 +65,10 @@ def cores(root: Path = ROOT) -> list[list[int]]:
 
 
 def share_out(cores_of_ranks: Sequence[Sequence[Sequence[int]]]) -> list[list[int]]:
-    """Processors for each rank of one node: neighbouring whole cores, the same number each.
+    """Processors for each rank of a node: neighbouring whole cores, the same number for each rank.
 
-    cores_of_ranks   what ``cores`` gives on each rank
-    Limits: ranks that a launcher bound already (different cores), more ranks than cores -> nothing for anyone
+    cores_of_ranks   what ``cores`` returns on each rank
+    Limits: ranks that a launcher bound already (different cores), more ranks than cores -> none for any
     """
     ranks = len(cores_of_ranks)
     common = cores_of_ranks[0]
@@ -81,15 +81,15 @@ def share_out(cores_of_ranks: Sequence[Sequence[Sequence[int]]]) -> list[list[in
 
 
 def bind(cpus: Sequence[int]) -> None:
-    """Keeps this thread, and those that it starts from now on, on ``cpus``. Nothing for none."""
+    """Bind this thread, and threads that it starts from now on, to ``cpus``; no effect if that is empty."""
     if cpus and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cpus)
 
 
 def host_memory_bytes(local_ranks: int, root: Path = ROOT) -> float:
-    """Memory that one of ``local_ranks`` ranks may use for buffers: an equal part of half of what is free.
+    """Memory [bytes] for buffers of one of ``local_ranks`` ranks: an equal part of half of what is free.
 
-    Limits: a container's limit counts, and that of a process's addresses (``ulimit -v``); unknown -> of 2 GiB
+    Limits: a container's and the address space's limit (``ulimit -v``) count too; unknown -> 2 GiB are free
     """
     free = [2.0**31]
     for line in text_of(root / "proc/meminfo").splitlines():
@@ -105,7 +105,7 @@ def host_memory_bytes(local_ranks: int, root: Path = ROOT) -> float:
 
 
 def held_bytes(root: Path = ROOT) -> float:
-    """Memory that this process holds now. Limits: a system that does not say -> 0"""
+    """Memory that this process holds [bytes]. Limits: unknown -> 0"""
     fields = text_of(root / "proc/self/statm").split()
     return float(fields[1]) * os.sysconf("SC_PAGE_SIZE") if len(fields) > 1 else 0.0
 

@@ -1,16 +1,16 @@
-"""One rank of a calibration: does what the coordinator says, and ends when the coordinator is gone.
+"""A rank of a calibration: does what the coordinator asks, and ends when the coordinator is gone.
 
 ``python -m calibrate.ranks.rank`` is started by ``calibrate.ranks.start`` with these variables:
 
     PERFMODEL_TEAM_ADDRESS   host:port of the coordinator
     PERFMODEL_TEAM_KEY       key of the run, hexadecimal
-    PERFMODEL_TEAM_RANK      number of this rank; without it, the one that mpirun gave
+    PERFMODEL_TEAM_RANK      number of this rank; without it, mpirun's number is used
 
 The coordinator's messages, in the order of a run: ``welcome`` (the place of this rank), ``open`` (join the
-job through one library), ``group`` (make a communicator), then for each visit ``prepare`` and ``time``; at
+job through a library), ``group`` (make a communicator), then for each visit ``prepare`` and ``time``; at
 the end ``close``. The ``address`` that a provider opens with: ``host`` and ``port``, free on the node of
 rank 0, where rank 0 may listen for the others; ``run``, a word that no other run on these nodes has;
-``gpus``, on GPUs: how many the ranks of a node use together.
+``gpus``, on GPUs: the number that the ranks of a node use together.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.runs import Point, PointKind
 
 LEAVE_S = 10.0
-"""A rank that has been told to leave, and hangs in a library's farewell, is ended after this time."""
+"""Seconds after which a leaving rank that hangs in the shutdown of a library is ended."""
 
 JOIN_S = 120.0
 LOCAL_JOIN_S = 5.0
-"""How long a rank looks for the coordinator: one on the same machine listens before its ranks start."""
+"""Seconds that a rank looks for the coordinator; on the same machine, it listens before its ranks start."""
 
 MPI_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
-"""One of them is set where a launcher of MPI started this process."""
+"""Variables of which MPI's launchers set one."""
 
 Loader = Callable[[str], Provider]
 Describer = Callable[[str], Availability]
@@ -52,7 +52,7 @@ Describer = Callable[[str], Availability]
 class RankServer:
     """Answers the coordinator's messages on one rank.
 
-    load, describe   a provider by its name, and whether it can run here (calibrate.providers)
+    load, describe   return a provider by name, and whether it can run here (calibrate.providers)
     """
 
     def __init__(self, desk: Desk, load: Loader, describe: Describer) -> None:
@@ -69,7 +69,7 @@ class RankServer:
         self.leaving = False
 
     def serve(self) -> None:
-        """Until told to leave, or until the coordinator is gone."""
+        """Serve until told to leave, or until the coordinator is gone."""
         tasks: dict[str, Callable[[Mapping[str, Any]], Any]] = {
             "welcome": self._welcome,
             "open": self._open_provider,
@@ -84,7 +84,7 @@ class RankServer:
                 return
             try:
                 result = tasks[message["do"]](message)
-            except Exception as error:  # whatever a library raises is the coordinator's to judge
+            except Exception as error:  # the coordinator judges any error of a library
                 self._device.require_alive(error)
                 self._desk.refuse(message, error)
             else:
@@ -92,7 +92,7 @@ class RankServer:
             self._desk.progress.enter("idle")
 
     def _welcome(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """Takes this rank's place; says what it has."""
+        """Take this rank's place, and describe its device, versions and libraries."""
         self._place = Place(**message["place"])
         self._bound, self._all = message["cpus"], sorted(cpu for core in process.cores() for cpu in core)
         process.bind(self._bound)
@@ -142,7 +142,7 @@ class RankServer:
         name = message["provider"]
         provider = self._load(name)
         use = getattr(provider, "use", None)
-        if use:  # a whole pass runs over the libraries that are open
+        if use:  # a whole pass runs over the open libraries
             use(self._open)
         self._unbound(lambda: provider.open(self._place, message["address"]))
         self._open[name] = provider
@@ -157,7 +157,7 @@ class RankServer:
         self._unbound(lambda: provider.open_group(message["ranks"]))
 
     def _unbound(self, start: Callable[[], None]) -> None:
-        """Threads that a library starts may use all cores: on this rank's own they would stand in its way."""
+        """Let threads that a library starts use all cores, so that they stay out of this rank's way."""
         process.bind(self._all)
         try:
             start()
@@ -165,7 +165,7 @@ class RankServer:
             process.bind(self._bound)
 
     def _prepare(self, message: Mapping[str, Any]) -> float:
-        """Builds the operation, or takes the one that is kept, and fills its buffers; bytes then held."""
+        """Build the operation or reuse the kept one, and fill its buffers; returns the bytes then held."""
         self._desk.progress.enter("build")
         self._current = None
         point = Point.model_validate(message["point"])
@@ -203,7 +203,7 @@ class RankServer:
 
 
 def provider_name(point: Point) -> str:
-    """Who makes the operation of a point: the library, or who implements the kernel or the whole pass."""
+    """The provider of a point's operation: its library, or the implementation of a kernel or a whole pass."""
     return point.backend if point.kind is PointKind.COLLECTIVE else point.implementation
 
 
@@ -214,7 +214,7 @@ def pack(times: RankTimes) -> dict[str, Any]:
 
 
 def hello(rank: int) -> dict[str, Any]:
-    """What a rank says first."""
+    """The first message of a rank."""
     return {
         "rank": rank,
         "pid": os.getpid(),
@@ -235,11 +235,11 @@ def serve(
     timeout_s: float = JOIN_S,
     late: Callable[[], None] = lambda: None,
 ) -> None:
-    """Joins the coordinator and serves it to the end.
+    """Join the coordinator, and serve it to the end.
 
-    own_process   this process is only this rank: it ends, whatever it is stuck in, when the coordinator goes
-    late          called once, when the coordinator is not there after some seconds
-    Raises LeaderMissingError when there is no coordinator.
+    own_process   this process is only this rank: it exits when the coordinator goes, even if it is stuck
+    late          called once if the coordinator is not there after some seconds
+    Raises LeaderMissingError if there is no coordinator.
     """
     from calibrate import providers
 
@@ -259,7 +259,7 @@ def serve(
 
 
 def main(load: Loader | None = None, describe: Describer | None = None) -> None:
-    """A rank in its own process."""
+    """Run a rank in its own process."""
     process.die_with_parent(os.getppid())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     environ = os.environ

@@ -10,11 +10,11 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 KEPT_SHARE = 0.5
-"""Of the memory that a rank may use for its buffers: beyond it, the operation visited longest ago goes."""
+"""Share of a rank's memory for buffers; beyond it, the operation that was visited longest ago is dropped."""
 
 
 class ReadyOperations:
-    """Operations by a name, the one visited last at the end.
+    """Operations by name, the most recently visited last.
 
     budget_bytes   what a rank may hold
     """
@@ -25,13 +25,13 @@ class ReadyOperations:
         self._dropped: dict[int, list[str]] = {}
 
     def visit(self, name: str, ranks: Sequence[int]) -> dict[int, list[str]]:
-        """``name`` is visited on ``ranks``; what each of them drops first."""
+        """Record a visit of ``name`` on ``ranks``; returns what each of them drops first."""
         self._ranks.pop(name, None)
         self._ranks[name] = tuple(ranks)
         return {rank: self._dropped.pop(rank, []) for rank in ranks}
 
     def weigh(self, held_bytes: float) -> None:
-        """A rank holds ``held_bytes``. Limits: within the budget, or one operation only -> all are kept"""
+        """Record what a rank holds. Limits: within the budget, or a single operation -> all are kept"""
         if held_bytes > self._budget_bytes and len(self._ranks) > 1:
             name, ranks = self._ranks.popitem(last=False)
             for rank in ranks:

@@ -1,7 +1,7 @@
-"""A folder for what Open MPI writes while it runs, which a killed run cannot leave behind for good.
+"""A folder for Open MPI's run-time files, which the next run removes if this one is killed.
 
-Open MPI removes its shared memory and its session folder when it ends well. Whoever leads a run holds the
-lock of its folder; a folder that nobody holds belonged to a run that was killed, and the next one removes it.
+Open MPI removes its shared memory and session folder when it ends well. The leader of a run holds the lock
+of its folder; an unlocked folder belonged to a run that was killed, and the next run removes it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PREFIX = "perfmodel-mpi-"
 
 
 class Scratch:
-    """One run's folder: in memory where this system has such a place, else among the temporary files."""
+    """The folder of a run, in memory if the system has such a place, else among the temporary files."""
 
     def __init__(self, base: Path | None = None) -> None:
         folder = _base() if base is None else base
@@ -27,7 +27,7 @@ class Scratch:
             self._lock = os.open(self.path, os.O_RDONLY)
             if _taken(self._lock) and self.path.exists():
                 return
-            os.close(self._lock)  # another start took it for an abandoned one before it was locked
+            os.close(self._lock)  # another start took it for an abandoned folder before it was locked
 
     def environment(self) -> dict[str, str]:
         """Variables that make Open MPI keep its shared memory and its session folder here."""
@@ -38,7 +38,7 @@ class Scratch:
         }
 
     def close(self) -> None:
-        """Remove it. May be called again."""
+        """Remove the folder. May be called again."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self._lock >= 0:
             os.close(self._lock)
@@ -46,9 +46,9 @@ class Scratch:
 
 
 def remove_abandoned(base: Path) -> None:
-    """Remove this user's folders that no run holds. Limits: those of others, and of runs that live, stay"""
+    """Remove this user's folders that no run holds. Limits: other users' folders, locked folders -> kept"""
     for path in base.glob(f"{PREFIX}*"):
-        with contextlib.suppress(OSError):  # gone meanwhile, or not ours to open
+        with contextlib.suppress(OSError):  # gone by now, or not ours to open
             if path.is_symlink() or path.stat().st_uid != os.getuid():
                 continue
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

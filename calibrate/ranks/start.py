@@ -49,11 +49,11 @@ def open_team(
     environ: Mapping[str, str] | None = None,
     say: Callable[[str], None] = say_nothing,
 ) -> RankTeam | None:
-    """The ranks that a calibration measures with. ``say`` is told for whom it waits.
+    """The ranks that a calibration measures with. ``say`` prints for whom it waits.
 
-    Under torchrun, srun or mpirun every process calls this: rank 0 gets the team, the others serve it until
-    it closes, and then get None: they have nothing to say and should end.
-    Raises NoHardwareError when the ranks cannot start or meet, BadInputError for more than there are cores.
+    Under torchrun, srun or mpirun each process calls this: rank 0 gets the team, the others serve it until it
+    closes, then get None and should end without a message.
+    Raises NoHardwareError if the ranks cannot start or meet, BadInputError for more ranks than cores or GPUs.
     """
     environ = os.environ if environ is None else environ
     launcher = detect_launcher(environ)
@@ -72,14 +72,14 @@ def open_team(
 
 
 def device_of(request: TeamRequest) -> str:
-    """``cuda`` or ``cpu``. Limits: auto -> cuda where a driver names a GPU"""
+    """``cuda`` or ``cpu``. Limits: auto -> cuda if a driver names a GPU"""
     if request.device != "auto":
         return request.device
     return "cuda" if find_gpus() else "cpu"
 
 
 class LocalTeam(RankTeam):
-    """Ranks on this machine, started here: by mpirun when MPI is to be measured, else one process each.
+    """Ranks on this machine, started by mpirun if MPI is to be measured, else as one process each.
 
     program   the command of a rank
     """
@@ -96,7 +96,7 @@ class LocalTeam(RankTeam):
         ranks = request.ranks or (len(find_gpus()) if device == "cuda" else usable_cores())
         if ranks < 1:
             raise NoHardwareError("there is no GPU here.", "leave --device out to measure the CPUs.")
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the ranks
+        self._log = tempfile.TemporaryFile()  # lives as long as the ranks
         self._processes: list[subprocess.Popen[bytes]] = []
         self._scratch: Scratch | None = None
         key = secrets.token_bytes(32)
@@ -120,7 +120,7 @@ class LocalTeam(RankTeam):
             raise
 
     def close(self) -> None:
-        """The ranks leave; those that do not within seconds are ended."""
+        """End the ranks; kill those that do not end within seconds."""
         super().close()
         self._end()
 
@@ -132,14 +132,14 @@ class LocalTeam(RankTeam):
         mpirun = find_mpirun() if ranks > 1 and wants_mpi(backends, device) else None
         if mpirun:
             self._scratch = Scratch()
-            own = {**self._scratch.environment(), **shared}  # what the user says about them goes first
+            own = {**self._scratch.environment(), **shared}  # the user's own settings take precedence
             self._spawn(mpirun_command(mpirun, ranks, program), own)
             return
         for rank in range(ranks):
             self._spawn(list(program), {**shared, "PERFMODEL_TEAM_RANK": str(rank)})
 
     def _spawn(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """In a session of its own: Ctrl-C reaches the coordinator alone."""
+        """Start a process in its own session: Ctrl-C reaches the coordinator alone."""
         try:
             process = subprocess.Popen(
                 command,
@@ -154,7 +154,7 @@ class LocalTeam(RankTeam):
         self._processes.append(process)
 
     def _failed(self) -> str:
-        """Why the ranks will not all come: one has ended."""
+        """Why some ranks will never come: one of them has ended."""
         ended = [process for process in self._processes if process.poll() is not None]
         if not ended:
             return ""
@@ -163,7 +163,7 @@ class LocalTeam(RankTeam):
         return f"{how_ended(ended[0].returncode)}{doubt}\n{self.last_lines()}".strip()
 
     def _why_dead(self, rank: int) -> str:
-        """How a rank ended. Under mpirun only mpirun knows, and says so in its last lines before it ends."""
+        """How a rank ended. Under mpirun only mpirun knows, and prints it in its last lines."""
         alone = len(self._processes) == len(self.places)
         code = _code(self._processes[rank if alone else 0], _DYING_S)
         return how_ended(code) if alone else ""
@@ -172,7 +172,7 @@ class LocalTeam(RankTeam):
         limits, lines = memory_limits(), self.last_lines()
         blamed = rank_that_ended(lines) if len(self._processes) < len(self.places) else None
         if blamed is not None and blamed[0] < len(self.places):
-            rank, how = blamed  # mpirun ends the others, whose ends may be seen first
+            rank, how = blamed  # mpirun ends the other ranks, whose ends may be seen first
             error = RankLostError(name_of(self.places[rank]), f"died: {how}", error.next_step)
         if limits and limits not in str(error):
             error.next_step += f"\nit may have run out of memory: a rank is limited to {limits}."
@@ -189,7 +189,7 @@ class LocalTeam(RankTeam):
         return "\n".join(f"  {line}" for line in kept[-_LAST_LINES:])
 
     def _end(self) -> None:
-        """Every process that was started here is gone afterwards, with those that mpirun started."""
+        """End every process that was started here, and those that mpirun started."""
         if not self.lost:
             for process in self._processes:
                 _code(process, _LEAVE_S)
@@ -218,9 +218,9 @@ def find_mpirun() -> str | None:
 
 
 def wants_mpi(backends: Sequence[str], device: str) -> bool:
-    """Whether MPI is to be measured: asked for, or nothing was asked for on CPUs and mpi4py is here.
+    """Whether MPI is measured: it was named, or no library of CPUs was named and mpi4py is installed.
 
-    Limits: only libraries of GPUs were asked for on CPUs -> as if nothing was: the ranks say what runs here
+    Limits: only libraries of GPUs were named on CPUs -> as if none was: the ranks say what runs here
     """
     if device != "cpu" or any(name in find_preset("rigorous").backends["cpu"] for name in backends):
         return "mpi" in backends
@@ -228,14 +228,14 @@ def wants_mpi(backends: Sequence[str], device: str) -> bool:
 
 
 def mpirun_command(mpirun: str, ranks: int, program: Sequence[str]) -> list[str]:
-    """mpirun that ends with this process; each rank binds itself (calibrate.ranks.process.bind)."""
+    """An mpirun that ends with this process; each rank binds itself (calibrate.ranks.process.bind)."""
     watched = [sys.executable, "-P", "-m", "calibrate.ranks.process", str(os.getpid())]
     layout = ["--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"]
     return [*watched, mpirun, "-n", str(ranks), *layout, *program]
 
 
 def rank_environment(environ: Mapping[str, str], device: str) -> dict[str, str]:
-    """The environment of ranks that are started here: no trace of a launcher, one thread on a CPU."""
+    """The environment of ranks that are started here: without a launcher's variables; one thread on CPUs."""
     kept = {
         name: value
         for name, value in environ.items()
@@ -252,10 +252,10 @@ def rank_environment(environ: Mapping[str, str], device: str) -> dict[str, str]:
 
 
 def import_path(environ: Mapping[str, str], package: Path | None = None) -> dict[str, str]:
-    """PYTHONPATH with which a rank imports this program, be it a checkout that nobody installed.
+    """PYTHONPATH with which a rank imports this program, even from a checkout that is not installed.
 
     package   folder of ``calibrate``
-    Limits: installed beside other packages -> nothing, it is found anyway
+    Limits: installed in site-packages -> {}, it is found anyway
     """
     folder = (package or Path(__file__).resolve().parents[1]).parent
     if folder.name in ("site-packages", "dist-packages"):
@@ -265,7 +265,7 @@ def import_path(environ: Mapping[str, str], package: Path | None = None) -> dict
 
 
 def rank_that_ended(lines: str) -> tuple[int, str] | None:
-    """Which rank mpirun says ended first, and how; None where it does not say so. Of Open MPI 5 and 4."""
+    """Which rank ended first, and how, by the output of mpirun (Open MPI 4 or 5); None if it does not say."""
     by_signal = re.search(r"process rank (\d+) with PID .*?exited on\s+signal (\d+)", lines, re.DOTALL)
     if by_signal:
         return int(by_signal[1]), how_ended(-int(by_signal[2]))
@@ -274,7 +274,7 @@ def rank_that_ended(lines: str) -> tuple[int, str] | None:
 
 
 def how_ended(code: int | None) -> str:
-    """An exit code in words. Limits: still running -> "" """
+    """An exit code in words. Limits: still running -> no words"""
     if code is None:
         return ""
     if code < 0:
@@ -283,7 +283,7 @@ def how_ended(code: int | None) -> str:
 
 
 def _code(process: subprocess.Popen[bytes], timeout_s: float) -> int | None:
-    """Exit code of a process, waiting a little for it."""
+    """Exit code of a process, after waiting for at most ``timeout_s``."""
     try:
         return process.wait(timeout_s)
     except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""Real ranks as a calibration sees them: one world, and visits that either come back whole or name a rank."""
+"""The ranks as a calibration sees them: one world, and visits that return complete or name a lost rank."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from perfmodel.schema.runs import DeviceConditions, Point
 
 WELCOME_S = 120.0
 OPEN_S = 180.0
-"""How long the ranks may take to import a library and to join the job through it."""
+"""Seconds that the ranks may take to import a library and to join the job through it."""
 
 ONE_A_GPU = "start one rank per GPU (--ranks 1 if there is one GPU)."
 
@@ -34,10 +34,10 @@ _LEAST_S = 1.0
 
 @dataclass(frozen=True)
 class TeamRequest:
-    """What a calibration wants of its ranks.
+    """What a calibration asks of its ranks.
 
-    ranks      how many to start here; None: one a GPU, or one a core. A launcher decides for itself
-    device     cpu, cuda, or auto: GPUs where there are any
+    ranks      how many to start here; None: one per GPU or core. A launcher decides that itself
+    device     cpu, cuda, or auto: GPUs if there are any
     backends   libraries of collectives to open; empty: all of the device that can run here
     oversubscribe  more CPU ranks than cores may be started here
     """
@@ -51,9 +51,9 @@ class TeamRequest:
 class RankTeam:
     """Ranks that have joined a coordinator.
 
-    start_s, failed   how long to wait for them, and why one never comes (``""``: it may still)
-    say               told who is missing when they are late
-    host              where rank 0's node is reached by the others
+    start_s, failed   how long to wait for them, and why a rank never comes (``""``: it still may)
+    say               called with the missing ranks when they are late
+    host              address of rank 0's node for the others
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class RankTeam:
         self._open: set[str] = set()
         self._groups: set[tuple[str, tuple[int, ...]]] = set()
         self._versions: dict[str, list[str]] = {}
-        self._gpus = 0  # on the node with the fewest, where the ranks say which they have
+        self._gpus = 0  # on the node with the fewest, if the ranks name their GPUs
         self.lost = False
         hellos = coordinator.gather(ranks, start_s, failed, say)
         self.places = places_of(hellos, device)
@@ -93,11 +93,11 @@ class RankTeam:
     def visit(
         self, point: Point, ranks: Sequence[int], calls: int, round: int, salt: int, deadline_s: float
     ) -> list[RankTimes]:
-        """Times ``calls`` calls of a point on ``ranks``; what each of them saw, in their order.
+        """Time ``calls`` calls of a point on ``ranks``; returns the times of each, in their order.
 
         deadline_s   for building, filling, warming up, timing and checking; opening a library comes on top
         Raises RankLostError for a rank that died or hangs; BadInputError for a point that a library refuses;
-        another PerfmodelError for what a rank raised. After RankLostError the team is of no use.
+        another PerfmodelError for what a rank raised. After RankLostError the team cannot be used.
         """
         barrier = self._ready(point, ranks, deadline_s)
         ends = time.monotonic() + deadline_s
@@ -120,7 +120,7 @@ class RankTeam:
         return [unpack(answers[rank]) for rank in ranks]
 
     def close(self) -> None:
-        """The ranks leave; those that do not are ended. May be called again."""
+        """End the ranks; kill those that do not end. May be called again."""
         if self._coordinator.peers and not self.lost:
             try:
                 self._ask_all({"do": "close"}, CLOSE_S)
@@ -135,7 +135,7 @@ class RankTeam:
         self.close()
 
     def _explain(self, error: RankLostError) -> RankLostError:
-        """More about a rank that is lost, where the team knows more."""
+        """Add to the error about a lost rank what this kind of team knows."""
         return error
 
     def _ask(self, messages: Mapping[int, Message], deadline_s: float) -> dict[int, Any]:
@@ -149,7 +149,7 @@ class RankTeam:
         return self._ask(dict.fromkeys(range(len(self.places)), message), deadline_s)
 
     def _welcome(self, hellos: Sequence[Message], providers: Sequence[str]) -> World:
-        """Gives every rank its place; the world that they make."""
+        """Give every rank its place; returns the world that they make."""
         nodes = {place.node for place in self.places}
         cpus: list[list[int]] = []
         for node in sorted(nodes):
@@ -189,7 +189,7 @@ class RankTeam:
         )
 
     def _open_backends(self, backends: Sequence[str]) -> None:
-        """Opens the libraries that can be timed here: one that does not open cannot be used."""
+        """Open the libraries that can be timed here; a library that does not open is marked as not usable."""
         found = dict(self._world.providers)
         device = self._world.device
         for name in backends or find_preset("rigorous").backends[device]:
@@ -212,14 +212,14 @@ class RankTeam:
         self._open.add(name)
 
     def _remember(self, versions: Mapping[str, str]) -> None:
-        """Versions of all ranks; where they differ, each that there is."""
+        """Record the versions of all ranks; if they differ, each of them."""
         for name, value in versions.items():
             known = self._versions.setdefault(name, [])
             if value not in known:
                 known.append(value)
 
     def _ready(self, point: Point, ranks: Sequence[int], deadline_s: float) -> str:
-        """Opens what the point needs, on all ranks in the same order; whose barrier the ranks meet at."""
+        """Open what the point needs, on all ranks in the same order; returns the library of their barrier."""
         alone = len(ranks) == 1
         barrier = "" if alone else point.backend or self._first_open()
         needed = [name for name in (barrier, point.backend, provider_name(point)) if name]
@@ -244,7 +244,7 @@ class RankTeam:
 
 
 def places_of(hellos: Sequence[Message], device: str) -> list[Place]:
-    """Node and place in it of every rank, from where each says it runs.
+    """The node of every rank and its place in it, from where each rank says it runs.
 
     Limits: ranks that do not fill the nodes one after the other -> BadInputError
     """
@@ -266,7 +266,7 @@ def places_of(hellos: Sequence[Message], device: str) -> list[Place]:
 
 
 def gpus_used(places: Sequence[Place], uuids: Sequence[str]) -> list[int]:
-    """GPUs that the ranks of each node use together, by node. Limits: a rank that names none -> 0."""
+    """GPUs that the ranks of each node use together, by node. Limits: a rank that names none -> 0"""
     used: dict[int, set[str]] = {}
     for place, uuid in zip(places, uuids, strict=True):
         used.setdefault(place.node, set()).add(uuid)
@@ -274,7 +274,7 @@ def gpus_used(places: Sequence[Place], uuids: Sequence[str]) -> list[int]:
 
 
 def name_of(place: Place) -> str:
-    """What people call a rank: ``rank 3 (node 0, GPU 3)``, on CPUs ``rank 3 (node 0)``."""
+    """A rank in words: ``rank 3 (node 0, GPU 3)``, on CPUs ``rank 3 (node 0)``."""
     gpu = f", GPU {place.local_rank}" if place.device == "cuda" else ""
     return f"rank {place.rank} (node {place.node}{gpu})"
 
@@ -282,7 +282,7 @@ def name_of(place: Place) -> str:
 def availabilities(
     described: Mapping[str, Mapping[str, Any]], uuids: Sequence[str]
 ) -> dict[str, Availability]:
-    """What rank 0 can run. Ranks that share a GPU (equal ``uuids``) measure nothing but that it works."""
+    """What rank 0 can run. Ranks that share a GPU (equal ``uuids``) can only check that it works."""
     known = [uuid for uuid in uuids if uuid]
     gpus = len(set(known))
     shared = f"{len(known)} ranks share {gpus} GPU{'s' if gpus > 1 else ''}" if gpus < len(known) else ""
@@ -299,13 +299,13 @@ def availabilities(
 
 
 def unpack(answer: Mapping[str, Any]) -> RankTimes:
-    """RankTimes of JSON (calibrate.ranks.rank.pack)."""
+    """RankTimes from JSON (calibrate.ranks.rank.pack)."""
     conditions = answer["conditions"]
     return RankTimes(**{**answer, "conditions": DeviceConditions(**conditions) if conditions else None})
 
 
 def free_port() -> int:
-    """A port of this node that nobody listens on now."""
+    """A free port of this node."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         port: int = probe.getsockname()[1]
