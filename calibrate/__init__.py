@@ -1,1 +1,1 @@
-"""Measures hardware and imports measurements by others; independent of projections."""
+"""Measures hardware, and imports measurements made by other tools; does not depend on projections."""

@@ -1,4 +1,4 @@
-"""What a rank can time: the small interface between libraries, kernels and the measuring loop.
+"""The interface between libraries, kernels and the measuring loop: providers and operations.
 
 A *provider* is a library (mpi, gloo, nccl, ...), a set of kernels (torch, perfmodel, fbgemm) or a whole pass
 (exchange, torchrec). It turns a ``Point`` into an ``Operation``; ``calibrate.ranks.clocks`` times operations;
@@ -46,9 +46,9 @@ class Availability:
 
 
 class Operation(Protocol):
-    """One call to time on this rank, its buffers made. Buffers may be shared with other operations.
+    """A call to time on this rank, with its buffers, which other operations may share.
 
-    Who implements it inherits from it: what most do not need is here.
+    Implementations inherit from it: it has defaults for what most do not need.
     """
 
     @property
@@ -83,24 +83,24 @@ class Provider(Protocol):
     def open_group(self, ranks: Sequence[int]) -> None:
         """Make a communicator for these ranks. Called on every rank of the job, in the same order.
 
-        Nothing for kernels and passes: a library of collectives has the groups, and its barrier is taken.
+        Kernels and passes do nothing: they use the groups and the barrier of a library of collectives.
         """
 
     def operation(self, point: Point, ranks: Sequence[int]) -> Operation:
         """The operation of a point for this rank, which is one of ``ranks``.
 
-        Raises BadInputError for what the library does not support, before anything is sent.
+        Raises BadInputError for a point that the library does not support, before anything is sent.
         """
 
     def barrier(self, ranks: Sequence[int]) -> None:
-        """Wait for all of ``ranks``, which leave as close together as the library can make them."""
+        """Wait for all of ``ranks``; they leave as close together as the library allows."""
 
     def close(self) -> None:
-        """Leave the job; never hangs on a peer that died."""
+        """Leave the job; never hangs on a rank that died."""
 
 
 class RawCollectives(Protocol):
-    """Calls that a whole pass needs from a library: two collectives on buffers that the pass owns.
+    """The two collectives that a whole pass needs from a library, on buffers that the pass owns.
 
     Buffers are 1-D: numpy arrays or torch tensors on a CPU, CUDA tensors on a GPU, whose calls are queued on
     the current stream. Called by every rank of ``ranks``, which is open (``open_group``), in the same order.

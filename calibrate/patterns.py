@@ -215,7 +215,7 @@ def fill(buffer: Any, pieces: Sequence[PatternPiece], row: int = 0) -> None:
 
 
 def fill_rows(rows: NDArray[Any], pieces: Sequence[PatternPiece]) -> None:
-    """Write rotating send buffers, one a row: row k as ``fill(rows[k], pieces, k)`` writes it."""
+    """Write rotating send buffers, one per row: row k as ``fill(rows[k], pieces, k)`` would write it."""
     for piece in pieces:
         block = rows[:, piece.begin : piece.begin + piece.count]
         if 0 < piece.count <= PERIOD:

@@ -52,8 +52,8 @@ def sharding_plan(
     """TorchRec's ``ShardingPlan`` of a model, for ``DistributedModelParallel(model, plan=...)``.
 
     module  the EmbeddingBagCollection that is sharded, to compare its tables with the plan's
-    path    of it in the model ("" if it is the model);  device  cuda or cpu, where the shards are
-    ssd_directory  on the SSDs, for tables there; ``@local_rank`` in it is the rank's number in its node
+    path    of the module in the model ("" if it is the model);  device  cuda or cpu, where the shards are
+    ssd_directory  for tables on SSDs; ``@local_rank`` in it stands for the rank's number in its node
     ``module_plan`` is the part that ``torchrec.distributed.shard.shard`` takes.
     Limits: tables that the plan does not have, or with other rows or dims; a running job with other
             ranks or nodes than the plan's -> BadInputError
@@ -195,7 +195,7 @@ def topology(plan: TorchRecPlan, *, device: str = "cuda") -> Any:
 
 def constraints(plan: TorchRecPlan, ssd_directory: str | None = None) -> dict[str, Any]:
     """TorchRec's ``ParameterConstraints`` by table: its ``EmbeddingShardingPlanner`` keeps the plan's
-    sharding types, column parts and kernels, knows the pooling factors, and chooses ranks itself."""
+    sharding types, column parts, kernels and pooling factors, and chooses ranks itself."""
     with quietly():
         from torchrec.distributed.planner.types import ParameterConstraints
     return {

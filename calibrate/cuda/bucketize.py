@@ -15,20 +15,20 @@ from perfmodel.errors import BadInputError
 
 SOURCE = "bucketize.cu"
 LANES = (1, 4, 8, 32)
-"""Lanes that may share a bag."""
+"""Numbers of lanes that may share a bag."""
 
 ID_TYPES = {"torch.int32": "int", "torch.int64": "pm::i64"}
 
 _THREADS = 128
 _SHARED_BYTES = 48 * 1024
-_TURNS = 8  # blocks for each that runs at once, because bags differ in length
+_TURNS = 8  # blocks per block that runs at once, because bags differ in length
 
 
 @dataclass(frozen=True)
 class Buckets:
     """Ids by bucket (rank, table, part), then sample, then position in the bag; K buckets of B samples.
 
-    ids        rows of the shards [n], then old contents: n = offsets[K B]
+    ids        rows of the shards [n]; n = offsets[K B], beyond which old contents remain
     lengths    ids of each bag [K, B], int32;  offsets  where its ids begin [K B + 1], int64
     counts     ids for each rank [ranks], int64;  rank_offsets  where they begin [ranks + 1], int64
     positions  of each id in the input [n], int32 below 2^31 ids, else int64; or None

@@ -20,11 +20,11 @@ PART_BYTES = {"three": 256 * 1024, "fused": 8 * 1024}
 """Approximate bytes of one put of partial bags, by method."""
 
 FEWEST_BAGS, FEWEST_BYTES, FUSED_PARTS = 8, 512, 64
-"""Least bags and bytes of a put; above these, a fused call is cut into at least so many parts, so that many
-blocks have work."""
+"""Least bags and bytes of a put. If a fused call has more, it is cut into at least ``FUSED_PARTS`` parts, so
+that many blocks have work."""
 
 LANES = 8
-"""Lanes that sort the ids of one bag."""
+"""Number of lanes that sort the ids of a bag."""
 
 _HEAD = 4
 _PLACES = (
@@ -93,7 +93,7 @@ class Sizes:
         return -(-self.bags // self.bags_a_part)
 
     def check(self) -> None:
-        """Check sizes. Limits: an unknown method or type, sizes below 1, 2^31 ids or bags -> BadInputError"""
+        """Check sizes. Limits: unknown method or type, sizes below 1, 2^31 ids or bags -> BadInputError"""
         if self.method not in METHODS or self.id_type not in ID_TYPES:
             known = f"methods {', '.join(METHODS)}; ids {', '.join(ID_TYPES)}"
             raise BadInputError(

@@ -1,4 +1,4 @@
-"""Ids that no table has, as kernels report them (``pm::Faults``)."""
+"""Ids outside their tables, as kernels report them (``pm::Faults``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layout of gather+pool on a GPU: lanes of a row, bags of a group, which of two kernels. Plain arithmetic."""
+"""Layout of gather+pool on a GPU: lanes per row, bags per group, which of two kernels. Plain arithmetic."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 WARP = 32
 THREADS = 256
-"""Threads of a block; the kernels are compiled for at most so many."""
+"""Threads of a block; the kernels are compiled for at most this number."""
 MOST_WIDTH = 16
 """Bytes of the widest access."""
 MOST_CHUNKS = 2
@@ -19,11 +19,11 @@ ROW_ACCESSES = 8
 BYTES_IN_FLIGHT = 32 * 1024
 """Bytes that a multiprocessor must have in flight to hide the latency of memory.
 
-Little's law: an H200 reads 4.3e12 bytes/s with a latency of about 0.8 us, over 132 multiprocessors:
+By Little's law: an H200 reads 4.3e12 bytes/s with a latency of about 0.8 us, on 132 multiprocessors:
 4.3e12 x 0.8e-6 / 132 = 26 000 bytes; rounded up.
 """
 RUN_IDS = 128
-"""Ids of a group's run of bags: a stream of 8 rows fills and drains in the time of about 2 x 8 ids."""
+"""Ids of a group's run of bags: a stream of 8 rows takes the time of about 2 x 8 ids to fill and drain."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def choose(
     """
     bags = max(1, bags)
     wanted_rows = BYTES_IN_FLIGHT * multiprocessors / row_bytes
-    each = min(wanted_rows / bags, pooling) / shape.depth  # groups that a bag can use
+    each = min(wanted_rows / bags, pooling) / shape.depth  # groups that can share a bag
     threads = min(most_threads, WARP << math.ceil(math.log2(max(1.0, each * shape.lanes / WARP))))
     if pooling > shape.depth and each > 1 and threads > shape.lanes:
         return GatherLayout(True, threads, 1, min(bags, blocks_at_once * most_threads // threads))

@@ -1,7 +1,8 @@
-"""Gather and pool: rows of many tables are looked up and summed into bags, one launch per class of tables.
+"""Gather and pool: rows of many tables are looked up and summed into bags, with a launch per class of tables.
 
 Tables whose rows are read in the same way (``RowAccess``) form a class. ``gather_pool`` prepares and
 launches; ``GatherPool`` is prepared once and then only launches, as CUDA graphs and timings need.
+
 Order of bags: ``kernels/tables.cuh``. Specification: ``tests/oracles/kernels/gather_pool.py``.
 """
 

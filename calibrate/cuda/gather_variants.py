@@ -27,8 +27,8 @@ TABLE_NAME = "gather_variants.csv"
 """Name of the table of timed variants, in the user's home folder of perfmodel, else in data/kernels."""
 
 RESERVED_BYTES = 1024
-"""Shared memory that the system reserves per block [bytes]. Source: CUDA C++ programming guide, from compute
-capability 8.0 on."""
+"""Shared memory that the system reserves per block [bytes]. Source: CUDA C++ programming guide, for compute
+capability 8.0 and higher."""
 
 _WHAT = "table of gather variants"
 
@@ -80,8 +80,8 @@ VARIANTS = tuple(
 """All variants, which a run times."""
 
 ASSUMED = GatherVariant(near=True, accesses=4, half=False)
-"""Used if nothing was timed. Assumption: ids are skewed, so hits in the L1 cache save more than the look-up
-in it costs; 4 accesses of 16 bytes by 1024 threads are 64 KiB in flight, twice
+"""The variant if nothing was timed. Assumption: ids are skewed, so hits in the L1 cache save more than the
+look-ups in it cost. 4 accesses of 16 bytes by 1024 threads are 64 KiB in flight, twice
 ``BYTES_IN_FLIGHT``, and leave the L1 cache more than half of the multiprocessor's memory."""
 
 BY_NAME = {variant.name: variant for variant in VARIANTS}

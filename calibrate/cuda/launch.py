@@ -20,12 +20,12 @@ from calibrate.cuda.kernel import Kernel
 from perfmodel.errors import NoHardwareError, PerfmodelError
 
 CPU_BLOCKS = 3
-"""Number of blocks that a CPU is said to run at once: few, so that tests cover blocks with several turns."""
+"""Blocks that a CPU is assumed to run at once: few, so that tests cover blocks that take several turns."""
 
 _cpu: dict[Kernel, CpuLibrary] = {}
 _gpu: dict[tuple[int, Kernel], Any] = {}
 _allowed: dict[tuple[int, Kernel], int] = {}
-"""Dynamic shared memory allowed for a loaded kernel [bytes], if it was set."""
+"""Dynamic shared memory that was allowed for a loaded kernel [bytes]."""
 
 
 def launch(

@@ -20,10 +20,10 @@ POOLINGS = ("sum", "mean")
 GPU_THREADS = 512
 CPU_THREADS = 64
 DESK_BYTES = 128
-"""Most memory of a core that the kernel itself uses."""
+"""Most bytes of a core's memory that the kernel uses itself."""
 
 CPU_CORE_BYTES = 227 * 1024
-"""Memory per core that a CPU is said to have: that of a Hopper GPU."""
+"""Memory per core that a CPU is assumed to have: as on a Hopper GPU."""
 
 MOST_IDS = 2**31 - 1
 
@@ -54,7 +54,7 @@ def core_bytes(device: Any) -> int:
 
 
 def cores(device: Any) -> int:
-    """Cores of ``device``: its SMs. Limits: a CPU -> 3, so that cores take turns"""
+    """Cores of ``device``: the SMs of a GPU. Limits: a CPU -> 3, so that cores take several turns"""
     if device.type == "cpu":
         return 3
     import torch
@@ -63,7 +63,7 @@ def cores(device: Any) -> int:
 
 
 def shapes_of(tables: DeviceTables, pooling: float = 1.0) -> list[TableShape]:
-    """Shapes of ``tables``, all with a mean of ``pooling`` ids per bag."""
+    """Shapes of ``tables``, all with ``pooling`` ids per bag on average."""
     return [
         TableShape(rows.shape[0], dim, rows.element_size(), pooling)
         for rows, dim in zip(tables.rows, tables.dims, strict=True)

@@ -22,17 +22,17 @@ from perfmodel.errors import BadInputError
 
 WAYS = ("GM", "L1", "GM-UB", "L1-UB")
 PIECE_BYTES = 16
-"""Rows in a core's memory are read in pieces of so many bytes."""
+"""Rows in a core's memory are read in pieces of this size."""
 
 SUM_BYTES = 4
 ID_BYTES = 4
 MOST_STREAMED_ROWS = 2**30
 CHUNK_SHARE = 8
-"""Each of the two chunks of a streamed table is one of so many parts of a core's memory."""
+"""The two chunks of a streamed table each get this part of a core's memory: 1/8."""
 
 _STEP = 1.1
 _FINEST = 8
-"""The finest parts of tables are one of so many parts of a core's mean load."""
+"""The finest parts of tables take this part of a core's mean load: 1/8."""
 
 _ROUNDS = 1000
 

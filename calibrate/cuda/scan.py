@@ -1,4 +1,4 @@
-"""Exclusive prefix sums on a device in one launch (kernels/scan.cuh): sizes, state, offsets of lengths."""
+"""Exclusive prefix sums on a device in a launch (kernels/scan.cuh): sizes, state, offsets of lengths."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from calibrate.cuda.kernel import Kernel
 from calibrate.cuda.launch import launch
 
 TILE = 1024
-"""Values that one block sums."""
+"""Values that a block sums."""
 
 THREADS = 256
 SCAN_LENGTHS = Kernel("bucketize.cu", "pm::scan_lengths")
@@ -26,7 +26,7 @@ def state_words(count: int) -> int:
 
 
 def new_state(count: int, device: Any) -> Any:
-    """State for scans of ``count`` values: zeros, which each call restores."""
+    """A state for scans of ``count`` values: zeros, which each call restores."""
     import torch
 
     return torch.zeros(state_words(count), dtype=torch.int64, device=device)

@@ -143,7 +143,7 @@ class SharedWorld:
         return [peer for peer in self._heap.others if self._heap.left(peer)]
 
     def give_up(self) -> None:
-        """Nothing to do: this world never waits."""
+        """Do nothing: this world never waits."""
 
     def close(self) -> None:
         """Free the memory without waiting; what others still map stays valid for them."""

@@ -1,4 +1,4 @@
-"""Readers of existing logs."""
+"""Reads logs and traces of other tools."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class LoggedRow:
 
 @dataclass
 class Reading:
-    """Everything found in one file. said  its head and what NCCL_DEBUG=INFO printed, lines as they are"""
+    """The rows and unread lines of a file. said  its head and the output of NCCL_DEBUG=INFO, unchanged"""
 
     rows: list[LoggedRow] = field(default_factory=list)
     unread: list[UnreadLine] = field(default_factory=list)

@@ -56,9 +56,9 @@ class Stack(NamedTuple):
 
 @dataclass
 class ImportResult:
-    """Samples in the columns of docs/formats.md, what could not be read, and the stack that they are of.
+    """Samples in the columns of docs/formats.md, lines that were not read, and the stack of the samples.
 
-    said  the heads of the logs and what NCCL_DEBUG=INFO printed
+    said  the heads of the logs, and the output of NCCL_DEBUG=INFO
     """
 
     samples: pd.DataFrame

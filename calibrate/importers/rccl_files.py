@@ -1,11 +1,11 @@
-"""Reads what rccl-tests write with ``-x FILE -Z json`` or ``-Z csv``: a record a line, or a list of them.
+"""Reads files of rccl-tests' options ``-x FILE -Z json`` or ``-Z csv``: a record per line, or a list of them.
 
     {"name":"AllReduce", "nodes":1, "ranks":16, "ranksPerNode":16, "gpusPerRank":1, "size":1048576,
      "type":"float", "redop":"sum", "inPlace":0, "time":61.3, "algBw":17.1, "busBw":32.1, "wrong":"0"}
     numCycle,collective,nodes,ranks,ranksPerNode,gpusPerRank,size,type,redop,inplace,time,algbw,busbw,#wrong
 
-Built without MPI, ``gpus`` stands for the four. The file names no GPU and no version, and what it calls ranks
-per node are those of the communicator: how many a node has must be said. Older CSV has no head for ``nodes``.
+Built without MPI, it has ``gpus`` in place of the four. The file names no GPU or version, and its ranks per
+node are those of the communicator: GPUs per node must be given. Older CSV has no head for ``nodes``.
 Source: ROCm/rccl-tests src/common.cu (class Reporter, and its call with ``args->nProcs``)
 """
 
@@ -33,7 +33,7 @@ _NAMED = ("name", "size", "type", "redop", "inplace", "time", "algbw", "busbw", 
 
 
 def looks_like_rccl(text: str) -> bool:
-    """True if the first record, or the head of a CSV, has the names of rccl-tests."""
+    """Whether the first record, or the head of a CSV, has the names of rccl-tests."""
     first = next((line for line in text.splitlines() if line.strip(" \t[")), "").lower()
     return "inplace" in first and "redop" in first and "busbw" in first
 
@@ -60,7 +60,7 @@ def read_rccl_file(text: str, file: str) -> Reading:
 
 
 def _fields(line: str) -> list[str]:
-    """Cells of a line. Limits: not CSV -> none"""
+    """The cells of a line. Limits: not CSV -> none"""
     try:
         return [cell.strip() for cell in next(csv.reader(io.StringIO(line), skipinitialspace=True), [])]
     except csv.Error:
@@ -68,7 +68,7 @@ def _fields(line: str) -> list[str]:
 
 
 def _cells(record: str, heads: list[str]) -> dict[str, str]:
-    """Texts by lower-case names. Limits: what cannot be read -> nothing"""
+    """The texts of a record by lower-case name. Limits: a record that cannot be read -> none"""
     if record.startswith("{"):
         try:
             found: Any = decode_json(record)[0]

@@ -30,13 +30,13 @@ _LONGEST_CPU_NAME = 48
 
 @dataclass(frozen=True)
 class Host:
-    """This node as a calibration names it.
+    """This node, as a calibration names it.
 
     machine  name of a shipped machine, or a generated name (``cpu-amd-epyc-2``)
     shipped  whether ``machine`` is shipped (or a file given by ``--machine``)
-    cores    physical cores that this process may use, with limits of containers
+    cores    physical cores that this process may use, within limits of containers
     cores_online  of the node, or of the container: a launcher that binds this process does not change it
-    caches   bytes of one cache by level (``L2``: of one core; ``L3``: of the cores that share it)
+    caches   bytes of a cache by level (``L2``: of one core; ``L3``: of the cores that share it)
     """
 
     machine: str
@@ -47,19 +47,19 @@ class Host:
     caches: Mapping[str, int] = field(default_factory=dict)
     gpus: tuple[LocalGpu, ...] = ()
     network: str = ""  # infiniband, roce, efa, slingshot, or unknown
-    note: str = ""  # the choice among several, or why no shipped machine fits
+    note: str = ""  # the choice among several machines, or why no shipped machine fits
 
     @property
     def device(self) -> str:
-        """``cuda`` where there is a GPU to use, else ``cpu``."""
+        """``cuda`` if there is a GPU to use, else ``cpu``."""
         return "cuda" if self.gpus else "cpu"
 
 
 def identify(machine: str | None = None, root: Path = ROOT, device: str = "auto") -> Host:
-    """This node, and the machine that it is; ``machine`` says otherwise.
+    """This node, and its machine, which ``machine`` may name.
 
     device  ``cpu``: its GPUs do not count
-    Limits: ``machine`` is neither a shipped one, nor a file, nor a plain name -> BadInputError
+    Limits: ``machine`` is no shipped machine, no file and no plain name -> BadInputError
     """
     gpus = () if device == "cpu" else find_gpus()
     cpu, network = cpu_name(root), network_name(root)
@@ -81,7 +81,7 @@ def identify(machine: str | None = None, root: Path = ROOT, device: str = "auto"
 
 
 def _named(machine: str) -> tuple[str, bool]:
-    """(name of the machine that the user gave, whether a file has its values)."""
+    """The name of the machine that the user gave, and whether a file has its values."""
     if looks_like_path(machine, [".toml"]):
         return load_machine(machine).name, True
     if machine in list_machines():
@@ -98,10 +98,10 @@ def _named(machine: str) -> tuple[str, bool]:
 
 
 def gpu_machine(names: Iterable[str], network: str = "") -> tuple[str, str]:
-    """(shipped machine with these GPUs, else a name made from theirs; remark on the choice).
+    """A shipped machine with these GPUs, else a name made from their name; and a remark on the choice.
 
-    Two shipped machines with one GPU differ by their network: ``network`` chooses, else InfiniBand.
-    Limits: GPUs of several kinds -> BadInputError; a PCIe card is no GPU of a scale-up domain
+    Several shipped machines with the same GPU differ in their network: ``network`` selects, else InfiniBand.
+    Limits: GPUs of several kinds -> BadInputError; a PCIe card matches no machine with a scale-up domain
     """
     kinds = sorted(set(names))
     if len(kinds) > 1:
@@ -121,7 +121,7 @@ def gpu_machine(names: Iterable[str], network: str = "") -> tuple[str, str]:
 def shipped_with(gpu: str) -> list[str]:
     """The shipped machines with this GPU.
 
-    Limits: one that is not known, or a PCIe card of a machine with a scale-up domain -> none
+    Limits: an unknown GPU, or a PCIe card if the machine has a scale-up domain -> none
     """
     words = words_of(gpu)
     card = bool(words & {"pcie", "nvl"})
@@ -138,25 +138,25 @@ def _network_order(machine: str, network: str) -> tuple[bool, bool, str]:
 
 
 def words_of(text: str) -> set[str]:
-    """Lower-case words of a text: ``NVIDIA H100 80GB HBM3`` -> nvidia, h100, 80gb, hbm3."""
+    """The lower-case words of a text: ``NVIDIA H100 80GB HBM3`` -> nvidia, h100, 80gb, hbm3."""
     return set(re.findall(r"[a-z0-9]+", text.lower()))
 
 
 def gpu_class(machine: str) -> set[str]:
-    """Words that the name of a GPU needs to match a shipped machine: h100; rtx, pro and 6000."""
+    """Words that a GPU's name must have to match a shipped machine: h100; rtx, pro and 6000."""
     first, *rest = machine.split("-")
     return {first} if any(c.isdigit() for c in first) else {first, *itertools.takewhile("pcie".__ne__, rest)}
 
 
 def slug(text: str) -> str:
     """Lower-case words joined by ``-``: ``Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz`` ->
-    ``intel-xeon-platinum-8375c``; ``unknown`` for nothing."""
+    ``intel-xeon-platinum-8375c``. Limits: no words -> ``unknown``"""
     words = re.findall(r"[a-z0-9]+", _NOISE_WORDS.sub(" ", text).lower())
     return "-".join(words)[:_LONGEST_CPU_NAME].strip("-") or "unknown"
 
 
 def cpu_name(root: Path = ROOT) -> str:
-    """The processor's name as it calls itself."""
+    """The processor's name, as the system reports it."""
     fields = _first_block(text_of(root / "proc/cpuinfo"))
     for key in ("model name", "cpu model", "Model", "Hardware"):
         if fields.get(key):
@@ -180,13 +180,13 @@ def allowed_cpus() -> list[int]:
 
 
 def usable_cores(root: Path = ROOT) -> int:
-    """Physical cores that this process may use: its affinity, two threads of a core counted once, and
-    no more than a container's share of processor time. At least 1."""
+    """Physical cores that this process may use, at least 1: its affinity, with two threads of a core counted
+    once, and within a container's share of processor time."""
     return _within_share(len(cores_of(allowed_cpus(), root)), root)
 
 
 def node_cores(root: Path = ROOT) -> int:
-    """Physical cores of this node, or of this container where that has fewer. At least 1."""
+    """Physical cores of this node, or of this container if that has fewer; at least 1."""
     given = text_of(root / "sys/fs/cgroup/cpuset.cpus.effective")
     cpus = _cpu_list(given) or list(range(os.cpu_count() or 1))
     return _within_share(len(cores_of(cpus, root)), root)
@@ -198,7 +198,7 @@ def _within_share(cores: int, root: Path) -> int:
 
 
 def _cpu_list(text: str) -> list[int]:
-    """Processor numbers of ``0-2,8`` -> 0, 1, 2, 8; empty for anything else."""
+    """Processor numbers of ``0-2,8``: 0, 1, 2, 8. Limits: any other text -> none"""
     if not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", text):
         return []
     ends = [part.partition("-") for part in text.split(",")]
@@ -206,9 +206,9 @@ def _cpu_list(text: str) -> list[int]:
 
 
 def cpu_share(root: Path = ROOT) -> float | None:
-    """Processors' worth of time that a container may use; None without a limit."""
+    """Number of processors whose time a container may use; None without a limit."""
     quota, _, period = text_of(root / "sys/fs/cgroup/cpu.max").partition(" ")
-    if not quota:  # the first version of control groups
+    if not quota:  # version 1 of control groups
         folder = root / "sys/fs/cgroup/cpu"
         quota, period = (text_of(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
     if not (quota.isdigit() and period.isdigit() and int(period)):
@@ -217,7 +217,7 @@ def cpu_share(root: Path = ROOT) -> float | None:
 
 
 def cache_sizes(root: Path = ROOT) -> dict[str, int]:
-    """Bytes of the data caches that the first core uses: ``{"L1": 49152, "L2": …, "L3": …}``."""
+    """Bytes of the data caches of the first core: ``{"L1": 49152, "L2": …, "L3": …}``."""
     found = {}
     for index in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index*")):
         size, kind = text_of(index / "size"), text_of(index / "type")
@@ -228,7 +228,7 @@ def cache_sizes(root: Path = ROOT) -> dict[str, int]:
 
 
 def network_name(root: Path = ROOT) -> str:
-    """Kind of the fast network cards: efa, slingshot, roce, infiniband; nothing where none is seen."""
+    """Kind of the fast network cards: efa, slingshot, roce or infiniband. Limits: none is seen -> empty"""
     cards = [path.name for path in sorted((root / "sys/class/infiniband").glob("*"))]
     drivers = {
         os.path.basename(os.path.realpath(root / f"sys/class/infiniband/{c}/device/driver")) for c in cards

@@ -44,7 +44,7 @@ SLOWDOWNS = {
     0x40: "thermal (hardware)",
     0x80: "power brake",
 }
-"""Bits of NVML's clocks event reasons that say: this GPU is slower than it should be."""
+"""Bits of NVML's clocks event reasons for a GPU that is slower than it should be."""
 
 LIMITS = {
     0x02: "clocks set",
@@ -52,13 +52,13 @@ LIMITS = {
     0x10: "sync boost",
     0x100: "display clock",
 }
-"""Bits that say what a clock is at: a GPU at work is often at its power cap, and always where it is capped.
-Bit 1, an idle GPU, says nothing of a batch."""
+"""Bits for what limits a clock: a GPU at work is often at its power cap, and always if it is capped.
+Bit 1, an idle GPU, says nothing about a batch."""
 
 
 @dataclass(frozen=True)
 class LocalGpu:
-    """One GPU as its driver describes it. Unreadable values are None or empty."""
+    """A GPU as its driver describes it. Unreadable values are None or empty."""
 
     index: int
     name: str
@@ -94,7 +94,7 @@ def find_gpus(environ: Mapping[str, str] | None = None) -> tuple[LocalGpu, ...]:
 
 
 def visible(found: Sequence[LocalGpu], chosen: str | None) -> tuple[LocalGpu, ...]:
-    """GPUs of ``found`` that CUDA_VISIBLE_DEVICES leaves: numbers, a prefix of a UUID, a MIG slice.
+    """GPUs of ``found`` that CUDA_VISIBLE_DEVICES selects: numbers, prefixes of a UUID, MIG slices.
 
     Limits: not set -> all; as in CUDA, the first entry that names no GPU ends the list;
     a slice -> only this slice
@@ -127,22 +127,22 @@ def _by_nvidia_smi() -> list[LocalGpu] | None:
 
 
 def _with_slices(found: list[LocalGpu], program: str) -> list[LocalGpu]:
-    """Those cut by MIG with the UUIDs of their slices, which only ``nvidia-smi -L`` names."""
+    """GPUs cut by MIG, with the UUIDs of their slices, which only ``nvidia-smi -L`` lists."""
     listing = said_by(program, "-L") if any(gpu.mig for gpu in found) else None
     slices = read_listing(listing or "")
     return [replace(gpu, slices=slices.get(gpu.uuid, ())) for gpu in found]
 
 
 def names_of(mask: int, known: Mapping[int, str]) -> list[str]:
-    """What the ``known`` bits of ``mask`` say, in their order. Limits: 0 or only idle -> nothing."""
+    """The names of the bits of ``mask`` that ``known`` has, in its order. Limits: 0 or only idle -> none"""
     return [name for bit, name in known.items() if mask & bit]
 
 
 def ask_smi(program: str, gpu: str = "") -> list[LocalGpu] | None:
-    """GPUs as ``nvidia-smi`` describes them; it is asked by older names where it does not know the newer.
+    """GPUs as ``nvidia-smi`` describes them, by old names of fields if it does not know the new names.
 
     program   nvidia-smi with its path
-    gpu       UUID of one GPU; "": all
+    gpu       UUID of a GPU; "": all
     Limits: it fails, or takes more than 20 s -> None
     """
     which = [f"--id={gpu}"] if gpu else []
@@ -167,7 +167,7 @@ def read_listing(text: str) -> dict[str, tuple[str, ...]]:
 
 
 def read_query(text: str) -> list[LocalGpu]:
-    """GPUs from the bare CSV of ``nvidia-smi --query-gpu``; lines that are no GPU are left out."""
+    """GPUs from the bare CSV of ``nvidia-smi --query-gpu``; lines without a GPU are left out."""
     found = []
     for cells in csv.reader(text.splitlines(), skipinitialspace=True):
         if len(cells) == len(_FIELDS) and cells[0].strip().isdigit():
@@ -217,7 +217,7 @@ def _by_nvml() -> list[LocalGpu] | None:
         import pynvml
 
         pynvml.nvmlInit()
-    except Exception:  # not installed, or no driver: NVML's own error class is not importable then
+    except Exception:  # not installed, or no driver: then NVML's error class cannot be imported
         return None
     try:
         found = []

@@ -1,4 +1,4 @@
-"""What a node says of itself: files of its kernel, programs that it runs, processors that make a core."""
+"""Reads facts about a node: kernel files, output of programs, the processors of each core."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SECONDS = 20.0
 
 
 def text_of(path: Path) -> str:
-    """What a file holds, without blanks around it. Limits: it cannot be read -> empty"""
+    """The content of a file, stripped. Limits: it cannot be read -> empty"""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -21,7 +21,7 @@ def text_of(path: Path) -> str:
 def said_by(
     *command: str, timeout_s: float = _SECONDS, environ: Mapping[str, str] | None = None
 ) -> str | None:
-    """What a program prints. Limits: it is not there, fails, or takes longer -> None"""
+    """The output of a program. Limits: it is missing, fails, or takes longer -> None"""
     try:
         done = subprocess.run(
             command,
@@ -41,7 +41,7 @@ def said_by(
 def cores_of(cpus: Iterable[int], root: Path = ROOT) -> list[list[int]]:
     """Logical processors of each physical core, in the order in which ``cpus`` names the cores.
 
-    Limits: an unknown topology -> one processor a core
+    Limits: an unknown topology -> one processor per core
     """
     groups: dict[tuple[str, str], list[int]] = {}
     for cpu in cpus:

@@ -43,7 +43,7 @@ STEPS = (
     "reduce_scatter",
 )
 SPLITS = 3
-"""Numbers that each rank sends each peer first: bags, ids, samples."""
+"""Numbers that each rank first sends to each peer: bags, ids, samples."""
 
 OWNER_ROWS = 2**32
 """Most pattern rows per owner: row r of the joined tables of owner g has the number g OWNER_ROWS + r."""
@@ -164,7 +164,7 @@ def forward(
 
 
 class PassOperation(Operation):
-    """A pass over sets of ids in rotation, each copied into fixed buffers as a batch that arrives."""
+    """A pass over sets of ids in rotation; each set is copied into fixed buffers, as a batch arrives."""
 
     def __init__(self, job: Job, sets: Sequence[IdSet], device: Any) -> None:
         import torch
@@ -188,7 +188,7 @@ class PassOperation(Operation):
         self._at, self._bags = salt * 7919 % len(self._sets), None
 
     def before(self) -> None:
-        """The next batch arrives."""
+        """Copy the next batch into the buffers."""
         self._at = (self._at + 1) % len(self._sets)
         ids, lengths = self._sets[self._at]
         self._ids.copy_(ids)
@@ -206,7 +206,7 @@ class PassOperation(Operation):
 
 
 class ExchangeOperation(PassOperation):
-    """Our pass."""
+    """This project's own pass."""
 
     def __init__(
         self,
@@ -227,7 +227,7 @@ class ExchangeOperation(PassOperation):
         self._buffers.out.fill_(float("nan"))
 
     def run(self) -> None:
-        """The pass."""
+        """Run the pass."""
         clock = self._clock
         clock.start()
         table, buffers = self._table.rows, self._buffers
@@ -235,7 +235,7 @@ class ExchangeOperation(PassOperation):
         self._bags = forward(self._job, self._library, table, ids, lengths, buffers, clock.mark)
 
     def check(self) -> tuple[int, int]:
-        """As every pass; the table's memory is free again."""
+        """As in every pass; then the table's memory is free again."""
         self._table.give_back()
         return super().check()
 
@@ -262,7 +262,7 @@ class HostSteps:
         self._marks = [self._now()]
 
     def mark(self, name: str) -> None:
-        """A step ended; on a GPU its last call is queued."""
+        """A step has ended; on a GPU, its last call has been queued."""
         self._marks.append(self._now())
         self._names.append(name)
 
@@ -293,10 +293,10 @@ class CudaSteps(HostSteps):
 
 
 def asked_pass(point: Point, ranks: Sequence[int], rank: int, name: str) -> tuple[Job, list[IdSet]]:
-    """What a point asks of ``rank``, one of ``ranks``, and the ids that it looks up.
+    """The pass that a point describes for ``rank``, one of ``ranks``, and the ids that it looks up.
 
-    Limits: no whole pass, one rank, ids that have not 8 bytes, rows that no rank would own, or bags whose
-    sums would be rounded -> BadInputError
+    Limits: no whole pass, one rank, ids without 8 bytes, ranks that would own no row, bags whose sums would
+    be rounded -> BadInputError
     """
     work = point.work
     if point.kind is not PointKind.COMPOSED or work is None or len(ranks) < 2 or point.clock != Clock.EAGER:
@@ -356,7 +356,7 @@ class ExchangePass(Provider):
 
 
 def availability() -> Availability:
-    """The same as torch's: any library of collectives will do."""
+    """As torch's availability, since any library of collectives will do."""
     torch = torch_availability()
     if not torch.usable:
         return torch

@@ -65,7 +65,7 @@ class FbgemmKernels(TorchKernels):
         return self._joined(work, inputs[0], inputs[2])
 
     def _bags(self, work: LookupWork, sums: Any) -> Any:
-        """[batch, T D]"""
+        """The sums in FBGEMM's layout [batch, T D]."""
         return sums.view(work.tables, work.batch, work.dim).transpose(0, 1).reshape(work.batch, -1)
 
     def _batched_tables(self, work: LookupWork, dtype: str) -> Any:
@@ -90,7 +90,7 @@ class FbgemmKernels(TorchKernels):
         return made
 
     def _set(self, work: LookupWork, one: IdSet, dtype: str, first_row: int) -> Inputs:
-        """Rows of their own table, first id of each bag and the end of the last, lengths. No copies."""
+        """Rows of their own table, offsets of the bags, lengths; tables have no copies here."""
         require_exact(dtype, int(one.lengths.max()))
         ids, lengths = self._tensors(one)
         return ids, offsets_of(lengths), lengths

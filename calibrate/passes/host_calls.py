@@ -46,12 +46,12 @@ def python_calls(run: Call) -> int:
         run()
     finally:
         sys.setprofile(before)
-    return found - 1  # ``run`` itself
+    return found - 1  # the call of ``run`` itself
 
 
 @dataclass(frozen=True)
 class Round:
-    """Work of one kind. ``run`` returns a tensor that must equal ``expected``;  calls  of that kind."""
+    """Work of one kind. ``run`` returns a tensor that must equal ``expected``;  calls  its number of calls"""
 
     run: Call
     expected: Any
@@ -98,7 +98,7 @@ def python_round(calls: int, device: Any) -> Round:
 
 
 def operator_round(calls: int, device: Any) -> Round:
-    """Operators without a kernel, about in the mixture of TorchRec's pass: annotations, views, buffers."""
+    """Operators without a kernel, roughly in the mixture of TorchRec's pass: annotations, views, buffers."""
     import torch
 
     rows, columns = _TENSOR
@@ -108,7 +108,7 @@ def operator_round(calls: int, device: Any) -> Round:
     leave = torch.ops.profiler._record_function_exit._RecordFunction
 
     def one_of_each() -> Any:
-        """Calls ``OPERATORS_OF_EACH`` operators."""
+        """Call ``OPERATORS_OF_EACH`` operators."""
         first, second = enter("pass", None), enter("step", None)
         flat = x.view(rows * columns)
         torch.empty(rows, device=device)
@@ -143,7 +143,7 @@ def kernel_round(calls: int, device: Any) -> Round:
     ids = torch.arange(8, device=device)
 
     def cycle(total: Any) -> Any:
-        """Runs ``KERNELS_OF_EACH`` kernels."""
+        """Run ``KERNELS_OF_EACH`` kernels."""
         sums = x.sum(0)
         both = torch.stack((sums, total))
         offsets = torch.cumsum(ids, 0)
@@ -198,7 +198,7 @@ _BESIDE = {"python_calls": 300, "operator_calls": 52, "kernel_calls": 12}
 
 
 class HostRounds(Operation):
-    """Rounds of one kind, timed; those of the others before it.
+    """Timed rounds of one kind, with untimed rounds of the other kinds before each.
 
     Limits: CUDA graphs on a CPU -> BadInputError
     """
@@ -222,7 +222,7 @@ class HostRounds(Operation):
             other.run()
 
     def run(self) -> None:
-        """The round."""
+        """Run the round."""
         self._found = self._timed.run()
 
     def check(self) -> tuple[int, int]:

@@ -30,7 +30,7 @@ _OPERATIONS = ("gather_pool", "bucketize", "permute", "partial_sum", "gather_hos
 
 
 def availability() -> Availability:
-    """Whether there are a GPU, PyTorch and CuPy for it, and the CUDA run-time compiler; none is started."""
+    """Whether a GPU, PyTorch, CuPy and the CUDA run-time compiler are here; none of them is started."""
     found = torch_with_cuda(_OPERATIONS)
     if not found.usable:
         return found
@@ -47,9 +47,9 @@ def version() -> str:
 
 
 class Lookup(Borrowed):
-    """A look-up that is prepared anew for each visit: its tables lie where the visit's memory is.
+    """A look-up that is prepared for each visit, because the visit's memory determines where its tables are.
 
-    tables  makes them of the rows
+    tables  makes the tables from the rows
     """
 
     def __init__(self, rows: Any, work: LookupWork, tables: Callable[[Any], DeviceTables]) -> None:
@@ -59,7 +59,7 @@ class Lookup(Borrowed):
         self._pool: Any = None
 
     def take(self) -> None:
-        """The tables, and what the kernel needs to know of them."""
+        """Make the tables and their descriptors."""
         super().take()
         work, tables = self._work, self._tables(self.rows)
         options = GatherOptions(id_bytes=work.id_bytes, layout="table")
@@ -67,7 +67,7 @@ class Lookup(Borrowed):
         self._pool = GatherPool(tables, work.batch, options, work.pooling)
 
     def __call__(self, inputs: Inputs) -> Outputs:
-        """Bags [T B, D] of new memory."""
+        """The bags [T B, D], in new memory."""
         out = self._pool.new_out()
         self._pool(inputs[0], inputs[1], out, None, self._faults)
         return (out.view(-1, self._work.dim),)
@@ -117,7 +117,7 @@ class OwnKernels(TorchKernels):
         each = (copies - 1) * joined + work.rows
 
         def tables(rows: Any) -> DeviceTables:
-            """T tables, one after the other, each with the rows of all tables and copies behind it."""
+            """T tables one after the other; each has the rows of all tables and copies behind it."""
             return make_tables([rows[start : start + each] for start in starts])
 
         made = Lookup(lambda: self.tables.rows(0, copies * joined, work.dim, dtype), work, tables)

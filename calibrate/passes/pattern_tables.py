@@ -13,7 +13,7 @@ from calibrate.passes.pattern_rows import fill_rows
 from perfmodel.errors import BadInputError
 
 LARGEST_PART = 0.25
-"""Of the host memory that a rank may use: what may be page-locked."""
+"""Share of a rank's host memory that may be page-locked."""
 
 _PIECE_BYTES = 64 * 2**20
 
@@ -26,7 +26,7 @@ class PatternTables:
 
     def __init__(self, device: Any, *, shared: bool) -> None:
         self._device, self._share = device, shared
-        self._kept: dict[tuple[int, int, str], Any] = {}  # by width: the largest so far
+        self._kept: dict[tuple[int, int, str], Any] = {}  # the largest so far, by width
         self._memory: Any = None
         self._holds: tuple[int, int, str] | None = None
         self._written = 0
@@ -57,7 +57,7 @@ class PatternTables:
         first, dim, dtype = width
         needed = count * dim * torch_type(dtype).itemsize
         if self._memory is None or self._memory.numel() < needed:
-            self._memory = self._holds = None  # before the larger one is taken
+            self._memory = self._holds = None  # free the memory before the larger piece is allocated
             self._memory = self._new(needed)
         rows = self._memory[:needed].view(torch_type(dtype)).view(count, dim)
         if self._holds != width or self._written < count:
@@ -76,12 +76,11 @@ class PatternTables:
 
 
 class PinnedRows(PatternTables):
-    """Pattern rows in page-locked host memory, which a GPU reads in place. All widths take turns in it.
+    """Pattern rows in page-locked host memory, which a GPU reads in place; all widths share that memory.
 
-    Plain page-locked memory (cudaHostAlloc) and no managed memory: managed memory beyond what a card has free
-    can hang the GPU of a server that others share. FBGEMM's MANAGED tables stay in host memory and are read
-    over the link too (cudaMemAdviseSetPreferredLocation: the CPU), so these reads stand for theirs.
-
+    It is plain page-locked memory (cudaHostAlloc): managed memory beyond what a card has free can hang the
+    GPU of a shared server. FBGEMM's MANAGED tables stay in host memory and are read over the link too
+    (cudaMemAdviseSetPreferredLocation: the CPU), so these reads represent theirs.
     device  GPU that writes them, or a CPU, for which nothing is page-locked;  most_bytes  that may be taken
     Limits: more than ``most_bytes`` -> BadInputError
     """
@@ -102,7 +101,7 @@ class PinnedRows(PatternTables):
         return torch.empty(count, dtype=torch.uint8, pin_memory=self._device.type == "cuda")
 
     def _write(self, rows: Any, first: int) -> None:
-        """On the GPU, a piece at a time: a host takes seconds for a gigabyte."""
+        """Write on the GPU, a piece at a time: a CPU takes seconds for a gigabyte."""
         import torch
 
         step = max(1, _PIECE_BYTES // (rows.element_size() * rows.shape[1]))

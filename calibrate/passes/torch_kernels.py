@@ -40,7 +40,7 @@ Reference = Callable[[Inputs], Outputs]
 
 
 class KernelOperation(Operation):
-    """One kernel on one device: ``call`` of the inputs of the set whose turn it is.
+    """A kernel on a device: ``call`` applied to the inputs of each set in turn.
 
     sets       inputs of every set, tensors of equal shapes; a single set is not copied
     call       the kernel: inputs to outputs
@@ -136,7 +136,7 @@ class KernelOperation(Operation):
 
 
 def _poison(outputs: Outputs, inputs: Inputs = ()) -> None:
-    """Outputs that are inputs passed on (lengths of a single table) are not poisoned."""
+    """Poison outputs, except inputs that are passed on (lengths of a single table)."""
     kept = {one.untyped_storage().data_ptr() for one in inputs}
     for output in outputs:
         if output.untyped_storage().data_ptr() not in kept:
@@ -146,8 +146,8 @@ def _poison(outputs: Outputs, inputs: Inputs = ()) -> None:
 class TorchKernels(Provider):
     """Kernel cells through torch.
 
-    numbers_by_table  rows of an owner are numbered in each of its tables, not in all of them
-    length_type       of the lengths that are permuted; None: int64, as they are drawn
+    numbers_by_table  whether an owner's rows are numbered per table, not over all its tables
+    length_type       type of the lengths that are permuted; None: int64, as they are drawn
     """
 
     name = "torch"
@@ -187,7 +187,7 @@ class TorchKernels(Provider):
         self._swept = None
 
     def _between(self, work: LookupWork) -> Callable[[], None]:
-        """CPU: a look-up that clears the caches as much as one of the size of ``work``; GPU: ``_sweep``."""
+        """CPU: a look-up that clears the caches as much as a look-up of ``work`` would; GPU: ``_sweep``."""
         if self._clearer is None:
             return self._sweep
         return self._clearer.gather(2 * POOLED_BYTES * work.batch * work.tables * work.dim)
@@ -207,7 +207,7 @@ class TorchKernels(Provider):
         return from_numpy(one.ids).to(self._device), from_numpy(one.lengths).to(self._device)
 
     def _joined(self, work: LookupWork, ids: Any, lengths: Any) -> Any:
-        """Ids of all tables, as rows of one that has theirs one after the other."""
+        """The ids as rows of one table that holds all tables one after the other."""
         torch = self._torch
         table = torch.arange(lengths.numel(), device=ids.device) // work.batch
         return ids + torch.repeat_interleave(table * work.rows, lengths, output_size=ids.numel())
@@ -232,13 +232,13 @@ class TorchKernels(Provider):
         return KernelOperation(self._gpu, sets, call, reference, between=self._between(work), table=table)
 
     def _lookup(self, work: LookupWork, dtype: str, copies: int) -> tuple[Borrowed | None, Call]:
-        """The tables, and a look-up in them."""
+        """The tables, and a function that looks up in them."""
         joined = copies * work.tables * work.rows
         table = Borrowed(lambda: self.tables.rows(0, joined, work.dim, dtype))
         return table, lambda inputs: (lookup.gather_pool(table.rows, inputs[0], inputs[1]),)
 
     def _set(self, work: LookupWork, one: IdSet, dtype: str, first_row: int) -> Inputs:
-        """Rows of the joined tables, the first of them ``first_row``, first id of each bag, lengths."""
+        """Rows of the joined tables from ``first_row`` on, first id of each bag, lengths."""
         require_exact(dtype, int(one.lengths.max()))
         ids, lengths = self._tensors(one)
         kind = self._id_type(work)
@@ -253,7 +253,7 @@ class TorchKernels(Provider):
         return inputs[0].long()
 
     def _bags(self, work: LookupWork, sums: Any) -> Any:
-        """Sums [T B, D] as the look-up lays bags out."""
+        """Sums [T B, D] in the layout of the look-up's bags."""
         return sums
 
     def _bucketize(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
@@ -268,7 +268,7 @@ class TorchKernels(Provider):
         return KernelOperation(self._gpu, sets, call, reference, between=self._between(work))
 
     def _bucketizer(self, work: LookupWork, block: int, first: Inputs) -> Call:
-        """What sorts ids by owner. first  inputs like all others"""
+        """A function that sorts ids by owner. first  inputs of the same shape as all others"""
 
         def call(inputs: Inputs) -> Outputs:
             sent = lookup.bucketize(inputs[0], inputs[1], work.tables, block, work.shards)
@@ -288,7 +288,7 @@ class TorchKernels(Provider):
         return KernelOperation(self._gpu, sets, call, reference, between=self._between(work))
 
     def _permuter(self, work: LookupWork, first: Inputs) -> Call:
-        """What sorts received ids by table. first  inputs like all others"""
+        """A function that sorts received ids by table. first  inputs of the same shape as all others"""
         return lambda inputs: lookup.permute(inputs[0], inputs[1], work.shards, work.tables)
 
     def _partial_sum(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:

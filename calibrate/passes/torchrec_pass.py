@@ -105,12 +105,12 @@ class TorchRecOperation(PassOperation):
         self._features = features(job.work.tables, self._ids, self._lengths)
 
     def before(self) -> None:
-        """The next batch arrives, as TorchRec takes it."""
+        """Take the next batch in TorchRec's form."""
         super().before()
         self._features = features(self._job.work.tables, self._ids, self._lengths)
 
     def run(self) -> None:
-        """The pass."""
+        """Run the pass."""
         with self._torch.no_grad():
             self._bags = self._module(self._features).wait().values()
 

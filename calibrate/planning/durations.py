@@ -1,6 +1,6 @@
 """Estimated times of a call, a point and a plan, before any was timed.
 
-They only determine the calls of the first visit and the announced time of a plan.
+They determine only the calls of the first visit, and the time that is announced for a plan.
 """
 
 from __future__ import annotations

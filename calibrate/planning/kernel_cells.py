@@ -19,7 +19,7 @@ from perfmodel.schema.runs import LookupWork, Point, PointKind
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 ELEMENT_BYTES = {"fp32": 4, "fp16": 2}
 POOLED_BYTES = 4
-"""Bytes of one element of a bag: sums are kept and sent in fp32, whatever the rows are stored in."""
+"""Bytes of an element of a bag: sums are kept and sent in fp32, whatever type the rows have."""
 
 SMALL_BYTES = 8
 """Bytes of a length, of an offset and of a split: int64."""
@@ -27,7 +27,7 @@ SMALL_BYTES = 8
 POOLINGS = (0.5, 1.25, 2.5, 5.5, 8, 13.5, 32)
 """Rows per bag: integers give equal bags, others bags of random length, as after an exchange.
 
-Short bags are random: a CPU that predicts the next length looks up single rows in half the time.
+Short bags are random, because a CPU that predicts the next length looks up single rows in half the time.
 """
 
 
@@ -57,7 +57,7 @@ WORKING_SETS = {
 LOOKUPS = {"cpu": (64, 2**17), "cuda": (2**10, 2**23)}
 MOST_BYTES = {"cpu": 16 * MIB, "cuda": 2 * GIB}
 COPY_LIMITS = {("cpu", "quick"): 64 * MIB}
-"""Largest bytes that a copy reads and writes, if not DEFAULT_COPY_LIMIT."""
+"""Most bytes that a copy reads and writes, if not DEFAULT_COPY_LIMIT."""
 DEFAULT_COPY_LIMIT = GIB
 
 
@@ -144,7 +144,7 @@ def composed_points(world: World, preset: str) -> list[Point]:
 
 
 def _times(library: str, world: World, operation: str, work: LookupWork) -> bool:
-    """Whether a library times a cell. On a GPU, each cell of FBGEMM's has its own tables: no large ones."""
+    """Whether a library times a cell. On a GPU, each FBGEMM cell has its own tables, none of them large."""
     if library == "torch":
         return True
     if library == "perfmodel":  # this project's own kernels run on GPUs

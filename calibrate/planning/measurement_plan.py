@@ -26,7 +26,7 @@ _CARRIER = {
     "composed": "exchange",
 }  # without it, nothing of the group works
 LEAST_NOISE = 1e-4
-"""Least half-width of an interval, as a share of the time: no machine reaches less, so it is a slip."""
+"""Least half-width of an interval, as a share of the time: a smaller value must be a typing error."""
 
 MOST_A_CORE = 64
 """Most ranks per core or GPU of a node, even for a functional check."""
@@ -58,7 +58,7 @@ class Request:
 
 @dataclass(frozen=True)
 class NotMeasured:
-    """Requested or usual measurements that are not in the plan: why, and the command that installs them."""
+    """Requested or usual measurements that the plan lacks: the reason, and a command that installs parts."""
 
     what: str
     why: str

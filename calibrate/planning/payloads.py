@@ -11,7 +11,7 @@ from perfmodel.units import format_bytes
 
 SMALLEST_BYTES = 128
 SIZE_STEP = 2
-"""Ratio of successive payloads of a plan: protocols change between neighbours."""
+"""Ratio of successive payloads in a plan, small enough to show where protocols change."""
 ELEMENT_BYTES = 4  # fp32
 ALIGNMENT_BYTES = {"nccl": 16, "rccl": 16, "nvshmem": 16, "symmetric_memory": 16}
 """Bytes per peer below which a library sends nothing, or refuses."""

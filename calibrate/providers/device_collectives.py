@@ -25,7 +25,7 @@ Call = Callable[[Any, Any], None]
 
 def torch_with_cuda(operations: tuple[str, ...]) -> Availability:
     """Whether PyTorch is installed with CUDA, and whether there is a GPU; makes no CUDA context."""
-    if not find_gpus():  # no installation would help
+    if not find_gpus():  # then no installation would help
         return Availability(False, "there is no NVIDIA GPU here")
     version = torch_version()
     if not version:
@@ -38,7 +38,7 @@ def torch_with_cuda(operations: tuple[str, ...]) -> Availability:
 
 
 def torch_version() -> str:
-    """Of the package, with the build that it names: ``2.8.0+rocm6.4``. Limits: not installed -> empty"""
+    """Version of the torch package, with its build: ``2.8.0+rocm6.4``. Limits: not installed -> empty"""
     return package_version(PACKAGES["torch"])
 
 
@@ -81,12 +81,12 @@ class DeviceOperation(Operation):
         self._calls = 0
 
     def run(self) -> None:
-        """The call, on the current stream."""
+        """Run the call on the current stream."""
         self._calls += 1
         self._call(self._send, self._recv)
 
     def check(self) -> tuple[int, int]:
-        """(wrong, checked). For a sum in place that ran more than once, all ranks repeat the call here."""
+        """(wrong, checked). If a sum in place ran more than once, all ranks repeat the call here."""
         if self._in_place and self._calls != 1:
             self.before()
             self.run()
@@ -146,7 +146,7 @@ class DeviceCollectives(ABC):
 
 
 class Arena:
-    """Two buffers that all operations share: separate buffers for a plan would not fit a GPU.
+    """Two buffers that all operations share, because separate buffers would not fit a GPU.
 
     empty  elements -> a 1-D uint8 tensor; allocating memory that other ranks can reach needs every rank
     """
@@ -183,7 +183,7 @@ def gpus_of_node(place: Place, address: Mapping[str, str]) -> int:
 
 
 def require_own_gpus(place: Place, address: Mapping[str, str], why: str) -> None:
-    """Limits: more ranks than GPUs on this node -> NoHardwareError, which says ``why`` that cannot be"""
+    """Limits: more ranks than GPUs on this node -> NoHardwareError with the reason ``why``"""
     gpus = gpus_of_node(place, address)
     if place.local_ranks > gpus:
         raise NoHardwareError(

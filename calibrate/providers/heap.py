@@ -44,7 +44,7 @@ _SPINS = 500  # polls before the processor is yielded
 _YIELDS = 20_000  # yields before the wait sleeps
 _SLEEP_S = 50e-6
 
-_opened: Counter[str] = Counter()  # heaps of this process by group: a second heap of a group has another name
+_opened: Counter[str] = Counter()  # heaps by group: a second heap of a group gets another name
 
 
 class SymmetricHeap:

@@ -156,7 +156,7 @@ class HostOperation(Operation):
             self._clear()
 
     def run(self) -> None:
-        """The call."""
+        """Run the call."""
         self._call(self._send, self._wrapped_recv)
 
     def check(self) -> tuple[int, int]:
@@ -192,7 +192,7 @@ class InPlaceHostOperation(HostOperation):
             self._clear()
 
     def run(self) -> None:
-        """The call, in place."""
+        """Run the call, in place."""
         self._calls += 1
         super().run()
 

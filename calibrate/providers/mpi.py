@@ -23,7 +23,7 @@ _FINALIZE_S = 5.0
 
 
 def availability() -> Availability:
-    """Whether mpi4py and a launcher are here; MPI itself is not started."""
+    """Whether mpi4py and a launcher are installed; MPI itself is not started."""
     if importlib.util.find_spec("mpi4py") is None:
         return Availability(False, "mpi4py is not installed", install_mpi())
     beside = Path(sys.executable).parent / "mpirun"
@@ -37,7 +37,7 @@ def availability() -> Availability:
 
 
 def start() -> Any:
-    """MPI, started; ``leave`` ends it. Limits: it does not load -> NoHardwareError"""
+    """Start MPI and return it; ``leave`` ends it. Limits: it does not load -> NoHardwareError"""
     try:
         import mpi4py
 
@@ -50,7 +50,7 @@ def start() -> Any:
 
 
 def leave() -> None:
-    """End MPI where it runs; a peer that died cannot hold this process for more than 5 s."""
+    """End MPI if it is running; a rank that died holds this process for at most 5 s."""
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is None or not mpi.Is_initialized() or mpi.Is_finalized():
         return

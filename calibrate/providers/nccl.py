@@ -60,10 +60,10 @@ class Nccl(DeviceCollectives, torch_world.TorchCollectives):
         self._arena: Arena | None = None
 
     def open_group(self, ranks: Sequence[int]) -> None:
-        """An NCCL communicator for ``ranks``; every rank of the job calls this."""
+        """Make an NCCL communicator for ``ranks``; every rank of the job calls this."""
         known = tuple(ranks) in self._groups
         super().open_group(ranks)
-        if not known and self._rank in ranks:  # the communicator is made by the first call
+        if not known and self._rank in ranks:  # the first call makes the communicator
             self.barrier(ranks)
 
     def barrier(self, ranks: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""Collectives of RCCL on GPUs of AMD: a PyTorch built for ROCm calls it by NCCL's name."""
+"""Collectives of RCCL on AMD GPUs: a PyTorch built for ROCm provides it under NCCL's name."""
 
 from __future__ import annotations
 

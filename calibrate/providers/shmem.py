@@ -34,7 +34,7 @@ Landing = Callable[[Any, Any], NDArray[Any]]
 
 
 def availability() -> Availability:
-    """Whether ranks here can share memory as this provider needs it."""
+    """Whether ranks on this machine can share memory, and store in order, as this provider needs."""
     if sys.platform != "linux" or not os.access(FOLDER, os.W_OK):
         return Availability(False, f"it needs {FOLDER}, as Linux has it")
     if platform.machine() not in ("x86_64", "AMD64"):
@@ -52,7 +52,7 @@ class ShmemOperation(HostOperation):
     """
 
     def run(self) -> None:
-        """The call, which sets its result."""
+        """Run the call, and keep its result."""
         self._recv = self._land(self._send, self._wrapped_recv)
 
     @property

@@ -22,7 +22,7 @@ _TIMEOUT = timedelta(minutes=10)
 def torch_here(
     clocks: tuple[Clock, ...], operations: tuple[str, ...], devices: tuple[str, ...] = ("cpu", "cuda")
 ) -> Availability:
-    """What runs wherever PyTorch is installed; it is not imported."""
+    """Availability of a provider that runs wherever PyTorch is installed; PyTorch is not imported."""
     if importlib.util.find_spec("torch") is None:
         return Availability(False, "torch is not installed", install_torch())
     version = f"torch {package_version(PACKAGES['torch'])}"
@@ -60,7 +60,7 @@ def join(place: Place, address: Mapping[str, str]) -> Any:
 
 
 class TorchCollectives(RawCollectives):
-    """What gloo and NCCL share: torch.distributed on tensors, or on the memory of numpy arrays.
+    """Common part of gloo and NCCL: torch.distributed on tensors, or on the memory of numpy arrays.
 
     backend  torch's name of the library
     """
@@ -75,7 +75,7 @@ class TorchCollectives(RawCollectives):
         self._dist, self._rank = join(place, address), place.rank
 
     def open_group(self, ranks: Sequence[int]) -> None:
-        """A group for ``ranks``; every rank of the job calls this."""
+        """Make a group for ``ranks``; every rank of the job calls this."""
         if tuple(ranks) not in self._groups:
             self._groups[tuple(ranks)] = new_group(self._dist, ranks, self.backend)
 
@@ -89,12 +89,12 @@ class TorchCollectives(RawCollectives):
         *,
         equal: bool = False,
     ) -> None:
-        """As RawCollectives has it, by ``all_to_all_single``; equal parts need no counts."""
+        """As in RawCollectives, by ``all_to_all_single``; equal parts need no counts."""
         counts = [] if equal else [list(recv_counts), list(send_counts)]
         self._dist.all_to_all_single(tensor_of(recv), tensor_of(send), *counts, group=self._group(ranks))
 
     def raw_reduce_scatter(self, send: Any, recv: Any, ranks: Sequence[int]) -> None:
-        """As RawCollectives has it, by torch's reduce-scatter of whole tensors."""
+        """As in RawCollectives, by torch's reduce-scatter of whole tensors."""
         reduce_scatter, _ = scatter_and_gather(self._dist)
         reduce_scatter(tensor_of(recv), tensor_of(send), group=self._group(ranks))
 
@@ -110,7 +110,7 @@ class TorchCollectives(RawCollectives):
 
 
 def tensor_of(buffer: Any) -> Any:
-    """A tensor, or one on the memory of a numpy array."""
+    """The buffer as a tensor; a numpy array shares its memory with the tensor."""
     import torch
 
     return buffer if isinstance(buffer, torch.Tensor) else torch.from_numpy(buffer)

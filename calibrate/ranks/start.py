@@ -96,7 +96,7 @@ class LocalTeam(RankTeam):
         ranks = request.ranks or (len(find_gpus()) if device == "cuda" else usable_cores())
         if ranks < 1:
             raise NoHardwareError("there is no GPU here.", "leave --device out to measure the CPUs.")
-        self._log = tempfile.TemporaryFile()  # lives as long as the ranks
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the ranks
         self._processes: list[subprocess.Popen[bytes]] = []
         self._scratch: Scratch | None = None
         key = secrets.token_bytes(32)

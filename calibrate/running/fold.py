@@ -1,4 +1,4 @@
-"""From the times of each rank to a visit: slowest rank, skew, and whether the clock is credible."""
+"""Combines the times of the ranks into a visit: slowest rank, skew, and whether the clock is credible."""
 
 from __future__ import annotations
 

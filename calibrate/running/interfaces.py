@@ -65,7 +65,7 @@ class Team(Protocol):
 
 
 class Listener(Protocol):
-    """Is notified of events, in the coordinator's thread."""
+    """Is called about events of a run, in the coordinator's thread."""
 
     def started(
         self, plan: MeasurementPlan, header: RunHeader, folder: Path, done: int, left_s: float

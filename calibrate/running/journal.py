@@ -221,7 +221,7 @@ class Journal:
             self.states[line.key].finish = line
 
     def begin(self, point: Point) -> None:
-        """A point will be measured for the first time, or again: earlier visits no longer count."""
+        """Record that a point is measured for the first time, or again: earlier visits no longer count."""
         self._add(PointLine(key=point.key, point=point))
 
     def add(self, line: Visit | Finish) -> None:
@@ -256,7 +256,7 @@ class Journal:
         self.notes.append(f"the last line of {self.path} was cut short: its visit is measured again.")
 
     def _require_in_place(self) -> None:
-        """Raise an error if the file was removed, moved or replaced: what is written would be lost."""
+        """Raise an error if the file was removed, moved or replaced, because further lines would be lost."""
         own = os.fstat(self._file)
         try:
             seen = os.lstat(self.path)

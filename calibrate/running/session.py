@@ -79,7 +79,7 @@ def still_open(
 
 
 def _is_done(state: PointState, target: Target) -> bool:
-    """Whether an earlier start finished it with a target as strict as this one, or reached this one."""
+    """Whether an earlier start ended the point with a target as strict as this, or reached this target."""
     finish = state.finish
     if finish is None or state.failed:
         return False
@@ -178,7 +178,7 @@ class _Session:
         return ""
 
     def _had_its_share(self, point: Point) -> bool:
-        """End a noisy point if the preset's time for all points is used up; returns whether it has ended."""
+        """End a noisy point if the preset's time for all points is used up; returns whether it was ended."""
         total_s, state = self.plan.preset.total_s, self.journal.states.get(point.key)
         if total_s is None or self._since() < total_s or state is None:
             return False

@@ -1,4 +1,4 @@
-"""What must be equal for samples to be merged: versions, devices, topology, settings, this program itself."""
+"""The stack of a run, which must be equal to merge samples: versions, devices, topology, settings, code."""
 
 from __future__ import annotations
 

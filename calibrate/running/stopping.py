@@ -1,4 +1,4 @@
-"""When a point has been measured precisely enough: statistics over visits, and the length of a visit.
+"""Decides when a point has been measured precisely enough: statistics over visits, and calls per visit.
 
 A *visit* is one batch of timed calls; its median is one observation. Calls inside a visit share clocks,
 caches and neighbours, so only visits count as independent.
@@ -102,9 +102,9 @@ def calls_for(target: Target, call_s: float) -> int:
 
 
 def verdict(summary: Summary | None, spent_s: float, visits: int, target: Target) -> Status | None:
-    """OK if the interval is narrow enough, noisy if time or visits ran out, None to go on.
+    """OK if the interval is narrow enough, noisy if time or visits ran out, None if more visits are needed.
 
-    Limits: fewer than min_visits -> None, however long it took
+    Limits: fewer than min_visits -> None, however long they took
     """
     if summary is None or summary.visits < target.min_visits:
         return None

@@ -1,6 +1,6 @@
 """Versions of the libraries on this machine, determined in the same way every time.
 
-A run opens only the libraries that it measures, but versions of all are part of its fingerprint. So no open
+A run opens only the libraries that it measures, but the versions of all are in its fingerprint. So no open
 library is asked: packages state their versions, MPI and NCCL are asked in a way that does not start
 them.
 """
@@ -29,7 +29,7 @@ PACKAGES = {
     "torchrec": ("torchrec",),
     "fbgemm": ("fbgemm-gpu-cpu", "fbgemm-gpu", "fbgemm-gpu-nightly"),
 }
-"""Distributions that may bring a library, the first that is installed counts."""
+"""Distributions that may provide a library; the first that is installed counts."""
 
 _OF_DEVICE = {"cpu": ("mpi4py", "numpy"), "cuda": ("nvshmem", "nvshmem4py")}
 _ANYWHERE = ("torch", "torchrec", "fbgemm")
@@ -76,7 +76,7 @@ def mpi_version() -> str:
 
 
 def nccl_version() -> str:
-    """Version of the NCCL or RCCL that PyTorch loads: ``2.29.7``. Limits: a PyTorch without -> empty"""
+    """Version of the NCCL or RCCL that PyTorch loads: ``2.29.7``. Limits: PyTorch has neither -> empty"""
     import torch
 
     try:

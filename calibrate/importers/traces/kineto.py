@@ -32,7 +32,7 @@ _VERSIONS = {
     "cupti_version": "cupti",
     "hip_runtime_version": "hip_runtime",
 }
-"""Keys of a trace, or of its distributedInfo, with ours."""
+"""Keys of a trace, or of its distributedInfo, with this program's names."""
 
 
 def read_kineto(stream: TraceStream) -> RankTrace:

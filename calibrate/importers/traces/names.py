@@ -97,7 +97,7 @@ _COPIES = ("gpu_memcpy", "gpu_memset", "memcpy", "memset")
 
 
 def collective_of(name: str) -> str:
-    """Our name for ``_allgather_base``, ``nccl:all_reduce``, ``c10d::alltoall_base_`` …; "" for any other."""
+    """This program's name for ``_allgather_base``, ``c10d::alltoall_base_`` …; empty for other names"""
     bare = name.rpartition(":")[2].strip("_").lower()
     return _COLLECTIVES.get(bare, "")
 
