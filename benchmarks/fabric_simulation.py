@@ -7,6 +7,7 @@ message is a flow over the links of its way. At any moment the flows have max-mi
 filling: all rates rise together, and the flows of the link that fills first are fixed), and when a flow ends
 the next message of its sender starts. Only bytes are simulated: no latency, no protocol.
 
+    rows          of host memory, over PCIe switches that GPUs share (``perfmodel/model/tiers.py``)
     all-to-all    NCCL's order of nodes (src/init.cc: deltas 1, 3, 6, 10 ...), 16 nodes in flight at once
     ring          a flow from each node to the next
     tree          NCCL's double binary tree (src/graph/trees.cc): half of the bytes up and down each edge
@@ -14,7 +15,8 @@ the next message of its sender starts. Only bytes are simulated: no latency, no 
 
 The law has none of this: it counts the bytes that leave a pod, and divides. The last column is the law over
 the simulation. --left-out has what the law knows nothing of: flows that are hashed to one of the links of a
-leaf (ECMP), which its band has, and nodes of a job at random places, which it does not have.
+leaf (ECMP), which its band has, and nodes of a job at random places, which it does not have; and messages of
+GPUDirect RDMA that come while rows are fetched ahead: they share the port of the GPU.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from perfmodel.collectives.stored import step_constants
-from perfmodel.model import laws
+from perfmodel.model import laws, tiers
 from perfmodel.model.collectives import bus_factor
 from perfmodel.model.fabric import Fabric, Level
 from perfmodel.model.laws import LINK_LAWS
@@ -93,6 +95,64 @@ class Cluster:
         return self.spine_nodes * self.cards / self.spine_ratio
 
 
+HOST, CARD = -1, -2
+"""Where flows of a board start: in the host's memory, or at the card beside a GPU."""
+
+
+@dataclass(frozen=True)
+class Board:
+    """A node: GPUs, each with a card, under PCIe switches. All PCIe links carry one byte per second.
+
+    switch_gpus  under one switch;  memory, card  bytes per second of the host's memory, and of a card
+    """
+
+    gpus: int
+    switch_gpus: int
+    memory: float
+    card: float = 0.8
+    paths: int = 0
+
+    def way(self, source: Card, target: Card, path: int) -> list[Link]:
+        """The links of a flow to a GPU: of GPUDirect RDMA the uplink is none."""
+        at = target[1]
+        first: list[Link] = [("memory",), ("uplink", at // self.switch_gpus)]
+        return [*(first if source[0] == HOST else [("card", at)]), ("port", at)]
+
+    def capacity(self, link: Link) -> float:
+        """Bytes per second of a link, in those of a PCIe link."""
+        return {"memory": self.memory, "card": self.card}.get(str(link[0]), 1.0)
+
+    def __str__(self) -> str:
+        words = f"{self.gpus} GPUs, {self.switch_gpus} a switch, memory {self.memory:g}"
+        return f"{'rows':10s}  {words:39s}"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Every GPU of a board reads a byte of rows, and gets ``messages`` bytes from its card meanwhile."""
+
+    board: Board
+    messages: float = 0.0
+    kind: str = "rows"
+
+    def simulated_s(self) -> float:
+        """Time until the last byte has arrived [s]."""
+        each = range(self.board.gpus)
+        queues = [[Flow((HOST, 0), (0, at), 1.0)] for at in each]
+        queues += [[Flow((CARD, at), (0, at), self.messages)] for at in each if self.messages]
+        return finished(self.board, queues, 1)
+
+    def law_s(self) -> float:
+        """By the law of the product, of rows without headers [s]."""
+        board = self.board
+        rate = tiers.row_rate(1.0, 1.0, 1.0, 1.0, board.memory, board.gpus)
+        beside = min(board.gpus, board.switch_gpus)
+        return float(1.0 / min(rate, tiers.uplink_rate(1.0, 1.0, 1.0, 0.0, beside)))
+
+    def __str__(self) -> str:
+        return str(self.board)
+
+
 @dataclass(frozen=True)
 class Flow:
     """So many bytes from a card to another."""
@@ -105,7 +165,7 @@ class Flow:
 class Network:
     """The links of some flows, and fair rates on them."""
 
-    def __init__(self, cluster: Cluster, flows: Sequence[Flow], seed: int = 0) -> None:
+    def __init__(self, cluster: Cluster | Board, flows: Sequence[Flow], seed: int = 0) -> None:
         random = np.random.default_rng(seed)
         paths = random.integers(0, max(cluster.paths, 1), len(flows))
         ways = [
@@ -134,7 +194,7 @@ class Network:
         return rates
 
 
-def finished(cluster: Cluster, queues: Sequence[Sequence[Flow]], window: int, seed: int = 0) -> float:
+def finished(cluster: Cluster | Board, queues: Sequence[Sequence[Flow]], window: int, seed: int = 0) -> float:
     """When the last message is there; each sender has ``window`` of its queue in flight [s]."""
     flows = [flow for queue in queues for flow in queue]
     network = Network(cluster, flows, seed)
@@ -293,10 +353,16 @@ def cases(quick: bool) -> Iterator[Case]:
         yield Case(kind, Cluster(nodes, 2, pod, ratio))
 
 
+def row_cases() -> Iterator[Rows]:
+    """Rows over PCIe switches, with a slow memory behind them and a fast one."""
+    for gpus, switch_gpus, memory in product((3, 4, 8), (1, 2, 4), (2.0, 9.6)):
+        yield Rows(Board(gpus, switch_gpus, memory))
+
+
 HEAD = "exchange      nodes    pod  ratio   rails    spine"
 
 
-def compared(each: Sequence[Case]) -> Iterator[str]:
+def compared(each: Sequence[Case | Rows]) -> Iterator[str]:
     """A line for each case, then how far the law is from the simulation, by exchange."""
     yield f"{HEAD}  simulated     law   error"
     errors: dict[str, list[float]] = {}
@@ -324,18 +390,28 @@ def beyond(each: Sequence[Case], seeds: int) -> Iterator[str]:
         yield f"{case}  {three:>27s}  {places:13.2f}×"
 
 
+def beside(boards: Sequence[Board], messages: Sequence[float]) -> Iterator[str]:
+    """How much longer rows and messages take together than the longer of both alone."""
+    yield ""
+    yield "rows beside messages of a card, over the longer of both alone"
+    for board, size in product(boards, messages):
+        alone = max(Rows(board).simulated_s(), size / board.card)
+        yield f"{board}  {size:4g} bytes  {Rows(board, size).simulated_s() / alone:5.2f}×"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer clusters and ratios")
     parser.add_argument("--left-out", action="store_true", help="what the law leaves out: hashes and places")
     asked = parser.parse_args()
     if not asked.left_out:
-        print("\n".join(compared(list(cases(asked.quick)))))
+        print("\n".join(compared([*cases(asked.quick), *row_cases()])))
         return
     shapes = ((16, 8, 2), (32, 8, 2)) if asked.quick else ((16, 8, 2), (32, 8, 2), (32, 16, 2), (32, 16, 4))
     each = [Case("all-to-all", Cluster(nodes, 1, pod, ratio)) for nodes, pod, ratio in shapes]
     each += [Case(kind, Cluster(32, 1, 8, 2)) for kind in ("ring", "tree")]
     print("\n".join(beyond(each, 4 if asked.quick else 10)))
+    print("\n".join(beside([Board(8, switch, 9.6) for switch in (1, 2, 4)], (0.4, 0.8, 1.6, 3.2))))
 
 
 if __name__ == "__main__":

@@ -51,13 +51,28 @@ def row_rate(C: Number, f: Number, row: Number, wire: Number, M: Number, g: Numb
 
         R = min(f C b / b_wire, M / g)                                        [bytes/s]
 
-    C     rate of one GPU's link, one direction [bytes/s];  f  share of it that packets of rows can use [-]
+    C     rate of one GPU's link one direction [bytes/s];  f  share of it that packets of rows can use [-]
     row   b, bytes of a row [bytes];  wire  b_wire, with headers (``wire_bytes``) [bytes]
     M     rate of the host memory of a node [bytes/s];  g  GPUs of the node [-], > 0
     Source: derived: the slower of the link and of the GPU's share of the memory behind it
     Limits: M -> inf -> f C b / b_wire;  C -> inf -> M / g
     """
     return smaller(f * C * row / wire, M / g)
+
+
+def uplink_rate(C: Number, f: Number, a: Number, h: Number, k: Number) -> Number:
+    """Rate of one GPU's rows over the uplink of its PCIe switch while the k GPUs of the switch read at once.
+
+        R_up = f C a / ((a + h) k)                                            [bytes/s]
+
+    C  rate of the uplink, that of one GPU's link [bytes/s];  f  share of it that packets of rows can use [-]
+    a  most bytes of one read;  h  header of its packet [bytes];  k  GPUs that share the uplink [-], >= 1
+    A row crosses memory, uplink and the GPU's own port. A message of GPUDirect RDMA crosses the ports of its
+    card and of the GPU, not the uplink. What a GPU waits for addresses fills no link (``wire_bytes``).
+    Source: counted; benchmarks/fabric_simulation.py
+    Limits: k = 1 -> what whole packets have on the GPU's own link;  k R_up is the same for all k
+    """
+    return f * C * a / ((a + h) * k)
 
 
 def shared_rate(R: Number, n: Number, C: Number) -> Number:

@@ -17,7 +17,7 @@ from perfmodel.schema.tiers import LFU
 
 Array = NDArray[np.float64]
 
-LINK = ("link_packet_fraction", "host_link_bytes_per_s", "host_bytes_per_s")
+LINK = ("link_packet_fraction", "host_link_bytes_per_s", "host_bytes_per_s", "gpus_per_pcie_switch")
 PACKET = ("link_request_bytes", "link_header_bytes", "link_row_bytes")
 """Constants of ``tiers.wire_bytes``."""
 
@@ -61,6 +61,17 @@ class TierTimes:
         node = self.basis.gpus_per_node or self.basis.setting.machine.gpus_per_node
         return np.minimum(gpus, float(node))
 
+    @property
+    def _knows_switch(self) -> bool:
+        return self.basis.setting.machine.knows(LINK[3])
+
+    def on_switch(self, sharers: ArrayLike) -> Array:
+        """Of the GPUs that read at once, those under one PCIe switch: they fill switches in their order.
+
+        Limits: the machine does not say its switches -> 1
+        """
+        return np.minimum(sharers, self._value(LINK[3]) if self._knows_switch else 1.0)
+
     def look_up_s(self, distinct: ArrayLike) -> Array:
         """Time to look up so many distinct rows in the cache [s]."""
         floor, each = (self.basis.constant(key) for key in CACHE)
@@ -74,19 +85,30 @@ class TierTimes:
     def rate(self, moved: ArrayLike, wire: ArrayLike, sharers: ArrayLike, *, least: bool = False) -> Array:
         """Rate for so many bytes of rows, ``wire`` bytes with headers [bytes/s].
 
-        least  rate if neighbours share an uplink, and random rows are slow in their common memory (assumed);
-               a link other than PCIe (C2C) is not shared
+        least  rate if neighbours share an uplink, and the time that short rows wait for addresses, and random
+               rows are slow in their common memory (assumed);  a link other than PCIe (C2C) is not shared
         Limits: nothing moved -> the rate of 1 byte;  one GPU -> ``least`` has no effect
         """
         some = np.asarray(moved) > 0
         rows, sent = np.where(some, moved, 1.0), np.where(some, wire, 1.0)
-        packets: Number = self.basis.constant("link_packet_fraction")
-        link, memory = self._value("host_link_bytes_per_s"), self._value("host_bytes_per_s")
-        several = least & (np.asarray(sharers) > 1)
+        link, packets = self._value(LINK[1]), self.basis.constant(LINK[0])
+        several, on_switch = least & (np.asarray(sharers) > 1), self.on_switch(sharers)
         uplink, random = (np.where(several, self.basis.constant(key), 1.0) for key in SHARED)
-        if link <= self._value("pcie_bytes_per_s"):
-            packets = packets * uplink
-        return np.asarray(tiers.row_rate(link, packets, rows, sent, memory * random, np.asarray(sharers)))
+        part: Number = packets
+        if self._knows_switch:
+            part = packets / np.where(least, on_switch, 1.0)
+        elif link <= self._value("pcie_bytes_per_s"):
+            part = packets * uplink
+        memory = self._value(LINK[2]) * random
+        own = tiers.row_rate(link, part, rows, sent, memory, np.asarray(sharers))
+        return np.minimum(own, self.uplink_rate(sharers))
+
+    def uplink_rate(self, sharers: ArrayLike) -> Array:
+        """Rate of one GPU's rows over a PCIe switch that it shares [bytes/s]. Limits: its own -> inf"""
+        request, header = (self.basis.constant(key) for key in PACKET[:2])
+        known = self._value(LINK[1]), self.basis.constant(LINK[0]), request, header
+        beside = self.on_switch(sharers)
+        return np.where(beside > 1, tiers.uplink_rate(*known, beside), np.inf)
 
     def _crossing_s(
         self, moved: ArrayLike, wire: ArrayLike, sharers: ArrayLike, part: float = 1.0
@@ -123,13 +145,17 @@ class TierTimes:
         launch = np.asarray(launches, dtype=np.float64) * self._value("launch_floor_s")
         time, most = (launch + part for part in self._crossing_s(moved, wire, sharers))
         floor = np.broadcast_to(launch + self._value("host_latency_s"), time.shape)
-        return self.timing(time, floor, self._link_keys(sharers), most, self._row_sd(moved, wire))
+        return self.timing(
+            time, floor, self._link_keys(moved, wire, sharers), most, self._row_sd(moved, wire)
+        )
 
     def fetched(self, moved: Array, wire: Array, sharers: ArrayLike, part: float = 1.0) -> Timing:
         """Time to fetch the rows that a cache misses. part  of the rate, as in ``_crossing_s``"""
         time, most = self._crossing_s(moved, wire, sharers, part)
         floor = np.where(moved > 0, self._value("host_latency_s"), 0.0)
-        return self.timing(time, floor, self._link_keys(sharers), most, self._row_sd(moved, wire))
+        return self.timing(
+            time, floor, self._link_keys(moved, wire, sharers), most, self._row_sd(moved, wire)
+        )
 
     def _row_sd(self, moved: ArrayLike, wire: ArrayLike) -> Array:
         """Standard deviation of ln t where rows wait for address translation longer than for any header."""
@@ -166,11 +192,12 @@ class TierTimes:
         """Write rate that one GPU gets from SSDs that so many of its node share [bytes/s]."""
         return np.asarray(self._value("ssd_write_bytes_per_s") / np.asarray(sharers, dtype=np.float64))
 
-    def _link_keys(self, sharers: ArrayLike) -> tuple[str, ...]:
-        """Constants that the rate depends on; memory behind the link only if a GPU's share is slower."""
-        link = self._value("host_link_bytes_per_s") * self.basis.constant("link_packet_fraction")
-        shared = self._value("host_bytes_per_s") / float(np.max(sharers, initial=1.0))
-        return LINK if shared < link else LINK[:2]
+    def _link_keys(self, moved: ArrayLike, wire: ArrayLike, sharers: ArrayLike) -> tuple[str, ...]:
+        """Constants that the rate depends on: an uplink, or memory behind it, if a share of it is slower."""
+        link = self._value(LINK[1]) * self.basis.constant(LINK[0])
+        memory = self._value(LINK[2]) / float(np.max(sharers, initial=1.0))
+        uplink = link / self.uplink_rate(sharers) * np.asarray(moved) > np.asarray(wire)
+        return (*LINK[:2], *LINK[2:3] * (memory < link), *LINK[3:] * bool(uplink.any()))
 
     def timing(
         self,
@@ -198,7 +225,10 @@ class TierTimes:
             high = time * np.exp(np.hypot(np.log(k), np.log(np.maximum(most / some, 1.0))))
             waits = most > time * (1 + _ROUNDING)
             rank = np.where(waits, np.int8(Evidence.ASSUMED.rank), rank)
-            limit, keys = np.where(waits, np.int8(len(keys)), limit), (*keys, SHARED[0])
+            limit, keys = (
+                np.where(waits, np.int8(len(keys)), limit),
+                (*keys, SHARED[self._knows_switch and self._value(LINK[3]) == 1]),
+            )
         return Timing(time, time / k, high, least, rank, limit, keys, code, (KERNEL_LIBRARY,))
 
     def _value(self, key: str) -> float:

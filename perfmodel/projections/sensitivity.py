@@ -10,6 +10,7 @@ from perfmodel.collectives.other_fabrics import other_fabrics
 from perfmodel.collectives.stored import fabric_of
 from perfmodel.errors import NoCalibrationError
 from perfmodel.passes.basis import LocalMemory
+from perfmodel.passes.measured_tier import SWITCH
 from perfmodel.passes.schemes import AUTO, BY_DOMAIN
 from perfmodel.passes.settings import BEST, load_setting
 from perfmodel.passes.steps import STEPS, StepRow
@@ -215,6 +216,9 @@ def _below(p: Projection) -> Iterator[Change]:
         yield from _changed(p, "SSDs with twice the reads per second", {"ssd_reads_per_s": reads}, text)
         return
     yield from _doubled(p, "host link", "host_link_bytes_per_s")
+    if machine.knows(SWITCH) and machine.count(SWITCH) > 1:
+        label = f"GPUs of a PCIe switch {machine.count(SWITCH)} → 1"
+        yield from _changed(p, label, {SWITCH: 1.0}, f"{SWITCH}=1")
 
 
 def _doubled(p: Projection, name: str, key: str) -> Iterator[Change]:

@@ -19,7 +19,7 @@ from perfmodel.schema.files import invalid_fields, looks_like_path, unknown_name
 from perfmodel.schema.gate import read_toml
 from perfmodel.schema.limits import limits_of
 from perfmodel.schema.machine_keys import ALL_KEYS, FABRIC_KEYS, KEYS
-from perfmodel.schema.machine_shape import check_domain, check_fabric
+from perfmodel.schema.machine_shape import check_domain, check_fabric, check_pcie_switch
 from perfmodel.schema.memory_rates import MEMORY_RATE, above_memory, copied, scaled
 from perfmodel.schema.not_modelled import refuse_other_shapes
 
@@ -106,6 +106,7 @@ class Machine(BaseModel):
         values = {key: quantity.value for key, quantity in self.values.items()}
         check_domain(values, self.links.scale_up)
         check_fabric(values)
+        check_pcie_switch(values, {**values, **self.originals})
         return self
 
     def doubts(self) -> dict[str, str]:

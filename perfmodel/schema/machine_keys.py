@@ -65,6 +65,9 @@ TIER_KEYS: dict[str, ValueKey] = {
     "host_link_bytes_per_s": ValueKey(
         "byte/s", False, "link from a GPU to its host (PCIe, C2C), one direction, datasheet"
     ),
+    "gpus_per_pcie_switch": ValueKey(
+        "count", False, "GPUs under one PCIe switch, whose uplink to the host has the rate of one GPU's link"
+    ),
     "host_latency_s": ValueKey("s", False, "time from a GPU's read of host memory until the data arrives"),
     "ssd_bytes": ValueKey("byte", False, "SSDs of one node"),
     "ssd_bytes_per_s": ValueKey("byte/s", False, "sequential reads from one node's SSDs"),

@@ -25,6 +25,24 @@ def check_domain(values: Mapping[str, float], link: str) -> None:
         raise ValueError(f"nvlink_domain_gpus {domain} does not fit nodes of {node} GPUs")
 
 
+def check_pcie_switch(values: Mapping[str, float], before: Mapping[str, float]) -> None:
+    """Refuse PCIe switches that the GPUs of a node do not fill, and those that no row crosses.
+
+    values  of the machine, by key;  before  the same without overrides
+    Limits: no ``gpus_per_pcie_switch`` -> accepted
+    """
+    if "gpus_per_pcie_switch" not in values:
+        return
+    each, node = int(values["gpus_per_pcie_switch"]), int(values["gpus_per_node"])
+    if node % each:
+        raise ValueError(f"gpus_per_pcie_switch {each} does not divide the {node} GPUs of a node")
+    if before.get("host_link_bytes_per_s", 0.0) > before["pcie_bytes_per_s"]:
+        raise ValueError(
+            "gpus_per_pcie_switch: rows of this machine come over a link faster than PCIe (C2C), "
+            "which no switch shares: leave it out"
+        )
+
+
 def check_fabric(values: Mapping[str, float]) -> None:
     """Refuse switches above the cards that do not fit together.
 
