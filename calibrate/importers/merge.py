@@ -211,6 +211,21 @@ def _settle(rows: Iterable[LoggedRow], given: LoggedRun) -> None:
         _settle_count(run, given, "gpus_per_node", "--gpus-per-node", where)
         if run.backend == "nvshmem":
             buffer_sizes(mine)
+        if not (run.operation or run.operation_text or run.trouble):
+            run.trouble = f"{_UNNAMED}{' or '.join(_possible(run, mine))}"
+
+
+_UNNAMED = "the log does not say which collective it is: give --op "
+
+
+def _possible(run: LoggedRun, rows: Sequence[LoggedRow]) -> list[str]:
+    """Operations whose sums and bandwidths all rows of a run have. Limits: none fits -> all of them"""
+    found = []
+    for run.operation in SAMPLE_OPERATIONS:
+        if not any(map(why_unusable, rows)):
+            found.append(run.operation)
+    run.operation = ""
+    return found or list(SAMPLE_OPERATIONS)
 
 
 def _settle_count(run: LoggedRun, given: LoggedRun, name: str, option: str, where: str) -> None:
@@ -229,9 +244,7 @@ def _why_run_unusable(run: LoggedRun) -> str:
     if run.trouble:
         return run.trouble
     if not run.operation:
-        if run.operation_text:
-            return f"'{run.operation_text[:40]}' is none of {', '.join(SAMPLE_OPERATIONS)}"
-        return "the log does not say which collective it is: give --op"
+        return f"'{run.operation_text[:40]}' is none of {', '.join(SAMPLE_OPERATIONS)}"
     if run.gpus == 1:
         return "one rank: nothing was sent (were there more, the tests were built without MPI=1)"
     if not run.gpus:
@@ -301,6 +314,10 @@ def _nothing_usable(
     lines = reasons_of(unread)
     with_clock = f" taken with the clock {clock}" if clock else ""
     message = f"no sample{with_clock} in {names}" + (":" if lines else ".")
+    if unread and all(line.reason.startswith(_UNNAMED) for line in unread):
+        only = {line.reason.removeprefix(_UNNAMED) for line in unread} & set(SAMPLE_OPERATIONS)
+        why = "no other collective has such sums and bandwidths" if only else "it is the test that was run"
+        return BadInputError("\n".join([message, *lines]), f"give --op {', '.join(only) or '…'}: {why}.")
     return BadInputError(
         "\n".join([message, *lines]),
         "known formats: nccl-tests text and -J JSON, rccl-tests text and -Z JSON or CSV, "

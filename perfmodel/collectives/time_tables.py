@@ -215,9 +215,9 @@ def _finish(
 
 def speed_of_light(machine: Machine, collective: str, group: Group) -> Floats:
     """Least times on the grid at the datasheet rates of the links (``speed_of_light_time``) [s]."""
-    rates = (inside_rate(machine), across_rate(machine))
+    rates, nvls = (inside_rate(machine), across_rate(machine)), machine.links.nvls
     times = [
-        speed_of_light_time(collective, GRID_BYTES, group.gpus, ranks, group.domains, *rates)
+        speed_of_light_time(collective, GRID_BYTES, group.gpus, ranks, group.domains, *rates, in_switch=nvls)
         for ranks in (group.domain_gpus, group.smallest_domain_gpus)
     ]
     return np.maximum(*times) if group.domains > 1 else times[0]

@@ -325,24 +325,32 @@ def speed_of_light_time(
     domains: int,
     link_bytes_per_s: float,
     nic_bytes_per_s: float,
+    *,
+    in_switch: bool = False,
 ) -> Floats:
     """Least time that the datasheet rates of the links allow, with no latency at all.
 
-        inside:  S (G-1)/G / B_link  (all-to-all, several domains: S (g-1)/G);   all_reduce in the switch: S
+        inside:  S (G-1)/G / B_link  (all-to-all, several domains: S (g-1)/G)
+                 all_reduce in one domain: 2 S (G-1)/G / B_link, in the switch S (1 + 1/G) / B_link
         across:  all_to_all S (G-g)/G / B_nic;   others: S (G-g)/G / (g B_nic), what a domain of g ranks
-                 must receive through its cards;   the larger of inside and across                [s]
+                 must receive through its cards, of an all_reduce S;   the larger of both         [s]
 
-    Source: bytes that must cross each boundary; NVLS reduces in the switch, so S crosses a link once
-    Limits: G = 1 -> 0;  both rates -> inf -> 0
+    in_switch  whether the switch can add (NVLS): each GPU sends and receives all of S once, and 1/G again
+    Source: bytes that must cross each boundary; ``nvls_bus_bandwidth``
+    Limits: G = 1 -> 0;  both rates -> inf -> 0;  G = 8 in the switch -> a bus bandwidth of 14/9 B_link
     """
     size = np.asarray(payload_bytes, float)
     if gpus == 1:
         return np.zeros_like(size)
     share = (gpus - 1) / gpus
+    reduced = collective == "all_reduce"
     if domains == 1:
-        return np.asarray(size * share / link_bytes_per_s)
+        twice = 2 * share if reduced else share
+        moved = min(twice, 1 + 1 / gpus) if in_switch and reduced else twice
+        return np.asarray(size * moved / link_bytes_per_s)
     if collective == "all_to_all":
         inside = size * (gpus_per_domain - 1) / gpus / link_bytes_per_s
         return np.asarray(np.maximum(inside, size * (gpus - gpus_per_domain) / gpus / nic_bytes_per_s))
-    across = size * (gpus - gpus_per_domain) / gpus / (gpus_per_domain * nic_bytes_per_s)
+    missing = 1 if reduced else (gpus - gpus_per_domain) / gpus
+    across = size * missing / (gpus_per_domain * nic_bytes_per_s)
     return np.asarray(np.maximum(size * share / link_bytes_per_s * (gpus_per_domain > 1), across))

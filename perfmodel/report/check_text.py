@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.collectives.rates import inside_rate
 from perfmodel.report.columns import Column, attributes, columns_record, columns_text
 from perfmodel.report.terminal import facts, paragraph
 from perfmodel.schema.calibration import list_calibrations
@@ -78,8 +79,10 @@ def _block(one: Series, places: str) -> str:
         first = "Cannot tell" if reason.cannot_tell else "Likeliest"
         label = first if reason is one.reasons[0] else "Or" if reason.cannot_tell else "Also"
         said = ", and the log says so" if reason.stated else ""
-        count = f"{reason.explains} of {counted(reason.of, 'size')}{said}"
-        pairs.append((label, f"{reason.rule.name}: {reason.words} ({count})"))
+        count = f"{reason.explains} of {counted(reason.of, 'size')}"
+        if reason.ratios:
+            count = f"it alone makes the time {_spread(reason.ratios)}, and {count} are then inside"
+        pairs.append((label, f"{reason.rule.name}: {reason.words} ({count}{said})"))
         pairs.append(("", f"look at {reason.rule.look} [{reason.rule.source}]"))
     if not one.reasons:
         pairs.append(("Likeliest", "no reason that is tested puts these sizes back into the band"))
@@ -87,15 +90,28 @@ def _block(one: Series, places: str) -> str:
 
 
 def _stretch(one: Series, each: Stretch) -> str:
-    """A range of sizes outside the band: ``1.6 – 2.0× the time, 16 MiB – 1 GiB; busbw 24 GB/s ...``."""
-    low, high = format_ratio(min(each.ratios)), format_ratio(max(each.ratios))
-    spread = low if low == high else f"{low} – {high}"
+    """A range of sizes outside the band, as ``1.6 – 2.0× the expected time, 16 MiB – 1 GiB; busbw 24 GB/s …``."""
     at, size = each.last, format_bytes(one.payload_bytes[each.last])
     own, least, most = (format_rate(float(one.busbw(t)[at])) for t in (one.time_s, one.high_s, one.low_s))
     return (
-        f"{spread} the time, {_sizes(one, each.first, at)}; busbw {own} at {size}, "
-        f"where {least} – {most} is normal"
+        f"{_spread(each.ratios)} the expected time, {_sizes(one, each.first, at)}; busbw {own} at {size}, "
+        f"where {least} – {most} is normal{_in_switch(one, at)}"
     )
+
+
+def _spread(ratios: Sequence[float]) -> str:
+    low, high = format_ratio(min(ratios)), format_ratio(max(ratios))
+    return low if low == high else f"{low} – {high}"
+
+
+def _in_switch(one: Series, at: int) -> str:
+    """Why a bus bandwidth above the rate of the links may be normal. Limits: below it -> empty text"""
+    machine = one.model.machine
+    link, most = inside_rate(machine), float(one.busbw(one.low_s)[at])
+    if not machine.links.nvls or one.collective != "all_reduce" or most <= link:
+        return ""
+    possible = format_rate(float(one.busbw(one.light_s)[at]))
+    return f" (the switch adds, with NVLS: links of {format_rate(link)} allow a busbw of {possible})"
 
 
 def _stretch_record(one: Series, each: Stretch) -> dict[str, Any]:

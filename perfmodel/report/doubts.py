@@ -142,6 +142,7 @@ def light_times(curve: Curve, machine: Machine) -> np.ndarray:
         domains_of(curve.gpus, domain),
         inside_rate(machine),
         machine.value("nic_bytes_per_s"),
+        in_switch=machine.links.nvls,
     )
 
 

@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from perfmodel.collectives.estimate import CollectiveModel
+from perfmodel.collectives.grid import GRID_BYTES
+from perfmodel.collectives.time_tables import speed_of_light
 from perfmodel.model.collectives import bus_factor
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.evidence import COLLECTIVES, PER_PEER, Evidence
@@ -123,6 +125,12 @@ class Series:
         sides = {each.slow for each in self.stretches}
         found = [word for word, slow in (("slow", True), ("fast", False)) if slow in sides]
         return " and ".join(found) or ("normal" if self.judged.any() else "not judged")
+
+    @cached_property
+    def light_s(self) -> Floats:
+        """Least time of each size at the datasheet rates of the links [s]."""
+        least = speed_of_light(self.model.machine, self.collective, self.group)
+        return np.asarray(self.payload_bytes / np.interp(self.payload_bytes, GRID_BYTES, GRID_BYTES / least))
 
     def busbw(self, time_s: Floats) -> Floats:
         """Bus bandwidth of times of its sizes, as nccl-tests prints it [bytes/s]."""

@@ -47,12 +47,14 @@ class LikelyReason:
 
     value    the number that it fits, in words
     explains, of  sizes outside that are in the band around its times, and all that it was tested on
+    ratios   its times over the expected ones, at the sizes outside [-]
     stated  whether the log itself says so;  cannot_tell  whether others explain as many
     """
 
     rule: ReasonRule
     value: str
     explains: int
+    ratios: tuple[float, ...]
     of: int
     stated: bool = False
     cannot_tell: bool = False
@@ -64,5 +66,6 @@ class LikelyReason:
 
     def to_dict(self) -> dict[str, Any]:
         """The public schema."""
-        own = {name: getattr(self, name) for name in ("words", "explains", "of", "stated", "cannot_tell")}
+        names = ("words", "ratios", "explains", "of", "stated", "cannot_tell")
+        own = {name: getattr(self, name) for name in names}
         return {"name": self.rule.name, **own, "look": self.rule.look, "source": self.rule.source}

@@ -12,10 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from perfmodel.collectives.grid import GRID_BYTES
 from perfmodel.collectives.rates import rate_shift, scaled_unknowns
 from perfmodel.collectives.stored import step_constants
-from perfmodel.collectives.time_tables import speed_of_light
 from perfmodel.model.laws import LINK_LAWS, ring_tree_choice, ring_tree_time
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.priors import load_priors
@@ -52,7 +50,7 @@ def reasons_of(one: Series, others: Sequence[Series]) -> tuple[LikelyReason, ...
     found = _tested(one, others, rest) if rest.any() else []
     counts = {"first": lone.count(0), "spikes": len(lone) - lone.count(0)}
     alone = [(rule, counts[rule.test]) for rule in rules() if counts.get(rule.test)]
-    return (*found, *(LikelyReason(rule, "", count, count) for rule, count in alone))
+    return (*found, *(LikelyReason(rule, "", count, (), count) for rule, count in alone))
 
 
 def _tested(one: Series, others: Sequence[Series], rest: Bools) -> list[LikelyReason]:
@@ -67,19 +65,21 @@ def _tested(one: Series, others: Sequence[Series], rest: Bools) -> list[LikelyRe
             inside = np.abs(z) <= Z95
             explains, within = int((inside & rest).sum()), int((inside & used).sum())
             if explains >= _EXPLAINED * rest.sum() and within > before:
-                tries.append((-within, float(np.sum(z[used] ** 2)) + 2 * rule.free, explains, value))
+                misfit = float(np.sum(z[used] ** 2)) + 2 * rule.free
+                slower = tuple((times / one.expected_s)[rest].tolist())
+                tries.append((-within, misfit, explains, value, slower))
         if tries:
-            within, misfit, explains, value = min(tries)
+            within, misfit, explains, value, slower = min(tries)
             stated, hinted = (bool(re.search(each, one.said)) for each in (rule.stated, rule.hint))
             order = not stated, not hinted, rule.general, misfit
-            stand.append((order, within, (rule, value, explains)))
+            stand.append((order, within, (rule, value, explains, slower)))
     stand.sort(key=lambda each: each[0])
     most = min((within for _, within, _ in stand), default=0)
     proven = [each for each in stand if not each[0][0]]
     alike = proven or [each for each in stand if each[1] <= most + 1]
     told = len(alike) == 1 or bool(proven)
     count = int(rest.sum())
-    return [LikelyReason(*each[2], count, bool(proven), not told) for each in alike[:_MOST_REASONS]]
+    return [LikelyReason(*found, count, bool(proven), not told) for *_, found in alike[:_MOST_REASONS]]
 
 
 def _ruled_out(rule: ReasonRule, one: Series, others: Sequence[Series]) -> bool:
@@ -194,9 +194,7 @@ def _no_pxn(one: Series, rate: tuple[float, float]) -> Iterator[Guess]:
 
 def _faster(one: Series, *, possible: bool) -> Iterator[Guess]:
     """Whether all of it is above what the links of this machine allow. Limits: nowhere fast -> nothing"""
-    least = speed_of_light(one.model.machine, one.collective, one.group)
-    below = one.payload_bytes / np.interp(one.payload_bytes, GRID_BYTES, GRID_BYTES / least)
-    if (one.side < 0).any() and bool((one.time_s >= below).all()) == possible:
+    if (one.side < 0).any() and bool((one.time_s >= one.light_s).all()) == possible:
         yield np.where(one.side < 0, one.time_s, one.expected_s), ""
 
 

@@ -314,6 +314,61 @@ def test_a_calibration_of_ones_own_is_this_cluster(tmp_path: Path) -> None:
     assert done.code == 0 and "inside the band of this cluster" in done.out
 
 
+TIMED = ((16777216, 160.0, 104.86), (268435456, 1900.0, 141.28), (8589934592, 60000.0, 143.17))
+"""Bytes, µs and GB/s of an all-reduce on 8 H100 with half of the links."""
+
+
+def nameless_log(redop: str = "sum", factor: float = 1.75) -> str:
+    """A log of nccl-tests that does not say its collective."""
+    lines = [
+        f"#  Rank  {at} Group  0 Pid  1 on host01 device  {at} [0000:{at}b:00] NVIDIA H100 80GB HBM3"
+        for at in range(8)
+    ]
+    for size, time_us, algbw in TIMED:
+        half = f"{time_us}  {algbw}  {algbw * factor:.2f}  0"
+        lines.append(f" {size}  {size // 4}  float  {redop}  -1  {half}  {half}")
+    return "\n".join(lines)
+
+
+def test_what_is_normal_and_what_a_reason_makes_of_it_are_said(tmp_path: Path) -> None:
+    """At most 450 GB/s for 9/8 of the buffer, of which nccl-tests counts 14/8: 700 GB/s."""
+    log = tmp_path / "slow.log"
+    log.write_text(nameless_log())
+    done = called("check", str(log), "--op", "all_reduce")
+    text = " ".join(done.out.split())
+    assert "links of 450 GB/s allow a busbw of 700 GB/s" in text and "× the expected time" in text
+    assert "it alone makes the time" in text and "sizes are then inside" in text
+
+
+def test_no_normal_bus_bandwidth_is_above_what_the_links_allow() -> None:
+    one, _ = checked(frame("all_reduce", 8, 2 * normal("all_reduce", 8)))
+    assert one.busbw(one.light_s) == pytest.approx(14 / 9 * 450e9)
+    assert (one.busbw(one.low_s) <= 14 / 9 * 450e9 * 1.001).all()
+    gathers, _ = checked(frame("all_gather", 8, 2 * normal("all_gather", 8)))
+    assert (gathers.busbw(gathers.low_s) <= 450e9 * 1.001).all()
+
+
+@pytest.mark.parametrize(
+    ("redop", "factor", "ops"),
+    [
+        ("sum", 1.75, "all_reduce"),
+        ("sum", 0.875, "reduce_scatter"),
+        ("none", 0.875, "all_to_all or all_gather"),
+        ("none", 1.0, "broadcast or sendrecv"),
+    ],
+)
+def test_a_log_without_its_collective_says_which_it_may_be(
+    tmp_path: Path, redop: str, factor: float, ops: str
+) -> None:
+    log = tmp_path / "x.log"
+    log.write_text(nameless_log(redop, factor))
+    refused = called("check", str(log))
+    text = " ".join(refused.err.split())
+    assert refused.code == 2 and f"which collective it is: give --op {ops}" in text
+    assert "known formats" not in text
+    assert (f"give --op {ops}: no other collective" in text) == (" or " not in ops)
+
+
 def test_a_library_without_a_band_is_refused() -> None:
     done = called("check", str(EXAMPLES / "two_nodes.log"), "--machine", "mi355x-roce")
     assert done.code == 3 and "nothing of any evidence class for nccl on mi355x-roce" in done.err

@@ -217,6 +217,15 @@ def test_speed_of_light() -> None:
     assert c.speed_of_light_time("all_gather", 8e9, 8, 8, 1, 7e9, 1) == pytest.approx(1)
     assert c.speed_of_light_time("all_to_all", 16e9, 16, 8, 2, 1e15, 8e9) == pytest.approx(1)
     assert c.speed_of_light_time("reduce_scatter", 16e9, 16, 8, 2, 1e15, 1e9) == pytest.approx(1)
+    assert c.speed_of_light_time("all_reduce", 16e9, 16, 8, 2, 1e15, 2e9) == pytest.approx(1)
+
+
+def test_speed_of_light_of_an_all_reduce() -> None:
+    """Each GPU brings S and takes S, but for its own part; a switch that adds leaves S and 1/G of it."""
+    assert c.speed_of_light_time("all_reduce", 8e9, 8, 8, 1, 14e9, 1) == pytest.approx(1)
+    assert c.speed_of_light_time("all_reduce", 8e9, 8, 8, 1, 9e9, 1, in_switch=True) == pytest.approx(1)
+    assert c.speed_of_light_time("all_reduce", 8e9, 2, 2, 1, 8e9, 1, in_switch=True) == pytest.approx(1)
+    assert c.speed_of_light_time("all_gather", 8e9, 8, 8, 1, 7e9, 1, in_switch=True) == pytest.approx(1)
 
 
 def test_ring_hops_are_its_steps() -> None:
