@@ -34,7 +34,7 @@ _GROUP_GAP = re.compile(r"(?<=\d) (?=\d{3}(?!\d))")
 _LONGEST_TEXT = 60
 _LONG_COUNT = 1e15
 
-QUANTITY_UNITS = ("byte", "byte/s", "s", "count", "ratio", "1/s", "W")
+QUANTITY_UNITS = ("byte", "byte/s", "s", "count", "ratio", "fraction", "1/s", "W")
 """Units that a machine value may have."""
 
 
@@ -186,7 +186,7 @@ def parse_quantity(text: str, unit: str, name: str = "") -> float:
         return parse_bytes(text, name, allow_zero=True)
     if unit == "count":
         return float(parse_count(text, name, allow_zero=True))
-    if unit == "ratio":
+    if unit in ("ratio", "fraction"):
         return parse_ratio(text, name, allow_zero=True)
     bare = _bare(text)
     if unit == "byte/s":
@@ -345,5 +345,5 @@ def format_quantity(value: float, unit: str) -> str:
         return format_bytes(value, binary=value < 1e9)
     if unit in _SCALED:
         return _scaled(value, _SCALED[unit], 1000)
-    known = {"byte/s": format_rate, "s": format_time, "count": format_count}
+    known = {"byte/s": format_rate, "s": format_time, "count": format_count, "fraction": format_fraction}
     return known.get(unit, format_number)(value)

@@ -136,7 +136,7 @@ def above_pods(
         return np.log(LINK_LAWS[law.law].time_at(unknowns, of_it, collective, group, payload_bytes))
 
     narrow = np.exp(log_sd)
-    levels = [replace(each, ratio=each.ratio * narrow) if each.ratio > 1 else each for each in fabric.levels]
+    levels = [replace(each, wired=each.wired * narrow) if each.ratio > 1 else each for each in fabric.levels]
     worse = log_time(replace(fabric, levels=tuple(levels))) - log_time(fabric)
     said = (machine.quantity(key).evidence for key in FABRIC_KEYS if machine.knows(key))
     slower = log_time(fabric) - log_time(Fabric()) > _FELT

@@ -82,12 +82,12 @@ def fabric_of(machine: Machine, backend: Backend) -> Fabric:
     def said(key: str, otherwise: float) -> float:
         return machine.value(key) if machine.knows(key) else otherwise
 
-    free = 1 - said("background", 0.0)
+    taken = said("background", 0.0)
     if not machine.knows("pod_nodes"):
-        return Fabric((Level("card", 1, 1 / free),) if free < 1 else ())
+        return Fabric((Level("card", 1, 1.0, taken),) if taken else ())
 
     def level(name: str, nodes: str, ratio: str) -> Level:
-        return Level(name, max(1, machine.count(nodes) // machine.nodes_per_domain), said(ratio, 1.0) / free)
+        return Level(name, max(1, machine.count(nodes) // machine.nodes_per_domain), said(ratio, 1.0), taken)
 
     levels = [level("pod", "pod_nodes", "oversubscription")]
     if machine.knows("spine_nodes"):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfmodel.model.recording import Number, Recorded, operation, smaller
+from perfmodel.model.recording import Number, Recorded, named, operation, smaller
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,22 @@ class Level:
 
     name     pod or spine; card, where others take a part of the cards themselves
     domains  that lie under it
-    ratio    rate of the cards under it over what its links up leave to this job [-]
+    wired    rate of the cards under it over that of its links up [-]
+    taken    part of the links up that other jobs take [-]
     """
 
     name: str
     domains: Number
-    ratio: Number
+    wired: Number
+    taken: Number = 0.0
+
+    @property
+    def ratio(self) -> Number:
+        """Rate of the cards over what the links up leave to this job [-]. Limits: none taken -> ``wired``"""
+        if not self.taken > 0:
+            return self.wired
+        words = f"rate of a {self.name}'s cards over what its links up leave to this job"
+        return named(f"o_{self.name}", self.wired / (1 - self.taken), words)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,9 @@ from perfmodel.passes.letters import LETTERS
 from perfmodel.passes.recorded_words import recorded_terms, value_text, working_lines
 from perfmodel.passes.terms import Term
 from perfmodel.schema.calibration import Law
+from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import load_machine
+from perfmodel.schema.machine_keys import FABRIC_KEYS
 from perfmodel.schema.priors import load_priors
 from perfmodel.units import format_fraction, format_time
 
@@ -204,15 +206,21 @@ def recorded_constants(constants: StepConstants) -> StepConstants:
     return StepConstants(**found)
 
 
+def _recorded_background(taken: float) -> Recorded | float:
+    """What other jobs take, with its letter. Limits: nothing -> 0"""
+    words = f"background, {format_fraction(taken)}: {FABRIC_KEYS['background'].meaning}"
+    return Recorded(taken, symbol="b", meaning=words, evidence=Evidence.ASSUMED) if taken else 0.0
+
+
 def _recorded_fabric(fabric: Fabric) -> Fabric:
     """The switches above the cards with their letters."""
     levels = []
     for each in fabric.levels:
         under, ratio = f"domains under a {each.name}", f"rate of a {each.name}'s cards over its links up"
         domains = Recorded(float(each.domains), symbol=f"P_{each.name}", meaning=under)
-        levels.append(
-            Level(each.name, domains, Recorded(float(each.ratio), symbol=f"o_{each.name}", meaning=ratio))
-        )
+        letter = f"w_{each.name}" if each.taken else f"o_{each.name}"
+        wired = Recorded(float(each.wired), symbol=letter, meaning=ratio)
+        levels.append(Level(each.name, domains, wired, _recorded_background(float(each.taken))))
     hop = Recorded(float(fabric.hop_s), SECONDS, symbol="h", meaning="what a switch more takes")
     rails = Recorded(float(fabric.rails), symbol="R", meaning="rails that messages change")
     return Fabric(tuple(levels), hop, rails)

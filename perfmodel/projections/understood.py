@@ -27,6 +27,7 @@ _SUFFIXES = {
     "byte/s": ("B/s", "kB/s", "MB/s", "GB/s", "TB/s", "PB/s"),
     "s": ("s", "ms", "us", "ns"),
     "W": ("W", "kW"),
+    "fraction": ("%",),
 }
 
 

@@ -90,7 +90,7 @@ def _block(one: Series, places: str) -> str:
 
 
 def _stretch(one: Series, each: Stretch) -> str:
-    """A range of sizes outside the band, as ``1.6 – 2.0× the expected time, 16 MiB – 1 GiB; busbw 24 GB/s …``."""
+    """A range of sizes outside the band: ``1.6 – 2.0× the expected time, 16 MiB – 1 GiB; busbw …``."""
     at, size = each.last, format_bytes(one.payload_bytes[each.last])
     own, least, most = (format_rate(float(one.busbw(t)[at])) for t in (one.time_s, one.high_s, one.low_s))
     return (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from perfmodel.collectives.other_fabrics import NO_NEIGHBOURS
 from perfmodel.passes.schemes import ROW_WISE, WAYS, whose
 from perfmodel.plan.as_projection import Compared
 from perfmodel.plan.leading import MOST_COMPARED, Leading, table_count
@@ -27,6 +28,7 @@ from perfmodel.units import (
 )
 
 CHANGED = ("What would change it", "time", "")
+_ALONE = f"--set {NO_NEIGHBOURS}"
 _LINES = 3  # changes that are listed: the screen has 25 lines
 _INDENT = 5
 _MANY_ROWS = 1e7
@@ -207,8 +209,13 @@ def _dtype(base: Projection, element_bytes: float) -> str:
 
 
 def change_rows(found: Leading) -> list[list[str]]:
-    """The changes that help most, as rows of ``CHANGED``: what changes, the times, the option."""
-    best = sorted(found.changes, key=lambda each: each.after_s)[:_LINES]
+    """What would change the time, the most helpful first: what, the times, the option (``CHANGED``).
+
+    The neighbours that the question names are among them, whatever they cost.
+    """
+    best = sorted(found.changes, key=lambda each: each.after_s)
+    neighbours = [each for each in best[_LINES:] if each.option == _ALONE]
+    best = [*best[: _LINES - len(neighbours)], *neighbours]
     return [
         [each.label, f"{format_time(each.before_s)} → {format_time(each.after_s)}", each.option]
         for each in best

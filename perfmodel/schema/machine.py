@@ -226,9 +226,12 @@ class Machine(BaseModel):
             raise unknown_name("machine value", key, ALL_KEYS)
         unit, meaning = ALL_KEYS[key].unit, ALL_KEYS[key].meaning
         number = units.parse_quantity(value, unit, f"{source} {key}") if isinstance(value, str) else value
+        outside = limits_of("machine")[key].refusal(number) if number else ""
         if number == 0 and not ALL_KEYS[key].zero:
+            outside = "must be more than 0"
+        if outside:
             here = f"; here {self.values[key]}" if key in self.values else ""
-            raise BadInputError(f"{source} {key}={value}: it must be more than 0.", f"{meaning}{here}.")
+            raise BadInputError(f"{source} {key}={value}: it {outside}.", f"{meaning}{here}.")
         try:
             return Quantity(
                 value=float(number), unit=unit, source=source, why="a what-if", evidence=Evidence.ASSUMED

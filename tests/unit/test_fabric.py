@@ -339,13 +339,29 @@ def test_a_fit_finds_the_rate_of_cards_below_narrow_links(backend: Backend, rail
         ({"pod_nodes": 4, "spine_nodes": 6}, "no multiple of pod_nodes 4"),
         ({"pod_nodes": 4, "rails": 3}, "does not divide the 8 GPUs"),
         ({"pod_nodes": 2.5}, "whole number"),
-        ({"background": 1}, "from 0.00100 to 0.950"),
+        ({"background": 1}, "--set background=1: it must be from 0.1 % to 95.0 %, not 100 %"),
         ({"pod_nodes": 4, "switch_hop_s": -1e-6}, "switch_hop_s"),
     ],
 )
 def test_impossible_values_are_refused(values: dict[str, float], error: str) -> None:
     with pytest.raises(BadInputError, match=error):
         H100.with_overrides(values)
+
+
+def test_what_neighbours_take_is_said_as_it_was_typed(cli: Callable[..., Outcome]) -> None:
+    """In percent, in the working of the law, and among the changes of the first screen."""
+    typed = ("--set", "background=30%")
+    text = cli("project", "--table-size", "10TB", *typed).out
+    assert "assumed: background = 30.0 %" in text and "--set background=30%" in text
+    assert "other jobs on the network 30.0 % → 0 %" in text
+    size = ("--op", "all_to_all", "--size", "1GiB", "--gpus", "64")
+    text = " ".join(cli("explain", "collective", *size, *typed).out.split())
+    assert "background, 30.0 %: part of the links" in text
+    assert "o_card = w_card / (1 - b) = 1 / (1 - 0.300) = 1.43" in text
+    assert "b 0.300" not in " ".join(cli("explain", "collective", *size).out.split())
+    refused = cli("collective", *size, "--set", "background=120%")
+    words = " ".join(refused.err.split())
+    assert refused.code == 2 and "--set background=120%: it must be from 0.1 % to 95.0 %, not 120 %" in words
 
 
 def test_a_ratio_may_be_typed_as_the_field_writes_it() -> None:
