@@ -39,23 +39,29 @@
     ask();
   }
 
-  function gather(values, given, filled, ids) {
-    const texts = {};
-    ids.forEach((id, i) => { if (values[i]) texts[id.name] = values[i]; });
-    const dropped = given || null, same = dropped === file && JSON.stringify(texts) === JSON.stringify(said);
-    if (!values.length || (same && number)) return;
+  function say(texts, dropped) {
+    const same = dropped === file && key(texts) === key(said);
     said = texts;
     file = dropped;
     at("question").dataset.set = said.model ? "yes" : "";
     at("question").dataset.all = said.global_batch ? "yes" : "";
-    changed();
+    if (!same || !number) changed();
   }
 
+  const key = (texts) => JSON.stringify(Object.entries(texts).filter(([, text]) => text).sort());
+
+  function gather(values, given, filled, ids) {
+    if (values.length) say(Object.fromEntries(ids.map((id, i) => [id.name, values[i]])), given || null);
+  }
+
+  // What a slider says is asked before Dash has drawn it and has told it to all others.
   function step(slider, text, stops) {
     const id = window.dash_clientside.callback_context.triggered_id, before = text || "";
     const place = stops.indexOf(before);
     if (id.type !== "slider") return [none(), place < 0 || place === slider ? none() : place];
-    return stops[slider] === before ? [none(), none()] : [stops[slider], none()];
+    if (stops[slider] === before) return [none(), none()];
+    say({...said, [id.name]: stops[slider]}, file);
+    return [stops[slider], none()];
   }
 
   function address(search) {
@@ -85,10 +91,11 @@
     at("short").textContent = doc.view.heads[0].sentence;
     at("against").textContent = doc.against;
     at("command").textContent = doc.command;
-    requestAnimationFrame(() => setTimeout(() => { // the card is painted first
+    requestAnimationFrame(() => setTimeout(async () => { // the card is painted first
       if (own !== number) return;
       address(doc.search);
-      for (const block of doc.blocks) show(at("views"), block, plot);
+      for (const block of doc.blocks) await show(at("views"), block, plot);
+      root.dataset.drawn = own;
     }));
     if (own !== number) return;
     root.dataset.later = "waiting";

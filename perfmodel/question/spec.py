@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
+from functools import cache
 from inspect import get_annotations
 from typing import Any, ClassVar, get_args, get_type_hints
 
@@ -130,16 +131,19 @@ class CommandOptions:
     turn: ClassVar[int] = 1
 
     @classmethod
-    def declared(cls) -> Iterator[Declared]:
+    @cache
+    def declared(cls) -> tuple[Declared, ...]:
         """All options, in the order of the help."""
         hints = get_type_hints(cls, include_extras=True)
         turns: dict[str, int] = {}
         for each in cls.__mro__[:-1]:
             turns |= dict.fromkeys(get_annotations(each), vars(each).get("turn", 1))
+        found = []
         for field in sorted(fields(cls), key=lambda each: turns[each.name]):
             kind, words = get_args(hints[field.name])
             required = field.default is MISSING
-            yield Declared(field.name, kind, words, None if required else field.default, required)
+            found.append(Declared(field.name, kind, words, None if required else field.default, required))
+        return tuple(found)
 
     @classmethod
     def values(cls, typed: Mapping[str, Any]) -> dict[str, Any]:

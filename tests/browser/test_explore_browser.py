@@ -63,6 +63,10 @@ def thumb(name: str) -> str:
     return f"document.querySelector('#field-{name} [role=slider]')"
 
 
+def answers_asked(browser: Chromium) -> int:
+    return sum(each.endswith("/own/answer") for each in browser.asked)
+
+
 def focus_and_type(browser: Chromium, name: str, text: str) -> None:
     browser.run(f"{box(name)}.select()")
     browser.type(text)
@@ -128,8 +132,11 @@ def test_keys_alone_reach_and_change_everything(browser: Chromium, live: Live) -
     buttons = {"pin", "copy-link", "copy-command", "save-json", "save-csv", "save-page", "plan-start"}
     assert buttons <= {each.split()[0] for each in reached}
     browser.run(f"{thumb('batch')}.focus()")
+    asked = answers_asked(browser)
     browser.press("ArrowRight")
     says(browser, sentence("table_size=10TB&batch=1536"))
+    browser.wait(f"{box('batch')}.value === '1536' && document.documentElement.dataset.later === 'yes'")
+    assert answers_asked(browser) == asked + 1  # by the slider, and not again by its box
     focus_and_type(browser, "pooling", "7")
     says(browser, sentence("table_size=10TB&batch=1536&pooling=7"))
     focus_and_type(browser, "pooling", "many")
