@@ -32,6 +32,7 @@ from perfmodel.report.page.leading_card import card_of
 from perfmodel.report.page.lines import Lines
 from perfmodel.report.page.parts import Card
 from perfmodel.report.page.setups import Curves, Loaded, Setup
+from perfmodel.schema.files import unknown_name
 from perfmodel.units import counted, format_ratio, format_time
 
 LATER = (OVER_GPUS, CHANGES, TORNADO, SLOWDOWN)
@@ -152,9 +153,12 @@ def _against(found: Answer, beside: Said | None) -> str:
 def drawn(name: str, asked: Said, wanted: Callable[[], bool]) -> dict[str, Any] | None:
     """A figure of ``LATER`` by its name. wanted  whether somebody still waits for it, when its turn comes
 
-    Limits: it cannot be drawn -> why;  nobody waits -> None
+    Limits: it cannot be drawn -> why;  nobody waits -> None;  no figure of this name -> BadInputError
     """
-    (figure,) = (each for each in LATER if each.name == name)
+    known = {each.name: each for each in LATER}
+    if name not in known:
+        raise unknown_name("figure of this page", name, known)
+    figure = known[name]
     with _LATER:
         if not wanted():
             return None
@@ -190,7 +194,7 @@ def _over_gpus(found: Answer) -> Iterator[SlowdownLine]:
                 bases.append(base)
     if found.way or found.lead:
         yield SlowdownLine(found.way or "the fastest that fits", frame_of(best), style=1)
-    yield SlowdownLine(ROW_WISE, frame_of(bases))
+    yield SlowdownLine(ROW_WISE, frame_of(bases), style=0)
 
 
 def _over_sizes(question: Question, answer: Projection) -> Iterator[SlowdownLine]:

@@ -12,6 +12,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, cast
 from urllib.parse import parse_qsl, urlencode
 
+from pydantic import BaseModel
+
 from perfmodel.errors import BadInputError
 from perfmodel.explore.controls import OPTIONS, PRICE, Control
 from perfmodel.question.spec import CommandOptions
@@ -161,6 +163,35 @@ class Said:
             return None
         hour, currency = price_of("price", text, "h")
         return Prices(currency, {machine: hour}, {})
+
+
+class Posted(BaseModel):
+    """What the script of the page sends. name  of a figure, where it asks for that"""
+
+    said: dict[str, str | None]
+    file: Dropped | None
+    visit: str
+    pinned: str | None
+    name: str = ""
+
+    def asked(self, known: Mapping[str, Control]) -> Said:
+        """Limits: as ``Said.of``"""
+        return Said.of(self.said, known, self.file)
+
+
+class _Part(BaseModel):
+    id: str | dict[str, Any]
+    property: str
+
+
+class Called(BaseModel):
+    """What Dash sends, as far as it relies on it."""
+
+    output: str
+    outputs: dict[str, Any] | list[dict[str, Any]]
+    inputs: list[_Part | list[_Part]]
+    state: list[_Part | list[_Part]] = []
+    changedPropIds: list[str]  # noqa: N815  Dash's word
 
 
 def texts_of(search: str) -> dict[str, str]:

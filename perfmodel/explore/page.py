@@ -5,17 +5,19 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from importlib import resources
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
 from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
-from flask import request
+from flask import Response, abort, request
+from pydantic import ValidationError
 
 from perfmodel.errors import PerfmodelError
 from perfmodel.explore import answers, commands
-from perfmodel.explore.asked import FILE, MOST_BYTES, Dropped, Said, texts_of
+from perfmodel.explore.asked import FILE, MOST_BYTES, Called, Dropped, Posted, Said, texts_of
 from perfmodel.explore.controls import Control, controls
 from perfmodel.question.groups import DEFAULT_MACHINE
 
+Body = TypeVar("Body", Posted, Called)
 _FIRST = {"table_size": "10TB"}
 _POLL_MS = 500
 _VISITS = 256  # whose newest question is known
@@ -250,33 +252,49 @@ def _answer(app: Dash, known: Mapping[str, Control]) -> None:
     newest: dict[str, str] = {}
 
     def answer() -> Any:
-        asked = request.get_json()
+        posted = _posted(Posted)
         try:
-            question = _asked(asked["said"], known, asked["file"])
-            beside = _asked(texts_of(asked["pinned"]), known, asked["file"]) if asked["pinned"] else None
+            question = posted.asked(known)
+            beside = Said.of(texts_of(posted.pinned), known, posted.file) if posted.pinned else None
         except PerfmodelError as error:
             return {"error": str(error)}
         if len(newest) > _VISITS:
             newest.clear()
-        newest[str(asked["visit"])] = question.search
+        newest[posted.visit] = question.search
         found = answers.shown(question, beside)
         later = [figure.name for figure in answers.LATER]
         return found | {"command": shlex.join(commands.line(question)), "later": later}
 
     def figure() -> Any:
-        asked = request.get_json()
+        posted = _posted(Posted)
         try:
-            question = _asked(asked["said"], known, asked["file"])
+            question = posted.asked(known)
+            found = answers.drawn(posted.name, question, lambda: newest.get(posted.visit) == question.search)
         except PerfmodelError as error:
             return {"error": str(error)}
-        found = answers.drawn(
-            asked["name"], question, lambda: newest.get(str(asked["visit"])) == question.search
-        )
         return found or {"error": "something else is asked now"}
 
+    def check() -> None:
+        if request.path == "/_dash-update-component" and _posted(Called).output not in app.callback_map:
+            _refuse("output: the page has no such callback")
+
     server: Any = app.server
+    server.before_request(check)
     for view in (answer, figure):
         server.add_url_rule(f"/own/{view.__name__}", view_func=view, methods=["POST"])
+
+
+def _posted(kind: type[Body]) -> Body:
+    """The body of the request. Limits: not of that kind -> 400"""
+    try:
+        return kind.model_validate(request.get_json(silent=True))
+    except ValidationError as error:
+        first = error.errors()[0]
+        _refuse(f"{'.'.join(map(str, first['loc'])) or 'all of it'}: {first['msg']}")
+
+
+def _refuse(why: str) -> NoReturn:
+    abort(Response(f"This request is not of the page of perfmodel explore: {why}.\n", 400))
 
 
 def _asked(said: Mapping[str, Any], known: Mapping[str, Control], file: Mapping[str, str] | None) -> Said:

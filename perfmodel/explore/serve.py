@@ -13,11 +13,9 @@ from urllib.parse import urlsplit
 
 import typer
 
-from perfmodel.cli.chosen import machine_of
 from perfmodel.cli.output import emit, note
 from perfmodel.errors import BadInputError
 from perfmodel.question.pages import ExploreOptions
-from perfmodel.schema.table_files import load_tables
 
 _COOKIE = "perfmodel_token"
 _MOST_REQUEST = 8_000_000
@@ -37,6 +35,11 @@ def explore(context: typer.Context, options: ExploreOptions) -> None:
     Limits: no dash, tables or a machine that cannot be read, an address for others without a token, a port
     that is taken -> BadInputError
     """
+    alone = _is_this_machine(options.host)
+    _check_token(options.host, options.token, alone=alone)
+    from perfmodel.cli.chosen import machine_of
+    from perfmodel.schema.table_files import load_tables
+
     try:
         import pandas  # noqa: F401  plotly looks at it while another thread may still be loading it
         from werkzeug.serving import make_server
@@ -49,8 +52,6 @@ def explore(context: typer.Context, options: ExploreOptions) -> None:
     if options.model is not None:
         load_tables(options.model)
     machine_of(options.machine)
-    alone = _is_this_machine(options.host)
-    _check_token(options.host, options.token, alone=alone)
     listening = _listen(options.host, options.port)
     port = listening.getsockname()[1]
     app = app_of(options.model, options.machine)
@@ -126,6 +127,7 @@ def _guard(server: Any, token: str | None, names: set[str] | None) -> None:
 
     A page of another site that calls this machine by a name of its own is refused by the second.
     """
+    from dash.exceptions import DependencyException
     from flask import Response, redirect, request
 
     from perfmodel.explore.page import own_file
@@ -158,6 +160,7 @@ def _guard(server: Any, token: str | None, names: set[str] | None) -> None:
             return Response("no such file\n", 404)
         return Response(own_file(name), mimetype="text/javascript", headers={"Cache-Control": "no-cache"})
 
-    server.before_request(check)
+    server.before_request_funcs.setdefault(None, []).insert(0, check)  # before the page reads what is sent
     server.after_request(add)
+    server.register_error_handler(DependencyException, lambda _: Response("no such file\n", 404))
     server.add_url_rule("/own/<name>", view_func=own)

@@ -140,6 +140,14 @@ def test_what_cannot_be_answered_is_said_in_the_words_of_the_command_line() -> N
     assert answers.drawn("tornado", asked(table_size="10TB"), lambda: False) is None
 
 
+def test_lines_of_a_figure_can_be_told_apart() -> None:
+    found = answers.drawn("over-gpus", asked(table_size="10TB"), lambda: True)
+    assert found is not None
+    lines = [trace for trace in found["figure"]["data"] if trace.get("showlegend")]
+    assert {trace["name"] for trace in lines} >= {"the fastest that fits", "row-wise"}
+    assert len({trace["line"]["color"] for trace in lines}) == len(lines)
+
+
 def test_two_answers_stand_side_by_side() -> None:
     """1.0: the same question twice."""
     one = asked(table_size="10TB")
@@ -174,6 +182,7 @@ def guarded() -> Iterator[FlaskClient]:
 def test_the_token_opens_the_page_and_leaves_its_address(guarded: FlaskClient) -> None:
     for path in ("/", "/_dash-layout", "/own/page.js", "/?token=wrong-secret"):
         assert guarded.get(path).status_code == 403
+    assert guarded.post("/_dash-update-component", data="nonsense").status_code == 403
     found = guarded.get("/?token=a-long-secret&table_size=9TB")
     assert (found.status_code, found.headers["Location"]) == (302, "/?table_size=9TB")
     assert "HttpOnly" in found.headers["Set-Cookie"] and "SameSite=Strict" in found.headers["Set-Cookie"]
@@ -196,6 +205,35 @@ def test_only_own_names_and_own_files_are_served() -> None:
     assert big.status_code == 413
 
 
+ASKED: dict[str, Any] = {"said": {"table_size": "10TB"}, "file": None, "visit": "v", "pinned": None}
+CALLED: dict[str, Any] = {"output": "no.such", "outputs": [], "inputs": [], "changedPropIds": []}
+
+
+@pytest.mark.parametrize(
+    ("path", "sent", "words"),
+    [
+        ("/own/answer", "nonsense", "all of it"),
+        ("/own/answer", {}, "said: Field required"),
+        ("/own/answer", ASKED | {"said": ["10TB"]}, "said"),
+        ("/own/answer", ASKED | {"said": {"table_size": ["10TB"]}}, "said.table_size"),
+        ("/own/answer", ASKED | {"file": {"name": "mine.csv"}}, "file.contents: Field required"),
+        ("/own/answer", ASKED | {"pinned": 3}, "pinned"),
+        ("/own/figure", [], "all of it"),
+        ("/_dash-update-component", {}, "output: Field required"),
+        ("/_dash-update-component", CALLED, "no such callback"),
+        ("/_dash-update-component", CALLED | {"inputs": ["x"]}, "inputs.0"),
+    ],
+)
+def test_what_is_not_of_the_page_is_refused_in_words(path: str, sent: Any, words: str) -> None:
+    server = app_of(None, None).server
+    serve._guard(server, None, None)
+    found = server.test_client().post(path, data=json.dumps(sent), content_type="application/json")
+    assert found.status_code == 400 and words in found.text and "perfmodel explore" in found.text
+    assert server.test_client().get("/_dash-component-suites/no/such.js").status_code == 404
+    page = server.test_client().post("/own/figure", json=ASKED | {"name": "nobody"})
+    assert page.status_code == 200 and "figure of this page 'nobody' is not known" in page.json["error"]
+
+
 def refused(*words: str) -> str:
     done = subprocess.run([*EXPLORE, *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 2, done
@@ -203,8 +241,14 @@ def refused(*words: str) -> str:
 
 
 def test_others_need_a_token() -> None:
+    """Nothing heavy is loaded to say so."""
     assert "lets everybody" in (text := refused("--host", "0.0.0.0")) and "--token" in text
     assert "not a secret" in refused("--token", "short")
+    loaded = (
+        "import sys; from perfmodel.cli import run; run(['explore', '--host', '::']); print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+    assert not {"dash", "flask", "numpy", "pandas", "plotly"} & set(done.stdout.split())
 
 
 def test_without_dash_it_says_what_to_install() -> None:
