@@ -24,7 +24,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fault_inputs import all_readers, damaged, failures, run_lines
+from fault_damages import damaged, failures
+from fault_inputs import all_readers, run_lines
 
 from calibrate.running.journal import Journal, require_writable
 from perfmodel.errors import BadInputError, PerfmodelError

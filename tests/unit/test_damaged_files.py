@@ -8,7 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fault_inputs import all_readers, failures, tried
+from fault_damages import failures, tried
+from fault_inputs import all_readers
 
 READERS = all_readers()
 TRIES = 500

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fault_inputs import all_readers, limited
+from fault_damages import limited
+from fault_inputs import all_readers
 
 from perfmodel.errors import BadInputError
 from perfmodel.schema import gate, ranges
