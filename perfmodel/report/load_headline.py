@@ -103,7 +103,7 @@ def band_words(answer: ServiceLoad) -> str:
         low, high = (answer.replicas * each for each in (answer.low_per_s, answer.high_per_s))
         return f"band {rate(low).partition('request')[0].strip()} – {rate(high)} carried"
     if answer.fewest == answer.most:
-        return "as many in all of the band"
+        return "the same number over the whole band"
     return f"band {format_count(answer.fewest)} – {counted(int(answer.most), 'GPU')}"
 
 

@@ -109,11 +109,10 @@ def choice_words(answer: ServiceLoad) -> str:
         return "nothing: batch, wait and overlap are as given"
     what = " and ".join([", ".join(free[:-1]), free[-1]] if len(free) > 1 else free)
     if q.qps is None:
-        return f"{what}: those that carry the most load within the limit"
+        return f"{what}: what carries the most load within the limit"
     return (
-        f"{what}: those that need the fewest GPUs; if several do, those with the lowest p99 at this load; if "
-        "others come within 5 % of it, those of them that carry the most load. (The batches below show the "
-        "most load, not the p99.)"
+        f"{what}: what needs the fewest GPUs, then has the lowest p99 at this load; of what comes within 5 % "
+        "of that p99, what carries the most load. (The batches below show the most load, not the p99.)"
     )
 
 

@@ -56,16 +56,16 @@ def chosen(**given: Any) -> str:
 
 
 def test_what_is_given_was_not_chosen() -> None:
-    assert chosen().startswith("batch, wait and overlap: those that need the fewest GPUs")
-    assert chosen(batch=64, wait_s=1e-3).startswith("overlap: those that ")
-    assert chosen(qps=None, overlap=True) == "batch and wait: those that carry the most load within the limit"
+    assert chosen().startswith("batch, wait and overlap: what needs the fewest GPUs")
+    assert chosen(batch=64, wait_s=1e-3).startswith("overlap: what ")
+    assert chosen(qps=None, overlap=True) == "batch and wait: what carries the most load within the limit"
     assert chosen(batch=64, wait_s=0.0, overlap=False).startswith("nothing: ")
 
 
 def test_a_band_of_one_number_is_no_band() -> None:
     one = {"low_per_s": 1.0, "high_per_s": 2.0, "question": SimpleNamespace(qps=1.0, replicas=None)}
     words = [band_words(SimpleNamespace(**one, fewest=8, most=most)) for most in (8, 16)]  # type: ignore[arg-type]
-    assert words == ["as many in all of the band", "band 8 – 16 GPUs"]
+    assert words == ["the same number over the whole band", "band 8 – 16 GPUs"]
 
 
 def test_what_no_bandwidth_reaches_is_said() -> None:

@@ -150,7 +150,7 @@ def test_rows_of_the_shorter_simulation_say_so_and_the_band_of_one_replica_is_a_
     assert all("~" not in row for row in rows if "chosen" in row)
     text = " ".join(screen.split())
     assert "not confirmed; only the chosen row is confirmed by the longer one" in text
-    assert "those that need the fewest GPUs" in text
+    assert "what needs the fewest GPUs" in text
     given = " ".join(cli("load", *line, "--qps", "500M", "--replicas", "1").out.split())
     assert re.search(r"band [\d.]+ [MG] – [\d.]+ G requests/s carried", given), given
 
