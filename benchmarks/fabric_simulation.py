@@ -234,12 +234,14 @@ class Case:
 
     forwards  whether a message first goes to the card of its target's index, inside the node (PXN)
     shuffled  whether the job's nodes lie at random places
+    weights   of an all-to-all: what each node sends, over the buffer; empty: all send one
     """
 
     kind: str
     cluster: Cluster
     forwards: bool = True
     shuffled: bool = False
+    weights: tuple[float, ...] = ()
 
     @property
     def gpus(self) -> int:
@@ -294,7 +296,7 @@ class Case:
         c, nodes = self.cluster, self.cluster.nodes
         for rank, card in product(range(nodes), range(c.cards)):
             peers = [card] if self.forwards else [(card + d) % c.cards for d in range(c.cards)]
-            size = 1 / nodes / len(peers)
+            size = (self.weights[rank] if self.weights else 1.0) / nodes / len(peers)
             yield [
                 Flow((self.places[rank], card), (self.places[(rank + delta) % nodes], peer), size)
                 for delta, peer in product(node_order(nodes), peers)

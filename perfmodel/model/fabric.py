@@ -110,6 +110,21 @@ def crossing_time(
     return size * share * fill * ratio / nic_bytes_per_s
 
 
+def pod_payload(sent_bytes: Number, pod_gpus: Number, full_gpus: Number, gpus: Number) -> Number:
+    """Payload S of each rank of a full pod that would load the links up as the ranks of a pod together do.
+
+        S_pod = X (G - q) / ((G - p) p)                                                  [bytes]
+
+    X  what the ranks of the pod send to all, or receive from all, together [bytes];  q  their number
+    p  GPUs under a full pod;  G  gpus, > p
+    Each rank has samples, so what a holder of tables sends is for all pods alike, wherever the holder is: a
+    pod sends (G - q)/G of it up.
+    Source: counted; docs/model.md#pods-rails-and-spines; benchmarks/fabric_simulation.py
+    Limits: q = p, all ranks send S -> S;  one rank of p sends S -> S/p
+    """
+    return sent_bytes * (gpus - pod_gpus) / ((gpus - full_gpus) * full_gpus)
+
+
 def uplink_rate(
     nic_bytes_per_s: Number, gpus_per_domain: Number, pod_domains: Number, ratio: Number
 ) -> Number:

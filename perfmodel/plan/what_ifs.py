@@ -3,6 +3,7 @@ samples; each with a new search."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,6 +17,7 @@ from perfmodel.passes.placement import Plan
 from perfmodel.passes.settings import CLUSTER
 from perfmodel.plan.limiting import Limiting, limiting
 from perfmodel.plan.outcome import Planned
+from perfmodel.plan.pods import pod_orders
 from perfmodel.plan.question import PlanQuestion
 from perfmodel.plan.searching.carried import as_option, carried, repaired
 from perfmodel.projections.understood import exact_text
@@ -23,6 +25,7 @@ from perfmodel.units import format_bytes, format_count, format_time
 
 _MORE_SAMPLES = 4
 _PAYLOAD = "payload"
+_MOST_PODS = 8  # in a line
 _SAME = 5e-4  # of a time: a difference that is not printed
 EFFORT = 0.5
 """Share of a search's effort that all what-if searches have together."""
@@ -33,7 +36,7 @@ class WhatIf:
     """One change, and the best plan with it.
 
     name       of the limiting resource (``plan.limiting``), cards, nvlink-domain, of other switches
-               (``OtherFabric``), memory, payload or batch
+               (``OtherFabric``), memory, payload, batch, pods-apart or pods-together
     limits     whether it changes the limiting resource
     words      what changes;  option  that makes the change; "" if there is none
     time_s     of a pass with the change; None if there is no plan, or no search ran
@@ -78,7 +81,24 @@ def what_ifs(question: PlanQuestion, answer: Planned, ends: Deadline) -> tuple[W
         found[at] = _known(found[at], changed, plan)
         part = replace(changed, effort_s=EFFORT * question.effort_s / len(asked), time_limit_s=cap_s)
         found[at] = _converting(_anew(found[at], part, plan), changed, answer)
-    return tuple(found)
+    return (*found, *_of_pods(question, answer))
+
+
+def _of_pods(q: PlanQuestion, answer: Planned) -> Iterator[WhatIf]:
+    """The same plan with other nodes beside each other in a pod: it needs no search."""
+    ratios = {"oversubscription": 1.0, "spine_oversubscription": 1.0, "background": 0.0}
+    wide = _with(q, **{key: ratio for key, ratio in ratios.items() if q.machine.knows(key)})
+    orders = None if isinstance(wide, BadInputError) else pod_orders(answer, wide.evaluator)
+    if orders is None or math.isclose(orders[0].time_s, orders[1].time_s, rel_tol=_SAME):
+        return
+    what = "nodes" if q.machine.nodes_per_domain == 1 else "domains"
+    even = " The plan's own time takes all GPUs of a pod to be as busy as the busiest."
+    names = {"pods-apart": ("in different pods", ""), "pods-together": ("in one pod", even)}
+    for (name, (where, said)), found in zip(names.items(), orders, strict=True):
+        listed = [" ".join(map(str, pod)) for pod in found.pods[:_MOST_PODS]]
+        more = " | …" if len(found.pods) > len(listed) else ""
+        timed = _with_time(WhatIf(name, f"the busiest {what} {where}", ""), q, found.time_s)
+        yield replace(timed, why=f"{what} of the plan by pod: {' | '.join(listed)}{more}.{said}")
 
 
 def _gpus(changed: PlanQuestion | BadInputError) -> int:

@@ -1,0 +1,102 @@
+"""Which nodes of a job share a pod: tables on few nodes load the links above the pods unevenly.
+
+    t = max( t of S with links of 1:1 above the pods, t of S_pod )                                      [s]
+
+S  the most of any rank, which a plan's time takes for all;  S_pod  ``fabric.pod_payload``, of the busiest pod
+Source: docs/model.md#pods-rails-and-spines; tests/unit/test_plan_pods.py beside a simulation
+Limits: even loads -> S_pod = S;  one pod, or links of 1:1 -> no order matters
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.collectives.stored import fabric_of
+from perfmodel.model.fabric import pod_payload
+from perfmodel.passes.cost import Evaluator
+from perfmodel.passes.steps import Step
+from perfmodel.passes.timing import AHEAD
+from perfmodel.plan.outcome import Planned
+
+Array = NDArray[np.float64]
+Pods = Sequence[Sequence[int]]
+"""The domains of each pod."""
+
+
+@dataclass(frozen=True)
+class PodOrder:
+    """The domains of each pod, and the time of the pass with them."""
+
+    pods: Pods
+    time_s: float
+
+
+def pod_orders(answer: Planned, wide: Evaluator) -> tuple[PodOrder, PodOrder] | None:
+    """The busiest domains spread over the pods, and all of them in as few pods as they need.
+
+    wide  evaluates the same plan with links of 1:1 above the pods
+    Limits: nothing crosses a narrow link, or even loads -> None
+    """
+    e = answer.evaluator
+    machine, domains = e.setting.machine, -(-e.gpus // e.domain)
+    fabric = fabric_of(machine, machine.ring_backend)
+    if not machine.knows("pod_nodes") or not fabric.crossed(domains) or not fabric.narrow(domains):
+        return None
+    room = int(fabric.levels[0].domains)
+    exchanges = [e.steps_by_name[row.name] for row in answer.found.cost.rows if row.name in e.steps_by_name]
+    exchanges = [step for step in exchanges if step.collective == "all_to_all" and not step.splits]
+    loads = e.loads(answer.plan).values
+    busy = sum(_of_domains(loads[list(step.resources)], e.domain).sum(axis=0) for step in exchanges)
+    if not exchanges or np.ptp(busy) == 0:
+        return None
+    ranked = np.argsort(-np.asarray(busy), kind="stable").tolist()
+    together = [sorted(ranked[at : at + room]) for at in range(0, domains, room)]
+    apart = _apart(np.asarray(busy), ranked, [len(pod) for pod in together])
+    first, second = (
+        PodOrder(pods, _time(answer, wide, exchanges, loads, pods)) for pods in (apart, together)
+    )
+    return first, second
+
+
+def _apart(busy: Array, ranked: Sequence[int], room: Sequence[int]) -> list[list[int]]:
+    """Each domain, the busiest first, to the pod with the least load that has room."""
+    pods: list[list[int]] = [[] for _ in room]
+    for domain in ranked:
+        free = [at for at, pod in enumerate(pods) if len(pod) < room[at]]
+        pods[min(free, key=lambda at: (busy[pods[at]].sum(), at))].append(domain)
+    return [sorted(pod) for pod in pods]
+
+
+def _of_domains(loads: Array, domain: int) -> Array:
+    """Loads of the domains, from those of the ranks [..., G]."""
+    return np.add.reduceat(loads, np.arange(0, loads.shape[-1], domain), axis=-1)
+
+
+def _time(answer: Planned, wide: Evaluator, exchanges: Sequence[Step], loads: Array, pods: Pods) -> float:
+    """Time of the pass with its domains in these pods [s]."""
+    e, cost = answer.evaluator, answer.found.cost
+    time_of, saved = {row.name: row.time_s for row in cost.rows}, 0.0
+    for step in exchanges:
+        each = loads[list(step.resources)]
+        most = each.max()
+        least = wide.times.collective(step, np.atleast_1d(most)).time_s[0]
+        heaviest = np.atleast_1d(min(_heaviest(_of_domains(each, e.domain), e, pods), most))
+        crossing = e.times.collective(step, heaviest).time_s[0] if heaviest[0] > 0 else 0.0
+        saved += max(time_of[step.name] - max(float(least), float(crossing)), 0.0)
+    if not e.times.prefetch:
+        return cost.time_s - saved
+    waited = sum(time for name, time in time_of.items() if name in AHEAD)
+    return max(cost.ahead_s, cost.time_s - waited - saved)
+
+
+def _heaviest(each: Array, e: Evaluator, pods: Pods) -> float:
+    """S_pod, from the loads of the domains [k, N], of what is sent and what is received."""
+    sizes = [sum(min(e.domain, e.gpus - at * e.domain) for at in pod) for pod in pods]
+    sums = (each[:, list(pod)].sum(axis=1).max() for pod in pods)
+    return max(
+        float(pod_payload(total, size, max(sizes), e.gpus)) for total, size in zip(sums, sizes, strict=True)
+    )
