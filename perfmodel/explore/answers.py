@@ -14,6 +14,7 @@ from perfmodel.cli.question import Question, question_of
 from perfmodel.cli.shardings import Output, lead_of, possible, with_fitting, with_sharding
 from perfmodel.cli.workload import checked_sharding
 from perfmodel.errors import BadInputError, PerfmodelError
+from perfmodel.explore import commands
 from perfmodel.explore.asked import Said
 from perfmodel.passes.schemes import ROW_WISE
 from perfmodel.passes.settings import Setting
@@ -28,7 +29,7 @@ from perfmodel.report.figures.registry import BREAKDOWN, CHANGES, OVER_GPUS, SLO
 from perfmodel.report.host_text import HOST_WORDS
 from perfmodel.report.page.assemble import block_data
 from perfmodel.report.page.gpu_views import frame_of, sharded
-from perfmodel.report.page.leading_card import card_of
+from perfmodel.report.page.leading_card import card_of, changes_finding
 from perfmodel.report.page.lines import Lines
 from perfmodel.report.page.parts import Card
 from perfmodel.report.page.setups import Curves, Loaded, Setup
@@ -37,7 +38,8 @@ from perfmodel.units import counted, format_ratio, format_time
 
 LATER = (OVER_GPUS, CHANGES, TORNADO, SLOWDOWN)
 """Figures of many answers: they come when the question stays."""
-_ELSEWHERE = "What would change it: the figures below."
+WHAT_IFS = "what-ifs"
+"""Name of the card with what would change the answer, which comes when the question stays too."""
 _NUMBERS = (0.125, 0.25, 0.5, 1, 2, 4, 8)
 """Of the GPUs of the answer: those that the figure over them has."""
 _NOW, _LATER = threading.Lock(), threading.Lock()
@@ -103,26 +105,37 @@ def shown(asked: Said, beside: Said | None) -> dict[str, Any]:
     with _NOW:
         try:
             found = _ANSWERS.of(asked)
+            machine = found.question.machine
             document = {
-                "view": {"heads": [vars(_card(asked, found))]},
+                "view": _view(asked, found),
                 "blocks": [block_data(BREAKDOWN.draw(answers=[found.shown]))],
                 "against": _against(found, beside),
+                "across": found.shown.gpus > max(machine.gpus_per_node, machine.nvlink_domain_gpus),
+                "command": commands.command(asked, machine.name),
             }
         except PerfmodelError as error:
             document = {"error": str(error)}
     return {**document, "search": asked.search}
 
 
-def gpus(asked: Said) -> int:
-    """Of the answer. Limits: as ``shown``, but the error itself"""
+def answer(asked: Said) -> Answer:
+    """Limits: as ``shown``, but the error itself"""
     with _NOW:
-        return _ANSWERS.of(asked).shown.gpus
+        return _ANSWERS.of(asked)
+
+
+def _view(asked: Said, found: Answer, *, whole: bool = False) -> dict[str, Any]:
+    """The card, as the script shows it. whole  with what would change the answer"""
+    card = _card(asked, found)
+    if whole and found.lead is not None and (found.lead.best or found.lead.changes):
+        card = replace(card, findings=[*card.findings, changes_finding(found.lead)])
+    return {"heads": [vars(card)]}
 
 
 def _card(asked: Said, found: Answer) -> Card:
     prices, host = asked.prices(found.question.machine.name), dict(asked.said).get("host")
     base = found.shown if found.lead is None else found.row_wise
-    card = card_of(base, found.lead, whole=False, prices=prices, elsewhere=_ELSEWHERE)
+    card = card_of(base, found.lead, whole=False, prices=prices, elsewhere="")
     if host is None:
         return card
     issued = hosted(found.shown, host, None)
@@ -151,17 +164,20 @@ def _against(found: Answer, beside: Said | None) -> str:
 
 
 def drawn(name: str, asked: Said, wanted: Callable[[], bool]) -> dict[str, Any] | None:
-    """A figure of ``LATER`` by its name. wanted  whether somebody still waits for it, when its turn comes
+    """A figure of ``LATER`` by its name, or the card of ``WHAT_IFS``.
 
+    wanted  whether somebody still waits for it, when its turn comes
     Limits: it cannot be drawn -> why;  nobody waits -> None;  no figure of this name -> BadInputError
     """
-    known = {each.name: each for each in LATER}
+    known = {WHAT_IFS: None} | {each.name: each for each in LATER}
     if name not in known:
         raise unknown_name("figure of this page", name, known)
     figure = known[name]
     with _LATER:
         if not wanted():
             return None
+        if figure is None:
+            return {"view": _view(asked, _LATER_ANSWERS.of(asked), whole=True)}
         try:
             return block_data(_figure(figure, _LATER_ANSWERS.of(asked)))
         except PerfmodelError as error:

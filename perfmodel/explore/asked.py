@@ -29,6 +29,7 @@ LONGEST = 200
 FILE = "file:"
 """Before the name of a dropped file, where a set of tables is named."""
 _OF_EQUAL = ("table_size", "tables", "pooling", "dim", "dtype")
+_OF_PODS = ("oversubscription", "switch_hop_s")
 _READ = (".csv", ".json")
 
 
@@ -117,6 +118,8 @@ class Said:
                 raise unknown_name(known[name].label, str(text), list(filter(None, known[name].words)))
         said = {name: str(texts[name]).strip() for name in known if texts.get(name)}
         for name in _OF_EQUAL if said.get("model") else ():
+            said.pop(name, None)
+        for name in _OF_PODS if not said.get("pod_nodes") else ():
             said.pop(name, None)
         if said.get("global_batch"):
             said.pop("batch", None)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import json
 import secrets
+import shlex
 import signal
 import subprocess
 import sys
@@ -29,15 +31,29 @@ _MOST_PLANS = 4
 _PATIENCE_S = 5.0
 
 
-def line(asked: Said, command: str = "project") -> list[str]:
-    """The words that give the answer of the page in a terminal."""
+def line(asked: Said, command: str = "project", model: str = "") -> list[str]:
+    """The words that give the answer of the page in a terminal. model  how a dropped file is named there"""
     options = {"project": ProjectOptions, "report": ReportOptions, "plan": PlanOptions}[command]
-    return ["perfmodel", command, *asked.words(options)]
+    return ["perfmodel", command, *asked.words(options, model)]
+
+
+def command(asked: Said, machine: str) -> str:
+    """What to copy. Limits: a price, which ``project`` does not take -> a second one, whose page has costs"""
+    found = shlex.join(line(asked))
+    if prices := price_line(asked, machine):
+        report = shlex.join([*line(asked, "report"), "--prices", _STDIN])
+        found += f"\necho {shlex.quote(prices)} | {report}"
+    return found
+
+
+def price_line(asked: Said, machine: str) -> str:
+    """A file of prices. Limits: none is said -> empty"""
+    price = dict(asked.said).get(PRICE)
+    return f'machine_hour."{machine}" = {json.dumps(price, ensure_ascii=False)}' if price else ""
 
 
 def _words(asked: Said, command: str) -> list[str]:
-    options = {"project": ProjectOptions, "report": ReportOptions, "plan": PlanOptions}[command]
-    return [*_CALL, command, *asked.words(options, model=_STDIN)]
+    return [*_CALL, *line(asked, command, _STDIN)[1:]]
 
 
 def _fed(asked: Said) -> bytes:
@@ -56,10 +72,8 @@ def page(asked: Said, machine: str) -> tuple[str, str]:
     """The page of ``perfmodel report``, and what the command complains about."""
     with tempfile.TemporaryDirectory() as folder:
         words = [*_words(asked, "report"), "--out", "report.html"]
-        if price := dict(asked.said).get(PRICE):
-            Path(folder, "prices.toml").write_text(
-                f'[machine_hour]\n"{machine}" = "{price}"\n', encoding="utf-8"
-            )
+        if prices := price_line(asked, machine):
+            Path(folder, "prices.toml").write_text(prices, encoding="utf-8")
             words += ["--prices", "prices.toml"]
         done = subprocess.run(words, input=_fed(asked), capture_output=True, cwd=folder, check=False)
         if done.returncode:

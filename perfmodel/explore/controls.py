@@ -45,11 +45,7 @@ class Control:
         """In the words of the command line, of the machine's files, or its own."""
         if self.name in OPTIONS and isinstance(words := OPTIONS[self.name].words, Opt):
             return words.help
-        return (
-            ALL_KEYS[self.name].meaning
-            if self.name in ALL_KEYS
-            else "Of an hour of one GPU, as a price file has it: 2.5 EUR/GPU/h"
-        )
+        return ALL_KEYS[self.name].meaning if self.name in ALL_KEYS else _HELP_OF_PRICE
 
     def nearest(self, text: str) -> int:
         """Position of the stop next to a text, or to what is meant without one. Limits: no number -> 0"""
@@ -91,6 +87,9 @@ def _doubled(first: int, last: int) -> tuple[str, ...]:
 _RATES = _decades("GB/s", "10GB/s", "800GB/s")
 _SKEWS = tuple(f"{at / 20:g}" for at in range(10, 31))
 _FLOORS = tuple(f"{at}us" for at in range(1, 21))
+_HOPS = tuple(f"{at / 4:g}us" for at in range(21))
+_RATIOS = ("1", "1.5", "2", "3", "4", "6", "8", "12", "16")
+_PARTS = tuple(f"{at / 20:g}" for at in range(19))
 _PRICES = tuple(f"{at / 4:g} EUR/GPU/h" for at in range(1, 41))
 _HBM = ("40GB", "64GB", "80GB", "96GB", "141GB", "192GB", "288GB", "384GB")
 _RUN = tuple(way for way in WAYS if way in RUN)
@@ -124,6 +123,10 @@ _GROUPS: dict[str, tuple[tuple[str, str, str, tuple[str, ...], bool], ...]] = {
         ("hbm_bytes", "HBM", _OWN, _HBM, False),
         ("hbm_bytes_per_s", "HBM rate", _OWN, _decades("TB/s", "1TB/s", "20TB/s"), False),
         ("launch_floor_s", "floor of a kernel", _OWN, _FLOORS, False),
+        ("pod_nodes", "nodes of a pod", _OWN, _doubled(1, 256), False),
+        ("oversubscription", "its oversubscription", _OWN, _RATIOS, False),
+        ("switch_hop_s", "a switch more takes", _OWN, _HOPS, False),
+        ("background", "links of other jobs", _OWN, _PARTS, False),
     ),
     "Price of a GPU-hour": ((PRICE, "price", "none", _PRICES, False),),
 }

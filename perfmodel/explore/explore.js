@@ -45,6 +45,7 @@
     file = dropped;
     at("question").dataset.set = said.model ? "yes" : "";
     at("question").dataset.all = said.global_batch ? "yes" : "";
+    at("question").dataset.pods = said.pod_nodes ? "yes" : "";
     if (!same || !number) changed();
   }
 
@@ -91,6 +92,7 @@
     at("short").textContent = doc.view.heads[0].sentence;
     at("against").textContent = doc.against;
     at("command").textContent = doc.command;
+    at("question").dataset.across = doc.across ? "yes" : "";
     requestAnimationFrame(() => setTimeout(async () => { // the card is painted first
       if (own !== number) return;
       address(doc.search);
@@ -107,7 +109,8 @@
     for (const name of names) {
       const block = await post("figure", {name});
       if (own !== number) return;
-      if (!block.error) await show(at("views"), block, plot);
+      if (block.view) card(block.view);
+      else if (!block.error) await show(at("views"), block, plot);
     }
     root.dataset.later = "yes";
   }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any, NoReturn, TypeVar
@@ -15,7 +14,6 @@ from perfmodel.errors import PerfmodelError
 from perfmodel.explore import answers, commands
 from perfmodel.explore.asked import FILE, MOST_BYTES, Called, Dropped, Posted, Said, texts_of
 from perfmodel.explore.controls import Control, controls
-from perfmodel.question.groups import DEFAULT_MACHINE
 
 Body = TypeVar("Body", Posted, Called)
 _FIRST = {"table_size": "10TB"}
@@ -261,9 +259,8 @@ def _answer(app: Dash, known: Mapping[str, Control]) -> None:
         if len(newest) > _VISITS:
             newest.clear()
         newest[posted.visit] = question.search
-        found = answers.shown(question, beside)
-        later = [figure.name for figure in answers.LATER]
-        return found | {"command": shlex.join(commands.line(question)), "later": later}
+        later = [answers.WHAT_IFS, *(figure.name for figure in answers.LATER)]
+        return answers.shown(question, beside) | {"later": later}
 
     def figure() -> Any:
         posted = _posted(Posted)
@@ -318,9 +315,9 @@ def _take(app: Dash, known: Mapping[str, Control]) -> None:
         kind = str(ctx.triggered_id).removeprefix("save-")
         try:
             asked = _asked(_texts(values, ids), known, file)
+            machine = answers.answer(asked).question.machine.name
         except PerfmodelError as error:
             return no_update, str(error)
-        machine = dict(asked.said).get("machine", DEFAULT_MACHINE)
         text, trouble = commands.page(asked, machine) if kind == "page" else commands.printed(asked, kind)
         if trouble:
             return no_update, trouble
@@ -339,7 +336,7 @@ def _plan(app: Dash, known: Mapping[str, Control], plans: commands.Backgrounds) 
         if ctx.triggered_id == "plan-start":
             try:
                 asked = _asked(_texts(values, ids), known, file)
-                gpus = answers.gpus(asked)
+                gpus = answers.answer(asked).shown.gpus
             except PerfmodelError as error:
                 return name, str(error), "", True, False, True
             if "model" not in dict(asked.said):

@@ -112,7 +112,8 @@ def test_a_slider_is_dragged_and_the_answer_follows(browser: Chromium, live: Liv
 
 
 def test_keys_alone_reach_and_change_everything(browser: Chromium, live: Live) -> None:
-    browser.open(live.address, 1280)
+    browser.open(f"{live.address}?table_size=10TB&pod_nodes=8", 1280)
+    says(browser, sentence("table_size=10TB&pod_nodes=8"))
     browser.run("document.getElementById('theme').focus()")
     reached = set()
     for _ in range(200):
@@ -134,18 +135,34 @@ def test_keys_alone_reach_and_change_everything(browser: Chromium, live: Live) -
     browser.run(f"{thumb('batch')}.focus()")
     asked = answers_asked(browser)
     browser.press("ArrowRight")
-    says(browser, sentence("table_size=10TB&batch=1536"))
+    says(browser, sentence("table_size=10TB&pod_nodes=8&batch=1536"))
     browser.wait(f"{box('batch')}.value === '1536' && document.documentElement.dataset.later === 'yes'")
     assert answers_asked(browser) == asked + 1  # by the slider, and not again by its box
     focus_and_type(browser, "pooling", "7")
-    says(browser, sentence("table_size=10TB&batch=1536&pooling=7"))
+    says(browser, sentence("table_size=10TB&pod_nodes=8&batch=1536&pooling=7"))
     focus_and_type(browser, "pooling", "many")
     browser.wait("document.getElementById('refused').textContent.includes('many')")
     focus_and_type(browser, "pooling", "8")
-    says(browser, sentence("table_size=10TB&batch=1536&pooling=8"))
+    says(browser, sentence("table_size=10TB&pod_nodes=8&batch=1536&pooling=8"))
     browser.wait("document.getElementById('refused').textContent === ''")
     stop = controls(None, None)["pooling"].words.index("8")
     browser.wait(f"{thumb('pooling')}.ariaValueNow === '{stop}'")  # the slider follows what is typed
+
+
+def test_what_a_question_does_not_have_is_hidden_and_the_card_grows(browser: Chromium, live: Live) -> None:
+    """Pods where several nodes are, their links where pods are; what would change it when nothing moves."""
+    said, shown = "", "document.getElementById('field-{}').offsetHeight > 0"
+    for name, text, seen in (
+        ("table_size", "100GB", {"pod_nodes": False, "background": False}),
+        ("table_size", "10TB", {"pod_nodes": True, "background": True, "oversubscription": False}),
+        ("pod_nodes", "8", {"oversubscription": True, "switch_hop_s": True}),
+    ):
+        said = f"{said if name != 'table_size' else ''}&{name}={text}"
+        browser.open(f"{live.address}?{said[1:]}", 1280)
+        says(browser, sentence(said[1:]))
+        assert {name: browser.run(shown.format(name)) for name in seen} == seen
+    browser.wait("document.getElementById('headline').textContent.includes('What would change it most')")
+    assert browser.said == []
 
 
 def test_a_link_asks_the_same_and_a_pin_stays_beside(browser: Chromium, live: Live) -> None:
@@ -159,7 +176,7 @@ def test_a_link_asks_the_same_and_a_pin_stays_beside(browser: Chromium, live: Li
     focus_and_type(browser, "batch", "1024")
     says(browser, sentence(search.replace("4096", "1024")))
     browser.wait("document.getElementById('against').textContent.startsWith('A, pinned: ')")
-    browser.wait("new URLSearchParams(location.search).get('batch') !== '4096'")
+    browser.wait("document.documentElement.dataset.later === 'yes'")
     link, words = browser.run("location.href"), browser.run("document.getElementById('cards').textContent")
     browser.open(link, 1280)
     browser.wait(f"document.getElementById('cards').textContent === {json.dumps(words)}")

@@ -25,6 +25,7 @@ from perfmodel.explore.controls import OPTIONS, controls
 from perfmodel.explore.page import app_of
 from perfmodel.question.passes import ProjectOptions
 from perfmodel.schema.machine_keys import ALL_KEYS
+from perfmodel.schema.prices import read_prices
 
 KNOWN = controls(None, None)
 TABLES = "name,rows,dim,pooling\n<script>alert(1)</script>,1000000,64,20\nb,20000000,128,1\n"
@@ -52,6 +53,13 @@ QUESTIONS: tuple[dict[str, str], ...] = (
     {"table_size": "2TB", "gpus": "64", "global_batch": "65536", "batch": "7", "sharding": "column-wise"},
     {"model": "mlperf-dlrm-dcnv2", "gpus": "16", "dim": "64", "host": "eager"},
     {"model": f"{FILE}mine.csv", "gpus": "8"},
+    {
+        "table_size": "10TB",
+        "pod_nodes": "4",
+        "oversubscription": "4",
+        "switch_hop_s": "2us",
+        "background": "0.2",
+    },
 )
 
 
@@ -76,6 +84,13 @@ def test_an_address_says_the_question_and_nothing_else() -> None:
     assert Said.of(texts_of(question.search), KNOWN) == question
     assert commands.line(question)[2:] == ["--table-size", "9TB", "--set", "nic_bytes_per_s=100GB/s"]
     assert asked(**{name: "" for name in KNOWN}).search == ""
+
+
+def test_what_is_above_the_cards_is_asked_where_several_nodes_are() -> None:
+    assert asked(table_size="10TB", oversubscription="4", switch_hop_s="2us").search == "?table_size=10TB"
+    assert "oversubscription=4" in asked(table_size="10TB", pod_nodes="4", oversubscription="4").search
+    assert answers.shown(asked(table_size="10TB"), None)["across"]
+    assert not answers.shown(asked(table_size="100GB", gpus="8"), None)["across"]
 
 
 @pytest.mark.parametrize(
@@ -159,6 +174,30 @@ def test_a_price_is_that_of_a_price_file() -> None:
     titles = [finding["title"] for finding in view["heads"][0]["findings"]]
     assert any("EUR" in title for title in titles), titles
     assert "not a price" in answers.shown(asked(table_size="10TB", price="2.5"), None)["error"]
+
+
+def test_a_price_is_in_the_copied_command(tmp_path: Path) -> None:
+    """Of a page: ``project`` knows no prices."""
+    question = asked(table_size="9TB", price="2.5 EUR/GPU/h")
+    first, second = answers.shown(question, None)["command"].splitlines()
+    assert first == "perfmodel project --table-size 9TB"
+    said, _, report = second.partition(" | ")
+    assert report == "perfmodel report --table-size 9TB --prices -"
+    path = tmp_path / "prices.toml"
+    path.write_text(subprocess.run(["sh", "-c", said], capture_output=True, text=True, check=True).stdout)
+    assert read_prices(path) == question.prices("h100-sxm-ib")
+
+
+def test_what_would_change_it_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    question = asked(table_size="9TB")
+    before = answers.shown(question, None)["view"]["heads"][0]["findings"]
+    found = answers.drawn(answers.WHAT_IFS, question, lambda: True)
+    assert found is not None
+    *same, changes = found["view"]["heads"][0]["findings"]
+    assert same == before and changes["title"].startswith("What would change it most: NVLink domain ")
+    assert run(["project", "--table-size", "9TB"]) == 0
+    printed = {" ".join(line.split()) for line in capsys.readouterr().out.splitlines()}
+    assert len(changes["rows"]) == 3 and {" ".join(row) for row in changes["rows"]} <= printed
 
 
 def test_downloads_are_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:

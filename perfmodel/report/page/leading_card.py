@@ -45,7 +45,7 @@ def card_of(
     """The card of an answer. found  None: shardings are not compared
 
     whole      with the changes that help, and the plan: this takes many answers
-    elsewhere  a note on where those are, if they are not here
+    elsewhere  a note on where the changes are, if they are not here; "": no note
     """
     if found is not None:
         return leading_card(found, whole=whole, prices=prices, elsewhere=elsewhere)
@@ -65,11 +65,7 @@ def leading_card(
     steps = step_columns(answer, brief=True), answer.steps
     findings = [takes, leading_cost(found, prices, whole=whole)] if found.best else []
     findings += [_finding(f"What limits it: {limit_words(answer)}", *steps)]
-    if whole:
-        changed = {"columns": list(CHANGED), "rows": change_rows(found)} if found.changes else {}
-        findings.append({"title": help_words(found), **changed})
-    else:
-        findings.append({"title": elsewhere})
+    findings += [changes_finding(found)] if whole else [{"title": elsewhere}] if elsewhere else []
     return Card(
         headline(found),
         _sentence(beside_words(found)),
@@ -80,6 +76,12 @@ def leading_card(
         question=question_words(found.base),
         findings=findings if found.best else findings[1:] if found.changes else [],
     )
+
+
+def changes_finding(found: Leading) -> dict[str, Any]:
+    """What would change it, as a card has it: the work of many answers."""
+    changed = {"columns": list(CHANGED), "rows": change_rows(found)} if found.changes else {}
+    return {"title": help_words(found), **changed}
 
 
 def _beside(found: Leading) -> list[Compared]:
