@@ -15,7 +15,7 @@ from waiting import PATIENCE_S
 from perfmodel.cli.output import check_target
 from perfmodel.errors import BadInputError
 
-MAIN = f"{sys.executable} -c 'from perfmodel.cli import main; main()'"
+MAIN = f"{sys.executable} -m perfmodel"
 
 
 def shell(line: str) -> tuple[int, str, str]:

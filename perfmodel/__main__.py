@@ -1,0 +1,5 @@
+"""``python -m perfmodel`` is ``perfmodel``."""
+
+from perfmodel.cli import main
+
+main()
