@@ -290,8 +290,8 @@ class LoadOptions(OneMemoryOptions, NodeOptions, RowWiseOptions, EqualTableOptio
         str | None,
         Opt(
             "The sharding that is served: a name of project --sharding, or best (default), the fastest that "
-            "fits in batches of this load, among the usual shardings and, with --model, a quick search of "
-            "the planner. It is row-wise with --tier, one memory or --reduction.",
+            "fits in batches of this load, of what TorchRec or a published system runs and, with --model, of "
+            "a quick search of the planner. It is row-wise with --tier, one memory or --reduction.",
             "NAME",
         ),
     ] = None
