@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -20,7 +21,8 @@ from perfmodel.passes.alike import (
 )
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.schemes import DATA_PARALLEL, ROW_WISE, SHARDINGS, WAYS
-from perfmodel.passes.steps import STEPS, StepRow, by_cause
+from perfmodel.passes.settings import Setting
+from perfmodel.passes.steps import STEPS, StepRow, Times, by_cause
 from perfmodel.passes.tables import PlanTables, laws_of
 from perfmodel.plan.outcome import Planned
 from perfmodel.projections.costs import Forward
@@ -163,7 +165,18 @@ def undecided(found: Iterable[Compared]) -> tuple[Compared, ...]:
     )
 
 
-def is_slower(slower: Projection, best: Projection, scale: float = 1.0, best_scale: float = 1.0) -> bool:
+class Answer(Protocol):
+    """What two answers are compared by: a ``Projection`` is one."""
+
+    @property
+    def setting(self) -> Setting: ...
+    @property
+    def steps(self) -> tuple[StepRow, ...]: ...
+    @property
+    def time_band(self) -> Times: ...
+
+
+def is_slower(slower: Answer, best: Answer, scale: float = 1.0, best_scale: float = 1.0) -> bool:
     """Whether a time is longer than another beyond the band of their difference
     (``differences.shared_difference_band``). Two machines share no cause of error.
 
@@ -172,7 +185,7 @@ def is_slower(slower: Projection, best: Projection, scale: float = 1.0, best_sca
     machines = [answer.setting.machine.name for answer in (slower, best)]
     both = []
     for answer, each, machine in zip((slower, best), (scale, best_scale), machines, strict=True):
-        whole = {machine: (answer.totals["low_s"], answer.time_s, answer.totals["high_s"])}
+        whole = {machine: answer.time_band}
         causes = by_cause(answer.steps, _curve) if len(set(machines)) == 1 else whole
         both.append({cause: (each * low, each * t, each * high) for cause, (low, t, high) in causes.items()})
     return bool(shared_difference_band(*both)[0] > 0)

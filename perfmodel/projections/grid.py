@@ -111,13 +111,29 @@ def costed(forward: Forward, work: Configs) -> CostedGrid:
         "throughput_ratio": work.gpus * local / time,
         **{f"{step.name}_time_s": step.timing.time_s for step in steps},
     }
-    bad = [name for name in ("time_s", "slowdown") if not np.isfinite(columns[name]).all()]
-    if bad:
-        raise BadInputError(
-            f"the {bad[0].removesuffix('_s')} of this configuration is not a finite number.",
-            "a value given with --set, or in the machine file, is too large or too small.",
-        )
+    _check_finite(time=time, slowdown=total["slowdown"])
     return CostedGrid(Grid(columns, tuple(step.name for step in steps)), tuple(base), tuple(steps))
+
+
+@np.errstate(all="ignore")
+def timed(forward: Forward, work: Configs) -> tuple[list[TimedStep], Times]:
+    """(steps, (low, centre, high) of their sum [s]), as ``costed`` has them: where no slowdown is asked for.
+
+    Limits: a time that is not finite -> BadInputError
+    """
+    steps = forward.steps(work, forward.loads(work, forward.kinds(work)))
+    low, time, high = bands.sum_band(*causes_of(steps).values())
+    _check_finite(time=time)
+    return steps, (low, time, high)
+
+
+def _check_finite(**columns: Array) -> None:
+    for name, values in columns.items():
+        if not np.isfinite(values).all():
+            raise BadInputError(
+                f"the {name} of this configuration is not a finite number.",
+                "a value given with --set, or in the machine file, is too large or too small.",
+            )
 
 
 def causes_of(steps: Iterable[TimedStep]) -> dict[str, Times]:

@@ -179,6 +179,11 @@ class Projection:
         return self.totals["time_s"]
 
     @property
+    def time_band(self) -> Times:
+        """(low, centre, high) of the time of a batch."""
+        return self.totals["low_s"], self.time_s, self.totals["high_s"]
+
+    @property
     def baseline_time_s(self) -> float:
         """Time of the same batch in local memory."""
         return self.totals["baseline_time_s"]
@@ -240,7 +245,7 @@ def projection_at(forward: Forward, many: Configs, reserve: float, found: Costed
     """The projection of the configuration at a position."""
     setting, work, columns = forward.setting, many.part(slice(at, at + 1)), found.grid.columns
     totals = {name: float(values[at]) for name, values in columns.items() if name not in _RANKS}
-    steps = tuple(_rows(forward, found.steps, at, totals["time_s"]))
+    steps = tuple(rows_at(forward, found.steps, at, totals["time_s"]))
     clocks = tuple(dict.fromkeys(s.clock for s in steps))
     count = _gpu_count(forward, work, reserve)
     return Projection(
@@ -264,7 +269,7 @@ def projection_at(forward: Forward, many: Configs, reserve: float, found: Costed
     )
 
 
-def _rows(forward: Forward, steps: Iterable[TimedStep], at: int, total_s: float) -> Iterator[StepRow]:
+def rows_at(forward: Forward, steps: Iterable[TimedStep], at: int, total_s: float) -> Iterator[StepRow]:
     """The steps of one configuration as rows of an answer."""
     for step in steps:
         t = step.timing

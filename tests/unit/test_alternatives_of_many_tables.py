@@ -10,7 +10,7 @@ from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.tables import PlanTables
 from perfmodel.plan.other_ways.map_cells import CUTS
 from perfmodel.plan.other_ways.winner_map import LIKELY, WinnerMap
-from perfmodel.projections import project_one
+from perfmodel.projections import Forward, project_one
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.workload import Table, TableSet
 
@@ -58,3 +58,13 @@ def test_a_map_of_many_tables_has_the_shardings_that_are_dealt() -> None:
     best = min([*known.values(), cell.times["row-wise"]])
     assert cell.times[cell.winner] == pytest.approx(best)
     assert {words for words, time in known.items() if time < LIKELY * best} <= set(cell.times)
+
+
+def test_a_map_costs_no_pass_in_one_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell compares times and bands of ways, which need no slowdown: of many tables it took long."""
+    monkeypatch.delattr(Forward, "local_steps")
+    tables = tables_of(7)
+    known = WinnerMap({"machine": "h100-sxm-ib", "tables": tables})
+    (cell,) = known.at("zipf:0.8", float(tables.total_bytes), [4096], ["row-wise", "host", *CUTS])
+    assert {"row-wise", "host", "ub"} <= set(cell.times)
+    assert "host" not in cell.as_good

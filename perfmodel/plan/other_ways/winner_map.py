@@ -14,21 +14,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import PerfmodelError
-from perfmodel.model import serving_cost, sharding
-from perfmodel.passes.alike import Alike, Impossible, best_alike, least_times, may_fit
+from perfmodel.model import capacity, serving_cost, sharding
+from perfmodel.passes.alike import Impossible, best_alike, least_times, may_fit
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.schemes import AUTO
 from perfmodel.passes.settings import Setting
+from perfmodel.passes.steps import StepCost
 from perfmodel.passes.tables import PlanTables
-from perfmodel.plan.as_projection import evaluator_for, projection_of, tables_of
+from perfmodel.plan.as_projection import evaluator_for, tables_of
 from perfmodel.plan.other_ways.alternatives import ROW_WISE, machines_of
 from perfmodel.plan.other_ways.below_hbm import ALL_ROWS, gpus_of_node, loaded
-from perfmodel.plan.other_ways.map_cells import CUTS, WAYS, Crossing, MapCell, crossing_batch_of, crossing_of
+from perfmodel.plan.other_ways.map_cells import (
+    CUTS,
+    WAYS,
+    CellAnswer,
+    Crossing,
+    MapCell,
+    crossing_batch_of,
+    crossing_of,
+)
 from perfmodel.plan.other_ways.one_alternative import EqualBatch
-from perfmodel.projections import Configs, Forward, prepare, project_one
-from perfmodel.projections.grid import costed
-from perfmodel.projections.inputs import DEFAULT_RESERVE
-from perfmodel.projections.projection import Projection, projection_at
+from perfmodel.projections import Configs, Forward, prepare
+from perfmodel.projections.fitting import gpu_memory
+from perfmodel.projections.grid import timed
+from perfmodel.projections.projection import rows_at
 from perfmodel.question.passes import GLOBAL
 from perfmodel.schema.workload import TableSet
 
@@ -142,7 +151,7 @@ class _OneWay:
     times: Array
     gpus: Array
     cost: Array
-    answer: Callable[[int], Projection]
+    answer: Callable[[int], CellAnswer]
 
 
 _Column = _OneWay | None
@@ -161,14 +170,14 @@ def _column(asked: dict[str, Any], equal: Sequence[EqualBatch]) -> _Column:
     """
     try:
         forward, work, copies = _placed(asked, equal)
-        found = _priced(forward, work, copies, equal, asked)
+        found = _priced(forward, work, copies, equal)
     except PerfmodelError:
         return None
     node = gpus_of_node(asked)
     if "tier" not in asked or (work.gpus >= node).all():
         return found
     try:
-        filled = _priced(*_placed({**asked, "gpus": node}, equal), equal, asked)
+        filled = _priced(*_placed({**asked, "gpus": node}, equal), equal)
     except PerfmodelError:
         return found
     better = filled.cost < found.cost
@@ -203,14 +212,16 @@ def _placed(asked: dict[str, Any], equal: Sequence[EqualBatch]) -> tuple[Forward
     return forward, work, copied(work.gpus)
 
 
-def _priced(
-    forward: Forward, work: Configs, copies: Array, equal: Sequence[EqualBatch], asked: Mapping[str, Any]
-) -> _OneWay:
-    found = costed(forward, work)
-    grid = found.grid.columns
+def _priced(forward: Forward, work: Configs, copies: Array, equal: Sequence[EqualBatch]) -> _OneWay:
+    steps, band = timed(forward, work)
+    fits = capacity.fits(gpu_memory(forward, work).total_bytes, work.usable_bytes)
     held = np.zeros(len(work)) if work.cached is None else work.cached
-    times = np.where(grid["fits"] & (np.asarray(held) < ALL_ROWS), grid["time_s"], np.inf)
-    answer = partial(projection_at, forward, work, asked.get("reserve", DEFAULT_RESERVE), found)
+    times = np.where(fits & (np.asarray(held) < ALL_ROWS), band[1], np.inf)
+
+    def answer(at: int) -> CellAnswer:
+        low, time, high = (float(each[at]) for each in band)
+        return CellAnswer(forward.setting, tuple(rows_at(forward, steps, at, time)), (low, time, high))
+
     return _OneWay(times, work.gpus * copies, times * _paid(forward, work.gpus * copies, equal), answer)
 
 
@@ -242,20 +253,14 @@ def _with_cuts(
         tables = tables_of(work, "the tables", forward.ids)
     except PerfmodelError:  # too many tables to pack, or no number of GPUs holds them
         return cells
-    row_wise = _priced(forward, work, copies, equal, asked).answer
     found = []
     for at, cell in enumerate(cells):
-        answer, evaluator = partial(row_wise, at), evaluator_for(forward, work, at, tables)
         evaluators = partial(_evaluator, forward, work.part(slice(at, at + 1)), tables, equal[at])
         gpus = _fewest(work.part(slice(at, at + 1)), gpus_of_node(asked), evaluators)
-        if gpus < evaluator.gpus:
-            own = {name: value for name, value in asked.items() if name != "setting"}
-            fewer = project_one(**{**own, "gpus": gpus, "batch": equal[at].on(gpus)})
-            answer, evaluator = partial(_same, fewer), evaluators(gpus)
+        fewer = gpus < int(work.gpus[at])
+        evaluator = evaluators(gpus) if fewer else evaluator_for(forward, work, at, tables)
         paid = float(_paid(forward, np.array([float(evaluator.gpus * copies[at])]), equal)[0])
-        found.append(
-            _with_cuts_at(cell, evaluator, float(work.usable_bytes), cuts, int(copies[at]), paid, answer)
-        )
+        found.append(_with_cuts_at(cell, evaluator, float(work.usable_bytes), cuts, int(copies[at]), paid))
     return found
 
 
@@ -281,22 +286,12 @@ def _fewest(work: Configs, node: int, on: Callable[[int], Evaluator]) -> int:
     ]
 
 
-def _same(answer: Projection) -> Projection:
-    return answer
-
-
 def _with_cuts_at(
-    cell: MapCell,
-    evaluator: Evaluator,
-    usable: float,
-    cuts: list[str],
-    copies: int,
-    paid: float,
-    row_wise: Callable[[], Projection],
+    cell: MapCell, evaluator: Evaluator, usable: float, cuts: list[str], copies: int, paid: float
 ) -> MapCell:
     """A sharding is packed onto GPUs unless even a perfect balance would cost ``LIKELY`` times the winner.
 
-    copies, paid  of these GPUs;  row_wise  computes the row-wise answer on them
+    copies, paid  of these GPUs
     """
     times, gpus, cost, answers = dict(cell.times), dict(cell.gpus), dict(cell.cost), dict(cell.answers)
     ways = {CUTS[words]: words for words in cuts}
@@ -308,9 +303,9 @@ def _with_cuts_at(
         if not isinstance(found, Impossible):
             words, time_s = ways[way], found.cost.time_s
             times[words], gpus[words], cost[words] = time_s, evaluator.gpus * copies, time_s * paid
-            answers[words] = partial(_cut_answer, row_wise, evaluator, found)
+            answers[words] = partial(_cut_answer, evaluator.setting, found.cost)
     return replace(cell, times=times, gpus=gpus, cost=cost, answers=answers)
 
 
-def _cut_answer(row_wise: Callable[[], Projection], evaluator: Evaluator, found: Alike) -> Projection:
-    return projection_of(row_wise(), evaluator, found)
+def _cut_answer(setting: Setting, cost: StepCost) -> CellAnswer:
+    return CellAnswer(setting, cost.rows, (cost.low_s, cost.time_s, cost.high_s))
