@@ -5,98 +5,48 @@ from __future__ import annotations
 import contextlib
 import io
 from pathlib import Path
+from typing import get_args
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.cli import run
+from perfmodel.question import chips, measured, passes
+from perfmodel.question.spec import Opt
 from perfmodel.resources import data_path
 
 VALUES = st.one_of(
     st.sampled_from(
-        [
-            "10TB",
-            "1GB",
-            "0",
-            "-1",
-            "1",
-            "2",
-            "3",
-            "8",
-            "128",
-            "1e3",
-            "1e400",
-            "nan",
-            "inf",
-            "1..8",
-            "8..1",
-            "1KiB..1MiB",
-        ]
+        ["10TB", "1GB", "0", "-1", "1", "2", "3", "8", "128", "1e3", "1e400", "nan", "inf", "1..8", "8..1"]
     ),
     st.sampled_from(
-        ["fp32", "int8", "nccl", "nvshmem", "best", "graph", "all", "all_to_all", "l40s-pcie", "gb200-nvl72"]
+        ["1KiB..1MiB", "fp32", "int8", "nccl", "nvshmem", "best", "graph", "all", "all_to_all", "l40s-pcie"]
     ),
     st.sampled_from(
-        ["nic_bytes_per_s=1GB/s", "gpus_per_node=3", "l2_bytes=0", "a=b", "10TB@3TB/s", "50%", "", ",", "@"]
+        ["gb200-nvl72", "nic_bytes_per_s=1GB/s", "gpus_per_node=3", "l2_bytes=0", "a=b", "10TB@3TB/s", "50%"]
     ),
+    st.sampled_from(["", ",", "@"]),
     st.text(max_size=12).filter(lambda text: not text.startswith("-")),
     st.integers(-5, 10**7).map(str),
 )
-OPTIONS = {
-    "project": [
-        "--table-size",
-        "--gpus",
-        "--batch",
-        "--tables",
-        "--pooling",
-        "--dim",
-        "--dtype",
-        "--id-dtype",
-        "--machine",
-        "--backend",
-        "--clock",
-        "--reserve",
-        "--gpus-per-node",
-        "--scenario",
-        "--reduction",
-        "--set",
-        "--local-memory",
-        "--calibration",
-        "--model",
-    ],
-    "collective": [
-        "--op",
-        "--size",
-        "--gpus",
-        "--machine",
-        "--backend",
-        "--clock",
-        "--gpus-per-node",
-        "--set",
-        "--calibration",
-    ],
-    "explain": ["--table-size", "--gpus", "--batch", "--machine", "--backend", "--dim", "--set"],
-    "sweep": [
-        "--grid",
-        "--table-size",
-        "--gpus",
-        "--batch",
-        "--tables",
-        "--pooling",
-        "--dim",
-        "--dtype",
-        "--machine",
-        "--backend",
-        "--clock",
-        "--reserve",
-        "--scenario",
-        "--set",
-    ],
-    "show": ["--compare"],
-    "machines": [],
-    "chips": ["--set"],
-    "models": [],
+ASKED = {
+    "project": passes.ProjectOptions,
+    "collective": passes.CollectiveOptions,
+    "sweep": passes.SweepOptions,
+    "show": measured.ShowOptions,
+    "machines": measured.MachineListOptions,
+    "chips": chips.ChipsOptions,
+    "models": measured.ModelListOptions,
 }
+OPTIONS = {
+    command: [
+        each.flag
+        for each in asked.declared()
+        if isinstance(each.words, Opt) and each.kind is not bool and Path not in get_args(each.kind)
+    ]
+    for command, asked in ASKED.items()
+} | {"explain": ["--table-size", "--gpus", "--batch", "--machine", "--backend", "--dim", "--set"]}
+"""Options with a value, but files to write."""
 
 
 def outcome(words: list[str]) -> tuple[int, str]:
