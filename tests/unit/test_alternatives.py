@@ -346,7 +346,7 @@ def test_no_row_takes_more_gpus_than_were_asked_for(cli: Any, gpus: int, left_ou
     for name in left_out:
         assert f"or more, and --gpus {gpus} allows no more" in found[name]["why_not"]
     told = " ".join(cli("alternatives", "--help").out.replace("│", " ").split())
-    assert "a way that needs more is left out, with the reason" in told
+    assert "what needs more is left out, with the reason" in told
 
 
 def test_where_nothing_that_is_sold_holds_the_tables_it_says_so(cli: Any) -> None:
