@@ -43,33 +43,33 @@ class LookUps:
         self.ids, self.rows, self.pooling = ids, rows, pooling
         self.mine, self.all = batch * pooling, gpus * batch * pooling
         self.gpus = gpus
-        self._heads: tuple[float, ...] = ()
+        self.heads: tuple[float, ...] = ()  # numbers of hot rows at which popularities are split
 
     def prepare(self, heads: Iterable[float]) -> None:
         """Tabulate these numbers of hot rows in advance, so that they are quick to look up."""
-        wanted = tuple(sorted({*self._heads, *(h for h in heads if h > 0)}))
-        if wanted != self._heads:
-            self._heads = wanted
+        wanted = tuple(sorted({*self.heads, *(h for h in heads if h > 0)}))
+        if wanted != self.heads:
+            self.heads = wanted
             for name in ("whole", "requested"):
                 self.__dict__.pop(name, None)
 
     @cached_property
     def whole(self) -> Popularity:
         """Popularity of the table's rows among look-ups."""
-        return popularity(self.ids, self.rows, self._heads)
+        return popularity(self.ids, self.rows, self.heads)
 
     @cached_property
     def requested(self) -> Popularity:
         """Popularity of the rows among requests, where each rank asks for a row once."""
-        return _requested(self.ids, self.rows, self._heads, self.mine)
+        return _requested(self.ids, self.rows, self.heads, self.mine)
 
     def _at(self, hot: float) -> int:
         """Index of the first part of the tail."""
         if not hot:
             return 0
-        if hot not in self._heads:
+        if hot not in self.heads:
             self.prepare([hot])
-        return self._heads.index(hot) + 1
+        return self.heads.index(hot) + 1
 
     def hot_share(self, hot: float) -> float:
         """H, share of the look-ups that ask for hot rows [-]."""

@@ -17,7 +17,7 @@ from perfmodel.passes.allowed_tiers import Below
 from perfmodel.passes.basis import Of
 from perfmodel.passes.exchange_sets import ExchangeSets
 from perfmodel.passes.schemes import PARTIAL, Exchange, sends_rows
-from perfmodel.passes.skew import AllLookUps
+from perfmodel.passes.skew import UNIFORM, AllLookUps
 from perfmodel.passes.tables import TableShapes
 
 Array = NDArray[np.float64]
@@ -190,12 +190,10 @@ class TableCut:
             miss = kernels.misses_of_all(miss, E, np.maximum(n, _LEAST))
         else:
             bag = bag * value("bag_factor")
-            kind = np.broadcast_to(np.asarray(gather), miss.shape)
-            for where, asked, h in self.groups:
-                for each in np.unique(kind[where]):
-                    at = tuple(place[kind[where] == each] for place in where)
-                    parts = self.r[at] if each in (Gather.SHARD, Gather.REQUESTS) else 1
-                    miss[at] = asked.miss(Gather(each), h, parts * (cache / row)[at])
+            kind = np.broadcast_to(np.asarray(gather, dtype=np.int64), miss.shape)
+            parts = np.where((kind == Gather.SHARD) | (kind == Gather.REQUESTS), self.r, 1)
+            odd = self.model.look_ups.misses(self.t, self.hot, kind, parts * (cache / row))
+            miss = np.where(odd == UNIFORM, miss, odd)
         least, sector = value("row_access_bytes"), value("sector_bytes")
         return kernels.traffic_of_misses(miss, n, row, least, sector, ids, bags, bag)
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.model.look_ups import LookUps
+from perfmodel.model.look_ups import Gather, LookUps
 from perfmodel.schema.distributions import Distribution
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+UNIFORM = -1.0
+"""No share of misses: that of uniform ids."""
+_KEPT = 8192  # tables and configurations whose misses are kept
 
 
 class AllLookUps:
@@ -68,3 +72,41 @@ class AllLookUps:
             where = np.unravel_index(odd[begin:end], np.shape(table)) if np.ndim(table) else ()
             found.append((where, asked, h))
         return found
+
+    def misses(self, table: Ints, hot: Array, gather: Ints, X: Array) -> Array:
+        """Share of the look-ups of each gather that miss a cache (``LookUps.miss``); [...].
+
+        gather  its code;  X  rows that the caches hold together [rows]
+        Passes that differ in their exchanges gather alike, so the misses are kept, unless hot rows were asked
+        for, at which popularities are split.
+        Limits: uniform ids, no hot rows -> ``UNIFORM``
+        """
+        heads = "_kinds" in vars(self) and any(asked.heads for asked in self.kinds)
+        if hot.any() or heads or table.size > _KEPT:
+            return self._misses(table, hot, gather, X)
+        columns = np.array(self._columns, np.float64)
+        return _kept(self._laws, table.shape, *(each.tobytes() for each in (columns, table, gather, X)))
+
+    def _misses(self, table: Ints, hot: Array, gather: Ints, X: Array) -> Array:
+        found = np.full(table.shape, UNIFORM)
+        for where, asked, h in self.groups(table, hot):
+            for each in np.unique(gather[where]):
+                at = tuple(place[gather[where] == each] for place in where)
+                found[at] = asked.miss(Gather(each), h, X[at])
+        return found
+
+
+@lru_cache(maxsize=32)
+def _kept(
+    laws: tuple[Distribution, ...],
+    shape: tuple[int, ...],
+    columns: bytes,
+    table: bytes,
+    gather: bytes,
+    X: bytes,
+) -> Array:
+    """``AllLookUps.misses`` of arrays as bytes, without hot rows."""
+    law, rows, pooling, batch, gpus = np.frombuffer(columns).reshape(5, -1)
+    at, kind = (np.frombuffer(each, np.int64).reshape(shape) for each in (table, gather))
+    asked = AllLookUps((laws, law.astype(np.int64)), rows, pooling, batch, gpus)
+    return asked._misses(at, np.zeros(shape), kind, np.frombuffer(X).reshape(shape))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from perfmodel.cli import run
 from perfmodel.question import chips, measured, passes
-from perfmodel.question.spec import Opt
+from perfmodel.question.spec import CommandOptions, Opt
 from perfmodel.resources import data_path
 
 VALUES = st.one_of(
@@ -29,7 +29,7 @@ VALUES = st.one_of(
     st.text(max_size=12).filter(lambda text: not text.startswith("-")),
     st.integers(-5, 10**7).map(str),
 )
-ASKED = {
+ASKED: dict[str, type[CommandOptions]] = {
     "project": passes.ProjectOptions,
     "collective": passes.CollectiveOptions,
     "sweep": passes.SweepOptions,

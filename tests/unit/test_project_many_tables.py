@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from perfmodel.model.look_ups import LookUps
+from perfmodel.passes.schemes import Exchange
+from perfmodel.passes.step_resources import Resource
 from perfmodel.projections import inputs, prepare, project, project_one
 from perfmodel.projections.sensitivity import sensitivities
 from perfmodel.schema.workload import Table, TableSet
@@ -59,3 +62,14 @@ def test_a_table_more_is_little_work() -> None:
     project(tables=set_of(10), gpus=128)  # curves are read once
     few, many = calls_of(set_of(1000)), calls_of(set_of(2000))
     assert few < many < few + 60 * 1000
+
+
+def test_passes_that_differ_in_their_exchanges_share_the_misses_of_their_gathers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What the caches miss is of tables, batch and GPUs: another exchange asks for none again."""
+    forward, work = prepare(None, "h100-sxm-ib", tables=set_of(7), gpus=[8, 64], distribution="zipf:1.07")
+    first = forward.loads(work, forward.even(work, Exchange.RB)).most[..., Resource.GATHER_DRAM]
+    monkeypatch.delattr(LookUps, "miss")
+    again = forward.loads(work, forward.even(work, Exchange.RS)).most[..., Resource.GATHER_DRAM]
+    assert np.array_equal(first, again) and (first > 0).all()
