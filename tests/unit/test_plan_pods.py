@@ -96,7 +96,7 @@ def test_the_simulation_has_what_a_pod_carries(ratio: float, weights: tuple[floa
     card = 0.75 * max(weights)
     arriving = max(sum(weights) - own for own in weights) / 4
     law = max(card, arriving, float(crossing_time(mean, 1, 1.0, 4, 1, 2, ratio, 1)))
-    assert case.simulated_s() == pytest.approx(law, rel=0.1)
+    assert case.simulated_s() == pytest.approx(law)
 
 
 def test_a_plan_says_both_orders() -> None:
