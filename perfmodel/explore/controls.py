@@ -126,7 +126,7 @@ _GROUPS: dict[str, tuple[tuple[str, str, str, tuple[str, ...], bool], ...]] = {
         ("pod_nodes", "nodes of a pod", _OWN, _doubled(1, 256), False),
         ("oversubscription", "its oversubscription", _OWN, _RATIOS, False),
         ("switch_hop_s", "a switch more takes", _OWN, _HOPS, False),
-        ("background", "links of other jobs", _OWN, _PARTS, False),
+        ("background", "taken by other jobs", _OWN, _PARTS, False),
     ),
     "Price of a GPU-hour": ((PRICE, "price", "none", _PRICES, False),),
 }
