@@ -36,37 +36,14 @@ def collective_parts(
     evidence: Evidence,
     ranks: str = "G",
 ) -> TimeParts:
-    """The equations and terms of a collective's time, with the parts of its band."""
-    asked = model, collective, payload_bytes, gpus, gpus_per_node, time_s, evidence, ranks
-    table = model.table(collective, gpus, gpus_per_node)
-    return replace(_time_parts(*asked), doubts=tuple(_doubts(table, payload_bytes)))
+    """The equations of a collective's measured cell, else of the links' law, with the parts of its band.
 
-
-def _doubts(table: TimeTable, payload_bytes: float) -> Iterator[tuple[str, float]]:
-    for doubt in table.doubts:
-        log_sd = table.at(doubt.log_sd, payload_bytes)
-        if log_sd > 0:
-            yield doubt.what, log_sd
-
-
-def _time_parts(
-    model: CollectiveModel,
-    collective: str,
-    payload_bytes: float,
-    gpus: int,
-    gpus_per_node: int,
-    time_s: float,
-    evidence: Evidence,
-    ranks: str,
-) -> TimeParts:
-    """The equations of its measured cell's curve, else of the links' law; ``time_s`` is the answer [s].
-
-    ranks  letter of ``gpus`` in the law
+    time_s  the answer [s];  ranks  letter of ``gpus`` in the law
     Limits: cells with fewer and with more ranks of the domain -> the interpolation between them
     """
     group = Group.of(gpus, model.machine.domain_gpus_of(gpus_per_node))
     table = model.table(collective, gpus, gpus_per_node)
-    basis = table.basis
+    basis, doubts = table.basis, tuple(_doubts(table, payload_bytes))
     curve = model.calibration.curve(collective, gpus, group.domain_gpus)
     law = model.calibration.law(collective)
     total = f"t = {format_time(time_s)}: {basis}"
@@ -77,9 +54,9 @@ def _time_parts(
         alone = float(curves.hockney_time(payload_bytes, *values))
         fitted += f" = {format_time(alone)} by the curve alone"
         parts = (hockney, Equation.of(curves.anchored_time, ""))
-        return TimeParts(parts, tuple(_curve_terms(curve, evidence)), (fitted, total))
+        return TimeParts(parts, tuple(_curve_terms(curve, evidence)), (fitted, total), doubts=doubts)
     if any(stage.function is between_cells for stage in table.stages):
-        return _between_parts(table, payload_bytes, gpus, total, evidence)
+        return replace(_between_parts(table, payload_bytes, gpus, total, evidence), doubts=doubts)
     assert law is not None  # otherwise there would be no table
     case = ExplainedLaw(model, law, collective, group, payload_bytes, time_s, str(evidence), ranks)
     fit = f"fitted to {', '.join(law.sources)}" if law.sources else "the prior alone, no samples"
@@ -94,7 +71,14 @@ def _time_parts(
         words = "from reading between two sizes of the grid, or from the stages after the law"
         said = f"of the correction × {rest:.3g} is {words}: perfmodel explain collective prints each"
         working = (*working[:-1], said, working[-1])
-    return TimeParts(equations, terms, working, reference)
+    return TimeParts(equations, terms, working, reference, doubts=doubts)
+
+
+def _doubts(table: TimeTable, payload_bytes: float) -> Iterator[tuple[str, float]]:
+    for doubt in table.doubts:
+        log_sd = table.at(doubt.log_sd, payload_bytes)
+        if log_sd > 0:
+            yield doubt.what, log_sd
 
 
 def _between_parts(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
@@ -165,18 +164,19 @@ def undecided(found: Iterable[Compared]) -> tuple[Compared, ...]:
     )
 
 
-class Answer(Protocol):
-    """What two answers are compared by: a ``Projection`` is one."""
+@dataclass(frozen=True, eq=False)
+class TimedPass:
+    """A pass as far as it is compared with another. time_band  (low, centre, high) of a batch [s]"""
 
-    @property
-    def setting(self) -> Setting: ...
-    @property
-    def steps(self) -> tuple[StepRow, ...]: ...
-    @property
-    def time_band(self) -> Times: ...
+    setting: Setting
+    steps: tuple[StepRow, ...]
+    time_band: Times
 
 
-def is_slower(slower: Answer, best: Answer, scale: float = 1.0, best_scale: float = 1.0) -> bool:
+AnyPass = TimedPass | Projection
+
+
+def is_slower(slower: AnyPass, best: AnyPass, scale: float = 1.0, best_scale: float = 1.0) -> bool:
     """Whether a time is longer than another beyond the band of their difference
     (``differences.shared_difference_band``). Two machines share no cause of error.
 

@@ -375,28 +375,17 @@ def _crossovers(
         return
     names = {step.name for step in steps}
     domain = int(forward.domain(np.array([float(gpus)]))[0])
+    node, reduce = forward.gpus_per_node, "reduce_scatter"
     groups = [
-        ("all_to_all", gpus, forward.gpus_per_node, "", any("all_to_all" in s.collective for s in steps)),
-        (
-            "reduce_scatter",
-            gpus,
-            forward.gpus_per_node,
-            "",
-            "reduce_scatter_bags" in names,
-        ),
-        (
-            "reduce_scatter",
-            domain,
-            forward.gpus_per_node,
-            "inside a domain",
-            "reduce_scatter_inside" in names,
-        ),
-        ("reduce_scatter", gpus // domain, 1, "across domains", "reduce_scatter_across" in names),
+        ("all_to_all", gpus, node, "", any("all_to_all" in s.collective for s in steps)),
+        (reduce, gpus, node, "", "reduce_scatter_bags" in names),
+        (reduce, domain, node, "inside a domain", "reduce_scatter_inside" in names),
+        (reduce, gpus // domain, 1, "across domains", "reduce_scatter_across" in names),
     ]
-    for collective, ranks, node, group, used in groups:
+    for collective, ranks, per_node, group, used in groups:
         if used:
             smallest = max(_SMALLEST_CROSSOVER, 16.0 * ranks)
             sizes = np.geomspace(smallest, _LARGEST_CROSSOVER, _CROSSOVER_POINTS)
-            found = crossover(links, collective, ranks, node, sizes.tolist(), group)
+            found = crossover(links, collective, ranks, per_node, sizes.tolist(), group)
             if found is not None:
                 yield found

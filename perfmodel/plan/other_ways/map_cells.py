@@ -12,9 +12,7 @@ from perfmodel.model import serving_cost
 from perfmodel.passes.schemes import AUTO, BY_ROWS
 from perfmodel.passes.schemes import ROW_WISE as ONE_WAY
 from perfmodel.passes.schemes import WAYS as SHARDINGS
-from perfmodel.passes.settings import Setting
-from perfmodel.passes.steps import StepRow, Times
-from perfmodel.plan.as_projection import is_slower
+from perfmodel.plan.as_projection import TimedPass, is_slower
 from perfmodel.plan.other_ways.alternatives import GB200, GH200, HOST, ON_SSD, ROW_WISE
 
 _EXCHANGES = {"": AUTO, **{f" {way}": way for way in BY_ROWS}}
@@ -55,15 +53,6 @@ def place_of(words: str) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class CellAnswer:
-    """A way in a cell, as far as it is compared. time_band  (low, centre, high) of a batch [s]"""
-
-    setting: Setting
-    steps: tuple[StepRow, ...]
-    time_band: Times
-
-
-@dataclass(frozen=True, eq=False)
 class MapCell:
     """The winner for one skew, batch and table size.
 
@@ -79,7 +68,7 @@ class MapCell:
     times: Mapping[str, float]
     gpus: Mapping[str, int]
     cost: Mapping[str, float]
-    answers: Mapping[str, Callable[[], CellAnswer]] = field(default_factory=dict, repr=False)
+    answers: Mapping[str, Callable[[], TimedPass]] = field(default_factory=dict, repr=False)
 
     @property
     def winner(self) -> str:

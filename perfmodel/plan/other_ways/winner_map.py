@@ -21,18 +21,10 @@ from perfmodel.passes.schemes import AUTO
 from perfmodel.passes.settings import Setting
 from perfmodel.passes.steps import StepCost
 from perfmodel.passes.tables import PlanTables
-from perfmodel.plan.as_projection import evaluator_for, tables_of
+from perfmodel.plan.as_projection import TimedPass, evaluator_for, tables_of
 from perfmodel.plan.other_ways.alternatives import ROW_WISE, machines_of
 from perfmodel.plan.other_ways.below_hbm import ALL_ROWS, gpus_of_node, loaded
-from perfmodel.plan.other_ways.map_cells import (
-    CUTS,
-    WAYS,
-    CellAnswer,
-    Crossing,
-    MapCell,
-    crossing_batch_of,
-    crossing_of,
-)
+from perfmodel.plan.other_ways.map_cells import CUTS, WAYS, Crossing, MapCell, crossing_batch_of, crossing_of
 from perfmodel.plan.other_ways.one_alternative import EqualBatch
 from perfmodel.projections import Configs, Forward, prepare
 from perfmodel.projections.fitting import gpu_memory
@@ -151,7 +143,7 @@ class _OneWay:
     times: Array
     gpus: Array
     cost: Array
-    answer: Callable[[int], CellAnswer]
+    answer: Callable[[int], TimedPass]
 
 
 _Column = _OneWay | None
@@ -218,9 +210,9 @@ def _priced(forward: Forward, work: Configs, copies: Array, equal: Sequence[Equa
     held = np.zeros(len(work)) if work.cached is None else work.cached
     times = np.where(fits & (np.asarray(held) < ALL_ROWS), band[1], np.inf)
 
-    def answer(at: int) -> CellAnswer:
+    def answer(at: int) -> TimedPass:
         low, time, high = (float(each[at]) for each in band)
-        return CellAnswer(forward.setting, tuple(rows_at(forward, steps, at, time)), (low, time, high))
+        return TimedPass(forward.setting, tuple(rows_at(forward, steps, at, time)), (low, time, high))
 
     return _OneWay(times, work.gpus * copies, times * _paid(forward, work.gpus * copies, equal), answer)
 
@@ -307,5 +299,5 @@ def _with_cuts_at(
     return replace(cell, times=times, gpus=gpus, cost=cost, answers=answers)
 
 
-def _cut_answer(setting: Setting, cost: StepCost) -> CellAnswer:
-    return CellAnswer(setting, cost.rows, (cost.low_s, cost.time_s, cost.high_s))
+def _cut_answer(setting: Setting, cost: StepCost) -> TimedPass:
+    return TimedPass(setting, cost.rows, (cost.low_s, cost.time_s, cost.high_s))
