@@ -1,13 +1,16 @@
 """An immediate bound: the Lagrangian at the slopes of the best plan's steps, without a linear program.
 
-For any prices w >= 0 of the mean loads and m >= 0 of all memory, no plan takes less than
+For any prices w >= 0 of the mean loads of ranks and m >= 0 of all memory, no plan takes less than
 
     sum_q n_q min_o (w . average_o + m memory_o / limit)  +  sum_p min_u (F_p(u) - s_p u)  -  m       [us]
 
-q, o  kinds of table, with n_q tables each, and their options;  F_p, s_p  time of step p at size u, and the
-sum of w over the resources that it waits for. Source: weak duality: a plan's loads are at least their
-means, its memory is at most the limit. The slopes at the loads of a good plan are near the best prices;
-they are taken again after mixing in the loads of the options that are cheapest there, repeatedly.
+q  a kind of table, with n_q equal tables;  o  an option to shard it;  average_o  mean load of a rank
+F_p(u)  time of step p when the busiest rank's load is u
+s_p  the sum of w over the resources that step p waits for
+
+Source: weak duality: the busiest rank's loads are at least the mean loads, and a plan's memory is at most the
+limit. The slopes of F_p at the loads of a good plan are near the best prices. The loads of the options that
+are cheapest at these prices are mixed in and the slopes are computed again, repeatedly.
 Source: Everett, Operations Research 11 (1963): prices of memory; Frank and Wolfe (1956): repeated slopes
 """
 
@@ -36,10 +39,11 @@ _ROUNDING = 1e-9  # of a time
 
 @dataclass(frozen=True, eq=False)
 class AtOnce:
-    """An immediate bound.
+    """An immediate bound, with J pairs of a step and a resource that the step waits for.
 
-    bound_s  no plan takes less [s];  mean [J], room  prices of loads and of all memory [us]
-    chosen   [n] options that were cheapest at these prices
+    bound_s  no plan takes less [s]
+    mean     [J] prices of the mean loads;  room  price of all memory [us]
+    chosen   indices of the options that were cheapest at these prices
     """
 
     bound_s: float
@@ -49,10 +53,11 @@ class AtOnce:
 
 
 def at_once(problem: Problem, loads: Array) -> AtOnce:
-    """The best bound at the slopes of a few sizes.
+    """The best of the bounds whose prices are the slopes of the steps at a few loads.
 
-    loads  [J] of the busiest rank of a known plan, in the units of the curves
-    Limits: a table that no scheme fits -> infinite;  free tables -> the latency of the steps that always run
+    loads  [J] loads of the busiest rank of a known plan, for each pair of a step and its resource
+    Limits: a table that no scheme fits -> infinite;  tables without loads -> the latency of the steps that
+            always run
     """
     prices = _Prices(problem)
     best, first_us = AtOnce(-np.inf, np.zeros(loads.size), 0.0, np.zeros(0, dtype=np.int64)), 0.0
@@ -69,7 +74,7 @@ def at_once(problem: Problem, loads: Array) -> AtOnce:
 
 
 class _Prices:
-    """Costs of tables at given prices."""
+    """Computes prices of loads, and the bound that they give."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem, self.master = problem, Master(problem, Subspace.whole(problem))
@@ -98,14 +103,21 @@ class _Prices:
         return np.where(self.active, mean, 0.0)
 
     def weights(self, mean: Array, room: float) -> Weights:
-        """Weights with prices for mean loads and memory only."""
+        """The prices ``mean`` of mean loads [J] and ``room`` of memory as ``Weights``; all other weights are
+        0.
+        """
         master, none = self.master, np.zeros_like(mean)
         steps = np.bincount(self.problem.curves.step, mean, len(master.slope)) / TO_US
         constant = self.problem.curves.least(steps, master.first, master.last).sum() * TO_US - room
         return Weights(mean, none, np.zeros((self.problem.count.size, mean.size)), room, float(constant))
 
     def with_memory(self, mean: Array, usual_us: float) -> tuple[AtOnce, Array]:
-        """(best bound over a few prices of memory, mean loads [J] of the options that are cheapest there)."""
+        """(the best bound over a few prices of memory, the mean loads [J] of the options that are cheapest
+        there).
+
+        mean  [J] prices of mean loads;  usual_us  a typical time of a pass, from which the tried prices
+              follow
+        """
         problem, master = self.problem, self.master
         free = self.weights(mean, 0.0)
         price = master.prices(free)

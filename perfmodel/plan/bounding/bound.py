@@ -1,9 +1,10 @@
 """A lower bound on all plans: the relaxed problem, branched on which kinds of exchange a plan uses.
 
-A kind in use costs the latency of its collectives once, however little it carries, so its curve starts with
-a step that a convex relaxation cannot have. Every plan either uses a kind or does not, replicates at least
-so many tables of a kind or fewer, caches a table or none, has a table in HBM or below, has a shard or an
-exchange above some size or not: both cases are solved, until no part of all plans can hold a better plan.
+A kind of exchange in use costs the latency of its collectives once, however few bytes they carry. So its
+curve of time against bytes jumps at 0, which a convex relaxation cannot represent. Instead the set of all
+plans is split in two: plans that use a kind or not, that replicate at least so many equal tables or fewer,
+that cache a table or none, that keep a table in HBM or below, that have a shard or an exchange above some
+size or not. Both halves are solved and split again, until no part can hold a plan better than the best known.
 """
 
 from __future__ import annotations
@@ -62,10 +63,11 @@ _SIZE_WORTH = 0.1  # of the excess time of the largest shard over its estimate: 
 
 
 class Bounding:
-    """Lower bounds on all plans, best first; each solved part also shows where good plans are.
+    """Computes lower bounds on the time of all plans; splits the part with the lowest bound first.
 
-    found(part, relaxed) -> s  is called with every solved part, and returns the time of the best known plan
-    kinds  of exchange, starting with those that good plans probably use
+    found  is called with every solved part (``Subspace``) and its ``Relaxation``, which shows where good
+           plans are; it returns the time of the best known plan [s]
+    kinds  the kinds of exchange; those that good plans probably use come first
     """
 
     def __init__(
@@ -89,13 +91,13 @@ class Bounding:
 
     @property
     def bound_s(self) -> float:
-        """No plan takes less [s], except possibly the best known plan."""
+        """A time that no plan goes below, except possibly the best known plan [s]."""
         means_s = self.means.bound_us / TO_US if self.means else 0.0
         return min(self.best_s, max(self.parts_s, means_s))
 
     @property
     def parts_s(self) -> float:
-        """Least bound of the parts that are left [s]."""
+        """The least bound of the parts that are not yet excluded [s]."""
         return min(self.closed_s, self.solving_s, self.open[0][0] if self.open else np.inf)
 
     def begin(self, first: AtOnce) -> None:
@@ -106,9 +108,10 @@ class Bounding:
         self.first_prices = first
 
     def run(self, until: Callable[[], bool]) -> None:
-        """Split parts until none can hold a plan that is better by more than the tolerance.
+        """Split parts until none can hold a plan that is better than the best by more than the tolerance.
 
-        With many different tables ``MeanLoads`` comes first, as it is fast; with very many it is all.
+        With many different tables the faster ``MeanLoads`` runs first; with very many it is the only bound.
+        until  returns whether to stop early
         """
         if self.first_prices is not None and self.problem.count.size >= _DIFFERENT:
             self._raise_means(self.first_prices, until)
@@ -163,7 +166,9 @@ class Bounding:
 
 
 def by_kinds(whole: Subspace, kinds: Sequence[int]) -> list[Subspace]:
-    """All plans, split by the first of these kinds that they use: each part uses a kind and none before."""
+    """Splits a part by kinds of exchange: the plans of each result use one kind and none of the kinds before
+    it.
+    """
     parts = []
     for kind in kinds:
         one = np.arange(whole.allowed.size) == kind
@@ -174,7 +179,10 @@ def by_kinds(whole: Subspace, kinds: Sequence[int]) -> list[Subspace]:
 
 
 def split(problem: Problem, part: Subspace, relaxed: Relaxation) -> list[Subspace]:
-    """Parts that together hold the same plans but exclude this relaxed optimum; empty if it is a plan."""
+    """Splits a part into parts that hold the same plans, but none of which has this relaxed optimum.
+
+    Limits: the relaxed optimum is a plan itself, so that nothing is left to split -> empty
+    """
     used = relaxed.share > _SHARE
     chosen, share = relaxed.chosen[used], relaxed.share[used]
     by_kind = by_caches(problem, part, chosen) or _by_kind(problem, part, chosen, share)
@@ -191,7 +199,10 @@ def split(problem: Problem, part: Subspace, relaxed: Relaxation) -> list[Subspac
 
 
 def _by_kind(problem: Problem, part: Subspace, chosen: Ints, share: Array) -> list[Subspace]:
-    """Split on the most-used kind of exchange whose latency the relaxation did not count."""
+    """Splits a part on the most-used kind of exchange whose latency the relaxation did not count.
+
+    chosen  the options in the relaxed optimum;  share  the share of each
+    """
     o = problem.options
     used = np.bincount(o.exchange[chosen], share * problem.count[o.group[chosen]], len(Exchange))
     used[part.forced | copied(np.arange(used.size))] = 0
@@ -202,7 +213,10 @@ def _by_kind(problem: Problem, part: Subspace, chosen: Ints, share: Array) -> li
 
 
 def _by_copies(problem: Problem, part: Subspace, relaxed: Relaxation) -> tuple[float, list[Subspace]]:
-    """(gain [s], parts) of a split on the number of replicated tables of a kind, if it is fractional."""
+    """(gain of the bound [s], parts) of a split on how many of some equal tables are replicated.
+
+    Limits: these numbers are whole already -> no parts
+    """
     o = problem.options
     whole = o.copied[relaxed.chosen]
     at = relaxed.chosen[whole]
@@ -222,7 +236,10 @@ def _by_copies(problem: Problem, part: Subspace, relaxed: Relaxation) -> tuple[f
 def _by_size(
     problem: Problem, part: Subspace, relaxed: Relaxation, chosen: Ints
 ) -> tuple[float, list[Subspace]]:
-    """(gain [s], parts) of a split on the largest shard, if a shard in use exceeds the optimum's limit."""
+    """(gain of the bound [s], parts) of a split by the largest shard: above or below a size.
+
+    Limits: no shard in use exceeds the rank's load in the relaxed optimum -> no parts
+    """
     curves, own = problem.curves, problem.own[chosen].max(axis=0, initial=0)
     place = np.searchsorted(curves.sizes, np.stack([relaxed.sizes, relaxed.everywhere + own]))
     place = np.minimum(place, curves.sizes.size - 1)
@@ -239,7 +256,10 @@ def _by_size(
 
 
 def _by_curve(problem: Problem, part: Subspace, relaxed: Relaxation) -> tuple[float, list[Subspace]]:
-    """(gain [s], parts) of a split on the size of the step whose time is furthest above its curve's hull."""
+    """(gain of the bound [s], parts) of a split by the size of a step: above or below its present size.
+
+    The step is that whose time is furthest above the convex hull of its curve.
+    """
     curves = problem.curves
     most = np.zeros(len(curves.times))
     np.maximum.at(most, curves.step, relaxed.sizes)

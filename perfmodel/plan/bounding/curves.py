@@ -1,4 +1,4 @@
-"""The steps of a pass as increasing curves of one size each, for bounds."""
+"""For bounds: the time of each step of a pass as an increasing curve of a single size in bytes."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ _BESIDE_SSDS = (Resource.SSD_FETCHED, Resource.SSD_FETCHED_WIRE)
 
 
 def scale_of(evaluator: Evaluator, step: Step, at: int) -> float:
-    """Bytes of a step's resource ``at`` that take as long as one byte of its first resource.
+    """How much a byte of a step's resource ``at`` weighs: bytes of the step's first resource that take as
+    long.
 
-    Limits: a resource that bounds leave out -> infinite
+    Limits: a resource that bounds ignore -> infinite
     """
     if step.name == "read_ssd":
         return np.inf if step.resources[at] in _BESIDE_SSDS else 1.0
@@ -42,7 +43,7 @@ def scale_of(evaluator: Evaluator, step: Step, at: int) -> float:
 
 
 def rooms_of(evaluator: Evaluator) -> dict[Resource, float]:
-    """Capacity of host memory and SSDs per rank, on average [bytes]; empty if all tables are in HBM."""
+    """Mean capacity per rank of host memory and of SSDs [bytes]; empty if all tables are in HBM."""
     below = evaluator.model.below
     if below is None:
         return {}
@@ -53,23 +54,25 @@ def rooms_of(evaluator: Evaluator) -> dict[Resource, float]:
 
 
 def _waited(step: Step) -> tuple[tuple[int, ...], bool]:
-    """(alternatives, both sides) that a step waits for: for a collective, the larger of sent and received."""
+    """(indices of the resources that a step waits for, whether it is a gather: DRAM and L2 bytes)."""
     resources = tuple(int(resource) for resource in step.resources)
     return tuple(sorted(resources)) if step.collective else resources, step.gathers
 
 
 @dataclass(frozen=True)
 class StepCurves:
-    """Times of P steps, increasing in u = the largest of some resources, each in the units of ``scale``.
+    """Times of P steps, each an increasing function of u, the largest of the resources that the step waits
+    for.
 
     Steps that wait for the same resources are added: the exchange of bags, and of their gradients.
+    There are J pairs of a step and a resource that it waits for.
 
     sizes   [M] values of u, from 0 up;  times  [P, M] least time if u is at or above each size [s]
-    step, resource   [J] step ``step[j]`` waits for resource ``resource[j]``
+    step, resource   [J] index of the step, and of the resource, of each pair
     scale   [J] bytes of the resource that count as one byte of the step's first resource
-    work    counts the evaluations of them
-    most    [P] upper limit of u: infinite for steps; the last two entries take no time: they are the mean
-            bytes that ranks keep in host memory and on SSDs, which are limited
+    work    counts how often times are evaluated
+    most    [P] upper limit of u: infinite for steps. The last two of the P entries take no time: they are the
+            mean bytes that ranks keep in host memory and on SSDs, which are limited
     Limits: ``times`` at sizes[m] is the step's time at sizes[m - 1] (or above it, if that is less): never
             more than at any u from there on, 1/256 octave of slack;  u = 0 -> 0, or the gather's launch;
             sizes are where ``FastCurve`` is exact
@@ -123,13 +126,16 @@ class StepCurves:
         return StepCurves(np.concatenate([[0.0], sizes]), steady(times), *waited, most, evaluator.work)
 
     def units(self, loads: Array) -> Array:
-        """Loads [..., K] of all resources as loads [..., J] that steps wait for, in the curves' units."""
+        """Converts loads [..., K] of all K resources to loads [..., J] of the J pairs of step and resource.
+
+        The result is in the units of the curves: bytes of the first resource of each step.
+        """
         return np.asarray(loads[..., self.resource] / self.scale)
 
     def least(self, slope: Array, first: Ints, last: Ints) -> Array:
-        """For every step, the minimum of time - slope u, shape [P].
+        """The minimum over u of (time - slope u) for each of P steps [s].
 
-        slope  [P] seconds per byte;  first, last  [P] range of indices of the sizes
+        slope  [P] seconds per byte;  first, last  [P] u is between the sizes with these indices
         """
         value = self.times - slope[:, np.newaxis] * self.sizes
         at = np.arange(self.sizes.size)
@@ -137,8 +143,9 @@ class StepCurves:
         return np.asarray(value.min(axis=1))
 
     def between(self, step: Ints, u: Array) -> Array:
-        """Times [..., n] of some steps [n] at given u [..., n]; linear between two sizes.
+        """Times of some steps at given sizes u, interpolated linearly between the listed sizes [s].
 
+        step  [n] indices of the steps;  u  [..., n] their sizes; the result has the shape of u
         Limits: u = 0 -> the first of ``times``;  within 0.1 % of ``Evaluator.parts``
         """
         self.work.add(units.CURVES)
@@ -153,5 +160,7 @@ class StepCurves:
         return np.where(u < self.sizes[_HEAD], self.times[step, small], line)
 
     def at_most(self, size: Array) -> Ints:
-        """[P] index of the last of ``sizes`` that matters if u is at most ``size`` [P]."""
+        """Index of the last of ``sizes`` that a step can reach if its u is at most ``size``; both [P], one
+        per step.
+        """
         return np.minimum(np.searchsorted(self.sizes, size), self.sizes.size - 1)

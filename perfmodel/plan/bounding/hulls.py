@@ -1,4 +1,4 @@
-"""Lower convex hulls of the curves of steps over any range of sizes, with few corners each."""
+"""The lower convex hull of each step's curve over any range of sizes, with few corners."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ as much, so that the hull stays below the curve; a bound loses no more than this
 
 
 class Hulls:
-    """Corners of each hull, computed once and kept.
+    """The corners of the lower convex hulls of steps' curves; each hull is computed once and kept.
 
     Source: quickhull in the plane: the point that is furthest below a chord is a corner
     """
@@ -35,9 +35,9 @@ class Hulls:
         return self.known[key]
 
     def least(self, slope: Array, first: Ints, last: Ints) -> Array:
-        """The sum over steps of the minimum of time - slope u, for slopes [n, P]: [n] in us.
+        """The sum over P steps of the minimum over u of (time - slope u), for n sets of slopes: [n] in us.
 
-        first, last  [P] range of indices of the sizes
+        slope  [n, P];  first, last  [P] u of each step is between the sizes with these indices
         """
         total = np.zeros(len(slope))
         for p in range(len(self.times)):
@@ -66,9 +66,9 @@ class Hulls:
 
 
 def lines(sizes: Array, times: Array, count: int) -> tuple[Array, Array]:
-    """(slopes, intercepts) [count] of the edges of a hull with these corners; one corner gives a flat line.
+    """(slopes, intercepts) of the ``count`` edges of a convex hull with these corners, as lines.
 
-    If there are fewer edges than ``count``, some are repeated.
+    Limits: a single corner -> flat lines;  fewer edges than ``count`` -> some are repeated
     """
     if sizes.size == 1:
         return np.zeros(count), np.full(count, float(times[0]))

@@ -16,9 +16,10 @@ _WAYS: tuple[tuple[str, dict[str, bool]], ...] = (
 
 
 def least(work: Work, *program: Any) -> Any:
-    """``scipy.optimize.linprog`` of (cost, matrix, right, equal matrix, equal right, bounds).
+    """Solves a linear program with ``scipy.optimize.linprog`` and returns its result.
 
-    work  counts the program and its iterations
+    program  (cost, matrix, right, equal matrix, equal right, bounds), the arguments of ``linprog``
+    work     counts the program and its iterations
 
     Limits: every method of HiGHS fails -> RuntimeError, since a program of a bound has a solution
     """

@@ -1,16 +1,20 @@
 """A bound for many different tables: mean loads at prices, branched on the load of each step's busiest rank.
 
-A part of all plans uses some kinds of exchange, and limits the load of each step to a range of sizes.
-No plan in it takes less than, for any prices w >= 0 of mean loads and m >= 0 of all memory,
+The set of all plans is divided into parts: a part allows some kinds of exchange, and limits the load u of
+each step's busiest rank to a range of sizes. For any prices w >= 0 of mean loads and m >= 0 of all memory, no
+plan in the part takes less than
 
     sum_q min_o (w . average_o + m memory_o / limit)  +  sum_p min_u (F_p(u) - s_p u)  -  m           [us]
 
-with options o of its kinds of exchange whose shards are no larger than the range, and u in the range. The
-best prices are the multipliers of a small linear program over shares of whole plans, each of which was
-cheapest at some prices. Its size does not grow with the tables, and plans of one part serve all parts.
+q  a kind of table;  o  its options with an allowed exchange and shards no larger than the range
+F_p  time of step p at load u in the range;  s_p  the sum of w over the resources that p waits for
 
-A part is split at a size where the curve of a step is above its convex hull, or between the optimum's load
-and its largest shard. It knows less of single tables than ``relaxation``, but is much faster.
+The best prices are the multipliers of a small linear program. Its columns are whole plans, each of which was
+cheapest at some prices. Its size does not grow with the number of tables, and all parts share the columns.
+
+A part is split at a size where the curve of a step is above its convex hull, or between the load in the
+optimum and its largest shard. This bound describes single tables less exactly than ``relaxation``, but is
+much faster to compute.
 Source: Dantzig and Wolfe, Operations Research 8 (1960): columns; Falk and Soland, Management Science 15
 (1969): branching on sizes under non-convex curves; Everett (1963): prices
 """
@@ -45,8 +49,11 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """A part of all plans: a set of kinds of exchange (index in ``MeanLoads.sets``); first, last  [P] indices
-    of the sizes between which the busiest rank's loads are."""
+    """A part of all plans.
+
+    kinds        index in ``MeanLoads.sets`` of the kinds of exchange that its plans may use
+    first, last  [P] for each step, indices of the sizes between which the busiest rank's load is
+    """
 
     kinds: int
     first: Ints
@@ -54,9 +61,10 @@ class _Part:
 
 
 class MeanLoads:
-    """The bound; ``run`` raises it.
+    """Computes the bound; ``run`` raises it.
 
-    mean, room  initial prices of the mean loads [J] and of all memory [us]
+    mean  [J] initial prices of the mean loads, for each pair of a step and its resource
+    room  initial price of all memory [us]
     """
 
     def __init__(self, problem: Problem, mean: Array, room: float) -> None:
@@ -85,7 +93,9 @@ class MeanLoads:
         return min(self.closed_us, self.solving_us, self.open[0][0] if self.open else np.inf)
 
     def _sets(self) -> Mask:
-        """[n, 6] sets of kinds of exchange, each with replication; the last set has all kinds."""
+        """[n, 6] n sets of the six kinds of exchange, as masks; all include replication, and the last has all
+        kinds.
+        """
         kinds = [kind for kind in self.priced.blocks if not copied(kind)]
         sets = np.zeros((1 << len(kinds), len(Exchange)), dtype=bool)
         sets[:, copied(np.arange(len(Exchange)))] = True
@@ -94,7 +104,9 @@ class MeanLoads:
         return sets
 
     def _by_kinds(self) -> list[_Part]:
-        """All plans, split by the kinds of exchange that they use: steps of a kind in use have a size."""
+        """All plans, split by the kinds of exchange that they use: a step of a kind in use has a size above
+        0.
+        """
         problem, o = self.problem, self.problem.options
         sizes = problem.curves.times[:, 1] > problem.curves.times[:, 0]
         runs = np.zeros((len(Exchange), sizes.size), dtype=bool)
@@ -106,7 +118,7 @@ class MeanLoads:
         return [_Part(at, first, problem.last) for at, first in enumerate(firsts)]
 
     def _most(self, last: Ints) -> Array:
-        """[J] largest load that a shard may have."""
+        """[J] the largest load that a single shard may have, from the last allowed size of each step."""
         return np.asarray(self.problem.curves.sizes[last][self.step] * (1 + _ROUNDING))
 
     def _push(self, bound_us: float, part: _Part) -> None:
@@ -114,7 +126,11 @@ class MeanLoads:
         heapq.heappush(self.open, (bound_us, self.number, part))
 
     def run(self, stop_us: float, until: Callable[[], bool]) -> None:
-        """Split parts until none can hold a plan that takes less than ``stop_us``, or splits hardly help."""
+        """Split parts until none can hold a plan that takes less than ``stop_us``, or until splits hardly
+        help.
+
+        until  returns whether to stop early
+        """
         mark, since = self.bound_us, self.solved
         while self.open and self.bound_us < stop_us and not until():
             if self.bound_us > mark * (1 + _RISE):
@@ -142,7 +158,7 @@ class MeanLoads:
                 self._push(bound, child)
 
     def _known(self, part: _Part, since: int = 0) -> float:
-        """The best bound of a part at all prices that were used before [us]."""
+        """The best bound of a part at the prices that were used before, from number ``since`` on [us]."""
         at = since + np.flatnonzero((self.most[since:] >= self._most(part.last)).all(axis=1))
         value = self.value[at, part.kinds]
         value = value + self.hulls.least(self.slope[at], part.first, part.last)
@@ -151,8 +167,10 @@ class MeanLoads:
     def _optimum(
         self, bound: float, part: _Part, stop_us: float, until: Callable[[], bool]
     ) -> tuple[float, Optimum | None]:
-        """(bound [us], optimum) of a part.
+        """(bound of a part [us], its optimum).
 
+        bound  known before [us];  stop_us  a bound above this need not be exact;  until  whether to stop
+               early
         Limits: no scheme fits a table -> infinite, None;  bound above ``stop_us``, stopped -> (bound, None)
         """
         found, kinds, most = None, self.sets[part.kinds], self._most(part.last)
@@ -171,15 +189,19 @@ class MeanLoads:
         return bound, found
 
     def _best_prices(self, part: _Part) -> Array:
-        """[J + 1] the prices used before that are best for a part, ignoring its limit on shards."""
+        """[J + 1] of all prices used before, loads and then memory, the best for a part; limits on shards are
+        ignored.
+        """
         at = np.flatnonzero(np.isfinite(self.value[:, part.kinds]))
         value = self.value[at, part.kinds] + self.hulls.least(self.slope[at], part.first, part.last)
         return np.asarray(self.prices[at[np.argmax(value)]])
 
     def _price(self, mean: Array, room: float, kinds: int, most: Array) -> WholePlan | None:
-        """Evaluate prices: gives a bound for all parts with these kinds of exchange or fewer and shards of at
-        most ``most``, and a new column.
+        """The cheapest plan at these prices, as a new column, which also gives a bound.
 
+        mean, room  prices of mean loads [J] and of memory [us];  kinds  index of the allowed kinds of
+                    exchange
+        most  [J] largest load of a shard. The bound holds for parts that allow no more than this
         Limits: no scheme fits a table -> None
         """
         found = self.priced.cheapest(mean, room, self.sets[kinds], most)
@@ -197,7 +219,10 @@ class MeanLoads:
         return point
 
     def _split(self, part: _Part, bound: float, found: Optimum) -> list[_Part]:
-        """Two parts that together hold the same plans; empty if a split would not raise the bound."""
+        """Two parts that together hold the plans of this part; empty if no split would raise the bound.
+
+        bound  of the part [us];  found  its optimum
+        """
         sizes, steps = self.problem.curves.sizes, np.arange(part.first.size)
         shard = np.minimum(found.shard, sizes[part.last])
         middle = np.sqrt(np.maximum(found.size, _SMALLEST * shard) * shard)

@@ -1,4 +1,4 @@
-"""The linear program of a part of ``mean_loads``: shares of whole plans, and hulls of the steps' curves."""
+"""The linear program of a part in ``mean_loads``: it mixes whole plans, and steps' times are convex hulls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PENALTY_US = 1e7  # for exceeding memory, or a size, by 100 %
 
 
 class PlanColumns:
-    """The columns: plans of whole tables, added when they are priced."""
+    """The columns of the linear program: each is a whole plan that was cheapest at some prices."""
 
     def __init__(self, resources: int) -> None:
         self.points: list[WholePlan] = []
@@ -43,7 +43,7 @@ class PlanColumns:
         self._kinds = np.array([point.kinds for point in self.points])
 
     def of(self, kinds: Mask, most: Array) -> Ints:
-        """Columns that use only some kinds of exchange, with shards of at most ``most``."""
+        """Indices of the columns that use only the exchanges in ``kinds``, with no shard above ``most`` [J]."""
         if not self.points:
             return np.zeros(0, dtype=np.int64)
         at = np.flatnonzero(~(self._kinds & ~kinds).any(axis=1) & (self._least <= most).all(axis=1))
@@ -55,10 +55,11 @@ class PlanColumns:
 
 @dataclass(frozen=True, eq=False)
 class Optimum:
-    """Solution of one program.
+    """Solution of one program, for P steps and J pairs of a step and its resource.
 
-    mean [J], room  multipliers of the mean loads and of memory [us];  value  [us]
-    size, time_us, shard  [P] of each step: its load, its time on the hull [us], and the largest shard's load
+    mean [J], room  multipliers of the mean loads and of memory [us];  value  the least time [us]
+    size      [P] load of the busiest rank for each step;  time_us  [P] time there, by the convex hull [us]
+    shard     [P] load of the largest shard for each step
     """
 
     mean: Array
@@ -72,10 +73,11 @@ class Optimum:
 def solve(
     columns: PlanColumns, kinds: Mask, step: Ints, hulls: Hulls, first: Ints, last: Ints, most: Array
 ) -> Optimum:
-    """The optimum over columns with these kinds of exchange.
+    """The optimum over mixes of those columns that the limits allow.
 
-    step  [J] step that waits for each resource;  first, last  [P] range of indices of the sizes of each
-    step's load;  most  [J] largest load of the busiest rank
+    kinds  [6] allowed kinds of exchange;  step  [J] index of the step that waits for each resource
+    first, last  [P] each step's load is between the sizes with these indices;  most  [J] largest load of a
+                 shard
     Limits: no mix of columns fits -> multipliers of the violated limits, and a very large value
     """
     at = columns.of(kinds, most)

@@ -1,4 +1,4 @@
-"""Options by their kind of exchange, and the cheapest of them at prices of mean loads and memory."""
+"""Options sorted by their exchange, and the cheapest of them at given prices of mean loads and memory."""
 
 from __future__ import annotations
 
@@ -21,11 +21,14 @@ KINDS = len(Exchange)
 
 @dataclass(frozen=True, eq=False)
 class _Block:
-    """The n options of one kind of exchange, sorted by kind of table.
+    """The n options of one kind of exchange, sorted by kind of table (equal tables are one kind).
 
-    option  [n] index;  loads   [n, J] means for all tables of the kind;  memory  [n] as shares of the limit
-    least   [n, J] lower bound on the busiest rank's load from one such table;  largest  [J] maximum of those
-    table   [m] kinds of table with options here;  first  [m] where they begin;  of  [n] index into ``table``
+    option  [n] indices of the options;  memory  [n] memory, as a share of the limit
+    loads   [n, J] mean loads of a rank from all tables of the kind, per pair of step and resource
+    least   [n, J] lower bound on the busiest rank's load from a single such table
+    largest [J] maximum of ``least``
+    table   [m] the kinds of table that have options here;  first  [m] where the options of each begin
+    of      [n] index into ``table``
     """
 
     option: Ints
@@ -38,7 +41,9 @@ class _Block:
     of: Ints
 
     def where(self, value: Array, least: Array) -> Ints:
-        """[m] the first option of each kind of table whose value [n] is the least value [m]."""
+        """[m] for each kind of table, the first option whose ``value`` [n] equals the least value ``least``
+        [m].
+        """
         hit = np.flatnonzero(value <= least[self.of])[::-1]
         found = np.zeros(least.size, dtype=np.int64)
         found[self.of[hit]] = hit
@@ -47,10 +52,11 @@ class _Block:
 
 @dataclass(frozen=True, eq=False)
 class Cheapest:
-    """The cheapest options at some prices.
+    """The cheapest options at some prices, for each of Q kinds of table.
 
-    cost  [KINDS, Q] of all tables of a kind [us], infinite without an option;  option  [m] in each block
-    most  [J] largest load of the busiest rank
+    cost    [KINDS, Q] cost of all tables of a kind, by kind of exchange [us]; infinite without an option
+    option  index of the cheapest options in each block, by kind of exchange
+    most    [J] largest load that a shard was allowed to have
     """
 
     cost: Array
@@ -58,16 +64,18 @@ class Cheapest:
     most: Array
 
     def of(self, kinds: Mask) -> Array:
-        """[Q] least cost with only some kinds of exchange [6]."""
+        """[Q] least cost of each kind of table, with only those of the six kinds of exchange that ``kinds``
+        allows.
+        """
         return np.asarray(self.cost[kinds].min(axis=0))
 
 
 @dataclass(frozen=True, eq=False)
 class WholePlan:
-    """A scheme for every kind of table, used by all its tables.
+    """A plan in which equal tables all have the same scheme.
 
-    loads  [J] means over ranks;  memory  mean, share of the limit;  least  [J] bound for the busiest rank
-    kinds  [6] kinds of exchange that it uses
+    loads  [J] mean loads of a rank, per pair of step and resource;  memory  mean, as a share of the limit
+    least  [J] lower bound on the busiest rank's load;  kinds  [6] which kinds of exchange it uses
     """
 
     loads: Array
@@ -77,7 +85,10 @@ class WholePlan:
 
 
 class Priced:
-    """The options of a problem. active  [J] which of the resources that steps wait for count"""
+    """The options of a problem, grouped by kind of exchange, to be compared at prices.
+
+    active  [J] for each pair of a step and its resource, whether its load counts
+    """
 
     def __init__(self, problem: Problem, active: Ints) -> None:
         self.problem, self.active = problem, active
@@ -103,9 +114,10 @@ class Priced:
         )
 
     def cheapest(self, mean: Array, room: float, kinds: Mask, most: Array) -> Cheapest:
-        """The cheapest options at prices of mean loads [J] and all memory [us], among kinds of exchange [6].
+        """The cheapest option of each kind of table.
 
-        most  [J] largest load of the busiest rank
+        mean, room  prices of mean loads [J] and of all memory [us];  kinds  [6] allowed kinds of exchange
+        most  [J] largest load that a shard may have
         """
         cost = np.full((KINDS, self.problem.count.size), np.inf)
         option, some = dict[int, Ints](), np.flatnonzero(mean)
@@ -120,7 +132,7 @@ class Priced:
         return Cheapest(cost, option, most)
 
     def _too_large(self, kind: int, most: Array) -> Mask:
-        """[n] which options of a block have a shard that is too large."""
+        """[n] which options with this kind of exchange have a shard whose load exceeds ``most`` [J]."""
         key = kind, most.tobytes()
         if key not in self.limits:
             block = self.blocks[kind]
@@ -131,7 +143,7 @@ class Priced:
         return self.limits[key]
 
     def point(self, cheapest: Cheapest) -> WholePlan | None:
-        """The cheapest scheme of every kind of table. Limits: a kind without a scheme -> None"""
+        """The plan that gives each kind of table its cheapest scheme. Limits: a kind without a scheme -> None"""
         kind = cheapest.cost.argmin(axis=0)
         if not np.isfinite(cheapest.cost[kind, np.arange(kind.size)]).all():
             return None

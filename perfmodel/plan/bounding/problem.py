@@ -1,4 +1,4 @@
-"""The relaxed problem and its results: parts of all plans, loads and curves, relaxed optima."""
+"""The relaxed problem and its results: sets of plans, and the relaxed optimum of each."""
 
 from __future__ import annotations
 
@@ -20,13 +20,17 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Subspace:
-    """A part of all plans.
+    """A part of all plans: those within these limits.
+
+    There are 6 kinds of exchange, J pairs of a step and its resource, Q kinds of table (equal tables are one
+    kind), P steps and 4 tiers of memory.
 
     allowed, forced  [6] kinds of exchange that a plan may use, and that it must use
-    cap, floor       [J] no shard has more of a resource than ``cap``; some rank has ``floor`` in one shard
-    fewest, most     [Q] limits for the share of the tables of each kind that are replicated
+    cap, floor       [J] no shard has a larger load than ``cap``; some rank holds a shard with at least
+                     ``floor``
+    fewest, most     [Q] least and largest share of the tables of each kind that are replicated
     first, last      [P] range of indices in ``StepCurves.sizes`` of the busiest rank's loads
-    tiers            [Q, 4] codes of tiers that the tables of each kind may be in
+    tiers            [Q, 4] tiers that the tables of each kind may be in
     used             [4] tiers that some table must be in
     """
 
@@ -43,7 +47,7 @@ class Subspace:
 
     @staticmethod
     def whole(problem: Problem) -> Subspace:
-        """All plans."""
+        """The part without limits: all plans."""
         kinds, o = len(Exchange), problem.options
         used = np.isin(np.arange(kinds), o.exchange)
         J, Q = problem.own.shape[1], o.count.size
@@ -61,11 +65,14 @@ class Subspace:
         )
 
     def options(self, problem: Problem) -> Mask:
-        """[O] options that its plans may use."""
+        """Mask over all options of the problem: those that the plans of this part may use."""
         return self.among(problem.options, problem.own)
 
     def among(self, o: Options, own: Array) -> Mask:
-        """[O] which of some options its plans may use; own  [O, J] loads of a shard, in units of u."""
+        """Mask over the options ``o``: those that the plans of this part may use.
+
+        own  load of a shard of each option, for each pair of step and resource, in the units of the curves
+        """
         fits = (own <= self.cap).all(axis=1) if np.isfinite(self.cap).any() else np.ones(len(own), dtype=bool)
         if o.tier is not None:
             fits &= self.tiers[o.group, o.tier]
@@ -75,14 +82,16 @@ class Subspace:
 
 @dataclass(eq=False)
 class Relaxation:
-    """Solution of a relaxed problem.
+    """Solution of a relaxed problem, in which a table may have shares of several options.
+
+    Q kinds of table, J pairs of a step and its resource, P steps, n options, m rounds of the solver.
 
     bound_s  no plan in the part takes less [s]
-    chosen   [n] options that were considered;  share  [n] of each in the relaxed optimum
-    columns  [m, Q] options for every kind of table that the multipliers preferred on the way
-    sizes    [J] largest load of a rank in the relaxed optimum;  everywhere  [J] the part that all have
+    chosen   [n] options that were considered;  share  [n] share of the tables that have each
+    columns  [m, Q] option of every kind of table that was cheapest in each round
+    sizes    [J] largest load of a rank;  everywhere  [J] the part of it that every rank has
     step_s   [P] estimated time of each step [s]
-    room     time that doubling all memory would save, by its multiplier [s]
+    room     time that doubling all memory would save, by the multiplier of memory [s]
     finer    whether more programs could raise the bound
     """
 
@@ -99,10 +108,11 @@ class Relaxation:
 
 @dataclass(eq=False)
 class Problem:
-    """Tables, curves and memory limit of all relaxed problems in one search.
+    """What all relaxed problems of one search share: options, curves of the steps, and the memory limit.
 
-    cached_s  [O] least time to fill a table's cache with this option [s], if it runs beside the batch before
-              and so is a step outside the curves; None: it is among the curves
+    most_s    upper limit of the time [s]
+    cached_s  for each option, the least time to fill the table's cache [s], if the cache is filled while the
+              batch before runs, and so is a step outside the curves; None: it is among the curves
     """
 
     options: Options
@@ -131,20 +141,24 @@ class Problem:
         )
 
     def least(self, value: Array) -> tuple[Array, Ints]:
-        """For every kind of table, the least of ``value`` [O] and the option that has it, each [Q]."""
+        """(least value, the option that has it) for each kind of table; ``value`` has one entry per option."""
         return least_of(value, self.options.first)
 
     def largest(self, at: Ints, load: Array) -> Array:
-        """Sums of the largest loads that tables may bring with some of the options, shape [J].
+        """An upper limit of the loads [J]: over kinds of table, the sum of the largest
+        load among some options times the number of tables.
 
-        at  [n] options;  load  [n, J] of each of them
+        at  [n] indices of these options;  load  [n, J] load of each
         """
         of_kind = np.zeros((self.count.size, load.shape[1]))
         np.maximum.at(of_kind, self.options.group[at], load)
         return np.asarray(self.count @ of_kind)
 
     def least_s(self, part: Subspace) -> float:
-        """Latency of the steps that every plan of a part has, or of prefetched steps beside them [s]."""
+        """A least time of every plan of a part [s]: the latency of steps that all of them have.
+
+        If it is longer, the time of the steps that are prefetched beside them.
+        """
         mask = part.options(self)
         forced = self.forced_steps(part, mask)
         least = float(np.where(forced, self.curves.times[:, 1], self.curves.times[:, 0]).sum())
@@ -155,7 +169,9 @@ class Problem:
         return max([least, *(float(self.cached_s.min(where=some, initial=np.inf)) for some in used)])
 
     def forced_steps(self, part: Subspace, mask: Mask) -> Mask:
-        """[P] steps that run whenever the part's kinds of exchange and tiers are in use."""
+        """[P] the steps that run in every plan of a part, because they serve exchanges and tiers that it must
+        use.
+        """
         steps = np.zeros(len(self.curves.times), dtype=bool)
         o = self.options
         uses = [mask & (o.exchange == kind) for kind in np.flatnonzero(part.forced)]
@@ -168,7 +184,10 @@ class Problem:
 
 
 def least_of(value: Array, first: Ints) -> tuple[Array, Ints]:
-    """Per kind of table, (least value [Q], the option that has it [Q]); the first option among equals."""
+    """(least value, the option that has it) for each kind of table; the first option among equals.
+
+    value  one per option, sorted by kind of table;  first  where the options of each kind begin
+    """
     least = np.minimum.reduceat(value, first[:-1])
     group = np.repeat(np.arange(least.size), np.diff(first))
     at = np.flatnonzero(value == least[group])

@@ -1,8 +1,8 @@
-"""The relaxed problem: shares of schemes instead of one scheme per table, loads spread evenly over ranks.
+"""The relaxed problem: tables may have shares of several schemes, and loads are spread evenly over ranks.
 
-    min  sum_p F_p(u_p)      F_p  lower convex hull of step p's time over the possible sizes
-    u_p >= e_j + a_j         for every resource j that p waits for: everywhere and, of the shards, the average
-    u_p >= e_j + own_jt      for every table t: some rank holds one of its shards
+    min  sum_p F_p(u_p)      F_p  lower convex hull of step p's time over the possible sizes u
+    u_p >= e_j + a_j         for every resource j that p waits for: e_j on every rank, a_j the mean of shards
+    u_p >= e_j + own_jt      for every table t: some rank holds one of its shards, with load own_jt
     mean memory of the ranks <= limit
 
 A part of the problem limits plans to some kinds of exchange, to shards below some size or a shard above it,
@@ -43,8 +43,12 @@ _PENALTY_US = 1e7  # for exceeding a rank's memory by 100 %
 
 
 class Weights(NamedTuple):
-    """Cost of a byte, in the units of u [us]: of the ranks' mean [J], on every rank [J], and at the
-    holder of a shard of each kind of table [Q, J]; of all memory [us]; the constant from the curves [us]."""
+    """Cost of a byte [us], in the units of the curves. J pairs of a step and its resource; Q kinds of table.
+
+    mean        [J] of the mean load of ranks;  everywhere  [J] of load that every rank has
+    held        [Q, J] of load on the rank that holds a shard of a kind of table
+    room        of all memory;  constant  time that does not depend on loads, from the curves [us]
+    """
 
     mean: Array
     everywhere: Array
@@ -54,7 +58,7 @@ class Weights(NamedTuple):
 
 
 class Master:
-    """The linear program over the schemes that were added so far."""
+    """The linear program over the schemes that were added so far; schemes and tangents are added in rounds."""
 
     def __init__(self, problem: Problem, part: Subspace) -> None:
         self.problem, self.part = problem, part
@@ -71,14 +75,17 @@ class Master:
         self.idle = np.zeros(len(self.rows), dtype=np.int64)  # programs in a row in which a row was slack
 
     def _usable(self, rows: Ints) -> Ints:
-        """Rows of another part's program that this program may have too."""
+        """Which rows (tangents) of another part's program also hold in this program."""
         j, line, kind = rows.T
         bounded = self.last[self.problem.curves.step[j]] < self.problem.last[self.problem.curves.step[j]]
         kept = ((line != _MOST) | bounded) & ((kind != _FLOOR) | (self.part.floor[j] > 0))
         return np.asarray(rows[kept])
 
     def begin(self, known: Ints) -> list[Ints] | None:
-        """Start with these options, and for each kind [Q] least memory and least loads; None: no option."""
+        """Start with the options ``known``; returns groups of options, each with an option per kind of table.
+
+        The groups have least memory or least loads. Limits: a kind of table without an option -> None
+        """
         problem, o = self.problem, self.problem.options
         memory = np.where(self.mask, o.average_memory, np.inf)
         rest = np.isinf(problem.least(np.where(o.copied, np.inf, memory))[0])
@@ -90,13 +97,16 @@ class Master:
         return columns
 
     def add(self, options: Ints) -> bool:
-        """Add schemes; False if all were there."""
+        """Add schemes by the indices of their options; returns False if all were there already."""
         before = self.chosen.size
         self.chosen = np.union1d(self.chosen, options)
         return self.chosen.size > before
 
     def tighten(self, share: Array, chosen: Ints) -> bool:
-        """Add tangents at these shares [n] where they are above the last program's; False if none are."""
+        """Add tangents of the curves where they lie above the last program's times; False if none do.
+
+        chosen  [n] options;  share  [n] their shares in the last solution
+        """
         problem = self.problem
         at, shards, everywhere = self.sizes(share, chosen)
         slack = _SLACK * float(self.step_us.sum())
@@ -122,8 +132,12 @@ class Master:
         return bool(new)
 
     def sizes(self, share: Array, chosen: Ints) -> tuple[Array, Array, Array]:
-        """(mean loads [J], loads of the holder of a shard of each kind [Q, J], loads that all ranks have [J])
-        at shares [n] of options."""
+        """(mean loads [J], loads of a rank with a shard of each kind of table [Q, J], loads that all ranks
+        have [J]).
+
+        share  [n] shares of the options ``chosen`` [n];  J  pairs of a step and its resource;  Q  kinds of
+               table
+        """
         problem = self.problem
         group = problem.options.group[chosen]
         tables = share * problem.count[group]
@@ -139,7 +153,7 @@ class Master:
         return np.asarray((self.slope * most[:, np.newaxis] + self.cut).max(axis=1))
 
     def solve(self) -> tuple[Array, Array, float, float]:
-        """(shares [n], multipliers of the rows [R], multiplier of memory, value [us])."""
+        """(shares of the options, multipliers of the rows, multiplier of memory, least time [us])."""
         from scipy import sparse
 
         problem, chosen, R = self.problem, self.chosen, len(self.rows)
@@ -180,7 +194,7 @@ class Master:
         return found.x[:n], dual[:R], float(dual[R]), float(found.fun)
 
     def weights(self, dual: Array, room: float) -> Weights:
-        """The cost of loads at these multipliers."""
+        """The cost of loads at the multipliers ``dual`` of the program's rows and ``room`` of memory."""
         problem = self.problem
         j, line, kind = self.rows.T
         p, J = problem.curves.step[j], problem.curves.step.size
@@ -196,7 +210,7 @@ class Master:
         return Weights(mean, everywhere, held, room, float(value + floor @ self.part.floor - room))
 
     def prices(self, of: Weights) -> Array:
-        """Cost of all tables of a kind with each option; infinite where the part does not allow it."""
+        """For each option, the cost of all tables of its kind at these weights [us]; infinite if not allowed."""
         problem, o = self.problem, self.problem.options
         problem.curves.work.add(units.PRICED, problem.average.size)
         price = problem.average @ of.mean
@@ -211,13 +225,19 @@ class Master:
         return steady(price)
 
     def priced(self, dual: Array, room: float) -> tuple[float, Ints]:
-        """(the Lagrangian's value [us] at these multipliers, the option of each kind that it prefers)."""
+        """(the Lagrangian's value [us], the option that it prefers for each kind of table).
+
+        dual, room  multipliers of the program's rows and of memory
+        """
         weights = self.weights(dual, room)
         least, column = self._cheapest(self.prices(weights))
         return float(least.sum()) + weights.constant, column
 
     def _cheapest(self, price: Array) -> tuple[Array, Ints]:
-        """(least cost per kind of table, with replicas as far as allowed; the options that have it)."""
+        """(least cost per kind of table [us], the options that have it).
+
+        price  cost by option; as many tables of a kind are replicated as the part allows, if that is cheaper
+        """
         problem, part = self.problem, self.part
         copied = problem.options.copied
         least, column = problem.least(price)
@@ -243,9 +263,9 @@ def relax(
 ) -> Relaxation | None:
     """Solve the relaxed problem of one part of all plans.
 
-    known      options to begin with;  until  whether to stop early
-    tolerance  of the bound, as a share;  stop_s  a bound above this need not be exact [s]
-    coarse     whether a bound far below that may be inexact, because its part is split further
+    known      options to begin with;  until  returns whether to stop early
+    tolerance  relative accuracy of the bound [-];  stop_s  a bound above this time need not be exact [s]
+    coarse     whether a bound far below ``stop_s`` may be inexact, because its part is split further
     Limits: a table that no scheme of the part fits -> None
     """
     master = Master(problem, part)

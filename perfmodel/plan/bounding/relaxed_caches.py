@@ -1,13 +1,14 @@
 """Cached tables in the bound: the fewest misses possible, however the caches of a rank are shared.
 
 Before a batch, a cache of X rows holds row i with chance x_i, sum x_i <= X; the batch asks for row i with
-chance q_i, independent of the cache. So it misses
+chance q_i, independent of the cache. So the expected number of missed rows is
 
     sum over i of q_i (1 - x_i)  >=  sum over its tables of m_t(z_t),   sum z_t <= X       [rows]
 
-with z_t = sum of x_i over the rows of table t, and m_t(z) the misses if the z rows with the largest q
-are in the cache. m_t is convex and decreasing. A mix of cached shares in a linear program must not exceed
-it: the options are the corners of a polygon below m_t, whose sides touch it.
+z_t is the sum of x_i over the rows of table t, and m_t(z) the misses if the z rows with the largest q are in
+the cache. m_t is convex and decreasing. A linear program may mix several cached shares of a table, and the
+misses of a mix must not exceed m_t. So its options are the corners of a polygon whose sides touch m_t from
+below.
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ _ALL = 1 - 1e-9  # of the rows
 
 
 def least_missed(law: AskedLaw, held: Array) -> tuple[Array, Array]:
-    """(m(z) [rows], its slope [-]) for caches that hold the z = ``held`` [n] most popular rows.
+    """(m(z) [rows], its slope [-]): the fewest rows that a batch misses with z rows in the cache.
 
         m(z) = sum of q over all rows but the z of the largest q,   q = 1 - exp(-a)     [rows]
 
+    law  gives a, the mean look-ups of each row in a batch;  held  [n] values of z, the most popular rows
     Source: derived above: no cache of z rows has fewer misses; Belady's argument for independent batches
     Limits: z = 0 -> all rows that a batch asks for;  z = all rows -> 0;  uniform ids -> a straight line
     """
@@ -52,7 +54,9 @@ def least_missed(law: AskedLaw, held: Array) -> tuple[Array, Array]:
 
 
 def corners(law: AskedLaw) -> tuple[Array, Array]:
-    """Corners (z, m) [rows] of a polygon that is nowhere above m(z), from z = 0 to all rows."""
+    """Corners (z, m) of a polygon that is nowhere above m(z) of ``least_missed``, from z = 0 to all rows
+    [rows].
+    """
     touched = np.concatenate([[0.0], _TOUCHED * law.all_rows])
     missed, slope = least_missed(law, touched)
     keep = np.concatenate([[True], np.diff(slope) > 0])
@@ -65,10 +69,11 @@ def corners(law: AskedLaw) -> tuple[Array, Array]:
 
 
 def relaxed_caches(options: Options, evaluator: Evaluator) -> tuple[Options, Ints | None]:
-    """(the options with polygon corners of each cached table in place of its cached shares; the original
-    option nearest to each of them [O']); the index is None without caches.
+    """(options for the bound, for each of them the index of the nearest original option).
 
-    The bound limits neither the misses of a single shard nor its cached rows.
+    In place of its cached shares, each cached table has the corners of the polygon. The bound limits neither
+    the misses of a single shard nor its cached rows.
+    Limits: no caches -> the same options, None
     """
     o = options
     if o.tier is None or o.cached is None or not np.isin(o.tier, WITH_CACHE).any():
@@ -101,7 +106,11 @@ def relaxed_caches(options: Options, evaluator: Evaluator) -> tuple[Options, Int
 def _with_corners(
     o: Options, evaluator: Evaluator, at: Ints, plain: int, shares: Array, missed: Array
 ) -> Options:
-    """Options ``at``, copied from option ``plain`` on, with these shares and misses of the whole table."""
+    """Options with the corners of polygons as cached shares of tables.
+
+    at      indices of the options to copy; the copies from position ``plain`` on become corners
+    shares, missed  cached share [-] and missed rows of the whole table [rows], of each corner
+    """
     tables, sample = evaluator.tables, evaluator.tables.kinds[0]
     own, average = o.own[at], o.average[at]
     own_memory, average_memory = o.own_memory[at], o.average_memory[at]
@@ -150,7 +159,9 @@ def _with_corners(
 
 
 def _listed_misses(o: Options, evaluator: Evaluator, at: Ints) -> Array:
-    """Rows that a shard misses in its own cache, for listed options with a cache [rows]."""
+    """Rows that a shard misses in a cache of its own [rows], for the listed options ``at``, which have
+    caches.
+    """
     assert o.cached is not None
     ways, policy = evaluator.memories.ways, evaluator.memories.below
     assert policy is not None
@@ -162,7 +173,7 @@ def _listed_misses(o: Options, evaluator: Evaluator, at: Ints) -> Array:
 
 
 def _ordered(o: Options, order: Ints) -> Options:
-    """The options sorted by kind of table."""
+    """The options in the order of the indices ``order``, so that they are sorted by kind of table."""
     names = (
         *("exchange", "r", "c", "hot", "parts", "own", "everywhere", "own_memory"),
         *("everywhere_memory", "average", "average_memory", "tier", "cached"),
@@ -174,7 +185,7 @@ def _ordered(o: Options, order: Ints) -> Options:
 
 
 def as_listed(relaxed: Relaxation, nearest: Ints) -> Relaxation:
-    """The relaxation, with its options replaced by the nearest listed options."""
+    """The relaxation with each option replaced by the original option in ``nearest``."""
     used = relaxed.share > 0
     at, place = np.unique(nearest[relaxed.chosen[used]], return_inverse=True)
     share = np.bincount(place, relaxed.share[used]).astype(np.float64)

@@ -1,4 +1,4 @@
-"""Lines below the curves of steps, for linear programs."""
+"""Straight lines below the curves of steps' times, for linear programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _SLOPES_LOG2 = np.arange(6, 42, 0.75)
 
 
 class Tangents:
-    """Lines below the curves: time >= slope u + cut, in us; computed once per range of sizes and kept."""
+    """Lines below the curves: time >= slope u + cut [us], for load u of the busiest rank.
+
+    They are computed once per range of sizes and kept.
+    """
 
     def __init__(self, curves: StepCurves) -> None:
         self.sizes, self.times, self.work = curves.sizes, curves.times * TO_US, curves.work
@@ -28,7 +31,10 @@ class Tangents:
         self.known: dict[tuple[int, int, int], tuple[Array, Array]] = {}
 
     def of(self, first: Ints, last: Ints) -> tuple[Array, Array]:
-        """(slopes, cuts) [P, I] of curves for u in the range of sizes ``first`` .. ``last`` [P]."""
+        """(slopes, cuts), each [P, I]: I lines for each of P steps' curves.
+
+        first, last  [P] the lines hold for u between the sizes with these indices
+        """
         found = []
         for p in range(len(self.times)):
             key = p, int(first[p]), int(last[p])

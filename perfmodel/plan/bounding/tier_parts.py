@@ -1,4 +1,4 @@
-"""Splits of all plans by the tiers of tables: whether any table is cached, whether a table is in HBM."""
+"""Splits of all plans by the tiers that hold tables: whether any table is cached, whether a table is in HBM."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ _ODD = 1e-4  # of a table: if more is in each of two places, it is split
 
 
 def by_caches(problem: Problem, part: Subspace, chosen: Ints) -> list[Subspace]:
-    """(plans that cache a table in one tier, and so wait for look-ups in that cache; plans that cache no
-    table of it).
+    """(plans that cache a table in one tier, and so wait for look-ups in that cache; plans without such a
+    table).
 
-    Limits: no cached option in use, or its latency is counted already -> empty
+    chosen  the options in use in the relaxed optimum
+    Limits: none of them is cached, or the latency of look-ups is counted already -> empty
     """
     tier = problem.options.tier
     if tier is None:
@@ -35,10 +36,10 @@ def by_caches(problem: Problem, part: Subspace, chosen: Ints) -> list[Subspace]:
 
 
 def by_tier(problem: Problem, part: Subspace, relaxed: Relaxation) -> tuple[float, list[Subspace]]:
-    """(gain [s], parts) of a split on the tier of a table that is partly in each of two tiers.
+    """(gain of the bound [s], parts) of a split by the tier of a table that is partly in each of two tiers.
 
-    A part has it in HBM or below; if below, with a cache in one tier or otherwise. The gain is estimated
-    from the memory between the optimum and the nearer of both.
+    In each part, the table is in HBM or below; if it is below, with a cache in one tier or otherwise. The
+    gain is estimated from the memory between the optimum and the nearer of both.
     Limits: equal tables, which may differ in their tiers -> no split
     """
     tier, o = problem.options.tier, problem.options
@@ -68,9 +69,10 @@ def by_tier(problem: Problem, part: Subspace, relaxed: Relaxation) -> tuple[floa
 
 
 def prefetched_s(options: Options, evaluator: Evaluator) -> Array | None:
-    """[O] time to fill a table's cache with this option, spread evenly [s]; infinite for other options.
+    """For each option, the time to fill the table's cache, with the load spread evenly [s]; infinite without
+    cache.
 
-    A pass takes no less, whatever runs beside it: its busiest rank has at least the mean load of one of
+    A pass takes no less, whatever runs beside it: its busiest rank has at least the mean load of each of
     its tables.
     Limits: caches are not prefetched -> None: their time is in the curves
     """
