@@ -40,10 +40,13 @@ _MOST_RULES = 3  # that a message names
 class Allowed:
     """What is allowed for one table; ``None`` for a set: everything.
 
-    shardings, exchanges  names and kinds that are allowed;  hot  whether hot rows may be replicated
+    shardings, exchanges  allowed names of shardings, and kinds of exchange
+    copies                whether the table may be replicated;  hot  whether its hot rows may be replicated
     barred                ranks that may hold none of its shards
+    row_parts, col_parts  exact number of row parts and column parts; None: any
+    least_columns         fewest columns of a column part
+    rules                 the texts of the rules that set these limits, for messages
     tiers                 kinds of memory that its parts may be in
-    rules                 that say so, for messages
     """
 
     shardings: frozenset[str] | None = None
@@ -67,7 +70,11 @@ class Allowed:
         )
 
     def why_not(self, scheme: Scheme, dim: int, gpus: int, domain: int) -> str:
-        """Why a table of ``dim`` columns may not be cut so; "" if it may. ``barred`` ranks are ignored."""
+        """Why a table of ``dim`` columns may not have this scheme; "" if it may. ``barred`` ranks are
+        ignored.
+
+        gpus, domain  GPUs of the job, and of a scale-up domain
+        """
         name = scheme.sharding(gpus, domain)
         if self.tiers is not None and scheme.tier.kind not in self.tiers:
             return f"may not be in {scheme.tier.kind}"
@@ -98,8 +105,8 @@ class Allowed:
 class Constraints:
     """What is allowed for every table of a plan.
 
-    tables   equal tables with different rules marked as not interchangeable (``PlanTables.apart``)
-    allowed  [T] for each table
+    tables   the tables; equal tables with different rules count as different kinds (``PlanTables.apart``)
+    allowed  what is allowed, for each table;  gpus, domain  GPUs of the job, and of a scale-up domain
     """
 
     tables: PlanTables
@@ -109,8 +116,9 @@ class Constraints:
 
     @staticmethod
     def of(rules: Sequence[TableRule], tables: PlanTables, gpus: int, domain: int) -> Constraints:
-        """Rules for some tables on G GPUs in domains of g. All rules that name a table apply together.
+        """Applies rules to tables on ``gpus`` GPUs in scale-up domains of ``domain`` GPUs.
 
+        If several rules name a table, all of them apply to it.
         Limits: unknown names, a pattern that matches no table, ranks that do not exist, rules that leave
                 no choice for a table -> BadInputError that names the rule
         """
@@ -131,7 +139,9 @@ class Constraints:
         return Constraints(replace(tables, apart=apart), tuple(found), gpus, domain)
 
     def named(self) -> list[set[Scheme]]:
-        """Schemes that rules name exactly, for each kind of table [Q]; numbers of parts may be unusual."""
+        """For each kind of table, the schemes that rules state exactly; their numbers of parts may be
+        unusual.
+        """
         sample, _, _ = self.tables.kinds
         return [set(self._pinned(int(t))) for t in sample]
 
@@ -187,7 +197,12 @@ class Constraints:
         return replace(found, inside=inside if inside.any() else None)
 
     def _refused(self, t: int, options: Options, at: int, dim: int, barred: Mask) -> bool:
-        """Whether an option is forbidden: by its scheme, or because too few ranks are left for its shards."""
+        """Whether the rules of a table forbid an option: by its scheme, or because too few ranks are left for
+        its shards.
+
+        t  index of the table;  at  index of the option;  dim  columns;  barred  mask of the ranks that it may
+           not use
+        """
         scheme = options.scheme(at)
         if self.allowed[t].why_not(scheme, dim, self.gpus, self.domain):
             return True
@@ -201,7 +216,10 @@ class Constraints:
         return scheme.parts > free
 
     def check_room(self, options: Options, limit_bytes: float) -> None:
-        """Check memory. Limits: even the allowed options of least memory exceed the limit -> BadInputError"""
+        """Check that the tables fit in the memory of all ranks, each with its smallest allowed option.
+
+        Limits: they need more than ``limit_bytes`` per rank -> BadInputError
+        """
         least = np.minimum.reduceat(options.average_memory, options.first[:-1])
         total = float(least @ options.count)
         if total <= limit_bytes:
@@ -246,7 +264,7 @@ def _nothing_left(name: str, allowed: Allowed, why: str) -> BadInputError:
 
 
 def _exchanges(names: Sequence[str]) -> set[Exchange]:
-    """Exchanges among the names of a rule."""
+    """The kinds of exchange that a rule names; names of shardings are skipped."""
     return {kind for kind in EXCHANGED if kind.key in names}
 
 
@@ -257,7 +275,7 @@ def _check_ranks(rule: TableRule, gpus: int) -> None:
 
 
 def _with(found: Allowed, rule: TableRule, gpus: int) -> Allowed:
-    """What is allowed after one more rule."""
+    """What is allowed for a table after one more rule, out of ``found`` before."""
     shardings, exchanges = found.shardings, found.exchanges
     only, without = ([_known(name, rule) for name in names] for names in (rule.only, rule.without))
     copies, hot, tiers = found.copies, found.hot, _tiers(found, rule, only, without)
@@ -310,7 +328,11 @@ def _with(found: Allowed, rule: TableRule, gpus: int) -> Allowed:
 def _tiers(
     found: Allowed, rule: TableRule, only: Sequence[str], without: Sequence[str]
 ) -> frozenset[str] | None:
-    """Kinds of memory allowed after one more rule. Limits: replicas outside HBM -> BadInputError"""
+    """Kinds of memory that a table may be in after one more rule, out of ``found`` before.
+
+    only, without  the names that the rule allows and forbids
+    Limits: replicas outside HBM -> BadInputError
+    """
     named, gone = ({name for name in names if name in CODES} for names in (only, without))
     copied = set(only) - named == {DATA_PARALLEL}
     if copied and named and HBM not in named:

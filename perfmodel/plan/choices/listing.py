@@ -1,4 +1,4 @@
-"""Schemes of many kinds of table as columns: kinds of equal width share one list of schemes."""
+"""Lists the schemes of many kinds of table as columns; kinds with equal width share one list of schemes."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ _ANY_ROWS = 1 << 62
 
 @dataclass(frozen=True, eq=False)
 class Listing:
-    """Schemes of kinds of table, sorted by kind; arrays [O].
+    """Schemes of all kinds of table (equal tables are one kind), sorted by kind: an array entry per scheme.
 
-    group  the kind of table;  exchange, r, c, hot  the scheme;  asked  whether a rule names it exactly
+    group  index of the kind of table;  exchange  kind of exchange;  r, c  number of row and column parts
+    hot    number of replicated hot rows;  asked  whether a rule names the scheme exactly
     """
 
     group: Ints
@@ -48,7 +49,8 @@ class Listing:
     ) -> Listing:
         """All schemes of Q kinds of table, in the order of ``schemes``.
 
-        rows, dim  [Q];  hot  [Q] numbers of hot rows of each kind;  more  [Q] further schemes
+        rows, dim  [Q] size of a table of each kind;  gpus, domain  GPUs of the job, and of a scale-up domain
+        hot  numbers of hot rows that may be replicated, for each kind;  more  further schemes for each kind
         """
         shape = np.stack([dim, [len(few) for few in hot]]).astype(np.int64)
         parts = [
@@ -64,11 +66,13 @@ class Listing:
         return found._with(more) if any(more) else found
 
     def in_tiers(self, tiers: Sequence[tuple[int, float]], *, narrow: bool) -> tuple[Listing, Ints, Array]:
-        """(these schemes in each tier too, the tier of each, the cached share of each) [O].
+        """(the schemes in every tier where they are possible, for each of them its tier, and its cached share
+        of rows).
 
-        tiers   (code, cached share of the rows), the HBM first
-        narrow  whether tables cached from host memory may have column parts: slots are as wide as the widest
-                row of a rank otherwise
+        tiers   (code, cached share of the rows) of each tier, the HBM first
+        narrow  whether tables cached from host memory may have column parts. In TorchRec, all slots of a
+                rank's cache are as wide as its widest row, so column parts are possible only if this does not
+                apply
         Source: TorchRec has ``fused_uvm``, ``fused_uvm_caching`` and ``key_value`` for all shardings except
                 data-parallel; a cache holds the hot rows that other schemes replicate
         """
@@ -86,7 +90,10 @@ class Listing:
         return Listing(*(column[at] for column in columns)), tier[order], cached[order]
 
     def _with(self, more: Sequence[set[Scheme]]) -> Listing:
-        """These schemes and others, which come last in each kind of table; duplicates are marked as asked."""
+        """These schemes and ``more``, a set per kind of table. The further schemes come last in their kind.
+
+        Schemes of ``more``, also those that were listed already, are marked as ``asked``.
+        """
         columns = np.stack([self.exchange, self.r, self.c, self.hot])
         kind = np.repeat(np.arange(len(more)), [len(each) for each in more])
         new = [[s.kind, s.row_parts, s.col_parts, s.hot_rows] for each in more for s in sorted(each)]
@@ -104,7 +111,11 @@ class Listing:
 def _of_shape(
     kinds: Ints, rows: Array, shape: Ints, gpus: int, domain: int, hot: Sequence[Sequence[int]]
 ) -> tuple[Ints, Ints]:
-    """(kind of table [n], columns [4, n]) for kinds of table of one width with equal numbers of hot rows."""
+    """The schemes of kinds of table with equal width and equally many numbers of hot rows.
+
+    Returns (kind of table of each scheme, its exchange, row parts, column parts and hot rows as 4 columns).
+    kinds  the kinds;  rows  of each kind;  shape  (columns of a table, numbers of hot rows)
+    """
     dim, slots = (int(x) for x in shape)
     exchange, r, c, slot = _template(dim, slots, gpus, domain)
     few = np.array([[0, *hot[q]] for q in kinds], dtype=np.int64)[:, slot]
@@ -114,7 +125,11 @@ def _of_shape(
 
 @lru_cache(maxsize=256)
 def _template(dim: int, slots: int, gpus: int, domain: int) -> tuple[Ints, Ints, Ints, Ints]:
-    """Exchange, row parts, column parts and index of the hot rows (0: none), for tables of unlimited rows."""
+    """Schemes of a table with unlimited rows: exchange, row parts, column parts, and which number of hot
+    rows.
+
+    dim  columns of the table;  slots  how many numbers of hot rows there are; 0 in the last result means none
+    """
     found = list(schemes(_ANY_ROWS, dim, gpus, domain, range(1, slots + 1)))
     columns = np.array([(s.kind, s.row_parts, s.col_parts, s.hot_rows) for s in found], dtype=np.int64).T
     columns.flags.writeable = False
@@ -123,10 +138,11 @@ def _template(dim: int, slots: int, gpus: int, domain: int) -> tuple[Ints, Ints,
 
 
 def schemes(rows: int, dim: int, gpus: int, domain: int, hot: Sequence[int] = ()) -> Iterator[Scheme]:
-    """All schemes of a table in a search, dp first.
+    """All schemes that a search considers for a table; replication comes first.
 
-    hot  numbers of hot rows that may be replicated, besides either row parts or column parts
-    Limits: one rank -> dp and one shard;  never more row parts than rows, or shards than ranks
+    rows, dim  size of the table;  gpus, domain  GPUs of the job, and of a scale-up domain
+    hot  numbers of hot rows that may be replicated, in schemes with either row parts or column parts
+    Limits: one rank -> replication and one shard;  never more row parts than rows, or shards than ranks
     """
     yield COPY
     powers = {1 << k for k in range(gpus.bit_length()) if 1 << k <= gpus}

@@ -45,19 +45,29 @@ def of_nodes(ranks: Array, size: int) -> Array:
 
 
 def below_fits(evaluator: Evaluator, below: Array) -> bool:
-    """Whether every node has the host memory and the SSDs that its ranks need [2, G]."""
+    """Whether every node has the host memory and the SSDs for what its ranks keep there.
+
+    below  [2, G] bytes that each of G ranks keeps in host memory and on SSDs
+    """
     return _too_full(evaluator, below) is None
 
 
 def check_below(evaluator: Evaluator, below: Array) -> None:
-    """Check nodes. Limits: a node that needs more than it has -> BadInputError: which, and by how much"""
+    """Check that every node has enough host memory and SSDs for ``below``, as in ``below_fits``.
+
+    Limits: a node needs more than it has -> BadInputError: which, and by how much
+    """
     found = _too_full(evaluator, below)
     if found is not None:
         raise found
 
 
 def _too_full(evaluator: Evaluator, below: Array) -> BadInputError | None:
-    """Error for the first node that has too little; None if all have enough. Unused memory has no limit."""
+    """The error for the first node without enough memory for ``below``, as in ``below_fits``; None: all have
+    enough.
+
+    Memory that no table uses is not checked.
+    """
     for place, room, needs in zip((HOST, SSDS), (node_bytes, node_ssd_bytes), below, strict=True):
         if not needs.any():
             continue
@@ -69,7 +79,10 @@ def _too_full(evaluator: Evaluator, below: Array) -> BadInputError | None:
 
 
 def too_small(what: str, needs: float, room: float, place: str) -> BadInputError:
-    """Error for host memory, SSDs or both that are not enough: by how much."""
+    """The error that host memory, SSDs, or both, are too small, and by how much.
+
+    what  the node or the tables that need it;  needs, room  bytes needed and available;  place  which memory
+    """
     size, there, more = (format_bytes(x, binary=False) for x in (needs, room, needs - room))
     settings = " ".join(f"--set {key}=…" for each, key in _SETTING.items() if each in place)
     more_tiers = "" if SSDS in place else "allow SSDs too (--tier uvm-caching,ssd), "
@@ -81,10 +94,11 @@ def too_small(what: str, needs: float, room: float, place: str) -> BadInputError
 
 
 def within_nodes(options: Options, evaluator: Evaluator, limit_bytes: float) -> Options:
-    """The options, without host memory for the tables that save least HBM per look-up if not all fit there.
+    """Restricts options if the tables do not all fit in the nodes' host memory.
 
-    Tables leave the HBM in the order of their bytes per look-up, largest first, until the nodes are full.
-    If they may be on SSDs, all options stay, and every plan is checked for the capacity of nodes instead.
+    Tables may then be in host memory in the order of their bytes per look-up, largest first, until the nodes
+    are full. The other tables, which would free least HBM per look-up, lose their options in host memory.
+    If tables may be on SSDs, all options stay, and every plan is checked for the capacity of nodes instead.
     Limits: HBM and all memory below it together are too small -> BadInputError: by how much
     """
     below = evaluator.model.below

@@ -1,4 +1,4 @@
-"""Every way to cut and exchange every table, with its loads: the options of a search."""
+"""All ways to cut and exchange each table, with their loads: the options that a search chooses from."""
 
 from __future__ import annotations
 
@@ -34,17 +34,19 @@ _AT_ONCE = 1 << 14  # options whose loads are computed together
 
 @dataclass(frozen=True, eq=False)
 class Options:
-    """Ways to shard Q kinds of table: arrays over O options, sorted by kind.
+    """All options: ways to shard a table. T tables belong to Q kinds (equal tables are one kind).
 
-    kind_of   [T] kind of each table; equal tables are of one kind
-    count     [Q] tables of each kind;  first  [Q + 1] where the options of each kind begin
-    group     [O] kind of table of each option;  exchange, r, c, hot, parts  [O] the scheme; parts 0 for dp
-    own, everywhere   [O, K] ``ShardLoads`` [bytes]
+    Arrays have an entry per option [O], sorted by kind; K is the number of resources that cause loads.
+    kind_of   [T] kind of each table;  count  [Q] number of tables of each kind
+    first     [Q + 1] index where the options of each kind begin;  group  [O] kind of table of each option
+    exchange, r, c, hot, parts  [O] kind of exchange, row parts, column parts, replicated hot rows, shards
+              (0 for a replicated table)
+    own, everywhere   [O, K] load of one shard, and load on every rank (``ShardLoads``) [bytes]
     own_memory, everywhere_memory   [O] memory of one shard, and of the replicas on every rank [bytes]
-    average   [O, K] loads of a rank if the shards were spread evenly [bytes]
-    average_memory    [O] the same for memory [bytes]
-    barred    [Q, G] ranks that may hold no shard of a kind of table; None: any may
-    inside    [O] whether all shards must be in one scale-up domain (any); None: no such limit
+    average, average_memory   [O, K], [O] load and memory of a rank with shards spread evenly [bytes]
+    gpus, domain      GPUs of the job, and of a scale-up domain
+    barred    [Q, G] ranks that may hold no shard of a kind of table; None: all may
+    inside    [O] whether all shards must be in one scale-up domain; None: for no option
     tier, cached  [O] tier of the shards, and cached share of their rows; None: all are in HBM
               (``own`` includes bytes in host memory and on SSDs);  below  the tiers in use
     crowded   whether a plan of these options may exceed a node's host memory or SSDs
@@ -76,7 +78,7 @@ class Options:
 
     @property
     def bound_to_ranks(self) -> NDArray[np.bool_]:
-        """[T] tables that may not be on some ranks, or whose shards must be in one domain."""
+        """For each table, whether it may not be on some ranks, or its shards must be in one domain."""
         bound = np.zeros(self.count.size, dtype=bool)
         if self.barred is not None:
             bound |= np.any(self.barred, axis=1)
@@ -86,42 +88,42 @@ class Options:
 
     @cached_property
     def copied(self) -> NDArray[np.bool_]:
-        """[O] whether the table is replicated."""
+        """For each option, whether it replicates the table."""
         return np.asarray(copied(self.exchange))
 
     @cached_property
     def by_domain(self) -> NDArray[np.bool_]:
-        """[O] whether row parts fill whole scale-up domains."""
+        """For each option, whether its row parts fill whole scale-up domains."""
         return np.asarray(by_domain(self.exchange))
 
     @property
     def kinds(self) -> list[int]:
-        """Exchanges of the options, without replication."""
+        """The kinds of exchange among the options, without replication."""
         return [int(kind) for kind in np.unique(self.exchange[~self.copied])]
 
     def exchanged_by(self, kinds: Sequence[int]) -> NDArray[np.bool_]:
-        """[O] options with these exchanges, and replicas."""
+        """Mask of the options that use one of these kinds of exchange, or replication."""
         return self.copied | np.isin(self.exchange, kinds)
 
     @cached_property
     def memory(self) -> Array:
-        """[O] memory of a rank that holds a shard [bytes]."""
+        """For each option, memory of a rank that holds one of its shards [bytes]."""
         return self.own_memory + self.everywhere_memory
 
     @cached_property
     def beside_memory(self) -> tuple[Array, Array, Array]:
-        """``average``, ``everywhere`` and ``own`` [O, K + 1], each with its memory as the last column."""
+        """``average``, ``everywhere`` and ``own``, each with its memory added as the last column."""
         loads = (self.average, self.average_memory), (self.everywhere, self.everywhere_memory)
         mean, every, own = (np.column_stack(pair) for pair in (*loads, (self.own, self.own_memory)))
         return mean, every, own
 
     @cached_property
     def everywhere_held(self) -> NDArray[np.bool_]:
-        """[O] whether every rank holds the same amount: a replica, or one shard each."""
+        """For each option, whether every rank holds the same amount: a replica, or one shard each."""
         return np.asarray((self.parts == 0) | (self.parts == self.gpus))
 
     def scheme(self, option: int) -> Scheme:
-        """The scheme of an option."""
+        """The scheme of the option with this index."""
         kind = Exchange(int(self.exchange[option]))
         cut = Scheme(kind, int(self.r[option]), int(self.c[option]), int(self.hot[option]))
         if self.below is None or self.tier is None or self.cached is None or not self.tier[option]:
@@ -130,34 +132,34 @@ class Options:
 
     @property
     def family(self) -> Ints:
-        """[O] code of exchange and tier: a search compares options of one family by price."""
+        """For each option, a code of its exchange and tier; a search compares prices within such a family."""
         kinds = len(Exchange)
         return self.exchange if self.tier is None else np.asarray(self.exchange + kinds * self.tier)
 
     @property
     def families(self) -> int:
-        """One more than the largest ``family``."""
+        """Number of possible codes of ``family``."""
         return len(Exchange) * (1 if self.tier is None else len(CODES))
 
     def of(self, table: int) -> slice:
-        """Options of a table."""
+        """The range of options of a table, by the table's index."""
         kind = self.kind_of[table]
         return slice(int(self.first[kind]), int(self.first[kind + 1]))
 
     def find(self, table: int, scheme: Scheme) -> int | None:
-        """The option of a table with this scheme; None without such an option."""
+        """Index of the option that gives a table this scheme; None if there is none."""
         at = self.of(table)
         found = np.flatnonzero(self._same(scheme, at))
         return at.start + int(found[0]) if found.size else None
 
     def of_each(self, scheme: Scheme) -> Ints | None:
-        """[Q] the option of every kind of table with this scheme; None if a kind has none."""
+        """For every kind of table, the index of the option with this scheme; None if some kind has none."""
         found = np.flatnonzero(self._same(scheme, slice(None)))
         kinds, first = np.unique(self.group[found], return_index=True)
         return np.asarray(found[first]) if kinds.size == self.count.size else None
 
     def _same(self, scheme: Scheme, at: slice) -> NDArray[np.bool_]:
-        """Whether each of some options has this scheme."""
+        """For each option in the range ``at``, whether it has this scheme."""
         same = (self.exchange[at] == scheme.kind) & (self.r[at] == scheme.row_parts)
         same &= (self.c[at] == scheme.col_parts) & (self.hot[at] == scheme.hot_rows)
         if self.tier is None or self.cached is None:
@@ -166,7 +168,7 @@ class Options:
         return np.asarray(same & (self.cached[at] == scheme.tier.cached))
 
     def kept(self, keep: NDArray[np.bool_]) -> Options:
-        """Some of the options. Limits: a kind of table must keep at least one"""
+        """The options where the mask ``keep`` is true. Limits: each kind of table must keep at least one"""
         if keep.all():
             return self
         group = self.group[keep]
@@ -196,8 +198,8 @@ def options_of(
 
     Row parts are powers of two, whole scale-up domains and all ranks; column parts divide the columns into
     parts of at least ``NARROWEST``. Hot rows are replicated only if that saves time, alone or for all tables.
-    more   a further scheme for each table [T], with any number of parts
-    named  further schemes of each kind of table [Q]
+    more   a further scheme for each table, with any number of parts; empty: none
+    named  further schemes for each kind of table; empty: none
     Limits: a table without an option that fits -> BadInputError: by how much
     """
     tables, gpus, domain = evaluator.tables, evaluator.gpus, evaluator.domain
@@ -252,7 +254,11 @@ def options_of(
 def _loads(
     evaluator: Evaluator, table: Ints, kind: Ints, r: Ints, c: Ints, *more: Array | Ints
 ) -> ShardLoads:
-    """``Evaluator.shard_loads`` of many options [O], in chunks that fit a processor's cache."""
+    """Loads of many options, by ``Evaluator.shard_loads`` in chunks that fit a processor's cache.
+
+    table, kind, r, c  of each option: index of the table, exchange, row parts and column parts
+    more  further arguments of ``shard_loads``, such as hot rows
+    """
     count = table.size
     found: list[Array] = []
     for at in range(0, count, _AT_ONCE):
@@ -269,7 +275,10 @@ def _loads(
 
 
 def _average(loads: ShardLoads, spread: Array) -> Array:
-    """Loads [O, K] of a rank if shards of ``spread`` per rank [O] were spread evenly [bytes]."""
+    """Mean load of a rank for each option and resource [bytes].
+
+    spread  for each option, its number of shards divided by the number of ranks
+    """
     count, width = loads.own.shape
     average = np.zeros((width, count)).T
     for k, (own, everywhere) in enumerate(zip(loads.own.T, loads.everywhere.T, strict=True)):
@@ -279,9 +288,10 @@ def _average(loads: ShardLoads, spread: Array) -> Array:
 
 
 def _worth_copying(o: Options, evaluator: Evaluator) -> NDArray[np.bool_]:
-    """[O] options without hot rows, and options that are faster with them, alone or if all tables had them.
+    """Mask of the options without hot rows, and of those whose hot rows save time.
 
-    Replicas of hot rows always need more memory: they must save time.
+    Replicas of hot rows always need more memory. So they must make a pass faster, for the table alone or if
+    all tables had them.
     """
     if not o.hot.any():
         return np.ones(o.hot.size, dtype=bool)
@@ -304,9 +314,10 @@ def _worth_copying(o: Options, evaluator: Evaluator) -> NDArray[np.bool_]:
 
 
 def hot_rows(ids: Distribution, rows: float) -> tuple[int, ...]:
-    """Candidate numbers of hot rows of a table: those that get ``HOT_SHARES`` of its look-ups.
+    """Numbers of hot rows of a table that a search tries: the rows that receive ``HOT_SHARES`` of its
+    look-ups.
 
-    Whole rows, at most half of the table.
+    ids  distribution of the look-ups;  rows  of the table; at most half of them are hot
     Limits: uniform ids -> none
     """
     if ids.uniform:
@@ -318,7 +329,9 @@ def hot_rows(ids: Distribution, rows: float) -> tuple[int, ...]:
 
 
 def _or_tiers(found: Options) -> str:
-    """Advice for a message: the option that keeps rows below the HBM, unless it was given."""
+    """The end of an error's advice, to keep rows in host memory or on SSDs; "" if that was allowed
+    already.
+    """
     words = ", or keep rows in host memory (--tier uvm,uvm-caching) or on SSDs (--tier ssd)"
     return words if found.below is None else ""
 

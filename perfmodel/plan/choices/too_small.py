@@ -1,4 +1,4 @@
-"""Tables with too few rows or columns for the shardings that their rules allow."""
+"""Explains why a table with few rows or columns can have none of the shardings that its rules allow."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from perfmodel.units import counted
 
 
 def too_small(allowed: Collection[str], rows: int, dim: int, gpus: int, domain: int) -> str:
-    """Why a table of that shape can have none of its allowed shardings, on G GPUs in domains of g.
+    """Why a table of ``rows`` and ``dim`` columns can have none of its allowed shardings, in words.
 
-    allowed  names of shardings, or words of exchanges
+    allowed  names of shardings or of exchanges;  gpus, domain  GPUs of the job, and of a scale-up domain
     Limits: nothing is named, or enough rows or columns for one of them -> ""
     """
     whole = f"a row for each of {counted(gpus, 'GPU')}", gpus, rows, "row"
@@ -42,7 +42,7 @@ def too_small(allowed: Collection[str], rows: int, dim: int, gpus: int, domain: 
 
 
 def with_copies(rules: Sequence[str]) -> str:
-    """The rule extended to allow replication, for a table that is too small to be split."""
+    """A table's rules with replication allowed too, as advice for a table that is too small to be split."""
     small = "small tables are then whole on every GPU."
     typed = [rule.removeprefix("--only ") for rule in rules if rule.startswith("--only ")]
     if len(rules) == len(typed) == 1:
