@@ -38,9 +38,10 @@ _OPTIONAL = frozenset(
 
 
 def check_names(options: Mapping[str, Any], function: Callable[..., Any], *more: Callable[..., Any]) -> None:
-    """Refuse an option that no function takes, with the error that Python raises for ``function``.
+    """Refuse a named argument that neither ``function`` nor any function in ``more`` has.
 
-    more  further functions that take options. Limits: an unknown name -> TypeError with the nearest name
+    options  the arguments by name. Limits: an unknown name -> the TypeError that Python raises for
+    ``function``, with the nearest known name
     """
     known = {name for of in (function, *more) for name in inspect.signature(of).parameters} - {"options"}
     for name in options:
@@ -50,7 +51,9 @@ def check_names(options: Mapping[str, Any], function: Callable[..., Any], *more:
 
 
 def check_kinds(**given: Any) -> None:
-    """Check the types of arguments. Limits: a wrong type -> BadInputError that says what it may be"""
+    """Check the types of arguments, passed by name. Limits: a wrong type -> BadInputError that says what
+    it may be
+    """
     for name, value in given.items():
         kinds, words = _KINDS.get(name, _TEXT)
         items = value if isinstance(value, Sequence) and name in ("only", "without", "tier") else ()
@@ -69,7 +72,10 @@ def check_per_node(gpus_per_node: int | None, machine: Machine) -> None:
 
 
 def whole(name: str, value: Any, words: str = "", least: int = 1) -> int:
-    """The value as an int. Limits: text, a bool, a fraction, less than ``least`` -> BadInputError"""
+    """The argument ``name`` as an int. ``words``  what it counts, for the error
+
+    Limits: text, a bool, a fraction, less than ``least`` -> BadInputError
+    """
     try:
         found = operator.index(value)
     except TypeError:
@@ -80,7 +86,10 @@ def whole(name: str, value: Any, words: str = "", least: int = 1) -> int:
 
 
 def number(name: str, value: Any, words: str) -> float:
-    """The value as a float. Limits: text, a bool -> BadInputError"""
+    """The argument ``name`` as a float. ``words``  what it may be, for the error
+
+    Limits: text, a bool -> BadInputError
+    """
     if isinstance(value, bool) or not isinstance(value, Real):
         raise BadInputError(f"{name} {value!r} cannot be used.", words)
     return float(value)

@@ -1,4 +1,8 @@
-"""A resource on the busiest rank of a pass: the table with the most of it, and the letters of its bytes."""
+"""For a step's explanation: how many bytes each table has on the busiest rank, and the equation of these
+bytes.
+
+A resource is a kind of bytes that a step waits for, such as bytes read from HBM or bytes sent.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +33,12 @@ _R = Resource
 
 @dataclass(frozen=True, eq=False)
 class RankTables:
-    """Bytes of every resource that tables have on one rank.
+    """Bytes of each of K resources that each of T tables (or groups of equal tables) causes on a rank.
 
-    names   of the tables;  count  [T] number of equal tables;  shards  [T] of each on the rank
-    loads   [T, K] bytes;  everywhere  [T, K] part of them that every rank has
-    cut     returns the quantities of a table's scheme, by its index
+    names   of the tables;  count  [T] number of equal tables in a group;  shards  [T] shards of each on the
+            rank
+    loads   [T, K] bytes on the rank;  everywhere  [T, K] the part of them that every rank has
+    cut     returns the quantities of a table's scheme, by the table's index
     """
 
     setting: Setting
@@ -46,7 +51,7 @@ class RankTables:
 
     @staticmethod
     def of_plan(evaluator: Evaluator, plan: Plan, rank: int) -> RankTables:
-        """Tables of a plan, each by itself."""
+        """The tables of a plan on a rank; equal tables are listed separately."""
         some = np.arange(len(evaluator.tables))
         each = evaluator.shard_loads(some, *plan.schemes)
         tables, ranks = plan.shards
@@ -63,7 +68,7 @@ class RankTables:
 
     @staticmethod
     def of_rows(answer: Projection) -> RankTables:
-        """Tables of a row-wise projection, equal tables together under the name of the first."""
+        """The tables of a row-wise projection; equal tables are one group with the name of the first."""
         forward, work = answer.forward, answer.work
         kind = forward.kinds(work)
         cuts = [forward.cut(work, group, kind) for group in work.groups]
@@ -76,10 +81,9 @@ class RankTables:
 
 @dataclass(frozen=True, eq=False)
 class Busiest:
-    """A resource on a rank, and the table that has the most of it there.
+    """The table that has most bytes of a resource on a rank, with the equation of its bytes.
 
-    shards  of that table on the rank, at most the number that the equation counts one by one; 0 if the rank
-            only has its hot rows
+    tables    bytes of all tables on the rank;  resource  the kind of bytes
     """
 
     tables: RankTables
@@ -87,17 +91,17 @@ class Busiest:
 
     @cached_property
     def by_table(self) -> Any:
-        """[T] bytes of the resource on the rank."""
+        """Bytes of the resource on the rank, for each table."""
         return self.tables.loads[:, self.resource]
 
     @cached_property
     def table(self) -> int:
-        """Index of the table with the most bytes of the resource."""
+        """Index of the table with the most bytes of the resource; "the table" below."""
         return int(np.argmax(self.by_table))
 
     @property
     def alike(self) -> int:
-        """Number of tables equal to it, each with as many bytes."""
+        """Number of tables that are equal to the table and have as many bytes each, including itself."""
         return int(self.tables.count[self.table])
 
     @property
@@ -107,17 +111,19 @@ class Busiest:
 
     @property
     def table_bytes(self) -> float:
-        """Bytes of the resource from this table on the rank."""
+        """Bytes of the resource that the table alone has on the rank."""
         return float(self.by_table[self.table]) / self.alike
 
     @property
     def kind(self) -> Exchange:
-        """Exchange of this table."""
+        """The table's kind of exchange."""
         return Exchange(int(self.cut.kind[0]))
 
     @property
     def shards(self) -> int:
-        """Shards of the table on the rank; 1 for a resource that every rank has."""
+        """Shards of the table on the rank; 1 for a resource that is equal on every rank; 0 if it has only
+        hot rows.
+        """
         everywhere = whole_of(self.resource) in EVERY_RANK or self.kind == Exchange.DP
         return (
             1 if everywhere or self.resource == _R.COPIED_GRADIENTS else int(self.tables.shards[self.table])
@@ -130,7 +136,9 @@ class Busiest:
 
     @cached_property
     def hot_bytes(self) -> float:
-        """Bytes that replicas of the table's hot rows add to the equation of its parts."""
+        """Bytes of the resource that come from the table's replicated hot rows, beside those of its
+        shards.
+        """
         cut = self.cut
         if not cut.hot[0] or self.kind == Exchange.DP:
             return 0.0
@@ -150,17 +158,21 @@ class Busiest:
 
     @property
     def counted(self) -> bool:
-        """Whether the equation of parts counts at all, besides the hot rows."""
+        """Whether the table's shards add bytes besides the hot rows, so that their equation is needed."""
         return self.shards > 0 and (not self.hot_bytes or self.resource != _R.LOCAL_SUM or self._summed > 0)
 
     @property
     def shard_bytes(self) -> float:
-        """Bytes by the equation of a shard, or of the table on every rank."""
+        """Bytes of the resource from one shard of the table; for a resource equal on every rank, from the
+        table.
+        """
         return (self.table_bytes - self.hot_bytes) / max(self.shards, 1)
 
     @property
     def id_bytes(self) -> float:
-        """Bytes of an id, with the weight of its row if both are sent together; or of a weight sent apart."""
+        """Bytes of an id, plus the weight of its row if both are sent together; bytes of a weight if it is
+        sent apart.
+        """
         plain, weighted = _first(self.cut.id_bytes), _first(self.cut.ids)
         if whole_of(self.resource) in (_R.WEIGHTS_SENT, _R.WEIGHTS_RECEIVED):
             return weighted - plain
@@ -172,7 +184,9 @@ class Busiest:
         return plain if alone else weighted
 
     def recorded(self) -> Recorded:
-        """Bytes of the table on the rank, recorded: the equation of a shard, times shards, plus hot rows."""
+        """Bytes of the table on the rank, with their equation: bytes of a shard, times shards, plus hot
+        rows.
+        """
         values = self.values()
 
         @cache
@@ -193,7 +207,7 @@ class Busiest:
         return number + hot if self.counted else hot
 
     def values(self) -> dict[str, float]:
-        """Values of all letters in the equations, except constants of the software."""
+        """The value of each letter in the equation of the bytes, except constants of the software."""
         cut, resource, kind = self.cut, whole_of(self.resource), self.kind
         G, g, B, r, c, elements = map(_first, (cut.G, cut.g, cut.B, cut.r, cut.c, cut.elements))
         L, D, q, index, w = map(_first, (cut.L, cut.D, cut.q, cut.index, cut.w))
@@ -222,7 +236,12 @@ class Busiest:
         return known
 
     def _gathered(self, values: dict[str, float]) -> dict[str, float]:
-        """What is read, and the bags or rows that are written: bytes of one read are what is left of all."""
+        """Letters of a gather: look-ups, bytes of a row read, and the bags or rows written, with their bytes.
+
+        The bytes of a row are what remains of the table's bytes after the bags and ids, divided by the
+        look-ups.
+        values  the other letters
+        """
         model, kind, resource = self.cut.model, self.kind, self.resource
         G, B, L, U, r = (values[name] for name in ("G", "B", "L", "U", "parts"))
         whole = values["D"] if resource == _R.POOL_DRAM else values["elements"]
@@ -243,13 +262,15 @@ class Busiest:
         return {"n": n, "r": row, "id": self.id_bytes, "bags": bags, "o": width}
 
     def _gradients(self, n: float, rows: float, width: float) -> dict[str, float]:
-        """Of n gradients that are read, and rows of so many bytes that are written."""
+        """Letters of a backward step that reads n gradients and writes ``rows`` rows of ``width`` bytes."""
         each = (self.shard_bytes - rows * width) / n - self.id_bytes
         return {"n_g": n, "r_g": each, "id": self.id_bytes, "touched": rows}
 
     @property
     def _optimizer(self) -> dict[str, float]:
-        """Its state of an element and of a row, and the gradient of a row of a copy [bytes]."""
+        """Letters of the optimizer: its state per element and per row, and the gradient of a replica's row
+        [bytes].
+        """
         cut, training = self.cut, self.cut.model.training
         assert training is not None
         copied = self.kind == Exchange.DP
@@ -267,13 +288,17 @@ class Busiest:
 
 
 def given(letter: str, value: float, meaning: str = "") -> Recorded:
-    """A number that the question gives, or that follows from it."""
+    """The value of a letter as a recorded number, with its unit and meaning; it has no further equation."""
     unit = BYTES if letter in _BYTES_EACH or (letter in LETTERS and LETTERS[letter].unit == "B") else PLAIN
     return Recorded(value, unit, symbol=letter, meaning=meaning or MEANINGS.get(letter, ""))
 
 
 def software(setting: Setting, letter: str) -> Recorded | None:
-    """A constant of TorchRec's messages, of pooling or of a sort. Limits: any other letter -> None"""
+    """The constant that a letter stands for, with its source: of TorchRec's messages, of pooling or of a
+    sort.
+
+    Limits: any other letter -> None
+    """
     if letter not in LETTERS or not LETTERS[letter].key:
         return None
     quantity = setting.constants.quantity(LETTERS[letter].key)

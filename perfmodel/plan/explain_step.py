@@ -1,4 +1,4 @@
-"""One step of a pass, explained: the bytes of the largest table on the busiest GPU, and the step's time."""
+"""Explains a step of a pass: its time, and the bytes of the table with most of them on the busiest GPU."""
 
 from __future__ import annotations
 
@@ -35,19 +35,24 @@ _NAMED = 5
 
 
 def explain_step(answer: Projection, name: str) -> Explanation:
-    """The step of a row-wise projection that ``name`` means. Limits: as ``find_step``"""
+    """The explanation of the step of a row-wise projection with this name. Limits: as ``find_step``"""
     return _explain(_Rows(_pass_of(answer), PROJECTION, answer), name)
 
 
 def explain_alike_step(answer: Projection, evaluator: Evaluator, found: Alike, name: str) -> Explanation:
-    """The step of another sharding that ``name`` means. Limits: as ``find_step``"""
+    """The explanation of a step of a sharding that all tables have, by the step's name. Limits: as
+    ``find_step``
+
+    evaluator  computes the costs of ``found``, the sharding
+    """
     return _explain(_Planned(_pass_of(answer), PROJECTION, evaluator, found.plan), name)
 
 
 def explain_plan_step(evaluator: Evaluator, plan: Plan, cost: StepCost, name: str) -> Explanation:
-    """The step of a plan that ``name`` means, with the tables that have most of it on the busiest rank.
+    """The explanation of a plan's step with this name, with the tables that have most bytes on the busiest
+    rank.
 
-    Limits: as ``find_step``
+    cost  of the plan. Limits: as ``find_step``
     """
     node = evaluator.basis.gpus_per_node or evaluator.setting.machine.gpus_per_node
     link = evaluator.setting.machine.links.scale_up
@@ -83,14 +88,17 @@ def _pass_of(answer: Projection) -> Pass:
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """A row-wise pass, in which all ranks have equal loads. what  kind of the answer: a projection"""
+    """What an explanation needs of a row-wise pass, in which all ranks have equal loads.
+
+    whole  the pass;  what  what the user asked for, in messages: a projection
+    """
 
     whole: Pass
     what: str
     answer: Projection
 
     def step(self, name: str) -> tuple[StepRow, tuple[str, ...]]:
-        """The step that a name means, and remarks on it."""
+        """(the step with this name, remarks on it)."""
         return find_step(self.whole.steps, name, self.what), ()
 
     def kind(self, name: str) -> Step:
@@ -98,7 +106,7 @@ class _Rows:
         return STEPS[name]
 
     def loads(self, rank: int) -> Any:
-        """[K] bytes on a rank."""
+        """Bytes of each resource on a rank."""
         return self.answer.loads.most[rank]
 
     def tables(self, rank: int) -> RankTables:
@@ -110,20 +118,23 @@ class _Rows:
         return 1
 
     def below(self, row: StepRow) -> Explanation:
-        """The explanation of a step of the tier."""
+        """The explanation of a step that waits for memory below the HBM."""
         forward, work = self.answer.forward, self.answer.work
         assert forward.tier is not None
         ids = float(work.id_bytes[0])
         return explain_tier(Reader(forward, self.whole.gpus, ids, forward.tier, self.loads(row.rank)), row)
 
     def words(self, step: Step) -> Iterator[str]:
-        """Further remarks on a step."""
+        """Further remarks on a step: none."""
         yield from ()
 
 
 @dataclass(frozen=True, eq=False)
 class _Planned:
-    """A pass of a plan, in which ranks differ. what  kind of the answer: a projection, or a plan"""
+    """What an explanation needs of a plan's pass, in which ranks differ.
+
+    whole  the pass;  what  what the user asked for, in messages: a projection, or a plan
+    """
 
     whole: Pass
     what: str
@@ -131,7 +142,10 @@ class _Planned:
     plan: Plan
 
     def step(self, name: str) -> tuple[StepRow, tuple[str, ...]]:
-        """The step that a name means, and remarks on it: a gather may hide the gather of another memory."""
+        """(the step with this name, remarks on it).
+
+        A gather from HBM and one from host memory run together: the shorter one is found too, with a remark.
+        """
         longer = next((row for row in self.whole.steps if row.beside), None)
         meant = meant_steps(name)[0]
         if longer is None or meant == longer.name or meant not in (GATHER_HOST, GATHER):
@@ -146,7 +160,7 @@ class _Planned:
         return self.evaluator.steps_by_name.get(name, STEPS[name])
 
     def loads(self, rank: int) -> Any:
-        """[K] bytes on a rank."""
+        """Bytes of each resource on a rank."""
         return self.evaluator.loads(self.plan).values[:, rank]
 
     def tables(self, rank: int) -> RankTables:
@@ -159,7 +173,7 @@ class _Planned:
         return int(e.times.launches(e.loads(self.plan).most)) if step.grouped else 1
 
     def below(self, row: StepRow) -> Explanation:
-        """The explanation of a step of tiers, on the GPU that waits longest."""
+        """The explanation of a step that waits for memory below the HBM, on the GPU that waits longest."""
         e, below = self.evaluator, self.evaluator.model.below
         assert below is not None
         in_place = row.name == GATHER_HOST
@@ -171,7 +185,10 @@ class _Planned:
         return explain_tier(reader, row, tuple(self._whose(row, lfu=below.policy == LFU)))
 
     def _whose(self, row: StepRow, *, lfu: bool) -> Iterator[str]:
-        """Remarks on the tables whose rows they are, and on shared caches."""
+        """Remarks: which tables' rows such a step moves, and which share a cache.
+
+        lfu  whether caches keep the most frequent rows
+        """
         tables, ranks = self.plan.shards
         kinds = [IN_PLACE] if row.name == GATHER_HOST else [ON_SSD if row.name in OF_SSDS else CACHED]
         if row.name == UPDATE_HOST or (lfu and IN_PLACE in kinds):  # LFU takes in no row
@@ -233,12 +250,14 @@ def _explain(of: _Rows | _Planned, name: str) -> Explanation:
 
 
 def _most(resource: Resource, loads: Any) -> tuple[float, bool]:
-    """Bytes that are sent or received; of as many, the rows and gradients of the rank that asks for rows."""
+    """Sort key of a resource: its bytes; among equal bytes, rows and gradients of the rank that asks come
+    first.
+    """
     return float(f"{float(loads[resource]):.9g}"), whole_of(resource) in ROWS_OF_ASKING
 
 
 def _sets_words(evaluator: Evaluator, plan: Plan, whole: Pass, step: Step) -> Iterator[str]:
-    """Remarks on the other sets of exchanges of TorchRec, besides the set of this step."""
+    """Remarks on TorchRec's other sets of exchanges: it runs one set of collectives per sharding type."""
     sets = evaluator.model.sets
     if sets is None or not step.collective:
         return
@@ -267,7 +286,7 @@ def _head(whole: Pass, step: StepRow) -> Iterator[Term]:
 
 
 def _passed(busiest: Busiest) -> Iterator[Term]:
-    """The bytes that determine the time of a gather: all tables on the rank."""
+    """The total bytes of all tables on the rank, which determine the time of a gather, as a term."""
     whole = float(busiest.by_table.sum())
     yield Term("dram_bytes", whole, format_bytes(whole), "", "", "S: what misses the L2 cache")
     passed = float(busiest.tables.loads[:, busiest.resource + 1].sum())
@@ -277,7 +296,7 @@ def _passed(busiest: Busiest) -> Iterator[Term]:
 
 
 def _sum_words(busiest: Busiest, where: str) -> str:
-    """How the bytes of one table add up to S."""
+    """A sentence: how the bytes of the table and of all others add up to S, the bytes of the step."""
     each, count, k = busiest.by_table, busiest.table_count, busiest.shards
     total, own = format_bytes(float(each.sum())), format_bytes(busiest.table_bytes)
     several = f", {k} shards of it" if k > 1 else ""
@@ -288,7 +307,7 @@ def _sum_words(busiest: Busiest, where: str) -> str:
 
 
 def _which_words(busiest: Busiest) -> Iterator[str]:
-    """The tables with most bytes on the busiest GPU."""
+    """A sentence: the tables with most bytes on the busiest GPU."""
     each, names = busiest.by_table, busiest.tables.names
     order = [t for t in np.argsort(-each, kind="stable").tolist() if each[t] > 0]
     shown = [f"{names[t]} {format_bytes(float(each[t]))}" for t in order[:_NAMED]]
@@ -298,7 +317,9 @@ def _which_words(busiest: Busiest) -> Iterator[str]:
 
 
 def _with_beside(found: Explanation) -> Explanation:
-    """The explanation, with the side of a gather from two memories that this side hides."""
+    """Adds to a gather's explanation the gather from the other memory, which runs at the same time and is
+    shorter.
+    """
     row = found.step
     if not row.beside:
         return found

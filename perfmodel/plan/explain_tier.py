@@ -1,4 +1,4 @@
-"""A step of a tier below the HBM, explained: its equation, and every number in it."""
+"""Explains a step that reads or writes memory below the HBM: its equation, and every number in it."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ _COUNTED = {step.name: step.counted for step in BELOW_HBM}
 
 @dataclass(frozen=True)
 class Reader:
-    """The GPUs and tables that read a tier.
+    """What is known about a pass that reads rows from a tier of memory below the HBM.
 
-    basis  constants and machine;  gpus  of the pass;  id_bytes  of an id
-    tier   of the rows, with the cache's policy;  loads  [K] bytes of the GPU that waits longest
+    basis  constants and machine;  gpus  of the pass;  id_bytes  bytes of an id
+    tier   that holds the rows, with the policy of its cache;  loads  bytes of each resource on the GPU that
+           waits longest
     both   rate of the link while as many rows cross in the other direction, over its rate alone [-]
     """
 
@@ -46,22 +47,22 @@ class Reader:
     both: float = 1.0
 
     def machine(self, symbol: str, key: str) -> Recorded:
-        """A value of the machine, recorded."""
+        """The machine's value ``key`` as a term of an equation, with its letter ``symbol``."""
         quantity = self.basis.setting.machine.quantity(key)
         return recorded_quantity(symbol, quantity, f"{key}: {ALL_KEYS[key].meaning}")
 
     def constant(self, symbol: str, key: str) -> Recorded:
-        """A constant of the software, recorded."""
+        """The constant ``key`` of the software as a term of an equation, with its letter ``symbol``."""
         quantity = self.basis.setting.constants.quantity(key)
         return recorded_quantity(symbol, quantity, f"{key}: {quantity.why}")
 
     def shared(self, what: str) -> Recorded:
-        """Number of GPUs of a node that read, or write, at once, recorded."""
+        """Number of GPUs of a node that use the memory at once, as a term. what  they do: read, or write"""
         sharers = float(TierTimes(self.basis).sharers(float(self.gpus)))
         return Recorded(sharers, symbol="g", meaning=f"GPUs of a node that {what} at once")
 
     def on_switch(self) -> Recorded | None:
-        """GPUs that share the uplink of a PCIe switch, recorded. Limits: none do -> None"""
+        """Number of GPUs that share the uplink of a PCIe switch, as a term. Limits: none do -> None"""
         times, quantities = TierTimes(self.basis), self.basis.setting.machine.values
         beside = float(times.on_switch(times.sharers(float(self.gpus))))
         if beside == 1:
@@ -70,16 +71,18 @@ class Reader:
         return recorded_quantity("k", quantities[SWITCH].model_copy(update={"value": beside}), words)
 
     def moved(self, step: str) -> float:
-        """Bytes that cross the link in a step, or bytes of the ids that are looked up."""
+        """Bytes that cross the link in the step with this name; for a look-up in a cache, bytes of the
+        ids.
+        """
         return float(self.loads[_COUNTED[step]])
 
     def on_the_wire(self, step: str) -> float:
-        """Bytes that cross the link with the headers of their packets."""
+        """Bytes that cross the link in the step with this name, with the headers of their packets."""
         return float(self.loads[_COUNTED[step] + 1])
 
 
 def explain_tier(reader: Reader, step: StepRow, words: Sequence[str] = ()) -> Explanation:
-    """The explanation of one of ``steps.BELOW_HBM``. words  lines after the working"""
+    """The explanation of a step that is in ``steps.BELOW_HBM``. words  lines to show after the working"""
     title = f"{step.label} on {counted(reader.gpus, 'GPU')} of {reader.basis.setting.machine.name}"
     bytes_of, letters = _bytes(step, reader.tier.policy == LFU)
     if step.name in _LOOK_UPS:
@@ -101,7 +104,10 @@ def explain_tier(reader: Reader, step: StepRow, words: Sequence[str] = ()) -> Ex
 
 
 def _bytes(step: StepRow, lfu: bool) -> tuple[Equation, str]:
-    """(equation of the bytes in letters that the time does not use, those letters)."""
+    """(equation of the step's bytes, the letters in it that the equation of the time does not have).
+
+    lfu  whether caches keep the most frequent rows
+    """
     if step.name == UPDATE_HOST:
         return Equation.of(ex.touched_rows, "S = touched (row + state)"), "touched row state"
     law: Callable[..., Any] = set_caches.lru_batch_misses

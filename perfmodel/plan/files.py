@@ -27,7 +27,7 @@ _STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 def _exchange(name: object, info: ValidationInfo) -> Exchange:
-    """The exchange, by any name that it ever had, in the table being read."""
+    """The kind of exchange, by any name that this or earlier versions wrote; used when an entry is read."""
     found = exchange_named(name) if isinstance(name, str) else None
     if found is None:
         words = ", ".join((*(kind.facts.word for kind in EXCHANGED), DATA_PARALLEL))
@@ -36,9 +36,10 @@ def _exchange(name: object, info: ValidationInfo) -> Exchange:
 
 
 class _Entry(BaseModel):
-    """One table of a plan file; ``sharding`` is optional: a name for what the other fields say.
+    """One table of a plan file.
 
-    memory  hbm, uvm, or uvm-caching with the share of its rows that its cache holds (``parse_tier``)
+    sharding  a name for the other fields together; may be absent
+    ranks     that hold its parts;  memory  hbm, uvm, or uvm-caching with the cached share (``parse_tier``)
     """
 
     model_config = _STRICT
@@ -54,7 +55,7 @@ class _Entry(BaseModel):
 
 
 class _File(BaseModel):
-    """A whole plan file."""
+    """The fields of a plan file; ``placements`` has an entry per table."""
 
     model_config = _STRICT
 
@@ -68,7 +69,9 @@ class _File(BaseModel):
 
 
 def plan_record(plan: Plan, made_for: MadeFor | None = None) -> dict[str, Any]:
-    """A plan as plain data, as ``write_plan`` writes it; with the question it answers, if known."""
+    """A plan as plain data, as ``write_plan`` writes it. made_for  the question that it answers; None:
+    unknown
+    """
     return {
         "schema_version": SCHEMA_VERSION,
         "model": plan.tables.model,
@@ -93,12 +96,14 @@ def plan_record(plan: Plan, made_for: MadeFor | None = None) -> dict[str, Any]:
 
 
 def write_plan(plan: Plan, path: Path, made_for: MadeFor | None = None) -> None:
-    """Write the plan as JSON, whole or not at all. Limits: a path that cannot be written -> BadInputError"""
+    """Write a plan as JSON; if that fails, the old file stays. Limits: it cannot be written ->
+    BadInputError
+    """
     write_whole_text(path, json.dumps(plan_record(plan, made_for), indent=1) + "\n", _WHAT)
 
 
 def read_made_for(path: Path) -> MadeFor | None:
-    """The question that the plan in a file answers. Limits: not stated, or a plan for TorchRec -> None"""
+    """The question that the plan in a file answers. Limits: no question in it, or a TorchRec plan -> None"""
     document = read_document(path)
     said = document.get("made_for") if isinstance(document, dict) else None
     if said is None:
@@ -110,9 +115,9 @@ def read_made_for(path: Path) -> MadeFor | None:
 
 
 def read_model(path: Path) -> str:
-    """Name of the tables of the plan in a file; also for a plan for TorchRec.
+    """Name of the set of tables that a plan file is for; the plan may be ours or TorchRec's.
 
-    Limits: not a plan, or a plan that does not state it -> BadInputError
+    Limits: not a plan, or a plan without that name -> BadInputError
     """
     document = read_document(path)
     _check_kind(document, str(path))
@@ -136,7 +141,10 @@ def read_document(path: Path) -> object:
 
 
 def plan_from(document: object, tables: PlanTables, where: str = "given") -> Plan:
-    """A plan of these tables from the data of ``plan_record``; errors as in ``read_plan``."""
+    """Reads a plan from data as ``plan_record`` returns. where  the name of the data in errors
+
+    Limits: as ``read_plan``
+    """
     if isinstance(document, dict) and document.get("kind") == "torchrec-plan":
         raise BadInputError(
             f"{_WHAT} {where} is for TorchRec: it says nothing about exchanges.",
@@ -178,7 +186,9 @@ def plan_from(document: object, tables: PlanTables, where: str = "given") -> Pla
 
 
 def _check_kind(document: object, where: str) -> None:
-    """Check that it is a plan. Limits: a calibration, or anything else -> BadInputError that says so"""
+    """Check that a document is a plan. Limits: a calibration, or anything else -> BadInputError that says
+    so
+    """
     if not isinstance(document, dict):
         return
     if "calibration_id" in document:

@@ -138,7 +138,8 @@ class TablePlan:
 class TableScaling:
     """Plans of the same tables on several numbers of GPUs.
 
-    found  with the plans (``found.points``);  knee  GPUs; None if there is no knee (``scaling.knee_of``)
+    found  the plans (``found.points``)
+    knee   number of GPUs beyond which more GPUs add little; None if there is none (``scaling.knee_of``)
     """
 
     found: Scaling

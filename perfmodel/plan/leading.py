@@ -1,4 +1,8 @@
-"""The uniform sharding that leads an answer: the fastest that fits and is in use somewhere, and row-wise."""
+"""The best uniform sharding for a question: the fastest that fits and that some program runs, beside
+row-wise.
+
+Uniform means that all tables are sharded in the same way, such as column-wise; such a way is one of ``WAYS``.
+"""
 
 from __future__ import annotations
 
@@ -53,9 +57,10 @@ _MORE = 1.25
 
 @dataclass(frozen=True, eq=False)
 class Leading:
-    """The best ways for one question that fit, fastest first, and its row-wise projection.
+    """The uniform shardings (ways) that fit for one question, fastest first, and the row-wise projection.
 
-    best     empty if nothing fits; slower ways are included only if they may matter
+    base     the row-wise projection
+    best     empty if nothing fits; slower ways are included only if they may be the answer
     unknown  ways that are not compared, because no calibration has their exchanges
     enough   if nothing fits the given GPUs: how many would be enough, in words
     """
@@ -67,7 +72,7 @@ class Leading:
 
     @property
     def answer(self) -> Projection:
-        """Projection of the best way; row-wise if none fits."""
+        """The projection of the best way; row-wise if none fits."""
         first = self.best[0].answer if self.best else None
         return first or self.base
 
@@ -78,7 +83,9 @@ class Leading:
 
     @property
     def as_good(self) -> tuple[Compared, ...]:
-        """Slower ways within the band of the difference: they may be as fast as the best."""
+        """Ways that are slower than the best by less than the uncertainty of the difference: they may be
+        as fast.
+        """
         return undecided(self.best) if self.best else ()
 
     @cached_property
@@ -138,13 +145,16 @@ class Leading:
 
 
 def leads(base: Projection) -> bool:
-    """Whether ways to shard are compared: tables in HBM on several GPUs, no user-chosen exchange."""
+    """Whether several ways to shard are compared: tables are in HBM, on several GPUs, with no exchange
+    given.
+    """
     forward = base.forward
     return base.gpus > 1 and forward.memory is None and forward.tier is None and forward.reduction == AUTO
 
 
 def on_fewest(options: Mapping[str, Any]) -> Projection:
-    """Row-wise on the given number of GPUs, or on the fewest GPUs that the best way fits.
+    """The row-wise projection on the given number of GPUs, or if none is given on the fewest where a way
+    fits.
 
     options  of ``project_one``
     """
@@ -157,9 +167,11 @@ def on_fewest(options: Mapping[str, Any]) -> Projection:
 def leading_on_enough(
     base: Projection, on_gpus: Callable[[int], Projection], of: Callable[[Projection], Leading] | None = None
 ) -> Leading:
-    """The best way, on the given GPUs, or on the fewest that any way fits (``on_enough``).
+    """The best ways, on the given GPUs, or if none are given on the fewest where any way fits
+    (``on_enough``).
 
-    of  computes it for a projection; None: ``leading``
+    on_gpus  returns the row-wise projection for a number of GPUs
+    of       computes the result for a projection; None: ``leading``
     """
     if table_count(base) > MOST_COMPARED:
         return leading(base)
@@ -173,11 +185,13 @@ def on_enough(
     fits: Callable[[T], bool],
     ways: Sequence[str] = RUN,
 ) -> tuple[Projection, T]:
-    """(projection, result) on the fewest GPUs where the result fits: any number in a node, or whole nodes.
+    """(row-wise projection, result) on the fewest GPUs where the result fits: within a node any number, else
+    whole nodes.
 
     base     row-wise, on as many GPUs as it needs: other ways have smaller buffers and may fit fewer
-    on_gpus  asks the same question for a number of GPUs;  on  computes the result for a projection
-    ways     of the result: numbers of GPUs on which none can fit (``alike.may_fit``) are skipped
+    on_gpus  returns the row-wise projection for a number of GPUs
+    on       computes the result for a projection;  fits  returns whether a result fits the memory
+    ways     that the result may have: a number of GPUs on which ``alike.may_fit`` excludes all is skipped
     Limits: GPUs were given, or none fits up to ``AT_MOST`` times as many -> on the GPUs of ``base``;  numbers
     of GPUs without measurements, or that are refused -> skipped
     """
@@ -206,23 +220,23 @@ def on_enough(
 
 
 def _may_fit(like: Projection, gpus: int, ways: Sequence[str]) -> bool:
-    """``alike.may_fit`` on so many GPUs, with the batch of ``like``."""
+    """Whether any of these ways may fit on so many GPUs, with the batch of ``like`` (``alike.may_fit``)."""
     work = replace(like.work, gpus=np.full_like(like.work.gpus, gpus))
     tables = tables_of(work, "the tables", like.forward.ids)
     return may_fit(evaluator_for(like.forward, work, 0, tables), ways, like.gpu_count.usable_bytes)
 
 
 def _fewest(answer: Projection) -> Projection:
-    """The answer, with words that explain its number of GPUs, which the user did not give."""
+    """The projection, with a note on why it uses this number of GPUs, which the user did not give."""
     which = "whole nodes that it fits" if answer.gpus > answer.gpu_count.gpus_per_node else "that it fits"
     count = replace(answer.gpu_count, needed=answer.gpus, rule=f"the fewest {which}")
     return replace(answer, gpu_count=count, totals=answer.totals | {"gpus_needed": float(answer.gpus)})
 
 
 def leading(base: Projection) -> Leading:
-    """The ways that fit, fastest first, evaluated until no other way can be as fast as the second.
+    """Compares uniform shardings; stops when none of the rest can be as fast as the second best.
 
-    base  row-wise, with its best reduction
+    base  the row-wise projection, with its best reduction
     Limits: one GPU, or too many tables to pack -> row-wise alone
     """
     mine = (Compared(ROW_WISE, None, base, base.gpu_count.memory_bytes),) if base.gpu_count.fits else ()
@@ -264,7 +278,7 @@ def table_count(base: Projection) -> int:
 
 
 def _fastest_first(found: Sequence[Compared]) -> Iterator[Compared]:
-    """The ways, fastest first; among equally fast ways only the simplest (earliest in ``WAYS``)."""
+    """The results, fastest first; among equally fast ones only the simplest (earliest in ``WAYS``)."""
     last = 0.0
     order = list(WAYS)
     for each in sorted(found, key=lambda each: (_time(each), order.index(each.way))):

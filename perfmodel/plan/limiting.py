@@ -1,8 +1,9 @@
-"""The resource that limits a plan: what its steps would gain from twice its rate, or half its latency.
+"""The resource that limits a plan: the one whose improvement saves most time, with tables placed as they are.
 
-saving of a rate = sum over its steps of min((t - floor) / 2, t - t_beside)                           [s]
-saving of a latency = sum of floor / 2                                                                [s]
-t_beside: the other side of a gather from HBM and host memory, which remains when this side is faster
+saving of twice the rate   = sum over its steps of min((t - floor) / 2, t - t_beside)               [s]
+saving of half the latency = sum over its steps of floor / 2                                        [s]
+t         time of a step;  floor  the part of it that is latency
+t_beside  for gathers from HBM and host memory at once, the time of the other gather, which remains
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ _HALF = 0.5
 class Limiting:
     """The change of one resource that saves most time, with tables placed as they are.
 
-    name, words  of the change;  values  of the machine that make it, by key; None for the latency of
-    exchanges, of look-ups in a cache and of deduplication, which are not machine values
-    saving_s      of a pass
+    name, words  of the change;  saving_s  time of a pass that it saves [s]
+    values       the machine values to set for the change, by key; empty if the resource is no machine value:
+                 the latency of exchanges, of look-ups in a cache and of deduplication
     """
 
     name: str
@@ -69,7 +70,7 @@ class Limiting:
 
 
 def limiting(answer: Planned) -> Limiting:
-    """The limiting resource of an answer with at least one step."""
+    """The limiting resource of a plan. Limits: the plan must have at least one step"""
     saved: dict[str, float] = {}
     for row in answer.found.cost.rows:
         rate, latency = _resources(row, answer)
@@ -82,7 +83,7 @@ def limiting(answer: Planned) -> Limiting:
 
 
 def _resources(row: StepRow, answer: Planned) -> tuple[str, str]:
-    """(rate, latency) that a step waits for, by key."""
+    """(rate, latency) that determine the time of a step, each as the key of a machine value or a name."""
     e = answer.evaluator
     if not row.is_kernel:
         inside = e.domain >= e.gpus or (row.name in STEPS and STEPS[row.name].ranks == INSIDE)
@@ -115,7 +116,9 @@ def _resources(row: StepRow, answer: Planned) -> tuple[str, str]:
 
 
 def _slowest_of_ssds(machine: Machine) -> str:
-    """Key of the value that limits the SSDs' reads per second (``tiers.ssd_reads_per_s``)."""
+    """Key of the machine value that limits how many reads per second the SSDs serve
+    (``tiers.ssd_reads_per_s``).
+    """
     value = machine.value
     rates = {
         "ssd_reads_per_s": value("ssd_reads_per_s"),

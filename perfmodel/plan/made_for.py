@@ -50,7 +50,7 @@ class MadeFor(BaseModel):
 
     @staticmethod
     def of(evaluator: Evaluator, **more: Any) -> MadeFor:
-        """The question for which an evaluator computes costs; ``more`` adds fields that it does not know."""
+        """The question of which an evaluator computes costs. more  fields that the evaluator does not know"""
         setting = evaluator.setting
         asked: dict[str, Any] = evaluator.asked
         machine, training = setting.machine, evaluator.model.training is not None

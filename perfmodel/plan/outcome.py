@@ -1,4 +1,4 @@
-"""The outcome of a search as plain data: a plan, the reasons for it, and comparisons."""
+"""The result of a search as plain data: a plan, the reasons for it, and plans to compare it with."""
 
 from __future__ import annotations
 
@@ -50,7 +50,11 @@ _OF_STEP = {
 
 @dataclass(frozen=True)
 class Baseline:
-    """A plan made without a planner. time_s [s], cost; None if it does not fit in memory."""
+    """A plan made without a planner, to compare with.
+
+    time_s  of a pass [s], cost  of it; both None if it does not fit in memory
+    needs_bytes  memory that it needs on the fullest GPU
+    """
 
     name: str
     time_s: float | None
@@ -60,10 +64,10 @@ class Baseline:
 
 @dataclass(frozen=True, eq=False)
 class AlikeTables:
-    """Equal tables that are sharded in the same way.
+    """Equal tables that have the same sharding.
 
     tables  their indices;  sharding  a name of ``SHARDINGS``;  memory_bytes  on each GPU that holds a part
-    reason  None if there are too many groups to try other schemes for all
+    reason  why they have it; None: there are too many groups to try other schemes for all
     """
 
     tables: tuple[int, ...]
@@ -75,10 +79,12 @@ class AlikeTables:
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """A plan, the reasons for it, and comparisons.
+    """A plan, the reasons for it, and plans to compare it with.
 
-    constrained  whether rules limit the tables: statements on all plans are then on those that rules allow
-    asked        the question, as stored in a plan file; None: as far as the evaluator knows it
+    found        the plan with its cost and bound;  groups  equal tables with equal shardings
+    baselines    plans made without a planner
+    constrained  whether rules limit the tables; the bound is then a bound on the allowed plans only
+    asked        the question, as stored in a plan file; None: only what the evaluator knows of it
     """
 
     evaluator: Evaluator
@@ -105,13 +111,13 @@ class Planned:
 
     @property
     def bound_over(self) -> str:
-        """The plans that the bound covers, in words."""
+        """Words for the plans that ``found.bound_s`` is a bound on."""
         plans = OF_TORCHREC if self.found.restricted else LISTED
         return f"{plans} that the constraints allow" if self.constrained else plans
 
     @property
     def listed_schemes(self) -> str:
-        """The schemes of those plans, in words."""
+        """Words for the schemes that tables have in those plans (``bound_over``)."""
         words = TORCHREC_SCHEMES if self.found.restricted else LISTED_SCHEMES
         return words if self.evaluator.model.below is None else f"{words}; {_TIERS}"
 
@@ -122,9 +128,10 @@ class Planned:
 
     @cached_property
     def by_weight(self) -> tuple[AlikeTables, ...]:
-        """The groups by their share of time or bytes, whichever is larger, largest first.
+        """The groups, sorted by the larger of their share of the time and of the bytes, largest first.
 
-        The time of a group is what twice its loads, spread evenly, add to a pass without other tables.
+        The time of a group is what a second copy of its loads adds to a pass with its tables alone, spread
+        evenly.
         """
         plan, e, tables = self.plan, self.evaluator, np.arange(len(self.plan.tables))
         shards = np.array([p.ranks.size for p in plan.placements], dtype=np.float64)
@@ -139,12 +146,12 @@ class Planned:
         return tuple(self.groups[at] for at in np.argsort(-weight, kind="stable"))
 
     def ranks(self, group: AlikeTables) -> NDArray[np.int64]:
-        """Ranks that hold parts of a group's tables; empty if all ranks do."""
+        """Ranks that hold parts of a group's tables; empty if every rank does."""
         held = [self.plan.placements[t].ranks for t in group.tables]
         return np.unique(np.concatenate(held)) if held[0].size else np.zeros(0, dtype=np.int64)
 
     def to_dict(self) -> dict[str, Any]:
-        """The public schema of ``--json``: SI units."""
+        """The plan as plain values in SI units, in the public schema of ``--json``."""
         e, found = self.evaluator, self.found
         cost, memory = found.cost, found.memory
         return {
@@ -205,7 +212,7 @@ class Planned:
 
 
 def _step(row: StepRow) -> dict[str, Any]:
-    """A step with its busiest rank."""
+    """A step as plain values, with its busiest rank."""
     found = {key: getattr(row, name) for key, name in _OF_STEP.items()}
     return {**found, "evidence": str(row.evidence)}
 
@@ -235,9 +242,10 @@ def outcome_of(search: Search, found: Found) -> Planned:
 def given_outcome(
     evaluator: Evaluator, plan: Plan, limit_bytes: float, options: Options | None = None
 ) -> Planned:
-    """The cost of a given plan, with reasons and comparisons.
+    """The cost of a plan that the user gives, with reasons and comparisons.
 
-    options  alternatives for its tables, including their own, for ``of_other_plans``; None: all
+    limit_bytes  memory of a GPU that tables may use
+    options      alternatives for its tables, including their own, for ``of_other_plans``; None: all
     Limits: a plan for other GPUs or domains, or above ``limit_bytes`` on a GPU -> BadInputError
     """
     loads = evaluator.loads(plan)
@@ -269,7 +277,9 @@ def given_outcome(
 
 
 def of_other_plans(evaluator: Evaluator) -> Evaluator:
-    """An evaluator for other plans than the plan of a file for TorchRec, which has its own sharding types."""
+    """The evaluator without the sharding types that a TorchRec file fixes, so that it can evaluate other
+    plans.
+    """
     sets = evaluator.model.sets
     return evaluator if sets is None or sets.types is None else evaluator.exchanging(ExchangeSets())
 
@@ -285,7 +295,11 @@ def _outcome(state: Packing, found: Found, enough: Callable[[int], bool] = lambd
 def _groups(
     state: Packing, plan: Plan, least_s: float, enough: Callable[[int], bool]
 ) -> tuple[tuple[AlikeTables, ...], bool]:
-    """(the groups with their reasons, whether none was left out because of Ctrl-C)."""
+    """(groups of equal tables with reasons, whether other schemes were tried for all that should have any).
+
+    least_s  least extra time of a reason [s];  enough  returns whether to stop after so many groups
+    Limits: Ctrl-C -> the reasons so far, False
+    """
     o = state.options
     keys: dict[tuple[str, int], list[int]] = {}
     for t, placement in enumerate(plan.placements):
@@ -314,7 +328,9 @@ def _groups(
 
 
 def _baselines(state: Packing) -> tuple[Baseline, ...]:
-    """Baselines: row-wise as TorchRec does it, and whole tables packed as evenly as possible."""
+    """Plans to compare with: row-wise as TorchRec does it, and whole tables dealt to ranks as evenly as
+    possible.
+    """
     evaluator, limit, found = state.evaluator, state.limit_bytes, []
     row_wise = uniform_plan(evaluator.tables, ROW_WISE, evaluator.gpus, evaluator.domain)
     found.append(_baseline(evaluator, ROW_WISE, row_wise, limit))

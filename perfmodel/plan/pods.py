@@ -1,10 +1,12 @@
-"""Which nodes of a job share a pod: tables on few nodes load the links above the pods unevenly.
+"""Which nodes of a job share a pod, if the links above the pods are narrow (oversubscribed).
 
-    t = max( t of S with links of 1:1 above the pods, t of S_pod )                                      [s]
+    t = max( t(S) with full-rate links above the pods, t(S_pod) )                                       [s]
 
-S  the most of any rank, which a plan's time takes for all;  S_pod  ``fabric.pod_payload``, of the busiest pod
+t      time of an exchange for bytes per rank
+S      bytes of the busiest rank. A plan's time assumes that all ranks have as many
+S_pod  bytes per rank that count for the busiest pod: ``fabric.pod_payload``
 Source: docs/model.md#pods-rails-and-spines; tests/unit/test_plan_pods.py beside a simulation
-Limits: even loads -> S_pod = S;  one pod, or links of 1:1 -> no order matters
+Limits: even loads -> S_pod = S;  one pod, or links at full rate -> the order of nodes does not matter
 """
 
 from __future__ import annotations
@@ -29,16 +31,19 @@ Pods = Sequence[Sequence[int]]
 
 @dataclass(frozen=True)
 class PodOrder:
-    """The domains of each pod, and the time of the pass with them."""
+    """An assignment of scale-up domains to pods, and the time of the pass with it.
+
+    pods  for each pod, the indices of its domains
+    """
 
     pods: Pods
     time_s: float
 
 
 def pod_orders(answer: Planned, wide: Evaluator) -> tuple[PodOrder, PodOrder] | None:
-    """The busiest domains spread over the pods, and all of them in as few pods as they need.
+    """(busiest domains spread over the pods, busiest domains in as few pods as they need), as two orders.
 
-    wide  evaluates the same plan with links of 1:1 above the pods
+    wide  evaluates the same plan with links of full rate (1:1) above the pods
     Limits: nothing crosses a narrow link, or even loads -> None
     """
     e = answer.evaluator
@@ -63,7 +68,11 @@ def pod_orders(answer: Planned, wide: Evaluator) -> tuple[PodOrder, PodOrder] | 
 
 
 def _apart(busy: Array, ranked: Sequence[int], room: Sequence[int]) -> list[list[int]]:
-    """Each domain, the busiest first, to the pod with the least load that has room."""
+    """For each pod its domains: each domain, the busiest first, goes to the pod with the least load that has
+    room.
+
+    busy  load of each domain;  ranked  domains, busiest first;  room  number of domains of each pod
+    """
     pods: list[list[int]] = [[] for _ in room]
     for domain in ranked:
         free = [at for at, pod in enumerate(pods) if len(pod) < room[at]]
@@ -72,12 +81,16 @@ def _apart(busy: Array, ranked: Sequence[int], room: Sequence[int]) -> list[list
 
 
 def _of_domains(loads: Array, domain: int) -> Array:
-    """Loads of the domains, from those of the ranks [..., G]."""
+    """Sums the loads [..., G] of G ranks over each scale-up domain of ``domain`` ranks."""
     return np.add.reduceat(loads, np.arange(0, loads.shape[-1], domain), axis=-1)
 
 
 def _time(answer: Planned, wide: Evaluator, exchanges: Sequence[Step], loads: Array, pods: Pods) -> float:
-    """Time of the pass with its domains in these pods [s]."""
+    """Time of the pass with its domains in these pods [s].
+
+    wide  evaluates with full-rate links above the pods;  exchanges  steps whose time depends on the pods
+    loads  by resource and rank
+    """
     e, cost = answer.evaluator, answer.found.cost
     time_of, saved = {row.name: row.time_s for row in cost.rows}, 0.0
     for step in exchanges:
@@ -94,7 +107,10 @@ def _time(answer: Planned, wide: Evaluator, exchanges: Sequence[Step], loads: Ar
 
 
 def _heaviest(each: Array, e: Evaluator, pods: Pods) -> float:
-    """S_pod, from the loads of the domains [k, N], of what is sent and what is received."""
+    """S_pod of an exchange: bytes per rank that count for the busiest pod, the larger of sent and received.
+
+    each  bytes that each domain sends and receives
+    """
     sizes = [sum(min(e.domain, e.gpus - at * e.domain) for at in pod) for pod in pods]
     sums = (each[:, list(pod)].sum(axis=1).max() for pod in pods)
     return max(

@@ -45,7 +45,9 @@ RESERVE = 0.15
 
 
 def costs_of(given: Mapping[str, Any], *, training: bool) -> dict[str, Any]:
-    """The given options that are in ``COST_OPTIONS``; training defaults to row-wise Adagrad."""
+    """Of the given options, those that affect costs (``COST_OPTIONS``); training defaults to row-wise
+    Adagrad.
+    """
     asked = {name: given[name] for name in COST_OPTIONS if given.get(name) is not None}
     return {"optimizer": default_optimizer(training=training), **asked}
 
@@ -58,14 +60,16 @@ def _quiet(best_s: float, bound_s: float) -> None:
 class PlanQuestion:
     """A question to the planner.
 
-    batch       samples of one GPU;  total  of all GPUs, if that stays equal on other numbers of GPUs
+    batch       samples per GPU;  total  samples of all GPUs, if that stays equal on other numbers of GPUs
     training    whether a pass is forward and backward
     reserve     share of each GPU's memory that tables may not use;  most_bytes  usable bytes of each GPU
-    host_reserve  share of the host memory; None: the same as of the GPUs'
+    host_reserve  share of the host memory that they may not use; None: as ``reserve``
     rules       constraints on tables;  for_torchrec  whether TorchRec must be able to run the plan
     costs       options that affect the cost of a plan (``costs_of``)
-    below       tiers besides the HBM that tables may be in
-    effort_s    counted work of a search [s];  time_limit_s  by the clock, ends it early [s]; None: no limit
+    below       tiers of memory below the HBM that tables may be in; None: none
+    effort_s    counted work of a search [s];  time_limit_s  time by the clock that ends it early [s]; None:
+                no
+                limit;  seed  of its random numbers
     """
 
     tables: PlanTables
@@ -107,7 +111,7 @@ class PlanQuestion:
 
     @cached_property
     def setting(self) -> Setting:
-        """The machine with its curves. Limits: no curves -> NoCalibrationError"""
+        """The machine with its measured times (calibration). Limits: none -> NoCalibrationError"""
         asked = {name: self.costs.get(name) for name in _OF_SETTING}
         return load_setting(
             self.machine,
@@ -148,8 +152,10 @@ class PlanQuestion:
         return MadeFor.of(self.evaluator, reserve=reserve, max_hbm_bytes=most)
 
     def options(self, more: Sequence[Scheme] = ()) -> Options:
-        """Options of the tables, and a further scheme per table if allowed; types in a file are ignored.
+        """Options of the tables: the ways to shard them that fit and that the rules allow.
 
+        more  a further scheme per table, added where it is allowed; sharding types of a TorchRec file are
+              ignored
         Limits: tables that do not fit, or have no allowed option -> BadInputError
         """
         named = self.constraints.named() if self.constraints else ()
@@ -161,7 +167,10 @@ class PlanQuestion:
         return within_nodes(listed, evaluator, self.limit_bytes)
 
     def search(self, watch: Watch = _quiet, more: Sequence[Scheme] = ()) -> Search:
-        """A search, not yet started. Limits: as ``options``"""
+        """A search that is not yet started. Limits: as ``options``
+
+        watch  is called with (best time [s], bound [s]);  more  a further scheme per table
+        """
         kind = Search if self.below is None else TieredSearch
         return kind(
             self.evaluator,
@@ -187,8 +196,9 @@ class PlanQuestion:
     def answer(self, watch: Watch = _quiet, like: Plan | None = None) -> Planned:
         """The best plan of a search.
 
-        like  a plan of the same tables on other GPUs, whose schemes are tried here too
-        If no plan fits, the search is repeated as for training, whose prices differ.
+        watch  is called with (best time [s], bound [s])
+        like   a plan of the same tables on other GPUs, whose schemes are tried here too
+        If no plan fits, the search is repeated with the costs of training, which may lead to smaller plans.
         Limits: none fits -> BadInputError
         """
         search = self.search(watch) if like is None else self.search_like(like, watch)
@@ -217,7 +227,10 @@ class PlanQuestion:
         return replace(found, constrained=True, asked=self.made_for)
 
     def recosted(self, plan: Plan) -> float | None:
-        """Time of a plan of the same tables here [s]; None if it does not fit, or GPUs differ."""
+        """Time of a pass with a given plan on this question's machine [s].
+
+        Limits: it does not fit, or is for another number of GPUs -> None
+        """
         e = self.evaluator
         if (plan.gpus, plan.domain) != (e.gpus, e.domain):
             return None

@@ -43,13 +43,14 @@ _STOPPED = "stopped before there was a plan"
 
 @dataclass(frozen=True, eq=False)
 class ScalePoint:
-    """The tables on one number of GPUs.
+    """The plan of the tables on one number of GPUs.
 
     answer        the plan; None if there is none, and ``why`` says so
-    added         samples per second that each GPU since the row before adds, over the average per GPU there
-                  [-]; None for the first
-    batch         the least power of two that reaches ``NEARLY_ALL`` of the samples per second that this plan
-                  reaches with any that fits;  batch_samples_per_s  with it
+    added         what each GPU added since the point before, in samples per second, over the average per GPU
+                  at that point [-]; None for the first
+    batch         the least power of two with ``NEARLY_ALL`` of the samples per second that this plan reaches
+                  with
+                  its best batch;  batch_samples_per_s  samples per second with it
     """
 
     gpus: int
@@ -68,19 +69,21 @@ class ScalePoint:
 
     @property
     def rough(self) -> bool:
-        """Whether the gap to the bound is more than ``ROUGH`` of the time."""
+        """Whether the plan may be far from the best: its gap to the bound is more than ``ROUGH`` of the
+        time.
+        """
         return self.answer is not None and self.answer.found.gap > ROUGH
 
     @property
     def most_samples_per_s(self) -> float:
-        """Samples per second of a plan that is not rough; else their upper limit over all listed plans."""
+        """The most samples per second of any plan: of this plan if it is not rough, else by the bound."""
         if self.answer is None or not self.rough:
             return self.samples_per_s
         bound_s = self.answer.found.bound_s
         return self.answer.evaluator.batch * self.gpus / bound_s if bound_s > 0 else np.inf
 
     def to_dict(self) -> dict[str, Any]:
-        """A row of the public schema; null without a plan."""
+        """The point as plain values, a row of the public schema; null without a plan."""
         numbers: dict[str, Any] = dict.fromkeys(_OF_PLAN)
         if self.answer is not None:
             found = self.answer.found
@@ -109,8 +112,8 @@ class ScalePoint:
 class Scaling:
     """Plans of the same tables on several numbers of GPUs, fewest first.
 
-    knee    GPUs: see ``knee_of``; None if there is none, or rough plans leave it open
-    unsure  GPUs whose rough plans leave it open; empty if none do
+    knee    number of GPUs beyond which more add little (``knee_of``); None: there is none, or it is uncertain
+    unsure  numbers of GPUs whose rough plans make the knee uncertain; empty if it is certain
     stopped whether Ctrl-C ended it: the points after that have no plan
     total   samples of all GPUs together, if the batch is global; None: equal samples per GPU
     """
@@ -127,7 +130,7 @@ class Scaling:
         return [point for point in self.points if point.answer is not None]
 
     def to_dict(self) -> dict[str, Any]:
-        """The public schema of ``--json``: SI units."""
+        """The plans as plain values in SI units, in the public schema of ``--json``."""
         answer = self.planned[0].answer
         assert answer is not None
         kept = ("model", "machine", "backend", "scenario", "objective", "batch", "distribution", "tables")
@@ -145,11 +148,11 @@ class Scaling:
 
 
 def added_by_gpu(gpus: ArrayLike, samples_per_s: ArrayLike) -> Array:
-    """Gain of each further GPU, over the average GPU before [-], shape [n - 1].
+    """What each further GPU adds, over the average per GPU before; n - 1 values for n numbers of GPUs.
 
         (S_i - S_(i-1)) / (N_i - N_(i-1)) / (S_(i-1) / N_(i-1))               [-]
 
-    gpus  N, increasing [-];  samples_per_s  S
+    gpus  N_i, increasing [-];  samples_per_s  S_i
     Limits: twice the GPUs, twice the samples -> 1;  the same samples -> 0;  fewer -> below 0
     """
     N, S = np.asarray(gpus, dtype=np.float64), np.asarray(samples_per_s, dtype=np.float64)
@@ -157,9 +160,9 @@ def added_by_gpu(gpus: ArrayLike, samples_per_s: ArrayLike) -> Array:
 
 
 def knee_of(gpus: Sequence[int], samples_per_s: Sequence[float]) -> int | None:
-    """The first number of GPUs beyond which each further GPU adds less than ``HALF``.
+    """The first number of GPUs beyond which each further GPU adds less than ``HALF`` of the average before.
 
-    gpus  increasing
+    gpus  increasing;  samples_per_s  of each
     Limits: one number of GPUs, or every step adds at least ``HALF`` -> None
     """
     if len(gpus) < 2:
@@ -171,12 +174,13 @@ def knee_of(gpus: Sequence[int], samples_per_s: Sequence[float]) -> int | None:
 def sure_knee(
     gpus: Sequence[int], least: Sequence[float], most: Sequence[float]
 ) -> tuple[int | None, tuple[int, ...]]:
-    """(knee for any samples per second between ``least`` and ``most``, GPUs that leave it open).
+    """(the knee, if it is the same for all samples per second within limits, else None; GPUs that leave it
+    open).
 
-    The gain of a GPU rises with the samples after it and falls with those before it: the ends decide.
-    least, most  samples per second, for each number of GPUs
+    The gain of a GPU rises with the samples after it and falls with those before it, so the limits decide.
+    least, most  limits of the samples per second, for each number of GPUs
     Limits: least = most -> ``knee_of``;  a step that may or may not add ``HALF`` -> None, and the numbers of
-            GPUs at its ends whose samples are not certain
+            GPUs before and after that step whose samples are uncertain
     """
     for at in range(len(gpus) - 1):
         here, after = at, at + 1

@@ -23,11 +23,11 @@ def searched_plan(
     *,
     training: bool = False,
 ) -> Planned:
-    """The best plan of a search with so much counted work, with its cost and memory.
+    """The best plan of a search, with its cost and memory, for the question of a projection.
 
-    base    gives machine, GPUs, batch, ids and curves;  tables  its own, each with a name
-    tiers   below the HBM that tables may be in too;  training  whether a step is forward and backward, also
-            if ``base`` is a forward pass
+    base     gives machine, GPUs, batch, ids and curves;  tables  of the projection, each with a name
+    effort_s counted work of the search;  tiers  memory below the HBM that tables may be in too
+    training whether a pass is forward and backward, also if ``base`` is a forward pass
     Limits: none fits -> BadInputError;  Ctrl-C -> KeyboardInterrupt, even if there is a plan
     """
     asked, forward, work = base.question, base.forward, base.work

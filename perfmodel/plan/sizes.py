@@ -14,7 +14,10 @@ SIZES = (80e9, 160e9, 320e9, 640e9, 1.28e12, 2.5e12, 5e12, 10e12, 20e12, 50e12, 
 
 @dataclass(frozen=True, eq=False)
 class Size:
-    """One size: the row-wise projection, and every other way."""
+    """The comparison for one total size of the tables.
+
+    base  the row-wise projection;  found  every way to shard, with its time
+    """
 
     table_bytes: float
     base: Projection
@@ -45,7 +48,9 @@ _SAME = 1e-6
 
 
 def by_size(ask: Callable[[float], Projection], sizes: tuple[float, ...] = SIZES) -> Iterator[Size]:
-    """Comparison at every size. ``ask`` returns the row-wise projection for tables of that many bytes."""
+    """Compares the ways to shard at every total size. ask  returns the row-wise projection for so many
+    bytes
+    """
     for table_bytes in sizes:
         base = ask(table_bytes)
         yield Size(table_bytes, base, tuple(compared(base)))

@@ -1,4 +1,4 @@
-"""A grid of configurations, each with the sharding that leads it, or with shardings that were named."""
+"""A sweep over configurations, each with its fastest sharding or with named shardings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST_COMPARED = 2000
 
 
 def are_compared(ways: Sequence[str] | None, options: Mapping[str, Any]) -> bool:
-    """Whether each configuration is asked for its shardings; else all are row-wise, and costed as a grid.
+    """Whether shardings are compared for each configuration; else all are row-wise, and computed together.
 
     ways  as in ``swept``;  options  of ``project``
     """
@@ -40,12 +40,13 @@ def are_compared(ways: Sequence[str] | None, options: Mapping[str, Any]) -> bool
 def swept(
     columns: Columns, ways: Sequence[str] | None, done: Done, options: Mapping[str, Any]
 ) -> pd.DataFrame:
-    """``projections.project`` with a column ``sharding``: a row for each configuration and each of ``ways``.
+    """A frame like that of ``projections.project``, with a further column ``sharding``.
 
-    columns  arrays of one length, as of ``project``;  options  what all configurations share
-    ways     names of ``WAYS``;  None: of each configuration the fastest that fits, as ``leading`` has it
+    It has a row for each configuration and each of ``ways``; the index is the position of the configuration.
+    columns  arrays of equal length, an entry per configuration, as of ``project``
+    options  arguments of ``project`` that all configurations share
+    ways     names of ``WAYS``;  None: for each configuration the fastest that fits, by ``leading``
     done     is called with a number of configurations when they are done
-    Index: the position of the configuration.
     Limits: a way that a configuration does not allow -> no row;  none fits -> row-wise, marked so in ``fits``
     """
     import pandas as pd
@@ -71,7 +72,7 @@ def swept(
 def _rows(
     columns: Columns, ways: Sequence[str] | None, done: Done, options: Mapping[str, Any]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Rows with the positions of their configurations."""
+    """Each row as (position of its configuration, values by column); arguments as in ``swept``."""
     forward, work = prepare(columns, **options)
     found = costed(forward, work)
     for at in range(len(work)):
@@ -89,7 +90,7 @@ def _on_gpus(options: Mapping[str, Any], gpus: int) -> Projection:
 
 
 def _leading(base: Projection, on_gpus: Callable[[int], Projection]) -> list[Compared]:
-    """The sharding that ``project`` leads with."""
+    """The sharding that ``project`` would answer with, as a list of one."""
     row_wise = Compared(ROW_WISE, None, base, base.gpu_count.memory_bytes)
     if not leads(base):
         return [row_wise]
@@ -98,17 +99,17 @@ def _leading(base: Projection, on_gpus: Callable[[int], Projection]) -> list[Com
 
 
 def _named(base: Projection, on_gpus: Callable[[int], Projection], ways: Sequence[str]) -> list[Compared]:
-    """Those shardings, on the fewest GPUs that any of them fits."""
+    """The results of the named shardings, on the fewest GPUs where any of them fits."""
     return on_enough(base, on_gpus, lambda each: list(compared(each, ways)), any_fits, ways)[1]
 
 
 def any_fits(found: Sequence[Compared]) -> bool:
-    """Whether there is a sharding for these GPUs."""
+    """Whether any of the results fits in memory."""
     return any(each.answer is not None and each.fits for each in found)
 
 
 def _row(answer: Projection) -> dict[str, Any]:
-    """The columns of ``projections.project``."""
+    """The values of a row, by the columns of ``projections.project``."""
     work = answer.work
     columns = {"table_bytes": work.table_bytes, "batch": work.batch, "id_bytes": work.id_bytes}
     if len(work.groups) == 1:

@@ -33,16 +33,16 @@ EFFORT = 0.5
 
 @dataclass(frozen=True, eq=False)
 class WhatIf:
-    """One change, and the best plan with it.
+    """One change to the question, and the time of the best plan with it.
 
-    name       of the limiting resource (``plan.limiting``), cards, nvlink-domain, of other switches
+    name       the limiting resource (``plan.limiting``), cards, nvlink-domain, the name of another network
                (``OtherFabric``), memory, payload, batch, pods-apart or pods-together
-    limits     whether it changes the limiting resource
-    words      what changes;  option  that makes the change; "" if there is none
-    time_s     of a pass with the change; None if there is no plan, or no search ran
-    why        there is no plan, or fp16 takes longer; else ""
-    samples_per_s  of all GPUs
+    words      what changes;  option  the command-line option that makes the change; "" if there is none
+    time_s     of a pass with the change [s]; None if there is no plan, or no search ran
+    samples_per_s  of all GPUs [1/s]
+    why        why there is no plan, or why fp16 takes longer; else ""
     cut_short  whether the time limit left no time for a search
+    limits     whether the change is that of the limiting resource
     """
 
     name: str
@@ -60,9 +60,9 @@ class WhatIf:
 
 
 def what_ifs(question: PlanQuestion, answer: Planned, ends: Deadline) -> tuple[WhatIf, ...]:
-    """The changes: for each, the better of the known plan and the plan of a search with part of the effort.
+    """All changes; each has the better of the known plan and of a new search with part of the effort.
 
-    ends  time limit by the clock
+    answer  the known plan;  ends  time limit by the clock
     Limits: time is up -> ``cut_short``, and no time;  a limiting resource that is no machine value -> no row
             for it;  one GPU -> no scale-up domain;  Ctrl-C -> KeyboardInterrupt
     """
@@ -85,7 +85,7 @@ def what_ifs(question: PlanQuestion, answer: Planned, ends: Deadline) -> tuple[W
 
 
 def _of_pods(q: PlanQuestion, answer: Planned) -> Iterator[WhatIf]:
-    """The same plan with other nodes beside each other in a pod: it needs no search."""
+    """The same plan with the nodes assigned to pods in other ways; no search is needed."""
     ratios = {"oversubscription": 1.0, "spine_oversubscription": 1.0, "background": 0.0}
     wide = _with(q, **{key: ratio for key, ratio in ratios.items() if q.machine.knows(key)})
     orders = None if isinstance(wide, BadInputError) else pod_orders(answer, wide.evaluator)
@@ -108,13 +108,18 @@ def _gpus(changed: PlanQuestion | BadInputError) -> int:
 def _of_limit(
     question: PlanQuestion, limit: Limiting
 ) -> Iterator[tuple[str, str, str, PlanQuestion | BadInputError]]:
-    """The change of the limiting resource, if machine values can make it."""
+    """The change of the limiting resource as (name, words, option, question); none if no machine value
+    makes it.
+    """
     if limit.values:
         yield limit.name, limit.words, limit.option, _with(question, **limit.values)
 
 
 def _known(what: WhatIf, changed: PlanQuestion, plan: Plan) -> WhatIf:
-    """The change with the plan itself, or with its schemes on the new number of GPUs."""
+    """The result of a change if tables stay as in ``plan``; on more GPUs, if they keep their schemes.
+
+    what  the change;  changed  the question with it
+    """
     time_s = changed.recosted(plan)
     if time_s is None:
         try:
@@ -128,7 +133,10 @@ def _known(what: WhatIf, changed: PlanQuestion, plan: Plan) -> WhatIf:
 
 
 def _anew(what: WhatIf, changed: PlanQuestion, plan: Plan) -> WhatIf:
-    """The better of the known plan and a search's, which starts from the schemes of the plan."""
+    """The result of a change: the better of ``what``, with the known plan, and of a new search.
+
+    The search starts from the schemes of ``plan``. changed  the question with the change
+    """
     try:
         ran = changed.search_like(plan).run()
     except PerfmodelError as error:
@@ -140,7 +148,10 @@ def _anew(what: WhatIf, changed: PlanQuestion, plan: Plan) -> WhatIf:
 
 
 def _converting(what: WhatIf, changed: PlanQuestion, answer: Planned) -> WhatIf:
-    """Why bags of fewer bytes take longer: time to convert them, and time that their exchange saves."""
+    """Says why smaller bags take longer: the time to convert them, and the time that their exchange saves.
+
+    what  the change of the bags' type;  changed  the question with it
+    """
     now_s = answer.found.cost.time_s
     if what.name != _PAYLOAD or what.time_s is None or what.time_s <= now_s * (1 + _SAME):
         return what
@@ -161,7 +172,9 @@ def _with_time(what: WhatIf, changed: PlanQuestion, time_s: float | None) -> Wha
 
 
 def _asked(q: PlanQuestion, answer: Planned) -> Iterator[tuple[str, str, str, PlanQuestion | BadInputError]]:
-    """Name, words, option and question of every change."""
+    """Every change as (name, words, command-line option, question with it, or the error if it is not
+    possible).
+    """
     e = answer.evaluator
     twice = 2 * q.gpus
     yield (
@@ -191,7 +204,7 @@ def _asked(q: PlanQuestion, answer: Planned) -> Iterator[tuple[str, str, str, Pl
 
 
 def _memory(q: PlanQuestion) -> tuple[str, str, str, PlanQuestion | BadInputError]:
-    """The question with twice the memory of each GPU, or twice ``--max-hbm``."""
+    """The change to twice the memory of each GPU, or twice ``--max-hbm``; returns as ``_asked``."""
     if q.most_bytes is not None and 2 * q.most_bytes <= q.machine.value("hbm_bytes"):
         words = f"memory {_size(q.most_bytes)} → {_size(2 * q.most_bytes)} per GPU"
         option = f"--max-hbm {exact_text(2 * q.most_bytes, 'byte')}"
@@ -210,7 +223,7 @@ def _size(value: float) -> str:
 
 
 def _with(q: PlanQuestion, **values: float) -> PlanQuestion | BadInputError:
-    """The question on a machine with other values."""
+    """The question on a machine with these values, by key; an error if they are not possible."""
     try:
         return _changed(q, machine=q.machine.with_overrides(values))
     except BadInputError as error:
@@ -218,7 +231,7 @@ def _with(q: PlanQuestion, **values: float) -> PlanQuestion | BadInputError:
 
 
 def _changed(q: PlanQuestion, **values: Any) -> PlanQuestion | BadInputError:
-    """The question with other fields."""
+    """The question with these fields changed; an error if they are not possible."""
     try:
         return replace(q, **values)
     except BadInputError as error:

@@ -70,9 +70,8 @@ class Listing:
         of rows).
 
         tiers   (code, cached share of the rows) of each tier, the HBM first
-        narrow  whether tables cached from host memory may have column parts. In TorchRec, all slots of a
-                rank's cache are as wide as its widest row, so column parts are possible only if this does not
-                apply
+        narrow  whether tables cached from host memory may have column parts: without it, all slots of a
+                rank's cache are as wide as the rank's widest row
         Source: TorchRec has ``fused_uvm``, ``fused_uvm_caching`` and ``key_value`` for all shardings except
                 data-parallel; a cache holds the hot rows that other schemes replicate
         """

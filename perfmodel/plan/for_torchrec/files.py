@@ -1,4 +1,4 @@
-"""Plan files of both kinds: our own, and files for TorchRec with the exchanges that it runs for them."""
+"""Reads plan files of both kinds: this program's own, and files for TorchRec."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from perfmodel.schema.torchrec_plan import KEY_VALUE, TorchRecPlan, TorchRecTabl
 
 
 def read_any_plan(path: Path, tables: PlanTables) -> tuple[Plan, ExchangeSets | None]:
-    """A plan of these tables, and TorchRec's sets of exchanges if the file is for TorchRec.
+    """Reads a plan of these tables from a file of either kind.
 
+    Returns (plan, the sets of exchanges that TorchRec runs for it); None for a file of this program.
     Limits: as ``read_plan``
     """
     document = read_document(path)
@@ -51,7 +52,10 @@ def plan_of(file: TorchRecPlan, tables: PlanTables, where: str = "given") -> Pla
 
 
 def _by_name(file: TorchRecPlan, tables: PlanTables, where: str) -> list[str]:
-    """Sharding types in the order of the tables."""
+    """The sharding type of each table, in the order of ``tables``; the file may have another order.
+
+    Limits: as ``plan_of``
+    """
     types = {entry.table: entry.sharding_type for entry in file.tables}
     return [types[name] for name in tables.names]
 

@@ -44,7 +44,10 @@ _HOW = "save it with: open('plan.txt', 'w').write(str(plan))"
 
 @dataclass
 class _Entry:
-    """A table of a module, as printed."""
+    """A table of a module, as TorchRec prints it.
+
+    shards  for each shard (offsets of row and column, numbers of rows and columns, rank)
+    """
 
     module: str
     table: str
@@ -57,8 +60,9 @@ class _Entry:
 def read_printed_plan(
     path: Path, tables: PlanTables, gpus: int, node: int, domain: int, batch: int
 ) -> TorchRecPlan:
-    """TorchRec's plan of these tables in a job of so many ranks.
+    """Reads TorchRec's plan of these tables from a file with its printed text or its JSON.
 
+    gpus, node, domain  GPUs of the job, of a node and of a scale-up domain;  batch  samples per GPU
     Tables of several modules are known by their own names, or as MODULE.TABLE if two have the same name.
     Limits: no plan, a table that is missing or has other rows or dims, ranks that the job does not have, a
             kernel that keeps rows in host memory -> BadInputError that names the table
@@ -156,7 +160,10 @@ def _numbers(text: str, path: Path, table: str) -> list[int]:
 
 
 def _whole(found: object, path: Path, table: str) -> list[int]:
-    """A list of whole numbers valid for rows, columns or ranks. Limits: anything else -> BadInputError"""
+    """Checks that a value is a list of numbers of rows, columns or ranks, and returns it.
+
+    found  the value;  table  whose it is, for errors. Limits: anything else -> BadInputError
+    """
     if not isinstance(found, list) or not all(type(each) is int and 0 <= each <= _MOST for each in found):
         raise BadInputError(
             f"{WHAT} {path}: {shown(found)} of table {shown(table)} is not a list of numbers.", _HOW
@@ -165,7 +172,7 @@ def _whole(found: object, path: Path, table: str) -> list[int]:
 
 
 def _pair(found: object, path: Path, table: str) -> list[int]:
-    """A list of two: rows and columns."""
+    """As ``_whole``, for a list of two numbers: rows and columns."""
     if len(numbers := _whole(found, path, table)) != 2:
         raise BadInputError(f"{WHAT} {path}: {shown(found)} of table {shown(table)} is not a pair.", _HOW)
     return numbers

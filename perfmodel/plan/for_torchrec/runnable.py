@@ -1,4 +1,4 @@
-"""Plans for TorchRec: which plans it can run, and the file that its loader reads."""
+"""Plans for TorchRec: which plans TorchRec can run, and the file that its loader reads."""
 
 from __future__ import annotations
 
@@ -55,9 +55,10 @@ _MEGABYTE = 2**20
 
 
 def why_not(scheme: Scheme, dim: int, gpus: int, domain: int) -> str:
-    """Why TorchRec cannot run a table of ``dim`` columns cut so; "" if it can.
+    """Why TorchRec cannot run this scheme for a table of ``dim`` columns; "" if it can.
 
-    Source: TorchRec 1.8: row-wise is over all ranks, table-row-wise and grid over one domain's
+    gpus, domain  GPUs of the job, and of a scale-up domain
+    Source: TorchRec 1.8: row-wise uses all ranks; table-row-wise and grid use the ranks of one domain
     """
     kind, r, c = scheme.kind, scheme.row_parts, scheme.col_parts
     if scheme.tier.kind == SSD and (scheme.tier.cached or 0) > MOST_OF_SSD:
@@ -76,9 +77,9 @@ def why_not(scheme: Scheme, dim: int, gpus: int, domain: int) -> str:
 
 
 def runnable(options: Options, evaluator: Evaluator) -> NDArray[np.bool_]:
-    """[O] mask of the options that TorchRec can run, to restrict a search (``Options.kept``).
+    """Mask of the options that TorchRec can run, to restrict a search by ``Options.kept``.
 
-    Limits: a table without such an option that fits -> BadInputError
+    Limits: a table has no such option that fits -> BadInputError
     """
     tables = evaluator.tables
     _, sample = np.unique(options.kind_of, return_index=True)
@@ -102,7 +103,10 @@ def runnable(options: Options, evaluator: Evaluator) -> NDArray[np.bool_]:
 
 
 def sharding_type(placement: Placement, gpus: int, domain: int) -> ShardingType:
-    """TorchRec's name for a placement that it can run."""
+    """TorchRec's name for the sharding of a table. Limits: TorchRec must be able to run it
+
+    gpus, domain  GPUs of the job, and of a scale-up domain
+    """
     scheme = placement.scheme
     name = placement.sharding(gpus, domain)
     if not (scheme.copied or scheme.row_parts == 1 or name == ROW_WISE):
@@ -118,10 +122,13 @@ _WIDER = {
 
 
 def merged_types(types: Sequence[ShardingType]) -> list[ShardingType]:
-    """Sharding types of a plan's tables, merged to as few types as possible.
+    """The sharding type of each table, with as few different types as possible.
 
+    types  the type of each table, as its scheme alone says. A table with a single column part may have the
+           type of tables with several
     Source: TorchRec runs one set of exchanges for each sharding type in use (``ExchangeSets``)
-    Limits: no column part -> table_wise and table_row_wise stay;  any -> column_wise, grid_shard for all
+    Limits: no table has several column parts -> table_wise and table_row_wise stay;  else -> column_wise and
+            grid_shard replace them
     """
     cut = {_WIDER.get(name, name) for name in types if OF_TORCHREC[name].columns}
     return [_WIDER[name] if _WIDER.get(name) in cut else name for name in types]
@@ -169,7 +176,11 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def write(evaluator: Evaluator, plan: Plan, path: Path, hbm_bytes: float | None = None) -> None:
-    """Write ``torchrec_plan`` to a JSON file. Limits: as ``check_names``"""
+    """Write a plan in TorchRec's form to a JSON file.
+
+    hbm_bytes  memory that a rank may use; None: all that it has. Limits: as ``torchrec_plan``,
+               ``check_names``
+    """
     check_names(plan.tables.names)
     write_torchrec_plan(torchrec_plan(evaluator, plan, hbm_bytes), path)
 
@@ -183,8 +194,9 @@ def topology(
 ) -> TorchRecTopology:
     """The machine values that TorchRec's planner needs: datasheet values of one GPU and one direction.
 
-    host_bytes, ssd_bytes  of its node's host memory and SSDs that a rank may use, if tables are there
-    node                   ranks that share the SSDs
+    hbm_bytes   memory that a rank may use; None: all that it has
+    host_bytes, ssd_bytes  host memory and SSDs of its node that a rank may use; None: no table is there
+    node        number of ranks that share the SSDs
     """
     rate = None if ssd_bytes is None else machine.value("ssd_bytes_per_s") / node
     inside = machine.value("nvlink_bytes_per_s") or machine.value("pcie_bytes_per_s")
@@ -204,8 +216,10 @@ _OPTIMIZERS = ("rowwise-adagrad", "adam")
 
 
 def _check_optimizer(evaluator: Evaluator, plan: Plan) -> None:
-    """Check the optimizer. Limits: tables on SSDs are trained with an optimizer that FBGEMM lacks for them
-    -> BadInputError"""
+    """Check the optimizer of tables on SSDs.
+
+    Limits: FBGEMM does not have it for tables on SSDs -> BadInputError
+    """
     on_ssd = np.flatnonzero(plan.tier_codes == ON_SSD)
     optimizer = evaluator.memories.optimizer
     if on_ssd.size and evaluator.model.training is not None and optimizer not in _OPTIMIZERS:
@@ -222,7 +236,10 @@ def _node(evaluator: Evaluator) -> int:
 
 
 def _kind(plan: Plan, at: int, node: int) -> ShardingType:
-    """TorchRec's name for the cut of a table; BadInputError if it has none."""
+    """TorchRec's sharding type of the table with index ``at``. Limits: it has none -> BadInputError
+
+    node  GPUs per node
+    """
     placement, name = plan.placements[at], plan.tables.names[at]
     how = placement.scheme
     problem = why_not(how, int(plan.tables.dim[at]), plan.gpus, plan.domain)
@@ -238,9 +255,11 @@ def _kind(plan: Plan, at: int, node: int) -> ShardingType:
 
 
 def _cache_megabytes(plan: Plan, types: Sequence[ShardingType], ways: float) -> list[int | None]:
-    """For every table on SSDs, its group's cache on the rank where that is largest [2^20 bytes].
+    """Cache size for every table [2^20 bytes]; None for a table that is not on SSDs.
 
-    Source: TorchRec 1.8: a group for each sharding type, dtype and width, whose tables state one size
+    TorchRec groups tables of equal sharding type, dtype and width; the tables of a group share a cache, and
+    state its size. It is the size that the rank with the most rows of the group needs.
+    types  sharding type of each table;  ways  entries of a set of the cache. Source: TorchRec 1.8
     """
     tables, (table, rank) = plan.tables, plan.shards
     held: dict[tuple[str, int, float], dict[int, float]] = defaultdict(lambda: defaultdict(float))
@@ -278,7 +297,7 @@ def _table(plan: Plan, at: int, kind: ShardingType, megabytes: int | None) -> To
 
 
 def _cache(tier: Tier) -> TorchRecCache | None:
-    """The cache parameters of a table for TorchRec; None without a cache."""
+    """The cache of a table in TorchRec's terms; None without a cache."""
     if not tier.cached:
         return None
     policy = cast("Literal['LRU', 'LFU']", tier.policy.upper())
@@ -286,9 +305,12 @@ def _cache(tier: Tier) -> TorchRecCache | None:
 
 
 def _shards(placement: Placement, rows: int, dim: int, whole: bool) -> list[tuple[int, list[int], list[int]]]:
-    """(rank, [rows, columns], [first row, first column]), column part by column part.
+    """Each shard of a table as (rank, [rows, columns], [first row, first column]), column part by column
+    part.
 
-    Source: TorchRec gives every row part ceil(rows / parts), the last one the remainder, and the rest nothing
+    rows, dim  size of the table;  whole  whether every row part has TorchRec's size: ceil(rows / parts), the
+               last
+    part with rows the remainder, and any others none
     """
     r, c = placement.scheme.row_parts, placement.scheme.col_parts
     block, width = -(-rows // r), dim // c
