@@ -1,8 +1,9 @@
-"""Simulated annealing: shards are moved and swapped, and tables recut, at random; a worse plan may be kept.
+"""Simulated annealing: shards move to other ranks and tables get other schemes at random, at first even if
+that makes the plan slower.
 
-Many random changes are evaluated together. A change that shortens the step is made; else changes of different
-ranks that keep the time, so that a plan drifts between equally fast ones; else possibly a change that costs a
-little, less and less over time.
+Many random changes are evaluated together. If the fastest of them shortens the step, it is made. Otherwise
+changes that keep the time are made, as many as concern different ranks, so that a plan drifts between equally
+fast plans. Otherwise a change that costs a little may be made; the cost allowed falls with time.
 Source: Kirkpatrick, Gelatt and Vecchi, Science 220 (1983)
 """
 
@@ -41,10 +42,11 @@ RANKS, DOMAINS, SHAKE = "ranks", "domains", "shake"
 
 
 class Annealing:
-    """Changes a state; shards of tables that are bound to ranks stay where they are.
+    """Changes a plan under search (``Packing``) by annealing; tables that are bound to ranks stay.
 
-    mask  [O] options that tables may change to
-    domains  whether tables that reduce by domains move, by whole domains; else all other shards, by ranks
+    curves   times of the steps;  mask  options that tables may change to
+    domains  True: only tables whose row parts fill domains move, by whole domains; False: all other shards
+             move, rank by rank. A place below is a domain or a rank accordingly
     """
 
     def __init__(
@@ -80,7 +82,7 @@ class Annealing:
         self._index()
 
     def _index(self) -> None:
-        """Index what may move to any place, shards to ranks or parts to domains: their tables and places."""
+        """List all shards that may move, or all domain's parts of tables: the table and the place of each."""
         o = self.options
         held = ~o.everywhere_held[self.option]
         together = o.by_domain[self.option]
@@ -93,7 +95,7 @@ class Annealing:
             self.holds[table, self.ranks[table]] = True
 
     def _cut(self, table: int, option: int, ranks: Ints) -> None:
-        """Give a table another scheme and other ranks, and update the tables and places of ``_index``."""
+        """Give a table another option and other ranks, and update the lists of ``_index``."""
         o = self.options
         self.option[table] = option
         self.ranks = [*self.ranks[:table], ranks, *self.ranks[table + 1 :]]
@@ -109,9 +111,10 @@ class Annealing:
         self.size, self.weight = self.own[self.option[self.table]], o.own_memory[self.option[self.table]]
 
     def run(self, rounds: int, until: Callable[[], bool], heat: float) -> bool:
-        """Anneal from ``heat`` [share of the time] to 0; returns whether the state became faster.
+        """Anneal in so many rounds; returns whether the plan became faster. If not, it is restored.
 
-        If it did not, the state is restored.
+        heat  slowdown that is allowed at first, as a share of the time; it falls to 0;  until  whether to
+              stop
         """
         now = self.time()
         first = best = now
@@ -129,11 +132,13 @@ class Annealing:
         return best < first * (1 - _LESS) and self._made(kept[0], self._placed(*kept))
 
     def _state(self) -> tuple[Ints, list[Ints], Ints, Ints]:
-        """(options, ranks) of tables, and (tables, places) of all that may move."""
+        """A copy of the plan: (option of each table, ranks of each table, table and place of each movable
+        shard).
+        """
         return self.option.copy(), self.ranks, self.table, self.place.copy()
 
     def _placed(self, option: Ints, ranks: list[Ints], table: Ints, place: Ints) -> list[Ints]:
-        """Ranks of every table in a state, in the order of ``Placement.ranks``."""
+        """Ranks of every table, in the order of ``Placement.ranks``; arguments as returned by ``_state``."""
         ranks, order = list(ranks), np.argsort(table, kind="stable")
         tables, first = np.unique(table[order], return_index=True)
         for own, at in zip(tables.tolist(), np.split(place[order], first[1:]), strict=False):
@@ -145,12 +150,14 @@ class Annealing:
         return float(self.times(self.base + self.held.max(axis=0)))
 
     def times(self, most: Array) -> Array:
-        """Times [...] of the busiest rank's loads [..., J]."""
+        """Times of a pass, if the busiest rank has the loads ``most`` (last axis: pairs of step and
+        resource) [s].
+        """
         u = np.maximum.reduceat(most, self.starts, axis=-1)
         return steady(self.curves.between(self.steps, u).sum(axis=-1))
 
     def _price(self) -> None:
-        """Update the cheap schemes of each kind of table, and the weights of loads."""
+        """Update what loads cost at present, and so which schemes of each kind of table are cheap."""
         o = self.options
         most = self.base + self.held.max(axis=0)
         each = np.repeat(most[np.newaxis], most.size + 1, axis=0)
@@ -166,7 +173,10 @@ class Annealing:
         self.begin = np.searchsorted(o.group[self.few], np.arange(o.count.size + 1))
 
     def _move(self, now: float, warm: float) -> float:
-        """Try moves of shards to other places, and swaps; returns the time [s]."""
+        """Try random moves of shards to other places, and swaps of two; returns the new time of the plan [s].
+
+        now  the present time [s];  warm  slowdown that is allowed [s]
+        """
         random, shards, places = self.random, self.table.size, len(self.held) // self.each
         if not shards or places < 2:
             return now
@@ -200,13 +210,19 @@ class Annealing:
         return float(time[chosen[0]]) if chosen.size == 1 else self.time()  # several may be faster together
 
     def _busy(self, places: int) -> Ints:
-        """Shards on the places that some step waits for."""
+        """Indices of the shards that are on a place with the largest load of some resource.
+
+        places  number of places
+        """
         full = np.zeros(places, dtype=bool)
         full[self.held.argmax(axis=0) // self.each] = True
         return np.flatnonzero(full[self.place])
 
     def _chosen(self, time: Array, now: float, warm: float, source: Ints, target: Ints) -> Ints:
-        """The moves to make."""
+        """Indices of the moves to make, of those whose times are in ``time``.
+
+        now, warm  as in ``_move``;  source, target  place that each move leaves and reaches
+        """
         best = int(np.argmin(time))
         if time[best] < now * (1 - _LESS):
             return np.array([best])
@@ -216,7 +232,7 @@ class Annealing:
         return np.flatnonzero(time <= now + warm * self.random.exponential(size=time.size))[:1]
 
     def _apart(self, free: Mask, source: Ints, target: Ints) -> Ints:
-        """Among moves that keep the time, those with different places."""
+        """Indices of moves in the mask ``free`` no two of which concern the same place."""
         at = np.flatnonzero(free)
         places = np.stack([source[at], target[at]], axis=1).reshape(-1)
         _, first = np.unique(places, return_index=True)
@@ -234,7 +250,11 @@ class Annealing:
             self.memory[ranks] += sign * self.weight[shard]
 
     def _recut(self, now: float, warm: float) -> float:
-        """Try other cuts or exchanges for tables, on ranks that are not full; returns the time [s]."""
+        """Try cheap schemes for random tables, on ranks with least load; returns the new time of the plan
+        [s].
+
+        now, warm  as in ``_move``
+        """
         table, option = self._cheap_schemes()
         if not table.size:
             return now
@@ -260,7 +280,7 @@ class Annealing:
         return float(time[best])
 
     def _cheap_schemes(self) -> tuple[Ints, Ints]:
-        """(tables [n], one cheap scheme for each [n]) at present prices."""
+        """(random tables, a cheap option for each), at the prices of ``_price``."""
         recuts = int(np.clip(_MOST_LOADS // self.held.size, 2, _RECUTS))
         table = self.random.integers(self.option.size, size=recuts)
         kind = self.options.kind_of[table]
@@ -269,9 +289,11 @@ class Annealing:
         return table, self.few[self.begin[kind] + self.random.integers(many)]
 
     def _ranks_for(self, option: Ints, base: Array, held: Array, memory: Array) -> Mask:
-        """Ranks [n, G] that get a shard of each scheme: roughly the emptiest (``by_domain``: whole domains).
+        """Mask [n, G] of the ranks that get the shards in each of n trials: roughly those with least load.
 
-        Limits: a replica, or a shard on every rank -> none
+        option  [n] option to place;  base [n, J], held [n, G, J], memory [n, G]  loads and memory without the
+                table
+        Limits: a replica, or a shard on every rank -> none;  row parts that fill domains -> whole domains
         """
         o = self.options
         loads = held + (base + self.own[option])[:, np.newaxis]
@@ -298,7 +320,10 @@ class Annealing:
         return ranks
 
     def _without(self, table: Ints) -> tuple[Array, Array, Array]:
-        """Without one table: (common loads [n, J], loads of each rank [n, G, J], memory [n, G])."""
+        """Loads and memory in n trials, each without one of the tables.
+
+        Returns (loads that every rank has [n, J], other loads of each rank [n, G, J], memory [n, G]).
+        """
         o, option = self.options, self.option[table]
         whole = (o.everywhere_held[option] & (o.parts[option] > 0))[:, np.newaxis]
         at, own = self.holds[table], o.own_memory[option][:, np.newaxis]
@@ -308,7 +333,9 @@ class Annealing:
         return np.where(base > _DUST, base, 0), np.where(held > _DUST, held, 0), memory
 
     def _made(self, option: Ints, ranks: list[Ints]) -> bool:
-        """Set tables to these schemes and ranks, if that fits and is faster."""
+        """Give all tables these options and ranks, if the plan fits then and is faster; returns whether it
+        is.
+        """
         state, before = self.state, self.state.time_s
         old = [(t, int(state.option[t]), np.asarray(state.ranks[t])) for t in range(option.size)]
         changed = [x for x in old if x[1] != option[x[0]] or not np.array_equal(x[2], ranks[x[0]])]
@@ -324,13 +351,13 @@ class Annealing:
 
 
 def _least(score: Array, count: Ints) -> Mask:
-    """Mask of the ``count`` [n] least entries in each row of ``score`` [n, m]."""
+    """Mask over ``score`` [n, m]: in row i, the count[i] smallest entries."""
     place = np.argsort(np.argsort(score, axis=1, kind="stable"), axis=1, kind="stable")
     return np.asarray(place < count[:, np.newaxis])
 
 
 def ways_to_change(state: Packing) -> list[str]:
-    """The kinds of turns for a plan: what moves in each."""
+    """Names of the random changes that a plan allows: moves by rank, moves by domain, shaking (``shake``)."""
     o = state.options
     two = o.by_domain[state.option[~o.everywhere_held[state.option]]]
     return [*([] if two.size and two.all() else [RANKS]), *([DOMAINS] if two.any() else []), SHAKE]

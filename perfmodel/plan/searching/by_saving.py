@@ -1,4 +1,5 @@
-"""Schemes by a simple rule: replicate the tables that save most per byte, cut others until they are small.
+"""Chooses schemes by a simple rule: replicate the tables that save most time per byte; cut the others until
+they are small.
 
 Three numbers decide: the share of the memory for replicas, the largest shard, and the exchange of tables
 that must be cut by rows. If memory is scarce and tables are similar, this is fast and hard to beat.
@@ -34,7 +35,10 @@ _WORK, _MEMORY = 1e9, 1e18
 
 
 def by_saving(evaluator: Evaluator, options: Options, limit_bytes: float, count: int) -> list[Ints]:
-    """The fastest ``count`` choices [T] if shards are spread evenly, fastest first."""
+    """The ``count`` fastest choices by this rule, fastest first, timed as if shards were spread evenly.
+
+    Each choice has the option of every table.
+    """
     found: dict[bytes, tuple[float, Ints]] = {}
     for option in _choices(evaluator, options, limit_bytes):
         key = option.tobytes()
@@ -69,7 +73,7 @@ def _choices(evaluator: Evaluator, o: Options, limit_bytes: float) -> Iterator[I
 
 
 def _price(evaluator: Evaluator, o: Options) -> Array:
-    """Seconds per byte of every resource [K], near the loads of whole tables that are spread evenly."""
+    """Seconds per byte of every resource, near the loads of whole tables that are spread evenly."""
     sample = evaluator.tables.kinds[0]
     whole = evaluator.shard_loads(sample, WHOLE.kind, 1, 1)
     copy = evaluator.shard_loads(sample, COPY.kind, 1, 1)
@@ -80,7 +84,11 @@ def _price(evaluator: Evaluator, o: Options) -> Array:
 
 
 def _copies(saving: Array, size: Array, count: Ints, room_bytes: float) -> Ints:
-    """How many tables of each kind [Q] are replicated: those that save most per byte, as many as fit."""
+    """Number of replicated tables of each kind: those that save most time per byte, as many as fit.
+
+    saving, size, count  for each kind of table: time saved [s] and memory [bytes] of a replica, number of
+                         tables
+    """
     copies = np.zeros_like(count)
     for q in np.argsort(-saving / size, kind="stable"):
         if saving[q] > 0:
@@ -90,7 +98,9 @@ def _copies(saving: Array, size: Array, count: Ints, room_bytes: float) -> Ints:
 
 
 def _of_tables(o: Options, copies: Ints, copy: Ints, cut: Ints) -> Ints:
-    """The option of every table [T]: the first tables of a kind are replicated."""
+    """The option of every table: the first ``copies`` tables of a kind have option ``copy``, the others
+    ``cut``.
+    """
     order = np.argsort(o.kind_of, kind="stable")
     begins = np.cumsum(o.count) - o.count
     of_kind = np.empty_like(order)

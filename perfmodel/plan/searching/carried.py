@@ -22,7 +22,10 @@ _ROOMS = (1.0, 0.95, 0.85, 0.7)
 
 
 def carried(plan: Plan, gpus: int, domain: int) -> list[Scheme]:
-    """The same schemes on other GPUs in other domains: row-wise over all GPUs stays over all."""
+    """The scheme of each table of a plan, for another number of GPUs in other domains.
+
+    Row parts over all GPUs stay over all, and over a domain stay over a domain.
+    """
     before, now = (plan.gpus, plan.domain), (gpus, domain)
     found: dict[tuple[float, int], Scheme] = {}  # one object for equal tables that are cut in the same way
     for rows, placement in zip(plan.tables.rows.tolist(), plan.placements, strict=True):
@@ -32,7 +35,7 @@ def carried(plan: Plan, gpus: int, domain: int) -> list[Scheme]:
 
 
 def as_option(o: Options, schemes: list[Scheme]) -> Ints:
-    """The option of every table [T] with its scheme, or the option of least memory if there is none."""
+    """The option of every table: the option with its scheme, or if there is none that of least memory."""
     found: dict[tuple[int, int], int] = {}
     keys = [(kind, id(scheme)) for kind, scheme in zip(o.kind_of.tolist(), schemes, strict=True)]
     for t, (key, scheme) in enumerate(zip(keys, schemes, strict=True)):
@@ -49,9 +52,10 @@ def repaired(
     limit_bytes: float,
     until: Callable[[], bool] = lambda: False,
 ) -> Packing | None:
-    """These schemes [T] packed; if they do not fit, schemes of less memory at the least extra time.
+    """Places tables with these options on ranks. If that does not fit, some get options of less memory.
 
-    until  whether to stop changing schemes
+    option  of every table. The change with the least extra time per saved byte comes first
+    until   returns whether to stop changing options
     Limits: nothing that is tried fits -> None
     """
     every = np.ones(o.group.size, dtype=bool)
@@ -64,7 +68,7 @@ def repaired(
 
 
 def _carried(scheme: Scheme, rows: int, before: tuple[int, int], now: tuple[int, int]) -> Scheme:
-    """before, now  (GPUs, GPUs of a domain)"""
+    """A scheme for another job. rows  of the table;  before, now  (GPUs, GPUs of a domain) of both jobs"""
     gpus, domain = now
     kind, r = scheme.kind, scheme.row_parts
     if not scheme.copied and r == before[0]:

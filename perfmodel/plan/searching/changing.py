@@ -32,10 +32,10 @@ _OTHERS = 3  # turns, of which one also tries exchanges that a plan does not hav
 
 
 class Changing:
-    """Random changes of the plans of one search.
+    """Changes the plans of a search at random to find faster ones.
 
-    curves  of the bound's steps;  keep  is called with every improved plan;  until  whether to stop
-    cool    whether to use little heat only, for many tables
+    curves  times of the steps, from the bound;  keep  is called with every improved plan
+    until   returns whether to stop;  cool  whether to allow only small slowdowns, for many tables
     """
 
     def __init__(
@@ -51,9 +51,9 @@ class Changing:
         self.heats = (_COOL_LOG10,) if cool else _HEATS_LOG10
 
     def run(self, states: Sequence[Packing]) -> None:
-        """Change the fastest of ``states``, and every other turn another, until none has improved for long.
+        """Change plans in turn until none has improved for long: every other turn the fastest, else another.
 
-        The turns of a plan use little heat, much heat, and so on.
+        The slowdown that annealing allows alternates between small and large from turn to turn of a plan.
         """
         turns, idle, turn = [0] * len(states), 0, 0
         while states and idle < _PATIENCE * len(states) * len(_HEATS_LOG10) and not self.until():
@@ -66,7 +66,7 @@ class Changing:
             turn += 1
 
     def _changed(self, state: Packing, turn: int) -> bool:
-        """A plan's next turn; returns whether it helped."""
+        """Make the change of a plan's turn with this number; returns whether it became faster."""
         ways = ways_to_change(state)
         way, again = ways[turn % len(ways)], turn // len(ways)
         better = self._shaken(state) if way == SHAKE else self._annealed(state, again, domains=way == DOMAINS)
@@ -88,9 +88,9 @@ class Changing:
         return better
 
     def _improved(self, state: Packing) -> None:
-        """Improve a plan, rebalance it, and repeat while that helps; keep the best.
+        """Improve a plan's schemes, rebalance its ranks, and repeat while that helps; keep the best.
 
-        Other schemes unbalance the ranks, and balanced ranks leave slack for other schemes.
+        Better schemes may unbalance the ranks, and balanced ranks leave room for other schemes.
         """
         self.keep(improve(state, _any(state), self.until))
         while not self.until() and Evening(state, self.random).run(self.until):
@@ -98,7 +98,7 @@ class Changing:
 
 
 def exchanges_of(state: Packing) -> Mask:
-    """[O] replicas, and options with the exchanges that a plan has."""
+    """Mask of the options that replicate a table or use a kind of exchange that the plan already uses."""
     o = state.options
     return o.exchanged_by(np.unique(o.exchange[state.option]).tolist())
 

@@ -35,10 +35,10 @@ _EXCEPT = 1.001  # of a table's smallest shard, so that every table keeps a sche
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """Schemes of all tables.
+    """An option for every table.
 
-    option  [T];  time_s  if shards are spread evenly, or of the largest shard alone
-    loads   [2, K] loads that every rank has, and mean loads from shards [bytes]
+    option  of each table;  time_s  if shards are spread evenly, or with the largest shard on a rank if longer
+    loads   [2, K] for each resource, loads that every rank has, and mean loads from shards [bytes]
     """
 
     option: Ints
@@ -48,16 +48,19 @@ class Choice:
 
 @dataclass(frozen=True, eq=False)
 class _Few:
-    """Options [n] (indices among the allowed ones) and how many tables have each [n]."""
+    """Some options, and how many tables have each.
+
+    at  their indices among the allowed options;  tables  number of tables of each
+    """
 
     at: Ints
     tables: Array
 
 
 class Choosing:
-    """Chooses among some options: all, or those of some exchanges.
+    """Chooses an option for every table by prices, among allowed options.
 
-    mask  [O] allowed options: every kind of table must have at least one
+    mask  the allowed options; each kind of table must have at least one
     """
 
     def __init__(self, evaluator: Evaluator, options: Options, mask: Mask) -> None:
@@ -79,11 +82,11 @@ class Choosing:
     def run(
         self, room_bytes: float, shard: float, start: Array | None, until: Callable[[], bool]
     ) -> Choice | None:
-        """The best choice of all rounds that fits ``room_bytes`` of a rank.
+        """The fastest choice of all rounds that fits ``room_bytes`` of a rank.
 
-        shard  limit of the largest shard, over a balanced rank's load [-]
-        start  loads [2, K] for the first prices
-        until  whether to stop after this round, once there is a choice
+        shard  largest load of a shard, relative to the load of a balanced rank [-]
+        start  [2, K] loads for the first prices, as ``Choice.loads``; None: of the choice with least memory
+        until  returns whether to stop after this round, once there is a choice
         Limits: even the choice of least memory does not fit -> None
         """
         best: Choice | None = None
@@ -110,18 +113,22 @@ class Choosing:
         return best
 
     def _loads(self, chosen: _Few) -> Array:
-        """[2, J] loads of the resources in use: what every rank has, and the mean from shards."""
+        """Loads of a choice, for each resource in use: those that every rank has, and the mean from shards
+        [2, J].
+        """
         everywhere = chosen.tables @ self.everywhere[chosen.at]
         return np.stack([everywhere, chosen.tables @ self.average[chosen.at] - everywhere])
 
     def _all(self, loads: Array) -> Array:
-        """Loads of all resources [..., K] from those of the resources in use [..., J]."""
+        """Loads of all K resources [..., K], given the loads of the J resources in use [..., J]; others
+        are 0.
+        """
         whole = np.zeros((*loads.shape[:-1], self.options.own.shape[1]))
         whole[..., self.used] = loads
         return whole
 
     def _slopes(self, loads: Array) -> Array:
-        """Seconds per byte of the resources in use [J]."""
+        """Seconds per byte of each resource in use, at these loads [2, J]."""
         most = loads[0] + _UNEVEN * np.maximum(loads[1], 0)
         most = np.maximum(most, _LEAST * most.max())
         more = _SLOPE * most
@@ -133,7 +140,11 @@ class Choosing:
         return float(buffer_bytes(most[:, np.newaxis], self.evaluator.times)[0])
 
     def _small(self, each: Array, most: float, most_bytes: float) -> Mask:
-        """Options [n] whose shards are at most ``most`` [s, bytes], or the smallest of their table."""
+        """Mask of the allowed options whose shards are small enough, or are about the smallest of their
+        table.
+
+        each  time of a shard of each option [s];  most, most_bytes  limits of its time and memory
+        """
         if not np.isfinite(most) or most <= 0:
             return np.ones(each.size, dtype=bool)
         size = np.where(self.spread > 0, np.maximum(each / most, self.own_memory / most_bytes), np.inf)
@@ -141,7 +152,10 @@ class Choosing:
         return np.asarray((self.spread == 0) | (size <= np.maximum(1, least[self.group])))
 
     def _within(self, price: Array, memory: Array, room: float) -> _Few | None:
-        """The cheapest options that fit together, by raising the price of memory until they fit."""
+        """The cheapest options that fit together in ``room``: the price of memory is raised until they fit.
+
+        price, memory  of each allowed option. Limits: nothing fits -> None
+        """
         free, dear = _least(price, self.first), _least(memory, self.first)
         if float(memory[free] @ self.count) <= room:
             return _Few(free, self.count)
@@ -170,7 +184,11 @@ class Choosing:
         return self._filled(price, free, dear, room - float(self.memory[dear] @ self.count))
 
     def _filled(self, price: Array, free: Ints, dear: Ints, left: float) -> _Few:
-        """The choice ``dear`` [Q], but as many tables as fit get ``free``, largest gain per byte first."""
+        """Uses the memory that is left: as many tables as fit get faster options.
+
+        dear, free  option of each kind of table at a price of memory that is too high, and too low
+        left  memory [bytes]. Tables with the largest gain in time per byte change first
+        """
         differ = np.flatnonzero(free != dear)
         more = self.memory[free[differ]] - self.memory[dear[differ]]
         gain = price[dear[differ]] - price[free[differ]]
@@ -192,7 +210,9 @@ class Choosing:
         return Choice(self._option(at, chosen.tables[some]), time, self._all(loads))
 
     def _option(self, at: Ints, tables: Array) -> Ints:
-        """The option of every table [T]: equal tables with equal schemes are neighbours."""
+        """The option of every table, if ``tables`` tables have the options ``at``; equal tables are filled
+        in order.
+        """
         o = self.options
         order = np.argsort(self.group[at], kind="stable")
         each = np.repeat(self.option[at[order]], tables[order].astype(np.int64))
@@ -202,7 +222,10 @@ class Choosing:
 
 
 def _least(value: Array, first: Ints) -> Ints:
-    """Index of the least value of every kind [Q], the first among equals; ``first`` [Q] begins each kind."""
+    """For each kind of table, the index of the least value; the first among equals.
+
+    value  of each option, sorted by kind;  first  where the options of each kind begin
+    """
     least = np.minimum.reduceat(value, first)
     each = np.diff(np.append(first, value.size))
     at = np.flatnonzero(value == np.repeat(least, each))

@@ -1,4 +1,4 @@
-"""How a search divides its effort: shares of it, with lower or upper limits of counted work."""
+"""How a search divides its effort among its phases: shares of the total, with limits of counted work."""
 
 QUICK, STARTING = 0.3, 0.6  # of the work, at most: for quick plans, for all starting plans
 STARTING_S, STARTING_LEAST = 1.5, 0.3  # with more effort: so many seconds, at least this part of the share

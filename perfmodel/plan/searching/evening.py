@@ -1,8 +1,8 @@
-"""Rebalances ranks: in each round many shards move or swap places, at most one change per pair of ranks.
+"""Rebalances ranks in rounds: in each, many shards move or swap places, at most one change per rank.
 
 A step waits for its busiest rank, and different steps wait for different ranks. So the objective is a sum
 over ranks of high powers of their loads, weighted by the time that each load costs: a smooth maximum.
-Tables that reduce by domains move by whole domains.
+Tables whose row parts fill domains move by whole domains; a place is a domain for them, and else a rank.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ _LESS = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class _Units:
-    """What moves together: a shard, or the parts of a table in a domain.
+    """What moves together: a shard, or all parts of a table in a domain; n of them.
 
-    table, place  [n];  size  [n, J] loads over the largest of any rank;  weight  [n] memory [bytes]
+    table, place  [n] where each is;  weight  [n] its memory on a rank [bytes]
+    size  [n, J] its load of each of J resources, relative to the largest load of any rank
     """
 
     table: Ints
@@ -47,7 +48,7 @@ class _Units:
 
 
 class Evening:
-    """Changes the ranks of a state's shards, not how tables are cut.
+    """Moves the shards of a plan under search (``Packing``) to other ranks; schemes stay as they are.
 
     Tables that may not be on some ranks stay where they are.
     quick  fewer rounds of fewer changes: most of the gain, in a tenth of the time
@@ -67,7 +68,9 @@ class Evening:
         self.movable = [(np.flatnonzero(apart & ~two), 1), (np.flatnonzero(apart & two), o.domain)]
 
     def run(self, until: Callable[[], bool]) -> bool:
-        """Rebalance; returns whether the state became faster. It is left at the fastest one that was met."""
+        """Rebalance; returns whether the plan became faster. It is left at the fastest state that was
+        reached.
+        """
         if not self.cols.size:
             return False
         state = self.state
@@ -94,7 +97,9 @@ class Evening:
                 put_back(state, table, option, ranks)
 
     def _weights(self) -> tuple[Array, Array]:
-        """(largest load of any rank [J], time per relative change of it [J])."""
+        """For each resource: (largest load of any rank, how much the time changes with a relative change
+        of it).
+        """
         state = self.state
         most, held = state.most, state.held.max(axis=0)
         held[held <= 0] = 1.0
@@ -107,7 +112,11 @@ class Evening:
         return held[self.cols], np.maximum(weight, weight.max() * 1e-4)
 
     def _round(self, squarings: int, tables: Ints, each: int) -> int:
-        """Make many changes at once; returns how many. ``each``  ranks of a place"""
+        """Make many changes at once; returns how many.
+
+        squarings  how often loads are squared: the sharpness of the smooth maximum
+        tables     that may move;  each  number of ranks of a place: 1, or those of a domain
+        """
         held, weight = self._weights()
         load = (self.state.held[:, self.cols] / held).reshape(-1, each, self.cols.size)
         score = steady(_power(load, squarings) @ weight)
@@ -145,7 +154,13 @@ class Evening:
         weight: Array,
         squarings: int,
     ) -> Array:
-        """Changes that help, [4, n]: gain, unit, place, unit that comes back or -1."""
+        """Changes that help, [4, n]: gain of each, unit that moves, place it moves to, unit that comes back
+        or -1.
+
+        leave  units that may move;  to  places to move to;  back  the unit on each of these to swap with;
+               None: moves
+        load   of each rank;  full, weight  objective of each place, weight of each resource
+        """
         source = units.place[leave]
         change = units.size[leave][:, np.newaxis]
         heavier = units.weight[leave][:, np.newaxis]
@@ -166,7 +181,9 @@ class Evening:
         return np.stack([gain[u, d], leave[u], to[d], comes])
 
     def _make(self, units: _Units, changes: Array, each: int) -> int:
-        """Make the best changes, at most one per place."""
+        """Make the changes (of ``_gains``) with the largest gains, at most one per place; returns how
+        many.
+        """
         touched: set[int] = set()
         made = 0
         order = np.argsort(-changes[0], kind="stable")[:_MADE]

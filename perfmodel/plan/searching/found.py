@@ -14,11 +14,12 @@ STOPPED = ("bound", "no improvement", "effort", "time-limit", "interrupt", "give
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """A plan, its cost, and a bound.
+    """The result of a search: a plan, its cost, and a bound on all plans.
 
-    bound_s     no plan of the listed schemes takes less (``options_of``) [s];  stopped  one of ``STOPPED``
-    tried       number of plans that were packed
-    restricted  whether plan and bound are for the plans of a ``Restriction`` only
+    bound_s     no plan of the listed schemes takes less (``options_of``) [s];  stopped  why it ended
+                (``STOPPED``)
+    tried       number of plans whose tables were placed on ranks
+    restricted  whether plan and bound are only for plans within a ``Restriction``
     done        share of the effort that was spent [-]
     """
 

@@ -1,4 +1,4 @@
-"""Plans with tiers as made by hand: the tables with most look-ups per byte go to HBM first."""
+"""Plans with tiers as made by hand: the tables with the most look-ups per byte go to HBM first."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LEAST = 1e-9  # look-ups of a bag
 
 
 def greedy_plans(evaluator: Evaluator, options: Options, limit_bytes: float) -> Iterator[Packing]:
-    """Plans that fit, for each uniform cut and each tier below the HBM.
+    """Plans that fit, for each way to cut all tables alike and each tier below the HBM.
 
     Tables leave the HBM in the order of their bytes per look-up, largest first, until the others fit; the
     smallest tables are replicated.
@@ -57,14 +57,20 @@ def greedy_plans(evaluator: Evaluator, options: Options, limit_bytes: float) -> 
 
 
 def _colder(warm: tuple[int, float], cold: tuple[int, float]) -> bool:
-    """Whether ``cold`` is on SSDs and ``warm`` in host memory, in place or with as large a cache."""
+    """Whether ``cold`` is on SSDs and ``warm`` in host memory, without a cache or with an equally large one.
+
+    warm, cold  (code, cached share) of two tiers
+    """
     return warm[0] in IN_HOST and cold[0] == ON_SSD and warm[1] in (0.0, cold[1])
 
 
 def _fullest(
     evaluator: Evaluator, o: Options, limit_bytes: float, leave: Ints, kept: Ints, gone: Ints
 ) -> Iterator[Packing]:
-    """As few tables of ``leave`` as possible get options ``gone`` [T], all others ``kept`` [T], to fit."""
+    """The plan that fits with the fewest tables out of HBM.
+
+    leave  tables in the order in which they leave;  kept, gone  option of each table in HBM, and below
+    """
     for count in range(leave.size + 1):
         option = kept.copy()
         option[leave[:count]] = gone[leave[:count]]
@@ -80,7 +86,10 @@ def _fullest(
 def _three(
     evaluator: Evaluator, o: Options, limit_bytes: float, leave: Ints, kept: Ints, gone: Ints, last: Ints
 ) -> Iterator[Packing]:
-    """As ``_fullest`` with a third tier: the first tables that leave get ``last`` [T], memory being full."""
+    """Plans as in ``_fullest``, with a third tier for the tables that no longer fit in the second.
+
+    gone, last  option of each table in the second and in the third tier; the first to leave get ``last``
+    """
     nodes = -(-o.gpus // node_size(evaluator))
     for fill in _FILLED:
         room = fill * nodes * node_bytes(evaluator)
@@ -99,7 +108,7 @@ def _three(
 
 
 def _cuts(o: Options) -> Iterator[NDArray[np.bool_]]:
-    """Uniform cuts: whole tables, rows over all GPUs, as many columns as possible."""
+    """Masks of the options with a way to cut that all tables have: whole, by rows, or by columns and rows."""
     bags = o.exchange == WHOLE.kind
     yield bags & (o.r == 1) & (o.c == 1)
     yield over_all(o.exchange)
@@ -107,7 +116,10 @@ def _cuts(o: Options) -> Iterator[NDArray[np.bool_]]:
 
 
 def _of(o: Options, cut: NDArray[np.bool_], tier: int, share: float) -> Ints:
-    """[Q] the option of each kind of table with this cut, in that tier; -1: none."""
+    """For each kind of table, its option in the mask ``cut`` that is in a tier; -1: none.
+
+    tier, share  code and cached share of the tier
+    """
     assert o.tier is not None and o.cached is not None
     at = np.flatnonzero(cut & (o.tier == tier) & (o.cached == share) & (o.hot == 0))
     found = np.full(o.count.size, -1, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Improves a packed plan: ranks are rebalanced, tables cut or exchanged otherwise, until nothing helps."""
+"""Improves a plan in steps: ranks are rebalanced, tables get other schemes, until nothing helps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ _MOVES = 200
 
 
 def improve(state: Packing, mask: Mask, until: Callable[[], bool]) -> Packing:
-    """A plan that is at least as fast, with schemes of ``mask`` [O]; the state itself may change."""
+    """A plan that is at least as fast, with options in ``mask``. ``state`` itself may change.
+
+    until  returns whether to stop
+    """
     while not until():
         before = state.time_s
         Moves(state, _scale(state)).run(_MOVES, until)
@@ -34,7 +37,9 @@ def _scale(state: Packing) -> Scale:
 
 
 def recut(state: Packing, mask: Mask, until: Callable[[], bool]) -> bool:
-    """Give each table in turn the scheme that makes the plan fastest; returns whether any table changed."""
+    """Give each table in turn the option in ``mask`` that makes the plan fastest; returns whether any
+    changed.
+    """
     changed = False
     for table in _by_size(state):
         if until():
@@ -64,9 +69,10 @@ def _recut_one(state: Packing, table: int, mask: Mask) -> bool:
 
 
 def shake(state: Packing, mask: Mask, random: np.random.Generator, count: int) -> bool:
-    """Take some tables off all ranks and place them again, one by one; returns whether the plan is faster.
+    """Remove ``count`` random tables and place them again; returns whether the plan is faster, else restores
+    it.
 
-    If it is not, the state is restored.
+    mask  options that they may have
     """
     o, now = state.options, state.time_s
     size = _scale(state).score(o.average[state.option]) + 1e-3 * now
@@ -88,7 +94,7 @@ def shake(state: Packing, mask: Mask, random: np.random.Generator, count: int) -
 
 
 def _insert(state: Packing, table: int, mask: Mask) -> bool:
-    """Place a table that is on no rank at the least cost; False if it fits nowhere."""
+    """Place a table that has no ranks, with the option in ``mask`` that costs least; False if none fits."""
     best: tuple[float, int, Ints] | None = None
     for option in promising(state, table, -1, mask, np.inf):
         time_s, at = placed(state, table, option)
@@ -101,14 +107,17 @@ def _insert(state: Packing, table: int, mask: Mask) -> bool:
 
 
 def put_back(state: Packing, table: int, option: int, ranks: Ints) -> None:
-    """Place a cleared table with this scheme on these ranks."""
+    """Place a table that has no ranks, with this option on these ranks."""
     state.choose([table], np.array([option]))
     if state.ranks[table] is None:
         state.put(table, ranks)
 
 
 def placed(state: Packing, table: int, option: int) -> tuple[float, Ints | None]:
-    """(time with a cleared table cut so, its ranks); None for ranks if it does not fit."""
+    """(time of the plan, ranks of the table) if a table without ranks gets this option [s].
+
+    Limits: it does not fit -> None as ranks
+    """
     state.choose([table], np.array([option]))
     ranks = state.ranks[table]
     if ranks is None:
@@ -121,7 +130,10 @@ def placed(state: Packing, table: int, option: int) -> tuple[float, Ints | None]
 
 
 def promising(state: Packing, table: int, own: int, mask: Mask, below_s: float) -> list[int]:
-    """Options of a cleared table whose time may be below ``below_s``, ordered by their lower bounds."""
+    """Options of a table without ranks with which the plan may take less than ``below_s``, best first.
+
+    own  its option before;  mask  allowed options. They are sorted by a lower bound on the time
+    """
     o, at = state.options, state.options.of(table)
     mean = state.held.mean(axis=0)
     spread = np.where(o.parts[at] > 0, o.parts[at] / o.gpus, 0)[:, np.newaxis] * o.own[at]

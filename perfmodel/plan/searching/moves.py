@@ -21,11 +21,12 @@ _TOP = 3  # fullest ranks that are examined, as two of them may change
 
 
 class Moves:
-    """Rebalances a state: one shard moves to another rank, or two ranks swap two shards.
+    """Rebalances a plan under search (``Packing``): a shard moves to another rank, or two ranks swap two
+    shards.
 
     A move is accepted if the step's time falls, or if it stays and the ranks' loads become more even
-    (``Scale``): if several ranks are equally full, one move alone does not change the time.
-    Shards that move together (``by_domain``), or that are bound to ranks, stay where they are.
+    (``Scale``): if several ranks are equally full, a single move does not change the time.
+    Tables whose row parts fill domains, and tables that are bound to ranks, stay where they are.
     """
 
     def __init__(self, state: Packing, scale: Scale) -> None:
@@ -60,7 +61,7 @@ class Moves:
         return np.argsort(score, kind="stable")[:_EMPTIEST]
 
     def _shards(self, rank: int) -> Ints:
-        """Tables with a shard on a rank, one of each set of equal shards, largest first."""
+        """Tables with a shard on a rank, largest shards first; of several equal shards only the first."""
         tables = np.flatnonzero(self.holds[:, rank])
         option = self.state.option[tables]
         _, first = np.unique(option, return_index=True)
@@ -97,7 +98,10 @@ class Moves:
         return bool(found) and self._best(np.concatenate(found, axis=1))
 
     def _best(self, moves: Ints) -> bool:
-        """Make the best of moves [4, n] (from, table, to, table that comes back or -1), if one helps."""
+        """Make the best of the moves, if it helps; returns whether it does.
+
+        moves  [4, n] rank that each leaves, table, rank that it reaches, table that comes back or -1
+        """
         if not moves.size:
             return False
         state = self.state
@@ -112,7 +116,8 @@ class Moves:
         return True
 
     def value(self, moves: Ints) -> tuple[Array, Array, NDArray[np.bool_]]:
-        """For every move, (the step's time [s], change of unevenness, whether it fits), each [n].
+        """(time of the step [s], change of unevenness, whether it fits) after each move; moves as in
+        ``_best``.
 
         Only two ranks change: the busiest of the others is among the three busiest ranks now.
         """
@@ -148,9 +153,11 @@ class Moves:
 
 
 def others(held: Array, one: Ints, other: Ints) -> Array:
-    """Largest load of each resource over all ranks except two, [n, K].
+    """For n pairs of ranks, the largest load of each resource over all ranks except the pair, [n, K].
 
-    held  [G, K];  one, other  [n] the two excluded ranks; the result is among the three largest of all ranks
+    held  [G, K] loads of the ranks;  one, other  [n] the pair. Only the three ranks with the largest loads
+          need
+    to be examined
     Limits: no other rank -> 0
     """
     count = min(_TOP, len(held))

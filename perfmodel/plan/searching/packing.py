@@ -28,10 +28,11 @@ _DUST_BYTES = 1e-3  # remainder of sums of floats that cancel
 
 
 class Packing:
-    """A plan during the search; some tables may have no ranks yet.
+    """A plan during the search; some tables may have no ranks yet. T tables, K resources, G ranks.
 
-    option  [T] of each table, -1: none yet;  ranks  of each table as in ``Placement.ranks``, None: not yet
-    base    [K] loads that every rank has [bytes];  held  [G, K] loads of each rank's own shards
+    option  [T] index of each table's option, -1: none yet
+    ranks   of each table, as in ``Placement.ranks``; None: not yet
+    base    [K] loads that every rank has [bytes];  held  [G, K] other loads, of each rank's own shards
     memory  [G] rows and optimizer state [bytes]
     """
 
@@ -48,7 +49,7 @@ class Packing:
     def placed(
         evaluator: Evaluator, options: Options, limit_bytes: float, option: Ints, ranks: Sequence[Ints]
     ) -> Packing:
-        """A state with all tables on given ranks, cut as ``option`` [T] says."""
+        """The plan with all tables on these ranks, with the option of each."""
         state = Packing(evaluator, options, limit_bytes)
         state.choose(range(option.size), option)
         for table in np.flatnonzero(~options.everywhere_held[option]).tolist():
@@ -56,7 +57,7 @@ class Packing:
         return state
 
     def choose(self, tables: Sequence[int] | Ints, option: Ints) -> None:
-        """Set the options of tables without a scheme; tables that every rank holds are placed."""
+        """Set the options of tables that have none; a table that every rank holds is placed at once."""
         o = self.options
         self.option[tables] = option
         self.base = self.base + o.everywhere[option].sum(axis=0)
@@ -102,7 +103,7 @@ class Packing:
 
     @property
     def most(self) -> Array:
-        """Largest load over ranks, [K]."""
+        """Largest load of any rank, for each resource [bytes]."""
         return np.asarray(self.base + self.held.max(axis=0))
 
     @property
@@ -111,7 +112,7 @@ class Packing:
         return float(self.evaluator.step_times(self.most))
 
     def needs(self) -> Array:
-        """Memory of every rank with its buffers, [G]."""
+        """Memory of every rank, including buffers of exchanges [bytes]."""
         return self.memory + buffer_bytes((self.base + self.held).T, self.evaluator.times)
 
     @property
@@ -150,11 +151,11 @@ class Packing:
 
 @dataclass(frozen=True, eq=False)
 class Scale:
-    """Weight of a load on a rank: its part of the step's time if the fullest rank had as much.
+    """Measures how full a rank is: each load counts by the part of the step's time that it causes.
 
-    target  [K] loads of a balanced rank, or of the largest shard
-    weight  [K] time that twice the load costs
-    sharpness  squarings of a load: how much more the fullest rank counts; 0: all count equally
+    target  [K] loads that count as full: of a balanced rank, or of the largest shard
+    weight  [K] time that twice the load would cost
+    sharpness  how often loads are squared: how much more the fullest rank counts; 0: all count equally
     """
 
     target: Array
@@ -163,14 +164,14 @@ class Scale:
 
     @staticmethod
     def of(evaluator: Evaluator, target: Array) -> Scale:
-        """The scale for balanced loads [K]."""
+        """The scale whose full loads are ``target``, for each resource."""
         most = np.repeat(target[np.newaxis], target.size + 1, axis=0)
         most[np.arange(target.size), np.arange(target.size)] *= 2
         time = evaluator.step_times(most)
         return Scale(np.where(target > 0, target, 1), (time[:-1] - time[-1]) * (target > 0))
 
     def score(self, loads: Array) -> Array:
-        """How full ranks are, [...] for loads [..., K]."""
+        """How full ranks are with these loads; the last axis of ``loads`` is the resource."""
         share: Array = loads / self.target
         for _ in range(self.sharpness):
             share = share * share
@@ -178,7 +179,11 @@ class Scale:
 
 
 def balance(options: Options, option: Ints) -> Array:
-    """Loads [K] of a rank if shards were spread evenly, or of one shard if that is more."""
+    """For each resource, the load of a rank if shards were spread evenly, or of the largest shard if that is
+    more.
+
+    option  of every table
+    """
     everywhere = options.everywhere[option].sum(axis=0)
     largest = everywhere + options.own[option].max(axis=0)
     return np.asarray(np.maximum(options.average[option].sum(axis=0), largest))
@@ -187,9 +192,10 @@ def balance(options: Options, option: Ints) -> Array:
 def pack(
     evaluator: Evaluator, options: Options, option: Ints, limit_bytes: float, sharpness: int = _SHARPNESS
 ) -> Packing | None:
-    """Tables cut as ``option`` [T] says, packed on the ranks that become least full, largest shards first.
+    """Places tables with these options on ranks: largest shards first, each on the ranks that are least full
+    then.
 
-    sharpness  as ``Scale.sharpness``
+    option  of every table;  sharpness  as ``Scale.sharpness``
     Limits: no rank has memory for a shard -> None
     """
     evaluator.work.add(units.PACKED_TABLE, option.size)
@@ -210,7 +216,7 @@ def pack(
 
 
 def _together(state: Packing, tables: Ints, scale: Scale) -> int:
-    """Place one of several equal tables, or more of them at once; returns how many; 0 if none fits."""
+    """Place the first of several equal tables, or several of them at once; returns how many; 0: none fits."""
     o, option = state.options, int(state.option[tables[0]])
     count = min(tables.size, o.gpus // (_AT_ONCE * int(o.parts[option])))
     if _inside(o, option):
@@ -232,9 +238,10 @@ def _together(state: Packing, tables: Ints, scale: Scale) -> int:
 
 
 def _in_rounds(state: Packing, tables: Ints, scale: Scale) -> int:
-    """Deal the first of many equal tables in turn, equally many shards per rank; returns how many tables.
+    """Deal the first of many equal tables to ranks in turn, equally many shards per rank; returns how many
+    tables.
 
-    The rest is left to even out ranks that were uneven before, and for a few rounds more.
+    The other tables are left, enough to fill ranks that were less full before, and for a few rounds more.
     """
     o = state.options
     if not tables.size:
@@ -265,13 +272,16 @@ def _in_rounds(state: Packing, tables: Ints, scale: Scale) -> int:
 
 
 def _turn(o: Options, option: int, first: int, each: int, places: int) -> Ints:
-    """Ranks of a table that gets ``each`` places in turn, from the place ``first`` on."""
+    """Ranks of a table that is dealt to ``each`` consecutive places, from the place ``first`` on.
+
+    places  their number: ranks, or domains if the option's row parts fill domains
+    """
     chosen = np.sort(np.arange(first, first + each) % places)
     return in_domains(chosen, o, option) if o.by_domain[option] else chosen
 
 
 def place(state: Packing, option: int, scale: Scale) -> Ints | None:
-    """Ranks for the shards of a table with a given scheme: those that are least full with a shard.
+    """Ranks for the shards of a table with this option: those that are least full after they receive a shard.
 
     Limits: too few ranks with memory -> None
     """
@@ -287,12 +297,12 @@ def place(state: Packing, option: int, scale: Scale) -> Ints | None:
 
 
 def _inside(o: Options, option: int) -> bool:
-    """Whether all shards must be in one domain."""
+    """Whether all shards of this option must be in one domain."""
     return o.inside is not None and bool(o.inside[option])
 
 
 def _in_one_domain(order: Ints, count: int, domain: int) -> Ints | None:
-    """The first ``count`` ranks of one domain in this order, in the domain that reaches ``count`` first."""
+    """The first ``count`` ranks of ``order`` that share a domain. Limits: no domain has so many -> None"""
     before: dict[int, list[int]] = {}
     for rank in order.tolist():
         ranks = before.setdefault(rank // domain, [])
@@ -303,7 +313,10 @@ def _in_one_domain(order: Ints, count: int, domain: int) -> Ints | None:
 
 
 def _emptiest(state: Packing, option: int, scale: Scale) -> Ints:
-    """Ranks, or domains, with memory for a shard; those least full with it come first."""
+    """Ranks with memory for a shard of this option, those that are least full with it first.
+
+    Limits: row parts that fill domains -> domains
+    """
     o = state.options
     state.evaluator.work.add(units.PLACED, state.held.size)
     loads = state.base + state.held + o.own[option]
@@ -319,14 +332,17 @@ def _emptiest(state: Packing, option: int, scale: Scale) -> Ints:
 
 
 def on_all(o: Options, option: int) -> Ints:
-    """Ranks of a table's parts if every rank has one; empty for a replica."""
+    """Ranks of a table's shards with this option if every rank holds some; empty for a replica."""
     if o.by_domain[option]:
         return in_domains(np.arange(o.gpus // o.domain), o, option)
     return np.arange(o.parts[option])
 
 
 def in_domains(chosen: Ints, o: Options, option: int) -> Ints:
-    """Ranks of a table's parts on these domains, in the order of ``Placement.ranks``."""
+    """Ranks of a table's shards on these domains, in the order of ``Placement.ranks``.
+
+    chosen  the domains;  option  a cut whose row parts fill domains
+    """
     each, columns = int(o.r[option]) // o.domain, int(o.c[option])
     ranks = chosen.reshape(columns, each)[:, :, np.newaxis] * o.domain + np.arange(o.domain)
     return np.asarray(ranks.reshape(columns, -1).T.reshape(-1))

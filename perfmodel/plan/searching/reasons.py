@@ -16,9 +16,10 @@ _TRIED = 6
 
 @dataclass(frozen=True)
 class PlanReason:
-    """The next best scheme of some equal tables, with all other tables left where they are.
+    """Why some equal tables have their scheme: the next best scheme, with all other tables left where they
+    are.
 
-    scheme   None if no other scheme fits in memory;  sharding  its name
+    scheme   the next best; None if no other scheme fits in memory;  sharding  its name
     more_s   extra time of the plan if one of the tables has it [s]; negative: it is faster
     """
 
@@ -28,7 +29,9 @@ class PlanReason:
 
 
 def reasons(state: Packing, tables: Sequence[int], least_s: float = 0.0) -> Iterator[PlanReason]:
-    """The next best scheme of each table, with ``more_s`` at least ``least_s``. The state is restored."""
+    """For each of ``tables``, the next best scheme, with ``more_s`` at least ``least_s``. The plan stays
+    as it is.
+    """
     for table in tables:
         yield _reason(state.copy(), table, least_s)
 
@@ -59,7 +62,10 @@ def _reason(state: Packing, table: int, least_s: float) -> PlanReason:
 
 
 def _likely(state: Packing, at: slice, own: int) -> list[int]:
-    """Options of a table by a lower bound on the plan's time with each."""
+    """Options of a table, sorted by a lower bound on the plan's time with each.
+
+    at  the range of its options;  own  its present option
+    """
     o = state.options
     held = state.held.mean(axis=0) * (o.parts[at] > 0)[:, np.newaxis]
     most = np.maximum(state.most, state.base + o.everywhere[at] + np.maximum(o.own[at], held))

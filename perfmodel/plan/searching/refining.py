@@ -1,8 +1,8 @@
-"""Schemes with the largest shards cut finer, to be packed again.
+"""Cuts the largest shards finer, so that ranks can be balanced better.
 
 Few large shards unbalance ranks: of twenty equal tables on eight ranks, four ranks get three. Cutting all of
-them balances ranks, but each further part costs lengths, ids or sums; so only some are cut: those beyond as
-many whole rounds of the ranks as there are, or the largest one, two, four and so on.
+them balances ranks, but each further part costs lengths, ids or sums. So only some are cut: the tables that
+remain after every rank has equally many, or the largest one, two, four and so on.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Ints = NDArray[np.int64]
 
 
 def refined(evaluator: Evaluator, options: Options, option: Ints) -> Iterator[tuple[float, Ints]]:
-    """Yields other schemes [T] than ``option``, with their times if shards are spread evenly [s].
+    """Yields (time if shards are spread evenly [s], option of every table) for finer cuts of ``option``.
 
-    First, shards beyond whole rounds are cut, then the 1, 2, 4 ... largest tables.
+    First, tables that remain after every rank has equally many are cut, then the 1, 2, 4 ... largest tables.
 
     Limits: no table can be cut finer with its exchange -> none
     """
@@ -36,7 +36,7 @@ def refined(evaluator: Evaluator, options: Options, option: Ints) -> Iterator[tu
 
 
 def _some(evaluator: Evaluator, o: Options, option: Ints) -> Iterator[tuple[Ints, Ints]]:
-    """(tables to cut [n], factor on their number of parts [n])."""
+    """Yields (tables to cut, factor on the number of parts of each)."""
     size = Scale.of(evaluator, balance(o, option)).score(o.own[option])
     order = np.lexsort((option, -size))
     order = order[~o.everywhere_held[option[order]]]
@@ -59,7 +59,10 @@ def _some(evaluator: Evaluator, o: Options, option: Ints) -> Iterator[tuple[Ints
 
 
 def _cut(o: Options, option: Ints, tables: Ints, times: Ints) -> Iterator[Ints]:
-    """Schemes of all tables with these cut by columns, and by rows; a table that cannot be cut stays."""
+    """Yields options of all tables with some tables cut finer: by columns, and by rows.
+
+    tables  to cut, each into ``times`` as many parts; a table that cannot be cut stays
+    """
     for by_columns in (True, False):
         finer = option.copy()
         for own in np.unique(option[tables]):
@@ -73,7 +76,9 @@ def _cut(o: Options, option: Ints, tables: Ints, times: Ints) -> Iterator[Ints]:
 
 
 def _finer(o: Options, option: int, columns: int, rows: int) -> int | None:
-    """The same exchange with so many times the parts; None if there is no such option."""
+    """The option with the same exchange but ``columns`` and ``rows`` times as many parts; None: there is
+    none.
+    """
     kind = int(o.group[option])
     at = np.arange(int(o.first[kind]), int(o.first[kind + 1]))
     same = (o.exchange[at] == o.exchange[option]) & (o.hot[at] == o.hot[option])

@@ -1,9 +1,10 @@
-"""Changes many equal tables together: the number of tables of each kind per scheme; all are packed again.
+"""Changes the schemes of many equal tables together, and places all tables again.
 
 A rank holds whole shards. Of 70 equal shards on 64 ranks some rank holds two, so its load is nearly twice the
 mean. Changing one table after the other never leaves such a plan, because each step in between is slower. So
-several tables of one scheme, or of two, change at once: all, half, or as many as fill whole rounds of
-the ranks. Changes are ranked by two estimates: loads spread evenly, and each scheme in whole rounds.
+several tables of one scheme, or of two, change at once: all, half, or as many as give every rank equally many
+shards. Two estimates of the time rank the changes: with loads spread evenly, and with the load of a rank that
+has its share of each scheme's shards rounded up.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ _LESS = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class _Changes:
-    """Changes of some tables from one scheme to another, alone or two together: arrays [n, 1 or 2].
+    """n changes, each of some tables from an option to another, or two such changes together (second axis).
 
-    old, new  options;  tables  number of tables
+    old, new  options;  tables  number of tables; arrays [n, 1] or [n, 2]
     """
 
     old: Ints
@@ -45,9 +46,9 @@ class _Changes:
 
 
 class Regrouping:
-    """Changes the number of tables per kind and scheme, for plans of one search.
+    """Changes how many tables of each kind have each scheme, for the plans of one search.
 
-    packed  number of plans that were packed
+    packed  number of plans whose tables were placed on ranks
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Regrouping:
         self.packed = 0
 
     def better(self, state: Packing, until: Callable[[], bool]) -> Packing | None:
-        """A faster plan than this one. Limits: no change that is tried is faster, or no time -> None"""
+        """A faster plan than this. Limits: no change that is tried is faster, or no time -> None"""
         o, best_s = self.options, state.time_s
         count = np.bincount(state.option, minlength=o.group.size)
         self.seen.add(count.tobytes())
@@ -82,13 +83,17 @@ class Regrouping:
         return None
 
     def _option(self, count: Ints) -> Ints:
-        """The option of every table [T] if ``count`` [O] tables have each option."""
+        """The option of every table, if ``count`` tables have each option."""
         option = np.empty_like(self.order)
         option[self.order] = np.repeat(np.arange(count.size), count)
         return option
 
     def _promising(self, count: Ints, best_s: float) -> Iterator[Ints]:
-        """Yields counts [O] not tried before, of plans that may be faster, most promising first."""
+        """Yields new numbers of tables per option, whose plans may be faster than ``best_s``; most promising
+        first.
+
+        count  the present numbers
+        """
         one = self._changes(count)
         if not one.old.size:
             return
@@ -109,12 +114,19 @@ class Regrouping:
                 yield changed
 
     def _value(self, spread_s: Array, rounds_s: Array, needs: Array, best_s: float) -> Array:
-        """Value by which plans are ranked: the sum of both estimates; inf if it cannot be faster."""
+        """Sort key of changes: the sum of both estimates of the time; infinite if a plan cannot be faster or
+        fit.
+
+        spread_s, rounds_s, needs  as returned by ``_estimated``
+        """
         possible = (spread_s < best_s * (1 - _LESS)) & (needs <= self.limit_bytes)
         return np.where(possible, spread_s + rounds_s, np.inf)
 
     def _changes(self, count: Ints) -> _Changes:
-        """Changes from one scheme to a scheme of its kind of table that is cheap at present."""
+        """Changes of tables from their options to options of their kind that are cheap at present.
+
+        count  number of tables with each option
+        """
         o, gpus = self.options, self.options.gpus
         few = self._cheap(count)
         used = np.flatnonzero(count)
@@ -135,7 +147,9 @@ class Regrouping:
         return _Changes(*(rows[:, n : n + 1] for n in range(3)))
 
     def _cheap(self, count: Ints) -> Ints:
-        """Options per kind of table and exchange that are cheap at present slopes, in order."""
+        """For each kind of table and exchange, options that cost least at present, by their indices in
+        order.
+        """
         average = count @ self.options.average
         step = np.maximum(average, average.max() * 1e-6) * _SLOPE
         time = self.evaluator.step_times(np.vstack([average + np.diag(step), average]))
@@ -143,7 +157,10 @@ class Regrouping:
         return np.sort(least_few(self.segment, price))
 
     def _pairs(self, one: _Changes, spread_s: Array, needs: Array) -> _Changes:
-        """Random pairs of changes: fast ones, and among others those of least memory."""
+        """Random pairs of single changes: a fast change with another that is fast or needs least memory.
+
+        one  the single changes, with the times and the memory of each
+        """
         fast, lean = (np.argsort(value, kind="stable")[:_PAIRED] for value in (spread_s, needs))
         first = self.random.choice(fast, _PAIRS)
         other = np.where(
@@ -159,7 +176,11 @@ class Regrouping:
         return _Changes(old[apart], new[apart], tables[apart])
 
     def _estimated(self, count: Ints, changes: _Changes) -> tuple[Array, Array, Array]:
-        """Times [n] if shards are spread evenly, and in whole rounds of each scheme; memory [n] [bytes]."""
+        """Estimates for each change: (time if shards are spread evenly [s], time with whole shards [s],
+        memory [bytes]).
+
+        With whole shards: a rank has its share of each option's shards, rounded up.
+        """
         o, gpus = self.options, self.options.gpus
         rounds = -(-count * self.parts // gpus)
         spread = np.repeat((count @ o.average)[np.newaxis], len(changes.old), axis=0)

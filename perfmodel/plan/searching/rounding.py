@@ -1,4 +1,4 @@
-"""From a relaxed optimum to schemes of all tables: whole tables instead of shares."""
+"""From a relaxed optimum, in which tables have shares of options, to plans in which each has one option."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ _COLUMNS = 2  # columns that multipliers preferred last
 
 
 def leanest(o: Options, mask: Mask) -> Ints | None:
-    """The option of least memory of every table, among ``mask``; None if a table has none."""
+    """For every table, its option in ``mask`` with least memory; None if a table has none."""
     memory, column = least_of(np.where(mask, o.average_memory, np.inf), o.first)
     return column[o.kind_of] if np.isfinite(memory).all() else None
 
 
 def roundings(o: Options, relaxed: Relaxation) -> Iterator[Ints]:
-    """Schemes [T]: shares rounded to whole tables, and the columns that multipliers preferred last."""
+    """Yields options of every table near a relaxed optimum.
+
+    First its shares rounded to whole tables, then the options that its last rounds preferred.
+    """
     option = np.zeros(o.kind_of.size, dtype=np.int64)
     group = o.group[relaxed.chosen]
     for kind in range(o.count.size):
@@ -36,7 +39,7 @@ def roundings(o: Options, relaxed: Relaxation) -> Iterator[Ints]:
 
 
 def _whole(options: Ints, share: Array, count: int) -> Ints:
-    """``count`` options in these shares, rounded by largest remainders."""
+    """``count`` options, each about as often as its share, rounded by largest remainders."""
     exact = np.maximum(share, 0) / share.sum() * count
     tables = np.floor(exact + 1e-9).astype(np.int64)
     short = count - int(tables.sum())

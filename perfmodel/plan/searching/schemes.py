@@ -1,4 +1,4 @@
-"""A scheme for every table, for loads spread evenly: the start of packing."""
+"""Chooses a scheme for every table as if loads were spread evenly, before shards are placed on ranks."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _TOO_MUCH_S = 1e3  # penalty for a rank that needs twice its memory
 
 
 class Descent:
-    """Improves schemes in rounds: the best change of every table, as many changes as pay together.
+    """Improves the tables' options in rounds: the best change of every table, as many as pay together.
 
-    A plan's time is estimated from loads spread evenly, or the largest shard's if that is more; so is its
-    memory. Loads and memory are stored side by side: arrays [..., K + 1].
-    room_bytes  of a rank, for rows, optimizer state and buffers
+    A plan's time is estimated from loads spread evenly, or from the largest shard if that is more; so is its
+    memory. Memory is stored as a further column beside the loads of K resources: arrays [..., K + 1].
+    room_bytes  memory of a rank, for rows, optimizer state and buffers
     """
 
     def __init__(self, evaluator: Evaluator, options: Options, room_bytes: float) -> None:
@@ -36,7 +36,11 @@ class Descent:
         self.average, self.everywhere, self.own = options.beside_memory
 
     def estimate(self, average: Array, everywhere: Array, largest: Array) -> tuple[Array, Array]:
-        """(times [...] [s], excess of memory as a share of ``room_bytes`` [...])."""
+        """(time of a pass [s], memory beyond ``room_bytes`` as a share of it), for loads and memory [..., K +
+        1].
+
+        average  of a rank;  everywhere  the part that every rank has;  largest  of a shard
+        """
         most = np.maximum(average, everywhere + largest)
         columns = np.moveaxis(average[..., :-1], -1, 0).reshape(average.shape[-1] - 1, -1)
         buffers = buffer_bytes(columns, self.evaluator.times).reshape(average.shape[:-1])
@@ -44,7 +48,9 @@ class Descent:
         return self.evaluator.step_times(most[..., :-1]), np.asarray(over)
 
     def value(self, option: Ints) -> float:
-        """Time of a scheme for every table [T], plus a penalty for excess memory [s]."""
+        """Time of a pass with these options of all tables, plus a penalty if they need too much memory
+        [s].
+        """
         time, over = self.estimate(
             self.average[option].sum(axis=0),
             self.everywhere[option].sum(axis=0),
@@ -53,7 +59,7 @@ class Descent:
         return float(time + _TOO_MUCH_S * over)
 
     def run(self, option: Ints, mask: Mask, until: Callable[[], bool]) -> Ints:
-        """Better schemes [T] than ``option``, among those in ``mask`` [O]."""
+        """Better options of all tables than ``option``, within ``mask``. until  returns whether to stop"""
         option, value = option.copy(), self.value(option)
         for _ in range(_ROUNDS):
             if until():
@@ -68,7 +74,10 @@ class Descent:
         return option
 
     def _best_changes(self, option: Ints, mask: Mask) -> tuple[Ints, Ints]:
-        """(tables by the gain of their best change, that change): of one table, or of all equal ones."""
+        """(tables whose best change helps, largest gain first; the option that each changes to).
+
+        A change concerns one table or all equal tables.
+        """
         o = self.options
         alike = o.kind_of * o.group.size + option  # equal tables with equal schemes
         _, sample, of, count = np.unique(alike, return_index=True, return_inverse=True, return_counts=True)
@@ -97,8 +106,12 @@ class Descent:
     def _gains(
         self, option: Ints, sample: Ints, count: Ints, which: Ints, to: Ints, tables: Array
     ) -> tuple[Array, Array, float]:
-        """(gain [s] of changing ``tables`` of the samples ``which``, share of the excess memory that it
-        frees, negative if it adds some, and the present excess)."""
+        """(gain of each change [s], excess memory that it frees, present excess), as shares of
+        ``room_bytes``.
+
+        sample, count  tables that stand for equal tables with equal options, and how many there are
+        which, to, tables  for each change: index in ``sample``, new option, number of tables that change
+        """
         away, own = option[sample][which], self.own[option[sample]]
         average, everywhere = self.average[option].sum(axis=0), self.everywhere[option].sum(axis=0)
         now, over = self.estimate(average, everywhere, own.max(axis=0))
@@ -115,7 +128,11 @@ class Descent:
         return np.where(gain > now * 1e-9, gain, np.minimum(gain, 0)), over - still, float(over)
 
     def _candidates(self, option: Ints, kind: Ints, mask: Mask, average: Array) -> tuple[Ints, Ints]:
-        """(sample, option to try): the cheapest options of every exchange at present slopes."""
+        """Changes to try as (index of the sample, new option): the cheapest options of every exchange at
+        present.
+
+        kind  kind of table of each sample;  average  loads of a rank, and memory
+        """
         o = self.options
         average, memory = average[:-1], float(average[-1])
         most = np.repeat(average[np.newaxis], average.size + 1, axis=0)
@@ -139,7 +156,10 @@ class Descent:
         return which[other], to[other]
 
     def _prefixes(self, option: Ints, tables: Ints, better: Ints) -> Array:
-        """Times after the first change, after the first two ..."""
+        """Times after the first change, after the first two, and so on, with the penalty for memory [s].
+
+        tables  in the order in which they change;  better  the new option of each
+        """
         if not tables.size:
             return np.zeros(0)
         now = option[tables]
@@ -158,14 +178,14 @@ class Descent:
 
 
 def largest_two(own: Array) -> tuple[Array, Array]:
-    """(largest, second largest) of each column [K]; 0 if there is none."""
+    """(largest, second largest) value in each column; 0 if there is none."""
     padded = np.concatenate([own, np.zeros((2, own.shape[1]))])
     top = np.partition(padded, -2, axis=0)[-2:]
     return top[1], top[0]
 
 
 def least_few(segment: Ints, value: Array) -> Ints:
-    """Indices of the ``_FEW`` least values of every segment."""
+    """Indices of the ``_FEW`` least values in each segment; ``segment`` has the segment of each value."""
     order = np.lexsort((value, segment))
     sorted_segment = segment[order]
     start = np.searchsorted(sorted_segment, sorted_segment)

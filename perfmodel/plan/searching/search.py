@@ -1,4 +1,6 @@
-"""The search for a plan: good constructions first, then moves, until bound, effort or no improvement."""
+"""The search for a plan: good constructions first, then changes, until bound, effort or no improvement
+ends it.
+"""
 
 from __future__ import annotations
 
@@ -48,14 +50,15 @@ Until = Callable[[], bool]
 
 
 class Search:
-    """One search; ``run`` returns the result, or the best so far when it is interrupted.
+    """A search; ``run`` returns the best plan, or the best so far when it is interrupted.
 
     options  that plans may use, with loads and memory, or a function that lists them; None: ``options_of``,
-             all that fit
+             all that fit;  restrict  returns a mask of the options to keep
     effort_s counted work of the search [s];  time_limit_s  by the clock, ends it early; None: no limit
-    Source: of ``evaluator``, the search uses ``step_times``, ``tables`` and, of ``times``, the exchanges that
-            need buffers; the bound uses ``parts`` and ``steps``; the answer ``loads``, ``step`` and
-            ``memory``; ``work`` counts operations
+    watch    is called with (best time [s], bound [s]) as they improve
+    Of ``evaluator``, the search uses ``step_times``, ``tables`` and, of ``times``, the exchanges that need
+    buffers; the bound uses ``parts`` and ``steps``; the answer ``loads``, ``step`` and ``memory``; ``work``
+    counts operations.
     """
 
     def __init__(
@@ -98,15 +101,17 @@ class Search:
         return self.budget.over()
 
     def _after(self, share: float) -> Until:
-        """Whether that share of the work is done."""
+        """A function that returns whether this share of the effort is spent."""
         return partial(self.budget.over, share)
 
     def _soon(self, share: float, least: float) -> Until:
-        """Whether that share of the work is done, and at least ``least`` of it from now on."""
+        """A function that returns whether ``share`` of the effort is spent, and at least ``least`` of it
+        from now on.
+        """
         return self._after(min(max(share, self.budget.share + least), 1.0))
 
     def _bound(self, share: float, least: float) -> None:
-        """Raise the bound while it rises, limited as in ``_soon``."""
+        """Raise the bound while it rises, as long as ``_soon`` with the same arguments allows."""
         assert self.bounds is not None
         self.bounded_enough = self._soon(share, least)
         self.bounds.run(self.bounded_enough)
@@ -152,7 +157,7 @@ class Search:
                 self._anneal(self.late)
 
     def _open(self) -> bool:
-        """Whether a plan may be better than the best by more than the tolerance."""
+        """Whether there may be a plan that is better than the best by more than the tolerance."""
         return self.bounds is None or self.bounds.bound_s < self.best_s * (1 - _TOLERANCE)
 
     def _bounded(self) -> Options:
@@ -186,9 +191,10 @@ class Search:
         )
 
     def _begin(self) -> None:
-        """Start with plans of one kind of exchange, then several; for few tables each is improved first.
+        """Begin with quick plans, then plans with one kind of exchange, then with several; improve them if
+        tables are few.
 
-        The quick plans come first: bounds, listings and improvements may take all the time.
+        The quick plans come first because bounds, listings and improvements may take all the time.
         """
         o = self.options
         kinds = o.kinds
@@ -209,7 +215,9 @@ class Search:
         self.kinds = sorted(kinds, key=lambda kind: times.get(kind, np.inf))
 
     def _try_first(self) -> None:
-        """Try the given schemes, changed if they do not fit, with shards moved where that helps."""
+        """Try the options in ``first``, with less memory if they do not fit, and shards moved where that
+        helps.
+        """
         if self.first is None:
             return
         self.tried += 1
@@ -218,7 +226,10 @@ class Search:
             self._keep(improve(state, self._any(), self._after(shares.GLANCE)))
 
     def _start(self, share: float) -> dict[int, float]:
-        """Plans chosen at Lagrangian prices; returns the fastest time of each kind of exchange alone [s]."""
+        """Make plans by Lagrangian prices; returns the fastest time with each kind of exchange alone [s].
+
+        share  of the effort that this may take
+        """
         starts = self.starts
         long = shares.STARTING_S / max(share * self.budget.effort_s, shares.STARTING_S)
         share *= max(long, shares.STARTING_LEAST)
@@ -228,7 +239,10 @@ class Search:
         return starts.families()
 
     def _near(self, part: Subspace, relaxed: Relaxation) -> float:
-        """Try plans near the relaxed optimum of a part; none for many tables. Returns the best time [s]."""
+        """Try plans near the relaxed optimum of a part of all plans; returns the best known time [s].
+
+        Limits: many tables -> none is tried
+        """
         o = self.options
         assert self.bounds is not None and self.curves is not None
         began_s = self.budget.spent_s
@@ -243,9 +257,10 @@ class Search:
         return self.best_s
 
     def _try(self, option: Ints, mask: Mask) -> Packing | None:
-        """Improve these schemes and pack them, with less and less memory until they fit.
+        """Improve these options of all tables within ``mask`` and place them on ranks.
 
-        Limits: they never fit, or give only plans that were packed before -> None
+        If they do not fit, they are improved again for less and less memory.
+        Limits: they never fit, or give only plans that were placed before -> None
         """
         for room in _ROOMS:
             descent = Descent(self.evaluator, self.options, self.limit_bytes * room)
@@ -268,7 +283,11 @@ class Search:
         return None
 
     def _anneal(self, until: Until) -> None:
-        """Change the best plan at random, and the best plans of one kind of exchange: other local optima."""
+        """Change the best plan at random, and also the best plans with few kinds of exchange: other local
+        optima.
+
+        until  returns whether to stop
+        """
         assert self.curves is not None
         states = [] if self.best is None else [self.best.copy()]
         if self.small:

@@ -1,9 +1,10 @@
-"""Starting plans of a search: chosen at Lagrangian prices, packed and rebalanced, by family of exchanges.
+"""Starting plans of a search: chosen at Lagrangian prices, placed on ranks and rebalanced.
 
-A kind of exchange in use costs the latency of its collectives, so plans with one kind besides replication are
-tried first, then pairs of the best kinds, then all. The limit on shards decides how well ranks can be
-balanced, and the memory slack whether shards fit: several values of both are tried. In the best plans some
-of the largest shards are cut finer, and all are packed again.
+A kind of exchange in use costs the latency of its collectives. So plans with a single kind besides
+replication are tried first, then pairs of the best kinds, then all; such a set of kinds is a family. The
+limit on shards decides how well ranks can be balanced, and the memory left free whether shards fit: several
+values of both are tried. In the best plans some of the largest shards are cut finer, and all are placed
+again.
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ _REFINED, _WORSE = 3, 5  # plans whose largest shards are cut finer; variants in
 
 
 class Starts:
-    """All starting plans of one search.
+    """Makes all starting plans of a search.
 
-    keep   is called with every plan;  until  whether to stop;  evened  whether to stop rebalancing
-    tried  number of plans that were packed
+    keep   is called with every plan;  until  returns whether to stop;  evened  whether to stop rebalancing
+    tried  number of plans whose tables were placed on ranks
     """
 
     def __init__(
@@ -76,9 +77,9 @@ class Starts:
         self.random = np.random.default_rng(0)
 
     def quick(self, soon: Until | None = None) -> None:
-        """Make one plan with each kind of exchange besides replication, and some by saving, whatever the
-        time; rebalance the best until ``soon``, or while there is time.
+        """Make a plan with each kind of exchange besides replication, and some by ``by_saving``.
 
+        The best are rebalanced until ``soon``; None: while there is time.
         Limits: very many tables -> only as many of these as time allows, at least one
         """
         few = self.options.kind_of.size <= _QUICK
@@ -94,7 +95,8 @@ class Starts:
             self._even(_EVENED_SOON, soon or self.until)
 
     def _by_saving(self) -> None:
-        """Try replicas of the tables that save most per byte, with other shards cut until they are small.
+        """Try the plans of ``by_saving``: replicas where they save most per byte, other tables cut until
+        small.
 
         Limits: an evaluator with another score, without loads of whole tables -> nothing
         """
@@ -110,7 +112,7 @@ class Starts:
                     self._found(state)
 
     def _in_turn(self) -> None:
-        """Try each table whole, on one GPU after the other. Limits: not allowed, or no memory -> nothing"""
+        """Try whole tables, dealt to one GPU after the other. Limits: not allowed, or no memory -> nothing"""
         o = self.options
         found = [o.find(t, WHOLE) for t in range(o.kind_of.size)]
         if None in found or o.barred is not None:
@@ -151,7 +153,7 @@ class Starts:
         self._even(_REFINED, self.until_even)
 
     def families(self) -> dict[int, float]:
-        """Kinds of exchange that were tried alone, with the fastest plan's time of each [s]."""
+        """Fastest plan's time with each kind of exchange that was tried alone, by kind [s]."""
         found: dict[int, float] = {}
         for time_s, of, _ in self.found:
             if len(of) == 1:
@@ -159,7 +161,7 @@ class Starts:
         return found
 
     def states(self) -> list[Packing]:
-        """The fastest plan of each family, as packed."""
+        """The fastest plan of each family."""
         best: dict[tuple[int, ...], Packing] = {}
         for _, family, state in sorted(self.found, key=_time):
             best.setdefault(family, state)
@@ -175,7 +177,7 @@ class Starts:
                     self._try(family, shard, self.until, improved=self.options.count.size <= _IMPROVED)
 
     def _best(self, families: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-        """The families with the fastest plans, best first, without families that are far behind."""
+        """The families with the fastest plans, best first; families that are far behind are left out."""
         time = {
             family: min((t for t, of, _ in self.found if of == family), default=np.inf) for family in families
         }
@@ -183,9 +185,10 @@ class Starts:
         return [family for family in order if time[family] < _WORTH * time[order[0]]]
 
     def _try(self, family: tuple[int, ...], shard: float, until: Until, *, improved: bool) -> None:
-        """Try one plan of a family, with less and less memory until its shards can be packed.
+        """Try a plan of a family; if its shards cannot be placed, again with less and less memory.
 
-        improved  whether schemes are also improved one by one
+        shard  largest load of a shard, relative to a balanced rank [-];  until  returns whether to stop
+        improved  whether the options are also improved table by table
         """
         choosing = self._choosing(family)
         if choosing is None:
@@ -204,14 +207,17 @@ class Starts:
                 return
 
     def _improved(self, option: Ints, room_bytes: float, family: tuple[int, ...]) -> bool:
-        """Improve schemes one by one and pack them; returns whether they were packed."""
+        """Improve options table by table and place them; returns whether they could be placed."""
         descent = Descent(self.evaluator, self.options, room_bytes)
         mask = self.options.exchanged_by(family)
         better = descent.run(option, mask, self.until)
         return self._pack(better, descent.value(better), family)
 
     def _pack(self, option: Ints, time_s: float, family: tuple[int, ...]) -> bool:
-        """Pack schemes whose time is ``time_s`` if spread evenly; True if packed, or not worth packing."""
+        """Place tables with these options on ranks; returns whether they were placed, or not worth it.
+
+        time_s  of a pass if shards are spread evenly
+        """
         key = option.tobytes()
         if time_s > _WORTH * self._best_s():
             return True
@@ -226,7 +232,7 @@ class Starts:
         return state is not None
 
     def _choosing(self, family: tuple[int, ...]) -> Choosing | None:
-        """The chooser for a family. Limits: a kind of table has no option in it -> None"""
+        """The chooser of options within a family. Limits: a kind of table has no option in it -> None"""
         if family not in self.choosing:
             o = self.options
             mask = o.exchanged_by(family)
@@ -238,7 +244,7 @@ class Starts:
         return min((found[0] for found in self.found), default=np.inf)
 
     def _even(self, count: int, until: Until) -> None:
-        """Rebalance the fastest packed plans that were not rebalanced before."""
+        """Rebalance the ``count`` fastest plans among those not yet rebalanced."""
         for time_s, _, state in sorted(self.found, key=_time)[:count]:
             if until() or time_s > _WORTH_EVENING * self._best_s():
                 return

@@ -37,7 +37,9 @@ _LESS = 1e-9
 
 
 class TieredSearch(Search):
-    """As ``Search``; its bound holds however caches are shared (``relaxed_caches``)."""
+    """As ``Search``, for tables in several tiers. The bound holds however caches are shared
+    (``relaxed_caches``).
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -68,7 +70,9 @@ class TieredSearch(Search):
         return super()._near(part, relaxed if self.nearest is None else as_listed(relaxed, self.nearest))
 
     def _try(self, option: Ints, mask: Mask) -> Packing | None:
-        """Also try the schemes unchanged if nodes may be full, because ``Descent`` ignores node capacity."""
+        """As ``Search._try``; if nodes may be full, the options are also tried unchanged, since ``Descent``
+        ignores the memory of nodes.
+        """
         if self.options.crowded and option.tobytes() not in self.packed:
             state = pack(self.evaluator, self.options, option, self.limit_bytes)
             self.packed[option.tobytes()] = state is not None
@@ -93,7 +97,7 @@ class TieredSearch(Search):
         return super()._answer(stopped)
 
     def _exact_s(self, state: Packing) -> float:
-        """Time with shared caches [s]; infinite if a rank lacks memory."""
+        """Time of a plan if the tables of a rank share their cache [s]; infinite if a rank lacks memory."""
         plan = state.plan()
         loads = self.evaluator.loads(plan)
         if float(self.evaluator.memory(plan, loads).total_bytes.max()) > self.limit_bytes:
@@ -101,7 +105,7 @@ class TieredSearch(Search):
         return float(self.evaluator.exact_times(loads.most[np.newaxis])[0])
 
     def _polished(self, state: Packing) -> Packing:
-        """The plan with tables in other tiers, or cut otherwise, while that makes it faster."""
+        """The plan after tables changed tiers or schemes, as long as that makes it faster."""
         best_s, left = self._exact_s(state), _CHANGES
         better = True
         while better:
@@ -124,8 +128,11 @@ Change = tuple[tuple[int, int], ...]
 
 
 def _changes(state: Packing) -> Iterator[Change]:
-    """Changes of tables, largest first: first to options that differ only in tier, then to any; for few
-    tables, in pairs, because a table that joins a shared cache gains more if other shares change too."""
+    """Yields changes of tables, largest tables first: options that differ only in tier, then any others.
+
+    For few tables also in pairs, because a table that joins a shared cache gains more if other shares change
+    too.
+    """
     o = state.options
     size = state.evaluator.tables.rows * state.evaluator.tables.dim
     alike: list[tuple[int, int]] = []
@@ -144,7 +151,9 @@ def _changes(state: Packing) -> Iterator[Change]:
 
 
 def _changed(state: Packing, change: Change) -> Packing | None:
-    """The state with changed tables, on the same ranks if cut as before; None if a table does not fit."""
+    """The plan after a change; None if a table does not fit. A table that is cut as before keeps its
+    ranks.
+    """
     other, o = state.copy(), state.options
     for table, _ in change:
         other.clear(table)
