@@ -28,7 +28,10 @@ listeners: list[Callable[[str], None]] = []
 
 
 def each_of(items: Sequence[T], what: str) -> Iterator[T]:
-    """The items, in order; each of ``listeners`` gets ``3 of 40 claims`` when three are done."""
+    """Yield the items in order; before each, call every function of ``listeners`` with ``3 of 40 claims``.
+
+    what    the plural noun of the items, here ``claims``
+    """
     for done, item in enumerate(items):
         for tell in listeners:
             tell(f"{done} of {len(items)} {what}")
@@ -36,28 +39,29 @@ def each_of(items: Sequence[T], what: str) -> Iterator[T]:
 
 
 class Work:
-    """Work that was done, counted in whole nanoseconds: sums are exact, whatever order they come in."""
+    """The sum of the work that was done, in whole nanoseconds, so that the order of adding has no effect."""
 
     def __init__(self) -> None:
         self.ns = 0
 
     @property
     def seconds(self) -> float:
-        """All of it [s]."""
+        """The sum of the work [s]."""
         return self.ns / _NS
 
     def add(self, unit_ns: float, count: float = 1.0) -> None:
-        """So many units more, each of ``unit_ns`` [ns]; a part of a nanosecond is left out."""
+        """Add ``count`` units of work of ``unit_ns`` [ns] each; a fraction of a nanosecond is dropped."""
         self.ns += int(unit_ns * count)
 
 
 class Budget:
-    """How much more work a search may do.
+    """The limits of a search, and how much of them is used.
 
-    work    what counts it;  effort_s  counted work from now on [s]
-    cap_s   time by the clock from now on, after which the search is cut short [s]; None: no cap
-    stop    whether somebody wants it to end now
-    cut     whether the cap, or ``stop``, was found to be reached: then another run may give another answer
+    work      the sum to which the search adds what it does
+    effort_s  counted work after which the search ends [s]
+    cap_s     time by the clock after which the search is cut short [s]; None: no such limit
+    stop      returns whether the user wants the search to end now
+    cut       whether the clock or ``stop`` ended the search: another run may then give another answer
     """
 
     def __init__(
@@ -75,45 +79,50 @@ class Budget:
 
     @property
     def spent_s(self) -> float:
-        """Counted work since it began [s]."""
+        """Work counted since this budget was made [s]."""
         return self.work.seconds - self.began_s
 
     @property
     def left_s(self) -> float:
-        """Counted work that is left [s]; none after the cap."""
+        """Counted work that the search may still do [s]; 0 once it is cut short."""
         return 0.0 if self.cut_short() else max(self.effort_s - self.spent_s, 0.0)
 
     @property
     def share(self) -> float:
-        """Share of the work that is done, at most 1 [-]."""
+        """The share of ``effort_s`` that is spent, at most 1 [-]."""
         return min(self.spent_s / self.effort_s, 1.0) if self.effort_s > 0 else 1.0
 
     def cut_short(self) -> bool:
-        """Whether the cap is reached, or ``stop`` says so; it stays reached."""
+        """Whether ``cap_s`` has passed or ``stop`` returned True; once True, it stays True."""
         if not self.cut:
             late = self.ends_s < math.inf and self.clock() >= self.ends_s
             self.cut = late or (self.stop is not None and self.stop())
         return self.cut
 
     def over(self, share: float = 1.0, more_s: float = 0.0) -> bool:
-        """Whether a share of the work is done, after ``more_s`` more, or the search is cut short.
+        """Whether the search must end now: it is cut short, or enough work is done.
 
-        Limits: an effort of 0 -> at once
+        share   the share of ``effort_s`` that is enough
+        more_s  counted as work that is done already [s]
+        Limits: an effort of 0 -> True at once
         """
         return self.spent_s + more_s >= share * self.effort_s or self.cut_short()
 
 
 class Deadline:
-    """A moment by the clock until which several searches share what time is left; None: there is none."""
+    """A moment by the clock at which several searches that run one after another must have ended.
+
+    limit_s  time from now until then [s]; None: no deadline
+    """
 
     def __init__(self, limit_s: float | None, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock, self.ends_s = clock, None if limit_s is None else clock() + limit_s
 
     def share(self, of: int = 1) -> float | None:
-        """Seconds for each search, where ``of`` searches are left; 0 where time is up."""
+        """The time left [s] divided by ``of``, the number of searches still to run; 0 after the deadline."""
         return None if self.ends_s is None else max(self.ends_s - self.clock(), 0.0) / max(of, 1)
 
     @property
     def over(self) -> bool:
-        """Whether time is up."""
+        """Whether the deadline has passed."""
         return self.share() == 0

@@ -18,9 +18,9 @@ class PerfmodelError(Exception):
     """Base of every error that the program raises on purpose.
 
     message    what is wrong, where, and the value found
-    next_step  what the reader can do about it (printed indented under the message)
-    where      the option, file or kind of name; "": the first option that the message names
-    allowed    the names or the range that it may have instead, where they can be listed
+    next_step  what the user can do about it (printed indented under the message)
+    where      the option, file or kind of name that is wrong; "": the first option in the message
+    allowed    the names or the range that are valid there; "": they cannot be listed
     """
 
     exit_code = 1
@@ -37,7 +37,7 @@ class PerfmodelError(Exception):
         return f"{self.message}\n{self.next_step}" if self.next_step else self.message
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain words for JSON; None: not known."""
+        """The error for JSON: what, where, allowed, next (step), exit (code); None where a text is empty."""
         option = _OPTION.search(self.message)
         where = self.where or (option[0] if option else None)
         words = {"what": self.message, "where": where, "allowed": self.allowed or None}
@@ -51,13 +51,13 @@ class BadInputError(PerfmodelError):
 
 
 class NoCalibrationError(PerfmodelError):
-    """Nothing of any evidence class for what was asked: exit code 3."""
+    """No calibration has what was asked for, neither measured nor transferred nor assumed: exit code 3."""
 
     exit_code = 3
 
 
 class NoKernelsError(NoCalibrationError):
-    """Kernels that were asked for and that nobody has timed there."""
+    """No look-up kernels of the requested library were timed on this machine: exit code 3."""
 
 
 class NoHardwareError(PerfmodelError):
@@ -93,9 +93,9 @@ class RankLostError(PerfmodelError):
 
 @contextlib.contextmanager
 def naming_arguments(names: Mapping[str, str]) -> Iterator[None]:
-    """Errors name the arguments of a Python function where they name options of a command.
+    """Within it, messages of errors name arguments of Python functions in place of command-line options.
 
-    names  of arguments that are not the option's own, ``--max-hbm`` -> ``max_hbm_bytes``
+    names  the argument for an option, if it is not the option's own name: ``--max-hbm`` -> ``max_hbm_bytes``
     """
 
     def argument(option: re.Match[str]) -> str:

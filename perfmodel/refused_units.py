@@ -14,7 +14,12 @@ _SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 @dataclass(frozen=True)
 class TypedNumber:
-    """A number and its unit as the user typed them, with the words that name it in a message."""
+    """A number with a unit as the user typed it.
+
+    number, unit  its value, and the letters after it
+    digits        the number as it was typed
+    subject       how messages name it, for example ``--rate 10Tb``
+    """
 
     number: float
     unit: str
@@ -23,7 +28,7 @@ class TypedNumber:
 
 
 def prefix_of(letter: str) -> str:
-    """``k M G T P E`` of a letter in either case."""
+    """The SI prefix (k, M, G, T, P or E) for a letter that was typed as a capital or not."""
     return "k" if letter in "kK" and letter else letter.upper()
 
 
@@ -34,7 +39,13 @@ def _power_text(base: int, exponent: int) -> str:
 def bits_or_bytes(
     text: TypedNumber, prefix: str, binary: bool, *, rate: bool, wanted_rate: bool
 ) -> BadInputError:
-    """The refusal of bits-or-bytes spellings, with both readings and what to write instead."""
+    """The error for a unit that may mean bits or bytes (10Tb, 400Gbps): both readings, and what to write.
+
+    prefix       k, M, G … of the unit
+    binary       whether the unit has an i, as in Tib
+    rate         whether the unit is per second
+    wanted_rate  whether a rate is expected
+    """
     word = _BINARY_WORDS[prefix] if binary and prefix else _WORDS[prefix]
     readings = f"{word}bits or {word}bytes" + (" per second" if rate else "") + "?"
     digits, power = text.digits, POWERS[prefix]
@@ -53,12 +64,15 @@ def bits_or_bytes(
 
 
 def unknown_unit(text: TypedNumber, kind: str, example: str) -> BadInputError:
-    """The refusal of a unit that is none of what is wanted."""
+    """The error for a unit that does not fit what is expected.
+
+    kind     what is expected: ``a size in bytes``;  example  a text that is valid
+    """
     return BadInputError(f"{text.subject}: {text.unit!r} is not a unit of {kind}.", f"for example {example}.")
 
 
 def bare_prefix(text: TypedNumber, prefix: str, *, rate: bool) -> BadInputError:
-    """The refusal of ``10T`` as a size or a rate: decimal or binary?"""
+    """The error for a size or a rate such as ``10T``, which may mean 10·10¹² or 10·2⁴⁰ bytes."""
     power, upper, per = POWERS[prefix], prefix.upper(), "/s" if rate else ""
     if not power:
         return BadInputError(f"{text.subject} has no unit.", f"write {text.digits}B/s or {text.digits}GB/s.")
@@ -70,7 +84,10 @@ def bare_prefix(text: TypedNumber, prefix: str, *, rate: bool) -> BadInputError:
 
 
 def lettered(text: TypedNumber, kind: str, example: str) -> BadInputError:
-    """The refusal of a number with a unit where none is wanted; of ``4k`` with both readings."""
+    """The error for a number with a unit where none is expected; it gives both readings of ``4k``.
+
+    kind     what is expected: ``a whole number``;  example  a text that is valid
+    """
     power = POWERS.get(prefix_of(text.unit), 0) if len(text.unit) == 1 else 0
     if not power:
         return BadInputError(f"{text.subject} is not {kind}.", f"write {kind}, for example {example}.")

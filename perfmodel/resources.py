@@ -1,4 +1,7 @@
-"""What this process has: the shipped data, inside the package or next to it in a checkout; its memory."""
+"""The data files and CUDA sources that are shipped with the program, and the memory limits of this process.
+
+Shipped files lie inside the installed package, or next to it in a source checkout.
+"""
 
 from __future__ import annotations
 
@@ -53,12 +56,15 @@ def _folder(name: str) -> Path:
 
 
 def address_space_bytes() -> float:
-    """Addresses that this process may use in all (``ulimit -v``). Limits: none, or no such system -> inf"""
+    """The limit on the address space of this process (``ulimit -v``) [byte].
+
+    Limits: no limit, or no Unix -> inf
+    """
     return dict(_limits()).get("RLIMIT_AS", float("inf"))
 
 
 def memory_limits() -> str:
-    """What this process may use, by the shell: ``address space 4 GiB (ulimit -v)``; "" for all."""
+    """The memory limits that the shell set: ``address space 4 GiB (ulimit -v)``; "" if there are none."""
     return ", ".join(
         f"{_LIMITS[name][0]} {format_bytes(value)} (ulimit {_LIMITS[name][1]})" for name, value in _limits()
     )
@@ -74,7 +80,7 @@ def _limits() -> list[tuple[str, int]]:
 
 
 def out_of_memory(error: BaseException) -> NoHardwareError | None:
-    """``error`` in words where it means that memory ran out, with the limit that did it; else None."""
+    """If ``error`` means that memory ran out, an error that names the limit that was reached; else None."""
     text = " ".join(str(error).split())
     no_room = isinstance(error, OSError) and error.errno == errno.ENOMEM
     # C code that gets no memory, not even for an exception, where there is a limit to reach

@@ -1,4 +1,4 @@
-"""The unit family of sizes, as it was typed: who types 1MB reads MB, who types 10TiB reads TiB and GiB."""
+"""Sizes are printed in the units that the user typed: MB for ``1MB``, TiB and GiB for ``10TiB``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class TypedSizes:
-    """Sizes of one command line.
+    """Which sizes of a command line were typed in KiB, MiB … (True) and which in kB, MB … (False).
 
-    binary   by bytes: whether that size was typed in KiB, MiB …
-    family   by the family that a size has otherwise (False: of memory, True: of messages): whether all sizes
-             of the command line that replace it are binary
+    binary   by typed size [byte]
+    family   for all sizes of memory (key False) and of messages (key True); no entry if both were typed
     """
 
     binary: Mapping[float, bool] = field(default_factory=dict)
@@ -27,7 +26,7 @@ _TYPED: ContextVar[TypedSizes] = ContextVar("typed_sizes", default=_NONE)
 
 @contextlib.contextmanager
 def typed_sizes(typed: TypedSizes) -> Iterator[None]:
-    """Within it, ``format_bytes`` writes sizes in the family of ``typed``."""
+    """Within it, ``format_bytes`` prints sizes in the units that ``typed`` says the user typed."""
     before = _TYPED.set(typed)
     try:
         yield
@@ -36,6 +35,9 @@ def typed_sizes(typed: TypedSizes) -> Iterator[None]:
 
 
 def is_binary(size_bytes: float, otherwise: bool) -> bool:
-    """Whether a size is written in KiB, MiB …: as it was typed, else as others were, else ``otherwise``."""
+    """Whether to print a size in KiB, MiB …: as it was typed, else as other sizes of its sort were typed.
+
+    otherwise  the answer if none was typed: True for sizes of messages, False for sizes of memory
+    """
     typed = _TYPED.get()
     return typed.binary.get(float(size_bytes), typed.family.get(otherwise, otherwise))

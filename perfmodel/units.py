@@ -45,7 +45,12 @@ def _subject(name: str, text: str) -> str:
 
 
 def _split(text: str, name: str, kind: str, example: str, *, zero: bool) -> TypedNumber:
-    """Number and unit of ``text``; the number is finite and not negative."""
+    """Split ``text`` into number and unit; a number that is negative or infinite is an error.
+
+    name     what the message calls the value
+    kind     what is expected: ``a size in bytes``;  example  a text that is valid
+    zero     whether 0 is allowed
+    """
     subject = _subject(name, text)
     if not text.strip():
         raise BadInputError(f"{name or kind} is empty.".strip(), f"write {kind}, for example {example}.")
@@ -67,7 +72,10 @@ def _split(text: str, name: str, kind: str, example: str, *, zero: bool) -> Type
 
 
 def _amount(text: TypedNumber, *, rate: bool, kind: str, example: str) -> float:
-    """Bytes (or bytes per second) of a number with a unit."""
+    """Convert a typed size into bytes or, with ``rate``, a typed rate into bytes per second.
+
+    kind     what is expected: ``a size in bytes``;  example  a text that is valid
+    """
     if (match := _AMOUNT.fullmatch(text.unit)) is None:
         raise unknown_unit(text, kind, example)
     letter, binary_mark, base, per = match.groups()
@@ -210,7 +218,11 @@ _NAMED = {
 
 
 def parse_named(text: str, unit: str, name: str = "") -> float:
-    """``8MIOPS``; ``10.2 kW``; ``500k`` things a second. Limits: another unit -> BadInputError"""
+    """The SI value of a number in ``unit``: ``8MIOPS``, ``10.2 kW``, ``500k`` (per second).
+
+    unit  a key of ``_NAMED``
+    Limits: text in another unit -> BadInputError
+    """
     kind, spelling, example = _NAMED[unit]
     parts = _split(text, name, kind, example, zero=unit in QUANTITY_UNITS)
     if (match := re.fullmatch(spelling, parts.unit)) is None:
@@ -219,7 +231,7 @@ def parse_named(text: str, unit: str, name: str = "") -> float:
 
 
 def _bare(text: str) -> float | None:
-    """The number, when ``text`` is one with no unit and is finite."""
+    """The number that ``text`` consists of; None if it has a unit, is not a number, or is infinite."""
     match = _NUMBER.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
     if match is None or match.group(2):
         return None
@@ -242,14 +254,17 @@ def _figures(value: float) -> str:
 
 
 def _not_a_number(value: float) -> str:
-    """Text of a value that has no digits: infinite or unknown; empty for a finite one."""
+    """``unknown`` for nan, ``∞`` or ``-∞`` for an infinite value; "" for a finite value."""
     if math.isnan(value):
         return "unknown"
     return "" if math.isfinite(value) else ("∞" if value > 0 else "-∞")
 
 
 def _scaled(value: float, units: tuple[str, ...], step: float) -> str:
-    """``value`` in the unit that leaves fewer than four digits; exact whole numbers keep no decimals."""
+    """``value`` in the first of ``units`` in which it has at most three digits before the point.
+
+    units  from small to large, each ``step`` times the unit before it.  A whole number is printed in full.
+    """
     if odd := _not_a_number(value):
         return odd if odd == "unknown" else f"{odd} {units[0]}"
     index, scaled = 0, value
@@ -262,7 +277,7 @@ def _scaled(value: float, units: tuple[str, ...], step: float) -> str:
 
 
 def format_bytes(size_bytes: float, *, binary: bool = True) -> str:
-    """``1 KiB``; with ``binary=False``, of memory, ``10 TB``; where sizes were typed, in their family."""
+    """A size in the units that the user typed; else in KiB, MiB … or, with ``binary=False``, in kB, MB …."""
     in_binary = is_binary(size_bytes, binary)
     return _scaled(size_bytes, *((_BINARY_UNITS, 1024) if in_binary else (_DECIMAL_UNITS, 1000)))
 
@@ -279,7 +294,7 @@ def format_per_second(per_s: float, noun: str) -> str:
 
 
 def format_flops(flops: float) -> str:
-    """``32.1 MFLOP``; of a rate, ``989 TFLOP`` per second."""
+    """A number of floating-point operations: ``32.1 MFLOP``. For a rate the caller adds "per second"."""
     return _scaled(flops, _FLOPS_UNITS, 1000)
 
 
@@ -340,7 +355,7 @@ def format_amount(value: float) -> str:
 
 
 def format_quantity(value: float, unit: str) -> str:
-    """A machine value as people write it; ``unit`` is one of ``QUANTITY_UNITS``."""
+    """A value of a machine's datasheet with its unit. unit  one of ``QUANTITY_UNITS``"""
     if unit == "byte":
         return format_bytes(value, binary=value < 1e9)
     if unit in _SCALED:
