@@ -57,7 +57,12 @@ def alternatives_text(
     currency: str = "",
     by: Criterion = GPU_HOURS,
 ) -> str:
-    """The whole answer. by  the criterion that ranks the alternatives"""
+    """The text that ``perfmodel alternatives`` prints: the winner, all alternatives, conditions, the map.
+
+    cells, crossings  the map of winners, and the batches at which the winner changes
+    currency          of the prices; "": no prices were given
+    by                the criterion that ranks the alternatives
+    """
     parts = [headline(found, currency, by), side_by_side(found, currency), conditions(found, currency, by)]
     if cells:
         parts += [map_table(cells, is_global(found)), crossing_lines(crossings)]
@@ -66,20 +71,20 @@ def alternatives_text(
 
 
 def is_global(found: Sequence[Alternative]) -> bool:
-    """Whether all batches have the same number of samples on all GPUs together."""
+    """Whether the alternatives were compared at an equal batch over all GPUs, instead of per GPU."""
     return any(each.equal is not None and each.equal.total is not None for each in found)
 
 
 def headline(found: Sequence[Alternative], currency: str = "", by: Criterion = GPU_HOURS) -> str:
-    """A sentence for the winner by each criterion, and the question."""
+    """The first lines: a sentence for the winner by each criterion, and the batch that all process."""
     first, *more = headlines(found, currency, by)
     return "\n".join([paragraph(first), *(paragraph(f"     {line}") for line in more)])
 
 
 def headlines(found: Sequence[Alternative], currency: str = "", by: Criterion = GPU_HOURS) -> list[str]:
-    """The winner by the requested criterion, then by the others, and what was asked.
+    """A sentence for the winner by the requested criterion, by each other criterion, and on the equal batch.
 
-    Throughput is included only if requested, and cost only if prices were given.
+    Throughput is a criterion only if ``by`` asks for it, and cost only if prices were given.
     """
     known = list(found)
     best = best_of(known, by)
@@ -104,7 +109,10 @@ def headlines(found: Sequence[Alternative], currency: str = "", by: Criterion = 
 
 
 def _held_otherwise(known: list[Alternative], asked: Sequence[Criterion]) -> list[str]:
-    """The winners with the other batch held equal, by the criteria where that changes the winner."""
+    """Which alternative would win if the other batch were equal (per GPU, or over all GPUs).
+
+    asked  the criteria to check.  Limits: the winner is the same by each of them -> an empty list
+    """
     other = held_otherwise(known)
     won = {
         by: [best_of(each, by).name.removesuffix(FAST) for each in (known, other)] for by in asked if other
@@ -124,8 +132,11 @@ def _held_otherwise(known: list[Alternative], asked: Sequence[Criterion]) -> lis
 
 @dataclass(frozen=True)
 class _Said:
-    """Words for a winner by a criterion: the verb for one and for many, what it is best at, the comparative,
-    what others would have to do, and its value with the currency."""
+    """Words for a sentence "A takes the fewest GPU-hours, 2× fewer than B", by criterion.
+
+    verbs  takes, take;  what  the fewest GPU-hours;  more  fewer;  goal  take as few GPU-hours
+    value  returns the value of an alternative as text, with the currency
+    """
 
     verbs: tuple[str, str]
     what: str
@@ -181,7 +192,7 @@ def _who(each: Alternative) -> str:
 
 
 def columns_of(currency: str) -> tuple[Column, ...]:
-    """Columns of a possible alternative, with a column of costs if prices were given."""
+    """The columns of the table of alternatives; a column for the cost if ``currency`` is not ""."""
     return (
         Column("alternative", lambda each: each.label, left=True),
         Column("GPUs", lambda each: format_count(each.gpus)),
@@ -210,7 +221,7 @@ def _number(value: float | None) -> str:
 
 
 def how_words(each: Alternative) -> str:
-    """How the rows are held, on what machine, why on so many GPUs, over which network, and the evidence."""
+    """Where the rows are stored, on which machine, why so many GPUs, over which network, and the evidence."""
     gpus = f"; {counted(each.gpus, 'GPU')}: {each.gpus_why}" if each.gpus_why else ""
     if each.copies > 1 and each.answer is not None:
         gpus = f"; {each.copies} copies on {counted(each.answer.gpus, 'GPU')} each fill a machine"
@@ -228,7 +239,7 @@ def _known(each: Alternative) -> str:
 
 
 def conditions(found: Sequence[Alternative], currency: str = "", by: Criterion = GPU_HOURS) -> str:
-    """What would have to be true for each alternative to be as good as the best."""
+    """A title, and for each alternative that does not win what would have to change for it to win."""
     best, lines = best_of(list(found), by), needed_words(found, currency, by)
     title = f"What would have to be true to {by_goal(by)} ({_SAID[by].value(best, currency)})"
     return f"{paragraph(title)}\n{facts(lines, indent=1)}" if lines else ""
@@ -242,7 +253,7 @@ def by_goal(by: Criterion) -> str:
 def needed_words(
     found: Sequence[Alternative], currency: str = "", by: Criterion = GPU_HOURS
 ) -> list[tuple[str, str]]:
-    """For each alternative but the best: the price, or the faster step, with which it would win."""
+    """Pairs of an alternative's name, and the price or the faster step with which it would equal the best."""
     best = best_of(list(found), by)
     told = [(each.label, price_words(each, found, by, currency), condition(each, best, by)) for each in found]
     return [(label, "; or ".join(filter(None, words))) for label, *words in told if any(words)]
@@ -251,10 +262,11 @@ def needed_words(
 def price_words(
     each: Alternative, found: Sequence[Alternative], by: Criterion = COST, currency: str = ""
 ) -> str:
-    """The price at which it costs as much as the cheapest; for the cheapest, as much as the next.
+    """The price per hour at which ``each`` would cost as much as the cheapest alternative.
 
-    Without prices: its GPU-hour as a multiple of the best one's.
-    Limits: another criterion, not possible, on the machine of the best -> ""
+    For the cheapest itself: the price up to which it stays the cheapest.
+    Without prices: the price of its GPU-hour as a multiple of that of the best alternative.
+    Limits: a criterion other than cost and GPU-hours, an impossible alternative, the best's machine -> ""
     """
     best = best_of(list(found), by)
     if by not in (COST, GPU_HOURS) or each.answer is None or each.stated or each.name in MEMORY_OF:
@@ -277,7 +289,10 @@ def price_words(
 
 
 def condition(each: Alternative, best: Alternative, by: Criterion = GPU_HOURS) -> str:
-    """What would have to be faster, in a sentence. Limits: the best alternative -> an empty text"""
+    """Which step of ``each`` would have to be how much faster for it to equal ``best``.
+
+    Limits: ``each`` is the best -> ""
+    """
     if each.least_bytes_per_s is not None and by is GPU_HOURS:
         return _least_rate(each, each.least_bytes_per_s)
     need = needed(each, best, by)
@@ -293,7 +308,7 @@ def condition(each: Alternative, best: Alternative, by: Criterion = GPU_HOURS) -
 
 
 def _beyond(steps: Sequence[StepRow], factor: float) -> str:
-    """A note that no bandwidth makes the steps so fast. Limits: their latency is short enough -> none"""
+    """A note if no bandwidth makes the steps ``factor`` times faster because of their latency; else ""."""
     latency = sum(step.floor_s for step in steps)
     if latency * factor <= sum(step.time_s for step in steps):
         return ""
@@ -301,7 +316,10 @@ def _beyond(steps: Sequence[StepRow], factor: float) -> str:
 
 
 def _least_rate(each: Alternative, rate: float) -> str:
-    """The least rate at which a hypothetical memory would beat the alternatives that can be bought."""
+    """The bandwidth with which a hypothetical memory would need fewer GPU-hours than the others.
+
+    rate  that bandwidth [byte/s]
+    """
     memory = each.memory
     assert memory is not None
     own, many = format_rate(memory.bytes_per_s), int(memory.bytes_per_s / rate)
@@ -311,7 +329,7 @@ def _least_rate(each: Alternative, rate: float) -> str:
 
 
 def _as_rate(each: Alternative, step: StepRow, factor: float) -> str:
-    """The machine value that a faster step means, and the fewer cache misses that would do as well."""
+    """The machine's bandwidth at which ``step`` is ``factor`` times faster, or as many times fewer misses."""
     key = _RATE_OF.get(step.name)
     if key is None or each.answer is None:
         return ""
@@ -322,7 +340,7 @@ def _as_rate(each: Alternative, step: StepRow, factor: float) -> str:
 
 
 def hour_words(found: Sequence[Alternative], currency: str) -> str:
-    """For each machine with a price: what an hour pays for. A domain of several machines is named."""
+    """The price of an hour of each machine that has a price, and how many GPUs it buys."""
     each = {one.machine: _hour_of(one, currency) for one in found if one.hour and one.answer}
     return f"Prices: {'; '.join(each.values())}." if each else ""
 
@@ -353,7 +371,7 @@ def paid_words(found: Sequence[Alternative]) -> list[str]:
 
 
 def _article(each: Alternative) -> str:
-    """With its article: ``the best plan in HBM``, ``host memory``."""
+    """Its name in a sentence: ``the best plan in HBM``, ``host memory``."""
     return f"the {each.label}" if each.label.startswith("best") else each.label
 
 

@@ -22,7 +22,10 @@ LOOSE = 0.5
 
 
 def bound_words(answer: Planned) -> str:
-    """How much faster a plan of the listed schemes can be; ``listed_fact`` lists the schemes."""
+    """A sentence: no plan is faster than the bound, so how much of the plan's time could be saved at most.
+
+    The bound covers only some schemes; ``listed_fact`` lists them.
+    """
     found = answer.found
     if answer.given:
         return "This plan was given. Without --plan, a search shows how much faster a plan can be."
@@ -46,7 +49,7 @@ def cut_words(found: Found) -> str:
 
 
 def listed_fact(answer: Planned) -> tuple[str, str]:
-    """A label, and the schemes that the bound covers; both empty without a bound."""
+    """A label and the schemes that plans could use where the bound was computed; both "" without a bound."""
     if answer.given or not answer.found.bound_s:
         return "", ""
     if answer.found.restricted:
@@ -67,7 +70,10 @@ def more_effort_words(found: Found) -> str:
 
 
 def progress_text(best_s: float, bound_s: float, spent_s: float, columns: int | None) -> str:
-    """The progress line during a search."""
+    """The progress line of a search: the time of the best plan, the lower bound, the time spent.
+
+    columns  width of the terminal, at which the line is cut; None: it is not cut
+    """
     gap = f", no listed plan is below {format_time(bound_s)}" if bound_s > 0 else ""
     text = f"best {format_time(best_s)}{gap}   {spent_s:.0f} s"
     return text[: (columns or len(text) + 1) - 1]

@@ -45,7 +45,7 @@ _FEW_SIZES = 10  # the quick preset has more
 
 
 def calibration_record(item: Calibration) -> dict[str, Any]:
-    """The summary of a calibration, for lists."""
+    """The summary of a calibration for JSON; loo_median and loo_p90 are medians of the curves' errors."""
     medians = [curve.loo_median for curve in item.curves if curve.loo_median is not None]
     p90s = [curve.loo_p90 for curve in item.curves if curve.loo_p90 is not None]
     return {
@@ -95,11 +95,11 @@ def calibration_text(
     brief: bool = False,
     since: tuple[int, int] = (0, 0),
 ) -> str:
-    """Summary, fitted curves, their formulas, and the laws beyond the measured cells.
+    """The text for a calibration: summary, fitted curves with formulas, laws, kernels, host.
 
-    run    the run that measured it: for the command that determines unknown floors or rates
-    brief  without formulas and constants; of laws and kernels, only the basis
-    since  what the run has measured since the fit: points that have not ended, and samples
+    run    folder of the run that measured it, for commands that measure more; None: not known
+    brief  without formulas and constants; of laws and kernels, only what they are based on
+    since  what the run has measured after the fit: unfinished points, and samples
     """
     state = "".join(
         [
@@ -133,13 +133,13 @@ def calibration_text(
 
 
 def _told_words(curves: Sequence[Curve]) -> str:
-    """How many floors and rates the samples determine; "" if they determine all."""
+    """How many of the fitted floors α and rates β the samples determine; "" if they determine all."""
     told = [interval.known for curve in curves for interval in (curve.alpha_s, curve.beta_bytes_per_s)]
     return "" if all(told) else f"; {sum(told)} of {len(told)} floors and rates are known"
 
 
 def kernels_text(constants: KernelConstants, brief: bool = False) -> str:
-    """The kernels' constants with their intervals; unknown where the samples do not determine them."""
+    """A table of the kernels' constants with 95 % intervals; brief  only the number of known constants"""
     rows = [[key, with_interval(value, _writer(key))] for key, value in constants.values.items()]
     rows += [[key, "unknown: the machine's value is used"] for key in constants.untold]
     errors = errors_text(constants.loo_median, constants.loo_p90)
@@ -155,7 +155,7 @@ def _writer(key: str) -> Callable[[float], str]:
 
 
 def _since_words(run: Path | None, open_points: int, samples: int) -> str:
-    """What was measured after the fit, and the command that continues; "" if there is nothing."""
+    """What the run measured after the fit, and the command that continues it; "" if that is nothing."""
     begun = f"{counted(open_points, 'point')} of the run begun and not ended" if open_points else ""
     more = f"{counted(samples, 'sample')} not in this fit" if samples else ""
     words = ", ".join(filter(None, (begun, more)))
@@ -163,7 +163,7 @@ def _since_words(run: Path | None, open_points: int, samples: int) -> str:
 
 
 def _domain(item: Calibration, machine: Machine | None) -> str:
-    """How the GPUs of one domain are connected."""
+    """How many GPUs form a domain, and what connects them; without a known machine, only how many."""
     if machine is None and item.machine in list_machines():
         machine = load_machine(item.machine)
     if machine is None:
@@ -196,7 +196,7 @@ def _curve_table(curves: Sequence[Curve]) -> str:
 
 
 def with_interval(interval: Interval, write: Callable[[float], str]) -> str:
-    """The value and half the relative width of its 95 % interval; unknown if the samples do not determine it.
+    """The value ± half the relative width of its 95 % interval; "unknown" if the samples do not determine it.
 
     Limits: an interval of no width (exact numbers, or hardly more samples than parameters) -> the value alone
     """
@@ -206,7 +206,7 @@ def with_interval(interval: Interval, write: Callable[[float], str]) -> str:
 
 
 def _of_sizes(curve: Curve, text: str) -> str:
-    """Why a parameter is unknown, if there is a single size."""
+    """``text`` of a fitted parameter, but "one size" if it is unknown because a single size was measured."""
     return "one size" if text == "unknown" and len(curve.anchor_bytes) == 1 else text
 
 
@@ -222,7 +222,7 @@ def _formulas(curves: Sequence[Curve]) -> str:
 
 
 def _unknown_text(item: Calibration, run: Path | None) -> list[str]:
-    """Why floors or rates are unknown, and the command that determines them; empty if all are known."""
+    """Why floors or rates of some curves are unknown, and the command that determines them; [] if none is."""
     vague = [c for c in item.curves if not (c.alpha_s.known and c.beta_bytes_per_s.known)]
     if not vague:
         return []
@@ -243,7 +243,7 @@ def _unknown_text(item: Calibration, run: Path | None) -> list[str]:
 
 
 def _more_line(item: Calibration, vague: Sequence[Curve], run: Path, few: bool) -> str:
-    """The command that measures more sizes on the same ranks; by the quick preset if there are few so far."""
+    """The command that measures more sizes of the curves ``vague``. few  use the quick preset"""
     library, names = str(item.backend), sorted({curve.collective for curve in vague})
     only = library if len(names) > _MOST_NAMED else ",".join(f"{library}:{name}" for name in names)
     ranks = ",".join(str(gpus) for gpus in sorted({curve.gpus for curve in vague}))
@@ -292,7 +292,7 @@ def _si(name: str, value: float) -> str:
 
 
 def samples_text(points: pd.DataFrame) -> str:
-    """Medians of the measured points, a line for each size."""
+    """A table of the measured points: for each size the median time, number of samples, spread and source."""
     keys = ["collective", "gpus", "nodes", "variant", "payload_bytes"]
     rows = []
     for key, group in points.groupby(keys, sort=True):
@@ -326,7 +326,10 @@ def samples_text(points: pd.DataFrame) -> str:
 
 
 def comparison(first: Calibration, second: Calibration) -> list[dict[str, Any]]:
-    """Curves that both calibrations have: times of both at three sizes, and the second over the first."""
+    """Compare the curves that both calibrations have at three sizes N [byte]: a dictionary for each curve.
+
+    Keys: collective, gpus, domain_gpus, time_N_bytes_s (of both), ratio_N_bytes; None where not measured
+    """
     rows = []
     for curve in first.curves:
         other = second.curve(curve.collective, curve.gpus, curve.domain_gpus)
@@ -343,7 +346,7 @@ def comparison(first: Calibration, second: Calibration) -> list[dict[str, Any]]:
 
 
 def _time(curve: Curve, payload_bytes: float) -> float | None:
-    """The time of a measured cell; None outside its measured sizes."""
+    """The curve's time for a payload [s]; None outside the sizes that were measured."""
     if not curve.anchor_bytes[0] <= payload_bytes <= curve.anchor_bytes[-1]:
         return None
     anchors = np.asarray(curve.anchor_bytes), np.asarray(curve.anchor_times_s)
@@ -352,7 +355,7 @@ def _time(curve: Curve, payload_bytes: float) -> float | None:
 
 
 def comparison_text(first: Calibration, second: Calibration, rows: Sequence[dict[str, Any]]) -> str:
-    """Times of both calibrations at three sizes where they were measured, and their ratio."""
+    """A table of both calibrations' times at three sizes and their ratio. rows  from ``comparison``"""
     head = facts([("A", first.calibration_id), ("B", second.calibration_id)])
     left = "".join(f"\n{line}" for line in _not_compared(first, second))
     if not rows:
@@ -379,7 +382,7 @@ def only_in(first: Calibration, second: Calibration) -> list[Curve]:
 
 
 def _not_compared(first: Calibration, second: Calibration) -> list[str]:
-    """What only one of the two calibrations has, by collective."""
+    """Lines that list, by collective, the curves that only the first or only the second calibration has."""
     lines = []
     for letter, one, other in (("A", first, second), ("B", second, first)):
         groups: dict[str, list[str]] = {}
@@ -393,5 +396,5 @@ def _not_compared(first: Calibration, second: Calibration) -> list[str]:
 
 
 def _group(gpus: int, domain_gpus: int) -> str:
-    """Ranks, and ranks per domain if there are several domains: ``16 / 8``."""
+    """The number of ranks, then ranks per domain if they span several domains: ``16 / 8``."""
     return f"{gpus} / {domain_gpus}" if domain_gpus < gpus else str(gpus)

@@ -100,7 +100,7 @@ def model_text(model: TableSet) -> str:
 
 
 def model_record(model: TableSet, *, full: bool) -> dict[str, Any]:
-    """A set of tables for JSON; ``full``: with every table."""
+    """A set of tables for JSON. full  with every table"""
     record: dict[str, Any] = {
         "name": model.name,
         "tables": len(model.tables),

@@ -31,7 +31,7 @@ _COLUMNS = (
 
 
 def check_text(found: Sequence[Series]) -> str:
-    """The whole answer."""
+    """The text of ``perfmodel check``: how many measured curves are outside the band, a table, reasons."""
     outside = [one for one in found if one.stretches]
     verdict = f"{len(outside)} outside the band" if outside else "all inside the band"
     models = {one.model.calibration_id: one.model for one in found}
@@ -50,19 +50,22 @@ def check_text(found: Sequence[Series]) -> str:
 
 
 def series_record(one: Series) -> dict[str, Any]:
-    """A curve as JSON, in the public schema."""
+    """A measured curve for JSON, with the keys of the public schema."""
     return columns_record(_COLUMNS, one)
 
 
 def outside_line(found: Sequence[Series]) -> str:
-    """The message of the error with exit code 6."""
+    """The error message (exit code 6) that names the curves outside their band."""
     outside = [one for one in found if one.stretches]
     named = ", ".join(dict.fromkeys(f"{one.log} {_dashed(one)} ({one.verdict})" for one in outside))
     return f"{len(outside)} of {counted(len(found), 'curve')} outside the band: {named}."
 
 
 def _blocks(outside: Sequence[Series]) -> list[str]:
-    """A block for each curve outside; in place and out of place share it if their reasons are the same."""
+    """A paragraph for each curve outside its band.
+
+    The in-place and the out-of-place curve share a paragraph if their reasons are the same.
+    """
     blocks: dict[tuple[object, ...], list[Series]] = {}
     for one in outside:
         names = tuple(sorted(each.rule.name for each in one.reasons))
@@ -90,7 +93,10 @@ def _block(one: Series, places: str) -> str:
 
 
 def _stretch(one: Series, each: Stretch) -> str:
-    """A range of sizes outside the band: ``1.6 – 2.0× the expected time, 16 MiB – 1 GiB; busbw …``."""
+    """A range of sizes outside the band: ``1.6 – 2.0× the expected time, 16 MiB – 1 GiB; busbw …``.
+
+    each  the range: its first and last size, and measured over expected time at each size
+    """
     at, size = each.last, format_bytes(one.payload_bytes[each.last])
     own, least, most = (format_rate(float(one.busbw(t)[at])) for t in (one.time_s, one.high_s, one.low_s))
     return (
@@ -105,7 +111,10 @@ def _spread(ratios: Sequence[float]) -> str:
 
 
 def _in_switch(one: Series, at: int) -> str:
-    """Why a bus bandwidth above the rate of the links may be normal. Limits: below it -> empty text"""
+    """That NVLS reductions in the switch allow a bus bandwidth above the links' rate, if it may be so high.
+
+    at  the index of the size.  Limits: no NVLS, not an all-reduce, not above that rate -> ""
+    """
     machine = one.model.machine
     link, most = inside_rate(machine), float(one.busbw(one.low_s)[at])
     if not machine.links.nvls or one.collective != "all_reduce" or most <= link:

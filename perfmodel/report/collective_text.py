@@ -29,7 +29,7 @@ def collective_text(answers: pd.DataFrame, calibration_id: str, machine: Machine
 
 
 def _evidence(found: object) -> str:
-    """The evidence as text; "-" for one GPU, where nothing is sent or measured."""
+    """The evidence of the time as text; "-" for a single GPU, which sends nothing."""
     return found if isinstance(found, str) else "-"
 
 

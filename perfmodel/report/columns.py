@@ -14,11 +14,14 @@ Getter = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table.
+    """A column of a table, on the screen and in files.
 
-    head, text  on the screen; text None: not on the screen;  left  whether it is aligned left
-    goes   order in which columns are dropped on a narrow terminal, 1 first; 0: it stays
-    data   values of a row by their keys in JSON and CSV, in SI units;  total  text below the last row
+    head   its heading on the screen
+    text   returns the cell of a row for the screen; None: the column is only in files
+    left   whether the cells are aligned left
+    goes   order in which columns are left out on a narrow terminal, 1 first; 0: it is always shown
+    data   by key in JSON and CSV, a function that returns the value of a row in SI units
+    total  the text below the last row
     """
 
     head: str = ""
@@ -30,7 +33,7 @@ class Column:
 
 
 def columns_text(columns: Iterable[Column], rows: Iterable[Any]) -> str:
-    """The rows as a table for the terminal, with totals if a column has one."""
+    """The rows as a table for the terminal; with a last line of totals if a column has a total."""
     shown = [each for each in columns if each.text is not None]
     heads, cells = columns_cells(shown, rows)
     if any(each.total for each in shown):
@@ -41,16 +44,19 @@ def columns_text(columns: Iterable[Column], rows: Iterable[Any]) -> str:
 
 
 def columns_cells(columns: Iterable[Column], rows: Iterable[Any]) -> tuple[list[str], list[list[str]]]:
-    """The heads, and the texts of each row, for a terminal or a page."""
+    """The headings of the columns on the screen, and for each row the texts of its cells."""
     shown = [(each.head, each.text) for each in columns if each.text is not None]
     return [head for head, _ in shown], [[text(row) for _, text in shown] for row in rows]
 
 
 def columns_record(columns: Iterable[Column], row: Any) -> dict[str, Any]:
-    """A row as plain data."""
+    """The values of a row by their keys in JSON and CSV, over all columns."""
     return {key: value(row) for each in columns for key, value in each.data.items()}
 
 
 def attributes(*names: str, of: str = "") -> dict[str, Getter]:
-    """``data`` for keys that are attributes of the row, or of its attribute ``of``."""
+    """Functions for ``Column.data`` that read attributes of a row; each attribute's name is its key.
+
+    of  the row's attribute to read them from (``of="totals"``: ``row.totals.NAME``); "": the row itself
+    """
     return {name: attrgetter(f"{of}.{name}" if of else name) for name in names}

@@ -27,7 +27,14 @@ def dlrm_text(
     speedups: Sequence[Mapping[str, Any]],
     verdicts: Sequence[Verdict],
 ) -> str:
-    """The whole answer."""
+    """The text of ``perfmodel validate --dlrm``: measured and predicted steps, shares, speed-ups, verdicts.
+
+    efficiency  by machine, the fitted share of the datasheet's half-precision rate
+    rows        a dictionary for each measured MLPerf step: system, gpus, measured_s, predicted_s, ratio …
+    unseen      the same steps, each predicted without its own machine in the fits
+    left_out    by system, why it was not predicted
+    shares, speedups  results for EMBark, as in ``share_table`` and ``speedup_table``
+    """
     reached = ", ".join(f"{format_fraction(share)} on {name}" for name, share in efficiency.items())
     assumed = (
         f"Fitted on all rows but L40S: matrix products reach {reached} of the "
@@ -64,12 +71,19 @@ _MLPERF = (
 
 
 def mlperf_table(rows: Sequence[Mapping[str, Any]], unseen: Sequence[Mapping[str, Any]]) -> str:
-    """Measured, predicted, band and ratio of every row, and the ratio without its machine in the fits."""
+    """A table of MLPerf steps: measured and predicted time, band and ratio (``rows``, as in ``dlrm_text``).
+
+    unseen  the same steps predicted without their own machine in the fits: the last ratio
+    """
     return columns_text(_MLPERF, zip(rows, unseen, strict=True))
 
 
 def left_out_table(rows: Sequence[Mapping[str, Any]], far: Sequence[Mapping[str, Any]]) -> str:
-    """Errors by what was left out of the fits: each machine, and 64 GPUs or more; all machines last."""
+    """A table of errors of predictions whose machine was left out of the fits: by machine, then over all.
+
+    rows  every step, predicted without its own machine
+    far   steps on 64 GPUs or more, predicted by fits without any of these
+    """
     rows = [row for row in rows if row["fitted"]]
     groups = {
         name: [r for r in rows if r["machine"] == name] for name in sorted({r["machine"] for r in rows})
@@ -88,7 +102,7 @@ def left_out_table(rows: Sequence[Mapping[str, Any]], far: Sequence[Mapping[str,
 
 
 def _short(system: str) -> str:
-    """The round and the model of a system, without its maker."""
+    """The name of a system without its maker, at most 20 characters: ``v4.0 DGX H100``."""
     words = system.split()
     kept = words[:1] + words[2:] if len(words) > 2 else words
     name = " ".join(kept).replace("xFusion FusionServer ", "").replace("GIGABYTE ", "").replace("NVIDIA ", "")
@@ -96,7 +110,10 @@ def _short(system: str) -> str:
 
 
 def share_table(shares: Sequence[Mapping[str, Any]]) -> str:
-    """The share of embedding communication in a serial step."""
+    """A table of the share of embedding communication in a serial step, by number of GPUs (EMBark).
+
+    shares  dictionaries with gpus, batch (per GPU), step_s, share, and kept: which batch was constant
+    """
     lines = [
         [
             format_count(row["gpus"]),
@@ -114,7 +131,10 @@ def share_table(shares: Sequence[Mapping[str, Any]]) -> str:
 
 
 def speedup_table(speedups: Sequence[Mapping[str, Any]]) -> str:
-    """The serial table-row-wise step against overlap, another plan, and both."""
+    """A table of step times by model: serial table-row-wise, with overlap, with another plan, with both.
+
+    speedups  dictionaries with model, gpus, serial_s, overlap_s, plan_s, both_s, and speedup of both
+    """
     names = ("serial_s", "overlap_s", "plan_s", "both_s")
     lines = [
         [str(row["model"]), *(format_time(row[name]) for name in names), format_ratio(row["speedup"])]

@@ -24,7 +24,12 @@ _KERNELS = "torch"
 
 @dataclass(frozen=True)
 class Prospect:
-    """A part of a projection for this machine: its evidence after a calibration, and the reason."""
+    """How well a projection will know one part of the pass on this machine.
+
+    part      kernels, collectives of so many GPUs, whole passes …
+    evidence  of its times after ``perfmodel calibrate``: measured, extrapolated, transferred, assumed …
+    why       the library that would measure it, or what is missing
+    """
 
     part: str
     evidence: str
@@ -32,7 +37,10 @@ class Prospect:
 
 
 def prospects(host: Host, libraries: Mapping[str, Availability]) -> list[Prospect]:
-    """The evidence of each part of a projection for this machine after ``perfmodel calibrate``."""
+    """For each part of a projection, the evidence that it would have after ``perfmodel calibrate`` here.
+
+    libraries  by name, whether a library can be used here
+    """
     usable = {name for name, found in libraries.items() if found.usable and not found.functional_only}
     kernels = _KERNELS in usable
     rows = [
@@ -103,7 +111,7 @@ def _inside(libraries: Sequence[str], machine: Machine | None) -> tuple[str, str
 
 
 def _shipped(machine: Machine | None) -> tuple[str, str]:
-    """Evidence of the collectives of a machine that were not measured here."""
+    """The evidence of collectives that are not measured here, from shipped calibrations, and the reason."""
     if machine is None:
         return "nothing known", "no shipped calibration for these GPUs: --machine, or perfmodel import"
     for name in (machine.name, machine.links.like):
