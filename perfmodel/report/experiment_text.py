@@ -15,19 +15,20 @@ from perfmodel.units import format_bytes, format_fraction
 
 
 def run_line(calibration_file: str | None) -> str:
-    """The command that measures kernels too, if the user's run has none; else "".
+    """The command that also measures kernels into the folder of the user's run; "" if there is no such run.
 
-    Kernels alone would go to a run of their own if the stack has changed since.
+    calibration_file  the user's calibration, which lies in the folder of its run
     """
     folder = Path(calibration_file or "").parent
     return calibrate_line(folder) if calibration_file and (folder / SAMPLES_NAME).is_file() else ""
 
 
 def experiment_text(experiment: NextExperiment, machine: str, run: str = "", *, brief: bool = False) -> str:
-    """How much of the time was not measured here, and the measurement that narrows the band most.
+    """How much of the time was not measured on this machine, and the command that narrows the band most.
 
-    run    the command that measures kernels too, for a calibration of the user's own
-    brief  without the benchmarks of others that measure the same
+    machine  the name for ``perfmodel import``
+    run      the command that measures kernels into the user's run; "": a new run
+    brief    without the share of the time, and without NCCL's and NVSHMEM's own benchmarks
     """
     links = [name.split(":") for name in experiment.only if not name.startswith("kernel:")]
     first = _rests(experiment, brief)
@@ -52,7 +53,10 @@ def experiment_text(experiment: NextExperiment, machine: str, run: str = "", *, 
 
 
 def _rests(experiment: NextExperiment, brief: bool) -> str:
-    """What was not measured here, and how much of it the measurement replaces; ends in ``To replace it``."""
+    """How many numbers were not measured here, and how many of them the measurement replaces.
+
+    brief  without their share of the time.  The text ends in ``To replace them``
+    """
     count, replaced = experiment.numbers, len(experiment.only)
     time, band, own = (
         format_fraction(x) for x in (experiment.share, experiment.band_share, experiment.only_band_share)
@@ -96,7 +100,7 @@ _KERNEL_WORDS = {"handover": "from kernels to collectives and back"}
 
 
 def _test_name(library: str, operation: str) -> str:
-    """The name of the usual benchmark: ``alltoall_perf`` (NCCL), ``alltoall_latency`` (NVSHMEM)."""
+    """The usual benchmark of the operation: ``alltoall_perf`` (NCCL), ``alltoall_latency`` (NVSHMEM)."""
     if library == "nvshmem":
         names = {"all_to_all": "alltoall", "reduce_scatter": "reducescatter", "all_gather": "fcollect"}
         return f"{names.get(operation, operation)}_latency"

@@ -55,7 +55,10 @@ def number_text(each: ExplainedNumber) -> str:
 
 
 def where(*equations: Equation) -> list[str]:
-    """Two lines: the functions that compute the equations, and the section of docs for the first of them."""
+    """Lines with the functions that compute the equations, and the section of docs for the first equation.
+
+    Limits: no function is known for them -> none
+    """
     known = [each for each in equations if each.function]
     if not known:
         return []
@@ -68,7 +71,7 @@ def _origin(term: Term) -> str:
 
 
 def _footnotes(terms: tuple[Term, ...]) -> list[str]:
-    """Origins that several terms share: each is printed once, below the table."""
+    """Meanings and sources that three or more terms share: the table shows numbers that refer to them."""
     counts = Counter(_origin(term) for term in terms)
     return [text for text, count in counts.items() if count >= _SHARED]
 
@@ -87,7 +90,7 @@ def _terms(terms: tuple[Term, ...], notes: list[str]) -> str:
 def collective_explanation_text(found: CollectiveExplanation, origin: str) -> str:
     """The time of a collective, its equation with the terms, the stages of the computation, the band.
 
-    origin  the calibration, as other answers name it
+    origin  the calibration in words, as ``projection_text.origin`` writes it
     """
     first = sides(
         f"{found.title}: {format_time(found.time_s)}", f"95 % band {band(found.low_s, found.high_s)}"
@@ -115,7 +118,7 @@ def collective_explanation_text(found: CollectiveExplanation, origin: str) -> st
 
 
 def _stages(found: CollectiveExplanation) -> str:
-    """Each stage that changed the time; the time of the last is the answer."""
+    """A table of the stages that changed the time, with the time after each; the last time is the answer."""
     shown = [stage for stage in found.stages if stage.changed]
     rows = [[each.what, format_time(each.time_s), each.equation.function] for each in shown]
     idle = ", ".join(stage.what for stage in found.stages if not stage.changed)
@@ -130,7 +133,10 @@ def _stages(found: CollectiveExplanation) -> str:
 
 
 def _band(doubts: Sequence[tuple[str, float]], time_s: float, low_s: float, high_s: float) -> str:
-    """The parts of the standard deviation of ln t, and the ends of the band that they make."""
+    """A table of the standard deviations of ln t by cause, and the 95 % band that follows from their sum.
+
+    doubts  each cause with its standard deviation;  low_s, high_s  the band that the answer prints [s]
+    """
     rows = [[what, format_fraction(log_sd)] for what, log_sd in doubts]
     total = math.sqrt(sum(log_sd**2 for _, log_sd in doubts))
     rows.append(["all, in quadrature", format_fraction(total)])

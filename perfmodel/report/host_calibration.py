@@ -30,7 +30,10 @@ _TIER: dict[str, tuple[str, Callable[[float], str]]] = {
 
 
 def host_parts(item: Calibration) -> list[str]:
-    """A part for each kind of host measurement; empty without any."""
+    """Up to two texts: times to issue work from the host, and rates of host memory as a GPU reads it.
+
+    Limits: the calibration has neither -> none
+    """
     parts = [] if item.host is None else [_times_text(item.host)]
     return parts if item.host_tier is None else [*parts, _tier_text(item.host_tier)]
 
@@ -68,7 +71,7 @@ def _tier_text(tier: HostTier) -> str:
 
 
 def _in_flight(tier: HostTier) -> str:
-    """Reads in flight, by Little's law; "" if the latency or the rate is unknown."""
+    """How many reads are on the way at full rate, by Little's law; "" if latency or rate is unknown."""
     known = [tier.values.get(key) for key in ("host_latency_s", "link_bytes_per_s", "link_sector_bytes")]
     latency, rate, sector = (None if one is None else one.value for one in known)
     if latency is None or rate is None or sector is None:

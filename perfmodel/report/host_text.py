@@ -24,10 +24,10 @@ _NAMES = {
 
 
 def host_headline(found: Hosted, gpus: int, way: str, below: str = "", ways: str = "") -> str:
-    """The answer with the host; the text goes on with the device alone.
+    """The first lines of an answer with the host; the next lines are for the device without it.
 
-    way   the sharding;  ways  why it was chosen, if the user did not choose it
-    below  the slowdown in words, if rows are in a tier below the HBM
+    way    the sharding;  ways  why it was chosen; "": the user chose it
+    below  the slowdown in words if rows are in a tier below the HBM; "": they are in HBM
     """
     what = HOST_WORDS[found.costs.mode]
     where = counted(gpus, "GPU")
@@ -47,7 +47,7 @@ def host_headline(found: Hosted, gpus: int, way: str, below: str = "", ways: str
 
 
 def issued_lines(found: Issued) -> str:
-    """The time of a plan with the host; the text goes on with the device alone."""
+    """The time of a plan with the host; the lines that follow are for the device without it."""
     what = HOST_WORDS[found.costs.mode]
     first = f"With {what} {format_time(found.time_s)} per batch."
     band = f"band {format_time(found.low_s)} – {format_time(found.high_s)}"
@@ -62,16 +62,16 @@ def _works(found: Issued) -> str:
 
 
 def beside_line(found: Hosted) -> str:
-    """A line below the answer of the device alone, with the answer for this host."""
+    """A line below an answer for the device alone: its slowdown and time with the host."""
     with_host = f"{format_ratio(found.slowdown)}, {format_time(found.time_s)} per batch"
     mode = found.costs.mode
     return paragraph(f"     this is the device alone; with {HOST_WORDS[mode]} {with_host} (--host {mode})")
 
 
 def host_table(found: Issued, way: str = "") -> str:
-    """Each step's time on the device, the host's time to issue it, and the device's wait.
+    """A table of steps: time on the device, time of the host to issue it, and how long the device waits.
 
-    way  the sharding; "" for a plan of several
+    way  the sharding; "": a plan with several
     """
     rows = [
         [
@@ -105,7 +105,7 @@ def host_table(found: Issued, way: str = "") -> str:
 
 
 def ahead_fact(found: IdsAhead) -> tuple[str, str]:
-    """How much time sending the ids of the next batch ahead would hide."""
+    """A label, and how much time is hidden if ids of the next batch are sent during this batch."""
     share = format_fraction(found.hidden_s / (found.step_s + found.hidden_s))
     text = (
         f"sending them during this batch, as TorchRec's pipelines do, hides "

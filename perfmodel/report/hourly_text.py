@@ -8,7 +8,7 @@ from perfmodel.units import counted, format_count, format_number
 
 
 def hourly_words(hourly: HourlyCost, answer: ServiceLoad) -> list[tuple[str, str]]:
-    """Machines in use, with the reason if whole nodes are needed; money per hour if there are prices."""
+    """Pairs of label and text: how many machines are used, and their cost per hour if prices are given."""
     hours = f"{format_number(hourly.machine_hours_of_requests)} machine-hours per 10⁹ requests"
     found = [("Machines", f"{_machines(hourly, answer)}; {hours}")]
     if hourly.per_hour is not None and hourly.of_requests is not None:

@@ -36,7 +36,10 @@ _GIVEN = "given"
 
 
 def leading_text(found: Leading, calibration_file: str | None, again: Again) -> str:
-    """The screen for a sharding that fits; at most 25 lines by default. again  as in ``projection_text``"""
+    """The first screen of ``perfmodel project``, at most 25 lines by default: answer, steps, changes.
+
+    again  returns the command that asks the same question with another subcommand
+    """
     answer, base = found.answer, found.base
     lines = beside_words(found), planned_words(found), question_words(base), gpu_words(answer), answer.uneven
     below = [paragraph(line, _INDENT) for line in lines if line]
@@ -50,7 +53,7 @@ def leading_text(found: Leading, calibration_file: str | None, again: Again) -> 
 
 
 def more_words(found: Leading, again: Again) -> str:
-    """The commands that show more; the explanation of the longest step is one of them."""
+    """The commands for more: all shardings, more lines, and the explanation of the longest step."""
     more = "More: -v, --sharding all"
     return command_lines(f"{more}, {again(explain_words(found.answer))}").lstrip()
 
@@ -71,9 +74,9 @@ def headline(found: Leading) -> str:
 
 
 def beside_words(found: Leading, row_wise: Hosted | None = None) -> str:
-    """``by row-wise-ub (unique rows are sent; as in the paper EMBark); row-wise (TorchRec's) takes 1.33 ms``.
+    """The sharding, those that may be as fast, and row-wise: ``by row-wise-ub (…); row-wise takes 1.33 ms``.
 
-    row_wise  with the host, if the sharding was chosen with it; differences with a host have no band
+    row_wise  row-wise with the host, if the host decided on the sharding; None: without a host
     Limits: nothing fits -> how many GPUs would do;  too many tables -> the command that compares shardings
     """
     if not found.best and table_count(found.base) > MOST_COMPARED:
@@ -105,7 +108,7 @@ def _and(names: list[str]) -> str:
 
 
 def planned_words(found: Leading) -> str:
-    """The time with a sharding chosen for each table, if that is faster; else ""."""
+    """The time of a plan with a sharding for each table, if it is shorter; else ""."""
     if found.planned_answer is None:
         return ""
     time = format_time(found.planned_answer.time_s)
@@ -141,7 +144,7 @@ def measure_text(found: Leading, calibration_file: str | None) -> str:
 
 
 def gpu_words(answer: Projection) -> str:
-    """How the number of GPUs was chosen, and what each holds, on one line."""
+    """A line: how many GPUs and why, the memory that each uses, samples per second."""
     count = answer.gpu_count
     held, room = (format_bytes(x, binary=False) for x in (count.memory_bytes, count.usable_bytes))
     per_s = format_per_second(samples_per_s(answer), "samples")
@@ -157,7 +160,7 @@ def _time(each: Compared) -> str:
 
 
 def question_words(base: Projection) -> str:
-    """The question: values that were given, then those by default."""
+    """A line with the values that the user gave, then the values that are defaults."""
     given = {_GIVEN, *(base.question.given if base.question else ())}
     items = list(_items(base))
     asked = [text for key, text in items if key in given]
@@ -168,7 +171,10 @@ def question_words(base: Projection) -> str:
 
 
 def _items(base: Projection) -> Iterator[tuple[str, str]]:
-    """Each part of the question, with the key that tells whether it was given."""
+    """Pairs for each part of the question: the name of its argument, and its value in words.
+
+    The name is ``_GIVEN`` if the value is never a default, and "" if it always is.
+    """
     work, groups = base.work, base.work.groups
     model = base.question.model if base.question else None
     batch, gpus = float(work.batch[0]), base.gpus
@@ -198,7 +204,7 @@ def _items(base: Projection) -> Iterator[tuple[str, str]]:
 
 
 def _rows(rows: float) -> str:
-    """A number of rows: ``78 125 M``, below ten million in full."""
+    """A number of rows; from ten million on in millions: ``78 125 M``."""
     return format_count(rows) if rows < _MANY_ROWS else f"{format_count(rows / 1e6)} M"
 
 
@@ -209,9 +215,9 @@ def _dtype(base: Projection, element_bytes: float) -> str:
 
 
 def change_rows(found: Leading) -> list[list[str]]:
-    """What would change the time, the most helpful first: what, the times, the option (``CHANGED``).
+    """Rows of the table ``CHANGED``: a change, the times before and after it, its option; the best first.
 
-    The neighbours that the question names are among them, whatever they cost.
+    A network without neighbours is always listed if the question has neighbours, even if it helps little.
     """
     best = sorted(found.changes, key=lambda each: each.after_s)
     neighbours = [each for each in best[_LINES:] if each.option == _ALONE]

@@ -13,9 +13,10 @@ from perfmodel.units import format_count, format_time
 def load_explanation_text(
     found: LoadExplanation, command: Callable[[str], str], host: str | None = None
 ) -> str:
-    """The title, the numbers in the order of ``load``, the steps of the pass with their slow ranks.
+    """The numbers of ``perfmodel load`` with their equations, the steps of the pass, and commands for them.
 
-    command  the command that explains a step, by its name;  host  whose time the pass includes
+    command  returns the command that explains a step, from the step's name
+    host     how the host issues the pass, if its time is included; None: not included
     """
     numbers = map(number_text, found.numbers)
     return "\n\n".join([paragraph(found.title), *numbers, _steps(found), _commands(found, command, host)])
@@ -45,7 +46,7 @@ def _steps(found: LoadExplanation) -> str:
 
 
 def _commands(found: LoadExplanation, command: Callable[[str], str], host: str | None) -> str:
-    """The command that explains each step, for a full batch."""
+    """The commands that explain the steps of a full batch; command, host  as in ``load_explanation_text``"""
     full = format_count(found.requests[2])
     words = f"The equation behind each time of the column n = {full}"
     if host is not None:

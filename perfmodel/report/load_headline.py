@@ -26,7 +26,10 @@ _INDENT = 5
 
 
 def headline(answer: ServiceLoad) -> str:
-    """How many GPUs the load takes, or that the band leaves it open; the sharding, the latency, the limit."""
+    """The answer of ``perfmodel load``: how many GPUs serve the load, by which sharding, at what latency.
+
+    It also says if the band leaves the number of GPUs open, and what limits the load.
+    """
     first = gpus_words(answer)
     line = paragraph(first) if CANNOT_TELL in first else sides(first, band_words(answer))
     below = [sharding_words(answer), times_words(answer), most_words(answer)]
@@ -51,7 +54,7 @@ def gpus_words(answer: ServiceLoad) -> str:
 
 
 def sharding_words(answer: ServiceLoad) -> str:
-    """The sharding that is served, whether TorchRec runs it, and which shardings may be equally fast.
+    """The sharding of the service, whether TorchRec runs it, and which others may be as fast.
 
     Limits: nothing is sharded -> ""
     """
@@ -75,7 +78,7 @@ def sharding_words(answer: ServiceLoad) -> str:
 
 
 def times_words(answer: ServiceLoad) -> str:
-    """Percentiles of the latency, the samples per request, and the host."""
+    """The p50, p95 and p99 of the latency, the samples per request, and whether the host is included."""
     q, asked = answer.question, answer.asked
     tail = " ".join(
         [format_time(asked.run.quantile(P99)), *(each.removeprefix("p99 ") for each in uncertain(asked))]
@@ -96,7 +99,10 @@ def host_words(answer: ServiceLoad) -> str:
 
 
 def band_words(answer: ServiceLoad) -> str:
-    """GPUs at the ends of the bands of all times; with given replicas, the load that they serve there."""
+    """How many GPUs the load takes if all times are at the low or the high end of their bands.
+
+    With a given number of replicas: the load that they serve at either end.
+    """
     if not answer.low_per_s:
         return "no upper end of the band"
     if answer.question.qps is None or answer.question.replicas is not None:
@@ -108,7 +114,10 @@ def band_words(answer: ServiceLoad) -> str:
 
 
 def unsure(answer: ServiceLoad) -> list[str]:
-    """A warning if the band leaves open whether any load meets the limit: the reason, and what to do."""
+    """A warning that perhaps no load meets the limit on the p99, with the reason and what to do.
+
+    Limits: with all times at the slow end of their bands some load still meets it -> none
+    """
     if answer.low_per_s:
         return []
     limit, slow = format_time(answer.question.limit_s), format_time(least_latency(answer.question, "high"))
@@ -121,7 +130,7 @@ def unsure(answer: ServiceLoad) -> list[str]:
 
 
 def most_words(answer: ServiceLoad) -> str:
-    """What decides the number of GPUs, and the highest load with the chosen batch and wait."""
+    """Whether load, limit or memory decides the number of GPUs, and the highest load that they serve."""
     best = answer.best
     most = best.rate_per_s * answer.replicas
     who = "they carry" if answer.replicas > 1 else "it carries"
@@ -148,6 +157,6 @@ def rate(per_s: float) -> str:
 
 
 def uncertain(row: LoadRow) -> list[str]:
-    """The error of the p99, if the simulation leaves it larger than intended."""
+    """``p99 ±3 %`` if the simulation's error of the p99 is larger than intended; else none."""
     error = row.run.error(P99)
     return [f"p99 ±{format_fraction(error)}"] if error > ERROR else []

@@ -57,10 +57,12 @@ def load_text(
     calibration_file: str | None = None,
     host: str | None = None,
 ) -> str:
-    """The whole answer.
+    """The text of ``perfmodel load``: GPUs, batch, costs, latency against load, closed forms, sources.
 
-    hourly   the costs per hour;  calibration_file  the user's own;  host  whose time the pass includes
-    explain  the command that explains these numbers
+    setting           machine and calibration;  hourly  the costs per hour
+    calibration_file  the user's own; None: a shipped calibration
+    host              how the host issues the pass, if its time is included
+    explain           the command that explains these numbers
     """
     parts = [
         headline(answer),
@@ -77,7 +79,7 @@ def load_text(
 
 
 def rule_line(answer: ServiceLoad) -> str:
-    """The chosen batch and wait."""
+    """A line: the largest batch, how long its first request waits, and whether batches overlap."""
     best, q = answer.best, answer.question
     size = f"{format_count(best.batch)} on each GPU"
     requests = counted(best.rule.requests, "request")
@@ -93,12 +95,12 @@ def rule_line(answer: ServiceLoad) -> str:
 
 
 def chosen_by(answer: ServiceLoad) -> str:
-    """What was chosen by which criterion, and why overlap is slower if it was requested."""
+    """By which criterion batch, wait and overlap were chosen; a warning if requested overlap is slower."""
     return "\n".join([facts([("Chosen", choice_words(answer))]), *overlap_words(answer)])
 
 
 def choice_words(answer: ServiceLoad) -> str:
-    """Which of batch, wait and overlap were chosen, and by which criterion."""
+    """Which of batch, wait and overlap the program chose, and for which aim."""
     q = answer.question
     free = [
         name
@@ -117,7 +119,7 @@ def choice_words(answer: ServiceLoad) -> str:
 
 
 def overlap_words(answer: ServiceLoad) -> list[str]:
-    """Why overlap is slower at this load, if it was requested and is slower."""
+    """A warning that one batch after the other would be faster at this load; none if it would not be."""
     if answer.in_line is None:
         return []
     ours, other = (row.run.quantile(P99) for row in (answer.asked, answer.in_line))
@@ -134,7 +136,7 @@ _LATER = 0.02
 
 
 def load_table(answer: ServiceLoad) -> str:
-    """A line for each load."""
+    """A table of latencies: for each load the p50, p95, p99, and the parts of the p99."""
     most = answer.best.rate_per_s * answer.replicas
     rows = [_row(row, answer, most) for row in answer.rows]
     headers = ["load/s", "used", "batch", *("p50", "p95", "p99"), *WAITS[:-1], "slowest", ""]
@@ -144,7 +146,7 @@ def load_table(answer: ServiceLoad) -> str:
 
 
 def _whose(answer: ServiceLoad) -> str:
-    """A word for the load of the answer: given by --qps, by the file, or the highest."""
+    """Where the load of the answer comes from: "asked" (--qps), "of the file", or "above" (the highest)."""
     q = answer.question
     if q.qps is None:
         return "above"
@@ -166,7 +168,7 @@ def _row(row: LoadRow, answer: ServiceLoad, most: float) -> list[str]:
 
 
 def made_of(asked: LoadRow) -> str:
-    """The parts of the 99th percentile at the load of the answer, in words."""
+    """A table of the parts of the p99 at the load of the answer: name, time, share, meaning."""
     parts, whole = asked.run.made_of(P99), asked.run.quantile(P99)
     rows = [
         [
@@ -183,7 +185,7 @@ def made_of(asked: LoadRow) -> str:
 
 
 def batch_table(answer: ServiceLoad) -> str:
-    """Batch sizes around the chosen size, with the load that each serves."""
+    """A table of batch sizes near the chosen size: time of a pass, wait, highest load, GPUs."""
     best = {each.batch: each for each in sorted(answer.tried, key=lambda each: each.rate_per_s)}
     best[answer.best.batch] = answer.best
     tried = [best[batch] for batch in sorted(best)]
@@ -212,7 +214,7 @@ def _per_s(per_s: float) -> str:
 
 
 def closed_forms(answer: ServiceLoad, explain: str) -> str:
-    """Values in closed form beside simulated values. explain  as in ``load_text``"""
+    """A table of values in closed form beside the simulated values, and the command ``explain``."""
     who = "a replica" if answer.replicas > 1 else "the service"
     first = f"Closed forms beside the simulation of {who}, at {rate(answer.asked.load_per_s)}"
     inside = answer.asked.to_dict()["requests_inside"]
@@ -257,7 +259,7 @@ def _apart(each: ClosedForm) -> str:
 def footer(
     answer: ServiceLoad, setting: Setting, calibration_file: str | None, host: str | None = None
 ) -> str:
-    """The sources of the numbers."""
+    """The line of sources: machine, calibration, host, sharding, arrivals, and how late ranks are."""
     q, machine = answer.question, setting.machine
     assumed = [f"{key} = {machine.quantity(key)}" for key in sorted(machine.overrides)]
     parts = [
@@ -283,7 +285,7 @@ def host_source(answer: ServiceLoad, host: str | None, calibration_file: str | N
 
 
 def stragglers(answer: ServiceLoad) -> str:
-    """How late ranks are on average, and the source of that."""
+    """How late a rank comes to a collective on average, and whether that is measured or assumed."""
     spread = answer.question.spread
     if not spread.floor_s and not spread.share:
         return "No rank is slower than another (--no-stragglers)."

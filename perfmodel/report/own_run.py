@@ -18,7 +18,10 @@ _HEADERS = ["library", "pass", "G", "B", "T", "L", "D", "type", "measured", "pro
 
 
 def own_run_text(passes: pd.DataFrame, steps: pd.DataFrame, verdicts: Sequence[Verdict]) -> str:
-    """Every pass, the steps, and the verdicts."""
+    """The text of a run's check of itself: whole passes, their steps, and verdicts.
+
+    passes, steps  frames with a row for each measured pass or kind of step, with its projection
+    """
     rows = [_row(record) for record in passes.to_dict("records")]
     parts = [
         paragraph("Whole passes: measured, and projected from this run's own calibration")

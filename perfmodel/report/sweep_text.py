@@ -40,10 +40,11 @@ _SLOWDOWN = ("slowdown", "slowdown", format_ratio, ("Least slowed", "Most slowed
 
 
 def sweep_text(frame: pd.DataFrame, how: str) -> str:
-    """The range, and the configurations at its ends: by slowdown for one machine, by time for several.
+    """The range of the results and the best and worst configurations.
 
     how  the sharding, in words
-    A slowdown is relative to one GPU of the same machine, so it cannot rank machines.
+    They are ranked by slowdown; if there are several machines by time, because a slowdown is relative to one
+    GPU of the same machine.
     """
     kept = frame[frame["fits"]] if frame["fits"].any() else frame
     by_time = frame["machine"].nunique() > 1

@@ -18,7 +18,7 @@ _MOST_REASONS = 4
 
 
 def traces_text(traces: Sequence[RankTrace]) -> str:
-    """A row for each trace: events, parsed collectives, what was not read and why, reading time."""
+    """A table of the imported traces, a row for each rank: events, collectives, what was not read and why."""
     rows = []
     for trace in traces:
         rows.append(
@@ -87,7 +87,11 @@ def kernels_text(kernels: pd.DataFrame, left_out: Mapping[str, int]) -> str:
 
 
 def host_text(kernels: int, launch_s: float, queue_s: float, dry: int) -> str:
-    """How long the host takes to launch a kernel, and how often the GPU waited for it."""
+    """How long the host takes to launch a kernel, and how often the GPU had to wait for the next kernel.
+
+    launch_s  median of a launch [s];  queue_s  from then to the kernel's start [s]
+    dry       of ``kernels``, how many started at once, because the queue was empty
+    """
     return (
         f"The host takes {format_time(launch_s)} to launch one (median); it begins {format_time(queue_s)} "
         f"later. {format_fraction(dry / kernels)} begin\nat once: the GPU had waited for the host"
@@ -95,7 +99,7 @@ def host_text(kernels: int, launch_s: float, queue_s: float, dry: int) -> str:
 
 
 def skew_record(skew: RankSkew) -> dict[str, Any]:
-    """A rank's waits, for JSON."""
+    """How long a rank waits and how often it comes last, for JSON."""
     return {
         "rank": skew.rank, "collectives": skew.seen, "last": skew.last, "caused_s": skew.caused_s,
         "wait_p50_s": skew.wait_p50_s, "wait_p99_s": skew.wait_p99_s, "wait_s": skew.wait_s,

@@ -17,7 +17,7 @@ _MOST_LEFT, _MOST_REASONS = 6, 5
 
 
 def traced_text(run: ComparedRun, calibration_file: str | None = None) -> str:
-    """The whole answer."""
+    """The text of ``perfmodel compare`` for traces: verdict, steps, reasons, and what was not compared."""
     parts = [
         headline(run),
         _ranks(run),
@@ -40,7 +40,7 @@ def headline(run: ComparedRun) -> str:
 
 
 def headline_words(run: ComparedRun) -> str:
-    """The verdict in a sentence."""
+    """A sentence: the measured and the predicted time, and whether it is inside the band."""
     what = (
         "the pass" if run.run.plan.evaluator.model.training is None else "the embeddings of a training step"
     )
@@ -59,7 +59,7 @@ def headline_words(run: ComparedRun) -> str:
 
 
 def outside_line(run: ComparedRun) -> str:
-    """The message of the error with exit code 6."""
+    """The error message (exit code 6): the pass is outside its band, or steps are far from predictions."""
     if run.inside:
         named = ", ".join(
             f"{line.label} ({format_ratio(line.own_s / line.predicted.time_s)})" for line in run.far
@@ -145,7 +145,7 @@ def _whole(run: ComparedRun) -> str:
 
 
 def why(run: ComparedRun) -> str:
-    """The likeliest reasons for the whole time, and for each step outside its band."""
+    """The likeliest reasons why the pass, and each step outside its band, differs from the prediction."""
     shown = enumerate(run.reasons[:_MOST_REASONS], 1)
     rows = [(f"{at}.", _reason(each)) for at, each in shown]
     parts = []
@@ -180,7 +180,7 @@ def findings_besides(run: ComparedRun) -> list[Reason]:
 
 
 def _reason(reason: Reason) -> str:
-    """A reason in words, with the time that it explains."""
+    """A reason in words, with how much time it explains, if that is known: ``… [at most 12 µs]``."""
     if not reason.explains_s:
         return reason.words
     sign = "at most " * reason.at_most + "−" * (reason.explains_s < 0)
@@ -188,7 +188,7 @@ def _reason(reason: Reason) -> str:
 
 
 def left_out(run: ComparedRun) -> Iterator[str]:
-    """Steps of the plan that are not in the trace, and parts of the trace that are not in the plan."""
+    """Lines that list planned steps without a trace, and traced collectives and kernels outside the plan."""
     if run.missing:
         names = ", ".join(f"{step_label(row.name)} ({format_time(row.time_s)})" for row in run.missing)
         yield (f"Not in the traces, and not compared: {names}")

@@ -18,7 +18,10 @@ from perfmodel.units import (
 
 
 def whole_text(whole: WholeStep, samples: float) -> str:
-    """The step overlapped and in sequence, its communication, then every task; ``samples`` of all GPUs."""
+    """The time of a step with dense layers, overlapped and in sequence, and a table of its tasks.
+
+    samples  in a batch of all GPUs together
+    """
     return "\n".join([_headline(whole, samples), "", _tasks(whole), "", _dense(whole)])
 
 
@@ -47,7 +50,7 @@ def _headline(whole: WholeStep, samples: float) -> str:
 
 
 def _tasks(whole: WholeStep) -> str:
-    """Every task that takes time; the last column adds up to the time of the step."""
+    """A table of the tasks that take time; its last column adds up to the time of the step."""
     tasks, found = whole.tasks(), whole.found
     rows = [
         [

@@ -11,9 +11,9 @@ from perfmodel.validate import Kind, Outcome, Verdict
 
 
 def verdicts_text(verdicts: Sequence[Verdict], *, paper: bool, what: str = "") -> str:
-    """Each claim with expectation, result, band and verdict; a count at the end.
+    """A paragraph for each verdict: claim, expected value, band, result, reason; then how many hold or fail.
 
-    what  kind of claims, if neither of the paper nor the tool's own bands
+    paper  whether the last line calls them claims of papers, else bands;  what  another name for them
     """
     parts = [_block(verdict) for verdict in verdicts]
     parts.append(_count(verdicts, what or ("claims of papers" if paper else "bands")))
@@ -65,7 +65,7 @@ _WRITERS = {"%": format_fraction, "×": format_ratio, "B": format_bytes, "": for
 
 
 def in_unit_of(band: str, got: str) -> str:
-    """The numbers of a band in the unit of the result: ``0.035`` beside ``2.2 %`` becomes ``3.5 %``."""
+    """``band`` with its numbers in the unit of ``got``: ``0.035`` beside ``2.2 %`` becomes ``3.5 %``."""
     found = _UNIT.match(got)
     unit = (found.group(1) or "") if found else ""
     write = _WRITERS["B" if unit.endswith("B") else unit]

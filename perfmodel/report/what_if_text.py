@@ -1,4 +1,4 @@
-"""Text around a plan: which pass it is of, and what would change it."""
+"""Text of a plan: whether it is for the forward pass or a training step, and what would change it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CUT = "--time-limit left no time for it."
 
 
 def pass_line(training: bool, other: str) -> str:
-    """Which pass is planned, and the command that plans the other pass."""
+    """Whether a forward pass or a training step is planned. other  the command that plans the other"""
     if training:
         words = "A training step is planned (forward and backward). The forward pass alone:"
     else:
@@ -24,9 +24,9 @@ def pass_line(training: bool, other: str) -> str:
 
 
 def what_if_lines(changes: Sequence[WhatIf], answer: Planned) -> str:
-    """A table of what would change the plan: a time where a search looked for a plan with the change.
+    """A table of changes, each with the time of the plan made for it; "no plan" or "not searched" else.
 
-    Changes that leave the samples per second as they are share a line.
+    Changes with which the samples per second stay the same are listed on one line below it.
     """
     now = answer.evaluator.batch * answer.evaluator.gpus / answer.found.cost.time_s
     if not changes:
@@ -46,7 +46,7 @@ def what_if_lines(changes: Sequence[WhatIf], answer: Planned) -> str:
 
 
 def _cells(change: WhatIf, now: float) -> tuple[str, str]:
-    """Time of the plan with a change, and its samples per second relative to ``now``."""
+    """The time of the plan for a change, and its samples per second divided by ``now``."""
     if change.time_s is None or change.samples_per_s is None:
         return _NOT_SEARCHED if change.cut_short else "no plan", ""
     return format_time(change.time_s), format_ratio(change.samples_per_s / now)

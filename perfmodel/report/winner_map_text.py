@@ -22,13 +22,16 @@ _WORDS = (
 
 
 def map_title(of_all: bool) -> str:
-    """The title of the map. of_all  whether its batches are of all GPUs together"""
+    """The title of the map. of_all  whether a batch is over all GPUs together, not per GPU"""
     by = "samples in a batch" if of_all else "samples per GPU in a batch"
     return f"The alternative with the fewest GPU-hours (whole machines), by {by}"
 
 
 def map_table(cells: Sequence[MapCell], of_all: bool) -> str:
-    """The winners by GPU-hours: ids and table sizes down, batches across; on narrow terminals a list."""
+    """A table of winners by GPU-hours: a row for each table size and kind of ids, a column for each batch.
+
+    of_all  as in ``map_title``.  On a narrow terminal it becomes a list
+    """
     batches = sorted({cell.batch for cell in cells})
     keys = sorted(dict.fromkeys((cell.table_bytes, cell.ids) for cell in cells), key=lambda key: key[0])
     of = {(cell.table_bytes, cell.ids, cell.batch): cell for cell in cells}
@@ -47,7 +50,7 @@ def map_table(cells: Sequence[MapCell], of_all: bool) -> str:
 
 
 def legend(cells: Sequence[MapCell]) -> str:
-    """The meaning of the winners' names in the map."""
+    """The meaning of each short name in the map, and of marks for winners that cannot be told apart."""
     shown = {word for cell in cells for word in cell.shown.split()}
     told = [(" and ".join(word for word in words if word in shown), meaning) for words, meaning in _WORDS]
     network = "; GH200: on InfiniBand" if "GH200" in shown else ""
@@ -73,7 +76,7 @@ def _cell(cell: MapCell) -> str:
 
 
 def crossing_lines(found: Sequence[Crossing]) -> str:
-    """Batches at which the winner changes, in closed form."""
+    """Lines with the batch at which the winner changes, for each table size and kind of ids."""
     lines = [crossing_words(each) for each in found]
     title = paragraph(
         "Crossings of GPU-hours in the middle of their bands, with the GPUs at work (a + b S = a′ + b′ S)"
@@ -82,7 +85,7 @@ def crossing_lines(found: Sequence[Crossing]) -> str:
 
 
 def crossing_words(each: Crossing) -> tuple[str, str]:
-    """Table size and ids, and at which batch an alternative overtakes another."""
+    """A label (table size, ids), and the batch at which an alternative overtakes another."""
     size = f"{format_bytes(each.table_bytes, binary=False)}, " if each.table_bytes else ""
     low, high = each.between
     inside = low <= each.batch <= high
