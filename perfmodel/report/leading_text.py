@@ -217,7 +217,7 @@ def _dtype(base: Projection, element_bytes: float) -> str:
 def change_rows(found: Leading) -> list[list[str]]:
     """Rows of the table ``CHANGED``: a change, the times before and after it, its option; the best first.
 
-    A network without neighbours is always listed if the question has neighbours, even if it helps little.
+    A network without background traffic is always listed if it was tried, even if it helps little.
     """
     best = sorted(found.changes, key=lambda each: each.after_s)
     neighbours = [each for each in best[_LINES:] if each.option == _ALONE]

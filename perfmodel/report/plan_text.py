@@ -56,14 +56,14 @@ def plan_text(
     host: Issued | None = None,
     ahead: IdsAhead | None = None,
 ) -> str:
-    """The whole answer.
+    """The text of ``perfmodel plan``: the time, the bound, which table goes where, the steps, the limits.
 
-    again   the command that saves this plan in a file; "": it is saved already
-    whole   the step with its dense layers, if they were given
-    capped  whether the memory was limited by ``--max-hbm``
-    other_pass  the command for the other pass;  changes  planned with a change each
-    equation  the command that explains the longest step
-    host, ahead  the pass with its host; what sending ids a batch ahead would hide
+    again       the command that saves this plan in a file; "": it is saved already
+    whole       the step with its dense layers; None: none were given
+    capped      whether ``--max-hbm`` limited the memory
+    other_pass  the command that plans the other pass (forward, or a training step)
+    changes     what would change the plan;  equation  the command that explains the longest step
+    host        the plan's time with a host;  ahead  how much sending ids a batch ahead would hide
     """
     parts = [pass_line(answer.training, other_pass)] if other_pass else []
     parts.append(f"{issued_lines(host)}\n{headline(answer)}" if host is not None else headline(answer))
@@ -82,7 +82,7 @@ def plan_text(
 
 
 def headline(answer: Planned) -> str:
-    """Time with its band, the bound, speed-up over plans without a planner, samples per second."""
+    """The first lines: the time and its band, the speed-up over simple plans, samples per second, the bound."""
     cost, e = answer.found.cost, answer.evaluator
     what = "training step" if answer.training else "batch"
     where = "1 GPU" if e.gpus == 1 else f"each of {e.gpus} GPUs"
@@ -100,14 +100,14 @@ def headline(answer: Planned) -> str:
 
 
 def compared_with(item: Baseline, time_s: float) -> str:
-    """``2.68× as fast as table-wise (319 µs)``, or how much memory that plan would need."""
+    """``2.68× as fast as table-wise (319 µs)``; if that plan does not fit, how much memory it would need."""
     if item.time_s is None:
         return f"{item.name} would need {format_bytes(item.needs_bytes, binary=False)} on one GPU"
     return f"{format_ratio(item.time_s / time_s)} as fast as {item.name} ({format_time(item.time_s)})"
 
 
 def gpu_lines(answer: Planned, capped: bool = False) -> str:
-    """GPUs, the memory of the fullest GPU and on average, and the schemes that the bound covers."""
+    """Lines for the number of GPUs, the memory of the fullest GPU, the ids, and the schemes of the bound."""
     e, memory = answer.evaluator, answer.found.memory
     total = memory.total_bytes
     at = int(np.argmax(total))
@@ -139,7 +139,7 @@ def gpu_lines(answer: Planned, capped: bool = False) -> str:
 
 
 def kept_words(answer: Planned, capped: bool) -> str:
-    """The memory that a plan leaves free, and for what."""
+    """How much memory of each GPU the plan may not use, and what that memory is for."""
     left = answer.evaluator.setting.machine.value("hbm_bytes") - answer.found.limit_bytes
     size = format_bytes(left, binary=False) if left > 0 else "nothing"
     if capped and left > 0:
@@ -148,7 +148,10 @@ def kept_words(answer: Planned, capped: bool) -> str:
 
 
 def placements(answer: Planned) -> str:
-    """A line for equal tables with the same sharding, largest in time or bytes first; copies share one."""
+    """A table with a line for each group of equal tables that are sharded alike, the most costly group first.
+
+    If many groups are copied to every GPU, they share a line.
+    """
     e = answer.evaluator
     copies = [group for group in answer.by_weight if group.scheme.copied]
     folded = copies if len(copies) > _FEW else []
@@ -196,7 +199,7 @@ def placements(answer: Planned) -> str:
 
 
 def _copies(answer: Planned, groups: Sequence[AlikeTables]) -> list[str]:
-    """The line of all tables of which every GPU has a copy."""
+    """The cells of the line for all tables that are copied to every GPU."""
     tables = [t for group in groups for t in group.tables]
     rows, dims = answer.evaluator.tables.rows[tables], answer.evaluator.tables.dim[tables]
     held = sum(group.memory_bytes * len(group.tables) for group in groups)
@@ -231,7 +234,7 @@ def hot_lines(answer: Planned) -> list[str]:
 
 
 def uneven_lines(answer: Planned) -> list[str]:
-    """A note on the table with the most uneven row parts, if it is uneven: the times count the mean part."""
+    """A note if a row part with hot rows gets far more ids than the mean part, which the times count."""
     e = answer.evaluator
     found = [(e.fullest_part(group.tables[0], group.scheme), group.tables[0]) for group in answer.groups]
     most, t = max(found)
@@ -243,13 +246,13 @@ def uneven_lines(answer: Planned) -> list[str]:
 
 
 def parts_text(scheme: Scheme) -> str:
-    """Row and column parts: ``128×1``; * with copies of hot rows; - for a copied table."""
+    """Row and column parts of a table: ``128×1``; with * if its hot rows are copied; "-" if it is copied."""
     hot = "*" if scheme.hot_rows else ""
     return "-" if scheme.copied else f"{scheme.row_parts}×{scheme.col_parts}{hot}"
 
 
 def memory_text(scheme: Scheme) -> str:
-    """Where a table is, with the share of its cache: ``HBM``, ``uvm``, ``uvm-caching 5 %``, ``ssd 1 %``."""
+    """In which memory a table is, and which share of it is cached: ``HBM``, ``uvm``, ``uvm-caching 5 %``."""
     tier = scheme.tier
     if not tier.cached:
         return "HBM" if tier == IN_HBM else tier.kind
@@ -257,7 +260,7 @@ def memory_text(scheme: Scheme) -> str:
 
 
 def next_best(answer: Planned, group: AlikeTables) -> str:
-    """The next best scheme, and how much longer the plan takes with it: ``row-wise, unique rows +120 µs``."""
+    """The table's next best scheme, and how much longer the plan takes with it: ``+120 µs row-wise``."""
     reason = group.reason
     if reason is None:
         return ""
@@ -287,7 +290,7 @@ def ranks_text(ranks: NDArray[np.int64], gpus: int) -> str:
 
 
 def steps(answer: Planned) -> str:
-    """The steps with the busiest rank and its imbalance."""
+    """A table of the steps: bytes, time and share, which rank is busiest, and its bytes over the mean."""
     cost = answer.found.cost
     columns = (
         Column("step", lambda row: row.label, left=True),
@@ -305,7 +308,7 @@ def steps(answer: Planned) -> str:
 
 
 def longest(cost: StepCost) -> tuple[str, str]:
-    """The names of the longest step and of steps that print the same time; then `` each`` if several."""
+    """The name of the longest step, and ""; if several print the same time, their names, and `` each``."""
     first = cost.limiting
     words = format_time(first.time_s)
     names = [row.label for row in cost.rows if format_time(row.time_s) == words]
@@ -315,7 +318,7 @@ def longest(cost: StepCost) -> tuple[str, str]:
 
 
 def limits(answer: Planned, ahead: IdsAhead | None = None) -> str:
-    """What takes the time, whether imbalance or memory limits it, and what sending ids ahead would hide."""
+    """Lines on what limits the plan: its longest step, imbalance, latency, memory; and ids sent ahead."""
     cost, memory = answer.found.cost, answer.found.memory
     row = cost.limiting
     names, each = longest(cost)
@@ -338,14 +341,14 @@ def limits(answer: Planned, ahead: IdsAhead | None = None) -> str:
 
 
 def _more_memory(answer: Planned) -> str:
-    """What tables would do with more HBM."""
+    """What a plan would do with more HBM: move tables up from slower memory, or copy more tables."""
     memory = answer.found.memory
     below = [place for place, held in (("host memory", memory.host), ("SSDs", memory.ssd)) if np.any(held)]
     return f"take tables out of {' and '.join(below)}" if below else "allow more copies"
 
 
 def footer(answer: Planned, calibration_file: str | None) -> str:
-    """The sources of the numbers, and what the bound assumes."""
+    """The line of sources, and how many plans the search tried and what its bound assumes."""
     from perfmodel.plan.bounding.bound import RELAXATION
 
     e, found = answer.evaluator, answer.found

@@ -56,15 +56,15 @@ def projection_text(
     beside: Hosted | None = None,
     ways: str = "",
 ) -> str:
-    """The whole answer.
+    """The text of ``perfmodel project -v``: slowdown, GPUs, steps, changes, the next measurement, sources.
 
-    beside            the answer with a host, if the main answer is of the device alone
-    host, ahead       the pass with its host; what sending ids a batch ahead would hide
-    ways              with a host: why this sharding was chosen, if it was not typed
-    others            the answer with other kernels
     machine           as the user typed it, for suggested commands
-    calibration_file  the user's own, named at the end
-    again             returns the command for the same question, as the user typed it
+    calibration_file  the user's own, named at the end; None: a shipped calibration
+    again             returns the command that asks the same question, from other leading words
+    others            the answer with other look-up kernels
+    host, ways        the answer with the host, and why its sharding was chosen; "": it was typed
+    beside            the answer with a host, as a line below the answer for the device alone
+    ahead             how much sending the ids a batch ahead would hide
     """
     parts = [headline(answer), gpu_line(answer)]
     if host is not None:
@@ -126,9 +126,9 @@ def headline(answer: Projection) -> str:
 
 
 def sentence(answer: Projection, slowdown: float | None = None) -> str:
-    """The slowdown in words, for sharded tables or for rows in a tier below the HBM.
+    """The slowdown in words: of sharded tables, or of rows in a tier below the HBM.
 
-    slowdown  None: of the device alone
+    slowdown  the value to print, for example with the host; None: that of ``answer``
     """
     ratio, tier = format_ratio(answer.slowdown if slowdown is None else slowdown), answer.forward.tier
     if tier is not None:
@@ -143,7 +143,7 @@ def _way(answer: Projection) -> str:
 
 
 def gpu_line(answer: Projection) -> str:
-    """How the number of GPUs was computed."""
+    """How many GPUs there are, and why: the bytes of the tables, and the memory that a GPU may use."""
     count = answer.gpu_count
     shard = f"row-wise shards of {format_bytes(count.shard_bytes, binary=False)}" if answer.gpus > 1 else ""
     if count.tier:
@@ -170,7 +170,7 @@ LIBRARY_WORDS = {"fbgemm": "FBGEMM", "torch": "torch", "perfmodel": "perfmodel"}
 
 
 def kernel_lines(answer: Projection, others: Sequence[OtherKernels]) -> str:
-    """The library of the look-up kernels, and a line for the answer with each other library."""
+    """Whose look-up kernels the answer assumes, and a line with the slowdown for each other library."""
     setting = answer.setting
     name = LIBRARY_WORDS.get(setting.kernel_library, setting.kernel_library)
     if setting.kernels is not None:
@@ -188,9 +188,9 @@ def kernel_lines(answer: Projection, others: Sequence[OtherKernels]) -> str:
 
 
 def step_table(answer: Projection, *, brief: bool = False) -> str:
-    """Steps with bytes, time, share, band, clock and evidence; the total is under the times.
+    """A table of steps: bytes, time, share, band, clock and evidence.
 
-    brief  without the total and the limits behind weak evidence
+    brief  without the total time, and without the machine value behind weak evidence
     """
     return columns_text(step_columns(answer, brief=brief), answer.steps)
 
@@ -219,7 +219,10 @@ def _label(answer: Projection, step: StepRow) -> str:
 
 
 def _limit(step: StepRow) -> str:
-    """The value behind weak evidence, in words: ``gather_bytes_per_s`` is the gather rate."""
+    """The machine value that a step with weak evidence depends on: "gather rate" for gather_bytes_per_s.
+
+    Limits: strong evidence -> ""
+    """
     if step.evidence.rank < _WEAK:
         return ""
     words = step.limit.removesuffix("_bytes_per_s")
@@ -234,7 +237,7 @@ def band(low_s: float, high_s: float) -> str:
 
 
 def crossover_text(answer: Projection) -> str:
-    """The size from which the other library is faster."""
+    """For each exchange, the payload from which on the other of two libraries is faster."""
     pairs: list[tuple[str, str]] = []
     for item in answer.crossovers:
         clocks = " against ".join(dict.fromkeys(str(clock) for clock in item.clocks))
@@ -248,9 +251,9 @@ def crossover_text(answer: Projection) -> str:
 
 
 def change_table(answer: Projection, changes: Sequence[Sensitivity], *, alone: bool = False) -> str:
-    """What would change the answer, with the option for it.
+    """A table of changes: the slowdown before and after each, and the option that makes the change.
 
-    alone  say that the slowdowns are of the device alone
+    alone  whether to say that the slowdowns are without the host
     """
     title = "What would change the answer" + (" of the device alone" if alone else "")
     rows = [
@@ -265,12 +268,12 @@ ANOTHER, ANOTHER_BRIEFLY = "measured on another cluster of this kind", "of anoth
 
 
 def origin(calibration_id: str, calibration_file: str | None) -> str:
-    """A calibration in words; a user's own as ``mine.json (h100-sxm-ib/nccl-2.29.2-stream+mine)``."""
+    """A calibration in words: its id; for a user's own file ``mine.json (h100-sxm-ib/nccl-2.29.2+mine)``."""
     return f"{calibration_file} ({calibration_id})" if calibration_file else f"{calibration_id}, {ANOTHER}"
 
 
 def lacking(answer: Projection) -> str:
-    """Exchanges of the pass for which the user's calibration has no samples, and the consequence."""
+    """Which exchanges the user's calibration has no samples of, and what the prediction uses instead."""
     if answer.setting.calibration is None or answer.setting.backend not in LAW_BACKENDS:
         return ""
     known = {curve.collective for curve in load_calibration(str(answer.setting.calibration)).curves}
@@ -298,7 +301,7 @@ def footer(answer: Projection, calibration_file: str | None = None, again: Again
 
 
 def provenance(answer: Projection, calibration_file: str | None = None, *, brief: bool = False) -> str:
-    """Machine with its changed values, clock and calibration. brief  on one line if possible"""
+    """The machine with its changed values, the clock, and the calibration. brief  on a single line"""
     machine, memory = answer.setting.machine, answer.forward.memory
     parts = [f"Machine {machine.name}"]
     assumed = [f"{k} = {machine.quantity(k)}" for k in sorted(machine.overrides)]

@@ -30,7 +30,10 @@ _MOST_LEFT_OUT = 8
 
 
 def head_text(host: Host, header: RunHeader, plan: MeasurementPlan, seconds: float, done: int) -> str:
-    """Machine, stack and plan at the start of a run, with ``done`` points measured and ``seconds`` to go."""
+    """The first lines of a calibration run: machine, libraries, and what will be measured.
+
+    seconds  expected time to go [s];  done  points that are measured already
+    """
     many = f"{counted(plan.world.nodes, 'node')}, {counted(plan.world.ranks, 'rank')}"
     lines = [
         ("Machine", f"{header.machine}: {host_words(host)} · {many}"),
@@ -43,7 +46,7 @@ def head_text(host: Host, header: RunHeader, plan: MeasurementPlan, seconds: flo
 
 
 def functional_words(header: RunHeader) -> str:
-    """That the run only checks results, and why; "" for other runs."""
+    """A note that a run checks results only, so that its times mean nothing; "" for other runs."""
     if not header.functional_only:
         return ""
     return f"functional check only, not a calibration: {functional_reason(header)}"
@@ -61,7 +64,10 @@ def stack_words(stack: Mapping[str, str]) -> str:
 
 
 def plan_lines(plan: MeasurementPlan, seconds: float, done: int = 0) -> list[tuple[str, str]]:
-    """What is measured, in words, and how long it takes."""
+    """Pairs of label and text: what is measured, how many points, how long; and what is left out.
+
+    seconds, done  as in ``head_text``
+    """
     lines = [*_collective_words(plan.points), *_work_words(plan.points)]
     lines.append(_amount_words(plan, seconds, done))
     named = [("Plan" if i == 0 else "", line) for i, line in enumerate(lines)]
@@ -69,7 +75,7 @@ def plan_lines(plan: MeasurementPlan, seconds: float, done: int = 0) -> list[tup
 
 
 def _amount_words(plan: MeasurementPlan, seconds: float, done: int) -> str:
-    """How many points the plan has, how many are left, and how long those take."""
+    """How many points there are, how many are left to measure, the noise target, and the time that is left."""
     left = len(plan.points) - done
     total, noise = counted(len(plan.points), "point"), format_fraction(plan.target.relative)
     if not left:
@@ -81,7 +87,7 @@ def _amount_words(plan: MeasurementPlan, seconds: float, done: int) -> str:
 
 
 def left_out_lines(items: Sequence[NotMeasured]) -> list[tuple[str, str]]:
-    """What is not measured, and why."""
+    """Pairs of label and text for operations that are not measured, and why."""
     lines = [f"{item.what}: {item.why}" + (f" ({item.install})" if item.install else "") for item in items]
     more = [f"and {len(lines) - _MOST_LEFT_OUT} more (--json has all)"] if lines[_MOST_LEFT_OUT:] else []
     shown = [*lines[:_MOST_LEFT_OUT], *more]
@@ -89,7 +95,7 @@ def left_out_lines(items: Sequence[NotMeasured]) -> list[tuple[str, str]]:
 
 
 def _collective_words(points: Sequence[Point]) -> list[str]:
-    """A line for each library: operations × ranks × sizes × clocks."""
+    """A line for each library: its operations × numbers of ranks × sizes × clocks."""
     lines = []
     for backend in dict.fromkeys(point.backend for point in points if point.kind is PointKind.COLLECTIVE):
         own = [p for p in points if p.kind is PointKind.COLLECTIVE and p.backend == backend]
@@ -106,7 +112,7 @@ def _collective_words(points: Sequence[Point]) -> list[str]:
 
 
 def _operation_words(operations: Sequence[str]) -> str:
-    """The operations: ``5 collectives and sendrecv (samples only)``; up to three collectives by name."""
+    """Operations in words: ``5 collectives and sendrecv (samples only)``; up to three with their names."""
     fitted = [name for name in operations if name not in SAMPLES_ONLY]
     words = [f"{len(fitted)} collectives" if len(fitted) > 3 else ", ".join(fitted)] if fitted else []
     words += [f"{name} (samples only)" for name in operations if name in SAMPLES_ONLY]
@@ -165,10 +171,10 @@ def point_name(point: Point) -> str:
 def progress_text(
     done: float, total: int, point: Point, summary: Summary | None, left_s: float, columns: int | None = None
 ) -> str:
-    """The progress line: share done, the point just measured with its time so far, and the time left.
+    """The progress line: share done, the point just measured, its median and noise so far, the time left.
 
-    done      of ``total`` points, unfinished points in part: all points are measured in turns, several times
-    columns  of the terminal that shows it (None: the page's)
+    done     number of points done out of ``total``; a point that is measured in part counts in part
+    left_s   expected time to go [s];  columns  width of the terminal; None: that of a page
     """
     parts = [f"[{int(100 * done / max(total, 1)):3d} %] {point_name(point)}"]
     if summary is not None:

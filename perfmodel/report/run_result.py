@@ -44,7 +44,11 @@ def outcome_text(
     next_commands: Sequence[str],
     warnings: Sequence[str],
 ) -> str:
-    """The result: curves, kernels, crossovers, warnings, what was checked and written, the next commands."""
+    """The text at the end of a calibration run: curves, constants, crossovers, warnings, files, commands.
+
+    written        files that the run wrote, with what is in them
+    next_commands  commands to go on with;  warnings  from ``outcome_warnings``
+    """
     own = measured_here(calibrations, outcome.folder.name)
     borrowed = [old.note for old, new in zip(calibrations, own, strict=True) if old.curves and not new.curves]
     parts = [
@@ -84,7 +88,7 @@ def _to_paste(pairs: Sequence[tuple[str, str]]) -> str:
 
 
 def measured_here(calibrations: Sequence[Calibration], run_id: str) -> list[Calibration]:
-    """The calibrations, with only the curves that this run measured."""
+    """Copies of the calibrations without the curves that other runs measured."""
     return [
         item.model_copy(update={"curves": [curve for curve in item.curves if run_id in curve.sources]})
         for item in calibrations
@@ -110,7 +114,7 @@ def state_words(outcome: RunOutcome) -> str:
 
 
 def checked_words(outcome: RunOutcome) -> str:
-    """How many results were compared with their expected values."""
+    """How many elements of results were compared with expected values, and how many were wrong."""
     calls, checked = counted(outcome.calls, "timed call"), counted(outcome.checked, "element")
     if not outcome.checked:
         return "nothing was measured"
@@ -120,7 +124,7 @@ def checked_words(outcome: RunOutcome) -> str:
 
 
 def fitted_text(calibrations: Sequence[Calibration]) -> str:
-    """The curves of all calibrations in a table. β is the bus bandwidth: f times payload over time."""
+    """A table of the fitted curves of all calibrations; β is a bus bandwidth: payload times f over time."""
     clocks = dict.fromkeys(str(curve.clock) for item in calibrations for curve in item.curves)
     libraries = dict.fromkeys(str(item.backend) for item in calibrations if item.curves)
     rows = [
@@ -151,7 +155,7 @@ def fitted_text(calibrations: Sequence[Calibration]) -> str:
 
 
 def _short(interval: Interval, write: Callable[[float], str]) -> str:
-    """Value and half of its interval in whole percents; unknown if the samples do not determine it."""
+    """A value and half its 95 % interval in percent: ``9.00 µs ± 3 %``; "unknown" if samples do not tell."""
     half = (interval.high - interval.low) / (2 * interval.value)
     if not interval.known:
         return "unknown"
@@ -159,13 +163,13 @@ def _short(interval: Interval, write: Callable[[float], str]) -> str:
 
 
 def _bus(curve: Curve) -> Interval:
-    """The rate of a curve as bus bandwidth."""
+    """The curve's rate β times the bus factor f of its collective [byte/s]."""
     factor, rate = float(bus_factor(curve.collective, curve.gpus)), curve.beta_bytes_per_s
     return Interval(value=rate.value * factor, low=rate.low * factor, high=rate.high * factor)
 
 
 def constants_text(calibrations: Sequence[Calibration]) -> str:
-    """Constants of the kernels, once per clock, and how much longer collectives take after a kernel."""
+    """The kernels' constants, once per clock, and how much longer a collective takes in a whole pass."""
     kernels = {item.kernels.clock: item.kernels for item in calibrations if item.kernels is not None}
     parts = [kernels_text(constants) for constants in kernels.values()]
     lines = [
@@ -186,7 +190,10 @@ def _more(step: str) -> str:
 
 
 def crossovers(calibrations: Sequence[Calibration]) -> list[dict[str, Any]]:
-    """Where one library overtakes another, in cells that both measured on the same clock."""
+    """Dictionaries for pairs of libraries that measured the same collective, ranks and clock.
+
+    Keys: collective, gpus, clock; small and large (the faster library there); payload_bytes between (or None)
+    """
     cells: dict[tuple[str, int, int, str], list[tuple[str, Curve]]] = {}
     for item in calibrations:
         for curve in item.curves:
@@ -203,7 +210,10 @@ def crossovers(calibrations: Sequence[Calibration]) -> list[dict[str, Any]]:
 
 
 def _meeting(first: tuple[str, Curve], second: tuple[str, Curve]) -> dict[str, Any] | None:
-    """Which library is faster for small and large payloads, and the sizes where that changes for good."""
+    """The library that is faster for small payloads, for large payloads, and the payload between [byte].
+
+    Limits: they have no sizes in common, or equal times -> None;  the same is faster -> payload_bytes None
+    """
     low = max(curve.anchor_bytes[0] for _, curve in (first, second))
     high = min(curve.anchor_bytes[-1] for _, curve in (first, second))
     if high <= low:
@@ -243,7 +253,7 @@ def _crossover_text(calibrations: Sequence[Calibration]) -> str:
 
 
 def outcome_warnings(outcome: RunOutcome, retry: Callable[[str, bool], str]) -> list[str]:
-    """Warnings of the run, and points that were noisy, throttled or failed, by library.
+    """Warnings of the run; for each library, its points that were noisy, throttled or failed.
 
     retry   returns the command that measures a part (``mpi:all_to_all``) again; with True, with less noise
     """

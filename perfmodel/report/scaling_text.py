@@ -24,9 +24,10 @@ from perfmodel.units import (
 
 
 def scaling_text(found: Scaling, other_pass: str, one: Callable[[int], str]) -> str:
-    """The whole answer.
+    """The text of ``perfmodel plan`` for several numbers of GPUs: a table, the knee, a batch to start with.
 
-    other_pass  the command for the other pass;  one  returns the command for one number of GPUs
+    other_pass  the command for the other pass (forward, or a training step)
+    one         returns the command that plans for a single number of GPUs
     """
     first = found.planned[0].answer
     assert first is not None
@@ -46,7 +47,7 @@ def scaling_text(found: Scaling, other_pass: str, one: Callable[[int], str]) -> 
 
 
 def scaling_table(found: Scaling) -> str:
-    """A line for each number of GPUs."""
+    """A table of the plans: time, samples per second, memory, longest step, for each number of GPUs."""
     headers = [
         "GPUs",
         "time",
@@ -86,7 +87,7 @@ def _row(point: ScalePoint) -> list[str]:
 
 
 def to_gain(gap: float) -> str:
-    """What could be saved: ``≤ 12 %``; ``?`` without a bound."""
+    """The share of the time that a better plan could save at most: ``≤ 12 %``; ``?`` without a bound."""
     return f"≤ {format_fraction(gap)}" if gap < 1 else "?"
 
 
@@ -95,7 +96,7 @@ def _rate(samples_per_s: float) -> str:
 
 
 def sentences(found: Scaling) -> str:
-    """How to read the table; the knee, and a batch to start with."""
+    """What the columns of the table mean, the knee, and a batch to start with."""
     first = found.planned[0].answer
     assert first is not None
     each = (
@@ -153,7 +154,7 @@ def knee_words(found: Scaling) -> str:
 
 
 def batch_words(found: Scaling) -> str:
-    """A batch to start with, at the knee or on the most GPUs; "" if no batch was tried."""
+    """A batch to start with, on the GPUs of the knee or else on the most GPUs; "" if none was tried."""
     tried = [each for each in found.planned if each.batch is not None]
     if not tried:
         return ""

@@ -26,9 +26,10 @@ def shardings_text(
     again: Again = shlex.join,
     hosts: Mapping[str, Hosted] | None = None,
 ) -> str:
-    """The whole answer; ``base`` is the row-wise projection of the same question.
+    """The text of ``perfmodel project --sharding all``: the fastest sharding, all of them, and by size.
 
-    hosts  each sharding with its host, if a host was typed: it decides, and sizes are not compared
+    base   the row-wise projection of the same question
+    hosts  by sharding, its time with the host, which then decides; None: the device alone
     """
     best = fastest(found, hosts)
     parts = [
@@ -46,7 +47,7 @@ def shardings_text(
 
 
 def headline(base: Projection, best: Compared, near: Sequence[Compared] = ()) -> str:
-    """The fastest sharding in a sentence, against row-wise and against the local look-up.
+    """A sentence: the fastest sharding, against row-wise, and against a GPU that holds all tables.
 
     near  shardings that may be equally fast (``undecided``)
     """
@@ -73,7 +74,10 @@ def headline(base: Projection, best: Compared, near: Sequence[Compared] = ()) ->
 
 
 def fastest(found: Sequence[Compared], hosts: Mapping[str, Hosted] | None = None) -> Compared:
-    """As ``winner``; with a host, the fastest that fits, or the fastest if none fits."""
+    """The fastest sharding: with a host by the times in ``hosts``, else by ``winner``.
+
+    Shardings that fit come first; if none fits, the fastest of all.
+    """
     if not hosts:
         return winner(found)
     return min(
@@ -83,7 +87,7 @@ def fastest(found: Sequence[Compared], hosts: Mapping[str, Hosted] | None = None
 
 
 def hosted_headline(base: Projection, best: Compared, hosts: Mapping[str, Hosted]) -> str:
-    """The fastest sharding with its host in a sentence, against row-wise with its own host."""
+    """A sentence: the fastest sharding and its time with the host, against row-wise with the host."""
     own, row_wise = hosts[best.way], hosts[ROW_WISE]
     where = f"{format_count(base.gpus)} GPUs with {HOST_WORDS[own.costs.mode]}"
     first = f"{best.way} wins on {where}: {format_time(own.time_s)} per batch"
@@ -108,7 +112,7 @@ def sharding_table(found: Sequence[Compared], hosts: Mapping[str, Hosted] | None
 
 
 def _hosted_columns(hosts: Mapping[str, Hosted]) -> list[Column]:
-    """Columns: times without and with the host, slowdown and band with it."""
+    """The columns of ``sharding_table`` with a host: times without and with it, and the slowdown with it."""
     of = hosts.__getitem__
     return [
         *SHARDING[:2],
@@ -125,7 +129,7 @@ def _ratios(low: float, high: float) -> str:
 
 
 def parts_text(each: Compared) -> str:
-    """Row parts and column parts of a table: ``8 × 16``."""
+    """Into how many row parts and column parts a table is cut: ``8 × 16``; "copies" if it is not cut."""
     if each.alike is None:
         return ""
     scheme = each.alike.scheme
@@ -133,7 +137,10 @@ def parts_text(each: Compared) -> str:
 
 
 def _answers(**values: Callable[[Projection], Any]) -> dict[str, Callable[[Compared], Any]]:
-    """Values of an answer by key; None if the sharding is not possible."""
+    """Functions for ``Column.data`` that read a sharding's projection, by key.
+
+    values  by key, a function of the projection; for an impossible sharding the result is None
+    """
 
     def of(value: Callable[[Projection], Any]) -> Callable[[Compared], Any]:
         return lambda each: None if each.answer is None else value(each.answer)
@@ -216,7 +223,7 @@ SIZES = (
 
 
 def _spread(size: Size) -> bool:
-    """Whether the tables are sharded, and fit."""
+    """Whether tables of this size need several GPUs, and a sharding fits them."""
     return size.base.gpus > 1 and size.best.fits
 
 

@@ -34,7 +34,7 @@ _AXIS_TITLE, _RIGHT, _LEAST = 34, 24, 80  # pixels; the last is the least height
 
 
 def printed(block: Block, width: int = WIDTH, height: int | None = None) -> Any:
-    """The figure for print: finding as title, legend, how to read it and source as footer; on white.
+    """The figure for print, on white: finding as title, legend, data, and how to read it with its source.
 
     width, height  pixels; height None: its height on the page, and room for the words
     Returns plotly.graph_objects.Figure, a copy: the block is not changed
@@ -93,15 +93,15 @@ def _without_ends(figure: Any) -> None:
 
 
 def _wrapped(text: str, room: float, size: float) -> list[str]:
-    """Lines no wider than ``room`` pixels, escaped for a figure."""
+    """The text in lines of at most ``room`` pixels at ``size`` pixels of type, escaped for a figure."""
     lines = wrapped(text, max(20, int(room / (_WIDE * size))))
     return [safe(line) for line in lines]
 
 
 def drawn(block: Block, label: str) -> Block:
-    """The block with one of its switches applied, or one of its alternatives.
+    """The block in the view that a button named ``label`` shows, or one of its alternative figures.
 
-    label   of the switch or of the alternative (8 GPUs), in any case; x for ×, u for µ, spaces left out
+    label   of the button or of the alternative (8 GPUs), in any case; x for ×, u for µ, spaces left out
     Limits: an unknown label -> BadInputError
     """
     chosen = next(
@@ -130,7 +130,7 @@ def _plain(label: str) -> str:
 
 
 def _above(figure: Any) -> int:
-    """Pixels for what stands above the data: an axis, or labels."""
+    """Pixels that an upper axis or labels above the data take."""
     if any(axis.side == "top" for axis in figure.select_xaxes()):
         return _UPPER_AXIS
     for words in figure.layout.annotations:

@@ -7,7 +7,10 @@ from perfmodel.units import format_time
 
 
 def ahead_words(cost: StepCost) -> str:
-    """``rows for the next batch 187 µs, beside all steps (prefetch)``; "" without prefetch."""
+    """Time to fetch rows for the next batch: ``rows for the next batch 187 µs, beside all steps (prefetch)``.
+
+    Limits: the plan prefetches nothing -> ""
+    """
     return (
         f"rows for the next batch {format_time(cost.ahead_s)}, beside all steps (prefetch)"
         if cost.ahead_s
@@ -16,5 +19,5 @@ def ahead_words(cost: StepCost) -> str:
 
 
 def beside_words(row: StepRow) -> str:
-    """``HBM gather 2.50 ms, hidden behind gather (host)``; "" if nothing is hidden."""
+    """A step that another hides: ``HBM gather 2.50 ms, hidden behind gather (host)``; "" if there is none."""
     return f"{row.beside} {format_time(row.beside_s)}, hidden behind {row.label}" if row.beside else ""

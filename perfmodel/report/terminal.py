@@ -45,11 +45,13 @@ def table(
     indent: int = 1,
     drop: Sequence[int | tuple[int, ...]] = (),
 ) -> str:
-    """Rows under a header; columns are right-aligned except those in ``left``.
+    """Text of a table: a header, and rows below it; columns are right-aligned except those in ``left``.
 
-    Empty columns are left out. On a narrow terminal, text is wrapped first; if that is not enough, columns of
-    ``drop`` are removed in that order and named below the table; then numbers are wrapped, but not between a
-    number and its unit. Up to 80 columns, a table whose words would be broken becomes a list of its rows.
+    left    positions of columns that are aligned left;  indent  spaces before each line
+    drop    positions of columns, or groups of them, in the order in which a narrow terminal leaves them out
+    Empty columns are left out. On a narrow terminal text is wrapped first; if that is not enough, columns are
+    dropped and named below the table; then numbers are wrapped, but not between a number and its unit. Up to
+    80 columns, a table whose words would be broken becomes a list of its rows.
     Limits: no rows -> the header alone; a line never ends in spaces and is never wider than the page
     """
     used = [i for i in range(len(headers)) if headers[i] or any(row[i] for row in rows)]
@@ -99,7 +101,7 @@ def _least(cells: Sequence[Sequence[str]], lefts: Sequence[bool]) -> int:
 
 
 def _as_list(headers: Sequence[str], rows: Sequence[Sequence[str]], used: Sequence[int], indent: int) -> str:
-    """Every row as its first cell, with a line below for each other cell, labelled with its column."""
+    """The table as a list: each row's first cell, and below it a line "header: cell" for each other cell."""
     first, *others = used
     deeper = indent + _GAP + 1
     width = max((len(headers[i]) for i in others), default=0)
@@ -125,7 +127,7 @@ def _natural(headers: Sequence[str], rows: Sequence[Sequence[str]], used: Sequen
 def _folded(
     headers: Sequence[str], rows: Sequence[Sequence[str]], used: Sequence[int], left: Sequence[int]
 ) -> list[int]:
-    """Widths with text columns as narrow as their longest words."""
+    """Widths of the columns if columns of text (``left``) are only as wide as their longest words."""
     return [
         _longest([headers[i], *(row[i] for row in rows)]) if i in left else width
         for i, width in zip(used, _natural(headers, rows, used), strict=True)
@@ -152,7 +154,7 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def _shrunk(cells: Sequence[Sequence[str]], widths: list[int], lefts: Sequence[bool], room: int) -> list[int]:
-    """Widths that fit the room; text columns shrink first, the last column before the others.
+    """The widths reduced until the table is ``room`` wide; columns of text (``lefts``) shrink first.
 
     Long names are wrapped first, then lines are broken between words, at hyphens, inside words; a number is
     separated from its unit only as a last resort.
@@ -220,15 +222,15 @@ def wrapped(text: str, width: int, first: str = "", rest: str = "", long_words: 
 
 
 def _parted(word: str, room: int) -> str:
-    """A word longer than a line, with spaces where it may be broken: after the signs of a path or a name."""
+    """A word longer than ``room``, with spaces where it may be broken: after a point, slash or underscore."""
     cut = (max(word.rfind(sign, 0, room) for sign in "./") + 1) or word.rfind("_", 0, room) + 1
     return word if len(word) <= room or not cut else f"{word[:cut]} {_parted(word[cut:], room)}"
 
 
 def facts(pairs: Sequence[tuple[str, str]], indent: int = 0) -> str:
-    """Lines of name and text, with the texts aligned and wrapped; empty texts are left out.
+    """Lines of label and text, with the texts aligned and wrapped; empty texts are left out.
 
-    Further lines of a text are commands to paste: each stays on its own line.
+    If a text has several lines, all after the first are commands to paste, which are not wrapped.
     """
     shown = [(name, text) for name, text in pairs if text]
     width = max((len(name) for name, _ in shown), default=0)
@@ -253,7 +255,7 @@ def paragraph(text: str, indent: int = 0) -> str:
 
 
 def command_lines(words: str) -> str:
-    """A command to paste, continued on further lines between words if it is wider than the page."""
+    """A command to paste; if it is wider than the page, it goes on in further lines after a backslash."""
     room = page_width() - len(_INDENT) - 2
     if len(words) <= room + 2:
         return _INDENT + words
@@ -268,7 +270,7 @@ def command_lines(words: str) -> str:
 
 
 def _with_values(words: Sequence[str], room: int) -> list[str]:
-    """Words of a command, with an option and its value joined if they fit a line."""
+    """The words of a command, an option joined with its value where both fit into ``room`` characters."""
     found: list[str] = []
     for word in words:
         alone = found and found[-1].startswith("--") and not set(" =") & set(found[-1])
