@@ -82,7 +82,7 @@ def plan_text(
 
 
 def headline(answer: Planned) -> str:
-    """The first lines: the time and its band, the speed-up over simple plans, samples per second, the bound."""
+    """The first lines: time with band, speed-up over simple plans, samples per second, and the bound."""
     cost, e = answer.found.cost, answer.evaluator
     what = "training step" if answer.training else "batch"
     where = "1 GPU" if e.gpus == 1 else f"each of {e.gpus} GPUs"

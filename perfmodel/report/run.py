@@ -75,7 +75,7 @@ def plan_lines(plan: MeasurementPlan, seconds: float, done: int = 0) -> list[tup
 
 
 def _amount_words(plan: MeasurementPlan, seconds: float, done: int) -> str:
-    """How many points there are, how many are left to measure, the noise target, and the time that is left."""
+    """How many points there are and how many are left, the noise target, and the time that is left."""
     left = len(plan.points) - done
     total, noise = counted(len(plan.points), "point"), format_fraction(plan.target.relative)
     if not left:

@@ -41,7 +41,7 @@ _LIGHT = ("#63a9d2", "#f0a868", "#74c7a5", "#d9a3c4", "#d9bd6b", "#9fc1cf", "#b9
 
 
 def steps(found: Sequence[Alternative]) -> Block:
-    """Time of a batch of each alternative, by step, with its band."""
+    """Bars of the time of a batch, one for each alternative, stacked by step, with the 95 % band."""
     shown = [each for each in found if each.answer]
     factor, unit = time_unit(max(each.time_s for each in shown))
     bars = [(each.label, {part: (each, part) for part in _PARTS if _time(each, part)}) for each in shown]
@@ -139,7 +139,10 @@ def costs(found: Sequence[Alternative], currency: str) -> Block:
 
 
 def _around(values: Sequence[float], form: Callable[[float], str], title: str) -> dict[str, Any]:
-    """A logarithmic axis with free space on both sides of the values."""
+    """A logarithmic axis that begins below the least value and ends above the largest.
+
+    form  writes a tick as text
+    """
     return style.log_axis(min(values) / _ROOM, max(values) * _ROOM, form, title)
 
 
@@ -168,7 +171,7 @@ _KEPT = (
 
 
 def winners(cells: Sequence[MapCell], found: Sequence[Alternative]) -> Block | Missing:
-    """A map of the alternative with the fewest GPU-hours at each batch, table size and skew."""
+    """A map of the alternative with the fewest GPU-hours, for each batch, table size and kind of ids."""
     if not cells:
         return WINNERS.missing("--no-map left it out.")
     of_all = is_global(found)

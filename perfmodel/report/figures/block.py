@@ -9,7 +9,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Switch:
-    """A view of a figure: the changes that its button makes to traces and layout, both drawn before."""
+    """A button of a figure, and what it changes in the drawn figure.
+
+    label   on the button: µs, %
+    traces, layout  new settings, as Plotly.restyle and Plotly.relayout take them
+    title   of the block in this view; "": the block's own
+    """
 
     label: str  # on its button: µs, %
     traces: Mapping[str, Any]  # as Plotly.restyle takes them: a value, or a list of one per trace
@@ -19,7 +24,14 @@ class Switch:
 
 @dataclass(frozen=True)
 class Block:
-    """A figure, the finding that is its title, and the numbers in it."""
+    """A figure with its words and numbers.
+
+    name, title  a slug; the finding in a sentence, computed from the data
+    source       where the data come from, and their evidence
+    data         the numbers in the figure: rows of a table, in SI units
+    switches     buttons, the first of which shows the figure as it is drawn
+    others       the same figure for something else, each with its ``choice``: 8 GPUs
+    """
 
     name: str  # a slug: slowdown
     title: str  # the finding in a sentence, computed from the data
@@ -34,7 +46,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Missing:
-    """A block that cannot be drawn."""
+    """A block that cannot be drawn. why  what is missing, and the command that would give it"""
 
     name: str
     why: str  # one line: what is missing, and the command that would give it

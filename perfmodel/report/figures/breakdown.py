@@ -20,9 +20,9 @@ from perfmodel.units import counted, format_bytes, format_count, format_fraction
 
 
 def breakdown(answers: Sequence[Projection]) -> Block | Missing:
-    """Steps of several answers, stacked, in time or in shares.
+    """Bars of the time of a batch at each table size, stacked by step, in time or in shares.
 
-    answers   to one question at increasing table sizes
+    answers   projections of the same question at increasing table sizes
     Limits: all tables fit on one GPU -> Missing
     """
     shown = [answer for answer in answers if answer.gpus > 1 or answer.forward.tier is not None]
@@ -42,9 +42,10 @@ def breakdown(answers: Sequence[Projection]) -> Block | Missing:
 def stacked(
     shown: Sequence[Projection], labels: Sequence[str], title: str, *, in_shares_first: bool
 ) -> tuple[Any, tuple[Switch, ...]]:
-    """A figure with a bar of steps for each answer, and its switches: shares, and time.
+    """A figure with a bar for each projection, stacked by step, and buttons for shares and for time.
 
-    labels  of the bars;  title  of their axis;  in_shares_first  whether it opens with shares
+    labels           a label for each bar;  title  of the axis below the bars
+    in_shares_first  whether the figure opens with shares
     """
     time = in_time(max(answer.time_s for answer in shown), lambda cell: cell.step.time_s, "time of a batch")
     views = [in_shares(lambda cell: cell.step.share), time]
@@ -61,7 +62,7 @@ def stacked(
 
 @dataclass(frozen=True)
 class _Cell:
-    """A step of an answer."""
+    """A step, with the projection that it belongs to."""
 
     answer: Projection
     step: StepRow
@@ -103,17 +104,17 @@ COLUMNS = (
 
 
 def cells(answer: Projection) -> dict[str, _Cell]:
-    """The steps of an answer by name."""
+    """The steps of a projection, each with it, by the step's name."""
     return {step.name: _Cell(answer, step) for step in answer.steps}
 
 
 def step_rows(answer: Projection) -> list[dict[str, Any]]:
-    """Every step of an answer as a row of data."""
+    """For each step of a projection, the values in the figure's data: name, times, share, bytes, evidence."""
     return [columns_record(COLUMNS, cell) for cell in cells(answer).values()]
 
 
 def _title(shown: Sequence[Projection]) -> str:
-    """The longest step, from which size on it is the longest, and its share of the time in the last bar."""
+    """The title: which step is longest at the largest size, from which size on, and its share of the time."""
     last = shown[-1]
     longest = _longest(last)
     first = last

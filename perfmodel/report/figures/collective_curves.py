@@ -1,4 +1,4 @@
-"""Figures of collectives: medians of samples with the fitted curve, bus bandwidth, residuals, crossover."""
+"""Figures of collectives: times of samples with the fitted curve, bus bandwidth, residuals, crossover."""
 
 from __future__ import annotations
 
@@ -38,7 +38,11 @@ _HEIGHT = 780
 
 @dataclass(frozen=True)
 class MeasuredLibrary:
-    """A library on a machine at a clock: its model, and its samples (None: not available)."""
+    """A calibration's library on a machine.
+
+    model    predicts its collectives
+    samples  that were measured; None: the files are not available
+    """
 
     model: CollectiveModel
     samples: pd.DataFrame | None
@@ -50,14 +54,17 @@ class MeasuredLibrary:
         return f"{library_name(str(c.backend))} {c.library_version} ({c.clock})"
 
     def curve(self, collective: str, gpus: int, domain_gpus: int) -> Curve | None:
-        """The curve of a measured cell; None if there is none, or if it is of another machine."""
+        """The curve for a collective on these ranks; None if it was not measured on this very machine."""
         return None if self.model.borrowed else self.model.calibration.curve(collective, gpus, domain_gpus)
 
 
 def measured(
     machine: Machine, backend: str, clock: str | None = None, calibration: str | Path | None = None
 ) -> MeasuredLibrary | None:
-    """A library of a machine with its samples; None without a calibration."""
+    """A library with its samples; None if it has no calibration for the machine.
+
+    clock, calibration  None: the preferred ones
+    """
     try:
         model = CollectiveModel.load(machine, backend, clock, calibration)
     except NoCalibrationError:
@@ -70,7 +77,10 @@ def measured(
 
 @dataclass(frozen=True)
 class _Series:
-    """A library in the figure."""
+    """A library in the figure: its label, its number (for the colour), its curve, and its points.
+
+    points  as ``medians`` returns them
+    """
 
     label: str
     index: int
@@ -128,8 +138,10 @@ def _nvlink(one: MeasuredLibrary) -> bool:
 
 
 def medians(one: MeasuredLibrary, curve: Curve) -> pd.DataFrame:
-    """For each size: median, range and number of samples, fitted time, median over fit less 1, bus rate.
+    """A row for each size: payload_bytes, time_s (median), low_s, high_s, samples, fitted_s, residual, and
+    busbw_bytes_per_s.
 
+    residual  the median over the fitted time, less 1
     Limits: no samples available -> the times that a projection uses, with 0 samples
     """
     import pandas as pd
@@ -158,7 +170,10 @@ def _busbw(collective: str, gpus: int, sizes: Floats, times: Floats) -> Floats:
 
 
 def _crossing(series: Sequence[_Series], collective: str, gpus: int) -> Comparison | None:
-    """Two libraries compared at the sizes measured with both; the first is faster at the smallest size."""
+    """Two libraries' times at the sizes that both measured; first that which is faster at the smallest size.
+
+    Limits: not two libraries, or no size in common -> None
+    """
     if len(series) != 2:
         return None
     low = max(s.curve.anchor_bytes[0] for s in series)
@@ -170,7 +185,7 @@ def _crossing(series: Sequence[_Series], collective: str, gpus: int) -> Comparis
 
 
 def _by_first(series: Sequence[_Series]) -> list[_Series]:
-    """The two series; the faster at the smallest common size comes first."""
+    """The libraries ordered by their times at the smallest size that all have measured."""
     size = max(s.curve.anchor_bytes[0] for s in series)
 
     def time(s: _Series) -> float:
@@ -257,7 +272,10 @@ def _grid(curve: Curve) -> Floats:
 
 
 def _traces(s: _Series, gpus: int) -> Iterator[tuple[dict[str, Any], int]]:
-    """Traces of a series with their panes: lines inside and outside the samples, medians, residuals."""
+    """Plotly traces of a library, each with the number of its pane (1 time, 2 bandwidth, 3 residual).
+
+    The fitted line has other dashes beyond the measured sizes.
+    """
     curve, group = s.curve, f"series{s.index}"
     grid = _grid(curve)
     low, high = curve.anchor_bytes[0], curve.anchor_bytes[-1]

@@ -39,7 +39,7 @@ _COLOURS = {DifferenceVerdict.A: style.colour(0), DifferenceVerdict.B: style.col
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """The answers of A and of B to one question; the names are as typed, made distinct."""
+    """Two answers to the same question, A and B, with the names that the figures show for them."""
 
     a: Projection
     b: Projection
@@ -53,12 +53,12 @@ class Pair:
 
     @property
     def sides(self) -> tuple[tuple[str, str, Projection], ...]:
-        """Letter, legend and answer of A and of B."""
+        """For A and for B: the letter, the name in the legend, and the answer."""
         return (("A", f"A {self.a_name}", self.a), ("B", f"B {self.b_name}", self.b))
 
 
 def times(pair: Pair, frames: tuple[pd.DataFrame, pd.DataFrame]) -> Block:
-    """Time of a batch of both over table sizes with bands, and the ratio of the times below.
+    """Lines of the time of a batch of A and of B over table sizes, with bands; below, the ratio A over B.
 
     frames  results of ``perfmodel.project`` for A and for B at the same, increasing sizes
     """
@@ -97,7 +97,7 @@ def times(pair: Pair, frames: tuple[pd.DataFrame, pd.DataFrame]) -> Block:
 
 
 def steps(pair: Pair) -> Block | Missing:
-    """The steps of A and of B as two stacked bars. Limits: both fit on one GPU -> Missing"""
+    """Two stacked bars: the steps of A, and the steps of B. Limits: both fit on one GPU -> Missing"""
     answers = (pair.a, pair.b)
     if max(answer.gpus for answer in answers) == 1:
         return COMPARED_STEPS.missing("both fit on one GPU: ask for larger tables with --table-size.")
@@ -112,7 +112,7 @@ def steps(pair: Pair) -> Block | Missing:
 
 
 def _times_title(points: Sequence[Difference]) -> str:
-    """Which is faster over all sizes, and at how many of them the interval confirms it."""
+    """The title: which of A and B is faster, and at how many sizes the band of the ratio leaves no doubt."""
     where = f"from {points[0].label} to {points[-1].label}" if len(points) > 1 else f"for {points[0].label}"
     if all(one.verdict is DifferenceVerdict.SAME for one in points):
         return f"A and B take the same time {where}."
@@ -133,7 +133,7 @@ def _span(row: Mapping[str, Any]) -> tuple[float, float, float]:
 
 
 def _ratios(sizes: Sequence[float], points: Sequence[Difference]) -> dict[str, Any]:
-    """The ratio A over B at each size with its interval, in the colour of the faster."""
+    """Points for the ratio A over B at each size with its band, in the colour of the faster."""
     low, middle, high = zip(*(one.ratio for one in points), strict=True)
     bars = whiskers(middle, low, high, color=style.RULE, thickness=1, width=3)
     marker = {"color": [_COLOURS.get(one.verdict, style.RULE) for one in points], "size": 8}

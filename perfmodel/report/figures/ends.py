@@ -14,7 +14,7 @@ REACH = 16  # pixels from the end of a line to its label
 
 @dataclass(frozen=True)
 class LabelledEnd:
-    """The last point of a line, in the units of the axes, with its label."""
+    """The last point (x, y) of a line, in the units of the axes, with the label and colour of the line."""
 
     text: str
     x: float
@@ -23,8 +23,9 @@ class LabelledEnd:
 
 
 def dodged(wanted: Sequence[float], gap: float, room: float) -> list[float]:
-    """Places as near to ``wanted`` as possible, in the same order, ``gap`` apart, between 0 and ``room``.
+    """Positions of labels: as near to ``wanted`` as possible, in the same order, but at least ``gap`` apart.
 
+    room  the largest position; the smallest is 0
     Limits: all far apart -> as wanted;  too many to fit -> evenly spaced
     """
     order = sorted(range(len(wanted)), key=lambda at: wanted[at])
@@ -51,7 +52,7 @@ def _held(value: float, low: float, high: float) -> float:
 
 @dataclass(frozen=True)
 class PixelScale:
-    """A y axis with its range and its length in pixels."""
+    """A y axis from ``lowest`` to ``highest``, ``pixels`` long; log  whether it is logarithmic."""
 
     lowest: float
     highest: float
@@ -59,17 +60,17 @@ class PixelScale:
     log: bool
 
     def of(self, value: float) -> float:
-        """A value in plotly's units of this axis."""
+        """The value as plotly stores it on this axis: its logarithm if the axis is logarithmic."""
         return math.log10(value) if self.log else value
 
     def pixel(self, value: float) -> float:
-        """Pixels from the upper end of the axis to a value."""
+        """The distance of a value from the upper end of the axis [pixels]."""
         span = self.of(self.highest) - self.of(self.lowest)
         return self.pixels * (self.of(self.highest) - self.of(value)) / span
 
 
 def end_labels(ends: Sequence[LabelledEnd], scale: PixelScale) -> list[dict[str, Any]]:
-    """Labels right of the ends, each joined to its end by a short line; the x axis is logarithmic."""
+    """Plotly annotations: a label right of each line's end, joined to it; the x axis must be logarithmic."""
     wanted = [scale.pixel(end.y) for end in ends]
     places = dodged(wanted, GAP, scale.pixels)
     return [

@@ -27,7 +27,7 @@ _NVLINK, _PCIE = "h100-sxm-ib", "rtx-pro-6000-pcie"
 
 
 def evidence_blocks(asked: Projection) -> Iterator[Block | Missing]:
-    """Collective curves, roofline, what would change the answer, predicted against measured, claims."""
+    """The figures of a projection's evidence: curves, roofline, changes, predicted and measured, claims."""
     for figure in registry.EVIDENCE:
         yield figure.draw(asked=asked)
 
@@ -59,7 +59,10 @@ def libraries() -> Block | Missing:
 def _with_others(
     compared: Sequence[MeasuredLibrary | None], collective: str, gpus: int, ranks: Sequence[int], name: str
 ) -> Block | Missing:
-    """Curves on ``gpus`` GPUs, with those of the other measured numbers of GPUs to choose."""
+    """Curves of a collective on ``gpus`` GPUs; the reader can choose other measured numbers of GPUs.
+
+    compared  the libraries in the figure;  ranks  the numbers of GPUs to choose from
+    """
     first = collectives(compared, collective, gpus, name=name)
     if isinstance(first, Missing):
         return first
@@ -72,7 +75,7 @@ def _with_others(
 
 
 def _own(asked: Projection) -> MeasuredLibrary | None:
-    """The library of the answer; NCCL if the answer uses the faster of two."""
+    """The library that the answer uses, with its samples; NCCL if the answer takes the faster of two."""
     setting = asked.setting
     library = str(Backend.NCCL) if setting.backend == BEST else setting.backend
     return measured(setting.machine.unchanged(), library, setting.clock, setting.calibration)
@@ -85,7 +88,7 @@ def _ranks(own: MeasuredLibrary | None, collective: str) -> list[int]:
 
 
 def links(asked: Projection) -> Block | Missing:
-    """A machine with NVLink against a machine with PCIe; the answer's own is one of them if measured."""
+    """All-to-all on a machine with NVLink and on a machine with PCIe; the answer's own if it was measured."""
     machine = asked.setting.machine
     own = measured(machine.unchanged(), Backend.NCCL)
     known = own is not None and not own.model.borrowed

@@ -31,27 +31,30 @@ _CHARACTER = 7.5  # pixels of a tick
 
 @dataclass(frozen=True, eq=False)
 class GpuColumn:
-    """A column: the GPU that is drawn, and the ranks that it stands for."""
+    """A column of the figure: the rank that is drawn, and all ranks that are identical to it."""
 
     rank: int
     ranks: tuple[int, ...]
 
     @property
     def count(self) -> int:
-        """The number of ranks that it stands for."""
+        """How many ranks the column stands for."""
         return len(self.ranks)
 
     def name(self, kind: str) -> str:
-        """The column in words: ``rank 3``, or for several ranks ``each of ranks 0–7``."""
+        """The column in words: ``rank 3``; if it stands for several ranks, ``each of ranks 0–7``.
+
+        kind  how GPUs became columns: EACH, ALIKE or SOME
+        """
         alike = kind == ALIKE and self.count > 1
         return f"each of ranks {', '.join(runs(self.ranks))}" if alike else f"rank {self.rank}"
 
     def record(self, kind: str) -> dict[str, int]:
-        """The column's entries in the data of a figure."""
+        """The column in the figure's data: rank, and ranks_alike (how many it stands for)."""
         return {"rank": self.rank, "ranks_alike": self.count if kind == ALIKE else 1}
 
     def tick(self) -> str:
-        """The ranks below the column: ``3``, ``0–7``; two runs on two lines; more as ``0–7<br>+24``."""
+        """The label below the column: ``3``, or ``0–7``; of three ranges or more, the first: ``0–7<br>+24``."""
         found = runs(self.ranks)
         if len(found) <= 2:
             return "<br>".join(found)
@@ -60,12 +63,12 @@ class GpuColumn:
 
 
 def _tick_width(labels: Sequence[str]) -> float:
-    """Pixels of the widest line of the labels, and of a gap."""
+    """Pixels of the widest line in the labels, plus a gap."""
     return _CHARACTER * (1 + max(len(line) for label in labels for line in label.split("<br>")))
 
 
 def runs(ranks: Sequence[int]) -> list[str]:
-    """Increasing ranks as runs: ``0–7`` and ``16``."""
+    """Consecutive ranks joined to ranges: ``0–7``, ``16``. ranks  increasing"""
     found: list[list[int]] = []
     for rank in ranks:
         if found and rank == found[-1][1] + 1:
@@ -77,7 +80,11 @@ def runs(ranks: Sequence[int]) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """A plan with the data that its figures share. ``whole`` is None without dense layers."""
+    """A plan as its figures show it.
+
+    shares  each GPU's own time, by step and by table
+    whole   the step with its dense layers; None: without dense layers
+    """
 
     answer: Planned
     shares: Shares
@@ -90,15 +97,16 @@ class Shown:
 
     @cached_property
     def groups(self) -> dict[int, AlikeTables]:
-        """The group of equal tables of every table."""
+        """By table number, the group of equally sharded tables that it belongs to."""
         return {t: group for group in self.answer.groups for t in group.tables}
 
     @cached_property
     def columns(self) -> tuple[str, tuple[GpuColumn, ...]]:
         """How GPUs became columns (EACH, ALIKE or SOME), and the columns.
 
-        Limits: up to ``MOST_COLUMNS`` GPUs -> all of them in order;  more -> classes of identical GPUs, the
-        busiest first; too many classes -> a selection of GPUs, evenly from the busiest to the least busy
+        Limits: up to ``MOST_COLUMNS`` GPUs -> a column for each (EACH);  more -> for each class of identical
+        GPUs (ALIKE), the busiest first;  too many classes -> for some GPUs (SOME), evenly from the busiest to
+        the least busy
         """
         gpus, total = self.answer.evaluator.gpus, self.shares.total_s
         if gpus <= MOST_COLUMNS:
@@ -114,7 +122,7 @@ class Shown:
 
     @property
     def _held(self) -> NDArray[np.int64]:
-        """Number of shards of each group of tables on each GPU [G, groups]."""
+        """How many shards of each group of tables each GPU holds [G, groups]."""
         tables, ranks = self.answer.plan.shards
         number = np.zeros(len(self.answer.plan.placements), dtype=np.int64)
         for at, group in enumerate(self.answer.groups):
@@ -125,7 +133,7 @@ class Shown:
 
     @cached_property
     def step_numbers(self) -> dict[str, int]:
-        """A number for each step of the plan and its baselines, in the order of a pass: its colour."""
+        """By step, its position in a pass, which decides its colour; for the plan and its baselines."""
         answer = self.answer
         costs = [answer.found.cost, *(item.cost for item in answer.baselines if item.cost is not None)]
         names = dict.fromkeys(row.name for cost in costs for row in cost.rows)
@@ -134,11 +142,14 @@ class Shown:
 
     @property
     def step_words(self) -> str:
-        """What the time is of: ``training step`` or ``batch``."""
+        """What takes the plan's time: ``training step`` or ``batch``."""
         return "training step" if self.answer.training else "batch"
 
     def bound_level(self, factor: float) -> list[tuple[float, str]]:
-        """The lower bound in the unit of an axis, with its label; empty without a bound."""
+        """The height of the lower bound on an axis, and its label; empty without a bound.
+
+        factor  units of the axis per second
+        """
         found = self.answer.found
         if self.answer.given or found.bound_s <= 0:
             return []
@@ -146,7 +157,7 @@ class Shown:
         return [(factor * found.bound_s, f"{format_time(found.bound_s)}:<br>{which}<br>is faster")]
 
     def column_words(self) -> str:
-        """A sentence that says what a column is."""
+        """A sentence for readers of the figure that says which GPU or GPUs a column is."""
         kind, columns = self.columns
         if kind == EACH:
             return "Each column is a GPU, with its rank below."
@@ -160,11 +171,11 @@ class Shown:
 
     @property
     def fullest(self) -> int:
-        """The first of the GPUs that hold the most bytes."""
+        """The rank that holds the most bytes; the lowest of several."""
         return int(np.argmax(self.answer.found.memory.total_bytes))
 
     def named(self, rank: int) -> tuple[str, bool]:
-        """The rank in words, and whether its column stands for several: ``rank 3``, or ``ranks 0–7``."""
+        """The rank in words, ``rank 3``, and whether that names its identical ranks too: ``ranks 0–7``."""
         kind, columns = self.columns
         for column in columns if kind == ALIKE else ():
             if rank in column.ranks and column.count > 1:
@@ -172,7 +183,7 @@ class Shown:
         return f"rank {rank}", False
 
     def figure(self, traces: list[dict[str, Any]], **layout: Any) -> Any:
-        """A figure with the columns on its x axis."""
+        """A plotly figure of ``traces`` with the columns on its x axis. layout  further plotly settings"""
         kind, columns = self.columns
         count = len(columns)
         labels = [column.tick() for column in columns]
@@ -220,7 +231,7 @@ def colour_of(name: str) -> str:
 
 
 def time_unit(top_s: float) -> tuple[float, str]:
-    """The factor and the unit in which ``top_s`` is 1 or more."""
+    """The largest unit in which ``top_s`` is at least 1, and how many of it a second has: 1e3, "ms"."""
     for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
         if top_s * factor >= 1:
             return factor, unit
@@ -228,7 +239,7 @@ def time_unit(top_s: float) -> tuple[float, str]:
 
 
 def bytes_unit(top_bytes: float) -> tuple[float, str]:
-    """The factor and the unit for bytes of memory, in the unit family that was typed (GB or GiB)."""
+    """The unit for memory up to ``top_bytes``, and how many of it a byte has; GB or GiB as the user typed."""
     step, units = (1024.0, "KMGT") if (binary := is_binary(0.0, False)) else (1000.0, "kMGT")
     for power in (4, 3, 2, 1):
         if top_bytes >= step**power:
@@ -237,7 +248,7 @@ def bytes_unit(top_bytes: float) -> tuple[float, str]:
 
 
 def levels(lines: Sequence[tuple[float, str]]) -> dict[str, Any]:
-    """Dashed lines over a figure, with labels in its right margin, and that margin.
+    """Plotly settings for dashed lines across a figure, labels right of it, and the margin for these.
 
     lines  height on the axis, and label
     Limits: two close lines -> their labels are moved apart
@@ -259,7 +270,7 @@ def levels(lines: Sequence[tuple[float, str]]) -> dict[str, Any]:
 
 
 def source(shown: Shown) -> str:
-    """The source of the numbers, printed below every figure."""
+    """The line below every figure of a plan: machine, calibration, ids, batch, weakest evidence."""
     e = shown.answer.evaluator
     names = ", ".join(dict.fromkeys(e.setting.links.calibrations)) or "none"
     ids = ", ".join(dict.fromkeys(each.name for each in e.tables.ids))

@@ -36,9 +36,9 @@ _SAME = 5e-4  # of the mean: a smaller spread counts as equal
 
 
 def memory(shown: Shown, held: Sequence[Sequence[GpuPiece]]) -> Block:
-    """Bytes of every GPU by sharding, with optimizer state, buffers, and the memory that may be used.
+    """Bars of the bytes on every GPU: rows by sharding, optimizer state, buffers; and the usable memory.
 
-    held  of every column (``placements.held_by``)
+    held  the pieces of every column (``placements.held_by``)
     """
     kind, columns = shown.columns
     found, e = shown.answer.found, shown.answer.evaluator
@@ -92,7 +92,7 @@ def _limits(limit: float, whole: float, factor: float) -> list[tuple[float, str]
 
 
 def memory_title(shown: Shown) -> str:
-    """The fullest and the emptiest GPU, or that all are equal, and the share of the usable memory."""
+    """The title: the fullest and the emptiest GPU (or that all are equal), and the share of memory in use."""
     total, limit = shown.answer.found.memory.total_bytes, shown.answer.found.limit_bytes
     full, empty = int(np.argmax(total)), int(np.argmin(total))
     share = f"{format_fraction(float(total[full]) / limit)} of the {size_words(limit)} that may be used"
@@ -107,7 +107,7 @@ def memory_title(shown: Shown) -> str:
 
 
 def _memory_parts(shown: Shown, held: Sequence[Sequence[GpuPiece]]) -> dict[str, Floats]:
-    """Bytes in every column by sharding, then optimizer state and buffers; rows of zeros are left out."""
+    """Bytes in every column, by sharding, then for optimizer state and buffers; only parts that are not 0."""
     _, columns = shown.columns
     found = {name: np.zeros(len(columns)) for name in ORDER[:-1]}
     for x, pieces in enumerate(held):
@@ -124,7 +124,7 @@ def _colour(name: str) -> str:
 
 
 def balance(shown: Shown) -> Block:
-    """Each GPU's own time by step, its waiting time, the time of the step, and the bound."""
+    """Bars of each GPU's own time by step, then its waiting; lines at the step's time and at the bound."""
     kind, columns = shown.columns
     shares = shown.shares
     ranks = [column.rank for column in columns]
@@ -179,7 +179,7 @@ def balance(shown: Shown) -> Block:
 
 
 def balance_title(shown: Shown) -> str:
-    """Which GPU is busiest, by how much over the mean, how long GPUs wait, and because of which step."""
+    """The title: the busiest GPU, its time over the mean, how long others wait, and in which step."""
     total, whole = shown.shares.total_s, float(shown.shares.step_s.sum())
     most, mean = int(np.argmax(total)), float(total.mean())
     gpus = counted(total.size, "GPU")

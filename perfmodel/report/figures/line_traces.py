@@ -24,9 +24,12 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class SlowdownLine:
-    """The results of one exchange over table sizes or numbers of GPUs.
+    """The results of an exchange over table sizes or numbers of GPUs.
 
-    frame   as ``perfmodel.project`` returns it, with a row for each size or number, increasing
+    label     the library and exchange in words
+    frame     as ``perfmodel.project`` returns it, with a row for each size or number, increasing
+    supposed  whether it is for hardware that the machine does not have
+    style     number of its colour and marker; None: its position among the lines
     """
 
     label: str
@@ -37,7 +40,11 @@ class SlowdownLine:
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """A line as it is drawn, with its rows as plain values."""
+    """A line with its looks and its points.
+
+    rows    a dictionary for each point: the columns that are drawn, evidence, main_evidence
+    first   whether it is the line in question, which is drawn stronger;  marked  with markers
+    """
 
     label: str
     colour: str
@@ -47,13 +54,13 @@ class Drawn:
     marked: bool = True  # whether its points have markers
 
     def values(self, name: str) -> list[Any]:
-        """The values of a column."""
+        """The value of ``name`` at each point."""
         return [row[name] for row in self.rows]
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a line that are drawn."""
+    """Names of the columns that a figure draws: x, y, and the ends of the band."""
 
     x: str
     y: str
@@ -62,7 +69,7 @@ class Columns:
 
 
 def drawn_of(lines: Sequence[SlowdownLine], columns: Sequence[str]) -> list[Drawn]:
-    """The lines with these columns, a colour and a marker each; the first is drawn stronger."""
+    """The lines, each with a colour, a marker, and the values of ``columns``; the first is drawn stronger."""
     kinds = [at if line.style is None else line.style for at, line in enumerate(lines)]
     return [
         Drawn(line.label, style.colour(kind), style.symbol(kind), tuple(_rows(line, columns)), at == 0)
@@ -71,7 +78,7 @@ def drawn_of(lines: Sequence[SlowdownLine], columns: Sequence[str]) -> list[Draw
 
 
 def _rows(line: SlowdownLine, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The rows of a line as data: numbers in SI units, and their evidence."""
+    """A dictionary for each point of a line: the values of ``names`` in SI units, and the evidence."""
     columns = [line.frame[name].tolist() for name in (*names, "evidence", "main_evidence")]
     for *numbers, weakest, main in zip(*columns, strict=True):
         values = {name: float(value) for name, value in zip(names, numbers, strict=True)}
@@ -79,9 +86,9 @@ def _rows(line: SlowdownLine, names: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 def traces(line: Drawn, shown: Columns, lines: Callable[[Row], list[str]]) -> Iterator[Any]:
-    """The ribbon of the band, then a trace for each part of the line with the same main evidence.
+    """Plotly traces of a line: the ribbon of its band, then each stretch with the same main evidence.
 
-    lines  the hover text of a row, between the name of the line and the evidence
+    lines  returns the lines of hover text of a point, without the name and the evidence
     """
     name = safe(line.label)
     same = {"type": "scatter", "legendgroup": name, "name": name}
@@ -107,13 +114,16 @@ def traces(line: Drawn, shown: Columns, lines: Callable[[Row], list[str]]) -> It
 
 
 def heights(line: Drawn, shown: Columns) -> list[list[float]]:
-    """The y values of each of ``traces``: of the ribbon, then of the parts."""
+    """The y values of each trace that ``traces`` yields: the ribbon's, then each stretch's."""
     low, high, y = (line.values(name) for name in (shown.low, shown.high, shown.y))
     return [[*high, *reversed(low)], *(y[part] for part, _ in _parts(line))]
 
 
 def _parts(line: Drawn) -> Iterator[tuple[slice, str]]:
-    """Consecutive points with the same evidence, each with the point before: they have one dash."""
+    """Stretches of a line with the same evidence: the slice of their points, and the evidence.
+
+    A slice begins with the last point of the stretch before, so that the drawn line has no gaps.
+    """
     evidence = line.values("main_evidence")
     for kind, members in groupby(range(len(evidence)), key=lambda at: evidence[at]):
         span = list(members)
@@ -121,13 +131,13 @@ def _parts(line: Drawn) -> Iterator[tuple[slice, str]]:
 
 
 def labels(drawn: Sequence[Drawn], x: str, y: str, scale: PixelScale) -> list[dict[str, Any]]:
-    """The name of each line at its end, moved up or down where names would overlap."""
+    """Plotly annotations: the name of each line at its end, moved where names would overlap."""
     ends = [LabelledEnd(safe(d.label), d.rows[-1][x], d.rows[-1][y], d.colour) for d in drawn]
     return end_labels(ends, scale)
 
 
 def fastest_other(lines: Sequence[SlowdownLine], axis: str, at: float) -> tuple[float, str] | None:
-    """The least slowdown of the other lines at a value of ``axis``, and the label of that line.
+    """The least slowdown of all lines but the first, at a value of the column ``axis``; and its label.
 
     Limits: no other line of this machine has that value -> None
     """
@@ -140,7 +150,7 @@ def fastest_other(lines: Sequence[SlowdownLine], axis: str, at: float) -> tuple[
 
 
 def dash_words(main: Iterable[str]) -> str:
-    """The meaning of the dashes.
+    """A sentence with the meaning of the dashes.
 
     main  for each point, the weakest evidence behind much of its time
     """
@@ -195,7 +205,7 @@ _NEAR_LEFT = 0.25
 
 
 def full(asked: Projection) -> Iterator[tuple[int, str]]:
-    """The GPUs that fill a node, and a scale-up domain if that is a different number."""
+    """Numbers of GPUs that fill a node, or a scale-up domain if that is larger, with a label for each."""
     count, domain = asked.gpu_count, asked.setting.machine.nvlink_domain_gpus
     node = count.gpus_per_node
     if node > 1:

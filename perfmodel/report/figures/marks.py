@@ -16,7 +16,7 @@ def scatter(
     marker: dict[str, Any] | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """Points; ``more`` replaces plotly settings of them. words  hover text, for each point or for all"""
+    """A plotly trace of points. words  hover text, for each or for all;  more  settings of the trace"""
     drawn = {"type": "scatter", "mode": "markers", "x": list(x), "y": list(y), "name": name}
     return {**drawn, **({"marker": marker} if marker else {}), **_said(words), **more}
 
@@ -28,7 +28,7 @@ def _said(words: Sequence[str] | str) -> dict[str, Any]:
 def blocks(
     x: Iterable[int], heights: Iterable[float], words: Sequence[str] | str, name: str, **marker: Any
 ) -> dict[str, Any]:
-    """Bars on columns, stacked by the figure or from ``base`` of the trace. words  hover text"""
+    """A plotly trace of bars that the figure stacks. words  hover text;  marker  its looks"""
     look = {"line": {"color": "rgba(255,255,255,0.7)", "width": 0.5}, **marker}
     drawn = {"x": list(x), "y": list(heights), "width": 0.9, "name": name, "marker": look}
     return {"type": "bar", **drawn, **_said(words)}
@@ -37,7 +37,7 @@ def blocks(
 def whiskers(
     middle: Iterable[float], low: Iterable[float], high: Iterable[float], **look: Any
 ) -> dict[str, Any]:
-    """Whiskers from the low to the high end of each value, for ``error_x`` or ``error_y``."""
+    """Plotly's ``error_x`` or ``error_y``: a whisker from low to high at each value. look  its looks"""
     sides = [(end - at, at - start) for at, start, end in zip(middle, low, high, strict=True)]
     up, down = ([side[which] for side in sides] for which in (0, 1))
     return {"type": "data", "symmetric": False, "array": up, "arrayminus": down, **look}
@@ -52,9 +52,10 @@ def heat_cells(
     words: Callable[[Any], str],
     **more: Any,
 ) -> dict[str, Any]:
-    """A heat map with a cell for each of ``columns`` in each of ``rows``, and its text in it.
+    """A plotly heat map of ``cells``, with a text in each.
 
-    heat  the value behind the colour, None: empty;  words  hover text;  more  the colour scale
+    heat   returns the number behind the colour of a cell; None: the cell stays empty
+    text, words  return the text in a cell, and its hover text;  more  settings of the trace
     """
     drawn = {
         name: [[of(cell) for cell in row] for row in cells]
@@ -68,7 +69,10 @@ def heat_cells(
 
 
 def rule(axis: str, at: float, across: str = "paper", **line: Any) -> dict[str, Any]:
-    """A line across a figure at a value of an axis (x, y2). across  the axis that it spans"""
+    """A plotly shape: a line at the value ``at`` of ``axis`` (x, y2), across the whole figure.
+
+    across  the other axis, if the line shall span only its part of the figure
+    """
     along, other = ("x", "y") if axis[0] == "x" else ("y", "x")
     place = {f"{along}ref": axis, f"{along}0": at, f"{along}1": at}
     whole = {f"{other}ref": across, f"{other}0": 0, f"{other}1": 1}
@@ -76,7 +80,10 @@ def rule(axis: str, at: float, across: str = "paper", **line: Any) -> dict[str, 
 
 
 def panes(axes: Sequence[tuple[dict[str, Any], dict[str, Any], Sequence[float]]]) -> dict[str, Any]:
-    """A layout of panes, the first on top: the x axis, the y axis and the part of the height of each."""
+    """Plotly settings of panes, one below the other.
+
+    axes  for each pane: its x axis, its y axis, and the part of the height (0 to 1) that it takes
+    """
     layout: dict[str, Any] = {}
     for row, (x, y, domain) in enumerate(axes, 1):
         layout[f"xaxis{pane(row)}"] = {**x, "anchor": f"y{pane(row)}", "domain": [0, 1]}
@@ -85,12 +92,12 @@ def panes(axes: Sequence[tuple[dict[str, Any], dict[str, Any], Sequence[float]]]
 
 
 def in_pane(trace: dict[str, Any], row: int) -> dict[str, Any]:
-    """The trace in a pane; 1 is the first."""
+    """The trace, to be drawn in pane number ``row``; the upper pane is 1."""
     return {**trace, "xaxis": f"x{pane(row)}", "yaxis": f"y{pane(row)}"}
 
 
 def pane(row: int) -> str:
-    """The suffix of the names of a pane's axes."""
+    """What plotly appends to the names of the axes of pane number ``row``: "", "2", "3"."""
     return "" if row == 1 else str(row)
 
 

@@ -48,7 +48,10 @@ _SAME = 1e-9
 
 @dataclass(frozen=True)
 class _Quantity:
-    """A quantity that the figure can show: its columns and its axis."""
+    """A quantity that a button shows: slowdown, time or rate.
+
+    columns  of the lines that are drawn;  axis  returns the y axis for the ends of the values
+    """
 
     label: str
     columns: Columns
@@ -56,7 +59,7 @@ class _Quantity:
 
 
 def samples_words(value: float) -> str:
-    """A number as ``12 M``."""
+    """A number with at most three figures and a letter for thousands: ``12 M``."""
     for factor, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
         if value >= factor:
             return f"{format_number(value / factor)}{unit}"
@@ -64,7 +67,7 @@ def samples_words(value: float) -> str:
 
 
 def samples_tick(value: float) -> str:
-    """A number as ``12 M``, for ticks."""
+    """A number for an axis, without zeros at its end: ``12 M``."""
     number, _, unit = samples_words(value).partition(" ")
     return f"{float(number):g} {unit}".strip()
 
@@ -124,7 +127,7 @@ def over_gpus(lines: Sequence[SlowdownLine], asked: Projection) -> Block | Missi
 
 
 def _ideal(frame: pd.DataFrame, asked: Projection) -> SlowdownLine:
-    """The line of one memory that holds all tables."""
+    """The line for a GPU whose memory holds all tables: its slowdown is 1 everywhere."""
     kind, time = str(asked.baseline_evidence), frame["baseline_time_s"]
     same: dict[str, Any] = {
         "time_s": time,
@@ -158,7 +161,7 @@ def sentence(lines: Sequence[SlowdownLine], asked: Projection) -> str:
 
 
 def _most(frame: pd.DataFrame) -> str:
-    """The number of GPUs with the most samples per second by the first line, where the tables fit."""
+    """A sentence: on how many GPUs the line has the most samples per second, if the tables fit."""
     frame = frame[frame["fits"].to_numpy() > 0]
     if frame.empty:
         return "The tables fit on none of these numbers of GPUs."
@@ -169,7 +172,7 @@ def _most(frame: pd.DataFrame) -> str:
 
 
 def _rates(row: Row) -> dict[str, float]:
-    """Samples of all GPUs divided by the time of a batch, with the ends of its band."""
+    """Samples per second on all GPUs at the time of a batch and at both ends of its band, by column."""
     times = {"samples_per_s": "time_s", "samples_per_s_low": "high_s", "samples_per_s_high": "low_s"}
     return {name: float(row["batch"] * row["gpus"] / row[time]) for name, time in times.items()}
 

@@ -45,7 +45,12 @@ _NAMES = 4  # names of tables in the hover text of a merged block
 
 @dataclass(frozen=True)
 class GpuPiece:
-    """Shards of some tables on a GPU, or what the GPU does for its own samples (no table)."""
+    """What a column shows as a block: shards of tables, copies, or work for the GPU's own samples.
+
+    tables    their numbers; several if small shards are merged; none for own samples
+    row_part, col_part  which part of its table the shard is
+    rows_bytes, state_bytes  of its rows and of their optimizer state;  time_s  of this GPU for it
+    """
 
     sharding: str
     tables: tuple[int, ...]
@@ -62,13 +67,13 @@ class GpuPiece:
 
 
 def held_by(shown: Shown) -> list[list[GpuPiece]]:
-    """The pieces on the GPU of every column."""
+    """For each column, the pieces on its GPU."""
     _, columns = shown.columns
     return [list(pieces_of(shown, column.rank)) for column in columns]
 
 
 def placements(shown: Shown, held: Sequence[Sequence[GpuPiece]]) -> Block:
-    """Shards of every GPU by bytes and by time, coloured by sharding.
+    """Columns of blocks: the shards that every GPU holds, by bytes or by time, coloured by sharding.
 
     held  the pieces of every column (``held_by``)
     Limits: more than ``MOST_BLOCKS`` shards -> small ones are merged
@@ -92,7 +97,7 @@ def placements(shown: Shown, held: Sequence[Sequence[GpuPiece]]) -> Block:
 
 
 def title(shown: Shown) -> str:
-    """How many tables have which sharding, and on how many GPUs they are."""
+    """The title: how many tables have which sharding, and how many shards a GPU holds."""
     answer = shown.answer
     counts: dict[str, int] = defaultdict(int)
     hot = 0
@@ -126,7 +131,7 @@ def title(shown: Shown) -> str:
 
 
 def _range(counts: Array) -> str:
-    """The range of counts: ``2 shards``, ``1 to 3 shards``."""
+    """The least and the largest count in words: ``2 shards``, ``1 to 3 shards``."""
     words = f"{counts.min()} to {counts.max()}" if counts.min() < counts.max() else str(counts.max())
     return f"{words} {'shard' if words == '1' else 'shards'}"
 
@@ -168,7 +173,7 @@ def _copies(shown: Shown, rank: int) -> Iterator[GpuPiece]:
 
 
 def _merged(columns: Sequence[Sequence[GpuPiece]]) -> list[list[GpuPiece]]:
-    """The columns with small pieces of the same sharding merged."""
+    """The columns, with pieces too small to see merged by sharding, until few enough blocks are left."""
     top = [max((sum(f(p) for p in held) for held in columns), default=0.0) for f in (_bytes, _time)]
     small, found = _SMALL, [list(held) for held in columns]
     while True:
@@ -206,7 +211,7 @@ Traces = list[dict[str, Any]]
 
 
 def _drawn(shown: Shown, columns: Sequence[Sequence[GpuPiece]]) -> tuple[Traces, tuple[Switch, ...]]:
-    """A trace for each sharding, and the two views: bytes and time."""
+    """Plotly traces, one for each sharding, and two buttons: bytes and time."""
     tops = [max(sum(f(p) for p in held) for held in columns) for f in (_bytes, _time)]
     units = [bytes_unit(tops[0]), time_unit(tops[1])]
     kind, drawn = shown.columns
@@ -275,7 +280,10 @@ def _hover(shown: Shown, where: str, column: GpuColumn, piece: GpuPiece) -> str:
 
 
 def _what(shown: Shown, where: str, piece: GpuPiece) -> list[str]:
-    """The tables of a piece, their sharding, and which rows and columns it has."""
+    """Lines of hover text: the tables of a piece, their sharding, and which rows and columns it has.
+
+    where  the column in words
+    """
     tables = shown.answer.evaluator.tables
     names = [safe(tables.names[t]) for t in piece.tables[:_NAMES]]
     if len(piece.tables) > 1:
@@ -308,7 +316,7 @@ def _elements(shown: Shown, t: int) -> str:
 
 
 def _why(shown: Shown, piece: GpuPiece) -> str:
-    """The next best scheme, and what it would cost."""
+    """Hover text: the next best scheme of the piece's table, and how much longer the plan takes with it."""
     if len(piece.tables) > 1 or piece.sharding == HOT:
         return ""
     words = next_best(shown.answer, shown.groups[piece.tables[0]])

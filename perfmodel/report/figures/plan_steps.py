@@ -18,7 +18,7 @@ from perfmodel.units import format_bytes, format_fraction, format_time
 
 
 def steps(shown: Shown) -> Block:
-    """Steps of the plan, stacked, beside the steps of plans without a planner; in time and in shares."""
+    """Bars of the plan's time and of simple plans' times, stacked by step, in time or in shares."""
     answer, cost = shown.answer, shown.answer.found.cost
     plans = {
         "this plan": cost,
@@ -57,7 +57,7 @@ def steps(shown: Shown) -> Block:
 
 @dataclass(frozen=True)
 class _Cell:
-    """A step of a plan."""
+    """A step of a plan: the plan's name, the step, and the cost of the whole plan."""
 
     plan: str
     row: StepRow
@@ -65,7 +65,7 @@ class _Cell:
 
     @property
     def share(self) -> float:
-        """The share of the plan's time."""
+        """The step's share of the plan's time [-]."""
         return self.row.time_s / self.cost.time_s
 
     @property
@@ -103,7 +103,7 @@ _COLUMNS = (
 
 
 def steps_title(shown: Shown) -> str:
-    """Which steps take the most time, in this plan and in the fastest simple plan."""
+    """The title: the longest steps of the plan, and the longest step of the fastest simple plan."""
     cost = shown.answer.found.cost
     fast = min(
         (item for item in shown.answer.baselines if item.cost),

@@ -31,7 +31,7 @@ _NAMES = 6
 
 
 def tables(shown: Shown) -> Block:
-    """Rows against look-ups per bag, with a marker for equal tables of the same sharding."""
+    """Markers of rows against look-ups per bag; equal tables of the same sharding share a marker."""
     groups = _by_shape(shown)
     rows, pooling = (np.array([key[at] for key in groups], dtype=float) for at in (0, 1))
     decades = np.log10(3.5 * rows.max() / rows.min())
@@ -72,7 +72,7 @@ Key = tuple[float, float, str]  # rows, look-ups of a bag, sharding
 
 
 def _by_shape(shown: Shown) -> dict[Key, list[tuple[AlikeTables, list[int]]]]:
-    """Groups of tables by rows, look-ups and sharding."""
+    """Groups of tables, each with its table numbers, by rows, look-ups per bag and sharding."""
     t = shown.answer.evaluator.tables
     found: dict[Key, list[tuple[AlikeTables, list[int]]]] = defaultdict(list)
     for group in shown.answer.groups:
@@ -85,7 +85,10 @@ def _by_shape(shown: Shown) -> dict[Key, list[tuple[AlikeTables, list[int]]]]:
 
 
 def _dodged(keys: list[Key], step: float) -> dict[Key, float]:
-    """The rows at which each marker is drawn, shifted so that none covers another; ``step`` is in decades."""
+    """Where on the axis of rows each marker is drawn, shifted so that no marker hides another.
+
+    step  the shift from marker to marker, in decades
+    """
     count: dict[tuple[float, float], int] = defaultdict(int)
     found = {}
     for key in sorted(keys, key=lambda key: _PLACES[key[2]]):
@@ -95,7 +98,7 @@ def _dodged(keys: list[Key], step: float) -> dict[Key, float]:
 
 
 def tables_title(shown: Shown) -> str:
-    """Which sharding most bytes have, and the number of rows up to which tables are copied."""
+    """The title: which sharding has most of the bytes, and up to how many rows tables are copied."""
     answer, t = shown.answer, shown.answer.evaluator.tables
     by: dict[str, list[int]] = defaultdict(list)
     for group in answer.groups:
@@ -157,7 +160,10 @@ def _table_hover(shown: Shown, sharding: str, found: list[tuple[AlikeTables, lis
 
 
 def _where(ranks: str) -> str:
-    """Where a table is: ``4 of 128 GPUs``, ``all GPUs``, ``ranks 0, 3``."""
+    """In words, on which GPUs a table is: ``4 of 128 GPUs``, ``all GPUs``, ``ranks 0, 3``.
+
+    ranks  from ``ranks_text``
+    """
     return (
         f"{ranks} GPUs"
         if " of " in ranks or ranks == "all"
@@ -166,7 +172,7 @@ def _where(ranks: str) -> str:
 
 
 def _rows(answer: Any) -> list[dict[str, Any]]:
-    """A row for each table, in the order of the model."""
+    """The figure's data, a row for each table: its shape, sharding, parts, memory, ranks, next best."""
     e, found = answer.evaluator, []
     groups = {t: group for group in answer.groups for t in group.tables}
     for t, placement in enumerate(answer.plan.placements):
@@ -194,7 +200,7 @@ def _rows(answer: Any) -> list[dict[str, Any]]:
 
 
 def others(shown: Shown) -> Block | Missing:
-    """How much longer the plan takes with the next best scheme of each table.
+    """Bars of how much longer the plan takes if a table has its next best scheme, for each table.
 
     Limits: no table has another scheme that fits, or none changes the time -> Missing
     """
@@ -264,7 +270,10 @@ _AXIS = "how much longer the plan takes"
 
 
 def others_title(shown: Shown, tried: list[AlikeTables]) -> str:
-    """The table that another scheme would cost most, and for how many tables it costs next to nothing."""
+    """The title: for which table another scheme costs most, and for how many it costs next to nothing.
+
+    tried  groups of tables that have another scheme
+    """
     time_s = shown.answer.found.cost.time_s
     dearest = max(tried, key=_more)
     little = sum(len(g.tables) for g in tried if abs(_more(g)) < _SMALL * time_s)

@@ -1,4 +1,4 @@
-"""A drawing that figures share: rows with a label above, and bars and marks on an axis of ratios.
+"""A drawing for several figures: rows with a label above each, and bars and marks on an axis of ratios.
 
 The labels are above the rows because labels beside them cannot be read on a phone.
 """
@@ -26,7 +26,7 @@ _MANY = 30.0
 
 
 def bar(low: float, high: float, words: str, colour: str, name: str, **more: Any) -> dict[str, Any]:
-    """A bar between two ratios, for a row. words  hover text"""
+    """A plotly trace for ``ratio_rows``: a bar from ``low`` to ``high``. words  hover text"""
     line = {"color": style.faded(colour, 0.45), "width": _BAR}
     return scatter([low, high], [], words, name, **{"mode": "lines", "line": line, **more})
 
@@ -39,11 +39,11 @@ def ratio_rows(
     row: int = ROW,
     asked: float | None = None,
 ) -> Any:
-    """The figure, with the first row on top.
+    """A plotly figure of rows, the first on top, on an axis of ratios.
 
-    rows    the label of each and its traces, which have no y;  row  pixels of each
-    legend  label and marker of the kinds of traces;  reach, title  of the axis
-    asked   the ratio of the question: a rule in each row
+    rows    for each row, its label and its traces, which get their y here;  row  pixels of each row
+    legend  label and marker of each kind of trace;  reach  the ends of the axis;  title  its title
+    asked   a ratio at which every row has a vertical line; None: no such line
     """
     traces = [
         {**trace, "y": [at] * len(trace["x"]), "showlegend": False}
@@ -74,7 +74,7 @@ def ratio_axis(low: float, high: float, title: str) -> dict[str, Any]:
 
 
 def _words(at: int, text: str) -> dict[str, Any]:
-    """The wrapped label above a row, from the left edge; text from files is escaped."""
+    """A plotly annotation: the wrapped label above row number ``at``. Text from files is escaped."""
     parts = [line for part in text.splitlines() for line in textwrap.wrap(part, LINE)]
     return {
         "x": 0, "xref": "paper", "xanchor": "left", "y": at - 0.17, "yanchor": "bottom", "align": "left",
@@ -83,7 +83,7 @@ def _words(at: int, text: str) -> dict[str, Any]:
 
 
 def _rule(at: int, x: float) -> dict[str, Any]:
-    """A short vertical line in a row that does not cross the label above it."""
+    """A plotly shape: a vertical line at ``x`` in row number ``at``, too short to cross the label above."""
     line = {"color": style.RULE, "width": 1}
     return {"type": "line", "x0": x, "x1": x, "y0": at - 0.14, "y1": at + 0.34, "line": line}
 

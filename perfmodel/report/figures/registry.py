@@ -16,14 +16,18 @@ Switches = Sequence[Switch]
 
 @dataclass(frozen=True)
 class Figure:
-    """What is known of a figure before it is drawn."""
+    """A figure that can be drawn.
+
+    name    as ``perfmodel figure`` takes it;  shows  what it shows, in a line for lists
+    maker   ``.module.function`` that draws it, relative to this package
+    """
 
     name: str  # as ``perfmodel figure`` takes it
     shows: str  # one line for lists
     maker: str  # module, relative to this package, and function that draws the figure
 
     def draw(self, **known: Any) -> Block | Missing:
-        """Draw the figure. known  arguments of all figures of the page; ``maker`` gets those that it names"""
+        """Import ``maker`` and call it; of ``known`` it gets the arguments that it has parameters for."""
         module, _, function = self.maker.rpartition(".")
         made = getattr(import_module(module, __package__), function)
         found: Block | Missing = made(
@@ -38,7 +42,7 @@ class Figure:
         return Block(self.name, title, how, figure, source, tuple(data), tuple(switches))
 
     def missing(self, why: str) -> Missing:
-        """The figure as ``Missing``. why  the reason"""
+        """A ``Missing`` with this figure's name. why  it cannot be drawn"""
         return Missing(self.name, why)
 
 
@@ -122,7 +126,10 @@ TRACED_STEPS = Figure(
 
 @dataclass(frozen=True)
 class FigurePage:
-    """The figures of a page in order, and the command that draws one of them or writes the page."""
+    """The figures of a kind of page, in order.
+
+    of    what the page is about;  line  a command that makes the page or, with {name}, a figure of it
+    """
 
     of: str
     line: str  # {name} stands for the figure's name
@@ -130,11 +137,11 @@ class FigurePage:
 
     @property
     def shows(self) -> dict[str, str]:
-        """The line for lists of each figure, by name."""
+        """By name of a figure, the line that says what it shows."""
         return {figure.name: figure.shows for figure in self.figures}
 
     def blocks(self, **known: Any) -> tuple[Block | Missing, ...]:
-        """Draw all figures of the page. known  arguments of the figures"""
+        """Draw all figures of the page. known  arguments for them, by name; each takes what it needs"""
         return tuple(figure.draw(**known) for figure in self.figures)
 
 

@@ -49,12 +49,11 @@ _DATA = (
 
 
 def roofline(asked: Projection, samples: pd.DataFrame | None = None) -> Block | Missing:
-    """Bytes per second that a gather requests on one GPU, by the kernel model, and as measured.
+    """Lines of the bytes per second that a gather on one GPU requests, against the bytes of all tables.
 
     asked    the projection whose tables and batch are drawn, also with 8 and 64 times the batch
-    samples  kernels timed on this machine (``Run.kernel_samples``)
-    The working set is the bytes of all tables. Rows read from the L2 count, so small working sets can exceed
-    the memory's rate.
+    samples  kernels timed on this machine (``Run.kernel_samples``), drawn as points; None: there are none
+    Rows read from the L2 count too, so small tables can exceed the memory's rate.
     Limits: one large memory (--local-memory) -> Missing, because its rate is only stated
     """
     if asked.forward.memory is not None:
@@ -76,9 +75,10 @@ def _batches(asked: Projection) -> list[float]:
 
 
 def _lines(asked: Projection, batches: list[float]) -> list[Drawn]:
-    """Lines of the asked tables, their rows scaled so that the working set covers all sizes of one GPU.
+    """A line for each batch: the model's bytes per second over sizes of the tables up to a GPU's memory.
 
-    All batches are computed in one call, which works out skewed ids of each table size once.
+    The tables are those of ``asked``, with rows scaled. All batches are computed in one call, which works out
+    skewed ids of each table size once.
     """
     forward, work = asked.forward, asked.work
     sizes = np.geomspace(_SMALLEST, forward.setting.machine.value("hbm_bytes"), _SIZES)
@@ -122,7 +122,11 @@ def _asked_bytes(
     id_bytes: npt.ArrayLike,
     written: npt.ArrayLike | None = None,
 ) -> Floats:
-    """Bytes of rows, ids, bags and offsets, without penalties or caches: ``kernels.gather_bytes``."""
+    """Bytes that a gather requests (``kernels.gather_bytes``): rows, ids, pooled bags and offsets; no caches.
+
+    width    bytes of an element of a row;  id_bytes  bytes of an id with its weight
+    written  bags that are written; None: ``bags``
+    """
     bag = np.asarray(dim, float) * forward.constant("pooled_element_bytes") + forward.constant("offset_bytes")
     row = np.asarray(dim, float) * np.asarray(width, float)
     lookups = np.asarray(bags, float) * np.asarray(pooling, float)
@@ -131,7 +135,10 @@ def _asked_bytes(
 
 
 def _points(forward: Forward, samples: pd.DataFrame | None) -> pd.DataFrame | None:
-    """Measured gathers: the samples with working_set, asked bytes and rate."""
+    """The measured gathers of ``samples``, with columns working_set, asked (bytes) and rate.
+
+    Limits: no samples, or none of gathers -> None
+    """
     if samples is None:
         return None
     rows = samples[(samples["operation"] == "gather_pool") & (samples["flag"] != "throttled")]
@@ -213,7 +220,7 @@ def _figure(asked: Projection, lines: Sequence[Drawn], points: pd.DataFrame | No
 
 
 def _ceiling(label: str, quantity: Quantity, left: float, right: float) -> dict[str, Any]:
-    """A horizontal line, dashed by its evidence."""
+    """A plotly trace: a horizontal line at a machine's rate, from ``left`` to ``right``."""
     text = f"{label} {format_rate(quantity.value)} ({quantity.evidence})"
     line = {"color": style.RULE, "width": 1, "dash": style.DASHES[quantity.evidence]}
     words = hover([text, f"source: {safe(quantity.source)}"])
@@ -223,7 +230,7 @@ def _ceiling(label: str, quantity: Quantity, left: float, right: float) -> dict[
 
 
 def _ceiling_words(at: int, level: Mapping[str, Any], lines: Sequence[Drawn]) -> dict[str, Any]:
-    """The label of a ceiling: below the lowest ceiling, above the others.
+    """A plotly annotation: the label of ceiling number ``at``, below the lowest and above the others.
 
     It stands on the right, or on the left if the model's lines come close on the right.
     """
@@ -242,7 +249,7 @@ _CLOSE = 0.2  # natural logarithm of a ratio: less than the height of a label
 
 
 def _gap(line: Drawn, value: float, part: slice) -> float:
-    """The least distance of a line from a value in a part of its sizes, as a logarithm."""
+    """The least difference of logarithms between ``value`` and the line's rates at its points ``part``."""
     return min(abs(math.log(rate / value)) for rate in line.values("bytes_per_s")[part])
 
 

@@ -35,9 +35,9 @@ WORDS = {
 
 
 def latency(answer: ServiceLoad, rows: Sequence[LoadRow], source: str) -> Block:
-    """Percentiles of the latency against load, with the limit and the requested load.
+    """Lines of the p50, p95 and p99 of the latency over the load; rules at the limit and at the asked load.
 
-    rows  of ``service_load.curve``;  source  of the times of the pass
+    rows  from ``service_load.curve``;  source  where the times of the pass come from
     """
     loads = [row.load_per_s for row in rows]
     limit, most = answer.question.limit_s, answer.best.rate_per_s * answer.replicas
@@ -73,7 +73,7 @@ def latency(answer: ServiceLoad, rows: Sequence[LoadRow], source: str) -> Block:
 
 
 def _estimated(answer: ServiceLoad, rows: Sequence[LoadRow]) -> list[dict[str, Any]]:
-    """The p99 and the p50 in closed form, where one exists, as dotted lines."""
+    """Dotted plotly traces of the p99 and the p50 in closed form, at loads for which that exists."""
     replica, rule = answer.question.replica(answer.replicas), answer.best.rule
     found = []
     for at, (name, q) in enumerate(_QUANTILES):
@@ -91,7 +91,7 @@ def _estimated(answer: ServiceLoad, rows: Sequence[LoadRow]) -> list[dict[str, A
 
 
 def _line(name: str, x: Sequence[float], y: Sequence[float], words: Words, at: int) -> dict[str, Any]:
-    """A line with markers. words  returns the hover text of a point"""
+    """A plotly trace: a line with markers in colour number ``at``. words  returns a point's hover text"""
     said = [words(*point) for point in zip(x, y, strict=True)]
     line = {"color": style.colour(at), "width": 3 if at == 0 else 2}
     marker = {"symbol": style.symbol(at), "size": 8, "color": style.colour(at)}
@@ -103,7 +103,7 @@ def _latency_words(load: float, time_s: float) -> str:
 
 
 def _note(text: str, x: float | None = None, y: float | None = None) -> dict[str, Any]:
-    """A label at the end of a rule; its position on a logarithmic axis is a logarithm."""
+    """A plotly annotation at the end of the rule at ``x`` or ``y``, on a logarithmic axis."""
     from math import log10
 
     base = {"text": text, "showarrow": False, "font": {"size": 12}}
@@ -113,7 +113,10 @@ def _note(text: str, x: float | None = None, y: float | None = None) -> dict[str
 
 
 def made_of(answer: ServiceLoad, rows: Sequence[LoadRow], source: str) -> Block:
-    """The parts of the 99th percentile at each load, as stacked bars."""
+    """Bars of the p99 at each load, stacked by what a request waits for.
+
+    rows, source  as in ``latency``
+    """
     within = [row for row in rows if row.load_per_s <= answer.best.rate_per_s * answer.replicas * (1 + 1e-9)]
     made = [(row.load_per_s, row.run.made_of(P99)) for row in within]
     figure, _ = stacked_bars(
@@ -143,7 +146,10 @@ def made_of(answer: ServiceLoad, rows: Sequence[LoadRow], source: str) -> Block:
 
 
 def batches(answer: ServiceLoad, source: str) -> Block | Missing:
-    """The highest load of a replica with and without the limit, at each batch size."""
+    """Lines over batch sizes: the highest load of a replica, with the limit on the p99 and without it.
+
+    source  where the times of the pass come from
+    """
     best = {each.batch: each for each in sorted(answer.tried, key=lambda each: each.rate_per_s)}
     shown = [best[batch] for batch in sorted(best)]
     if len(shown) < 2:

@@ -25,7 +25,7 @@ _LARGEST_RATIO = 4.0  # of a time to the fastest: slower cells have the last col
 
 
 def shardings(sizes: Sequence[Size]) -> Block | Missing:
-    """A heat map: the time of each sharding over the fastest of its column; the numbers are slowdowns.
+    """A heat map of shardings by table size: numbers are slowdowns, colours times over the fastest.
 
     Limits: every size fits on one GPU -> Missing
     """
@@ -92,14 +92,14 @@ def _of(size: Size, way: str) -> Compared:
 
 
 def _as_fast(size: Size, each: Compared) -> bool:
-    """Whether no other sharding is faster."""
+    """Whether the sharding is the fastest at this size, or as fast."""
     best = size.best.answer
     assert best is not None
     return each.answer is not None and each.answer.time_s <= best.time_s * (1 + _SAME)
 
 
 def _heat(size: Size, each: Compared) -> float | None:
-    """0 for the fastest, 1 for ``_LARGEST_RATIO`` times its time or more; None if it is not possible."""
+    """The colour of a cell: 0 for the fastest, 1 for ``_LARGEST_RATIO`` times its time; None: impossible."""
     best = size.best.answer
     if each.answer is None or best is None:
         return None

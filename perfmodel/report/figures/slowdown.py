@@ -40,7 +40,7 @@ _LOWEST, _ABOVE = 0.8, 1.3
 
 @dataclass(frozen=True)
 class Mark:
-    """A published slowdown to compare with."""
+    """A published slowdown at a table size, drawn to compare with."""
 
     table_bytes: float
     slowdown: float
@@ -48,7 +48,7 @@ class Mark:
 
 
 def slowdown(lines: Sequence[SlowdownLine], asked: Projection, marks: Sequence[Mark] = ()) -> Block | Missing:
-    """Lines with bands over table sizes; the first line is the requested exchange.
+    """Lines of the slowdown over table sizes, with bands, one for each exchange; the first is the asked one.
 
     asked   the projection that the title is about, by the first line's exchange
     Limits: no line, or no line with a size that needs two GPUs -> Missing
@@ -201,7 +201,7 @@ def _upper_trace(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _gpus_at(line: Drawn, size: float) -> str:
-    """The GPUs at a size that the line has; "" at other sizes."""
+    """The number of GPUs at a table size, if the line has a point there; else ""."""
     found = (row["gpus"] for row in line.rows if abs(row["table_bytes"] / size - 1) < 1e-6)
     known = next(found, None)
     return "" if known is None else format_count(known)

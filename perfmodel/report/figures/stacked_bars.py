@@ -20,7 +20,11 @@ Bars = Sequence[tuple[str, Mapping[str, Any]]]
 
 @dataclass(frozen=True)
 class Heights:
-    """A view of stacked bars: the height of a part, and the axis."""
+    """A view of stacked bars, which a button shows.
+
+    label  on the button: µs, %;  of  returns the height of a part;  axis  its plotly settings
+    layout  further plotly settings; None: none
+    """
 
     label: str  # on the button: µs, %
     of: Callable[[Any], float]
@@ -29,14 +33,20 @@ class Heights:
 
 
 def in_time(longest_s: float, time_s: Callable[[Any], float], words: str) -> Heights:
-    """The view of times, in the unit that suits the longest."""
+    """The view in which heights are times.
+
+    longest_s  decides the unit [s];  time_s  returns the time of a part [s];  words  title of the axis
+    """
     factor, unit = time_unit(longest_s)
     axis = style.axis(f"{words} ({unit})", rangemode="tozero")
     return Heights(unit, lambda row: factor * time_s(row), axis)
 
 
 def in_shares(share: Callable[[Any], float], layout: Mapping[str, Any] | None = None) -> Heights:
-    """The view of shares of a time."""
+    """The view in which heights are shares in percent.
+
+    share   returns the share of a part [-];  layout  further plotly settings
+    """
     axis = style.axis("share of the time (%)", range=[0, 100])
     return Heights("%", lambda row: 100 * share(row), axis, layout)
 
@@ -50,11 +60,12 @@ def stacked_bars(
     flat: bool = False,
     **layout: Any,
 ) -> tuple[Any, tuple[Switch, ...]]:
-    """The figure in its first view, and a switch for each view.
+    """A plotly figure of stacked bars as the first of ``views`` shows them, and a button for each view.
 
-    columns  their texts are the lines of the hover text, below the name of the part
-    name     of a part, from its key and its first row;  order  of the keys from below, else as they come
-    flat     horizontal bars, the first on top
+    bars     the label of each bar, and its parts by key;  order  of the keys from below; (): as they come
+    columns  their texts are the hover text of a part, below its name
+    name     returns the name of a part, from its key and its first row
+    flat     whether bars are horizontal, the first on top;  layout  further plotly settings
     """
     along, up = "yx" if flat else "xy"
     keys = list(order or dict.fromkeys(key for _, parts in bars for key in parts))
@@ -83,17 +94,17 @@ def stacked_bars(
 
 
 def part_rows(bars: Bars, columns: Sequence[Column]) -> tuple[dict[str, Any], ...]:
-    """Every part of every bar as plain data."""
+    """The figure's data: for every part of every bar, the values of ``columns``."""
     return tuple(columns_record(columns, row) for _, parts in bars for row in parts.values())
 
 
 def part_colour(index: int) -> str:
-    """The colour of a part: eight colours, then the same in paler shades."""
+    """The colour of part number ``index``: eight colours, then the same in paler shades."""
     again = index // len(style.PALETTE)
     return style.colour(index) if again == 0 else style.faded(style.colour(index), 0.6 if again == 1 else 0.3)
 
 
 def pattern(index: int) -> dict[str, Any]:
-    """The hatching of a part, which tells parts of the same colour apart."""
+    """Plotly's hatching of part number ``index``; it tells parts of the same colour apart."""
     shape = PATTERNS[index % len(PATTERNS)]
     return {**style.HATCHED, "shape": shape, "solidity": 0.2}

@@ -54,12 +54,12 @@ HEIGHT = 420
 
 
 def colour(index: int) -> str:
-    """The colour of a series by its number."""
+    """The colour of series number ``index``; there are eight, then they repeat."""
     return PALETTE[index % len(PALETTE)]
 
 
 def symbol(index: int) -> str:
-    """The marker of a series by its number; series with the same colour have different markers."""
+    """The marker of series number ``index``; series with the same colour have different markers."""
     return SYMBOLS[(index + index // len(PALETTE)) % len(SYMBOLS)]
 
 
@@ -70,7 +70,7 @@ def faded(colour: str, opacity: float = 0.15) -> str:
 
 
 def new_figure(traces: Sequence[dict[str, Any]] = (), **layout: Any) -> Any:
-    """A figure in the style of the report, from plain dictionaries; ``layout`` replaces defaults.
+    """A plotly figure of ``traces`` in the style of the report. layout  settings instead of the defaults
 
     plotly's validation is off, because it is slow; tests validate every figure.
     """
@@ -104,7 +104,7 @@ def _base() -> dict[str, Any]:
 
 
 def axis(title: str = "", **more: Any) -> dict[str, Any]:
-    """A linear axis; the title has the unit, as in ``slowdown (×)``."""
+    """Plotly settings of a linear axis. title  with its unit, ``slowdown (×)``;  more  further settings"""
     base = {
         "title": {"text": title, "standoff": 10},
         "gridcolor": GRID,
@@ -119,8 +119,9 @@ def axis(title: str = "", **more: Any) -> dict[str, Any]:
 def log_axis(
     low: float, high: float, form: Callable[[float], str], title: str, **more: Any
 ) -> dict[str, Any]:
-    """A logarithmic axis over ``low`` .. ``high``, with ticks (1, 2 and 5, or decades) written by ``form``.
+    """Plotly settings of a logarithmic axis from ``low`` to ``high``; ticks at 1, 2 and 5, or at decades.
 
+    form  writes a tick as text;  more  further settings
     Limits: low = high -> extended on both sides
     """
     low, high = min(low, high), max(low, high)
@@ -134,7 +135,7 @@ def log_axis(
 
 
 def minor_ticks(values: Sequence[float]) -> dict[str, Any]:
-    """Short marks without labels between the ticks, which show that the axis is logarithmic."""
+    """Plotly settings of short marks without labels at ``values``; they show that the axis is logarithmic."""
     return {"tickmode": "array", "tickvals": list(values), **_MARKS, "ticklen": 4}
 
 
@@ -147,7 +148,10 @@ _NARROW, _WIDE = 0.9, 6.0
 
 
 def log_minor(low: float, high: float) -> list[float]:
-    """Minor marks between the ends: 1 to 9 of each decade, tenths on a short axis, decades on a long axis."""
+    """Values between the ends for marks without labels: 1 to 9 of each decade.
+
+    Limits: a short axis -> tenths;  a long axis -> decades
+    """
     decades = math.log10(high / low)
     steps = [k / 10 for k in range(10, 100)] if decades < _NARROW else [1.0 * k for k in range(1, 10)]
     steps = steps if decades <= _WIDE else [1.0]
@@ -160,7 +164,7 @@ _STEPS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
 
 
 def log_ticks(low: float, high: float, most: float = 3) -> list[float]:
-    """Round values between the ends: 1, 2 and 5 of each decade for up to ``most`` decades, else decades.
+    """Round values between the ends for ticks: 1, 2 and 5 of each decade; beyond ``most`` decades only 1.
 
     Limits: less than a decade -> more values in it
     """
@@ -180,7 +184,7 @@ def bytes_axis(low: float, high: float, title: str = "bytes", **more: Any) -> di
 
 
 def bytes_ticks(low: float, high: float, most: float = 3) -> list[float]:
-    """Round memory sizes between the ends, in the unit family that was typed (see ``log_ticks``)."""
+    """Round memory sizes between the ends, in GB or GiB as the user typed sizes. most  as in ``log_ticks``"""
     if not is_binary(0.0, False):
         return log_ticks(low, high, most)
     wider = log_ticks(low / 1.2, high, most)  # 1 EiB is 1.15 EB

@@ -17,7 +17,12 @@ _LETTER = 0.0091  # width of a letter, as a part of the axis of that figure
 
 @dataclass(frozen=True)
 class Bar:
-    """A task, or an exposed part of it, on a row [s]."""
+    """A bar: a task, or a part of it, on a row.
+
+    kind      its legend: kernel, exposed, hidden …;  name  of the task
+    batch     number of the batch that it works for;  critical  whether it is on the critical path
+    whole_s   how long the whole task takes [s]
+    """
 
     row: str
     kind: str
@@ -36,10 +41,11 @@ def time_bars(
     words: Callable[[Bar], str],
     unnamed: str = "",
 ) -> Any:
-    """The figure. With several batches, the first and the last are paler.
+    """A plotly figure of bars over time; with several batches, the first and the last are paler.
 
-    rows     from the top; rows without bars are left out;  looks  of each kind, in the order of the legend
-    words    hover text of a bar;  unnamed  a kind whose bars have no name above
+    rows     from the top; rows without bars are left out
+    looks    by kind of bar, in the order of the legend, its plotly settings
+    words    returns the hover text of a bar;  unnamed  a kind whose bars have no name above
     """
     rows = seen_rows(bars, rows)
     end_s, last = (max((getattr(bar, name) for bar in bars), default=0) for name in ("end_s", "batch"))
@@ -69,18 +75,21 @@ def time_bars(
 
 
 def seen_rows(bars: Sequence[Bar], rows: Sequence[str]) -> list[str]:
-    """The rows that have a bar, in order."""
+    """The rows that have a bar, in the given order."""
     return [row for row in rows if any(bar.row == row for bar in bars)]
 
 
 def row_ticks(labels: Sequence[str]) -> dict[str, Any]:
-    """Settings of an axis with a label for each row, the first on top."""
+    """Plotly settings of a y axis with a label for each row, the first on top."""
     ticks = {"tickmode": "array", "tickvals": list(range(len(labels))), "ticktext": list(labels)}
     return {**ticks, "range": [len(labels) - 0.4, -0.6]}
 
 
 def _names(bars: Sequence[Bar], rows: Sequence[str], factor: float, end_s: float) -> list[dict[str, Any]]:
-    """Names above the bars, the longest bars first, where there is room."""
+    """Plotly annotations: the names of tasks above their bars, longest bars first, where there is room.
+
+    factor  units of the axis per second;  end_s  the end of the axis [s]
+    """
     spans: dict[tuple[str, str, int], tuple[float, float]] = {}
     for bar in bars:
         key = (bar.row, bar.name, bar.batch)

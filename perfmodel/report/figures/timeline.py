@@ -41,7 +41,7 @@ _ROWS = (_IN_LINE, *_STREAMS.values(), KERNEL, EXCHANGE)
 
 
 def timeline(shown: Shown) -> Block:
-    """Tasks with start and end on their streams, the critical path, exposed communication.
+    """Bars of a step's tasks on their streams, with the critical path and exposed communication.
 
     Limits: no dense layers -> steps one after the other, as the plan's time counts them
     """
@@ -68,7 +68,10 @@ def timeline(shown: Shown) -> Block:
 
 
 def timeline_title(shown: Shown) -> str:
-    """What overlap saves and leaves exposed; without dense layers, the times of exchanges and kernels."""
+    """The title: how much overlap saves, and how much communication stays exposed.
+
+    Limits: no dense layers -> the times of exchanges and kernels
+    """
     whole = shown.whole
     if whole is None:
         cost = shown.answer.found.cost
@@ -124,7 +127,10 @@ def _of_streams(whole: WholeStep) -> list[Bar]:
 
 
 def _bars(found: Steady, in_one_row: bool) -> list[Bar]:
-    """Bars of some batches in the middle of a schedule; the first starts at 0."""
+    """Bars of consecutive batches in the middle of a schedule; the first starts at 0.
+
+    in_one_row  whether all tasks share a row, as they do one after the other
+    """
     whole: Schedule = found.schedule
     count = whole.tasks
     total = len(whole.spans) // count
@@ -156,7 +162,10 @@ def _bars(found: Steady, in_one_row: bool) -> list[Bar]:
 def _cut(
     start_s: float, end_s: float, exposed: Sequence[tuple[float, float]]
 ) -> list[tuple[str, float, float]]:
-    """Hidden and exposed parts of a task, in order."""
+    """The hidden and the exposed parts of a task in order: kind, start and end [s].
+
+    exposed  start and end of its exposed parts [s]
+    """
     found, at = [], start_s
     for first, last in exposed:
         if first > at:
@@ -169,7 +178,10 @@ def _cut(
 
 
 def _critical(bars: Sequence[Bar], rows: Sequence[str], factor: float) -> dict[str, Any]:
-    """A line below the bars on the critical path."""
+    """A plotly trace: a thick line below each bar on the critical path.
+
+    factor  units of the axis per second
+    """
     x: list[float | None] = []
     y: list[float | None] = []
     for bar in bars:

@@ -44,7 +44,7 @@ _FINEST = 1000  # bars that can be told apart along the axis
 
 
 def traced_timeline(run: ComparedRun) -> Block:
-    """The iteration of median length on the lowest rank, above the predicted steps one after the other."""
+    """Bars of the iteration of median length on the lowest rank; below them, the predicted steps in order."""
     labels = {line.name: line.label for line in run.lines}
     bars = [*_measured(run, labels), *_predicted(run)]
     rank = run.run.trace.ranks[0]
@@ -83,7 +83,10 @@ def _measured(run: ComparedRun, labels: Mapping[str, str]) -> list[Bar]:
 
 
 def _merged(others: Sequence[TracedBar], end_s: float) -> list[Bar]:
-    """Bars that belong to no step; neighbours too close to tell apart are merged."""
+    """Bars for kernels that belong to no step; neighbours too close to tell apart become one bar.
+
+    end_s  the end of the axis [s]
+    """
     found: list[Bar] = []
     for bar in others:
         if found and bar.start_s - found[-1].end_s < end_s / _FINEST:
@@ -105,7 +108,7 @@ def _predicted(run: ComparedRun) -> list[Bar]:
 
 
 def _closer(bars: Sequence[Bar], figure: Any) -> tuple[Switch, ...]:
-    """A closer view, if the prediction ends long before the measurement."""
+    """Two buttons, for the whole time and for as far as predicted; none if these differ little."""
     whole = figure.layout.xaxis.to_plotly_json()
     ends = [max(bar.end_s for bar in bars if bar.row in rows) for rows in (_ROWS, _PREDICTED)]
     near = {**whole, "range": [0, whole["range"][1] * ends[1] / ends[0]]}
@@ -121,7 +124,7 @@ def _bar_hover(bar: Bar) -> str:
 
 
 def traced_steps(run: ComparedRun) -> Block:
-    """Every step: predicted with its band, and measured with its spread."""
+    """A row for each step: its predicted time with the band, and its measured median with percentiles."""
     how = (
         "Each line is the predicted 95 % band with its centre. Each mark is the measured median of the "
         "iterations, with the 10th and the 90th percentile: filled inside the band, open outside."

@@ -123,7 +123,7 @@ def validation(frames: Mapping[str, pd.DataFrame]) -> Block | Missing:
 
 
 def _up_to(kinds: Mapping[str, pd.DataFrame]) -> str:
-    """The most GPUs of the points: ``, on up to 80 GPUs``. Limits: no kind has GPUs -> no text"""
+    """``, on up to 80 GPUs``, the most GPUs of any point. kinds  frames by kind;  no column gpus -> "" """
     most = [int(frame["gpus"].max()) for frame in kinds.values() if "gpus" in frame.columns]
     return f", on up to {counted(max(most), 'GPU')}" if most else ""
 
@@ -158,7 +158,7 @@ BothPanes = tuple[dict[str, Any], dict[str, Any]]
 
 
 def _guides(low: float, high: float) -> Iterator[BothPanes]:
-    """The bands of ±10 and ±25 %, and the line of equal times."""
+    """Plotly traces for both panes: the line of equal times, and bands of ±10 and ±25 % around it."""
     quiet: dict[str, Any] = {"mode": "lines", "hoverinfo": "skip", "showlegend": False}
     ends = [low, high, high, low]
     fill: dict[str, Any] = {"fill": "toself", "fillcolor": style.faded(style.PALETTE[7], 0.22)}
@@ -229,9 +229,9 @@ def _rows(label: str, frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def claims(found: Sequence[Judged]) -> Block | Missing:
-    """Published claims with the results of this program, relative to the middle of each claim's range.
+    """Rows of published claims: the claimed range, and this program's result, over the middle of the range.
 
-    found  of ``validate.kept.claims_found``; comparisons and self-checks are in the data only
+    found  from ``validate.kept.claims_found``; comparisons and self-checks are in the data only
     Limits: claims without a number or a range are listed below the figure; no other claims -> Missing
     """
     judged = [one for one in found if one.claim.kind is Kind.CLAIM]
@@ -278,8 +278,10 @@ def _name(check: str) -> str:
 
 
 def _over_middle(one: Judged) -> tuple[float, float, float, float, float]:
-    """Ends of the claimed range, the result, and the ends of its band, divided by the middle of the range:
-    its geometric mean, or its only end."""
+    """Five ratios to the middle of the claimed range: its low and high end, the result, the result's band.
+
+    The middle is the geometric mean of the ends, or the only end.
+    """
     low, high, value = (float(each or 0.0) for each in (one.claim.low, one.claim.high, one.found.value))
     middle = low if high == inf else float(np.sqrt(low * high)) or high
     least, most = one.found.ends or (value, value)

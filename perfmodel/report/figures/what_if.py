@@ -39,7 +39,7 @@ _STEPS = {"batch": (4.0, 2, 5), "pooling": (2.0, 3, 6), "table_count": (4.0, 1, 
 
 
 def changes(asked: Projection, lead: Leading | None = None) -> Block | Missing:
-    """The slowdown after each change that helps, the most helpful first, with its 95 % band.
+    """Rows of the slowdown after each change that helps, the most helpful first, with its 95 % band.
 
     lead  the fastest sharding, whose changes are shown; None: row-wise
     """
@@ -72,7 +72,7 @@ def changes(asked: Projection, lead: Leading | None = None) -> Block | Missing:
 
 
 def tornado(asked: Projection) -> Block | Missing:
-    """The slowdown with each rate and floor of the machine halved and doubled, the largest range first."""
+    """Rows of the slowdown if a rate or floor of the machine is halved or doubled; the widest range first."""
     if asked.gpus == 1 and asked.forward.tier is None:
         return TORNADO.missing(_ONE_GPU)
     found = swings(asked)
@@ -103,7 +103,7 @@ def tornado(asked: Projection) -> Block | Missing:
 
 
 def _of_shards(asked: Projection) -> str:
-    """Says that the slowdown is of row-wise shards, since the page leads with another sharding.
+    """A note that the slowdown is for row-wise sharding, because the page is about another sharding.
 
     Limits: rows below the HBM -> ""
     """
@@ -111,7 +111,10 @@ def _of_shards(asked: Projection) -> str:
 
 
 def _changes_title(before: float, found: Sequence[Sensitivity]) -> str:
-    """The most helpful change; hypothetical memories come second."""
+    """The title: the most helpful change that exists; a hypothetical memory only after it.
+
+    before  the slowdown without a change
+    """
     memories = [s for s in found if s.option.startswith("--local-memory")]
     others = [s for s in found if s not in memories]
     first, *rest = [*others[:1], *memories]
@@ -138,7 +141,7 @@ _CHANGE = (
 
 
 def _change(s: Sensitivity) -> list[dict[str, Any]]:
-    """A bar from the slowdown now to the slowdown after the change, a mark with its band."""
+    """Plotly traces of a row: a bar from the slowdown now to that after the change, and a mark and band."""
     colour, words, name = style.EVIDENCE_COLOURS[s.evidence], told(_CHANGE, s), safe(s.label)
     marker = {"color": colour, "size": 10, "symbol": "diamond"}
     ends = whiskers([s.after], [s.low], [s.high], thickness=1.5, width=5)
@@ -155,7 +158,7 @@ def _side(side: int) -> dict[str, Any]:
 
 
 def _swing(s: Swing, before: float) -> Iterator[dict[str, Any]]:
-    """A bar for each side, ending in its mark."""
+    """Plotly traces of a row: bars from the slowdown now to that at half and at twice the machine's value."""
     unit = ALL_KEYS[s.key].unit
     for side, (factor, after) in enumerate(((0.5, s.halved), (2.0, s.doubled))):
         text = hover(
@@ -197,8 +200,9 @@ def _swing_row(s: Swing, before: float) -> dict[str, Any]:
 
 
 def plane(asked: Projection, across: str, up: str) -> pd.DataFrame:
-    """Projections around the question, over two of batch, pooling, table_count and dim, as a frame.
+    """Projections in which two parameters vary around the question's values, as a frame.
 
+    across, up  the parameters: two of batch, pooling, table_count and dim
     Bytes of the tables and GPUs stay; impossible points (fewer rows than GPUs, no memory) are left out.
     Limits: for equal tables only
     """
@@ -230,9 +234,10 @@ def plane(asked: Projection, across: str, up: str) -> pd.DataFrame:
 
 
 def around(value: float, factor: float, below: int, count: int, *, whole: bool) -> list[float]:
-    """``count`` values, each ``factor`` times the previous, ``below`` of them below ``value``; none below 1.
+    """``count`` values around ``value``, each ``factor`` times the value before.
 
-    Limits: with ``whole``, only whole values below -> as many more above
+    below   how many of them are smaller than ``value``;  whole  whether these must be whole numbers
+    Limits: a smaller value would be below 1, or not whole -> another larger value instead
     """
     smaller = [value / factor**k for k in range(below, 0, -1)]
     kept = [v for v in smaller if v >= 1 and (not whole or v.is_integer())]
@@ -240,9 +245,9 @@ def around(value: float, factor: float, below: int, count: int, *, whole: bool) 
 
 
 def heat_map(asked: Projection, frames: Sequence[pd.DataFrame] = ()) -> Block | Missing:
-    """The slowdown over batch and pooling, and over tables and dim, in two views.
+    """Heat maps of the slowdown over batch and pooling, and over tables and dim, in two views.
 
-    frames  of ``plane`` for ``_PLANES``, or of a sweep with the same columns (default: computed)
+    frames  from ``plane`` for each of ``_PLANES``, or from a sweep with the same columns; (): computed
     """
     if asked.gpus == 1 and asked.forward.tier is None:
         return HEAT_MAP.missing(_ONE_GPU)
@@ -284,7 +289,7 @@ def heat_map(asked: Projection, frames: Sequence[pd.DataFrame] = ()) -> Block | 
 
 
 def _axes(names: tuple[str, str], frame: pd.DataFrame, asked: Projection) -> dict[str, Any]:
-    """Both axes, and the frame around the asked cell."""
+    """Plotly settings of both axes, and the frame around the question's cell. names  of the axes' columns"""
     across, up = (_NAMES[name] for name in names)
     same = {"type": "category", "showgrid": False, "tickangle": 0}
     return {"xaxis": style.axis(f"{across} (per GPU)" if across == "batch" else across, **same),
@@ -292,7 +297,7 @@ def _axes(names: tuple[str, str], frame: pd.DataFrame, asked: Projection) -> dic
 
 
 def _frame(names: tuple[str, str], frame: pd.DataFrame, asked: Projection) -> list[dict[str, Any]]:
-    """A frame around the asked cell. Limits: the values are not in the sweep -> none"""
+    """A plotly shape around the question's cell. Limits: the frame lacks its values -> none"""
     work, group = asked.work, asked.work.groups[0]
     own = {"batch": work.batch, "pooling": group.pooling, "table_count": group.count, "dim": group.dim}
     places = []

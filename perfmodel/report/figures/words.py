@@ -37,7 +37,7 @@ def sentence(text: str) -> str:
 
 
 def size_words(size: float) -> str:
-    """A memory size, ``20.5 GB``, in the unit family that was typed."""
+    """A memory size, ``20.5 GB``, in GB or GiB as the user typed sizes."""
     return format_bytes(size, binary=False)
 
 
@@ -58,12 +58,12 @@ def interval_end(ratio: float) -> str:
 
 
 def safe(text: str) -> str:
-    """Text from files, escaped for figures, which interpret tags; plotly.js has no escape for quotes."""
+    """The text with < > & escaped, because figures interpret tags; for text from files."""
     return html.escape(text, quote=False)
 
 
 def told(columns: Iterable[Column], row: Any) -> str:
-    """The hover text of a row: a line for each column."""
+    """The hover text of a row: a line for each column that has a text."""
     return hover(each.text(row) for each in columns if each.text is not None)
 
 
