@@ -54,7 +54,7 @@ class GpuColumn:
         return {"rank": self.rank, "ranks_alike": self.count if kind == ALIKE else 1}
 
     def tick(self) -> str:
-        """The label below the column: ``3``, or ``0–7``; of three ranges or more, the first: ``0–7<br>+24``."""
+        """The label below the column: ``3`` or ``0–7``; with three ranges or more, ``0–7<br>+24`` others."""
         found = runs(self.ranks)
         if len(found) <= 2:
             return "<br>".join(found)

@@ -29,7 +29,7 @@ _BEFORE, _AFTER = "symmetric-GM", "this mapping"
 
 
 def cores(answer: ChipAnswer) -> Block:
-    """The time of each core, with a block for each table, for symmetric-GM and for the mapping found."""
+    """Columns of the time of each core, with a block for each table: symmetric-GM beside the answer."""
     before, after = answer.global_memory.time_s, answer.time_s
     factor, unit = time_unit(max(before, after))
     count = answer.cost.chip.cores
@@ -77,7 +77,7 @@ def _title(answer: ChipAnswer) -> str:
 
 
 def _data(answer: ChipAnswer) -> tuple[dict[str, Any], ...]:
-    """Rows of the data: for symmetric-GM a row per table, for the mapping a row per piece."""
+    """The figure's data: for symmetric-GM a row for each table, for the found mapping one for each piece."""
     found: list[dict[str, Any]] = [
         {
             "mapping": "before",
@@ -108,7 +108,7 @@ def _data(answer: ChipAnswer) -> tuple[dict[str, Any], ...]:
 
 
 def _largest(answer: ChipAnswer) -> list[int]:
-    """Table numbers, those with the largest share of either mapping first."""
+    """Numbers of tables, largest share of the time first (the larger of their shares in both mappings)."""
     before, table = answer.global_memory.table_s, [piece.table for piece in answer.mapping.pieces]
     after = np.bincount(table, answer.work.core_s, len(answer.tables))
     share = np.maximum(before / before.sum(), after / max(float(after.sum()), 1e-300))
@@ -118,7 +118,10 @@ def _largest(answer: ChipAnswer) -> list[int]:
 def _drawn(
     answer: ChipAnswer, tables: Sequence[int], name: str, colour: str, factor: float
 ) -> Iterator[dict[str, Any]]:
-    """The blocks of some tables in both halves of the figure."""
+    """Plotly traces: the blocks of ``tables`` in both halves of the figure, under a name in the legend.
+
+    factor  units of the axis per second
+    """
     count = answer.cost.chip.cores
     look = {
         "color": colour,
@@ -137,7 +140,10 @@ def _drawn(
 
 
 def _hover(answer: ChipAnswer, pieces: NDArray[np.intp], name: str, core: int) -> str:
-    """The hover text of some tables' pieces on a core."""
+    """The hover text of a block: the pieces on a core, with their ways, ranges and time.
+
+    pieces  positions in ``answer.mapping.pieces``;  name  of the table or tables
+    """
     if not pieces.size:
         return ""
     some = [answer.mapping.pieces[at] for at in pieces.tolist()]
@@ -153,7 +159,10 @@ def _hover(answer: ChipAnswer, pieces: NDArray[np.intp], name: str, core: int) -
 
 
 def _frame(answer: ChipAnswer, factor: float) -> dict[str, Any]:
-    """Layout of two halves with the same time axis, and in each a line at the time of a batch."""
+    """Plotly settings of two halves with the same time axis; in each, a line at the time of a batch.
+
+    factor  units of the axis per second
+    """
     last = answer.cost.chip.cores - 0.5
     whole = {"dtick": 1} if last < _FEW else {}
     layout: dict[str, Any] = {"shapes": [], "annotations": []}
@@ -175,7 +184,7 @@ def _frame(answer: ChipAnswer, factor: float) -> dict[str, Any]:
 
 
 def _narrow(cores: int, unit: str) -> dict[str, Any]:
-    """The layout for phones: one half above the other, the answer first."""
+    """Plotly settings for phones: one half above the other, the found mapping first."""
     low, high, across = [0, 0.42], [0.58, 1], {"domain": [0, 1]}
     return {
         "height": 900,
@@ -188,13 +197,13 @@ def _narrow(cores: int, unit: str) -> dict[str, Any]:
 
 
 def _colour(rank: int) -> str:
-    """Seven colours for the largest tables, then the same in paler shades."""
+    """The colour of table number ``rank`` by size: seven colours, then the same in paler shades."""
     one = style.PALETTE[rank % 7]
     return one if rank < 7 else style.faded(one, 0.5)
 
 
 def _source(answer: ChipAnswer) -> str:
-    """The source of the numbers."""
+    """The line below the figure that says where its numbers come from."""
     chip, batch = answer.cost.chip, counted(int(answer.cost.batch), "sample")
     typed = chip.name if chip.name in list_chips() else "FILE"
     return (

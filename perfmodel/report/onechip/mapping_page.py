@@ -20,7 +20,7 @@ from perfmodel.units import counted, format_bytes, format_ratio, format_time
 
 
 def chip_page(answer: ChipAnswer, command: str) -> Page:
-    """A card and a figure; the reader has nothing to choose.
+    """The page of a mapping of tables to cores: a card and a figure; the reader has nothing to choose.
 
     command  searches again and writes the page
     """

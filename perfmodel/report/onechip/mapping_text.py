@@ -40,12 +40,12 @@ _LEGEND = {
 
 
 def mapping_text(answer: ChipAnswer) -> str:
-    """The whole answer."""
+    """The text of ``perfmodel chip plan``: time, bound, cores, where each table goes, and sources."""
     return "\n\n".join([headline(answer), core_lines(answer), placements(answer), footer(answer)])
 
 
 def headline(answer: ChipAnswer) -> str:
-    """Time, speed-up over the symmetric mappings, distance to the bound, samples per second."""
+    """The first lines: the time, how much faster than symmetric mappings, how much faster it could be."""
     time_s, batch, chip = answer.time_s, int(answer.cost.batch), answer.cost.chip
     first = (
         f"{format_time(time_s)} per batch of {counted(batch, 'sample')} on the {counted(chip.cores, 'core')} "
@@ -63,7 +63,7 @@ def headline(answer: ChipAnswer) -> str:
 
 
 def waits_nowhere(answer: ChipAnswer) -> str:
-    """The speed-up over symmetric-GM whose cores do not wait for each other; "" if that is about as slow."""
+    """How much faster it is than symmetric-GM if cores did not wait for each other there; "" if no less."""
     loose = answer.any_order_s
     if loose >= answer.global_memory.time_s * _WORTH_SAYING:
         return ""
@@ -79,14 +79,14 @@ def cut_words(answer: ChipAnswer) -> str:
 
 
 def more_effort_words(answer: ChipAnswer) -> str:
-    """A hint to search longer if the effort was spent far from the bound; "" otherwise."""
+    """The advice to search longer, if the effort ended the search far from the bound; else ""."""
     if answer.stopped != "effort" or answer.gap <= _FAR or answer.effort == _MOST_EFFORT:
         return ""
     return f"The effort was spent: --effort {_MOST_EFFORT} may find a faster mapping."
 
 
 def bound_words(answer: ChipAnswer) -> str:
-    """How much faster a mapping could be, in a sentence."""
+    """A sentence: no mapping is faster than the bound, so how much of the time could be gained at most."""
     least = format_time(answer.bound_s)
     if not answer.symmetric:
         gap = format_fraction(answer.gap)
@@ -102,7 +102,7 @@ def bound_words(answer: ChipAnswer) -> str:
 
 
 def core_lines(answer: ChipAnswer) -> str:
-    """What limits the batch, how busy the cores are, and how full their buffers."""
+    """Lines on the tables, on what limits a batch, on how busy cores are and how full their buffers."""
     core_s = answer.core_s
     alone = {"core": float(core_s.max()), **answer.shared_s}
     others = ", ".join(f"{name} {format_time(value)}" for name, value in alone.items() if value > 0)
@@ -141,7 +141,7 @@ def _buffers(answer: ChipAnswer) -> str:
 
 
 def placements(answer: ChipAnswer) -> str:
-    """A line for each group of equal tables with the same cut."""
+    """A table with a line for each group of equal tables with the same cut: way, parts, cores, time."""
     rows = [_line(answer, group) for group in answer.groups[:_MOST_GROUPS]]
     headers = ["table", "rows", "way", "cut", "kept rows", "cores", "core time"]
     text = table(headers, rows, left=(0, 2), drop=(1, 4))
@@ -176,7 +176,7 @@ def ended(answer: ChipAnswer) -> str:
 
 
 def footer(answer: ChipAnswer) -> str:
-    """The sources of the numbers, and how much was searched."""
+    """The sources of the numbers, how many mappings the search tried, and the command for an equation."""
     chip = answer.cost.chip
     parts = [f"Chip {chip.name}: perfmodel chips {chip.name} has each value with its source"]
     assumed = [f"{key} = {chip.quantity(key)}" for key in sorted(chip.overrides)]

@@ -14,7 +14,10 @@ _OFF = 0.25
 
 
 def notes_of(answer: ChipAnswer, found: Sequence[Replayed]) -> list[str]:
-    """Notes on the times: mappings without a simulation, and predictions that are far off."""
+    """Notes below the times: why mappings were not simulated, and which predictions are far off.
+
+    found  the mappings, each with its predicted and its simulated time
+    """
     more = more_effort_words(answer)
     said = [f"Cores own tables. {more}"] if more else []
     if answer.symmetric:
@@ -36,7 +39,10 @@ def notes_of(answer: ChipAnswer, found: Sequence[Replayed]) -> list[str]:
 
 
 def simulated_text(answer: ChipAnswer, found: Sequence[Replayed], notes: Sequence[str]) -> str:
-    """A table of predicted and simulated times."""
+    """The text of ``perfmodel chip simulate``: a table of predicted and simulated times of mappings.
+
+    found  the mappings with both times;  notes  from ``notes_of``
+    """
     chip, tables = answer.cost.chip, answer.tables
     batch = counted(int(answer.cost.batch), "sample")
     head = [

@@ -1,4 +1,4 @@
-"""Text of ``perfmodel chip ways`` and ``chip explain``: which way is fastest, and the equations of a way."""
+"""Text of ``perfmodel chip ways`` and ``chip explain``: the fastest way to look tables up, and equations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KEPT = 4  # columns of a map: on the narrowest screen, the first column of ever
 
 
 def ways_text(found: WaysMap) -> str:
-    """The map as a table: the fastest way of each cell."""
+    """A table of the fastest way to look a table up, by its rows and by the look-ups of a batch."""
     chip = found.chip
     columns, element = counted(found.dim, "column"), counted(int(found.element_bytes), "byte")
     shape = f"{columns} of {element}, {found.pooling:g} per bag"
@@ -41,7 +41,7 @@ def ways_text(found: WaysMap) -> str:
 
 
 def _explained(found: WaysMap) -> list[str]:
-    """The command that explains the fastest way of a cell near the middle, which every screen shows."""
+    """A line and the command that explains a cell in the middle of the table; none without a command."""
     row, column = (size // 2 for size in found.best.shape)
     column -= column % _KEPT
     bags = max(1, round(float(found.look_ups[column]) / found.pooling))
@@ -60,7 +60,10 @@ def explain_line(
     pooling: float,
     ids: Distribution,
 ) -> str:
-    """The ``perfmodel chip explain`` command of a way. Limits: a chip file, or a changed chip -> none"""
+    """The ``perfmodel chip explain`` command for a way to look up a table of this shape.
+
+    Limits: a chip file, a chip with changed values, or elements of neither 4 nor 2 bytes -> ""
+    """
     dtype = {4.0: "", 2.0: " --dtype fp16"}.get(element_bytes)
     if chip.name not in list_chips() or chip.overrides or dtype is None:
         return ""
@@ -70,7 +73,7 @@ def explain_line(
 
 
 def way_text(found: WayExplained) -> str:
-    """The time of the way, its numbers, a section for each step, and the sum."""
+    """The time to look a table up in this way, and the equation and time of each of its steps."""
     chip = found.chip
     title = f"{found.way.label} on one core of {chip.name}: {format_time(found.time_s)} for a whole batch"
     parts = [

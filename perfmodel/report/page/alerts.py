@@ -107,7 +107,7 @@ _STATUS_WORDS = {
 
 
 def _spread(run: Run, points: Sequence[Point]) -> str:
-    """How many points, of how many, with their collectives, and the widest interval among them."""
+    """How many points there are of all in the run, by collective, and the widest 95 % interval of them."""
     every = [p for p in run.points.values() if p.key in run.finishes]
     wide = []
     for point in points:
@@ -120,7 +120,7 @@ def _spread(run: Run, points: Sequence[Point]) -> str:
 
 
 def _names(points: Iterable[Point]) -> str:
-    """Points by collective: ``all-to-all 26, reduce-scatter 23, …``."""
+    """How many points there are of each collective: ``all-to-all 26, reduce-scatter 23, …``."""
     found = Counter(collective_name(point.operation) for point in points).most_common()
     words = [f"{name} {count}" for name, count in found[:_MOST_NAMED]]
     more = sum(count for _, count in found[_MOST_NAMED:])
@@ -128,7 +128,7 @@ def _names(points: Iterable[Point]) -> str:
 
 
 def _share(asked: Projection | None, points: Iterable[Point]) -> str:
-    """The share of the answer's time that rests on these points."""
+    """How much of the answer's time depends on these points: ``; 12 % of the time here rests on …``."""
     names = {point.operation for point in points}
     steps = {_KERNEL_STEPS.get(name, "") for name in names}
     share = sum(s.share for s in _steps(asked) if s.collective in names or s.name in steps)
@@ -140,7 +140,10 @@ def _steps(asked: Projection | None) -> tuple[StepRow, ...]:
 
 
 def _only(points: Sequence[Point]) -> tuple[str, ...]:
-    """``--only gloo:all_to_all``, or the library for many collectives; empty for points of several kinds."""
+    """The words ``--only gloo:all_to_all`` that measure these points; for many collectives the library.
+
+    Limits: some points are not of collectives -> ()
+    """
     if any(point.kind is not PointKind.COLLECTIVE for point in points) or not points:
         return ()
     names = sorted({f"{point.backend}:{point.operation}" for point in points})
@@ -165,7 +168,10 @@ def _unchecked(item: Calibration, folder: Path | None) -> str:
 
 
 def _unknown(asked: Projection | None, item: Calibration, folder: Path | None) -> Iterator[str]:
-    """Floors and rates of the answer's collectives that the samples do not determine."""
+    """Alerts for floors and rates of collectives in the answer that the samples do not determine.
+
+    folder  of the run to measure more in; None: not a run
+    """
     used = {step.collective for step in _steps(asked)}
     for word, name in (("floor", "alpha_s"), ("rate", "beta_bytes_per_s")):
         vague = [c for c in item.curves if c.collective in used and not getattr(c, name).known]
@@ -202,7 +208,10 @@ def _transferred(asked: Projection | None) -> Iterator[str]:
 
 
 def _model_of(setting: Setting) -> CollectiveModel | None:
-    """The collectives of an answer; NCCL's if it uses two libraries. Limits: no calibration -> None"""
+    """The model of the answer's collectives; of NCCL if it uses two libraries.
+
+    Limits: no calibration -> None
+    """
     library = str(Backend.NCCL) if setting.backend == BEST else setting.backend
     try:
         return CollectiveModel.load(setting.machine, library, setting.clock, setting.calibration)
@@ -211,7 +220,10 @@ def _model_of(setting: Setting) -> CollectiveModel | None:
 
 
 def _older(item: Calibration, name: str) -> Iterator[str]:
-    """An alert if a shipped calibration of the same machine, library and clock has a newer version."""
+    """An alert if a newer version of the library has a shipped calibration for the same machine and clock.
+
+    name  of the calibration, as it was typed
+    """
     if name not in list_calibrations():
         return
     like = [shipped_calibration(other) for other in list_calibrations(item.machine)]

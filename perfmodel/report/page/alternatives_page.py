@@ -33,8 +33,9 @@ def alternatives_page(
     command: str,
     by: Criterion = GPU_HOURS,
 ) -> Page:
-    """A card and its figures; the sources hold the table of all numbers, the conditions and the crossings.
+    """The page of ``perfmodel alternatives``: a card, figures, and sources with all numbers and conditions.
 
+    crossed  batches at which the winner changes;  currency  "": no prices were given
     command  asks again and writes the page
     by       the criterion that ranks the alternatives, and that the conditions are about
     """

@@ -20,12 +20,15 @@ _PACKAGE = "perfmodel.report.page"
 
 
 def page_html(page: Page) -> str:
-    """The whole file; the same page always gives the same bytes."""
+    """The HTML file of a page; the same page always gives the same bytes."""
     return whole_page(page.title, page.provenance, document(page))
 
 
 def whole_page(title: str, provenance_html: str, shown: Mapping[str, Any]) -> str:
-    """The template filled with its parts. title is plain text; ``shown`` is the data for the script."""
+    """The HTML file: the template filled with style, script, plotly and data.
+
+    title  plain text;  provenance_html  the sources at the end;  shown  the data for the script
+    """
     parts = {
         "TITLE": escape(title),
         "STYLE": _file("page.css"),
@@ -52,7 +55,7 @@ def _file(name: str) -> str:
 
 
 def script_safe(value: Any) -> str:
-    """JSON for a script element: no text in it can end the element."""
+    """``value`` as JSON in which no text can end the script element that holds it."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     text = _ENDS_SCRIPT.sub("\\\\u003c", text)
     return text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
@@ -63,7 +66,7 @@ _ENDS_SCRIPT = re.compile("<(?=[/!s])", re.IGNORECASE)
 
 
 def document(page: Page) -> dict[str, Any]:
-    """The data that the script shows: selectors, views with cards and blocks, fixed blocks, alerts."""
+    """The page's data for its script: selectors, views, fixed blocks, question, alerts, command, …."""
     known: dict[int, dict[str, Any]] = {}
     shown = {
         "selectors": [_selector(selector) for selector in page.selectors],
@@ -96,7 +99,10 @@ def _selector(selector: Selector) -> dict[str, Any]:
 
 
 def _view(view: View, known: dict[int, dict[str, Any]]) -> dict[str, Any]:
-    """The data of a view. known  data of blocks by figure, since several views may share a figure"""
+    """A view's data for the script: heads (cards), blocks, titles, and perhaps a table.
+
+    known  data of figures that are done already, by id of the figure; views may share a figure
+    """
     blocks = []
     for block in view.blocks:
         if isinstance(block, Block):
@@ -114,7 +120,10 @@ def _view(view: View, known: dict[int, dict[str, Any]]) -> dict[str, Any]:
 
 
 def block_data(block: Block | Missing) -> dict[str, Any]:
-    """The data of a block."""
+    """A block's data for the script: name, texts, plotly figure, switches, and its rows by column.
+
+    Limits: a missing figure -> name and reason only
+    """
     if isinstance(block, Missing):
         return {"name": block.name, "missing": block.why}
     columns = list(dict.fromkeys(name for row in block.data for name in row))
@@ -138,7 +147,10 @@ def block_data(block: Block | Missing) -> dict[str, Any]:
 
 
 def _plain(value: Any, number: Callable[[float], float | int] | None = None) -> Any:
-    """The value in types of JSON. ``number`` None: rounded to ``_DIGITS``, which figures do not exceed."""
+    """``value`` with types of JSON: dictionaries, lists, numbers, texts; infinite numbers become None.
+
+    number  converts a float; None: it is rounded to ``_DIGITS`` digits, more than figures show
+    """
     if isinstance(value, Mapping):
         return {str(key): _plain(item, number) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

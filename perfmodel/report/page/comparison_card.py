@@ -25,7 +25,7 @@ _ALIKE = 1.005
 
 
 def finding(pair: Pair) -> str:
-    """The result in a sentence. Limits: the interval of the ratio includes 1, or equal times -> it says so"""
+    """A sentence: which side is faster and by how much, or that the band of the ratio leaves it open."""
     batch = whole(pair.a, pair.b)
     ratio = batch.ratio[1]
     size = pair.size
@@ -48,7 +48,7 @@ def finding(pair: Pair) -> str:
 
 
 def comparison_card(pair: Pair) -> Card:
-    """The card of the comparison."""
+    """The card of a comparison: the finding, both times, their ratio with its band, GPUs, doubts, notes."""
     batch = whole(pair.a, pair.b)
     low, middle, high = batch.ratio
     times = "; ".join(f"{letter} {_time(answer)}" for letter, _, answer in pair.sides)
@@ -68,7 +68,10 @@ def comparison_card(pair: Pair) -> Card:
 
 
 def step_table(pair: Pair) -> tuple[Sequence[str], ...]:
-    """A row of text for each step, with the interval of A - B and which is faster; the batch comes last."""
+    """The head and rows of a table: for each step the times of A and B, A - B with its band, and the faster.
+
+    The last row is for the whole batch.
+    """
     head = ("step", "A", "B", "A − B", "95 % interval", "verdict")
     return (head, *map(_row, (*differences(pair.a, pair.b), whole(pair.a, pair.b))))
 
@@ -93,7 +96,7 @@ def _time(answer: Projection) -> str:
 
 
 def _notes(pair: Pair) -> list[str]:
-    """Notes: both names with their evidence, samples per second if the GPUs differ, clocks."""
+    """Notes on both sides: names and evidence, clocks, and samples per second if they differ in GPUs."""
     notes = []
     for _, label, answer in pair.sides:
         shares = answer.evidence_shares().items()

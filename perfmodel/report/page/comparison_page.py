@@ -31,7 +31,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """One side of the comparison: its machine, its setting and its options."""
+    """A side of the comparison, A or B.
+
+    name     as it is shown, distinct from the other side's
+    setting  its machine with a calibration
+    options  of ``perfmodel.project``, without workload and setting
+    """
 
     name: str  # as it is shown, distinct from the other side's
     machine: Machine
@@ -39,23 +44,26 @@ class Side:
     options: Mapping[str, Any]  # of ``perfmodel.project``, without workload and setting
 
     def answer(self, table_bytes: float, workload: Mapping[str, Any]) -> Projection:
-        """Answer a question. Limits: no calibration for it -> NoCalibrationError"""
+        """The projection of this side for a table size and a workload (keywords of ``perfmodel.project``).
+
+        Limits: no calibration for it -> NoCalibrationError
+        """
         known = {**self.options, **workload, "setting": self.setting}
         return project_one(machine=self.machine, table_bytes=table_bytes, **known)
 
     def frame(self, sizes: Sequence[float], workload: Mapping[str, Any]) -> pd.DataFrame:
-        """Answers at several table sizes. Limits: as ``answer``"""
+        """Projections of this side at several table sizes, a row for each. Limits: as ``answer``"""
         known = {**self.options, **workload, "setting": self.setting}
         return project({"table_bytes": np.array(sizes)}, self.machine, **known)
 
     @property
     def usable_bytes(self) -> float:
-        """Bytes of tables that a GPU holds."""
+        """Bytes of HBM that tables may take on each GPU."""
         return self.machine.value("hbm_bytes") * (1 - float(self.options.get("reserve", DEFAULT_RESERVE)))
 
     @property
     def node(self) -> int:
-        """The number of GPUs used in a node."""
+        """How many GPUs of a node are in use."""
         return int(self.options.get("gpus_per_node") or self.machine.gpus_per_node)
 
 
@@ -63,7 +71,11 @@ Sides = tuple[Side, Side]
 
 
 def asked_pair(sides: Sides, table_bytes: float, workload: Mapping[str, Any]) -> Pair:
-    """Both answers. Limits: a side has no calibration -> NoCalibrationError that names the side"""
+    """The answers of both sides to the question.
+
+    workload  keywords of ``perfmodel.project``
+    Limits: a side has no calibration -> NoCalibrationError that names the side
+    """
     answers = []
     for letter, side in zip("AB", sides, strict=True):
         try:
@@ -76,10 +88,10 @@ def asked_pair(sides: Sides, table_bytes: float, workload: Mapping[str, Any]) ->
 def comparison_page(
     sides: Sides, pair: Pair, selectors: Sequence[Selector], views: Sequence[View], command: str
 ) -> Page:
-    """The whole page.
+    """The page that compares two sides.
 
-    pair   the answers that it opens with;  selectors  batch, pooling, dim, table size
-    views  of the function ``views``;  command  makes the page
+    pair       the answers that it opens with;  command  makes the page again
+    selectors  for table size, batch, pooling and dim;  views  from the function ``views``
     """
     words = ", ".join(f"{letter} {side.name}" for letter, side in zip("AB", sides, strict=True))
     both = Selector("compared", "compared", (0,), (words,))  # the first selector selects no view
@@ -109,7 +121,10 @@ def _provenance(sides: Sides, pair: Pair, command: str) -> str:
 
 
 def views(sides: Sides, sizes: Selector, workload: tuple[Selector, ...]) -> Iterator[View]:
-    """A view for each choice of workload and table size, made one after the other."""
+    """Yield the view for each combination of the selectors ``workload`` and each table size.
+
+    sizes  the selector of the table size
+    """
     for chosen in combinations(workload):
         asked = {s.name: s.values[at] for s, at in zip(workload, chosen, strict=True)}
         drawn = None
@@ -133,7 +148,10 @@ def views(sides: Sides, sizes: Selector, workload: tuple[Selector, ...]) -> Iter
 def _frames(
     sides: Sides, sizes: Sequence[float], asked: Mapping[str, Any]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The answers of both sides at the sizes that both can answer: at least one."""
+    """Projections of A and of B at those table sizes for which both sides have a calibration.
+
+    asked  the workload, for which there must be such a size
+    """
     try:
         return sides[0].frame(sizes, asked), sides[1].frame(sizes, asked)
     except NoCalibrationError:
@@ -150,9 +168,9 @@ def _known(sides: Sides, size: float, asked: Mapping[str, Any]) -> bool:
 
 
 def line_sizes(sides: Sides, sizes: Sequence[float]) -> list[float]:
-    """Table sizes of the lines, from what a GPU of either holds to 100 TB.
+    """Table sizes at which lines are computed, from what a GPU of either side holds to 100 TB.
 
-    They are the sizes of a page of A and of B, so that the step where a GPU or a node is full is vertical.
+    They include sizes just around a full GPU and a full node of A and of B, so that steps there are vertical.
     """
     most = MOST_GPUS * min(side.usable_bytes for side in sides)
     found = {size for side in sides for size in lines.line_sizes(side.usable_bytes, side.node, sizes)}

@@ -1,4 +1,4 @@
-"""The blocks about the question as asked, which stay when the reader selects another."""
+"""The figures of a page that are about the question as it was typed, whatever the reader selects."""
 
 from __future__ import annotations
 
@@ -19,24 +19,28 @@ from perfmodel.units import counted, format_bytes, format_count
 
 
 def across_sizes(sizes: Selector, selected: tuple[str, ...]) -> Across:
-    """The settings of a page over table sizes. selected  options of its selectors"""
+    """How a page over table sizes is made. selected  options for which it has selectors"""
     return Across(max(sizes.values), Lines, view_of, fixed_blocks, len(STAYING), selected)
 
 
 def fixed_blocks(
     asked: Projection, options: Mapping[str, Any], lead: Leading | None = None
 ) -> Iterator[Block | Missing]:
-    """The blocks, in the order of the reader's questions.
+    """Draw the figures about the question as it was typed, in the order of the reader's questions.
 
-    asked    the projection of the question;  lead  its fastest sharding, if shardings are compared
+    asked    the projection of the question
     options  of ``perfmodel.project`` for the question, without its table size
+    lead     its fastest sharding; None: shardings are not compared
     """
     for figure in STAYING:
         yield figure.draw(asked=asked, options=options, lead=lead)
 
 
 def question(asked: Projection, lead: Leading | None) -> str:
-    """The question in words, for the blocks that stay. lead  None: shardings are not compared"""
+    """The question in words, above the figures that are about it.
+
+    lead  its fastest sharding; None: shardings are not compared
+    """
     work, only, said = asked.work, asked.work.groups[0], asked.question
     counts = {"batch": work.batch, "tables": only.count, "dim": only.dim}
     words = [f"{name} {format_count(float(value.flat[0]))}" for name, value in counts.items()]
@@ -62,7 +66,7 @@ def not_compared(asked: Projection, options: Mapping[str, Any]) -> str:
 
 
 def every_sharding(asked: Projection, options: Mapping[str, Any]) -> Block | Missing:
-    """All shardings of the question's tables; asked and options as in ``fixed_blocks``."""
+    """The figure of all shardings over table sizes. asked, options  as in ``fixed_blocks``"""
     why = not_compared(asked, options)
     if why:
         return SHARDINGS.missing(why)

@@ -21,7 +21,10 @@ _PLANNED = "a sharding for each table"
 
 
 def leading_cost(found: Leading, prices: Prices | None, *, whole: bool) -> dict[str, Any]:
-    """Costs of the fastest sharding, of the plan if it is faster, and of row-wise. whole  with the plan"""
+    """A card's finding on costs: of the fastest sharding and of row-wise.
+
+    whole  whether to add the plan with a sharding for each table, if it is faster
+    """
     return cost_finding(list(_ways(found, whole=whole)), prices)
 
 
@@ -35,9 +38,10 @@ def _ways(found: Leading, *, whole: bool) -> Iterator[tuple[str, Projection]]:
 
 
 def cost_finding(ways: Sequence[tuple[str, Projection]], prices: Prices | None) -> dict[str, Any]:
-    """A sentence and a table of the costs of 10⁹ samples, counted as in ``perfmodel alternatives``.
+    """A card's finding on the costs of 10⁹ samples: title (a sentence), columns and rows of a table.
 
-    ways  label and answer of each sharding, the cheapest first, all on the same GPUs
+    ways    label and answer of each sharding, the cheapest first, all on the same GPUs
+    prices  None: GPU-hours only.  Costs are counted as in ``perfmodel alternatives``
     """
     paid = [
         priced(

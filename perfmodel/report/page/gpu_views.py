@@ -31,20 +31,24 @@ _HEAD = ("GPUs", "time", "95 % band", "slowdown", "samples/s", "per GPU", "memor
 
 
 class GpuLines(Lines):
-    """Slowdowns over numbers of GPUs; like ``Lines``, but ``sizes`` are numbers of GPUs."""
+    """As ``Lines``, but the slowdown is over numbers of GPUs, and ``sizes`` are numbers of GPUs."""
 
     axis = "gpus"
 
     def grid(self, way: Setup, options: Mapping[str, Any]) -> list[float]:
-        """The numbers of GPUs, and the powers of two between them."""
+        """Numbers of GPUs at which a line is computed: those to choose from, and powers of two between.
+
+        way, options  as in ``Lines.grid``, not used here
+        """
         low, high = int(min(self._sizes)), int(max(self._sizes))
         return [*map(float, sorted({*self._sizes, *(1 << k for k in range(20) if low < 1 << k < high)}))]
 
 
 def across_gpus(first: Projection, way: str | None, selected: tuple[str, ...]) -> Across:
-    """The settings of a page over numbers of GPUs.
+    """How a page over numbers of GPUs is made.
 
-    first  the row-wise answer of the question;  way  another sharding;  selected  options of the selectors
+    first     the row-wise projection of the question;  way  another sharding; None: row-wise
+    selected  options for which the page has selectors
     """
     view = partial(gpu_view, way=way)
     return Across(first.gpu_count.table_bytes, GpuLines, view, lambda asked, options, lead: (), 0, selected)
@@ -53,8 +57,10 @@ def across_gpus(first: Projection, way: str | None, selected: tuple[str, ...]) -
 def gpu_view(
     chosen: tuple[int, ...], workload: Mapping[str, Any], setup: Setup, asked: ViewsAsked, way: str | None
 ) -> View:
-    """The view of a workload with a setup. way  a sharding; None: row-wise
+    """The view of a page over numbers of GPUs: cards, the figure, and a table of how the tables scale.
 
+    chosen    positions in the selectors;  workload, setup  what they stand for
+    way       the sharding; None: row-wise, or the fastest if shardings are compared
     Limits: the sharding is not possible on one of the numbers of GPUs -> BadInputError
     """
     machine, known = setup.machine, {**asked.options, **setup.options, **asked.said(workload)}
@@ -80,7 +86,10 @@ def gpu_view(
 
 
 def sharded(base: Projection, way: str | None) -> Projection:
-    """The same tables and GPUs with another sharding. Limits: not possible -> BadInputError that says why"""
+    """The projection of the same tables on the same GPUs with the sharding ``way``; None: ``base`` itself.
+
+    Limits: the sharding is not possible -> BadInputError that says why
+    """
     if way is None or base.gpus == 1:
         return base
     found = next(compared(base, [way]))
@@ -93,7 +102,7 @@ def sharded(base: Projection, way: str | None) -> Projection:
 
 
 def _scaling(answer: Projection) -> tuple[str, ...]:
-    """The table row of a number of GPUs."""
+    """A row of the table ``_HEAD``: GPUs, time, band, slowdown, samples per second, memory, longest step."""
     longest, count = max(answer.steps, key=lambda step: step.time_s), answer.gpu_count
     rate = samples_per_s(answer)
     return (
@@ -109,7 +118,7 @@ def _scaling(answer: Projection) -> tuple[str, ...]:
 
 
 def frame_of(answers: Sequence[Projection]) -> pd.DataFrame:
-    """A frame of the answers, with the columns of ``perfmodel.project``."""
+    """The projections as a frame with the columns that lines need (as from ``perfmodel.project``)."""
     import pandas as pd
 
     rows = [

@@ -42,9 +42,10 @@ def card_of(
     prices: Prices | None = None,
     elsewhere: str = _ELSEWHERE,
 ) -> Card:
-    """The card of an answer. found  None: shardings are not compared
+    """The card of a projection; of its fastest sharding if shardings are compared.
 
-    whole      with the changes that help, and the plan: this takes many answers
+    found      the fastest sharding; None: shardings are not compared
+    whole      whether to add the changes that help, and the plan: this takes many answers
     elsewhere  a note on where the changes are, if they are not here; "": no note
     """
     if found is not None:
@@ -56,9 +57,10 @@ def card_of(
 def leading_card(
     found: Leading, *, whole: bool, prices: Prices | None = None, elsewhere: str = _ELSEWHERE
 ) -> Card:
-    """The card in the words of the terminal: the answer, row-wise, the question, and findings.
+    """The card with the fastest sharding: the time, row-wise beside it, the question, and findings.
 
     The findings are the time, the costs, what limits the time, and what would change it.
+    whole, elsewhere  as in ``card_of``
     """
     answer = found.answer
     takes = _finding(f"What it takes: {gpu_words(answer)}.", SHARDING, _beside(found))
@@ -79,7 +81,10 @@ def leading_card(
 
 
 def changes_finding(found: Leading) -> dict[str, Any]:
-    """What would change it, as a card has it: the work of many answers."""
+    """A card's finding on what would change the time: title, columns and rows of a table.
+
+    It takes many answers.
+    """
     changed = {"columns": list(CHANGED), "rows": change_rows(found)} if found.changes else {}
     return {"title": help_words(found), **changed}
 
@@ -103,6 +108,6 @@ def _sentence(words: str) -> str:
 
 
 def _own_file(answer: Projection) -> str | None:
-    """The user's own calibration behind the answer; None for a shipped calibration."""
+    """The user's calibration file behind the projection; None for a shipped calibration."""
     named = answer.setting.calibration
     return None if named is None or str(named) in list_calibrations() else str(named)

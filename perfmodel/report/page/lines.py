@@ -32,9 +32,9 @@ Workload = Mapping[str, Any]
 
 
 def line_sizes(one_gpu_bytes: float, node: int, sizes: Sequence[float]) -> list[float]:
-    """Table sizes of the lines: round and selected sizes, and sizes just around a full GPU and a full node.
+    """Table sizes at which a line is computed: round sizes, ``sizes``, and just around a full GPU or node.
 
-    one_gpu_bytes  what a GPU holds;  node  GPUs of a node
+    one_gpu_bytes  bytes of tables that a GPU holds;  node  GPUs of a node
     """
     low, high = min([one_gpu_bytes, *sizes]), max([_LARGEST_BYTES, *sizes])
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
@@ -49,7 +49,11 @@ _LESS, _MORE = 0.995, 1.005  # of a full GPU or node: just below, there is room 
 
 
 def answerable(machine: Any, options: Mapping[str, Any], sizes: Sequence[float]) -> list[Projection]:
-    """Answers at the table sizes [bytes] that the calibration covers; a run covers its own ranks only."""
+    """Projections at those of the table sizes [byte] that the calibration covers.
+
+    A calibration by the user's own run covers only the numbers of ranks that it measured.
+    options  of ``perfmodel.project``, without the table size
+    """
     try:
         return project_each("table_bytes", sizes, machine, **options) if sizes else []
     except NoCalibrationError:
@@ -59,12 +63,14 @@ def answerable(machine: Any, options: Mapping[str, Any], sizes: Sequence[float])
 
 
 class Lines:
-    """Slowdowns over table sizes of each exchange and library, for all workloads of a page at once.
+    """Computes the lines of a figure: the slowdown over table sizes, for each exchange and library.
 
-    sizes      that can be selected [bytes]
+    All workloads of a page are computed together, and each line once.
+    sizes      table sizes that can be selected [byte]
     workloads  batch, pooling and dim of each
+    loaded     machines with their calibrations
     options    of ``perfmodel.project``, without those of workloads and of ``Setup``
-    own        libraries of the user's own calibration
+    own        libraries of the user's own calibration; (): shipped calibrations
     """
 
     axis = "table_bytes"
@@ -84,7 +90,10 @@ class Lines:
         self._found: dict[tuple[Any, ...], list[pd.DataFrame | None]] = {}
 
     def of(self, setup: Setup, workload: Workload) -> Iterator[SlowdownLine]:
-        """The selected exchange first, then other exchanges and libraries, then one scale-up domain."""
+        """Yield the lines of a figure: the selected exchange, then other exchanges and libraries.
+
+        The last line is for a single scale-up domain that holds all GPUs.
+        """
         seen: list[Any] = []
         taken: set[int] = set()
         for way, scenario in self._ways(setup):
@@ -96,7 +105,10 @@ class Lines:
             yield SlowdownLine(self._label(way, setup, scenario), frame, scenario != CLUSTER, kind)
 
     def grid(self, way: Setup, options: Mapping[str, Any]) -> list[float]:
-        """Values of ``axis`` along a line, increasing."""
+        """Values of ``axis`` at which a line is computed, increasing.
+
+        way      the line's machine, library and exchange;  options  of ``perfmodel.project``
+        """
         usable = way.machine.value("hbm_bytes") * (1 - float(options.get("reserve", DEFAULT_RESERVE)))
         return line_sizes(usable, options.get("gpus_per_node") or way.machine.gpus_per_node, self._sizes)
 
@@ -113,14 +125,17 @@ class Lines:
             yield with_way(setup, own, setup.reduction), _ONE_DOMAIN
 
     def _beside(self, setup: Setup) -> list[Curves]:
-        """As ``beside``, but the calibrations of a machine are listed only once."""
+        """As ``beside``, but the calibrations for a machine are listed only once."""
         name = id(setup.machine)
         if not self._own and name not in self._known:
             self._known[name] = libraries(setup.machine)
         return beside(setup, self._own or self._known[name])
 
     def _style(self, way: Setup, scenario: str, taken: set[int]) -> int:
-        """The style of a library and exchange, the same in all views; the next free style if it is taken."""
+        """The number of the colour and marker for a library and exchange, the same in all views of the page.
+
+        taken  numbers that lines of this view have; if it is among them, the next free number is used
+        """
         known = [one.backend for one in self._beside(way)]
         kind = _STYLES - 1
         if scenario != CLUSTER:
@@ -149,7 +164,10 @@ class Lines:
         return self._found[key][at]
 
     def _frames(self, way: Setup, scenario: str, setting: Setting) -> list[pd.DataFrame | None]:
-        """A frame for each workload, without sizes that the calibration does not cover."""
+        """Projections over ``grid`` for each workload, without sizes that the calibration does not cover.
+
+        Limits: no calibration at all -> None for each workload
+        """
         options = {**self._options, **way.options, "scenario": scenario, "setting": setting}
         grid = self.grid(way, options)
         try:
@@ -164,7 +182,7 @@ class Lines:
             return [None] * len(self._workloads)
 
     def _reached(self, way: Setup, grid: Sequence[float], options: Mapping[str, Any]) -> Iterator[float]:
-        """Values of ``axis`` that the calibration covers."""
+        """Those values of ``grid`` for which there is a calibration."""
         for at in grid:
             with contextlib.suppress(NoCalibrationError):
                 project_grid(*prepare(machine=way.machine, **{**options, self.axis: at}))
@@ -181,7 +199,10 @@ class Lines:
 
 
 def _drawn_already(frame: pd.DataFrame, seen: Sequence[Any]) -> bool:
-    """Whether an equal line is drawn: two exchanges are equal if the library knows only one of them."""
+    """Whether a line with the same slowdowns is drawn: a library may have only one of two exchanges.
+
+    seen  slowdowns of the lines that are drawn
+    """
     values = frame["slowdown"].to_numpy()
     return any(
         values.shape == other.shape and np.allclose(values, other, rtol=_CLOSE, atol=0) for other in seen

@@ -34,7 +34,7 @@ _CLOSED = (
 def load_page(
     answer: ServiceLoad, hourly: HourlyCost, setting: Setting, command: str, alerts: Sequence[str] = ()
 ) -> Page:
-    """A card and its figures.
+    """The page of ``perfmodel load``: a card, figures of latencies and batches, and sources.
 
     hourly  the costs per hour;  command  makes the page again;  alerts  doubts about the calibration
     """

@@ -15,7 +15,7 @@ _ESCAPED = str.maketrans({"<": "&lt;", ">": "&gt;", "|": "\\|", "\n": " "})
 
 
 def page_markdown(page: Page) -> str:
-    """The first view of the page; text from files is escaped.
+    """The view that the page opens with, as Markdown for an issue; text from files is escaped.
 
     Limits: a table of more than ``LARGEST_TABLE`` rows -> a line that says so
     """

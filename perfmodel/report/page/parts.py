@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Card:
-    """The card at the top, as plain text, which the page never interprets as HTML."""
+    """The card at the top of a page, all as plain text, which is never interpreted as HTML.
+
+    sentence, times  the answer, and both times;  sure  bands and bounds;  gpus  how many and why
+    evidence  shares of the time: dictionaries with kind, share, words, colour
+    question  as the program understood it
+    """
 
     sentence: str
     times: str = ""
@@ -32,7 +37,14 @@ class Card:
 
 @dataclass(frozen=True)
 class Selector:
-    """A quantity that the reader of the page can select."""
+    """A list from which the reader of a page chooses, for example the batch.
+
+    name    the keyword of ``perfmodel.project``;  values, words  the values, and a text for each
+    start   position of the question's value
+    option, texts  the command-line option that sets it, and each value as it takes it
+    typed   whether the user typed the option
+    off     by position of values that the page lacks, the reason
+    """
 
     name: str  # batch, pooling, dim, machine: a keyword of ``perfmodel.project``
     label: str
@@ -45,7 +57,7 @@ class Selector:
     off: Mapping[int, str] = field(default_factory=dict)  # positions that the page lacks, with the reason
 
     def pinned(self) -> Selector:
-        """The selector with the question's value only."""
+        """A copy from which only the question's value can be chosen."""
         own = slice(self.start, self.start + 1)
         values, words, texts = self.values[own], self.words[own], self.texts[own]
         return replace(self, values=values, words=words, texts=texts, start=0, off={})
@@ -53,7 +65,12 @@ class Selector:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A view of the page, for one value of every selector but the first, which selects its card."""
+    """What a page shows for a choice of values, one from every selector.
+
+    chosen   positions in all selectors but the first; the position in the first chooses among ``cards``
+    answers, leads  the projection, and the fastest sharding, for each card
+    table    on the card, as text: its head, then its rows
+    """
 
     chosen: tuple[int, ...]  # position in every selector but the first
     cards: tuple[Card, ...]
@@ -67,7 +84,13 @@ class View:
 
 @dataclass(frozen=True, eq=False)
 class Page:
-    """All that a page shows: of a question, a comparison, a plan or a chip."""
+    """All that a page shows: for a question, a comparison, a plan, a service or a chip.
+
+    views      one for each choice of values from ``selectors``;  fixed  figures in every view
+    provenance  HTML: where the numbers come from;  command  makes the page
+    again      the command without the options of selectors;  refused  choices without a view, and why
+    besides    further data for the page's readers, which it does not show
+    """
 
     title: str  # plain text
     provenance: str  # HTML: where the numbers come from
@@ -98,12 +121,18 @@ class Page:
         return (*self.first.blocks, *self.fixed)
 
     def block(self, name: str) -> Block | Missing:
-        """A block by name; Missing if the page does not have it."""
+        """The figure with this name in the view that the page opens with.
+
+        Limits: the page does not have it -> Missing
+        """
         absent = Missing(name, "it is not on this page.")
         return next((block for block in self.blocks() if block.name == name), absent)
 
     def contents(self) -> list[dict[str, str | None]]:
-        """Name and title of each block that the page opens with, or the reason why it is left out."""
+        """A dictionary for each figure that the page opens with: name, title, left_out.
+
+        left_out  the reason if it is missing, else None
+        """
         return [
             {"name": b.name, "title": None, "left_out": b.why}
             if isinstance(b, Missing)
@@ -112,7 +141,7 @@ class Page:
         ]
 
     def alone(self, block: Block, command: str) -> Page:
-        """A page of its card and this figure alone. command  makes it again"""
+        """A page with this card and a single figure. command  makes that page again"""
         pinned = tuple(selector.pinned() for selector in self.selectors)
         view = View(tuple(0 for _ in pinned[1:]), (self.card,), (block,))
         line = f"<p>This figure of it alone:</p>{code(command)}"

@@ -49,11 +49,11 @@ def plan_page(
     asked: Sequence[str] = (),
     explain: str = "",
 ) -> Page:
-    """A card and its figures, with the plan as data; the reader has nothing to choose.
+    """The page of a plan: a card, its figures, and the plan as data; the reader has nothing to choose.
 
     command  plans again and writes the page
-    whole    the step with its dense layers, if they were given
-    capped   whether the memory was limited by ``--max-hbm``
+    whole    the step with its dense layers; None: none were given
+    capped   whether ``--max-hbm`` limited the memory
     alerts   doubts about the calibration
     asked    typed options that ``perfmodel explain`` also takes; none: the options that make the plan
     explain  the command that explains the plan's longest step; "": a step of its main sharding instead
@@ -83,7 +83,10 @@ def plan_blocks(answer: Planned, whole: WholeStep | None = None) -> tuple[Block 
 
 
 def plan_card(answer: Planned, whole: WholeStep | None = None, capped: bool = False) -> Card:
-    """The card: time against plans without a planner, its band, the bound, the memory."""
+    """The card: the time and its band, the speed-up over simple plans, the bound, the memory.
+
+    whole, capped  as in ``plan_page``
+    """
     e, cost = answer.evaluator, answer.found.cost
     what = "training step" if answer.training else "batch"
     per_s = format_per_second(e.batch * e.gpus / cost.time_s, "samples")
@@ -101,7 +104,7 @@ def plan_card(answer: Planned, whole: WholeStep | None = None, capped: bool = Fa
 
 
 def _against(answer: Planned) -> str:
-    """The speed-up over the fastest fitting plan without a planner."""
+    """How much faster it is than the fastest simple plan that fits; or that none fits."""
     if answer.evaluator.gpus == 1:
         return "nothing is sharded"
     fitting = [item for item in answer.baselines if item.time_s is not None]
@@ -135,7 +138,7 @@ def _gpus(answer: Planned, capped: bool) -> str:
 
 
 def _below_words(answer: Planned) -> str:
-    """``; tables: 23 in HBM, 3 in host memory (uvm); host memory 61.4 GB of all GPUs``.
+    """How many tables are in which memory: ``; tables: 23 in HBM, 3 in host memory (uvm); host memory …``.
 
     Limits: all tables in HBM -> ""
     """
@@ -157,7 +160,7 @@ def _below_words(answer: Planned) -> str:
 
 
 def evidence_shares(answer: Planned) -> dict[Evidence, float]:
-    """Shares of the time by the evidence of the steps, the strongest evidence first."""
+    """By kind of evidence, the share of the time in steps with it, the strongest evidence first."""
     cost = answer.found.cost
     found: dict[Evidence, float] = {}
     for row in sorted(cost.rows, key=lambda row: row.evidence.rank):
@@ -209,7 +212,10 @@ def _notes(answer: Planned, whole: WholeStep | None) -> list[str]:
 
 
 def provenance(answer: Planned, command: str, asked: Sequence[str] = (), explain: str = "") -> str:
-    """The sources as HTML: machine, calibrations, steps with their equations, and the command."""
+    """The sources as HTML: machine, calibrations, steps with their equations, and the command.
+
+    asked, explain  as in ``plan_page``
+    """
     e = answer.evaluator
     machine = e.setting.machine
     names = ", ".join(dict.fromkeys(e.setting.links.calibrations)) or "none"
@@ -235,7 +241,10 @@ _ENDED = {
 
 
 def _equations(answer: Planned, asked: Sequence[str], explain: str) -> str:
-    """The steps, and the command that prints the equation of each with its numbers."""
+    """A table of the steps with their bytes, as HTML, and the command that prints a step's equation.
+
+    asked, explain  as in ``plan_page``
+    """
     from perfmodel.passes.step_equations import BELOW_MEANINGS, MEANINGS, bytes_equation
 
     known = answer.evaluator.steps_by_name
@@ -274,7 +283,10 @@ def _equations(answer: Planned, asked: Sequence[str], explain: str) -> str:
 
 
 def explain_line(answer: Planned, asked: Sequence[str] = ()) -> str:
-    """The command that explains the gather of the sharding with most bytes, of cut tables if any are cut."""
+    """The command that explains the gather of the sharding that has most bytes.
+
+    Tables that are cut come first. asked  as in ``plan_page``
+    """
     e = answer.evaluator
     size = e.tables.rows * e.tables.dim * e.tables.element_bytes
     cut = [group for group in answer.groups if not group.scheme.copied]

@@ -18,9 +18,9 @@ from perfmodel.units import format_fraction, format_time
 
 
 def provenance(answer: Projection, command: str) -> str:
-    """The sources of an answer as HTML.
+    """The sources of a projection as HTML: machine, calibrations, equations, and the command.
 
-    answer   the answer that the page opens with;  command  makes the page again, byte for byte
+    answer   the projection that the page opens with;  command  makes the page again, byte for byte
     """
     machine = answer.setting.machine
     parts = [
@@ -40,7 +40,7 @@ def calibrations(answer: Projection) -> str:
 
 
 def equations(answer: Projection) -> Iterator[str]:
-    """The equation of every step with its numbers, folded."""
+    """HTML for each step: its equation with the numbers in it, which opens with a click."""
     explain = _explaining(answer)
     for step in answer.steps:
         try:
@@ -52,7 +52,10 @@ def equations(answer: Projection) -> Iterator[str]:
 
 
 def _explaining(answer: Projection) -> Callable[[str], Explanation]:
-    """The function that explains a step by its name; for shardings but row-wise, the plan is made again."""
+    """A function that explains a step of the projection, from the step's name.
+
+    For shardings other than row-wise the plan is made again.
+    """
     way = answer.question.sharding if answer.question else None
     if way is None:
         return partial(explain_step, answer)

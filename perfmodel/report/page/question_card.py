@@ -17,7 +17,7 @@ from perfmodel.units import format_bytes, format_fraction, format_ratio, format_
 
 
 def question_card(answer: Projection) -> Card:
-    """The card of an answer.
+    """The card of a row-wise projection: the answer in a sentence, both times, bands, evidence.
 
     Limits: one GPU -> nothing is sharded, and no evidence bar
     """
@@ -62,7 +62,10 @@ def _sure(answer: Projection) -> str:
 
 
 def evidence_bar(shares: Mapping[Evidence, float]) -> list[dict[str, Any]]:
-    """Shares of the time by evidence, the strongest first, with words and colours."""
+    """For each kind of evidence, the strongest first: a dictionary with kind, share, words and colour.
+
+    shares  of the time, by evidence
+    """
     return [
         {
             "kind": str(kind),
@@ -89,5 +92,5 @@ def _alert(answer: Projection) -> str:
 
 
 def unwrapped(text: str) -> str:
-    """Terminal text without its line breaks; an indented line, a command, stays a line."""
+    """Text of a terminal with each paragraph on one line; an indented line, a command, stays as it is."""
     return re.sub(r"\n(?=\S)", " ", text)

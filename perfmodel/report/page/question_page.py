@@ -27,11 +27,11 @@ def question_page(
     lead: Leading | None,
     **rest: Any,
 ) -> Page:
-    """The page of these views.
+    """The page of a question with these views.
 
-    asked  the answer that it opens with;  command  makes the page
-    lead   the fastest sharding of ``asked``; None if shardings are not compared
-    rest   of ``Page``: fixed, alerts, again, refused
+    asked  the projection that it opens with;  command  makes the page
+    lead   the fastest sharding of ``asked``; None: shardings are not compared
+    rest   further fields of ``Page``: fixed, alerts, again, refused
     """
     size, answer = format_bytes(asked.gpu_count.table_bytes, binary=False), lead.answer if lead else asked
     where = f"{size} of embedding tables on {asked.setting.machine.name}"
@@ -55,9 +55,9 @@ def one_figure(
     command: str,
     alerts: Sequence[str] = (),
 ) -> Page:
-    """A page with the card, one figure, and the sources.
+    """A page with the card, a single figure, and the sources; other figures are not computed.
 
-    name       of ``QUESTION``;  sizes, selectors  with a single value each
+    name       of a figure in ``QUESTION``;  sizes, selectors  with a single value each
     options    of ``perfmodel.project``, without the selected options;  command  makes the page again
     Limits: another name -> ValueError
     """
@@ -79,7 +79,7 @@ def one_figure(
 def every_figure(
     sizes: Selector, selectors: Sequence[Selector], machine: Machine, options: Mapping[str, Any]
 ) -> Iterator[Block | Missing]:
-    """All figures of the report in order; the parameters are those of ``one_figure``."""
+    """Yield all figures of the report in order; the parameters are those of ``one_figure``."""
     chosen = tuple(0 for _ in selectors)
     whole = view(chosen, selectors, sizes, machine, options)
     yield from whole.blocks

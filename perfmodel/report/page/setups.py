@@ -30,7 +30,11 @@ _BOTH = (str(Backend.NCCL), str(Backend.NVSHMEM))
 
 @dataclass(frozen=True)
 class Curves:
-    """A library at a clock. ``calibration``: a user's own file; None: a shipped calibration."""
+    """The collective times that a page uses: a library, its clock, and the calibration.
+
+    clock        None: the preferred clock
+    calibration  a user's own file; None: a shipped calibration
+    """
 
     backend: str
     clock: str | None = None  # None: the clock of the preferred calibration
@@ -39,7 +43,10 @@ class Curves:
 
 @dataclass(frozen=True, eq=False)
 class Setup:
-    """The machine, library, clock and exchange of a question to ``perfmodel.project``."""
+    """What a page can vary beside table size and workload: machine, library with clock, and exchange.
+
+    reduction  the exchange of bags, as ``perfmodel.project`` takes it
+    """
 
     machine: Machine
     curves: Curves
@@ -54,7 +61,13 @@ class Setup:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What was typed for the setups. The first of each list is the question's; empty lists get defaults."""
+    """What the user typed for machine, library, clock and exchange; lists begin with the question's value.
+
+    own     libraries and clocks of the user's own calibration; others are not offered then
+    listed  options that were typed: machine, backend, clock, reduction
+    best    whether shardings are compared if no exchange was typed
+    prices  None: no price file was given.  Empty lists get defaults
+    """
 
     machines: tuple[Machine, ...]  # at least one
     backends: tuple[str, ...]  # at least one: the question's
@@ -67,7 +80,7 @@ class Wanted:
 
 
 class Loaded:
-    """Settings of machines, libraries and scenarios, each loaded once; they cache tables that they compute.
+    """Machines with their calibrations, each loaded once, since they keep tables of times that they compute.
 
     kernels  the library of the look-up kernels; None: as in ``load_setting``
     """
@@ -78,7 +91,10 @@ class Loaded:
         self._models = Models()
 
     def of(self, machine: Machine, curves: Curves, scenario: str = CLUSTER) -> Setting:
-        """The setting. Limits: no calibration for the library in this scenario -> NoCalibrationError"""
+        """The machine with the calibration for ``curves``.
+
+        scenario  cluster, or one-domain.  Limits: no such calibration -> NoCalibrationError
+        """
         key = (id(machine), curves, scenario)
         if key not in self._known:
             try:
@@ -103,7 +119,12 @@ class Loaded:
 
 @dataclass(frozen=True, eq=False)
 class Offer:
-    """The setups of a page: their selectors, the possible combinations, and why others are impossible."""
+    """The setups that a page has.
+
+    selectors  for machine, backend, clock and reduction
+    setups     by positions in the selectors; the first is the question's
+    refused    by positions (machine, backend, clock), why there is no such setup
+    """
 
     selectors: tuple[Selector, ...]  # machine, backend, clock, reduction
     setups: Mapping[tuple[int, ...], Setup]  # by position in the selectors; the first is the question's
@@ -111,10 +132,12 @@ class Offer:
 
 
 def offer(wanted: Wanted, loaded: Loaded, most: int, largest_bytes: float, reserve: float = 0.0) -> Offer:
-    """The question's setup first, then setups that differ by one setting; all combinations of typed lists.
+    """Choose the setups of a page: the question's first, then setups that differ from it in one value.
 
+    If several lists were typed, all their combinations.
     most           the largest number of setups; further ones are left out
     largest_bytes  of the tables: a machine that cannot hold them is not offered
+    reserve        share of the HBM that tables may not use
     Limits: no calibration for the question -> NoCalibrationError
     """
     machines = wanted.machines if "machine" in wanted.listed else _with_another(wanted)
@@ -159,7 +182,11 @@ _LABELS = {"machine": "machine", "backend": "library", "clock": "clock", "reduct
 def _one_at_a_time(
     known: Mapping[tuple[int, ...], Any], ways: int, machines: int
 ) -> Iterator[tuple[int, ...]]:
-    """Positions: the question, its other libraries and clocks, its other exchanges, other machines."""
+    """Positions of the question's setup, then of its other libraries and clocks, exchanges, machines.
+
+    known     positions (machine, backend, clock) with a calibration
+    ways, machines  how many exchanges and machines there are
+    """
     yield (0, 0, 0, 0)
     yield from ((*at, 0) for at in known if at[0] == 0 and any(at))
     yield from ((0, 0, 0, way) for way in range(1, ways))
@@ -172,7 +199,7 @@ def _one_at_a_time(
 def with_reasons(
     selectors: Sequence[Selector], shown: Sequence[tuple[int, ...]], refused: Mapping[tuple[int, ...], str]
 ) -> tuple[Selector, ...]:
-    """The selectors of setups, with the values that no view has, and the reasons.
+    """The selectors; each gets in ``off`` its values that no view has, with the reason.
 
     shown    positions of the views;  refused  positions without an answer, and why
     """
@@ -191,12 +218,12 @@ _FULL = "left out: the page has reached its limit of combinations"
 
 
 def reason(error: PerfmodelError) -> str:
-    """The reason of an error in a few words."""
+    """The error's message cut at the first semicolon or bracket."""
     return error.message.partition(";")[0].partition("(")[0].strip().rstrip(".")
 
 
 def clock_words(setting: Setting) -> str:
-    """The clock, ``stream``; for two libraries with their own clocks ``stream+device``."""
+    """The clock of the calibration: ``stream``; if two libraries have different clocks, ``stream+device``."""
     return "+".join(dict.fromkeys(str(clock) for clock in setting.links.clocks))
 
 
@@ -214,7 +241,10 @@ def _curves(wanted: Wanted, backend: str, clock: str) -> Curves:
 
 
 def _with_another(wanted: Wanted) -> tuple[Machine, ...]:
-    """The typed machine, and a shipped machine to compare it with, with the same changed values."""
+    """The typed machine, and a shipped machine to compare with, on which the same values are changed.
+
+    Limits: the user's own calibration -> the typed machine alone
+    """
     asked = wanted.machines[0]
     if wanted.own:
         return (asked,)
@@ -226,7 +256,10 @@ def _with_another(wanted: Wanted) -> tuple[Machine, ...]:
 
 
 def libraries(machine: Machine) -> list[Curves]:
-    """Libraries and clocks of the shipped calibrations for a machine, its own or borrowed."""
+    """The libraries with their clocks for which a shipped calibration applies to the machine.
+
+    It may be a calibration of another machine of this kind.
+    """
     found = []
     for backend, clock in itertools.product(LAW_BACKENDS, CLOCK_ORDER):
         with contextlib.suppress(NoCalibrationError):
@@ -259,7 +292,10 @@ def _check(machine: Machine, largest_bytes: float, reserve: float) -> None:
 
 
 def beside(setup: Setup, own: Sequence[Curves] = ()) -> list[Curves]:
-    """A calibration of each library of this machine, at the clock of ``setup`` if it has that clock."""
+    """For each library, curves of the setup's machine, at the setup's clock if the library has it.
+
+    own  libraries and clocks of the user's own calibration; (): the shipped ones
+    """
     found: dict[str, Curves] = {}
     for one in own or libraries(setup.machine):
         if one.backend not in found or one.clock == setup.curves.clock:
@@ -268,5 +304,5 @@ def beside(setup: Setup, own: Sequence[Curves] = ()) -> list[Curves]:
 
 
 def with_way(setup: Setup, curves: Curves, reduction: str) -> Setup:
-    """The same machine with another library or exchange."""
+    """The setup with the same machine, but another library (``curves``) and exchange (``reduction``)."""
     return replace(setup, curves=curves, reduction=reduction)

@@ -24,12 +24,12 @@ def versions() -> str:
 
 
 def code(command: str) -> str:
-    """A command as it is typed."""
+    """A command as HTML, for readers to copy."""
     return f"<pre><code>{escape(command)}</code></pre>"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of plain text; the first cell of a row is its header."""
+    """An HTML table of plain text; the first cell of each row is its header."""
     columns = "".join(f"<th scope='col'>{escape(name)}</th>" for name in head)
     body = "".join(
         f"<tr><th scope='row'>{escape(first)}</th>{''.join(f'<td>{escape(cell)}</td>' for cell in rest)}</tr>"
@@ -39,12 +39,15 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def folded(summary: str, html: str) -> str:
-    """HTML that opens when the reader clicks its summary, which is plain text."""
+    """HTML that is shown when the reader clicks ``summary``, which is plain text."""
     return f"<details><summary>{escape(summary)}</summary>{html}</details>"
 
 
 def values(thing: Machine | Chip, kind: str) -> str:
-    """All values of a machine or a chip with evidence and source, folded."""
+    """A table of all values of a machine or a chip, as HTML that opens with a click.
+
+    kind  ``machine`` or ``chip``
+    """
     rows = [
         (key, str(quantity), str(quantity.evidence), quantity.source)
         for key, quantity in sorted(thing.values.items())

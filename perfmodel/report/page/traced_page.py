@@ -19,7 +19,7 @@ _MOST_REASONS = 4
 
 
 def traced_page(run: ComparedRun, command: str) -> Page:
-    """A card, a timeline and the steps. command  makes the page again"""
+    """The page of a traced run: a card, a timeline and the steps. command  makes the page again"""
     card = traced_card(run)
     return Page(
         f"{run.run.plan.evaluator.tables.model}: {card.sentence}",

@@ -31,7 +31,7 @@ _BAR_SIZES = (160e9, 640e9, 1e12, 2.5e12, 5e12, 10e12, 25e12, 100e12)
 
 
 def combinations(selectors: Sequence[Selector]) -> list[tuple[int, ...]]:
-    """Every combination of the selectors. Limits: more than ``MOST_VIEWS`` -> BadInputError"""
+    """Every combination of positions in the selectors. Limits: more than ``MOST_VIEWS`` -> BadInputError"""
     found = list(itertools.product(*(range(len(selector.values)) for selector in selectors)))
     if len(found) > MOST_VIEWS:
         raise BadInputError(
@@ -43,11 +43,14 @@ def combinations(selectors: Sequence[Selector]) -> list[tuple[int, ...]]:
 
 @dataclass(frozen=True, eq=False)
 class ViewsAsked:
-    """The input of all views of a page.
+    """What all views of a page are made from.
 
-    options  of ``perfmodel.project``, without those of the selectors
-    lead     the fastest sharding of the question, if it is already known
-    best     whether shardings are compared
+    sizes, workload  selectors of the table size, and of batch, pooling and dim
+    offer     selectors of machine, library, clock and exchange;  loaded  their calibrations
+    lines     computes the lines of figures
+    options   of ``perfmodel.project``, without those of the selectors
+    lead      the fastest sharding of the question; None: it is not known yet
+    best      whether shardings are compared;  prices  None: no price file was given
     """
 
     sizes: Selector
@@ -62,7 +65,7 @@ class ViewsAsked:
 
     @property
     def start(self) -> tuple[int, ...]:
-        """Position of the question in both groups of selectors."""
+        """The question's positions in the selectors of the workload, then in those of the setup."""
         return (*(selector.start for selector in self.workload), *next(iter(self.offer.setups)))
 
     def leads(
@@ -72,8 +75,9 @@ class ViewsAsked:
         machine: Machine,
         options: Mapping[str, Any],
     ) -> tuple[Leading | None, ...]:
-        """The fastest sharding of each answer; None if shardings are not compared.
+        """The fastest sharding of each projection; None for all if shardings are not compared.
 
+        chosen   positions of the view
         options  of ``perfmodel.project``, without machine, table size and GPUs
         """
         if not self.best:
@@ -84,7 +88,10 @@ class ViewsAsked:
     def cards(
         self, chosen: tuple[int, ...], answers: Sequence[Projection], found: Sequence[Leading | None]
     ) -> tuple[Card, ...]:
-        """The card of each answer; only the question's own card has everything."""
+        """A card for each projection; only the question's own has the changes that help, and the plan.
+
+        chosen   positions of the view;  found  the fastest sharding of each projection
+        """
         pairs = enumerate(zip(answers, found, strict=True))
         return tuple(
             card_of(base, lead, whole=self.is_asked(chosen, at), prices=self.prices)
@@ -92,27 +99,30 @@ class ViewsAsked:
         )
 
     def is_asked(self, chosen: tuple[int, ...], at: int) -> bool:
-        """Whether this is the question itself. at  position in ``sizes``"""
+        """Whether the view and the position ``at`` in ``sizes`` are those of the question as it was typed."""
         return chosen == self.start and at == self.sizes.start
 
     def said(self, workload: Mapping[str, Any]) -> dict[str, Any]:
-        """The workload without defaults that were not typed: an answer lists which values were given."""
+        """``workload`` without defaults that the user did not type, since answers list what was typed."""
         return said(self.workload, workload)
 
     def places(self) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """Positions of the views: all workloads with the asked setup, then the asked workload with others."""
+        """For each view, its positions in the selectors of the workload and in those of the setup.
+
+        These are all workloads with the question's setup, then the question's workload with other setups.
+        """
         start = tuple(selector.start for selector in self.workload)
         own, *others = self.offer.setups
         return [*((work, own) for work in combinations(self.workload)), *((start, way) for way in others)]
 
 
 def workloads(selectors: Sequence[Selector]) -> list[dict[str, Any]]:
-    """Every combination of workloads, as keywords of ``perfmodel.project``."""
+    """Every combination of the selectors' values, as keywords of ``perfmodel.project``."""
     return [_workload(selectors, chosen) for chosen in combinations(selectors)]
 
 
 def said(selectors: Sequence[Selector], workload: Mapping[str, Any]) -> dict[str, Any]:
-    """As ``ViewsAsked.said``."""
+    """``workload`` without defaults that the user did not type. selectors  know what was typed"""
     typed = {selector.name for selector in selectors if selector.typed}
     return {name: value for name, value in workload.items() if name in typed or value != DEFAULTS.get(name)}
 
@@ -123,16 +133,17 @@ def _workload(selectors: Sequence[Selector], chosen: Sequence[int]) -> dict[str,
 
 @dataclass(frozen=True)
 class NoView:
-    """A setup that has no answer for the question's workload."""
+    """A setup that has no answer for the question's workload. way  its positions;  why  the reason"""
 
     way: tuple[int, ...]  # positions in the selectors of setups
     why: str
 
 
 def views(asked: ViewsAsked, build: ViewOf) -> Iterator[View | NoView]:
-    """Make the views one after the other, the question's setup first. Limits: it has no answer -> its error
+    """Make the views one after the other, the question's setup first; ``NoView`` where there is no answer.
 
-    build  makes a view
+    build  makes a view, with the parameters of ``view_of``
+    Limits: the question's setup has no answer -> its error
     """
     own = next(iter(asked.offer.setups))
     for work, way in asked.places():
@@ -146,7 +157,10 @@ def views(asked: ViewsAsked, build: ViewOf) -> Iterator[View | NoView]:
 
 
 def lead_of(base: Projection, machine: Machine, options: Mapping[str, Any]) -> Leading | None:
-    """The fastest sharding; None if shardings are not compared. options  as in ``ViewsAsked.leads``"""
+    """The fastest sharding of the question; None if shardings are not compared.
+
+    base  its row-wise projection;  options  as in ``ViewsAsked.leads``
+    """
     if not leads(base):
         return None
     size = base.gpu_count.table_bytes
@@ -156,7 +170,10 @@ def lead_of(base: Projection, machine: Machine, options: Mapping[str, Any]) -> L
 
 
 def view_of(chosen: tuple[int, ...], workload: Mapping[str, Any], setup: Setup, asked: ViewsAsked) -> View:
-    """The view of a workload with a setup."""
+    """The view of a workload with a setup, over table sizes.
+
+    chosen  its positions in the selectors;  asked  what all views are made from
+    """
     sizes, machine = asked.sizes, setup.machine
     known = {**asked.options, **setup.options, **asked.said(workload)}
     setting = asked.loaded.of(machine, setup.curves, str(known.get("scenario", CLUSTER)))
@@ -180,9 +197,9 @@ def view(
     machine: Machine,
     options: Mapping[str, Any],
 ) -> View:
-    """The view of a workload with the setup in ``options``.
+    """The view over table sizes for a machine and ``options``, without a page around it.
 
-    sizes    bytes of all tables that can be selected
+    chosen   its positions in the selectors;  sizes  the table sizes that can be selected [byte]
     options  of ``perfmodel.project``, without the selected options
     """
     loaded = Loaded(options.get("kernels"))
@@ -206,7 +223,12 @@ ViewOf = Callable[[tuple[int, ...], Mapping[str, Any], Setup, Any], View]
 
 @dataclass(frozen=True, eq=False)
 class Across:
-    """What a page ranges over, table sizes or numbers of GPUs, with the classes and functions for it."""
+    """How a page over some quantity is made: over table sizes, or over numbers of GPUs.
+
+    largest_bytes  of the tables;  lines  the class that computes lines;  view  makes a view
+    fixed     makes the figures that stay in all views;  blocks  how many these are, for a progress bar
+    selected  options for which the page has selectors
+    """
 
     largest_bytes: float  # of the tables
     lines: type[Lines]
@@ -217,18 +239,18 @@ class Across:
 
 
 def bar_sizes(answer: Projection, sizes: Sequence[float]) -> list[float]:
-    """Table sizes of the bars: round sizes, those of a few small GPUs, and the selected sizes."""
+    """Table sizes of the bars: round sizes, what a few GPUs hold, and the sizes that can be selected."""
     return sorted({*_BAR_SIZES, *small_sizes(answer), *map(float, sizes)})
 
 
 def small_sizes(answer: Projection) -> list[float]:
-    """What 2, 4 and 8 GPUs of this machine hold, if less than the smallest round size."""
+    """Bytes of tables that 2, 4 and 8 GPUs of this machine hold, if less than the smallest round size."""
     usable = answer.gpu_count.usable_bytes
     return [count * usable for count in (2, 4, 8) if count * usable < min(_BAR_SIZES)]
 
 
 def _is_of_the_paper(answer: Projection) -> bool:
-    """Whether the answer is to the paper's question: its size and GPUs, in HBM, in one scale-up domain."""
+    """Whether table size, GPUs, HBM and a single scale-up domain are as in the paper's question."""
     count, forward = answer.gpu_count, answer.forward
     one_domain = answer.setting.one_domain or forward.domain(answer.work.gpus)[0] >= answer.gpus
     same = count.table_bytes == _PAPER_BYTES and answer.gpus == _PAPER_GPUS
