@@ -356,14 +356,8 @@ def _nccl_log() -> bytes:
 def _nccl_json() -> bytes:
     half = {"time": 80.0, "alg_bw": 100.0, "bus_bw": 87.5, "nwrong": 0.0}
     device = {"rank": 0, "group": 0, "hostname": "node-0", "device_info": "NVIDIA H200"}
-    result = {
-        "size": 8_000_000,
-        "count": 2,
-        "type": "float",
-        "redop": "none",
-        "out_of_place": half,
-        "in_place": half,
-    }
+    result = {"size": 8_000_000, "count": 2, "type": "float", "redop": "none"}
+    result |= dict.fromkeys(("out_of_place", "in_place"), half)
     config = {"nthreads": 8, "ngpus": 1, "graph": 0, "devices": [device]}
     args = ["./build/all_gather_perf"]
     return _text({"version": 1, "args": args, "nccl_version": 22907, "config": config, "results": [result]})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
@@ -23,7 +23,6 @@ from perfmodel.projections.timed import TimedStep, sum_time
 from perfmodel.schema.evidence import MAIN_SHARE, Evidence
 
 Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -54,25 +53,17 @@ def project_grid(forward: Forward, work: Configs) -> Grid:
         return costed(forward, work).grid
     order = np.argsort(work.gpus, kind="stable")  # a chunk has few numbers of GPUs: few curves
     spans = [order[at : at + CHUNK] for at in range(0, len(work), CHUNK)]
-
-    def part(span: Ints) -> Grid:
-        return costed(forward, work.part(span)).grid
-
     out: dict[str, NDArray[Any]] = {}
     names: tuple[str, ...] = ()
-    for span, grid in zip(spans, _mapped(part, spans), strict=True):
-        names = grid.step_names
-        for name, values in grid.columns.items():
-            if name not in out:
-                out[name] = np.empty(len(work), dtype=values.dtype)
-            out[name][span] = values
+    with ThreadPoolExecutor(min(len(spans), os.cpu_count() or 1)) as pool:  # numpy releases the lock
+        parts = pool.map(lambda span: costed(forward, work.part(span)).grid, spans)
+        for span, grid in zip(spans, parts, strict=True):
+            names = grid.step_names
+            for name, values in grid.columns.items():
+                if name not in out:
+                    out[name] = np.empty(len(work), dtype=values.dtype)
+                out[name][span] = values
     return Grid(out, names)
-
-
-def _mapped(function: Callable[[Ints], Grid], spans: list[Ints]) -> Iterator[Grid]:
-    """Results in order, computed by several threads (numpy releases the lock)."""
-    with ThreadPoolExecutor(min(len(spans), os.cpu_count() or 1)) as pool:
-        yield from pool.map(function, spans)
 
 
 @dataclass(frozen=True)
