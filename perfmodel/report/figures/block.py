@@ -16,10 +16,10 @@ class Switch:
     title   of the block in this view; "": the block's own
     """
 
-    label: str  # on its button: µs, %
-    traces: Mapping[str, Any]  # as Plotly.restyle takes them: a value, or a list of one per trace
-    layout: Mapping[str, Any]  # as Plotly.relayout takes it
-    title: str = ""  # of the block in this view; "": the block's own
+    label: str
+    traces: Mapping[str, Any]
+    layout: Mapping[str, Any]
+    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -33,15 +33,15 @@ class Block:
     others       the same figure for something else, each with its ``choice``: 8 GPUs
     """
 
-    name: str  # a slug: slowdown
-    title: str  # the finding in a sentence, computed from the data
+    name: str
+    title: str
     how_to_read: str  # one line
     figure: Any  # plotly.graph_objects.Figure
-    source: str  # where the data come from, and their evidence
-    data: tuple[Mapping[str, Any], ...]  # rows of one table: plain numbers in SI units, and words
-    switches: tuple[Switch, ...] = ()  # the figure is drawn as the first one shows it
+    source: str
+    data: tuple[Mapping[str, Any], ...]
+    switches: tuple[Switch, ...] = ()
     choice: str = ""  # what this figure is of, if there are others: 8 GPUs
-    others: tuple[Block, ...] = ()  # the same figure of something else, each with its choice
+    others: tuple[Block, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -49,4 +49,4 @@ class Missing:
     """A block that cannot be drawn. why  what is missing, and the command that would give it"""
 
     name: str
-    why: str  # one line: what is missing, and the command that would give it
+    why: str

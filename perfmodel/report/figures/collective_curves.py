@@ -86,7 +86,7 @@ class _Series:
     index: int
     source: MeasuredLibrary
     curve: Curve
-    points: pd.DataFrame  # as ``medians`` returns them
+    points: pd.DataFrame
 
     @property
     def colour(self) -> str:

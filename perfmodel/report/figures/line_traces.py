@@ -34,8 +34,8 @@ class SlowdownLine:
 
     label: str
     frame: pd.DataFrame
-    supposed: bool = False  # of hardware that the machine does not have
-    style: int | None = None  # number of its colour and marker; None: its position among the lines
+    supposed: bool = False
+    style: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class Drawn:
     symbol: str
     rows: tuple[dict[str, Any], ...]
     first: bool
-    marked: bool = True  # whether its points have markers
+    marked: bool = True
 
     def values(self, name: str) -> list[Any]:
         """The value of ``name`` at each point."""

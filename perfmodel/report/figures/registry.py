@@ -22,9 +22,9 @@ class Figure:
     maker   ``.module.function`` that draws it, relative to this package
     """
 
-    name: str  # as ``perfmodel figure`` takes it
-    shows: str  # one line for lists
-    maker: str  # module, relative to this package, and function that draws the figure
+    name: str
+    shows: str
+    maker: str
 
     def draw(self, **known: Any) -> Block | Missing:
         """Import ``maker`` and call it; of ``known`` it gets the arguments that it has parameters for."""
@@ -132,7 +132,7 @@ class FigurePage:
     """
 
     of: str
-    line: str  # {name} stands for the figure's name
+    line: str
     figures: tuple[Figure, ...]
 
     @property

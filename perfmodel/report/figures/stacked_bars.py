@@ -26,10 +26,10 @@ class Heights:
     layout  further plotly settings; None: none
     """
 
-    label: str  # on the button: µs, %
+    label: str
     of: Callable[[Any], float]
     axis: Mapping[str, Any]
-    layout: Mapping[str, Any] | None = None  # further changes of the layout
+    layout: Mapping[str, Any] | None = None
 
 
 def in_time(longest_s: float, time_s: Callable[[Any], float], words: str) -> Heights:

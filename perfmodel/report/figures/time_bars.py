@@ -31,7 +31,7 @@ class Bar:
     end_s: float
     batch: int = 0
     critical: bool = False
-    whole_s: float = 0.0  # of the task that it is a part of
+    whole_s: float = 0.0
 
 
 def time_bars(

@@ -38,10 +38,10 @@ class Side:
     options  of ``perfmodel.project``, without workload and setting
     """
 
-    name: str  # as it is shown, distinct from the other side's
+    name: str
     machine: Machine
     setting: Setting
-    options: Mapping[str, Any]  # of ``perfmodel.project``, without workload and setting
+    options: Mapping[str, Any]
 
     def answer(self, table_bytes: float, workload: Mapping[str, Any]) -> Projection:
         """The projection of this side for a table size and a workload (keywords of ``perfmodel.project``).

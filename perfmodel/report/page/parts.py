@@ -25,12 +25,12 @@ class Card:
 
     sentence: str
     times: str = ""
-    sure: str = ""  # band and bounds
+    sure: str = ""
     gpus: str = ""
-    evidence: list[dict[str, Any]] = field(default_factory=list)  # kind, share, words, colour
+    evidence: list[dict[str, Any]] = field(default_factory=list)
     alert: str = ""
     notes: list[str] = field(default_factory=list)
-    question: str = ""  # as the program understood it
+    question: str = ""
     findings: list[dict[str, Any]] = field(default_factory=list)
     """Each has a ``title``, and may have a table: ``columns`` and ``rows``."""
 
@@ -46,15 +46,15 @@ class Selector:
     off     by position of values that the page lacks, the reason
     """
 
-    name: str  # batch, pooling, dim, machine: a keyword of ``perfmodel.project``
+    name: str
     label: str
     values: tuple[Any, ...]
-    words: tuple[str, ...]  # a text for each value
-    start: int = 0  # position of the question's value
-    option: str = ""  # of the command line: --batch
-    texts: tuple[str, ...] = ()  # each value as the option takes it
-    typed: bool = False  # whether the option was given
-    off: Mapping[int, str] = field(default_factory=dict)  # positions that the page lacks, with the reason
+    words: tuple[str, ...]
+    start: int = 0
+    option: str = ""
+    texts: tuple[str, ...] = ()
+    typed: bool = False
+    off: Mapping[int, str] = field(default_factory=dict)
 
     def pinned(self) -> Selector:
         """A copy from which only the question's value can be chosen."""
@@ -72,14 +72,14 @@ class View:
     table    on the card, as text: its head, then its rows
     """
 
-    chosen: tuple[int, ...]  # position in every selector but the first
+    chosen: tuple[int, ...]
     cards: tuple[Card, ...]
     blocks: tuple[Block | Missing, ...]
     titles: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Titles of blocks that depend on the first selector: one for each of its values."""
-    answers: tuple[Projection, ...] = ()  # of the cards, if each card has one
-    leads: tuple[Leading | None, ...] = ()  # the fastest shardings of these answers, if compared
-    table: tuple[Sequence[str], ...] = ()  # on the card, as text: its head, then its rows
+    answers: tuple[Projection, ...] = ()
+    leads: tuple[Leading | None, ...] = ()
+    table: tuple[Sequence[str], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,17 +93,17 @@ class Page:
     """
 
     title: str  # plain text
-    provenance: str  # HTML: where the numbers come from
+    provenance: str
     views: tuple[View, ...]
-    command: str  # makes the page
+    command: str
     selectors: tuple[Selector, ...] = ()
-    fixed: tuple[Block | Missing, ...] = ()  # about the question as asked, whatever is selected
+    fixed: tuple[Block | Missing, ...] = ()
     question: str = ""  # the question in words
     alerts: tuple[str, ...] = ()  # doubts about the calibration: incomplete, noisy
-    again: str = ""  # the command without options of selectors; "": the page has all choices
+    again: str = ""
     refused: Mapping[tuple[int, ...], str] = field(default_factory=dict)
     """Positions of machine, backend, clock and possibly reduction without a view, with the reason."""
-    besides: Mapping[str, Any] = field(default_factory=dict)  # further data in the page that it does not show
+    besides: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def first(self) -> View:

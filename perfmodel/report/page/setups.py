@@ -37,7 +37,7 @@ class Curves:
     """
 
     backend: str
-    clock: str | None = None  # None: the clock of the preferred calibration
+    clock: str | None = None
     calibration: str | None = None
 
 
@@ -73,9 +73,9 @@ class Wanted:
     backends: tuple[str, ...]  # at least one: the question's
     clocks: tuple[str, ...] = ()
     reductions: tuple[str, ...] = ()
-    own: tuple[Curves, ...] = ()  # of the user's own calibration or run; no other library is offered then
-    listed: frozenset[str] = frozenset()  # options that were typed: machine, backend, clock, reduction
-    best: bool = True  # whether shardings are compared if no exchange was typed
+    own: tuple[Curves, ...] = ()
+    listed: frozenset[str] = frozenset()
+    best: bool = True
     prices: Prices | None = None
 
 
@@ -126,9 +126,9 @@ class Offer:
     refused    by positions (machine, backend, clock), why there is no such setup
     """
 
-    selectors: tuple[Selector, ...]  # machine, backend, clock, reduction
-    setups: Mapping[tuple[int, ...], Setup]  # by position in the selectors; the first is the question's
-    refused: Mapping[tuple[int, ...], str] = field(default_factory=dict)  # (machine, backend, clock)
+    selectors: tuple[Selector, ...]
+    setups: Mapping[tuple[int, ...], Setup]
+    refused: Mapping[tuple[int, ...], str] = field(default_factory=dict)
 
 
 def offer(wanted: Wanted, loaded: Loaded, most: int, largest_bytes: float, reserve: float = 0.0) -> Offer:

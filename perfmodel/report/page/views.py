@@ -54,7 +54,7 @@ class ViewsAsked:
     """
 
     sizes: Selector
-    workload: tuple[Selector, ...]  # batch, pooling, dim
+    workload: tuple[Selector, ...]
     offer: Offer
     loaded: Loaded
     lines: Lines
@@ -135,7 +135,7 @@ def _workload(selectors: Sequence[Selector], chosen: Sequence[int]) -> dict[str,
 class NoView:
     """A setup that has no answer for the question's workload. way  its positions;  why  the reason"""
 
-    way: tuple[int, ...]  # positions in the selectors of setups
+    way: tuple[int, ...]
     why: str
 
 
@@ -230,12 +230,12 @@ class Across:
     selected  options for which the page has selectors
     """
 
-    largest_bytes: float  # of the tables
+    largest_bytes: float
     lines: type[Lines]
     view: ViewOf
     fixed: Callable[[Projection, Mapping[str, Any], Leading | None], Iterable[Block | Missing]]
-    blocks: int  # number of fixed blocks, for a progress bar
-    selected: tuple[str, ...]  # options of its selectors
+    blocks: int
+    selected: tuple[str, ...]
 
 
 def bar_sizes(answer: Projection, sizes: Sequence[float]) -> list[float]:
