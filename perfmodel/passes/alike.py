@@ -1,4 +1,5 @@
-"""Uniform plans, every table sharded in the same way: the fastest that fits of each way, or why none does."""
+"""Uniform plans, where all tables are sharded in one way: for each way the fastest that fits, or why none
+does."""
 
 from __future__ import annotations
 
@@ -27,8 +28,9 @@ _ROUNDING = 1e-6  # rows are not divisible: the largest row part has up to one r
 
 
 def schemes_of(way: str, gpus: int, domain: int, dim: int, library: str = "") -> list[Scheme]:
-    """The schemes that belong to a way: numbers of parts by powers of two, and the largest number possible.
+    """All schemes of one way of sharding: powers of two as numbers of parts, and the largest possible number.
 
+    way     name among ``schemes.WAYS``
     gpus  G;  domain  g, ranks of a scale-up domain;  dim  elements of the widest row
     library  whose collectives reduce row parts on all GPUs to bags (``exchanges_of``)
     Limits: a way that needs more GPUs, domains or columns than there are -> none
@@ -50,7 +52,10 @@ def _powers(least: int, most: int) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class Alike:
-    """The fastest plan of one way, with the ``scheme`` of its tables that are not replicated."""
+    """The fastest plan in which all tables are sharded in one way.
+
+    scheme  of the tables; a table with fewer rows than row parts is replicated instead
+    """
 
     way: str
     scheme: Scheme
@@ -67,7 +72,8 @@ class Alike:
 
 @dataclass(frozen=True)
 class Impossible:
-    """A way that these tables, GPUs and curves do not allow, and why."""
+    """A way of sharding that is not possible for these tables, on these GPUs or with these measurements,
+    and why."""
 
     way: str
     why: str
@@ -80,13 +86,13 @@ def best_alike(
     known: Mapping[Scheme, Even] | None = None,
     priced: Mapping[Scheme, Even] | None = None,
 ) -> Alike | Impossible:
-    """All tables sharded in one way: the fastest of its schemes that fits ``usable_bytes`` on each rank.
+    """The fastest plan with all tables sharded in one way that fits ``usable_bytes`` on each rank.
 
     Only the four most promising schemes that fit are packed onto ranks. Rows, optimizer state and exchange
     buffers count as memory, as in a projection.
     Tables are packed largest first, once by memory and once by work; the faster of the two plans is returned.
-    known  bounds of all its schemes (``spread_evenly``), if computed before: skips schemes that cannot win
-    priced  the same, used only for the loads of their shards: it skips no scheme
+    known  ``spread_evenly`` of the way's schemes, if computed before: schemes that cannot win are skipped
+    priced  the same, used only for the loads of their shards: no scheme is skipped
     """
     priced = known or priced
     if WAYS[way].of_domains and evaluator.gpus % evaluator.domain:
@@ -125,7 +131,7 @@ def _promising(
     known: Mapping[Scheme, Even] | None,
     priced: Mapping[Scheme, Even] | None,
 ) -> list[Scheme]:
-    """The schemes of a way, most promising first: by their time when shards are spread evenly."""
+    """The schemes of a way, fastest first, each timed with its shards spread evenly over the ranks."""
     schemes = schemes_here(evaluator, [way])[way]
     if known is None and len(schemes) <= _TRIED:
         return schemes
@@ -135,11 +141,12 @@ def _promising(
 
 @dataclass(frozen=True, eq=False)
 class Even:
-    """A scheme of all tables with its shards spread evenly: a lower bound on time and memory of any packing.
+    """One scheme for all tables with its shards spread evenly: no packing onto ranks takes less time or
+    memory.
 
     time_s  each load is the mean over ranks, or the largest shard's if that is more; times rise with loads
     held_bytes  mean rows and optimizer state of a rank
-    shards  loads of one shard of each kind of table [Q, K]
+    shards  loads of one shard of each kind of table: [Q, K], Q kinds of equal tables, K resources
     """
 
     time_s: float
@@ -150,9 +157,10 @@ class Even:
 def least_times(
     evaluator: Evaluator, ways: Sequence[str], usable_bytes: float
 ) -> tuple[dict[str, float], dict[Scheme, Even], list[str]]:
-    """(lower bound on the time of each way's plans [s], schemes behind it, ways without a calibration). A way
-    has no calibration where a collective was never measured: the reduce-scatter of NVSHMEM.
+    """(least time of each way's plans [s], ``Even`` of each scheme, ways without a calibration).
 
+    The times are lower bounds. A way has no calibration where one of its collectives was never measured: the
+    reduce-scatter of NVSHMEM.
     Limits: a way whose rows do not fit, however they are packed, or that has no scheme here -> no time
     """
     of_way = schemes_here(evaluator, ways)
@@ -216,10 +224,11 @@ def may_fit(evaluator: Evaluator, ways: Iterable[str], usable_bytes: float) -> b
 
 @dataclass(frozen=True, eq=False)
 class _Evenly:
-    """Some schemes with their shards spread evenly.
+    """Some schemes with their shards spread evenly: S schemes, Q kinds of equal tables, K resources.
 
     shard       loads of a shard of each kind of table [S, Q, K];  everywhere  loads of replicas [S, K]
-    mean, most  loads of the mean rank, and lower bound for the rank with most shards, without replicas [S, K]
+    mean        loads of the mean rank, without replicas [S, K]
+    most        least loads of a rank that has as many shards as the fullest rank must have [S, K]
     held_bytes, most_bytes  rows and optimizer state of these two ranks, with replicas [S]
     """
 
@@ -257,7 +266,7 @@ def _evenly(evaluator: Evaluator, schemes: Sequence[Scheme]) -> Iterator[_Evenly
 
 
 def _cuts(tables: PlanTables, scheme: Scheme) -> list[Scheme]:
-    """The scheme of each kind of table."""
+    """The scheme that each kind of equal tables gets if a whole plan is to have ``scheme``."""
     sample, _, _ = tables.kinds
     return [_cut(scheme, int(tables.rows[at]), int(tables.dim[at])) for at in sample]
 
@@ -269,7 +278,7 @@ def _columns(cut: list[Scheme]) -> tuple[Ints, Ints, Ints]:
 
 
 def _nothing_to_cut(evaluator: Evaluator, way: str) -> str:
-    """Why a way has no scheme for these tables and GPUs."""
+    """The reason why a way has no scheme for these tables and GPUs, as a sentence."""
     gpus = evaluator.gpus
     if gpus == 1:
         return "there is one GPU"
@@ -304,8 +313,10 @@ def _too_much(evaluator: Evaluator, plan: Plan, usable: float) -> tuple[float, s
 def _costed(
     evaluator: Evaluator, way: str, scheme: Scheme, usable_bytes: float, shards: ShardLoads | None = None
 ) -> Iterator[Alike | tuple[float, str]]:
-    """Plans of one scheme, packed by memory and by the work of holders: each with its cost, or
-    why it does not fit."""
+    """Plans of one scheme, with tables packed onto ranks by memory, and by the work of holders: each with its
+    cost,
+    or (bytes, why) if it does not fit.
+    """
     tables, gpus, domain = evaluator.tables, evaluator.gpus, evaluator.domain
     sample, kind_of, _ = tables.kinds
     cut = _cuts(tables, scheme)

@@ -31,13 +31,14 @@ _SSD_KEYS = (
 
 @dataclass(frozen=True)
 class Below:
-    """Tiers besides the HBM that tables may be in.
+    """Memory tiers below the HBM that a plan may put tables in, and the caches that it may use.
 
-    in_place  whether rows may be read in place
-    shares    shares of a table's rows that its cache may hold [-]; empty: no caches
-    policy    of all caches;  prefetch  whether caches are filled while the batch before runs
+    in_place  whether the GPU may read rows of host memory in place, without a cache
+    shares    shares of a table's rows that its cache in HBM may hold [-]; empty: no caches
+    policy    eviction policy of all caches, lru or lfu
+    prefetch  whether caches are filled while the batch before runs
     host_reserve  share of the host memory that tables may not use [-]
-    ssd_shares    as ``shares``, for tables on SSDs; empty: no SSDs
+    ssd_shares    as ``shares``, for tables on SSDs; empty: no tables on SSDs
     """
 
     in_place: bool
@@ -91,7 +92,10 @@ class Below:
         return Below.of(dict.fromkeys(tiers))
 
     def tiers(self, named: Iterable[Tier] = ()) -> list[tuple[int, float]]:
-        """(code, cached share of the rows) of every tier, the HBM first. named  further tiers to include"""
+        """(code, cached share of the rows) of every tier that is allowed, the HBM first.
+
+        named  further tiers to include
+        """
         usual = ((CACHED, self.shares), (ON_SSD, self.ssd_shares))
         every = {(code, share) for code, shares in usual for share in shares}
         every |= {(CODES[tier.kind], tier.cached) for tier in named if tier.cached}
@@ -110,13 +114,13 @@ class Below:
 
 
 def _shares(caches: Iterable[Tier], kind: str) -> tuple[float, ...]:
-    """Cached shares of one kind of tier."""
+    """Cached shares of the tiers of one kind, each once: kind is uvm-caching or ssd."""
     asked = [tier.cached for tier in caches if tier.kind == kind]
     return tuple(sorted({share for one in asked for share in ((one,) if one else _USUAL[kind])}))
 
 
 def tier_of(code: int, share: float, policy: str, prefetch: bool) -> Tier:
-    """The tier that a code stands for."""
+    """The tier with a code, the share of its rows in a cache, and that cache's policy and prefetch."""
     if code == IN_PLACE:
         return Tier(UVM, 0.0)
     return Tier(SSD if code == ON_SSD else UVM_CACHING, share, policy, prefetch)

@@ -68,7 +68,7 @@ class LocalMemory:
 
 @dataclass(frozen=True)
 class PassBasis:
-    """A setting with how its ranks are used; ``gather_timing`` and ``stream_timing`` time its kernels.
+    """A setting with how its ranks are used. It gives constants, and the times of kernels for given bytes.
 
     gpus_per_node  ranks of a node, if fewer than the machine's
     payload        precision of bags on the wire, one of ``PAYLOADS``; None: the precision of pooling
@@ -90,7 +90,7 @@ class PassBasis:
         return self.setting.constants.value(key)
 
     def kernel_factor(self, step: str) -> float:
-        """Half-width of a kernel time's band, as a factor: from its own fit, else the published one.
+        """Factor k of a kernel's band, [t / k, t k]: from the fit of this kernel, else from published errors.
 
         Without a fit, the spread of the machine's constants is added (``_spread``).
         """
@@ -106,31 +106,36 @@ class PassBasis:
     def _spread(
         self, time: Array, floor: Array | float, names: tuple[str, ...], cached: NDArray[np.bool_] | np.bool_
     ) -> Array:
-        """Standard deviation of ln(kernel time) that comes from the sources of its constants [-]."""
+        """Standard deviation of ln(kernel time) because the sources of its constants disagree [-].
+
+        names, cached  the constants that dominate the time, as in ``_kernel``
+        """
         floor_sd, rate_sd, *l2_sd = (self._log_sd(key) for key in names)
         share = floor / time
         sd = np.where(cached, l2_sd[0], rate_sd) if l2_sd else rate_sd
         return np.hypot(share * floor_sd, (1 - share) * sd)
 
     def _log_sd(self, key: str) -> float:
-        """Standard deviation of ln(constant) among its sources; 0 where none is stated."""
+        """Standard deviation of ln(constant) among the sources of the constant; 0 if the file states none."""
         if key == _ASSUMED_MEMORY:
             key = "gather_bytes_per_s"  # achieved over stated rate, as for the machine's own memory
         return self.setting.machine.quantity(key).log_sd or 0.0
 
     def kernel_fit(self, step: str) -> KernelFit | None:
-        """How well the calibration's constants fit this kernel; None if they are the machine file's."""
+        """The errors of this kernel's fit in the calibration; None if the machine file's constants are
+        used."""
         known = self.setting.kernels
         return known.fits.get(step) if known else None  # type: ignore[call-overload]
 
     @property
     def light_rate(self) -> float:
-        """Rate of the HBM for lower bounds: the larger of datasheet and achieved rate [bytes/s]."""
+        """HBM rate for lower bounds: the datasheet's or the achieved rate, whichever is larger [bytes/s]."""
         value = self.setting.machine.value
         return max(value("hbm_bytes_per_s"), value("gather_bytes_per_s"))
 
     def domain(self, G: Array) -> Array:
-        """Ranks of one fast domain: a scale-up domain, or a node if there is no such link."""
+        """Ranks that reach each other without a network card when G run: of a scale-up domain, else of a
+        node."""
         if self.setting.one_domain:
             return G
         machine = self.setting.machine
@@ -144,9 +149,10 @@ class PassBasis:
         bare: Array | None = None,
         launches: Array | float = 1.0,
     ) -> Timing:
-        """Time of a gather and pool of that many bytes, by ``kernels.gather_pool_time``.
+        """Time of a gather-and-pool kernel (``kernels.gather_pool_time``), with its band.
 
-        bare  bytes that cross a network;  launches  number of kernels, each with its own launch floor
+        dram, l2  bytes that pass DRAM and L2;  memory  memory that it reads instead of the HBM
+        bare      bytes that cross a network;  launches  number of kernels, each with its own launch floor
         """
         value = self.setting.machine.value
         rate = value("gather_bytes_per_s")
@@ -166,7 +172,8 @@ class PassBasis:
         return self._kernel("gather_pool", dram, time, floor, keys, names, cached)
 
     def memory_rate(self, memory: LocalMemory) -> float:
-        """Rate that one GPU gets of that memory at most: the stated rate, and its card's [bytes/s]."""
+        """Rate at which one GPU can read that memory: its stated rate, or the GPU's network card if slower
+        [bytes/s]."""
         card = self.setting.machine.value("nic_bytes_per_s") if memory.remote else np.inf
         return float(tiers.shared_rate(memory.bytes_per_s, memory.sharers, card))
 
@@ -178,10 +185,11 @@ class PassBasis:
         return self._kernel(step, moved, time, floor_s, (floor, rate), (floor, rate), np.bool_(False))
 
     def sort_ends(self, digits: Of, *, alone: bool) -> tuple[tuple[Of, float], tuple[Of, float]]:
-        """(floor, rate) of the fastest and of the slowest way to deduplicate ids [s, bytes/s].
+        """(floor [s], rate [bytes/s]) of the fastest and of the slowest implementation that deduplicates ids.
 
-        digits  of an id in the sort of the backward;  alone  only that sort, with its own constants if they
-                known; else a hash table of our own, and ``torch.unique``: models differ in which they use
+        digits  8-bit digits of an id in the sort of the backward pass
+        alone   True: only that sort, FBGEMM's; False: our hash table or ``torch.unique``, as models use
+                either
         """
         constant, memory = self.constant, self.setting.machine.value("hbm_bytes_per_s")
         if not alone:
@@ -194,13 +202,16 @@ class PassBasis:
         return (floor / wide, rate * wide), (floor * wide, rate / wide)
 
     def sort_middle(self, digits: Of, *, alone: bool) -> tuple[Of, float]:
-        """(floor, rate) of a step that deduplicates ids: geometric means of both ends."""
+        """(floor, rate) that is used for deduplicating ids: the geometric means of both ``sort_ends``."""
         ends = self.sort_ends(digits, alone=alone)
         floor, rate = (geometric_mean(*pair) for pair in zip(*ends, strict=True))
         return floor, float(rate)
 
     def sort_timing(self, moved: Array, digits: Of, launches: Array | float = 1.0, *, alone: bool) -> Timing:
-        """Time to deduplicate ids of so many bytes (``exchanges.sort_bytes``); both ends are its band."""
+        """Time to deduplicate ids, with ``sort_ends`` as its band.
+
+        moved  bytes, as ``exchanges.sort_bytes`` counts
+        """
         ends, middle = self.sort_ends(digits, alone=alone), self.sort_middle(digits, alone=alone)
         floors, rates = zip(*ends, strict=True)
         low, time, high = (
@@ -226,12 +237,13 @@ class PassBasis:
         names: tuple[str, ...],
         cached: NDArray[np.bool_] | np.bool_,
     ) -> Timing:
-        """A kernel's time, with the band of the kernel model and the evidence of its weakest constant.
+        """A kernel's time with its band and evidence.
 
         moved   bytes that it moves: above the bytes that were timed, its constants are extrapolated, and
                 constants that the samples do not determine count too
-        keys    constants that the time depends on; empty: a memory that was assumed
-        names   constants that dominate: the floor; where bytes take longer, a rate, the second if ``cached``
+        keys    constants that the time depends on, whose weakest evidence counts; empty: an assumed memory
+        names   keys of the launch floor, of the rate, and of the rate when ``cached``: the dominant one is
+                named
         """
         shape, fit = time.shape, self.kernel_fit(step)
         k: Array | float = self.kernel_factor(step)
@@ -249,7 +261,8 @@ class PassBasis:
         return Timing(time, time / k, time * k, floors, rank, limit, names, code, (KERNEL_LIBRARY,))
 
     def _untold(self, key: str) -> bool:
-        """Whether the timed kernels do not determine a constant, so that it had no effect on their times."""
+        """Whether the kernels' samples leave a constant undetermined, because it hardly affects their
+        times."""
         known = self.setting.kernels
         if known is None or key in self.setting.machine.overrides:
             return False

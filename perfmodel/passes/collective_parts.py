@@ -36,9 +36,11 @@ def collective_parts(
     evidence: Evidence,
     ranks: str = "G",
 ) -> TimeParts:
-    """The equations of a collective's measured cell, else of the links' law, with the parts of its band.
+    """How a collective's time follows from its equations and terms, with the parts of its error band.
 
-    time_s  the answer [s];  ranks  letter of ``gpus`` in the law
+    The equations are of the curve of a measured cell, else of the law of the links.
+
+    time_s, evidence  of the answer that is explained;  ranks  letter for the number of ranks
     Limits: cells with fewer and with more ranks of the domain -> the interpolation between them
     """
     group = Group.of(gpus, model.machine.domain_gpus_of(gpus_per_node))

@@ -16,7 +16,10 @@ from perfmodel.units import format_bytes, format_number, format_time
 
 
 def correction_parts(table: TimeTable, payload_bytes: float, group: Group) -> TimeParts | None:
-    """Equation, terms and working of the correction at one size. Limits: no measured cell -> None"""
+    """Derivation of the correction of the law by measured cells, at one size.
+
+    Limits: no measured cell -> None
+    """
     if table.correction is None:
         return None
     near = table.correction.at(payload_bytes)

@@ -144,7 +144,7 @@ class Evaluator:
         return Evaluator(load_setting(box, **asked), tables, batch, gpus, **options)
 
     def exchanging(self, sets: ExchangeSets | None) -> Evaluator:
-        """The same evaluator with other sets of tables that exchange together."""
+        """The same evaluator, except that tables exchange together in these sets."""
         asked: dict[str, Any] = {**self.asked, "sets": sets}
         return Evaluator(self.setting, self.tables, self.batch, self.gpus, **asked)
 
@@ -155,7 +155,8 @@ class Evaluator:
 
     @property
     def steps_by_name(self) -> dict[str, Step]:
-        """The steps by name; a gather without rows read in place is ``gather_pool``."""
+        """The steps by name; also ``gather_pool``, the gather from HBM alone, if tables may be below the
+        HBM."""
         found = {step.name: step for step in self.steps}
         if self.model.below is not None:
             found["gather_pool"] = STEPS["gather_pool"]
@@ -164,8 +165,11 @@ class Evaluator:
     def shard_loads(
         self, table: ArrayLike, kind: ArrayLike, r: ArrayLike, c: ArrayLike, *more: ArrayLike
     ) -> ShardLoads:
-        """``LoadModel.shard_loads``: table indices, ``Exchange`` codes, row and column parts; also hot rows,
-        rows, tier and cached share, all 0 by default."""
+        """Bytes that one shard of each table adds to its rank, and that each table adds to every rank.
+
+        table    indices of tables;  kind  ``Exchange`` codes;  r, c  numbers of row and column parts
+        more     hot rows, tier and cached share (``LoadModel.shard_loads``), all 0 by default
+        """
         found = self.model.shard_loads(table, kind, r, c, *more)
         self.work.add(units.LISTED, found.own.size / found.own.shape[-1])
         return found
@@ -212,12 +216,13 @@ class Evaluator:
             )
 
     def cost(self, plan: Plan) -> StepCost:
-        """``step(loads(plan))``."""
+        """The time of every step of a plan: ``step`` of its ``loads``."""
         return self.step(self.loads(plan))
 
     def step(self, loads: Loads) -> StepCost:
         """The time of every step that runs, as in a projection, and their sum with its band.
 
+        loads  bytes of every resource on every rank
         Source: steps add up; bands as in ``grid.totals``: collectives share one cause of error, kernels
         another, sorts of ids a third, tiers below the HBM a fourth; these combine in quadrature
         """
@@ -236,7 +241,10 @@ class Evaluator:
         return StepCost(tuple(rows), time, float(low), float(high), weakest, ahead)
 
     def exact_times(self, most: Array) -> Array:
-        """Times [...] of many passes, computed as in ``step``, from the busiest ranks' loads [..., K]."""
+        """Times [...] of many passes, each computed as precisely as in ``step``.
+
+        most  bytes of every resource on the busiest rank, [..., K] for K resources
+        """
         self.work.add(units.EXACT)
         times = [(step, self.times.exact(step, most).time_s) for step in self.steps]
         total = np.asarray(sum(time for _, time in times))
@@ -294,7 +302,12 @@ class Evaluator:
         sizes: tuple[float, float, int],
         beside: tuple[str, float] = ("", 0.0),
     ) -> StepRow:
-        """A step with its (own, low, high, floor) times, its (busiest, mean) bytes and its busiest rank."""
+        """One line of an answer, for a step.
+
+        times   (time, low, high, floor) [s];  limit  input that has the weakest evidence
+        sizes   (bytes of the busiest rank, mean bytes, index of the busiest rank)
+        beside  (hidden side of a gather from two memories, its time), as in ``PassTimes.beside``
+        """
         time, low, high, floor = times
         size, mean, rank = sizes
         return StepRow(
@@ -318,7 +331,10 @@ class Evaluator:
         )
 
     def _handover(self, taken: list[tuple[Step, Timing]], most: Array) -> list[StepRow]:
-        """Extra time of collectives in a whole pass, where a calibration measured it."""
+        """Extra time of collectives in a whole pass, as further lines, if a calibration measured it.
+
+        taken  the collectives with their times;  most  bytes of every resource on the busiest rank [K]
+        """
         known = self.setting.handover
         if not known.known:
             return []
@@ -336,15 +352,17 @@ class Evaluator:
         return [self._line(STEPS[HANDOVER], self.setting.backend, numbers, evidence, HANDOVER, none)]
 
     def step_times(self, most: Array) -> Array:
-        """Times [...] of many passes from the busiest ranks' loads [..., K], without bands: for a search.
+        """Times [...] of many passes without bands, for a search.
 
+        most  bytes of every resource on the busiest rank, [..., K] for K resources
         Within 0.1 % of ``step(...).time_s``; 100 000 passes in tens of milliseconds.
         """
         self.work.add(units.SCORING + units.SCORED_ROW * most.size / most.shape[-1])
         return steady(self.times.fast(most))
 
     def parts(self, most: Array) -> dict[str, Array]:
-        """Times of every step, by its name, with the same arguments (``FastTimes.parts``)."""
+        """Times of every step of many passes, by step name: the summands of ``step_times``, with the same
+        argument."""
         return self.times.parts(most)
 
     def shard_memory(

@@ -1,4 +1,4 @@
-"""Tables that are cut in some way: the quantities in the equations of loads, as arrays of one shape."""
+"""Tables cut into shards in some scheme: the quantities in the equations of loads, as arrays of one shape."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ ranks that each request a row once (exchange ``ub``, else 0), and rows of its ta
 
 @dataclass(frozen=True)
 class Training:
-    """What the backward pass needs beyond the forward pass.
+    """What the backward pass needs to know beyond the forward pass.
 
-    per_element, per_row  optimizer state [bytes];  copied  the same two for replicated tables
+    per_element, per_row  optimizer state per element and per row of a shard [bytes]
+    copied                the same two numbers for replicated tables
     unique_everywhere     U_G, distinct rows that all ranks' samples look up in each table [rows], shape [T]
     """
 
@@ -42,12 +43,15 @@ class Training:
 
 @dataclass(frozen=True)
 class LoadInputs:
-    """Tables on G ranks; ``constant`` and ``machine_value`` return values for the equations of loads.
+    """Everything that the loads of a pass depend on: the tables, the ranks, and the constants.
 
-    batch     B, samples of one rank;  gpus  G;  domain  g;  id_bytes  of one id [bytes]: for all tables, or
-              [T] where tables belong to many configurations
-    payload_bytes  v, bytes of a pooled element in an exchange
-    beside    tables of the pass that a table belongs to, None: T;  all_rows  their rows, None: of all T
+    batch     B, samples of one rank;  gpus  G, ranks;  domain  g, ranks of a scale-up domain
+    id_bytes  of one id [bytes]: one number, or [T] where tables belong to many configurations
+    constant, machine_value  return a constant, or a value of the machine, by key
+    payload_bytes  v, bytes of a pooled element in an exchange;  training  None: forward only
+    sets      which tables exchange together;  below  tiers below the HBM that are allowed
+    beside    number of tables in the pass, which share the L2; None: T
+    all_rows  rows of all these tables together; None: the sum over T
     The L2 is shared by the shards of a rank. Their number depends on the whole plan; each shard is given the
     share that it has if all tables are cut into as many parts: 1 / max(1, T r c / G). Replicas of hot rows
     get 1 / T, because every rank has the hot rows of all tables.
@@ -81,18 +85,19 @@ class LoadInputs:
 
     @cached_property
     def sort_digits(self) -> Of:
-        """Digits of an id in the sort of the backward pass."""
+        """Number of 8-bit digits of an id that the sort of the backward pass goes through."""
         rows = self.tables.rows.sum() if self.all_rows is None else self.all_rows
         return ex.sort_digits(rows)
 
     @cached_property
     def pools(self) -> dict[tuple[tuple[Part, int], ...], dict[Part, tuple[float, float]]]:
-        """Cache for results: misses of caches that were computed before, and link reads for them."""
+        """Memo of ``pooled_misses``: by the parts that share a cache, (misses, link reads) of a shard of
+        each part."""
         return {}
 
 
 class TableCut:
-    """Tables cut in some way: the quantities of ``model.exchanges`` as arrays of one shape."""
+    """Some tables in one cut each: the quantities of ``model.exchanges`` as arrays of one shape [...]."""
 
     def __init__(
         self, model: LoadInputs, t: NDArray[np.int64], kind: NDArray[Any], r: Array, c: Array, hot: Array
@@ -128,18 +133,20 @@ class TableCut:
 
     @cached_property
     def groups(self) -> list[tuple[tuple[NDArray[np.int64], ...], LookUps, float]]:
-        """``AllLookUps.groups`` of these tables."""
+        """``AllLookUps.groups`` for these tables: where look-ups are skewed or hot rows are replicated."""
         return self.model.look_ups.groups(self.t, self.hot)
 
     @cached_property
     def bags(self) -> Array:
-        """Bags, or parts of bags, that the gather of one shard writes; for unique rows, the rows."""
+        """Bags or partial bags that the gather of one shard writes. In exchange ub it writes rows, so:
+        rows."""
         asked = ex.requested_rows(self.G, self.U, self.r)
         return np.where(self.dp, self.B, np.where(self.ub, asked, self.G * self.B * self.q))
 
     @cached_property
     def gathered(self) -> kernels.GatherTraffic:
-        """Bytes of the gather of one shard: partial bags for all ranks; of a replica: its rank's bags."""
+        """Bytes of a gather: of one shard for the samples of all ranks, or of a replica for one rank's
+        samples."""
         asked = ex.requested_rows(self.G, self.U, self.r)
         n = np.where(self.dp, self.B * self.L, np.where(self.ub, asked, self.lookups))
         bag = self.elements * self.pooled + self.model.constant("offset_bytes")
@@ -161,7 +168,10 @@ class TableCut:
         return read, touched, row + np.where(self.dp, 2 * self.D * self.gradient, 0)  # gradient of a replica
 
     def sorted(self, lookups: Array, *, backward: bool = False) -> Array:
-        """Bytes of sorting the ids of so many look-ups: all digits of an id, or what the backward sorts."""
+        """Bytes that sorting the ids of these look-ups moves.
+
+        backward  whether it is the backward pass, which sorts only ``sort_digits``; else all digits of an id
+        """
         digits = _of(self.model.sort_digits, self.t) if backward else self.id_bytes
         place = self.model.constant("sort_place_bytes")
         return np.asarray(ex.sort_bytes(lookups, digits, self.id_bytes, place))
@@ -177,9 +187,13 @@ class TableCut:
         w: Array | float,
         gather: NDArray[np.int64] | Gather | None = None,
     ) -> kernels.GatherTraffic:
-        """DRAM and L2 bytes of gathering n of E rows of w-byte elements; ``shards`` share the cache.
+        """DRAM and L2 bytes of a gather.
 
-        gather  ``Gather`` of each table; None: every row is asked for, equally often
+        E         rows that it reads from;  n  look-ups;  elements, w  elements of a row, and bytes of each
+        bags, bag number of bags that it writes, and bytes of each
+        shards  number of shards that share the L2
+        gather    which rows each table's gather reads (``Gather``); None: every row is asked for, equally
+                  often
         """
         value, constant = self.model.machine_value, self.model.constant
         row = elements * w
@@ -199,7 +213,7 @@ class TableCut:
 
 
 def _of(value: ArrayLike, t: NDArray[np.int64]) -> Array:
-    """A number for all tables, or the entries for tables ``t``."""
+    """The values of tables ``t``; a single value that holds for all tables is returned as it is."""
     whole = np.asarray(value, dtype=np.float64)
     return whole[t] if whole.ndim else whole
 

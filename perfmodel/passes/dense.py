@@ -25,9 +25,10 @@ PARTS = ("bottom", "bottom_backward", "top", "top_backward")
 class Dense:
     """Dense layers on a GPU.
 
-    flops_per_s  from the datasheet, at the precision of training
-    efficiency  share of it that products reach; if only operations are given, that all layers reach [-]
-    gradient_bytes  of one gradient in the all-reduce [bytes]
+    flops_per_s  datasheet rate of the GPU at the precision of training
+    efficiency  share of that rate that matrix products reach, or, if only operations are given, all layers
+                [-]
+    gradient_bytes  bytes of one gradient in the all-reduce
     name  of the shipped layers or of the file; "" if operations were given
     error  relative error of the dense time, two standard deviations [-];  evidence  of the efficiency
     """
@@ -41,9 +42,11 @@ class Dense:
     evidence: Evidence = Evidence.TRANSFERRED
 
     def times(self, elements: float, batch: float, bytes_per_s: float, floor_s: float) -> dict[str, float]:
-        """Time of each of ``PARTS`` for ``batch`` samples [s].
+        """Time of each of ``PARTS`` for ``batch`` samples [s], by name.
 
-        bytes_per_s, floor_s  of the GPU's kernels; unused if only operations are given
+        elements  of all embeddings of a sample
+        bytes_per_s, floor_s  memory rate and launch floor of the GPU's kernels; unused if only operations are
+                given
         """
         if not isinstance(self.model, DenseModel):
             top = dense_time(self.model.top_flops(elements) * batch, self.flops_per_s, self.efficiency)
@@ -53,7 +56,10 @@ class Dense:
         return {part: kernels_time(getattr(found, part), *rates) for part in PARTS}
 
     def reduced_bytes(self, elements: float) -> float:
-        """Bytes of the gradients of all weights."""
+        """Bytes of the gradients of all weights, in the all-reduce.
+
+        elements  of all embeddings of a sample
+        """
         return self.model.weights(elements) * self.gradient_bytes
 
     def updated_bytes(self, elements: float, state_bytes: float) -> float:
@@ -72,7 +78,7 @@ class DenseTime:
     error: float = 0.0
 
     def times(self, elements: float, batch: float, bytes_per_s: float, floor_s: float) -> dict[str, float]:
-        """Time of each of ``PARTS`` [s]: all of it after the embeddings, a third of it forward."""
+        """Time of each of ``PARTS`` [s]: all of the time is after the embeddings, a third of it forward."""
         top = self.time_s / (1 + BACKWARD)
         return dict(zip(PARTS, (0.0, 0.0, top, BACKWARD * top), strict=True))
 

@@ -81,9 +81,10 @@ class Equation:
     def of(
         function: Callable[..., Any], text: str | None = None, of: Callable[..., Any] | None = None
     ) -> Equation:
-        """The equation of a function; ``text`` if it has other letters than the docstring.
+        """The equation of a function, read from its docstring.
 
-        of  object whose docstring has the equation, if not the function: the class of a method
+        text  the equation, if its letters differ from the docstring's
+        of    object whose docstring has the equation, if it is not the function's: the class of a method
         """
         written = equation_of(of or function) if text is None else text
         return Equation(written, name_of(function), section_of(function), source_of(of or function))
@@ -97,8 +98,8 @@ class Equation:
 class ExplainedNumber:
     """One number of an answer, with its derivation.
 
-    name  as printed;  key  of the same number in ``--json``;  value  in SI units;  text  with unit
-    equation  that gives it;  working  the equation with the numbers filled in
+    name  as printed;  key  of the same number in ``--json``;  value  in SI units;  text  value with its unit
+    equation  computes the number;  working  the equation with the numbers filled in
     """
 
     name: str

@@ -41,7 +41,7 @@ in a domain are another (``torchrec.sharding_types``)."""
 
 @dataclass(frozen=True)
 class ExchangeSets:
-    """TorchRec's sets of tables that exchange together.
+    """The sets of tables that exchange together in TorchRec: one for each sharding type.
 
     types  sharding type of each of T tables, as TorchRec names it, in a plan made elsewhere;
            None: the types in an exported plan, by the exchange of each table
@@ -51,14 +51,15 @@ class ExchangeSets:
 
     @property
     def shardings(self) -> tuple[str, ...]:
-        """Sharding types that may have exchanges of their own."""
+        """Names of the sharding types that may have exchanges of their own."""
         if self.types is None:
             return tuple(_BY_EXCHANGE.values())
         return tuple(name for name in SHARDING_TYPES if name in self.types)
 
     @property
     def width(self) -> int:
-        """K, number of resources of a pass: those of all tables together, then those of the types."""
+        """K, number of resources: first the resources of all tables together, then those of each sharding
+        type."""
         own = [resource for name in self.shardings for resource in BY_TYPE[name].values()]
         return max(own, default=Resource.COPIED_LENGTHS) + 1
 
@@ -69,8 +70,10 @@ class ExchangeSets:
         return np.array([places.get(name, -1) for name in self.types or ()], dtype=np.int64)
 
     def spread(self, table: NDArray[np.int64], kind: NDArray[Any], loads: Array) -> Array:
-        """Loads [..., K] of tables with these exchanges, each counted in its own set, from the loads of
-        all tables together."""
+        """The loads [..., K], each moved from the resource of all tables to the resource of its table's set.
+
+        table  indices of tables;  kind  their ``Exchange`` codes
+        """
         found = np.moveaxis(np.zeros((self.width, *loads.shape[:-1])), 0, -1)
         found[..., :TOGETHER] = loads[..., :TOGETHER]
         for at, name in enumerate(self.shardings):
@@ -81,7 +84,8 @@ class ExchangeSets:
         return found
 
     def tables_of(self, plan: Plan) -> dict[str, int]:
-        """Number of tables of each sharding type that exchanges in a plan."""
+        """Number of tables of each sharding type, without replicated tables, which exchange nothing
+        forward."""
         found = Counter(name for name in self.named(plan) if not copied(OF_TORCHREC[name].exchange))
         return dict(sorted(found.items()))
 
@@ -92,7 +96,7 @@ class ExchangeSets:
         return self.types or tuple(names[Exchange(kind)] for kind in plan.kinds.tolist())
 
     def steps(self, steps: tuple[Step, ...], *, weighted: bool) -> tuple[Step, ...]:
-        """The steps of a pass with those of each set; gradients of replicas are reduced where they are kept.
+        """The steps of a pass with the steps of each set added; gradients of replicas are reduced in place.
 
         weighted  whether ids have weights, which are exchanged after the ids
         """

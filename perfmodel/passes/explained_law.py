@@ -1,4 +1,4 @@
-"""A law of collectives with the user's numbers: it is evaluated with recorded numbers, which explain it."""
+"""A law of collectives with the user's numbers: evaluated with numbers that record how they were computed."""
 
 from __future__ import annotations
 
@@ -110,7 +110,8 @@ class ExplainedLaw:
 
     @property
     def shown(self) -> Recorded:
-        """For rings and trees, the time of the chosen candidate; else the time of the whole law."""
+        """The time that an explanation derives: of the chosen candidate for rings and trees, else of the
+        whole law."""
         if self.choice is None or self.taken is None:
             return self.recorded
         found: Recorded = self.choice.times_s[self.taken]
@@ -118,7 +119,8 @@ class ExplainedLaw:
 
     @cached_property
     def asked(self) -> tuple[Mapping[str, Recorded], StepConstants, str, Group, Recorded]:
-        """The arguments of the law, recorded."""
+        """The arguments of the law, recorded: unknowns, library constants, collective, group of ranks, and
+        bytes."""
         group = self.group
         own = ((self.ranks, group.gpus), ("g", group.domain_gpus), ("N", group.domains))
         ranks = (Recorded(value, symbol=letter, meaning=LETTERS[letter].meaning) for letter, value in own)
@@ -128,7 +130,8 @@ class ExplainedLaw:
 
     @cached_property
     def _unknowns(self) -> dict[str, Recorded]:
-        """Fitted values with their 95 % intervals, rates scaled to this machine."""
+        """The fitted unknowns with their 95 % intervals, by name; rates are scaled to this machine's
+        links."""
         machine, calibration = self.model.machine, self.model.calibration
         measured_on = load_machine(calibration.machine) if self.model.borrowed else machine.unchanged()
         logs = scaled_unknowns(np.log(np.array(self.law.values)), self.law, machine, measured_on)
@@ -207,13 +210,13 @@ def recorded_constants(constants: StepConstants) -> StepConstants:
 
 
 def _recorded_background(taken: float) -> Recorded | float:
-    """What other jobs take, with its letter. Limits: nothing -> 0"""
+    """Share of the cards that other jobs take, recorded with its letter. Limits: nothing -> 0"""
     words = f"background, {format_fraction(taken)}: {FABRIC_KEYS['background'].meaning}"
     return Recorded(taken, symbol="b", meaning=words, evidence=Evidence.ASSUMED) if taken else 0.0
 
 
 def _recorded_fabric(fabric: Fabric) -> Fabric:
-    """The switches above the cards with their letters."""
+    """The switch levels above the network cards, with their numbers recorded."""
     levels = []
     for each in fabric.levels:
         under, ratio = f"domains under a {each.name}", f"rate of a {each.name}'s cards over its links up"

@@ -51,10 +51,11 @@ _UNIQUE_KEYS = {
 class Pass:
     """A pass whose steps are explained.
 
-    gpus_words  how the number of GPUs came about
-    digits  of an id that the sort of the backward needs [-]; without an evaluator nothing is sorted
-    optimizer  with which a step updates rows
-    memory  that a gather reads, if not the HBM;  bare_bytes  of the gather that cross a network to it
+    gpus_words  how the number of GPUs came about, in words
+    optimizer   optimizer of the row updates; "" without training
+    digits      8-bit digits of an id that the backward pass sorts [-]; 0 without an evaluator
+    memory      memory that the gather reads, if it is not the HBM
+    bare_bytes  bytes of the gather that cross a network to that memory [bytes]
     """
 
     setting: Setting
@@ -80,9 +81,9 @@ class Pass:
 
 @dataclass(frozen=True)
 class Payload:
-    """The bytes of a step: equation, terms, and in words how they add up if that is needed.
+    """The bytes of a step: equation, terms, and a working in words where the bytes are a sum.
 
-    like  kernel whose constants the step uses, if not its own;  launches  number of kernels
+    like      step whose kernel constants are used, if not the step's own;  launches  number of kernels
     """
 
     equation: Equation
@@ -108,7 +109,7 @@ class Explanation:
 
     @property
     def equation(self) -> str:
-        """Text of the equation of the time, followed by the equations of its parts."""
+        """The equation of the time as text, and then the equations of its parts."""
         return "\n".join(each.text for each in self.time.equations if each.text)
 
     @property
@@ -153,7 +154,7 @@ class Explanation:
 
 
 def explained(whole: Pass, step: StepRow, payload: Payload) -> Explanation:
-    """A step with the equation of its time beside that of its bytes."""
+    """The explanation of a step: the equation of its bytes and the equation of its time."""
     updates = f" with {whole.optimizer}" if Resource.UPDATE_DRAM in STEPS[step.name].resources else ""
     title = f"{step.label}{updates} on {counted(whole.gpus, 'GPU')} of {whole.setting.machine.name}"
     if step.name == HANDOVER:
@@ -194,7 +195,10 @@ def _handover(whole: Pass, step: StepRow) -> TimeParts:
 
 
 def _kernel(whole: Pass, step: StepRow, terms: Mapping[str, float | None], launches: int) -> TimeParts:
-    """terms  of its bytes"""
+    """The equation of a kernel's time, with its numbers.
+
+    terms     numbers of the kernel's bytes, by letter;  launches  number of launches of the kernel
+    """
     known = {symbol: _constant(whole.setting, symbol, key) for symbol, key in _KERNEL_KEYS[step.name].items()}
     if STEPS[step.name].sorts:
         known = _sort(whole, known["M"], alone=STEPS[step.name].sorts_alone)
@@ -242,7 +246,8 @@ def _far(whole: Pass, memory: LocalMemory, time: Recorded, floor: Recorded) -> A
 
 
 def _sort(whole: Pass, memory: Recorded, *, alone: bool) -> dict[str, Recorded]:
-    """Floor and rate of a step that deduplicates ids, as in ``PassBasis.sort_middle``, recorded."""
+    """(launch floor, rate) of a step that deduplicates ids, recorded, as ``PassBasis.sort_middle`` has
+    them."""
     found = {
         symbol: recorded_quantity(symbol, quantity, f"{key}: {quantity.why}")
         for symbol, key in (_SORT_KEYS if alone else _UNIQUE_KEYS).items()
@@ -310,7 +315,7 @@ def _one_domain(whole: Pass, step: StepRow, scenario: OneDomain) -> TimeParts:
 
 
 def _model_of(setting: Setting, step: StepRow) -> tuple[CollectiveModel, OneDomain | None]:
-    """The model behind a step's time, and the scenario around it, if any."""
+    """(collective model that gave a step's time, scenario that wraps the model or None)."""
     links = setting.links
     if isinstance(links, Faster):
         links = links.first if links.first.name == step.library else links.second
@@ -328,5 +333,5 @@ def _unknown(times: object) -> Any:
 
 
 def _collective_of(step: StepRow) -> str:
-    """The collective that a step runs; the first one, if ``best`` may choose between two."""
+    """The collective that a step runs. With library ``best``, which may run either of two: the first."""
     return step.collective.split(" or ")[0]

@@ -25,11 +25,11 @@ _LEAST, _BIG, _BESIDE = 2.0**-60, 2.0**50, 2.0**20
 
 @dataclass(frozen=True)
 class KernelSide:
-    """One memory or device that a kernel waits for.
+    """One of the memories or devices that a kernel uses at the same time.
 
         t = floor + max_k(slope_k x_k)        [s]
 
-    resources  x_k [bytes];  slopes  [s/byte];  floor  where any x_k > 0 [s]
+    resources  whose bytes are x_k;  slopes  [s/byte];  floor  launch floor, 0 if all x_k are 0 [s]
     """
 
     resources: tuple[int, ...]
@@ -38,8 +38,9 @@ class KernelSide:
 
 
 class FastTimes(PassTimes):
-    """``PassTimes`` on one number of GPUs, for many passes at once; ``most`` is [..., K], times are [...].
+    """``PassTimes`` on one number of GPUs, for many passes at once.
 
+    ``most`` is the busiest rank's loads [..., K] in bytes; times have shape [...].
     Each step approximates ``exact``: a collective by lines between 256 sizes per octave, a kernel by its
     floor and the largest of its loads times their slopes.
     """
@@ -56,7 +57,10 @@ class FastTimes(PassTimes):
         return np.maximum(total, self.ahead(most)) if self.prefetch else total
 
     def ahead(self, most: Array) -> Array:
-        """Time of the steps that fill caches [s], contained in those; it never falls as loads rise."""
+        """Time of the steps that fill caches [s]: with prefetch, a pass takes at least this. It never falls
+        as loads
+        rise.
+        """
         total = np.zeros(most.shape[:-1])
         for name in AHEAD:
             if name in self._fast:
@@ -64,9 +68,12 @@ class FastTimes(PassTimes):
         return total
 
     def parts(self, most: Array) -> dict[str, Array]:
-        """Times of every step by name, each rising with its loads. The hand-over is added to its steps, and
-        the part between steps is "between_steps", if there is any. Prefetched steps take no time here,
-        because they may run beside all others."""
+        """Times of every step by name, each rising with its loads.
+
+        A collective's time includes its hand-over; hand-over between steps, if any, is "between_steps".
+        Prefetched
+        steps take no time here, because they may run beside all others.
+        """
         hidden = AHEAD if self.prefetch else ()
         return {name: time(most) * (name not in hidden) for name, time in self._fast.items()}
 
@@ -84,7 +91,7 @@ class FastTimes(PassTimes):
         return [self._side(step, tuple(map(int, side))) for side in step.sides]
 
     def _side(self, step: Step, resources: tuple[int, ...]) -> KernelSide:
-        """One side, from ``exact`` at small loads of all resources, and at large loads of some."""
+        """One side of a kernel: its floor from ``exact`` at small loads, each slope from one large load."""
         loads = np.zeros((len(resources) + 1, max((*step.resources, *self.groups)) + 1))
         loads[0, resources] = _LEAST
         loads[1:, resources] = np.where(np.eye(len(resources)), _BIG, _BESIDE)
@@ -132,7 +139,10 @@ class FastTimes(PassTimes):
 
 
 def _of_kernel(sides: list[KernelSide], launch: float, *, always: bool) -> TimeOf:
-    """launch  floor counted separately;  always  whether the kernel runs even without work"""
+    """The time of a kernel as a function of the loads, which waits for the slowest of its sides.
+
+    launch  part of the floor that is counted elsewhere [s];  always  whether it runs even without work
+    """
     first, *others = sides
 
     def of_side(side: KernelSide, most: Array, *, runs: bool) -> Array:

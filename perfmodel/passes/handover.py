@@ -25,7 +25,7 @@ _Z95 = 1.96
 
 @dataclass(frozen=True)
 class Sent:
-    """A collective step of some configurations."""
+    """A collective step of some configurations: bytes, ranks and time [s] of the step in each of them."""
 
     name: str
     collective: str
@@ -36,12 +36,14 @@ class Sent:
 
 @dataclass(frozen=True)
 class Handover:
-    """Hand-over of one calibration: pairs of curves (after a kernel, alone) by collective, constants by step.
+    """Extra time of collectives in a whole pass, beyond their times when they are timed alone.
 
         t = sum over steps of max(0, t_after(S) - t_alone(S)) + h(step),   + h(between steps)        [s]
 
-    t_after, t_alone   curves of the measured group of ranks whose number is nearest [s]
-    h                  median over the run's own passes of what a step takes beyond that [s]
+    t_after, t_alone   measured curves after a kernel and alone, of the group with the nearest number of ranks
+                       [s]
+    h                  constant of a step: median, over the run's whole passes, of its time beyond t_after [s]
+    pairs      (t_after, t_alone) curves by collective;  constants  h by step
     Source: variant after_kernel and the composed passes of a calibration, those that are not held out
     Limits: neither was measured -> 0;  nothing is sent -> 0;  S below the smallest size -> that of the floors
     """
@@ -51,7 +53,7 @@ class Handover:
 
     @staticmethod
     def of(calibration: Calibration) -> Handover:
-        """The hand-over that a calibration measured."""
+        """The hand-over times that a calibration measured."""
         pairs: dict[str, tuple[tuple[Curve, Curve], ...]] = {}
         for after in calibration.after_kernel:
             alone = calibration.curve(after.collective, after.gpus, after.domain_gpus)
@@ -61,7 +63,7 @@ class Handover:
 
     @property
     def known(self) -> bool:
-        """Whether the calibration measured any."""
+        """Whether the calibration measured hand-over times."""
         return bool(self.pairs or self.constants)
 
     def times(self, steps: Iterable[Sent]) -> tuple[Array, Array, Array, NDArray[np.int8]]:

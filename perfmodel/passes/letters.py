@@ -6,7 +6,10 @@ from typing import NamedTuple
 
 
 class Letter(NamedTuple):
-    """A letter of an equation; ``key`` names the constant behind it, "" if it is given or derived."""
+    """Meaning and unit of a letter of an equation.
+
+    key  names the constant behind the letter; "" if the letter is given by the question or derived
+    """
 
     meaning: str
     unit: str = "1"

@@ -31,25 +31,26 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class LoadModel(LoadInputs):
-    """Loads of tables on G ranks."""
+    """Computes the loads of tables on G ranks: bytes of every resource."""
 
     tables: PlanTables
 
     @property
     def width(self) -> int:
-        """K, number of resources of a pass."""
+        """K, number of resources: length of an array of loads."""
         own = self.groups.width if self.groups else TOGETHER
         return own if self.below is None else max(own, BELOW[1])
 
     @cached_property
     def groups(self) -> LookUpGroups | None:
-        """Tables that TorchRec looks up in one launch; None: one launch for all tables of a rank."""
+        """The groups of tables that TorchRec looks up in one launch each; None: one launch for all tables
+        of a rank."""
         ssd = self.below is not None and self.below.ssd
         return LookUpGroups(self.sets, self.tables, ssd) if self.sets else None
 
     @cached_property
     def tiers(self) -> TierLoads | None:
-        """Loads of tables below the HBM."""
+        """Computes the loads of tables below the HBM; None if all tables are in HBM."""
         if self.below is None:
             return None
         return TierLoads(self.below, self.constant, self.machine_value, self.training is not None)
@@ -64,8 +65,9 @@ class LoadModel(LoadInputs):
         tier: ArrayLike = 0,
         cached: ArrayLike = 0,
     ) -> ShardLoads:
-        """Loads of shards of tables (indices) cut into r x c parts with these exchanges; arguments broadcast.
+        """Loads of one shard of each table, and of each table on every rank; arguments broadcast.
 
+        table   indices of tables;  kind  ``Exchange`` codes;  r, c  numbers of row and column parts
         hot     h, rows of each table that are also replicated on every rank
         tier    code of the tier that the parts are in (``allowed_tiers.CODES``)
         cached  share of the rows that the table's own cache in HBM holds
@@ -100,7 +102,10 @@ class LoadModel(LoadInputs):
         return ShardLoads(own, everywhere)
 
     def _spread(self, t: NDArray[np.int64], kind: NDArray[Any], loads: Array) -> Array:
-        """The loads, each counted in its own set of exchanges."""
+        """The loads, moved to the resources of the set of tables that each table exchanges with.
+
+        t  indices of tables;  kind  ``Exchange`` codes
+        """
         assert self.sets is not None
         found = self.sets.spread(t, kind, loads)
         if self.tiers is None:
@@ -212,7 +217,10 @@ def _dense(a: TableCut, own: Array, everywhere: Array) -> None:
 
 
 def _two_level(a: TableCut, own: Array, everywhere: Array) -> None:
-    """Reduce-scatter in each domain, then across: reduce-scatter over all domains, else all-to-all."""
+    """Reduce-scatter in each domain, then an exchange across domains: a reduce-scatter if the table has row
+    parts
+    in all domains, else an all-to-all.
+    """
     if not a.two.any():
         return
     domains = a.G / a.g
@@ -262,10 +270,10 @@ _OF_BAGS = (_dense, _two_level, _partial, _convert)
 
 
 def even_loads(cut: TableCut, count: Array, *, works: bool = True, exchanges: bool = True) -> Array:
-    """Loads [..., K] of every rank for tables [..., C] or [T, C] with as many parts as there are ranks.
+    """Loads of every rank, [..., K], if all tables are sharded over all ranks, one part each.
 
-    count  number of equal tables;  works  whether look-ups and updates of rows count;  exchanges  whether
-    all other loads count
+    cut    tables [..., C] or [T, C], as many parts of each as there are ranks;  count  number of equal tables
+    works  whether look-ups and updates of rows count;  exchanges  whether all other loads count
     """
     own, everywhere = (cast("Array", _Columns()) for _ in range(2))
     for fill in (*((_look_up,) if works else ()), *((_input, *_OF_BAGS) if exchanges else ())):
@@ -279,7 +287,7 @@ def even_loads(cut: TableCut, count: Array, *, works: bool = True, exchanges: bo
 
 
 class _Columns(dict[Resource, Array]):
-    """Loads [..., K] by resource; columns that nothing fills are absent."""
+    """Loads by resource, as a dictionary that acts like an array [..., K]: absent resources are 0."""
 
     def __setitem__(self, at: Any, column: Array) -> None:
         super().__setitem__(at[-1], column)

@@ -44,7 +44,8 @@ class LookUpGroups:
 
     @cached_property
     def _of_type(self) -> dict[str, int]:
-        """For each sharding type, a resource that every rank has for its tables and for no others."""
+        """By sharding type, a resource that every rank has if the plan has tables of that type, and only
+        then."""
         found = {_WHOLE: int(Resource.LENGTHS_SENT)}
         found |= {name: int(BY_TYPE[name][Resource.LENGTHS_SENT]) for name in self.sets.shardings}
         return found | {_COPIED: int(Resource.COPIED_LENGTHS)}
@@ -61,18 +62,18 @@ class LookUpGroups:
 
     @property
     def _several(self) -> int:
-        """Number of (data type, kernel) pairs if there are several, else 0."""
+        """Number of (data type, kernel) pairs that a group may have; 0 if there is only one."""
         count = self._types * (2 if self.ssd else 1)
         return count if count > 1 else 0
 
     @property
     def width(self) -> int:
-        """K, number of resources of a pass: with several data types or kernels, one more for each group."""
+        """K, number of resources: if there are several data types or kernels, each group adds one."""
         return len(Resource) + len(self._of_type) * self._several if self._several else self.sets.width
 
     @property
     def resources(self) -> tuple[int, ...]:
-        """Resources of the groups: every rank has some of it if a plan uses the group, else 0."""
+        """For each group, the index of a resource that is above 0 on every rank if a plan uses the group."""
         if not self._several:
             return tuple(self._of_type.values())
         return tuple(range(len(Resource), self.width))
@@ -80,8 +81,12 @@ class LookUpGroups:
     def spread(
         self, table: NDArray[np.int64], tier: NDArray[np.int64], loads: Array, everywhere: bool
     ) -> Array:
-        """Loads [..., K] of shards, or loads that every rank has, extended by the resources of the groups,
-        which every rank has."""
+        """The loads [..., K] with the groups' resources appended.
+
+        loads  of shards, or loads that every rank has;  everywhere  whether it is the latter: only these are
+               copied
+               to the resource of their group
+        """
         if not self._several:
             return loads
         found = np.moveaxis(np.zeros((self.width, *loads.shape[:-1])), 0, -1)
@@ -94,7 +99,7 @@ class LookUpGroups:
         return found
 
     def tables_of(self, plan: Plan) -> dict[str, int]:
-        """The groups that a plan uses, in words, each with its number of tables."""
+        """Number of tables in each group that a plan uses, by the group's name in words."""
         types = self.sets.named(plan)
         bits = 8 * self.tables.element_bytes
         found: dict[str, int] = {}

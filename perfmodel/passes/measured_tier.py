@@ -12,11 +12,12 @@ LINK, FRACTION, SWITCH = "host_link_bytes_per_s", "link_packet_fraction", "gpus_
 
 
 def with_host_tier(machine: Machine, constants: Constants, own: Calibration) -> tuple[Machine, Constants]:
-    """The machine and the constants, with the measured link rate, latency, header and sector.
+    """The machine and the constants with the measured link rate, latency, header and sector of host memory.
 
+    own  the calibration that measured them
     The rate that reads of rows reach is measured as one number, f C of ``tiers.row_rate``: C is set to that
     rate and f to 1. For a what-if of the link, f is the measured rate over the machine's own C instead.
-    Timed by as many GPUs at once as share a PCIe switch, the rate has their shares of its uplink in it.
+    If as many GPUs as share a PCIe switch were timed at once, the rate includes their shares of its uplink.
     Limits: nothing was measured -> both unchanged;  a user's own what-ifs -> kept
     """
     tier = own.host_tier

@@ -44,10 +44,12 @@ def optimizer_state(optimizer: str, number_bytes: float) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class PlanMemory:
-    """Memory of every rank [G], in bytes: rows, optimizer state, the two buffers of the largest exchange; and
-    host memory and SSDs.
+    """Memory of every rank, arrays [G] in bytes: HBM, host memory and SSDs.
 
-    optimizer_bytes  with the gradients of replicas, where those are kept from step to step
+    rows_bytes, optimizer_bytes  rows and optimizer state in HBM, with the gradients of replicas where those
+            are
+                                 kept from step to step
+    buffer_bytes                 send and receive buffer of the largest exchange
     """
 
     rows_bytes: Array
@@ -68,12 +70,12 @@ class PlanMemory:
 
     @property
     def ssd(self) -> Array:
-        """Bytes on the SSDs of its node for every rank, [G]."""
+        """Bytes that the tables of every rank take on the SSDs of its node, [G]."""
         return np.zeros(self.rows_bytes.shape) if self.ssd_bytes is None else self.ssd_bytes
 
     @property
     def below(self) -> Array:
-        """Host memory and SSDs, [2, G]."""
+        """Bytes of every rank in host memory and on SSDs, [2, G]."""
         return np.stack([self.host, self.ssd])
 
     def check(self, limit_bytes: float) -> None:
@@ -139,10 +141,12 @@ class MemoryModel:
         tier: ArrayLike = 0,
         cached: ArrayLike = 0,
     ) -> tuple[Array, Array]:
-        """(rows, optimizer state) of one shard of r x c parts in HBM [bytes]; arrays broadcast (dp: 1 x 1).
+        """(rows, optimizer state) of one shard in HBM [bytes]; arrays broadcast.
 
+        table   index of the table;  r, c  its numbers of row and column parts, 1 and 1 for a replicated table
         hot     rows of the table that are replicated (``copies``): they are not in the parts
-        tier    below the HBM, only rows of the table's own cache count;  cached  share of rows in that cache
+        tier    code of its tier: below the HBM, only rows of the table's own cache count
+        cached  share of the rows in that cache
         """
         t = np.asarray(table, dtype=np.int64)
         rows, state = self._held(t, self.tables.rows[t] - np.asarray(hot), r, c, self.state)
@@ -158,13 +162,14 @@ class MemoryModel:
         return np.where(code == 0, rows, cache), np.where(np.isin(code, IN_HOST), 0.0, state)
 
     def state_of(self, table: ArrayLike, r: ArrayLike, c: ArrayLike, tier: ArrayLike) -> Array:
-        """Optimizer state in HBM of one shard below the HBM [bytes]: only tables on SSDs have it there."""
+        """Optimizer state in HBM of a shard whose rows are below the HBM [bytes]; only tables on SSDs keep
+        it there."""
         t = np.asarray(table, dtype=np.int64)
         _, state = self._held(t, self.tables.rows[t], r, c, self.state)
         return np.where(np.asarray(tier) == ON_SSD, state, 0.0)
 
     def cache_rows(self, table: ArrayLike, r: ArrayLike, cached: ArrayLike) -> Array:
-        """Rows of one shard's own cache: whole sets."""
+        """Rows of a shard's own cache, rounded up to whole sets."""
         held = np.asarray(cached) * self.tables.rows[np.asarray(table)] / np.asarray(r)
         return np.asarray(self.ways * np.ceil(held / self.ways))
 
@@ -192,7 +197,7 @@ class MemoryModel:
         return np.where(np.asarray(tier) == ON_SSD, rows, 0.0)
 
     def copies(self, table: ArrayLike, hot: ArrayLike) -> tuple[Array, Array]:
-        """(rows, optimizer state and kept gradients) of the replica of some rows on every rank [bytes].
+        """(rows, optimizer state and kept gradients) of the replica of ``hot`` rows on every rank [bytes].
 
         Limits: 0 rows -> 0;  all rows -> those of a replicated table
         """
@@ -210,7 +215,7 @@ class MemoryModel:
         return held, ex.shard_bytes(rows, r, elements, width, per_element, per_row) - held
 
     def held(self, plan: Plan) -> tuple[Array, Array]:
-        """(rows, optimizer state) of every rank of a plan [bytes], each [G]."""
+        """(rows, optimizer state) that every rank of a plan has in HBM [bytes], each [G]."""
         tables, ranks = plan.shards
         whole = np.array([p.ranks.size == 0 for p in plan.placements])
         t, sums = np.arange(len(self.tables)), []

@@ -29,7 +29,10 @@ _SAME = 1e-12
 
 @dataclass(frozen=True)
 class TimeStage:
-    """The time after one stage of its derivation [s]; ``changed``: whether it had an effect at this size."""
+    """A stage in the derivation of a collective's time, such as a correction by measured cells.
+
+    what  the stage, in words;  time_s  time after it [s];  changed  whether it had an effect at this size
+    """
 
     what: str
     time_s: float
@@ -41,6 +44,8 @@ class TimeStage:
 class CollectiveExplanation:
     """A collective with the stages that lead to its time, the equation of the first stage, and its band.
 
+    basis    what the time comes from: a measured cell or a law
+    on_grid  whether the size is a measured size
     doubts  parts of the standard deviation of ln t [-], which add in quadrature
     """
 
@@ -63,7 +68,7 @@ class CollectiveExplanation:
 
     @property
     def title(self) -> str:
-        """What is explained, as a heading."""
+        """A heading: collective, size, number of GPUs and machine."""
         what = f"{self.collective.replace('_', '-')} of {format_bytes(self.payload_bytes)}"
         return f"{what} on {self.group.gpus} GPUs of {self.model.machine.name}"
 
@@ -182,7 +187,7 @@ def _stages(table: TimeTable, payload_bytes: float) -> Iterator[TimeStage]:
 def _anchor_terms(
     model: CollectiveModel, collective: str, group: Group, payload_bytes: float
 ) -> Iterator[Term]:
-    """The measured sizes next to the requested size, for a measured cell."""
+    """For a measured cell: the measured sizes on both sides of the requested size, as terms."""
     curve = model.calibration.curve(collective, group.gpus, group.domain_gpus)
     if curve is None:
         return

@@ -42,8 +42,10 @@ def beyond_one_domain(
 
 @dataclass(frozen=True)
 class OneDomain:
-    """Collectives if all GPUs were in one scale-up domain, from curves measured on a smaller domain.
+    """Times of collectives as if all GPUs were in one scale-up domain, from curves measured on a smaller
+    domain.
 
+    anchor  GPUs of the measured domain;  rate_ratio  NVLink rate of a what-if over the machine's own
     Limits: at most ``anchor`` GPUs -> the measured model;  more -> ``beyond_one_domain``
     """
 
@@ -63,7 +65,8 @@ class OneDomain:
         return f"{self.measured.calibration_id} + {self.assumed.name}"
 
     def empty_s(self, collective: str, gpus: Any) -> Array:
-        """Measured floor at so many ranks, at most one domain: the time of one byte per peer [s]."""
+        """Measured launch floor of a collective [s], the time of one byte per peer; ``gpus`` at most one
+        domain."""
         inside = np.minimum(np.asarray(gpus, dtype=np.float64), self.anchor)
         return np.asarray(self.measured.estimate(collective, inside, inside).time_s)
 

@@ -21,7 +21,7 @@ class ProtocolTimes:
 def choices_at(
     links: Links, collective: str, payload_bytes: float, gpus: int, gpus_per_node: int, time_s: float
 ) -> ProtocolTimes | None:
-    """Times of the law's candidates, each multiplied by the answered time over the law's own time.
+    """Times of all candidates of the law, scaled so that the chosen candidate has the answered time.
 
     time_s  answered time of the collective, with the corrections by measured cells [s]
     Limits: two libraries, or no law of rings and trees for this collective -> None

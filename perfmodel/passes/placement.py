@@ -38,7 +38,7 @@ class Scheme:
     """How one table is cut and exchanged; a ``Placement`` adds the ranks that hold the parts.
 
     kind        ``Exchange`` of the looked-up rows or bags
-    row_parts   r [-];  col_parts  c [-]
+    row_parts, col_parts  r and c, numbers of row parts and of column parts [-]
     hot_rows    h, its most popular rows, replicated on every rank; the parts hold all others [rows]
     tier        where the parts are: HBM, or host memory or SSDs with a share of their rows cached in HBM
     """
@@ -97,7 +97,8 @@ WHOLE = Scheme(Exchange.RB)
 class Placement:
     """A table's scheme and the ranks that hold its shards.
 
-    ranks  [r c]: the rank of row part i and column part j is ``ranks[i c + j]``; empty for data-parallel
+    ranks  [r c] of r row parts and c column parts: the rank of row part i and column part j is
+           ``ranks[i c + j]``; empty for data-parallel
     """
 
     scheme: Scheme
@@ -105,7 +106,7 @@ class Placement:
 
     @staticmethod
     def of(scheme: Scheme, ranks: Iterable[int] = ()) -> Placement:
-        """A placement from any integers."""
+        """A placement whose ranks are given as any integers."""
         return Placement(scheme, np.fromiter(ranks, dtype=np.int64))
 
     def sharding(self, gpus: int, domain: int) -> str:
@@ -235,7 +236,7 @@ class Plan:
 
     @cached_property
     def shards(self) -> tuple[Ranks, Ranks]:
-        """(table, rank) of every shard that is not replicated, shapes [S]."""
+        """(table, rank) of every shard, each [S]; replicated tables have no shards."""
         sizes = [p.ranks.size for p in self.placements]
         return np.repeat(np.arange(len(sizes)), sizes), np.concatenate([p.ranks for p in self.placements])
 
@@ -246,7 +247,10 @@ class Plan:
 
 
 def check_scheme(name: str, rows: int, dim: int, scheme: Scheme, gpus: int, domain: int) -> None:
-    """Check that a table of that shape can be cut so on that many GPUs; BadInputError says why not."""
+    """Check that a table of ``rows`` rows of ``dim`` elements can have a scheme on these GPUs.
+
+    Limits: it cannot -> BadInputError with the table's name and the reason
+    """
     r, c, kind, hot = scheme.row_parts, scheme.col_parts, scheme.kind, scheme.hot_rows
     problem: tuple[str, str] | None = None
     tier = scheme.tier
@@ -312,7 +316,10 @@ def uniform_plan(tables: PlanTables, name: str, gpus: int, domain: int, col_part
 
 
 def _dealt(name: str, scheme: Scheme, at: int, gpus: int, domain: int) -> tuple[Sequence[int], int]:
-    """(ranks of the next table, number of ranks by which the dealer moves on)."""
+    """(ranks of the shards of the next table, number of ranks by which the dealing moves on).
+
+    at  rank at which the table's shards begin
+    """
     count = scheme.parts
     if scheme.by_domain:
         groups = [(at + j) % (gpus // domain) for j in range(scheme.col_parts)]

@@ -1,4 +1,4 @@
-"""Loads as arrays: of a shard, of a table on every rank, of all ranks of a plan."""
+"""Loads as arrays. A load is the bytes of one of the K resources on a rank."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ShardLoads:
-    """Loads of sharded tables, by table and scheme; arrays of shape [..., K].
+    """Bytes that sharded tables add to ranks, by table and scheme; arrays [..., K] for K resources.
 
     own         load of *one shard*, on the rank that holds it
     everywhere  load of the *whole table*, on every rank, for the rank's own samples
@@ -24,13 +24,13 @@ class ShardLoads:
     everywhere: Array
 
     def at(self, index: NDArray[np.int64]) -> ShardLoads:
-        """The loads at some positions."""
+        """The loads at some positions of the leading axes."""
         return ShardLoads(self.own[index], self.everywhere[index])
 
 
 @dataclass(frozen=True)
 class Loads:
-    """Loads of a plan. values  [K, G] of each resource on each rank [bytes]"""
+    """Loads of a plan. values  [K, G] bytes of each resource on each rank"""
 
     values: Array
 

@@ -39,9 +39,10 @@ def recorded_parts(
     beside: Sequence[Recorded] = (),
     words: Sequence[str] = (),
 ) -> TimeParts:
-    """The derivation of a time: equations of some functions, every letter in its record, and its working.
+    """The derivation of a time: the equations of ``functions``, every letter in the recorded number, the
+    working.
 
-    beside  constants already in its operands that are explained too;  words  lines after the working
+    beside  constants inside its operands that are explained too;  words  lines after the working
     """
     terms = {term.symbol: term for each in (number, *beside) for term in recorded_terms(each)}
     made = tuple(term for term in terms.values() if term.symbol != number.symbol)
@@ -49,17 +50,18 @@ def recorded_parts(
 
 
 def letters_text(number: Recorded) -> str:
-    """The expression in letters: ``m × inside + n × network``."""
+    """The recorded expression with letters: ``m × inside + n × network``."""
     return _written(number, values=False, top=True)[0]
 
 
 def value_text(number: Recorded) -> str:
-    """The value with its unit: ``246 µs``."""
+    """The recorded number's value with its unit: ``246 µs``."""
     return _text(number, number.value)
 
 
 def working_lines(number: Recorded, apart: Sequence[Recorded] = ()) -> Iterator[str]:
-    """``hops = m × inside + n × network = 133 × 1.47 µs + 18 × 2.82 µs = 246 µs``, operands first.
+    """The computation line by line, operands first: ``hops = m × inside + n × network = 133 × 1.47 µs +
+    ...``.
 
     apart  steps whose own operands are omitted
     """

@@ -17,10 +17,10 @@ from perfmodel.schema.files import unknown_name
 class Facts:
     """Properties of an exchange.
 
-    word       on screens, and in constraints on tables;  label  the same in a sentence
-    reduction  name in ``--reduction``, of partial bags; "": not a reduction;  also  other accepted names
-    hot        whether the most popular rows may be replicated
-    torchrec   why TorchRec does not have it; "" if it has
+    word       its word on screens and in constraints on tables;  label  its words in a sentence
+    reduction  its name in ``--reduction``, if it reduces partial bags; else ""
+    also       other accepted names;  hot  whether the most popular rows may be replicated with it
+    torchrec   why TorchRec cannot run it; "" if TorchRec can
     """
 
     word: str
@@ -32,7 +32,8 @@ class Facts:
 
 
 class Exchange(IntEnum):
-    """How looked-up rows or bags get to the GPUs of the samples; arrays hold the codes."""
+    """How looked-up rows or bags get to the GPUs of their samples. Arrays of exchanges hold these
+    integers."""
 
     DP = 0
     RB = 1
@@ -96,7 +97,7 @@ FLAT = Exchange.RS
 
 
 def exchanges_of(library: str) -> tuple[Exchange, ...]:
-    """Exchanges with which a library's collectives can reduce row parts on all GPUs to bags.
+    """The exchanges that add up partial bags from row parts on all GPUs, as far as a library can run them.
 
     NVSHMEM 2.9 has no reduce-scatter; ``best`` chooses the library, and so the exchange, by size.
     """
@@ -130,7 +131,11 @@ def asks_once(exchange: Any) -> Any:
 
 
 def unfilled(exchange: Any, row_parts: Any) -> Any:
-    """Codes of exchanges, where sparse bags of a table in one row part become all bags: every bag is full."""
+    """The exchange codes, with sparse bags replaced by all bags for tables in one row part: there, no bag is
+    empty.
+
+    exchange  codes of exchanges;  row_parts  number of row parts of each table
+    """
     return exchange - (Exchange.SPARSE - Exchange.RB) * ((exchange == Exchange.SPARSE) & (row_parts == 1))
 
 
@@ -148,12 +153,13 @@ def fits(exchange: Exchange, row_parts: int, col_parts: int, gpus: int, domain: 
 
 
 def exchange_named(text: str) -> Exchange | None:
-    """The exchange that any of its names means, with any hyphens; None if it is no such name."""
+    """The exchange that has this name, with or without hyphens; None if no exchange has it."""
     return _BY_NAME.get(_plain(text).removeprefix("row-wise-"))
 
 
 def usual_reduction(text: str) -> str:
-    """The spelling of a ``--reduction`` in ``REDUCTIONS``; an unknown name is returned as typed."""
+    """The name in ``REDUCTIONS`` that a user's ``--reduction`` means; an unknown name is returned as
+    typed."""
     kind = exchange_named(text)
     return (kind.facts.reduction if kind else "") or text
 
@@ -171,7 +177,7 @@ _BY_NAME = {
 
 
 class RowParts(Enum):
-    """Rule for the number of row parts of a sharding."""
+    """Rule that gives the number of row parts of a sharding."""
 
     ONE = "one"
     DOMAIN = "one for each GPU of a scale-up domain"
@@ -183,10 +189,11 @@ class RowParts(Enum):
 class Sharding:
     """A way to cut a table, as TorchRec and EMBark name it.
 
-    label     its meaning;  exchange  its usual exchange;  rows  rule for its row parts
-    columns   where column parts may be: "" for no column parts, else gpus, domain, domains or any
-    torchrec  TorchRec's ShardingType; "": none;  also  other accepted names
-    other     who runs it, if not TorchRec; "": nobody has published that
+    label     its meaning, in words;  exchange  the exchange that it usually has
+    rows      rule for its number of row parts
+    columns   where its column parts may be: gpus, domain, domains or any; "" if it has no column parts
+    torchrec  TorchRec's ShardingType; "" if TorchRec has none;  also  other accepted names
+    other     who runs it, if not TorchRec; "" if nobody has published such a run
     """
 
     name: str
@@ -200,12 +207,12 @@ class Sharding:
 
     @property
     def runs(self) -> str:
-        """Who runs this sharding; "": nobody has published that."""
+        """Who runs this sharding; "" if nobody has published such a run."""
         return "TorchRec" if self.torchrec else self.other
 
     @property
     def summary(self) -> str:
-        """What is special to it, in a few words: ``unique rows are sent``."""
+        """What distinguishes this sharding from others, in a few words: ``unique rows are sent``."""
         _, special, exchange = self.label.partition("; ")
         return exchange.partition(",")[0] if special else self.label
 
@@ -220,11 +227,14 @@ class Sharding:
         return self.columns == "domain"
 
     def row_parts(self, gpus: int, domain: int, asked: int = 1) -> int:
-        """r, row parts on G GPUs in domains of g. asked  their number where any is allowed"""
+        """Number of row parts on some GPUs in scale-up domains of ``domain`` GPUs.
+
+        asked  the number that the user wants, used where the sharding allows any number
+        """
         return {RowParts.ONE: 1, RowParts.DOMAIN: domain, RowParts.ALL: gpus, RowParts.ANY: asked}[self.rows]
 
     def most_columns(self, gpus: int, domain: int) -> int:
-        """Largest number of column parts for which there are GPUs, with the fewest row parts."""
+        """Largest number of column parts that the GPUs have space for, with the fewest row parts."""
         return {"": 1, "gpus": gpus, "domain": domain, "domains": gpus // domain, "any": gpus // 2}[
             self.columns
         ]
@@ -234,7 +244,7 @@ _EMBARK = "EMBark"
 
 
 def whose(runs: str) -> str:
-    """``TorchRec's``, or where it is published. runs  as ``Sharding.runs``"""
+    """``TorchRec's`` if TorchRec runs a sharding, else the publication. runs  value of ``Sharding.runs``"""
     return f"as in the paper {runs}" if runs == _EMBARK else f"{runs}'s"
 
 
@@ -308,7 +318,7 @@ OF_TORCHREC = {each.torchrec: each for each in _CUTS if each.torchrec}
 
 
 def way_named(text: str, more: str = "all") -> str:
-    """The name in ``WAYS`` of the way that a user typed.
+    """The canonical name, in ``WAYS``, of a way to shard all tables that a user typed.
 
     more  a further name that the caller accepts, for the error message
     Limits: unknown name -> BadInputError
@@ -349,7 +359,7 @@ def torchrec_type(exchange: Exchange, *, cut: bool) -> str:
 def sharding_of(
     exchange: Exchange, row_parts: int, col_parts: int, gpus: int, domain: int, *, inside: bool
 ) -> str:
-    """The name among ``SHARDINGS`` of a table in r x c parts.
+    """The name, among ``SHARDINGS``, of the sharding of a table with these numbers of row and column parts.
 
     inside  whether all parts are in one scale-up domain
     """

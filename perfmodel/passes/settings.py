@@ -1,4 +1,5 @@
-"""What a pass runs on: a machine, its libraries, and named sets of assumptions about the fabric."""
+"""What a pass runs on: a machine, its libraries, and a scenario (a named set of assumptions about the
+fabric)."""
 
 from __future__ import annotations
 
@@ -35,13 +36,18 @@ BACKENDS = (*(str(b) for b in Backend), BEST)
 
 
 def list_scenarios() -> list[str]:
-    """Names of all scenarios: the real cluster, then every shipped scenario file."""
+    """Names of all scenarios: first the cluster as it is, then every shipped scenario file."""
     return [CLUSTER, *list_scenario_files()]
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A machine under a scenario: what a projection is computed for."""
+    """A machine under a scenario, with the libraries and constants for which times are computed.
+
+    links  gives the times of collectives;  kernels  constants fitted to kernels of the calibration, if any
+    asked_kernels  kernel library that the user asked for
+    handover  extra time of collectives in a whole pass;  notes  remarks for the user
+    """
 
     machine: Machine
     links: Links
@@ -57,12 +63,14 @@ class Setting:
 
     @property
     def kernel_library(self) -> str:
-        """Library whose kernel constants are used: timed or requested; else FBGEMM, which TorchRec runs."""
+        """Library whose kernel constants are used: the requested or the timed library; else FBGEMM, as in
+        TorchRec."""
         return self.kernels.implementation if self.kernels else self.asked_kernels or IMPLEMENTATIONS[0]
 
     @property
     def kernel_clock(self) -> Clock:
-        """Clock on which the kernels were timed; a machine file has times of back-to-back launches."""
+        """Clock on which the kernels were timed. Kernel times of machine files are of back-to-back
+        launches."""
         return self.kernels.clock if self.kernels else Clock.STREAM
 
     @property
@@ -72,7 +80,7 @@ class Setting:
 
 
 def clock_of(setting: Setting, library: str) -> Clock:
-    """Clock of the curves of the library that a step used."""
+    """Clock on which the curves were timed that a step used; ``library`` is the step's."""
     links = setting.links
     if isinstance(links, Faster):
         return (links.first if library == links.first.name else links.second).times.clock
@@ -88,9 +96,10 @@ def load_setting(
     models: Models | None = None,
     kernels: str | None = None,
 ) -> Setting:
-    """The libraries of ``machine`` (with the user's changes) under ``scenario``.
+    """The setting of a machine under a scenario, with the libraries that the user chose.
 
-    models   models that were loaded for other settings
+    machine  with the user's what-ifs
+    models   collective models that were loaded for other settings, to use again
     kernels  one of ``IMPLEMENTATIONS``; None: the calibration's first, else the machine file's
     Limits: unknown backend or scenario -> BadInputError; no curves for the library -> NoCalibrationError
     """
@@ -155,7 +164,7 @@ def of_its_file(machine: Machine) -> tuple[str, ...]:
 
 
 def of_another_memory(machine: Machine) -> tuple[str, ...]:
-    """Note on a copied machine file with another memory, whose kernel rates are still the shipped ones."""
+    """Note that a copied machine file states another memory rate but still has the shipped kernel rates."""
     like, rates = copied_rates(machine)
     if not rates:
         return ()
@@ -170,7 +179,7 @@ def of_another_memory(machine: Machine) -> tuple[str, ...]:
 
 
 def _own_calibration(times: CollectiveTimes) -> Calibration | None:
-    """The calibration behind the times, if it was measured on this machine."""
+    """The calibration behind the times, if it was measured on this very machine; else None."""
     model = times.measured if isinstance(times, OneDomain) else times
     return model.calibration if isinstance(model, CollectiveModel) and not model.borrowed else None
 
@@ -184,7 +193,11 @@ def kernel_choices(setting: Setting) -> list[str]:
 
 
 def _chosen(calibration: Calibration, asked: str | None) -> KernelConstants | None:
-    """The requested kernels of a calibration. Limits: only others were timed -> NoKernelsError"""
+    """Kernel constants of a calibration, for the requested implementation or its default.
+
+    asked   the implementation
+    Limits: the calibration timed other implementations only -> NoKernelsError
+    """
     found = calibration.kernels_of(asked)
     if found is None and calibration.kernels is not None:
         timed = [one.implementation for one in (calibration.kernels, *calibration.more_kernels)]
@@ -202,9 +215,9 @@ def is_published(machine: Machine) -> bool:
 
 
 def _with_published(machine: Machine, asked: str | None, constants: Constants) -> Machine:
-    """The machine with published rates of the requested kernels; the machine file has those of FBGEMM.
+    """The machine with published rates of the requested kernels in place of the machine file's FBGEMM rates.
 
-    Limits: nothing is published of these kernels -> NoKernelsError
+    Limits: no rates of these kernels are published -> NoKernelsError
     """
     if asked in (None, IMPLEMENTATIONS[0]):
         return machine
@@ -251,9 +264,11 @@ def _with_fewer_cards(machine: Machine) -> Machine:
 
 
 def _with_memory_rates(machine: Machine, assumed: ScenarioFile | None) -> tuple[Machine, tuple[str, ...]]:
-    """A what-if of ``hbm_bytes_per_s`` scales the rates that kernels reach, unless those are set too.
+    """(machine, notes): a what-if of ``hbm_bytes_per_s`` scales the kernel rates that the user did not set,
+    too.
 
-    A note says so. Limits: applied twice -> the same machine
+    assumed  the scenario, which may replace the memory rate
+    Limits: applied twice -> the same machine
     """
     if "hbm_bytes_per_s" not in machine.overrides:
         return machine, ()
@@ -297,7 +312,7 @@ def _library(
 
 
 def _anchor(machine: Machine, assumed: ScenarioFile) -> int:
-    """GPUs of the widest domain for which there are curves; 1 for a machine without NVLink."""
+    """GPUs of the largest scale-up domain that was measured; 1 for a machine without NVLink."""
     if machine.nvlink_domain_gpus == 1:
         raise BadInputError(
             f"scenario {assumed.name} widens a scale-up domain, and {machine.name} has none.",
@@ -313,7 +328,10 @@ def _best(
     assumed: ScenarioFile | None,
     models: Models,
 ) -> tuple[Links, tuple[str, ...]]:
-    """NCCL and NVSHMEM, at one clock if both have it, else each at its own clock, with a note."""
+    """(links, notes) of ``best``, the faster of NCCL and NVSHMEM: on one clock if both were timed on it.
+
+    Otherwise each library keeps its own clock, and a note says so.
+    """
     if calibration is not None:
         raise BadInputError(
             f"--calibration {calibration} is one library; --backend best compares two.",

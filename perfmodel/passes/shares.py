@@ -24,11 +24,12 @@ _OF_COPIES = (Resource.GATHER_DRAM, Resource.SORT, Resource.UPDATE_DRAM, Resourc
 
 @dataclass(frozen=True, eq=False)
 class Shares:
-    """Times of a plan by GPU, and by shard or replica on the GPU.
+    """How the time of a plan is divided among GPUs, and on each GPU among the shards and replicas that it
+    holds.
 
     names   of the S steps that take time, in order;  step_s [S]  their times, set by the busiest GPU
-    own_s   [S, G] time of each step if every GPU had as many bytes as this GPU: it waits for the rest of
-            the step
+    own_s   [S, G] time that each step would take if every GPU had as many bytes as this GPU has. The rest of
+            the step's time, the GPU waits for busier GPUs
     A shard's part of a GPU's step is its part of the bytes that determine the step.
     Source: the curves of the steps (``PassTimes.exact``); the hand-over is the same on every GPU
     Limits: equal GPUs -> ``own_s`` is ``step_s`` on all;  shards, replicas and a GPU's work for its own
@@ -68,7 +69,8 @@ class Shares:
 
     @cached_property
     def _rates(self) -> tuple[list[Step], Ints, Array]:
-        """(steps that move bytes; per step and rank, the resource that limits it; its seconds per byte)."""
+        """(steps that move bytes; for each step and rank, the resource that limits it; its time per byte
+        [s/byte])."""
         known = self.evaluator.steps_by_name
         steps = [known[name] for name in self.names if name in known]
         found, rates = [], []
@@ -85,7 +87,8 @@ class Shares:
         return steps, np.array(found, dtype=np.int64), np.array(rates)
 
     def _alone(self, resource: Resource) -> Array:
-        """[G] loads of one resource; cache misses are those with a separate cache for each table."""
+        """Loads of one resource on each rank [G], with cache misses counted as if each table had its own
+        cache."""
         if resource not in _POOLED:
             return self.loads.of(resource)
         tables, ranks = self.plan.shards
@@ -94,7 +97,8 @@ class Shares:
 
     @cached_property
     def _bytes(self) -> tuple[Array, Array]:
-        """([T, K] bytes of a shard of each table; [T, K] bytes of each table on every rank)."""
+        """(bytes of one shard of each table, bytes of each table on every rank), both [T, K] for K
+        resources."""
         plan = self.plan
         t = np.arange(len(plan.tables))
         found = self.evaluator.shard_loads(t, *plan.schemes)
@@ -116,7 +120,10 @@ class Shares:
 
 
 def _own(evaluator: Evaluator, step: Step, loads: Loads) -> Array:
-    """Times of one step at the bytes of each rank, [G]. Limits: a rank without such bytes -> 0"""
+    """Time of one step for the bytes of each rank alone [G].
+
+    Limits: a rank without bytes in this step -> 0
+    """
     each = np.max([loads.of(resource) for resource in step.resources], axis=0)
     timing = evaluator.times.exact(step, loads.values.T)
     return np.asarray(np.where((each > 0) | step.always, timing.time_s, 0.0))

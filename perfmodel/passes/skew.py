@@ -19,9 +19,10 @@ _KEPT = 8192  # tables and configurations whose misses are kept
 
 
 class AllLookUps:
-    """``LookUps`` of T tables; tables with equal ids, rows and pooling share one object.
+    """``LookUps`` of each of T tables; tables with equal ids, rows and pooling share one object.
 
-    laws  distributions of ids, and each table's index among them;  batch, gpus  for all tables, or [T]
+    laws  (the different distributions of ids, each table's index among them)
+    batch, gpus  numbers for all tables, or [T]
     """
 
     def __init__(
@@ -48,16 +49,20 @@ class AllLookUps:
 
     @property
     def of(self) -> Ints:
-        """Index in ``kinds`` of every table [T]."""
+        """Index in ``kinds`` of each table's look-ups [T]."""
         return self._kinds[0]
 
     @property
     def kinds(self) -> list[LookUps]:
-        """The look-ups that differ."""
+        """The different ``LookUps`` among the tables."""
         return self._kinds[1]
 
     def groups(self, table: Ints, hot: Array) -> list[tuple[tuple[Ints, ...], LookUps, float]]:
-        """(indices, look-ups, hot rows) of tables with skewed ids or hot rows; [...]."""
+        """Tables with skewed ids or hot rows, grouped by equal look-ups and hot rows: (positions, look-ups,
+        hot rows).
+
+        table  indices of tables [...];  hot  number of hot rows of each [...]
+        """
         odd = np.flatnonzero(self.skewed[table] | (hot > 0))
         if not odd.size:
             return []

@@ -53,9 +53,10 @@ MEANINGS = {**{letter: LETTERS[letter].meaning for letter in _SHOWN}, **GATHERED
 
 @dataclass(frozen=True)
 class Bytes:
-    """Bytes of one shard, or of one table on every rank.
+    """The bytes of a step as a law: of one shard, or of one table on every rank.
 
-    law  the function that the reference names;  asked  the bytes, as a function of the letters' numbers
+    law    the function of ``perfmodel.model`` that computes the bytes; an explanation refers to it
+    asked  calls the law: it takes an ``Ask``, which returns the number behind each letter, and returns bytes
     """
 
     law: Callable[..., Any]
@@ -63,7 +64,7 @@ class Bytes:
 
     @staticmethod
     def of(law: Callable[..., Any], letters: str) -> Bytes:
-        """A law whose arguments are these letters, in order."""
+        """The bytes by a law whose arguments, in order, are the numbers of these letters."""
         return Bytes(law, lambda x: law(*map(x, letters.split())))
 
     @property
@@ -192,10 +193,11 @@ BELOW_MEANINGS = {
 
 
 def bytes_equation(step: Step) -> str:
-    """Equation of the bytes in a step, of one shard or one table on every rank, in letters of ``MEANINGS``.
+    """Equation of the bytes in a step, of one shard or of one table on every rank, in letters of
+    ``MEANINGS``.
 
-    Limits: of a gather -> those that miss the L2;  of splits -> one size;
-            of a tier -> in those of ``BELOW_MEANINGS`` too;  no forward step has it -> ""
+    Limits: a gather -> the bytes that miss the L2;  an exchange of splits -> the bytes of one exchange;
+            a tier below the HBM -> letters of ``BELOW_MEANINGS`` too;  a step that no forward pass has -> ""
     """
     if step.splits:
         return SPLITS.text

@@ -64,15 +64,18 @@ class NoSuchStepError(BadInputError):
 
 
 def meant_steps(name: str) -> tuple[str, ...]:
-    """Names of the steps that a user may mean, by name or alias; the first that the pass has counts."""
+    """Step names that a user's text may mean, as a name or an alias. The first name that a pass has is
+    taken."""
     wanted = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
     return ALIASES.get(wanted, (wanted,))
 
 
 def find_step(steps: tuple[StepRow, ...], name: str, what: str = PROJECTION) -> StepRow:
-    """The step that a user means: by its name, its label, an alias, or a prefix of one name only.
+    """The step that a user means: by its name, its label, an alias, or a prefix that only one name has.
 
-    Limits: '' and names of no step -> NoSuchStepError with the steps; of several -> BadInputError with those
+    what  the answer that has the steps, for the error message
+    Limits: '' and names of no step -> NoSuchStepError that lists the steps;  a prefix of several names
+            -> BadInputError that lists those names
     """
     known, meant = {step.name: step for step in steps}, meant_steps(name)
     row = next((known[each] for each in meant if each in known), None)

@@ -6,7 +6,10 @@ from enum import IntEnum
 
 
 class Resource(IntEnum):
-    """What a rank sends, receives or moves, in bytes. SENT and RECEIVED are the two sides of a collective."""
+    """Quantities in bytes that a rank sends, receives or moves, and that the steps of a pass wait for.
+
+    ``X_SENT`` and ``X_RECEIVED`` are the two sides of one collective.
+    """
 
     BUCKETIZE = 0  # ids and lengths sorted by owner
     LENGTHS_SENT = 1

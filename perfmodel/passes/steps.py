@@ -25,9 +25,9 @@ HANDOVER = "handover"
 
 @dataclass(frozen=True)
 class Step:
-    """One step; its time is a function of the largest load of each of its resources on any rank.
+    """One step of a pass; its time is a function of the largest load of each of its resources on any rank.
 
-    collective  "" for a kernel;  ranks  of a collective: ALL, INSIDE, ACROSS
+    collective  name of the collective; "" for a kernel;  ranks  its group of ranks: ALL, INSIDE or ACROSS
     resources   for a collective, the bytes sent and, if they differ, received: the larger counts;
                 for a kernel, the bytes that it streams, or DRAM and L2 bytes of a gather
     splits      a collective of constant size, which runs if the resource is in use
@@ -58,7 +58,10 @@ class Step:
 
     @property
     def cause(self) -> str:
-        """Cause of its error: exchanges, kernels, sorts of ids, or tiers below the HBM err together."""
+        """Cause of its error, as a name. The errors of steps with one cause are fully correlated: exchanges,
+        kernels,
+        sorts of ids, tiers below the HBM.
+        """
         if not self.is_kernel:
             return "exchanges"
         return "sorts" if self.sorts else "below the HBM" if self.below_hbm else "kernels"
@@ -70,7 +73,8 @@ class Step:
 
     @property
     def sides(self) -> tuple[tuple[Resource, ...], ...]:
-        """For a kernel: the resources of each memory or device that it waits for at the same time."""
+        """For a kernel: the memories or devices that it uses at the same time, each as the resources that
+        load it."""
         cut = 2 if self.name in ("read_ssd", "gather_host") else len(self.resources)
         return tuple(side for side in (self.resources[:cut], self.resources[cut:]) if side)
 
@@ -81,7 +85,8 @@ class Step:
 
     @property
     def counted(self) -> Resource:
-        """For a kernel: the bytes that an answer shows; of two memories, those that cross the link."""
+        """For a kernel: the resource whose bytes an answer shows. For a gather from two memories: bytes
+        over the link."""
         return Resource.IN_PLACE if self.name == "gather_host" else self.resources[0]
 
     @property
@@ -96,12 +101,12 @@ class Step:
 
     @property
     def always(self) -> bool:
-        """Whether it runs in every pass, even on one GPU: the gather."""
+        """Whether it runs in every pass, even on one GPU; only the gather does."""
         return self.name in {"gather_pool", "gather_host"}
 
     @property
     def alike(self) -> str:
-        """Name of the corresponding step of a row-wise pass."""
+        """Name of the corresponding step of a row-wise pass, or else its own name."""
         return self.like or self.name
 
     def of_type(self, sharding: str) -> Step | None:
@@ -223,7 +228,8 @@ def with_tiers(steps: tuple[Step, ...], *, ssd: bool = False) -> tuple[Step, ...
 
 
 def by_type(steps: tuple[Step, ...], shardings: tuple[str, ...] = SHARDING_TYPES) -> tuple[Step, ...]:
-    """TorchRec's steps: after each exchange of all tables, those of sharding types that exchange apart."""
+    """Steps for TorchRec, where each sharding type has its own exchanges: their steps follow the steps of
+    all tables."""
     found: list[Step] = []
     for step in steps:
         each = (step.of_type(sharding) for sharding in shardings)
@@ -238,7 +244,7 @@ STEPS: dict[str, Step] = {
 
 
 def step_label(name: str) -> str:
-    """The label that people read, and may type: ``all-to-all (bags)`` for ``all_to_all_bags``.
+    """The label of a step that people read, and may type: ``all-to-all (bags)`` for ``all_to_all_bags``.
 
     Limits: with every run of characters other than letters and digits as one ``_``, it is the name again
     """
@@ -277,12 +283,18 @@ Times = tuple[Any, Any, Any]
 def by_cause(
     rows: Iterable[StepRow], cause: Callable[[StepRow], str] = attrgetter("cause")
 ) -> dict[str, Times]:
-    """(low, centre, high) of the steps with one cause of error, added up, by cause [s]."""
+    """Times of steps, added up by cause of error: (low, centre, high) of each cause [s].
+
+    cause  returns the cause of a step
+    """
     return added_by_cause((cause(row), (row.low_s, row.time_s, row.high_s)) for row in rows)
 
 
 def added_by_cause(times: Iterable[tuple[str, Times]]) -> dict[str, Times]:
-    """(low, centre, high) sums by cause of error, from (cause, times) pairs [s]."""
+    """Times added up by cause of error: (low, centre, high) of each cause [s].
+
+    times  (cause, (low, centre, high)) of each step
+    """
     found: dict[str, Times] = {}
     for cause, (low, time, high) in times:
         before = found.get(cause, (0.0, 0.0, 0.0))
@@ -295,8 +307,10 @@ class StepRow:
     """One line of an answer: a step with its time.
 
     payload_bytes  of the busiest GPU: sent by a collective, moved by a kernel
-    mean_bytes, rank  of a plan: bytes of the mean GPU, and the busiest rank;  limit  input with that evidence
-    beside, beside_s  the shorter side of a gather from two memories, which it hides; "" if there is none
+    share          its part of the time of the pass [-];  floor_s  its time with almost no bytes [s]
+    evidence, limit   weakest evidence among its inputs, and the input that has it
+    mean_bytes, rank  in a plan: mean bytes of a GPU, and the busiest rank
+    beside, beside_s  in a gather from two memories: the shorter side, which is hidden, and its time; else ""
     """
 
     name: str
@@ -343,7 +357,7 @@ class StepRow:
 class StepCost:
     """Cost of a pass: its steps one after the other, and their sum with its band.
 
-    ahead_s  time of the steps that fetch rows for the next batch beside all others (``prefetch``) [s]
+    ahead_s  time of the steps that fetch rows for the next batch while all other steps run (``prefetch``) [s]
     """
 
     rows: tuple[StepRow, ...]

@@ -25,14 +25,14 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class TableShapes:
-    """What the equations of loads need of T tables: arrays of shape [T].
+    """What the equations of loads need to know of T tables: arrays of shape [T].
 
     rows           E [rows]
     dim            D, elements of a row [-]
     element_bytes  w, bytes of a stored element [bytes]
     pooling        L, rows summed for one sample [-]
-    weight_bytes   of the weight that comes with an id; 0 if bags are not weighted [bytes]
-    laws, law      distinct distributions of look-ups over rows; each table's index among them
+    weight_bytes   bytes of the weight that comes with an id; 0 if bags are not weighted [bytes]
+    laws, law      the different distributions of look-ups over rows; each table's index among them
     """
 
     rows: Array
@@ -63,10 +63,10 @@ class TableShapes:
 
 @dataclass(frozen=True, eq=False)
 class PlanTables(TableShapes):
-    """Tables with names.
+    """The tables of a plan, with their names.
 
-    names  of the tables, all different
-    apart  numbers that differ for tables that may not be swapped; None: all equal tables may be
+    model  name of the set of tables;  names  of the tables, all different
+    apart  a number per table: equal tables may be swapped only if their numbers are equal; None: always
     Limits: no table, or two of one name -> BadInputError
     """
 
@@ -76,9 +76,10 @@ class PlanTables(TableShapes):
 
     @staticmethod
     def of(tables: TableSet, ids: Distribution | Sequence[Distribution] = UNIFORM) -> PlanTables:
-        """The tables of a set.
+        """The tables of a set as arrays.
 
-        ids  one distribution for all tables that specify none, or one for each table, which overrides
+        ids  distribution of ids: one for the tables that specify none, or a list, one per table, which
+             overrides
         Limits: fewer or more distributions than tables -> BadInputError
         """
         names = tuple(table.name for table in tables.tables)
@@ -99,7 +100,10 @@ class PlanTables(TableShapes):
     def load(
         name_or_path: str | Path | TableSet, ids: Distribution | Sequence[Distribution] = UNIFORM
     ) -> PlanTables:
-        """The tables of a set, a shipped set by name, or a file (``schema.table_files.read_tables``)."""
+        """The tables of a set that is given as an object, as a shipped name or as a path.
+
+        ids  as in ``of``
+        """
         return PlanTables.of(load_tables(name_or_path), ids)
 
     def with_ids(self, ids: Sequence[Distribution]) -> PlanTables:
@@ -134,8 +138,10 @@ class PlanTables(TableShapes):
 
     @cached_property
     def kinds(self) -> tuple[Ints, Ints, Ints]:
-        """Q kinds of tables, equal but for their names: (first of each [Q], kind of every table [T], number
-        of each [Q])."""
+        """Groups of tables that are equal except for their names, Q in all: (index of the first table of each
+        group
+        [Q], group of every table [T], number of tables in each group [Q]).
+        """
         columns = [self.rows, self.dim, self.element_bytes, self.pooling, self.weight_bytes, self.law]
         if self.apart is not None:
             columns.append(self.apart)
@@ -146,7 +152,8 @@ class PlanTables(TableShapes):
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest that is equal for the same tables in the same order only; ids and batch do not count."""
+        """A digest of the names, shapes, element sizes and order of the tables; ids and batch do not
+        change it."""
         text = "\n".join(
             f"{name}\t{rows:.0f}\t{dim:.0f}\t{width:.0f}"
             for name, rows, dim, width in zip(

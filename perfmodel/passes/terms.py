@@ -24,8 +24,9 @@ class Term:
 
 @dataclass(frozen=True)
 class TimeParts:
-    """The derivation of a time: its equation, the equations of its parts, terms, and the working.
+    """The derivation of a time: equations (first of the time, then of its parts), terms, and the working.
 
+    working    lines with the numbers filled in;  reference  where the first equation comes from
     doubts  for a collective: parts of the standard deviation of ln t [-], which add in quadrature
     """
 
@@ -37,11 +38,11 @@ class TimeParts:
 
 
 def plain_term(symbol: str, value: float, meaning: str = "") -> Term:
-    """A number that the question gives, or that follows from it."""
+    """A term for a number that the user's question gives, or that follows from it."""
     return Term(symbol, value, format_amount(value), "", "", meaning or LETTERS[symbol].meaning)
 
 
 def quantity_term(symbol: str, quantity: Quantity, meaning: str) -> Term:
-    """A constant with its source."""
+    """A term for a constant with its source and evidence."""
     text = format_quantity(quantity.value, quantity.unit)
     return Term(symbol, quantity.value, text, quantity.source, str(quantity.evidence), meaning)

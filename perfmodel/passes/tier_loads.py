@@ -1,6 +1,6 @@
 """Loads of tables below the HBM: rows read in place, cache misses, updates in host memory.
 
-FBGEMM has one cache for all cached tables of a fused group, and a plan's cost is computed so
+In FBGEMM all cached tables of a fused group share one cache, and the cost of a plan counts misses that way
 (``add_pooled``). A search gives every table its own cache instead, so that loads are sums over tables.
 """
 
@@ -42,10 +42,10 @@ _IDS = {CACHED: Resource.CACHE_IDS, ON_SSD: Resource.SSD_CACHE_IDS}
 
 @dataclass(frozen=True)
 class TierLoads:
-    """Loads below the HBM for the tables of a plan whose ``look_ups`` are known by kind.
+    """Computes the loads of tables that are in host memory or on SSDs.
 
-    constant, machine_value  return values for the equations by key;  training  whether evicted rows may
-    have been updated
+    constant, machine_value  return a constant, or a value of the machine, by key
+    training  whether rows are updated, so that an evicted row must be written back
     """
 
     below: Below
@@ -54,7 +54,10 @@ class TierLoads:
     training: bool = False
 
     def fill(self, cut: TableCut, tier: NDArray[np.int64], cached: Array, own: Array) -> None:
-        """Adds the loads of one shard [..., K] of tables that are cut so to ``own``."""
+        """Adds to ``own`` [..., K] the loads of one shard of each table that is below the HBM.
+
+        tier  code of each table's tier;  cached  share of its rows that its cache holds [-]
+        """
         row, wire = self.row_bytes(cut.elements * cut.w)
         self._fill_in_place(cut, tier == IN_PLACE, row, wire, own)
         for code in WITH_CACHE:
@@ -64,7 +67,10 @@ class TierLoads:
     def _fill_cached(
         self, cut: TableCut, some: NDArray[np.bool_], cached: Array, code: int, own: Array
     ) -> None:
-        """Adds the rows that are looked up in a cache, and those that miss it."""
+        """Adds the loads of cached tables: rows that are looked up in the cache, and rows that miss it.
+
+        some  which of the tables have such a cache;  code  tier that the missed rows come from
+        """
         missed, reads, distinct = (np.zeros(some.shape) for _ in range(3))
         of, ways = cut.model.look_ups.of[cut.t], self.constant("cache_ways")
         keys = np.stack([of, cut.r, cached, *self.asked(cut.ub, cut.G, cut.r, cut.elements * cut.w)])
@@ -79,19 +85,27 @@ class TierLoads:
             own[..., resource] += (reads if resource in _READ else missed) * size
 
     def asked(self, ub: Array, G: Of, r: Array, row: Array) -> tuple[Array, Array]:
-        """(ranks that request each row, rows in flight) for ``Part``; 0 for LRU: a row is fetched once."""
+        """(ranks that send requests for a row, rows in flight), two fields of ``Part``.
+
+        ub  whether the exchange is ub, where each rank requests a row once
+        Limits: LRU -> 0, 0: a missed row is fetched once
+        """
         if self.below.policy != LFU:
             return np.zeros(np.shape(r)), np.zeros(np.shape(r))
         return np.where(ub, G, 0.0), self.under_way(r, self.row_bytes(row)[0])
 
     def under_way(self, r: Array, row: Array) -> Array:
-        """Rows of a whole table in flight at once, if its shards have r parts [rows]."""
+        """Rows of a whole table in flight over the link at once, if the table has r row parts [rows].
+
+        row  bytes of one row
+        """
         value = self.machine_value
         held = tiers.rows_in_flight(value("host_latency_s"), value("host_link_bytes_per_s"), row)
         return np.where(held >= 1, r * held, 0.0)
 
     def fetches(self, code: int) -> tuple[Resource, ...]:
-        """Resources that misses in a tier's caches add to: in the long run LFU caches take in no row."""
+        """Resources to which a cache miss of this tier adds bytes. LFU caches, once settled, take in no
+        new row."""
         return (*_READ, *_UPDATED) if self.below.policy == LFU else FETCHES[code]
 
     def of_a_miss(self, code: int, row: Array) -> tuple[Array, ...]:
@@ -113,8 +127,9 @@ class TierLoads:
     ) -> None:
         """Adds rows read in place: every look-up reads its row, unless the row is already in flight.
 
-        Requests of ``ub`` are lists of distinct rows, one list per rank: a row that two ranks ask for is
-        still in flight only if a whole list is.
+        some  which of the tables are read in place;  row, wire  bytes of a row, and with packet headers
+        In exchange ub a request is a list of distinct rows, one list per rank: a second rank's read of a row
+        finds it in flight only if a whole list is in flight.
         """
         reads = np.where(cut.ub, ex.requested_rows(cut.G, cut.U, cut.r), cut.lookups)
         of = cut.model.look_ups.of[cut.t]
@@ -130,7 +145,7 @@ class TierLoads:
         own[..., Resource.IN_PLACE_WIRE] = reads * crossing * wire
 
     def fill_update(self, cut: TableCut, tier: NDArray[np.int64], training: Training, own: Array) -> None:
-        """Adds what an update reads and writes in host memory: state, and rows that no cache has."""
+        """Adds the update of rows and optimizer state in host memory, except rows that a cache holds."""
         there = np.isin(tier, IN_HOST)  # for rows on SSDs, the cache has the rows and HBM the state
         touched = ex.touched_rows(np.array(training.unique_everywhere[cut.t]), cut.r) * there
         per_element = cut.elements * training.per_element
@@ -147,10 +162,13 @@ class TierLoads:
         return moved, tiers.wire_bytes(moved, *map(self.constant, PACKET))
 
     def add_pooled(self, model: LoadInputs, plan: Plan, values: Array) -> None:
-        """Adds misses of all ranks [K, G] as in FBGEMM: one cache for all cached tables of a fused group.
+        """Replaces the misses of separate caches, in the loads of all ranks, by the misses of FBGEMM's shared
+        caches:
+        all cached tables of a fused group share one cache.
 
             X = sum over its shards of share rows / r,   S = ceil(X / W)          [rows], [-]
 
+        X  rows of the cache;  S  its sets of W rows;  values  loads of all ranks [K, G], changed in place
         Source: TorchRec 1.8, ``_get_weighted_avg_cache_load_factor``; FBGEMM, ``_apply_cache_state``; of SSDs
                 ``_populate_ssd_tbe_params``, which rounds S down
         """
@@ -185,11 +203,11 @@ class TierLoads:
 
 @dataclass(frozen=True)
 class AskedLaw:
-    """Popularity of the rows for one kind of look-ups, all ranks together, in bins of equal popularity.
+    """How often a batch of all ranks asks for the rows of one kind of table, in bins of equal popularity.
 
-    rate  [bins] of one row, ``set_caches.asked_rate`` [1/batch];  rows  [bins] in the bin
-    all_rows  rows of the table;  draws  look-ups of a batch in it
-    distinct  distinct rows that a batch asks for
+    rate      [bins] how often a batch asks for one row of the bin, ``set_caches.asked_rate`` [1/batch]
+    rows      [bins] rows in the bin;  all_rows  rows of the table
+    draws     look-ups of a batch in the table;  distinct  distinct rows among them
     """
 
     rate: Array
@@ -199,17 +217,21 @@ class AskedLaw:
     distinct: float
 
     def missed(self, share: float, policy: str, ways: float) -> float:
-        """Rows that a batch misses if the table has its own cache for ``share`` of its rows [rows]."""
+        """Rows that a batch misses if the table has its own cache, which holds ``share`` of its rows [rows].
+
+        policy  lru or lfu;  ways  rows of a set of the cache
+        """
         return _missed(self, share, policy, ways)
 
     def alone(self, part: Part, policy: str, ways: float) -> tuple[float, float]:
-        """(rows that a shard misses in its own cache, reads over the link for them) [rows]."""
+        """(rows that a shard misses in a cache of its own, reads over the link for these rows) [rows]."""
         return _alone(self, part, policy, ways)
 
     def reads(self, absent: Array, part: Part) -> float:
-        """Reads over the link for rows [bins] without a place in an LFU cache, of the whole table [rows].
+        """Reads over the link for rows that have no place in an LFU cache, of the whole table [rows].
 
-        Requests of ``ub`` are lists of distinct rows, one per rank: as in ``TierLoads._fill_in_place``
+        absent  [bins] such rows in each bin;  part  the row part and its requests
+        In exchange ub, requests are lists of distinct rows, one per rank: as in ``TierLoads._fill_in_place``
         """
         *_, ranks, held = part
         if not ranks:
@@ -226,14 +248,17 @@ class AskedLaw:
 
 @lru_cache(maxsize=4096)
 def law_of(ids: Distribution, rows: float, draws: float) -> AskedLaw:
-    """``draws``  look-ups of a batch, all ranks together."""
+    """How often batches ask for the rows of a table.
+
+    draws  look-ups of a batch in it, of all ranks together
+    """
     p, count = popularity_bins(ids, rows)
     rate = set_caches.asked_rate(p, draws)
     return AskedLaw(rate, count, rows, draws, float(set_caches.rows_asked(rate, count, 1.0)))
 
 
 def law_of_kind(model: LoadInputs, kind: int) -> AskedLaw:
-    """The law of a kind of look-ups of a plan."""
+    """``law_of`` for the tables of a plan with equal look-ups. kind  index in ``AllLookUps.kinds``"""
     asked = model.look_ups.kinds[kind]
     return law_of(asked.ids, asked.rows, asked.all)
 
@@ -259,7 +284,8 @@ def _policy(name: str) -> Callable[[Array, Array, float, float], Array]:
 
 
 def cache_keys(model: LoadInputs, plan: Plan) -> list[tuple[object, ...]]:
-    """Cache key of every table [T]: tables with one key on one rank share a cache. The tier comes first.
+    """A key for every table [T]: tables on one rank with equal keys share a cache. The key begins with the
+    tier.
 
     Source: TorchRec 1.8, ``group_tables``: a group for each compute kernel and dtype, and for each width
             if rows are prefetched or on SSDs; every sharding type has its own groups
@@ -274,7 +300,7 @@ def cache_keys(model: LoadInputs, plan: Plan) -> list[tuple[object, ...]]:
 
 
 def caches_of(model: LoadInputs, plan: Plan) -> list[dict[tuple[object, ...], list[int]]]:
-    """Caches of every rank: for each, the table of each of its shards."""
+    """The caches of every rank: by cache key, the table of each shard that uses the cache."""
     found: list[dict[tuple[object, ...], list[int]]] = [defaultdict(list) for _ in range(plan.gpus)]
     keys, (tables, ranks) = cache_keys(model, plan), plan.shards
     some = np.isin(plan.tier_codes[tables], WITH_CACHE)
@@ -301,9 +327,10 @@ def _pooled(
 def pooled_misses(
     parts: tuple[tuple[Part, int], ...], laws: Mapping[int, AskedLaw], policy: str, ways: float
 ) -> dict[Part, tuple[float, float]]:
-    """(rows that one shard of each part misses, reads for them), when all shards share the cache.
+    """Misses of row parts that share one cache: by part, (rows that one shard misses, link reads for them).
 
-    parts  of the cache, and number of equal shards of each;  laws  by kind of look-ups
+    parts  (part, number of equal shards of it) for all parts in the cache
+    laws   ``AskedLaw`` by kind of look-ups;  policy  lru or lfu;  ways  rows of a set of the cache
     """
     known = [laws[part[0]] for part, _ in parts]
     each = list(zip(parts, known, strict=True))

@@ -30,11 +30,12 @@ SSD_WRITES = ("ssd_write_bytes_per_s",)
 def cache_state_bytes(
     constant: Callable[[str], float], policy: str, prefetch: bool, *, ssd: bool = False
 ) -> tuple[float, float]:
-    """(bytes per slot, bytes per row of the cached tables), for ``capacity.cache_bytes``.
+    """Bookkeeping of FBGEMM's cache: (bytes per slot, bytes per row of the cached tables).
 
         8 + 8 + 4 prefetch  and  4,  with LFU 8 + 4 prefetch  and  4 + 8                [bytes]
 
-    constant  of the kernels;  ssd  whether rows are on SSDs: FBGEMM has no map of their tables
+    constant  returns a constant of the kernels by its key
+    ssd       whether rows are on SSDs, where FBGEMM keeps no map from rows to tables
     Source: as ``capacity.cache_bytes``
     """
     if ssd:
@@ -52,12 +53,15 @@ _LONGEST_HEADERS = 1.6
 
 @dataclass(frozen=True)
 class TierTimes:
-    """Times with the constants of ``basis``; arrays of one shape [...]."""
+    """Times of steps that read or write host memory or SSDs, with the constants of ``basis``.
+
+    Arguments of its methods are arrays that broadcast; ``sharers`` are the GPUs of a node that read at once.
+    """
 
     basis: PassBasis
 
     def sharers(self, gpus: ArrayLike) -> Array:
-        """GPUs that share the host memory of their node."""
+        """GPUs that share the host memory of a node, when ``gpus`` GPUs run in all."""
         node = self.basis.gpus_per_node or self.basis.setting.machine.gpus_per_node
         return np.minimum(gpus, float(node))
 
@@ -66,9 +70,9 @@ class TierTimes:
         return self.basis.setting.machine.knows(LINK[3])
 
     def on_switch(self, sharers: ArrayLike) -> Array:
-        """Of the GPUs that read at once, those under one PCIe switch: they fill switches in their order.
+        """How many of a node's GPUs read through one PCIe switch; GPUs fill the switches one after the other.
 
-        Limits: the machine does not say its switches -> 1
+        Limits: the machine file does not state its switches -> 1
         """
         return np.minimum(sharers, self._value(LINK[3]) if self._knows_switch else 1.0)
 
@@ -78,15 +82,17 @@ class TierTimes:
         return np.asarray(tiers.cache_lookup_time(np.asarray(distinct), floor, each))
 
     def looked_up(self, distinct: Array) -> Timing:
-        """``look_up_s`` as a step, with band and evidence."""
+        """Time of the cache look-up (``look_up_s``) with its band and evidence."""
         time = self.look_up_s(distinct)
         return self.timing(time, np.broadcast_to(self.basis.constant(CACHE[0]), time.shape), CACHE)
 
     def rate(self, moved: ArrayLike, wire: ArrayLike, sharers: ArrayLike, *, least: bool = False) -> Array:
-        """Rate for so many bytes of rows, ``wire`` bytes with headers [bytes/s].
+        """Rate at which one GPU reads rows over its link [bytes/s].
 
-        least  rate if neighbours share an uplink, and the time that short rows wait for addresses, and random
-               rows are slow in their common memory (assumed);  a link other than PCIe (C2C) is not shared
+        moved  bytes of the rows;  wire  bytes of the same rows with packet headers
+        least  return the lowest plausible rate: neighbours share an uplink (of PCIe, not of C2C), short rows
+               wait
+               for address translation, and reads of random rows slow the host memory (assumed)
         Limits: nothing moved -> the rate of 1 byte;  one GPU -> ``least`` has no effect
         """
         some = np.asarray(moved) > 0
@@ -104,7 +110,10 @@ class TierTimes:
         return np.minimum(own, self.uplink_rate(sharers))
 
     def uplink_rate(self, sharers: ArrayLike) -> Array:
-        """Rate of one GPU's rows over a PCIe switch that it shares [bytes/s]. Limits: its own -> inf"""
+        """Rate of one GPU's rows over the uplink of its PCIe switch [bytes/s].
+
+        Limits: no other GPU on it -> inf
+        """
         request, header = (self.basis.constant(key) for key in PACKET[:2])
         known = self._value(LINK[1]), self.basis.constant(LINK[0]), request, header
         beside = self.on_switch(sharers)
@@ -113,9 +122,9 @@ class TierTimes:
     def _crossing_s(
         self, moved: ArrayLike, wire: ArrayLike, sharers: ArrayLike, part: float = 1.0
     ) -> tuple[Array, Array]:
-        """(time of rows over the link, at its rate or its share of the memory behind it; upper limit) [s].
+        """(expected time, upper limit of the time) of rows that cross a GPU's link [s].
 
-        part  of the rate, while as many evicted rows cross the other way in training
+        part  factor on the rate, below 1 while evicted rows cross the link the other way in training [-]
         """
         latency, x = self._value("host_latency_s"), np.asarray(moved)
         time, most = (
@@ -132,16 +141,16 @@ class TierTimes:
         pool: Timing,
         launches: ArrayLike = 1.0,
     ) -> Timing:
-        """Time of a kernel that reads rows over the link and from HBM: the slower of both.
+        """Time of a gather that reads some rows over the link and others from HBM: the slower of both.
 
-        pool  the gather of rows in HBM;  launches  number of such kernels [-]
+        pool  time of the part that reads HBM;  launches  number of kernels [-]
         """
         return slower(self.over_link(moved, wire, sharers, launches), pool)
 
     def over_link(
         self, moved: ArrayLike, wire: ArrayLike, sharers: ArrayLike, launches: ArrayLike = 1.0
     ) -> Timing:
-        """The part of ``in_place`` that crosses the link, with the launch of its kernel."""
+        """The side of ``in_place`` that crosses the link, with the launches of the kernels."""
         launch = np.asarray(launches, dtype=np.float64) * self._value("launch_floor_s")
         time, most = (launch + part for part in self._crossing_s(moved, wire, sharers))
         floor = np.broadcast_to(launch + self._value("host_latency_s"), time.shape)
@@ -150,7 +159,10 @@ class TierTimes:
         )
 
     def fetched(self, moved: Array, wire: Array, sharers: ArrayLike, part: float = 1.0) -> Timing:
-        """Time to fetch the rows that a cache misses. part  of the rate, as in ``_crossing_s``"""
+        """Time to fetch the rows that a cache misses.
+
+        part  factor on the link's rate, as in ``_crossing_s``
+        """
         time, most = self._crossing_s(moved, wire, sharers, part)
         floor = np.where(moved > 0, self._value("host_latency_s"), 0.0)
         return self.timing(
@@ -158,12 +170,13 @@ class TierTimes:
         )
 
     def _row_sd(self, moved: ArrayLike, wire: ArrayLike) -> Array:
-        """Standard deviation of ln t where rows wait for address translation longer than for any header."""
+        """Standard deviation of ln t for short rows, whose time is set by address translation and not by
+        bytes."""
         sd = self.basis.setting.constants.quantity(PACKET[-1]).log_sd or 0.0
         return np.where(np.asarray(wire) > _LONGEST_HEADERS * np.asarray(moved), sd, 0.0)
 
     def reads_per_s(self, sharers: ArrayLike) -> Array:
-        """Reads per second that one GPU gets from SSDs that so many of its node share [1/s]."""
+        """Random reads per second that one GPU gets when ``sharers`` GPUs share the node's SSDs [1/s]."""
         queue = self._value("ssd_queue_depth"), self._value("ssd_latency_s")
         block = self._value("ssd_block_bytes")
         whole = tiers.ssd_reads_per_s(
@@ -174,9 +187,10 @@ class TierTimes:
     def from_ssd(
         self, moved: Array, wire: Array, blocks: Array, sharers: ArrayLike, part: float = 1.0
     ) -> Timing:
-        """Time to fetch missed rows from SSDs: the reads, or the link if that is slower.
+        """Time to fetch missed rows from SSDs: the slower of the reads and the link.
 
-        blocks  bytes read for them;  part  of the link's rate, as in ``fetched``
+        blocks  bytes of the whole SSD blocks that are read;  part  factor on the link's rate, as in
+                ``fetched``
         """
         latency = self._value("ssd_latency_s")
         time = tiers.ssd_time(blocks, self.reads_per_s(sharers), latency)
@@ -184,16 +198,17 @@ class TierTimes:
         return slower(self.fetched(moved, wire, sharers, part), read)
 
     def to_ssd(self, written: Array, sharers: ArrayLike) -> Timing:
-        """Time to write evicted, updated rows to SSDs that so many GPUs share."""
+        """Time to write back updated rows that a cache evicts, to SSDs that ``sharers`` GPUs share."""
         time = tiers.ssd_write_time(written, self.write_rate(sharers))
         return self.timing(time, np.zeros(time.shape), SSD_WRITES)
 
     def write_rate(self, sharers: ArrayLike) -> Array:
-        """Write rate that one GPU gets from SSDs that so many of its node share [bytes/s]."""
+        """Write rate that one GPU gets when ``sharers`` GPUs share the node's SSDs [bytes/s]."""
         return np.asarray(self._value("ssd_write_bytes_per_s") / np.asarray(sharers, dtype=np.float64))
 
     def _link_keys(self, moved: ArrayLike, wire: ArrayLike, sharers: ArrayLike) -> tuple[str, ...]:
-        """Constants that the rate depends on: an uplink, or memory behind it, if a share of it is slower."""
+        """Keys of the constants that set the rate: of the link, of a shared uplink, or of the host memory
+        if slower."""
         link = self._value(LINK[1]) * self.basis.constant(LINK[0])
         memory = self._value(LINK[2]) / float(np.max(sharers, initial=1.0))
         uplink = link / self.uplink_rate(sharers) * np.asarray(moved) > np.asarray(wire)
@@ -207,10 +222,12 @@ class TierTimes:
         most: Array | None = None,
         also_sd: Array | float = 0.0,
     ) -> Timing:
-        """The time with a band from the spread of its constants' sources, and the weakest evidence.
+        """The time with its band, which follows from the spread of its constants, and with the weakest
+        evidence.
 
-        most  upper limit if GPUs wait for each other [s]: the upper end combines both as independent errors
-        also_sd  further standard deviation of ln t, besides that of ``keys``
+        keys     constants that the time depends on
+        most     time if GPUs wait for each other [s]; the upper end combines it with the spread in quadrature
+        also_sd  standard deviation of ln t to add to that of the constants [-]
         """
         machine, constants = self.basis.setting.machine, self.basis.setting.constants
         known = [machine.quantity(k) if k in machine.values else constants.quantity(k) for k in keys]

@@ -34,10 +34,11 @@ LOOK_UPS = ("cache_lookup", "ssd_lookup")
 class PassTimes:
     """Times of steps on G ranks in scale-up domains of g, with the constants and libraries of ``basis``.
 
-    gpus, domain, id_bytes  for all passes, or for each [...]
-    groups  resources, one per group of tables that TorchRec looks up in its own launch, above 0 if a plan
-            uses the group (``LookUpGroups``); empty: one launch looks up all tables
-    digits  of an id in the sort of the backward pass (``LoadInputs.sort_digits``)
+    gpus, domain, id_bytes  one number for all passes, or an array [...] with one per pass
+    groups  for each group of tables that TorchRec looks up in its own launch, a resource that is above 0 if
+            the
+            plan uses the group (``LookUpGroups``); empty: one launch looks up all tables
+    digits  8-bit digits of an id that the backward pass sorts (``LoadInputs.sort_digits``)
     ``most`` is everywhere the busiest rank's loads [..., K] in bytes; times have shape [...].
     """
 
@@ -56,7 +57,7 @@ class PassTimes:
 
     @cached_property
     def tiers(self) -> TierTimes:
-        """Times over the link to host memory."""
+        """Computes the times of rows in host memory and on SSDs."""
         return TierTimes(self.basis)
 
     def exact(self, step: Step, most: Array) -> Timing:
@@ -95,13 +96,21 @@ class PassTimes:
             yield from (timing.at(row) for row in range(len(same)))
 
     def launches(self, most: Array) -> Array:
-        """Launches of a look-up [...]: one for each group that a plan uses. Limits: no groups -> 1"""
+        """Number of launches of a look-up [...]: one for each group of tables in use.
+
+        Limits: no groups -> 1
+        """
         if not self.groups:
             return np.ones(most.shape[:-1])
         return np.asarray(np.maximum((most[..., list(self.groups)] > 0).sum(axis=-1), 1.0))
 
     def beside(self, name: str, most: Array) -> tuple[str, float]:
-        """(side of the gather that this side hides, its time [s]). Limits: none -> "", 0"""
+        """(the shorter side of a gather from HBM and host memory, its time [s]); it is hidden behind the
+        other side.
+
+        name  step that the gather shows as: the longer side
+        Limits: a gather with one side -> "", 0
+        """
         step = next((each for each in self.steps if each.name == "gather_host"), None)
         if step is None or name not in ("gather_host", "gather_pool"):
             return "", 0.0
@@ -115,7 +124,7 @@ class PassTimes:
         return (LINK_GATHER, float(link.time_s[0])) if moved[0] > 0 else ("", 0.0)
 
     def _below(self, step: Step, x: list[Array], launches: Array | float) -> Timing:
-        """Time of a step with rows in host memory or on SSDs, for its loads x."""
+        """Time of a step that uses host memory or SSDs. x  bytes of each of its resources"""
         sharers = self.tiers.sharers(_spread(self.gpus, x[0]))
         if step.name == "gather_host":
             pool = self.basis.gather_timing(x[0], x[1], None, launches=launches)
@@ -135,16 +144,17 @@ class PassTimes:
 
     @property
     def training(self) -> bool:
-        """Whether evicted rows were updated, and go back over the link."""
+        """Whether rows are updated, so that rows that leave a cache are written back over the link."""
         return any(step.name == "update_rows" for step in self.steps)
 
     @property
     def both_ways(self) -> float:
-        """Rate of one direction while rows also cross in the other, over its rate alone [-]."""
+        """Rate of one direction of the link while rows also cross the other way, over its rate alone [-]."""
         return self.basis.constant("link_both_ways_fraction")
 
     def overlapped(self, rows: list[StepRow]) -> list[StepRow]:
-        """The cost of the pass; steps that fill caches run beside all others if they are prefetched."""
+        """The steps of a pass; with prefetch, steps that fill caches only count for the time that nothing
+        hides."""
         if not self.prefetch:
             return rows
         ahead = sum(row.time_s for row in rows if row.name in AHEAD)
@@ -154,7 +164,8 @@ class PassTimes:
         return [row for row in shown if row.time_s > 0]
 
     def payload(self, step: Step, most: Array) -> Array:
-        """Bytes at which a collective's curve is read: the larger of sent and received, or the splits."""
+        """Size at which a collective's curve is read [bytes]: the larger of sent and received; for splits
+        their size."""
         x = np.max([np.atleast_1d(most[..., resource]) for resource in step.resources], axis=0)
         return np.where(x > 0, self.splits_bytes, 0.0) if step.splits else np.asarray(x)
 
@@ -182,10 +193,13 @@ class PassTimes:
 
     @cached_property
     def buffers(self) -> tuple[Ints, Ints, Array]:
-        """For each of N collectives that need buffers: (resource sent [N], resource received [N], number of
-        equal parts [N, 1], or [N, ...] for passes on different GPUs, of which a rank keeps one part of what
-        it received). After a reduce-scatter it keeps its part; an all-reduce needs no further buffer, as it
-        sums in place."""
+        """The N collectives that need buffers: (resource sent [N], resource received [N], number of equal
+        parts [N, 1]
+        or [N, ...] for passes on different GPUs).
+
+        A rank keeps one of these parts of what it received: after a reduce-scatter, its own. An all-reduce
+        sums in place and needs no further buffer.
+        """
         held = [step for step in self.steps if step.collective and not (step.splits or step.in_place)]
         sent = np.array([step.resources[0] for step in held], dtype=np.int64)
         received = np.array([step.resources[-1] for step in held], dtype=np.int64)
@@ -199,7 +213,7 @@ class PassTimes:
         return sent, received, np.array(np.broadcast_arrays(*parts)).reshape(len(held), -1)
 
     def collective(self, step: Step, payload: Array) -> Timing:
-        """Time of a collective at those sizes [bytes], with band, floor and evidence."""
+        """Time of a collective with band, floor and evidence. payload  its sizes [bytes]"""
         ranks, node = self.group(step)
         if (ranks == 1).all() or not payload.any():
             return nothing(payload.shape)
@@ -220,11 +234,11 @@ class PassTimes:
 
 
 def _spread(value: ArrayLike, like: Array) -> Array:
-    """The value for all passes, or one for each."""
+    """The value repeated in the shape of ``like``."""
     return np.full(like.shape, value, dtype=np.float64)
 
 
 def _part(row: StepRow, left: float) -> StepRow:
-    """The step with this part of its time."""
+    """The step with all its times multiplied by ``left``, the part that is not hidden."""
     low, time, high, floor = (left * x for x in (row.low_s, row.time_s, row.high_s, row.floor_s))
     return replace(row, low_s=low, time_s=time, high_s=high, floor_s=floor)

@@ -73,7 +73,7 @@ def centre(row: StepRow) -> float:
 
 @dataclass(frozen=True, eq=False)
 class CostedPlan:
-    """A plan with its cost."""
+    """A plan with its loads and its cost, by the evaluator that computed them."""
 
     evaluator: Evaluator
     plan: Plan
@@ -82,7 +82,7 @@ class CostedPlan:
 
     @staticmethod
     def of(evaluator: Evaluator, plan: Plan) -> CostedPlan:
-        """The plan with its cost. Limits: a plan for other GPUs or tables -> BadInputError"""
+        """Computes the cost of a plan. Limits: a plan for other GPUs or tables -> BadInputError"""
         loads = evaluator.loads(plan)
         return CostedPlan(evaluator, plan, loads, evaluator.step(loads))
 
@@ -92,9 +92,9 @@ class CostedPlan:
         return self.evaluator.model.training is not None
 
     def parts(self, dense: Dense | DenseTime, pick: Pick = centre) -> Parts:
-        """Times of the parts of a step.
+        """Times of the parts of a step, from the plan's steps and the dense layers.
 
-        pick  takes a step's time, or an end of its band
+        pick  returns a step's time, or one end of its band
         Limits: an evaluator without training -> no backward, update or reduction
         """
         times = self._times(pick)
@@ -106,8 +106,9 @@ class CostedPlan:
         return Parts(**sums, **_dense_times(self.evaluator, dense, self.training))
 
     def _times(self, pick: Pick) -> dict[str, float]:
-        """Times of all steps; steps of TorchRec's sharding types are added up, and its pipeline sends the
-        splits of all types in one exchange.
+        """Times of all steps by name. Steps that TorchRec runs once per sharding type are added up; the
+        splits of all
+        types travel in one exchange.
 
         Source: TorchRec 1.8, ``TrainPipelineSparseDist`` through ``FusedKJTListSplitsAwaitable``
         """
@@ -123,24 +124,30 @@ class CostedPlan:
 
     @cached_property
     def _copied(self) -> Array:
-        """Loads [K] of gathers from replicas on each rank: of whole tables, and of hot rows."""
+        """Loads [K] on each rank of gathers from replicas: replicated tables and replicated hot rows."""
         plan, t = self.plan, np.arange(len(self.plan.tables))
         found = self.evaluator.shard_loads(t, *plan.schemes)
         return np.asarray(found.everywhere.sum(axis=0))
 
     def _copied_share(self, name: str) -> float:
-        """Share of a gather's DRAM bytes on the busiest rank that comes from replicas."""
+        """Share of a gather's DRAM bytes, on the busiest rank, that is read from replicas.
+
+        name  the gather's step
+        """
         resource = self.evaluator.steps_by_name[name].resources[0]
         most = float(self.loads.most[resource])
         return float(self._copied[resource]) / most if most > 0 else 0.0
 
     def step(self, dense: Dense | DenseTime, pick: Pick = centre, *, overlap: bool = True) -> Steady:
-        """In training: consecutive batches in steady state; else one batch alone."""
+        """The schedule of a step: in training, consecutive batches in steady state; else one batch alone.
+
+        overlap  whether streams overlap; False: tasks run one after the other
+        """
         tasks = (overlapped if self.training else forward_overlapped)(self.parts(dense, pick))
         return (steady if self.training else alone)(tasks if overlap else in_line(tasks))
 
     def band(self, dense: Dense | DenseTime, time: float) -> tuple[float, float]:
-        """95 % band of the overlapped step [s]: fabric, kernels and dense layers err independently.
+        """95 % band of the overlapped step [s], with independent errors of fabric, kernels and dense layers.
 
         The all-reduce of dense gradients errs with the fabric, their optimizer with the kernels.
 
@@ -155,7 +162,10 @@ class CostedPlan:
         return time - ends[0], time + ends[1]
 
     def _at_end(self, dense: Dense | DenseTime, end: str, communication: bool) -> float:
-        """The overlapped step with fabric or kernels at one end of their bands [s]."""
+        """The overlapped step if all steps of the fabric, or all kernels, are at one end of their bands [s].
+
+        end  low_s or high_s;  communication  True: the fabric, False: the kernels
+        """
         parts = self.parts(dense, one_end(end, communication))
         if self.training:
             elements = float(self.evaluator.tables.dim.sum())
@@ -177,7 +187,11 @@ class CostedPlan:
 
 
 def one_end(end: str, communication: bool) -> Pick:
-    """A pick: the end of the band for steps of the fabric, or of the kernels; the centre for all others."""
+    """A ``pick`` for ``parts``: the end of the band for steps of one cause of error, the centre for the
+    others.
+
+    end  low_s or high_s;  communication  True: steps of the fabric, False: kernels
+    """
 
     def pick(row: StepRow) -> float:
         return float(getattr(row, end)) if is_communication(row) == communication else row.time_s
@@ -189,7 +203,9 @@ def one_end(end: str, communication: bool) -> Pick:
 class WholeStep:
     """A step of a plan with dense layers: training in steady state, or one forward pass alone.
 
-    found  the overlapped step;  low_s, high_s  its 95 % band [s];  forward_flops  dense layers, per sample
+    found   the schedule with overlap;  low_s, high_s  95 % band of its step [s]
+    forward_flops  operations of the dense layers for one sample, forward; None if unknown
+    reduced_bytes  bytes of the dense layers' gradients in the all-reduce
     """
 
     dense: Dense | DenseTime
@@ -240,8 +256,10 @@ class WholeStep:
         return min(exposed, self.communication_s)
 
     def tasks(self) -> list[dict[str, Any]]:
-        """Each task of a batch that takes time: name, stream, device, time_s, exposed_s (None for compute),
-        path_s (its time on the critical path)."""
+        """Every task that takes time in a batch, as a dictionary: name, stream, device, time_s, exposed_s
+        (None for
+        compute) and path_s (its time on the critical path).
+        """
         exposed, path = self.found.exposed(), self.found.on_path()
         return [
             {
@@ -295,14 +313,20 @@ def _dense_times(evaluator: Evaluator, dense: Dense | DenseTime, training: bool)
 
 
 def _forward(dense: Dense | DenseTime, times: dict[str, float]) -> dict[str, float]:
-    """The times of the forward pass; a dense time that was given as a whole counts fully."""
+    """The times of the dense layers in a forward pass, from ``times`` of a training step.
+
+    A dense time that the user gave as a whole counts fully.
+    """
     if isinstance(dense, DenseTime):
         return {**times, "top": dense.time_s, "top_backward": 0.0}
     return {**times, "bottom_backward": 0.0, "top_backward": 0.0}
 
 
 def _reduce_time(evaluator: Evaluator, size: float, end: str = "time_s") -> float:
-    """Time of the all-reduce of the dense layers' gradients, or an end of its band [s]; 0 on one GPU."""
+    """Time of the all-reduce of the dense layers' gradients [s]; 0 on one GPU.
+
+    size  bytes of the gradients;  end  time_s, or low_s or high_s for an end of the band
+    """
     if size == 0:
         return 0.0
     node, gpus = evaluator.basis.gpus_per_node, np.array([float(evaluator.gpus)])
@@ -313,8 +337,12 @@ def _reduce_time(evaluator: Evaluator, size: float, end: str = "time_s") -> floa
 def _update_time(
     evaluator: Evaluator, dense: Dense | DenseTime, elements: float, end: str = "time_s"
 ) -> float:
-    """Time of the dense layers' optimizer, a kernel like the local sum: the optimizer of the tables, with
-    state for every weight (row-wise Adagrad becomes Adagrad) [s]."""
+    """Time of the optimizer of the dense layers [s], a streaming kernel. It is the tables' optimizer with
+    state
+    for every weight: row-wise Adagrad becomes Adagrad.
+
+    elements  of a sample's embeddings;  end  time_s, or low_s or high_s for an end of the band
+    """
     per_element, per_row = evaluator.memories.state
     moved = dense.updated_bytes(elements, per_element or per_row)
     if moved == 0:
@@ -330,5 +358,5 @@ def embedding_communication_s(parts: Parts) -> float:
 
 
 def is_communication(row: StepRow) -> bool:
-    """Whether a step errs with the fabric, not with a kernel."""
+    """Whether a step's error comes from the fabric (a collective), not from a kernel."""
     return bool(row.collective) or row.name == "handover"

@@ -13,7 +13,12 @@ Array = NDArray[np.float64]
 
 
 def backward(a: TableCut, training: Training, own: Array, everywhere: Array) -> None:
-    """Adds the update of rows at their holders. Gradients of bags have the loads of the bags themselves."""
+    """Adds the bytes of updating rows where they are stored.
+
+    own         loads [..., K] of one shard, on the rank that holds it; changed in place
+    everywhere  loads [..., K] that every rank has, for its own samples; changed in place
+    The exchange of gradients of bags has the bytes of the exchange of bags, so nothing is added for it.
+    """
     asked = ex.requested_rows(a.G, a.U, a.r)
     arrived = np.where(a.dp, a.B, np.where(a.ub, asked, a.G * a.B * a.q))  # gradients at the holder
     read, touched, row = a.updated(training)
@@ -32,7 +37,7 @@ def backward(a: TableCut, training: Training, own: Array, everywhere: Array) -> 
 
 
 def _unique_gradients(a: TableCut, own: Array, everywhere: Array) -> None:
-    """Adds gradients of unique rows, which are summed by row before they are sent."""
+    """Adds the exchange of gradients of unique rows: each rank sums them by row before it sends them."""
     if not a.ub.any():
         return
     added = a.traffic(np.full(a.U.shape, a.B), a.B * a.L, a.D, a.U, a.D * a.pooled, a.beside, a.pooled)

@@ -43,7 +43,7 @@ class PlanColumns:
         self._kinds = np.array([point.kinds for point in self.points])
 
     def of(self, kinds: Mask, most: Array) -> Ints:
-        """Indices of the columns that use only the exchanges in ``kinds``, with no shard above ``most`` [J]."""
+        """Columns that use only exchanges in ``kinds`` and have no shard above ``most``: their indices [J]."""
         if not self.points:
             return np.zeros(0, dtype=np.int64)
         at = np.flatnonzero(~(self._kinds & ~kinds).any(axis=1) & (self._least <= most).all(axis=1))

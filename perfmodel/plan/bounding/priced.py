@@ -143,7 +143,7 @@ class Priced:
         return self.limits[key]
 
     def point(self, cheapest: Cheapest) -> WholePlan | None:
-        """The plan that gives each kind of table its cheapest scheme. Limits: a kind without a scheme -> None"""
+        """A plan: each kind of table has its cheapest scheme. Limits: a kind without a scheme -> None"""
         kind = cheapest.cost.argmin(axis=0)
         if not np.isfinite(cheapest.cost[kind, np.arange(kind.size)]).all():
             return None

@@ -141,7 +141,7 @@ class Problem:
         )
 
     def least(self, value: Array) -> tuple[Array, Ints]:
-        """(least value, the option that has it) for each kind of table; ``value`` has one entry per option."""
+        """(least value, its option) for each kind of table; ``value`` has one entry per option."""
         return least_of(value, self.options.first)
 
     def largest(self, at: Ints, load: Array) -> Array:

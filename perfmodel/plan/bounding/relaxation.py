@@ -58,7 +58,7 @@ class Weights(NamedTuple):
 
 
 class Master:
-    """The linear program over the schemes that were added so far; schemes and tangents are added in rounds."""
+    """The linear program over the schemes added so far; schemes and tangents are added in rounds."""
 
     def __init__(self, problem: Problem, part: Subspace) -> None:
         self.problem, self.part = problem, part
@@ -210,7 +210,7 @@ class Master:
         return Weights(mean, everywhere, held, room, float(value + floor @ self.part.floor - room))
 
     def prices(self, of: Weights) -> Array:
-        """For each option, the cost of all tables of its kind at these weights [us]; infinite if not allowed."""
+        """Cost of all tables of each option's kind at these weights [us]; infinite if not allowed."""
         problem, o = self.problem, self.problem.options
         problem.curves.work.add(units.PRICED, problem.average.size)
         price = problem.average @ of.mean

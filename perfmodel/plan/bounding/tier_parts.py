@@ -1,4 +1,4 @@
-"""Splits of all plans by the tiers that hold tables: whether any table is cached, whether a table is in HBM."""
+"""Splits of all plans by the tiers that hold tables: is any table cached, is any table in HBM."""
 
 from __future__ import annotations
 
