@@ -91,8 +91,9 @@ def unique_rows(p: ArrayLike, rows: ArrayLike, n: ArrayLike) -> Array:
 
 
 def _rank_bins(E: int, bins_per_octave: int) -> tuple[Array, Array]:
-    """Ranks 1..E as (representative rank, ranks in the bin): exact at the head, geometric in the tail.
+    """Popularity ranks 1..E in bins: (representative rank of each bin, number of ranks in the bin).
 
+    Bins hold one rank each at the head, and ranks in geometric steps in the tail.
     Limits: E <= bins_per_octave -> every rank in a bin of its own;  the bins hold E ranks together
     """
     head = np.arange(1, min(E, bins_per_octave) + 1, dtype=np.float64)

@@ -13,11 +13,11 @@ def _array(value: ArrayLike) -> Array:
 
 
 def quadrature(a: ArrayLike, b: ArrayLike) -> Array:
-    """Half-width of the sum of two independent errors.
+    """Half-width of the sum of two numbers with independent errors.
 
         sqrt(a^2 + b^2)                                                       [as a and b]
 
-    a, b   half-widths of the two
+    a, b   half-widths of the two numbers
     Source: variances of independent variables add
     Limits: b = 0 -> |a|;  a = b -> sqrt(2) a;  3, 4 -> 5
     """

@@ -56,7 +56,7 @@ def domains_of(gpus: int, domain_gpus: int) -> int:
 
 
 def ring_steps(collective: str, gpus: int, domains: int) -> tuple[int, int]:
-    """Steps of a ring inside domains and across them.
+    """Steps of a ring: (steps inside domains, steps across domains).
 
         inside = k (G - N),   across = k (N - 1)  plus  k (1 - 1) ;   k = 2 for all_reduce, else 1
         one domain: inside = k (G - 1), across = 0
@@ -70,11 +70,13 @@ def ring_steps(collective: str, gpus: int, domains: int) -> tuple[int, int]:
 
 
 def pat_hops(domains: int, network_s: Number, overlap: Number, rank_s: Number) -> Number:
-    """Dependent steps of PAT, a Bruck exchange by parallel aggregated trees, with one rank per node.
+    """Time of the dependent steps of PAT (parallel aggregated trees, a Bruck exchange) with one rank per
+    node.
 
         depth(N) network / o + N p                                                           [s]
 
-    network  one step across [s];  o  how many chunks' steps overlap [-];  p  what each rank adds [s]
+    N  domains, nodes here;  depth  ``tree_depth``;  network  one step across [s]
+    o  overlap: how many chunks' steps run at the same time [-];  p  time that each rank adds [s]
     Source: NVIDIA/nccl src/graph/tuning.cc (NCCL_ALGO_PAT: log2(nNodes) interLat / 3.5 + 2.8 us nRanks)
     Limits: N = 1 -> p;  large N -> N p, where a ring takes (N - 1) network
     """
@@ -217,7 +219,7 @@ def channels_in_use(wire_bytes: Number, half_bytes: Number) -> Number:
 
         used = n / (n + n_half)                                                              [-]
 
-    n  bytes on the wire;  n_half  those of 16 KiB for each channel
+    n  bytes on the wire;  n_half  bytes on the wire that give each channel 16 KiB
     Source: NVIDIA/nccl src/enqueue.cc (MinTrafficPerChannel); docs/model.md#all-reduce-across-domains
     Limits: n = 0 -> 0;  n = n_half -> 1/2;  n -> inf -> 1
     """

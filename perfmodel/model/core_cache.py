@@ -1,4 +1,5 @@
-"""A core that gathers rows through its own cache, which is empty at first: rate, time, last waits.
+"""A core that gathers rows through its own cache, which is empty at first: its rate, its time, its last
+waits.
 
 ``model.one_chip`` has what the cores of a chip share.
 """
@@ -75,7 +76,7 @@ def cold_gather_time(
 
 @over_arrays
 def last_wait(more: Number, chance: Number, window: Number, each: Number) -> Number:
-    """Delay of the last of some look-ups to complete, when a share of them is slower than the rest.
+    """Extra wait for the last of a sequence of look-ups, when a share of them is slower than the rest.
 
         d = l (1 - e^-x) - W s (1 - (1 + x) e^-x) / x,   x = q W              [s]
 
@@ -90,16 +91,19 @@ def last_wait(more: Number, chance: Number, window: Number, each: Number) -> Num
 
 
 def unique_of_pieces(p: Array, rows: Array, draws: Array) -> Array:
-    """Distinct rows of each of P pieces: sum of rows (1 - (1 - p)^draws), as ``access.unique_rows``.
+    """Distinct rows that each of P pieces of a table is asked for: sum of rows (1 - (1 - p)^draws) over the
+    bins.
 
-    p  probability of a row in each bin [bins];  rows  of each piece [P, bins];  draws  of each piece [P]
+    p      probability of a row in each bin [bins], as ``access.unique_rows`` has it
+    rows   rows of each piece in each bin [P, bins];  draws  look-ups of each piece [P]
     """
     return np.asarray(np.sum(rows * -np.expm1(draws[:, np.newaxis] * np.log1p(-p)), axis=1))
 
 
 def stays_in_core(p: Array, rows: Array, draws: Array, held: Array) -> Array:
-    """Draws after which each of P pieces fills the cache, T_c with U(T_c) = rows held; inf if they never do.
+    """Draws after which each of P pieces of a table has filled the core's cache; inf if they never fill it.
 
+    T_c solves U(T_c) = held, where U is ``unique_of_pieces``.
     p  probability of a row in each bin [bins];  rows  of a piece in each bin [P, bins]
     draws  look-ups of each piece [P];  held  rows of each piece that the cache has space for [P]
     Newton's method for log U over log T, which is concave: iterates rise from below and do not overshoot.

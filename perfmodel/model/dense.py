@@ -34,7 +34,7 @@ def mlp_macs(widths: Sequence[float]) -> float:
 
         sum over layers of in out                                             [-]
 
-    widths  width of the input and of every layer [-]
+    widths  width of the input, then of every layer [-];  in, out  widths before and after a layer
     Source: definition; biases left out
     Limits: one width -> 0;  13, 512 -> 6656
     """
@@ -104,8 +104,9 @@ class Passes:
 def chain(
     rows: float, shapes: Iterable[tuple[float, float]]
 ) -> tuple[tuple[DenseKernel, ...], tuple[DenseKernel, ...]]:
-    """(forward, backward): products of layers of (inputs, outputs) for ``rows`` samples.
+    """(forward, backward) matrix products of a chain of layers for ``rows`` samples.
 
+    shapes  (inputs, outputs) of each layer
     Each layer has two backward products: gradients of its inputs, and of its weights.
     Limits: no layers -> none
     """
@@ -116,7 +117,7 @@ def chain(
 
 
 class Layers(Protocol):
-    """Dense layers that run before the embeddings are needed (bottom) and after (top), for one sample."""
+    """Protocol of dense layers: bottom layers run before the embeddings are needed, top layers after."""
 
     def bottom_flops(self) -> float:
         """Operations of the bottom layers, forward [FLOP]."""
@@ -157,7 +158,8 @@ class GivenFlops:
 class DenseModel:
     """Bottom MLP, cross layers over all embeddings, top MLP.
 
-    bottom  widths from the dense features on;  top  widths after the cross layers;  rank, layers  of these
+    bottom  widths from the dense features on;  top  widths after the cross layers
+    rank, layers  low rank and number of the cross layers
     """
 
     bottom: tuple[int, ...]

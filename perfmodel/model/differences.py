@@ -29,13 +29,13 @@ def difference_band(A: Span, B: Span) -> tuple[Array, Array, Array]:
 
 
 def shared_difference_band(A: Mapping[str, Span], B: Mapping[str, Span]) -> tuple[Array, Array, Array]:
-    """Interval of A - B, sums of parts by cause of error; a cause that both have shifts both together.
+    """Interval of A - B, where errors with the same cause shift A and B together.
 
         low  = (A - B) - hypot(over causes c of both: max(down_A - down_B, up_B - up_A, 0);
                                sum of down_A, of causes of A alone;  sum of up_B, of causes of B alone)   [s]
         high = the same of A and B exchanged, with the other sign;   up = high_c - t_c,  down = t_c - low_c
 
-    A, B   (low, middle, high) of each cause [s]
+    A, B   by cause of error, (low, middle, high) of the part of the time with that cause [s]
     Source: as ``apart``: of a shared cause only the difference is left, causes are independent of each other,
             and those that only one has add up as in its own band
     Limits: A = B -> low = high = 0;  no cause in common, one each -> ``difference_band``;

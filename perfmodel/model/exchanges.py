@@ -1,11 +1,12 @@
-"""Bytes that a shard of a table costs its rank, and every rank, for each way of splitting and exchanging.
+"""Bytes that a shard of a table costs its rank, and every rank, for each way of cutting and exchanging
+tables.
 
 A table is cut into r row parts and c column parts: r c shards, each on one rank. The results of a look-up
 return in one of six ways (``passes.schemes.Exchange``). There are two kinds of load: what the *holder* of a
 shard does for the samples of all ranks, and what *every rank* does for its own samples.
 
     exchange    to the holders                 back                                    local sum
-dp          nothing: replicated            nothing                                 -
+    dp          nothing: replicated            nothing                                 -
     rb          lengths, ids                   partial bags, all-to-all                of r bags, r > 1
     rs          lengths, ids; r = G, c = 1     partial bags, reduce-scatter over G     -
     sparse      lengths, ids                   non-empty partial bags, all-to-all      of G q bags, r > 1
@@ -154,11 +155,13 @@ def convert_bytes(bags: Number, elements: Number, v: Number, w: Number) -> Numbe
 
 
 def across_bytes(B: Number, domains: Number, elements: Number, v: Number) -> Number:
-    """Bags, reduced inside a domain, that each rank sends across: to the same place in all N domains.
+    """Bags, already reduced inside a domain, that each rank sends to the rank at the same place in all N
+    domains.
 
         N B elements v                                                        [bytes]
 
-    B  samples of one rank;  domains  N [-];  elements  of the domain's columns [-];  v  bytes of each [bytes]
+    B  samples of one rank;  domains  N [-];  elements  elements of the domain's columns [-]
+    v  bytes of each
     Source: TorchRec 1.8, its all-to-all between nodes: 1/g of the G B elements v that the domain reduced
     Limits: N = 1 -> the rank's own bags, nothing to send
     """

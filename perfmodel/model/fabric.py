@@ -1,4 +1,4 @@
-"""Switches above the cards: which bytes of an exchange leave a pod, and what the links up leave of a rate.
+"""Switches above the network cards: which bytes of an exchange leave a pod, and how much that slows them.
 
 A *pod* is the nodes under one leaf switch, or under leaves that are joined without loss; with *rails* the
 cards of one index have a leaf of their own in each pod. The links of a pod to the spine carry ``1/o`` of what
@@ -17,12 +17,12 @@ from perfmodel.model.recording import Number, Recorded, named, operation, smalle
 
 @dataclass(frozen=True)
 class Level:
-    """Switches that join some domains, and the links up from them.
+    """A level of switches: each joins some domains, and has uplinks to the level above.
 
-    name     pod or spine; card, where others take a part of the cards themselves
-    domains  that lie under it
-    wired    rate of the cards under it over that of its links up [-]
-    taken    part of the links up that other jobs take [-]
+    name     pod or spine; card, if other jobs take a share of the network cards themselves
+    domains  scale-up domains under one switch of the level
+    wired    oversubscription: rate of the cards under it over the rate of its uplinks [-]
+    taken    share of the uplinks that other jobs take [-]
     """
 
     name: str
@@ -32,7 +32,10 @@ class Level:
 
     @property
     def ratio(self) -> Number:
-        """Rate of the cards over what the links up leave to this job [-]. Limits: none taken -> ``wired``"""
+        """Rate of the cards over the rate that the uplinks leave to this job [-].
+
+        Limits: none taken -> ``wired``
+        """
         if not self.taken > 0:
             return self.wired
         words = f"rate of a {self.name}'s cards over what its links up leave to this job"
@@ -41,9 +44,10 @@ class Level:
 
 @dataclass(frozen=True)
 class Fabric:
-    """The levels above the cards, the lowest first; none: every card reaches every other at its own rate.
+    """The switch levels above the cards, the lowest first. Without levels every card reaches every other at
+    full rate.
 
-    hop_s  what a switch more on the way takes [s]
+    hop_s  latency that each further switch adds to a message [s]
     rails  leaves of a pod between which messages cross the spine; 1: one leaf, or each message is handed to
            the card of its rail inside its node (PXN)
     """
@@ -53,26 +57,29 @@ class Fabric:
     rails: Number = 1
 
     def crossed(self, domains: Number) -> tuple[Level, ...]:
-        """Levels that a group of so many domains does not fit under."""
+        """Levels that a ring over ``domains`` domains crosses: one switch of the level does not hold them
+        all."""
         return tuple(level for level in self.levels if domains > level.domains)
 
     def crossed_by_pairs(self, domains: Number) -> tuple[Level, ...]:
-        """The same of an exchange with every peer, which also changes rails."""
+        """Levels that an exchange with every peer over ``domains`` domains crosses; with several rails,
+        always the pod's."""
         rails = self.rails > 1 and domains > 1
         return self.crossed(domains) or (self.levels[:1] if rails else ())
 
     def narrow(self, domains: Number) -> tuple[Level, ...]:
-        """Of these, in an exchange with every peer, the levels whose links up are less than the cards."""
+        """Levels whose uplinks slow an exchange with every peer: crossed, and with less rate than the
+        cards below."""
         return tuple(level for level in self.crossed_by_pairs(domains) if level.ratio > 1)
 
 
 def leaving_share(gpus: Number, gpus_per_domain: Number, pod_gpus: Number, rails: Number) -> Number:
-    """Part of a rank's buffer that leaves its leaf in an exchange with every peer.
+    """Share of a rank's buffer that crosses the spine in an exchange with every peer.
 
         x = ( (G - q) + (q - g) (1 - 1/R) ) / G,   q = min(p, G)                             [-]
 
-    G  gpus;  g  in a domain;  p  under a pod
-    R  rails that messages change;  1: one leaf, or PXN: only what leaves the pod crosses the spine
+    G  gpus;  g  GPUs of a domain;  p  GPUs under a pod
+    R  rails between which messages change; 1: one leaf, or PXN: only what leaves the pod crosses the spine
     Source: counted; docs/model.md#pods-rails-and-spines; benchmarks/fabric_simulation.py
     Limits: R = 1, G <= p -> 0;  R = 1, G > p -> (G - p)/G;  R -> inf -> (G - g)/G, all but the own domain
     """
@@ -93,13 +100,13 @@ def crossing_time(
     ratio: Number,
     rails: Number,
 ) -> Number:
-    """Time of the bytes of an exchange with every peer on the links above a full pod.
+    """Time of an exchange with every peer on the uplinks of a full pod.
 
         t = k S x o (q/p) / B_nic,   q = min(p, G)                                           [s]
 
     S  payload of one rank [bytes];  k  wire copies;  x  ``leaving_share``;  o  oversubscription [-]
-    q/p  of a pod that the ranks do not fill, its links up serve fewer
-    Among pods of any fill the full one has the most to send for each link: n (N - n) grows up to N/2.
+    q/p  share of the pod that the ranks fill;  B_nic  realised rate of a card [bytes/s]
+    Of partly and completely filled pods, the full pod sends most per link: n (N - n) grows up to N/2.
     Source: counted; docs/model.md#pods-rails-and-spines
     Limits: G <= p, no rails to change -> 0;  o = 1 -> at most S (G-g)/G / B_nic, the cards' own time;
             o -> inf -> proportional to o
@@ -111,14 +118,16 @@ def crossing_time(
 
 
 def pod_payload(sent_bytes: Number, pod_gpus: Number, full_gpus: Number, gpus: Number) -> Number:
-    """Payload S of each rank of a full pod that would load the links up as the ranks of a pod together do.
+    """Equal payload per rank of a full pod that loads the pod's uplinks as the unequal payloads of its ranks
+    do.
 
         S_pod = X (G - q) / ((G - p) p)                                                  [bytes]
 
-    X  what the ranks of the pod send to all, or receive from all, together [bytes];  q  their number
+    X  bytes that the ranks of the pod send to all ranks, or receive from all, together
+    q  number of its ranks
     p  GPUs under a full pod;  G  gpus, > p
-    Each rank has samples, so what a holder of tables sends is for all pods alike, wherever the holder is: a
-    pod sends (G - q)/G of it up.
+    Every rank has samples, so a holder of tables sends equally to all ranks, wherever they are: a pod sends
+    (G - q)/G of its bytes up.
     Source: counted; docs/model.md#pods-rails-and-spines; benchmarks/fabric_simulation.py
     Limits: q = p, all ranks send S -> S;  one rank of p sends S -> S/p
     """
@@ -128,25 +137,26 @@ def pod_payload(sent_bytes: Number, pod_gpus: Number, full_gpus: Number, gpus: N
 def uplink_rate(
     nic_bytes_per_s: Number, gpus_per_domain: Number, pod_domains: Number, ratio: Number
 ) -> Number:
-    """Rate of all links of a pod to the switches above.
+    """Rate of all uplinks of a pod together.
 
         B_up = P g B_nic / o                                                            [bytes/s]
 
-    P  domains under the pod;  g  GPUs of each;  B_nic  realised rate of a card
-    A ring leaves each pod once, with all its bytes: this is its bus bandwidth there.
+    P  domains under the pod;  g  GPUs of a domain;  B_nic  realised rate of a card;  o  oversubscription
+    A ring leaves each pod once, with all its bytes, so B_up limits the ring's bus bandwidth.
     Source: definition of o; docs/model.md#pods-rails-and-spines
-    Limits: o = 1 -> what the cards have;  o = P -> g B_nic, those of one domain, where a ring feels it
+    Limits: o = 1 -> rate of all cards together;  o = P -> g B_nic, the rate of one domain, where a ring feels
+            it
     """
     return pod_domains * gpus_per_domain * nic_bytes_per_s / ratio
 
 
 def tree_crossings(domains: Number, pod_domains: Number) -> Number:
-    """Payload copies that the busiest pod sends up in a double binary tree.
+    """Copies of the payload that the busiest pod sends up in a double binary tree.
 
         c = 1/2 (edges of both trees between the pod and others), the largest of all pods     [-]
 
-    Each edge carries half of the payload up and half down. The second tree is the first one mirrored, of an
-    odd number of domains shifted by one.
+    Each edge carries half of the payload up and half down. The second tree is the first one mirrored, or
+    shifted by one if the number of domains is odd.
     Source: NVIDIA/nccl src/graph/trees.cc (ncclGetBtree, ncclGetDtree), counted
     Limits: one pod -> 0;  P = 1 -> ``tree_network_share``;  P, N powers of two, N >= 4 P >= 8 -> 3
     """
@@ -171,12 +181,14 @@ def _crossings(domains: int, pod_domains: int) -> float:
 
 @operation("(log2({1}) / 2 + 1 - {1} / {0})")
 def pat_crossings(domains: Number, pod_domains: Number) -> float:
-    """Payload copies that a pod sends up in PAT, for each of its domains times their number.
+    """Copies of the payload that a pod sends up in PAT.
 
         c = log2(P) / 2 + 1 - P/N                                                             [-]
 
-    A message over 2^k domains has S/2^(k+1): the far ones are small. Of distance 2^k < P a part 2^k/P leaves
-    the pod, S/(2 P) of each domain for each k; of the far ones all, S/P (1 - P/N) together.
+    P  domains under the pod;  N  domains of the group
+    A message over a distance of 2^k domains has S/2^(k+1): far messages are small. At a distance 2^k < P a
+    part
+    2^k/P leaves the pod, S/(2 P) of each domain for each k; at larger distances all, S/P (1 - P/N) together.
     Source: arXiv 2506.20252 (PAT: Bruck's exchange with its distances reversed); counted
     Limits: P = 1 -> 1 - 1/N;  N = P -> log2(P)/2, but nothing is left to cross: only asked for N > P
     """

@@ -53,9 +53,9 @@ def gather_bytes(n: Number, r: Number, id_bytes: Number, bags: Number, o: Number
         n (r + id) + bags o                                                   [bytes]
 
     n         rows looked up [-];  r  bytes moved for one row [bytes] (``row_bytes``, misses included)
-    id_bytes  id, bytes of one id [bytes]
-    bags      bags written [-];  o  bytes of one bag (pooled row and offset), weighted by the cost of a byte
-              written over a byte read [bytes]
+    id_bytes  id, bytes of one id [bytes];  bags  bags written [-]
+    o         bytes of one bag (pooled row and offset) times the cost of a written byte over a read byte
+              [bytes]
     Source: FBGEMM's split table-batched embedding forward; SCIENCE form B T L (phi D w + 8) + bags (D w + 8)
     Limits: n = 0 -> bags o;  bags = 0 -> n (r + id)
     """
@@ -63,7 +63,11 @@ def gather_bytes(n: Number, r: Number, id_bytes: Number, bags: Number, o: Number
 
 
 class GatherTraffic(NamedTuple):
-    """Bytes of a gather: through DRAM; through the L2; through DRAM without the penalty of short rows."""
+    """Bytes of a gather.
+
+    dram_bytes  through DRAM;  l2_bytes  through the L2
+    bare_bytes  through DRAM if short rows moved only their own bytes, without a penalty
+    """
 
     dram_bytes: Array
     l2_bytes: Array
@@ -85,11 +89,12 @@ def uniform_misses(E: ArrayLike, draws: ArrayLike, row: ArrayLike, cache: ArrayL
 
 
 def misses_of_all(miss: ArrayLike, E: ArrayLike, n: ArrayLike) -> Array:
-    """Share of misses where every row is certainly read, as gradients of bags are.
+    """Share of reads that miss the L2 when every row is certainly read, as in a pass over the gradients of
+    bags.
 
         m = max(miss, E / n), at most 1                                       [-]
 
-    miss  of n reads drawn from E rows [-];  E  rows [rows];  n  reads [-], > 0
+    miss  share of misses if n reads are drawn at random from E rows [-];  E  rows [rows];  n  reads [-], > 0
     Source: a row's first read misses; n random draws would leave some rows out
     Limits: E = n -> 1;  E << n, cache of all rows -> E/n
     """

@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.float64]
 class Candidate:
     """An (algorithm, protocol) pair that NCCL could choose.
 
-    base_s, hops_s      launch, and the dependent steps of one chunk together [s]
+    base_s, hops_s      launch time; time of the dependent steps of one chunk together [s]
     bus_bytes_per_s     bus bandwidth [bytes/s]
     sharpness           how far hops and bytes overlap (``collectives.pipelined_time``)
     choice              time that NCCL expects over the real time [-]: it chooses the least expected time
@@ -75,7 +75,11 @@ class InSwitch(Candidate):
 
 @dataclass(frozen=True)
 class LibraryChoice:
-    """NCCL's candidates at some sizes: times, NCCL's expectations [s], and weights in the mean [-]."""
+    """NCCL's candidates at some sizes.
+
+    times_s  real time of each candidate;  expected_s  the time that NCCL's table expects [s]
+    shares   weight of each candidate in the mean: 1 for the chosen candidate, except near a tie [-]
+    """
 
     candidates: tuple[Candidate, ...]
     times_s: Sequence[Number]

@@ -1,4 +1,4 @@
-"""Rates of a ring's and a tree's links, with what protocols and the switches above the pods leave of them."""
+"""Rates of the links of rings and trees, after protocol overhead and after the switches above the pods."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from perfmodel.model.unknowns import Group, StepConstants, Unknowns
 
 
 def ring_rate(u: Unknowns, nccl: StepConstants, group: Group) -> Number:
-    """``collectives.ring_bus_bandwidth`` with the cards of the domain filled last: it has the fewest."""
+    """Bus bandwidth of a ring, limited by the last domain, which may have fewest ranks and so fewest
+    cards."""
     shape = (group.smallest_domain_gpus, group.domains, nccl.rate_sharpness)
     rate = parts.ring_bus_bandwidth(u["link_bytes_per_s"], u["nic_bytes_per_s"], *shape)
     return named("B_ring", rate_above(rate, u, nccl, group), "rate of the ring's links")
@@ -24,9 +25,10 @@ def rate_above(
     group: Group,
     copies: Callable[[Number], Number] | None = None,
 ) -> Number:
-    """A bus bandwidth, or what the links above the pods leave of it (``fabric.uplink_rate``).
+    """The bus bandwidth, reduced where the uplinks of pods cannot carry it (``fabric.uplink_rate``).
 
-    copies  bytes that a pod sends up over those of a ring's edge, by its domains;  None: those of a ring
+    rate    bus bandwidth below the pods;  u  unknowns of the law;  nccl  constants of the library
+    copies  bytes that a pod sends up, relative to a ring's, as a function of the pod's domains; None: a ring
     Limits: one pod, or no ratio above 1 -> the rate
     """
     for level in nccl.fabric.crossed(group.domains):
@@ -38,15 +40,16 @@ def rate_above(
 
 
 def tree_rate_above(rate: Number, u: Unknowns, nccl: StepConstants, group: Group) -> Number:
-    """``rate_above`` of trees: a pod sends ``fabric.tree_crossings`` copies of S."""
+    """``rate_above`` for trees, where a pod sends up ``fabric.tree_crossings`` copies of the payload."""
     wire = parts.bus_factor("all_reduce", group.gpus)
     return rate_above(rate, u, nccl, group, lambda pod: above.tree_crossings(group.domains, pod) / wire)
 
 
 def switch_time(nccl: StepConstants, group: Group, crossings: Callable[[Number], Number]) -> Number:
-    """What the switches above the pods add to dependent steps: two more for each crossing of a level.
+    """Latency of the switches above the pods on dependent steps: each crossing of a level passes two more
+    switches.
 
-    crossings  steps that cross, by the number of pods
+    crossings  number of steps that cross, as a function of the number of pods
     Limits: one pod, or no time for a switch -> 0
     """
     added: Number = 0.0

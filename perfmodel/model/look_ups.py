@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 
 
 class Gather(IntEnum):
-    """The set of rows that a gather reads."""
+    """Kind of gather, by the set of rows that it reads."""
 
     SHARD = 0  # rows of a row part, for the samples of all ranks
     COPY = 1  # the whole table, for one rank's samples; in exchange ub, the rows that were sent to it
@@ -32,7 +32,9 @@ class LookUps:
     """Look-ups of one table by G ranks with B samples each.
 
     ids  distribution of the ids;  rows  E;  pooling  L, rows of a bag;  batch  B;  gpus  G
-    ``hot`` is h everywhere, the number of hot rows, replicated on every rank; results are for the tail.
+    In its methods, ``hot`` is h, the number of hot rows, which are replicated on every rank; the methods
+    return
+    numbers of the tail, that is of all other rows.
     Rows are spread over row parts at random: each part has its share of the rows of each popularity, and so
     on average 1/r of the look-ups, of the distinct rows and of the misses: in caches of X rows each they
     miss as the whole tail does in one cache of r X rows.
@@ -60,11 +62,11 @@ class LookUps:
 
     @cached_property
     def requested(self) -> Popularity:
-        """Popularity of the rows among requests, where each rank asks for a row once."""
+        """Popularity of the rows among requests, if each rank requests a row once per batch."""
         return _requested(self.ids, self.rows, self.heads, self.mine)
 
     def _at(self, hot: float) -> int:
-        """Index of the first part of the tail."""
+        """Index, among the parts of ``Popularity``, of the first part of the tail."""
         if not hot:
             return 0
         if hot not in self.heads:
@@ -77,7 +79,8 @@ class LookUps:
         return min(self.whole.share(head), 1.0) if hot else 0.0
 
     def unique(self, hot: float, everywhere: bool = False) -> float:
-        """U, distinct rows of the tail among the look-ups of one rank, or of all [rows]."""
+        """U, distinct rows of the tail among the look-ups of one rank, or of all ranks if ``everywhere``
+        [rows]."""
         draws, tail = self.all if everywhere else self.mine, slice(self._at(hot), None)
         return self.whole.unique(draws, tail)
 
@@ -110,6 +113,7 @@ class LookUps:
     def miss(self, gather: Gather, hot: float, X: ArrayLike) -> Array:
         """Share of the look-ups of a gather that miss a cache.
 
+        gather  rows that it reads
         X  rows that the caches hold together [rows], any shape: r X for ``SHARD`` and ``REQUESTS``
         Limits: X = 0 -> 1;  no look-ups -> 0
         """
@@ -142,7 +146,10 @@ def _misses(
 
 @lru_cache(maxsize=2048)
 def _requested(ids: Distribution, rows: float, heads: tuple[float, ...], mine: float) -> Popularity:
-    """Popularity of rows among requests of ranks with ``mine`` look-ups each, once per rank: p = q/U."""
+    """Popularity of the rows among requests of all ranks: p = q/U, as a rank requests a row once per batch.
+
+    mine  look-ups of one rank;  heads  numbers of hot rows, as in ``popularity``
+    """
     whole = popularity(ids, rows, heads)
     q = access.touched_fraction(whole.p, mine)
     return Popularity(q / np.sum(q * whole.rows), whole.rows, whole.starts)

@@ -135,11 +135,12 @@ def _summed(share: Sequence[ArrayLike]) -> list[Array]:
 
 
 def copies_read(copies: ArrayLike, kept: ArrayLike) -> Array:
-    """Copies of a row that are read from memory, of k that slices of a batch make; the others hit the cache.
+    """How many of k copies of a row are read from memory when slices of a batch copy it; the others hit the
+    cache.
 
         r = 1 - (1 - f)^k + k (1 - f)^k                                       [-]
 
-    copies  k, copies of the same rows at random times of the batch [-], >= 1
+    copies  k, copies of the same row at random times of the batch [-], >= 1
     kept    f, how long a copied row stays in the cache, as a share of the batch [-]; above 1: all of it
     Source: of k times in a batch that are drawn evenly, those with no other one up to f before them
     Limits: k = 1 -> 1;  f = 0 (no cache) -> k;  f = 1 -> 1
@@ -199,7 +200,7 @@ def hottest_share(top: ArrayLike, rows: ArrayLike, parts: ArrayLike) -> Array:
 
         q = p + (1 - p) (ceil(m / C) - 1) / (m - 1)                           [-]
 
-    top  p, share of the hottest row [-];  rows  m, of the table [-]
+    top  p, share of the look-ups that ask for the hottest row [-];  rows  m, rows of the table [-]
     parts  C, channels, slices or chunks to which rows are dealt in turn [-]
     Source: rows of any popularity at any place: ceil(m / C) - 1 of the m - 1 others are with the hottest one
     Limits: p = 1 -> 1;  C = 1 -> 1;  p = 1/m, m a multiple of C -> 1/C;  m <= C -> p;
@@ -211,13 +212,16 @@ def hottest_share(top: ArrayLike, rows: ArrayLike, parts: ArrayLike) -> Array:
 
 
 def uneven(spread: ArrayLike, parts: ArrayLike, cubes: float = 0.0) -> Array:
-    """Expected bytes of the fullest of several parts above the mean, where requests are dealt at random.
+    """How many more bytes than the mean the fullest of several parts gets, where requests are dealt at
+    random.
 
         x = z(C) sqrt(s_2 / C)                                s_3 = 0, or J / C is large           [bytes]
         x = w (M(J, C) - J / C),   w = min(s_3 / s_2, sqrt(s_2)),   J = s_2 / w^2                  [bytes]
 
-    spread  s_2, sum of w^2 over the requests, or over rows with all their look-ups [bytes^2];  parts  C [-]
-    cubes   s_3, sum of w^3 of rows that are few and weigh much [bytes^3]; 0: none are
+    w is the weight of a request in bytes; of a row, the bytes of all its look-ups. z  ``most_of``; M
+    ``most_balls``
+    spread  s_2, sum of w^2 over the requests or rows [bytes^2];  parts  C [-]
+    cubes   s_3, sum of w^3 of the rows, if few of them weigh much [bytes^3]; else 0
     Source: ``most_of`` of the parts: what a request of w adds to one of them has a variance of w^2 / C; few
             heavy rows, as J of one weight with the same s_2 and s_3: ``most_balls``;  no row weighs more than
             all of them, so that J >= 1
@@ -328,11 +332,12 @@ def queue_waits(arrive: ArrayLike, service: ArrayLike) -> Array:
 
 
 def staggered_time(steps: ArrayLike, core: ArrayLike, late: ArrayLike) -> Array:
-    """Time until the last core is ready, where a row that all cores ask for releases them one by one.
+    """Time until the last core is ready, if all cores queue for one hot row and leave the queue one by one.
 
         t = max over steps s of (sum of steps before s + late_s + sum of core after s),  late_s > 0       [s]
 
-    steps  time of each step as in ``chip_time``, without that queue [s];  core  of a core that is alone [s]
+    steps  time of each step as in ``chip_time``, without that queue [s]
+    core   time of each step on a core that runs alone [s]
     late   per step, queueing time of the last core [s]; 0: the step has no such queue
     Source: flow shop: all jobs up to the longest station, all of them there, and the last one after it
     Limits: no queue -> 0;  the last step has it -> all before, and it
@@ -348,9 +353,10 @@ def in_order_time(steps: ArrayLike, hottest: ArrayLike, wait: ArrayLike, fullest
 
         t = max(steps + hottest, wait + fullest)                              [s]
 
-    steps    sum over the steps of all tables of max(core, wait + even), without hottest parts [s]
-    hottest  largest excess over a table's step of the time of the part with its hottest row, over all
-             tables [s];  wait, fullest  as in ``chip_time``, over all tables [s]
+    steps    sum over the steps of all tables of max(core, wait + even), without the parts with a hottest row
+             [s]
+    hottest  by how much the part with a table's hottest row takes longer than the table's step: the largest
+             excess of all tables [s];  wait, fullest  as in ``chip_time``, over all tables [s]
     Source: flow shop of equal jobs: the sum of one job's times, and the longest station once for every other
             job; the stations are hottest parts, the jobs cores
     Limits: hottest = 0 -> steps;  one table -> about ``chip_time``. Where cores reach a hottest part

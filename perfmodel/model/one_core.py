@@ -2,8 +2,8 @@
 
     GM     rows are gathered from global memory, several at a time
     L1     the table is copied into the core's memory once, and gathered there
-GM-UB  the table streams, in chunks, past bags that stay in the core's memory
-L1-UB  as GM-UB, with h of the table's rows kept in the core's memory
+    GM-UB  the table streams, in chunks, past bags that stay in the core's memory
+    L1-UB  as GM-UB, with h of the table's rows kept in the core's memory
 
 m rows of a table, n look-ups (bags times look-ups per bag), row bytes per row; every rate is per core.
 ``ids_and_bags_time`` is paid by all four: reading ids and writing bags.
@@ -61,8 +61,9 @@ def passes_time(
 
         t = kept + p l + c e + max(copied, g)                                 [s]
 
-    p  passes, each of which waits for its ids [-];  latency  l, of ids [s]
-    chunks  c, parts in which rows are looked up (resident rows: one part) [-];  scan  e, of all ids once [s]
+    p  passes, each of which waits for its ids [-];  latency  l, of a read of ids [s]
+    chunks  c, parts of the table that are looked up one after the other; all resident rows are one part [-]
+    scan    e, time to go once through all ids, which each part does to find its own [s]
     kept    time to copy the resident rows; 0 if they stay from batch to batch [s]
     copied  time to copy all other rows, in all passes [s];  gather  g, of all look-ups [s]
     Source: every part scans every id for its own rows; copies of a pass hide behind its look-ups at best

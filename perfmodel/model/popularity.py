@@ -27,16 +27,16 @@ _ALL_ASKED = 60.0  # expected draws of the rarest row after which no row is left
 
 @lru_cache(maxsize=2048)
 def popularity_bins(ids: Distribution, E: float) -> tuple[Array, Array]:
-    """(probability of a row per draw, rows with that probability), arrays [bins], most popular first.
-
-    The arrays are cached and read-only.
+    """The rows of a table in bins of equal popularity, most popular first: (probability of a row per draw,
+    number of
+    rows), arrays [bins], which are cached and read-only.
 
         uniform       p = 1/E                                                 [-]
         one-row       p = 1 of one row; the others are never asked for
         zipf          ``access.zipf_popularity``
         histogram     ``histogram_popularity``
 
-    ids  their distribution;  E  rows of the table [rows], >= 1
+    ids  distribution of the ids;  E  rows of the table [rows], >= 1
     """
     found = _bins(ids, E)
     for values in found:
@@ -60,8 +60,8 @@ def histogram_popularity(E: float, row_share: ArrayLike, lookup_share: ArrayLike
 
         rows = r_b E,   p = a_b / (r_b E)                                     [rows], [-]
 
-    E             rows of the table [rows], >= 1
-    row_share     r_b, share of the rows in each bin [-], > 0;  lookup_share  a_b, of the look-ups [-]
+    E             rows of the table [rows], >= 1;  row_share  r_b, share of the rows in each bin [-], > 0
+    lookup_share  a_b, share of the look-ups that ask for rows of the bin [-]
     Bins keep their share of the rows and of the look-ups: tables of one model differ in size, not in
     the shape of their popularity. A bin with less than one row gets a whole one: it takes the most popular
     rows of the next bin.
@@ -81,10 +81,11 @@ def histogram_popularity(E: float, row_share: ArrayLike, lookup_share: ArrayLike
 
 
 class Popularity:
-    """Bins of rows grouped in parts, tabulated over numbers of draws: options of a plan look their values up.
+    """The popularity of a table's rows, with tables of distinct rows and misses that make look-ups fast.
 
-    p, rows   as ``popularity_bins`` returns them;  starts  first bin of each part [S]
-    A ``part`` in its methods is a slice of the parts.
+    p, rows   as ``popularity_bins`` returns them
+    starts    consecutive bins are grouped in S parts: first bin of each part [S]
+    The argument ``part`` of its methods is a slice of these parts.
     """
 
     def __init__(self, p: ArrayLike, rows: ArrayLike, starts: ArrayLike = (0,)) -> None:
@@ -127,7 +128,8 @@ class Popularity:
 
     @cached_property
     def _table(self) -> tuple[Array, Array]:
-        """(U, ``caching.miss_ratio``) of every part after each number of draws, each [I, S]."""
+        """(distinct rows U, ``caching.miss_ratio``) of every part for each number of draws in ``_draws``,
+        each [I, S]."""
         with np.errstate(divide="ignore"):
             stays = np.outer(self._draws, np.log1p(-self.p))
         left = np.exp(stays)
@@ -136,7 +138,8 @@ class Popularity:
         return np.add.reduceat(asked, used, axis=1), np.add.reduceat(missing, used, axis=1)
 
     def _of_part(self, part: slice) -> tuple[Array, Array, float, float, float]:
-        """(ln asked, ln missing) of a part after each number of draws [I]; U(1), its rows, its share."""
+        """(ln U, ln of missing look-ups) of a part for each number of draws [I]; U of one draw; its rows;
+        its share."""
         key = part.indices(self.starts.size)[:2]
         if key not in self._logs_of:
             asked, missing = (values[:, part].sum(axis=1) for values in self._table)
@@ -170,7 +173,8 @@ class Popularity:
 
 @lru_cache(maxsize=4096)
 def popularity(ids: Distribution, E: float, heads: tuple[float, ...] = ()) -> Popularity:
-    """Popularity of a table of E rows, in parts that end after its h most popular rows, for h in ``heads``.
+    """Popularity of a table of E rows, grouped so that the h most popular rows are whole parts, for each h in
+    heads.
 
     heads  numbers of rows [rows], increasing, above 0; a part after all rows that are asked for is empty
     """

@@ -100,11 +100,12 @@ def unlimited_batch_quantile(rate: Number, t: Number, q: Number) -> Number:
 
 @over_arrays
 def fill_time(B: Number, rate: Number, wait: Number) -> Number:
-    """Mean time for which a batch is collected, at most, if Poisson arrivals came evenly.
+    """Mean time for which a batch is collected: an upper limit, exact if requests arrived evenly.
 
         f = min((B - 1) / lambda, w)                                          [s]
 
-    B  requests of a full batch [-];  rate  lambda [1/s];  wait  w, longest wait of the first request [s]
+    B  requests of a full batch [-];  rate  lambda, requests that arrive [1/s]
+    wait  w, longest wait of the first request [s]
     Source: B - 1 further requests come in (B - 1) / lambda on average
     Limits: B = 1 -> 0;  rate -> 0 -> w;  rate -> infinity -> 0
     """

@@ -33,9 +33,11 @@ class Recorded:
     """A number together with the expression that computed it.
 
     form     the expression, operands in braces: ``{0} + {1}``; "" for a given number
-    tie      binding strength of the form;  inner  binding strength that its operands need
-    symbol, meaning       of a given number, and of a step with a name
-    source, evidence, low, high  of a given number; low and high of its 95 % interval
+    tie      how tightly the expression binds (``SUM`` to ``ATOM``)
+    inner  how tightly its operands must bind to
+             need no parentheses
+    symbol, meaning       its letter and the letter's meaning: of a given number, or of a step with a name
+    source, evidence, low, high  of a given number; low and high are its 95 % interval
     """
 
     value: float
@@ -61,7 +63,7 @@ class Recorded:
         return float(self.value)
 
     def _alike(self, other: Number, form: str, value: float) -> Recorded:
-        """A sum or a difference: both operands have the same unit, or ``other`` is 0."""
+        """The sum or difference ``form`` of this number and ``other``, which has the same unit, or is 0."""
         if isinstance(other, Recorded) and other.unit != self.unit:
             raise TypeError(f"{form}: {self.symbol} and {other.symbol} have different units")
         return Recorded(value, self.unit, form, (self, other), SUM, SUM)
@@ -152,7 +154,8 @@ def _over(first: Number, second: Number) -> Recorded:
 
 
 def named(symbol: str, number: Number, meaning: str) -> Number:
-    """A recorded number with a name for this step of a law; other numbers are returned unchanged."""
+    """A recorded number as a named step of a law, with its letter and meaning; other numbers are
+    unchanged."""
     if not isinstance(number, Recorded):
         return number
     if number.symbol:
@@ -161,10 +164,11 @@ def named(symbol: str, number: Number, meaning: str) -> Number:
 
 
 def operation(form: str, alike: int = 0, inner: int = SUM, tie: int = ATOM) -> Callable[..., Any]:
-    """A function that is recorded as one printed operation on its arguments.
+    """Decorator: a function of recorded numbers is recorded as one printed operation, not step by step.
 
     form   the printed operation, with arguments in braces by position
     alike  number of leading arguments that share one unit, which the result has too (0: a plain number)
+    inner, tie  how tightly its operands must bind, and how tightly it binds, as in ``Recorded``
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -213,14 +217,17 @@ def ceil_ratio(first: Number, second: Number) -> int:
 
 
 def if_any(x: Number, number: Number) -> Number:
-    """``number`` where ``x`` is not 0, else 0; for recorded numbers only the branch that ran is recorded."""
+    """``number`` where ``x`` is not 0, else 0. For a recorded ``number``, one of the two is returned."""
     if isinstance(x, Recorded):
         return number if x > 0 else number * 0
     return np.where(np.asarray(x) > 0, number, 0.0)
 
 
 def over_arrays(law: Callable[..., Number]) -> Callable[..., Number]:
-    """The law with plain numbers as arrays, which divide by 0 and broadcast; recorded ones stay recorded."""
+    """The law, made to take arrays: plain numbers become arrays, which divide by 0 and broadcast.
+
+    Calls with recorded numbers are passed on unchanged.
+    """
 
     @wraps(law)
     def call(*numbers: Number) -> Number:
@@ -233,7 +240,7 @@ def over_arrays(law: Callable[..., Number]) -> Callable[..., Number]:
 
 
 def where(condition: Number, number: Number, other: Number) -> Number:
-    """``np.where``; for recorded numbers, the branch that ran."""
+    """``np.where``; if the numbers are recorded, whichever of the two the condition selects."""
     if isinstance(number, Recorded):
         return number if condition else other
     return np.where(condition, number, other)
@@ -250,7 +257,8 @@ exponential = operation("exp({0})")(np.exp)
 
 
 def smallest(numbers: Sequence[Number]) -> Number:
-    """The smallest of several, element by element; of recorded numbers, the smallest itself."""
+    """The smallest of several numbers, element by element; of recorded numbers, the smallest with its
+    record."""
     if isinstance(numbers[0], Recorded):
         return min(numbers)
     least = numbers[0]

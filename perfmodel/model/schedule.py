@@ -126,8 +126,8 @@ class Schedule:
 class Steady:
     """Consecutive batches in steady state, or one batch alone (``alone``).
 
-    schedule  of the simulated batches
-    first_s, last_s  the part of it that is averaged [s];  batches  in that part
+    schedule         all simulated batches
+    first_s, last_s  the interval that is averaged [s];  batches  number of batches in it
     """
 
     schedule: Schedule
@@ -261,9 +261,10 @@ IN_FLIGHT = 2
 
 
 def _needs(task: Task, index: dict[str, int]) -> list[int]:
-    """Offsets of the spans that must have ended, from the batch's first span; negative: the batch before.
+    """Spans that must have ended before a task may start, as offsets from its batch's first span.
 
-    The limit ``IN_FLIGHT`` is applied elsewhere.
+    index  position of each task in its batch, by name
+    An offset below 0 is a task of the batch before. The limit ``IN_FLIGHT`` is applied elsewhere.
     """
     count = len(index)
     return [*(index[name] for name in task.after), *(index[name] - count for name in task.after_previous)]

@@ -55,7 +55,7 @@ def energy_kwh(hours: ArrayLike, power_w: ArrayLike) -> Array:
 
 
 def copies_in_machine(G: ArrayLike, g: ArrayLike, whole: bool) -> Array:
-    """Replicas that fit one machine.
+    """Replicas of a service that fit one machine.
 
         k = 1   where a replica has its machines to itself,   max(floor(g / G), 1)   else      [-]
 
@@ -68,11 +68,12 @@ def copies_in_machine(G: ArrayLike, g: ArrayLike, whole: bool) -> Array:
 
 
 def machines_in_use(R: ArrayLike, G: ArrayLike, g: ArrayLike, whole: bool) -> Array:
-    """Whole machines that R replicas keep busy: a replica on one GPU of a machine pays for the whole machine.
+    """Machines that R replicas occupy. A machine is paid as a whole, even if a replica uses one of its GPUs.
 
         ceil(R / k) ceil(G / g)                                               [-]
 
-    R  replicas [-];  G  GPUs of one [-];  g  GPUs of one machine [-];  whole, k  of ``copies_in_machine``
+    R  replicas [-];  G  GPUs of a replica [-];  g  GPUs of a machine [-]
+    k  ``copies_in_machine``, with ``whole`` as there
     Source: counting
     Limits: G a multiple of g -> R G / g;  10 replicas of 1 GPU of 8 -> 10 with rows below the HBM, else 2
     """
@@ -81,11 +82,12 @@ def machines_in_use(R: ArrayLike, G: ArrayLike, g: ArrayLike, whole: bool) -> Ar
 
 
 def of_requests(hourly: ArrayLike, rate: ArrayLike, N: ArrayLike) -> Array:
-    """Machine-hours or money for N requests, from the cost of an hour.
+    """Machine-hours or money for N requests, from the cost of an hour of the service.
 
         c N / (3600 lambda)                                                   [h or money]
 
-    hourly  c, of an hour of the service [h/h or money/h];  rate  lambda, its load [1/s];  N  requests [-]
+    hourly  c, machine-hours or money that an hour of the service costs [h/h or money/h]
+    rate    lambda, requests that the service handles [1/s];  N  requests [-]
     Source: N requests take N / lambda seconds
     Limits: lambda = N / 3600 s -> c
     """
@@ -97,7 +99,7 @@ def storage_cost(x: ArrayLike, hours: ArrayLike, price: ArrayLike) -> Array:
 
         (x / 10^12) (h / 730) c                                               [money]
 
-    x  bytes held;  hours  h, for how long [h];  price  c, of a TB for a month [money]
+    x  bytes held;  hours  h, for how long [h];  price  c, money for a TB and a month
     Source: a month is ``HOURS_PER_MONTH``, a twelfth of 365 days
     Limits: 1 TB for 730 h -> c
     """

@@ -33,7 +33,7 @@ _LEAST_LOG = -700.0  # of a share: still a double
 
 
 def asked_rate(p: ArrayLike, n: ArrayLike) -> Array:
-    """Rate at which batches ask for a row: k batches ask for it with chance 1 - exp(-k a).
+    """Rate at which batches ask for a row: at least one of k batches asks for it with chance 1 - exp(-k a).
 
         a = -n ln(1 - p)                                                      [1/batch]
 
@@ -60,7 +60,7 @@ def rows_asked(a: ArrayLike, rows: ArrayLike, k: ArrayLike) -> Array:
 
 
 def evicted_chance(others: ArrayLike, sets: ArrayLike, ways: float) -> Array:
-    """Chance that a row has left its set after so many other rows were asked for.
+    """Chance that a row has left its set after some number of other rows were asked for.
 
         P(Poisson(U / S) >= W)                                                [-]
 
@@ -141,11 +141,12 @@ def _evicted_after(rate: Array, rows: Array, sets: float, ways: float, repeat: f
 
 
 def _absent(leaves: Array, rows: Array, overflow: float) -> Array:
-    """1 - x of each bin, the chance that a row is absent, with the y that fills the cache.
+    """Chance 1 - x of each bin that a row is not in the cache, with y such that the cache is just full.
 
         1 - x = (1 - A) / (1 - A (1 - y))                                     [-]
 
     leaves    1 - A of each bin [-];  overflow  e_1, share of a batch's rows that exceed W in their set [-]
+    x, A, y   as in ``lru_batch_misses``
     Limits: overflow = 0 -> y = 1 -> 1 - A;  rows that every batch asks for do not fit -> e_1 of them
     """
     if overflow <= _SAME:
@@ -166,7 +167,7 @@ def _absent(leaves: Array, rows: Array, overflow: float) -> Array:
 
 
 def _merged(rate: Array, rows: Array) -> tuple[Array, Array]:
-    """Bins within ``_NEAR`` in log rate, merged: mean rate of their rows, and total rows."""
+    """(rate, rows) of bins, where bins with nearly equal rates (``_NEAR`` in the logarithm) are merged."""
     where = np.unique(np.floor(np.log(rate) / _NEAR), return_inverse=True)[1]
     there = np.asarray(np.bincount(where, weights=rows), dtype=np.float64)
     return np.bincount(where, weights=rows * rate) / there, there

@@ -31,13 +31,14 @@ def rows_in_flight(latency: ArrayLike, R: ArrayLike, row: ArrayLike) -> Array:
 
 
 def wire_bytes(row: ArrayLike, request: float, header: float, least: float) -> Array:
-    """Link bytes that one row costs: its packets with headers, or its address translation if that is more.
+    """Link bytes that one row costs: its packets with headers, or its address translation if that costs more.
 
         max(b + h ceil(b / a), m)        0 for b = 0                          [bytes]
 
-    row  b, bytes of a row, whole sectors [bytes];  request  a, most bytes of one read [bytes]
-    header  h, bytes of a packet's header;  least  m, cost of the shortest row in a large table, where each
-            random row is on another page whose address must be translated [bytes]
+    row     b, bytes of a row, whole sectors [bytes];  request  a, largest size of one read [bytes]
+    header  h, bytes of a packet's header
+    least   m, address translation as bytes: what the shortest row costs in a large table, where each random
+            row is on another page [bytes]
     Source: Min et al., "EMOGI", VLDB 14 (2020): 128-byte reads, headers of 18 bytes on PCIe. On an H200, rows
             of 32 to 256 bytes of a table of 1 GiB take one time, 8.5 ns (data/measurements/kernels)
     Limits: b = 0 -> 0;  m = 0, b = a -> a + h;  m = h = 0 -> b;  m -> inf -> m
@@ -65,10 +66,13 @@ def uplink_rate(C: Number, f: Number, a: Number, h: Number, k: Number) -> Number
 
         R_up = f C a / ((a + h) k)                                            [bytes/s]
 
-    C  rate of the uplink, that of one GPU's link [bytes/s];  f  share of it that packets of rows can use [-]
-    a  most bytes of one read;  h  header of its packet [bytes];  k  GPUs that share the uplink [-], >= 1
-    A row crosses memory, uplink and the GPU's own port. A message of GPUDirect RDMA crosses the ports of its
-    card and of the GPU, not the uplink. What a GPU waits for addresses fills no link (``wire_bytes``).
+    C  rate of the uplink, equal to the rate of one GPU's link [bytes/s]
+    f  share of it that packets of rows can use [-];  a  largest size of one read
+    h  header of its packet [bytes]
+    k  GPUs that share the uplink [-], >= 1
+    A row crosses the host memory, the uplink and the GPU's own port; a message of GPUDirect RDMA crosses only
+    the
+    ports of its card and its GPU. Waits for address translation (in ``wire_bytes``) do not load the uplink.
     Source: counted; benchmarks/fabric_simulation.py
     Limits: k = 1 -> what whole packets have on the GPU's own link;  k R_up is the same for all k
     """
@@ -89,12 +93,12 @@ def shared_rate(R: Number, n: Number, C: Number) -> Number:
 
 
 def remote_time(t: Number, t0: Number, x: Number, C: Number, latency: Number) -> Number:
-    """Time of a gather from a memory over the network: latency, and the slower of memory and network.
+    """Time of a gather from a memory over the network: latency, then the slower of memory and network.
 
         t_remote = lambda + max(t, t0 + x / C)                                [s]
 
-    t   of the same gather beside the GPU, from a memory of rate R / n, shared by n GPUs [s]
-    t0  of an almost empty gather [s];  x  rows, ids and bags, each once [bytes]
+    t   time of the same gather if the memory, at a rate of R / n for n GPUs, were beside the GPU [s]
+    t0  time of an almost empty gather [s];  x  bytes of rows, ids and bags, each once [bytes]
     C   rate of one GPU's network, one direction [bytes/s];  latency  lambda, from a read to its data [s]
     Source: alpha-beta model; all reads are independent, so the latency is paid once
     Limits: C -> inf, lambda = 0 -> t;  C -> inf, n = 1 -> as beside the GPU, and lambda
@@ -119,7 +123,7 @@ def cache_lookup_time(u: Number, t0: Number, c: Number) -> Number:
 
         t = t0 + c u                                                          [s]
 
-    u  distinct rows of the batch [rows];  t0  time with almost no row [s];  c  time per further row [s]
+    u  distinct rows of the batch [rows];  t0  time for almost no rows [s];  c  time that each row adds [s]
     Source: FBGEMM's prefetch: sort the ids, keep each once, find its set, choose the row that leaves
     Limits: u = 0 -> t0
     """
@@ -143,8 +147,9 @@ def ssd_reads_per_s(iops: Number, depth: Number, latency: Number, rate: Number, 
 
         N = min(IOPS, Q / lambda, rate / a)                                   [1/s]
 
-    iops  of all drives together [1/s];  depth  Q, reads in flight [-];  latency  lambda, of one read [s]
-    rate  of all drives together [bytes/s];  a  bytes of one read, whole blocks [bytes]
+    iops  datasheet IOPS of all drives together [1/s];  rate  read rate of all drives together [bytes/s]
+    depth  Q, reads in flight [-];  latency  lambda, of one read [s]
+    a  bytes of one read, whole blocks [bytes]
     Source: Little's law beside the datasheet's IOPS and rate
     Limits: Q -> 0 -> Q / lambda;  long blocks -> rate / a
     """

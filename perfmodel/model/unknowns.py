@@ -20,8 +20,9 @@ class Unknown:
     """An unknown of a law; the end of its name is its unit.
 
     network  whether only samples across several domains determine it
-    rate     the line rate that it scales with: of links ``inside`` a domain, of cards ``across`` domains, or
-             of a slow ``protocol``, which no line changes;  "" for a latency or a fraction
+    rate     kind of link rate that it scales with: of links ``inside`` a domain or of cards ``across``
+             domains;
+             ``protocol``: the rate of a slow protocol, whatever the link;  "": a latency or a fraction
     symbol   its letter in the equations, if it differs from its name
     """
 
@@ -85,13 +86,15 @@ _NCCL, _PRIORS = "NCCL's own constant (src/graph/tuning.cc)", "data/priors"
 
 
 def _said(symbol: str, meaning: str, source: str = _NCCL) -> dict[str, tuple[str, str, str]]:
-    """(symbol, meaning, source) of a constant in an explanation; ``{}`` in a symbol is the protocol."""
+    """Metadata of a constant for explanations: (symbol, meaning, source). ``{}`` in a symbol is the
+    protocol."""
     return {"said": (symbol, meaning, source)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepConstants:
-    """NCCL's constants for one class of links: seconds where the name says so, by protocol where it can."""
+    """NCCL's constants for one class of links. A constant ``ByProtocol`` has one value each for LL, LL128
+    and Simple."""
 
     ring_base_s: ByProtocol = field(metadata=_said("ring_base({})", "launch and first step of a ring"))
     tree_base_s: ByProtocol = field(metadata=_said("tree_base({})", "launch and first step of a tree"))
@@ -138,7 +141,7 @@ class StepConstants:
 
 @dataclass(frozen=True)
 class Group:
-    """The ranks of one communicator: how many, how many share a domain, how many domains."""
+    """The ranks of one communicator: number of ranks, ranks per domain, number of domains."""
 
     gpus: int
     domain_gpus: int

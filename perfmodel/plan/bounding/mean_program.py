@@ -43,7 +43,7 @@ class PlanColumns:
         self._kinds = np.array([point.kinds for point in self.points])
 
     def of(self, kinds: Mask, most: Array) -> Ints:
-        """Columns that use only exchanges in ``kinds`` and have no shard above ``most``: their indices [J]."""
+        """Indices of columns that use only exchanges in ``kinds``, with no shard above ``most`` [J]."""
         if not self.points:
             return np.zeros(0, dtype=np.int64)
         at = np.flatnonzero(~(self._kinds & ~kinds).any(axis=1) & (self._least <= most).all(axis=1))
