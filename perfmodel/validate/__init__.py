@@ -7,11 +7,13 @@ from perfmodel.validate.verdicts import Judged, Kind, Outcome, Verdict, load_ban
 
 
 def validate(paper: bool = False, held_out: bool = False) -> list[Verdict]:
-    """Check the tool's own bands or, with ``paper``, the claims of arXiv 2512.05831.
+    """Check the tool's own error bands or, with ``paper``, the claims of arXiv 2512.05831; a verdict for
+    each.
 
-    held_out   also check bands that need fits without a part of the samples (15 s)
-    A verdict is a ``regression`` if an own band does not hold, or if a claim's verdict differs from the one
-    recorded in ``claims.toml``. Raises NoCalibrationError if a calibration is missing.
+    held_out   also check bands that need a new fit without a part of the samples (15 s)
+    A verdict is a ``regression`` if an own band does not hold, or if a claim's verdict differs from that
+    recorded in ``claims.toml``.
+    Limits: a calibration is missing -> NoCalibrationError
     """
     from perfmodel.validate import within
 
@@ -30,7 +32,7 @@ def judged_claims() -> list[Judged]:
 
 
 def judged_steps() -> list[Verdict]:
-    """Every claim of ``data/dlrm/checks.toml``, on training steps that others measured."""
+    """A verdict for every claim of ``data/dlrm/checks.toml``, about training steps that others measured."""
     from perfmodel.validate import dlrm_inputs, questions
 
     claims = each_of(dlrm_inputs.load_inputs().claim, "claims")

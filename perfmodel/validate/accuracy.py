@@ -42,8 +42,11 @@ def leave_one_size_out(
 ) -> pd.DataFrame:
     """Every size of every one-node cell, predicted by the model with that size left out of its curve.
 
-    For the preferred NCCL calibration of each machine, on these numbers of ranks. Columns of ``judged`` and,
-    with ``alpha_beta``: alpha_beta_error, |error| of the plain alpha-beta model on the same points.
+    A cell is a collective on a number of GPUs; its curve is its time against size. The preferred NCCL
+    calibration of each machine is used.
+    alpha_beta  also add a column alpha_beta_error: |error| of the plain alpha-beta model on the same points
+    gpus        numbers of ranks of the cells
+    Columns of ``judged``
     """
     import pandas as pd
 
@@ -61,7 +64,7 @@ def leave_one_size_out(
 
 
 def _cell_left_out(cell: pd.DataFrame, machine: Machine, calibration: Calibration) -> pd.DataFrame:
-    """One cell, with each size predicted from the others."""
+    """The points of a cell, each size predicted from the other sizes."""
     sizes, times = cell["payload_bytes"].to_numpy(float), cell["time_s"].to_numpy(float)
     collective, gpus = str(cell["collective"].iloc[0]), int(cell["gpus"].iloc[0])
     node = int(cell["gpus_per_node"].iloc[0])
@@ -90,9 +93,9 @@ def _with_alpha_beta(cell: pd.DataFrame) -> pd.DataFrame:
 
 
 def _refitted(curve: Curve, fit: CurveFit, errors: Floats) -> Curve:
-    """A stored curve with the parameters, anchors and spread of a fit to fewer points.
+    """The curve with the parameters, anchors and spread of a fit to fewer points.
 
-    errors   leave-one-out errors of the remaining points: a point does not affect its own interval
+    errors   leave-one-out errors of the remaining points, so that a point does not affect its own interval
     """
 
     def near(value: float) -> dict[str, float]:
@@ -115,11 +118,12 @@ def one_node_to_two(
 ) -> pd.DataFrame:
     """Two-node cells of the preferred calibrations, predicted by a fit to one-node cells only.
 
-    with_clusters  whether clusters of other machines inform the network constants; else these are NCCL's own
-                   and the datasheet's
-    machines       only these (empty: all)
-    Cells with more nodes are neither used nor predicted. Columns of ``judged`` and machine, clock. On an
-    NVL72 the second tray is in the same domain.
+    A cell is a collective on a number of GPUs of some nodes. Cells with more nodes are neither used nor
+    predicted.
+    with_clusters  whether clusters of other machines inform the network constants; if not, these are NCCL's
+                   own and the datasheet's
+    machines       only these machines (empty: all)
+    Columns of ``judged``, and machine, clock. On an NVL72 the second tray is in the same domain.
     """
     import pandas as pd
 
@@ -146,7 +150,11 @@ def one_node_fit(entry: Entry, with_clusters: bool = True) -> Calibration:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster that informed no fit: its samples, its machine, and how it differs from that."""
+    """A cluster whose samples no fit used.
+
+    source_id  of its samples;  machine  the shipped machine that it resembles
+    title      for people;  overrides  machine values in which it differs, by key
+    """
 
     source_id: str
     machine: str
@@ -184,11 +192,12 @@ def other_clusters(clusters: Iterable[Cluster] = OTHER_CLUSTERS) -> pd.DataFrame
 
 
 def without_the_machine(machines: Collection[str] = ()) -> pd.DataFrame:
-    """All cells of a machine, predicted with a calibration of the machine that it is like, fitted without it.
+    """All cells of a machine that resembles another, predicted with the other's calibration, fitted without
+    this one.
 
-    Cells whose samples the other machine's fit used (an instance with the same node) are left out.
+    Cells whose samples that fit used (an instance with the same node) are left out.
     machines   only these (empty: all)
-    Columns of ``judged`` and machine, like, where ("in" one scale-up domain or "across" several).
+    Columns of ``judged``, and machine, like (the other), where ("in" a scale-up domain or "across" several).
     """
     import pandas as pd
 
@@ -211,10 +220,11 @@ def without_the_machine(machines: Collection[str] = ()) -> pd.DataFrame:
 
 
 def curve_family() -> pd.DataFrame:
-    """Stored leave-one-out errors of every shipped calibration, for this curve family and for alpha-beta.
+    """Leave-one-out errors that every shipped calibration stores, for its curves and for the alpha-beta
+    model.
 
-    One row per calibration: curves, and medians over its curves of the median and the 90th percentile of the
-    errors: loo_median, loo_p90, alpha_beta_median, alpha_beta_p90; a last row "all" for all curves.
+    One row per calibration: curves (their number), and medians over its curves of the median and of the 90th
+    percentile of the errors: loo_median, loo_p90, alpha_beta_median, alpha_beta_p90; a last row "all".
     """
     import pandas as pd
 

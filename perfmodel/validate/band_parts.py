@@ -1,7 +1,7 @@
-"""Estimates of the parts of a band, from clusters and node counts that no fit used.
+"""Estimates what adds to the error of a fit in a 95 % band, from clusters and node counts that no fit used.
 
-Points are those of ``left_out``. A fit has its own error, and each part adds to it: differences between
-clusters of one kind, GPUs beyond those measured, groups without similar measurements.
+The parts: differences between clusters of the same kind, GPUs beyond those measured, and groups without
+similar measurements. Points are those of ``left_out``. log_sd is a standard deviation of ln t.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ _LARGEST = 10.0
 
 
 def spread_of_clusters(points: pd.DataFrame) -> pd.DataFrame:
-    """Difference between clusters of one kind: root mean square of ln(predicted / measured) over clusters.
+    """Difference between clusters of the same kind: root mean square of ln(predicted / measured) over
+    clusters.
 
-    points  of ``clusters_left_out``; only cells that the calibration has measured count: elsewhere laws err.
-            Other versions of the library on a cluster that the calibration knows are not other clusters
-    One row for "in" and "across" and each class of sizes: clusters, cells, log_sd. Errors at the sizes of one
-    cell are correlated, so each cell is one number, its median |ln|; the same holds for cells of a cluster,
-    so a cluster counts once, however many cells it has.
+    points  of ``clusters_left_out``; only cells that the calibration has measured count, as elsewhere laws
+            err. A known cluster with another version of the library is not another cluster
+    One row for "in" a domain and "across" domains and each class of sizes: clusters, cells, log_sd. Errors at
+    the sizes of a cell are correlated, so a cell counts as one number, its median |ln|. So are cells of a
+    cluster: a cluster counts once, however many cells it has.
     """
     known = points[points["known"] & (points["how"] != "version")]
     cell = ["where", "size", "machine", "cluster", "collective", "gpus"]
@@ -46,7 +47,8 @@ def spread_of_clusters(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def growth_with_gpus(points: pd.DataFrame) -> pd.DataFrame:
-    """Uncertainty per doubling of GPUs beyond those measured, in addition to the fit's (``needed_log_sd``).
+    """Uncertainty per doubling of GPUs beyond those measured, in addition to that of the fit
+    (``needed_log_sd``).
 
     points  of ``large_left_out``
     One row for Slingshot and one for all other networks, per class of sizes: clusters, cells, log_sd.
@@ -69,7 +71,7 @@ def growth_with_gpus(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def alone(points: pd.DataFrame) -> pd.DataFrame:
-    """Additional uncertainty of a one-domain group without similar measurements (``needed_log_sd``).
+    """Additional uncertainty for ranks in one domain, if no similar group was measured (``needed_log_sd``).
 
     points  of ``clusters_left_out``
     One row per class of sizes: clusters, cells, log_sd.
@@ -80,11 +82,12 @@ def alone(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def law_itself(points: pd.DataFrame) -> pd.DataFrame:
-    """Error of the law for a cluster, besides the spread of its unknowns: root mean square over clusters.
+    """Error of the law across domains for a cluster, besides the uncertainty of its parameters.
 
+    It is the root mean square over clusters; each cluster gives the value that it needs (``needed_log_sd``).
     points  of ``clusters_left_out``
-    One row for all networks except those with a spread of their own, per class of sizes: clusters, cells,
-    log_sd; each cluster gives the value that it needs (``needed_log_sd``), and counts once.
+    One row per class of sizes for all networks except those with a spread of their own: clusters, cells,
+    log_sd.
     """
     import pandas as pd
 
@@ -98,11 +101,13 @@ def law_itself(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def halves(points: pd.DataFrame) -> pd.DataFrame:
-    """Cross-validation of the law's own error: estimated on half of the clusters, coverage on the others.
+    """Cross-validation of ``law_itself``: it is estimated on half of the clusters and tested on the other
+    half.
 
     points  of ``clusters_left_out``
-    One row for each half it is estimated on and each class of sizes: fixed_on, size, log_sd, clusters and
-    points of the other half, inside. Networks with a spread of their own have too few clusters to halve.
+    One row for each half used and each class of sizes: fixed_on (the half used), size, log_sd; clusters and
+    points of the other half, and inside, the share of them in their band. Networks with a spread of their own
+    have too few clusters to halve.
     """
     import pandas as pd
 
@@ -124,7 +129,9 @@ def halves(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def _by_the_law(points: pd.DataFrame) -> pd.DataFrame:
-    """Points across domains predicted by a law without their cluster; ``rest``: all other uncertainty."""
+    """Points across domains that a law predicts without their cluster; column rest: log_sd of all other
+    parts.
+    """
     rows = points[(points["where"] == "across") & ~points["known"] & (points["how"] == "refitted")]
     network = {name: str(load_machine(name).links.network) for name in rows["machine"].unique()}
     has_own = {name for name, known in load_priors().network.items() if known.law_log_sd is not None}
@@ -140,9 +147,10 @@ def _by_the_law(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def needed_log_sd(log_error: Floats, rest_log_sd: Floats, times: Floats) -> float:
-    """The s with which 95 % of the points are inside: |ln error| <= 1.96 sqrt(rest^2 + s^2 times).
+    """The s with which 95 % of the points are inside their band: |ln error| <= 1.96 sqrt(rest^2 + s^2 times).
 
-    log_error, rest_log_sd   ln(predicted / measured), and other uncertainty;  times  multiplies s^2
+    log_error    ln(predicted / measured) of each point;  rest_log_sd  its other uncertainty, rest
+    times        factor on s^2 for each point, such as doublings of GPUs
     Source: definition of a 95 % band
     Limits: rest enough -> 0;  rest = 0, times = 1 -> the 95 % quantile of |ln error| over 1.96
     """
@@ -155,7 +163,7 @@ def needed_log_sd(log_error: Floats, rest_log_sd: Floats, times: Floats) -> floa
 
 
 def _without(points: pd.DataFrame, variance: Floats) -> Floats:
-    """Standard deviation of ln t in bands without one part."""
+    """Standard deviation of ln t by the points' bands, less a part with this variance."""
     whole = np.log((points["high_s"] / points["low_s"]).to_numpy(float)) / (2 * _Z95)
     return np.asarray(np.sqrt(np.maximum(whole**2 - variance, 0.0)))
 
@@ -173,6 +181,6 @@ def _needed(points: pd.DataFrame, times: str) -> pd.DataFrame:
 
 
 def _by_size(rows: pd.DataFrame, first: list[str]) -> pd.DataFrame:
-    """Sorted by class of sizes, floors first, within the other columns."""
+    """The rows sorted by the columns ``first``, then by class of sizes, smallest sizes first."""
     order = [measured.SIZES.index(size) for size in rows["size"]]
     return rows.assign(_order=order).sort_values([*first, "_order"]).drop(columns="_order")

@@ -1,4 +1,4 @@
-"""A user's samples against the shipped calibration, and their largest groups against a fit without them."""
+"""Compares a user's samples with a shipped calibration, and their largest groups with a fit without them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SamplesTold:
-    """Accuracy of a calibration on samples: medians of each size on each group of ranks.
+    """Accuracy of a calibration on samples. A point is the median of a size on a group of ranks.
 
-    error   median of |predicted / measured - 1| [-];  inside  share of points inside their 95 % band
+    points  their number;  error  median of |predicted / measured - 1| [-]
+    inside  number of points inside their 95 % band
     """
 
     points: int
@@ -33,7 +34,8 @@ class SamplesTold:
 class LargestLeftOut:
     """The largest groups of samples, predicted by a fit to the smaller groups.
 
-    by  "nodes", or "gpus" if all have equally many nodes;  left_out  this number;  seen  the largest other
+    by        what is largest: "nodes", or "gpus" if all groups have equally many nodes
+    left_out  this number in the groups left out;  seen  the largest number in the fit;  told  the accuracy
     """
 
     by: str
@@ -43,7 +45,7 @@ class LargestLeftOut:
 
 
 def told_by(calibration: Calibration, samples: pd.DataFrame, machine: Machine) -> SamplesTold | None:
-    """A calibration's accuracy on samples. Limits: it covers none of them -> None"""
+    """A calibration's accuracy on samples. Limits: it has no prediction for any of them -> None"""
     rows = usable_samples(samples)
     if rows.empty:
         return None
@@ -59,10 +61,10 @@ def told_by(calibration: Calibration, samples: pd.DataFrame, machine: Machine) -
 def largest_left_out(
     samples: pd.DataFrame, machine: Machine, own: Calibration, like: Calibration | None
 ) -> LargestLeftOut | None:
-    """Leave the largest number of nodes, else of GPUs, out of the fit of ``own``, and predict it.
+    """Fits the samples again without the groups with most nodes (else most GPUs), and predicts these.
 
-    like  calibration from which the laws of ``own`` started
-    Limits: only one number of both, or a library without a law -> None
+    own   the calibration fitted to all samples;  like  the calibration from which its laws started
+    Limits: all groups have as many nodes and GPUs, or a library without a law -> None
     """
     if own.backend not in LAW_BACKENDS:
         return None

@@ -1,4 +1,6 @@
-"""Timed collectives of a log beside the band of a cluster like theirs: where they leave it, and how far."""
+"""Compares timed collectives of a log with the 95 % band of a normal cluster of that kind: where and how
+far outside.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,10 @@ _KEY = ["source_id", "collective", "variant", "gpus", "gpus_per_node", "datatype
 
 @dataclass(frozen=True)
 class Stretch:
-    """Neighbouring sizes outside on one side: their places, and measured over expected time [-]."""
+    """Consecutive sizes that are outside the band on the same side.
+
+    first, last  index of the sizes;  slow  whether they are above;  ratios  measured over expected time [-]
+    """
 
     first: int
     last: int
@@ -46,18 +51,19 @@ class Stretch:
 
     @property
     def ratio(self) -> float:
-        """The median."""
+        """The median of the ratios."""
         return float(np.median(self.ratios))
 
 
 @dataclass(frozen=True)
 class Series:
-    """One collective on one group of ranks at several sizes, ascending, beside what is expected.
+    """A collective on a group of ranks at several sizes, ascending, with the times that are expected.
 
+    log       name of the log;  model  gives the expected times
     time_s    median of what was measured;  expected_s, low_s, high_s  of a normal cluster, with its 95 % band
-    latency   share of the expected time that no link shortens [-];  evidence  of the median size
-    judged    sizes at which the two can be compared;  said  the lines of NCCL in its log
-    reasons   where it is outside, the likeliest first
+    latency   share of the expected time that no faster link shortens [-]
+    evidence  for the expected time at the median size;  judged  sizes whose times can be compared
+    said      lines of NCCL in its log;  reasons  why it is outside, the likeliest first
     """
 
     log: str
@@ -85,24 +91,27 @@ class Series:
 
     @property
     def group(self) -> Group:
-        """Its ranks, and how they share domains."""
+        """How its ranks are distributed over scale-up domains."""
         return Group.of(self.gpus, self.model.machine.domain_gpus_of(self.gpus_per_node))
 
     def deviations(self, expected_s: Floats) -> Floats:
-        """ln(measured / expected), in standard deviations of the band on that side."""
+        """ln(measured / expected_s) of each size, in standard deviations of its band above or below."""
         off = np.log(self.time_s / expected_s)
         widths = np.log(np.where(off > 0, self.high_s / self.expected_s, self.expected_s / self.low_s))
         return np.asarray(off / np.maximum(widths / Z95, _NARROWEST))
 
     @cached_property
     def side(self) -> npt.NDArray[np.int64]:
-        """1 where it is above the band, -1 below, 0 inside or not judged."""
+        """For each size 1 if it is above the band, -1 below, 0 inside or not judged."""
         z = self.deviations(self.expected_s)
         return np.where(self.judged & (np.abs(z) > Z95), np.sign(z), 0).astype(np.int64)
 
     @cached_property
     def stretches(self) -> tuple[Stretch, ...]:
-        """Where it is outside by more than chance. Limits: one size between the edge and ``FAR`` -> none"""
+        """Where it is outside the band by more than chance.
+
+        Limits: a single size outside, by less than ``FAR`` standard deviations -> not listed
+        """
         far = np.abs(self.deviations(self.expected_s)) > FAR
         ratios = self.time_s / self.expected_s
         return tuple(
@@ -113,7 +122,7 @@ class Series:
 
     @property
     def outside(self) -> Bools:
-        """Sizes of its stretches."""
+        """Mask of the sizes that are outside the band within its stretches."""
         found = np.zeros(self.side.size, bool)
         for each in self.stretches:
             found[each.first : each.last + 1] = self.side[each.first : each.last + 1] != 0
@@ -121,24 +130,24 @@ class Series:
 
     @property
     def verdict(self) -> str:
-        """normal, slow, fast, slow and fast, or not judged."""
+        """The verdict in words: normal, slow, fast, slow and fast, or not judged."""
         sides = {each.slow for each in self.stretches}
         found = [word for word, slow in (("slow", True), ("fast", False)) if slow in sides]
         return " and ".join(found) or ("normal" if self.judged.any() else "not judged")
 
     @cached_property
     def light_s(self) -> Floats:
-        """Least time of each size at the datasheet rates of the links [s]."""
+        """Least possible time of each size, with links at their datasheet rates [s]."""
         least = speed_of_light(self.model.machine, self.collective, self.group)
         return np.asarray(self.payload_bytes / np.interp(self.payload_bytes, GRID_BYTES, GRID_BYTES / least))
 
     def busbw(self, time_s: Floats) -> Floats:
-        """Bus bandwidth of times of its sizes, as nccl-tests prints it [bytes/s]."""
+        """Bus bandwidth, as nccl-tests prints it, if its sizes take these times [bytes/s]."""
         return np.asarray(self.payload_bytes / time_s * bus_factor(self.collective, self.gpus))
 
 
 def _runs(side: npt.NDArray[np.int64]) -> Iterator[list[int]]:
-    """Places outside on one side that follow each other, over one inside at most."""
+    """Groups of indices that are outside on the same side; a single index inside does not end a group."""
     places = np.flatnonzero(side).tolist()
     run = places[:1]
     for before, place in pairwise(places):
@@ -151,9 +160,11 @@ def _runs(side: npt.NDArray[np.int64]) -> Iterator[list[int]]:
 
 
 def series_of(samples: pd.DataFrame, model: CollectiveModel, said: str, same_clock: bool) -> list[Series]:
-    """Every collective of the samples of a log.
+    """A series for every collective and group of ranks in the samples of a log.
 
-    same_clock  whether the band is of times taken as these were; else sizes of latency are not judged
+    model  gives the expected times;  said  lines of NCCL in the log
+    same_clock  whether the expected times were measured in the same way; if not, sizes whose time is mostly
+                latency are not judged
     Limits: an operation that no law knows, wrong results, less than a byte for each peer -> left out
     """
     usable = samples["collective"].isin(COLLECTIVES) & (samples["flag"] == "ok")

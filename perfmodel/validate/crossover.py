@@ -32,11 +32,9 @@ _PER_OCTAVE = 16
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two measured cells on the sizes that both have.
+    """Times of two collectives, NCCL's and NVSHMEM's, on the sizes that both were measured at.
 
-    small_ratio      NCCL's time over NVSHMEM's at 1 KiB
-    crossover_bytes  size from which NCCL stays faster; None if one library is faster throughout
-    low, high        95 % band of NCCL's time over NVSHMEM's, with independent errors (by ``compare`` only)
+    low, high  95 % band of NCCL's time over NVSHMEM's, with independent errors; empty unless from ``compare``
     """
 
     payload_bytes: Floats
@@ -47,18 +45,20 @@ class Comparison:
 
     @property
     def ends(self) -> tuple[Comparison, Comparison]:
-        """The comparison with NCCL at the fast end, and at the slow end, of the band."""
+        """Two comparisons with NCCL's times changed: the ratio at the low end of its band, and at the high
+        end.
+        """
         fast, slow = (replace(self, nccl_s=end * self.nvshmem_s) for end in (self.low, self.high))
         return fast, slow
 
     @property
     def small_ratio(self) -> float:
-        """NCCL's time over NVSHMEM's at 1 KiB. Limits: above 1 -> NVSHMEM is faster there."""
+        """NCCL's time over NVSHMEM's at 1 KiB. Limits: above 1 -> NVSHMEM is faster there"""
         return float(np.interp(SMALL_BYTES, self.payload_bytes, self.nccl_s / self.nvshmem_s))
 
     @property
     def crossover_bytes(self) -> float | None:
-        """Size from which NCCL stays faster. Limits: faster throughout, or never -> None."""
+        """Size from which NCCL stays faster [bytes]. Limits: it is faster at all sizes, or never -> None"""
         nccl_wins = self.nccl_s < self.nvshmem_s
         if nccl_wins.all() or not nccl_wins[-1]:
             return None
@@ -72,7 +72,7 @@ class Comparison:
         return "nccl" if (self.nccl_s < self.nvshmem_s)[-1] else "nvshmem"
 
     def rise(self, start_bytes: float, end_bytes: float) -> tuple[float, float]:
-        """Growth of NVSHMEM's and of NCCL's time between two sizes."""
+        """(NVSHMEM's, NCCL's) time at ``end_bytes`` over that at ``start_bytes``."""
         ends = [start_bytes, end_bytes]
         first, last = np.interp(ends, self.payload_bytes, self.nvshmem_s)
         nccl_first, nccl_last = np.interp(ends, self.payload_bytes, self.nccl_s)
@@ -81,7 +81,10 @@ class Comparison:
 
 @lru_cache(maxsize=32)
 def compare(collective: str, nvshmem_clock: Clock, nccl_clock: Clock) -> Comparison | None:
-    """Both libraries on 8 H200 GPUs of one node; None if one of the two was not measured."""
+    """NCCL against NVSHMEM for a collective on 8 H200 GPUs of one node; None if one was not measured.
+
+    nvshmem_clock, nccl_clock  how the times of each were taken
+    """
     models = [_model(Backend.NVSHMEM, nvshmem_clock), _model(Backend.NCCL, nccl_clock)]
     found = [(m, m.calibration.curve(collective, GPUS, GPUS)) for m in models if m is not None]
     cells = [(m, curve) for m, curve in found if curve is not None]

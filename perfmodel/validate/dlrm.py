@@ -1,4 +1,4 @@
-"""Training steps of whole models that others measured, against predictions: MLPerf's and EMBark's.
+"""Compares predicted training steps of whole models with steps that others measured: MLPerf's and EMBark's.
 
 Embeddings are costed like any plan (``perfmodel.plan``) and enter the overlap pipeline beside the dense
 layers (``model.pipeline``). One number per generation of GPUs is fitted: the share of the datasheet rate
@@ -64,22 +64,26 @@ def _baseline(case: Case) -> CostedPlan:
 
 @lru_cache(maxsize=1)
 def mlperf_frame() -> pd.DataFrame:
-    """Every row that can be predicted, at the shipped share: measured_s, predicted_s, low_s, high_s, ratio,
-    inside, fitted, embedding_s (all steps of the tables), dense_s, communication_s, exposed_s.
+    """Every measured row of MLPerf that can be predicted, with the shipped share of the datasheet rate.
+
+    Columns: measured_s, predicted_s, low_s, high_s, ratio, inside, fitted (whether the share's fit used it),
+    embedding_s (all steps of the tables), dense_s, communication_s, exposed_s (not hidden by other work).
     """
     return _frame(lambda case: None)
 
 
 @lru_cache(maxsize=1)
 def unseen_frame() -> pd.DataFrame:
-    """The same columns, with each row predicted at the share that other machines give for its GPU."""
+    """As ``mlperf_frame``, but each row is predicted with a share that was fitted without its machine."""
     shares = left_out_shares()
     return _frame(lambda case: shares.get(case.machine))
 
 
 @lru_cache(maxsize=1)
 def far_frame() -> pd.DataFrame:
-    """Rows with at least ``FAR_GPUS`` GPUs, predicted at the share from rows with fewer."""
+    """As ``mlperf_frame`` for rows with at least ``FAR_GPUS`` GPUs, with a share fitted to rows with
+    fewer.
+    """
     shares = near_shares()
     return _frame(
         lambda case: shares.get(generation_of(case.machine), shares[ANY]), lambda row: row.gpus >= FAR_GPUS
@@ -136,7 +140,7 @@ def _predicted(case: Case, dense: Dense) -> dict[str, float]:
 
 
 def left_out() -> dict[str, str]:
-    """GPUs of measured rows that are not predicted, and why."""
+    """Why some measured rows are not predicted, by name of their GPU."""
     inputs = load_inputs()
     present = {row.gpu for row in mlperf_steps(inputs)}
     return {each.name: each.why for each in inputs.left_out if each.name in present}
@@ -148,9 +152,10 @@ def _embark_dense(inputs: Inputs) -> Dense:
 
 @lru_cache(maxsize=1)
 def share_frame() -> pd.DataFrame:
-    """Embedding communication in a serial table-row-wise step: gpus, batch (of one GPU), step_s, share.
+    """Share of embedding communication in the time of a serial table-row-wise step, for numbers of GPUs.
 
-    The batch of all GPUs is constant (``batch``), or the batch per GPU is as on the fewest GPUs.
+    Columns: kept ("global": the batch of all GPUs is constant; "per GPU": that of each GPU is), gpus, batch
+    (per GPU), step_s, share.
     """
     import pandas as pd
 
@@ -177,8 +182,10 @@ def share_frame() -> pd.DataFrame:
 
 @lru_cache(maxsize=1)
 def speedup_frame() -> pd.DataFrame:
-    """Each workload on the most GPUs: serial_s (table-row-wise), overlap_s (the same, overlapped), plan_s (of
-    the planner, serial), both_s (overlapped), speedup = serial_s / both_s.
+    """Each of EMBark's workloads on the most GPUs, with four step times.
+
+    Columns: serial_s (table-row-wise), overlap_s (the same, overlapped), plan_s (with the planner's plan,
+    serial), both_s (with it, overlapped), speedup = serial_s / both_s.
     """
     import pandas as pd
 
@@ -199,9 +206,10 @@ def speedup_frame() -> pd.DataFrame:
 
 
 def share(gpus: int, batches: Sequence[int]) -> Finding:
-    """Share of embedding communication in a serial table-row-wise step, for the first of the global batches.
+    """Share of embedding communication in a serial table-row-wise step, with the first of ``batches``.
 
-    The tables and the batch are not published: the band covers all workloads and ``batches``.
+    batches  of all GPUs together. The tables and the batch are not published: the band covers all workloads
+             and all ``batches``
     """
     inputs = load_inputs()
     models, dense = inputs.embark.models, _embark_dense(inputs)
@@ -220,7 +228,10 @@ def _share(planned: CostedPlan, dense: Dense, pick: Pick) -> float:
 
 
 def speedup(answer: str, batches: Sequence[int]) -> Finding:
-    """Mean or maximum speedup over the workloads on the most GPUs; its band covers ``batches``."""
+    """The speedup over all workloads on the most GPUs; its band covers all ``batches``.
+
+    answer  "mean" or "max" over the workloads
+    """
     inputs = load_inputs()
     e, dense, found = inputs.embark, _embark_dense(inputs), []
     for batch in batches:
@@ -233,7 +244,11 @@ def speedup(answer: str, batches: Sequence[int]) -> Finding:
 
 
 def _ways(dense: Dense) -> list[tuple[Dense, Pick]]:
-    """(dense layers, part of a step's band to use): the centre, then each cause of error at either end."""
+    """Inputs for a step's band: the central values, then each cause of error at either end, the others
+    central.
+
+    Each is (dense layers, function that picks the communication times from their bands).
+    """
     ends = [one_end(end, communication) for end in ("low_s", "high_s") for communication in (True, False)]
     shares = [dense.efficiency * (1 + error) for error in (-dense.error, dense.error)]
     layers = [replace(dense, efficiency=share) for share in shares]

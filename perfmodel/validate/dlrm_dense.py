@@ -1,4 +1,4 @@
-"""The share of a GPU's rate that matrix products reach: fitted to MLPerf's steps, also without a machine."""
+"""Fits the share of a GPU's datasheet rate that matrix products reach, to steps that MLPerf measured."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ def dense_of(inputs: Inputs, machine: str, share: float | None = None) -> Dense:
 
 @dataclass(frozen=True)
 class SystemKind:
-    """Measured steps of one case in one round: the median over its systems [s]."""
+    """Measured steps of MLPerf in one round with the same tables, GPUs and batch.
+
+    measured_s  median over the submitted systems [s];  case  what they trained
+    """
 
     case: Case
     round: str
@@ -45,7 +48,7 @@ class SystemKind:
 
 @lru_cache(maxsize=1)
 def kinds() -> tuple[SystemKind, ...]:
-    """Measurements behind the share: all kinds with GPUs that may inform it."""
+    """All measurements that a fit of the share may use."""
     inputs = load_inputs()
     known = {gpu.name: gpu for gpu in inputs.gpu if not gpu.unlike}
     found: dict[tuple[Case, str], list[float]] = defaultdict(list)
@@ -56,10 +59,10 @@ def kinds() -> tuple[SystemKind, ...]:
 
 
 def fitted_share(informs: Callable[[Case], bool] = lambda case: True) -> float:
-    """The share at which half of the kinds are predicted too fast, and half too slow.
+    """The share with which half of the measurements are predicted too fast, and half too slow.
 
-    informs  whether a case may be used
-    Limits: no kind, or none between 0.05 and 2 -> BadInputError
+    informs  returns whether a case may be used
+    Limits: no measurement, or no such share between 0.05 and 2 -> BadInputError
     """
     from scipy.optimize import brentq
 
@@ -79,20 +82,22 @@ def fitted_share(informs: Callable[[Case], bool] = lambda case: True) -> float:
 
 
 def generation_of(machine: str) -> str:
-    """Generation of a machine's GPU."""
+    """Name of the generation of a machine's GPU."""
     rate = load_rates().of(machine)
     return rate.generation if rate else ANY
 
 
 def shares_by_generation(informs: Callable[[Case], bool] = lambda case: True) -> dict[str, float]:
-    """The share of each generation with measured steps, and of ``ANY``: exp(m), the mean of their logarithms.
+    """The share of each generation of GPUs with measured steps; of any other, ``ANY``: exp(m).
 
         ln share = ( k/s^2 ln own + m/t^2 ) / ( k/s^2 + 1/t^2 )                                  [-]
 
-    own  ``fitted_share`` of the k kinds of a generation;  s  spread between kinds of one generation
+    own  ``fitted_share`` of the k measurements of a generation;  m  mean of ln own over generations
+    s    spread between measurements of one generation
     t    spread between generations: standard deviation of ln own about m
-    Source: best linear prediction of another kind of that generation
-    Limits: many kinds -> own;  one generation -> its own, and m = own
+    informs  returns whether a case may be used
+    Source: best linear prediction of a further measurement of that generation
+    Limits: many measurements -> own;  one generation -> its own, and m = ln own
     """
     counts = Counter(generation_of(kind.case.machine) for kind in kinds() if informs(kind.case))
 
@@ -111,7 +116,7 @@ def shares_by_generation(informs: Callable[[Case], bool] = lambda case: True) ->
 
 @lru_cache(maxsize=1)
 def left_out_shares() -> dict[str, float]:
-    """The share of each machine from others: of its generation, else the mean of other generations."""
+    """For each machine, the share from others: of its generation, or else the mean of other generations."""
     found = {}
     for machine in sorted({kind.case.machine for kind in kinds()}):
         shares = shares_by_generation(lambda case, machine=machine: case.machine != machine)  # type: ignore[misc]
@@ -121,5 +126,5 @@ def left_out_shares() -> dict[str, float]:
 
 @lru_cache(maxsize=1)
 def near_shares() -> dict[str, float]:
-    """The share of each generation from steps on fewer than ``FAR_GPUS``, and of any other generation."""
+    """The share of each generation, and of ``ANY``, by steps on fewer than ``FAR_GPUS`` GPUs."""
     return shares_by_generation(lambda case: case.gpus < FAR_GPUS)

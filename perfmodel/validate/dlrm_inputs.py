@@ -23,7 +23,7 @@ _FOLDER = "dlrm"
 
 
 class Conditions(BaseModel):
-    """Training conditions of tables."""
+    """Conditions under which tables are trained. why  where they come from"""
 
     model_config = _STRICT
 
@@ -35,7 +35,11 @@ class Conditions(BaseModel):
 
 
 class MlperfChecks(Conditions):
-    """MLPerf's rows; skew  of the values with fixed bags, by name of the table; 0 for other tables."""
+    """How MLPerf's rows are predicted.
+
+    model  set of tables;  rows  name of the measured rows;  planner  the calls that plan them
+    skew   of each table's fixed bags, by name of the table; 0 for other tables
+    """
 
     model: str
     rows: str
@@ -52,14 +56,18 @@ class MlperfChecks(Conditions):
 
 
 def fixed_bags(rows: float, skew: float, pooling: float) -> Distribution:
-    """``access.fixed_bags_popularity`` as a distribution."""
+    """The distribution of ids in MLPerf's data: ``access.fixed_bags_popularity``."""
     p, count = fixed_bags_popularity(rows, skew, pooling, BINS_PER_OCTAVE)
     bins = tuple(zip((count / rows).tolist(), (p * count).tolist(), strict=True))
     return Distribution(f"bags:{skew:g}:{pooling:g}:{rows:g}", 0.0, bins)
 
 
 class EmbarkChecks(Conditions):
-    """EMBark's figures."""
+    """How EMBark's figures are computed again.
+
+    alpha  exponent of the ids' power law;  models  sets of tables;  figure_model  of the figure of shares
+    machine, gpus  on which it trained;  batch  samples of all GPUs
+    """
 
     alpha: float = Field(ge=0)
     models: tuple[str, ...]
@@ -74,7 +82,10 @@ class EmbarkChecks(Conditions):
 
 
 class Gpu(BaseModel):
-    """A GPU of the measured rows."""
+    """A GPU of the measured rows, by the name that they use.
+
+    machine  the shipped machine for it;  unlike  in what they differ; "": in nothing
+    """
 
     model_config = _STRICT
 
@@ -93,7 +104,7 @@ class LeftOut(BaseModel):
 
 
 class Inputs(BaseModel):
-    """The whole file."""
+    """The contents of ``data/dlrm/checks.toml``; ``dense`` names the dense layers."""
 
     model_config = _STRICT
 
@@ -117,7 +128,10 @@ def load_inputs() -> Inputs:
 
 @dataclass(frozen=True)
 class Case:
-    """Tables trained on some GPUs, for which a plan is made. planner  None: the plan is stored"""
+    """Tables trained on some GPUs, for which there is a plan.
+
+    batch  samples per GPU;  planner  the call that makes the plan; None: the plan is stored in a file
+    """
 
     model: str
     machine: str
@@ -129,7 +143,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Name of its plan file."""
+        """Name of the file of its plan."""
         return f"{self.model}_{self.machine}_{self.gpus}_by_{self.gpus_per_node}"
 
     def evaluator(self) -> Evaluator:
@@ -152,7 +166,7 @@ class Case:
         return evaluator.setting.machine.value("hbm_bytes") * (1 - self.conditions.reserve)
 
     def plan(self, evaluator: Evaluator) -> Plan:
-        """HugeCTR's plan, or the stored one (``benchmarks/dlrm_plans.py``)."""
+        """The plan: HugeCTR's, or the stored plan (``benchmarks/dlrm_plans.py``)."""
         if self.planner:
             return plan_of(evaluator.tables, self.gpus, self.gpus_per_node, self.planner)
         return read_plan(resources.data_path(_FOLDER, "plans", f"{self.name}.json"), evaluator.tables)
@@ -171,7 +185,7 @@ class Measured:
 
     @property
     def round(self) -> str:
-        """Round of MLPerf: v3.1."""
+        """Round of MLPerf, such as v3.1."""
         return self.system.split()[0]
 
 
@@ -189,19 +203,19 @@ def mlperf_steps(inputs: Inputs) -> list[Measured]:
 
 
 def mlperf_case(inputs: Inputs, gpu: Gpu, row: Measured) -> Case:
-    """The case of one measured row."""
+    """The case that a measured row trained."""
     m, batch = inputs.mlperf, round(row.global_batch / row.gpus)
     call = next((each for each in m.planner if each.of(row.round, gpu.name, row.nodes)), None)
     return Case(m.model, gpu.machine, row.gpus, row.gpus // row.nodes, batch, m, call)
 
 
 def embark_case(inputs: Inputs, model: str, gpus: int, batch: int | None = None) -> Case:
-    """EMBark's workload on some GPUs; ``batch`` per GPU, by default the global batch is kept."""
+    """EMBark's workload on some GPUs. batch  samples per GPU; None: EMBark's samples of all GPUs, divided"""
     e = inputs.embark
     return Case(model, e.machine, gpus, min(gpus, 8), batch or e.batch // gpus, e)
 
 
 def planned(inputs: Inputs) -> Iterator[Case]:
-    """Every case with a stored plan: EMBark's, on the most GPUs."""
+    """Every case with a stored plan: EMBark's workloads on the most GPUs."""
     for model in inputs.embark.models:
         yield embark_case(inputs, model, max(inputs.embark.gpus))

@@ -23,12 +23,14 @@ WITH_STATE = 2
 
 
 class PlannerCall(BaseModel):
-    """The arguments with which a configuration calls the planner, and the rows that use it.
+    """The arguments with which a submission calls HugeCTR's planner, and the measured rows that use them.
 
-    rounds  of MLPerf;  gpus  names of GPUs;  nodes  of so many and more; each () or 1: any
-    by_node         buckets are nodes, and bags are reduced in a node, then sent across
+    rounds, gpus, nodes  rows of these MLPerf rounds and GPUs, with at least so many nodes; () or 1: any
+    by_node         buckets are nodes, and bags are reduced in a node, then sent across; False: buckets are
+                    GPUs
     part_ids        cost of a part in ids per sample, besides the ids that it looks up [-]
-    copied_bytes    smaller tables are replicated;  capacity_bytes  of a GPU for tables; both with state
+    copied_bytes    smaller tables are replicated;  capacity_bytes  of a GPU for tables; both with optimizer
+                    state
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -54,7 +56,8 @@ def holders(
 
         cost of a bucket = sum over its parts of  ids / parts of the table + part_ids         [-]
 
-    ids  per sample;  sizes  [bytes];  capacity  of a bucket [bytes];  part_ids  as in ``PlannerCall``
+    ids  look-ups of each table per sample;  sizes  of each table [bytes];  buckets  their number
+    capacity  of a bucket [bytes];  part_ids  as in ``PlannerCall``
     Limits: nothing fits -> every table over all buckets;  one bucket -> all in it
     """
     parts = np.ones(len(ids), dtype=np.int64)
@@ -81,7 +84,11 @@ def _deal(
     capacity: float,
     part_ids: float,
 ) -> tuple[list[list[int]], np.ndarray, int | None]:
-    """(holders, cost of each bucket, the table that does not fit, or None)."""
+    """Deals the parts of tables to buckets, tables in the given order.
+
+    Returns (buckets of each table, cost of each bucket, the table that does not fit, or None).
+    parts  number of each table's parts;  costs  of the buckets before;  others as in ``holders``
+    """
     full, held = np.zeros(costs.size), [list[int]() for _ in ids]
     for table in order:
         size = sizes[table] / parts[table]
@@ -100,7 +107,10 @@ def _deal(
 
 
 def plan_of(tables: PlanTables, gpus: int, per_node: int, call: PlannerCall) -> Plan:
-    """The planner's plan. A table with fewer rows than GPUs per node is replicated, not cut as in HugeCTR."""
+    """The plan that HugeCTR's planner makes with these arguments.
+
+    per_node  GPUs per node. A table with fewer rows than that is replicated, not cut as in HugeCTR
+    """
     share = per_node if call.by_node else 1
     sizes = WITH_STATE * tables.rows * tables.dim * tables.element_bytes
     copied = (sizes < call.copied_bytes) | (tables.rows < share)

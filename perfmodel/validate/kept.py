@@ -1,4 +1,4 @@
-"""Results from shipped data alone that every page shows, kept in ``data/validation`` so that pages are fast.
+"""Results that every page shows and that follow from shipped data, kept in ``data/validation`` to save time.
 
 ``python benchmarks/accuracy.py --write`` writes the files, and tests compare them with a new computation.
 """
@@ -25,18 +25,18 @@ _STEPS = ("system", "gpus", *_PREDICTED)
 
 
 def fresh_sizes_left_out() -> pd.DataFrame:
-    """Every size on ``GPUS`` GPUs, left out of its curve (0.6 s per machine)."""
+    """Computes ``accuracy.leave_one_size_out`` on ``GPUS`` GPUs (0.6 s per machine)."""
     points = accuracy.leave_one_size_out(alpha_beta=False, gpus=(GPUS,))
     return points[list(_SIZES)].reset_index(drop=True)
 
 
 def fresh_steps_left_out() -> pd.DataFrame:
-    """MLPerf's training steps, each machine predicted with the shares from all others (2 s)."""
+    """Computes MLPerf's training steps, each predicted with a share fitted without its machine (2 s)."""
     return dlrm.unseen_frame().rename(columns={"measured_s": "time_s"})[list(_STEPS)]
 
 
 def sizes_left_out(machine: str) -> pd.DataFrame:
-    """Kept rows of ``fresh_sizes_left_out`` for one machine, with error, inside and size.
+    """The stored result of ``fresh_sizes_left_out`` for one machine, with columns error, inside and size.
 
     Limits: a machine without such cells -> no row
     """
@@ -45,7 +45,7 @@ def sizes_left_out(machine: str) -> pd.DataFrame:
 
 
 def steps_left_out() -> pd.DataFrame:
-    """Kept rows of ``fresh_steps_left_out``, with error and inside."""
+    """The stored result of ``fresh_steps_left_out``, with columns error and inside."""
     points = _read("steps_left_out.csv")
     time = points["time_s"]
     inside = (points["low_s"] <= time) & (time <= points["high_s"])
@@ -53,7 +53,7 @@ def steps_left_out() -> pd.DataFrame:
 
 
 def claims_found() -> list[Judged]:
-    """``judged_claims`` from the kept findings (computing them takes 15 s)."""
+    """``judged_claims`` with stored values, because computing them takes 15 s."""
     found: dict[str, Finding] = {}
     for row in _read("claims_found.csv").to_dict("records"):
         value, low, high = (None if isnan(row[name]) else row[name] for name in ("value", "low", "high"))

@@ -1,7 +1,7 @@
-"""Predictions of clusters and node counts that no fit used: whole clusters or large groups left out.
+"""Predicts whole clusters, or large groups of nodes, by fits that did not use their samples.
 
-Both return data frames of points with predictions (``measured.judged``), from which ``band_parts`` estimates
-the parts of a band in ``data/priors/collectives.toml``.
+Both functions return data frames of points with predictions (``measured.judged``), from which ``band_parts``
+estimates the parts of a band in ``data/priors/collectives.toml``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FAMILIES = {"all_gather": "ring", "reduce_scatter": "ring"}
 
 @dataclass(frozen=True)
 class NodesLeftOut:
-    """A fit to ``machine`` on fewer than ``without_nodes`` nodes; the others are predicted."""
+    """A test: groups with ``without_nodes`` nodes or more are predicted by a fit to groups with fewer."""
 
     machine: str
     without_nodes: int
@@ -59,18 +59,17 @@ LAUNCH_BOUND = "single-process"
 
 
 def cluster_of(source_id: str) -> str:
-    """The cluster that a source was measured on."""
+    """Name of the cluster on which a source's samples were measured."""
     return next((name for start, name in OPERATORS.items() if source_id.startswith(start)), source_id)
 
 
 def clusters_left_out(machines: Collection[str] = ()) -> pd.DataFrame:
     """Every cluster of the shipped samples, predicted by a calibration of its kind without its samples.
 
-    Its samples are removed from the cells, the laws, and what was learned of its network. ``how``:
-    "refitted"; "shipped" if it informs nothing anyway; "version" for another version of the library on a
-    cluster that the calibration knows.
-    Columns of ``measured.judged`` and machine, cluster, how, and those of ``told``.
+    Its samples are removed from the cells, the laws, and what was learned of its network.
     machines   only these (empty: all)
+    Columns of ``told``, and machine, cluster, how: "refitted"; "shipped" if no fit used the cluster anyway;
+    "version" for a cluster that the calibration knows with another version of the library.
     """
     import pandas as pd
 
@@ -117,7 +116,10 @@ def _left_out_of(entry: Entry) -> Iterator[pd.DataFrame]:
 def _predicted(
     entry: Entry, machine: Machine, name: str, sources: set[str], rows: pd.DataFrame, how: str
 ) -> Iterator[pd.DataFrame]:
-    """A cluster's rows, predicted by a calibration without its sources."""
+    """The rows of a cluster, predicted by the entry's calibration without the cluster's sources.
+
+    how  value of the column of that name
+    """
     usable = usable_samples(rows)
     if not usable.empty:
         points = told(usable, machine, calibration_without(entry, frozenset(sources)))
@@ -129,9 +131,9 @@ def _of_clusters() -> set[str]:
 
 
 def large_left_out(cases: Collection[NodesLeftOut] = LARGE_LEFT_OUT) -> pd.DataFrame:
-    """Many nodes of a cluster, predicted by a fit to fewer nodes of the same cluster.
+    """Groups with many nodes of a cluster, predicted by a fit to fewer nodes of the same cluster.
 
-    Columns of ``measured.judged`` and machine, seen_nodes (most nodes in the fit), and those of ``told``.
+    Columns of ``told``, and machine, seen_nodes (most nodes in the fit).
     """
     import pandas as pd
 
@@ -150,8 +152,9 @@ def large_left_out(cases: Collection[NodesLeftOut] = LARGE_LEFT_OUT) -> pd.DataF
 def told(rows: pd.DataFrame, machine: Machine, calibration: Calibration) -> pd.DataFrame:
     """Medians of samples with their predictions, and columns that classify them.
 
-    Columns of ``measured.judged`` and family (``FAMILIES``), where ("in" one scale-up domain or "across"),
-    known (this cell was measured at such sizes), doublings (of GPUs beyond those measured), log_error.
+    Columns of ``measured.judged``, and family (``FAMILIES``), where ("in" a scale-up domain or "across"
+    several), known (whether the fit has this collective, these GPUs and such sizes), doublings (of GPUs
+    beyond those measured), log_error = ln(predicted / measured).
     """
     rows = rows[rows["collective"].isin(COLLECTIVES)]
     points = measured.predicted(measured.medians(rows, machine), measured.model_of(machine, calibration))
@@ -170,13 +173,16 @@ def told(rows: pd.DataFrame, machine: Machine, calibration: Calibration) -> pd.D
 
 
 def _known(calibration: Calibration, collective: str, gpus: int, domain_gpus: int, size: float) -> bool:
-    """Whether the calibration has measured this cell, at such sizes."""
+    """Whether the calibration has measured this collective on these GPUs, at such sizes."""
     curve = calibration.curve(collective, gpus, domain_gpus)
     return curve is not None and curve.anchor_bytes[0] <= size <= curve.anchor_bytes[-1]
 
 
 def _doublings(calibration: Calibration, collective: str, gpus: int, domain_gpus: int) -> float:
-    """Octaves of GPUs beyond the most that were measured, inside domains or across. Limits: fewer -> 0"""
+    """log2 of the GPUs over the most on which the collective was measured, in a domain or across several.
+
+    Limits: no more than measured -> 0
+    """
     across = gpus > domain_gpus
     seen = [
         c.gpus
@@ -194,12 +200,12 @@ _DIGITS = "%.5g"
 
 
 def save_large_left_out(points: pd.DataFrame) -> None:
-    """Keep the points of ``large_left_out``, for pages that cannot wait for its fits."""
+    """Write the points of ``large_left_out`` to a file, for pages that cannot wait for its fits."""
     points[list(_COLUMNS)].to_csv(_stored(), index=False, float_format=_DIGITS, lineterminator="\n")
 
 
 def stored_large_left_out() -> pd.DataFrame:
-    """Kept points of ``large_left_out``, for each machine from the fit to the fewest nodes."""
+    """The stored points of ``large_left_out``; of each machine, those from the fit to the fewest nodes."""
     import pandas as pd
 
     points = measured.judged(pd.read_csv(_stored()))

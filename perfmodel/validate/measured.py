@@ -28,33 +28,33 @@ _INTEGERS = ("int8", "uint8")
 
 @lru_cache(maxsize=1)
 def shipped_samples() -> pd.DataFrame:
-    """All shipped samples; read once."""
+    """All shipped samples of collectives; the files are read only once."""
     return load_samples(None)
 
 
 @lru_cache(maxsize=1)
 def shipped_plan() -> tuple[Entry, ...]:
-    """The entries of the shipped plan; read once."""
+    """The list of shipped calibrations, with the samples that each is fitted to; read only once."""
     return tuple(load_plan().calibration)
 
 
 def shipped_clusters() -> tuple[ClusterEntry, ...]:
-    """The clusters of the shipped plan."""
+    """The clusters in that list."""
     return tuple(load_plan().cluster)
 
 
 def preferred_entries(backend: Backend = Backend.NCCL) -> dict[str, Entry]:
-    """The default calibration of each machine, by machine."""
+    """The entry of each machine's default calibration, by machine. backend  library of the collectives"""
     return {e.machine: e for e in shipped_plan() if e.preferred and e.backend is backend}
 
 
 def identity(entry: Entry) -> str:
-    """Name of the shipped calibration of an entry."""
+    """Name of the shipped calibration that is fitted by an entry."""
     return f"{entry.machine}/{entry.backend}-{entry.library_version}-{entry.clock}"
 
 
 def measured_rows(entry: Entry, samples: pd.DataFrame) -> pd.DataFrame:
-    """Samples behind the measured cells of one entry of the plan, with domain_gpus.
+    """The samples that are fitted as an entry's measured cells, with a column domain_gpus.
 
     Rows that fits leave out are left out here too: flagged, in place, integer reductions beside floats.
     """
@@ -74,12 +74,12 @@ def measured_rows(entry: Entry, samples: pd.DataFrame) -> pd.DataFrame:
 
 
 def measured_points(entry: Entry, samples: pd.DataFrame) -> pd.DataFrame:
-    """``medians`` of every measured cell of one entry of the plan (``measured_rows``)."""
+    """The ``medians`` of every measured cell of an entry (``measured_rows``)."""
     return medians(measured_rows(entry, samples), load_machine(entry.machine))
 
 
 def medians(rows: pd.DataFrame, machine: Machine) -> pd.DataFrame:
-    """Median time of every size in every cell of samples.
+    """Median time of every size in every cell of samples: a collective on a group of ranks.
 
     Columns collective, gpus, gpus_per_node, nodes, domain_gpus, payload_bytes, time_s, sources (a text).
     """
@@ -103,7 +103,9 @@ def fitted_alone(machine: str) -> Calibration:
 
 
 def predicted(points: pd.DataFrame, model: CollectiveModel) -> pd.DataFrame:
-    """The points with predicted_s, low_s, high_s (95 %), error = predicted / measured - 1 and inside."""
+    """The points with columns predicted_s, low_s, high_s (95 %), error = predicted / measured - 1, and
+    inside.
+    """
     import pandas as pd
 
     parts = []
@@ -119,7 +121,9 @@ def predicted(points: pd.DataFrame, model: CollectiveModel) -> pd.DataFrame:
 
 
 def judged(points: pd.DataFrame) -> pd.DataFrame:
-    """Adds error, inside (the interval) and size (``SIZES``) to points with predictions."""
+    """The points with added columns: error, inside (the 95 % interval), size (class of sizes, of
+    ``SIZES``).
+    """
     time, size = points["time_s"], points["payload_bytes"]
     return points.assign(
         error=points["predicted_s"] / time - 1,
@@ -129,7 +133,11 @@ def judged(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def summary(points: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """Per group: n, median and p90 of |error|, bias (median error), inside, width (median high/low)."""
+    """A row for each group of points with equal values in the columns ``by``.
+
+    Columns: n (points), median and p90 of |error|, bias (median error), inside (share), width (median
+    high/low).
+    """
     import pandas as pd
 
     rows = []
@@ -152,5 +160,5 @@ def summary(points: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 
 
 def model_of(machine: Machine, calibration: Calibration) -> CollectiveModel:
-    """A model of a calibration in memory; ``borrowed`` if it belongs to another machine."""
+    """The model that predicts collectives with this calibration; ``borrowed`` if it is of another machine."""
     return CollectiveModel(machine, calibration, calibration.machine != machine.name)

@@ -1,4 +1,4 @@
-"""A user's own run: projections of its whole passes against the measured times."""
+"""Compares a user's own run with the model: whole passes as measured, and as projected."""
 
 from __future__ import annotations
 
@@ -61,8 +61,10 @@ def machine_of_run(run: Run, folder: Path) -> Machine:
 
 
 def _projected(passes: pd.DataFrame, folder: Path, machine: Machine) -> pd.DataFrame:
-    """Passes of one kind over one library, projected with its calibration, at their clock if possible, with
-    the kernels that they run: torch's in our own pass."""
+    """The passes with their projections by the run's calibration, at their clock if possible.
+
+    passes  of one kind and one library. Kernels are those that they run: torch's in this program's own pass
+    """
     backend = str(passes["backend"].iloc[0])
     found = {path: one for path, one in calibrations_of(folder).items() if str(one.backend) == backend}
     if not found:
@@ -98,7 +100,9 @@ def _projected(passes: pd.DataFrame, folder: Path, machine: Machine) -> pd.DataF
 
 
 def judged(passes: pd.DataFrame) -> pd.DataFrame:
-    """Passes that measure the projection's error: of our own exchange, held out, not throttled."""
+    """The passes by which the projection's error is judged: our own, not used in the fit, GPUs not
+    throttled.
+    """
     own = passes["implementation"] == OWN_PASS
     return passes[own & passes["held_out"].astype(bool) & (passes["flag"] != "throttled")]
 
@@ -118,9 +122,10 @@ _NOTHING = Finding(None, "no held-out pass was measured")
 
 
 def step_errors(passes: pd.DataFrame) -> pd.DataFrame:
-    """Projection errors of each step in our own passes: columns step, n, share, error (medians).
+    """Projection errors of each step in our own passes: columns step, n (passes), share (of the time), error
+    (medians).
 
-    The hand-over is listed beside the steps: it is their joint excess over their own curves.
+    The hand-over between steps is listed too: the excess of a pass over the sum of its steps' own curves.
     """
     import pandas as pd
 

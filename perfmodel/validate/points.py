@@ -1,4 +1,4 @@
-"""The samples behind a calibration: beside its file, in its run, or among the shipped samples."""
+"""Finds the samples behind a calibration: beside its file, in its run, or among the shipped samples."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 def run_of(name: str | Path) -> Path | None:
-    """The folder of the run that holds a calibration's file; None for any other file."""
+    """The folder of the run that a calibration's file belongs to; None if it belongs to no run."""
     path = Path(name)
     return path.parent if path.suffix == ".json" and (path.parent / SAMPLES_NAME).is_file() else None
 
 
 def is_behind(point: Point, item: Calibration) -> bool:
-    """Whether a point was used for this calibration: its library and clock, or a kernel."""
+    """Whether a measured point was used for this calibration: same library and clock, or a kernel."""
     return point.kind is PointKind.KERNEL or (point.backend, point.clock) == (str(item.backend), item.clock)
 
 
@@ -43,7 +43,7 @@ def fitted_samples(run: Run, item: Calibration) -> int | None:
 
 
 def since_its_fit(item: Calibration, folder: Path | None) -> tuple[int, int]:
-    """(unfinished points, further samples) of its run that are not in a calibration.
+    """(points of the run that are not measured yet, samples that are newer than the calibration).
 
     Limits: no run, or fitted at the end of the run -> 0, 0
     """
@@ -78,7 +78,8 @@ def samples_of(calibration: Calibration, name: str | Path) -> pd.DataFrame:
 
 
 def curve_samples(calibration: Calibration, machine: Machine, name: str | Path = "") -> pd.DataFrame:
-    """The samples behind the curves only, with ``domain_gpus``: the median of each size is an anchor.
+    """The samples behind a calibration's curves, with ``domain_gpus``; the median of each size is on the
+    curve.
 
     name  the calibration's file; empty: a shipped calibration
     Limits: as ``samples_of``

@@ -1,4 +1,7 @@
-"""The questions of rows in ``claims.toml`` or ``checks.toml``: one function each, options from the row."""
+"""Computes the values for rows of ``claims.toml`` or ``checks.toml``: a function for each question.
+
+The arguments of a function are the options in the row; the result is a number with a range (``Finding``).
+"""
 
 from __future__ import annotations
 
@@ -38,16 +41,16 @@ _UNMEASURED = Finding(None, "not measured")
 
 
 def coverage(machine: str) -> Finding:
-    """Collectives for which both libraries were measured at some pair of clocks."""
+    """Number of collectives for which both libraries were measured, with any of the pairs of clocks."""
     found = [c for c in crossover.COLLECTIVES if any(crossover.compare(c, *pair) for pair in crossover.PAIRS)]
     return Finding(len(found), f"{len(found)} collectives on {machine}")
 
 
 def lead(collective: str, older: Sequence[str] = (), claimed: float = 1.0) -> Finding:
-    """Ratio by which NVSHMEM is faster at 1 KiB, at the paper's clocks; the other clocks in words.
+    """NCCL's time over NVSHMEM's at 1 KiB, with the paper's clocks; ratios with other clocks in its words.
 
     older    two sources of samples: an NCCL of the paper's time, and today's on the same GPUs
-    claimed  by the paper; the part that the older NCCL does not explain is added to the words
+    claimed  ratio in the paper; the part that the older NCCL does not explain is added to the words
     """
     found = {pair: crossover.compare(collective, *pair) for pair in crossover.PAIRS}
     words = [
@@ -72,7 +75,7 @@ def lead(collective: str, older: Sequence[str] = (), claimed: float = 1.0) -> Fi
 
 
 def _samples(**wanted: Any) -> pd.DataFrame:
-    """Shipped samples with these values in these columns."""
+    """The shipped samples that have these values, by column."""
     rows = measured.shipped_samples()
     for column, value in wanted.items():
         rows = rows[rows[column] == value]
@@ -80,7 +83,10 @@ def _samples(**wanted: Any) -> pd.DataFrame:
 
 
 def crossing(collective: str, clocks: tuple[str, str]) -> Finding:
-    """Size from which NCCL stays faster; 0 if it is faster throughout, infinite if NVSHMEM is."""
+    """Size from which NCCL stays faster [bytes]; 0: at all sizes; infinite: NVSHMEM is always faster.
+
+    clocks  how the times of (NVSHMEM, NCCL) were taken
+    """
     found = _compare(collective, clocks)
     if found is None:
         return _UNMEASURED
@@ -95,9 +101,11 @@ def _crossing(found: Comparison) -> float:
 def rise(
     collective: str, clocks: tuple[str, str], library: str, start: float, ends: Sequence[float]
 ) -> Finding:
-    """Growth of one library's time from a size to the last of ``ends``; its band covers all of them.
+    """A library's time at the last of ``ends`` over its time at ``start`` [bytes]; its band covers all
+    ``ends``.
 
-    Factors on the whole curve cancel in the ratio, so measured medians are used directly.
+    clocks  how the times of (NVSHMEM, NCCL) were taken;  library  which of both
+    A factor on the whole curve cancels in the ratio, so measured medians are used directly.
     """
     found = _compare(collective, clocks)
     if found is None:
@@ -115,7 +123,11 @@ def _compare(collective: str, clocks: tuple[str, str]) -> Comparison | None:
 
 
 def exchange_bytes(**asked: Any) -> Finding:
-    """Bytes of the modelled exchange of bags over G B T D w, for a configuration without rounding."""
+    """Modelled bytes of the exchange of bags, over G B T D w: GPUs, samples, tables, columns, bytes of an
+    element.
+
+    asked  arguments of ``project``. Limits: no local sum of bags -> 0
+    """
     result = project_one(**asked)
     names = [step.name for step in result.steps]
     exchange = next(step for step in result.steps if step.name == "all_to_all_bags")
@@ -126,7 +138,11 @@ def exchange_bytes(**asked: Any) -> Finding:
 
 
 def crossings(axes: Mapping[str, Sequence[float]], **asked: Any) -> Finding:
-    """How often the winner in a projected grid changes as the exchange grows; 0 if NCCL wins the smallest."""
+    """How often the faster library changes in a projected grid, as the exchange grows; 0 if NCCL wins the
+    smallest.
+
+    axes  values of each argument of the grid;  asked  arguments that all of its points share
+    """
     grid = grids.product(**axes)
     ratio = _bag_ratios(grid, Clock.DEVICE, Clock.EAGER, asked)
     stream = _bag_ratios(grid, Clock.STREAM, Clock.STREAM, asked)["ratio"]
@@ -146,7 +162,7 @@ def _changes(wins: pd.Series[bool]) -> int:
 def _bag_ratios(
     grid: grids.Columns, nvshmem_clock: Clock, nccl_clock: Clock, asked: Mapping[str, Any]
 ) -> pd.DataFrame:
-    """NCCL's time over NVSHMEM's, with band, by increasing size of one rank's exchange.
+    """NCCL's time of a pass over NVSHMEM's, with band, by increasing size of a rank's exchange.
 
     Both run the same kernels, so the band is wider than needed; points of equal size are averaged.
     """
@@ -170,7 +186,10 @@ def sane_points(grid: str) -> Finding:
 
 
 def slowdown(end: str, gpus: int, **asked: Any) -> Finding:
-    """The least or largest slowdown in the paper's two grids on so many GPUs."""
+    """The smallest or largest slowdown in the paper's two grids on so many GPUs.
+
+    end  "least" or "largest"
+    """
     import pandas as pd
 
     frame = pd.concat(project(grid(gpus=(gpus,)), **asked) for grid in grids.GRIDS.values())
@@ -181,14 +200,17 @@ def slowdown(end: str, gpus: int, **asked: Any) -> Finding:
 
 
 def gpus_needed(table_bytes: float, reserve: float) -> Finding:
-    """GPUs that hold so many bytes of tables if ``reserve`` of their memory is kept free."""
+    """GPUs that hold so many bytes of tables, if a share ``reserve`` of their memory is kept free."""
     asked, usual = project_one(table_bytes=table_bytes, reserve=reserve), project_one(table_bytes=table_bytes)
     first, second = (f"{one.gpus} GPUs, {format_ratio(one.slowdown)} slower" for one in (asked, usual))
     return Finding(asked.gpus, f"{first} (--reserve {reserve:g}); {second} as memory is kept free by default")
 
 
 def ratio_of_samples(source: str, slow: str, fast: str, below_bytes: float = inf) -> Finding:
-    """Ratio of measured times of one source under two notes, at its smallest size below a limit."""
+    """A source's measured time with note ``slow`` over that with note ``fast``, at the smallest size.
+
+    below_bytes  only sizes below this
+    """
     rows = _samples(source_id=source)
     rows = rows[rows["payload_bytes"] < below_bytes]
     if rows.empty:
@@ -208,10 +230,11 @@ def throughput(
     alpha: float,
     gradient_bytes: float,
 ) -> Finding:
-    """Millions of samples per second of all GPUs: stored plan of EMBark's tables, ids of power law ``alpha``.
+    """Millions of samples per second of all GPUs, for EMBark's tables with their stored plan.
 
-    training_flops  operations of a sample, forward and backward
-    batches         of all GPUs: the first is assumed; the band covers all of them, and errors of their steps
+    training_flops  operations of a sample, forward and backward;  gradient_bytes  of the dense layers
+    batches         samples of all GPUs: the first is assumed; the band covers all, and errors of their steps
+    alpha           exponent of the ids' power law
     """
     found = []
     for batch in batches:
@@ -226,18 +249,19 @@ def throughput(
 
 
 def throughput_case(model: str, gpus: int, alpha: float, batch: int) -> Case:
-    """EMBark's training case, with ids of another power law and a batch of all GPUs."""
+    """EMBark's training case with this power law of the ids. batch  samples of all GPUs"""
     inputs = load_inputs()
     conditions = inputs.embark.model_copy(update={"alpha": alpha})
     return replace(embark_case(inputs, model, gpus, batch // gpus), conditions=conditions)
 
 
 def dependence(chip: str, models: Sequence[str], batch: int, ids: Sequence[str], effort: str) -> Finding:
-    """Sensitivity to the ids, worst over best time: of our mapping, relative to plain gathers.
+    """How much the time depends on the ids: of our mapping to a chip's cores, relative to plain gathers.
 
         (worst / best - 1) of our mapping over (worst / best - 1) of plain gathers                [-]
 
-    Of the mappings for each distribution, the one with the shortest worst batch is used; all table sets.
+    worst, best  longest and shortest time of a batch over the distributions ``ids``, for all sets of tables
+    Of the mappings made for each distribution, that with the shortest worst batch is used.
     Limits: a mapping that does not depend on the ids -> 0;  as sensitive as plain gathers -> 1
     """
     made_on, kinds = load_chip(chip), [parse_distribution(text) for text in ids]
@@ -255,7 +279,9 @@ def dependence(chip: str, models: Sequence[str], batch: int, ids: Sequence[str],
 
 
 def chip_speedup(chip: str, models: Sequence[str], batch: int, ids: Sequence[str], effort: str) -> Finding:
-    """Speedup of a mapping made for the ids over plain gathers: median over all sets and ids."""
+    """Time of plain gathers over that of a mapping made for the ids: median over all sets of tables and
+    all ids.
+    """
     answers = [_mapped(chip, model, batch, each, effort) for model in models for each in ids]
     found = [answer.global_memory.time_s / answer.time_s for answer in answers]
     return Finding.within(float(np.median(found)), found, format_ratio)
@@ -289,5 +315,5 @@ QUESTIONS: dict[str, Callable[..., Finding]] = {
 
 
 def answer(ask: Mapping[str, Any]) -> Finding:
-    """The finding for the ``ask`` of a row: ``what`` is the question, all other keys are its options."""
+    """The value for a row. ask  of the row: ``what`` names the question, other keys are its arguments"""
     return QUESTIONS[ask["what"]](**{name: value for name, value in ask.items() if name != "what"})

@@ -15,7 +15,14 @@ _NOTHING = r"\A(?!)"  # that no log says
 
 
 class ReasonRule(BaseModel):
-    """A reason that may be tested (``data/validation/reasons.toml``)."""
+    """A reason why collectives may be slow, as ``data/validation/reasons.toml`` states it.
+
+    test      name of the function that predicts its times (``reasons.TESTS``);  rate  range of its parameter
+    words     what is the matter;  look  where to look;  source  of the reason
+    free      number of fitted parameters;  general  whether it says little, so that others come first
+    network   it is excluded if other collectives on the same ranks are normal;  alone  if any of them is slow
+    stated, hint, denied  patterns for lines in NCCL's log that prove, suggest or exclude it
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -36,19 +43,19 @@ class ReasonRule(BaseModel):
 
 @lru_cache(maxsize=1)
 def rules() -> tuple[ReasonRule, ...]:
-    """All of them."""
+    """All reasons in the table."""
     document = read_toml(resources.data_path("validation", "reasons.toml"), "reasons")
     return tuple(ReasonRule.model_validate(each) for each in document["reason"])
 
 
 @dataclass(frozen=True)
 class LikelyReason:
-    """A rule that stands.
+    """A reason that agrees with the measured times.
 
-    value    the number that it fits, in words
-    explains, of  sizes outside that are in the band around its times, and all that it was tested on
-    ratios   its times over the expected ones, at the sizes outside [-]
-    stated  whether the log itself says so;  cannot_tell  whether others explain as many
+    rule      the reason;  value  its fitted number, in words
+    explains  number of sizes outside the band that would be inside with it;  of  number of sizes outside
+    ratios    times by this reason over expected times, at the sizes outside [-]
+    stated    whether the log itself says so;  cannot_tell  whether other reasons explain as many sizes
     """
 
     rule: ReasonRule

@@ -1,8 +1,8 @@
-"""Why a log leaves the band: every reason is a hypothesis whose times the model predicts.
+"""Why a log's times leave the band: each reason is a hypothesis with which the model predicts other times.
 
-A reason stands if its times put at least half of the sizes outside back into the band, and more sizes inside
-than without it. The leader puts most of them there; reasons that put as many there cannot be told apart.
-What is tested is in ``data/validation/reasons.toml``, with its sources.
+A reason is kept if with its times at least half of the sizes outside are inside the band, and more sizes in
+all than without it. The first reason is that with most sizes inside; reasons with as many cannot be told
+apart. The reasons are in ``data/validation/reasons.toml``, with their sources.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ _CARDS, _LINKS, _PCIE = "nic_bytes_per_s", "nvlink_bytes_per_s", "pcie_bytes_per
 
 
 def reasons_of(one: Series, others: Sequence[Series]) -> tuple[LikelyReason, ...]:
-    """The likeliest reasons, the first one leading. others  the other series of the same command
+    """The likely reasons why a series is outside its band, most likely first.
 
-    Limits: inside its band -> none;  the first size alone -> the first call;  single sizes between those
-            inside -> noise
+    others  the other series of the same command
+    Limits: inside its band -> none;  only the first size outside -> that it is the first call;  single sizes
+            outside -> noise
     """
     last = one.side.size - 1
     lone = [each.first for each in one.stretches if each.slow and each.first == each.last < last]
@@ -54,7 +55,10 @@ def reasons_of(one: Series, others: Sequence[Series]) -> tuple[LikelyReason, ...
 
 
 def _tested(one: Series, others: Sequence[Series], rest: Bools) -> list[LikelyReason]:
-    """The rules that stand, for the sizes of ``rest``: by what the log says, then by Akaike's criterion."""
+    """The reasons that agree with the times: first those that the log states, then by Akaike's criterion.
+
+    rest  mask of the sizes outside that are to be explained
+    """
     used = one.judged & (rest | ~one.outside)
     before = int((used & (one.side == 0)).sum())
     stand = []
@@ -83,7 +87,7 @@ def _tested(one: Series, others: Sequence[Series], rest: Bools) -> list[LikelyRe
 
 
 def _ruled_out(rule: ReasonRule, one: Series, others: Sequence[Series]) -> bool:
-    """By what the log states, or by other collectives on the same ranks."""
+    """Whether the log's text, or other collectives on the same ranks, exclude a reason."""
     ranks = one.gpus, one.gpus_per_node
     beside = [o for o in others if (o.gpus, o.gpus_per_node) == ranks and o.collective != one.collective]
     if (rule.network and any(not o.stretches for o in beside)) or re.search(rule.denied, one.said):
@@ -92,7 +96,10 @@ def _ruled_out(rule: ReasonRule, one: Series, others: Sequence[Series]) -> bool:
 
 
 def _rates(one: Series, key: str, between: tuple[float, float]) -> Iterator[Guess]:
-    """Times with a link at some parts of its rate, by the law. Limits: ratio 1 -> those expected"""
+    """Yields times with a machine value changed by a factor, by the law, for several factors.
+
+    key  of the value, a rate;  between  range of the factors. Limits: factor 1 -> the expected times
+    """
     machine, calibration = one.model.machine, one.model.calibration
     law = calibration.law(one.collective)
     for ratio in map(float, np.geomspace(*between, _STEPS) if law is not None else ()):
@@ -104,7 +111,7 @@ def _rates(one: Series, key: str, between: tuple[float, float]) -> Iterator[Gues
 
 
 def _later(one: Series, guesses: Iterator[Guess]) -> Iterator[Guess]:
-    """The same, and with more latency: as much as the small messages lack."""
+    """Yields each guess, and also with additional latency: as much as small messages need to fit."""
     for times, words in guesses:
         yield times, words
         excess = (one.time_s - times)[one.latency >= LATENCY_SHARE]
@@ -113,13 +120,18 @@ def _later(one: Series, guesses: Iterator[Guess]) -> Iterator[Guess]:
 
 
 def _cards(one: Series, rate: tuple[float, float]) -> Iterator[Guess]:
-    """Cards at part of their rate. Limits: one domain -> nothing"""
+    """Yields times with all network cards at a fraction of their rate, in a range. Limits: one domain ->
+    nothing
+    """
     if one.group.domains > 1:
         yield from _rates(one, _CARDS, rate)
 
 
 def _one_card(one: Series, rate: tuple[float, float]) -> Iterator[Guess]:
-    """Limits: at most two cards for the GPUs of a node -> nothing: that is one of two"""
+    """Yields times if the GPUs of a node use a single network card.
+
+    Limits: they have at most two cards -> nothing, since a single card is then the case of ``_cards``
+    """
     machine = one.model.machine
     used = one.gpus_per_node / machine.gpus_per_node * machine.value("nics_per_node")
     if used > 2:
@@ -127,20 +139,22 @@ def _one_card(one: Series, rate: tuple[float, float]) -> Iterator[Guess]:
 
 
 def _sockets(one: Series, rate: tuple[float, float]) -> Iterator[Guess]:
-    """Through the host's network. rate  of a node [bytes/s]"""
+    """Yields times through sockets of the host's network. rate  range of a node's rate [bytes/s]"""
     low, high = (each / one.gpus_per_node / one.model.machine.value(_CARDS) for each in rate)
     if high < 1:
         yield from _later(one, _cards(one, (low, high)))
 
 
 def _inside(one: Series, rate: tuple[float, float]) -> Iterator[Guess]:
-    """The scale-up link at part of its rate. Limits: several domains, no such link -> nothing"""
+    """Yields times with the scale-up link at a fraction of its rate. Limits: several domains, no such link
+    -> nothing
+    """
     if one.group.domains == 1 and one.model.machine.nvlink_domain_gpus > 1:
         yield from _rates(one, _LINKS, rate)
 
 
 def _no_p2p(one: Series, rate: tuple[float, float]) -> Iterator[Guess]:
-    """Through the host at up to the rate of PCIe, and not below a twentieth of it."""
+    """Yields times through host memory, at rates from a twentieth of PCIe's up to PCIe's."""
     machine = one.model.machine
     if one.group.domains == 1:
         key = _LINKS if machine.nvlink_domain_gpus > 1 else _PCIE
@@ -149,10 +163,11 @@ def _no_p2p(one: Series, rate: tuple[float, float]) -> Iterator[Guess]:
 
 
 def _chosen(one: Series, allowed: Callable[[str], bool]) -> Iterator[Guess]:
-    """Times by the fastest of the algorithms and protocols that are allowed: as fitted, and by NCCL's table.
+    """Yields times of the fastest algorithm and protocol whose name is allowed: as fitted, and by NCCL's
+    table.
 
-    What NCCL does not choose was not measured: its fitted latency may be far from the table's.
-    Limits: a collective without such a choice, none of them allowed, or all of them -> nothing
+    NCCL never chose these in measurements, so their fitted latency may be far from the table's.
+    Limits: a collective without such a choice, no name allowed, or all -> nothing
     """
     model = one.model
     law = model.calibration.law(one.collective)
@@ -173,27 +188,37 @@ def _chosen(one: Series, allowed: Callable[[str], bool]) -> Iterator[Guess]:
 
 
 def _launches(one: Series, rate: tuple[float, float]) -> Iterator[Guess]:
-    """Each call takes as long as its launch at least, which hides behind large messages."""
+    """Yields times if each call takes at least a launch time; it only shows for small messages."""
     slow = one.time_s[(one.latency >= LATENCY_SHARE) & (one.side > 0)]
     for launch in np.quantile(slow, _QUANTILES) if slow.size else ():
         yield np.maximum(one.expected_s, launch), format_time(float(launch))
 
 
 def _waits(one: Series, *, across: bool) -> Iterator[Guess]:
-    """Each call waits for as much longer at all sizes."""
+    """Yields times if each call waits for a constant time, at all sizes.
+
+    across  whether this is for ranks in several domains, else in one
+    """
     slow = (one.time_s - one.expected_s)[(one.latency >= LATENCY_SHARE) & (one.side > 0)]
     for more in np.quantile(slow, _QUANTILES) if slow.size and across == (one.group.domains > 1) else ():
         yield one.expected_s + more, format_time(float(more))
 
 
 def _no_pxn(one: Series, rate: tuple[float, float]) -> Iterator[Guess]:
-    """As many messages of one GPU to each remote GPU, and over the spine: later, and at part of the rate."""
+    """Yields times of an all-to-all in which each GPU sends to all remote GPUs itself, over the spine,
+    without PXN.
+
+    It has more latency, and a fraction of the rate.
+    """
     if one.collective == "all_to_all" and one.gpus_per_node > 1:
         yield from _later(one, _cards(one, rate))
 
 
 def _faster(one: Series, *, possible: bool) -> Iterator[Guess]:
-    """Whether all of it is above what the links of this machine allow. Limits: nowhere fast -> nothing"""
+    """Yields the measured times where they are below the band, as a reason for being fast.
+
+    possible  whether the links allow all measured times. Limits: nowhere fast, or otherwise -> nothing
+    """
     if (one.side < 0).any() and bool((one.time_s >= one.light_s).all()) == possible:
         yield np.where(one.side < 0, one.time_s, one.expected_s), ""
 

@@ -21,7 +21,7 @@ _Kind = TypeVar("_Kind", bound=BaseModel)
 
 
 class Outcome(StrEnum):
-    """Result of a check."""
+    """Whether a claim or band holds."""
 
     HOLDS = "holds"
     FAILS = "fails"
@@ -39,7 +39,11 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """One judged claim or band. ``regression``: the program should exit with 6."""
+    """One judged claim or band, in words.
+
+    expected, got  number that the claim states, and that was computed;  band  in which it must be
+    why  the verdict;  regression  whether it is unexpected: the program should exit with 6
+    """
 
     identifier: str
     claim: str
@@ -54,9 +58,9 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Finding:
-    """Result of a check: a number (None: nothing to judge) and words for it.
+    """The value computed for a claim: a number (None: nothing to judge) and words for it.
 
-    low, high  range of the number: its 95 % band, over all that a claim leaves open; None: no range
+    low, high  range of the number: its 95 % band, over all inputs that a claim does not state; None: no range
     """
 
     value: float | None
@@ -74,9 +78,9 @@ class Finding:
 
     @classmethod
     def within(cls, value: float, ends: Iterable[float], write: Callable[[float], str]) -> Finding:
-        """A number whose range covers ``ends`` and the number itself.
+        """A finding with this number, whose range covers the number and all of ``ends``.
 
-        write  formats one number
+        write  formats a number
         """
         every = [value, *ends]
         low, high = min(every), max(every)
@@ -101,7 +105,9 @@ class Judged:
 class Claim(BaseModel):
     """A row of a claims file. A comparison is not judged; a self-check does not concern published numbers.
 
-    check  a short name, if a figure or a file needs one;  ask  for which ``questions.answer`` gives the value
+    check  a short name, if a figure or a file needs it;  ask  the question for ``questions.answer``
+    low, high  band in which its value must be, and ``band_why``;  recorded  its verdict at present, and
+               ``why``
     """
 
     model_config = _STRICT
@@ -129,14 +135,16 @@ class Claim(BaseModel):
         return self
 
     def judge(self, found: Finding) -> Outcome:
-        """The outcome for a finding. A self-check is judged by the number alone."""
+        """Whether the claim holds for a value. A self-check is judged by the number alone, without its
+        range.
+        """
         if self.kind is Kind.COMPARISON:
             return Outcome.COMPARED
         alone = Finding(found.value, found.words)
         return outcome(alone if self.kind is Kind.SELF_CHECK else found, self.low, self.high)
 
     def verdict(self, found: Finding) -> Verdict:
-        """A verdict that is not the recorded one is a regression."""
+        """The verdict for a value; it is a regression if it differs from the recorded verdict."""
         said, band = self.judge(found), between(self.low, self.high)
         changed = said is not self.recorded
         return Verdict(
@@ -145,7 +153,7 @@ class Claim(BaseModel):
 
 
 class Paper(BaseModel):
-    """The source and its claims."""
+    """A claims file: the paper, and its claims."""
 
     model_config = _STRICT
 
@@ -154,7 +162,11 @@ class Paper(BaseModel):
 
 
 class Band(BaseModel):
-    """A band that predictions must keep: ``low`` to ``high``, in the unit of the finding for ``ask``."""
+    """A band in which an error of predictions must be: ``low`` to ``high``, in the unit of the value for
+    ``ask``.
+
+    held_out  whether it needs a new fit without a part of the samples
+    """
 
     model_config = _STRICT
 
@@ -167,7 +179,9 @@ class Band(BaseModel):
     why: str
 
     def verdict(self, found: Finding) -> Verdict:
-        """The verdict: outside the band is a regression; nothing to judge is none."""
+        """The verdict for a value: outside the band is a regression; without a value there is nothing to
+        judge.
+        """
         said, band = outcome(found, self.low, self.high), between(self.low, self.high)
         failed = said is Outcome.FAILS
         return Verdict(self.id, self.claim, band, found.words, band, said, self.why, failed)
@@ -183,19 +197,19 @@ class Bands(BaseModel):
 
 @lru_cache(maxsize=1)
 def load_claims() -> Paper:
-    """The shipped claims."""
+    """Reads ``data/paper/claims.toml``."""
     return _read(Paper, "claims.toml", "claims file")
 
 
 @lru_cache(maxsize=1)
 def load_bands() -> list[Band]:
-    """The shipped bands."""
+    """Reads the bands in ``data/paper/bands.toml``."""
     return _read(Bands, "bands.toml", "bands file").band
 
 
 @lru_cache(maxsize=1)
 def load_run_bands() -> list[Band]:
-    """The bands for a user's own run."""
+    """Reads the bands for a user's own run."""
     return _read(Bands, "run.toml", "bands file").band
 
 
@@ -208,7 +222,7 @@ def _read(kind: type[_Kind], name: str, what: str) -> _Kind:
 
 
 def outcome(found: Finding, low: float | None, high: float | None) -> Outcome:
-    """Holds if the whole range is inside [low, high], fails if all of it is outside.
+    """Holds if the whole range of the value is inside [low, high], fails if all of it is outside.
 
     Limits: a range that is partly inside, no number, no [low, high] -> cannot say
     """

@@ -1,4 +1,4 @@
-"""Errors of held-out predictions as one number: answers for rows of bands and of whole models."""
+"""Summarizes errors of predictions on samples that no fit used, as a number for a row of bands or checks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ _FRAMES: dict[str, Callable[[], pd.DataFrame]] = {
 
 @lru_cache(maxsize=8)
 def _points(of: str) -> pd.DataFrame:
-    """The points with their error, computed from the ratio of predicted and measured if necessary."""
+    """The points of this kind with a column error; if needed, it is computed from the ratio to the
+    measured time.
+    """
     points = _FRAMES[of]()
     return points if "error" in points else points.assign(error=points["ratio"] - 1)
 
@@ -33,9 +35,10 @@ def _points(of: str) -> pd.DataFrame:
 def held_out(
     of: str, answer: str, share: float = 0.5, worst: str = "", **only: Sequence[str | bool]
 ) -> Finding:
-    """An ``answer`` (as in ``told``) for points of one kind with these values in these columns.
+    """A summary of the errors of points that no fit used.
 
-    worst  a column: the largest answer over its groups
+    of      which points;  answer, share  as in ``told``;  only  values allowed in columns, by column
+    worst   a column: the summary is the largest over its groups; "": over all points
     """
     points = _points(of)
     for column, wanted in only.items():
@@ -47,10 +50,11 @@ def held_out(
 
 
 def told(points: pd.DataFrame, answer: str, many: str, share: float = 0.5) -> Finding:
-    """For points with an error: the share "inside" its band, the "error" that a share of them does not
-    exceed, or the median "ratio" of predicted to measured.
+    """A summary of points with an error.
 
-    many  number of points, in words
+    answer  "inside": share of the points in their bands; "error": the error that a share ``share`` of them
+            does not exceed; "ratio": median of predicted over measured time
+    many    number of points, in words
     """
     if answer == "ratio":
         ratio = 1 + float(points["error"].median())

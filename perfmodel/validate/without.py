@@ -1,4 +1,4 @@
-"""Priors and fits without some sources, to predict what these measured."""
+"""Fits again without some sources of samples, to predict what these sources measured."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from perfmodel.validate import measured
 
 
 def sources_of(entry: Entry) -> frozenset[str]:
-    """All sources of a calibration's cells."""
+    """Names of all sources whose samples a calibration is fitted to."""
     return frozenset(source for selection in entry.cells for source in selection.sources)
 
 
 @lru_cache(maxsize=64)
 def priors_without(sources: frozenset[str]) -> Priors:
-    """The priors without some sources."""
+    """The prior knowledge (priors) fitted without the samples of some sources."""
     priors, clusters = load_priors(), measured.shipped_clusters()
     networks = {str(c.built().links.network) for c in clusters if c.sources & sources}
     if not networks:
@@ -34,7 +34,7 @@ def priors_without(sources: frozenset[str]) -> Priors:
 
 
 def calibration_without(entry: Entry, sources: frozenset[str]) -> Calibration:
-    """A calibration of this machine without some sources."""
+    """The calibration of an entry, fitted without the samples of some sources."""
     priors = priors_without(sources)
     rest = without_sources(entry, sources)
     if rest.cells:
@@ -48,7 +48,7 @@ def calibration_without(entry: Entry, sources: frozenset[str]) -> Calibration:
 
 
 def without_sources(entry: Entry, sources: Collection[str]) -> Entry:
-    """An entry of the plan without some sources. Limits: none is left -> no cells"""
+    """The entry without some sources. Limits: none is left -> an entry without cells"""
     fewer = [
         s.model_copy(update={"sources": [one for one in s.sources if one not in sources]})
         for s in entry.cells

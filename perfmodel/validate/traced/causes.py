@@ -1,4 +1,4 @@
-"""Reasons why a step's time differs from its prediction: each follows from numbers and a threshold.
+"""Reasons why a traced step's time differs from its prediction; each follows from numbers and a threshold.
 
 Every function returns a reason with the seconds per iteration that it explains, or None if its numbers are
 below the threshold. ``likeliest`` sorts reasons by what they explain.
@@ -48,7 +48,7 @@ _NAMED = 3
 
 
 class Cause(StrEnum):
-    """Possible causes."""
+    """The possible causes of a difference."""
 
     STRAGGLER = "straggler"
     SKEW = "uneven arrival"
@@ -66,9 +66,9 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True)
 class Reason:
-    """One cause in words, with the seconds per iteration that it explains; negative: it saves time.
+    """A cause in words, with the seconds per iteration that it explains; negative: it saves time.
 
-    at_most  the traces do not show its size: ``explains_s`` is all of its step's difference
+    at_most  the traces do not show how much time it costs: ``explains_s`` is the step's whole difference
     """
 
     cause: Cause
@@ -85,12 +85,12 @@ class Reason:
 
 
 def waiting(caused: Sequence[Mapping[int, float]], wait_s: float, own_s: float) -> Reason | None:
-    """The reason that ranks wait for another rank.
+    """The reason that ranks wait for others at exchanges.
 
     caused  per iteration, by rank: how long the mean rank waited for it, as the last to arrive [s]
-    wait_s  of one iteration, on the mean rank; simultaneous waits count once [s]
-    own_s   time of the exchanges after the last arrival [s]
-    Limits: the waits below ``WAIT_SHARE`` of both -> None;  one rank causes ``CAUSED_SHARE`` of them, and
+    wait_s  all waits in an iteration on the mean rank; simultaneous waits count once [s]
+    own_s   time of the exchanges after the last rank arrived [s]
+    Limits: waits below ``WAIT_SHARE`` of both -> None;  one rank causes ``CAUSED_SHARE`` of them, and
             the most in ``LAST_SHARE`` of the iterations -> that rank, by its share of the waits;  else
             uneven arrival without a single cause
     """
@@ -118,9 +118,10 @@ def waiting(caused: Sequence[Mapping[int, float]], wait_s: float, own_s: float) 
 
 
 def slow_rank(kernels: Sequence[Mapping[int, float]], shares: Sequence[Mapping[int, float]]) -> Reason | None:
-    """A rank whose kernels all take longer than those of the others, for its bytes in the plan.
+    """The reason that all kernels of one rank take longer than on other ranks, relative to its planned bytes.
 
-    kernels  per kind, the time on every rank [s];  shares  bytes over the mean rank's [-]
+    kernels  for each kind of kernel, the time on every rank [s]
+    shares   for each kind, the planned bytes of every rank over those of the mean rank [-]
     Limits: fewer than two ranks, or no kernel -> None;  ``SLOWER`` times the median of the others in
             ``SLOWER_SHARE`` of the kinds -> that rank, by its excess
     """
@@ -163,9 +164,10 @@ def _most_above(ratios: Sequence[float]) -> bool:
 def slow_network(
     across: Sequence[tuple[float, float]], inside: Sequence[tuple[float, float]]
 ) -> Reason | None:
-    """Links between nodes below their rate: exchanges across nodes are too slow, those inside are not.
+    """The reason that links between nodes are slow: exchanges across nodes take too long, those inside do
+    not.
 
-    across, inside  (measured, predicted) of each bandwidth-bound exchange [s]
+    across, inside  (measured, predicted) time of each exchange that is limited by bandwidth [s]
     Limits: none across -> None;  none inside -> None, since all exchanges may be slow
     """
     if not across or not inside:
@@ -183,8 +185,9 @@ def slow_network(
 
 
 def host_bound(idle_s: float, whole_s: float) -> Reason | None:
-    """Gaps between the steps of a pass: the device waits for the host to launch.
+    """The reason that the device waits for the host to launch kernels, which leaves gaps between steps.
 
+    idle_s  gaps in a pass [s];  whole_s  the pass [s]
     Limits: idle_s below ``IDLE_SHARE`` of the whole -> None
     """
     if whole_s <= 0 or idle_s < IDLE_SHARE * whole_s:
@@ -197,9 +200,9 @@ def host_bound(idle_s: float, whole_s: float) -> Reason | None:
 
 
 def overlap(own_s: Sequence[float], beside: Sequence[bool]) -> Reason | None:
-    """Compute beside a step slows it.
+    """The reason that compute at the same time slows a step.
 
-    own_s  per iteration [s];  beside  whether compute ran beside it
+    own_s  time of the step in each iteration [s];  beside  whether compute ran at the same time in it
     Limits: never, or less than ``OVERLAP_SLOWER`` times as long as alone -> None;  always -> a reason that
             explains 0 s, since there is no time to compare with
     """
@@ -227,11 +230,11 @@ def other_bytes(
     by_ids: bool,
     batch: float = 1.0,
 ) -> Reason | None:
-    """More or fewer bytes than in the plan.
+    """The reason that ranks sent more or fewer bytes than in the plan.
 
-    sent, planned  of each traced rank;  explains_s  excess of the prediction for the bytes that were sent
-    by_ids   whether they depend on the ids of a batch
-    batch    ratio of bytes to the plan's in exchanges that depend on the batch only (1: as planned)
+    sent, planned  bytes of each traced rank;  by_ids  whether they depend on the ids of a batch
+    explains_s     predicted time for the bytes that were sent, less that for the planned bytes [s]
+    batch          sent over planned bytes in exchanges that depend on the batch only (1: as planned)
     Limits: within ``BYTES_APART`` on the busiest rank and evenly -> None
     """
     ranks = [rank for rank in sent if planned.get(rank, 0) > 0]
@@ -261,8 +264,9 @@ def other_bytes(
 
 
 def ran_as(planned: str, seen: str, more_s: float | None) -> Reason | None:
-    """Another collective ran in place of the plan's.
+    """The reason that another collective ran than in the plan.
 
+    planned, seen  names of both
     more_s  predicted time of the collective that ran, minus that of the plan's [s]; None: unknown
     Limits: the plan's own -> None
     """
@@ -278,9 +282,10 @@ def ran_as(planned: str, seen: str, more_s: float | None) -> Reason | None:
 
 
 def other_protocol(own_s: float, taken: str, times_s: Mapping[str, float]) -> Reason | None:
-    """The time matches another algorithm or protocol, which the library probably chose.
+    """The reason that NCCL probably chose another algorithm or protocol, since the time matches that.
 
-    taken    pair behind the prediction, such as ``ring Simple``;  times_s  of each possible pair [s]
+    own_s    measured time [s];  taken  what the prediction assumes, such as ``ring Simple``
+    times_s  predicted time of each possible algorithm and protocol [s]
     Kernel names do not show it: NCCL launches one kernel for all protocols (NCCL, src/device/generate.py).
     Limits: nearest to its own -> None;  not within ``AS_FAST`` of any -> None
     """
@@ -298,9 +303,10 @@ def other_protocol(own_s: float, taken: str, times_s: Mapping[str, float]) -> Re
 
 
 def hidden_wait(excess_s: float) -> Reason | None:
-    """For a trace that lacks ranks of a process group: the last to arrive may be among them.
+    """The reason that the last rank to arrive may not be in the traces, so that waits for it count as own
+    time.
 
-    Limits: faster than predicted -> None
+    excess_s  measured less predicted time [s]. Limits: faster than predicted -> None
     """
     if excess_s <= 0:
         return None
@@ -309,7 +315,10 @@ def hidden_wait(excess_s: float) -> Reason | None:
 
 
 def the_curve(measured_s: float, predicted_s: float, evidence: str, limit: str) -> Reason:
-    """The remaining reason: the prediction is wrong, since nothing in the trace explains the difference."""
+    """The reason that the prediction is wrong; used if nothing in the trace explains the difference.
+
+    evidence, limit  of the prediction: what it is based on, and what limits the step
+    """
     off = format_ratio(measured_s / predicted_s) if predicted_s > 0 else ""
     rests = f" ({limit})" if limit else ""
     words = f"nothing in the trace explains {off} the predicted time, which is {evidence}{rests}"
@@ -317,9 +326,9 @@ def the_curve(measured_s: float, predicted_s: float, evidence: str, limit: str) 
 
 
 def several_curves(steps: Sequence[tuple[str, float, float, float]]) -> Reason | None:
-    """The part of all steps that no cause in the traces explains, as one reason for the whole.
+    """One reason for the whole pass: the differences of steps that no cause in the traces explains, added up.
 
-    steps  (label, measured, predicted, explained by a cause) of each [s]
+    steps  (label, measured [s], predicted [s], explained by a cause [s]) of each
     Limits: none -> None;  a step with less than ``REST_SHARE`` of its difference unexplained -> left out
     """
     left = [
@@ -342,9 +351,9 @@ def several_curves(steps: Sequence[tuple[str, float, float, float]]) -> Reason |
 
 
 def likeliest(found: Iterable[Reason | None], excess_s: float) -> list[Reason]:
-    """Reasons in the direction of the excess (measured minus predicted), largest first.
+    """Those reasons that have the sign of the excess, largest first.
 
-    Limits: none -> []
+    excess_s  measured minus predicted time [s]. Limits: none -> []
     """
     known = [each for each in found if each is not None]
     fitting = [each for each in known if each.explains_s == 0 or (each.explains_s > 0) == (excess_s > 0)]

@@ -1,4 +1,4 @@
-"""A traced run against its prediction: one line per step, the sum, the whole, and the likeliest reasons."""
+"""Compares a traced run with its prediction: each step, the sum, the whole, and the likeliest reasons."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def compare(
     judged: str = WHOLE,
     of_these: bool = False,
 ) -> ComparedRun:
-    """A traced run of a plan, compared with the plan's prediction.
+    """Compares the traces of a run with the prediction for its plan.
 
-    skip  steps of the profiler to leave out at the start (``windows.cut``)
-    of_these  whether the calibration was made from these traces
+    skip      steps of the profiler to leave out at the start (``windows.cut``);  judged  one of ``JUDGED``
+    of_these  whether the calibration was made from these same traces
     Limits: traces of another number of ranks, without steps, or with no step of the plan -> BadInputError
     """
     trace = cut(traces, skip)
@@ -111,7 +111,7 @@ def _rows(run: PassSeen) -> Iterable[StepRow]:
 
 
 def _sum_of(rows: Sequence[StepRow]) -> PredictedTime:
-    """The sum of steps, with its band as in ``Evaluator.step``."""
+    """The predicted time of some steps together, with its band as in ``Evaluator.step``."""
     time = sum(row.time_s for row in rows)
     low, _, high = bands.sum_band(*by_cause(rows).values())
     return PredictedTime(time, float(low), float(high))
@@ -122,12 +122,12 @@ def _spread(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _payload(step: PlannedExchange, sent: float, received: float) -> float:
-    """Bytes at which the curve of its collective is read."""
+    """Bytes for which a collective's time is predicted, from the bytes that a rank sends and receives."""
     return {"reduce_scatter": sent, "all_gather": received}.get(step.row.collective, max(sent, received))
 
 
 def _sizes(step: PlannedExchange, found: StepSeen) -> tuple[dict[int, float], dict[int, float]]:
-    """Payload of every traced rank: (measured, planned)."""
+    """(measured bytes, planned bytes) of a step, each by traced rank."""
     ranks = sorted(found.in_bytes)
     if found.ran_as != step.row.collective:
         took = {rank: max(found.in_bytes[rank], found.out_bytes[rank]) for rank in ranks}
@@ -148,7 +148,10 @@ def _batch_ratio(run: PassSeen) -> float:
 
 
 def _timing(run: PassSeen, step: PlannedExchange, collective: str, payload: float) -> Timing | None:
-    """Prediction for another size or collective in the same process group; None if nothing is known."""
+    """Predicted time if the step ran as another collective or with another payload, on the same ranks.
+
+    Limits: nothing is known of it -> None
+    """
     times = run.plan.evaluator.times
     ranks, node = times.group(STEPS[step.name])
     links = run.plan.evaluator.setting.links
@@ -228,7 +231,7 @@ def _shares(kernel: PlannedKernel, times: Mapping[int, float]) -> dict[int, floa
 
 
 def _findings(found: ComparedRun) -> tuple[Reason, ...]:
-    """Findings: who waits for whom, gaps, and ranks that are slow in all kernels or in one family."""
+    """What the traces show whether times agree or not: waits for ranks, gaps, ranks with slow kernels."""
     run = found.run
     kernels = [(each, run.steps[each.name].rank_s) for each in run.plan.kernels if each.name in run.steps]
     slow = causes.slow_rank([times for _, times in kernels], [_shares(*each) for each in kernels])
@@ -245,7 +248,7 @@ def _findings(found: ComparedRun) -> tuple[Reason, ...]:
 
 
 def _whole_reasons(found: ComparedRun) -> tuple[Reason, ...]:
-    """Reasons for the judged times; for single steps, the first reason of each."""
+    """The reasons for the judged time; of each step, the first of its reasons."""
     run, lines = found.run, found.lines
     counts = {
         WHOLE: (Cause.STRAGGLER, Cause.SKEW, Cause.HOST_BOUND, Cause.SLOW_RANK),
@@ -275,7 +278,7 @@ def _whole_reasons(found: ComparedRun) -> tuple[Reason, ...]:
 
 
 def _accounted(line: ComparedStep) -> Reason:
-    """The first reason of a step; limited to the step's difference if its size is unknown."""
+    """The first reason of a step; if its size is unknown, it explains at most the step's difference."""
     first = line.reasons[0]
     if first.explains_s:
         return first
@@ -283,12 +286,12 @@ def _accounted(line: ComparedStep) -> Reason:
 
 
 def _bare(line: ComparedStep) -> bool:
-    """Whether it is outside its band without a cause in the traces."""
+    """Whether a step is outside its band and the traces show no cause."""
     return bool(line.reasons) and line.reasons[0].cause is Cause.CURVE
 
 
 def _with_network(run: PassSeen, lines: Sequence[ComparedStep]) -> list[ComparedStep]:
-    """The lines; steps across nodes without another cause get slow links between nodes as their reason."""
+    """The steps; those across nodes without another cause have slow links between nodes as their reason."""
     across, inside = _by_distance(run, lines)
     network = causes.slow_network([_times(line) for line in across], [_times(line) for line in inside])
     if network is None:
@@ -303,14 +306,14 @@ def _with_network(run: PassSeen, lines: Sequence[ComparedStep]) -> list[Compared
 
 
 def _times(line: ComparedStep) -> tuple[float, float]:
-    """(measured, predicted) time of a line [s]."""
+    """(measured, predicted) time of a step [s]."""
     return line.own_s, line.predicted.time_s
 
 
 def _by_distance(
     run: PassSeen, lines: Sequence[ComparedStep]
 ) -> tuple[list[ComparedStep], list[ComparedStep]]:
-    """(across nodes, inside one node): exchanges that are limited by their links."""
+    """(exchanges across nodes, exchanges inside one node), only those that are limited by their links."""
     evaluator = run.plan.evaluator
     node = evaluator.basis.gpus_per_node or evaluator.setting.machine.gpus_per_node
     across: list[ComparedStep] = []

@@ -1,4 +1,6 @@
-"""Events of a plan on every rank: exchanges in TorchRec's order with their bytes, and kernels."""
+"""What a plan should show in traces: its exchanges in TorchRec's order with bytes per rank, and its
+kernels.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +41,10 @@ KERNELS: dict[KernelFamily, tuple[str, ...]] = {
 class PlannedExchange:
     """A collective of a plan.
 
-    row       the prediction, for the bytes of its busiest rank
-    groups    ranks of each process group that runs it
-    sent, received  bytes of every rank, [G]
-    splits    sets of splits in it; 0 for any other exchange
+    row       its predicted time, for the bytes of its busiest rank
+    groups    the process groups that run it, as ranks
+    sent, received  bytes of every rank
+    splits    for an exchange of splits, how many sets of them it sends; else 0
     """
 
     row: StepRow
@@ -69,9 +71,9 @@ class PlannedExchange:
 
 @dataclass(frozen=True, eq=False)
 class PlannedKernel:
-    """The kernels of one family, with the sum of their predicted times.
+    """The kernels of a plan in one family (similar kernels that a trace cannot tell apart), with their times.
 
-    shares  bytes of every rank over the mean of all, [G]
+    rows    the predicted steps;  shares  bytes of every rank over the mean of all ranks [-]
     """
 
     family: KernelFamily
@@ -96,11 +98,11 @@ class PlannedKernel:
 
 @dataclass(frozen=True, eq=False)
 class PlannedPass:
-    """All events of a plan.
+    """All events of a plan that traces should show, with their predicted times.
 
     exchanges, kernels  in TorchRec's order
-    rest     steps without an event in a trace: precision conversions, the hand-over, fetching rows from
-             below the HBM
+    rest     steps that have no event in a trace: precision conversions, the hand-over between steps, reading
+             rows from below the HBM
     """
 
     evaluator: Evaluator
@@ -111,8 +113,11 @@ class PlannedPass:
 
     @cached_property
     def fused_splits(self) -> PlannedPass:
-        """The pass with the splits of all sharding types in one all-to-all, as TorchRec's pipeline sends
-        them; unchanged if there is one set."""
+        """The pass with a single all-to-all for the splits of all sharding types, as TorchRec's pipeline
+        sends them.
+
+        Limits: one sharding type -> unchanged
+        """
         splits = [each for each in self.exchanges if each.splits]
         if len(splits) < 2:
             return self
@@ -141,9 +146,8 @@ def is_backward(name: str) -> bool:
 
 
 def planned_pass(evaluator: Evaluator, plan: Plan) -> PlannedPass:
-    """Every step of a plan that takes time, with the ranks that run it.
-
-    Limits: a plan for other GPUs or tables -> BadInputError
+    """Every step of a plan that takes time, with the ranks that run it. Limits: a plan for other GPUs or
+    tables -> BadInputError
     """
     loads = evaluator.loads(plan)
     cost = evaluator.step(loads)
@@ -161,8 +165,11 @@ def planned_pass(evaluator: Evaluator, plan: Plan) -> PlannedPass:
 
 
 def _exchange(evaluator: Evaluator, step: Step, row: StepRow, loads: Loads) -> PlannedExchange:
-    """The exchange of a step. Source: the buffers that TorchRec passes to its collectives, counted in
-    tests/integration/test_torchrec_counts.py"""
+    """The exchange of a step, with the bytes of each rank from ``loads``. row  its prediction
+
+    Source: the buffers that TorchRec passes to its collectives, counted in
+    tests/integration/test_torchrec_counts.py
+    """
     gpus, domain = evaluator.gpus, evaluator.domain
     ranks = int(evaluator.times.group(step)[0])
     sides = [np.asarray(loads.of(resource), dtype=np.float64) for resource in step.resources]
@@ -193,9 +200,10 @@ def _kernels(rows: dict[str, StepRow], steps: dict[str, Step], loads: Loads) -> 
 
 
 def _order(evaluator: Evaluator, plan: Plan, names: Sequence[str]) -> dict[str, tuple[int, int, int]]:
-    """Sort key of each exchange in TorchRec's order: splits of all sharding types; lengths and ids, type by
-    type; bags of each type; in training their gradients, the last type first.
+    """Sort key of each exchange, by name, in the order in which TorchRec runs them.
 
+    First the splits of all sharding types; then lengths and ids, type by type; then bags of each type; in
+    training then their gradients, the last type first.
     Source: TorchRec 1.8, ``KJTListSplitsAwaitable``, ``EmbeddingBagCollectionAwaitable``; types in the order
     of their first table
     """

@@ -2,13 +2,14 @@
 
     cost = k + |ln(sent / s planned sent)| / 2 + |ln(received / s planned received)| / 2 + o (p - q)^2     [-]
 
-k is 0 for the step's own collective, ``ANOTHER_KIND`` for another collective that does the same work;
-other kinds never match. p and q are the positions in the step of the trace and in that of the plan, from 0 to
-1, and o is ``ORDER``. Bytes are those of all traced ranks, and s is one factor on the bytes of all steps but
-splits: another batch than the plan's. The pairing with the least total cost is used; no pair may cost more
-than ``MOST``, which is also the cost of each event and each step that is left over; these are listed with
-the reason. Names of ranges are not used, because trainers rename and fuse
-them.
+k  0 for the step's own collective, ``ANOTHER_KIND`` for another that does the same work; others never match
+p, q  position of the event in the trace's step and of the step in the plan, from 0 to 1;  o  ``ORDER``
+sent, received  bytes of all traced ranks
+s  factor on the bytes of all steps except splits, for a batch that differs from the plan's
+
+The pairing with the least total cost is used. No pair may cost more than ``MOST``, which is also the cost of
+an event or step without partner; these are listed with the reason. Names of profiler ranges are not used,
+because trainers rename and fuse them.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _LEAST_BYTES = 1.0
 
 @dataclass(frozen=True, eq=False)
 class Instance:
-    """A step of a plan in one of its process groups."""
+    """A step of a plan, as run by one of its process groups."""
 
     step: PlannedExchange
     group: Group
@@ -52,7 +53,7 @@ class Instance:
 
 @dataclass(frozen=True, eq=False)
 class MatchedStep:
-    """A pair of an event and a step, with its cost [-]."""
+    """A traced event and the planned step that it is matched with. cost  of the pair [-]"""
 
     event: AlignedCollective
     instance: Instance
@@ -61,7 +62,7 @@ class MatchedStep:
 
 @dataclass(frozen=True)
 class LeftOver:
-    """A collective of the trace that matches no step: its kind, ranks, bytes per rank, and the reason."""
+    """A collective of the trace that matches no step. payload_bytes  per rank;  why  it matches none"""
 
     collective: str
     ranks: int
@@ -71,7 +72,11 @@ class LeftOver:
 
 @dataclass(frozen=True, eq=False)
 class Matched:
-    """One step of the trace: pairs, events without a step with the reason, and steps without an event."""
+    """The matching of one step of the trace with a plan.
+
+    pairs  event and planned step;  left_over  events without a planned step, and why
+    missing  planned steps without an event
+    """
 
     pairs: tuple[MatchedStep, ...]
     left_over: tuple[tuple[AlignedCollective, LeftOver], ...]
@@ -79,18 +84,18 @@ class Matched:
 
     @property
     def cost(self) -> float:
-        """Cost of all pairs, and of what is left over on either side [-]."""
+        """Cost of all pairs, and of the events and steps without partner [-]."""
         return sum(pair.cost for pair in self.pairs) + MOST * (len(self.left_over) + len(self.missing))
 
 
 def instances(steps: Sequence[PlannedExchange], traced: Sequence[int]) -> list[Instance]:
-    """Steps per process group with a traced rank, in the plan's order."""
+    """The planned exchanges in order, one for each process group that has a traced rank."""
     ranks = set(traced)
     return [Instance(step, group) for step in steps for group in step.groups if ranks & set(group)]
 
 
 def batches(events: Sequence[AlignedCollective], planned: Sequence[Instance]) -> list[float]:
-    """Candidate factors s: 1, and the ratio of the largest event to the largest step of each kind."""
+    """Factors s to try on the planned bytes: 1, and for each kind the largest event over the largest step."""
     found = [1.0]
     for kind in sorted({each.step.row.collective for each in planned}):
         seen = [float(event.payload_bytes) for event in events if event.first.collective == kind]
@@ -105,9 +110,9 @@ def batches(events: Sequence[AlignedCollective], planned: Sequence[Instance]) ->
 
 
 def matched(events: Sequence[AlignedCollective], planned: Sequence[Instance], batch: float = 1.0) -> Matched:
-    """Match the events of one step of the trace, in order of start, with the steps of a plan in order.
+    """Matches the events of one step of the trace, in order of start, with planned steps in order.
 
-    batch  s, bytes over the plan's
+    batch  s, the factor on the planned bytes
     Limits: equal sequences -> all pairs, cost 0;  no events -> all missing
     """
     if not events or not planned:
@@ -135,7 +140,7 @@ def _places(count: int) -> np.ndarray:
 
 
 def _cost(event: AlignedCollective, instance: Instance, batch: float = 1.0) -> float:
-    """Cost of a pair without the order term."""
+    """Cost of a pair without the term for the order [-]. batch  s, the factor on the planned bytes"""
     step, first = instance.step, event.first
     if first.group_size != len(instance.group) or not set(event.parts) <= set(instance.group):
         return _NEVER
@@ -156,7 +161,7 @@ def _cost(event: AlignedCollective, instance: Instance, batch: float = 1.0) -> f
 
 
 def _apart(seen: np.ndarray, planned: np.ndarray) -> float:
-    """Mean |ln| of bytes over the plan's, for all traced ranks."""
+    """Mean over traced ranks of |ln(traced bytes / planned bytes)|."""
     total, expected = max(float(seen.sum()), _LEAST_BYTES), max(float(planned.sum()), _LEAST_BYTES)
     return abs(float(np.log(total / expected)))
 

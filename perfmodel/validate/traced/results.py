@@ -34,7 +34,11 @@ class PredictedTime:
         return self.low_s <= measured_s <= self.high_s
 
     def is_exceeded(self, measured_s: float, spread_s: tuple[float, float]) -> bool:
-        """Whether a median exceeds ``FAR`` times the prediction, and all of its spread exceeds it."""
+        """Whether a measured median is above ``FAR`` times the prediction, and its whole spread above the
+        prediction.
+
+        spread_s  10th and 90th percentile
+        """
         return measured_s > FAR * self.time_s and spread_s[0] > self.time_s
 
 
@@ -42,9 +46,10 @@ class PredictedTime:
 class ComparedStep:
     """One step, predicted and measured.
 
+    limit    what limits the predicted time;  evidence  what the prediction is based on
     planned_bytes, seen_bytes  of the busiest traced rank; 0 for kernels, whose bytes no trace has
-    own_s    median over the iterations;  spread_s  10th and 90th percentile
-    wait_s   median over the iterations of the mean wait of ranks
+    own_s    time after the last rank arrived, median over the iterations;  spread_s  10th and 90th percentile
+    wait_s   wait for the last rank, mean over ranks, median over the iterations
     reasons  if it is outside the band, likeliest first
     """
 
@@ -65,21 +70,23 @@ class ComparedStep:
 
     @property
     def calibrated(self) -> bool:
-        """Whether its time is based on measurements: of this machine, or of one like it."""
+        """Whether the prediction is based on measurements of this machine, or of a similar machine."""
         return Evidence(self.evidence).rank <= Evidence.EXTRAPOLATED.rank
 
     @property
     def far(self) -> bool:
-        """Whether it repeatedly takes more than ``FAR`` times its prediction, whatever the band."""
+        """Whether it takes more than ``FAR`` times its prediction in nearly all iterations, even if that
+        is in the band.
+        """
         return self.predicted.is_exceeded(self.own_s, self.spread_s)
 
     @property
     def inside(self) -> bool:
-        """Whether its own time is in the band, and not far from the prediction."""
+        """Whether its measured time is in the band, and not far from the prediction (``far``)."""
         return self.predicted.holds(self.own_s) and not self.far
 
     def to_dict(self) -> dict[str, Any]:
-        """The public schema: SI units."""
+        """The step as plain values in SI units, in the public schema."""
         return {
             "name": self.name,
             "label": self.label,
@@ -103,17 +110,17 @@ class ComparedStep:
 
 @dataclass(frozen=True, eq=False)
 class ComparedRun:
-    """Result for a traced run.
+    """Result of comparing a traced run with its prediction.
 
-    predicted   of the judged time, with what the calibration adds between the steps
+    lines       the matched steps;  missing  planned steps that the trace does not have
+    predicted   time that corresponds to ``measured_s``, with what the calibration adds between steps
     of_steps    the same for all matched steps
-    steps_s     sum of the steps' own times;  calibrated_s  of the calibrated steps only
+    steps_s     sum of the measured steps;  calibrated_s  of those with a calibrated prediction only
     whole_s, wait_s, idle_s, other_s  in the iteration of median length, for the mean rank: the pass, its
                 waits for other ranks, gaps without any kernel, and other kernels in gaps
-    missing     steps that the trace does not have
-    reasons     for the whole, largest first;  judged  one of ``JUDGED``
-    findings    further results of the traces, whatever the band: who waits for whom, a slow rank, gaps
-    of_these    whether the calibration was made from these very traces
+    reasons     for the judged time, largest first;  judged  which time is: one of ``JUDGED``
+    findings    what the traces show whether times agree or not: waits for ranks, a slow rank, gaps
+    of_these    whether the calibration was made from these same traces
     """
 
     run: PassSeen
@@ -134,12 +141,12 @@ class ComparedRun:
 
     @property
     def measured_s(self) -> float:
-        """The time that is judged [s]."""
+        """The measured time that is judged: the whole pass, or what ``judged`` says [s]."""
         return {WHOLE: self.whole_s, STEPS_ALONE: self.steps_s, CALIBRATED: self.calibrated_s}[self.judged]
 
     @property
     def own_s(self) -> float:
-        """The rest of the pass: its steps' own times on the mean rank [s]."""
+        """The pass without waits, gaps and other kernels, for the mean rank [s]."""
         return self.whole_s - self.wait_s - self.idle_s - self.other_s
 
     @property
@@ -149,7 +156,7 @@ class ComparedRun:
 
     @property
     def agrees(self) -> bool:
-        """Whether it is in a band that could have refuted it, and its steps are too.
+        """Whether the judged time is in a band that could have refuted it, and no judged step is far off.
 
         Limits: ``FAR`` times the prediction or its inverse, or a band that contains both -> False
         """
@@ -171,7 +178,7 @@ class ComparedRun:
         return tuple(line for line in self.lines if not line.inside)
 
     def to_dict(self) -> dict[str, Any]:
-        """The public schema of ``--json``: SI units."""
+        """The result as plain values in SI units, in the public schema of ``--json``."""
         trace = self.run.trace
         return {
             "ranks": list(trace.ranks),

@@ -1,4 +1,6 @@
-"""Times of each step of a plan in a trace: its own time, the wait for other ranks, and the gaps."""
+"""Measures each step of a plan in a trace: its own time, the wait for other ranks, and the gaps between
+steps.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +32,13 @@ _PARTS = (KernelFamily.DENSE,)
 
 @dataclass(frozen=True)
 class StepSeen:
-    """A step of a plan over the profiler's steps; times in seconds, one value per iteration.
+    """A step of a plan as the trace shows it; times in seconds, a value per iteration (step of the profiler).
 
-    own_s       after the last rank arrived; for kernels, of the slowest rank
-    wait_s      for the last rank, mean over the ranks
-    in_bytes, out_bytes  of every rank, medians over the iterations;  rank_s  median times by rank
-    ran_as      collective that ran
-    overlapped  per iteration, whether compute ran beside it for ``OVERLAP_LEAST`` of its time
+    own_s       time after the last rank arrived; for kernels, of the slowest rank
+    wait_s      time before that, mean over the ranks
+    in_bytes, out_bytes  bytes that each rank passes in and gets out, medians over the iterations
+    rank_s      median time of each rank;  ran_as  collective that ran
+    overlapped  whether compute ran at the same time for ``OVERLAP_LEAST`` of it
     """
 
     name: str
@@ -51,9 +53,9 @@ class StepSeen:
 
 @dataclass(frozen=True)
 class TracedBar:
-    """One event on a rank's timeline [s]; step "" if it belongs to no step of the plan.
+    """An event on a rank's timeline [s].
 
-    own_s  part of its time after the last rank arrived
+    step  planned step that it belongs to; "": none;  own_s  part of its time after the last rank arrived
     """
 
     step: str
@@ -65,10 +67,10 @@ class TracedBar:
 
 @dataclass(frozen=True)
 class WholeSeen:
-    """One iteration as a whole, means over the ranks [s].
+    """The time of one iteration, divided into parts; means over the ranks [s].
 
-    busy_s   some step of the plan runs, with waits;  wait_s  part of it waiting for other ranks
-    idle_s   between two steps of the pass, nothing runs;  other_s  between them, other kernels run
+    busy_s   a step of the plan runs, or waits for other ranks;  wait_s  the part of it that is waiting
+    idle_s   gaps between steps of the pass in which nothing runs;  other_s  in which other kernels run
     """
 
     busy_s: float
@@ -83,9 +85,9 @@ class WholeSeen:
 
 
 def median_whole(wholes: Sequence[WholeSeen]) -> WholeSeen:
-    """The iteration of median length; for an even number, the mean of the two in the middle.
+    """The parts of the iteration of median length; for an even number, means of the two in the middle.
 
-    Its parts add up to the median, unlike medians of the parts.
+    These parts add up to the median, unlike medians of the parts.
     """
     found = sorted(wholes, key=lambda each: each.whole_s)
     middle = found[(len(found) - 1) // 2 : len(found) // 2 + 1]
@@ -101,13 +103,14 @@ def median_whole(wholes: Sequence[WholeSeen]) -> WholeSeen:
 class PassSeen:
     """A traced run, matched with a plan.
 
-    plan      as matched: the splits of all types in one all-to-all, or separate
+    plan      as matched: with the splits of all sharding types in one all-to-all, or separate
     steps     by name of the step or of the family of kernels
-    missing   steps without an event;  left_over  collectives without a step, with counts and seconds
-    other_kernels  without a step: by family, seconds per iteration on the mean rank
-    timeline  of the lowest rank, in the iteration of median length
+    missing   names of steps without an event
+    left_over  collectives without a planned step, with (their number, seconds)
+    other_kernels  seconds per iteration of kernels without a planned step, by family, on the mean rank
+    wholes    each iteration;  timeline  of the lowest rank, in the iteration of median length
     caused    per iteration, by rank: how long the mean rank waited for it [s]
-    cost      of the pairs and of what is left over: distance between traces and plan [-]
+    cost      of the matching: distance between traces and plan [-]
     """
 
     plan: PlannedPass
@@ -123,7 +126,7 @@ class PassSeen:
 
 
 def seen(trace: CutTrace, plan: PlannedPass) -> PassSeen:
-    """The traced steps, matched with those of a plan."""
+    """Matches the traced steps with those of a plan, and measures them."""
     cost, chosen, matches = min(_ways(trace, plan), key=lambda way: way[0])
     return PassSeen(
         chosen,
@@ -151,7 +154,10 @@ def _caused(match: Matched) -> dict[int, float]:
 
 
 def _ways(trace: CutTrace, plan: PlannedPass) -> Iterator[tuple[float, PlannedPass, list[Matched]]]:
-    """(cost, plan, best pairs) of each variant: splits separate or in one, the plan's batch or another."""
+    """Yields (cost, plan, matching of each iteration) for each variant of a plan.
+
+    Splits are separate or in one all-to-all; the batch is the plan's, or another that fits the bytes.
+    """
     for way in dict.fromkeys((plan, plan.fused_splits)):
         planned = instances(way.exchanges, trace.ranks)
         for batch in dict.fromkeys(batches(trace.steps[0].events, planned)):
@@ -161,7 +167,7 @@ def _ways(trace: CutTrace, plan: PlannedPass) -> Iterator[tuple[float, PlannedPa
 
 
 def _exchanges(matches: Sequence[Matched]) -> dict[str, StepSeen]:
-    """Each exchange over the iterations; of several process groups the slowest counts."""
+    """Each exchange over the iterations, by name; of several process groups the slowest counts."""
     by_step: dict[str, list[list[MatchedStep]]] = defaultdict(list)
     for match in matches:
         here: dict[str, list[MatchedStep]] = defaultdict(list)
@@ -199,7 +205,7 @@ def _exchange(name: str, iterations: Sequence[Sequence[MatchedStep]]) -> StepSee
 
 
 def _kernels(trace: CutTrace, plan: PlannedPass) -> dict[str, StepSeen]:
-    """Kernels of each family, added up per iteration; the slowest rank counts."""
+    """Each family of kernels, its times added up per iteration; the slowest rank counts."""
     found = {}
     for kernel in plan.kernels:
         each = [

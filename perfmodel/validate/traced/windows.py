@@ -1,4 +1,4 @@
-"""A trace cut into the profiler's steps: the collectives and kernels of each, on every rank."""
+"""Cuts traces into the profiler's steps: the collectives and kernels of each step, on every rank."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ WARM_UP = 1
 
 @dataclass(frozen=True, eq=False)
 class TracedStep:
-    """One step of the profiler.
+    """One step of the profiler, an iteration.
 
-    number   in the profiler's count;  events  in the order of their start on the lowest rank
+    number   as the profiler counts;  events  collectives in the order of their start on the lowest rank
     kernels  of every traced rank
     """
 
@@ -30,11 +30,12 @@ class TracedStep:
 
 @dataclass(frozen=True, eq=False)
 class CutTrace:
-    """The steps that are compared.
+    """The steps of the profiler that are compared.
 
-    skipped  number of steps left out at the start;  outside  collectives that are in no step
-    unaligned  ranks' parts of collectives on which the ranks disagree
-    complete  whether all ranks of every process group were seen
+    ranks      that have a trace;  world_size  ranks of the job
+    skipped    number of steps left out at the start;  outside  number of collectives that are in no step
+    unaligned  number of collectives, on single ranks, on which the ranks' traces disagree
+    complete   whether there are traces of all ranks of every process group
     """
 
     ranks: tuple[int, ...]
@@ -47,7 +48,7 @@ class CutTrace:
 
 
 def cut(traces: Sequence[RankTrace], skip: int | None = None) -> CutTrace:
-    """The steps that every rank's trace has.
+    """Cuts traces into the steps that all of them have.
 
     skip  steps at the start to leave out; None: ``WARM_UP``, or none if there are at most two
     A collective belongs to the step in which its lowest rank launched it, a kernel to its own rank's step.
@@ -114,7 +115,7 @@ def _launched(one: TracedCollective) -> float:
 
 @dataclass(frozen=True)
 class _Spans:
-    """Steps of one rank, in the order of their start [s]."""
+    """The profiler's steps of one rank in order: numbers, and times of start and end [s]."""
 
     numbers: tuple[int, ...]
     starts: tuple[float, ...]
@@ -132,6 +133,6 @@ class _Spans:
         return _Spans(numbers, starts, ends)
 
     def at(self, at_s: float) -> int | None:
-        """The step at a moment; None outside all steps."""
+        """Number of the step at a time [s]; None outside all steps."""
         place = bisect_right(self.starts, at_s) - 1
         return self.numbers[place] if place >= 0 and at_s < self.ends[place] else None
