@@ -21,7 +21,10 @@ them; by Python's default of 700, scanning them again and again takes a tenth of
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run one command, and exit with its code (``perfmodel.errors`` lists the codes)."""
+    """Run the command in ``argv`` (None: that of the process), and exit with its code.
+
+    ``perfmodel.errors`` lists the codes.
+    """
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         listen(words)
@@ -38,7 +41,10 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: list[str], *, verbose: bool = False) -> int:
-    """Run a command and return its exit code; print every error on stderr."""
+    """Run a command and return its exit code; print every error on stderr.
+
+    arguments  its words without ``perfmodel``;  verbose  whether errors of the program have tracebacks
+    """
     from perfmodel.cli.running import run as run_command
 
     return run_command(arguments, verbose=verbose)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def alternatives(context: typer.Context, options: AlternativesOptions) -> None:
-    """Print or write the answer."""
+    """Compare sharding with its alternatives, and print them as text or JSON, or write a page."""
     check_page(options.report, None, force=options.force)
     asked = answered(context.params)
     if options.report is not None:

@@ -31,10 +31,12 @@ _PROGRESS_AFTER_S = 2.0
 
 @dataclass(frozen=True, eq=False)
 class AlternativesAnswer:
-    """The alternatives, and the map of where each is the fastest, with the options that were typed.
+    """The result of ``perfmodel alternatives``.
 
-    options  of the question; with several machines, of the first machine
-    by       the criterion that ranks the alternatives;  prices  None if no price file was given
+    options  of ``perfmodel.project`` for the question; with several machines, for the first machine
+    found    the alternatives;  by  the criterion that ranks them
+    cells    the map of which alternative wins where;  crossed  the batches at which the winner changes
+    prices   None: no price file was given
     """
 
     options: Mapping[str, Any]
@@ -51,7 +53,7 @@ class AlternativesAnswer:
 
 
 def answered(typed: Mapping[str, Any]) -> AlternativesAnswer:
-    """Compare the alternatives for the parameters of the command, by name, as they were typed.
+    """Compare the alternatives for typed options. typed  their values by name
 
     Limits: no tables, values that cannot be used -> BadInputError
     """
@@ -86,7 +88,11 @@ def answered(typed: Mapping[str, Any]) -> AlternativesAnswer:
 
 
 def _refuse(typed: Mapping[str, Any], *, several: bool) -> None:
-    """Refuse options that the comparison does not support. Limits: one was typed -> BadInputError"""
+    """Refuse options that the comparison does not support.
+
+    several  whether several machines were typed, which supports other options
+    Limits: such an option was typed -> BadInputError
+    """
     if not several:
         if is_training(typed["objective"]):
             raise BadInputError(
@@ -116,7 +122,10 @@ def _criterion(name: str | None, prices: Prices | None, *, several: bool) -> Cri
 def _of_machines(
     questions: list[Question], options: Mapping[str, Any], prices: Prices | None, typed: Mapping[str, Any]
 ) -> list[Alternative]:
-    """The fastest plan on each machine."""
+    """For each machine that was typed, the fastest plan there, as an alternative.
+
+    questions  the same question on each;  options  of the first, for ``perfmodel.project``
+    """
     from perfmodel.plan.other_ways.machines import on_machines as find
 
     training = is_training(typed["objective"])
@@ -134,7 +143,10 @@ def _of_one(
     typed: Mapping[str, Any],
     progress: PlanProgress,
 ) -> tuple[list[Alternative], list[MapCell], list[Crossing]]:
-    """All alternatives on one machine, and the map."""
+    """The alternatives on a single machine, the cells of the map of winners, and its crossings.
+
+    options  of ``perfmodel.project``;  typed  all options by name
+    """
     from perfmodel.plan.other_ways.alternatives import alternatives as find
     from perfmodel.plan.other_ways.winner_map import winner_map
 
@@ -147,7 +159,7 @@ def _of_one(
 
 
 def _planner(question: Question, effort: str = DEFAULT_EFFORT, *, training: bool = False) -> Planner:
-    """The function that searches a plan for the tables and returns it as a projection."""
+    """A function that searches a plan for the question's tables, and returns a label and its projection."""
 
     def plan(base: Projection, tiers: tuple[str, ...], part: float) -> tuple[str, Projection]:
         from perfmodel.passes.tables import PlanTables

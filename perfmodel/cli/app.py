@@ -62,7 +62,7 @@ def _options(
         ),
     ] = False,
 ) -> None:
-    """Options of the program; ``perfmodel.cli.main`` has already removed ``--verbose`` from the arguments."""
+    """Options of the program itself. ``perfmodel.cli.main`` takes ``--verbose`` out of the words before."""
 
 
 COMMANDS: dict[str, Command | CommandGroup] = {

@@ -26,9 +26,11 @@ _TABLE_BYTES = 10e12
 def beside_shipped(
     samples: pd.DataFrame, machine: Machine, own: Calibration, shipped: Calibration | None
 ) -> dict[str, Any]:
-    """The numbers of those lines; numbers that cannot be computed are left out.
+    """Compare a new calibration with the shipped one, as numbers for JSON and for the lines that are printed.
 
     samples  that ``own`` was fitted to;  shipped  for this machine and library, or None
+    Keys: shipped (its errors on the samples), default_answer (time by both), left_out (errors on groups left
+    out of the fit). Those that cannot be computed are missing.
     """
     from perfmodel.validate.beside_shipped import largest_left_out, told_by
 
@@ -44,7 +46,10 @@ def beside_shipped(
 
 
 def shipped_like(machine: Machine, backend: Backend) -> Calibration | None:
-    """The shipped calibration of this machine and library, with which a fit of laws starts, or None."""
+    """The shipped calibration of this very machine and library; None if there is none.
+
+    A fit of laws begins with it.
+    """
     if machine.name not in list_machines():
         return None
     try:
@@ -55,7 +60,10 @@ def shipped_like(machine: Machine, backend: Backend) -> Calibration | None:
 
 
 def _answers(machine: Machine, own: Calibration) -> dict[str, Any]:
-    """Answers to the default question by the shipped and the new calibration. Limits: one has none -> {}"""
+    """The default question's time, GPUs and sharding by the shipped and by the new calibration.
+
+    Limits: one of them has no answer -> {}
+    """
     if machine.name not in list_machines():
         return {}
     question = Question(machine=machine, table_bytes=_TABLE_BYTES, backend=str(own.backend))
@@ -79,7 +87,7 @@ def _answer(question: Question) -> Projection:
 
 
 def beside_shipped_text(found: dict[str, Any]) -> str:
-    """The lines as text. Limits: no numbers -> an empty text"""
+    """The lines that compare the calibrations, from the numbers of ``beside_shipped``; "" without numbers."""
     lines = []
     if "shipped" in found:
         told = found["shipped"]

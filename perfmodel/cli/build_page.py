@@ -27,10 +27,13 @@ def page_of(
     across: Across | None = None,
     lead: Leading | None = None,
 ) -> Page:
-    """Build the page.
+    """Make the page of ``perfmodel report``, with all its views.
 
-    sizes  the table sizes to choose from; ``across`` replaces them by another quantity
-    typed, line  the options as they were given;  lead  the fastest sharding of the question, if known
+    sizes, workload  selectors of the table size, and of batch, pooling and dim
+    asked   machines, libraries, clocks and exchanges to offer
+    typed   options that become selectors, as lists of texts;  line  the command as it was typed
+    across  how views are made over other than table sizes (numbers of GPUs); None: over ``sizes``
+    lead    the fastest sharding of the question; None: it is not known yet
     """
     from perfmodel.report.page.alerts import alerts
     from perfmodel.report.page.contents import across_sizes

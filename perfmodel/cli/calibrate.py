@@ -21,7 +21,7 @@ LEAST_LIMIT_S = 1.0
 
 
 def calibrate(context: typer.Context, options: CalibrateOptions) -> None:
-    """Print or write the answer."""
+    """Measure this machine, fit a calibration, and print what was found; or only the plan of the run."""
     with measuring.rank_zero_speaks():
         counts = count_values(options.ranks, "--ranks") if options.ranks else []
         asked = measuring.Asked(
@@ -102,7 +102,10 @@ def _device(text: str) -> str:
 
 
 def _limit(text: str | None) -> float | None:
-    """Seconds of ``--time-limit``. Limits: no unit, less than LEAST_LIMIT_S -> BadInputError"""
+    """Convert the text of ``--time-limit`` into seconds; None without the option.
+
+    Limits: no unit, less than LEAST_LIMIT_S -> BadInputError
+    """
     if text is None:
         return None
     bare = text.strip()

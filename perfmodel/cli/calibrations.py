@@ -19,7 +19,7 @@ from perfmodel.schema.machine import load_machine
 
 
 def calibrations(context: typer.Context, options: CalibrationListOptions) -> None:
-    """Print or write the answer."""
+    """Print the list of shipped calibrations, or fit them again."""
     if options.rebuild is not None:
         _rebuild(options.rebuild, options.as_json)
         return
@@ -55,7 +55,7 @@ def _cell(curve: Curve) -> dict[str, object]:
 
 
 def show(context: typer.Context, options: ShowOptions) -> None:
-    """Print or write the answer."""
+    """Print what a calibration holds, its samples, or how it differs from another."""
     from perfmodel.validate.points import run_of, samples_of, since_its_fit
 
     if options.compare is not None:

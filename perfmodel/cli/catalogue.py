@@ -16,7 +16,7 @@ _OWN_NAME = "A start for your own: write a name of its own below, and where you 
 
 
 def machines(context: typer.Context, options: MachineListOptions) -> None:
-    """Print or write the answer."""
+    """Print the list of machines, or all values of a machine."""
     one_output(json=options.as_json, toml=options.as_toml)
     if options.as_toml:
         if options.name is None:
@@ -37,7 +37,7 @@ def machines(context: typer.Context, options: MachineListOptions) -> None:
 
 
 def models(context: typer.Context, options: ModelListOptions) -> None:
-    """Print or write the answer."""
+    """Print the list of table sets, or the tables of a set."""
     chosen = [load_tables(item) for item in ([options.name] if options.name else list_models())]
     if options.as_json:
         emit_json(

@@ -31,7 +31,7 @@ _NETWORKS = {
 
 
 def check(context: typer.Context, options: CheckOptions) -> None:
-    """Print or write the answer."""
+    """Compare benchmark logs with the band of similar clusters, and print which are outside, and why."""
     from perfmodel.validate.checked import series_of
     from perfmodel.validate.reasons import reasons_of
 
@@ -88,7 +88,10 @@ def _machine(name: str | None, calibration: str | None, result: ImportResult) ->
 
 
 def _model(machine: Machine, calibration: str | None, result: ImportResult) -> CollectiveModel:
-    """The model of the band: from the given calibration, else from the shipped one of the nearest version."""
+    """The model that gives the band: by the given calibration, else by a shipped one.
+
+    Of the shipped ones, that whose library version is nearest to the log's.
+    """
     if calibration is not None:
         return CollectiveModel.load(machine, load_calibration(calibration).backend, None, calibration)
     backend, version, _, clock = result.stack[0]

@@ -1,4 +1,4 @@
-"""What the reader of a page may choose, from the options: table sizes, workloads, libraries, exchanges."""
+"""What the reader of a page may choose, read from the options: table sizes, workloads, libraries, …."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ FIRST = {name: texts.split(",")[0] for name, texts in LISTED.items()}
 
 
 def workload_selectors(texts: Mapping[str, Texts]) -> tuple[Selector, tuple[Selector, ...]]:
-    """Selectors of the table size, and of batch, pooling and dim. A page opens with the values typed first.
+    """Selectors of the table size, and of batch, pooling and dim; each starts at the value typed first.
 
-    texts  table_size, batch, pooling and dim, as typed
+    texts  for table_size, batch, pooling and dim, the texts as typed; None: default values
     """
     first = _selector("table_bytes", "table size", "table_size", texts, size_values, _size_words)
     return first, (
@@ -51,8 +51,9 @@ def _size_words(value: float) -> str:
 
 
 def page_question(typed: Mapping[str, Any]) -> Question:
-    """The question that a page or a figure opens with: the first value of each list that was typed.
+    """The question that a page or a figure opens with: of every typed list, the first value.
 
+    typed  all options by name
     Without a table size: the largest table that fits on the measured ranks, else the default size.
     """
     texts = {name: typed[name] or text for name, text in FIRST.items()}
@@ -64,8 +65,9 @@ def page_question(typed: Mapping[str, Any]) -> Question:
 
 
 def measured_sizes(question: Question) -> list[float]:
-    """Default table sizes with your own calibration: what its measured groups of ranks hold, largest first.
+    """Default table sizes [byte] with the user's own calibration: what groups of ranks that it measured hold.
 
+    The largest group comes first.
     Limits: no calibration, a library with laws for any number of GPUs, no group of ranks -> []
     """
     known = load_calibration(question.calibration) if question.calibration else None
@@ -77,7 +79,7 @@ def measured_sizes(question: Question) -> list[float]:
 
 
 def only(question: Question) -> tuple[Selector, tuple[Selector, ...]]:
-    """Selectors of one value each, for the question's table size, and for its batch, pooling and dim."""
+    """Selectors from which only the question's value can be chosen: table size; batch, pooling and dim."""
 
     def one(name: str, label: str, words: Callable[[float], str]) -> Selector:
         value = getattr(question, name)
@@ -91,7 +93,7 @@ def only(question: Question) -> tuple[Selector, tuple[Selector, ...]]:
 
 
 def other_keywords(question: Question) -> dict[str, Any]:
-    """The question's keywords for ``perfmodel.project``, without the machine and what ``only`` selects."""
+    """The question as keywords of ``perfmodel.project``, without the machine and what ``only`` selects."""
     return question.keywords("machine", "table_bytes", "batch", "pooling", "dim")
 
 
@@ -115,20 +117,23 @@ def _selector(
 
 
 def _short_size(value: float, words: str) -> str:
-    """The size as text: ``10TB`` if that is exact, else the number of bytes."""
+    """A size as the option takes it: ``10TB`` if ``words``, its text, is exact, else the number of bytes."""
     text = words.replace(" ", "")
     return text if parse_bytes(text, "--table-size") == value else f"{value:.0f}"
 
 
 def texts_of(value: object) -> Texts:
-    """An option's value as a list of texts, even if it takes a single value; None: nothing was typed."""
+    """The texts of an option as a list, also for an option with a single value; None: it was not typed."""
     if isinstance(value, (list, tuple)):
         return [str(item) for item in value] or None
     return None if value is None else [str(value)]
 
 
 def lists_of(typed: Mapping[str, Any], line: TypedLine) -> dict[str, Texts]:
-    """The options that become selectors, as lists; an exchange that was not typed is None. Checks names."""
+    """The options that become selectors, as lists of texts by name. None: not typed.
+
+    line  says which were typed.  Limits: an unknown clock or exchange -> error with similar names
+    """
     lists = {name: texts_of(typed[name]) for name in LISTS}
     if "reduction" not in dict(line.options):
         lists["reduction"] = None
@@ -138,9 +143,9 @@ def lists_of(typed: Mapping[str, Any], line: TypedLine) -> dict[str, Texts]:
 
 
 def wanted(question: Question, texts: Mapping[str, Texts], typed: Mapping[str, Any]) -> Wanted:
-    """Machines, libraries, clocks and exchanges that the page offers; the question's own come first.
+    """Machines, libraries, clocks and exchanges that the page shall offer; the question's come first.
 
-    texts  machine, backend, clock and reduction as typed;  typed  all parameters of the command
+    texts  for machine, backend, clock and reduction, the texts as typed;  typed  all options by name
     """
     given = {name: tuple(dict.fromkeys(_names(name, texts))) for name in ("backend", "clock", "reduction")}
     machine, file = question.machine, question.calibration
@@ -178,9 +183,9 @@ def _check(name: str, values: Sequence[str]) -> None:
 
 
 def _own(calibration: str | None, file: str | None) -> tuple[Curves, ...]:
-    """Libraries and clocks of the user's own calibration or run, the requested one first.
+    """Libraries and clocks for which the user's calibration or run has curves, the requested one first.
 
-    calibration  as typed;  file  the file that it means
+    calibration  as typed;  file  the calibration file that it means; None: no such calibration
     """
     if file is None:
         return ()
@@ -194,7 +199,10 @@ def _own(calibration: str | None, file: str | None) -> tuple[Curves, ...]:
 
 
 def with_options(selectors: Sequence[Selector], typed: Mapping[str, Texts]) -> tuple[Selector, ...]:
-    """The selectors, each with the option and the texts that set it; a machine file is named by its path."""
+    """The selectors of setups, each with the command-line option that sets it, and its texts.
+
+    A machine file is named by its path. typed  the texts of each option, as typed
+    """
     names = _names("machine", typed)
     return tuple(
         replace(

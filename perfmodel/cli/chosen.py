@@ -31,7 +31,7 @@ _SHIPPED_LIBRARIES = tuple(map(str, LAW_BACKENDS))
 
 
 def apply_settings(machine: Machine, settings: list[str] | None) -> Machine:
-    """``machine`` with the values of ``--set key=value``; each changed value is marked as assumed.
+    """The machine with the values of ``--set key=value``; each changed value is marked as assumed.
 
     Limits: a value ten times away from any product -> BadInputError, unless ``accepted=key`` is set too
     """
@@ -49,8 +49,9 @@ def apply_settings(machine: Machine, settings: list[str] | None) -> Machine:
 
 
 def calibration_of(text: str | None, backend: str | None = None, clock: str | None = None) -> str | None:
-    """The file that ``--calibration`` means: ``latest`` and the folder of a run are resolved.
+    """The calibration that ``--calibration`` means: a shipped id, or a file, also for ``latest`` and a run.
 
+    text             as typed;  None: None
     backend, clock   as typed; they choose among the calibrations of a run
     Limits: ``best`` with a run -> BadInputError that lists the run's libraries
     """
@@ -78,7 +79,11 @@ def _no_best_of_a_run(text: str, folder: Path) -> BadInputError:
 def machine_of(
     name: str | None, settings: list[str] | None = None, calibration: str | None = None
 ) -> Machine:
-    """The machine by name or file, else the calibration's machine; the values of ``--set`` are applied."""
+    """The machine of this name or file, with the values of ``--set``.
+
+    name         None: the calibration's machine; without a calibration, the default machine
+    settings     texts of ``--set``, ``key=value``
+    """
     if name is None and calibration is not None:
         name = load_calibration_file(calibration).machine
         if name not in list_machines():
@@ -94,7 +99,10 @@ def machine_of(
 
 
 def library_of(machine: Machine, backend: str | None, calibration: str | None, best: bool = True) -> str:
-    """The library that was typed, else the calibration's, else the machine's default."""
+    """The library that was typed; else the calibration's; else the machine's default.
+
+    best  whether ``best``, the faster of two libraries, may be typed
+    """
     if backend is None:
         return (
             machine.default_backend
@@ -110,7 +118,7 @@ def library_of(machine: Machine, backend: str | None, calibration: str | None, b
 
 @lru_cache(maxsize=8)
 def load_calibration_file(calibration: str) -> Calibration:
-    """A calibration by file or by shipped id. A partial calibration causes one warning."""
+    """Read a calibration by its file or shipped id; a partial calibration causes a warning the first time."""
     found = load_calibration(calibration)
     if not found.complete:
         warn(f"calibration {calibration} is partial: some planned points are missing")
@@ -126,9 +134,9 @@ def calibration_file(calibration: str | None) -> str | None:
 def advice(
     machine: Machine, library: str, clock: str | None, instead: Callable[[], str | None] = lambda: None
 ) -> Iterator[None]:
-    """Add to NoCalibrationError which libraries, clocks or shardings do have data.
+    """Within it, a NoCalibrationError also says for which libraries, clocks or shardings there are data.
 
-    instead  returns commands that can be answered; "" or None: there are none
+    instead  returns commands that have an answer; "" or None: there are none
     """
     try:
         yield
@@ -151,7 +159,7 @@ def advice(
 
 
 def known_clocks(machine: Machine, library: str) -> list[str]:
-    """Clocks for which a shipped calibration predicts the library on ``machine``."""
+    """Clocks for which a shipped calibration can predict the library on ``machine``."""
     found = []
     for clock in Clock:
         with contextlib.suppress(NoCalibrationError, ValueError):
@@ -161,7 +169,10 @@ def known_clocks(machine: Machine, library: str) -> list[str]:
 
 
 def check_gpus(table_bytes: float, machine: Machine, reserve: float, what: str = "--table-size") -> None:
-    """Raise BadInputError if the tables need more GPUs than the model covers."""
+    """Raise BadInputError if the tables need more GPUs than the model covers.
+
+    reserve  share of the HBM that tables may not use;  what  the option that the message names
+    """
     usable = machine.value("hbm_bytes") * (1 - reserve)
     if table_bytes > MOST_GPUS * usable:
         size, room = format_bytes(table_bytes, binary=False), format_bytes(usable, binary=False)

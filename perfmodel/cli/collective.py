@@ -41,7 +41,7 @@ _NCCL_ALIGNMENT_BYTES = 16
 
 
 def collective(context: typer.Context, options: CollectiveOptions) -> None:
-    """Print or write the answer."""
+    """Predict collectives, and print their times as a table, JSON or CSV."""
     one_output(json=options.as_json, csv=options.as_csv)
     calibration = calibration_of(options.calibration, options.backend, options.clock)
     chosen = machine_of(options.machine, options.settings, calibration)
@@ -81,7 +81,10 @@ def collective(context: typer.Context, options: CollectiveOptions) -> None:
 
 
 def questions(ops: list[str], sizes: list[str], gpus: list[str], per_node: int) -> pd.DataFrame:
-    """A row for each requested combination of collective, number of GPUs and size."""
+    """A row for each combination of the requested collectives, numbers of GPUs and sizes.
+
+    ops, sizes, gpus  as typed;  per_node  GPUs of a node that are used
+    """
     import pandas as pd
 
     names = split_values(ops, "--op")
@@ -98,7 +101,10 @@ def questions(ops: list[str], sizes: list[str], gpus: list[str], per_node: int) 
 
 
 def check_alignment(frame: pd.DataFrame, library: str) -> None:
-    """Refuse sizes below 16 B per peer with NCCL or RCCL, which would send nothing; 1 B with others."""
+    """Raise BadInputError for sizes of less than 16 B per peer with NCCL or RCCL, 1 B with other libraries.
+
+    Smaller messages would send nothing.
+    """
     least = _NCCL_ALIGNMENT_BYTES if library in RING_BACKENDS else 1
     split = frame[frame["collective"].isin(PER_PEER) & (frame["gpus"] > 1)]
     short = split[split["payload_bytes"] < least * split["gpus"]]
@@ -121,7 +127,10 @@ def _predict(
     calibration: str | None,
     ops: list[str],
 ) -> tuple[CollectiveModel, pd.DataFrame, list[str]]:
-    """The model, its answers, and the collectives of ``--op all`` that the library does not have."""
+    """The model, a row of times for each row of ``frame``, and collectives that the library does not have.
+
+    ops  as typed: only with ``all`` may the library lack some
+    """
     import pandas as pd
 
     model = CollectiveModel.load(machine, library, clock, calibration)

@@ -52,7 +52,7 @@ _KILO = 1000
 
 
 def compare(context: typer.Context, options: CompareOptions) -> None:
-    """Print or write the answer."""
+    """Compare a traced run with the predicted times of its plan; print the verdict or write a page."""
     if options.judge not in JUDGED:
         raise unknown_name("--judge", options.judge, JUDGED)
     check_page(options.report, None, force=options.force)
@@ -116,7 +116,7 @@ def _check_plan(model: str | None, plan_file: Path | None, torchrec_plan: Path |
 
 
 def _read(paths: Sequence[Path]) -> list[RankTrace]:
-    """Read all traces, with a progress bar; an error if they are of different runs."""
+    """Read the traces of all ranks, with a progress bar. Limits: traces of different runs -> BadInputError"""
     from calibrate.importers.traces.reading import check_alignment, read_traces, trace_files
 
     sizes = {path.name: max(path.stat().st_size, 1) for path in trace_files(paths)}
@@ -136,12 +136,12 @@ def _read(paths: Sequence[Path]) -> list[RankTrace]:
 
 
 def _training(traces: Sequence[RankTrace]) -> bool:
-    """Whether a trace has kernels of a backward pass."""
+    """Whether the traces have kernels of a backward pass, so that they are of a training step."""
     return any(kernel.family is KernelFamily.BACKWARD for trace in traces for kernel in trace.kernels)
 
 
 def _batch(batch: str | None, plan_file: Path | None) -> int:
-    """Samples per rank: ``--batch``, else the batch of the plan file."""
+    """Samples per rank: those of ``--batch``, else those of the plan file."""
     if batch is not None:
         return parse_count(batch, "--batch")
     document = read_document(plan_file) if plan_file is not None else None
@@ -160,7 +160,11 @@ def _plans(
     torchrec_plan: Path | None,
     how: dict[str, Any],
 ) -> list[tuple[Evaluator, Plan]]:
-    """The plan that ran, with its evaluator; a plan file also with TorchRec's exchanges, if possible."""
+    """The plans that may have run, each with the evaluator that predicts it.
+
+    For a plan file: the plan as it is and, if possible, with the exchanges that TorchRec would run.
+    how  further arguments of ``Evaluator.on``
+    """
     if plan_file is not None:
         plan, sets = read_any_plan(plan_file, tables)
         where = {"sets": sets, "below": Below.of_plan(plan.tiers)}
@@ -181,7 +185,7 @@ def _plans(
 
 
 def _in_torchrec(evaluator: Evaluator, plan: Plan) -> list[tuple[Evaluator, Plan]]:
-    """The plan with the exchanges that TorchRec would run; empty if TorchRec has no such sharding."""
+    """The plan with the exchanges that TorchRec would run; [] if TorchRec has no such sharding."""
     try:
         file = torchrec.torchrec_plan(evaluator, plan)
     except BadInputError:
@@ -192,7 +196,10 @@ def _in_torchrec(evaluator: Evaluator, plan: Plan) -> list[tuple[Evaluator, Plan
 
 
 def _fitted_to(calibration: Path | str | None, traces: Sequence[RankTrace], per_node: int) -> bool:
-    """Whether the user's calibration was fitted to samples of these same traces."""
+    """Whether the user's calibration was fitted to these very traces.
+
+    per_node  GPUs of a node that are used
+    """
     from calibrate.importers.traces.samples import fittable, traced_samples
     from perfmodel.fit.traced import is_fitted_to
     from perfmodel.schema.calibration import load_calibration
@@ -210,7 +217,7 @@ def _fitted_to(calibration: Path | str | None, traces: Sequence[RankTrace], per_
 
 
 def _other_library(traces: Sequence[RankTrace], evaluator: Evaluator) -> list[str]:
-    """A warning if the traces are of another library than the calibration."""
+    """A warning if the traces are of another library than the prediction; else none."""
     ran, known = traces[0].backend, evaluator.setting.backend
     if not ran or ran == known:
         return []

@@ -60,7 +60,7 @@ def compare_page(context: typer.Context) -> None:
 
 
 def _held(pair: Pair) -> Iterator[str]:
-    """Where the two sides use different numbers of GPUs: the samples per second of each."""
+    """A sentence if the sides use different numbers of GPUs: how many samples per second each processes."""
     if pair.a.gpus != pair.b.gpus:
         sides = [
             f"{letter} {counted(each.gpus, 'GPU')}, {format_per_second(samples_per_s(each), 'samples')}"
@@ -71,9 +71,9 @@ def _held(pair: Pair) -> Iterator[str]:
 
 
 def comparison(params: Mapping[str, Any], command: str) -> tuple[Pair, Page]:
-    """The two answers, and the page that compares them.
+    """The answers of both sides, and the page that compares them.
 
-    params   parameters of ``perfmodel report`` or ``figure`` by name, as they were typed
+    params   options of ``perfmodel report`` or ``figure`` by name, as they were typed
     command  the command that makes the page again
     Limits: as ``compare_page``
     """
@@ -100,7 +100,10 @@ def comparison(params: Mapping[str, Any], command: str) -> tuple[Pair, Page]:
 
 
 def _one_each(typed: Mapping[str, Any]) -> dict[str, str | None]:
-    """The library, the clock and the exchange of both sides. Limits: several were typed -> BadInputError"""
+    """The library, clock and exchange that apply to both sides; None: not typed.
+
+    Limits: several values of an option were typed -> BadInputError
+    """
     found: dict[str, str | None] = {}
     for name in _ONE_EACH:
         values = [part.strip() for text in texts_of(typed[name]) or [] for part in text.split(",")]
@@ -114,7 +117,10 @@ def _one_each(typed: Mapping[str, Any]) -> dict[str, str | None]:
 
 
 def _refuse(names: Sequence[str], typed: Mapping[str, Any]) -> bool:
-    """Refuse pairs that cannot be compared. Returns whether both names are machines."""
+    """Whether both names are machines; True: two machines, False: two calibrations.
+
+    Limits: equal names, a machine and a calibration, --machine or --calibration -> BadInputError
+    """
     first, second = map(_is_machine, names)
     for option in ("machine", "calibration"):
         if typed[option]:
@@ -131,7 +137,10 @@ def _refuse(names: Sequence[str], typed: Mapping[str, Any]) -> bool:
 
 
 def _is_machine(name: str) -> bool:
-    """Whether a name is a machine. Limits: neither a machine nor a calibration -> error with similar names"""
+    """Whether a name is that of a machine, not of a calibration.
+
+    Limits: it is neither -> error with similar names
+    """
     if name in list_machines() or name.endswith(".toml"):
         return True
     known = [LATEST, *list_calibrations()]
@@ -150,7 +159,7 @@ def _side(question: Question, kind: str) -> Side:
 
 
 def _record(pair: Pair) -> dict[str, Any]:
-    """The result of the comparison as numbers."""
+    """The comparison for JSON: a and b (name, machine, times …), ratio with its band, verdict, finding."""
     batch = whole(pair.a, pair.b)
     low, ratio, high = batch.ratio
     record: dict[str, Any] = {

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def layers_of(dense: str | None, machine: Machine) -> Dense | DenseTime | None:
-    """The dense layers that ``--dense`` names, on the machine's GPU; None without the option."""
+    """The dense layers that the option ``--dense`` describes, on this machine's GPU; None without it."""
     if dense is None:
         return None
 
@@ -21,7 +21,7 @@ def layers_of(dense: str | None, machine: Machine) -> Dense | DenseTime | None:
 
 
 def whole_of(answer: Planned, layers: Dense | DenseTime | None) -> WholeStep | None:
-    """The time of the whole training step, dense layers included; None without dense layers."""
+    """The plan's time together with that of dense layers; None if there are no dense layers."""
     if layers is None:
         return None
 

@@ -13,7 +13,7 @@ from perfmodel.report.doctor_text import doctor_record, doctor_text, prospects
 
 
 def doctor(context: typer.Context, options: DoctorOptions) -> None:
-    """Print or write the answer."""
+    """Print what can be measured on this machine, and how a projection would know the rest."""
     host = identify(options.machine)
     findings = examine(host, options.ranks)
     libraries = proven({name: availability(name) for name in PROVIDERS})

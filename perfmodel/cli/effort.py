@@ -8,7 +8,7 @@ from perfmodel.units import parse_time
 
 
 def effort_of(name: str | None) -> float:
-    """The work that a search may do, in counted seconds. Limits: an unknown name -> BadInputError"""
+    """The counted work that ``--effort NAME`` allows a search [s]. Limits: unknown name -> BadInputError"""
     name = name or DEFAULT_EFFORT
     if name not in EFFORTS:
         raise unknown_name("--effort", name, EFFORTS)
@@ -16,5 +16,5 @@ def effort_of(name: str | None) -> float:
 
 
 def limit_of(text: str | None) -> float | None:
-    """The limit [s]; None without the option. Limits: no time above 0 -> BadInputError"""
+    """The text of ``--time-limit`` as seconds; None without the option. Limits: 0 or less -> BadInputError"""
     return None if text is None else parse_time(text, "--time-limit")

@@ -42,10 +42,12 @@ _STEP = (
 
 @dataclass(frozen=True)
 class Family:
-    """Numbers of one command, and what explains them.
+    """Numbers that a command prints and ``perfmodel explain`` can explain.
 
-    what   the name of such a number in messages;  typed  the command that explains it;  asks  the class
-           whose options are taken: all but ``without``, or only ``only``;  answer  what prints it
+    what    their name in messages;  typed  the command that explains them
+    asks    ``module:class`` of the options of the command that prints them
+    answer  ``module:function`` that prints the explanation
+    without, only  options of that class that do not apply; if ``only`` is not empty, those that do
     """
 
     what: str
@@ -56,7 +58,7 @@ class Family:
     only: tuple[str, ...] = ()
 
     def options(self) -> list[Any]:
-        """The options, as the explained command declares them."""
+        """The parameters of ``explain`` for these numbers, as the command that prints them declares them."""
         found = loaded("explain", self.asks).params
         return [
             one for one in found if (one.name in self.only if self.only else one.name not in self.without)
@@ -110,14 +112,14 @@ _NAMED = {
 
 
 def explaining(words: Sequence[str]) -> Explained:
-    """The command for the words that follow ``perfmodel explain``: its options depend on the words."""
+    """The command for the words after ``perfmodel explain``, with the options that these words need."""
     named = next(iter(_families_named(words)), None)
     of_plan = any(word.partition("=")[0] == "--plan" for word in words)
     return Explained(named or (_STEP_OF_PLAN if of_plan else _OF_STEP))
 
 
 def _families_named(words: Sequence[str]) -> Iterator[Family]:
-    """The families that the words name; a word that is the value of an option is skipped."""
+    """The families that ``words`` name; words that are values of options do not count."""
     for before, word in zip(("", *words), words, strict=False):
         family = _NAMED.get(word.strip().lower())
         if family is None:
@@ -128,7 +130,7 @@ def _families_named(words: Sequence[str]) -> Iterator[Family]:
 
 
 class Explained(TyperCommand):
-    """``perfmodel explain`` with the options of one family."""
+    """The command ``perfmodel explain`` with the options of a family."""
 
     def __init__(self, family: Family) -> None:
         (step,) = loaded("explain", _Asked).params
@@ -136,7 +138,10 @@ class Explained(TyperCommand):
         self.family, self.typed = family, family.typed.partition(" STEP")[0]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Limits: an option of another family -> BadInputError that names that family's command"""
+        """Read the words of the command line, as typer does.
+
+        Limits: an option of another family -> BadInputError that names that family's command
+        """
         try:
             return super().parse_args(ctx, args)
         except Exception as error:

@@ -22,10 +22,10 @@ from perfmodel.report.projection_text import origin
 
 
 def explain_one_collective(context: typer.Context) -> None:
-    """Explain the answer of ``perfmodel collective`` for one size, stage by stage.
+    """Print how the time of a collective is computed, stage by stage.
 
     context  holds the options of ``collective``
-    Limits: several collectives -> BadInputError
+    Limits: several collectives, sizes or numbers of GPUs -> BadInputError
     """
     asked = context.params
     backend, clock, node = asked["backend"], asked["clock"], asked["gpus_per_node"]

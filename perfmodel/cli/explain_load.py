@@ -33,7 +33,10 @@ def explain_the_load(context: typer.Context) -> None:
 
 
 def _of_step(typed: TypedLine, asked: LoadAnswer, batch: int, step: str) -> str:
-    """The command that explains a step at a full batch on a replica; "" if there is no sharding or plan."""
+    """The command that explains a step of a full batch; "" if there is neither a sharding nor a plan.
+
+    typed  the command line;  batch  samples per GPU;  step  its name
+    """
     way = asked.answer.question.served.way
     if not way and not asked.planned:
         return ""

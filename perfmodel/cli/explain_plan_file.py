@@ -24,13 +24,13 @@ _TYPED = tuple(name for name in OF_PLAN if name not in ("plan_file", "as_json"))
 
 
 def explain_line(typed: TypedLine, step: str, file: Path) -> str:
-    """The command that explains a step of the plan in a file, with those typed options that it has too."""
+    """The command that explains a step of the plan in ``file``, with the typed options that apply to it."""
     kept = [word for name, words in typed.options if name in _TYPED for word in words]
     return shlex.join(["perfmodel", "explain", step.replace("_", "-"), "--plan", str(file), *kept])
 
 
 def explain_step_of_plan(context: typer.Context) -> None:
-    """Explain a step of the plan in a file, with the bytes of the plan's busiest GPU.
+    """Print the equation of a step of the plan in a file, with the bytes of the plan's busiest GPU.
 
     context  holds the options of ``plan`` that apply to a plan in a file
     Limits: no tables -> BadInputError

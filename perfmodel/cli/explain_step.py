@@ -22,8 +22,9 @@ _OTHERS = "--sharding NAME: of another, --plan FILE: of a plan."
 
 
 def explain_the_step(context: typer.Context) -> None:
-    """Explain one step of the answer of ``perfmodel project``, or the slowdown.
+    """Print the equation of a step of ``perfmodel project``, or of the slowdown.
 
+    context  holds the options of ``project``
     Limits: no such step -> BadInputError that lists the steps, or the sharding that has it
     """
     asked = dict(context.params)
@@ -67,7 +68,7 @@ def explain_the_step(context: typer.Context) -> None:
 
 
 def _emit_whole(answer: Projection, way: str, as_json: bool) -> None:
-    """Explain how the steps add up to the slowdown."""
+    """Print how the steps add up to the slowdown. way  the sharding"""
     numbers = explain_slowdown(answer, *([] if way == ROW_WISE else [projection_of] * 3))
     if as_json:
         title, *_ = headline(answer).split("  ")

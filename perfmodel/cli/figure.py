@@ -27,7 +27,7 @@ _PIXELS, _SCALES = (300, 4000), (0.5, 8.0)
 
 
 def figure(context: typer.Context, options: FigureOptions) -> None:
-    """Print or write the answer."""
+    """Draw a figure into a file, or print what it shows; without a name, list all figures or draw all."""
     _one_each(table_size=options.table_size, batch=options.batch, pooling=options.pooling, dim=options.dim)
     source = source_of(context)
     if options.name is None:
@@ -57,7 +57,10 @@ def figure(context: typer.Context, options: FigureOptions) -> None:
 
 
 def _one_each(**typed: str | None) -> None:
-    """Raise BadInputError for a list of values: a figure shows one value of each option."""
+    """Raise BadInputError if an option has a list of values, since a figure shows a single value of each.
+
+    typed  the texts of options by name
+    """
     for name, text in typed.items():
         first, *rest = re.split(r",|\.\.", text or "")
         if rest:
@@ -69,7 +72,7 @@ def _one_each(**typed: str | None) -> None:
 
 
 def _all(context: typer.Context, source: FigureSource) -> None:
-    """Print the list of figures, or draw all of them."""
+    """Without a figure's name: print the list of figures or, with --format and --out, draw them all."""
     out, ending = context.params["out"], context.params["file_format"]
     if ending is not None and ending not in PICTURES:
         raise unknown_name("--format", ending, PICTURES)
@@ -83,7 +86,10 @@ def _all(context: typer.Context, source: FigureSource) -> None:
 
 
 def _list(source: FigureSource, as_json: bool) -> None:
-    """List the figures of the question and of other pages; or those of the chosen page alone."""
+    """Print the list of figures.
+
+    It has the figures of the question and of all other pages; with --compare or --gpus, of that page only.
+    """
     others = [page for page in PAGES if page is not QUESTION] if source.page is None else ()
     if as_json:
         found = EVERY if others else source.figures
@@ -107,7 +113,10 @@ def _lines(figures: Mapping[str, str], indent: str = "") -> str:
 
 
 def _checked(name: str, source: FigureSource, out: Path | None, force: bool) -> str:
-    """The ending of ``--out``. Limits: an unknown figure or ending, an existing file -> BadInputError"""
+    """The ending of ``--out`` without its point; "" without the option.
+
+    Limits: an unknown figure or ending, an existing file -> BadInputError
+    """
     if name not in source.figures:
         raise _unknown(name, source)
     if out is None:
@@ -122,7 +131,7 @@ def _checked(name: str, source: FigureSource, out: Path | None, force: bool) -> 
 
 
 def _unknown(name: str, source: FigureSource) -> BadInputError:
-    """The error for a name that cannot be drawn: how another page draws it, else the list of figures."""
+    """The error for a name that is not of this page: the command that draws it, else the list of figures."""
     if name in EVERY:
         page = next(one for one in PAGES if name in one.shows)
         line = page.line
@@ -154,7 +163,7 @@ def _check_pixels(width: int | None, height: int | None, scale: float | None, en
 
 
 def _text(block: Block, out: Path | None) -> str:
-    """What is printed: the figure's title, and how to read it unless it was written to a file."""
+    """The text to print: the figure's title and, without a file, how to read it and how to draw it."""
     lines = wrapped(block.title, page_width())
     if out is not None:
         return "\n".join([*lines, f"Wrote {out}."])

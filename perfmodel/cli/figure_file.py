@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def told(block: Block) -> dict[str, Any]:
-    """The name, texts and rows of a figure, as ``--json`` prints them and a JSON file holds them."""
+    """The figure's name, texts and rows, as ``--json`` prints them and a JSON file holds them."""
     data = block_data(block)
     return {
         "name": block.name,
@@ -35,7 +35,10 @@ def told(block: Block) -> dict[str, Any]:
 def write_figure(
     path: Path, ending: str, found: FoundFigure, width: int | None, height: int | None, scale: float | None
 ) -> None:
-    """Write the figure in the format of the ending. width, height, scale: of a picture; None: its default."""
+    """Write the figure to a file in the format of its ending.
+
+    width, height, scale  of a picture; None: its defaults
+    """
     block = found.block
     if ending == "html":
         path.write_text(page_html(found.page(block)), encoding="utf-8")

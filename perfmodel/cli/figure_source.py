@@ -31,31 +31,39 @@ _NOT_OF_THE_PAGE = (*_NOT_OF_THE_FIGURE, "draw")
 
 @dataclass(frozen=True, eq=False)
 class FoundFigure:
-    """A figure, and the function that makes a page of it alone."""
+    """A figure. page  makes a page that holds nothing else, from its block"""
 
     block: Block
     page: Callable[[Block], Page]
 
     def drawn(self, label: str) -> FoundFigure:
-        """The figure with the switch of that label chosen. Limits: an unknown label -> BadInputError"""
+        """The figure in the view of the button ``label``. Limits: an unknown label -> BadInputError"""
         return replace(self, block=drawn(self.block, label))
 
 
 @dataclass(frozen=True, eq=False)
 class FigureSource:
-    """The figures to choose from, with the command as it was typed."""
+    """The figures that the typed options offer.
+
+    figures  by name, what each shows;  line  the command as it was typed
+    page     makes the page that holds them; None: each figure is made by itself
+    """
 
     figures: Mapping[str, str]  # what each shows, by name
     line: TypedLine
     page: Callable[[], Page] | None  # makes the page that holds them; None: each is made by itself
 
     def command(self, name: str, file: str) -> str:
-        """The command that draws this figure into that file."""
+        """The command that draws the figure ``name`` into ``file``."""
         line = replace(self.line, command=("perfmodel", "figure", name))
         return line.text(_NOT_OF_THE_FIGURE, ["--out", file])
 
     def found(self, context: typer.Context, name: str, file: str) -> FoundFigure:
-        """One of ``figures``. Limits: it cannot be drawn -> NoCalibrationError with the reason"""
+        """Make the figure ``name``.
+
+        context  of the running command;  file  for the command that draws it again
+        Limits: it cannot be drawn -> NoCalibrationError with the reason
+        """
         command = self.command(name, file)
         if self.page is None:
             return _of_the_question(context.params, name, command)
@@ -63,7 +71,7 @@ class FigureSource:
         return FoundFigure(_drawable(page.block(name)), partial(page.alone, command=command))
 
     def draw_all(self, context: typer.Context, folder: Path, ending: str) -> None:
-        """Draw a picture of each figure into a folder."""
+        """Draw all figures as pictures into a folder. ending  svg, png or pdf"""
         if self.page is None:
             draw_all(context, folder, ending)
             return
@@ -72,7 +80,7 @@ class FigureSource:
 
 
 def source_of(context: typer.Context) -> FigureSource:
-    """The source that the options of ``perfmodel figure`` choose."""
+    """Which figures ``perfmodel figure`` offers for the options of ``context``."""
     params = context.params
     check_compared(params)
     share_batch(context)
@@ -96,13 +104,19 @@ def _over_gpus(params: Mapping[str, Any], line: TypedLine) -> Page:
 
 
 def _one_workload(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters with one batch, pooling and dim where none was typed: a figure shows one of each."""
+    """The options with a single default for batch, pooling and dim where they were not typed.
+
+    A page would have several defaults, but a figure shows a single value of each.
+    """
     names = ("batch",) if params["model"] is not None else ("batch", "pooling", "dim")
     return {**params, **{name: params[name] or FIRST[name] for name in names}}
 
 
 def _of_the_question(params: Mapping[str, Any], name: str, command: str) -> FoundFigure:
-    """Make one figure without making the others."""
+    """Make a figure of the question without making the others.
+
+    params  the options by name;  command  draws it again
+    """
     question = page_question(params)
     question.check_gpus()
     from perfmodel.report.page.alerts import alerts
@@ -119,7 +133,7 @@ def _of_the_question(params: Mapping[str, Any], name: str, command: str) -> Foun
 
 
 def _drawable(found: Block | Missing) -> Block:
-    """The figure. Limits: it could not be made -> NoCalibrationError with the reason"""
+    """The figure, or NoCalibrationError with the reason if it could not be made."""
     if isinstance(found, Missing):
         why, colon, line = found.why.partition(": ")
         raise NoCalibrationError(f"{found.name} cannot be drawn: {why}{'.' if colon else ''}", line)

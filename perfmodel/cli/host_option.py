@@ -6,7 +6,11 @@ from perfmodel.errors import BadInputError
 
 
 def check_host(host: str | None, **others: object) -> None:
-    """Limits: an unknown name, or an output that leaves out the host -> BadInputError"""
+    """Check the value of ``--host``.
+
+    others  options by name whose output leaves out the host
+    Limits: an unknown value, or such an option -> BadInputError
+    """
     if host is None:
         return
     from perfmodel.projections.hosted import split_host

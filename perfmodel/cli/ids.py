@@ -9,7 +9,10 @@ from perfmodel.units import parse_ratio
 
 
 def ids_of(alpha: str | None, distribution: str | None) -> Distribution:
-    """The distribution of ids; uniform without either option. Limits: both options -> BadInputError"""
+    """How ids are distributed: by ``--alpha`` or ``--distribution``; uniform without either.
+
+    Limits: both options -> BadInputError
+    """
     if alpha is not None and distribution is not None:
         raise BadInputError(
             "--alpha and --distribution cannot be combined.",

@@ -37,7 +37,7 @@ _PLAIN_EVERY_S = 10.0
 
 
 class ReadingProgress:
-    """Progress of reading files: a line that is rewritten on a terminal, else a line every 10 s."""
+    """Shows the progress of reading files: on a terminal a line that is rewritten, else a line every 10 s."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._live = clock, on_terminal()
@@ -64,7 +64,7 @@ class ReadingProgress:
 
 
 def holds_traces(paths: Sequence[Path]) -> bool:
-    """Whether the paths are traces rather than logs.
+    """Whether the paths are traces, not logs of benchmarks.
 
     Limits: a folder with a trace in it, a compressed file -> traces;  both kinds -> BadInputError
     """
@@ -96,7 +96,10 @@ def read_ranks(paths: Sequence[Path]) -> list[RankTrace]:
 
 
 def refuse_log_options(**given: object) -> None:
-    """Raise BadInputError for options that only logs need: a trace holds that information itself."""
+    """Raise BadInputError if an option was typed that only logs need.
+
+    given  values of such options by name; None: not typed
+    """
     for name, value in given.items():
         if value is not None and not (name == "clock" and value == "trace"):
             option = f"--{name.replace('_', '-')}"
@@ -104,7 +107,7 @@ def refuse_log_options(**given: object) -> None:
 
 
 def refuse_trace_options(*, model: str | None) -> None:
-    """Raise BadInputError for options that only traces need."""
+    """Raise BadInputError if an option was typed that only traces need. model  of ``--model``"""
     if model is not None:
         raise BadInputError("--model is for traces: logs hold no tables.", "leave --model out.")
 
@@ -116,7 +119,11 @@ def samples_of(
     version: str | None,
     model: str | None,
 ) -> TraceSamples:
-    """Samples of the traces; ranks are put on nodes by the traces' host names, else by GPUs per node."""
+    """The samples in traces.
+
+    gpus_per_node  how ranks are put on nodes if traces have no host names; None: the machine's
+    version        of the library, if typed;  model  whose tables were looked up, if typed
+    """
     per_node = gpus_per_node or machine.gpus_per_node
     if gpus_per_node is not None and gpus_per_node < 1:
         raise BadInputError(f"--gpus-per-node {gpus_per_node} is not a number of GPUs.", "at least 1.")
@@ -125,14 +132,14 @@ def samples_of(
 
 
 def of_cpus(result: TraceSamples) -> bool:
-    """Whether traces are of CPU processes: a library of hosts ran, on no GPU and with no GPU kernel."""
+    """Whether the traces are of CPU processes: by a library for CPUs, without a GPU or a GPU kernel."""
     launched = (kernel.correlation is not None for trace in result.traces for kernel in trace.kernels)
     on_gpus = any(trace.device for trace in result.traces) or any(launched)
     return result.stack[0].backend in _OF_HOSTS and not on_gpus
 
 
 def doubt_cpus(result: TraceSamples, machine: Machine, *, force: bool) -> list[str]:
-    """A warning where CPU traces are imported for a GPU machine.
+    """A warning if traces of CPUs are imported for a machine of GPUs, which ``force`` (--force) allows.
 
     Limits: a machine of CPUs -> no warning;  without ``force`` -> BadInputError
     """
@@ -146,7 +153,7 @@ def doubt_cpus(result: TraceSamples, machine: Machine, *, force: bool) -> list[s
 
 
 def _machine_of_cpus(library: str) -> str:
-    """What to type instead: the machine file of the latest run on CPUs, or the command that makes one."""
+    """The option that names the machine of the latest run on CPUs; else the command that makes such a run."""
     for run in runs_by_age(runs_folder()):
         path = run / MACHINE_NAME
         if _is_of_cpus(path):
@@ -158,7 +165,7 @@ def _machine_of_cpus(library: str) -> str:
 
 
 def _is_of_cpus(path: Path) -> bool:
-    """Whether the path is a valid machine file of a machine of CPUs."""
+    """Whether the path is a machine file, and its machine has CPUs only."""
     try:
         return path.is_file() and read_machine(path).default_backend in _OF_HOSTS
     except PerfmodelError:
@@ -172,7 +179,7 @@ def source_words(result: TraceSamples) -> str:
 
 
 def _columns_of(model: str) -> int:
-    """The number of columns of a model's tables. Limits: tables of different widths -> BadInputError"""
+    """The number of columns that all tables of a model have. Limits: different numbers -> BadInputError"""
     found = sorted({int(table.dim) for table in load_tables(model).tables})
     if len(found) > 1:
         raise BadInputError(
@@ -183,7 +190,7 @@ def _columns_of(model: str) -> int:
 
 
 def fit_points(result: TraceSamples) -> pd.DataFrame:
-    """The samples that can be fitted. Limits: there are none -> BadInputError that says why"""
+    """The samples to fit; a warning names collectives without any. Limits: no samples -> BadInputError"""
     good = fittable(result)
     if good.empty:
         raise BadInputError(
@@ -197,7 +204,7 @@ def fit_points(result: TraceSamples) -> pd.DataFrame:
 
 
 def trace_records(result: TraceSamples) -> dict[str, Any]:
-    """The traces, the skew of their ranks, host times and kernels, for JSON."""
+    """For JSON: traces (what was read), skew (waits of ranks), host (launch times), kernels."""
     return {
         "traces": [trace_record(trace) for trace in result.traces],
         "skew": [skew_record(skew) for skew in rank_skews(result.alignment.collectives)],
@@ -207,7 +214,7 @@ def trace_records(result: TraceSamples) -> dict[str, Any]:
 
 
 def summary_text(result: TraceSamples) -> str:
-    """What was read from the traces, and which rank waits for which."""
+    """The text of what was read from the traces, and of which rank waits for which."""
     parts = [traces_text(result.traces), skew_text(result.alignment)]
     if result.kernels is not None:
         parts.append(kernels_text(result.kernels, result.kernels_left_out))

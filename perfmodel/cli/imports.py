@@ -63,7 +63,7 @@ _ASKED_BYTES = 10e12  # table size in the command of the next projection
 
 
 def import_(context: typer.Context, options: ImportOptions) -> None:
-    """Print or write the answer."""
+    """Fit a calibration to benchmark logs or traces, write it with its samples, and print it."""
     if options.out is not None:
         _check_out(options.out, force=options.force)
 
@@ -111,7 +111,10 @@ def _check_out(out: Path, *, force: bool) -> None:
 
 
 def _machine_for(name: str | None, gpu: str) -> Machine:
-    """The typed machine, else the only shipped one with this GPU. Limits: several -> BadInputError"""
+    """The typed machine; else the only shipped machine that has this GPU.
+
+    gpu  as the logs name it.  Limits: several such machines, or none -> BadInputError
+    """
     if name is not None:
         return load_machine(name)
     fitting = shipped_with(gpu)
@@ -126,8 +129,9 @@ def _machine_for(name: str | None, gpu: str) -> Machine:
 
 
 def doubt_gpu(gpu: str, machine: Machine, *, force: bool) -> list[str]:
-    """Warnings if the logs may be of another GPU than the machine's.
+    """A warning if the logs may be from another GPU than the machine's.
 
+    gpu  as the logs name it;  force  whether ``--force`` was typed
     Limits: the machine's GPU, or a GPU in the name or title of a machine file -> none; another GPU with a
             shipped machine -> BadInputError, a warning with ``force``
     """
@@ -151,9 +155,10 @@ def doubt_gpu(gpu: str, machine: Machine, *, force: bool) -> list[str]:
 
 
 def _doubt_samples(result: ImportResult, accepted: list[str]) -> list[str]:
-    """The names in ``--accept``: each accepts values that are far from any product.
+    """Check that no sample is far faster or slower than any product could be.
 
-    Limits: an unknown name; a value far from any product that is not accepted -> BadInputError
+    accepted  names of limits that ``--accept`` sets aside;  Returns them
+    Limits: an unknown name; a sample beyond a limit that is not accepted -> BadInputError
     """
     known = limits_of("sample")
     for name in accepted:
@@ -176,7 +181,7 @@ def _doubt_samples(result: ImportResult, accepted: list[str]) -> list[str]:
 
 
 def unread_text(unread: list[UnreadLine]) -> list[str]:
-    """Warnings about lines that were not used, grouped by reason."""
+    """Warnings for lines of logs that were not used, one for each reason."""
     groups: dict[str, list[UnreadLine]] = {}
     for line in unread:
         groups.setdefault(numberless(line.reason), []).append(line)
@@ -195,8 +200,9 @@ def unread_text(unread: list[UnreadLine]) -> list[str]:
 def _fit(
     result: ImportResult, machine: Machine, own_name: str, accepted: list[str]
 ) -> tuple[Calibration, pd.DataFrame]:
-    """The calibration and its samples; numerical warnings of the fitting libraries are suppressed.
+    """The calibration that fits the samples, and the samples that it was fitted to.
 
+    own_name  appended to the calibration's id;  accepted  as in ``_doubt_samples``
     Limits: no curve and no law fits the samples -> BadInputError
     """
     from pydantic import ValidationError
@@ -232,7 +238,7 @@ def _fit(
 
 
 def _require_fittable(points: pd.DataFrame, result: ImportResult) -> None:
-    """Raise BadInputError with the reasons if nothing can be fitted."""
+    """Raise BadInputError, with reasons, unless a sample is correct, out of place, and can be modelled."""
     known, good, outside = points["collective"].isin(COLLECTIVES), points["flag"] == "ok", ~points["in_place"]
     if (known & good & outside).any():
         return
@@ -247,7 +253,10 @@ def _require_fittable(points: pd.DataFrame, result: ImportResult) -> None:
 
 
 def _one_variant(points: pd.DataFrame) -> pd.DataFrame:
-    """Samples of the variant with the largest message: thread- and warp-wide kernels stop at small ones."""
+    """The samples of one variant of the kernels: the variant that reaches the largest messages.
+
+    NVSHMEM kernels by a thread or a warp stop at small messages.
+    """
     if points["variant"].nunique() == 1:
         return points
     reach = points.groupby("variant")["payload_bytes"].max().sort_index()
@@ -262,7 +271,7 @@ def _samples_path(out: Path) -> Path:
 
 
 def _write(calibration: Calibration, result: ImportResult, out: Path) -> None:
-    """Write both files or neither: each is written to a temporary file first, then renamed."""
+    """Write the calibration and its samples; if one of the files cannot be written, neither is."""
     samples = _samples_path(out)
     try:
         with tempfile.TemporaryDirectory(prefix=".import-", dir=out.parent) as name:
@@ -311,7 +320,7 @@ def _deliver(
 
 
 def _shares(samples: pd.DataFrame, calibration: Calibration) -> str:
-    """How many samples were fitted, and why the others are kept only: ``21 fitted, 21 in place``."""
+    """How many samples were fitted, and how many were not, by reason: ``21 fitted, 21 in place``."""
     good, inside = samples["flag"] == "ok", samples["in_place"]
     left = {"in place": int((good & inside).sum()), "repeated or wrong": int((~good).sum())}
     others = len(samples) - calibration.sample_count - sum(left.values())

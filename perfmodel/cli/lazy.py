@@ -16,10 +16,12 @@ from perfmodel.question.spec import Arg, CommandOptions, Declared, flag_of
 
 @dataclass(frozen=True)
 class Command:
-    """A command, by the modules of its options and of its answer.
+    """A command, by the modules that are imported when it is called.
 
-    asks     ``module:class`` in ``perfmodel.question``; "": ``answers`` makes the command from its words
-    answers  ``module:function`` in ``room``, called with the context and the options
+    asks     ``module:class`` of its options in ``perfmodel.question``; "": see ``answers``
+    answers  ``module:function`` in ``perfmodel.ROOM``, called with the context and the options; without
+             ``asks``, called with the words that follow, and returns the command
+    summary  its line of help;  room  the package of ``answers``
     """
 
     asks: str
@@ -30,7 +32,7 @@ class Command:
 
 @dataclass(frozen=True)
 class CommandGroup:
-    """Commands under a common first word, as in ``perfmodel chip plan``."""
+    """Commands with the same first word, as in ``perfmodel chip plan``. summary  its line of help"""
 
     summary: str
     help: str
@@ -41,7 +43,7 @@ class LazyGroup(TyperGroup):
     """A group whose commands are ``_Unloaded`` until one of them is called."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The name, the loaded command, and the remaining words."""
+        """The name of the command in ``args``, the command itself (imported now), and the words after it."""
         name, found, rest = super().resolve_command(ctx, args)
         return name, found.load(rest) if isinstance(found, _Unloaded) else found, rest
 
@@ -63,27 +65,31 @@ class LazyGroup(TyperGroup):
 
 
 class _Unloaded(TyperCommand):
-    """A command that is not imported yet: enough for a group's help and for suggesting similar names."""
+    """A command that is not imported yet: it has a name and a line of help, for lists and suggestions."""
 
     def __init__(self, name: str, known: Command) -> None:
         super().__init__(name, short_help=known.summary, rich_markup_mode=None)
         self._known = known
 
     def load(self, words: Sequence[str] = ()) -> Any:
-        """Import the command. words  that follow its name"""
+        """Import the command and return it. words  that follow its name on the command line"""
         if not self._known.asks:
             return placed(self._known.answers)(words)
         return loaded(str(self.name), self._known.asks, self._known.answers, self._known.room)
 
 
 def placed(place: str, room: str = "cli") -> Any:
-    """The object at ``module:name`` in a room."""
+    """Import the object at ``module:name`` in the package ``perfmodel.ROOM``."""
     module, _, name = place.partition(":")
     return getattr(import_module(f"perfmodel.{room}.{module}"), name)
 
 
 def loaded(name: str, asks: str | type[CommandOptions], answers: str = "", room: str = "cli") -> Any:
-    """The command with the options of a question class; its answer is imported when it runs."""
+    """The typer command with the options of a question class; the function that answers is imported later.
+
+    asks     the class, or ``module:class`` in ``perfmodel.question``
+    answers  ``module:function`` in the package ``perfmodel.ROOM``
+    """
     question: type[CommandOptions] = placed(asks, "question") if isinstance(asks, str) else asks
 
     def run(context: typer.Context, **values: Any) -> Any:

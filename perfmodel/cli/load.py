@@ -21,7 +21,7 @@ _OF_OUTPUT = ("report", "force", "as_json", "as_csv")
 
 
 def load(context: typer.Context, options: LoadOptions) -> None:
-    """Print or write the answer."""
+    """Compute how many GPUs a service needs, and its latencies; print them, or write a page."""
     one_output(json=options.as_json, csv=options.as_csv)
     check_page(options.report, None, force=options.force)
     asked = answered(context.params)
@@ -43,7 +43,7 @@ def load(context: typer.Context, options: LoadOptions) -> None:
 
 
 def _write_page(context: typer.Context, asked: LoadAnswer, path: Path) -> None:
-    """Write the page, with the command that makes it again."""
+    """Write the page of a service, which names the command that makes it again."""
     from perfmodel.cli.page_file import write
     from perfmodel.report.page.alerts import alerts
     from perfmodel.report.page.load_page import load_page

@@ -34,7 +34,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class LoadAnswer:
-    """The answer and its question. hourly  its costs per hour;  file  the user's own calibration"""
+    """The answer of ``perfmodel load`` with what it was computed from.
+
+    hourly   the costs per hour;  setting  machine and calibration;  question  the tables and their ids
+    file     the user's own calibration; None: a shipped calibration
+    planned  whether the passes are those of a plan file
+    """
 
     answer: ServiceLoad
     hourly: HourlyCost
@@ -45,7 +50,7 @@ class LoadAnswer:
 
 
 def answered(typed: Mapping[str, Any]) -> LoadAnswer:
-    """Answer for the parameters of the command, by name, as they were typed.
+    """Compute the answer of ``perfmodel load`` for typed options. typed  their values by name
 
     Limits: values that cannot be used or combined, a load that cannot be served -> BadInputError
     """
@@ -84,7 +89,10 @@ def answered(typed: Mapping[str, Any]) -> LoadAnswer:
 
 
 def _sharded(question: Question, way: str, serve: Served) -> ServiceLoad:
-    """The answer for one sharding, on as many GPUs as ``perfmodel project`` takes."""
+    """The answer for a sharding, on as many GPUs as ``perfmodel project`` takes.
+
+    way  its name, or ``best``;  serve  simulates the service for a pass
+    """
     return sharded_load(
         way,
         question.answer(),
@@ -95,7 +103,7 @@ def _sharded(question: Question, way: str, serve: Served) -> ServiceLoad:
 
 
 def _planned(path: Path, question: Question) -> ServedPass:
-    """The forward pass of the plan in a file."""
+    """The pass of a service that runs the plan in a file."""
     from perfmodel.passes.allowed_tiers import Below
     from perfmodel.passes.cost import Evaluator
     from perfmodel.plan import PlanTables

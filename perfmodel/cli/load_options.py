@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 def check_beside_plan(**options: str | None) -> None:
-    """Limits: an option that places rows, together with a plan, which places them too -> BadInputError"""
+    """Raise BadInputError if an option was typed that says where rows are, since the plan says so.
+
+    options  values by name; None: not typed
+    """
     for name, value in options.items():
         if value is not None:
             option = f"--{name.replace('_', '-')}"
@@ -28,8 +31,9 @@ def check_beside_plan(**options: str | None) -> None:
 
 
 def served_sharding(name: str | None, plan: Path | None, reduction: str, **memory: str | None) -> str:
-    """The sharding that is served; the fastest if none was named.
+    """The sharding of the service: the typed name, or ``best`` without one.
 
+    memory  the options that place rows in other memory, by name; None: not typed
     Limits: unknown names, ``all``, a plan or options that imply another sharding or none -> BadInputError
     """
     from perfmodel.cli.workload import ALL, checked_sharding
@@ -46,7 +50,11 @@ def served_sharding(name: str | None, plan: Path | None, reduction: str, **memor
 
 @dataclass(frozen=True, kw_only=True)
 class TypedLoad:
-    """The options as numbers in SI units; None if an option was not typed."""
+    """The options of ``perfmodel load`` in SI units; None: not typed.
+
+    limit_s  of the p99;  qps  requests per second;  wait_s  of the first request for others
+    samples  per request;  arrivals  a file of arrival times;  requests  to simulate
+    """
 
     limit_s: float
     qps: float | None
@@ -61,7 +69,10 @@ class TypedLoad:
 
     @staticmethod
     def of(typed: Mapping[str, Any]) -> TypedLoad:
-        """Limits: no --p99, a wait as long as the limit, numbers that cannot be used -> BadInputError"""
+        """Read typed options. typed  their values by name
+
+        Limits: no --p99, a wait as long as the limit, numbers that cannot be used -> BadInputError
+        """
         if typed["p99"] is None:
             raise BadInputError("within what time?", "give --p99, e.g. --p99 10ms")
         values = LoadOptions.values(typed)
@@ -75,7 +86,11 @@ class TypedLoad:
         return found
 
     def question(self, served: Any, spread: Any, measured: Any) -> ServiceQuestion:
-        """The question for a pass. Limits: a wait with a batch of 1, a batch too large -> BadInputError"""
+        """The question about a service.
+
+        served  its pass;  spread  how late ranks come;  measured  ranks behind the mean times of the steps
+        Limits: a wait with a batch of 1, a batch too large -> BadInputError
+        """
         from perfmodel.service.arrivals import Poisson, read_arrivals
         from perfmodel.service.sizing import ServiceQuestion
 

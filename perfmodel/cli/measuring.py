@@ -62,8 +62,10 @@ SPEAKS_FIRST_S = 2.0
 class Asked:
     """The options of ``perfmodel calibrate``.
 
-    start   number of ranks to start on this machine; None: one per GPU or per core
-    typed   the command line
+    request  what to measure, and how exactly;  limit_s  of ``--time-limit`` [s]
+    start    number of ranks to start on this machine; None: one per GPU or per core
+    machine  a name or file; None: recognized by its hardware;  out  folder of runs; None: the default
+    fresh, drop_damaged  whether to begin anew, and whether to leave out damaged lines of a run
     """
 
     request: Request
@@ -79,11 +81,11 @@ class Asked:
 
     @property
     def folder(self) -> Path:
-        """The folder that holds a folder for each machine and stack."""
+        """The folder of runs, with a subfolder for each machine and stack of libraries."""
         return runs_folder() if self.out is None else self.out
 
     def team(self) -> TeamRequest:
-        """The ranks to start, with the libraries that were named."""
+        """How many ranks to start, on which device, and for which libraries."""
         named = read_selection(self.request.only, self.request.backends or (), BACKENDS).backends
         return TeamRequest(
             self.start,
@@ -95,7 +97,7 @@ class Asked:
 
 @contextlib.contextmanager
 def rank_zero_speaks() -> Iterator[None]:
-    """Of the ranks that a launcher started, only rank 0 prints an error; the others exit with the same code.
+    """Within it, only rank 0 of the ranks that a launcher started prints an error; others exit with its code.
 
     If rank 0 is missing, rank 1 prints that.
     """
@@ -111,7 +113,10 @@ def rank_zero_speaks() -> Iterator[None]:
 
 
 def run(asked: Asked, *, plan_only: bool, strict: bool, as_json: bool) -> None:
-    """Run the whole command. Ranks other than 0 serve until the end, and print nothing."""
+    """Measure, fit, write and print. Ranks other than 0 measure until rank 0 ends, and print nothing.
+
+    plan_only  only print what would be measured;  strict  noisy points are an error
+    """
     with rank_zero_speaks():
         host = identify(asked.machine, device=asked.device)
         team = open_team(asked.team())
@@ -135,12 +140,12 @@ def run(asked: Asked, *, plan_only: bool, strict: bool, as_json: bool) -> None:
 
 
 def open_team(request: TeamRequest) -> Team | None:
-    """Start ranks or join those of a launcher; None on ranks other than 0. Tests simulate it."""
+    """Start ranks, or join those of a launcher; None on ranks other than 0. Tests replace this function."""
     return start.open_team(request, say=note)
 
 
 def _new_stack(asked: Asked, world: World, header: RunHeader, folder: Path) -> str:
-    """What to print at the start of a run whose stack is not the last calibration's."""
+    """A note if the libraries have changed since the last calibration, so that a new run begins; else ""."""
     collectives = any(point.kind is PointKind.COLLECTIVE for point in make_plan(asked.request, world).points)
     return changed_stack(header, folder, "" if collectives else for_a_calibration(asked.typed, world))
 
@@ -170,7 +175,7 @@ def _measured(asked: Asked, host: Host, team: Team, progress: CalibrationProgres
 
 
 def _offer_to_drop(error: DamagedRunError, asked: Asked) -> DamagedRunError:
-    """The error, with the typed command that continues without the damaged lines."""
+    """``error`` with another next step: the typed command with --drop-damaged."""
     _, _, away = error.next_step.partition(", or ")
     step = "continue without them (what they held is measured again):"
     step = f"{step}\n  {without_damage(asked.typed)}\nor {away}"
@@ -180,7 +185,7 @@ def _offer_to_drop(error: DamagedRunError, asked: Asked) -> DamagedRunError:
 def show_plan(
     asked: Asked, host: Host, team: Team, findings: Sequence[MachineDoubt], *, as_json: bool
 ) -> None:
-    """Print what would be measured, what the run already holds, and how long the rest takes."""
+    """Print what would be measured, how much of it the run already has, and how long the rest takes."""
     world = team.world()
     plan = make_plan(asked.request, world)
     header = make_header(world, machine=host.machine, seed=0, keep_hostnames=asked.keep_hostnames)
@@ -219,7 +224,10 @@ def show_plan(
 def deliver(
     asked: Asked, host: Host, outcome: RunOutcome, findings: Sequence[MachineDoubt], *, as_json: bool
 ) -> None:
-    """Fit, write and print. A run that Ctrl-C stopped is not fitted: it can be resumed."""
+    """Fit the run, write the calibrations, print the result. A run that Ctrl-C stopped is not fitted.
+
+    findings  reasons to expect noisy or slow measurements here
+    """
     made = FittedRun() if outcome.interrupted else fitted(asked, host, outcome)
     calibrations, written = made.calibrations, made.written
     if as_json:
@@ -235,7 +243,7 @@ def deliver(
 
 
 def warnings_of(asked: Asked, outcome: RunOutcome) -> list[str]:
-    """Doubts about a run that has ended, with commands that measure again."""
+    """Warnings about a run that has ended, with commands that measure the doubtful points again."""
 
     def once_more(only: str, rigorous: bool) -> str:
         return retry(asked.typed, only, rigorous=rigorous)
@@ -245,7 +253,7 @@ def warnings_of(asked: Asked, outcome: RunOutcome) -> list[str]:
 
 @dataclass(frozen=True)
 class FittedRun:
-    """The calibrations of a run, the files written, and the comparison with the shipped calibration."""
+    """Calibrations of a run, files written for it, and the comparison with the shipped calibration."""
 
     calibrations: list[Calibration] = field(default_factory=list)
     written: list[Path] = field(default_factory=list)
@@ -253,7 +261,7 @@ class FittedRun:
 
 
 def fitted(asked: Asked, host: Host, outcome: RunOutcome) -> FittedRun:
-    """Calibrations of everything that the run holds, written beside its samples.
+    """Fit calibrations to all samples of a run, and write them beside the samples.
 
     Limits: a run that only checks results -> nothing
     """
@@ -284,7 +292,7 @@ def fitted(asked: Asked, host: Host, outcome: RunOutcome) -> FittedRun:
 
 
 def _beside(run: Run, machine: Machine, own: Calibration) -> dict[str, Any]:
-    """The samples of the preferred calibration compared with the shipped one. Limits: no samples -> {}"""
+    """Compare the calibration with the shipped one on the run's samples. Limits: no samples or laws -> {}"""
     from perfmodel.fit.runs import DEFAULT_VARIANT
 
     samples = run.collective_samples()
@@ -296,7 +304,7 @@ def _beside(run: Run, machine: Machine, own: Calibration) -> dict[str, Any]:
 
 
 def _still_partial(item: Calibration, path: Path, outcome: RunOutcome) -> Calibration:
-    """Keep ``complete`` false from an earlier run, until a plan with this library and clock has finished."""
+    """The calibration, marked as partial if its file at ``path`` is, and this run planned nothing for it."""
     if any((point.backend, point.clock) == (str(item.backend), item.clock) for point in outcome.plan.points):
         return item
     try:
@@ -306,7 +314,7 @@ def _still_partial(item: Calibration, path: Path, outcome: RunOutcome) -> Calibr
 
 
 def _machine(asked: Asked, host: Host, outcome: RunOutcome, found: Any) -> tuple[Machine, list[Path]]:
-    """The shipped or the user's machine; else a machine made from the run, written beside it."""
+    """The shipped or the user's machine, else a machine made from the run; and the files written for it."""
     from perfmodel.fit.host import machine_text
 
     path = outcome.folder / MACHINE_NAME
@@ -322,7 +330,7 @@ def _machine(asked: Asked, host: Host, outcome: RunOutcome, found: Any) -> tuple
 
 
 def judge(asked: Asked, outcome: RunOutcome, *, strict: bool) -> None:
-    """Raise the error of the exit code: 130 stopped, 4 nothing measured, 5 noise with ``--strict``."""
+    """Raise the error of the exit code: 130 stopped, 4 nothing measured, 5 noisy points with ``strict``."""
     failed = outcome.with_status(Status.FAILED)
     if outcome.interrupted:
         state = results.state_words(outcome)
@@ -358,7 +366,7 @@ def record(
     written: Sequence[Path],
     findings: Sequence[MachineDoubt],
 ) -> dict[str, Any]:
-    """The run as one JSON document."""
+    """The run for JSON: machine, stack, folder, counts, points, calibrations, crossovers, warnings."""
     header = outcome.header
     return {
         "machine": header.machine,

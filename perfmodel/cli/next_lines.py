@@ -30,7 +30,7 @@ _MOST_CHANGES = 4
 
 
 def again(typed: TypedLine) -> str:
-    """The command that resumes this run, by the launcher that started it."""
+    """The command that resumes this run, begun with the launcher that started it."""
     return launched(typed.text(_OF_ONE_START))
 
 
@@ -40,7 +40,10 @@ def without_damage(typed: TypedLine) -> str:
 
 
 def retry(typed: TypedLine, only: str, *, rigorous: bool) -> str:
-    """The command that measures a part of the plan again; ``rigorous``: with the lowest noise target."""
+    """The command that measures a part of the plan again.
+
+    only      the part, ``mpi:all_to_all``;  rigorous  with the lowest noise target
+    """
     if rigorous:
         return launched(typed.text(_OF_THE_AIM, ["--only", only, "--rigorous"]))
     return launched(typed.text((*_OF_ONE_START, "only"), ["--only", only]))
@@ -62,7 +65,7 @@ def for_a_calibration(typed: TypedLine, world: World, only: Sequence[str] = ()) 
 
 
 def launched(line: str) -> str:
-    """The command as the launcher of this process would start it."""
+    """The command ``line``, begun with the launcher that started this process (``mpirun … LINE``)."""
     launcher = detect_launcher(os.environ)
     return line if launcher is None else f"{launcher.name} … {line}"
 
@@ -70,9 +73,10 @@ def launched(line: str) -> str:
 def next_commands(
     typed: TypedLine, outcome: RunOutcome, written: Sequence[Path], own_place: bool
 ) -> list[str]:
-    """The commands that use the result of a run.
+    """Commands that go on with a run, or use its calibration.
 
-    own_place   whether --out was given: ``latest`` does not mean this run then
+    written     files that the run wrote
+    own_place   whether --out was given, so that ``latest`` does not mean this run
     """
     commands = [again(typed)] if outcome.stopped == "time limit" else []
     world = outcome.plan.world
@@ -90,7 +94,10 @@ def next_commands(
 
 
 def _validation(typed: TypedLine, folder: Path, where: str, world: World) -> list[str]:
-    """The command that compares measured passes with their projection, or the command needed first."""
+    """The command that compares the run's passes with predictions; if it lacks a calibration, what makes it.
+
+    folder  of the run;  where  its name in the command
+    """
     from perfmodel.validate.own import compare_run
 
     try:
@@ -104,9 +111,9 @@ def _validation(typed: TypedLine, folder: Path, where: str, world: World) -> lis
 
 
 def changed_stack(header: RunHeader, folder: Path, line: str) -> str:
-    """What to print where a run begins because the stack has changed since the last calibration.
+    """A note that the libraries have changed since the last calibration, so that a new run begins.
 
-    line   the command that makes a calibration here; "" if there is none
+    folder  of the new run;  line  the command that makes a calibration here; "" if there is none
     Limits: this run has a calibration, or no earlier run has one -> ""
     """
     if list(folder.glob("*.json")):
@@ -121,7 +128,7 @@ def changed_stack(header: RunHeader, folder: Path, line: str) -> str:
 
 
 def _calibrated(run: Path) -> RunHeader | None:
-    """The header of a run that holds a calibration; None for other runs."""
+    """The header of the run in a folder, if it holds a calibration; else None."""
     try:
         header = read_header(run)
         return header if not header.functional_only and list(run.glob("*.json")) else None
@@ -134,7 +141,7 @@ def _settings(header: RunHeader) -> Mapping[str, str]:
 
 
 def _changes(old: Mapping[str, str], new: Mapping[str, str]) -> str:
-    """What changed, as text: ``torch none → 2.13.0, gloo none → torch 2.13.0``."""
+    """Libraries and settings that differ: ``torch none → 2.13.0, gloo none → torch 2.13.0``."""
     names = [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
     shown = [f"{name} {old.get(name, 'none')} → {new.get(name, 'none')}" for name in names[:_MOST_CHANGES]]
     return ", ".join(shown + ([f"and {len(names) - _MOST_CHANGES} more"] if names[_MOST_CHANGES:] else []))

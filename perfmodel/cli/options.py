@@ -15,7 +15,10 @@ _MOST_VALUES = 4096
 
 
 def settings_of(settings: list[str] | None, example: str = "nic_bytes_per_s=100GB/s") -> dict[str, str]:
-    """The values of ``--set key=value`` by key. Limits: another form, a repeated key -> BadInputError"""
+    """The texts of ``--set key=value`` by key.
+
+    example  for the message.  Limits: another form, a repeated key -> BadInputError
+    """
     values: dict[str, str] = {}
     for text in settings or []:
         key, equals, value = text.partition("=")
@@ -28,14 +31,14 @@ def settings_of(settings: list[str] | None, example: str = "nic_bytes_per_s=100G
 
 
 def one_output(**chosen: bool) -> None:
-    """Raise BadInputError if two output formats are chosen."""
+    """Raise BadInputError if more than one output format is chosen. chosen  by name of its option"""
     given = [f"--{name}" for name, wanted in chosen.items() if wanted]
     if len(given) > 1:
         raise BadInputError(f"{' and '.join(given)} cannot be combined.", "choose one output format.")
 
 
 def split_values(texts: list[str], option: str) -> list[str]:
-    """The values of an option that can be repeated and also takes lists with commas."""
+    """The values in an option's texts, each of which may be a list with commas."""
     values = [part.strip() for text in texts for part in text.split(",")]
     if not values or any(not value for value in values):
         raise BadInputError(
@@ -58,12 +61,15 @@ _EXAMPLES = {
 
 
 def size_values(texts: list[str], option: str = "--size") -> list[int]:
-    """Whole bytes of lists, ``64KiB,1MiB``, and of ranges by powers of two, ``1MiB..1GiB``."""
+    """Sizes [byte] in the texts of an option: lists, ``64KiB,1MiB``, and ranges by powers of two.
+
+    ``1MiB..1GiB`` is 1, 2, 4 … 1024 MiB.
+    """
     return _ranges(texts, option, lambda text: _whole_bytes(parse_bytes(text, option), text, option))
 
 
 def count_values(texts: list[str], option: str) -> list[int]:
-    """Whole numbers of lists, ``8,16``, and of ranges by powers of two, ``8..1024``."""
+    """Whole numbers in an option's texts: lists, ``8,16``, and ranges by powers of two, ``8..1024``."""
     return _ranges(texts, option, lambda text: parse_count(text, option))
 
 
@@ -107,7 +113,10 @@ def _not_too_many(values: list[int], option: str) -> list[int]:
 
 
 def collective_name(text: str) -> str:
-    """The name of a collective in this program, from spellings such as ``alltoall`` or ``AllReduce``."""
+    """The name that this program has for a collective, from ``alltoall``, ``AllReduce`` and the like.
+
+    Limits: it is not predicted -> BadInputError
+    """
     plain = re.sub(r"[^a-z]", "", text.lower())
     for name in COLLECTIVES:
         if plain == name.replace("_", ""):

@@ -45,7 +45,7 @@ class ReaderLeftError(Exception):
 
 
 class SaidError(Exception):
-    """Ends the command with ``exit_code``; all messages have been printed."""
+    """Ends the command with ``exit_code``, without a message: all messages have been printed already."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__(exit_code)
@@ -56,7 +56,7 @@ _asked = {"verbose": False, "json": False}
 
 
 def set_asked(*, verbose: bool, as_json: bool) -> None:
-    """Remember whether the running command was called with ``-v`` and with ``--json``."""
+    """Remember whether the running command has ``-v`` and ``--json``, for the functions that print."""
     _asked.update(verbose=verbose, json=as_json)
 
 
@@ -75,7 +75,7 @@ def _about_to_write(progress: bool = False) -> None:
 
 
 def emit(text: str) -> None:
-    """Print the answer."""
+    """Print the answer of a command on stdout."""
     check_stdout()
     _about_to_write()
     try:
@@ -89,7 +89,7 @@ _CITED = re.compile(r"(?<![\w/])data/[a-z_]+")
 
 
 def emit_cited(text: str) -> None:
-    """Print an answer; if it cites shipped files as ``data/…``, also print where that folder is."""
+    """Print an answer on stdout; if it names shipped files as ``data/…``, also say where that folder is."""
     from perfmodel.resources import data_path
 
     where = f"\n\nFiles in data/ are in {data_path()}" if _CITED.search(text) else ""
@@ -103,14 +103,14 @@ def check_stdout() -> None:
 
 
 def stdout_trouble(error: OSError) -> ReaderLeftError | CannotWriteError:
-    """The error for a failed write to stdout, whose buffer is discarded."""
+    """The error for a failed write to stdout, which says whether its reader left; the buffer is dropped."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that exit flushes nothing
     return ReaderLeftError() if error.errno == errno.EPIPE else CannotWriteError(error.strerror or str(error))
 
 
 def emit_json(command: str, **content: Any) -> None:
-    """Print the JSON document of a command, with keys in a fixed order and null for NaN."""
+    """Print a JSON document: schema_version, command, then ``content`` in the given order; NaN as null."""
     emit(_json_text({"schema_version": SCHEMA_VERSION, "command": command, **content}, indent=2))
 
 
@@ -120,9 +120,9 @@ def _json_text(document: dict[str, Any], indent: int | None = None) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with control characters escaped: none moves the cursor, changes colours or reverses letters.
+    """The text with control characters escaped, so that none moves the cursor or changes colours.
 
-    Limits: newline and tab are kept; any other control character -> its escape, as ``\\x1b``
+    Limits: newline and tab are kept; any other control character -> its escape, as ``\x1b``
     """
     return _CONTROL.sub(lambda found: ascii(found.group())[1:-1], text)
 
@@ -131,7 +131,7 @@ _CONTROL = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e
 
 
 def plain(value: Any) -> Any:
-    """The value as Python numbers, texts, lists and dictionaries, for JSON."""
+    """``value`` made of Python numbers, texts, lists and dictionaries, as JSON needs it."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
@@ -152,12 +152,12 @@ def warn(text: str) -> None:
 
 
 def numberless(text: str) -> str:
-    """The text with its numbers and units masked; warnings with equal results differ only by numbers."""
+    """The text without its numbers and units, to find warnings that differ only by numbers."""
     return re.sub(r"[-+]?\d[\d.,e+-]*( ?[kKMGT]?i?B)?", "#", text)
 
 
 def warn_all(texts: Sequence[str]) -> None:
-    """Print warnings on at most one screen. Of those that differ only by numbers: the first, and a count."""
+    """Print warnings on at most a screen. Of those that differ only by numbers: the first, and how many."""
     groups: dict[str, list[str]] = {}
     for text in dict.fromkeys(texts):
         groups.setdefault(numberless(text), []).append(text)
@@ -178,8 +178,8 @@ def note(text: str) -> None:
 def fail(error: PerfmodelError, *, verbose: bool, cause: BaseException | None = None) -> int:
     """Print an error (what, where, what to do) and return its exit code.
 
-    cause  the exception whose traceback ``-v`` shows; None: ``error`` itself
-    With ``--json`` the error is one line of JSON, the last line of stderr.
+    verbose  also print a traceback: that of ``cause``, else that of ``error``
+    With ``--json`` the error is a line of JSON, the last line of stderr.
     """
     if verbose:
         _write_error("".join(traceback.format_exception(cause or error)).rstrip())
@@ -192,7 +192,7 @@ def fail(error: PerfmodelError, *, verbose: bool, cause: BaseException | None = 
 
 
 def _one_screen(lines: list[str]) -> list[str]:
-    """The first lines, long ones cut; commands to paste are kept whole."""
+    """The lines that fit a screen; long lines are cut, but not commands to paste."""
     shown = [_cut(line) for line in lines[:_LONGEST_ERROR_LINES]]
     left = len(lines) - len(shown)
     return [*shown, f"{_INDENT}… and {left} more lines"] if left else shown
@@ -204,7 +204,7 @@ def _cut(line: str) -> str:
 
 
 def _wrapped(lines: list[str], label: str = "error: ") -> list[str]:
-    """The label before the first line, the others indented below it, at most 100 columns where words allow.
+    """The lines of an error in at most 100 columns, the first after ``label``, the others indented.
 
     An indented line, or a line with pip install, is a command to paste: it is not wrapped.
     """
@@ -233,18 +233,18 @@ def report_bug(error: BaseException, arguments: list[str], *, verbose: bool) -> 
 
 
 def rewrite(text: str, before: str = "") -> None:
-    """Replace the progress line ``before`` on a terminal; empty text clears it. Uses no escape codes."""
+    """Replace the progress line ``before`` by ``text`` ("": clear it). Uses no escape codes."""
     _write_error(f"{printable(text):<{len(before)}}", begin="\r", end="" if text else "\r")
 
 
 def on_terminal() -> bool:
-    """Whether stderr is a terminal that can return to the start of a line."""
+    """Whether stderr is a terminal on which a line can be rewritten."""
     seen = sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
     return seen and os.environ.get("TERM") != "dumb"
 
 
 def terminal_columns() -> int | None:
-    """The columns of the terminal that shows stderr; None if it is no terminal or its width is unknown."""
+    """Width of the terminal that shows stderr; None if there is none, or its width is unknown."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns or None
     except (OSError, ValueError, AttributeError):
@@ -252,7 +252,7 @@ def terminal_columns() -> int | None:
 
 
 def show_help(text: str) -> None:
-    """Print the help on stderr, where an error led to it."""
+    """Print a command's help on stderr, because the command was typed wrongly."""
     _write_error(text)
 
 
@@ -273,7 +273,7 @@ def _write_error(text: str, *, begin: str = "", end: str = "\n") -> None:
 
 
 def _encodable(text: str, encoding: str | None) -> str:
-    """The text in characters that the encoding has: µ, × and · become u, x and * where it lacks them."""
+    """The text with u, x, * … for µ, ×, · … if ``encoding`` lacks these characters."""
     name = encoding or "utf-8"
     try:
         text.encode(name)
@@ -291,7 +291,7 @@ _SIMPLE = {
 
 
 def check_named(path: Path, option: str) -> None:
-    """Refuse what names no file: an empty name, and ``-``, which means stdout elsewhere."""
+    """Refuse a path that names no file: an empty name, or ``-``, which means stdout for other options."""
     if str(path) in (".", "-"):
         raise BadInputError(
             f"{option} needs the name of a file: a page is not printed.", f"e.g. {option} page.html"
@@ -299,7 +299,7 @@ def check_named(path: Path, option: str) -> None:
 
 
 def not_json(out: Path, what: str) -> BadInputError:
-    """The error for a file name that does not end in .json, with one that does. what  the file is: a plan"""
+    """The error for a file name without the ending .json. what  the file holds: "a plan" """
     name = f"{what.split()[-1]}.json"
     try:
         name = str(out / name) if out.is_dir() else name if out.exists() or str(out) == "-" else f"{out}.json"
@@ -311,9 +311,9 @@ def not_json(out: Path, what: str) -> BadInputError:
 def check_target(
     path: Path, *, force: bool, free: Callable[[], Path] | None = None, option: str = "--out"
 ) -> None:
-    """Refuse an existing file or a missing folder before any work is done.
+    """Raise BadInputError if a file exists, or its folder is missing, before any work is done.
 
-    free   returns another name to suggest; None: ``free_name`` of the path
+    force  an existing file may be replaced;  free  returns a name to suggest instead; None: ``free_name``
     """
     try:
         folder, there, parent = path.is_dir(), os.path.lexists(path), path.parent.is_dir()
@@ -338,7 +338,7 @@ _LONGEST_STEM = 60  # characters of up to 4 bytes; with a suffix within the 255 
 
 
 def free_name(path: Path, beside: Callable[[Path], Path] = lambda path: path) -> Path:
-    """``mine-2.json`` for ``mine.json``, or the next number for which neither it nor ``beside`` it exists."""
+    """The first of ``mine-2.json``, ``mine-3.json`` … that is free. beside  gives a file to be free too"""
     names = (
         path.with_name(f"{path.stem[:_LONGEST_STEM]}-{number}{path.suffix}") for number in itertools.count(2)
     )
@@ -346,7 +346,7 @@ def free_name(path: Path, beside: Callable[[Path], Path] = lambda path: path) ->
 
 
 def check_folder(path: Path) -> None:
-    """Make a folder before any work is done; raise BadInputError if that or writing to it fails."""
+    """Make a folder before any work is done. Limits: it cannot be made or written to -> BadInputError"""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
@@ -355,7 +355,7 @@ def check_folder(path: Path) -> None:
 
 
 def _check_writable(folder: Path, named: Path) -> None:
-    """Limits: no file can be made in the folder -> BadInputError that names ``named``"""
+    """Raise BadInputError, about the path ``named``, if no file can be made in the folder."""
     try:
         handle, name = tempfile.mkstemp(dir=folder)
         os.close(handle)
@@ -365,7 +365,7 @@ def _check_writable(folder: Path, named: Path) -> None:
 
 
 class ProgressBar:
-    """A progress bar on stderr, if that is a terminal."""
+    """A progress bar on stderr for ``total`` items, if that is a terminal. what  words beside the bar"""
 
     _CELLS = 30
 
@@ -385,7 +385,7 @@ class ProgressBar:
             sys.stderr.flush()
 
     def over(self, things: Iterable[T]) -> Iterator[T]:
-        """Yield the things; each counts as done when the next one is requested."""
+        """Yield the items; an item counts as done when the next is requested."""
         for thing in things:
             yield thing
             self.advance(1)

@@ -28,8 +28,9 @@ _OF_ENDINGS = {".html": "html", ".htm": "html", ".md": "markdown", ".markdown": 
 
 
 def format_of(out: Path | None, typed: str | None, option: str = "--out") -> str:
-    """``--format``, else the format of the file name's ending; html without a name.
+    """The format of a page: that of ``--format`` (``typed``), else that of the file's ending, else html.
 
+    option  the option that named the file, for messages
     Limits: an unknown format, a name with no or another format's ending -> BadInputError
     """
     if typed is not None and typed not in DEFAULTS:
@@ -61,7 +62,10 @@ def format_of(out: Path | None, typed: str | None, option: str = "--out") -> str
 
 
 def check_place(out: Path, file_format: str, names: Iterable[str], *, force: bool) -> None:
-    """Refuse a file or folder that cannot be written, before any work is done. names  of its figures"""
+    """Raise BadInputError if the page or the pictures cannot be written, before any work is done.
+
+    names  of the figures, if a folder of pictures is to be written
+    """
     if file_format in PICTURES:
         check_folder(out, file_format, names, force=force)
     else:
@@ -69,7 +73,10 @@ def check_place(out: Path, file_format: str, names: Iterable[str], *, force: boo
 
 
 def deliver(page: Page, out: Path, file_format: str, as_json: bool, **told: Any) -> None:
-    """Write the page, or a picture of each figure, and print where. told  further entries of ``--json``"""
+    """Write the page, or a picture of each of its figures, and print what was written.
+
+    told  further entries of the JSON answer
+    """
     if file_format in PICTURES:
         draw(page.blocks(), out, file_format, as_json)
         return
@@ -88,14 +95,14 @@ def write(page: Page, out: Path, file_format: str) -> int:
 
 
 def wrote(out: Path, size: int, file_format: str) -> str:
-    """What is printed about a written page."""
+    """The line that is printed about a written page: its name, its size [byte], and how to read it."""
     how = "open it in a browser, no network needed" if file_format == "html" else "sentences and small tables"
     return f"Wrote {out} ({format_bytes(size, binary=False)}): {how}."
 
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Run without Python's garbage collector: a page keeps all objects until it is written."""
+    """Within it, Python's garbage collector is off: a page keeps all its objects until it is written."""
     was = gc.isenabled()
     gc.disable()
     try:

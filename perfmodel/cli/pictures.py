@@ -23,9 +23,9 @@ FOLDER = "report"
 
 
 def draw_all(context: typer.Context, folder: Path, ending: str) -> None:
-    """Draw all figures of the question that the options of ``perfmodel report`` or ``figure`` ask first.
+    """Draw all figures of the question that a page would open with into a folder.
 
-    context  of the running command
+    context  of the running ``perfmodel report`` or ``figure``;  ending  svg, png or pdf
     """
     typed = context.params
     check_folder(folder, ending, QUESTION.shows, force=typed["force"])
@@ -44,7 +44,7 @@ def draw_all(context: typer.Context, folder: Path, ending: str) -> None:
 def draw(
     found: Sequence[Block | Missing], folder: Path, ending: str, as_json: bool, command: str = "report"
 ) -> None:
-    """Draw each figure into a folder, and print which files were written and which figures are left out.
+    """Draw each figure into a folder, and print which files were written and which figures are missing.
 
     command  its name in the JSON answer
     """
@@ -63,9 +63,9 @@ def draw(
 
 
 def check_folder(folder: Path, ending: str, names: Iterable[str], *, force: bool) -> None:
-    """Refuse an unsuitable folder, or existing pictures, before any work is done.
+    """Raise BadInputError if pictures cannot be written into the folder, before any work is done.
 
-    names  of the figures
+    names  of the figures, whose pictures must not exist yet, unless ``force``
     """
     check_kaleido()
     if folder.suffix == f".{ending}":
@@ -89,9 +89,9 @@ def check_folder(folder: Path, ending: str, names: Iterable[str], *, force: bool
 
 
 def write_folder(folder: Path, blocks: Sequence[Block], ending: str) -> list[Path]:
-    """Draw pictures of all figures or of none; make the folder if it is missing.
+    """Draw a picture of each figure, and return the files; if one fails, none is written.
 
-    Returns their files
+    The folder is made if it is missing. ending  svg, png or pdf
     """
     try:
         beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))

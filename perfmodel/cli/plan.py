@@ -84,7 +84,7 @@ _OTHERS_SHARE = 0.25  # share of the effort, for a search without the limits of 
 
 
 def plan(context: typer.Context, options: PlanOptions) -> None:
-    """Print or write the answer."""
+    """Search a plan (which table is sharded how, on which GPUs), or price a given plan, and print it."""
     one_output(json=options.as_json, csv=options.as_csv)
     check_out(options.out, options.file_format, force=options.force)
     check_page(options.report, options.out, force=options.force)
@@ -213,7 +213,10 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
 def _answer(
     question: PlanQuestion, plan: Plan | None, *, with_changes: bool
 ) -> tuple[Planned, tuple[WhatIf, ...]]:
-    """The result of a search and of planned changes; or the cost of the given plan."""
+    """The plan found by a search, and what would change it; for a given plan its cost alone.
+
+    with_changes  whether to search plans for changes too
+    """
     if plan is not None:
         return question.given(plan), ()
     ends, progress = Deadline(question.time_limit_s), PlanProgress()
@@ -255,7 +258,10 @@ def _write_page(
     capped: bool,
     explain: str,
 ) -> None:
-    """Write the page, with the command that makes it again in any folder."""
+    """Write the page of a plan, which names the command that makes it again in any folder.
+
+    capped   whether ``--max-hbm`` limited the memory;  explain  explains the plan's longest step
+    """
     from perfmodel.report.page.alerts import alerts
 
     without = ["report", "force", "as_json", "as_csv"]
@@ -268,7 +274,7 @@ def _write_page(
 
 
 def _cost_of_torchrec(question: PlanQuestion, answer: Planned) -> str:
-    """What TorchRec's limits cost, by a short search without them."""
+    """A note on how much faster a plan would be that TorchRec need not run, by a short search for it."""
     costs = {name: value for name, value in question.costs.items() if name != "sets"}
     effort_s = _OTHERS_SHARE * question.effort_s
     asked = replace(question, for_torchrec=False, costs=costs, effort_s=effort_s)

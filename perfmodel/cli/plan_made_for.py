@@ -1,4 +1,4 @@
-"""``--plan FILE``: options that were not typed are read from the plan file; one line lists them."""
+"""``--plan FILE``: options that are not typed are taken from the plan file, and a line names them."""
 
 from __future__ import annotations
 
@@ -50,9 +50,10 @@ _OF_CALIBRATION = ("machine", "backend", "clock")
 class AsMade:
     """The options of a command that reads a plan file.
 
-    values  by name; options that were not typed have the file's values
-    typed   names of the typed options, and "--set KEY" of machine values
-    file, made  the plan file, and its record of the options it was made with; None without a record
+    values  by name; those that were not typed are the file's
+    typed   names of the options that were typed, and "--set KEY" for machine values
+    file    the plan file; None: there is none
+    made    the file's record of the options that the plan was made with; None: it has no record
     """
 
     values: dict[str, Any]
@@ -61,9 +62,9 @@ class AsMade:
     made: MadeFor | None
 
     def tell(self, now: MadeFor) -> None:
-        """Print one line: which options were taken from the file, and which differ from the file's.
+        """Print a line: which options were taken from the plan file, and which differ from those in it.
 
-        now  the options that the plan is priced for; options that the command lacks are not set in it
+        now  the options that the plan is priced with; those that the command lacks are not set in it
         """
         if self.file is None:
             return
@@ -94,9 +95,9 @@ class AsMade:
 
 
 def as_made(context: typer.Context, plan_file: Path | None, leave: tuple[str, ...] = ()) -> AsMade:
-    """The options of a command; options that were not typed are taken from the plan file.
+    """The options of a command; those that were not typed are taken from the plan file.
 
-    leave  names of options that are not taken from it
+    plan_file  None: no option is taken;  leave  names of options that are not taken
     """
     values, typed = dict(context.params), {name for name, _ in TypedLine.of(context).options}
     typed |= {f"{_SET}{key}" for key in settings_of(values.get("settings"))}
@@ -129,14 +130,20 @@ def as_made(context: typer.Context, plan_file: Path | None, leave: tuple[str, ..
 
 
 def ids_as_made(values: Mapping[str, Any]) -> Distribution | tuple[Distribution, ...]:
-    """The distribution of the ids: as typed, or one for each table of a plan file."""
+    """How ids are distributed: as typed, or as the plan file says, which may be different for each table.
+
+    values  options by name, as ``AsMade`` has them
+    """
     if isinstance(values["distribution"], list):
         return tuple(map(parse_distribution, values["distribution"]))
     return ids_of(values["alpha"], values["distribution"])
 
 
 def files_of(asked: Mapping[str, Any]) -> dict[str, str | None]:
-    """The table file and the machine file that were typed, by their names in ``MadeFor``."""
+    """The files of tables and of the machine, as model_file and machine_file; None if they are shipped.
+
+    asked  options by name
+    """
     shipped = {"model": list_models(), "machine": list_machines()}
     return {
         f"{option}_file": None if asked[option] in (None, str(STDIN), *names) else asked[option]
@@ -145,7 +152,7 @@ def files_of(asked: Mapping[str, Any]) -> dict[str, str | None]:
 
 
 def _tables_of(plan_file: Path, made: MadeFor | None) -> str:
-    """The ``--model`` of the plan in a file.
+    """The value of ``--model`` for the tables of a plan file: a table file, or the name of a shipped set.
 
     Limits: its tables are neither shipped nor in a file here -> BadInputError
     """
@@ -161,7 +168,7 @@ def _tables_of(plan_file: Path, made: MadeFor | None) -> str:
 
 
 def _located(made: MadeFor, plan_file: Path) -> MadeFor:
-    """The record, with missing files replaced by files of the same names beside the plan."""
+    """The record, in which files that are missing are replaced by files of their names beside the plan."""
     moved = {}
     for field in ("model_file", "machine_file", "calibration"):
         name = getattr(made, field)
@@ -171,7 +178,10 @@ def _located(made: MadeFor, plan_file: Path) -> MadeFor:
 
 
 def _missing(made: MadeFor, option: str) -> str | None:
-    """The name of the recorded machine or calibration if it is neither shipped nor a file here, else None."""
+    """The name of the record's machine or calibration if it is neither shipped nor in a file here; else None.
+
+    option  machine or calibration
+    """
     if option == "calibration":
         name = made.calibration
         return None if name is None or name in list_calibrations() or os.path.exists(name) else name
@@ -182,7 +192,7 @@ def _missing(made: MadeFor, option: str) -> str | None:
 
 
 def _taken(made: MadeFor) -> dict[str, Any]:
-    """The record as values of the command's options; None: the option's default."""
+    """The record as texts of the command's options, by name; None: the option's default."""
     known = made.model_fields_set
     own_machine = made.machine if made.machine in list_machines() else None
     return {
@@ -204,7 +214,10 @@ _SAME = (
 
 
 def _settings(typed: list[str] | None, made: MadeFor) -> list[str] | None:
-    """``--set`` as typed, with the file's values of other keys, which were accepted when it was made."""
+    """``--set`` as it was typed, and for keys that were not typed the values in the record.
+
+    These are accepted without a further check.
+    """
     given = settings_of(typed)
     more = {key: _of_key(key, value) for key, value in made.overrides.items() if key not in given}
     if not more:
@@ -214,7 +227,7 @@ def _settings(typed: list[str] | None, made: MadeFor) -> list[str] | None:
 
 
 def _texts(made: MadeFor) -> dict[str, Any]:
-    """The text of every known option by its flag; None: it was not typed."""
+    """The record as texts by option, ``--batch``; None: the option was not typed."""
     known = made.model_fields_set
     found = {
         "--machine": made.machine,

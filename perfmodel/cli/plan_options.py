@@ -1,4 +1,4 @@
-"""Checks the options of ``perfmodel plan``, and turns them into numbers."""
+"""Checks the options of ``perfmodel plan`` and converts them to numbers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ OF_SEARCH = ("effort", "time_limit", "seed")
 
 
 def check_out(out: Path | None, file_format: str, *, force: bool) -> None:
-    """Limits: an unknown format, a format without a file, a file that cannot be written -> BadInputError"""
+    """Check where and in which format the plan is to be saved.
+
+    Limits: an unknown format, a format without a file, a file that cannot be written -> BadInputError
+    """
     if file_format not in FORMATS:
         raise unknown_name("--format", file_format, FORMATS)
     if out is None:
@@ -43,7 +46,10 @@ def check_out(out: Path | None, file_format: str, *, force: bool) -> None:
 
 
 def check_page(page: Path | None, out: Path | None, *, force: bool) -> None:
-    """Limits: a page that exists without --force, no .html, the file of --out -> BadInputError"""
+    """Check where the page is to be written. out  the file that saves the plan
+
+    Limits: it exists (without --force), does not end in .html, or is ``out`` -> BadInputError
+    """
     if page is None:
         return
     check_named(page, "--report")
@@ -58,7 +64,10 @@ def check_page(page: Path | None, out: Path | None, *, force: bool) -> None:
 
 
 def numbers_of(plan_file: Path | None, **texts: str | None) -> dict[str, Any]:
-    """The typed texts as numbers, the model as its name. gpus  None: the plan says it;  many  all typed"""
+    """Typed texts as numbers, by name: model (its name), gpus, many, batch, total, effort_s, time_limit_s.
+
+    gpus  None: the plan file says it;  many  all numbers of GPUs;  total  samples of all GPUs, or None
+    """
     if texts["model"] is None:
         raise BadInputError(
             "which tables?", "give --model, e.g. --model mlperf-dlrm-dcnv2 (perfmodel models lists them)"
@@ -92,13 +101,16 @@ def numbers_of(plan_file: Path | None, **texts: str | None) -> dict[str, Any]:
 def rules_of(
     constraints: Path | None, only: list[str] | None, without: list[str] | None
 ) -> tuple[TableRule, ...]:
-    """The rules for tables that ``--constraints``, ``--only`` and ``--without`` set together."""
+    """The rules for tables: those in the file ``--constraints``, then those of ``--only``, ``--without``."""
     of_file = () if constraints is None else read_constraints(constraints)
     return (*of_file, *typed_rules(only or [], without or []))
 
 
 def check_one_plan(many: list[int], **others: object) -> None:
-    """Limits: several numbers of GPUs with an option for a single plan -> BadInputError"""
+    """Raise BadInputError if several numbers of GPUs were typed with an option for a single plan.
+
+    many  the numbers;  others  such options by name; empty: not typed
+    """
     given = [f"--{name.replace('_', '-')}" for name, value in others.items() if value]
     if len(many) > 1 and given:
         raise BadInputError(
@@ -108,7 +120,7 @@ def check_one_plan(many: list[int], **others: object) -> None:
 
 
 def note_not_searched(typed: Sequence[str]) -> None:
-    """Print that options of the search have no effect on a plan in a file.
+    """Print a note that typed options of the search have no effect on a plan in a file.
 
     typed  names of the options that were typed
     """
@@ -119,23 +131,30 @@ def note_not_searched(typed: Sequence[str]) -> None:
 
 
 def below_of(text: str | None, plan: Plan | None) -> Below | None:
-    """Tiers below the HBM: those that ``--tier`` allows and the plan's own. Limits: as ``Below.of``"""
+    """The memories below the HBM that tables may be in: those of ``--tier``, and those of a given plan.
+
+    text  as typed; None: not typed.  Limits: as ``Below.of``
+    """
     tiers = parse_tiers(split_values([text], "--tier")) if text is not None else []
     return Below.of([*tiers, *dict.fromkeys(plan.tiers if plan is not None else ())])
 
 
 def is_training(objective: str) -> bool:
-    """Whether the objective includes a backward pass. Limits: unknown objective -> BadInputError"""
+    """Whether ``--objective`` means a training step. Limits: an unknown objective -> BadInputError"""
     return trains(objective, "--objective")
 
 
 def host_reserve_of(reserve: str | None) -> float:
-    """Share of the host memory that tables may not use; --max-hbm does not limit host memory."""
+    """The share of the host memory that tables may not use. reserve  as typed; None: the default"""
     return reserve_of(RESERVE if reserve is None else reserve)
 
 
 def limits_of(machine: Machine, max_hbm: str | None, reserve: str | None) -> tuple[float | None, float]:
-    """Bytes of HBM that tables may use on each GPU (None: all of it), and the share kept free."""
+    """Bytes of HBM that tables may use on each GPU (None: all of it), and the share of the HBM kept free.
+
+    max_hbm, reserve  as typed; None: not typed
+    Limits: more than the machine's HBM -> BadInputError
+    """
     if reserve is None:
         reserve = RESERVE if max_hbm is None else "0"
 

@@ -15,11 +15,11 @@ _LINE_EVERY_S = 0.5
 
 
 class PlanProgress:
-    """Shows the best plan so far, the bound and the time spent; a thread redraws the line twice a second.
+    """A line on a terminal with the best plan so far, the bound and the time; redrawn twice a second.
 
-    after_s  seconds before the first line;  what  the activity that is shown first
+    after_s  seconds before it is first drawn;  what  the activity that it shows first
     found    whether the search has reported a plan
-    A search reports only when it finds something, so the thread keeps the time up to date.
+    A thread redraws it, because a search reports only when it finds something.
     """
 
     def __init__(self, after_s: float = _LINE_EVERY_S, what: str = "searching") -> None:
@@ -37,15 +37,15 @@ class PlanProgress:
         self.found = self.found or math.isfinite(best_s)
 
     def tell(self, what: str) -> None:
-        """Show another activity."""
+        """Show another activity, ``what``, and no plan."""
         self._best_s, self._what = math.inf, what
 
     def of_gpus(self, gpus: int, best_s: float, bound_s: float) -> None:
-        """Show the progress for one of several numbers of GPUs."""
+        """Show the best plan and the bound for this number of GPUs, if plans for several are searched."""
         self(best_s, bound_s, f"{counted(gpus, 'GPU')}: ")
 
     def clear(self) -> None:
-        """Remove the line, and stop the thread's drawing."""
+        """Remove the line, and end the thread that draws it."""
         with self._lock:
             self._ended.set()
             if self._shown:

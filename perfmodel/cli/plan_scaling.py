@@ -27,9 +27,9 @@ def print_scaling(
     as_json: bool,
     as_csv: bool,
 ) -> None:
-    """Plan for several numbers of GPUs, and print the comparison.
+    """Search plans for several numbers of GPUs, and print how they scale.
 
-    other_pass  the command for the other pass (training or forward)
+    gpus  the numbers;  other_pass  the command for the other pass (training or forward)
     Limits: Ctrl-C -> the plans so far, and the exit code of a stopped command
     """
     from perfmodel.report.scaling_text import scaling_csv, scaling_text

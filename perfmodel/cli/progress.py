@@ -24,11 +24,12 @@ _PLAIN_EVERY_S = 15.0  # in a pipe or the output file of a batch job
 
 
 class CalibrationProgress:
-    """Prints progress: a line that is rewritten on a terminal, else a line every 15 s.
+    """Prints the progress of a calibration: on a terminal a line that is rewritten, else a line every 15 s.
 
+    findings   reasons to expect noisy or slow measurements here
     quiet      print only progress, not the results (``--json``)
-    new_stack  returns what to print about a run (header, folder) that began because the stack changed
-    outcome    of the run, once it has ended
+    new_stack  returns a note if a run (header, folder) began because libraries have changed; else ""
+    outcome    the run's outcome, once it has ended
     """
 
     def __init__(
@@ -49,7 +50,10 @@ class CalibrationProgress:
     def started(
         self, plan: MeasurementPlan, header: RunHeader, folder: Path, done: int, left_s: float
     ) -> None:
-        """Print the machine, the stack, the plan and the doubts before anything is measured."""
+        """Print machine, libraries, plan and warnings before anything is measured.
+
+        done  points that are measured already;  left_s  expected time of the others [s]
+        """
         changed = self._new_stack(header, folder)
         if self._quiet:
             if changed:
@@ -61,7 +65,10 @@ class CalibrationProgress:
             warn(changed)
 
     def progress(self, done: float, total: int, point: Point, summary: Summary | None, left_s: float) -> None:
-        """Show the point that was just measured, unless the last line is recent."""
+        """Show the point that was just measured, unless a line was shown a moment ago.
+
+        done  of ``total`` points;  left_s  expected time to go [s]
+        """
         now = self._clock()
         if now - self._last_s < (_LINE_EVERY_S if self._live else _PLAIN_EVERY_S):
             return
@@ -80,7 +87,7 @@ class CalibrationProgress:
         warn(text)
 
     def finished(self, outcome: RunOutcome) -> None:
-        """Remove the line; keep the outcome for error handling."""
+        """Remove the line, and keep the outcome for messages of errors."""
         self.clear()
         self.outcome = outcome
 

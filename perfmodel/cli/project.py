@@ -31,7 +31,7 @@ _COMMAND = ("perfmodel", "project")
 
 
 def project(context: typer.Context, options: ProjectOptions) -> None:
-    """Answer the typed question, and print or write the answer.
+    """Project the typed question, and print the answer as text, JSON or CSV, or write a page.
 
     Limits: as the options say -> BadInputError
     """
@@ -118,7 +118,10 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
 
 
 def _beside(answer: Projection, file: str | None) -> Hosted | None:
-    """The answer with an eager host. Limits: nothing is sharded, or its times have a host already -> None"""
+    """The answer with an eager host, to print below the answer for the device alone.
+
+    file  the user's calibration.  Limits: nothing is sharded, or times have a host already -> None
+    """
     clocks = {*answer.setting.links.clocks, answer.setting.kernel_clock}
     forward = answer.forward
     if answer.gpus == 1 or forward.memory is not None or forward.training or Clock.EAGER in clocks:

@@ -17,7 +17,10 @@ def project_record(
     experiment: NextExperiment | None,
     others: Sequence[OtherKernels] = (),
 ) -> dict[str, Any]:
-    """The answer, what would change it, what to measure next, and its kernels. others  with other kernels"""
+    """The JSON answer: the projection, changes (what would change it), next_experiment, kernels.
+
+    others  the answer with other kernels
+    """
     return {
         **answer.to_dict(),
         "calibration_file": calibration_file,

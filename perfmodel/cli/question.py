@@ -39,7 +39,13 @@ LISTS = ("table_size", "batch", "pooling", "dim", "machine", "backend", "clock",
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Question:
-    """The arguments of ``perfmodel.project``, in its names and units; None: not typed."""
+    """The typed question, as arguments of ``perfmodel.project`` in its names and units; None: not typed.
+
+    tables        the name or file of a set of tables
+    local_memory  bytes, bytes per second, latency [s], GPUs that share it
+    total         samples of all GPUs together; ``batch`` is then the share of each GPU
+    known         machine with calibration, if it has been loaded already
+    """
 
     machine: Machine
     backend: str
@@ -69,39 +75,42 @@ class Question:
     known: Setting | None = None  # the loaded ``setting``, if a caller keeps it for further questions
 
     def keywords(self, *without: str) -> dict[str, Any]:
-        """The keywords of ``perfmodel.project`` that were set, except those named here."""
+        """The arguments of ``perfmodel.project`` that are set. without  names to leave out"""
         names = [field.name for field in fields(self) if field.name not in ("total", "known", *without)]
         found = {name: getattr(self, name) for name in names} | {"setting": self.known}
         return {name: value for name, value in found.items() if value is not None}
 
     def answer(self) -> Projection:
-        """Limits: as ``perfmodel.projections.project_one``"""
+        """The projection that answers the question. Limits: as ``perfmodel.projections.project_one``"""
         return project_one(**self.keywords())
 
     def on_gpus(self, gpus: int) -> Projection:
-        """The answer on that number of GPUs. Limits: ``total`` cannot be divided equally -> BadInputError"""
+        """The projection on this number of GPUs. Limits: ``total`` is not divisible by it -> BadInputError"""
         batch = self.batch if self.total is None else equal_share(self.total, gpus)
         return replace(self, gpus=gpus, batch=batch).answer()
 
     def setting(self) -> Setting:
-        """The machine with the curves of its library. Limits: no curves -> NoCalibrationError"""
+        """The machine with the calibration of its library. Limits: no calibration -> NoCalibrationError"""
         asked = self.machine, self.backend, self.clock, self.scenario, self.calibration
         return load_setting(*asked, kernels=self.kernels)
 
     def advised(self, instead: Callable[[], str | None] = lambda: None) -> AbstractContextManager[None]:
-        """The context ``chosen.advice`` for this question."""
+        """The context ``chosen.advice`` for this question's machine, library and clock."""
         return advice(self.machine, self.backend, self.clock, instead)
 
     def check_gpus(self, *table_bytes: float) -> None:
-        """Refuse tables (given sizes, or the question's own) that need more GPUs than the model covers."""
+        """Raise BadInputError if tables need more GPUs than the model covers.
+
+        table_bytes  sizes to check; none: the question's own
+        """
         if self.local_memory is None and self.tier is None:
             check_gpus(max(table_bytes, default=self.table_bytes or 0.0), self.machine, self.reserve)
 
 
 def question_of(typed: Mapping[str, Any], *, copied: bool = False) -> Question:
-    """The question of a command's parameters, by name, as they were typed; missing parameters are not set.
+    """The question of a command. typed  its options by name; those that are missing are not set
 
-    copied  whether tables in a part of a machine have copies on the rest of it, each with its part of a batch
+    copied  whether machines that tables fill only in part hold several copies, which share the batch
     Limits: values that cannot be used, or cannot be combined -> BadInputError
     """
     first = {**typed, **{name: _first(name, typed.get(name)) for name in LISTS}}
@@ -132,9 +141,9 @@ def question_of(typed: Mapping[str, Any], *, copied: bool = False) -> Question:
 
 
 def _of_all_gpus(question: Question, typed: Mapping[str, Any], copied: bool) -> Question:
-    """The question with each GPU's share of ``--global-batch``, on GPUs enough for tables and buffers.
+    """The question in which ``--global-batch`` is divided by the number of GPUs that tables need.
 
-    Limits: as ``share_of``
+    typed, copied  as in ``question_of``.  Limits: as ``share_of``
     """
     if question.local_memory is not None:
         sharers = question.local_memory[3] if len(question.local_memory) > 3 else 1
@@ -151,12 +160,12 @@ def _of_all_gpus(question: Question, typed: Mapping[str, Any], copied: bool) -> 
 
 
 def _needed(question: Question, batch: int) -> int:
-    """The number of GPUs that the tables need."""
+    """How many GPUs the tables, and the buffers for a batch of this size, need."""
     return int(prepare(None, **{**question.keywords(), "batch": batch})[1].gpus[0])
 
 
 def on_machines(question: Question, typed: Mapping[str, Any]) -> list[Question]:
-    """The same question for each machine that was typed; the question's own is the first."""
+    """The question on each of the typed machines, its own first. typed  the options by name"""
     found = [question]
     for name in [*dict.fromkeys(_names(typed["machine"] or []))][1:]:
         box = machine_of(name, typed["settings"], question.calibration)
@@ -166,7 +175,7 @@ def on_machines(question: Question, typed: Mapping[str, Any]) -> list[Question]:
 
 
 def _names(texts: Sequence[str]) -> list[str]:
-    """The names in a list with commas; a file may have commas in its name."""
+    """The machines in lists with commas; a text that is a file is not split."""
     each = [[text] if os.path.isfile(text) else split_values([text], "--machine") for text in texts]
     return [name for names in each for name in names]
 
@@ -180,7 +189,10 @@ def _memory_of(local: str | None, remote: str | None) -> tuple[float, ...] | Non
 
 
 def _first(name: str, typed: str | Sequence[str] | None) -> str | None:
-    """The first value of a list, ``1024`` of ``1024,256`` or ``1024..4096``; file names may have commas."""
+    """The first value in the texts of an option: ``1024`` of ``1024,256`` or of ``1024..4096``.
+
+    A text that is a file is not split.
+    """
     if typed is None or isinstance(typed, str):
         return typed
     if not typed or os.path.isfile(typed[0]):

@@ -1,4 +1,4 @@
-"""Commands and options that had another name in 0.1: the old name still works, and a note says the new name.
+"""Commands and options that had another name in 0.1: the old name works, and a note gives the new name.
 
 An option that 0.2 no longer has is refused, and the error says which command answers the question now.
 """
@@ -11,9 +11,9 @@ from perfmodel.errors import BadInputError
 
 
 class _Renamed(NamedTuple):
-    """``perfmodel before … option VALUE`` is ``perfmodel now … flag VALUE``.
+    """A line of 0.1, ``perfmodel BEFORE … OPTION VALUE``, that is now ``perfmodel NOW … FLAG VALUE``.
 
-    option  that the old line has; "": each line of the command is renamed
+    option  that the old line has; "": every line of the command is renamed
     flag    what ``option`` is called now; "": it is left out
     named   option that takes the word after the command; "": there is no such word, or it stays
     """
@@ -46,9 +46,9 @@ _LEFT = {
 
 
 def current_words(words: list[str]) -> tuple[list[str], str]:
-    """The words of a command line with the names of today, and a note about what was renamed ("": nothing).
+    """The words of a command line with the names of today, and a note on what was renamed.
 
-    Raises BadInputError for an option that 0.1 had and nothing replaces.
+    Limits: nothing was renamed -> the note is "";  an option that nothing replaces -> BadInputError
     """
     note = ""
     for old in _RENAMED:
@@ -67,7 +67,10 @@ def _flags(words: list[str]) -> set[str]:
 
 
 def _renamed(rest: list[str], old: _Renamed) -> list[str]:
-    """What follows the old command, after the words of the new command."""
+    """The words of the new command, then those after the old command with its option renamed.
+
+    rest  the words after the old command
+    """
     if old.named and rest and not rest[0].startswith("-"):
         rest = [old.named, *rest]
     kept = []

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @uncollected()
 def report(context: typer.Context, options: ReportOptions) -> None:
-    """Print or write the answer."""
+    """Write a page (HTML, Markdown) or pictures of the answer, and print what was written."""
     params = context.params
     check_compared(params)
     share_batch(context)
@@ -60,9 +60,9 @@ def report(context: typer.Context, options: ReportOptions) -> None:
 
 
 def _page(typed: Mapping[str, Any], line: TypedLine, lead: Leading | None = None) -> Page:
-    """The page for the parameters of ``perfmodel report`` or ``project``.
+    """The page of ``perfmodel report`` for typed options. typed  their values by name
 
-    line  the command that makes the page;  lead  the fastest sharding, if it is already known
+    line  the command that makes the page;  lead  the fastest sharding; None: it is not known yet
     """
     if over_gpus(typed):
         return gpus_page(typed, line, lead)
@@ -78,7 +78,10 @@ def _page(typed: Mapping[str, Any], line: TypedLine, lead: Leading | None = None
 
 
 def check_compared(params: Mapping[str, Any]) -> None:
-    """Limits: --compare with an option that a comparison does not support -> BadInputError"""
+    """Raise BadInputError if an option was typed that ``--compare`` does not support.
+
+    params  the options by name
+    """
     if params["compare"] is None:
         return
     for name in ("sharding", "kernels", "tier", "prices", "global_batch"):
@@ -94,7 +97,7 @@ def check_compared(params: Mapping[str, Any]) -> None:
 
 
 def share_batch(context: typer.Context) -> None:
-    """Replace ``--global-batch`` by each GPU's ``--batch`` for the page's first view, in its commands too.
+    """Replace ``--global-batch`` by the ``--batch`` of each GPU, in the options of ``context``.
 
     Limits: several numbers of GPUs -> BadInputError;  as ``share_of``
     """
@@ -115,16 +118,16 @@ def share_batch(context: typer.Context) -> None:
 
 
 def over_gpus(params: Mapping[str, Any]) -> bool:
-    """Whether the page keeps the tables fixed while the number of GPUs changes."""
+    """Whether the page is over numbers of GPUs, with fixed tables, not over table sizes."""
     fixed = params["gpus"] is not None or params["model"] is not None
     return fixed or params["sharding"] not in (None, ALL)
 
 
 @uncollected()
 def write_beside(context: typer.Context, out: Path, lead: Leading | None) -> str:
-    """Write the page of ``perfmodel project``, as ``report`` would, and return what to print about it.
+    """Write the page for ``perfmodel project --report``, and return the line to print about it.
 
-    lead  the fastest sharding, with which the text begins; None if shardings were not compared
+    lead  the fastest sharding, with which the text begins; None: shardings were not compared
     """
     share_batch(context)
     line = TypedLine.of(context).pinned().to("report", ReportOptions)
@@ -133,9 +136,9 @@ def write_beside(context: typer.Context, out: Path, lead: Leading | None) -> str
 
 
 def check_beside(out: Path, force: bool, **other: object) -> None:
-    """Refuse options that a page cannot show, before any work is done.
+    """Raise BadInputError for options of ``project`` that a page cannot show, before any work is done.
 
-    other  options of ``perfmodel project`` by name; None: not typed
+    other  such options by name; None: not typed
     """
     given = [f"--{name.replace('_', '-')}" for name, value in other.items() if value is not None]
     if given:

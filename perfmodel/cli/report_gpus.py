@@ -1,4 +1,4 @@
-"""``perfmodel report --gpus`` and ``--model``: a page of fixed tables over numbers of GPUs."""
+"""Makes the page of ``perfmodel report --gpus`` or ``--model``: fixed tables over numbers of GPUs."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _TIMES, _NODES = 8, 16
 
 
 def gpus_page(params: Mapping[str, Any], line: TypedLine, lead: Leading | None = None) -> Page:
-    """Make the page, for the options of ``perfmodel report`` or ``perfmodel project``.
+    """The page of fixed tables over numbers of GPUs, for ``perfmodel report`` or ``perfmodel project``.
 
-    params  by name, as they were typed;  line  the command of ``report`` that makes the page
-    lead    the fastest sharding of the question, if it is already known
+    params  the options by name, as typed;  line  the command of ``report`` that makes the page
+    lead    the fastest sharding of the question; None: it is not known yet
     Limits: several table sizes, or tables that do not fit the fewest GPUs -> BadInputError
     """
     lists = lists_of(params, line)
@@ -64,7 +64,7 @@ def gpus_page(params: Mapping[str, Any], line: TypedLine, lead: Leading | None =
 
 
 def numbers_of(typed: str | None) -> list[int]:
-    """The typed numbers of GPUs, the first typed number first; empty: as many as the tables need."""
+    """The numbers of GPUs in ``--gpus``, that typed first before the others; [] without the option."""
     if typed is None:
         return []
     first = count_values([typed.split(",")[0].split("..")[0]], "--gpus")[0]
@@ -72,7 +72,10 @@ def numbers_of(typed: str | None) -> list[int]:
 
 
 def _with_tables(question: Question, sizes: list[str] | None, numbers: list[int]) -> Question:
-    """The question with its model or the size of its tables: as typed, else what the fewest GPUs hold."""
+    """The question with the tables of the page: the model, the typed size, or what the fewest GPUs hold.
+
+    sizes    table sizes as typed; None: not typed;  numbers  of GPUs
+    """
     if question.tables is not None:
         return question
     if sizes is None:
@@ -94,9 +97,10 @@ def _with_tables(question: Question, sizes: list[str] | None, numbers: list[int]
 
 
 def _possible(asked: Question, first: Projection, numbers: list[int], way: str | None) -> list[int]:
-    """The numbers of GPUs to choose from; the GPUs of ``first`` come first.
+    """The numbers of GPUs on which the tables fit, that of ``first`` before the others.
 
-    Limits: a typed number is impossible -> BadInputError;  a default number is impossible -> it is left out
+    numbers  as typed; fewer than two: they double from that of ``first``;  way  the sharding
+    Limits: a typed number is impossible -> BadInputError;  a doubled number is impossible -> left out
     """
     top = max(_TIMES * first.gpus, _NODES * first.gpu_count.gpus_per_node)
     doubled = [first.gpus << k for k in range(top.bit_length()) if first.gpus << k <= top]
@@ -118,7 +122,7 @@ def _selector(numbers: list[int], *, typed: bool) -> Selector:
 
 
 def _named(page: Page, way: str) -> Page:
-    """The page with the sharding in place of the choice of row-wise exchanges."""
+    """The page, whose selector of exchanges shows the sharding ``way`` instead."""
     own: dict[str, Any] = {"words": (way,), "option": "--sharding", "texts": (way,), "typed": True}
     shown = (replace(s, **own) if s.name == "reduction" else s for s in page.selectors)
     return replace(page, selectors=tuple(shown))

@@ -35,7 +35,7 @@ from perfmodel.typed_sizes import typed_sizes
 
 
 def command(given: list[str]) -> int:
-    """Run the words of a command line; ``-v`` may stand at any place in it."""
+    """Run the words of a command line, and return the exit code; ``-v`` may be at any place among them."""
     options = _options(given)
     verbose = any(word in ("-v", "--verbose") for word in options)
     arguments = [word for word in options if word not in ("-v", "--verbose")] + given[len(options) :]
@@ -50,13 +50,16 @@ def _options(words: list[str]) -> list[str]:
 
 
 def _waiting(arguments: list[str]) -> AbstractContextManager[object]:
-    """A line while the command works; calibrate draws its own, and explore serves without an end."""
+    """A context that shows a line while the command works; nothing for calibrate and explore."""
     alone = not arguments or arguments[0].startswith("-") or arguments[0] in ("calibrate", "explore")
     return nullcontext() if alone else WaitingLine(arguments[0])
 
 
 def run(arguments: list[str], *, verbose: bool = False) -> int:
-    """Run a command and return its exit code; print every error on stderr."""
+    """Run a command and return its exit code; print every error on stderr.
+
+    arguments  its words without ``perfmodel`` and ``-v``
+    """
     before = sys.modules.get("perfmodel.cli.chosen")
     if before is not None:  # a process may run several commands, and files change in between
         before.load_calibration_file.cache_clear()

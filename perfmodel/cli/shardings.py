@@ -46,7 +46,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Output:
-    """The output format of the answer, and the typed names."""
+    """How and with which names the answer is printed.
+
+    calibration_file  the user's own; None: a shipped calibration
+    again             returns the command that asks for an answer again, from its leading words
+    host              how the host issues the pass; None: the device alone
+    """
 
     as_json: bool
     as_csv: bool
@@ -55,18 +60,21 @@ class Output:
     host: str | None = None
 
     def with_host(self, answer: Projection) -> Hosted | None:
-        """The answer with the host that was typed; None without --host."""
+        """The answer with the host; None without --host."""
         return None if self.host is None else hosted(answer, self.host, self.calibration_file)
 
     def leading(self, base: Projection) -> Leading:
-        """The shardings that fit, the fastest with that host first."""
+        """The shardings that fit for the question of ``base``, the fastest first; with the host if typed."""
         return leading_with_host(base, self.host, self.calibration_file)
 
 
 def with_fitting(
     base: Projection, question: Question, ways: Sequence[str] = tuple(WAYS), *, say: bool = True
 ) -> tuple[Projection, list[Compared]]:
-    """The shardings, on the fewest GPUs that one of them fits. say  print a note if row-wise needs fewer"""
+    """The row-wise projection and all shardings in ``ways``, on the fewest GPUs that one of these fits.
+
+    base  the row-wise projection;  say  whether to print a note if that takes more GPUs than ``base``
+    """
     found = on_enough(base, question.on_gpus, lambda each: list(compared(each, ways)), any_fits, ways)
     if say:
         _say_more(base, found[0], "no sharding fits" if len(ways) > 1 else f"{ways[0]} does not fit")
@@ -74,9 +82,10 @@ def with_fitting(
 
 
 def lead_of(base: Projection, question: Question, out: Output, *, say: bool = True) -> Leading:
-    """The fastest sharding, on the fewest GPUs that any sharding fits, with the host of ``out`` if typed.
+    """The fastest sharding, on the fewest GPUs that any sharding fits.
 
-    say  print a note if ``base`` has fewer GPUs. If no sharding fits the given GPUs: how many would do.
+    base  the row-wise projection;  say  whether to print a note if that takes more GPUs than ``base``
+    Limits: no sharding fits the typed GPUs -> it says how many would do
     """
     found = leading_on_enough(base, question.on_gpus, out.leading)
     if say:
@@ -89,7 +98,7 @@ def lead_of(base: Projection, question: Question, out: Output, *, say: bool = Tr
 
 @contextlib.contextmanager
 def advising_enough(question: Question) -> Iterator[None]:
-    """Where the rows do not fit the GPUs, the error says how many GPUs would do (``enough_gpus``)."""
+    """Within it, the error that rows do not fit the GPUs says how many would do (``enough_gpus``)."""
     try:
         yield
     except TooFewGpusError as error:
@@ -97,7 +106,7 @@ def advising_enough(question: Question) -> Iterator[None]:
 
 
 def enough_gpus(question: Question) -> str:
-    """``--gpus 152 fits, sharded table-wise``: the fewest whole nodes; or that no number of GPUs fits.
+    """``--gpus 152 fits, sharded table-wise``: the fewest whole nodes that fit, or that none do.
 
     Limits: no calibration covers so many GPUs -> ""
     """
@@ -119,7 +128,11 @@ def _say_more(base: Projection, found: Projection, which: str) -> None:
 
 
 def possible(base: Projection, found: Compared, again: Again) -> Compared:
-    """The sharding itself. Limits: not possible -> BadInputError with the reason and the comparing command"""
+    """``found`` itself, if the sharding is possible.
+
+    again   returns the command that compares all shardings
+    Limits: not possible -> BadInputError with the reason and that command
+    """
     way = found.way
     if found.answer is None:
         line = again(("perfmodel", "project"), with_sharding(base, ALL))
@@ -128,13 +141,16 @@ def possible(base: Projection, found: Compared, again: Again) -> Compared:
 
 
 def with_sharding(base: Projection, way: str) -> Projection:
-    """The same question with a sharding, from which a command is printed."""
+    """The projection with ``way`` as its question's sharding, so that a command printed from it has it."""
     asked = base.question
     return replace(base, question=replace(asked, sharding=way) if asked else None)
 
 
 def print_one(base: Projection, question: Question, way: str, out: Output) -> None:
-    """Print the answer of one sharding as text, JSON or CSV."""
+    """Print the answer for the sharding ``way`` as text, JSON or CSV.
+
+    base  the row-wise projection
+    """
     base, (found,) = with_fitting(base, question, [way])
     possible(base, found, out.again)
     answer = found.answer
@@ -154,10 +170,9 @@ def print_one(base: Projection, question: Question, way: str, out: Output) -> No
 
 
 def print_leading(found: Leading, out: Output, machine: str) -> None:
-    """Print the fastest uniform sharding that fits, with row-wise beside it; ``-v`` prints all its steps.
+    """Print the answer for the fastest uniform sharding, with row-wise beside it, as text, JSON or CSV.
 
-    machine  as the user typed it
-    With a host, the time includes it, and all steps are printed.
+    machine  as the user typed it.  With ``-v`` or a host, all steps are printed
     Limits: no sharding fits -> BadInputError that says how many GPUs would do
     """
     if not found.best:
@@ -199,7 +214,7 @@ def _again(out: Output, answer: Projection) -> Callable[[Sequence[str]], str]:
 def shown_of(
     base: Projection, question: Question, way: str | None, again: Again
 ) -> tuple[Projection, Compared]:
-    """The row-wise answer and the sharding that ``project`` shows: the named one, else the fastest.
+    """The row-wise projection, and the sharding that ``project`` prints: ``way``, else the fastest.
 
     again  as in ``possible``
     """
@@ -214,9 +229,9 @@ def shown_of(
 
 
 def explain_way(base: Projection, shown: Compared, step: str, again: Again) -> Explanation:
-    """Explain a step of a sharding.
+    """The explanation of a step of a sharding.
 
-    base   the row-wise answer;  again  as in ``possible``
+    base   the row-wise projection;  shown  the sharding;  again  as in ``possible``
     Limits: only other shardings have the step -> BadInputError that names one of them
     """
     try:
@@ -234,7 +249,7 @@ def explain_way(base: Projection, shown: Compared, step: str, again: Again) -> E
 
 
 def _that_have(base: Projection, step: str) -> Iterator[str]:
-    """Shardings that have a step of that name, row-wise first. Limits: shardings are not compared -> none"""
+    """Shardings that have a step of this name, row-wise first. Limits: shardings are not compared -> none"""
     if not leads(base) or table_count(base) > MOST_COMPARED:
         return
     for way in (ROW_WISE, *(each for each in WAYS if each != ROW_WISE)):
@@ -245,7 +260,7 @@ def _that_have(base: Projection, step: str) -> Iterator[str]:
 
 
 def row_wise_cut(base: Projection) -> dict[str, Any]:
-    """The JSON entries of row-wise if it is named: the same keys as of the other shardings.
+    """What JSON says of row-wise as of every other sharding: exchange, parts, memory, ….
 
     Limits: one memory for all tables -> null, and why;  too many tables to place -> null for the parts
     """
@@ -267,9 +282,9 @@ _IN_STEPS = ("time_s", "low_s", "high_s", "slowdown", "slowdown_low", "slowdown_
 
 
 def print_all(base: Projection, question: Question, out: Output) -> None:
-    """Print every sharding for one question; for equal tables, also the fastest by table size.
+    """Print every sharding for the question; for equal tables, also the fastest by table size.
 
-    base  the row-wise answer of the question
+    base  the row-wise projection of the question
     """
     base, found = with_fitting(base, question)
     hosts = {each.way: own for each in found if each.answer and (own := out.with_host(each.answer))}
@@ -305,5 +320,5 @@ def print_all(base: Projection, question: Question, out: Output) -> None:
 
 
 def _host_of(found: Hosted | None) -> dict[str, Any]:
-    """The JSON entry of one sharding with its host. Limits: no host was typed -> empty"""
+    """What JSON says of a sharding with its host, by key; {} without a host."""
     return {"host": found.to_dict()} if found else {}

@@ -1,4 +1,4 @@
-"""Handles SIGINT, SIGTERM and SIGHUP from the start: each acts as Ctrl-C until a run handles them itself."""
+"""Makes SIGINT, SIGTERM and SIGHUP act as Ctrl-C from the start, until a run handles them itself."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ _seen: list[int] = []
 
 
 def listen(words: Sequence[str]) -> None:
-    """From now on a signal raises KeyboardInterrupt. Limits: ranks other than 0, commands not in _COMMANDS,
-    ignored signals (``nohup``) -> no change"""
+    """From now on these signals raise KeyboardInterrupt. words  of the command line
+
+    Limits: ranks other than 0, commands not in _COMMANDS, ignored signals (``nohup``) -> no change
+    """
     a_rank = any(os.environ.get(name, "0") not in ("", "0") for name in _RANKS)
     if a_rank or not set(words[:1]) & set(_COMMANDS):
         return
@@ -29,7 +31,7 @@ def listen(words: Sequence[str]) -> None:
 
 
 def was_asked_to_end() -> bool:
-    """Whether a signal came: an error after it may be its consequence."""
+    """Whether a signal has come: an error after that may be its consequence."""
     return bool(_seen)
 
 

@@ -17,9 +17,9 @@ _SIZE = re.compile(r"\s*[\d_.]+\s*[kKMGTPE](i?)B\s*")
 
 
 def sizes_of(arguments: Sequence[str]) -> TypedSizes:
-    """The sizes with a unit among the words of a command line.
+    """Which sizes on a command line were typed in KiB, MiB … and which in kB, MB ….
 
-    Limits: all of the memory in GiB -> memory is binary; none, or GB and GiB -> only the same sizes are
+    arguments  the words.  Limits: sizes of memory typed in both -> only equal sizes are printed so
     """
     binary: dict[float, bool] = {}
     families: dict[bool, set[bool]] = {False: set(), True: set()}
@@ -33,7 +33,7 @@ def sizes_of(arguments: Sequence[str]) -> TypedSizes:
 
 
 def _values(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Each value of lists, ranges, ``key=value`` and ``SIZE@RATE``, with the option before it."""
+    """Pairs of an option and each value in it: of lists, ranges, ``key=value`` and ``SIZE@RATE``."""
     option = ""
     for word in arguments:
         first, *more = _BETWEEN.split(word)

@@ -13,7 +13,7 @@ from perfmodel.cli.output import note
 
 @contextmanager
 def ctrl_c(press: Callable[[int], None]) -> Iterator[Callable[[], bool]]:
-    """Call ``press`` with the count at each Ctrl-C; yield a function that says whether any came.
+    """Within it, each Ctrl-C calls ``press`` with their number; yields a function that says if any came.
 
     Limits: not the main thread, which gets no signals, or Ctrl-C is ignored -> never
     """
@@ -36,7 +36,10 @@ def ctrl_c(press: Callable[[int], None]) -> Iterator[Callable[[], bool]]:
 
 
 def acknowledge(presses: int) -> None:
-    """End the work at each Ctrl-C; acknowledge the first at once, because the answer takes a moment."""
+    """Raise KeyboardInterrupt at each Ctrl-C; at the first, print that the command is stopping.
+
+    presses  how many there were, for ``ctrl_c``
+    """
     if presses == 1:
         with suppress(RuntimeError):  # raised while another line is written
             note("\nstopping…")
@@ -44,6 +47,6 @@ def acknowledge(presses: int) -> None:
 
 
 def end_softly(presses: int) -> None:
-    """Let the search see the first Ctrl-C itself; the second one ends it."""
+    """Raise KeyboardInterrupt at the second Ctrl-C; the search itself ends at the first."""
     if presses > 1:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""Commands to suggest instead of a question without an answer; each is asked here before it is printed."""
+"""Commands to suggest for a question without an answer; before they are printed, they are tried here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _REDUCTIONS = ("auto", "all-to-all")
 
 @dataclass(frozen=True)
 class Typed:
-    """The names in suggested commands, as they were typed."""
+    """Names for suggested commands, as the user typed them; "": not typed."""
 
     machine: str = ""
     calibration: str = ""
@@ -30,11 +30,11 @@ class Typed:
 
     @staticmethod
     def of(machine: str | None, calibration: str | None, backend: str | None) -> Typed:
-        """From the options; None: not typed."""
+        """The names from a command's options; None: not typed."""
         return Typed(machine or "", calibration or "", (backend or "") if calibration else "")
 
     def line(self, words: Sequence[str], answer: Projection) -> str:
-        """The command that asks for ``answer`` again."""
+        """The command that asks for ``answer`` again. words  that it begins with"""
         options = answer.question.arguments(**vars(self)) if answer.question else []
         return shlex.join([*words, *options])
 
@@ -42,10 +42,11 @@ class Typed:
 def answerable(
     words: Sequence[str], typed: Typed, question: Question, check: Callable[[Projection], object] = bool
 ) -> str:
-    """What to ask instead of a question that the user's own calibration cannot answer.
+    """Lines with commands that have an answer, if the user's calibration has none for the question.
 
-    words  the command;  check  raises PerfmodelError for an answer that is of no use
-    Limits: no calibration was named, or nothing can be answered -> ""
+    words  that the commands begin with
+    check  raises PerfmodelError for an answer that is of no use
+    Limits: no calibration was named, or no command has an answer -> ""
     """
     if question.calibration is None:
         return ""
@@ -66,7 +67,10 @@ def answerable(
 
 
 def within_measured(question: Question, check: Callable[[Projection], object] = bool) -> Projection | None:
-    """The same question on measured groups of ranks, the largest first, with tables that fit them."""
+    """The answer on ranks that the user's calibration has measured together, as many as possible.
+
+    Its tables are cut to fit. check  as in ``answerable``.  Limits: no such answer -> None
+    """
     calibration = load_calibration(str(question.calibration))
     asked = (question.reduction or _REDUCTIONS[0]).replace("_", "-")
     for way in _REDUCTIONS if asked == _REDUCTIONS[0] else (asked,):
@@ -79,7 +83,7 @@ def within_measured(question: Question, check: Callable[[Projection], object] = 
 
 
 def _fitted(question: Question, gpus: int) -> Question:
-    """The question on some GPUs, its tables cut to a size that fits beside the buffers of their exchanges."""
+    """The question on ``gpus`` GPUs, its tables cut to what fits there beside the buffers of exchanges."""
     room = question.machine.value("hbm_bytes") * (1 - question.reserve) * gpus
     size = question.table_bytes
     if size is None or size <= room:
@@ -91,7 +95,10 @@ def _fitted(question: Question, gpus: int) -> Question:
 
 
 def on_shipped(question: Question, check: Callable[[Projection], object] = bool) -> Projection | None:
-    """The same question by the shipped calibration of its machine, else of the default machine."""
+    """The answer by a shipped calibration: for the question's machine, else for the default machine.
+
+    check  as in ``answerable``.  Limits: no such answer -> None
+    """
     asked = question.machine.name
     for name in dict.fromkeys([asked, DEFAULT_MACHINE] if asked in list_machines() else [DEFAULT_MACHINE]):
         machine = load_machine(name)
@@ -113,9 +120,10 @@ def _answer(question: Question, check: Callable[[Projection], object]) -> Projec
 
 
 def after_calibration(folder: str, where: str, table_bytes: float, spread: bool) -> str:
-    """The command that projects with a run that has just ended; if none is possible, ``show``.
+    """The ``project`` command that uses a run that has just ended; if it has no answer, ``show``.
 
-    folder  of the run;  where  its name in the command;  spread  on as many GPUs as it takes
+    folder  of the run;  where  its name in the command
+    spread  whether on as many GPUs as the tables need, else on the measured ranks
     """
     file = calibration_of(folder)
     question = Question(
@@ -128,7 +136,7 @@ def after_calibration(folder: str, where: str, table_bytes: float, spread: bool)
 
 
 def after_import(machine: Machine, typed: str, file: str, table_bytes: float) -> str:
-    """The command that projects with a calibration that was just imported; if none is possible, ``show``.
+    """The ``project`` command that uses a calibration just imported; if it has no answer, ``show``.
 
     machine  of the calibration;  typed  its name or file, as typed;  file  the calibration
     """
@@ -142,7 +150,10 @@ def after_import(machine: Machine, typed: str, file: str, table_bytes: float) ->
 
 
 def _projection_of(question: Question, typed: Typed, spread: bool) -> str:
-    """The command for the question, on as many GPUs as it takes (``spread``) or on the measured ranks."""
+    """The ``project`` command for the question; if it has no answer, ``show``.
+
+    spread  whether on as many GPUs as the tables need, else on the measured ranks
+    """
     answer = (_answer(question, bool) if spread else None) or within_measured(question)
     if answer is None:
         return shlex.join(["perfmodel", "show", typed.calibration])

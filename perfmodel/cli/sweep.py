@@ -61,7 +61,7 @@ Many = list[str] | None
 
 
 def sweep(context: typer.Context, options: SweepOptions) -> None:
-    """Print or write the answer."""
+    """Project a grid of configurations, and write it as CSV or Parquet or print its range."""
     one_output(json=options.as_json, csv=options.as_csv, out=options.out is not None)
     if options.out is not None:
         _check_kind(options.out)
@@ -99,7 +99,7 @@ def sweep(context: typer.Context, options: SweepOptions) -> None:
 
 
 def _ways(options: SweepOptions) -> tuple[str, ...] | None:
-    """The shardings that were named; None: the fastest of each configuration."""
+    """The shardings to project: the named one, or all; None: for each configuration the fastest."""
     tier = None if options.tier is None else ",".join(options.tier)
     way = checked_sharding(options.sharding, options.reduction, tier=tier)
     if way == ALL:
@@ -108,13 +108,16 @@ def _ways(options: SweepOptions) -> tuple[str, ...] | None:
 
 
 def _models(typed: list[str]) -> list[str]:
-    """The names and files in a list; a file may have a comma in its name."""
+    """Names and files of table sets in lists with commas; a text that is a file is not split."""
     texts = [[text] if os.path.isfile(text) else split_values([text], "--model") for text in typed]
     return list(dict.fromkeys(text for each in texts for text in each))
 
 
 def _axes(grid: str | None, given: dict[str, list[str]], of_models: bool) -> dict[str, list[float]]:
-    """The values of every axis: those of the preset, replaced by typed values."""
+    """The values of every axis of the grid: those that were typed, else those of the preset ``grid``.
+
+    given      typed texts by option;  of_models  whether table sets were typed, not equal tables
+    """
     axes: dict[str, list[float]] = {}
     if grid is not None:
         if grid not in GRIDS:
@@ -148,9 +151,9 @@ def _axes(grid: str | None, given: dict[str, list[str]], of_models: bool) -> dic
 
 
 def _check_count(axes: dict[str, list[float]], times: int, compared: int) -> None:
-    """Limits: more configurations than ``_MOST``, or more to compare than ``MOST_COMPARED`` -> BadInputError
+    """Raise BadInputError for more configurations than ``_MOST``, or too many that compare shardings.
 
-    times, compared  the configurations per point of the axes, and how many of them compare shardings
+    times, compared  configurations for each point of the axes, and how many of these compare shardings
     """
     points = math.prod(len(values) for values in axes.values())
     if points * times > _MOST:
@@ -171,7 +174,11 @@ def _run(
     questions: list[Question],
     ways: Sequence[str] | None,
 ) -> pd.DataFrame:
-    """Project all rows. what  element types of equal tables, or sets of tables;  ways  as in ``swept``"""
+    """Project all configurations: a row for each.
+
+    columns  the values of the axes at each point;  ways  the shardings; None: the fastest
+    what     element types of equal tables, or sets of tables;  questions  for each machine and tier
+    """
     points = len(next(iter(columns.values())))
     total = points * len(what) * len(questions)
     bar = ProgressBar(total, _count(total))
@@ -211,7 +218,10 @@ def _run(
 def _possible(
     part: dict[str, NDArray[np.float64]], question: Question, what: str | TableSet
 ) -> NDArray[np.bool_]:
-    """Which configurations can be projected."""
+    """For each point of ``part`` whether it can be projected: the tables fit the GPUs, and have enough rows.
+
+    what  an element type of equal tables, or a set of tables
+    """
     if question.tier is not None:
         own = {"dtype": what} if isinstance(what, str) else {"tables": what}
         return feasible_below(part, question.machine, **own, **question.keywords("machine"))
@@ -228,7 +238,7 @@ def _count(number: int) -> str:
 
 
 def _constants(question: Question) -> dict[str, str]:
-    """The columns that are constant for one machine, as text."""
+    """The texts of columns that are the same for all configurations of a question: machine, backend, …."""
     machine, own = question.machine, calibration_file(question.calibration)
     names = ", ".join(dict.fromkeys(question.setting().links.calibrations))
     return {
@@ -246,7 +256,7 @@ def _constants(question: Question) -> dict[str, str]:
 
 
 def _joined(frames: list[pd.DataFrame], constants: list[dict[str, str]]) -> pd.DataFrame:
-    """One frame, with constant columns as categories first, and counts as whole numbers."""
+    """The frames joined, with their constant columns first, as categories; numbers of things as integers."""
     import pandas as pd
 
     words = {key: list(dict.fromkeys(one[key] for one in constants)) for key in constants[0]}
@@ -273,7 +283,7 @@ def _check_kind(path: Path) -> None:
 
 
 def _write_parquet(frame: pd.DataFrame, path: Path) -> None:
-    """Use dictionaries for text columns only: numbers that rarely repeat are written 5 times as fast."""
+    """Write the frame as Parquet, with dictionaries for text only: other columns are then 5 times as fast."""
     import pyarrow
     import pyarrow.parquet
 
@@ -283,7 +293,7 @@ def _write_parquet(frame: pd.DataFrame, path: Path) -> None:
 
 
 def _write_csv(frame: pd.DataFrame, stream: BinaryIO) -> None:
-    """Write CSV with pyarrow, ten times faster than with pandas."""
+    """Write the frame as CSV by pyarrow, which is ten times as fast as pandas."""
     import pyarrow
     import pyarrow.csv
 
@@ -302,14 +312,14 @@ def _to_file(frame: pd.DataFrame, path: Path) -> None:
 
 
 def _named(frame: pd.DataFrame) -> pd.DataFrame:
-    """Escape model names that a spreadsheet would run as formulas."""
+    """The frame, in which names of models that a spreadsheet would run as formulas are escaped."""
     if "model" not in frame:
         return frame
     return frame.assign(model=frame["model"].cat.rename_categories(cell))
 
 
 def _deliver(frame: pd.DataFrame, how: str, out: Path | None, *, as_json: bool, as_csv: bool) -> None:
-    """Print or write the frame. how  the configurations are sharded, in words"""
+    """Write the frame to a file, or print it as text, JSON or CSV. how  its sharding, in words"""
     if out is not None:
         if out.suffix.lower() == ".csv":
             write_whole(out, lambda path: _to_file(_named(frame), path))

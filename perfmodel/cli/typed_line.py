@@ -1,4 +1,4 @@
-"""The typed command line, kept to print it again, in full or with a few options changed."""
+"""The command line as it was typed, to print it again, with some options changed if needed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TypedLine:
-    """A command and its typed options, each with its words: ``("ranks", ("--ranks", "2"))``."""
+    """A command, and its options that were typed, each with name and words: ("ranks", ("--ranks", "2"))."""
 
     command: tuple[str, ...]
     options: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -35,7 +35,7 @@ class TypedLine:
         return TypedLine(tuple(context.command_path.split()), tuple(options))
 
     def pinned(self) -> TypedLine:
-        """The line with the run that ``--calibration latest`` means now in place of ``latest``."""
+        """The line in which ``--calibration latest`` names the run that is the latest now."""
         options = tuple(
             (name, (words[0], str(latest_run())))
             if (name, words[-1:]) == ("calibration", (LATEST,))
@@ -45,7 +45,7 @@ class TypedLine:
         return replace(self, options=options)
 
     def to(self, command: str, asks: type[CommandOptions]) -> TypedLine:
-        """The line of another command, with the options in that command's order."""
+        """The line with another command, and its options in the order in which that command declares them."""
         order = [each.name for each in asks.declared()]
         options = sorted(self.options, key=lambda each: order.index(each[0]) if each[0] in order else -1)
         return TypedLine(("perfmodel", command), tuple(options))
@@ -57,7 +57,7 @@ class TypedLine:
 
 
 def _words(option: Any, value: Any) -> list[str]:
-    """The words of an option; an option with several values is repeated before each."""
+    """The words of an option with this value; a list repeats the option before each of its values."""
     if value is True:
         return [option.opts[0]]
     each = value if isinstance(value, (list, tuple)) else [value]

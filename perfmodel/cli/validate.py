@@ -21,7 +21,7 @@ from perfmodel.validate.dlrm_inputs import load_inputs
 
 
 def validate(context: typer.Context, options: ValidateOptions) -> None:
-    """Print or write the answer."""
+    """Compare predictions with measurements or published claims, and print the verdicts."""
     if options.dlrm:
         others = [
             ("--paper", options.paper),
@@ -66,7 +66,10 @@ def _outside(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def _end(verdicts: Sequence[Verdict], one: str, several: str) -> None:
-    """Raise the error of exit code 6 if a verdict is a regression. one, several  the words of the message"""
+    """Raise the error of exit code 6 if a verdict is worse than the recorded one, or outside its band.
+
+    one, several  the message's words for one such verdict, and for several
+    """
     outside = _outside(verdicts)
     if outside:
         what = several if len(outside) > 1 else one

@@ -17,10 +17,10 @@ _PLAIN_S = 10.0
 
 
 class WaitingLine:
-    """Shows the command and its time, after two seconds: ``validate   7 s   12 of 40 claims``.
+    """After two seconds, shows a command's name, time and progress: ``validate   7 s   12 of 40 claims``.
 
-    The work reports how much is done (``effort.each_of``). Output of the command replaces the line, and the
-    command's own progress ends it. In a pipe: a line after 10, 20, 40 ... seconds of CPU time.
+    Work reports its progress by ``effort.each_of``. Output of the command replaces the line, and its own
+    progress ends it. In a pipe: a line after 10, 20, 40 ... seconds of CPU time.
     """
 
     def __init__(self, what: str) -> None:
@@ -48,7 +48,7 @@ class WaitingLine:
         self._done = f"   {done}"
 
     def _hide(self, progress: bool) -> None:
-        """Remove the line before something is printed. progress  whether it is the command's own progress"""
+        """Remove the line before something is printed; for good if that is the command's own progress."""
         with self._lock:
             if progress:
                 self._ended.set()

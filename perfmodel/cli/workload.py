@@ -15,7 +15,7 @@ ALL = "all"
 
 
 def workload_values(typed: Mapping[str, Any]) -> dict[str, Any]:
-    """The keywords of ``perfmodel.project`` for the tables and their look-ups, from the typed options."""
+    """Tables and their look-ups as keywords of ``perfmodel.project``. typed  the options by name"""
     from perfmodel.schema.workload import id_dtype_bytes
 
     model = typed.get("model")
@@ -27,7 +27,7 @@ def workload_values(typed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def share_of(typed: Mapping[str, Any], gpus: int) -> int:
-    """Samples of ``--global-batch`` for each GPU.
+    """How many samples of ``--global-batch`` each GPU gets. typed  the options by name
 
     Limits: as ``equal_share``; ``--batch`` too -> BadInputError
     """
@@ -37,7 +37,7 @@ def share_of(typed: Mapping[str, Any], gpus: int) -> int:
 
 
 def equal_share(total: int, gpus: int) -> int:
-    """Samples of ``--global-batch`` for each GPU.
+    """How many of ``total`` samples each GPU gets.
 
     Limits: it cannot be divided equally -> BadInputError with the nearest numbers that can
     """
@@ -51,7 +51,10 @@ def equal_share(total: int, gpus: int) -> int:
 
 
 def check_model(typed: Mapping[str, object]) -> None:
-    """Refuse table options together with --model. typed  options by name; None: not typed"""
+    """Raise BadInputError if options of equal tables are typed together with --model.
+
+    typed  options by name; None: not typed
+    """
     if not typed.get("model"):
         return
     clash = [f"--{name.replace('_', '-')}" for name in _OF_A_MODEL if typed.get(name) is not None]
@@ -63,7 +66,7 @@ _OF_A_MODEL = ("table_size", "tables", "pooling", "dim", "dtype", "grid")
 
 
 def reserve_of(text: str) -> float:
-    """The share in ``15%`` or ``0.15``. Limits: 1 or more -> BadInputError"""
+    """The number in the text of ``--reserve``, ``15%`` or ``0.15``. Limits: 1 or more -> BadInputError"""
     value = parse_ratio(text, "--reserve", allow_zero=True)
     if value >= 1:
         raise BadInputError(f"--reserve {text} leaves no memory.", "less than 1, for example 0.15 or 15%.")
@@ -71,7 +74,7 @@ def reserve_of(text: str) -> float:
 
 
 def local_memory_of(text: str | None) -> tuple[float, float] | None:
-    """Bytes and bytes per second in ``10TB@3TB/s``."""
+    """Size [byte] and rate [byte/s] in the text of ``--local-memory``, ``10TB@3TB/s``; None: not typed."""
     if text is None:
         return None
     size, at, rate = text.partition("@")
@@ -85,8 +88,9 @@ def local_memory_of(text: str | None) -> tuple[float, float] | None:
 
 
 def remote_memory_of(text: str | None) -> tuple[float, float, float, int] | None:
-    """Bytes, bytes per second, seconds and GPUs in ``10TB@3TB/s,shared:16,latency:3us``.
+    """Size [byte], rate [byte/s], latency [s] and number of GPUs in the text of ``--remote-memory``.
 
+    It is like ``10TB@3TB/s,shared:16,latency:3us``; None: not typed
     Limits: no latency, an unknown or repeated word, a fractional number of GPUs -> BadInputError
     """
     if text is None:
@@ -119,9 +123,10 @@ def checked_sharding(
     remote_memory: str | None = None,
     more: str | None = None,
 ) -> str | None:
-    """The sharding that was typed; None: row-wise, as without the option.
+    """The sharding in ``--sharding``; None: row-wise, or the option was not typed.
 
-    more  the name that is accepted beside those of ``alike.WAYS``; None: all
+    reduction, local_memory, tier, remote_memory  other options, which may imply a sharding
+    more  a name that is accepted beside those of ``alike.WAYS``; None: ``all``
     Limits: unknown names, and options that imply another sharding or none -> BadInputError
     """
     if name is None:

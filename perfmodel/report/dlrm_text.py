@@ -29,7 +29,7 @@ def dlrm_text(
 ) -> str:
     """The text of ``perfmodel validate --dlrm``: measured and predicted steps, shares, speed-ups, verdicts.
 
-    efficiency  by machine, the fitted share of the datasheet's half-precision rate
+    efficiency  by generation of GPUs, the fitted share of the datasheet's half-precision rate
     rows        a dictionary for each measured MLPerf step: system, gpus, measured_s, predicted_s, ratio …
     unseen      the same steps, each predicted without its own machine in the fits
     left_out    by system, why it was not predicted

@@ -14,7 +14,7 @@ from perfmodel.question.chips import ChipExplainOptions
 
 
 def explain(context: typer.Context, options: ChipExplainOptions) -> None:
-    """Print or write the answer."""
+    """Print the equations of a way to look a table up on a core, as text or JSON."""
     from perfmodel.onechip.explain import explain_way
     from perfmodel.onechip.work import WAYS
     from perfmodel.report.onechip.ways_text import way_text

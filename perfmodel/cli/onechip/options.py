@@ -1,4 +1,4 @@
-"""The chip that commands about one chip name."""
+"""Reads the options ``--chip`` and ``--set`` of commands about one chip."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def chip_of(name: str, settings: list[str] | None, example: str = EXAMPLE) -> Chip:
-    """A shipped chip or that of a file, with the values that ``--set`` changes."""
+    """The chip of this shipped name or file, with the values of ``--set``. example  for its messages"""
     from perfmodel.schema.chip import load_chip
 
     return load_chip(name).with_overrides(dict(settings_of(settings, example)))

@@ -33,7 +33,7 @@ _MOST_SAMPLES = 2**31
 
 
 def plan(context: typer.Context, options: ChipPlanOptions) -> None:
-    """Print or write the answer."""
+    """Search which core of a chip looks up which table in which way, and print it or write a page."""
     check_page(options.report, None, force=options.force)
     if options.model is None:
         raise BadInputError(
@@ -68,7 +68,10 @@ def plan(context: typer.Context, options: ChipPlanOptions) -> None:
 
 
 def _deliver(answer: ChipAnswer, page: Path | None, typed: TypedLine, *, as_json: bool) -> None:
-    """The page first, with the line that makes it again in any folder, then the answer."""
+    """Write the page if ``page`` names one, then print the answer as text or JSON.
+
+    typed  the command line, for the command in the page that makes it again
+    """
     from perfmodel.onechip.answer import too_large
     from perfmodel.report.onechip.mapping_text import mapping_text
 

@@ -11,7 +11,7 @@ from perfmodel.question.chips import ChipsOptions
 
 
 def chips(context: typer.Context, options: ChipsOptions) -> None:
-    """Print or write the answer."""
+    """Print the list of shipped chips, all values of a chip, or its file."""
     if options.name is None and options.settings:
         raise BadInputError("--set needs one chip.", "name it: perfmodel chips ascend-910")
     if options.as_toml:
@@ -21,7 +21,7 @@ def chips(context: typer.Context, options: ChipsOptions) -> None:
 
 
 def _show(name: str | None, settings: list[str] | None, *, as_json: bool) -> None:
-    """One chip in full, or a line of each."""
+    """Print all values of the named chip; without a name, a line for each chip."""
     from perfmodel.report.onechip.chips_text import chip_text, chips_text
     from perfmodel.schema.chip import list_chips
 
@@ -33,7 +33,10 @@ def _show(name: str | None, settings: list[str] | None, *, as_json: bool) -> Non
 
 
 def _file_of(name: str | None, *, alone: bool) -> str:
-    """The file of a shipped chip. Limits: none is named, or with other options -> BadInputError"""
+    """The text of a shipped chip's file. alone  whether no other options were typed
+
+    Limits: no name, or other options -> BadInputError
+    """
     from perfmodel.schema.chip import chip_file
 
     if name is None or not alone:

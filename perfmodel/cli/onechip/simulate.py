@@ -15,7 +15,7 @@ _MOST_LOOK_UPS = 5_000_000
 
 
 def simulate(context: typer.Context, options: ChipSimulateOptions) -> None:
-    """Print or write the answer."""
+    """Simulate look-ups on a chip request by request, and print the times beside predicted times."""
     from perfmodel.onechip.answer import answer_on, too_large
     from perfmodel.onechip.replay import replay_mappings
     from perfmodel.passes.tables import PlanTables

@@ -1,4 +1,4 @@
-"""``perfmodel chip ways``: where each way to look a table up wins."""
+"""``perfmodel chip ways``: which way to look a table up is the fastest, by its rows and the look-ups."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perfmodel.question.chips import ChipWaysOptions
 
 
 def ways(context: typer.Context, options: ChipWaysOptions) -> None:
-    """Print or write the answer."""
+    """Print the map of the fastest way to look a table up on a core of a chip, as text or JSON."""
     from perfmodel.onechip.ways import ways_map
     from perfmodel.report.onechip.ways_text import ways_text
     from perfmodel.schema.workload import dtype_bytes
