@@ -29,10 +29,13 @@ class Place:
 
 @dataclass(frozen=True)
 class Availability:
-    """Whether a provider can run here; if not, why, and the command to install it (for other devices).
+    """Whether a provider can run on this machine.
 
+    why_not          the reason if it cannot;  install  the command that installs it
+    clocks           ways in which it can be timed: eager, stream, graph
+    operations       names of the collectives, kernels or passes that it offers
+    functional_only  why its times say nothing about the hardware, although it runs; "" if they are valid
     devices          kinds of ranks that it works for
-    functional_only  why its times are no calibration, although it runs; "" if they are
     """
 
     usable: bool
@@ -46,9 +49,9 @@ class Availability:
 
 
 class Operation(Protocol):
-    """A call to time on this rank, with its buffers, which other operations may share.
+    """One call to time on this rank, together with its input and output buffers.
 
-    Implementations inherit from it: it has defaults for what most do not need.
+    Several operations may share buffers. Subclasses implement it; most keep some of the defaults here.
     """
 
     @property
@@ -59,16 +62,19 @@ class Operation(Protocol):
         """Fill the inputs with the pattern of ``salt`` and poison the outputs. Not timed."""
 
     def before(self) -> None:
-        """Untimed work before every timed call: the next index set, a gather that clears the caches."""
+        """Do the untimed work before a timed call: take the next set of ids, clear the caches."""
 
     def run(self) -> None:
-        """The call. Returns when the host may continue (asynchronous on a GPU)."""
+        """Make the call. On a GPU it is only queued: ``run`` returns before the GPU has finished it."""
 
     def check(self) -> tuple[int, int]:
-        """(wrong, checked) elements of the outputs against the pattern of the last ``prepare``."""
+        """Compare the outputs with the pattern of the last ``prepare``: (wrong, compared) elements."""
 
     def steps_s(self) -> Mapping[str, float]:
-        """Composed passes: this rank's time of each step of the last run [s]; else empty."""
+        """Time of each step of the last run on this rank [s], by the step's name.
+
+        Limits: not a pass -> empty
+        """
         return {}
 
 
@@ -130,9 +136,12 @@ class RawCollectives(Protocol):
 
 @dataclass(frozen=True)
 class RankTimes:
-    """Times on one rank in one visit.
+    """Times that one rank measured in one visit (a batch of timed calls of one point).
 
-    starts_s, ends_s  this rank's monotonic clock around each timed call (or batch of calls), equal lengths
+    starts_s, ends_s  this rank's monotonic clock before and after each timed call, or group of calls, [s]
+    calls_each        calls between one start and its end
+    checked, wrong    elements of the results that were compared, and how many differed
+    steps_s           of a pass: times of each step, by its name [s]
     """
 
     starts_s: list[float]

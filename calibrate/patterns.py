@@ -37,11 +37,12 @@ _LARGEST_EXACT = {np.dtype(np.float16): 2**11, np.dtype(np.float32): 2**24}
 
 @dataclass(frozen=True)
 class BufferLayout:
-    """Elements that each rank holds in one call, for the rank with number ``index`` in the group.
+    """Sizes of one rank's buffers in one call of a collective; ``index`` is the rank's number in the group.
 
-    elements     of the buffer that ``payload_bytes`` means; whole elements per peer, rounded down
-    send_counts  elements of this rank for each peer (collectives that cut their send buffer)
-    recv_counts  elements from each peer (collectives that cut their receive buffer)
+    elements     length of the buffer that ``payload_bytes`` describes, rounded down to whole elements per
+                 peer
+    send_counts  elements that this rank sends to each peer; a single number if it does not split its buffer
+    recv_counts  elements that it receives from each peer; a single number if it receives one block
     """
 
     operation: str
@@ -59,18 +60,21 @@ class BufferLayout:
 
     @property
     def recv_elements(self) -> int:
-        """Elements that this rank receives; the root of a broadcast: 0."""
+        """Elements that this rank receives; 0 on the root of a broadcast."""
         return sum(self.recv_counts)
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes that this rank sends to others, each counted once: without its own block."""
+        """Bytes that this rank sends to other ranks; the block that it keeps is not counted."""
         own = self.send_counts[self.index] if self.operation in ("all_to_all", "reduce_scatter") else 0
         return (self.send_elements - own) * self.dtype.itemsize
 
     @property
     def sender_bytes(self) -> int:
-        """Bytes of the send buffer of a sending rank: the same value on all ranks, also on receivers."""
+        """Bytes of the send buffer on a rank that sends.
+
+        The value is the same on all ranks, also on receivers.
+        """
         block = self.elements // self.ranks if self.operation == "all_gather" else self.elements
         return block * self.dtype.itemsize
 
@@ -82,7 +86,10 @@ class BufferLayout:
 
 @dataclass(frozen=True)
 class PatternPiece:
-    """``count`` elements of a buffer from ``begin`` on: the table twice in a row, read from ``start``."""
+    """Expected contents of ``count`` elements of a buffer, from element ``begin`` on.
+
+    doubled  the table of PERIOD integers, twice in a row;  start  where in it the piece begins
+    """
 
     begin: int
     count: int
@@ -98,7 +105,7 @@ def dtype_of(name: str) -> np.dtype[Any]:
 
 
 def smallest_payload_bytes(operation: str, ranks: int, dtype: str = "fp32", bytes_a_peer: int = 1) -> int:
-    """The smallest payload with one element (and ``bytes_a_peer`` bytes) for every peer."""
+    """The smallest payload in which every peer gets one element and at least ``bytes_a_peer`` bytes."""
     itemsize = dtype_of(dtype).itemsize
     least = -(-bytes_a_peer // itemsize) * itemsize
     return least * ranks if operation in PER_PEER else least
@@ -111,10 +118,11 @@ def whole_payload_bytes(operation: str, payload_bytes: int, ranks: int, dtype: s
 
 
 def split_uneven(elements: int, ranks: int) -> tuple[int, ...]:
-    """Elements for each peer in the uneven all-to-all: decreasing linearly, as for owners of colder rows.
+    """Number of elements for each peer in the uneven all-to-all; the number falls linearly with the peer.
 
     Each peer gets one element, and a share of the rest in proportion to ranks, ranks - 1, ..., 1. Every rank
-    splits in the same way, so the first peer receives about 2 ranks/(ranks + 1) times the mean.
+    splits in the same way, so the first peer receives about 2 ranks/(ranks + 1) times the mean. This imitates
+    tables of which the first rank owns the most popular rows.
     Limits: the parts sum to ``elements``; elements = ranks -> 1 each; one rank -> all
     """
     rest = elements - ranks
@@ -133,8 +141,11 @@ def layout(
     variant: str = "default",
     bytes_a_peer: int = 1,
 ) -> BufferLayout:
-    """The layout of one call of ``payload_bytes`` (defined as in ``perfmodel.schema.samples``).
+    """The buffer sizes of rank ``index`` in one call of ``operation`` over ``ranks`` ranks.
 
+    payload_bytes  defined as in ``perfmodel.schema.samples``
+    variant        uneven: an all-to-all with parts of ``split_uneven``; others have equal parts
+    bytes_a_peer   least bytes for each peer that the library allows
     Limits: fewer than one element or than ``bytes_a_peer`` bytes per peer, fewer than 2 ranks, more than
     MOST_RANKS, unknown names -> BadInputError that names the smallest size
     """
@@ -207,7 +218,10 @@ def expected_pieces(layout: BufferLayout, salt: int) -> list[PatternPiece]:
 
 
 def fill(buffer: Any, pieces: Sequence[PatternPiece], row: int = 0) -> None:
-    """Write a pattern into a 1-D buffer (numpy array or torch tensor) as send buffer number ``row``."""
+    """Write ``pieces`` into a 1-D buffer (numpy array or torch tensor).
+
+    row  number of the send buffer among those that rotate; each has a pattern of its own
+    """
     for piece in pieces:
         block = buffer[piece.begin : piece.begin + piece.count]
         for part, values in _tiles(block, piece, row):
@@ -228,7 +242,7 @@ def fill_rows(rows: NDArray[Any], pieces: Sequence[PatternPiece]) -> None:
 
 
 def count_wrong(buffer: Any, pieces: Sequence[PatternPiece], row: int = 0) -> int:
-    """Number of elements of a buffer that differ from a pattern."""
+    """Number of elements of a buffer that differ from ``pieces``; ``row`` as in ``fill``."""
     wrong = 0
     for piece in pieces:
         block = buffer[piece.begin : piece.begin + piece.count]
@@ -238,7 +252,10 @@ def count_wrong(buffer: Any, pieces: Sequence[PatternPiece], row: int = 0) -> in
 
 
 def _tiles(block: Any, piece: PatternPiece, row: int) -> list[tuple[Any, Any]]:
-    """(view of a block, expected values): whole periods as a matrix, then the rest."""
+    """Pairs (view of a part of ``block``, values that belong there).
+
+    The first pair is a matrix with one period of the pattern per row, the second what is left after it.
+    """
     start = (piece.start + _ROW_STEP * row) % PERIOD
     values: Any = piece.doubled[start : start + PERIOD]
     if not isinstance(block, np.ndarray):
@@ -270,7 +287,10 @@ def _table(layout: BufferLayout) -> NDArray[Any]:
 
 @lru_cache(maxsize=16)
 def _value_table(dtype: np.dtype[Any], summands: int) -> NDArray[Any]:
-    """The table twice in a row; values 0 .. limit/summands - 1, so that sums stay exact."""
+    """The table of one rank, twice in a row.
+
+    Its values are so small that the sum over ``summands`` ranks is exact in ``dtype``.
+    """
     most = min(PERIOD, _LARGEST_EXACT.get(dtype, 2**31) // summands)
     values = np.arange(PERIOD, dtype=np.int64) * _MULTIPLIER % PERIOD % most
     return np.tile(values, 2).astype(dtype)
@@ -278,7 +298,7 @@ def _value_table(dtype: np.dtype[Any], summands: int) -> NDArray[Any]:
 
 @lru_cache(maxsize=8)
 def _sum_table(dtype: np.dtype[Any], ranks: int, salt: int) -> NDArray[Any]:
-    """Sum of all ranks' tables, each read from its start, twice in a row."""
+    """Sum of the tables of all ranks, each read from that rank's start; repeated twice in a row."""
     one = _value_table(dtype, ranks)[:PERIOD].astype(np.int64)
     total = np.zeros(PERIOD, np.int64)
     for rank in range(ranks):

@@ -23,7 +23,10 @@ _INSIDE = ("table_row_wise", "grid_shard")
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Suppresses TorchRec's output and warnings during its import; NoHardwareError if it is missing."""
+    """Context in which TorchRec is imported without its output and warnings.
+
+    Limits: missing -> NoHardwareError
+    """
     before = logging.root.manager.disable
     try:
         with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
@@ -51,10 +54,11 @@ def sharding_plan(
 ) -> Any:
     """TorchRec's ``ShardingPlan`` of a model, for ``DistributedModelParallel(model, plan=...)``.
 
-    module  the EmbeddingBagCollection that is sharded, to compare its tables with the plan's
-    path    of the module in the model ("" if it is the model);  device  cuda or cpu, where the shards are
+    module  the EmbeddingBagCollection to shard, whose tables are compared with the plan's; None: no check
+    path    name of that module inside the model, such as ``sparse.ebc``; "" if it is the model itself
+    device  where the shards are: cuda or cpu
     ssd_directory  for tables on SSDs; ``@local_rank`` in it stands for the rank's number in its node
-    ``module_plan`` is the part that ``torchrec.distributed.shard.shard`` takes.
+    ``module_plan`` returns the part of it that ``torchrec.distributed.shard.shard`` takes.
     Limits: tables that the plan does not have, or with other rows or dims; a running job with other
             ranks or nodes than the plan's -> BadInputError
     """
@@ -66,7 +70,10 @@ def sharding_plan(
 def module_plan(
     plan: TorchRecPlan, module: Any = None, *, device: str = "cuda", ssd_directory: str | None = None
 ) -> Any:
-    """TorchRec's ``EmbeddingModuleShardingPlan`` of one EmbeddingBagCollection; as ``sharding_plan``."""
+    """TorchRec's ``EmbeddingModuleShardingPlan`` of one EmbeddingBagCollection.
+
+    Parameters and limits are those of ``sharding_plan``.
+    """
     if module is not None:
         check(plan, module)
     check_job(plan)
@@ -120,7 +127,10 @@ def cache_params(entry: TorchRecTable) -> Any:
 
 
 def check(plan: TorchRecPlan, module: Any) -> None:
-    """Check the tables. Limits: module and plan differ in a table -> BadInputError that names it"""
+    """Compare the tables of ``module`` with those of ``plan``.
+
+    Limits: a table is missing in one of them, or differs -> BadInputError that names it
+    """
     has = {
         config.name: (config.num_embeddings, config.embedding_dim)
         for config in module.embedding_bag_configs()
@@ -194,8 +204,10 @@ def topology(plan: TorchRecPlan, *, device: str = "cuda") -> Any:
 
 
 def constraints(plan: TorchRecPlan, ssd_directory: str | None = None) -> dict[str, Any]:
-    """TorchRec's ``ParameterConstraints`` by table: its ``EmbeddingShardingPlanner`` keeps the plan's
-    sharding types, column parts, kernels and pooling factors, and chooses ranks itself."""
+    """TorchRec's ``ParameterConstraints``, by name of the table, for its ``EmbeddingShardingPlanner``.
+
+    They fix the plan's sharding types, column parts, kernels and pooling factors; the planner chooses ranks.
+    """
     with quietly():
         from torchrec.distributed.planner.types import ParameterConstraints
     return {
