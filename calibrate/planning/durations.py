@@ -22,10 +22,11 @@ PILOT_CALLS = 10
 
 
 def estimate_points_s(points: Iterable[Point], plan: MeasurementPlan) -> float:
-    """Estimated time of a plan's points [s]: each a pilot and half as many visits again as the fewest.
+    """Estimated time of a plan's points together [s].
 
-    The times of single calls are guesses (``guess_call_s``), at best within a factor of two. A noisy
-    machine takes longer, at most ``plan.target.max_time_s`` per point.
+    Each point is counted as one pilot visit and 1.5 times the least number of visits. The times of calls
+    are guesses (``guess_call_s``), at best within a factor of two. A noisy machine takes longer, at most
+    ``plan.target.max_time_s`` per point.
     """
     return sum(estimate_point_s(point, plan) for point in points)
 

@@ -41,12 +41,12 @@ COPIES = (4 * KIB, 64 * KIB, MIB, 16 * MIB, 128 * MIB)
 
 
 def host_points(world: World, preset: str) -> list[Point]:
-    """Cells of the host, on all ranks of a node at once.
+    """Points that time the host's part of a pass, measured on all ranks of a node at once.
 
-    Every preset has the same calls; they take a second together, timed one by one (eager). On GPUs there are
-    also kernels and CUDA graphs (on a CPU, an operator includes the time of its kernel), and the host tier,
-    back to back (stream): gathers of random rows in pinned host memory, with this project's own kernel,
-    and copies over the link. Empty without PyTorch.
+    Host calls (Python, operators; on GPUs also kernels and CUDA graphs) are timed one by one (eager). They
+    are the same in every preset and take about a second. On a CPU, an operator's time includes its kernel. On
+    GPUs there are also transfers, timed back to back (stream): gathers of random rows that a kernel of this
+    project reads from pinned host memory, and copies over the link. Empty without PyTorch.
     """
     if not world.runs("torch"):
         return []

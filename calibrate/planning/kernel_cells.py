@@ -33,7 +33,7 @@ Short bags are random, because a CPU that predicts the next length looks up sing
 
 @dataclass(frozen=True)
 class Extent:
-    """Extent of a preset. Working sets and look-ups are for one rank."""
+    """How many kernels and passes a preset times. Table sizes and look-ups are of one rank."""
 
     dims: tuple[int, ...]
     draws: int  # look-up counts for each dim and working set
@@ -62,7 +62,7 @@ DEFAULT_COPY_LIMIT = GIB
 
 
 def payload_bytes(operation: str, work: LookupWork, dtype: str) -> int:
-    """The model's count of bytes for one call of a kernel on one rank [bytes].
+    """Bytes that the model counts for one call of a kernel on one rank.
 
         gather_pool    n (D w + id) + bags (4 D + 8)    rows and ids read, fp32 bags written, offsets read
         bucketize      n id + 8 G bags                  ids sorted by owner, a length for each bag and owner
@@ -71,7 +71,9 @@ def payload_bytes(operation: str, work: LookupWork, dtype: str) -> int:
         copy           2 D                              D bytes read and written
         launch_floor   0
 
-    n = round(B T L) look-ups;  bags = B T;  G = ``work.shards``;  w  bytes of an element;  id  bytes of an id
+    B, T, L, D  of ``work``: samples, tables, pooling factor, columns;  G = ``work.shards``, ranks that share
+                rows
+    n = round(B T L) look-ups;  bags = B T;  w  bytes of an element;  id  bytes of an id
     Raises KeyError for an unknown kernel or type. No penalty of short rows, no cache: the fit adds them.
     """
     n, bags, G = lookups(work), work.batch * work.tables, work.shards
@@ -88,15 +90,15 @@ def payload_bytes(operation: str, work: LookupWork, dtype: str) -> int:
 
 
 def lookups(work: LookupWork) -> int:
-    """Ids of one rank: B T L, to the nearest whole number, and at least one."""
+    """Number of ids that one rank looks up: samples x tables x pooling factor, rounded, at least 1."""
     return max(1, round(work.batch * work.tables * work.pooling))
 
 
 def kernel_points(world: World, preset: str) -> list[Point]:
-    """Kernel cells of ``preset`` (quick, standard, rigorous); quick times torch only.
+    """Points of ``preset`` (quick, standard, rigorous) that time single kernels; quick times only torch's.
 
-    On CPUs every cell is timed with one host call each (eager). On GPUs every cell is timed back to back
-    (stream) and as a CUDA graph, and a few with one host call each. Empty without PyTorch.
+    On CPUs each call is timed alone (eager). On GPUs every kernel is timed in back-to-back calls (stream) and
+    as a CUDA graph, and every eighth also in single calls. Empty without PyTorch.
     """
     works = list(_kernel_works(world, preset))
     points = []
@@ -113,10 +115,12 @@ def kernel_points(world: World, preset: str) -> list[Point]:
 
 
 def composed_points(world: World, preset: str) -> list[Point]:
-    """Whole row-wise passes of ``preset`` with every library that has the two collectives; half held out.
+    """Points of ``preset`` that time whole row-wise passes.
 
-    Our pass runs with any library, TorchRec with gloo or nccl. One host call each (eager), as a pass waits
-    for the number of ids that it will receive. Empty for one rank.
+    Every second point is held out: no fit uses it, so that predictions can be compared with it. Our pass runs
+    with every library that has all-to-all and reduce-scatter, TorchRec's with gloo or nccl. Each call is
+    timed alone (eager), as a pass waits for the number of ids that it will receive.
+    Limits: one rank -> empty
     """
     works = _composed_works(world, preset)
     points = []
@@ -144,7 +148,10 @@ def composed_points(world: World, preset: str) -> list[Point]:
 
 
 def _times(library: str, world: World, operation: str, work: LookupWork) -> bool:
-    """Whether a library times a cell. On a GPU, each FBGEMM cell has its own tables, none of them large."""
+    """Whether kernels of ``library`` are timed for this operation and work.
+
+    FBGEMM on a GPU allocates new tables for each point, so only small tables are timed there.
+    """
     if library == "torch":
         return True
     if library == "perfmodel":  # this project's own kernels run on GPUs
@@ -164,7 +171,7 @@ def kernel_point(
     moved: int,
     dtype: str = "fp32",
 ) -> Point:
-    """A cell that runs on all ranks of a node at once. moved  bytes by the model (payload_bytes)"""
+    """A point for a kernel that runs on all ranks of a node at once. ``moved``: its ``payload_bytes``."""
     ranks = min(world.ranks, world.ranks_per_node)
     return Point(
         kind=PointKind.KERNEL,
@@ -187,7 +194,7 @@ def _clocks(device: str, operation: str, index: int) -> tuple[Clock, ...]:
 
 
 def _rank_counts(world: World, preset: str) -> list[int]:
-    """The world, and except in ``quick`` the powers of two below it that fill whole nodes."""
+    """Numbers of ranks for passes: all, and except in ``quick`` the powers of two that fill whole nodes."""
     if world.ranks < 2:
         return []
     powers = [2**k for k in range(1, world.ranks.bit_length()) if 2**k < world.ranks]
@@ -196,7 +203,7 @@ def _rank_counts(world: World, preset: str) -> list[int]:
 
 
 def _ways(world: World) -> Iterator[tuple[str, str]]:
-    """(library of the collectives, implementation of the pass)."""
+    """Pairs (library of the collectives, implementation of the pass) that can run in this world."""
     for backend in ("mpi", "gloo", "shmem") if world.device == "cpu" else ("nccl", "rccl"):
         ours = world.runs("torch") and world.runs(backend)
         if ours and {"all_to_all", "reduce_scatter"} <= set(world.providers[backend].operations):
@@ -207,7 +214,7 @@ def _ways(world: World) -> Iterator[tuple[str, str]]:
 
 
 def _kernel_works(world: World, preset: str) -> Iterator[tuple[str, LookupWork, str]]:
-    """(kernel, work, type of the rows), cheapest first."""
+    """Triples (kernel, work that it does, element type of the rows), the cheapest first."""
     yield "launch_floor", LookupWork(batch=1), "fp32"
     most = COPY_LIMITS.get((world.device, preset), DEFAULT_COPY_LIMIT)
     limit = min(most, int(world.memory_bytes / 4))
@@ -221,7 +228,11 @@ def _kernel_works(world: World, preset: str) -> Iterator[tuple[str, LookupWork, 
 
 
 def _streams(world: World, cells: int) -> Iterator[tuple[str, LookupWork, str]]:
-    """Bucketize and permute over 64 ids … the most, sums over 2 … 8 partial bags of 4 KiB … 16 MiB."""
+    """Works for kernels that stream through memory; triples as in ``_kernel_works``.
+
+    Bucketize and permute get from 64 (GPU: 1024) to the most ids of the device, partial_sum gets 2, 4 or 8
+    partial bags of 4 KiB to 16 MiB each.
+    """
     low, high = LOOKUPS[world.device]
     own = min(world.ranks, 255)
     owners = sorted(({2, own} if world.device == "cpu" else {2, 8, 64, own}) - {1})
@@ -240,7 +251,10 @@ def _streams(world: World, cells: int) -> Iterator[tuple[str, LookupWork, str]]:
 
 
 def _gathers(world: World, preset: str) -> Iterator[tuple[str, LookupWork, str]]:
-    """Gather and pool: dims x working sets x random look-ups, then skewed ids and half-size rows."""
+    """Works for ``gather_pool``; triples as in ``_kernel_works``.
+
+    First every dim with every table size and random numbers of look-ups; then, for some, skewed ids and fp16.
+    """
     extent = EXTENTS[preset]
     sets = [size for size in WORKING_SETS[world.device, preset] if size <= world.memory_bytes / 8]
     rng = random.Random(f"gather {world.device} {preset}")
@@ -261,7 +275,10 @@ def _gathers(world: World, preset: str) -> Iterator[tuple[str, LookupWork, str]]
 def _drawn(
     device: str, rng: random.Random, dim: int, size: int, draw: int, draws: int, element_bytes: int
 ) -> LookupWork:
-    """A work with look-ups in part ``draw`` of ``draws`` of the range, over tables of ``size`` bytes."""
+    """A random ``gather_pool`` work over tables of ``size`` bytes together.
+
+    The range of look-ups is divided into ``draws`` parts; the number of look-ups is in part number ``draw``.
+    """
     low, high = LOOKUPS[device]
     start = low * (high / low) ** (draw / draws)
     n = start * (high / low) ** (rng.random() / draws)
@@ -274,7 +291,7 @@ def _drawn(
 
 
 def _composed_works(world: World, preset: str) -> list[tuple[LookupWork, str]]:
-    """Random passes; look-ups and partial bags of one rank stay below limits of the device."""
+    """Pairs (work, element type) of random passes whose look-ups and partial bags fit the device's limits."""
     rng = random.Random(f"row_wise {world.device} {preset}")
     most_lookups = LOOKUPS[world.device][1]
     most_bytes = min(world.memory_bytes / 16, (16 if world.device == "cpu" else 1024) * MIB)

@@ -36,11 +36,13 @@ _ONE_NODE = ("shmem", "symmetric_memory")  # shared memory and the scale-up link
 
 @dataclass(frozen=True)
 class Request:
-    """The user's request.
+    """What the user asks to measure.
 
-    only         "mpi", "mpi:all_to_all", "kernels", "kernels:gather_pool", "host", "composed"
+    only         parts of a plan: "mpi", "mpi:all_to_all", "kernels", "kernels:gather_pool", "host",
+                 "composed"
     ranks        rank counts of the collectives; None: the preset's steps up to the world
     sizes        payloads in bytes; None: 128 B up to the limit of preset and memory
+    clocks       ways of timing; None: the preset's for the device
     backends     libraries; None: the preset's for the device
     oversubscribe  whether more CPU ranks than cores are allowed (their times say nothing about the hardware)
     noise        target half-width of the 95 % interval, as a share of the time; None: the preset's
@@ -58,7 +60,10 @@ class Request:
 
 @dataclass(frozen=True)
 class NotMeasured:
-    """Requested or usual measurements that the plan lacks: the reason, and a command that installs parts."""
+    """Something that the plan lacks, although it was requested or is usual.
+
+    what     name of it;  why  the reason;  install  a command that installs what is missing, or ""
+    """
 
     what: str
     why: str
@@ -67,7 +72,7 @@ class NotMeasured:
 
 @dataclass(frozen=True)
 class MeasurementPlan:
-    """Points in a fixed order; a run measures them in random order."""
+    """The points to measure, and what is left out. The order is fixed; a run shuffles the points itself."""
 
     points: tuple[Point, ...]
     left_out: tuple[NotMeasured, ...]
@@ -131,7 +136,10 @@ def refuse_turns(ranks: int, cores: int) -> None:
 
 
 def refuse_crowd(ranks: int, places: int, what: str) -> None:
-    """Raise BadInputError for more ranks than a node can start, with ``places`` cores or GPUs (``what``)."""
+    """Raise BadInputError for more ranks than a node can start even for a functional check.
+
+    places  number of cores or GPUs of the node;  what  "core" or "GPU", for the message
+    """
     if ranks > MOST_A_CORE * max(places, 1):
         most = MOST_A_CORE * max(places, 1)
         raise BadInputError(
@@ -169,7 +177,10 @@ def _check_world(request: Request, world: World) -> None:
 def _backends(
     request: Request, selection: WantedParts, preset: Preset, world: World, left_out: list[NotMeasured]
 ) -> list[str]:
-    """Libraries of the plan. A library requested by name must run here; the preset's may be left out."""
+    """Names of the libraries whose collectives are planned; adds unusable ones to ``left_out``.
+
+    Limits: a library that the user named cannot run here -> NoHardwareError; no library for one rank
+    """
     named = list(dict.fromkeys([*(request.backends or ()), *selection.backends]))
     if named:
         for name in named:
@@ -254,7 +265,11 @@ class _Cell:
     def points(
         self, request: Request, preset: Preset, world: World, clocks: Sequence[Clock]
     ) -> Iterator[Point]:
-        """Every size on every clock; some sizes also uneven and, on one CPU node, right after a kernel."""
+        """Points of this collective: every size on every clock.
+
+        An all-to-all adds some sizes with uneven parts. On one node of CPUs, all-to-all and reduce-scatter
+        add some sizes that are timed right after a kernel.
+        """
         grid = payloads.payloads(self.backend, self.operation, self.ranks, preset, world, request.sizes)
         for clock in clocks:
             for payload_bytes in grid:
@@ -302,7 +317,7 @@ def _grid_points(
     backends: Sequence[str],
     left_out: list[NotMeasured],
 ) -> list[Point]:
-    """Kernels and whole passes of ``calibrate.planning.kernel_cells`` with providers that run here."""
+    """Requested points of kernels, host calls and whole passes; what cannot run is added to ``left_out``."""
     grids: list[tuple[str, Callable[[World, str], list[Point]]]] = []
     from calibrate.planning.host_cells import host_points
     from calibrate.planning.kernel_cells import composed_points, kernel_points
@@ -339,7 +354,10 @@ def _grid_points(
 def _composed_here(
     point: Point, request: Request, selection: WantedParts, world: World, backends: Sequence[str]
 ) -> bool:
-    """Whether a pass with this library is requested: a library of the plan, or any if passes were named."""
+    """Whether the pass of ``point`` is requested and can run here.
+
+    Its collectives must use a library of the plan. If the user named the pass, any working library will do.
+    """
     named = not request.backends and ("composed", point.implementation) in selection.pairs
     usable = world.runs(point.backend) and not world.providers[point.backend].functional_only
     fits = point.nodes == 1 or point.backend not in _ONE_NODE

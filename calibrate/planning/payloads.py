@@ -22,7 +22,7 @@ _UNEVEN_ELEMENTS = 16  # elements per peer above which an uneven split can vary
 
 
 def unit_bytes(backend: str, operation: str, ranks: int) -> int:
-    """Payloads are whole multiples of this, so that every peer gets whole, aligned elements."""
+    """Bytes of which every payload is a multiple, so that every peer gets whole, aligned elements."""
     part = ALIGNMENT_BYTES.get(backend, ELEMENT_BYTES)
     return part * ranks if operation in _SPLIT else part
 
@@ -70,12 +70,15 @@ def _check(size_bytes: int, unit: int, most: int, backend: str, operation: str, 
 
 
 def spread(grid: Sequence[int], count: int) -> list[int]:
-    """About ``count`` sizes, evenly over ``grid``, with both ends. Limits: a short grid -> all of it."""
+    """About ``count`` sizes of ``grid``, evenly spaced, with the first and last.
+
+    Limits: a short grid -> all
+    """
     if len(grid) <= count:
         return list(grid)
     return sorted({grid[round(k * (len(grid) - 1) / (count - 1))] for k in range(count)})
 
 
 def uneven(grid: Sequence[int], ranks: int, count: int) -> list[int]:
-    """Sizes for an uneven all-to-all: those with enough elements per peer to differ."""
+    """About ``count`` sizes of ``grid`` whose parts are large enough to differ in an uneven all-to-all."""
     return spread([size for size in grid if size >= _UNEVEN_ELEMENTS * ELEMENT_BYTES * ranks], count)

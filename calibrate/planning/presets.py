@@ -14,16 +14,17 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Preset:
-    """Extent of the measurements, by device (``cpu``, ``cuda``) where it matters.
+    """What a preset measures, how precisely, and for how long; mappings are by device (``cpu``, ``cuda``).
 
-    relative        half-width of the 95 % interval that ends a point
-    min_visits      least visits of every point
-    point_s         most time of one point
-    total_s         time after which points with ``min_visits`` visits end as they are
-    batch_s         time of the calls of one visit together
+    relative        half-width of the 95 % interval at which a point ends, as a share of its time
+    min_visits      least visits of every point;  most_visits  most visits
+    point_s         most time for one point [s]
+    total_s         time after which points with ``min_visits`` visits end without that precision [s]
+    batch_s         intended time of the timed calls of one visit [s]
     most_bytes      largest payload
-    clocks          that are timed, if the library offers them
-    backends        libraries of the default plan, best first; with ``one_backend`` the first usable one
+    clocks          ways of timing, used if the library offers them
+    backends        libraries of the default plan, best first; with ``one_backend`` only the first usable one
+    uneven_sizes, after_kernel_sizes  number of sizes for those two variants
     """
 
     name: str

@@ -18,9 +18,9 @@ _GROUPS = {"kernels": KERNELS, "host": (*HOST_CALLS, *HOST_TIER), "composed": IM
 
 @dataclass(frozen=True)
 class WantedParts:
-    """Pairs of a group (a library, ``kernels``, ``host``, ``composed``) and a name in it; "" selects all.
+    """What ``--only`` selected, as pairs (group, name). No pairs: everything.
 
-    Without pairs, everything is selected.
+    The group is a library, ``kernels``, ``host`` or ``composed``; the name is an operation of it, "" for all.
     """
 
     pairs: tuple[tuple[str, str], ...]

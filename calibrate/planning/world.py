@@ -16,9 +16,11 @@ _PER_NODE = (1, 2, 4, 8)
 class World:
     """The ranks that measure, as their team describes them. Every node has ``ranks_per_node`` of them.
 
-    memory_bytes    that one rank may use for its buffers
+    device          kind of the ranks: cpu or cuda
+    providers       by name: whether each library, kernel set or pass can run here
+    memory_bytes    memory that one rank may use for its buffers
     cores_per_node  physical cores of one node that ranks may use; 0: unknown
-    versions        of everything that the ranks can measure with: part of the stack
+    versions        version of everything that the ranks can measure with, by name
     hosts           name of each node
     """
 
@@ -74,10 +76,11 @@ def group_ranks(point: Point, world: World) -> list[int]:
 
 
 def shapes(world: World, preset: str, ranks: Sequence[int] | None = None) -> list[tuple[int, int]]:
-    """Groups of ranks to measure, as (nodes, ranks on each), smaller first.
+    """Groups of ranks to measure, as (number of nodes, ranks on each node), smaller groups first.
 
-    ranks    only groups of these sizes, in every shape that the world allows
-    Limits: quick -> 2 and world; standard -> powers of two and world; rigorous -> every count; 1 rank -> none
+    ranks    only groups with these total numbers of ranks, in every shape that the world allows
+    Limits: quick -> 2 ranks and all; standard -> powers of two and all; rigorous -> every count; 1 rank ->
+            none
     """
     if ranks:
         inside = list(range(2, world.ranks_per_node + 1))
@@ -94,7 +97,7 @@ def shapes(world: World, preset: str, ranks: Sequence[int] | None = None) -> lis
 
 
 def _steps(most: int, preset: str) -> list[int]:
-    """Numbers from 2 to ``most`` in a preset."""
+    """The counts from 2 to ``most`` that a preset measures."""
     if most < 2:
         return []
     if preset == "rigorous":
