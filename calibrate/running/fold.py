@@ -25,12 +25,13 @@ AFTER_KERNEL = "after_kernel"
 def fold(
     point: Point, ranks: Sequence[int], seen: Sequence[RankTimes], *, round: int, at: str, elapsed_s: float
 ) -> Visit:
-    """One visit from all ranks' times.
+    """Combine the times of all ranks into one visit.
 
         default        time of a call = max over ranks (end - start)
         after_kernel   time of a call = max over ranks end - max over ranks start, on one node's common clock
 
-    ranks      ranks of the job, in the order of ``seen``
+    ranks      numbers of the ranks;  seen  what each of them measured, in the same order
+    round, at  number of the round, and the date and time, to store in the visit
     elapsed_s  time of the whole visit on the coordinator's clock
     Times are seconds per call, rounded to six figures. A visit whose clock is not credible has no times
     and a reason in ``note``.
@@ -130,7 +131,10 @@ def _no_time(times_s: NDArray[np.float64]) -> str:
 
 
 def _steps(seen: Sequence[RankTimes], slowest: Sequence[int]) -> dict[str, list[float]]:
-    """Times of the steps of each call, on its slowest rank."""
+    """Times of each step in every call, by the step's name.
+
+    slowest  for each call, the index of the rank whose steps are used
+    """
     names = [name for name in seen[0].steps_s if all(name in rank.steps_s for rank in seen)]
     return {
         name: [_figures(max(seen[rank].steps_s[name][call], 0.0)) for call, rank in enumerate(slowest)]
@@ -140,7 +144,7 @@ def _steps(seen: Sequence[RankTimes], slowest: Sequence[int]) -> dict[str, list[
 
 
 def _worst(conditions: Sequence[DeviceConditions]) -> DeviceConditions | None:
-    """Conditions of the device with the lowest clock; reasons to throttle, and limits, of all devices."""
+    """Conditions of the device with the lowest clock, with throttle reasons and limits of all devices."""
     if not conditions:
         return None
     worst = min(conditions, key=lambda c: math.inf if c.sm_clock_hz is None else c.sm_clock_hz)

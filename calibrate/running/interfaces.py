@@ -22,12 +22,12 @@ class RunOptions:
     """What to measure, where the run is stored, and how long it may take.
 
     machine       name of the machine, part of the folder's name
-    runs_folder   has one folder per machine and stack
-    stack         versions and topology; None: those of this machine and of the team
-    environment   variables to consider; None: the process's own
-    seed          of the random order; None: the run's own, or a new one
-    time_limit_s  ends the run after the visit that exceeds it
-    deadline_s    time that a visit may take beyond twenty times its calls' time; then its ranks hang
+    runs_folder   folder with one folder per machine and stack
+    stack         versions and topology; None: read from this machine and the team
+    environment   environment variables to consider; None: the process's own
+    seed          seed of the random order; None: the run's own, or a new one
+    time_limit_s  time after which the run ends, once the current visit is done
+    deadline_s    a visit may take this long plus twenty times its calls' expected time; then its ranks hang
     fresh         whether to measure every point of the plan again, ignoring an earlier start's visits
     drop_damaged  whether to go on without unusable lines of the run; a copy of the old file is kept beside it
     """
@@ -65,7 +65,10 @@ class Team(Protocol):
 
 
 class Listener(Protocol):
-    """Is called about events of a run, in the coordinator's thread."""
+    """Receives the events of a run, for example to print them.
+
+    Its methods run in the coordinator's thread.
+    """
 
     def started(
         self, plan: MeasurementPlan, header: RunHeader, folder: Path, done: int, left_s: float
@@ -73,13 +76,14 @@ class Listener(Protocol):
         """The run begins, or resumes with ``done`` points already done; the rest takes about ``left_s``."""
 
     def progress(self, done: float, total: int, point: Point, summary: Summary | None, left_s: float) -> None:
-        """A visit of ``point`` ended; about ``left_s`` seconds are left.
+        """A visit of ``point`` ended; about ``left_s`` seconds are left for the whole plan.
 
-        done   of ``total`` points; an unfinished point counts by its share of the expected visits
+        done     points that have ended, of ``total``; an unfinished point counts as a fraction
+        summary  time of the point so far; None after too few visits
         """
 
     def warning(self, text: str) -> None:
-        """A warning for the user; each text occurs once."""
+        """A warning for the user. The same text is reported only once."""
 
     def finished(self, outcome: RunOutcome) -> None:
         """The run ended, for any reason."""
@@ -87,10 +91,10 @@ class Listener(Protocol):
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """How a run ended, and the state of its plan.
+    """How a run ended, and the results so far.
 
     stopped   "" if the plan is done, else "interrupted", "time limit" or "error"
-    states    points of the plan that were begun, earlier starts included, by key
+    states    by key: each point of the plan that was begun, in this start or an earlier one
     """
 
     plan: MeasurementPlan

@@ -38,11 +38,13 @@ _NO_SYNC = (errno.EINVAL, errno.ENOTSUP)
 
 @dataclass
 class PointState:
-    """State of a point since it was (last) begun; the times themselves stay in the file.
+    """What a run knows of one point since its measurement (last) began; single times stay in the file.
 
     medians_s  median of each visit with a credible clock, in order
+    calls      timed calls;  checked, wrong  elements of results that were compared, and that differed
     problem    why a visit failed the point; "" if none did
-    throttled  visits during which a device was throttled, with ``reasons``
+    throttled  number of visits in which a device was throttled;  reasons  why it was
+    finish     how the point ended; None if it has not
     """
 
     point: Point
@@ -58,7 +60,7 @@ class PointState:
 
     @property
     def failed(self) -> bool:
-        """Whether it failed, or would have failed but for a kill: such a point is measured afresh."""
+        """Whether the point failed, perhaps in a run killed before it wrote that: it is measured afresh."""
         return bool(self.problem) or (self.finish is not None and self.finish.status is Status.FAILED)
 
     @property
@@ -84,11 +86,11 @@ class PointState:
 
 
 class Journal:
-    """An open run folder. Use with ``with``: leaving it releases the folder for another run.
+    """An open run folder. Use with ``with``: leaving it lets another run open the folder.
 
-    header   first line of the file, from the first start if there were several
-    states   points begun so far, by key
-    notes    irregularities that were repaired while opening
+    header   first line of the file; it is written by the first start and never changed
+    states   by key: the points that were begun so far
+    notes    texts about damage that was repaired while opening
     """
 
     def __init__(self, folder: Path, header: RunHeader, lock: int, file: int) -> None:
@@ -128,9 +130,9 @@ class Journal:
 
     @classmethod
     def peek(cls, folder: Path, header: RunHeader) -> Journal:
-        """The state of the run of ``header`` in ``folder``, as ``open`` would read it, without any change.
+        """The state of the run of ``header`` in ``folder``, as ``open`` reads it, but no file is changed.
 
-        Limits: no run there -> no points; errors as in ``open``. It cannot be written to.
+        Limits: no run there -> no points; errors as in ``open``. The result cannot be written to.
         """
         journal = cls(folder, header, -1, -1)
         try:
@@ -169,7 +171,7 @@ class Journal:
         self._replay(found)
 
     def _begin(self, raw: bytes) -> None:
-        """Start a new run, in a new file or in place of an incomplete header."""
+        """Write the header of a new run, into a new file or over a header that was cut short."""
         if not _OWN_START.startswith(raw[: len(_OWN_START)].rstrip(b"\0")):
             raise BadInputError(f"{self.path} is not the file of a run.", put_away(self.path))
         if raw:
@@ -211,7 +213,7 @@ class Journal:
             self._apply(line)
 
     def _apply(self, line: PointLine | Visit | Finish) -> None:
-        """Update ``states`` with one line. A point's line starts it, or restarts it."""
+        """Update ``states`` with one line. The line of a point begins it, and discards its earlier visits."""
         if isinstance(line, PointLine):
             self.states[line.key] = PointState(line.point)
         elif isinstance(line, Visit):
@@ -308,7 +310,7 @@ class Journal:
 
 
 def _open_own(path: Path, how: int) -> int:
-    """A file of the run: created, or opened if it is a plain file; links are not followed.
+    """Open a file of the run, which is created if missing; ``how`` are the flags of ``os.open``.
 
     Limits: a link, a pipe, a device, a folder, no permission -> BadInputError
     """

@@ -67,9 +67,11 @@ def run_folder(runs_folder: Path, header: RunHeader) -> Path:
 def still_open(
     plan: MeasurementPlan, states: Mapping[str, PointState], *, fresh: bool = False
 ) -> list[Point]:
-    """Points that a start would measure, in the plan's order, given the ``states`` of the run.
+    """Points that a start would measure, in the plan's order.
 
-    Limits: no states, or ``fresh`` -> all; a failed point is open; so is a point with a coarser target
+    states   what the run knows of its points;  fresh  whether to ignore it
+    Limits: no states, or ``fresh`` -> all points; a point that failed, or reached only a coarser precision
+    than the plan's, is measured too
     """
     return [
         point
@@ -79,7 +81,7 @@ def still_open(
 
 
 def _is_done(state: PointState, target: Target) -> bool:
-    """Whether an earlier start ended the point with a target as strict as this, or reached this target."""
+    """Whether an earlier start ended the point at a target as strict as this, or with such a precision."""
     finish = state.finish
     if finish is None or state.failed:
         return False
@@ -92,7 +94,7 @@ def _is_done(state: PointState, target: Target) -> bool:
 
 @dataclass
 class _Progress:
-    """Progress of an unfinished point in this start."""
+    """What this start knows of an unfinished point, to schedule its further visits."""
 
     spent_s: float = 0.0
     visit_s: float = 0.0  # the last visit, as a whole
@@ -102,7 +104,7 @@ class _Progress:
 
 
 class _Session:
-    """One start of a run."""
+    """One start of a run: from opening its folder until the plan is done or the run is stopped."""
 
     def __init__(
         self,
@@ -126,7 +128,10 @@ class _Session:
         self.estimated = (-_ESTIMATE_EVERY_S, 0.0)  # seconds since the start, seconds left then
 
     def run(self) -> RunOutcome:
-        """All rounds; the reason for the end is in the outcome, or raised after the listener was notified."""
+        """Run all rounds, and return the outcome with the reason for the end.
+
+        An error is raised after the listener was notified of the outcome.
+        """
         self._find_open()
         done = len(self.plan.points) - len(self.open)
         left_s = estimate_points_s(self.open.values(), self.plan)
@@ -178,7 +183,10 @@ class _Session:
         return ""
 
     def _had_its_share(self, point: Point) -> bool:
-        """End a noisy point if the preset's time for all points is used up; returns whether it was ended."""
+        """End the point if the preset's time for all points is used up; returns whether it ended.
+
+        It ends as noisy if it is not precise enough, but never with fewer visits than the least number.
+        """
         total_s, state = self.plan.preset.total_s, self.journal.states.get(point.key)
         if total_s is None or self._since() < total_s or state is None:
             return False
@@ -189,7 +197,7 @@ class _Session:
         return status is not None
 
     def _visit(self, point: Point, number: int) -> None:
-        """One visit: timed, folded, written and judged."""
+        """Make one visit: time calls, combine the ranks' times, write them, decide if the point ends."""
         if point.key not in self.journal.states:
             self.journal.begin(point)
         progress = self.progress.setdefault(point.key, _Progress())
@@ -206,9 +214,10 @@ class _Session:
         self._judge(point, visit, progress)
 
     def _piloted(self, point: Point, number: int, progress: _Progress) -> Visit:
-        """A visit with as many calls as the last one suggests; before the first, a pilot determines them.
+        """Make a visit whose number of calls follows from the time of a call in earlier visits.
 
-        The pilot also makes buffers and connections. It is stored only if its result is wrong.
+        If there was none, a short pilot visit measures that time first, and also makes buffers and
+        connections. The pilot is not stored unless its result is wrong.
         """
         medians_s = self.journal.states[point.key].medians_s
         call_s = medians_s[-1] if medians_s else progress.call_s
@@ -259,7 +268,7 @@ class _Session:
         self.listener.progress(self.far, len(self.plan.points), point, summary, self._left_s())
 
     def _end_well(self, point: Point, status: Status, summary: Summary | None) -> None:
-        """End a point as OK or noisy; as throttled if at least half of its visits were."""
+        """End a point that did not fail with ``status``, or as throttled if half of its visits were."""
         state = self.journal.states[point.key]
         if 2 * state.throttled >= state.visits:
             self._finish(point, Status.THROTTLED, ", ".join(sorted(state.reasons)), summary)
@@ -307,7 +316,11 @@ class _Session:
         return self.clock() - self.started_s
 
     def _left_s(self) -> float:
-        """Seconds left: for each open point, its remaining expected visits times the time of its last one."""
+        """Estimated time left [s].
+
+        It is, summed over open points, the expected number of further visits times the time of the last
+        visit.
+        """
         if not self.open:
             return 0.0
         at, left = self.estimated
@@ -321,7 +334,7 @@ class _Session:
         return left
 
     def _far(self) -> float:
-        """Number of points done; an unfinished point counts by its share of the expected visits."""
+        """Number of points done; an unfinished point counts as visits made / visits expected."""
         return len(self.plan.points) - len(self.open) + sum(map(self._part, self.open))
 
     def _part(self, key: str) -> float:

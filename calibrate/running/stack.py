@@ -55,10 +55,12 @@ def make_header(
     environ: Mapping[str, str] | None = None,
     keep_hostnames: bool = False,
 ) -> RunHeader:
-    """First line of a run of these ranks on this machine.
+    """First line of the file of a run by these ranks on this machine.
 
+    seed     seed of the random order, stored with the run
     values   versions and topology; None: ``describe(world)``
-    environ  variables of which the allowed ones are kept; None: the process's own
+    environ  environment variables, of which only the allowed ones are kept; None: the process's own
+    keep_hostnames  whether nodes are stored by name, not as hashes
     """
     environment = allowed_environment(os.environ if environ is None else environ)
     stack = dict(describe(world) if values is None else values)
@@ -80,7 +82,7 @@ def make_header(
 
 
 def rehearsed(stack: Mapping[str, str]) -> str:
-    """Description of a run with a simulated GPU (tests/rehearsal), by the GPU's name; else ""."""
+    """A remark if the GPU is simulated (tests/rehearsal) and its times are made up; else empty."""
     return "a rehearsal without a GPU, its times are made up" if REHEARSAL in stack.get("gpu", "") else ""
 
 
@@ -136,7 +138,7 @@ def fingerprint(stack: Mapping[str, str], environment: Mapping[str, str]) -> str
 
 
 def allowed_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Variables that affect timings and reveal nothing private.
+    """The environment variables that affect timings and reveal nothing private.
 
     In values, the home folder is replaced by ``~``, user and password of a URL by ``***``.
 
@@ -151,7 +153,7 @@ def allowed_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _of_a_launch(name: str, value: str) -> bool:
-    """Whether a launcher sets it, or this program for ranks on one machine."""
+    """Whether a launcher sets this variable, or this program does when it starts ranks on one machine."""
     return bool(_OF_A_LAUNCH.fullmatch(name)) or (name == "GLOO_SOCKET_IFNAME" and value in _LOOPBACK)
 
 

@@ -21,13 +21,14 @@ _CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Target:
-    """Target precision, and time limit.
+    """When a point is precise enough, and when it ends without being so.
 
     relative      half-width of the 95 % interval, as a share of the time
-    min_visits    visits before any decision
-    max_time_s    of one point, all its visits with checks; above it, the point is noisy
-    batch_s       intended time of a visit
+    min_visits    visits before any decision;  max_visits  visits after which the point is noisy
+    max_time_s    time of all visits of a point, with their checks, after which it is noisy
+    batch_s       intended time of the calls of a visit
     slow_batch_s  allowed time of a visit if even the fewest calls take longer than ``batch_s``
+    min_calls, max_calls  limits of the calls per visit
     """
 
     relative: float
@@ -42,7 +43,11 @@ class Target:
 
 @dataclass(frozen=True)
 class Summary:
-    """Time of a point with its 95 % interval over visits [s]; the half-width is a share of the time."""
+    """Time of a point, estimated from its visits.
+
+    median_s            the estimate;  low_s, high_s  its 95 % interval [s]
+    relative_halfwidth  half of the interval's width, as a share of the estimate
+    """
 
     median_s: float
     low_s: float
@@ -90,10 +95,10 @@ def summarise(visit_medians_s: Sequence[float]) -> Summary | None:
 
 
 def calls_for(target: Target, call_s: float) -> int:
-    """Calls of one visit when a call takes about ``call_s``.
+    """Number of calls in one visit if one call takes about ``call_s``.
 
-    Limits: 1 µs -> max_calls; batch_s / 10 -> 10; slow calls -> min_calls, fewer only above slow_batch_s;
-    never below 1
+    It is batch_s / call_s, between min_calls and max_calls. Limits: call_s -> 0: max_calls; slow calls ->
+    min_calls, and fewer only if those would take longer than slow_batch_s; never below 1
     """
     if not call_s > 0:
         return target.min_calls
@@ -102,8 +107,10 @@ def calls_for(target: Target, call_s: float) -> int:
 
 
 def verdict(summary: Summary | None, spent_s: float, visits: int, target: Target) -> Status | None:
-    """OK if the interval is narrow enough, noisy if time or visits ran out, None if more visits are needed.
+    """Status with which a point ends now; None if it needs more visits.
 
+    summary  its time so far;  spent_s  time of its visits so far
+    OK if the interval is narrow enough, noisy if time or visits ran out.
     Limits: fewer than min_visits -> None, however long they took
     """
     if summary is None or summary.visits < target.min_visits:

@@ -1,8 +1,8 @@
 """Versions of the libraries on this machine, determined in the same way every time.
 
-A run opens only the libraries that it measures, but the versions of all are in its fingerprint. So no open
-library is asked: packages state their versions, MPI and NCCL are asked in a way that does not start
-them.
+The fingerprint of a run has the versions of all libraries, but a run loads only those that it measures. So
+versions are read without loading a library into this process: from package metadata, and for MPI and NCCL
+without starting them.
 """
 
 from __future__ import annotations
