@@ -1,4 +1,4 @@
-"""Common parts of GPU providers: buffers, patterns, and sums that are in place only."""
+"""Common parts of GPU providers: buffers, patterns, and sums that a library only computes in place."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ Call = Callable[[Any, Any], None]
 
 
 def torch_with_cuda(operations: tuple[str, ...]) -> Availability:
-    """Whether PyTorch is installed with CUDA, and whether there is a GPU; makes no CUDA context."""
+    """Whether PyTorch with CUDA and a GPU are here; creates no CUDA context.
+
+    operations  names to state in the result, if it is usable
+    """
     if not find_gpus():  # then no installation would help
         return Availability(False, "there is no NVIDIA GPU here")
     version = torch_version()
@@ -43,10 +46,10 @@ def torch_version() -> str:
 
 
 class DeviceOperation(Operation):
-    """A collective on GPU buffers that stay where they are, so that CUDA graphs can be captured once.
+    """A collective on GPU buffers whose addresses never change, so that one CUDA graph stays valid.
 
-    send, recv  1-D tensors of at least the layout's elements
-    in_place    whether the call sums into ``recv``, which starts as this rank's summand
+    send, recv  1-D tensors, at least as long as the layout needs
+    in_place    whether the call replaces ``recv``, which first holds this rank's summand, by the sum
     """
 
     def __init__(
@@ -73,7 +76,7 @@ class DeviceOperation(Operation):
         self.before()
 
     def before(self) -> None:
-        """Poison the output, so that only later calls pass the check; restore an in-place summand."""
+        """Poison the output, so that an old result fails the check; in place: restore the rank's summand."""
         if self._in_place:
             self._recv.copy_(self._send)
         else:
@@ -86,7 +89,10 @@ class DeviceOperation(Operation):
         self._call(self._send, self._recv)
 
     def check(self) -> tuple[int, int]:
-        """(wrong, checked). If a sum in place ran more than once, all ranks repeat the call here."""
+        """Compare output and input with the pattern: (wrong, compared) elements.
+
+        A sum in place that ran more than once has summed sums: then all ranks first repeat the call here.
+        """
         if self._in_place and self._calls != 1:
             self.before()
             self.run()
@@ -106,7 +112,7 @@ class DeviceCollectives(ABC):
         self._rank = 0
 
     def operation(self, point: Point, ranks: Sequence[int]) -> DeviceOperation:
-        """A collective of a point over ``ranks``.
+        """The operation that times the collective of ``point`` over ``ranks``.
 
         Limits: what the library does not offer, less than BYTES_A_PEER per peer -> BadInputError
         """
@@ -136,7 +142,7 @@ class DeviceCollectives(ABC):
 
     @abstractmethod
     def _make(self, one: BufferLayout, variant: str, ranks: tuple[int, ...]) -> DeviceOperation:
-        """The operation of a layout: the library's call on its buffers."""
+        """The operation for a layout: the library's call, with its buffers."""
 
     def _group(self, ranks: Sequence[int]) -> Any:
         group = self._groups.get(tuple(ranks))
@@ -146,9 +152,10 @@ class DeviceCollectives(ABC):
 
 
 class Arena:
-    """Two buffers that all operations share, because separate buffers would not fit a GPU.
+    """One send and one receive buffer that all operations share; buffers for each would not fit a GPU.
 
-    empty  elements -> a 1-D uint8 tensor; allocating memory that other ranks can reach needs every rank
+    empty  function that allocates: number of bytes -> 1-D uint8 tensor. Every rank must call it together if
+           other ranks reach into that memory
     """
 
     def __init__(self, empty: Callable[[int], Any], bytes_each: int) -> None:
@@ -168,12 +175,12 @@ class Arena:
 
 
 def bytes_needed(one: BufferLayout) -> int:
-    """Bytes of the larger buffer of a layout, if the root both sent and received."""
+    """Bytes of the larger buffer of a layout, on every rank as if it both sent and received."""
     return max(one.elements, one.send_elements, one.recv_elements) * one.dtype.itemsize
 
 
 def gpus_of_node(place: Place, address: Mapping[str, str]) -> int:
-    """GPUs that the ranks of this node use together.
+    """Number of different GPUs that the ranks of this node use together.
 
     Limits: ``address`` does not state it -> the GPUs that this rank sees (a launcher may show only its own)
     """
@@ -183,7 +190,10 @@ def gpus_of_node(place: Place, address: Mapping[str, str]) -> int:
 
 
 def require_own_gpus(place: Place, address: Mapping[str, str], why: str) -> None:
-    """Limits: more ranks than GPUs on this node -> NoHardwareError with the reason ``why``"""
+    """Refuse ranks that share a GPU.
+
+    Limits: more ranks than GPUs on this node -> NoHardwareError, whose text contains the reason ``why``
+    """
     gpus = gpus_of_node(place, address)
     if place.local_ranks > gpus:
         raise NoHardwareError(

@@ -1,8 +1,9 @@
-"""A symmetric heap: every rank of a group maps the landing zones of all others, and writes into them.
+"""A symmetric heap: memory into which all ranks of a group on one node write directly.
 
-Each rank owns one segment of shared memory: one signal word per sender, and two landing zones that
-alternate. A segment is a sparse file whose name is removed as soon as every rank has mapped it; its
-owner holds a lock on it, so that files left by a killed run are recognised and removed later.
+Each rank owns one segment of shared memory, which all others map. It has one signal word per sender, and two
+landing zones, where the others write what they send to this rank; calls use the zones alternately. A segment
+is a sparse file whose name is removed as soon as every rank has mapped it; its owner holds a lock on it, so
+that files left by a killed run are recognised and removed later.
 
 Calls are numbered. In every call each rank signals every other rank once, after writing its data for it. A
 rank writes for call e only after all others have entered call e - 1, so the data of a call stays valid until
@@ -48,7 +49,10 @@ _opened: Counter[str] = Counter()  # heaps by group: a second heap of a group ge
 
 
 class SymmetricHeap:
-    """The landing zones of one group, as its rank number ``index`` sees them."""
+    """The segments of all ranks of one group, mapped by its rank number ``index``.
+
+    run  a word that all ranks of this run know;  attach_s  how long to wait for the other ranks
+    """
 
     def __init__(self, run: str, ranks: Sequence[int], index: int, attach_s: float = ATTACH_S) -> None:
         self.index, self.size = index, len(ranks)
@@ -72,8 +76,9 @@ class SymmetricHeap:
                 self._path(index).unlink()
 
     def zone(self, half: int, peer: int, begin: int, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """``count`` elements from byte ``begin`` of a landing zone of ``peer``, with memory allocated.
+        """A view of ``count`` elements in a landing zone of ``peer``; their memory is allocated now.
 
+        half  which of the two zones;  begin  byte of the zone where the elements begin
         Limits: beyond ZONE_BYTES, or no shared memory left -> BadInputError
         """
         end = begin + count * dtype.itemsize
@@ -86,13 +91,13 @@ class SymmetricHeap:
         return np.frombuffer(self._maps[peer], dtype, count, at)
 
     def enter(self) -> int:
-        """Begin a call: wait until all others have entered the one before; returns the index of its zone."""
+        """Begin a call when all others have entered the one before; returns which zone it uses, 0 or 1."""
         self.wait(self._others)
         self._call += 1
         return self._call & 1
 
     def signal(self, peer: int) -> None:
-        """Signal to ``peer`` that this call's data for it is written. Once per call, to every other rank."""
+        """Tell ``peer`` that this call's data for it is written. Due once per call for every other rank."""
         self._signals[peer][self._my_word] = self._call
 
     def signal_all(self) -> None:
@@ -101,7 +106,7 @@ class SymmetricHeap:
             self.signal(peer)
 
     def wait(self, peers: Sequence[int]) -> None:
-        """Wait for this call's signals of ``peers``."""
+        """Wait until ``peers`` have signalled that their data of this call is written."""
         mine, call = self._signals[self.index], self._call
         for peer in peers:
             word = peer * _SIGNAL_STRIDE // 8
@@ -130,7 +135,7 @@ class SymmetricHeap:
 
     @property
     def others(self) -> list[int]:
-        """The other ranks of the group, the next one first."""
+        """The other ranks of the group, by their numbers in it, beginning with the one after this rank."""
         return self._others
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Common parts of CPU providers: buffers, patterns, rotation, and the gather that clears the caches."""
+"""Common parts of CPU providers: buffers, patterns, several send buffers in turn, and clearing the caches."""
 
 from __future__ import annotations
 
@@ -46,17 +46,19 @@ def l2_bytes(path: str = _L2_FILE) -> int:
 
 
 def rotating_count(send_bytes: int, l2: int) -> int:
-    """Number of rotating send buffers of ``send_bytes`` each."""
+    """Number of send buffers of ``send_bytes`` to use in turn, so that a call's buffer is not in the cache.
+
+    l2  bytes of one core's L2 cache
+    """
     wanted = max(LEAST_ROTATING, -(-ROTATING_L2_SHARE * l2 // send_bytes))
     return max(2, min(wanted, MOST_ROTATING_BYTES // send_bytes))
 
 
 def small_pages(size_bytes: int) -> NDArray[np.uint8]:
-    """Zeroed memory in pages of the usual size [bytes].
+    """Zeroed memory of ``size_bytes`` bytes that the system does not put into huge pages.
 
-    numpy requests huge pages if possible, torch does not: a library that copies between processes then sends
-    half of the buffers twice as fast as the buffers of a real pass. Systems without huge pages have only
-    small ones.
+    numpy requests huge pages if possible, torch does not. A library that copies between processes is up to
+    twice as fast on huge pages, which the buffers of a real pass do not have.
     """
     memory = mmap.mmap(-1, size_bytes)
     if hasattr(mmap, "MADV_NOHUGEPAGE"):
@@ -68,13 +70,16 @@ def small_pages(size_bytes: int) -> NDArray[np.uint8]:
 
 
 class Pool:
-    """Memory shared by all operations of a provider: buffers are valid until the next ``prepare``."""
+    """Memory that all operations of a provider share; a buffer is valid until the next ``prepare``."""
 
     def __init__(self) -> None:
         self._memory: dict[str, NDArray[np.uint8]] = {}
 
     def rows(self, name: str, count: int, elements: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """``count`` buffers of ``elements`` as rows of a matrix, each at the start of a cache line."""
+        """``count`` buffers of ``elements`` elements, each at the start of a cache line, as rows of a matrix.
+
+        name  of the memory: a later call with the same name reuses it
+        """
         stride = -(-elements * dtype.itemsize // LINE_BYTES) * LINE_BYTES
         needed = count * stride + LINE_BYTES
         memory = self._memory.get(name)
@@ -86,10 +91,11 @@ class Pool:
 
 
 class CacheClearer:
-    """Gathers of table rows, from eight times the L2: the effect of a look-up on the caches before it sends.
+    """Does to the caches what a look-up does before its result is sent: gathers rows of a table.
 
-    A small look-up leaves the caches mostly unchanged, a large one replaces their contents: ``gather`` reads
-    ROWS_A_ROW_SENT times what is sent, at most twice the L2.
+    The table is eight times the L2 cache. A small look-up leaves the caches mostly unchanged, a large one
+    replaces their contents: ``gather`` reads ROWS_A_ROW_SENT times the bytes that are sent, at most twice the
+    L2.
     """
 
     def __init__(self, l2: int) -> None:
@@ -100,7 +106,7 @@ class CacheClearer:
         self._out = np.zeros((rows // 4, words), np.float32)
 
     def gather(self, send_bytes: int) -> Callable[[], None]:
-        """The gather before a send buffer of ``send_bytes`` is sent; always the same rows."""
+        """A function that gathers the rows to read before ``send_bytes`` are sent; always the same rows."""
         rows = min(len(self._ids), -(-ROWS_A_ROW_SENT * send_bytes // _GATHERED_ROW_BYTES))
         ids, out = self._ids[:rows], self._out[:rows]
 
@@ -111,7 +117,11 @@ class CacheClearer:
 
 
 class HostOperation(Operation):
-    """A collective on CPU buffers. ``before`` moves to the next send buffer, and may clear the caches."""
+    """A collective on CPU buffers. ``before`` moves to the next send buffer, and may clear the caches.
+
+    rotating  number of send buffers;  clear  called before each call, or None
+    wrap      makes of a numpy buffer what the library takes
+    """
 
     def __init__(
         self,
@@ -149,7 +159,7 @@ class HostOperation(Operation):
         self._use(0)
 
     def before(self) -> None:
-        """Move to the next send buffer; in variant after_kernel, run a gather first."""
+        """Move to the next send buffer; for the variant after_kernel, clear the caches as a look-up does."""
         if self._rotating > 1:
             self._use((self._row + 1) % self._rotating)
         if self._clear is not None:
@@ -160,7 +170,7 @@ class HostOperation(Operation):
         self._call(self._send, self._wrapped_recv)
 
     def check(self) -> tuple[int, int]:
-        """(wrong, checked): the output against the pattern, and the send buffer, which must be unchanged."""
+        """(wrong, compared) elements of the output, and of the send buffer, which must be unchanged."""
         received = patterns.expected_pieces(self._layout, self._salt)
         sent = patterns.send_pieces(self._layout, self._salt)
         wrong = patterns.count_wrong(self._recv, received, self._row)
@@ -173,18 +183,18 @@ class HostOperation(Operation):
 
 
 class InPlaceHostOperation(HostOperation):
-    """A sum that a library offers in place only: the receive buffer is refilled before a call, untimed.
+    """A sum that a library computes only in place: before each call the receive buffer gets the summand.
 
-    Back-to-back calls sum sums; ``check`` then makes and checks one more call with fresh inputs.
+    Back-to-back calls would sum earlier sums; ``check`` then makes one more call with fresh inputs.
     """
 
     def prepare(self, salt: int) -> None:
-        """As in the base class; the buffer starts as this rank's summand."""
+        """As in the base class; then the receive buffer gets this rank's summand."""
         super().prepare(salt)
         self._refill()
 
     def before(self) -> None:
-        """Copy the next summand into the buffer, then as in the base class."""
+        """Move to the next send buffer, copy it into the receive buffer, and clear the caches if so asked."""
         if self._rotating > 1:
             self._use((self._row + 1) % self._rotating)
         self._refill()
@@ -197,7 +207,7 @@ class InPlaceHostOperation(HostOperation):
         super().run()
 
     def check(self) -> tuple[int, int]:
-        """(wrong, checked) of one call with fresh inputs: the last, or one more that all ranks make here."""
+        """(wrong, compared) elements of a call with fresh inputs: the last, or one more by all ranks."""
         if self._calls != 1:
             self._refill()
             self.run()
@@ -211,7 +221,7 @@ class InPlaceHostOperation(HostOperation):
 class HostCollectives(ABC):
     """Base of CPU providers of collectives; subclasses implement ``_call``.
 
-    Groups are looked up by their ranks, in order; ``open_group`` of a subclass adds to ``_groups``.
+    ``_groups`` maps the ranks of a group, in order, to the library's communicator; ``open_group`` fills it.
     """
 
     name = ""
@@ -225,9 +235,9 @@ class HostCollectives(ABC):
         self._clear: CacheClearer | None = None
 
     def operation(self, point: Point, ranks: Sequence[int]) -> HostOperation:
-        """A collective of a point over ``ranks``.
+        """The operation that times the collective of ``point`` over ``ranks``.
 
-        Limits: no collective, a clock of GPUs, a size below one element per peer -> BadInputError
+        Limits: not a collective, a clock that only GPUs have, less than one element per peer -> BadInputError
         """
         if point.kind is not PointKind.COLLECTIVE:
             raise BadInputError(f"{self.name} times collectives, not {point.operation}.")
@@ -255,7 +265,7 @@ class HostCollectives(ABC):
 
     @abstractmethod
     def _call(self, one: BufferLayout, variant: str, group: Any) -> Call:
-        """The library's call for a layout over a group."""
+        """A function that makes the library's call for a layout, over ``group`` (a value of ``_groups``)."""
 
     @staticmethod
     def _kind(operation: str) -> type[HostOperation]:

@@ -50,7 +50,7 @@ def start() -> Any:
 
 
 def leave() -> None:
-    """End MPI if it is running; a rank that died holds this process for at most 5 s."""
+    """End MPI if it is running, but wait at most 5 s: the end would wait for a rank that died."""
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is None or not mpi.Is_initialized() or mpi.Is_finalized():
         return

@@ -39,7 +39,7 @@ def availability() -> Availability:
 
 
 class Nccl(DeviceCollectives, torch_world.TorchCollectives):
-    """Collectives of torch.distributed on CUDA tensors. An all-reduce is in place."""
+    """Collectives of torch.distributed on CUDA tensors. An all-reduce overwrites its input with the sum."""
 
     name = backend = "nccl"
     operations = SAMPLE_OPERATIONS
@@ -82,7 +82,7 @@ class Nccl(DeviceCollectives, torch_world.TorchCollectives):
         return DeviceOperation(one, call, send, recv, in_place=one.operation == "all_reduce")
 
     def _buffers(self, one: BufferLayout) -> tuple[Any, Any]:
-        """(send, receive): from the arena, or separate buffers if they are larger."""
+        """(send, receive) buffers for a layout: the shared ones if they are large enough, else new ones."""
         import torch
 
         empty = partial(torch.empty, dtype=torch.uint8, device="cuda")

@@ -49,7 +49,7 @@ def availability() -> Availability:
 
 
 class Nvshmem(DeviceCollectives):
-    """One PE per rank, started with a unique id from rank 0; one team per group."""
+    """Collectives of NVSHMEM: one PE per rank, one team per group. Rank 0 makes the unique id of the job."""
 
     name = "nvshmem"
     operations = COLLECTIVES
@@ -77,7 +77,10 @@ class Nvshmem(DeviceCollectives):
         self._groups[tuple(range(place.ranks))] = core.Teams.TEAM_WORLD
 
     def open_group(self, ranks: Sequence[int]) -> None:
-        """Make a team for ``ranks``; every rank of the job calls it. Ranks at unequal distances get none."""
+        """Make a team for ``ranks``; every rank of the job calls it.
+
+        Limits: ranks whose numbers are not equally spaced -> no team, as NVSHMEM has only strided ones
+        """
         key = tuple(ranks)
         stride = strided(key)
         if key in self._groups or not stride:
@@ -124,7 +127,7 @@ class Nvshmem(DeviceCollectives):
         return DeviceOperation(one, call, send, recv)
 
     def _collective(self, one: BufferLayout, team: Any, recv: Any) -> Call:
-        """The call; NVSHMEM counts elements of a peer's part, the output or the input, by collective."""
+        """The function that queues a collective. The count that NVSHMEM takes differs by collective."""
         name, count = {
             "all_to_all": ("alltoall", one.elements // one.ranks),
             "reduce_scatter": ("sum_reducescatter", one.elements // one.ranks),
@@ -140,7 +143,10 @@ class Nvshmem(DeviceCollectives):
         return lambda send, _: function(team, into, send.data_ptr(), count, _stream())
 
     def _uneven(self, one: BufferLayout, team: Any, ranks: tuple[int, ...]) -> Call:
-        """The call: part p of this rank goes to the p-th rank's buffer, after the parts of earlier ranks."""
+        """The function that queues an uneven all-to-all: a put for each peer, then a barrier.
+
+        Part p of this rank goes to the p-th of ``ranks``, after the parts of ranks with lower numbers.
+        """
         width = one.dtype.itemsize
         begins = [0, *accumulate(one.send_counts)][:-1]
         base, put = self._arena.recv.data_ptr(), self._bindings.putmem_on_stream
@@ -165,7 +171,7 @@ class Nvshmem(DeviceCollectives):
 
 
 def strided(ranks: Sequence[int]) -> int:
-    """The distance between neighbours if it is constant, else 0. Limits: one rank -> 1."""
+    """Distance between neighbouring numbers of ``ranks``; 0 if it is not constant. Limits: one rank -> 1"""
     distances = {after - before for before, after in pairwise(ranks)} or {1}
     return distances.pop() if len(distances) == 1 and min(distances) > 0 else 0
 

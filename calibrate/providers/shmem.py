@@ -1,8 +1,9 @@
 """One-sided collectives over shared memory: puts and signals as in NVSHMEM, between CPU ranks of a node.
 
-A rank writes into the landing zones of the others and signals; there are no requests or acknowledgements.
-Received data is used in place, except that sums are computed in the receive buffer. A reduce-scatter is an
-all-to-all and a local sum; a large all-reduce is that and an all-gather.
+A rank writes into the others' landing zones (memory for data that arrives, see ``heap``) and signals that it
+did; there are no requests or acknowledgements. Received data stays in the zone and is used there; sums are
+computed in the receive buffer. A reduce-scatter is an all-to-all and a local sum; a large all-reduce is that
+and an all-gather.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ Landing = Callable[[Any, Any], NDArray[Any]]
 
 
 def availability() -> Availability:
-    """Whether ranks on this machine can share memory, and store in order, as this provider needs."""
+    """Whether ranks here can share memory, on a processor that keeps the order of stores."""
     if sys.platform != "linux" or not os.access(FOLDER, os.W_OK):
         return Availability(False, f"it needs {FOLDER}, as Linux has it")
     if platform.machine() not in ("x86_64", "AMD64"):
@@ -46,9 +47,10 @@ def availability() -> Availability:
 
 
 class ShmemOperation(HostOperation):
-    """A collective whose result may be in a landing zone.
+    """A collective whose result may stay in a landing zone instead of the receive buffer.
 
-    Landing zones cannot be poisoned by one side; old results differ from new ones by salt and send buffer.
+    A rank cannot poison its zone, into which others may write already. An old result still fails the check:
+    its pattern has another salt or send buffer.
     """
 
     def run(self) -> None:
@@ -61,7 +63,7 @@ class ShmemOperation(HostOperation):
 
 
 class Shmem(HostCollectives, RawCollectives):
-    """One symmetric heap per group; ranks of one node only."""
+    """Collectives over shared memory between ranks of one node; each group has a symmetric heap."""
 
     name = "shmem"
 
@@ -70,7 +72,7 @@ class Shmem(HostCollectives, RawCollectives):
         self._raw_calls: dict[tuple[tuple[int, ...], int, Any], Landing] = {}
 
     def open(self, place: Place, address: Mapping[str, str]) -> None:
-        """Store the place and the run; remove segments that killed runs left behind.
+        """Keep this rank's place and the name of the run; remove segments that killed runs left behind.
 
         Limits: too little address space to map the zones of all ranks of the node -> NoHardwareError
         """
@@ -162,7 +164,10 @@ class Shmem(HostCollectives, RawCollectives):
 
 
 def _all_to_all(heap: SymmetricHeap, counts: Sequence[int], dtype: np.dtype[Any]) -> Landing:
-    """Every rank splits equally: part p of each sender is written to p's zone, in the order of senders."""
+    """The function that runs an all-to-all; every rank cuts its send buffer into the same ``counts``.
+
+    Part p of each sender is written into the zone of rank p, in the order of senders.
+    """
     me, width = heap.index, dtype.itemsize
     ends = [0, *accumulate(counts)]
     order = [*heap.others, me]
@@ -183,13 +188,19 @@ def _all_to_all(heap: SymmetricHeap, counts: Sequence[int], dtype: np.dtype[Any]
 
 
 def _reduce_scatter(heap: SymmetricHeap, elements: int, dtype: np.dtype[Any]) -> Landing:
-    """Part p of each sender is written to p's zone; each rank sums what it received and its own part."""
+    """The function that runs a reduce-scatter of ``elements`` elements, which are cut into equal parts.
+
+    Part p of each sender is written to p's zone; each rank sums what it received and its own part.
+    """
     block = elements // heap.size
     return _sum_parts(heap, [block] * heap.size, dtype)
 
 
 def _sum_parts(heap: SymmetricHeap, counts: Sequence[int], dtype: np.dtype[Any]) -> Landing:
-    """``counts``: elements of each part. The sum of this rank's part is written to the receive buffer."""
+    """The function that writes the sum of all ranks' parts for this rank into the receive buffer.
+
+    counts  elements of each rank's part
+    """
     me = heap.index
     ends = [0, *accumulate(counts)]
     step = -(-max(counts) * dtype.itemsize // _LINE_BYTES) * _LINE_BYTES
@@ -213,7 +224,7 @@ def _sum_parts(heap: SymmetricHeap, counts: Sequence[int], dtype: np.dtype[Any])
 
 
 def _all_gather(heap: SymmetricHeap, elements: int, dtype: np.dtype[Any]) -> Landing:
-    """This rank's block is written to every zone, in the order of ranks."""
+    """The function that runs an all-gather: each rank writes its block into every zone, in rank order."""
     return _gather_parts(heap, [elements // heap.size] * heap.size, dtype)
 
 
@@ -237,7 +248,10 @@ def _gather_parts(heap: SymmetricHeap, counts: Sequence[int], dtype: np.dtype[An
 
 
 def _all_reduce(heap: SymmetricHeap, elements: int, dtype: np.dtype[Any]) -> Landing:
-    """Small: all data to all ranks, one sum. Large: sum parts, then gather them."""
+    """The function that runs an all-reduce.
+
+    Up to ONE_SHOT_BYTES every rank gets all data and sums it; more is summed in parts, which are gathered.
+    """
     if elements * dtype.itemsize <= ONE_SHOT_BYTES:
         return _one_shot(heap, elements, dtype)
     ends = [elements * p // heap.size for p in range(heap.size + 1)]
@@ -268,7 +282,7 @@ def _one_shot(heap: SymmetricHeap, elements: int, dtype: np.dtype[Any]) -> Landi
 
 
 def _broadcast(heap: SymmetricHeap, elements: int, dtype: np.dtype[Any]) -> Landing:
-    """Rank 0 of the group writes into every zone; the others wait for it only."""
+    """The function that runs a broadcast: rank 0 of the group writes to every zone, others wait for it."""
     zones = [[heap.zone(h, p, 0, elements, dtype) for p in heap.others] for h in (0, 1)]
     mine = [heap.zone(h, heap.index, 0, elements, dtype) for h in (0, 1)]
 
@@ -289,7 +303,7 @@ def _broadcast(heap: SymmetricHeap, elements: int, dtype: np.dtype[Any]) -> Land
 
 
 def _ring_shift(heap: SymmetricHeap, elements: int, dtype: np.dtype[Any]) -> Landing:
-    """Each rank writes into the zone of the next one and waits for the one before."""
+    """The function that runs a ring shift: each rank writes to the next, and waits for the one before."""
     after, ahead = heap.others[0], heap.others[-1]
     zones = [heap.zone(h, after, 0, elements, dtype) for h in (0, 1)]
     mine = [heap.zone(h, heap.index, 0, elements, dtype) for h in (0, 1)]

@@ -35,7 +35,7 @@ def availability() -> Availability:
 
 
 class SymmetricMemory(DeviceCollectives):
-    """Two symmetric buffers per rank; each group exchanges their addresses once."""
+    """Collectives by PyTorch's symmetric memory, with a send and a receive buffer that peers can reach."""
 
     name = "symmetric_memory"
     operations = OPERATIONS
@@ -115,7 +115,10 @@ def _two_shot(group: str) -> Call:
 
 
 def _put(parts: Sequence[tuple[slice, Any]], handle: Any) -> Call:
-    """Copy each part into its peer's buffer. All data has arrived when all ranks have passed the barrier."""
+    """A function that copies each part into its peer's buffer, then waits until all ranks have done so.
+
+    parts   (slice of the send buffer, view of the peer's buffer);  handle  has the barrier of the group
+    """
 
     def call(send: Any, _: Any) -> None:
         for part, zone in parts:

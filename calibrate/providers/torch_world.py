@@ -62,7 +62,7 @@ def join(place: Place, address: Mapping[str, str]) -> Any:
 class TorchCollectives(RawCollectives):
     """Common part of gloo and NCCL: torch.distributed on tensors, or on the memory of numpy arrays.
 
-    backend  torch's name of the library
+    backend  torch's name of the library;  _groups  torch's process group, by its ranks
     """
 
     backend = ""
@@ -137,7 +137,10 @@ def leave() -> None:
 
 
 def calls(dist: Any, one: BufferLayout, variant: str, group: Any) -> Callable[[Any, Any], None]:
-    """The call for a layout, of (send, receive) tensors; an all-reduce is in place, in the receive tensor."""
+    """A function of (send, receive) tensors that calls the collective of a layout.
+
+    An all-reduce ignores the send tensor: it sums in place, in the receive tensor.
+    """
     ranks = dist.get_process_group_ranks(group)
     if one.operation == "all_to_all" and variant == "uneven":
         into, out = list(one.recv_counts), list(one.send_counts)
@@ -159,7 +162,10 @@ def calls(dist: Any, one: BufferLayout, variant: str, group: Any) -> Callable[[A
 
 
 def scatter_and_gather(dist: Any) -> tuple[Any, Any]:
-    """(reduce-scatter, all-gather) of whole tensors, (output, input): PyTorch 2.13 renamed them."""
+    """torch's functions (reduce-scatter, all-gather), each called with an output and an input tensor.
+
+    PyTorch 2.13 renamed them.
+    """
     if hasattr(dist, "reduce_scatter_single"):
         return dist.reduce_scatter_single, dist.all_gather_single
     return dist.reduce_scatter_tensor, dist.all_gather_into_tensor
