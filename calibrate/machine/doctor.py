@@ -31,7 +31,10 @@ _STEADY_GOVERNORS = ("performance", "userspace")
 
 @dataclass(frozen=True)
 class MachineDoubt:
-    """One doubt: its name, the observation, and the remedy."""
+    """A condition of this machine that would spoil measurements.
+
+    name  short name of it;  text  what was observed;  advice  what to do about it
+    """
 
     name: str
     text: str
@@ -40,10 +43,10 @@ class MachineDoubt:
 
 @dataclass(frozen=True)
 class Noise:
-    """Pauses that a spinning process observed on its cores.
+    """What a process that does nothing but read the clock saw of others on its cores.
 
     stolen_share  share of the time during which it did not run, on the worst core
-    longest_s     its longest pause [s]
+    longest_s     longest time during which it did not run [s]
     load          processes that run or wait, mean of the last minute
     """
 
@@ -90,9 +93,10 @@ def _ranks(host: Host, ranks: int) -> list[MachineDoubt]:
 
 
 def probe_noise(duration_s: float = PROBE_S, clock: Callable[[], float] = time.perf_counter) -> Noise:
-    """Spin on the cores that this process may use, for ``duration_s`` in all, and add up the pauses.
+    """Measure how often other work interrupts a process that only reads the clock.
 
-    At most four cores, spread over all of them. The affinity is restored.
+    It runs for ``duration_s`` in all, divided over at most four of the allowed cores, spread over all of
+    them. Afterwards the process may use the same cores as before.
     """
     cpus = allowed_cpus()
     chosen = cpus[:: max(1, len(cpus) // 4)][:4]
@@ -107,7 +111,7 @@ def probe_noise(duration_s: float = PROBE_S, clock: Callable[[], float] = time.p
 
 
 def _spin(cpu: int, duration_s: float, clock: Callable[[], float]) -> tuple[float, float]:
-    """(share of the time lost, longest pause [s]) of a loop that does nothing but read the clock."""
+    """(share of the time lost, longest pause [s]) of a loop on processor ``cpu`` that reads the clock."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, [cpu])
     start = last = clock()
@@ -183,7 +187,7 @@ def _memory(ranks: int, root: Path) -> list[MachineDoubt]:
 
 
 def gpu_findings(gpus: Sequence[LocalGpu]) -> list[MachineDoubt]:
-    """Unusual conditions of the GPUs. Limits: none, or nothing readable -> empty"""
+    """Conditions of the GPUs that would spoil measurements. Limits: none, or nothing readable -> empty"""
     found: list[MachineDoubt] = []
     for gpu in gpus:
         found += _gpu(gpu)

@@ -30,12 +30,14 @@ _LONGEST_CPU_NAME = 48
 
 @dataclass(frozen=True)
 class Host:
-    """This node, as a calibration names it.
+    """This node, and the name of its machine in calibrations.
 
     machine  name of a shipped machine, or a generated name (``cpu-amd-epyc-2``)
     shipped  whether ``machine`` is shipped (or a file given by ``--machine``)
+    cpu      name of the processor
     cores    physical cores that this process may use, within limits of containers
-    cores_online  of the node, or of the container: a launcher that binds this process does not change it
+    cores_online  cores of the node, or of the container; a launcher that binds this process does not change
+                  it
     caches   bytes of a cache by level (``L2``: of one core; ``L3``: of the cores that share it)
     """
 
@@ -56,9 +58,10 @@ class Host:
 
 
 def identify(machine: str | None = None, root: Path = ROOT, device: str = "auto") -> Host:
-    """This node, and its machine, which ``machine`` may name.
+    """Describe this node and decide which machine it is.
 
-    device  ``cpu``: its GPUs do not count
+    machine  the user's name for the machine; None: by its GPUs, else its processor
+    device   ``cpu``: ignore the GPUs
     Limits: ``machine`` is no shipped machine, no file and no plain name -> BadInputError
     """
     gpus = () if device == "cpu" else find_gpus()
@@ -81,7 +84,7 @@ def identify(machine: str | None = None, root: Path = ROOT, device: str = "auto"
 
 
 def _named(machine: str) -> tuple[str, bool]:
-    """The name of the machine that the user gave, and whether a file has its values."""
+    """(name of the machine that the user gave, whether its values are known: shipped, or in a file)."""
     if looks_like_path(machine, [".toml"]):
         return load_machine(machine).name, True
     if machine in list_machines():
@@ -98,9 +101,10 @@ def _named(machine: str) -> tuple[str, bool]:
 
 
 def gpu_machine(names: Iterable[str], network: str = "") -> tuple[str, str]:
-    """A shipped machine with these GPUs, else a name made from their name; and a remark on the choice.
+    """(name of the machine with these GPUs, remark on the choice): a shipped machine, else a made-up name.
 
-    Several shipped machines with the same GPU differ in their network: ``network`` selects, else InfiniBand.
+    Several shipped machines with the same GPU differ in their network: that of ``network`` is taken, and
+    without it the one with InfiniBand.
     Limits: GPUs of several kinds -> BadInputError; a PCIe card matches no machine with a scale-up domain
     """
     kinds = sorted(set(names))
@@ -143,7 +147,7 @@ def words_of(text: str) -> set[str]:
 
 
 def gpu_class(machine: str) -> set[str]:
-    """Words that a GPU's name must have to match a shipped machine: h100; rtx, pro and 6000."""
+    """Words of a shipped machine's name that the name of its GPU must contain: h100; rtx, pro, 6000."""
     first, *rest = machine.split("-")
     return {first} if any(c.isdigit() for c in first) else {first, *itertools.takewhile("pcie".__ne__, rest)}
 

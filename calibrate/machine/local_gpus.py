@@ -127,22 +127,26 @@ def _by_nvidia_smi() -> list[LocalGpu] | None:
 
 
 def _with_slices(found: list[LocalGpu], program: str) -> list[LocalGpu]:
-    """GPUs cut by MIG, with the UUIDs of their slices, which only ``nvidia-smi -L`` lists."""
+    """The GPUs of ``found`` with the UUIDs of their MIG slices, which only ``nvidia-smi -L`` lists."""
     listing = said_by(program, "-L") if any(gpu.mig for gpu in found) else None
     slices = read_listing(listing or "")
     return [replace(gpu, slices=slices.get(gpu.uuid, ())) for gpu in found]
 
 
 def names_of(mask: int, known: Mapping[int, str]) -> list[str]:
-    """The names of the bits of ``mask`` that ``known`` has, in its order. Limits: 0 or only idle -> none"""
+    """Names of the bits that are set in ``mask``. known  name of each bit.
+
+    Limits: bits without a name -> left out
+    """
     return [name for bit, name in known.items() if mask & bit]
 
 
 def ask_smi(program: str, gpu: str = "") -> list[LocalGpu] | None:
-    """GPUs as ``nvidia-smi`` describes them, by old names of fields if it does not know the new names.
+    """GPUs as ``nvidia-smi`` describes them.
 
+    If it does not know a field, it is asked by the field's old name.
     program   nvidia-smi with its path
-    gpu       UUID of a GPU; "": all
+    gpu       UUID of the only GPU to ask about; "": all
     Limits: it fails, or takes more than 20 s -> None
     """
     which = [f"--id={gpu}"] if gpu else []
@@ -155,7 +159,7 @@ def ask_smi(program: str, gpu: str = "") -> list[LocalGpu] | None:
 
 
 def read_listing(text: str) -> dict[str, tuple[str, ...]]:
-    """UUIDs of the MIG slices of each GPU, by its UUID, from the output of ``nvidia-smi -L``."""
+    """UUIDs of the MIG slices, by the UUID of their GPU; ``text`` is the output of ``nvidia-smi -L``."""
     found: dict[str, tuple[str, ...]] = {}
     gpu = ""
     for uuid in re.findall(r"\(UUID: ([^)]+)\)", text):
