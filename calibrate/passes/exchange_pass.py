@@ -1,12 +1,12 @@
 """Our row-wise pass with any library of collectives: the steps of ``perfmodel project``, in order.
 
-    bucketize            ids sorted by owner
-    all_to_all_splits    3 int64 per peer: bags, ids and samples that it will receive
-    all_to_all_lengths   a length (int64) for each bag and owner
-    all_to_all_ids       every id to its owner, as a row of the owner's joined tables
-    permute              received lengths to offsets; ids stay as received (``lookup``), whatever the tables
-    gather_pool          one partial bag for each bag of every rank, fp32
-    reduce_scatter       partial bags to bags
+    bucketize            sort ids by owner, the rank that holds their row
+    all_to_all_splits    tell each peer, as 3 int64, how many bags, ids and samples it will receive
+    all_to_all_lengths   send each owner the number of its ids in every bag (int64)
+    all_to_all_ids       send every id to its owner, as a row of the owner's joined tables
+    permute              turn received lengths into offsets; ids stay as received (see ``lookup``)
+    gather_pool          sum looked-up rows to one partial bag for each bag of every rank, fp32
+    reduce_scatter       sum the partial bags to bags
 
 Weighted ids need a further all-to-all (``all_to_all_weights``). Receive buffers are made once.
 """
@@ -51,7 +51,7 @@ OWNER_ROWS = 2**32
 
 @dataclass(frozen=True)
 class Job:
-    """The look-up of a pass, and its ranks. ``block``: rows of each table that one rank owns."""
+    """The look-up of a pass (``work``), and the ranks that do it together."""
 
     work: LookupWork
     ranks: tuple[int, ...]
@@ -59,22 +59,25 @@ class Job:
 
     @property
     def owners(self) -> int:
-        """Ranks that share the tables."""
+        """Number of ranks that share the tables."""
         return len(self.ranks)
 
     @property
     def block(self) -> int:
-        """Rows of each table on one rank; the last owner may have fewer."""
+        """Number of rows of each table that one rank holds; the last rank may have fewer."""
         return -(-self.work.rows // self.owners)
 
     @property
     def bags(self) -> int:
-        """Bags of one rank's samples."""
+        """Number of bags of one rank's samples: samples x tables."""
         return self.work.batch * self.work.tables
 
 
 class PassBuffers:
-    """Receive buffers of a pass; the ids' buffer grows if a rank receives more than before."""
+    """Receive buffers of a pass. Those for ids and weights grow if a rank receives more than before.
+
+    The ``raw`` attributes are the same memory in the form that the library takes.
+    """
 
     def __init__(self, job: Job, device: Any, dtype: Any, weighted: bool) -> None:
         import torch
@@ -114,7 +117,7 @@ def _as_is(tensor: Any) -> Any:
 
 
 def _memory(tensor: Any) -> Any:
-    """The memory of a CPU tensor as a numpy array, which libraries on CPUs take."""
+    """The memory of a CPU tensor as a numpy array, the form that libraries for CPUs take."""
     return tensor.numpy()
 
 
@@ -128,10 +131,12 @@ def forward(
     mark: Callable[[str], None],
     weights: Any = None,
 ) -> Any:
-    """One pass; returns the bags of this rank's own samples, fp32 [T B, D].
+    """Run one pass; returns the bags of this rank's own samples, fp32 [T B, D].
 
+    T, B, D  numbers of tables, samples and columns
     table    this rank's rows of all tables, joined [T block, D], fp32 or fp16
-    ids      rows of their own table, in the order table, sample [n];  lengths  of each bag [T B]
+    ids      numbers of rows in their own table, in the order table, sample [n]
+    lengths  number of ids of each bag [T B]
     mark     called with the name of each step when its last call has returned
     weights  weight of each id [n], in the type of the table, or None
     """
@@ -164,7 +169,7 @@ def forward(
 
 
 class PassOperation(Operation):
-    """A pass over sets of ids in rotation; each set is copied into fixed buffers, as a batch arrives."""
+    """A pass that looks up several sets of ids in turn, copied into fixed buffers as a new batch would be."""
 
     def __init__(self, job: Job, sets: Sequence[IdSet], device: Any) -> None:
         import torch
@@ -177,31 +182,31 @@ class PassOperation(Operation):
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes to other ranks in the last call: splits, lengths, ids and partial bags."""
+        """Bytes that this rank sent to others in the last call: splits, lengths, ids and partial bags."""
         job = self._job
         to_each = SMALL_BYTES * (SPLITS + job.bags) + POOLED_BYTES * job.bags * job.work.dim
         elsewhere = int((self._ids // job.block != job.index).sum())
         return (job.owners - 1) * to_each + elsewhere * SMALL_BYTES
 
     def prepare(self, salt: int) -> None:
-        """Start at another set; forget the bags."""
+        """Choose the set of ids to begin with, by ``salt``; discard the bags of earlier calls."""
         self._at, self._bags = salt * 7919 % len(self._sets), None
 
     def before(self) -> None:
-        """Copy the next batch into the buffers."""
+        """Copy the next set of ids into the buffers."""
         self._at = (self._at + 1) % len(self._sets)
         ids, lengths = self._sets[self._at]
         self._ids.copy_(ids)
         self._lengths.copy_(lengths)
 
     def check(self) -> tuple[int, int]:
-        """(wrong, checked) elements of the bags of the last call against sums of pattern rows."""
+        """Compare the bags of the last call with sums of pattern rows: (wrong, compared) elements."""
         expected = expected_bags(self._job, self._ids, self._lengths)
         wrong = expected.numel() if self._bags is None else count_wrong(self._by_table(self._bags), expected)
         return wrong, expected.numel()
 
     def _by_table(self, bags: Any) -> Any:
-        """Bags in the order table, sample [T B, D]."""
+        """The bags of a call, brought into the order table, sample [T B, D]."""
         return bags
 
 
@@ -221,7 +226,7 @@ class ExchangeOperation(PassOperation):
         self._library, self._table, self._buffers, self._clock = library, table, buffers, clock
 
     def prepare(self, salt: int) -> None:
-        """Start at another set; poison the bags."""
+        """As in the base class; also write the table's rows and poison the bags."""
         super().prepare(salt)
         self._table.take()
         self._buffers.out.fill_(float("nan"))
@@ -235,7 +240,7 @@ class ExchangeOperation(PassOperation):
         self._bags = forward(self._job, self._library, table, ids, lengths, buffers, clock.mark)
 
     def check(self) -> tuple[int, int]:
-        """As in every pass; then the table's memory is free again."""
+        """As in the base class; also gives the memory of the table back."""
         self._table.give_back()
         return super().check()
 
@@ -245,7 +250,10 @@ class ExchangeOperation(PassOperation):
 
 
 def expected_bags(job: Job, ids: Any, lengths: Any) -> Any:
-    """Bags of pattern rows, fp32 [T B, D], computed from the numbers of the rows, without tables."""
+    """The bags that a pass must return, fp32 [T B, D].
+
+    They follow from the numbers of the rows that are looked up, as the contents of pattern rows are known.
+    """
     import torch
 
     bag = torch.arange(job.bags, device=ids.device).repeat_interleave(lengths)
@@ -254,20 +262,23 @@ def expected_bags(job: Job, ids: Any, lengths: Any) -> Any:
 
 
 class HostSteps:
-    """Times between marks by the host's clock: on a CPU, calls have ended when they return."""
+    """Times the steps of a pass with the host's clock.
+
+    It suits CPUs, where a call has ended when it returns.
+    """
 
     def start(self) -> None:
-        """Discard the last call."""
+        """Begin a call: discard the times of the last one."""
         self._names: list[str] = []
         self._marks = [self._now()]
 
     def mark(self, name: str) -> None:
-        """A step has ended; on a GPU, its last call has been queued."""
+        """Record that the step ``name`` has ended; on a GPU, that its last call has been queued."""
         self._marks.append(self._now())
         self._names.append(name)
 
     def steps_s(self) -> dict[str, float]:
-        """Seconds of each step."""
+        """Seconds of each step of the last call, by the step's name."""
         times = [self._between(first, last) for first, last in pairwise(self._marks)]
         return dict(zip(self._names, times, strict=True))
 
@@ -279,7 +290,7 @@ class HostSteps:
 
 
 class CudaSteps(HostSteps):
-    """Times between marks by events of the GPU's stream; read when the stream is idle."""
+    """Times the steps of a pass with CUDA events, which ``steps_s`` reads once the stream is idle."""
 
     def _now(self) -> Any:
         import torch
@@ -293,8 +304,9 @@ class CudaSteps(HostSteps):
 
 
 def asked_pass(point: Point, ranks: Sequence[int], rank: int, name: str) -> tuple[Job, list[IdSet]]:
-    """The pass that a point describes for ``rank``, one of ``ranks``, and the ids that it looks up.
+    """(the pass that ``point`` describes, the sets of ids that rank number ``rank`` looks up in it).
 
+    ranks  all ranks of the pass;  name  of the provider, for messages
     Limits: no whole pass, one rank, ids without 8 bytes, ranks that would own no row, bags whose sums would
     be rounded -> BadInputError
     """
@@ -330,11 +342,14 @@ class ExchangePass(Provider):
         self._tables = PatternTables(self._device, shared=gpu)
 
     def use(self, libraries: Mapping[str, Provider]) -> None:
-        """Set the libraries that are open on this rank, by name; later ones are added to the mapping."""
+        """Give the pass the libraries that are open on this rank, by name.
+
+        The mapping is kept: a library that is added to it later can be used too.
+        """
         self._libraries = libraries
 
     def operation(self, point: Point, ranks: Sequence[int]) -> ExchangeOperation:
-        """The pass of a point.
+        """The operation that times the pass of ``point``.
 
         Limits: those of ``asked_pass``; a library that is not open or lacks the calls -> BadInputError
         """
@@ -356,7 +371,7 @@ class ExchangePass(Provider):
 
 
 def availability() -> Availability:
-    """As torch's availability, since any library of collectives will do."""
+    """Whether PyTorch is installed: the pass needs it, and runs with any library of collectives."""
     torch = torch_availability()
     if not torch.usable:
         return torch

@@ -39,7 +39,10 @@ def devices() -> tuple[str, ...]:
 
 
 class FbgemmKernels(TorchKernels):
-    """Rows fp32 or fp16, bags fp32; tables stay separate, so bags are [batch, T D]."""
+    """Times FBGEMM's kernels.
+
+    Rows are fp32 or fp16, bags fp32 [samples, tables x columns]; tables are separate.
+    """
 
     name = "fbgemm"
     operations = _OPERATIONS
@@ -65,11 +68,11 @@ class FbgemmKernels(TorchKernels):
         return self._joined(work, inputs[0], inputs[2])
 
     def _bags(self, work: LookupWork, sums: Any) -> Any:
-        """The sums in FBGEMM's layout [batch, T D]."""
+        """``sums`` [tables x samples, columns] in FBGEMM's layout [samples, tables x columns]."""
         return sums.view(work.tables, work.batch, work.dim).transpose(0, 1).reshape(work.batch, -1)
 
     def _batched_tables(self, work: LookupWork, dtype: str) -> Any:
-        """FBGEMM's split table-batched embedding bags, filled with pattern rows."""
+        """FBGEMM's split table-batched embedding bags for ``work``, filled with pattern rows."""
         from fbgemm_gpu.split_embedding_configs import SparseType
         from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
         from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
@@ -90,7 +93,10 @@ class FbgemmKernels(TorchKernels):
         return made
 
     def _set(self, work: LookupWork, one: IdSet, dtype: str, first_row: int) -> Inputs:
-        """Rows of their own table, offsets of the bags, lengths; tables have no copies here."""
+        """The kernel's inputs for one set of ids: rows of their own table, offsets of the bags, lengths.
+
+        first_row  is always 0 here, since FBGEMM's tables have no copies
+        """
         require_exact(dtype, int(one.lengths.max()))
         ids, lengths = self._tensors(one)
         return ids, offsets_of(lengths), lengths

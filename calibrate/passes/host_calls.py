@@ -1,8 +1,8 @@
-"""Host work in a pass, one kind at a time: Python, operators, kernels, CUDA graphs.
+"""Times the host work of a pass, one kind at a time: Python, operators, kernel launches, CUDA graphs.
 
-A pass mixes all kinds, so that the code of one leaves the processor's caches before it runs again: an
-operator in a tight loop takes a third of its time in a pass. Before each timed round, rounds of the other
-kinds run untimed. The work of a round is counted, not assumed.
+A pass mixes all kinds, so that the code of one leaves the processor's caches before it runs again: in a tight
+loop an operator takes only a third of its time in a pass. So before each timed round of one kind, rounds of
+the other kinds run untimed. The number of calls in a round is counted, not assumed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TENSOR = (4, 8)
 
 
 def python_calls(run: Call) -> int:
-    """Calls of Python functions that ``run`` makes, without those in ``INSIDE_OPERATORS``."""
+    """Number of Python function calls that ``run`` makes, without those in ``INSIDE_OPERATORS``."""
     found = depth = 0
 
     def saw(frame: FrameType, event: str, _: Any) -> None:
@@ -51,7 +51,11 @@ def python_calls(run: Call) -> int:
 
 @dataclass(frozen=True)
 class Round:
-    """Work of one kind. ``run`` returns a tensor that must equal ``expected``;  calls  its number of calls"""
+    """A round of host work of one kind.
+
+    run       does the work and returns a tensor, which must equal ``expected``
+    calls     number of calls (of Python functions, operators, kernels or graphs) that ``run`` makes
+    """
 
     run: Call
     expected: Any
@@ -59,7 +63,10 @@ class Round:
 
 
 def python_round(calls: int, device: Any) -> Round:
-    """PyTorch's Python code without operators: modules, trees of tensors, parameters, signatures."""
+    """A round of about ``calls`` Python calls such as PyTorch's own, without operators.
+
+    It runs modules, flattens trees of tensors, lists parameters and binds arguments to signatures.
+    """
     import torch
 
     x = torch.arange(4.0, device=device)
@@ -98,7 +105,10 @@ def python_round(calls: int, device: Any) -> Round:
 
 
 def operator_round(calls: int, device: Any) -> Round:
-    """Operators without a kernel, roughly in the mixture of TorchRec's pass: annotations, views, buffers."""
+    """A round of about ``calls`` operators that launch no kernel: profiler annotations, views, new buffers.
+
+    Their mixture is roughly that of TorchRec's pass.
+    """
     import torch
 
     rows, columns = _TENSOR
@@ -136,7 +146,7 @@ OPERATORS_OF_EACH = 13
 
 
 def kernel_round(calls: int, device: Any) -> Round:
-    """Operators with one small kernel each, of the kinds in TorchRec's pass."""
+    """A round of about ``calls`` operators that launch one small kernel each, as in TorchRec's pass."""
     import torch
 
     x = torch.ones(4, 8, device=device)
@@ -168,7 +178,7 @@ KERNELS_OF_EACH = 6
 
 
 def graph_round(calls: int, device: Any) -> Round:
-    """Replays of a CUDA graph of one small kernel, on a GPU."""
+    """A round of ``calls`` replays of a CUDA graph that holds one small kernel; needs a GPU."""
     import torch
 
     x, out = torch.arange(8.0, device=device), torch.zeros(8, device=device)
@@ -198,7 +208,7 @@ _BESIDE = {"python_calls": 300, "operator_calls": 52, "kernel_calls": 12}
 
 
 class HostRounds(Operation):
-    """Timed rounds of one kind, with untimed rounds of the other kinds before each.
+    """Times rounds of one kind of host work; before each, rounds of the other kinds run untimed.
 
     Limits: CUDA graphs on a CPU -> BadInputError
     """

@@ -29,14 +29,18 @@ _ZIPF_HEAD = 2**16
 
 @dataclass(frozen=True)
 class IdSet:
-    """The look-up of one call. ids [n] rows of their own table; lengths [T B] of bags, table by table."""
+    """The look-up of one rank in one call.
+
+    ids      numbers of rows in their own table, bag after bag [n]
+    lengths  number of ids of each bag, table by table [tables x samples]
+    """
 
     ids: Ids
     lengths: Ids
 
 
 def draw_ids(n: int, rows: int, distribution: str, rng: np.random.Generator) -> Ids:
-    """n rows out of ``rows``, drawn from ``distribution``: uniform, one-row or zipf:ALPHA.
+    """``n`` row numbers below ``rows``, drawn from ``distribution``: uniform, one-row or zipf:ALPHA.
 
     zipf    p(k) ~ k^-ALPHA for the k-th most popular row; popular rows are scattered over the table
     Raises BadInputError for an unknown distribution or an ALPHA that is no positive number.
@@ -50,8 +54,9 @@ def draw_ids(n: int, rows: int, distribution: str, rng: np.random.Generator) -> 
 
 
 def bag_lengths(bags: int, pooling: float, rng: np.random.Generator) -> Ids:
-    """Ids of each bag: equal for an integer pooling factor, else round(bags pooling) distributed at random.
+    """Number of ids of each of ``bags`` bags, on average ``pooling``.
 
+    An integer ``pooling`` gives equal bags; otherwise round(bags pooling) ids fall into bags at random.
     Limits: pooling 2 -> every bag 2;  pooling 0.5 -> about e^-0.5 of the bags are empty
     """
     if float(pooling).is_integer() and pooling > 0:
@@ -61,27 +66,34 @@ def bag_lengths(bags: int, pooling: float, rng: np.random.Generator) -> Ids:
 
 
 def draw_set(work: LookupWork, rng: np.random.Generator) -> IdSet:
-    """The look-up of one rank in one call; every set has ``grids.lookups(work)`` ids."""
+    """Random ids for one call on one rank; every set has ``kernel_cells.lookups(work)`` ids."""
     lengths = bag_lengths(work.batch * work.tables, work.pooling, rng)
     return IdSet(draw_ids(int(lengths.sum()), work.rows, work.distribution, rng), lengths)
 
 
 def draw_sets(work: LookupWork, dtype: str, seed: int, most_sets: int = MOST_SETS) -> list[IdSet]:
-    """Sets for rotation: as many as ``set_count`` returns; equal for equal seeds."""
+    """Sets of random ids to look up in turn: ``set_count`` of them, at most ``most_sets``.
+
+    dtype  element type of the rows;  seed  equal seeds give equal sets
+    """
     rng = np.random.default_rng(seed)
     return [draw_set(work, rng) for _ in range(min(most_sets, set_count(work, dtype)))]
 
 
 def set_count(work: LookupWork, dtype: str) -> int:
-    """Sets that together touch ``COLD_BYTES`` of rows, 4 to 256, and at most 4 Mi ids beyond 4 sets."""
+    """Number of sets so that together they read ``COLD_BYTES`` of rows, more than caches hold.
+
+    It is between 4 and 256; above 4, all sets together have at most 4 Mi ids.
+    """
     n = lookups(work)
     wanted = math.ceil(COLD_BYTES / (n * work.dim * ELEMENT_BYTES[dtype]))
     return max(FEWEST_SETS, min(wanted, MOST_SETS, MOST_IDS // n))
 
 
 def table_copies(table_bytes: int, sets: int) -> int:
-    """Number of copies of a table in a GPU's memory, which the sets read in turn.
+    """Number of copies of a table on a GPU, so that consecutive calls read different memory.
 
+    sets  number of sets of ids; each set reads one copy
     Limits: a table of COLD_BYTES or more -> 1; at most the number of sets
     """
     return max(1, min(math.ceil(COLD_BYTES / table_bytes), sets))
@@ -102,7 +114,10 @@ def _alpha(distribution: str) -> float:
 
 
 def _zipf_ranks(n: int, rows: int, alpha: float, rng: np.random.Generator) -> Ids:
-    """Popularity ranks 0 … rows - 1: the first 65536 exactly, the others from the integral of k^-alpha."""
+    """``n`` random popularity ranks from 0 (the most popular) to rows - 1, with p(k) ~ k^-alpha.
+
+    The probabilities of the first 65536 are exact, those of the others come from the integral of k^-alpha.
+    """
     head = min(rows, _ZIPF_HEAD)
     weights = np.arange(1, head + 1, dtype=np.float64) ** -alpha
     cumulative = np.cumsum(weights)
@@ -130,7 +145,7 @@ def _power_inverse(low: float, area: NDArray[np.float64], alpha: float) -> NDArr
 
 
 def _scattered(ranks: Ids, rows: int) -> Ids:
-    """A permutation of 0 … rows - 1 that separates neighbours."""
+    """Row numbers for popularity ranks, so that popular rows are not neighbours in the table."""
     step = max(1, int(rows * 0.6180339887))
     while math.gcd(step, rows) != 1:
         step += 1

@@ -1,8 +1,9 @@
-"""Computations of a row-wise look-up on one rank, in torch: timed as kernel cells, and run in the pass.
+"""The computations of a row-wise look-up on one rank, in torch; timed as single kernels and used in the pass.
 
-All take and return torch tensors on one device and queue work without waiting for it. Tables of one rank are
-consecutive in one tensor [T R, D] of R rows each, so ids received in the order source, table, sample are
-looked up directly: a received id is a row of that tensor and needs no sorting by table.
+All take and return torch tensors on one device and queue work without waiting for it. The T tables of one
+rank are consecutive in one tensor [T R, D], with R rows of D columns each. So received ids, in the order
+source, table, sample, are looked up directly: each is a row of that tensor, and needs no sorting by table.
+B is the number of samples of one rank.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Bucketized:
-    """Ids sorted by owner.
+    """Ids sorted by owner, the rank that holds their row.
 
     ids      [n] in the order owner, table, sample, as rows of the owner's tensor
-    lengths  [owners, T B] ids of each bag for each owner;  counts  [owners] ids for each owner
+    lengths  [owners, T B] number of ids of each bag for each owner
+    counts   [owners] number of ids for each owner
     weights  [n] in the order of the ids, or None
     """
 
@@ -42,9 +44,10 @@ def gather_pool(table: Any, ids: Any, offsets: Any, weights: Any = None) -> Any:
 def bucketize(
     ids: Any, lengths: Any, tables: int, block: int, owners: int, weights: Any = None
 ) -> Bucketized:
-    """Ids, lengths and weights for each owner.
+    """Sort ids, lengths and weights by owner, the rank that holds the row.
 
-    ids      rows of their own table, in the order table, sample [n];  lengths  of each bag [T B]
+    ids      numbers of rows in their own table, in the order table, sample [n]
+    lengths  number of ids of each bag [T B]
     owners   at most 32768
     block    R, rows of each table that an owner holds: row r of table t belongs to owner r // R, where it
              is row t R + r mod R
@@ -88,16 +91,16 @@ def _stable_order(keys: Any) -> Any:
 
 
 def offsets_of(lengths: Any, offsets: Any) -> None:
-    """Write the first id of each bag into ``offsets`` [bags + 1], whose first element is 0 already."""
+    """Fill ``offsets`` [bags + 1] with the position of each bag's first id; its first element is 0."""
     import torch
 
     torch.cumsum(lengths, 0, out=offsets[1:])
 
 
 def permute(ids: Any, lengths: Any, sources: int, tables: int) -> tuple[Any, Any]:
-    """Received ids and lengths, from the order source, table, sample to table, source, sample.
+    """Reorder received ids and lengths from source, table, sample to table, source, sample.
 
-    ids  [n];  lengths  [sources T B];  returns  ids [n] and lengths [T sources B]
+    ids  [n];  lengths  [sources T B], number of ids of each bag;  returns  ids [n], lengths [T sources B]
     For libraries with one kernel call per table (TorchRec); our pass does not need it.
     """
     import torch

@@ -1,4 +1,4 @@
-"""Kernel cells of this project's own kernels (``calibrate.cuda``), on a GPU."""
+"""Times this project's own kernels (``calibrate.cuda``) on a GPU, each by itself."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def availability() -> Availability:
 
 
 def version() -> str:
-    """Version that distinguishes kernels of different sources."""
+    """A version that changes whenever the source of the kernels does."""
     return hashlib.sha256(source_text()).hexdigest()[:12]
 
 
 class Lookup(Borrowed):
-    """A look-up that is prepared for each visit, because the visit's memory determines where its tables are.
+    """A look-up whose tables are made anew for each visit, as their memory may move between visits.
 
-    tables  makes the tables from the rows
+    rows    function that provides the rows;  tables  function that makes tables from the rows
     """
 
     def __init__(self, rows: Any, work: LookupWork, tables: Callable[[Any], DeviceTables]) -> None:
@@ -59,7 +59,7 @@ class Lookup(Borrowed):
         self._pool: Any = None
 
     def take(self) -> None:
-        """Make the tables and their descriptors."""
+        """Make the tables, and what the kernel needs to know of them."""
         super().take()
         work, tables = self._work, self._tables(self.rows)
         options = GatherOptions(id_bytes=work.id_bytes, layout="table")
@@ -67,7 +67,7 @@ class Lookup(Borrowed):
         self._pool = GatherPool(tables, work.batch, options, work.pooling)
 
     def __call__(self, inputs: Inputs) -> Outputs:
-        """The bags [T B, D], in new memory."""
+        """The sums of the bags [tables x samples, columns], in new memory."""
         out = self._pool.new_out()
         self._pool(inputs[0], inputs[1], out, None, self._faults)
         return (out.view(-1, self._work.dim),)
@@ -79,7 +79,7 @@ class Lookup(Borrowed):
 
 
 class OwnKernels(TorchKernels):
-    """Rows fp32 or fp16, bags fp32; all tables in one launch."""
+    """Times this project's kernels. Rows are fp32 or fp16, bags fp32; one launch handles all tables."""
 
     name = "perfmodel"
     operations = _OPERATIONS
@@ -96,7 +96,7 @@ class OwnKernels(TorchKernels):
         self._pinned.clear()
 
     def _gather_host(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
-        """The kernel of ``gather_pool`` with a table in host memory.
+        """An operation that looks up rows of a table in host memory, with the kernel of ``gather_pool``.
 
         Limits: more than one table -> BadInputError
         """
@@ -127,7 +127,10 @@ class OwnKernels(TorchKernels):
         return self._joined(work, inputs[0], inputs[2])
 
     def _set(self, work: LookupWork, one: IdSet, dtype: str, first_row: int) -> Inputs:
-        """Rows of their own table in the copy that begins at ``first_row``, offsets, lengths."""
+        """The kernel's inputs for one set of ids: rows of their own table, offsets of the bags, lengths.
+
+        first_row  where the copy of the tables begins that this set reads
+        """
         require_exact(dtype, int(one.lengths.max()))
         ids, lengths = self._tensors(one)
         kind = self._id_type(work)
@@ -163,7 +166,7 @@ class OwnKernels(TorchKernels):
 
 
 def _elsewhere(result: Any) -> Any:
-    """The result with ids and lengths in new memory: a graph's outputs and a later call's stay separate."""
+    """The result with new memory for ids and lengths, so that later calls do not overwrite them."""
     import torch
 
     return replace(result, ids=torch.empty_like(result.ids), lengths=torch.empty_like(result.lengths))

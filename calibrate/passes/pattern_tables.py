@@ -1,7 +1,8 @@
-"""Tables of pattern rows: on a CPU one per width, on a GPU one allocation that all widths reuse.
+"""Tables of pattern rows, whose sums are known without a look-up.
 
-Tables of every width at once would not fit a GPU: those of a plan take half of it. Rewriting 8 GiB of rows
-takes a GPU about 20 ms, a CPU seconds.
+On a CPU, tables of each number of columns are kept. On a GPU they would not fit together, as those of a plan
+take half of its memory: there all use one allocation, which is rewritten when the number of columns changes.
+Writing 8 GiB of rows takes a GPU about 20 ms, a CPU seconds.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ _PIECE_BYTES = 64 * 2**20
 
 
 class PatternTables:
-    """Rows on one device, written on demand.
+    """Pattern rows on one device, written when they are first needed.
 
-    shared  whether all widths reuse one allocation
+    shared  whether tables with different numbers of columns use one allocation in turn
     """
 
     def __init__(self, device: Any, *, shared: bool) -> None:
@@ -32,9 +33,10 @@ class PatternTables:
         self._written = 0
 
     def rows(self, first: int, count: int, dim: int, dtype: str) -> Any:
-        """Pattern rows ``first`` … as a tensor [count, dim] of ``dtype``.
+        """``count`` pattern rows from row ``first`` on, as a tensor [count, dim] of ``dtype``.
 
-        If widths share their memory, rows are valid until the next call: a visit borrows them (``Borrowed``).
+        If tables share their memory, the rows are valid until the next call; ``Borrowed`` holds them for a
+        visit.
         """
         width = first, dim, dtype
         if self._share:
@@ -76,12 +78,13 @@ class PatternTables:
 
 
 class PinnedRows(PatternTables):
-    """Pattern rows in page-locked host memory, which a GPU reads in place; all widths share that memory.
+    """Pattern rows in page-locked host memory, which a GPU reads in place; one allocation serves all tables.
 
     It is plain page-locked memory (cudaHostAlloc): managed memory beyond what a card has free can hang the
     GPU of a shared server. FBGEMM's MANAGED tables stay in host memory and are read over the link too
     (cudaMemAdviseSetPreferredLocation: the CPU), so these reads represent theirs.
-    device  GPU that writes them, or a CPU, for which nothing is page-locked;  most_bytes  that may be taken
+    device      GPU that writes the rows; on a CPU, nothing is page-locked
+    most_bytes  limit of the allocation
     Limits: more than ``most_bytes`` -> BadInputError
     """
 
@@ -101,7 +104,7 @@ class PinnedRows(PatternTables):
         return torch.empty(count, dtype=torch.uint8, pin_memory=self._device.type == "cuda")
 
     def _write(self, rows: Any, first: int) -> None:
-        """Write on the GPU, a piece at a time: a CPU takes seconds for a gigabyte."""
+        """Write the rows on the GPU and copy them, piece by piece: a CPU takes seconds for a gigabyte."""
         import torch
 
         step = max(1, _PIECE_BYTES // (rows.element_size() * rows.shape[1]))
@@ -113,18 +116,18 @@ class PinnedRows(PatternTables):
 
 
 class Borrowed:
-    """Rows of ``PatternTables`` borrowed for a visit; rows that are not returned keep memory allocated."""
+    """Rows of ``PatternTables`` held for one visit. Until ``give_back`` their memory cannot be freed."""
 
     def __init__(self, take: Callable[[], Any]) -> None:
         self._take = take
         self.rows: Any = None
 
     def take(self) -> None:
-        """Make the rows available."""
+        """Get the rows, which are then in ``rows``."""
         self.rows = self._take()
 
     def give_back(self) -> None:
-        """Return the rows."""
+        """Release the rows."""
         self.rows = None
 
 

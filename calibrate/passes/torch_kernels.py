@@ -1,11 +1,11 @@
-"""Kernel cells: the computations of a look-up, one at a time, with torch or FBGEMM, on a CPU or a GPU.
+"""Times the computations of a look-up one by one, with torch or FBGEMM, on a CPU or a GPU.
 
 On a CPU the ids of each call are copied into one fixed buffer before it, as a receive would leave them, and
 other rows are looked up in between: in a tight loop a call would hit the caches, whereas in a pass the step
-before has replaced their contents. On a GPU, where calls run back to back, each reads the next set in place,
-and tables that fit the L2 cache have several copies, so that a call does not hit what the one before read.
-Results are compared with pattern rows (``pattern_rows``) or with another method (``reference``); every
-element must be equal.
+before has replaced their contents. On a GPU, where calls run back to back, each call reads another set of ids
+in place, and tables that fit the L2 cache have several copies, so that a call does not read the same memory
+as the one before. Results are compared with pattern rows (``pattern_rows``) or with another method
+(``reference``); every element must be equal.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ Reference = Callable[[Inputs], Outputs]
 
 
 class KernelOperation(Operation):
-    """A kernel on a device: ``call`` applied to the inputs of each set in turn.
+    """One kernel to time: ``call`` is applied to several sets of inputs in turn.
 
     sets       inputs of every set, tensors of equal shapes; a single set is not copied
-    call       the kernel: inputs to outputs
+    call       the kernel, a function of inputs that returns outputs
     reference  the expected outputs for inputs, computed without the kernel
-    fixed      outputs that the kernel always writes, or None if it makes new ones
+    fixed      outputs that the kernel always writes into; empty if it makes new ones
     between    CPU: untimed work before each call; GPU: empties the cache before a graph is replayed
-    table      rows that the kernel reads
+    table      rows that the kernel reads, or None
     """
 
     bytes_sent = 0
@@ -73,9 +73,9 @@ class KernelOperation(Operation):
         self._captured: tuple[int, Outputs] | None = None
 
     def prepare(self, salt: int) -> None:
-        """Start the rotation at another set; discard or poison the outputs.
+        """Choose the set to begin with, by ``salt``; discard or poison the outputs.
 
-        A CUDA graph captures the calls from here to the first ``before``.
+        If a CUDA graph is captured, it contains the calls from here to the first ``before``.
         """
         if self._table is not None:
             self._table.take()
@@ -85,10 +85,10 @@ class KernelOperation(Operation):
         _poison(self._fixed)
 
     def before(self) -> None:
-        """CPU: copy the next set into the fixed buffer; look up other rows.
+        """Do the untimed work before a call.
 
-        GPU with a graph: poison its outputs, and evict its rows from the cache, where only the last replay
-        has read them.
+        CPU: copy the next set into the fixed buffer, and look up other rows. GPU with a graph: poison the
+        graph's outputs, and evict from the cache the rows that the last replay has read.
         """
         if self._gpu and self._preparing and self._outputs:
             self._captured = self._at, self._outputs
@@ -104,7 +104,7 @@ class KernelOperation(Operation):
             self._between()
 
     def run(self) -> None:
-        """Run the kernel; on a GPU on the next set, into the memory of the last outputs."""
+        """Call the kernel. On a GPU it takes the next set, and reuses the memory of the last outputs."""
         if self._in_place:
             self._advance()
             self._inputs = self._sets[self._at]
@@ -113,7 +113,10 @@ class KernelOperation(Operation):
         self._outputs = self._call(self._inputs)
 
     def check(self) -> tuple[int, int]:
-        """(wrong, checked) elements of the last call, and of the last one in a graph; then discards them."""
+        """Compare the outputs of the last call, and of the last call in a graph: (wrong, compared) elements.
+
+        The outputs are discarded then.
+        """
         wrong = checked = 0
         for at, outputs in [(self._at, self._outputs), *([self._captured] if self._captured else [])]:
             expected = self._reference(self._sets[at])
@@ -136,7 +139,10 @@ class KernelOperation(Operation):
 
 
 def _poison(outputs: Outputs, inputs: Inputs = ()) -> None:
-    """Poison outputs, except inputs that are passed on (lengths of a single table)."""
+    """Overwrite outputs, so that old results cannot pass the check.
+
+    An output that is one of the ``inputs``, passed on unchanged, keeps its contents.
+    """
     kept = {one.untyped_storage().data_ptr() for one in inputs}
     for output in outputs:
         if output.untyped_storage().data_ptr() not in kept:
@@ -144,10 +150,10 @@ def _poison(outputs: Outputs, inputs: Inputs = ()) -> None:
 
 
 class TorchKernels(Provider):
-    """Kernel cells through torch.
+    """Times torch's kernels; subclasses time those of other libraries.
 
-    numbers_by_table  whether an owner's rows are numbered per table, not over all its tables
-    length_type       type of the lengths that are permuted; None: int64, as they are drawn
+    numbers_by_table  whether bucketized ids are rows of each table, not of an owner's joined tables
+    length_type       torch type of the lengths that are permuted; None: int64
     """
 
     name = "torch"
@@ -167,7 +173,7 @@ class TorchKernels(Provider):
         self._swept: Any = None
 
     def operation(self, point: Point, ranks: Sequence[int]) -> KernelOperation | HostRounds:
-        """The kernel cell of a point.
+        """The operation that times the kernel, or the host work, of ``point``.
 
         Limits: not a kernel, or one that this library lacks -> BadInputError
         """
@@ -187,13 +193,16 @@ class TorchKernels(Provider):
         self._swept = None
 
     def _between(self, work: LookupWork) -> Callable[[], None]:
-        """CPU: a look-up that clears the caches as much as a look-up of ``work`` would; GPU: ``_sweep``."""
+        """The untimed work between calls, a function that clears caches.
+
+        CPU: it reads as many rows as a look-up of ``work`` would; GPU: ``_sweep``.
+        """
         if self._clearer is None:
             return self._sweep
         return self._clearer.gather(2 * POOLED_BYTES * work.batch * work.tables * work.dim)
 
     def _sweep(self) -> None:
-        """Read more than the L2 cache of any GPU holds."""
+        """Read more memory than the L2 cache of any GPU holds, to evict everything else from it."""
         torch = self._torch
         if self._swept is None:
             self._swept = (
@@ -207,7 +216,7 @@ class TorchKernels(Provider):
         return from_numpy(one.ids).to(self._device), from_numpy(one.lengths).to(self._device)
 
     def _joined(self, work: LookupWork, ids: Any, lengths: Any) -> Any:
-        """The ids as rows of one table that holds all tables one after the other."""
+        """Ids, which count rows of their own table, as rows of one table that holds all tables in order."""
         torch = self._torch
         table = torch.arange(lengths.numel(), device=ids.device) // work.batch
         return ids + torch.repeat_interleave(table * work.rows, lengths, output_size=ids.numel())
@@ -224,7 +233,10 @@ class TorchKernels(Provider):
     def _summing(
         self, work: LookupWork, sets: Sequence[Inputs], call: Call, table: Borrowed | None
     ) -> KernelOperation:
-        """A look-up whose bags are sums of pattern rows."""
+        """The operation for a look-up ``call``, whose bags must equal sums of pattern rows.
+
+        table  rows that it reads, or None
+        """
 
         def reference(inputs: Inputs) -> Outputs:
             return (self._bags(work, bag_sums(self._rows(work, inputs), inputs[2], work.dim)),)
@@ -232,13 +244,16 @@ class TorchKernels(Provider):
         return KernelOperation(self._gpu, sets, call, reference, between=self._between(work), table=table)
 
     def _lookup(self, work: LookupWork, dtype: str, copies: int) -> tuple[Borrowed | None, Call]:
-        """The tables, and a function that looks up in them."""
+        """(tables with ``copies`` copies of their rows, function of inputs that looks up in them)."""
         joined = copies * work.tables * work.rows
         table = Borrowed(lambda: self.tables.rows(0, joined, work.dim, dtype))
         return table, lambda inputs: (lookup.gather_pool(table.rows, inputs[0], inputs[1]),)
 
     def _set(self, work: LookupWork, one: IdSet, dtype: str, first_row: int) -> Inputs:
-        """Rows of the joined tables from ``first_row`` on, first id of each bag, lengths."""
+        """The kernel's inputs for one set of ids: rows of the joined tables, first id of each bag, lengths.
+
+        first_row  row at which the copy of the tables begins that this set reads
+        """
         require_exact(dtype, int(one.lengths.max()))
         ids, lengths = self._tensors(one)
         kind = self._id_type(work)
@@ -249,11 +264,11 @@ class TorchKernels(Provider):
         return self._torch.int32 if work.id_bytes == 4 else self._torch.int64
 
     def _rows(self, work: LookupWork, inputs: Inputs) -> Any:
-        """Numbers of the pattern rows that are looked up."""
+        """Numbers of the pattern rows that ``inputs`` look up."""
         return inputs[0].long()
 
     def _bags(self, work: LookupWork, sums: Any) -> Any:
-        """Sums [T B, D] in the layout of the look-up's bags."""
+        """``sums`` [tables x samples, columns] in the layout in which this library returns bags."""
         return sums
 
     def _bucketize(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
@@ -268,7 +283,10 @@ class TorchKernels(Provider):
         return KernelOperation(self._gpu, sets, call, reference, between=self._between(work))
 
     def _bucketizer(self, work: LookupWork, block: int, first: Inputs) -> Call:
-        """A function that sorts ids by owner. first  inputs of the same shape as all others"""
+        """A function of inputs that sorts ids by owner.
+
+        block  rows of each table that one owner holds;  first  inputs, of the shape that all inputs have
+        """
 
         def call(inputs: Inputs) -> Outputs:
             sent = lookup.bucketize(inputs[0], inputs[1], work.tables, block, work.shards)
@@ -288,7 +306,10 @@ class TorchKernels(Provider):
         return KernelOperation(self._gpu, sets, call, reference, between=self._between(work))
 
     def _permuter(self, work: LookupWork, first: Inputs) -> Call:
-        """A function that sorts received ids by table. first  inputs of the same shape as all others"""
+        """A function of inputs that sorts received ids by table.
+
+        first  inputs, of the shape that all inputs have
+        """
         return lambda inputs: lookup.permute(inputs[0], inputs[1], work.shards, work.tables)
 
     def _partial_sum(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
@@ -313,7 +334,7 @@ class TorchKernels(Provider):
         return KernelOperation(self._gpu, [(one,) for one in parts], call, reference, (out,))
 
     def _add(self, parts: Any, out: Any) -> None:
-        """Write the sum of parts [G, n] into out [n]."""
+        """Write the sum of the partial bags ``parts`` [ranks, n] into ``out`` [n]."""
         self._torch.sum(parts, dim=0, out=out)
 
     def _copy(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
@@ -334,7 +355,7 @@ class TorchKernels(Provider):
         return self._copy_over(work, to_device=False)
 
     def _copy_over(self, work: LookupWork, *, to_device: bool) -> KernelOperation:
-        """Copies between page-locked host memory and the GPU's, of ``work.dim`` bytes."""
+        """The operation that copies ``work.dim`` bytes from page-locked host memory to the GPU, or back."""
         torch = self._torch
         there = torch.arange(251, dtype=torch.uint8, device=self._device)
         there = there.repeat(-(-work.dim // 251))[: work.dim].clone()
@@ -365,5 +386,5 @@ def torch_availability() -> Availability:
 
 
 def clocks_here() -> tuple[Clock, ...]:
-    """Clocks of kernels on this machine; graphs need a GPU."""
+    """Ways in which kernels can be timed on this machine; CUDA graphs need a GPU."""
     return CLOCKS if find_gpus() else tuple(clock for clock in CLOCKS if clock is not Clock.GRAPH)

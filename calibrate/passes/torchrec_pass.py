@@ -45,9 +45,10 @@ def availability() -> Availability:
 def row_wise_module(
     tables: Sequence[tuple[int, int]], dtype: str, weighted: bool, group: Any, ranks: int, device: Any
 ) -> Any:
-    """TorchRec's EmbeddingBagCollection of ``tables`` (rows, dim), sharded by rows over ``group``.
+    """TorchRec's EmbeddingBagCollection, sharded by rows over the ranks of ``group``.
 
-    Features f0, f1, ... belong to tables t0, t1, ...; the weights are uninitialised: fill them with
+    tables    (rows, columns) of each;  dtype  element type of the rows;  weighted  whether ids have weights
+    Features f0, f1, ... belong to tables t0, t1, ...; the rows are uninitialised: fill them with
     ``local_shards``. Called by every rank of the group at once.
     """
     import torch
@@ -79,7 +80,7 @@ def row_wise_module(
 
 
 def local_shards(module: Any) -> Iterator[tuple[int, int, Any]]:
-    """(table, first row, rows as a tensor) of each piece that this rank holds."""
+    """For each piece of a table that this rank holds: (number of the table, first row, rows as a tensor)."""
     for name, held in module.state_dict().items():
         table = int(name.split(".t")[1].split(".")[0])
         for shard in held.local_shards():
@@ -87,7 +88,7 @@ def local_shards(module: Any) -> Iterator[tuple[int, int, Any]]:
 
 
 def features(tables: int, ids: Any, lengths: Any, weights: Any = None) -> Any:
-    """The ids of a batch in TorchRec's form; order table, sample."""
+    """The ids of a batch as TorchRec's KeyedJaggedTensor; ids and lengths are in the order table, sample."""
     import torchrec
 
     keys = [f"f{i}" for i in range(tables)]
@@ -95,7 +96,7 @@ def features(tables: int, ids: Any, lengths: Any, weights: Any = None) -> Any:
 
 
 class TorchRecOperation(PassOperation):
-    """TorchRec's forward pass, timed from outside."""
+    """TorchRec's forward pass. Only the whole pass is timed, not its steps."""
 
     def __init__(self, job: Job, module: Any, sets: Sequence[IdSet], device: Any) -> None:
         import torch
@@ -105,7 +106,7 @@ class TorchRecOperation(PassOperation):
         self._features = features(job.work.tables, self._ids, self._lengths)
 
     def before(self) -> None:
-        """Take the next batch in TorchRec's form."""
+        """Take the next set of ids and convert it to TorchRec's form."""
         super().before()
         self._features = features(self._job.work.tables, self._ids, self._lengths)
 
@@ -145,7 +146,7 @@ class TorchRec(Provider):
             self._groups[tuple(ranks)] = torch_world.new_group(self._dist, ranks, self._backend)
 
     def operation(self, point: Point, ranks: Sequence[int]) -> TorchRecOperation:
-        """The pass of a point.
+        """The operation that times the pass of ``point``.
 
         Limits: those of ``asked_pass``; another library than gloo on CPUs and nccl on GPUs -> BadInputError
         """
