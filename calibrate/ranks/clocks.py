@@ -1,13 +1,13 @@
-"""The timing loops: a visit of an operation on one rank, by each clock.
+"""The timing loops: how one rank times an operation in one visit, by each clock.
 
     eager    barrier, clock, one call, wait for it, clock: what a call costs its caller
     stream   barrier, then calls back to back: between two events on a GPU, by the host's clock on a CPU
     graph    the same calls, captured in a CUDA graph that is replayed between two events
 
-On a GPU, the calls of a batch are queued behind a kernel that only waits, and an untimed call: short kernels
-are timed as fast as the GPU takes them from its queue, not as fast as Python launches them.
-Host times are of the machine's monotonic clock, which the ranks of a node share. The clocks are never mixed:
-each gives points of its own.
+On a GPU, a kernel that only waits is launched first, then an untimed call, then the calls of the batch. So
+all calls are queued before the first begins: they are timed as fast as the GPU takes them from its queue, not
+as fast as Python launches them. Host times are of the machine's monotonic clock, which the ranks of a node
+share. Times of different clocks are never combined: each clock has points of its own.
 """
 
 from __future__ import annotations
@@ -53,26 +53,32 @@ class Device(Protocol):
         """Wait until all launched work is done."""
 
     def queueing_s(self, action: Action) -> float:
-        """Host time to launch ``action`` [s]; 0 if calls are done when they return."""
+        """Host time to launch ``action`` once [s]; 0 on a device whose calls are done when they return."""
 
     def timed(self, batch: Action, lead_in: Action, queue_s: float = 0.0) -> tuple[float, float]:
-        """Monotonic times at which ``batch`` began and ended [s].
+        """Run ``batch``; returns the monotonic times at which it began and ended [s].
 
-        lead_in  an untimed call before the batch, which all ranks leave together
-        queue_s  host time to launch the batch [s]: a GPU begins when all of it is queued
+        lead_in  an untimed call before the batch, so that all ranks begin the batch together
+        queue_s  host time to launch the batch [s]: a GPU does not begin before all of it is queued
         """
 
     def capture(self, run: Action, calls: int) -> Action:
-        """``calls`` calls of ``run`` as one replay. Raises BadInputError if nothing can be captured."""
+        """A function that makes ``calls`` calls of ``run`` as one replay of a CUDA graph.
+
+        Raises BadInputError if the device has no graphs, or ``run`` cannot be captured.
+        """
 
     def conditions(self) -> DeviceConditions | None:
-        """The state of the device in the last batch, or now; None if it cannot be read."""
+        """The device's clock and what limited it in the last batch; without a batch, now.
+
+        None if unreadable.
+        """
 
     def held_bytes(self) -> float:
-        """Memory of the device that this process holds [bytes]."""
+        """Memory of the device that this process has allocated [bytes]."""
 
     def require_alive(self, error: BaseException) -> None:
-        """Raises NoHardwareError if ``error`` left the device unusable."""
+        """Raise NoHardwareError if the device cannot be used any more after ``error``."""
 
 
 class Cpu:
@@ -133,13 +139,16 @@ class Cuda:
         self._cuda.synchronize()
 
     def queueing_s(self, action: Action) -> float:
-        """Time one call into an empty queue."""
+        """Host time to launch ``action`` once [s], measured while the GPU's queue is empty."""
         start = self._now()
         action()
         return self._now() - start
 
     def timed(self, batch: Action, lead_in: Action, queue_s: float = 0.0) -> tuple[float, float]:
-        """Time by two events of the stream; the GPU's state is read during the first batch of a visit."""
+        """As in ``Device``, by two CUDA events.
+
+        During the first batch of a visit the GPU's conditions are read.
+        """
         first = self._cuda.Event(enable_timing=True)
         last = self._cuda.Event(enable_timing=True)
         start = self._now()
@@ -155,7 +164,7 @@ class Cuda:
         return start, start + first.elapsed_time(last) * 1e-3
 
     def capture(self, run: Action, calls: int) -> Action:
-        """Warm up and capture on one side stream, because libraries allocate state per stream.
+        """As in ``Device``; warm-up and capture use one side stream, as libraries allocate state per stream.
 
         Memory that calls allocate during capture belongs to the graph, as long as its replay is kept.
         """
@@ -181,7 +190,7 @@ class Cuda:
         return replay
 
     def conditions(self) -> DeviceConditions | None:
-        """The state in the last batch; without a batch, the state now."""
+        """As in ``Device``. Conditions of a batch are returned once; afterwards the present ones are read."""
         seen, self._seen = self._seen, None
         return seen or self._watch()
 
@@ -191,7 +200,7 @@ class Cuda:
         return float(self._cuda.memory_reserved())
 
     def require_alive(self, error: BaseException) -> None:
-        """After some kernel errors every later call fails: then this process can only end."""
+        """As in ``Device``: after some kernel errors every later CUDA call of the process fails."""
         if "CUDA error" not in str(error):
             return
         try:
@@ -201,9 +210,11 @@ class Cuda:
 
 
 class Timer:
-    """Times the visits of one operation.
+    """Times one operation in several visits, by one clock.
 
-    barrier  returns when all ranks of the group have called it
+    variant        after_kernel: ranks wait for each other before the kernel, not between it and the call
+    barrier        function that returns when all ranks of the group have called it
+    payload_bytes  large payloads get fewer warm-up calls
     """
 
     def __init__(
@@ -229,7 +240,10 @@ class Timer:
         self._action: Action = operation.run
 
     def prepare(self, salt: int, calls: int) -> None:
-        """Fill the buffers, and capture the graph for ``calls`` calls again, as buffers may have moved."""
+        """Fill the operation's buffers; for the graph clock, capture a graph for a visit of ``calls`` calls.
+
+        It is captured anew each time, as buffers may have moved.
+        """
         self._action = self.operation.run
         self.operation.prepare(salt)
         if self._clock is Clock.GRAPH:
@@ -239,7 +253,10 @@ class Timer:
     def visit(
         self, calls: int, progress: RankProgress | None = None, now: Callable[[], float] = time.perf_counter
     ) -> RankTimes:
-        """Time about ``calls`` calls, and check the result of the last call."""
+        """Time about ``calls`` calls, and check the result of the last one.
+
+        progress  shows other threads what is being done;  now  the host's clock [s]
+        """
         progress = progress or RankProgress()
         starts: list[float] = []
         ends: list[float] = []
@@ -277,7 +294,7 @@ class Timer:
         )
 
     def _replay_once_more(self) -> None:
-        """Replay the graph, so that the check sees its result and not that of another call."""
+        """Replay the graph, so that the check sees a result of the graph and not of another call."""
         self.operation.before()
         self._device.synchronize()
         self._barrier()
@@ -297,7 +314,11 @@ class Timer:
         steps: dict[str, list[float]],
         now: Callable[[], float],
     ) -> None:
-        """Time single calls. After a kernel, the barrier comes first, so that nothing runs in between."""
+        """Time single calls; appends to ``starts`` and ``ends``, and to ``steps`` by the step's name.
+
+        For the variant after_kernel the barrier comes before the kernel, so that nothing separates kernel and
+        call.
+        """
         operation, barrier, synchronize = self.operation, self._barrier, self._device.synchronize
         joined = self._variant == AFTER_KERNEL
         for _ in range(calls):
@@ -317,7 +338,10 @@ class Timer:
                 steps.setdefault(name, []).append(seconds)
 
     def _batches(self, calls: int, starts: list[float], ends: list[float]) -> int:
-        """Time batches of back-to-back calls; return the number of calls per time."""
+        """Time batches of back-to-back calls; appends to ``starts`` and ``ends``.
+
+        Returns the number of calls between one start and its end.
+        """
         batches = min(BATCHES, calls)
         size, action = self._captured, self._action
         times = -(-calls // (batches * size))
@@ -338,7 +362,7 @@ class Timer:
 
 
 def graph_calls(calls: int) -> int:
-    """Calls captured in a graph for a visit of ``calls`` calls: those of a batch.
+    """Number of calls in one CUDA graph, for a visit of ``calls`` calls in BATCHES batches.
 
     Limits: up to BATCHES calls -> 1; more than BATCHES GRAPH_CALLS -> GRAPH_CALLS
     """

@@ -1,8 +1,8 @@
-"""Messages between the coordinator and its ranks: JSON objects over sockets, each complete or not at all.
+"""Messages between the coordinator and its ranks: JSON objects over sockets, received whole or not at all.
 
 Nothing is unpickled: a stranger who reached the port could send numbers, never code. Both sides first prove
 that they know the key of the run. A rank is *dead* when its socket closes, and *hung* when it misses a
-deadline. Nothing is sent while a rank measures, so that no thread wakes beside the timed calls.
+deadline. Nothing is sent while a rank measures, so that no thread of it wakes during the timed calls.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ STAGES = ("idle", "open", "group", "build", "warm-up", "timed calls", "check", "
 
 
 class LeaderMissingError(NoHardwareError):
-    """Rank 0 did not come; a rank that waits for it reports that."""
+    """Raised by a rank that waited for rank 0 in vain."""
 
 
 def say_nothing(text: str) -> None:
-    """Print nothing: the default listener."""
+    """Do nothing: used where the caller wants no messages for the user."""
 
 
 def send(connection: Connection, message: Message) -> None:
@@ -74,7 +74,10 @@ def receive(connection: Connection, longest: int | None = None) -> dict[str, Any
 
 @dataclass
 class Peer:
-    """A rank as the coordinator sees it. ``name`` is for messages: ``rank 3 (node 0, GPU 3)``."""
+    """A rank as the coordinator sees it.
+
+    hello  its first message;  name  words for messages to the user: ``rank 3 (node 0, GPU 3)``
+    """
 
     rank: int
     connection: Connection
@@ -83,9 +86,10 @@ class Peer:
 
 
 class Coordinator:
-    """The side that asks, with a socket to each rank.
+    """The side that sends requests, with a socket to each rank.
 
-    why_dead    returns more about a rank whose socket closed (exit code, last lines), or ""
+    key         what every rank must know to join
+    why_dead    function of a rank whose socket closed: its exit code or last lines, or ""
     """
 
     def __init__(
@@ -115,10 +119,10 @@ class Coordinator:
         failed: Callable[[], str] = lambda: "",
         say: Callable[[str], None] = say_nothing,
     ) -> list[Message]:
-        """Wait for ``ranks`` ranks to join, and return their hellos in the order of ranks.
+        """Wait for ``ranks`` ranks to join; returns their first messages in the order of ranks.
 
-        failed   returns why a rank will never come, or ""
-        say      called once with the missing ranks, after LATE_S
+        failed   returns the reason once it is known that a rank will never come, else ""
+        say      called once with a text about the missing ranks, after LATE_S
         Raises NoHardwareError if a rank is missing at the deadline, or if ``failed`` returns a reason.
         """
         began = time.monotonic()
@@ -145,7 +149,7 @@ class Coordinator:
         return f"{len(missing)} of {ranks} ranks (missing: {', '.join(missing[:_MOST_NAMED])}{more})"
 
     def _admit(self, ranks: int) -> None:
-        """Accept a connection; reject it if it does not know the key, or is no missing rank."""
+        """Accept a connection; close it if the other side does not know the key, or is not a missing rank."""
         sock, _ = self._server.accept()
         with sock:
             sock.setblocking(True)
@@ -166,11 +170,12 @@ class Coordinator:
         self.peers[rank] = Peer(rank, connection, hello, f"rank {rank}")
 
     def ask(self, messages: Mapping[int, Message], deadline_s: float) -> dict[int, Any]:
-        """Send each rank its message and wait for all answers; returns them by rank.
+        """Send ``messages`` (by rank) and wait for all answers; returns them by rank.
 
-        Rank 0 gets its message last: it may live in this process, and hold the interpreter until others join.
-        Raises RankLostError for a rank that died or did not answer in ``deadline_s``; the error of the first
-        rank that refused (BadInputError and its like), once all have answered.
+        Rank 0 gets its message last: it may be a thread of this process, and then keep Python from running
+        the coordinator until other ranks join it. Raises RankLostError for a rank that died or did not answer
+        in ``deadline_s``. If ranks refused, raises the error of the first of them (BadInputError and its
+        like) once all have answered.
         """
         self._count += 1
         for rank in sorted(messages, reverse=True):
@@ -205,7 +210,10 @@ class Coordinator:
             raise self._dead(peer) from error
 
     def _arrived(self, left_s: float) -> Iterable[tuple[Peer, dict[str, Any]]]:
-        """Answers that have arrived. A rank that hung up, of the group or not, raises RankLostError."""
+        """Pairs (rank, answer) that arrive within ``left_s``.
+
+        Any rank whose socket closed raises RankLostError.
+        """
         by_connection = {peer.connection: peer for peer in self.peers.values()}
         for connection in wait(list(by_connection), left_s):
             peer = by_connection[connection]  # type: ignore[index]
@@ -221,7 +229,11 @@ class Coordinator:
     def _hung(
         self, asked: Mapping[int, Message], answers: Mapping[int, Mapping[str, Any]], deadline_s: float
     ) -> RankLostError:
-        """The rank to blame: it failed, else it does not answer, else it is at the earliest stage."""
+        """The error for a missed deadline, which names the rank that caused it.
+
+        It is a rank that failed, else one that does not even say where it is, else those at the earliest
+        stage.
+        """
         for rank, answer in sorted(answers.items()):
             if "error" in answer:
                 error = answer["error"]
@@ -247,7 +259,7 @@ class Coordinator:
         )
 
     def _where(self, waiting: Iterable[Peer]) -> dict[int, tuple[int, int]]:
-        """The stage number and the calls done there, by rank, for the ranks that still answer."""
+        """Ask ``waiting`` ranks where they are: by rank, (index in STAGES, timed calls done there)."""
         missing = {peer.rank for peer in waiting}
         stages: dict[int, tuple[int, int]] = {}
         for rank in missing:
@@ -262,22 +274,25 @@ class Coordinator:
 
 @dataclass
 class RankProgress:
-    """Where a rank is: written by its measuring thread, read by the thread that answers the coordinator."""
+    """What a rank is doing now.
+
+    The measuring thread writes it; the thread that answers the coordinator reads it.
+    """
 
     stage: str = "idle"
     done: list[float] = field(default_factory=list)  # grows by one entry per timed call
 
     def enter(self, stage: str, done: list[float] | None = None) -> None:
-        """Enter ``stage``; ``done`` is the list that grows with the calls."""
+        """Enter ``stage``; ``done`` is a list to which the caller appends one entry per timed call."""
         self.done = [] if done is None else done
         self.stage = stage
 
 
 class Desk:
-    """The side that answers, on one rank.
+    """A rank's side of the connection: receives the coordinator's messages and answers them.
 
-    A thread waits in a blocking read: it wakes when a message comes, and never beside a timed call. When the
-    coordinator is gone, it calls ``lost``, even if the rest of the process is stuck.
+    A thread waits in a blocking read: it wakes when a message comes, and never during a timed call. When the
+    coordinator is gone, that thread calls ``lost``, even if the rest of the process is stuck.
     """
 
     def __init__(self, connection: Connection, lost: Callable[[], None]) -> None:
@@ -304,7 +319,7 @@ class Desk:
         self._send({"id": message["id"], "error": {"kind": kind, "message": text, "next_step": step}})
 
     def _send(self, message: Message) -> None:
-        """Send, and ignore a missing coordinator: the reading thread handles that."""
+        """Send a message. If the coordinator is gone, do nothing: the reading thread handles that."""
         with self._sending, contextlib.suppress(OSError):
             send(self._connection, message)
 
@@ -332,7 +347,8 @@ def join(
 ) -> Connection:
     """Connect a rank to the coordinator, which may start later than the rank.
 
-    late   called once if nobody has answered for LATE_S
+    key, hello  the key of the run, and the first message to send
+    late        called once if nobody has answered for LATE_S
     Raises LeaderMissingError if nobody who knows the key listens there within ``timeout_s``.
     """
     began = time.monotonic()
@@ -368,7 +384,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _tune(sock: socket.socket) -> None:
-    """Send small messages at once, and detect a vanished node after some minutes."""
+    """Make the socket send small messages at once, and notice after some minutes that a node vanished."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 

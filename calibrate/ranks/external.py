@@ -1,4 +1,4 @@
-"""Ranks started by torchrun, srun or mpirun: their number, where they meet, and how rank 0 leads them."""
+"""Ranks that torchrun, srun or mpirun started: how many there are, where they meet, how rank 0 leads them."""
 
 from __future__ import annotations
 
@@ -27,12 +27,14 @@ _LOCALHOST = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Launcher:
-    """A process of a job that a launcher started.
+    """One process of a job that a launcher started.
 
     name         torchrun, srun or mpirun
-    host, port   where rank 0 waits for the others; "" and 0 under an mpirun over nodes: MPI sends them
-    key          what all processes of the job know: it keeps jobs apart, and is no secret from users of the
-                 same machine. Empty if MPI sends it: then it is random
+    rank, ranks  number of this process, and of all
+    host, port   where rank 0 waits for the others; "" and 0 under an mpirun over nodes, where MPI sends them
+    key          bytes that all processes of the job know. They keep jobs apart, and are no secret from users
+                 of
+                 the same machine. Empty if MPI sends the key: then it is random
     """
 
     name: str
@@ -69,7 +71,11 @@ def _torchrun(environ: Mapping[str, str]) -> Launcher | None:
 
 
 def _mpirun(environ: Mapping[str, str]) -> Launcher | None:
-    """On one node, ranks meet by the name of the job: MPI's start-up would wait without naming late ranks."""
+    """The process of mpirun, or None.
+
+    On one node, ranks meet at a port that the name of the job gives: MPI's own start-up would wait for late
+    ranks without naming them.
+    """
     for rank, size in (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE")):
         if rank in environ and size in environ and (rank[0] == "O" or "SLURM_STEP_NUM_TASKS" not in environ):
             launcher = Launcher("mpirun", _number(environ, rank), _number(environ, size))
@@ -81,7 +87,7 @@ def _mpirun(environ: Mapping[str, str]) -> Launcher | None:
 
 
 def _srun(environ: Mapping[str, str]) -> Launcher | None:
-    """srun sets SLURM_STEP_NUM_TASKS; a batch script has SLURM_NTASKS and rank 0, but is no step."""
+    """The process of srun, or None. A batch script has SLURM_NTASKS too, but no SLURM_STEP_NUM_TASKS."""
     if "SLURM_PROCID" not in environ or "SLURM_STEP_NUM_TASKS" not in environ:
         return None
     nodes = environ.get("SLURM_STEP_NODELIST", environ.get("SLURM_JOB_NODELIST", ""))
@@ -108,7 +114,7 @@ def _number(environ: Mapping[str, str], name: str, default: int | None = None) -
 
 
 def _port(environ: Mapping[str, str], job: str) -> int:
-    """PERFMODEL_PORT, else a port derived from the name of the job."""
+    """The port in PERFMODEL_PORT, else a port computed from the name of the job."""
     derived = _FIRST_PORT + int.from_bytes(hashlib.sha256(job.encode()).digest()[:4], "big") % _PORTS
     return _number(environ, "PERFMODEL_PORT", derived)
 
@@ -119,7 +125,10 @@ def _key(job: str) -> bytes:
 
 
 class ExternalTeam(RankTeam):
-    """The ranks of a launcher, led by rank 0, which asks in its main thread and answers in another."""
+    """The ranks that a launcher started, led by rank 0.
+
+    The process of rank 0 is also a rank: its main thread sends requests, another of its threads answers them.
+    """
 
     def __init__(
         self,
@@ -170,7 +179,7 @@ class ExternalTeam(RankTeam):
 
 
 def follow(launcher: Launcher, say: Callable[[str], None] = say_nothing) -> None:
-    """Serve rank 0 on another rank until it is done; print nothing.
+    """On a rank other than 0: do what rank 0 asks until it is done; print nothing.
 
     say   called once if rank 0 is late, on rank 1 only
     Raises LeaderMissingError if rank 0 does not come.
@@ -198,6 +207,6 @@ def follow(launcher: Launcher, say: Callable[[str], None] = say_nothing) -> None
 
 
 def _end_with(launcher: Launcher, number: int) -> None:
-    """End this process when its launcher is killed; SLURM's step daemon does that itself."""
+    """Make the kernel send this process signal ``number`` when its launcher dies; SLURM does so itself."""
     if launcher.name != "srun":
         process.die_with_parent(os.getppid(), number)

@@ -16,7 +16,7 @@ Reader = Callable[[], DeviceConditions | None]
 
 
 def watch_gpu(uuid: str) -> Reader:
-    """A function that reads the state of the GPU with this UUID (``GPU-...``), or returns None."""
+    """A function that returns the state of the GPU with this UUID (``GPU-...``), or None if unknown."""
     reader = nvml_reader(uuid)
     if reader is not None:
         return reader
@@ -25,7 +25,10 @@ def watch_gpu(uuid: str) -> Reader:
 
 
 def nvml_reader(uuid: str) -> Reader | None:
-    """Reads through NVML, in about a millisecond; None without its binding, its driver or this GPU."""
+    """A function that reads the state through NVML, in about a millisecond.
+
+    Limits: NVML's binding, its driver or this GPU is missing -> None
+    """
     try:
         import pynvml
 
@@ -58,7 +61,7 @@ def _by_nvml(nvml: Any, handle: Any) -> DeviceConditions:
 
 
 def smi_reader(uuid: str, program: str) -> Reader:
-    """Reads by ``nvidia-smi``, in some tens of milliseconds."""
+    """A function that reads the state by ``nvidia-smi`` (path ``program``), in some tens of milliseconds."""
 
     def read() -> DeviceConditions | None:
         found = ask_smi(program, uuid)

@@ -1,4 +1,4 @@
-"""What a rank needs of its operating system: to die with its parent, its own cores, memory that stays mapped.
+"""What a rank asks of its operating system: to end with its parent, own cores, memory that is not returned.
 
 ``python -m calibrate.ranks.process PARENT COMMAND...`` becomes COMMAND, which gets SIGTERM when PARENT dies.
 """
@@ -23,9 +23,10 @@ _MEMORY_SHARE = 0.5
 
 
 def die_with_parent(parent: int, signal_number: int = signal.SIGKILL) -> None:
-    """End this process when the thread that started it ends, even if it is stuck; exit if that has happened.
+    """Make the kernel end this process when the thread that started it ends, even if this process is stuck.
 
-    parent   the process that started this one
+    parent         id of the process that started this one; if that has ended already, this process exits
+    signal_number  signal that the kernel sends
     Limits: not Linux -> no effect; there the closed socket ends the rank
     """
     if not sys.platform.startswith("linux"):
@@ -36,9 +37,9 @@ def die_with_parent(parent: int, signal_number: int = signal.SIGKILL) -> None:
 
 
 def keep_freed_memory() -> bool:
-    """Keep freed memory in the process; False if the C library cannot.
+    """Keep freed memory in the process; returns False if the C library cannot.
 
-    Otherwise a fresh 1 MB output faults its pages in again in every call, which doubles the time of the call.
+    Otherwise every call would get the pages of its new 1 MB output from the kernel, which doubles its time.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -65,10 +66,11 @@ def cores(root: Path = ROOT) -> list[list[int]]:
 
 
 def share_out(cores_of_ranks: Sequence[Sequence[Sequence[int]]]) -> list[list[int]]:
-    """Processors for each rank of a node: neighbouring whole cores, the same number for each rank.
+    """Processors for each rank of a node: neighbouring whole cores, equally many for each rank.
 
     cores_of_ranks   what ``cores`` returns on each rank
-    Limits: ranks that a launcher bound already (different cores), more ranks than cores -> none for any
+    Limits: more ranks than cores, or ranks that see different cores because a launcher has bound them -> no
+    processors for any rank, which leaves them as they are
     """
     ranks = len(cores_of_ranks)
     common = cores_of_ranks[0]
@@ -87,9 +89,10 @@ def bind(cpus: Sequence[int]) -> None:
 
 
 def host_memory_bytes(local_ranks: int, root: Path = ROOT) -> float:
-    """Memory [bytes] for buffers of one of ``local_ranks`` ranks: an equal part of half of what is free.
+    """Memory that one of ``local_ranks`` ranks of a node may use for buffers [bytes].
 
-    Limits: a container's and the address space's limit (``ulimit -v``) count too; unknown -> 2 GiB are free
+    It is half of what is free, divided equally. Limits: limits of a container and of the address space
+    (``ulimit -v``) count too; unknown -> 2 GiB are taken as free
     """
     free = [2.0**31]
     for line in text_of(root / "proc/meminfo").splitlines():
@@ -105,7 +108,7 @@ def host_memory_bytes(local_ranks: int, root: Path = ROOT) -> float:
 
 
 def held_bytes(root: Path = ROOT) -> float:
-    """Memory that this process holds [bytes]. Limits: unknown -> 0"""
+    """Memory that this process uses [bytes]. Limits: unknown -> 0"""
     fields = text_of(root / "proc/self/statm").split()
     return float(fields[1]) * os.sysconf("SC_PAGE_SIZE") if len(fields) > 1 else 0.0
 

@@ -8,9 +8,13 @@
 
 The coordinator's messages, in the order of a run: ``welcome`` (the place of this rank), ``open`` (join the
 job through a library), ``group`` (make a communicator), then for each visit ``prepare`` and ``time``; at
-the end ``close``. The ``address`` that a provider opens with: ``host`` and ``port``, free on the node of
-rank 0, where rank 0 may listen for the others; ``run``, a word that no other run on these nodes has;
-``gpus``, on GPUs: the number that the ranks of a node use together.
+the end ``close``.
+
+A provider opens with an ``address``, a mapping with these keys:
+
+    host, port   on the node of rank 0, a free port where rank 0 may listen for the others
+    run          a word that no other run on these nodes has
+    gpus         on GPUs: the number of GPUs that the ranks of a node use together
 """
 
 from __future__ import annotations
@@ -50,9 +54,10 @@ Describer = Callable[[str], Availability]
 
 
 class RankServer:
-    """Answers the coordinator's messages on one rank.
+    """Does on one rank what the coordinator's messages ask.
 
-    load, describe   return a provider by name, and whether it can run here (calibrate.providers)
+    load      function that returns a provider by its name (calibrate.providers)
+    describe  function that returns whether a provider can run here, by its name
     """
 
     def __init__(self, desk: Desk, load: Loader, describe: Describer) -> None:
@@ -157,7 +162,10 @@ class RankServer:
         self._unbound(lambda: provider.open_group(message["ranks"]))
 
     def _unbound(self, start: Callable[[], None]) -> None:
-        """Let threads that a library starts use all cores, so that they stay out of this rank's way."""
+        """Call ``start`` with all cores allowed.
+
+        Threads that a library starts then are not confined to this rank's cores, where they would disturb it.
+        """
         process.bind(self._all)
         try:
             start()
@@ -165,7 +173,10 @@ class RankServer:
             process.bind(self._bound)
 
     def _prepare(self, message: Mapping[str, Any]) -> float:
-        """Build the operation or reuse the kept one, and fill its buffers; returns the bytes then held."""
+        """Prepare the operation of a message for a visit: make it unless it was kept, and fill its buffers.
+
+        Returns the bytes of memory that this process holds then.
+        """
         self._desk.progress.enter("build")
         self._current = None
         point = Point.model_validate(message["point"])
@@ -203,7 +214,7 @@ class RankServer:
 
 
 def provider_name(point: Point) -> str:
-    """The provider of a point's operation: its library, or the implementation of a kernel or a whole pass."""
+    """Name of the provider of a point's operation: its library, or who implements the kernel or pass."""
     return point.backend if point.kind is PointKind.COLLECTIVE else point.implementation
 
 
@@ -214,7 +225,7 @@ def pack(times: RankTimes) -> dict[str, Any]:
 
 
 def hello(rank: int) -> dict[str, Any]:
-    """The first message of a rank."""
+    """The first message that a rank sends: its number, process, node, host and cores."""
     return {
         "rank": rank,
         "pid": os.getpid(),
@@ -235,11 +246,14 @@ def serve(
     timeout_s: float = JOIN_S,
     late: Callable[[], None] = lambda: None,
 ) -> None:
-    """Join the coordinator, and serve it to the end.
+    """Join the coordinator at ``host`` and ``port``, and do what it asks until the end.
 
-    own_process   this process is only this rank: it exits when the coordinator goes, even if it is stuck
+    key           of the run;  rank  number of this rank
+    load, describe  as in RankServer
+    own_process   whether this process is only this rank: then it exits when the coordinator goes, even if
+                  stuck
     late          called once if the coordinator is not there after some seconds
-    Raises LeaderMissingError if there is no coordinator.
+    Raises LeaderMissingError if there is no coordinator within ``timeout_s``.
     """
     from calibrate import providers
 

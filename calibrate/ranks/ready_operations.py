@@ -1,7 +1,7 @@
-"""Which operations the ranks keep ready between visits: as many as their memory allows.
+"""Which operations the ranks keep in memory between visits, so that they need not be made again.
 
-The coordinator decides, so that all ranks of a group drop an operation before the same visit: making it again
-may be something that they do together.
+The coordinator decides what is dropped, so that all ranks of a group drop an operation before the same visit:
+making it again may need all of them at once.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ KEPT_SHARE = 0.5
 
 
 class ReadyOperations:
-    """Operations by name, the most recently visited last.
+    """The operations that the ranks keep, by name; the operation visited last is at the end.
 
-    budget_bytes   what a rank may hold
+    budget_bytes   memory that a rank may hold
     """
 
     def __init__(self, budget_bytes: float) -> None:
@@ -25,13 +25,17 @@ class ReadyOperations:
         self._dropped: dict[int, list[str]] = {}
 
     def visit(self, name: str, ranks: Sequence[int]) -> dict[int, list[str]]:
-        """Record a visit of ``name`` on ``ranks``; returns what each of them drops first."""
+        """Record a visit of operation ``name``; returns, by rank, the operations to drop before it."""
         self._ranks.pop(name, None)
         self._ranks[name] = tuple(ranks)
         return {rank: self._dropped.pop(rank, []) for rank in ranks}
 
     def weigh(self, held_bytes: float) -> None:
-        """Record what a rank holds. Limits: within the budget, or a single operation -> all are kept"""
+        """Record the memory that a rank holds.
+
+        Above the budget, the operation visited longest ago is dropped.
+        Limits: a single operation -> kept
+        """
         if held_bytes > self._budget_bytes and len(self._ranks) > 1:
             name, ranks = self._ranks.popitem(last=False)
             for rank in ranks:

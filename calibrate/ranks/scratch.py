@@ -17,7 +17,7 @@ PREFIX = "perfmodel-mpi-"
 
 
 class Scratch:
-    """The folder of a run, in memory if the system has such a place, else among the temporary files."""
+    """The folder for Open MPI's files of one run: in shared memory if possible, else a temporary folder."""
 
     def __init__(self, base: Path | None = None) -> None:
         folder = _base() if base is None else base
@@ -46,7 +46,10 @@ class Scratch:
 
 
 def remove_abandoned(base: Path) -> None:
-    """Remove this user's folders that no run holds. Limits: other users' folders, locked folders -> kept"""
+    """Remove this user's folders in ``base`` that belonged to runs which have ended.
+
+    Limits: other users' folders, locked folders -> kept
+    """
     for path in base.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):  # gone by now, or not ours to open
             if path.is_symlink() or path.stat().st_uid != os.getuid():

@@ -49,10 +49,11 @@ def open_team(
     environ: Mapping[str, str] | None = None,
     say: Callable[[str], None] = say_nothing,
 ) -> RankTeam | None:
-    """The ranks that a calibration measures with. ``say`` prints for whom it waits.
+    """The ranks that a calibration measures with; None on a process that only served as a rank.
 
-    Under torchrun, srun or mpirun each process calls this: rank 0 gets the team, the others serve it until it
-    closes, then get None and should end without a message.
+    Under torchrun, srun or mpirun each process calls this: rank 0 gets the team, the others do what it asks
+    until it closes, then get None and should end without a message.
+    environ  the process's own variables if None;  say  prints which ranks are waited for
     Raises NoHardwareError if the ranks cannot start or meet, BadInputError for more ranks than cores or GPUs.
     """
     environ = os.environ if environ is None else environ
@@ -79,9 +80,10 @@ def device_of(request: TeamRequest) -> str:
 
 
 class LocalTeam(RankTeam):
-    """Ranks on this machine, started by mpirun if MPI is to be measured, else as one process each.
+    """Ranks that this process starts on this machine: with mpirun if MPI is to be measured, else one by one.
 
-    program   the command of a rank
+    program      command of a rank
+    providers, collectives  names of everything that can be timed, and of libraries among them
     """
 
     def __init__(
@@ -154,7 +156,7 @@ class LocalTeam(RankTeam):
         self._processes.append(process)
 
     def _failed(self) -> str:
-        """Why some ranks will never come: one of them has ended."""
+        """The reason if a rank has ended before it joined, so that it will never come; else ""."""
         ended = [process for process in self._processes if process.poll() is not None]
         if not ended:
             return ""
@@ -163,7 +165,10 @@ class LocalTeam(RankTeam):
         return f"{how_ended(ended[0].returncode)}{doubt}\n{self.last_lines()}".strip()
 
     def _why_dead(self, rank: int) -> str:
-        """How a rank ended. Under mpirun only mpirun knows, and prints it in its last lines."""
+        """How a rank ended, in words.
+
+        Under mpirun it is "": only mpirun knows, and says so in its last lines.
+        """
         alone = len(self._processes) == len(self.places)
         code = _code(self._processes[rank if alone else 0], _DYING_S)
         return how_ended(code) if alone else ""
@@ -212,15 +217,15 @@ class LocalTeam(RankTeam):
 
 
 def find_mpirun() -> str | None:
-    """mpirun of the environment that runs this Python, else of the path."""
+    """Path of mpirun: from the environment of this Python if it has one, else the first on PATH."""
     beside = Path(sys.executable).parent / "mpirun"
     return str(beside) if os.access(beside, os.X_OK) else shutil.which("mpirun")
 
 
 def wants_mpi(backends: Sequence[str], device: str) -> bool:
-    """Whether MPI is measured: it was named, or no library of CPUs was named and mpi4py is installed.
+    """Whether MPI is to be measured: it was named, or no library was named and mpi4py is installed.
 
-    Limits: only libraries of GPUs were named on CPUs -> as if none was: the ranks say what runs here
+    Limits: on CPUs, only libraries of GPUs were named -> as if none was: the ranks then say what runs here
     """
     if device != "cpu" or any(name in find_preset("rigorous").backends["cpu"] for name in backends):
         return "mpi" in backends
@@ -265,7 +270,7 @@ def import_path(environ: Mapping[str, str], package: Path | None = None) -> dict
 
 
 def rank_that_ended(lines: str) -> tuple[int, str] | None:
-    """Which rank ended first, and how, by the output of mpirun (Open MPI 4 or 5); None if it does not say."""
+    """(rank that ended first, how it ended), from the output of mpirun (Open MPI 4 or 5); None if unknown."""
     by_signal = re.search(r"process rank (\d+) with PID .*?exited on\s+signal (\d+)", lines, re.DOTALL)
     if by_signal:
         return int(by_signal[1]), how_ended(-int(by_signal[2]))

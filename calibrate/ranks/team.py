@@ -1,4 +1,4 @@
-"""The ranks as a calibration sees them: one world, and visits that return complete or name a lost rank."""
+"""The ranks as a calibration sees them: a description of all, and visits that succeed or name a lost rank."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _LEAST_S = 1.0
 
 @dataclass(frozen=True)
 class TeamRequest:
-    """What a calibration asks of its ranks.
+    """Which ranks a calibration wants.
 
-    ranks      how many to start here; None: one per GPU or core. A launcher decides that itself
+    ranks      how many to start here; None: one per GPU or core. Under a launcher it has no effect
     device     cpu, cuda, or auto: GPUs if there are any
-    backends   libraries of collectives to open; empty: all of the device that can run here
-    oversubscribe  more CPU ranks than cores may be started here
+    backends   libraries of collectives to open; empty: all for the device that can run here
+    oversubscribe  whether more CPU ranks than cores may be started here
     """
 
     ranks: int | None = None
@@ -49,11 +49,14 @@ class TeamRequest:
 
 
 class RankTeam:
-    """Ranks that have joined a coordinator.
+    """Ranks that have joined a coordinator; it times operations on them.
 
-    start_s, failed   how long to wait for them, and why a rank never comes (``""``: it still may)
-    say               called with the missing ranks when they are late
+    backends          libraries of collectives to open; empty: all that can run
     host              address of rank 0's node for the others
+    start_s           how long to wait for the ranks
+    failed            function that returns why a rank will never come, "" while it still may
+    say               called with the missing ranks when they are late
+    providers, collectives  names of everything that can be timed, and of libraries among them
     """
 
     def __init__(
@@ -93,8 +96,9 @@ class RankTeam:
     def visit(
         self, point: Point, ranks: Sequence[int], calls: int, round: int, salt: int, deadline_s: float
     ) -> list[RankTimes]:
-        """Time ``calls`` calls of a point on ``ranks``; returns the times of each, in their order.
+        """Time ``calls`` calls of a point on ``ranks``; returns the times of each rank, in their order.
 
+        salt         selects the contents of the buffers
         deadline_s   for building, filling, warming up, timing and checking; opening a library comes on top
         Raises RankLostError for a rank that died or hangs; BadInputError for a point that a library refuses;
         another PerfmodelError for what a rank raised. After RankLostError the team cannot be used.
@@ -135,7 +139,7 @@ class RankTeam:
         self.close()
 
     def _explain(self, error: RankLostError) -> RankLostError:
-        """Add to the error about a lost rank what this kind of team knows."""
+        """The error with further details that a subclass knows, such as how the rank ended."""
         return error
 
     def _ask(self, messages: Mapping[int, Message], deadline_s: float) -> dict[int, Any]:
@@ -149,7 +153,7 @@ class RankTeam:
         return self._ask(dict.fromkeys(range(len(self.places)), message), deadline_s)
 
     def _welcome(self, hellos: Sequence[Message], providers: Sequence[str]) -> World:
-        """Give every rank its place; returns the world that they make."""
+        """Tell every rank its place; returns the description of all ranks."""
         nodes = {place.node for place in self.places}
         cpus: list[list[int]] = []
         for node in sorted(nodes):
@@ -212,14 +216,17 @@ class RankTeam:
         self._open.add(name)
 
     def _remember(self, versions: Mapping[str, str]) -> None:
-        """Record the versions of all ranks; if they differ, each of them."""
+        """Add versions that a rank reported; different versions of the same library are all kept."""
         for name, value in versions.items():
             known = self._versions.setdefault(name, [])
             if value not in known:
                 known.append(value)
 
     def _ready(self, point: Point, ranks: Sequence[int], deadline_s: float) -> str:
-        """Open what the point needs, on all ranks in the same order; returns the library of their barrier."""
+        """Open on all ranks, in the same order, the libraries and groups that a point needs.
+
+        Returns the library whose barrier the visit uses; "" for a single rank.
+        """
         alone = len(ranks) == 1
         barrier = "" if alone else point.backend or self._first_open()
         needed = [name for name in (barrier, point.backend, provider_name(point)) if name]
@@ -233,7 +240,7 @@ class RankTeam:
         return barrier
 
     def _first_open(self) -> str:
-        """A library of collectives whose barrier kernels can use."""
+        """Name of an open library of collectives, whose barrier is used when kernels are timed."""
         for name in self._collectives:
             if name in self._open:
                 return name
@@ -244,7 +251,7 @@ class RankTeam:
 
 
 def places_of(hellos: Sequence[Message], device: str) -> list[Place]:
-    """The node of every rank and its place in it, from where each rank says it runs.
+    """The place of every rank, from the first messages of all ranks, which say on which node each runs.
 
     Limits: ranks that do not fill the nodes one after the other -> BadInputError
     """
@@ -266,7 +273,10 @@ def places_of(hellos: Sequence[Message], device: str) -> list[Place]:
 
 
 def gpus_used(places: Sequence[Place], uuids: Sequence[str]) -> list[int]:
-    """GPUs that the ranks of each node use together, by node. Limits: a rank that names none -> 0"""
+    """For each node, how many different GPUs its ranks use.
+
+    uuids  UUID of the GPU of each rank;  Limits: a rank without a UUID -> 0
+    """
     used: dict[int, set[str]] = {}
     for place, uuid in zip(places, uuids, strict=True):
         used.setdefault(place.node, set()).add(uuid)
@@ -282,7 +292,10 @@ def name_of(place: Place) -> str:
 def availabilities(
     described: Mapping[str, Mapping[str, Any]], uuids: Sequence[str]
 ) -> dict[str, Availability]:
-    """What rank 0 can run. Ranks that share a GPU (equal ``uuids``) can only check that it works."""
+    """Availability of each provider, from what rank 0 described.
+
+    If ranks share a GPU (equal ``uuids``), all are marked as functional only: their times say nothing.
+    """
     known = [uuid for uuid in uuids if uuid]
     gpus = len(set(known))
     shared = f"{len(known)} ranks share {gpus} GPU{'s' if gpus > 1 else ''}" if gpus < len(known) else ""
@@ -299,7 +312,7 @@ def availabilities(
 
 
 def unpack(answer: Mapping[str, Any]) -> RankTimes:
-    """RankTimes from JSON (calibrate.ranks.rank.pack)."""
+    """The RankTimes that a rank sent as JSON with ``calibrate.ranks.rank.pack``."""
     conditions = answer["conditions"]
     return RankTimes(**{**answer, "conditions": DeviceConditions(**conditions) if conditions else None})
 
