@@ -50,7 +50,10 @@ all-to-all from a reduce-scatter; nccl-tests prints an operation for ``sendrecv`
 
 
 class UnreadLine(NamedTuple):
-    """An unused line that looks like data, and why."""
+    """A line of a log that looks like data but is not used.
+
+    file, line_no, text  where it is and what it says;  reason  why it is not used
+    """
 
     file: str
     line_no: int
@@ -59,12 +62,12 @@ class UnreadLine(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Place in a log, ``all_gather.log:12``; only the file if the reason concerns all of it."""
+        """Where the line is, ``all_gather.log:12``; only the file if the reason concerns all of it."""
         return f"{self.file}:{self.line_no}" if self.line_no else self.file
 
 
 class Printed(NamedTuple):
-    """A printed number: its value, and half a unit of its last digit."""
+    """A number as a log prints it: its value, and its rounding error, half a unit of the last digit."""
 
     value: float
     half_unit: float
@@ -72,7 +75,7 @@ class Printed(NamedTuple):
 
 @dataclass
 class LoggedRun:
-    """Headers of one benchmark run, before its rows."""
+    """What the headers of a log say of one benchmark run; the rows follow them."""
 
     backend: str = "nccl"
     operation: str = ""  # one of OPERATIONS' values; "" if the log does not state it
@@ -94,7 +97,11 @@ class LoggedRun:
 
 @dataclass
 class LoggedRow:
-    """One timed size, as read."""
+    """One timed size of a benchmark run, as the log prints it.
+
+    payload_bytes  size of one rank's buffer;  redop  operation of a reduction, such as sum
+    time_us, algbw, busbw  time [µs], algorithm and bus bandwidth [GB/s];  wrong  number of wrong results
+    """
 
     file: str
     line_no: int
@@ -111,13 +118,17 @@ class LoggedRow:
     note: str = ""
 
     def refuse(self, reason: str) -> UnreadLine:
-        """This row as an unread line, with the reason."""
+        """An UnreadLine for this row, with the reason why it is not used."""
         return UnreadLine(self.file, self.line_no, clip(self.text), reason)
 
 
 @dataclass
 class Reading:
-    """The rows and unread lines of a file. said  its head and the output of NCCL_DEBUG=INFO, unchanged"""
+    """What was read of one file.
+
+    rows    the timed sizes;  unread  lines that look like data but are not used
+    said    the head of the file and the output of NCCL_DEBUG=INFO, unchanged
+    """
 
     rows: list[LoggedRow] = field(default_factory=list)
     unread: list[UnreadLine] = field(default_factory=list)
@@ -125,7 +136,7 @@ class Reading:
 
     @property
     def cut(self) -> bool:
-        """Whether the file, or a line in it, ends prematurely."""
+        """Whether the file, or a line in it, was cut short."""
         return any(row.run.cut for row in self.rows) or any(CUT in line.reason for line in self.unread)
 
 
@@ -138,7 +149,7 @@ _LABEL = re.compile(
 
 
 def without_label(line: str) -> str:
-    """A line of a log without a launcher's label of rank or host."""
+    """A line of a log without the label that a launcher put before it, such as the rank or the host."""
     return _LABEL.sub("", line, count=1)
 
 
@@ -154,7 +165,7 @@ def gpu_name(text: str) -> str:
 
 
 def library_of(gpu: str, backend: str) -> str:
-    """Library: ``rccl`` for a GPU of AMD, which NCCL cannot use; else ``backend``."""
+    """The library that ran: ``rccl`` for a GPU of AMD, which NCCL cannot use; else ``backend``."""
     return "rccl" if clip(gpu).startswith("AMD ") else backend
 
 
@@ -184,7 +195,7 @@ def parse_bytes(text: str) -> int | None:
 
 
 def bus_factor(operation: str, gpus: int) -> float:
-    """Bus bandwidth over algorithm bandwidth: 2(G-1)/G, (G-1)/G or 1 [-]."""
+    """Bus bandwidth divided by algorithm bandwidth: 2(G-1)/G, (G-1)/G or 1 for G = ``gpus`` ranks [-]."""
     if operation == "all_reduce":
         return 2.0 * (gpus - 1) / gpus
     return 1.0 if operation in ("broadcast", "sendrecv") else (gpus - 1) / gpus
@@ -244,9 +255,10 @@ _MOST_RANKS = 4096
 
 
 def infer_gpus(operation: str, rows: Iterable[LoggedRow]) -> int:
-    """The only number of ranks consistent with every printed busbw/algbw; 0 if none or several are.
+    """The number of ranks G that explains every printed busbw/algbw; 0 if several numbers do, or none.
 
-    all_reduce 2(G-1)/G and (G-1)/G determine G if bandwidths have enough digits; broadcast never does.
+    The ratios 2(G-1)/G of all_reduce, and (G-1)/G, determine G if bandwidths have enough digits; the ratio of
+    broadcast is always 1.
     """
     lowest, highest = 0.0, math.inf
     for row in rows:

@@ -56,9 +56,10 @@ class Stack(NamedTuple):
 
 @dataclass
 class ImportResult:
-    """Samples in the columns of docs/formats.md, lines that were not read, and the stack of the samples.
+    """The result of an import.
 
-    said  the heads of the logs, and the output of NCCL_DEBUG=INFO
+    samples  table in the columns of docs/formats.md;  unread  lines that look like data but are not used
+    stack    the stack of the samples (a list of one);  said  heads of the logs, output of NCCL_DEBUG=INFO
     """
 
     samples: pd.DataFrame
@@ -192,7 +193,10 @@ def _operation_in(file: str) -> str:
 
 
 def _settle(rows: Iterable[LoggedRow], given: LoggedRun) -> None:
-    """Fill in what the logs of one file do not state; contradictions with the options are errors."""
+    """Fill in what the headers of a file do not state, from the options in ``given`` and the rows.
+
+    Limits: an option that contradicts a header -> BadInputError
+    """
     by_run: dict[int, list[LoggedRow]] = {}
     for row in rows:
         by_run.setdefault(id(row.run), []).append(row)
@@ -219,7 +223,7 @@ _UNNAMED = "the log does not say which collective it is: give --op "
 
 
 def _possible(run: LoggedRun, rows: Sequence[LoggedRow]) -> list[str]:
-    """Operations whose sums and bandwidths all rows of a run have. Limits: none fits -> all of them"""
+    """The operations that could have been run, as all rows' bandwidths fit them. Limits: none fits -> all"""
     found = []
     for run.operation in SAMPLE_OPERATIONS:
         if not any(map(why_unusable, rows)):
@@ -263,7 +267,7 @@ def _stack(run: LoggedRun) -> Stack:
 
 
 def _choose(stacks: list[Stack], wanted: str | None) -> Stack:
-    """The single stack of all samples, or the stack that ``wanted`` selects by its words."""
+    """The stack to import: the only stack of the samples, or the stack that the words ``wanted`` select."""
     words = (wanted or "").lower().replace(":", " ").replace("·", " ").split()
     matching = _selected(stacks, words)
     listed = "\n".join(f"  {stack}" for stack in stacks)
@@ -277,13 +281,13 @@ def _choose(stacks: list[Stack], wanted: str | None) -> Stack:
 
 
 def _selected(stacks: list[Stack], words: Sequence[str]) -> list[Stack]:
-    """Stacks that contain all the words; as whole words, if any stack does."""
+    """Stacks whose texts contain all the words: as whole words if any stack does, else as parts of words."""
     whole = [s for s in stacks if set(words) <= set(" ".join(s).lower().split())]
     return whole or [s for s in stacks if all(any(w in part.lower() for part in s) for w in words)]
 
 
 def _how_to(stacks: list[Stack]) -> str:
-    """The shortest words that select the first selectable stack."""
+    """Advice for the user: a --stack option with few words that selects one of the stacks."""
     for stack in stacks:
         backend, version, gpu, clock = stack
         for parts in ((backend, version), (gpu,), (clock,), (backend, version, gpu), tuple(stack)):
@@ -328,7 +332,7 @@ def _nothing_usable(
 
 
 def _frame(rows: list[LoggedRow], machine: str) -> tuple[pd.DataFrame, list[str]]:
-    """The table of samples, with duplicates and wrong results flagged, and warnings about the data."""
+    """(table of samples, warnings about them); duplicates and wrong results are flagged in the table."""
     import pandas as pd
 
     warnings: list[str] = []
@@ -378,7 +382,7 @@ def _record(row: LoggedRow, machine: str) -> dict[str, object]:
 
 
 def _falling_times(frame: pd.DataFrame) -> list[str]:
-    """A warning for each curve whose median time falls clearly as the message grows."""
+    """Warnings, one for each collective and number of ranks whose median time falls while the size grows."""
     warnings = []
     good = frame[(frame["flag"] == OK) & ~frame["in_place"]]  # in-place rows are not fitted
     keys = ["collective", "variant", "gpus", "gpus_per_node", "datatype", "in_place"]

@@ -57,7 +57,7 @@ def version_from_code(code: int) -> str:
 
 @dataclass
 class _State:
-    """Position of the reader in a file."""
+    """What the reader knows after the lines read so far; ``run`` and ``columns`` apply to the next row."""
 
     run: LoggedRun = field(default_factory=LoggedRun)
     columns: list[str] = field(default_factory=list)
@@ -94,7 +94,10 @@ def read_nccl_text(text: str, file: str) -> Reading:
 
 
 def _starts_new_run(kind: str, state: _State) -> _State:
-    """The state for a line: a header that repeats, or follows rows, starts the next run of the file."""
+    """The state in which to read a header line of this ``kind``.
+
+    A header that repeats, or follows rows, begins the next run of the file: then the state is a new one.
+    """
     if kind in state.seen or "row" in state.seen:
         state = _State(command=state.command)
     state.seen.add(kind)
@@ -130,7 +133,7 @@ def _header(line: str, state: _State) -> _State:
 
 
 def _library(match: re.Match[str], run: LoggedRun) -> None:
-    """Set the library and its version: rccl-tests are nccl-tests with additional lines."""
+    """Set the library of ``run`` and its version; a line of rccl-tests shows that the library is RCCL."""
     run.library_version = run.library_version or match.group(2) or ""
     if match.group(1) != "NCCL":
         run.backend = "rccl"
@@ -193,7 +196,10 @@ def _looks_like_data(tokens: list[str]) -> bool:
 
 
 def _row(tokens: list[str], columns: list[str], start: int, run: LoggedRun) -> LoggedRow | str:
-    """One of the two halves of a line (the caller fills in ``file`` etc.), or why it is unusable."""
+    """The out-of-place or in-place half of a line as a row, or the reason why it is unusable.
+
+    start  index in ``columns`` of the half's time; the caller fills in the file, the line and the size
+    """
     values = [parse_printed(token) for token in tokens[start : start + 3]]
     if len(values) < 3 or values[0] is None:
         return f"the time '{tokens[start]}' is not a number"
@@ -215,7 +221,7 @@ def _row(tokens: list[str], columns: list[str], start: int, run: LoggedRun) -> L
 
 
 def _finish(run: LoggedRun) -> None:
-    """Set ranks, nodes and collective from the headers."""
+    """Set a run's number of ranks, ranks per node and collective, once all its headers are read."""
     run.operation = operation_name(run.operation_text)
     if not run.gpus:
         return

@@ -46,7 +46,10 @@ _PER_PEER = ("all_to_all", "all_gather", "reduce_scatter")
 
 @dataclass
 class _State:
-    """Position of the reader in a file."""
+    """What the reader knows after the lines read so far.
+
+    job  name of the test;  graph  whether it replays a CUDA graph
+    """
 
     run: LoggedRun = field(default_factory=lambda: LoggedRun(backend="nvshmem"))
     pes: dict[int, int] = field(default_factory=dict)  # PE -> its index on the node
@@ -120,7 +123,7 @@ def _header(line: str, state: _State) -> bool:
 
 
 def _data(line: str, state: _State) -> LoggedRow | str:
-    """The row of a data line, why it is unreadable, or "" for other lines."""
+    """The row of a data line; if it cannot be read, the reason; "" for a line that is no data."""
     if machine := _MACHINE_ROW.match(line):
         job, sub, size, what, value, unit = machine.groups()
         if what != "latency" or unit != "us":
@@ -202,7 +205,7 @@ def looks_like_nvshmem(text: str) -> bool:
 
 
 def _finish(state: _State) -> None:
-    """Set ranks and nodes for every table of one process."""
+    """Set the number of PEs and PEs per node in every run, once the whole log is read."""
     gpus = len(state.pes)
     per_node = max(state.pes.values()) + 1 if state.pes else 0
     trouble = state.run.trouble
@@ -217,7 +220,7 @@ def _finish(state: _State) -> None:
 
 
 def buffer_sizes(rows: list[LoggedRow]) -> None:
-    """Convert sizes per peer to buffer sizes, in tables whose first row shows that sizes are per peer."""
+    """Convert sizes for one peer into sizes of the whole buffer, in tables that print the former."""
     for datatype in sorted({row.datatype for row in rows}):
         _buffer_sizes([row for row in rows if row.datatype == datatype])
 

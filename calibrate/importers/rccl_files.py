@@ -68,7 +68,10 @@ def _fields(line: str) -> list[str]:
 
 
 def _cells(record: str, heads: list[str]) -> dict[str, str]:
-    """The texts of a record by lower-case name. Limits: a record that cannot be read -> none"""
+    """The texts of one record (a JSON object or a line of CSV), by name in lower case.
+
+    heads  names of the columns of a CSV;  Limits: a record that cannot be read -> empty
+    """
     if record.startswith("{"):
         try:
             found: Any = decode_json(record)[0]

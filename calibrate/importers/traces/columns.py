@@ -1,4 +1,4 @@
-"""Kernels of a trace as columns, 70 bytes each, so that a trace of gigabytes fits memory; and overlaps."""
+"""Kernels of a trace, stored as columns of 70 bytes per kernel, so that a trace of gigabytes fits memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ _NONE = -1
 
 
 class OperatorCall(NamedTuple):
-    """The operator that launched a kernel, as far as it was recorded."""
+    """The call of a PyTorch operator that launched a kernel, as far as the trace has it.
+
+    op      name of the operator;  shapes  of its tensors
+    scalars, types  texts of its other arguments, and of its arguments' types
+    """
 
     op: str = ""
     shapes: tuple[tuple[int, ...], ...] = ()
@@ -30,7 +34,10 @@ NO_CALL = OperatorCall()
 
 
 class KernelColumns(Sequence[TracedKernel]):
-    """Kernels that are no collectives: appended one by one, joined once, then read like a tuple."""
+    """Kernels that are no collectives, as a sequence of TracedKernel.
+
+    First ``add`` appends kernels; then ``join`` adds their operators and launch times, once for all.
+    """
 
     def __init__(self, rank: int = 0) -> None:
         self.rank = rank
@@ -51,7 +58,11 @@ class KernelColumns(Sequence[TracedKernel]):
         self, name: str, family: KernelFamily, stream: int, start_s: float, time_s: float,
         correlation: int | None = None, external: int | None = None,
     ) -> None:  # fmt: skip
-        """Append one kernel; ``family`` is determined by its name when that first occurs."""
+        """Append one kernel.
+
+        family       kind of the kernel; kernels with the same name keep the family of the first
+        correlation  number that its launch has too;  external  number of the operator that launched it
+        """
         number = self._names.setdefault(name, len(self._names))
         if number == len(self._family):
             self._family.append(_FAMILIES.index(family))
@@ -63,7 +74,7 @@ class KernelColumns(Sequence[TracedKernel]):
         self._external.append(_NONE if external is None else external)
 
     def has(self, name: str) -> bool:
-        """Whether there is a kernel of this name, so that its family is known."""
+        """Whether a kernel of this name was added, so that its family need not be determined again."""
         return name in self._names
 
     def __len__(self) -> int:
@@ -86,13 +97,13 @@ class KernelColumns(Sequence[TracedKernel]):
 
     @property
     def correlation(self) -> NDArray[np.int64]:
-        """Correlation of each kernel; -1 if it has none."""
+        """Number that each kernel shares with its launch; -1 if it has none."""
         return np.frombuffer(self._correlation, dtype=np.int64) if len(self) else np.empty(0, dtype=np.int64)
 
     def wanted(self, operators: Container[int] = ()) -> Iterable[tuple[int, int, int]]:
         """(index, correlation, external id) of each kernel that belongs to an embedding pass.
 
-        operators  ids of operators of such a pass: all kernels that they launched count
+        operators  ids of operators of such a pass: every kernel that they launched belongs to it
         """
         parts = {i for i, family in enumerate(self._family) if _FAMILIES[family] in EMBEDDING}
         for i, name in enumerate(self._name):
@@ -100,7 +111,7 @@ class KernelColumns(Sequence[TracedKernel]):
                 yield i, self._correlation[i], self._external[i]
 
     def of_embedding(self) -> list[TracedKernel]:
-        """Kernels of an embedding pass only, by their own name or their operator's."""
+        """The kernels of an embedding pass, recognised by their own name or by their operator's."""
         parts = {i for i, family in enumerate(self._family) if _FAMILIES[family] in EMBEDDING}
         called = self._call if self._call is not None else ()
         return [self[i] for i, call in enumerate(called) if call or self._name[i] in parts]
@@ -112,7 +123,13 @@ class KernelColumns(Sequence[TracedKernel]):
         queue_s: NDArray[np.float64],
         overlap_s: NDArray[np.float64],
     ) -> None:
-        """Add joined data to the kernels: id and text of their operators by index, and columns."""
+        """Add operators and launch times to the kernels.
+
+        calls      by index of a kernel: (number of the operator's call, the call)
+        launch_s, queue_s, overlap_s  for each kernel: time of the launch call, time from its end to the
+                                      kernel's
+                   start, time during which other streams are busy [s]
+        """
         numbers: dict[OperatorCall, int] = {NO_CALL: 0}
         call = np.zeros(len(self), dtype=np.int32)
         for place, (made, one) in calls.items():
@@ -163,7 +180,7 @@ def busy_during(
 ) -> NDArray[np.float64]:  # fmt: skip
     """For each span, the seconds during which at least one of the other spans runs.
 
-    With [a_i, b_i] the union of the others, and F(x) its length before x, it is F(end) - F(start).
+    With [a_i, b_i] the union of the other spans, and F(x) its length before x, it is F(end) - F(start).
     Limits: no others -> 0;  others that cover a span -> its length;  others that touch it -> 0
     """
     if not len(other_start_s):

@@ -1,4 +1,4 @@
-"""Reads dumps of NCCL's inspector plugin: one JSON object per line, one collective of one communicator each.
+"""Reads dumps of NCCL's inspector plugin: each line is a JSON object about one collective.
 
 Layout: NVIDIA/nccl, plugins/profiler/inspector (README.md, inspector_json.cc), format v4.0, NCCL 2.28.3 on:
 
@@ -8,7 +8,7 @@ Layout: NVIDIA/nccl, plugins/profiler/inspector (README.md, inspector_json.cc), 
 
 ``coll_msg_size_bytes`` of a reduce-scatter and an all-gather is one rank's share: the plugin multiplies it by
 the ranks for the bandwidth (inspectorComputeOpBw), and so does this reader. Each row must agree with its own
-bandwidth. A file is of one process; the rank in it is the rank in the communicator.
+bandwidth. A file has the collectives of one process; ``rank`` is its number in the communicator of the line.
 """
 
 from __future__ import annotations
@@ -108,7 +108,11 @@ def _lines(path: Path, progress: Progress | None) -> Iterator[bytes]:
 def _collective(
     header: Mapping[str, Any], said: Mapping[str, Any], perf: Mapping[str, Any], rank: int, world: int
 ) -> TracedCollective | str:
-    """One collective, or why it is unusable."""
+    """The collective of one line, or the reason why it is unusable.
+
+    header, said, perf  the line's objects header, metadata and coll_perf
+    rank, world         number of this rank, and of all ranks
+    """
     name, ranks = str(perf.get("coll", "")), whole(header.get("n_ranks"))
     collective = collective_of(name)
     if not collective or collective == "all_to_all":

@@ -1,8 +1,8 @@
-"""Embedding operators of traces as kernel samples: what each looked up, and the time of its kernels.
+"""Embedding operators of traces as samples of kernels: what a call looked up, how long its kernels ran.
 
 The shapes and scalars of their inputs (record_shapes=True) show what FBGEMM's operators look up. All its
-look-up functions have these seven in a row: D_offsets (tables + 1), total_D, max_D, hash_size_cumsum
-(tables + 1), total_hash_size_bits, indices, offsets (bags + 1); and the flat weights before them.
+look-up functions have these seven arguments in a row: D_offsets (tables + 1), total_D, max_D,
+hash_size_cumsum (tables + 1), total_hash_size_bits, indices, offsets (bags + 1); and before them the weights.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BUCKETIZE, _EMBEDDING_BAG = (
 
 
 class _Looked(NamedTuple):
-    """Look-up of one call on one rank."""
+    """What one call looked up on one rank; the fields are columns of kernel samples."""
 
     operation: str
     implementation: str
@@ -49,10 +49,12 @@ class _Looked(NamedTuple):
 def kernel_samples(
     traces: Sequence[RankTrace], dim: int | None = None
 ) -> tuple[pd.DataFrame, dict[str, int]]:
-    """(kernel samples in the columns of a run's, one row per work; counts of unused calls, by reason).
+    """(table of samples, number of unused calls by reason).
 
+    The table has the columns that kernel samples of a calibration have, and one row for all calls that look
+    up equally much. Its time is the median over them; the time of a call is the sum of the kernels it
+    launched.
     dim  columns of every table, for traces that do not hold it (before PyTorch recorded scalars)
-    Times are medians over calls with equal work, each the sum of the kernels that it launched.
     Limits: no embedding operator -> no row
     """
     import pandas as pd
@@ -82,10 +84,11 @@ def kernel_samples(
 
 
 class HostTimes(NamedTuple):
-    """Medians over kernels of an embedding pass [s]; and how many of them began on an idle GPU.
+    """How the host launched the kernels of an embedding pass; times are medians over kernels [s].
 
-    launch_s  of the host's launch call;  queue_s  from its end to the kernel's start
-    dry       kernels that began within ``_AT_ONCE_S`` of their launch: the GPU waited for the host
+    kernels   number of these kernels
+    launch_s  time of the host's launch call;  queue_s  from its end to the kernel's start
+    dry       kernels that began within ``_AT_ONCE_S`` of their launch: the GPU was waiting for the host
     """
 
     kernels: int
@@ -95,7 +98,7 @@ class HostTimes(NamedTuple):
 
 
 def host_times(traces: Sequence[RankTrace]) -> HostTimes | None:
-    """Launch times of the host, and waits in the queue. Limits: no launch recorded -> None"""
+    """How the host launched the kernels of an embedding pass. Limits: no launch recorded -> None"""
     known = [
         (kernel.launch_s, kernel.queue_s)
         for trace in traces
@@ -117,7 +120,7 @@ _COLUMNS = (
 
 
 def _calls(trace: RankTrace) -> list[list[TracedKernel]]:
-    """Kernels of look-ups and bucketizations, grouped by call."""
+    """Kernels of look-ups and bucketizations; each inner list has those of one operator call."""
     by_call: dict[int, list[TracedKernel]] = defaultdict(list)
     for kernel in trace.kernels:
         if kernel.call is not None and _wanted(kernel.op):
@@ -131,7 +134,10 @@ def _wanted(op: str) -> bool:
 
 
 def _looked(kernel: TracedKernel, dim: int | None) -> _Looked | str:
-    """The look-up of a call, or why it is unknown."""
+    """What the call that launched ``kernel`` looked up, or the reason why it is unknown.
+
+    dim  columns of every table, if the trace does not hold it
+    """
     if not kernel.shapes:
         return "its shapes are not recorded: profile with record_shapes=True"
     if _BUCKETIZE in kernel.op:
@@ -218,6 +224,6 @@ def _type(kernel: TracedKernel, place: int) -> str:
 
 
 def _count(scalars: Sequence[str], place: int) -> int:
-    """A recorded scalar that is a count; 0 if it was not recorded."""
+    """The recorded scalar number ``place`` as a count; 0 if it was not recorded."""
     text = scalars[place] if place < len(scalars) else ""
     return max(whole(text), 0)

@@ -71,7 +71,10 @@ def read_kineto(stream: TraceStream) -> RankTrace:
 
 
 def _world(distributed: Mapping[str, Any], path: Path) -> TracedWorld:
-    """This rank, the number of ranks, and the groups; the file's name is the last resort for the rank."""
+    """This rank, the number of ranks, and the process groups, from the trace's ``distributedInfo``.
+
+    path  of the trace: its name gives the rank if nothing else does
+    """
     rank = whole(distributed.get("rank", -1))
     if rank < 0:
         named = _RANK.findall(path.name)
@@ -121,7 +124,10 @@ def _versions(said: Mapping[str, Any], distributed: Mapping[str, Any]) -> dict[s
 
 
 def _origin_ns(said: Mapping[str, Any], events: KinetoEvents) -> int:
-    """Unix time of 0 s: times in a trace count from its baseTimeNanoseconds, in older traces from 1970."""
+    """Unix time of the trace's 0 s [ns].
+
+    Times in a trace count from its baseTimeNanoseconds, in older traces from 1970.
+    """
     if events.origin_us is None:
         return 0
     base_ns = max(whole(said.get("baseTimeNanoseconds", 0)), 0)
@@ -131,7 +137,7 @@ def _origin_ns(said: Mapping[str, Any], events: KinetoEvents) -> int:
 def _with_overlap(
     collectives: Sequence[TracedCollective], kernels: KernelColumns
 ) -> tuple[TracedCollective, ...]:
-    """Collectives with the seconds during which kernels of other streams ran beside them."""
+    """The collectives, each with ``overlap_s``: seconds during which kernels of other streams ran too."""
     if not collectives or not len(kernels):
         return tuple(collectives)
     start = np.array([one.start_s for one in collectives])

@@ -1,4 +1,4 @@
-"""Events of a PyTorch profiler's trace, sorted by kind, in little memory."""
+"""Events of a PyTorch profiler's trace, sorted by kind, and stored in little memory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LAUNCHES = ("cuda_runtime", "cuda_driver", "hip_runtime")
 
 
 class HostCall(NamedTuple):
-    """A range of the host: an operator, ``record_param_comms``, or an annotation: ``nccl:all_reduce``."""
+    """A time span on a thread of the host: an operator, or an annotation such as ``nccl:all_reduce``."""
 
     name: str
     thread: int
@@ -50,7 +50,12 @@ class HostCall(NamedTuple):
 
 
 class NcclKernel(NamedTuple):
-    """A kernel of NCCL, with its description in the trace; kernels with equal descriptions share ``args``."""
+    """A kernel of NCCL.
+
+    correlation  number that its launch has too;  external  number of the host call that launched it
+    sequence     number of the collective in its process group;  each is -1 if unknown
+    args         the trace's description of the collective; kernels with equal descriptions share it
+    """
 
     stream: int
     start_s: float
@@ -63,11 +68,12 @@ class NcclKernel(NamedTuple):
 
 @dataclass
 class KinetoEvents:
-    """Relevant contents of one trace, as it was read.
+    """The events of one trace that matter here, by kind, in the order in which they were read.
 
-    origin_us     the first event's time on the trace's clock: 0 s
-    launches      of the host, by correlation: indices into ``launch_start`` and so on
-    operators     of the host, each with its name's index in ``operator_names``
+    origin_us     the first event's time on the trace's clock, which counts as 0 s
+    launch_*      columns of the host's launches; an entry of each belongs to one launch
+    operator_*    columns of the host's operators; ``operator_name`` has numbers from ``operator_names``
+    malformed     number of events that could not be read
     """
 
     origin_us: float | None = None
@@ -124,7 +130,10 @@ class KinetoEvents:
             raise over("the trace", what, most, "trace fewer steps", fixed=False)
 
     def forget_operators(self) -> None:
-        """Keep only the operators of an embedding pass, if a GPU's kernels represent them."""
+        """Free the columns of operators, which are not needed if the trace has kernels of a GPU.
+
+        The operators of an embedding pass, in ``embedding``, are kept.
+        """
         for column in (self.operator_name, self.operator_thread, self.operator_id):
             del column[:]
         for times in (self.operator_start, self.operator_time):
@@ -145,7 +154,7 @@ class KinetoEvents:
         self.kernels.add(name, family, stream, start_s, time_s, correlation, external)
 
     def _shared(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The description of a collective, stored once for all equal ones: few differ."""
+        """The description of a collective. Equal descriptions, of which there are many, are stored once."""
         values = tuple(_plain(args.get(key)) for key in _TOLD)
         told = {key: value for key, value in zip(_TOLD, values, strict=True) if value is not None}
         try:
@@ -193,12 +202,15 @@ class KinetoEvents:
 
 
 def _kept(args: Mapping[str, Any]) -> dict[str, Any]:
-    """The relevant part of a host's range."""
+    """The arguments of a host's event that are used here."""
     return {key: _plain(args[key]) for key in _HOST_KEYS if key in args}
 
 
 def _plain(value: object, levels: int = _SHAPE_LEVELS) -> Any:
-    """Text, numbers, and lists of them as in shapes. Limits: anything else -> None"""
+    """A value of a trace if it is a text, a number or nested lists of them, such as shapes.
+
+    levels  how deep lists may be nested;  Limits: anything else -> None
+    """
     if isinstance(value, list):
         return [_plain(one, levels - 1) for one in value] if levels else None
     if isinstance(value, int) and abs(value) >= _LARGE:
@@ -207,12 +219,12 @@ def _plain(value: object, levels: int = _SHAPE_LEVELS) -> Any:
 
 
 def is_time(value: object) -> TypeGuard[float]:
-    """Whether it is a number that can be a time in a trace, or a rate."""
+    """Whether ``value`` is a number that can be a time or a rate in a trace."""
     return isinstance(value, (int, float)) and abs(value) <= _MOST_US
 
 
 def whole(value: object) -> int:
-    """An integer of a trace; -1 for anything else (threads may have names)."""
+    """``value`` as an integer; -1 if it is none (in a trace, threads may have names instead of numbers)."""
     if isinstance(value, bool):
         return -1
     if isinstance(value, int):

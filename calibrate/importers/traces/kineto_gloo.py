@@ -1,11 +1,12 @@
 """Collectives of gloo in a PyTorch profiler's trace of CPUs.
 
-gloo's workers leave a ``gloo:all_to_all`` range with the shape of the send buffer. The ``c10d::`` operator
-that requested it has both buffers, the splits and the time of the request. gloo has no reduce-scatter of its
-own: PyTorch runs an all-reduce for it, and the operator distinguishes them. A worker belongs to one process
-group, which no event names: it is the only group of the trace whose size fits all that the worker ran. If
-several have that size, workers in order of their thread numbers are assigned to groups in order of the trace,
-since each group starts its workers when it is made. There must be as many of both.
+A worker is a thread that runs gloo's collectives. It leaves a ``gloo:all_to_all`` range with the shape of the
+send buffer. The ``c10d::`` operator that requested it has both buffers, the splits and the time of the
+request. gloo has no reduce-scatter of its own: PyTorch runs an all-reduce for it, and only the operator shows
+which it is. A worker belongs to one process group, which no event names: it is the only group of the trace
+whose size fits all that the worker ran. If several have that size, workers in order of their thread numbers
+are assigned to groups in order of the trace, since each group starts its workers when it is made. There must
+be as many sets of workers as groups.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _SEVERAL = "its process group is not recorded, and several fit"
 
 
 class _Group(NamedTuple):
-    """A worker's process group: name and ranks, "" and () if several of that size fit."""
+    """The process group of a worker thread. If several groups of that size fit: name "", ranks ()."""
 
     name: str
     ranks: tuple[int, ...]
@@ -46,7 +47,11 @@ class _Group(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """A worker's range with the operator that requested it."""
+    """A collective of gloo.
+
+    ran         the worker's time span;  operator  the operator that requested it, None if unknown
+    collective  its name in this program
+    """
 
     ran: HostCall
     operator: HostCall | None
@@ -56,7 +61,10 @@ class _Asked(NamedTuple):
 def gloo_collectives(
     events: KinetoEvents, world: TracedWorld, unread: Counter[str]
 ) -> list[TracedCollective]:
-    """Collectives of gloo's workers in the order of their operators; unused ones are counted by reason."""
+    """Collectives that gloo's workers ran, in the order of their operators.
+
+    unread  counts collectives that cannot be used, by reason
+    """
     asked = _join(events)
     groups = _groups_of_threads(asked, world)
     found: list[tuple[NcclKernel, Told, float | None]] = []
@@ -74,7 +82,7 @@ def gloo_collectives(
 
 
 def _join(events: KinetoEvents) -> list[_Asked]:
-    """Each worker's range with the first unused operator that could have requested it."""
+    """Each collective of gloo with its operator, the first unused operator of the same kind and shape."""
     open_ones: dict[tuple[str, tuple[int, ...]], list[HostCall]] = defaultdict(list)
     for call in sorted(events.c10d, key=lambda call: -call.start_s):
         collective = collective_of(call.name)
@@ -89,7 +97,7 @@ def _join(events: KinetoEvents) -> list[_Asked]:
 
 
 def _send_shape(call: HostCall) -> tuple[int, ...]:
-    """Elements of the send buffer of an operator, as in its worker's range."""
+    """Numbers of elements of an operator's send buffer, in the form in which its worker's range has them."""
     dims = call.args.get("Input Dims")
     if not isinstance(dims, list) or not dims:
         return ()
@@ -102,7 +110,7 @@ def _shape(dims: object) -> tuple[int, ...]:
 
 
 def _group_size(asked: _Asked) -> int:
-    """Ranks of the process group, from both buffers or the splits; 0 if these do not determine it."""
+    """Number of ranks of the process group, from the sizes of both buffers, or the splits; 0 if unknown."""
     operator = asked.operator
     dims = operator.args.get("Input Dims") if operator else None
     if operator is None or not isinstance(dims, list) or len(dims) < 2:
@@ -119,7 +127,7 @@ def _group_size(asked: _Asked) -> int:
 
 
 def _told(asked: _Asked, group: _Group | None) -> Told | str:
-    """The collective of a range and its operator, or why it is not determined."""
+    """The description of a collective, or the reason why it cannot be used."""
     ran = asked.ran
     if not asked.collective:
         return f"{ran.name.removeprefix('gloo:')}: no collective that is modelled"
@@ -148,7 +156,7 @@ def _received(
 
 
 def _groups_of_threads(asked: Sequence[_Asked], world: TracedWorld) -> dict[int, _Group | None]:
-    """The process group of each worker thread; None if several fit."""
+    """The process group of each worker thread, by thread number; None if it cannot be determined."""
     sizes: dict[int, set[int]] = {one.ran.thread: set() for one in asked}
     for one in asked:
         if size := _group_size(one):
@@ -164,7 +172,7 @@ def _groups_of_threads(asked: Sequence[_Asked], world: TracedWorld) -> dict[int,
 
 
 def _neighbours(threads: Sequence[int]) -> list[list[int]]:
-    """Threads with consecutive numbers, which are the workers of one group."""
+    """Lists of threads with consecutive numbers; those of one list are the workers of one group."""
     runs: list[list[int]] = []
     for thread in threads:
         if runs and thread == runs[-1][-1] + 1:
@@ -175,7 +183,10 @@ def _neighbours(threads: Sequence[int]) -> list[list[int]]:
 
 
 def _fitting(world: TracedWorld, sizes: set[int]) -> dict[tuple[int, ...], str]:
-    """Sets of ranks with this one, of any of the sizes (all if empty), each with a name; in order."""
+    """Process groups that contain this rank, as a mapping from ranks to name, in the trace's order.
+
+    sizes  only groups with these numbers of ranks; empty: all
+    """
     by_ranks: dict[tuple[int, ...], str] = {}
     for name, several in world.groups.items():
         for ranks in several:
@@ -185,9 +196,9 @@ def _fitting(world: TracedWorld, sizes: set[int]) -> dict[tuple[int, ...], str]:
 
 
 def _group(world: TracedWorld, sizes: set[int]) -> _Group | None:
-    """The process group that fits; among equal groups, the first.
+    """The process group of a worker.
 
-    sizes  of groups in collectives of a worker
+    sizes  numbers of ranks that its collectives show
     Limits: no group listed -> the world;  several of one size fit -> only the size;  else None
     """
     if len(sizes) > 1:

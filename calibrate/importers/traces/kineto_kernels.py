@@ -1,7 +1,8 @@
-"""Kernels of a trace that are no collectives: the operator that launched each, and the host's launch time.
+"""Kernels of a trace that are no collectives: which operator launched each, and how long the launch took.
 
-A trace of CPUs has no kernels. Its operators represent them: those of an embedding pass, and the outermost of
-all others. Autograd's nodes do not count: they contain operators, or wait for a collective.
+A trace of CPUs has no kernels; there operators are used in their place: those of an embedding pass, and of
+all others those that no other operator contains. Autograd's nodes do not count: they contain operators, or
+wait for a collective.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _COMPUTES = re.compile(r"(?!autograd::|torch::|c10d::|_c10d|profiler::)\w+::")
 
 
 def join_kernels(events: KinetoEvents) -> None:
-    """Set operators, launches, waits in the queue and overlaps of the kernels of a GPU."""
+    """Add to the kernels of a GPU their operators, launch times, waits in the queue and overlaps."""
     kernels = events.kernels
     launch, queue, launched_at, thread = _launches(events)
     calls = {}
@@ -49,10 +50,10 @@ def operator_call(call: HostCall) -> OperatorCall:
 
 
 def operators_as_kernels(events: KinetoEvents) -> KernelColumns:
-    """Operators of a CPU as kernels: those of an embedding pass, and the outermost others beside them.
+    """Operators of a CPU in the place of kernels: those of an embedding pass, and others.
 
-    Of nested operators of an embedding pass, the outermost counts. An operator that contains such an operator
-    does not count itself; what it contains does.
+    If operators are nested, the outermost counts. But an operator that contains an operator of an embedding
+    pass does not count; the operators in it do.
     """
     names = list(events.operator_names)
     family = [kernel_family(name) for name in names]
@@ -77,14 +78,17 @@ def operators_as_kernels(events: KinetoEvents) -> KernelColumns:
 
 
 def _kind(name: str, family: KernelFamily) -> bool | None:
-    """True for an operator of an embedding pass, False for another that computes, None for any other."""
+    """True for an operator of an embedding pass, False for another operator that computes, else None."""
     if family in EMBEDDING:
         return True
     return False if _COMPUTES.match(name) else None
 
 
 def _outermost(events: KinetoEvents, thread: int, kinds: list[bool | None]) -> list[int]:
-    """Indices of a thread's operators that count; see ``operators_as_kernels``."""
+    """Indices of a thread's operators that count, as ``operators_as_kernels`` explains.
+
+    kinds  what ``_kind`` returns, by the number of an operator's name
+    """
     own = np.flatnonzero(np.array(events.operator_thread) == thread)
     own = np.array([place for place in own if kinds[events.operator_name[place]] is not None], dtype=int)
     start, time_s = np.array(events.operator_start)[own], np.array(events.operator_time)[own]
@@ -108,7 +112,7 @@ def _outermost(events: KinetoEvents, thread: int, kinds: list[bool | None]) -> l
 
 
 def _flat(dims: object) -> tuple[int, ...]:
-    """A tensor's shape; of a list of tensors, the first tensor's."""
+    """The shape of a tensor as recorded; for a list of tensors, the shape of the first."""
     if not isinstance(dims, list):
         return ()
     if dims and isinstance(dims[0], list):
@@ -117,12 +121,15 @@ def _flat(dims: object) -> tuple[int, ...]:
 
 
 def _holds(call: HostCall, launched_at: float) -> bool:
-    """Whether a launch is inside an operator; in old traces ids are of launches, not of operators."""
+    """Whether a launch at ``launched_at`` [s] is within an operator's time; True if that time is unknown.
+
+    In old traces the kernel's id may be of a launch, not of an operator, so that it must be checked.
+    """
     return np.isnan(launched_at) or call.start_s <= launched_at <= call.end_s
 
 
 def _around(events: KinetoEvents, launched_at: float, thread: int) -> HostCall | None:
-    """The shortest operator of an embedding pass in which a kernel was launched."""
+    """The shortest operator of an embedding pass on ``thread`` that was running at ``launched_at`` [s]."""
     inside = [
         call
         for call in events.embedding.values()
@@ -134,7 +141,11 @@ def _around(events: KinetoEvents, launched_at: float, thread: int) -> HostCall |
 def _launches(
     events: KinetoEvents,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    """Per kernel: (seconds of its launch call, from that to its start, launch time, launching thread)."""
+    """Per kernel: (time of the launch call, wait in the queue, begin of the call, its thread).
+
+    The wait is from the end of the call to the kernel's start; times are in seconds.
+    Limits: no launch recorded -> nan, and thread -1
+    """
     kernels = events.kernels
     number = np.array(events.launch_correlation, dtype=np.int64)
     launch = np.full(len(kernels), np.nan)
@@ -155,7 +166,7 @@ def _launches(
 
 
 def _overlaps(events: KinetoEvents) -> NDArray[np.float64]:
-    """For each kernel of a GPU: seconds beside work of other streams, with collectives."""
+    """For each kernel of a GPU, the seconds during which another stream ran a kernel or collective."""
     kernels = events.kernels
     start = np.concatenate([kernels.start_s, [one.start_s for one in events.nccl]])
     time_s = np.concatenate([kernels.time_s, [one.time_s for one in events.nccl]])

@@ -1,7 +1,8 @@
 """Kernels of NCCL in a PyTorch profiler's trace, joined with the description of their collectives.
 
-Newer traces have it on the kernel. Older ones have it on the host's record_param_comms, which the kernel
-names by its External id; still older ones on a ``nccl:…`` range of the host that contains the launch.
+Newer traces have the description on the kernel. Older traces have it on the host's record_param_comms event,
+to which the kernel refers by its External id; still older ones on a ``nccl:…`` range of the host, during
+which the kernel was launched.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ _NAME = "Collective name"
 
 
 class TracedWorld(NamedTuple):
-    """Ranks in a trace: this rank, their number, and the process groups by name."""
+    """The ranks that a trace names: this rank, the number of all, and the process groups.
+
+    groups  ranks of each group, by its name; several groups may share a name
+    """
 
     rank: int
     size: int
@@ -38,7 +42,12 @@ class TracedWorld(NamedTuple):
 
 
 class Told(NamedTuple):
-    """Description of a collective, without its times."""
+    """What a trace says of a collective, besides its times.
+
+    group, ranks  name and ranks of the process group;  size  number of its ranks
+    sequence      number of the collective in its group; None if the trace has none
+    in_split, out_split  of an all-to-all: elements for each rank, and from each rank
+    """
 
     collective: str
     group: str
@@ -60,7 +69,10 @@ class _Launch(NamedTuple):
 def nccl_collectives(
     events: KinetoEvents, world: TracedWorld, unread: Counter[str]
 ) -> list[TracedCollective]:
-    """Collectives of the kernels, in the order of their launches; unused ones are counted by reason."""
+    """The collectives of NCCL's kernels, in the order of their launches.
+
+    unread  counts kernels that cannot be used, by reason
+    """
     streams = {kernel.stream for kernel in events.nccl}
     by_id = {whole(call.args.get("External id", -1)): call for call in events.comms if _NAME in call.args}
     said, launches = _Said(world), _launches(events)
@@ -89,7 +101,10 @@ def nccl_collectives(
 
 
 def numbered(found: Sequence[tuple[NcclKernel, Told, float | None]], rank: int) -> list[TracedCollective]:
-    """Collectives with sequence numbers: the trace's own if they are distinct in each group, else counted."""
+    """Collectives with sequence numbers: the trace's own if they differ within each group, else counted.
+
+    found  kernels with their descriptions and launch times [s];  rank  of the trace
+    """
     order = sorted(range(len(found)), key=lambda i: (found[i][2] or found[i][0].start_s, found[i][0].start_s))
     sequences: dict[tuple[str, tuple[int, ...]], list[int | None]] = defaultdict(list)
     for i in order:
@@ -117,7 +132,7 @@ def numbered(found: Sequence[tuple[NcclKernel, Told, float | None]], rank: int) 
 
 
 def why_not_used(told: Told) -> str:
-    """Why a known collective is no sample; "" if it is one."""
+    """The reason why a collective that is described completely cannot be a sample; "" if it can."""
     if told.size == 1:
         return "one rank: nothing was sent"
     if not 1 < told.size <= MOST_GPUS:
@@ -128,7 +143,10 @@ def why_not_used(told: Told) -> str:
 
 
 def whole_list(value: object) -> tuple[int, ...]:
-    """Integers of ``[1, 2]``, or of its text; () for elided text (``[0, 1, ..., 127]``) or anything else."""
+    """The integers of a list such as ``[1, 2]``, or of its text.
+
+    Limits: a text that leaves some out (``[0, 1, ..., 127]``), or anything else -> ()
+    """
     if isinstance(value, str):
         try:
             value, _ = decode_json(value)
@@ -140,14 +158,17 @@ def whole_list(value: object) -> tuple[int, ...]:
 
 
 class _Said:
-    """Parsed arguments, shared by all kernels with the same arguments."""
+    """Descriptions of collectives that were read before, so that equal ones are read only once."""
 
     def __init__(self, world: TracedWorld) -> None:
         self._world = world
         self._known: dict[int, Told | str | None] = {}
 
     def by_args(self, args: Mapping[str, Any], sequence: int) -> Told | str | None:
-        """A collective with its own number; ``args`` must live as long as their trace is read."""
+        """The description in a kernel's ``args``, with the kernel's own sequence number (-1: unknown).
+
+        ``args`` must not be freed while the trace is read, as descriptions are stored by their address.
+        """
         if id(args) not in self._known:
             self._known[id(args)] = _told_by_args(args, self._world)
         told = self._known[id(args)]
@@ -155,7 +176,10 @@ class _Said:
 
 
 def _told_by_args(args: Mapping[str, Any], world: TracedWorld) -> Told | str | None:
-    """The collective by ``Collective name`` and related arguments; a reason if these are insufficient."""
+    """The description in an event's ``args`` (``Collective name`` and others).
+
+    Limits: no such name -> None;  arguments that do not suffice -> the reason
+    """
     name = args.get(_NAME)
     if not isinstance(name, str):
         return None
@@ -181,7 +205,7 @@ def _told_by_args(args: Mapping[str, Any], world: TracedWorld) -> Told | str | N
 
 
 def _listed(world: TracedWorld, group: str, size: int) -> tuple[int, ...]:
-    """Ranks of a group by the trace's own list; () if two groups have that name."""
+    """Ranks of a process group, from the trace's list of groups; () if two groups have that name."""
     listed = [ranks for ranks in world.groups.get(group, ()) if len(ranks) == size]
     if len(listed) == 1:
         return listed[0]
@@ -189,7 +213,10 @@ def _listed(world: TracedWorld, group: str, size: int) -> tuple[int, ...]:
 
 
 def _told_by_range(call: HostCall, operator: HostCall | None, world: TracedWorld, streams: int) -> Told | str:
-    """The collective of a ``nccl:…`` range of the host; with record_shapes, its send buffer too."""
+    """The description of a collective from a ``nccl:…`` range of the host, or why it is not known.
+
+    operator  the operator around the range, if any;  streams  number of streams with kernels of NCCL
+    """
     collective = collective_of(call.name)
     if not collective:
         return f"{call.name.rpartition(':')[2].strip('_')}: no collective that is modelled"
@@ -214,9 +241,10 @@ def _told_by_range(call: HostCall, operator: HostCall | None, world: TracedWorld
 def all_to_all_of(
     operator: HostCall, item_bytes: int, received: int
 ) -> tuple[int, tuple[tuple[int, ...], tuple[int, ...]]]:
-    """(received bytes, elements for and from each rank) of ``c10d::alltoall_base_``.
+    """What ``c10d::alltoall_base_`` received: (bytes, (elements for each rank, elements from each rank)).
 
     Its inputs are output, input, group, rows from each rank, rows for each rank (PyTorch's own schema).
+    received  bytes to return if the operator does not show them
     """
     dims, scalars = operator.args.get("Input Dims"), operator.args.get("Concrete Inputs")
     if not isinstance(dims, list) or len(dims) < 2 or not operator.name.endswith("alltoall_base_"):
@@ -241,7 +269,7 @@ def _why_untold(launch: _Launch | None, host_was_traced: bool) -> str:
 
 
 def _launches(events: KinetoEvents) -> dict[int, _Launch]:
-    """Time and thread of the host's launch, for NCCL's kernels only."""
+    """By correlation: when, and on which thread, the host launched each kernel of NCCL."""
     wanted = {kernel.correlation for kernel in events.nccl}
     numbers = np.array(events.launch_correlation, dtype=np.int64)
     found = {}
@@ -253,7 +281,7 @@ def _launches(events: KinetoEvents) -> dict[int, _Launch]:
 
 
 class _Enclosing:
-    """Ranges of the host, to look up the innermost one around a moment of a thread."""
+    """Ranges of the host, to find the innermost range that was open on a thread at a given time."""
 
     def __init__(self, calls: Iterable[HostCall]) -> None:
         self._calls: dict[int, list[HostCall]] = defaultdict(list)
@@ -264,7 +292,11 @@ class _Enclosing:
         self._starts = {thread: [call.start_s for call in own] for thread, own in self._calls.items()}
 
     def around(self, launch: _Launch) -> HostCall | None:
-        """The last range that began before the launch and had not ended; such ranges are hardly nested."""
+        """The innermost range in which the launch happened; None if there is none.
+
+        It is the last range on the launch's thread that began before it and had not ended: such ranges are
+        hardly ever nested.
+        """
         own, starts = self._calls.get(launch.thread, []), self._starts.get(launch.thread, [])
         place = bisect_right(starts, launch.start_s) - 1
         for call in own[max(place - 3, 0) : place + 1][::-1]:

@@ -1,4 +1,4 @@
-"""Meaning of names in a trace: collectives of NCCL and gloo, datatypes, kernels of an embedding pass."""
+"""What names in a trace mean: collectives of NCCL and gloo, datatypes, kernels of an embedding pass."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def datatype_of(name: str) -> Datatype | None:
 
 @lru_cache(maxsize=16)
 def all_ranks(size: int) -> tuple[int, ...]:
-    """Ranks of a group of all ranks; the same object in every call."""
+    """The ranks 0 to size - 1. Every call returns the same object, to save memory."""
     return tuple(range(size))
 
 
@@ -139,7 +139,10 @@ def payload_bytes(collective: str, in_bytes: int, out_bytes: int) -> int:
 
 
 def received_bytes(collective: str, in_bytes: int, ranks: int) -> int:
-    """Bytes of the receive buffer, if a trace has only the send buffer and all ranks send equally much."""
+    """Bytes of the receive buffer, computed from the send buffer.
+
+    It is right if all ranks send equally much, for traces that have only the send buffer.
+    """
     if collective == "all_gather":
         return in_bytes * ranks
     return in_bytes // ranks if collective == "reduce_scatter" else in_bytes

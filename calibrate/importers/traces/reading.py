@@ -1,4 +1,4 @@
-"""Reads files and folders of traces, each by its kind; traces that cannot be of one run are refused."""
+"""Reads files and folders of traces. Traces that cannot belong to one run are refused."""
 
 from __future__ import annotations
 
@@ -78,13 +78,13 @@ def read_traces(
 
 
 def without_other_kernels(trace: RankTrace) -> RankTrace:
-    """The trace with only the kernels of an embedding pass: the others can take hundreds of megabytes."""
+    """The trace without kernels that belong to no embedding pass: these can take hundreds of megabytes."""
     kernels = trace.kernels
     return replace(trace, kernels=kernels.of_embedding()) if isinstance(kernels, KernelColumns) else trace
 
 
 def is_trace(path: Path) -> bool:
-    """Whether this module handles a file, by its first bytes, if only to refuse it with a reason."""
+    """Whether a file is a trace by its first bytes, even one that this module only refuses with a reason."""
     if is_inspector(path):
         return True
     try:
@@ -177,7 +177,7 @@ def check_alignment(traces: Sequence[RankTrace], aligned: Alignment) -> list[str
 
 
 def _common_ends(aligned: Alignment, one: int, other: int) -> np.ndarray:
-    """Ends of the collectives that both ranks took part in, one row each."""
+    """Ends of the collectives in which both ranks took part [s]: a row for each, a column for each rank."""
     rows = [
         (both.parts[one].end_s, both.parts[other].end_s)
         for both in aligned.collectives
@@ -211,7 +211,7 @@ def _missing(traces: Sequence[RankTrace]) -> list[str]:
 
 
 def _overlapping(several: Iterable[tuple[int, ...]]) -> bool:
-    """Whether one rank is in two of the groups; groups without a common rank may share a name."""
+    """Whether a rank is in two of the groups. Groups that have no rank in common may share a name."""
     members = [rank for ranks in several for rank in ranks]
     return len(members) != len(set(members))
 

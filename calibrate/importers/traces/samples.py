@@ -1,4 +1,4 @@
-"""Collectives of traces as samples: one row each, with the time after the last rank arrived."""
+"""Collectives of traces as samples: one row each; its time begins when the last rank has arrived."""
 
 from __future__ import annotations
 
@@ -40,11 +40,13 @@ _CELL = ("collective", "gpus", "nodes", "datatype", "variant", "payload_bytes")
 
 @dataclass
 class TraceSamples(ImportResult):
-    """Samples of traces, with further results.
+    """Samples of traces, with what else the traces showed.
 
-    widened  by (collective, ranks): standard deviation of ln t to add, as the samples may include waits
-    kernels  look-ups and bucketizations of an embedding pass, in the columns of a run's kernel samples
-    kernels_left_out  calls that are no sample, by reason
+    alignment  the collectives, each joined over its ranks
+    widened    by (collective, ranks): standard deviation of ln t to add, as the samples may include waits
+    kernels    look-ups and bucketizations of an embedding pass, in the columns of a run's kernel samples
+    kernels_left_out  number of calls that are no sample, by reason
+    host       how the host launched the kernels; None if unknown
     """
 
     traces: Sequence[RankTrace] = ()
@@ -65,8 +67,8 @@ def traced_samples(
     """One row per collective: bytes, ranks, nodes, and the time after its last rank arrived.
 
     machine      name of the machine
-    per_node_of  returns GPUs per node, called if the traces do not name the host of every rank
-    version      of the library, if the traces do not state it
+    per_node_of  function that returns GPUs per node, called if the traces do not name the host of every rank
+    version      version of the library, if the traces do not state it
     dim          columns of every table, for traces that do not have it
     Limits: no usable collective -> BadInputError with the reasons
     """
@@ -103,19 +105,19 @@ def traced_samples(
 
 
 def fittable(found: TraceSamples) -> pd.DataFrame:
-    """The samples that may be fitted: even, alone on the GPU, and without waits."""
+    """The samples that a fit may use: equal parts for all ranks, no other kernel beside them, no waits."""
     return found.samples[(found.samples["variant"] == DEFAULT) & (found.samples["flag"] == OK)]
 
 
 class _Placement:
-    """Hosts of a group of ranks: from the traces, else so many consecutive ranks per node."""
+    """On which nodes the ranks are: by the hosts in the traces, else equally many ranks on each node."""
 
     def __init__(self, traces: Sequence[RankTrace], per_node_of: Callable[[], int]) -> None:
         self._hosts = {trace.rank: trace.host for trace in traces if trace.host}
         self._per_node_of = per_node_of
 
     def shape(self, one: TracedCollective) -> tuple[int, int]:
-        """(nodes, ranks per node); (0, 0) if nodes hold different numbers."""
+        """(nodes, ranks per node) of a collective's ranks; (0, 0) if nodes hold different numbers of them."""
         ranks = one.group_ranks or all_ranks(one.group_size)
         if all(rank in self._hosts for rank in ranks):
             counts = Counter(self._hosts[rank] for rank in ranks)
@@ -128,7 +130,7 @@ class _Placement:
 def _rows(
     aligned: Alignment, placement: _Placement, traces: Sequence[RankTrace], machine: str, library: str
 ) -> tuple[list[dict[str, object]], list[tuple[int, str]]]:
-    """(rows, counts of collectives that are uneven over nodes)."""
+    """(rows of the table of samples, [(number of collectives that are left out, reason)])."""
     rows: list[dict[str, object]] = []
     left_out = 0
     source = _source(traces)
@@ -155,7 +157,7 @@ def _rows(
 
 
 def _variant(one: AlignedCollective) -> str:
-    """Variant of a collective: compute beside it, or much more for one rank than for the others."""
+    """Variant of a sample: overlapped if compute ran beside it, uneven if one rank got far more data."""
     if one.overlapped:
         return OVERLAPPED
     splits = [part.in_split for part in one.parts.values() if part.in_split]
@@ -164,9 +166,10 @@ def _variant(one: AlignedCollective) -> str:
 
 
 def _without_waits(frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[tuple[str, int], float]]:
-    """If collectives may include waits, the shortest of each kind and size are kept; the others are flagged.
+    """(samples with a flag on those that probably contain waits, how much the band grows).
 
-    The band grows by half of ln(median / shortest), because even the shortest may include a wait.
+    If collectives may include waits, only the shortest of each kind and size are used. The band is given by
+    (collective, ranks): half of ln(median / shortest), because even the shortest may include a wait.
     """
     frame = frame.copy()
     waits = frame["note"].str.startswith("waits inside; ")
@@ -181,7 +184,7 @@ def _without_waits(frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[tuple[str, i
 
 
 def _apart(frame: pd.DataFrame) -> list[str]:
-    """A line for each kind of sample that is kept but not fitted."""
+    """Remarks on samples that are kept but not fitted, one for each reason."""
     said = []
     for variant, why in (
         (OVERLAPPED, "compute ran beside them, which slows both"),

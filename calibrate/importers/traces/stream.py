@@ -50,7 +50,7 @@ class TraceStream:
             raise
 
     def starts_with(self, mark: bytes) -> bool:
-        """Whether the file begins so; to be called before reading."""
+        """Whether the file begins with the bytes ``mark``; to be called before reading."""
         return self._head.getvalue().startswith(mark)
 
     def close(self) -> None:
@@ -88,7 +88,10 @@ class TraceStream:
         return block
 
     def _require_flat(self, block: bytes) -> None:
-        """Check nesting. Limits: more than ``_MOST_OPEN`` open brackets in an event -> BadInputError"""
+        """Check how deep brackets are nested in a block of the file.
+
+        Limits: more than ``_MOST_OPEN`` open brackets in an event -> BadInputError
+        """
         self._open += block.count(b"[") + block.count(b"{") - block.count(b"]") - block.count(b"}")
         if self._open > _MOST_OPEN:
             raise self._too_much(f"more than {format_count(_MOST_OPEN)} brackets open")
@@ -100,7 +103,7 @@ class TraceStream:
         )
 
     def _before_events(self, text: bytes) -> dict[str, Any]:
-        """Metadata before the events; empty for text that is no JSON object."""
+        """Metadata that stands before the events in the file; empty for text that is no JSON object."""
         import ijson
 
         found: dict[str, Any] = {}
@@ -116,7 +119,10 @@ class TraceStream:
         return self._bounded(found)
 
     def _bounded(self, said: dict[str, Any]) -> dict[str, Any]:
-        """The trace's metadata. Limits: more than the gate's limits -> BadInputError"""
+        """The metadata ``said``, after a check of its size.
+
+        Limits: beyond the limits for files -> BadInputError
+        """
         try:
             require_bounded(said)
         except ValueError as error:
@@ -147,7 +153,7 @@ class TraceStream:
 
 
 def _after_events(tail: bytes) -> dict[str, Any]:
-    """Metadata after the events, from the last bytes of a trace.
+    """Metadata that stands after the events in the file; ``tail`` are its last bytes.
 
     A list inside an event does not match: what follows it up to the end of the file is no JSON object.
     """
