@@ -1,4 +1,4 @@
-"""Sorts the ids of bags by the rank and the shard that hold their rows (kernels/bucketize.cu)."""
+"""Sorts the ids of bags by the rank, and the part of a table, that hold their rows (kernels/bucketize.cu)."""
 
 from __future__ import annotations
 
@@ -26,13 +26,16 @@ _TURNS = 8  # blocks per block that runs at once, because bags differ in length
 
 @dataclass(frozen=True)
 class Buckets:
-    """Ids by bucket (rank, table, part), then sample, then position in the bag; K buckets of B samples.
+    """Ids sorted into K buckets, one for each part of a table on a rank, with bags for B samples in each.
 
+    The order is by bucket (rank, table, part), then sample, then position in the bag.
     ids        rows of the shards [n]; n = offsets[K B], beyond which old contents remain
-    lengths    ids of each bag [K, B], int32;  offsets  where its ids begin [K B + 1], int64
-    counts     ids for each rank [ranks], int64;  rank_offsets  where they begin [ranks + 1], int64
-    positions  of each id in the input [n], int32 below 2^31 ids, else int64; or None
-    weights    of each id [n], or None
+    lengths    number of ids of each bag [K, B], int32
+    offsets    where the ids of each bag begin [K B + 1], int64
+    counts     number of ids for each rank [ranks], int64
+    rank_offsets  where the ids of each rank begin [ranks + 1], int64
+    positions  position of each id in the input [n], int32 below 2^31 ids, else int64; or None
+    weights    weight of each id [n], or None
     """
 
     ids: Any
@@ -52,15 +55,17 @@ class Buckets:
 class Bucketizer:
     """Bucketizes ``ids`` ids of ``batch`` samples repeatedly: memory is allocated here, run() only queues.
 
-    split  of the tables;  ids  number of ids [n];  id_type  torch.int32 or torch.int64
-    weights  torch type of the weights (fp32, fp16 or bf16), or None;  positions  whether to compute them
-    lanes  that share a bag, from LANES; None: by the average length of a bag
+    split      how the tables are split over ranks
+    ids        number n of ids of a call;  id_type  torch.int32 or torch.int64
+    weights    torch type of the weights (fp32, fp16 or bf16), or None
+    positions  whether to compute the positions of ids in the input
+    lanes  number of lanes that share a bag, from LANES; None: by the average length of a bag
     shared_bytes  for the counts of a block [bytes]: parts that do not fit need further passes over the ids
     wide  whether positions take 8 bytes; None: from 2^31 ids on
-    faults  ids outside their tables since construction: number, first position, int64 [2]
 
-    run() waits for nothing and can be captured in a graph. Its results are overwritten by the next run().
-    Reads each id twice and its bag's offsets; writes each id once for every column part.
+    Attribute ``faults`` describes ids outside their tables since construction: number, first position, int64
+    [2]. run() waits for nothing and can be captured in a graph. Its results are overwritten by the next
+    run(). Reads each id twice and its bag's offsets; writes each id once for every column part.
     Limits: other types, no sample, ids of shards that overflow their type -> BadInputError;
             a bag has fewer than 2^31 ids
     """
@@ -115,7 +120,7 @@ class Bucketizer:
         )
 
     def run(self, ids: Any, offsets: Any, weights: Any = None) -> Buckets:
-        """Queue a bucketize of ids [n], weights [n] and offsets [T B + 1] (int64), see bucketize()."""
+        """Queue a bucketize of ids [n], weights [n] and offsets [T B + 1] (int64); see bucketize()."""
         self._check(ids, offsets, weights)
         out = self.buckets
         launch(
@@ -179,11 +184,13 @@ def bucketize(
     positions: bool = True,
     check: bool = True,
 ) -> Buckets:
-    """Bucketize the ids of bags for every rank and shard; the order is stable.
+    """Bucketize the ids of bags for every rank and shard; ids of one bucket keep their order.
 
-    split    of the T tables over ranks;  batch  B, samples
+    split    how the T tables are split over ranks;  batch  B, number of samples
     ids      rows of their own table [n], int32 or int64, by table, then sample
-    offsets  where the ids of each bag begin [T B + 1], int64;  weights  of each id [n], or none
+    offsets  where the ids of each bag begin [T B + 1], int64
+    weights  weight of each id [n], or None
+    positions  whether to compute the positions of ids in the input
     check    wait for the device; ids outside their table -> BadInputError. False: they are dropped.
     Source: numpy specification in tests/oracles/kernels/bucketize.py
     Limits: those of Bucketizer, which serves repeated calls without allocation; offsets rise from 0 to n
@@ -212,7 +219,7 @@ def kernels() -> list[Kernel]:
 
 
 def _lanes(length: float) -> int:
-    """Lanes for bags of this average length: the fewest that handle most bags in one turn."""
+    """Number of lanes of a warp for a bag of this average length: the fewest with one id each, from LANES."""
     return next((lanes for lanes in LANES if length <= lanes), LANES[-1])
 
 

@@ -18,15 +18,16 @@ FOLDER = "kernels"
 
 
 def source_text() -> bytes:
-    """All sources concatenated, on which every compiled kernel depends."""
+    """The sources of all kernels, concatenated: a change in any of them makes all be compiled again."""
     files = [path for path in sorted(kernels_path().iterdir()) if path.suffix in (".cu", ".cuh", ".hpp")]
     return b"".join(path.name.encode() + b"\0" + path.read_bytes() for path in files)
 
 
 def cached(parts: Sequence[str], suffix: str, make: Callable[[Path], None]) -> Path:
-    """The cached file for ``parts`` (target, compiler, options, names) and the sources.
+    """The cached file for the sources and ``parts``: texts such as target, compiler, options, names.
 
-    make  writes the file to the path that it is given; called if there is none yet
+    suffix  end of the file's name
+    make    function that writes the file to the path it is given; called if there is none yet
     Raises BadInputError if the folder cannot be written.
     """
     digest = hashlib.sha256(source_text() + "\0".join(parts).encode()).hexdigest()[:32]

@@ -65,7 +65,11 @@ class CpuLibrary:
         arguments: Sequence[ctypes._SimpleCData[object]],
         shared_bytes: int = 0,
     ) -> None:
-        """Run a kernel to its end. Raises PerfmodelError if it cannot finish."""
+        """Run a kernel to its end, with ``grid`` blocks of ``block`` threads.
+
+        shared_bytes  dynamic shared memory of a block
+        Raises PerfmodelError if the kernel cannot finish.
+        """
         grid_of, block_of = (ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block)
         pointers = (ctypes.c_void_p * len(arguments))(*[ctypes.addressof(one) for one in arguments])
         result = self._entries[kernel](grid_of, block_of, shared_bytes, pointers, len(arguments))
@@ -80,6 +84,7 @@ class CpuLibrary:
 def build(kernels: Sequence[Kernel], *, checked: bool = False) -> CpuLibrary:
     """A library of ``kernels``, all of one source, from the cache or built with g++.
 
+    checked  whether alignment and overflow are checked, which ends the process if they are wrong
     Raises NoHardwareError without g++, PerfmodelError with the compiler's message for invalid code.
     """
     compiler = os.environ.get("CXX") or shutil.which("g++")

@@ -35,12 +35,12 @@ ROW_TYPES = {"fp32": "float", "fp16": "pm::f16", "bf16": "pm::bf16", "int8": "pm
 
 @dataclass(frozen=True)
 class DeviceTables:
-    """Tables of one element type on one device.
+    """Tables of one element type on one device; each has E rows of D columns.
 
     rows   of each table [E, D], or for int8 [E, row bytes] of uint8: D bytes, fp32 scale, fp32 bias, padding;
            elements of a row are contiguous, rows need not be
     dims   D of each table;  dtype  fp32, fp16, bf16 or int8
-    reader GPU that reads rows in pinned host memory; None: the rows' own device
+    reader GPU that reads rows in pinned host memory; None: the device that holds the rows
     """
 
     rows: tuple[Any, ...]
@@ -59,9 +59,10 @@ class DeviceTables:
         return tuple(rows.stride(0) * rows.element_size() for rows in self.rows)
 
     def descriptors(self, batch: int, layout: str = "sample") -> Any:
-        """``pm::Table`` of each table, a uint8 tensor on the device.
+        """``pm::Table`` of each table, which kernels read, as a uint8 tensor on the device.
 
-        batch   B, samples;  layout  of the output: "sample" [B, sum D] or "table" [T, B, D] (equal D)
+        batch   B, number of samples
+        layout  order of the output: "sample" [B, sum D] or "table" [T, B, D] (equal D)
         Raises BadInputError for another layout, or for "table" with unequal dims.
         """
         import torch
@@ -98,8 +99,9 @@ class DeviceTables:
 
 
 def make_tables(rows: Sequence[Any], dims: Sequence[int] | None = None) -> DeviceTables:
-    """Tables from torch tensors [E, D] of one type on one device; uint8 rows are int8 rows, with ``dims``.
+    """Tables from torch tensors [E, D] of one type on one device.
 
+    dims  number of columns D of each table, needed only for uint8 tensors, which are int8 rows
     Limits: no table, an empty table, mixed types or devices, rows that are not contiguous, fewer bytes than
             an int8 row needs, an unknown type -> BadInputError
     """
@@ -130,7 +132,7 @@ def make_tables(rows: Sequence[Any], dims: Sequence[int] | None = None) -> Devic
 
 
 def mapped_address(rows: Any) -> int:
-    """Where a GPU finds a tensor of page-locked host memory.
+    """The address at which a GPU reads ``rows``, a tensor in page-locked host memory.
 
     Limits: memory that no GPU can read -> BadInputError
     """

@@ -1,4 +1,4 @@
-"""Sizes of a one-sided exchange, and the memory of its kernels (``pm::Exchange``)."""
+"""Sizes of a row-wise exchange of one-sided writes, and the memory of its kernels (``pm::Exchange``)."""
 
 from __future__ import annotations
 
@@ -49,13 +49,14 @@ class ExchangeArguments(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Sizes:
-    """Largest sizes of calls, and how calls are cut. Equal on all ranks.
+    """Largest sizes of the calls of an exchange, and how calls are cut. They are equal on all ranks.
 
-    rows      E of each table, over all ranks;  dim  D
+    rows      number of rows of each table, over all ranks;  dim  number of columns D
     batch     most samples of a rank in a call;  ids  most ids of a rank in a call
     ids_of_pair  most ids from one rank to one other in a call; None: all of them (always enough)
     id_type   int32 or int64
-    method    fused or three;  part_bags  bags of one put; None: about 8 KiB fused, 256 KiB else
+    method    fused (one launch pools and pushes) or three (a launch each)
+    part_bags number of bags per put; None: about 8 KiB fused, 256 KiB else
     """
 
     rows: tuple[int, ...]
@@ -69,18 +70,18 @@ class Sizes:
 
     @property
     def bags(self) -> int:
-        """Bags of a call, T B."""
+        """Number of bags of one rank in a call: tables x samples."""
         return len(self.rows) * self.batch
 
     @property
     def capacity(self) -> int:
-        """Largest number of ids of a pair, rounded up to 16 bytes."""
+        """Room for the ids that one rank sends to one other, rounded up to 16 bytes [ids]."""
         wanted = self.ids if self.ids_of_pair is None else self.ids_of_pair
         return max(-(-wanted // 4) * 4, 4)
 
     @property
     def bags_a_part(self) -> int:
-        """Bags of one put."""
+        """Number of bags in one put."""
         most = max(PART_BYTES[self.method] // (4 * self.dim), FEWEST_BAGS)
         if self.method == "fused":
             fewest = max(-(-FEWEST_BYTES // (4 * self.dim)), FEWEST_BAGS)
@@ -89,7 +90,7 @@ class Sizes:
 
     @property
     def parts(self) -> int:
-        """Puts of partial bags from one rank to another."""
+        """Number of puts in which one rank writes its partial bags to another."""
         return -(-self.bags // self.bags_a_part)
 
     def check(self) -> None:
@@ -116,10 +117,12 @@ def block_rows(rows: Sequence[int], ranks: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Launches:
-    """Launch parameters of the kernels.
+    """Launch parameters of the kernels of an exchange.
 
-    threads  of a block;  scan_threads  of a block of scan_counts;  pieces  puts of ids to one rank
-    blocks   of pooling kernels;  shared_before, shared_bytes  of such a block: for streamed rows, for all
+    threads       threads of a block;  scan_threads  of a block of the kernel scan_counts
+    pieces        number of puts in which ids are sent to one rank
+    blocks        blocks of the kernels that pool
+    shared_bytes  dynamic shared memory of such a block;  shared_before  of it for rows that are being read
     """
 
     threads: int
@@ -136,7 +139,11 @@ class Launches:
 
 
 class ExchangeMemory:
-    """Device memory of the kernels of one exchange."""
+    """Device memory of the kernels of one exchange: one symmetric region, and memory of this rank only.
+
+    patience_s  how long a kernel waits for another rank [s]
+    stage_all   whether partial bags always go through a buffer and a put
+    """
 
     def __init__(
         self,
@@ -199,7 +206,7 @@ class ExchangeMemory:
         self.exchange = ExchangeArguments(**numbers)
 
     def reset_status(self) -> None:
-        """Clear all error states."""
+        """Clear the errors that kernels have reported."""
         self.status.zero_()
         self.status[1] = self.status[6] = -1
 
@@ -209,7 +216,10 @@ def _words(sizes: Sizes) -> int:
 
 
 def _lengths(sizes: Sizes, ranks: int, pieces: int, staged: bool) -> dict[str, int]:
-    """Bytes of each part of a rank's symmetric region."""
+    """Bytes of each part of a rank's symmetric region, by the part's name in ``pm::Exchange``.
+
+    pieces  number of puts of ids to one rank;  staged  whether partial bags go through a buffer
+    """
     id_bytes = ID_BYTES[sizes.id_type]
     bags = 4 * ranks * sizes.bags * sizes.dim
     return {

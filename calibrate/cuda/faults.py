@@ -1,4 +1,4 @@
-"""Ids outside their tables, as kernels report them (``pm::Faults``)."""
+"""How kernels report ids outside their tables (``pm::Faults``)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from perfmodel.errors import BadInputError
 
 
 def on_device(device: Any) -> Any:
-    """The actual device of tensors made on ``device``: cuda becomes cuda:0."""
+    """The device that tensors made on ``device`` really have: cuda becomes cuda:0."""
     import torch
 
     return torch.empty(0, device=device).device
 
 
 def new_faults(device: Any) -> Any:
-    """Faults of a call without faults: number, position of the first (-1), int64 [2]."""
+    """A tensor into which a call reports faults, int64 [2]: their number 0, position of the first -1."""
     import torch
 
     return torch.tensor([0, -1], device=device)
@@ -24,7 +24,7 @@ def new_faults(device: Any) -> Any:
 def raise_faults(faults: Any, what: str, next_step: str) -> None:
     """Wait for the device; raise BadInputError if ``faults`` has any.
 
-    what  names the faults: "ids outside their tables"
+    what  words for the faults: "ids outside their tables";  next_step  advice of the error
     """
     count, first = faults.tolist()
     if count:

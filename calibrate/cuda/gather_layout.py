@@ -1,4 +1,8 @@
-"""Layout of gather+pool on a GPU: lanes per row, bags per group, which of two kernels. Plain arithmetic."""
+"""Layout of gather+pool on a GPU: which threads read which rows and bags. Plain arithmetic, no GPU needed.
+
+A group of lanes (threads of one warp) reads rows together; it sums a run of bags one after the other, or all
+groups of a block share one long bag.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +34,10 @@ RUN_IDS = 128
 class RowAccess:
     """How a group of lanes reads a row.
 
-    lanes   of a group, a power of two;  chunks  accesses of a lane to a row
-    width   bytes of an access;  accesses  of a lane in flight
+    lanes     number of lanes of the group, a power of two
+    width     bytes that a lane reads in one access
+    chunks    number of accesses that a lane makes to read its part of a row
+    accesses  number of accesses of a lane that are in flight at a time
     """
 
     lanes: int
@@ -41,7 +47,7 @@ class RowAccess:
 
     @property
     def depth(self) -> int:
-        """Rows of a group in flight."""
+        """Number of rows of a group that are in flight at a time."""
         return self.accesses // self.chunks
 
     @property
@@ -50,14 +56,20 @@ class RowAccess:
         return self.lanes * self.chunks * self.width
 
     def stream_bytes(self, threads: int, id_bytes: int, *, int8: bool, weighted: bool) -> int:
-        """Shared memory of a block for rows, tails of int8 rows, chunks of ids and of weights."""
+        """Shared memory of a block for the rows, ids and weights that it is reading [bytes].
+
+        id_bytes  bytes of an id;  int8, weighted  whether rows are int8, whether ids have weights
+        """
         turn = max(self.lanes, self.depth)
         each = self.accesses * self.width + (self.depth * 8 if int8 else 0)
         beside = (2 * turn + 1) * id_bytes + ((4 * turn + 1) * 4 if weighted else 0)
         return threads * each + threads // self.lanes * beside
 
     def more_bytes(self, threads: int, element_bytes: int, *, long: bool) -> int:
-        """Shared memory after that: for the ends of bags, or the sums of a long bag's warps."""
+        """Shared memory of a block besides ``stream_bytes``, for the ends of bags [bytes].
+
+        long  whether a block sums one bag: then it is for the sums of its warps
+        """
         if not long:
             return threads * 2 * 4
         columns = self.chunks * self.width // element_bytes + 1
@@ -66,10 +78,11 @@ class RowAccess:
 
 @dataclass(frozen=True)
 class GatherLayout:
-    """How bags are assigned to a GPU.
+    """How bags are assigned to the threads of a GPU.
 
-    long     whether a block takes one bag; otherwise a group of lanes takes a run of bags
-    threads  of a block;  run  bags of a group;  blocks  of the grid
+    long     whether all groups of a block share one bag; otherwise a group of lanes takes several bags
+    threads  threads of a block;  blocks  blocks of the grid
+    run      number of consecutive bags of a group
     """
 
     long: bool
@@ -87,8 +100,9 @@ def access_width(*addresses_and_bytes: int) -> int:
 
 
 def shape_of(row_bytes: int, width: int, element_bytes: int) -> tuple[RowAccess, int]:
-    """(shape for rows of ``row_bytes`` with accesses of ``width``, number of pieces of a row).
+    """(how to read a row of ``row_bytes`` bytes by accesses of ``width`` bytes, number of pieces of the row).
 
+    A row that is too long for one group of lanes is read in pieces.
     Limits: 16 bytes -> 1 lane;  up to 512 bytes (width 16) -> 1 chunk and as many lanes as cover it;
     1024 bytes -> 2 chunks of 32 lanes;  more -> pieces of that size
     """
@@ -109,11 +123,11 @@ def choose(
     blocks_at_once: int,
     most_threads: int = THREADS,
 ) -> GatherLayout:
-    """Layout of bags for one class of tables: a group for a run of bags, or a block for a bag.
+    """The layout for tables whose rows are read in the same way: each bag by a group of lanes, or by a block.
 
-    bags            of all pieces of all tables;  pooling  ids of a bag on average
-    row_bytes       of one piece of a row
-    blocks_at_once  of ``most_threads`` threads, on the whole GPU
+    bags            number of bags of all pieces of all tables;  pooling  ids of a bag on average
+    row_bytes       bytes of one piece of a row
+    blocks_at_once  number of blocks of ``most_threads`` threads that run at once on the whole GPU
 
     A group has min(ids of its bags, depth) rows in flight. If one bag per group leaves fewer bytes in
     flight than hide the latency of memory (``BYTES_IN_FLIGHT``), and a bag has more ids than a group keeps

@@ -49,8 +49,9 @@ PIECE = np.dtype(
 class GatherOptions:
     """Options of a look-up besides its tables.
 
-    id_bytes   4 or 8, of ids and offsets;  mode  sum, mean, max;  weighted  whether each id has a weight
-    out_dtype  fp32, fp16, bf16;  layout  of the bags (``DeviceTables.out_shape``)
+    id_bytes   bytes of an id and of an offset, 4 or 8
+    mode       sum, mean or max;  weighted  whether each id has a weight
+    out_dtype  fp32, fp16 or bf16;  layout  order of the bags, as in ``DeviceTables.out_shape``
     hot_rows   rows 0 .. hot_rows - 1 are kept in the L2 cache preferentially; 0: no preference
     """
 
@@ -64,7 +65,10 @@ class GatherOptions:
     def kernel(
         self, shape: RowAccess, dtype: str, variant: GatherVariant = ASSUMED, *, long: bool = False
     ) -> Kernel:
-        """The kernel, in one of its variants, for rows of ``dtype`` that are read in ``shape``."""
+        """The kernel that looks up rows of ``dtype``, read as ``shape`` says.
+
+        variant  which of several kernels with equal results;  long  whether a block takes one bag
+        """
         shape, element = variant.access(shape), ELEMENT_BYTES[dtype]
         adding = _LARGEST if self.mode == "max" else _WEIGHTED if self.weighted else _PLAIN
         types = f"{ROW_TYPES[dtype]}, {_ID_TYPES[self.id_bytes]}, {OUT_TYPES[self.out_dtype]}"
@@ -78,18 +82,18 @@ class GatherOptions:
         )
 
     def shared_bytes(self, shape: RowAccess, dtype: str, threads: int, *, long: bool) -> tuple[int, int]:
-        """(dynamic shared memory of a block for the row stream, for all) [bytes]."""
+        """Dynamic shared memory of a block [bytes]: (for rows that are being read, in all)."""
         stream = shape.stream_bytes(threads, self.id_bytes, int8=dtype == "int8", weighted=self.weighted)
         return stream, stream + shape.more_bytes(threads, ELEMENT_BYTES[dtype], long=long)
 
 
 @dataclass(frozen=True)
 class Class:
-    """Pieces of tables that are read in the same way.
+    """Pieces of tables whose rows are read in the same way, and which one launch looks up.
 
-    pieces  ``pm::Piece`` of each, on the device;  count  of pieces
+    pieces  ``pm::Piece`` of each, on the device;  count  number of pieces
     wide    whether bags can be written in wide accesses if the output is aligned to 16 bytes
-    shared_before, shared_bytes  of a block: for the row stream, for all
+    shared_bytes  dynamic shared memory of a block;  shared_before  of it for rows that are being read
     """
 
     shape: RowAccess
@@ -103,11 +107,11 @@ class Class:
 
 
 class GatherPool:
-    """Gather and pool of ``batch`` samples, prepared once.
+    """Looks up rows for ``batch`` samples, as often as it is called; everything else is prepared here once.
 
     batch    B, samples of a call;  pooling  expected ids per bag: determines the layout on the GPU
-    plan     layout for all classes; None: by ``choose``
-    variant  of the kernel, for all classes; None: the fastest that was timed (``best_variant``)
+    plan     layout to use for all tables; None: by ``choose``
+    variant  kernel to use for all tables; None: the fastest that was timed (``best_variant``)
     Limits: D and B as large as memory; any number of rows, less than 4 GiB apart, and at most 2^31 - 2 ids
             and bags; unknown options, weights with max -> BadInputError
     """
@@ -132,10 +136,10 @@ class GatherPool:
     def __call__(self, ids: Any, offsets: Any, out: Any, weights: Any = None, faults: Any = None) -> None:
         """Queue the launches, without allocation, checks or waits.
 
-        ids      [n] on the tables' device;  offsets  [T B + 1] of the type of ids: bag i has the ids
-                 offsets[i] .. offsets[i + 1]
+        ids      [n] on the tables' device
+        offsets  [T B + 1] of the type of ids: bag i has the ids offsets[i] .. offsets[i + 1]
         out      of ``new_out``'s shape and type;  weights  fp32 [n] if the options say so
-        faults   ``new_faults``, to which faults are added
+        faults   tensor of ``new_gather_faults``, to which the call adds wrong ids and offsets
         """
         options, wide_out = self.options, out.data_ptr() % 16 == 0
         for each in self.classes:
@@ -209,7 +213,7 @@ class GatherPool:
         )
 
     def _room(self, shape: RowAccess, variant: GatherVariant, threads: int) -> tuple[int, int]:
-        """(multiprocessors, blocks of ``threads`` that run at once on all of them)."""
+        """(number of multiprocessors, blocks of ``threads`` threads that run at once on all of them)."""
         import torch
 
         device, options, dtype = self.tables.device, self.options, self.tables.dtype
@@ -224,7 +228,7 @@ class GatherPool:
         return count, min(blocks, count * variant.blocks(shape, ELEMENT_BYTES[dtype]))
 
     def _fastest(self, pieces: Any, row_bytes: int, pooling: float) -> GatherVariant:
-        """The fastest timed variant for rows of the lengths in ``pieces``, on this GPU."""
+        """The fastest variant in timings on this GPU for a look-up most like this one."""
         shape = GatherShape(
             self.tables.dtype,
             self.options.id_bytes,
@@ -244,7 +248,7 @@ def _gpu_name(device: Any) -> str:
 
 
 def _pieces(tables: DeviceTables, batch: int, options: GatherOptions) -> dict[RowAccess, Any]:
-    """``PIECE`` of all pieces of the tables, by row access."""
+    """Pieces of the tables as arrays of ``PIECE``, by how their rows are read."""
     element = ELEMENT_BYTES[tables.dtype]
     described = tables.descriptors(batch, options.layout).cpu().numpy().view(DESCRIPTOR)
     found: dict[RowAccess, list[Any]] = {}
@@ -282,11 +286,13 @@ def gather_pool(
 ) -> Any:
     """Bags of looked-up rows, summed in fp32: ``out``, or a new tensor of ``DeviceTables.out_shape``.
 
-    ids       [n] int32 or int64, rows of their tables;  offsets  [T B + 1] of the same type: the ids of bag
-              t B + b are offsets[t B + b] .. offsets[t B + b + 1]; of lengths see ``offsets_of``
+    ids       [n] int32 or int64, rows of their tables
+    offsets   [T B + 1] of the same type: the ids of bag t B + b are offsets[t B + b] .. offsets[t B + b + 1];
+              ``offsets_of`` makes them from lengths
     weights   fp32 [n], weight of each id (sum and mean);  mode  sum, mean, max
-    faults    ``new_faults``, to which faults are added;  check  wait, and raise BadInputError for faults
-    others    see ``GatherOptions``
+    faults    tensor of ``new_gather_faults``, to which the call adds wrong ids and offsets
+    check     wait for the device, and raise BadInputError for faults
+    out_dtype, layout, hot_rows  as in ``GatherOptions``
     Source: torch.nn.functional.embedding_bag, FBGEMM's table-batched embedding; a weighted mean divides by
             the number of ids, as FBGEMM's does
     Limits: a bag of no ids -> 0;  an id out of range adds nothing (a mean counts it) and is a fault; offsets
@@ -314,7 +320,7 @@ def gather_pool(
 
 
 def offsets_of(lengths: Any, dtype: Any = None) -> Any:
-    """Offsets [bags + 1] of bags of ``lengths`` [bags], on their device; ``dtype``  of the ids (int64)."""
+    """Offsets [bags + 1] of bags with these ``lengths`` [bags]; ``dtype`` is their type, None: int64."""
     import torch
 
     offsets = torch.zeros(lengths.numel() + 1, dtype=dtype or torch.int64, device=lengths.device)
@@ -323,7 +329,10 @@ def offsets_of(lengths: Any, dtype: Any = None) -> Any:
 
 
 def new_gather_faults(device: Any) -> Any:
-    """Faults of look-ups without faults, int64 [4]: number and first position of ids, of offsets."""
+    """A tensor into which look-ups report faults, int64 [4].
+
+    It has the number of wrong ids and the position of the first, then both for wrong offsets.
+    """
     return new_faults(device).repeat(2)
 
 

@@ -35,10 +35,10 @@ _WHAT = "table of gather variants"
 
 @dataclass(frozen=True, order=True)
 class GatherVariant:
-    """How rows are loaded, and how a multiprocessor divides its 256 KB into L1 and shared memory (H100).
+    """A variant of the kernel: how rows are loaded, and how much of an SM's 256 KB (H100) is L1 cache.
 
     near      whether rows pass through the L1 cache (``cp.async.ca``) or bypass it (``cp.async.cg``)
-    accesses  of a lane in flight: 4 or 8
+    accesses  number of accesses of a lane in flight: 4 or 8
     half      whether a multiprocessor runs half as many blocks, which leaves more L1 cache
     """
 
@@ -52,7 +52,7 @@ class GatherVariant:
         return f"{'l1' if self.near else 'bypass'}-{self.accesses}-{'half' if self.half else 'full'}"
 
     def access(self, shape: RowAccess) -> RowAccess:
-        """How a group reads a row of ``shape`` in this variant."""
+        """How a group reads a row in this variant, if other variants read it as ``shape`` says."""
         return replace(shape, accesses=self.accesses)
 
     def blocks(self, shape: RowAccess, element_bytes: int) -> int:
@@ -66,7 +66,7 @@ class GatherVariant:
         return 3 if shape.chunks > 1 or shape.width // element_bytes > 8 else 4
 
     def shared_bytes(self, block_bytes: int, shape: RowAccess, element_bytes: int) -> int:
-        """Shared memory of all blocks of a multiprocessor, the carve-out; the rest is L1 cache [bytes].
+        """Shared memory of all blocks of a multiprocessor together [bytes]; what is left is L1 cache.
 
         block_bytes  dynamic shared memory of a block of 256 threads
         """
@@ -88,10 +88,12 @@ BY_NAME = {variant.name: variant for variant in VARIANTS}
 
 
 class TimedVariant(BaseModel):
-    """One line of the table: one variant for one shape on one GPU.
+    """One line of the table of timings: one variant, for one look-up, on one GPU.
 
-    row_bytes of a row, table_bytes of all rows, bags and ids per bag (pooling) of a call; alpha of the ids'
-    popularity rank^-alpha; time_s of a call, the median of its replays
+    row_bytes    bytes of a row;  table_bytes  bytes of all rows
+    bags         number of bags of a call;  pooling  ids per bag
+    alpha        the row of popularity rank k is looked up in proportion to k^-alpha
+    time_s       time of a call: median over replays of a CUDA graph
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -117,7 +119,7 @@ class TimedVariant(BaseModel):
 
 @dataclass(frozen=True)
 class GatherShape:
-    """A look-up, by the columns of ``TimedVariant`` that are known at launch."""
+    """What is known of a look-up when it is launched; the fields are those of ``TimedVariant``."""
 
     row_type: str
     id_bytes: int
@@ -127,7 +129,10 @@ class GatherShape:
     pooling: float
 
     def distance(self, other: GatherShape) -> float:
-        """Distance of two shapes: sum of |log2| of their ratios. Different types of rows or ids: infinite."""
+        """How different two look-ups are: the sum of |log2 ratio| over their numbers.
+
+        Limits: different types of rows or ids -> infinite
+        """
         if (self.row_type, self.id_bytes) != (other.row_type, other.id_bytes):
             return math.inf
         names = ("row_bytes", "table_bytes", "bags", "pooling")
@@ -137,10 +142,10 @@ class GatherShape:
 def best_variant(
     gpu: str, shape: GatherShape, timed: Sequence[TimedVariant], alpha: float | None = None
 ) -> GatherVariant:
-    """The fastest variant for the nearest timed shape on a GPU of this name.
+    """The fastest variant for the timed look-up that is most like ``shape``, on a GPU of this name.
 
-    alpha  popularity of the ids, if known: the nearest timed alpha is used; None: the least geometric mean
-           over all timed alphas of time relative to the best time at that alpha
+    alpha  popularity of the ids, if known: the nearest timed alpha is used. None: the variant with the least
+           geometric mean, over all timed alphas, of its time relative to the best time at that alpha
     Limits: no shape of these types timed on this GPU -> ``ASSUMED``;  a variant that was not timed at every
             alpha of the shape -> not used;  equal times -> the first of ``VARIANTS``
     """

@@ -33,7 +33,7 @@ _USAGE = re.compile(
 
 @dataclass(frozen=True)
 class Usage:
-    """Resources of one thread of a kernel: registers, and spilled bytes."""
+    """Resources that one thread of a kernel takes: registers, and bytes of registers spilled to memory."""
 
     registers: int
     spilled_bytes: int
@@ -41,10 +41,10 @@ class Usage:
 
 @dataclass(frozen=True)
 class Cubin:
-    """Machine code of kernels of one source for one architecture.
+    """Machine code for one GPU architecture, of several kernels from one source.
 
     path     the file that holds it
-    symbols  name of each kernel in the code;  usage  of each kernel
+    symbols  by the kernel's name as in C++: its name in the code;  usage  by that name: its resources
     """
 
     path: Path
@@ -60,6 +60,7 @@ class Cubin:
 def compile_cubin(kernels: Sequence[Kernel], architecture: str, options: Sequence[str] = ()) -> Cubin:
     """Machine code of ``kernels``, all of one source, from the cache or from NVRTC.
 
+    architecture  such as sm_90;  options  further options of the compiler
     Raises NoHardwareError without NVRTC, PerfmodelError with the compiler's message for invalid code.
     """
     nvrtc = _nvrtc()
@@ -82,7 +83,7 @@ def compile_cubin(kernels: Sequence[Kernel], architecture: str, options: Sequenc
 
 
 def _compiled(nvrtc: Any, source: str, names: Sequence[str], options: Sequence[str]) -> tuple[bytes, Any]:
-    """(machine code, its description)."""
+    """(machine code, JSON that describes it: names and resources of its kernels)."""
     text = kernels_path(source).read_bytes()
     program = _ok(nvrtc, nvrtc.nvrtcCreateProgram(text, source.encode(), 0, [], []))
     try:
@@ -131,7 +132,7 @@ def _nvrtc() -> Any:
 
 
 def _ok(nvrtc: Any, answer: tuple[Any, ...]) -> Any:
-    """Result of a call of NVRTC: nothing, one value or several."""
+    """The result of a call of NVRTC, whose status ``answer`` has first: nothing, one value or several."""
     result, *values = answer
     if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
         raise PerfmodelError(f"NVRTC says {result.name}.", "this is a defect: report it.")

@@ -1,4 +1,4 @@
-"""Identity of a kernel: its file, and its function as C++ writes it, with template arguments."""
+"""A kernel: its source file, and its function as written in C++, with template arguments."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class Kernel:
     """One ``__global__`` function of one source.
 
     source  name of the file in ``kernels/``;  name  as C++ writes it: ``pm::gather_pool<float, int, 8>``
-    sm_shared_bytes  shared memory of its blocks on one multiprocessor together, which a GPU is asked to
-            reserve from the memory shared with the L1 cache; 0: no request [bytes]
+    sm_shared_bytes  shared memory that all its blocks on one multiprocessor need together [bytes]; the GPU is
+            asked to take it from the memory that it shares with the L1 cache. 0: no request
     """
 
     source: str

@@ -55,7 +55,7 @@ def launch(
 
 
 def packed(value: Any) -> Any:
-    """A ctypes value as a kernel argument for CuPy: a numpy scalar, or array of one, of the same size.
+    """A ctypes value in the form in which CuPy takes kernel arguments: a numpy scalar, or array of one.
 
     Limits: a null pointer -> 0;  a structure -> its bytes
     """
@@ -67,7 +67,10 @@ def packed(value: Any) -> Any:
 
 
 def blocks_at_once(kernel: Kernel, device: Any, block: int, shared_bytes: int = 0) -> int:
-    """Blocks of ``kernel`` that run at the same time on the whole device: the grid of a persistent kernel."""
+    """Number of blocks of ``block`` threads that run at the same time on the whole device.
+
+    It is the grid of a kernel whose blocks stay until all work is done. shared_bytes: dynamic, per block.
+    """
     if device.type == "cpu":
         return CPU_BLOCKS
     import torch

@@ -1,7 +1,8 @@
 """Builds kernels with NVSHMEM, without a compiler or a GPU: NVRTC, NVSHMEM's device library, nvJitLink.
 
-The headers come with the wheels nvidia-nvshmem-cu13, nvidia-cuda-runtime and nvidia-cuda-cccl. A loaded
-cubin is registered with NVSHMEM (nvshmemx_cumodule_init) before its kernels run: it holds NVSHMEM's state.
+The headers come with the wheels nvidia-nvshmem-cu13, nvidia-cuda-runtime and nvidia-cuda-cccl. Compiled code
+(a cubin) has NVSHMEM's state in it, so it is registered with NVSHMEM (nvshmemx_cumodule_init) once it is
+loaded, before its kernels run.
 """
 
 from __future__ import annotations
@@ -32,10 +33,11 @@ _loaded: list[tuple[int, list[Kernel], Any]] = []
 
 @dataclass(frozen=True)
 class Wheels:
-    """Files that a build needs, from any of several folders.
+    """Files that a build needs; they may be in several folders.
 
-    host_library, device_library  of NVSHMEM: for the host, for kernels
-    includes  folders of the headers of NVSHMEM, of the CUDA runtime and of CCCL
+    host_library    NVSHMEM's library for programs on the host
+    device_library  NVSHMEM's library to link with kernels
+    includes        folders of the headers of NVSHMEM, of the CUDA runtime and of CCCL
     """
 
     host_library: Path
@@ -54,7 +56,7 @@ _PARTS = {
 
 
 def find_wheels(folders: Sequence[str] | None = None) -> Wheels:
-    """Locate the parts, each by itself, as wheels may be in several folders.
+    """Locate the files that a build needs, each by itself, as wheels may be installed in several folders.
 
     folders  that may contain a folder ``nvidia`` (None: the folders that Python imports from)
     Limits: a missing part -> NoHardwareError that names it
@@ -97,14 +99,14 @@ def build(kernels: Sequence[Kernel], architecture: str) -> Cubin:
 
 
 def compile_relocatable(kernels: Sequence[Kernel], architecture: str, wheels: Wheels | None = None) -> Cubin:
-    """Machine code before it is linked with NVSHMEM."""
+    """Machine code of ``kernels`` that is not linked with NVSHMEM yet; ``wheels`` None: find_wheels()."""
     folders = (wheels or find_wheels()).includes
     options = ["--relocatable-device-code=true", *(f"--include-path={folder}" for folder in folders)]
     return compile_cubin(kernels, architecture, options)
 
 
 def load(kernels: Sequence[Kernel], device: Any) -> None:
-    """Build kernels for the present GPU, load them, and register them with NVSHMEM, which must be running."""
+    """Build kernels for this GPU, load them, and register them with NVSHMEM, which must be running."""
     import torch
 
     missing = [kernel for kernel in kernels if not launch.is_built(kernel, device)]
@@ -123,7 +125,7 @@ def load(kernels: Sequence[Kernel], device: Any) -> None:
 
 
 def unload() -> None:
-    """Unregister the kernels before NVSHMEM ends; they are not launched again."""
+    """Unregister all kernels, before NVSHMEM ends; they cannot be launched any more."""
     for module, kernels, device in _loaded:
         host_library().nvshmemx_cumodule_finalize(ctypes.c_void_p(module))
         launch.forget(kernels, device)

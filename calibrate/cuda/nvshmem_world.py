@@ -1,7 +1,7 @@
-"""NVSHMEM as a world of PEs: started through torch's TCPStore without MPI, on one or several nodes.
+"""NVSHMEM's memory between GPUs of one or several nodes; started through torch's TCPStore, without MPI.
 
 Rank 0 creates the 128 bytes of NVSHMEM's unique id and puts them into the store, which every rank can reach.
-Agreements of ranks go through the store too. The host library's functions are those of NVSHMEM 3.4.5.
+Ranks also use the store to agree with each other. The host library's functions are those of NVSHMEM 3.4.5.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class _Attributes(ctypes.Structure):
 
 
 def _version(kind: type[ctypes.Structure]) -> int:
-    """Version field of a structure in its first version."""
+    """The version number that NVSHMEM expects in a structure of this type."""
     return (1 << 16) + ctypes.sizeof(kind)
 
 
 def start(store: Any, rank: int, ranks: int) -> int:
-    """Start NVSHMEM on this rank; returns its status, above 1 if it has a GPU. All ranks call it.
+    """Start NVSHMEM on this rank; returns its status, which is above 1 if it has a GPU. All ranks call it.
 
-    store  of torch.distributed (TCPStore, or a PrefixStore of it), shared by all ranks
+    store  torch.distributed's TCPStore, or a PrefixStore of it, shared by all ranks
     Limits: NVSHMEM fails, or numbers the ranks differently -> PerfmodelError
     """
     library = nvshmem_build.host_library()
@@ -76,9 +76,10 @@ def start(store: Any, rank: int, ranks: int) -> int:
 
 
 class NvshmemWorld:
-    """One PE per GPU, over the nodes that NVSHMEM reaches. Several PEs per GPU work too, as a check.
+    """Ranks (NVSHMEM: PEs) that reach each other's GPU memory, one per GPU, over one or several nodes.
 
-    store   of torch.distributed, shared by all ranks, without other keys (a PrefixStore of its own)
+    Several ranks per GPU work too, to check results.
+    store   store of torch.distributed, shared by all ranks, without other keys (a PrefixStore of its own)
     device  torch.device of this rank's GPU
     Limits: no GPU -> NoHardwareError
     """
@@ -112,22 +113,25 @@ class NvshmemWorld:
         return Region(memory, tuple(self._bases(at)))
 
     def agree(self, what: str) -> None:
-        """Agreement through the store, as in calibrate.cuda.symmetric_worlds."""
+        """Wait for all ranks through the store; errors as in calibrate.cuda.symmetric_worlds."""
         self._agreed += 1
         self._store.set(f"{self._agreed}/{self.rank}", str(digest_of(what)))
         heard = [int(self._heard(f"{self._agreed}/{peer}", peer)) for peer in range(self.ranks)]
         require_equal(heard, self.rank)
 
     def lost(self) -> list[int]:
-        """Unknown, hence empty: NVSHMEM does not report on other PEs."""
+        """Always empty: NVSHMEM does not say which ranks are lost."""
         return []
 
     def give_up(self) -> None:
-        """End without NVSHMEM's own shutdown, which would wait for all PEs."""
+        """Make ``close`` skip NVSHMEM's own shutdown, which would wait for all ranks."""
         self._broken = True
 
     def close(self) -> None:
-        """All ranks leave together. If a rank is lost, no rank waits: memory is freed with the process."""
+        """Leave NVSHMEM, all ranks together.
+
+        After ``give_up``, no rank waits: memory is freed with the process.
+        """
         if self._broken:
             return
         import torch
@@ -151,7 +155,10 @@ class NvshmemWorld:
         return int(at)
 
     def _bases(self, at: int) -> list[int]:
-        """Address of each PE's region in this process; 0: not mapped."""
+        """For each rank, the address of its region in this process; 0: not mapped.
+
+        at  address of this rank's own region
+        """
         return [int(self._library.nvshmem_ptr(at, peer) or 0) for peer in range(self.ranks)]
 
     def _heard(self, key: str, peer: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Pooled look-ups by work lists, in four ways: ``kernels/one_core.cu``."""
+"""Looks up and sums bags by lists of work for each core, in four ways: ``kernels/one_core.cu``."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _ITEM = np.dtype(
 
 
 def kernels() -> list[Kernel]:
-    """All variants: rows of fp32 and fp16, ids of 4 and 8 bytes."""
+    """All kernels: for rows of fp32 and fp16, with ids of 4 and 8 bytes."""
     return [_kernel(rows, ids) for rows in ROWS for ids in _ID_TYPES]
 
 
@@ -63,7 +63,7 @@ def cores(device: Any) -> int:
 
 
 def shapes_of(tables: DeviceTables, pooling: float = 1.0) -> list[TableShape]:
-    """Shapes of ``tables``, all with ``pooling`` ids per bag on average."""
+    """The sizes of ``tables`` that a plan needs; all get ``pooling`` as their mean number of ids per bag."""
     return [
         TableShape(rows.shape[0], dim, rows.element_size(), pooling)
         for rows, dim in zip(tables.rows, tables.dims, strict=True)
@@ -73,8 +73,8 @@ def shapes_of(tables: DeviceTables, pooling: float = 1.0) -> list[TableShape]:
 class OneCore:
     """Tables and a plan on their device, ready for look-ups of ``batch`` samples.
 
-    Limits: rows other than fp32 and fp16, a plan that does not cover every look-up exactly once, or needs
-            more memory than a core has -> BadInputError
+    Limits: rows other than fp32 and fp16; a plan that does not cover every look-up exactly once, or that
+            needs more memory than a core has -> BadInputError
     """
 
     def __init__(self, tables: DeviceTables, plan: CorePlan, batch: int, pooling: str = "sum") -> None:
@@ -115,11 +115,11 @@ class OneCore:
         threads: int | None = None,
         check: bool = True,
     ) -> Any:
-        """Bags [B, sum D] of fp32.
+        """Look up and sum bags: returns [B, sum D] of fp32 (B samples, D columns of each table).
 
         ids      [N] int32 or int64, N < 2^31
         offsets  [T B + 1] int64: the ids of bag t B + b begin at offsets[t B + b]; rising, 0 to N
-        out      output tensor (None: a new one);  threads  of a block, a multiple of 32, at most 512
+        out      output tensor (None: a new one);  threads  threads of a block, a multiple of 32, at most 512
         check    wait, and raise BadInputError for ids out of range, which add nothing; False: they are in
                  ``faults`` (number, position of the first)
         Limits: an empty bag -> 0;  mean -> over all ids of the bag

@@ -1,13 +1,13 @@
-"""Assignment of look-ups to a chip's cores: lists of items for ``kernels/one_core.cu``. Pure computation.
+"""Assigns look-ups to a chip's cores, as lists of items for ``kernels/one_core.cu``. Pure computation.
 
-Ways to look up a table on one core (an SM of a GPU):
+An item names the way in which one core (an SM of a GPU) looks up its bags of a table:
 
     GM     rows are gathered from global memory
     L1     the table is copied into the core's memory once, and gathered there
     GM-UB  the table streams past bags that stay in the core's memory
     L1-UB  as GM-UB, with the first rows of the table kept in the core's memory
 
-A core's memory is kept for a launch, and its items run one after the other: each may use all of it.
+A core's memory is reserved for the whole launch. Its items run one after the other, each with all of it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ROUNDS = 1000
 
 @dataclass(frozen=True)
 class TableShape:
-    """A table: E rows of D columns with so many bytes per element, and its mean number of ids per bag."""
+    """What a plan must know of a table: rows, columns (``dim``), bytes of an element, mean ids per bag."""
 
     rows: int
     dim: int
@@ -49,12 +49,13 @@ class TableShape:
 
 @dataclass(frozen=True)
 class Item:
-    """Bags of one table that one core looks up in one way (``pm::Item``).
+    """Bags of one table that one core looks up (``pm::Item``); ``way`` is GM, L1, GM-UB or L1-UB.
 
-    first_bag, bags        samples
-    first_column, columns  of the table
-    resident_rows          rows that stay in the core's memory;  chunk_rows  of one of the two chunks
-    pass_bags, id_room     most bags, and ids, per pass of a streamed table
+    table                  number of the table
+    first_bag, bags        which samples;  first_column, columns  which columns of the table
+    resident_rows          number of rows that stay in the core's memory
+    chunk_rows             rows of each of the two buffers through which a table streams
+    pass_bags, id_room     most bags, and most ids, for which a table streams past once
     """
 
     table: int
@@ -70,7 +71,10 @@ class Item:
 
     @property
     def passes(self) -> int:
-        """Times that the table streams past, if the ids fit. Limits: a way without streaming -> 0"""
+        """How often the table streams past, if the ids of each pass fit.
+
+        Limits: no streaming (GM, L1) -> 0
+        """
         return ceil(self.bags / self.pass_bags) if self.pass_bags else 0
 
     def shared_bytes(self, element_bytes: int) -> int:
@@ -92,7 +96,7 @@ Whole = Callable[[TableShape, Item], bool]
 
 @dataclass(frozen=True)
 class CorePlan:
-    """Items of each core, in their order."""
+    """For each core, the items that it works through, in their order."""
 
     cores: tuple[tuple[Item, ...], ...]
 
@@ -104,18 +108,20 @@ class CorePlan:
         return max(every, default=0)
 
     def loads(self, shapes: Sequence[TableShape], cost: Cost) -> tuple[float, ...]:
-        """Predicted time of each core [s]."""
+        """Predicted time of each core [s]; ``cost`` predicts the time of an item."""
         return tuple(sum(cost(shapes[item.table], item) for item in items) for items in self.cores)
 
 
 def fitted(shape: TableShape, item: Item, capacity: int, whole: Whole | None = None) -> Item:
-    """``item`` fitted to a core's memory of ``capacity`` bytes: resident rows, chunks, bags and ids.
+    """``item`` with its rows, chunks, bags and ids chosen to fit ``capacity`` bytes of a core's memory.
 
+    whole  says whether L1-UB should keep a whole table that fits; None: never
     The ids of all bags of a pass fit if bags have the mean length. A streamed table makes as few passes as
-    possible, with equal numbers of bags; L1-UB keeps first rows in the remaining memory, or all rows if
-    ``whole`` returns True (None: never).
-    Source: with h resident rows and P bags per pass, b bags move h + b (m - h) / P rows: if the table does
-            not fit, memory for bags always saves more than memory for rows, so rows get the remainder
+    possible, with equal numbers of bags; L1-UB keeps the table's first rows in the memory that is left.
+    Source: with h resident rows and P bags per pass, b bags move h + b (m - h) / P rows of a table of m rows:
+            if
+            the table does not fit, memory for bags always saves more than memory for rows, so rows get the
+    rest
     Limits: capacity below the smallest need, or below the table for L1 -> BadInputError; all rows fit ->
             L1-UB keeps the whole table and streams nothing
     """
@@ -154,9 +160,10 @@ def symmetric(
     capacity: int,
     whole: Whole | None = None,
 ) -> CorePlan:
-    """Every core has a slice of every table's batch, in the given way of each table.
+    """A plan in which every core looks up some of the samples in every table.
 
-    batch  B, samples;  capacity  memory of one core [bytes];  whole  as in ``fitted``
+    ways   the way of each table: GM, L1, GM-UB or L1-UB
+    batch  B, number of samples;  capacity  memory of one core [bytes];  whole  as in ``fitted``
     """
     _check(shapes, batch, cores)
     lists: list[tuple[Item, ...]] = []
@@ -179,8 +186,10 @@ def asymmetric(
     cost: Cost,
     whole: Whole | None = None,
 ) -> CorePlan:
-    """Cores own tables; large ones are cut into slices of the batch, or of columns, which are then resident.
+    """A plan in which cores look up different tables; large tables are cut, by samples or by columns.
 
+    batch  B, number of samples;  capacity  memory of one core [bytes];  whole  as in ``fitted``
+    cost   predicts the time of an item [s]
     Tables are cut until no part takes longer than a target, each in its cheapest way; parts are assigned in
     decreasing order of time to the core with the least load (LPT); then parts of the busiest core are moved
     or swapped while that shortens it. The best of several targets is returned. Deterministic.
@@ -208,7 +217,7 @@ def least_time_s(
     cost: Cost,
     whole: Whole | None = None,
 ) -> float:
-    """Lower bound on the time of plans of these ways, if cutting a table never reduces its total cost [s]."""
+    """A time that no plan can beat [s], if cutting a table never reduces its total cost."""
     return sum(_cheapest(shape, 0, batch, 1, capacity, cost, whole)[0] for shape in shapes) / cores
 
 
@@ -230,7 +239,7 @@ def check_covers(plan: CorePlan, shapes: Sequence[TableShape], batch: int) -> No
 
 
 def _tiles(parts: Sequence[tuple[int, int]], end: int) -> bool:
-    """Whether the parts, in some order, cover 0 to ``end`` without gaps, overlaps or empty parts."""
+    """Whether ``parts`` (first, length) cover 0 to ``end``, in some order, without gaps or overlaps."""
     at = 0
     for first, last in sorted(parts):
         if first != at or last <= first:
@@ -243,7 +252,7 @@ def _tiles(parts: Sequence[tuple[int, int]], end: int) -> bool:
 
 
 def _pitches(columns: int, element_bytes: int) -> tuple[int, int]:
-    """(bytes of a row, bytes of a bag's sums) in a core's memory."""
+    """(bytes of a row, bytes of a bag's sums) with ``columns`` columns, in a core's memory."""
     pieces = ceil(columns * element_bytes / PIECE_BYTES)
     return pieces * PIECE_BYTES, pieces * PIECE_BYTES // element_bytes * SUM_BYTES
 
@@ -268,7 +277,7 @@ def _checked(shape: TableShape, item: Item, capacity: int) -> Item:
 
 
 def _column_cuts(shape: TableShape, capacity: int) -> Iterator[tuple[str, int]]:
-    """(way, columns per part): all columns, and the widest part that can be resident."""
+    """Ways to look up a table, as (way, columns per part): with all columns; and L1 with as many as fit."""
     for way in WAYS:
         yield way, shape.dim
     per_piece = PIECE_BYTES // shape.element_bytes
@@ -280,7 +289,7 @@ def _column_cuts(shape: TableShape, capacity: int) -> Iterator[tuple[str, int]]:
 def _cheapest(
     shape: TableShape, table: int, batch: int, slices: int, capacity: int, cost: Cost, whole: Whole | None
 ) -> tuple[float, tuple[Item, ...]]:
-    """(total time, parts) of the cheapest way to look up a table in ``slices`` slices of its batch."""
+    """(total time, items) of the cheapest way to look up a table, its samples cut into ``slices`` parts."""
     found: tuple[float, tuple[Item, ...]] = (inf, ())
     for way, columns in _column_cuts(shape, capacity):
         try:
@@ -303,7 +312,10 @@ def _ranges(batch: int, slices: int) -> list[tuple[int, int]]:
 
 
 def _targets(whole: Sequence[float], cores: int) -> Iterator[float]:
-    """Targets for the time of parts: from no cut at all to parts that are small beside a core's load."""
+    """Times that a part of a table may take, from the time of the longest table to a small share of a core's.
+
+    whole  times of the uncut tables
+    """
     target = max(whole)
     yield target
     while (target := target / _STEP) > sum(whole) / cores / _FINEST:
@@ -313,7 +325,10 @@ def _targets(whole: Sequence[float], cores: int) -> Iterator[float]:
 def _cut(
     parts: Callable[[int, int], tuple[float, tuple[Item, ...]]], table: int, most: int, target: float
 ) -> tuple[Item, ...]:
-    """Parts of a table in the fewest slices whose mean time is within the target, or in ``most`` slices."""
+    """Items of a table, cut into the fewest slices whose mean time is within ``target``.
+
+    parts  (time, items) of a table by its number and the number of slices;  most  slices at most
+    """
     low, high = 1, most
     while low < high:
         middle = (low + high) // 2
@@ -323,7 +338,10 @@ def _cut(
 
 
 def _spread(timed: list[tuple[float, Item]], cores: int) -> tuple[float, CorePlan]:
-    """Items assigned longest first, each to the least loaded core; then the busiest core is relieved."""
+    """(time of the busiest core, plan) for items with their times.
+
+    The longest items come first, each to the core with the least load; then the busiest core is relieved.
+    """
     order = sorted(timed, key=lambda one: (-one[0], one[1].table, one[1].first_bag, one[1].first_column))
     heap = [(0.0, core) for core in range(cores)]
     held: list[list[tuple[float, Item]]] = [[] for _ in range(cores)]
@@ -344,7 +362,10 @@ def _load(items: Sequence[tuple[float, Item]]) -> float:
 
 
 def _relieve(held: list[list[tuple[float, Item]]]) -> bool:
-    """Move one item of the busiest core to the idlest, or swap it for a shorter one; False: no gain."""
+    """Move one item of the busiest core to the idlest, or swap it for a shorter item of that core.
+
+    held  (time, item) of each core's items, changed in place;  returns  False if nothing helps
+    """
     loads = [_load(items) for items in held]
     busy, idle = loads.index(max(loads)), loads.index(min(loads))
     gap = loads[busy] - loads[idle]

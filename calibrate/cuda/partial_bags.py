@@ -1,5 +1,7 @@
-"""Partial bags of several ranks: their sum, and packing of non-empty bags
-(kernels/partial_bags.cu)."""
+"""Partial bags of several ranks: their sum, and packing of those that are not empty.
+
+A partial bag is the sum of the rows that one rank holds of a bag. The kernels are in kernels/partial_bags.cu.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ _PLACE = Kernel(SOURCE, "pm::place_rows")
 def partial_sum(parts: Any, out: Any) -> Any:
     """Queue out = sum over sources of partial bags; returns ``out``.
 
-    parts  [G, bags, D] fp32, fp16 or bf16, each [bags, D] contiguous, sources need not be
+    parts  [G, bags, D] of G sources, fp32, fp16 or bf16; [bags, D] is contiguous, the sources need not be
     out    [bags, D] in the type of the parts or fp32
     Each sum is computed in fp32, adds sources in rising order and is rounded once. Accesses have 16 bytes if
     the sources are aligned to 16 bytes, else one element.
@@ -59,11 +61,12 @@ def partial_sum(parts: Any, out: Any) -> Any:
 
 @dataclass(frozen=True)
 class Packed:
-    """Non-empty partial bags, by destination, then bag.
+    """Partial bags that are not empty, in the order destination, bag, for G destinations.
 
-    rows   [n, D], then old contents: n = sum of counts = offsets[G bags]
-    bag_numbers  of each row among its destination's bags [n], int32;  counts  of destinations [G], int64
-    offsets  packed rows before each bag [G bags + 1], int64
+    rows         sums of the bags [n, D], then old contents: n = sum of counts = offsets[G bags]
+    bag_numbers  number of each row's bag at its destination [n], int32
+    counts       number of rows for each destination [G], int64
+    offsets      number of packed rows before each bag [G bags + 1], int64
     """
 
     rows: Any
@@ -99,7 +102,10 @@ class Packer:
         )
 
     def run(self, lengths: Any, bags: Any) -> Packed:
-        """Queue the packing of partial bags [G, bags, D]; lengths [G, bags] int32: ids of each, 0: empty."""
+        """Queue the packing of partial bags [G, bags, D].
+
+        lengths  number of ids of each bag [G, bags], int32; 0: empty, left out
+        """
         import torch
 
         _check_tensors(
@@ -127,12 +133,13 @@ class Packer:
 class SparseSum:
     """Sums packed partial bags of several sources repeatedly: run() only queues, without allocation.
 
-    sources  G;  bags, dim  of the sum [bags, D];  rows  largest number of packed rows per call
+    sources    G, number of sources;  rows  largest number of packed rows per call
+    bags, dim  shape of the sum [bags, D]
     dtype, out_dtype  torch types of the rows and of the sum: equal, or fp32
-    faults  rows with an invalid bag or a second row for a bag from one source, and rows announced beyond
-            ``rows``, since construction: number, first row, int64 [2]
 
-    run() does not wait and can be captured in a graph. Its result is overwritten by the next run().
+    Attribute ``faults`` describes rows with an invalid bag, or a second row for a bag from one source, and
+    rows announced beyond ``rows``, since construction: number, first row, int64 [2]. run() does not wait and
+    can be captured in a graph. Its result is overwritten by the next run().
     Limits: no source, bag or column, 65536 sources, 2^31 rows or bags, an unknown type -> BadInputError
     """
 
@@ -180,9 +187,10 @@ class SparseSum:
 
 
 def pack(lengths: Any, bags: Any) -> Packed:
-    """Non-empty partial bags, by destination, then bag.
+    """The partial bags that are not empty, in the order destination, bag.
 
-    lengths  ids of each partial bag [G, bags], int32, 0: empty;  bags  [G, bags, D] fp32, fp16 or bf16
+    lengths  number of ids of each partial bag [G, bags], int32; 0: empty
+    bags     [G, bags, D] for G destinations, fp32, fp16 or bf16
     Source: numpy specification in tests/oracles/kernels/partial_bags.py
     Limits: those of Packer, which serves repeated calls without allocation
     """
@@ -195,8 +203,9 @@ def sparse_sum(
 ) -> Any:
     """Sum [bags, D] of packed partial bags; bags without a source are 0. Equals partial_sum bit for bit.
 
-    rows    [n, D] source by source;  bag_numbers  of each row [n], int32, each at most once per source
-    counts  rows of each source [G], int64;  out_dtype  the type of the rows, or torch.float32
+    rows    [n, D] in the order of G sources
+    bag_numbers  number of each row's bag [n], int32, each at most once per source
+    counts  number of rows of each source [G], int64;  out_dtype  the type of the rows, or torch.float32
     check   wait for the device; an invalid bag, or a bag twice from a source -> BadInputError
     Source: numpy specification in tests/oracles/kernels/partial_bags.py
     Limits: those of SparseSum, which serves repeated calls without allocation
@@ -250,12 +259,12 @@ def _together(parts: Any, out: Any) -> bool:
 
 
 def _wide(first: Any, second: Any, *sizes: int) -> bool:
-    """Whether both tensors, in steps of these sizes [bytes], can be accessed 16 bytes at a time."""
+    """Whether both tensors can be accessed 16 bytes at a time, in steps of these ``sizes`` [bytes]."""
     return all(number % _WIDE_BYTES == 0 for number in (first.data_ptr(), second.data_ptr(), *sizes))
 
 
 def _lanes_log2(accesses: int) -> int:
-    """Log2 of the lanes that share a row of so many accesses: the least power of 2, at most a warp."""
+    """Log2 of the number of lanes that share a row of ``accesses`` accesses; at most a warp."""
     return min(5, (accesses - 1).bit_length())
 
 
@@ -265,5 +274,5 @@ def _grid(kernel: Kernel, device: Any, threads: int) -> int:
 
 @lru_cache
 def _most_blocks(kernel: Kernel, device: Any) -> int:
-    """Largest grid: four times the blocks that run at once."""
+    """Most blocks to launch: four times as many as run at once."""
     return 4 * blocks_at_once(kernel, device, THREADS)

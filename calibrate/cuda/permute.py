@@ -1,4 +1,4 @@
-"""Permutes received data by table: from (source, table, sample) to (table, source, sample)."""
+"""Reorders received ids and lengths from the order (source, table, sample) to (table, source, sample)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ _SEGMENTS = Kernel(SOURCE, "pm::permute_segments")
 
 @dataclass(frozen=True)
 class Permuted:
-    """Ids by table, then source, then sample.
+    """Ids in the order table, source, sample (T tables, B samples of each source).
 
-    ids      [n], the first sum(lengths) of them written;  weights  [n], or None
-    lengths  [T, sources, B], int32;  offsets  where the ids of each bag begin [T sources B + 1], int64
+    ids      [n], of which the first sum(lengths) are written;  weights  [n], or None
+    lengths  number of ids of each bag [T, sources, B], int32
+    offsets  where the ids of each bag begin [T sources B + 1], int64
     """
 
     ids: Any
@@ -33,9 +34,10 @@ class Permuted:
 
 
 class Permuter:
-    """Permutes up to ``ids`` ids repeatedly: all memory is allocated here, run() only queues.
+    """Reorders up to ``ids`` ids repeatedly: all memory is allocated here, run() only queues.
 
-    sources, tables, batch  S, T, B;  id_type, weights  torch types of 2, 4 or 8 bytes; weights may be None
+    sources, tables, batch  S, T, B: numbers of sources, tables, and samples of a source
+    id_type, weights        torch types of 2, 4 or 8 bytes; weights may be None
 
     run() does not wait and can be captured in a graph. Its results are overwritten by the next run().
     Limits: sources, tables or batch below 1, S T of 2^31 or more -> BadInputError
@@ -113,9 +115,10 @@ class Permuter:
 
 
 def permute(ids: Any, lengths: Any, sources: int, tables: int, weights: Any = None) -> Permuted:
-    """Received ids and lengths, from the order source, table, sample to table, source, sample.
+    """Reorder received ids and lengths from source, table, sample to table, source, sample.
 
-    ids  [n];  lengths  [S T B], int32, not negative, their sum at most n;  weights  of each id [n], or None
+    ids  [n];  weights  weight of each id [n], or None
+    lengths  number of ids of each bag [S T B], int32, not negative, their sum at most n
     Source: numpy specification in tests/oracles/kernels/bucketize.py; equals calibrate.passes.lookup.permute
     Limits: those of Permuter, which serves repeated calls without allocation
     """

@@ -1,10 +1,11 @@
-"""The row-wise look-up over several PEs, one-sided: kernels/exchange.cu, on GPUs with NVSHMEM or on CPUs.
+"""The row-wise look-up over several ranks by one-sided writes, on GPUs with NVSHMEM or on CPUs.
 
-Every PE (rank) holds an equal block of the rows of every table and has its own samples. A call pushes each
-id to the PE that holds its row; that PE pools its rows of each bag and writes the partial bag into the
-memory of the requesting PE, which adds up the partial bags.
+Every rank (NVSHMEM: PE) holds an equal block of the rows of every table and has its own samples. A call
+pushes each id to the rank that holds its row; that rank sums its rows of each bag and writes this partial bag
+into the memory of the rank that asked, which adds up the partial bags. The kernels are in
+kernels/exchange.cu.
 
-    three    the paper's stages, one launch each: send ids, pool into a stage, push it, add up
+    three    the paper's stages, one launch each: send ids, pool into a buffer, push it, add up
     fused    pooling, pushing and adding up in one launch: parts of a few bags, each with its own signal
 
 Source: arXiv 2512.05831 (three stages); fused: no collective, no barrier, see kernels/exchange.cu.
@@ -43,7 +44,10 @@ _REASON = 2**32
 def kernels(
     dtype: str, id_type: str, access: RowAccess, *, method: str = "fused", source: str = SOURCE
 ) -> dict[str, Kernel]:
-    """The kernels of an exchange, by stage. access: how rows are read (``row_access``)."""
+    """The kernels of an exchange, by the name of what each does.
+
+    access  how rows are read (``row_access``);  method  fused or three
+    """
     row, number = ROW_TYPES[dtype], ID_TYPES[id_type]
     access = ASSUMED.access(access)
     sizes = f"{access.lanes}, {access.chunks}, {access.width}, {access.depth}"
@@ -59,26 +63,27 @@ def kernels(
 
 
 def row_access(dim: int, dtype: str, width: int) -> RowAccess:
-    """Access to rows of ``dim`` columns, ``width`` bytes at a time; wider rows are read in pieces."""
+    """How to read rows of ``dim`` columns by accesses of ``width`` bytes; long rows are read in pieces."""
     return shape_of(dim * ELEMENT_BYTES[dtype], width, ELEMENT_BYTES[dtype])[0]
 
 
 class RowWiseExchange:
-    """Row-wise look-ups by one rank, with all others of a world.
+    """Row-wise look-ups by one rank, together with all other ranks of ``world``.
 
     world      the ranks (calibrate.cuda.symmetric_worlds)
     held       this rank's rows of each table: torch tensors [rows, D], fp32, fp16 or bf16. Rank r holds the
                rows r block .. (r + 1) block of a table of E rows, block = ceil(E / ranks); a rank without
                rows of a table passes any single row
-    sizes      equal on all ranks
+    sizes      largest sizes of calls, equal on all ranks
     patience_s how long a call waits for another rank [s]; below 20 on CPUs
-    stage_all  whether bags always go through a stage and a put, even if other ranks' memory is mapped
+    stage_all  whether bags go through a buffer and a put even to ranks whose memory is mapped here
     blocks     of the kernel that pools; None: as many as run at once
 
     Construction synchronizes all ranks. Calls do not: see kernels/exchange.cu.
     Limits: sums only, no weights, one D; all ranks make the same calls with the same number of samples, on
-            one stream. Symmetric memory: about ranks (4 T B D + id bytes ids_of_pair) bytes, and
-            4 ranks T B D more if bags go through a stage.
+            one stream. Symmetric memory for T tables and B samples: about ranks (4 T B D + id bytes
+    ids_of_pair)
+            bytes, and 4 ranks T B D more if bags go through a buffer.
     """
 
     def __init__(
@@ -112,10 +117,12 @@ class RowWiseExchange:
         world.agree(f"{sizes} {self._tables.dtype} {stage_all} {self._launches.pieces}")
 
     def run(self, ids: Any, lengths: Any, out: Any = None, *, check: bool = True) -> Any:
-        """Bags of this rank's samples, fp32 [B, T, D]. Queued on the current stream; a collective call.
+        """Look up: returns the bags of this rank's samples, fp32 [B, T, D]. All ranks call it.
 
-        ids      rows of their own table, in the order table, sample [n]
-        lengths  of each bag [T B], table by table, int32 or int64;  out  output tensor
+        The work is queued on the current stream.
+        ids      numbers of rows in their own table, in the order table, sample [n]
+        lengths  number of ids of each bag [T B], table by table, int32 or int64;  out  output tensor, None:
+                 new
         check    wait for the device and raise errors; else call ``raise_faults`` later
         Limits: more samples or ids than ``sizes`` allows, another type, lengths that do not add up to the ids
                 -> BadInputError; ids out of range (they add nothing) -> BadInputError with check; a rank that
@@ -145,7 +152,7 @@ class RowWiseExchange:
         return out
 
     def raise_faults(self) -> None:
-        """Wait for the device; raise errors of calls since the last time.
+        """Wait for the device, and raise the errors of all calls since ``raise_faults`` was last called.
 
         Raises RankLostError for a rank that did not take part (the exchange is then unusable), BadInputError
         for ids out of range, for more ids for one rank than its landing zone holds, and for unequal batches.
@@ -174,7 +181,7 @@ class RowWiseExchange:
             )
 
     def close(self) -> None:
-        """Release the memory, which the world frees."""
+        """Give up the memory. The world frees it when it is closed."""
         self._broken = "is closed"
 
     def _lost(self, reason: int, number: int) -> None:
@@ -195,7 +202,7 @@ class RowWiseExchange:
         raise RankLostError(f"rank {rank}", f"does not answer: no {what} of it for {late_s}")
 
     def _push(self, ids: Any, batch: int) -> None:
-        """Send ids to their owners."""
+        """Queue the kernels that send ids to the ranks that hold their rows."""
         memory, sizes, ranks = self._memory, self._sizes, self._world.ranks
         tile = self._launches.tile
         tiles = -(-len(sizes.rows) * batch // tile)
@@ -217,7 +224,7 @@ class RowWiseExchange:
         return [kernel for does, kernel in self._kernels.items() if does.startswith("bags")]
 
     def _batch(self, ids: Any, lengths: Any) -> int:
-        """Number of samples of a call."""
+        """Check the inputs of a call; returns its number of samples."""
         sizes, device = self._sizes, self._world.device
         tables = len(sizes.rows)
         batch, rest = divmod(int(lengths.numel()), tables)
@@ -240,7 +247,7 @@ class RowWiseExchange:
         return batch
 
     def _out(self, out: Any, batch: int) -> Any:
-        """The output tensor."""
+        """``out`` after checks, or a new output tensor if it is None."""
         import torch
 
         shape = (batch, len(self._sizes.rows), self._sizes.dim)
@@ -256,7 +263,7 @@ class RowWiseExchange:
 
 
 def _build(kernels: Sequence[Kernel], world: SymmetricWorld) -> None:
-    """Build missing kernels together."""
+    """Build the kernels that are not built yet, all at once."""
     if world.nvshmem:
         from calibrate.cuda.nvshmem_build import load
 
@@ -266,7 +273,10 @@ def _build(kernels: Sequence[Kernel], world: SymmetricWorld) -> None:
 
 
 def _tables(held: Sequence[Any], sizes: Sizes, world: SymmetricWorld) -> DeviceTables:
-    """The rows of this rank. Limits: other numbers of tables, rows or columns than stated -> BadInputError"""
+    """This rank's rows as tables.
+
+    Limits: other numbers of tables, rows or columns than ``sizes`` states -> BadInputError
+    """
     tables = make_tables(held)
     blocks = block_rows(sizes.rows, world.ranks)
     wanted = [

@@ -1,4 +1,4 @@
-"""Exclusive prefix sums on a device in a launch (kernels/scan.cuh): sizes, state, offsets of lengths."""
+"""Exclusive prefix sums (the sum of all values before each) in one launch on a device (kernels/scan.cuh)."""
 
 from __future__ import annotations
 
@@ -16,29 +16,32 @@ SCAN_LENGTHS = Kernel("bucketize.cu", "pm::scan_lengths")
 
 
 def tiles(count: int) -> int:
-    """Blocks that scan ``count`` values, or copy them."""
+    """Number of blocks of a kernel that scans, or copies, ``count`` values."""
     return -(-count // TILE)
 
 
 def state_words(count: int) -> int:
-    """Words of the state of a scan of ``count`` values."""
+    """Number of int64 in which the blocks of a scan of ``count`` values exchange their sums."""
     return 1 + tiles(count)
 
 
 def new_state(count: int, device: Any) -> Any:
-    """A state for scans of ``count`` values: zeros, which each call restores."""
+    """The tensor in which the blocks of a scan exchange their sums: zeros, to which each call resets it."""
     import torch
 
     return torch.zeros(state_words(count), dtype=torch.int64, device=device)
 
 
 def reciprocal(divisor: int) -> int:
-    """``reciprocal`` of ``pm::Divisor``."""
+    """2^64 / ``divisor``, by which kernels divide (``pm::Divisor``); at most 2^64 - 1."""
     return min(2**64 // divisor, 2**64 - 1)
 
 
 def queue_scan(lengths: Any, offsets: Any, state: Any) -> None:
-    """Queue offsets[i] = sum of lengths before i; a kernel that is queued later clears ``state``."""
+    """Queue offsets[i] = sum of lengths before i.
+
+    state  of ``new_state``; it is not reset here: a kernel that is queued later must do so
+    """
     count = lengths.numel()
     arguments = [lengths, ctypes.c_int64(count), state, offsets]
     launch(SCAN_LENGTHS, lengths.device, tiles(count), THREADS, arguments)

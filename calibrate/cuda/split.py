@@ -1,4 +1,4 @@
-"""How tables are split over ranks: row parts, column parts, and the buckets of their ids."""
+"""How tables are split over ranks, by rows and by columns, and which bucket of ids each part gets."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ _PLACE = np.dtype([("shift", np.int64), ("bucket", np.int32), ("part", np.int32)
 
 @dataclass(frozen=True)
 class Shard:
-    """One part of one table on one rank; its ids form one bucket.
+    """One part of one table on one rank. The ids that look up its rows form one bucket.
 
-    first_row  index of the shard's first row in the tensor that its rank looks up in; 0: its own tensor
-    column_part  distinguishes shards with equal rows: each receives the ids of those rows
+    row_part     number of the part of the rows;  column_part  number of the part of the columns: shards that
+                 differ only in it get the same ids
+    first_row    index of the shard's first row in the tensor in which its rank looks up; 0: a tensor of its
+                 own
     """
 
     rank: int
@@ -36,7 +38,7 @@ class Shard:
 
     @property
     def order(self) -> tuple[int, int, int, int]:
-        """Sort key of its bucket among all buckets."""
+        """Key by which buckets are sorted: rank, table, row part, column part."""
         return self.rank, self.table, self.row_part, self.column_part
 
 
@@ -44,8 +46,9 @@ class Shard:
 class Split:
     """Tables split over ranks.
 
-    rows    E of each table;  blocks  rows of one row part of each table: part j holds rows j block ...
-    ranks   to send to;  shards  in bucket order: rank, table, row part, column part
+    rows    number of rows of each table
+    blocks  for each table, number of rows of a row part: part j holds rows j block .. (j + 1) block - 1
+    ranks   number of ranks;  shards  in the order of their buckets: rank, table, row part, column part
     """
 
     rows: tuple[int, ...]
@@ -55,7 +58,10 @@ class Split:
 
     @cached_property
     def parts(self) -> tuple[int, ...]:
-        """Row parts of each table: those that hold its rows, and empty parts that ``shards`` name."""
+        """Number of row parts of each table.
+
+        Empty parts behind its last row count if ``shards`` names them.
+        """
         parts = [-(-rows // block) for rows, block in zip(self.rows, self.blocks, strict=True)]
         for shard in self.shards:
             parts[shard.table] = max(parts[shard.table], shard.row_part + 1)
@@ -63,16 +69,19 @@ class Split:
 
     @property
     def copies(self) -> int:
-        """Largest number of buckets for one id."""
+        """Largest number of buckets to which one id belongs: the number of column parts of its row part."""
         return int(np.diff(self._places()[0]).max())
 
     def rank_buckets(self) -> list[int]:
-        """Index of the first bucket of each rank, and the number of buckets."""
+        """Number of the first bucket of each rank; at the end, the number of all buckets."""
         of_rank = [shard.rank for shard in self.shards]
         return [int(at) for at in np.searchsorted(of_rank, range(self.ranks + 1))]
 
     def _places(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """(first place of each row part, ``pm::Place`` of each), table by table, part by part."""
+        """(where the places of each row part begin, the places), table by table, part by part.
+
+        A place (``pm::Place``) names one bucket of a row part; each column part has its own.
+        """
         first = np.concatenate([[0], np.cumsum(self.parts)])
         part = np.array([first[shard.table] + shard.row_part for shard in self.shards])
         places = np.zeros(len(part), _PLACE)
@@ -86,9 +95,9 @@ class Split:
         return np.searchsorted(part[order], range(first[-1] + 1)).astype(np.int32), places
 
     def arguments(self, device: Any, batch: int, tile_bags: int, window: int) -> list[Any]:
-        """``pm::Splits`` of ``batch`` samples on ``device``, as the kernels' first parameters.
+        """The first arguments of the kernels: ``pm::Splits`` for ``batch`` samples on ``device``.
 
-        tile_bags  bags of one tile;  window  parts whose counts a block holds
+        tile_bags  bags that a block handles together;  window  number of row parts whose counts a block holds
         """
         import torch
 
@@ -107,10 +116,10 @@ class Split:
 
 
 def make_split(rows: Sequence[int], blocks: Sequence[int], ranks: int, shards: Sequence[Shard]) -> Split:
-    """Tables of ``rows`` rows, in row parts of ``blocks`` rows, on ``ranks`` ranks, as ``shards`` says.
+    """Tables of ``rows`` rows, cut into row parts of ``blocks`` rows, on ``ranks`` ranks.
 
-    A table of one part is table-wise or column-wise; several parts are row-wise; with several column parts
-    each, it is split both ways (3D: table, rows, columns).
+    shards  which rank holds which part. A table of one part is table-wise or column-wise; several parts are
+            row-wise; with several column parts each, it is split both ways (3D: table, rows, columns).
     Limits: no table, rows, blocks or ranks below 1; a shard of a missing table, part or rank; two
             equal shards; a row part on no rank; 2^31 row parts -> BadInputError
     """
@@ -140,11 +149,11 @@ def _problems(split: Split) -> Iterator[str]:
 
 
 def row_wise(rows: Sequence[int], ranks: int, *, block: int | None = None) -> Split:
-    """Every table over every rank: row r of a table is on rank r // block, in one tensor of all parts.
+    """A split of every table over all ranks: row r of a table is on rank r // block.
 
-    block  rows of one part, equal for all tables: the part of table t begins at row t block of that tensor
-           (calibrate.passes.lookup). None: each table has its own, the least that ``ranks`` parts hold, and
-           parts are contiguous.
+    block  rows of one part, equal for all tables, which a rank keeps in one tensor: there its part of table t
+           begins at row t block (calibrate.passes.lookup). None: each table has its own tensor, and the
+           smallest block with which ``ranks`` parts hold the table
     Every rank has one bucket per table; for tables with few rows some are empty.
     Limits: a table of more than ranks block rows -> BadInputError
     """

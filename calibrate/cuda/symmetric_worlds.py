@@ -1,8 +1,8 @@
-"""Symmetric memory for one-sided kernels: the ranks that take part, and regions with equal layout on all.
+"""Symmetric memory for one-sided kernels: memory that all ranks allocate equally, and write into.
 
-A world is a set of PEs. ``SharedWorld``: processes of one node on CPUs, over shared memory. ``NvshmemWorld``
-(``calibrate.cuda.nvshmem_world``): GPUs of one or several nodes. Every PE allocates equal regions in equal
-order.
+A world is a set of ranks (NVSHMEM: PEs). ``SharedWorld``: processes of one node on CPUs, over shared memory.
+``NvshmemWorld`` (``calibrate.cuda.nvshmem_world``): GPUs of one or several nodes. Every rank allocates equal
+regions in equal order.
 """
 
 from __future__ import annotations
@@ -26,24 +26,27 @@ WAIT_S = 60.0
 
 @dataclass(frozen=True)
 class Region:
-    """One piece of symmetric memory.
+    """One piece of symmetric memory, as one rank sees it.
 
-    memory      of this PE: uint8 [bytes], initially zero
-    bases       address of each PE's region in this process; 0: only reachable by puts
+    memory      this rank's own piece: uint8 [bytes], initially zero
+    bases       address, in this process, of each rank's piece; 0: not mapped, only reachable by puts
     """
 
     memory: Any
     bases: tuple[int, ...]
 
     def peers(self, rank: int) -> Any:
-        """``pm::Peers`` of kernels/symmetric.cuh, an int64 tensor on the device."""
+        """The addresses as kernels take them (``pm::Peers`` of kernels/symmetric.cuh), an int64 tensor."""
         import torch
 
         return torch.tensor([rank, len(self.bases), *self.bases], dtype=torch.int64).to(self.memory.device)
 
 
 class SymmetricWorld(Protocol):
-    """PEs that write into each other's memory."""
+    """Ranks that write into each other's memory.
+
+    nvshmem     whether kernels use NVSHMEM;  all_mapped  whether each rank can address all others' memory
+    """
 
     rank: int
     ranks: int
@@ -52,26 +55,26 @@ class SymmetricWorld(Protocol):
     all_mapped: bool  # whether every PE maps the memory of every other
 
     def allocate(self, count: int) -> Region:
-        """Allocate ``count`` bytes on every PE; all PEs call it, in the same order."""
+        """Allocate ``count`` bytes on every rank; all ranks call it, in the same order."""
 
     def agree(self, what: str) -> None:
-        """Wait for all PEs.
+        """Wait until all ranks have called it with the same text.
 
-        Raises BadInputError if a PE agrees on something else than ``what``, RankLostError if one is missing.
+        Raises BadInputError if a rank gives another text than ``what``, RankLostError if one is missing.
         """
 
     def lost(self) -> list[int]:
-        """PEs that are known to have died or left."""
+        """Ranks that are known to have died or left."""
 
     def give_up(self) -> None:
-        """Mark a PE as lost: ``close`` then waits for none."""
+        """Note that a rank is lost: ``close`` then does not wait for the others."""
 
     def close(self) -> None:
-        """Free the memory; after a PE was lost, without waiting for it."""
+        """Free the memory. It waits for all ranks, but not after ``give_up``."""
 
 
 def require_equal(digests: Sequence[int], rank: int) -> None:
-    """Raise BadInputError if some rank's digest differs from this rank's."""
+    """Raise BadInputError if a rank's digest differs from that of ``rank``; ``digests`` are by rank."""
     others = [peer for peer, digest in enumerate(digests) if digest != digests[rank]]
     if others:
         raise BadInputError(
@@ -81,12 +84,12 @@ def require_equal(digests: Sequence[int], rank: int) -> None:
 
 
 def digest_of(what: str) -> int:
-    """A number for a text. Limits: never 0."""
+    """A number computed from a text, to compare texts. Limits: never 0"""
     return zlib.crc32(what.encode()) + 1
 
 
 class SharedWorld:
-    """Processes of one node with calibrate.providers.heap: each maps the memory of all others.
+    """Processes of one node that map each other's memory (calibrate.providers.heap).
 
     run    a word shared by all processes of this world and no other
     Limits: regions of 1 GiB in all; x86-64 and Linux, as for the heap; a process that does not join within
@@ -119,8 +122,11 @@ class SharedWorld:
         return Region(torch.from_numpy(zones[self.rank]), tuple(zone.ctypes.data for zone in zones))
 
     def agree(self, what: str) -> None:
-        """Exchanges two numbers between all ranks: the index of the agreement, and its digest. Agreements
-        alternate between two slots: a rank is at most one agreement ahead of another."""
+        """As in SymmetricWorld.
+
+        Each rank writes two numbers to all others: how many times it was called, and the digest of the text.
+        Calls alternate between two places, as a rank is at most one call ahead of another.
+        """
         self._agreed += 1
         word, digest = np.dtype(np.int64), digest_of(what)
         place = (self._agreed % 2) * self.ranks
@@ -139,7 +145,7 @@ class SharedWorld:
         require_equal(heard[:, 1].tolist(), self.rank)
 
     def lost(self) -> list[int]:
-        """Ranks whose memory no process holds."""
+        """Ranks whose processes have ended or closed their memory."""
         return [peer for peer in self._heap.others if self._heap.left(peer)]
 
     def give_up(self) -> None:

@@ -18,12 +18,12 @@ _UNSIGNED = {4: "pm::u32", 8: "pm::u64"}
 
 @dataclass(frozen=True)
 class Unique:
-    """Distinct ids of K buckets, bucket by bucket, each in order of first occurrence.
+    """Distinct ids of K buckets, bucket by bucket; in a bucket, in order of first occurrence.
 
-    ids      [u], then old contents: u = offsets[K];  offsets  where those of a bucket begin [K + 1]
-    counts   of each bucket [K], int64
-    inverse  index of each id among its bucket's distinct ids [n], int32 below 2^31 ids, else int64; -1: a
-             fault; ids[offsets[bucket] + inverse[i]] is id i
+    ids      the distinct ids [u], then old contents: u = offsets[K]
+    offsets  where the distinct ids of each bucket begin [K + 1];  counts  their number [K], int64
+    inverse  for each of the n input ids, its index among its bucket's distinct ids [n], int32 below 2^31 ids,
+             else int64; -1: a fault. ids[offsets[bucket] + inverse[i]] is input id i
     """
 
     ids: Any
@@ -38,9 +38,10 @@ class Uniquer:
     id_type  torch.int32 or torch.int64;  wide  whether positions take 8 bytes; None: from 2^31 ids on
     faults   negative ids, and offsets beyond the ids, since construction: number, first position, int64 [2]
 
-    All memory is allocated here: for each id two slots of an id and a position, and two positions more (32
-    bytes for int64 below 2^31 ids). Slots are written and read at random places, all else in order.
-    run() does not wait and can be captured in a graph. Its results are overwritten by the next run().
+    All memory is allocated here. Each id needs two slots of a hash table, each of an id and a position, and
+    two further positions (32 bytes for int64 below 2^31 ids). Slots are accessed at random places, all else
+    in order. run() does not wait and can be captured in a graph. Its results are overwritten by the next
+    run().
     Limits: another type, no bucket -> BadInputError
     """
 
@@ -80,7 +81,10 @@ class Uniquer:
         )
 
     def run(self, ids: Any, offsets: Any) -> Unique:
-        """Queue the search among ids [n] by bucket; offsets [K + 1] int64, with any differences."""
+        """Queue the search for distinct ids among ids [n], which are sorted by bucket.
+
+        offsets  where each bucket begins [K + 1], int64
+        """
         self._check(ids, offsets)
         out = self.unique
         if not self.ids:
@@ -117,9 +121,10 @@ def unique(ids: Any, offsets: Any, *, check: bool = True) -> Unique:
     """The distinct ids of each bucket, in order of first occurrence, and each id's index among them.
 
     ids      [n] by bucket, int32 or int64, not negative; ids after the last bucket are ignored
-    offsets  where each bucket begins [K + 1], int64, rising from 0, such as ``Buckets.bucket_offsets`` and
-             ``Buckets.rank_offsets``; the latter only if the tables of a rank are in one tensor, as otherwise
-             equal ids in several tables are different rows
+    offsets  where each bucket begins [K + 1], int64, rising from 0. ``Buckets.bucket_offsets`` has this form;
+             so
+             has ``Buckets.rank_offsets``, which is right only if the tables of a rank are in one tensor, as
+             otherwise equal ids in several tables are different rows
     check    wait for the device; a negative id, offsets beyond the ids -> BadInputError. False: dropped.
     Source: numpy specification in tests/oracles/kernels/unique.py
     Limits: those of Uniquer, which serves repeated calls without allocation
