@@ -71,10 +71,7 @@ class Operation(Protocol):
         """Compare the outputs with the pattern of the last ``prepare``: (wrong, compared) elements."""
 
     def steps_s(self) -> Mapping[str, float]:
-        """Time of each step of the last run on this rank [s], by the step's name.
-
-        Limits: not a pass -> empty
-        """
+        """Of a pass: time of each step of the last run on this rank [s], by name; else empty."""
         return {}
 
 

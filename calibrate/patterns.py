@@ -71,10 +71,7 @@ class BufferLayout:
 
     @property
     def sender_bytes(self) -> int:
-        """Bytes of the send buffer on a rank that sends.
-
-        The value is the same on all ranks, also on receivers.
-        """
+        """Bytes of a sender's send buffer; receivers return the same value."""
         block = self.elements // self.ranks if self.operation == "all_gather" else self.elements
         return block * self.dtype.itemsize
 
@@ -218,10 +215,7 @@ def expected_pieces(layout: BufferLayout, salt: int) -> list[PatternPiece]:
 
 
 def fill(buffer: Any, pieces: Sequence[PatternPiece], row: int = 0) -> None:
-    """Write ``pieces`` into a 1-D buffer (numpy array or torch tensor).
-
-    row  number of the send buffer among those that rotate; each has a pattern of its own
-    """
+    """Write ``pieces`` into a 1-D buffer, numpy or torch; each send buffer ``row`` has its own pattern."""
     for piece in pieces:
         block = buffer[piece.begin : piece.begin + piece.count]
         for part, values in _tiles(block, piece, row):
@@ -252,10 +246,7 @@ def count_wrong(buffer: Any, pieces: Sequence[PatternPiece], row: int = 0) -> in
 
 
 def _tiles(block: Any, piece: PatternPiece, row: int) -> list[tuple[Any, Any]]:
-    """Pairs (view of a part of ``block``, values that belong there).
-
-    The first pair is a matrix with one period of the pattern per row, the second what is left after it.
-    """
+    """(part of ``block``, values that belong there): whole periods as rows of a matrix, then the rest."""
     start = (piece.start + _ROW_STEP * row) % PERIOD
     values: Any = piece.doubled[start : start + PERIOD]
     if not isinstance(block, np.ndarray):
@@ -287,10 +278,7 @@ def _table(layout: BufferLayout) -> NDArray[Any]:
 
 @lru_cache(maxsize=16)
 def _value_table(dtype: np.dtype[Any], summands: int) -> NDArray[Any]:
-    """The table of one rank, twice in a row.
-
-    Its values are so small that the sum over ``summands`` ranks is exact in ``dtype``.
-    """
+    """A rank's table, twice in a row; its values are so small that sums of ``summands`` tables are exact."""
     most = min(PERIOD, _LARGEST_EXACT.get(dtype, 2**31) // summands)
     values = np.arange(PERIOD, dtype=np.int64) * _MULTIPLIER % PERIOD % most
     return np.tile(values, 2).astype(dtype)

@@ -23,10 +23,7 @@ _INSIDE = ("table_row_wise", "grid_shard")
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Context in which TorchRec is imported without its output and warnings.
-
-    Limits: missing -> NoHardwareError
-    """
+    """Imports TorchRec without its output and warnings. Limits: it is missing -> NoHardwareError"""
     before = logging.root.manager.disable
     try:
         with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
@@ -70,10 +67,7 @@ def sharding_plan(
 def module_plan(
     plan: TorchRecPlan, module: Any = None, *, device: str = "cuda", ssd_directory: str | None = None
 ) -> Any:
-    """TorchRec's ``EmbeddingModuleShardingPlan`` of one EmbeddingBagCollection.
-
-    Parameters and limits are those of ``sharding_plan``.
-    """
+    """``EmbeddingModuleShardingPlan`` of one EmbeddingBagCollection; parameters as in ``sharding_plan``."""
     if module is not None:
         check(plan, module)
     check_job(plan)
@@ -127,10 +121,7 @@ def cache_params(entry: TorchRecTable) -> Any:
 
 
 def check(plan: TorchRecPlan, module: Any) -> None:
-    """Compare the tables of ``module`` with those of ``plan``.
-
-    Limits: a table is missing in one of them, or differs -> BadInputError that names it
-    """
+    """Raise BadInputError that names the table, if a table is in one of both only, or differs."""
     has = {
         config.name: (config.num_embeddings, config.embedding_dim)
         for config in module.embedding_bag_configs()

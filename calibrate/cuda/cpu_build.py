@@ -65,11 +65,7 @@ class CpuLibrary:
         arguments: Sequence[ctypes._SimpleCData[object]],
         shared_bytes: int = 0,
     ) -> None:
-        """Run a kernel to its end, with ``grid`` blocks of ``block`` threads.
-
-        shared_bytes  dynamic shared memory of a block
-        Raises PerfmodelError if the kernel cannot finish.
-        """
+        """Run ``grid`` blocks of ``block`` threads to their end, else raise PerfmodelError."""
         grid_of, block_of = (ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block)
         pointers = (ctypes.c_void_p * len(arguments))(*[ctypes.addressof(one) for one in arguments])
         result = self._entries[kernel](grid_of, block_of, shared_bytes, pointers, len(arguments))

@@ -56,20 +56,14 @@ class RowAccess:
         return self.lanes * self.chunks * self.width
 
     def stream_bytes(self, threads: int, id_bytes: int, *, int8: bool, weighted: bool) -> int:
-        """Shared memory of a block for the rows, ids and weights that it is reading [bytes].
-
-        id_bytes  bytes of an id;  int8, weighted  whether rows are int8, whether ids have weights
-        """
+        """Shared memory of a block for the rows, ids and weights that it is reading [bytes]."""
         turn = max(self.lanes, self.depth)
         each = self.accesses * self.width + (self.depth * 8 if int8 else 0)
         beside = (2 * turn + 1) * id_bytes + ((4 * turn + 1) * 4 if weighted else 0)
         return threads * each + threads // self.lanes * beside
 
     def more_bytes(self, threads: int, element_bytes: int, *, long: bool) -> int:
-        """Shared memory of a block besides ``stream_bytes``, for the ends of bags [bytes].
-
-        long  whether a block sums one bag: then it is for the sums of its warps
-        """
+        """Further shared memory [bytes]: for the ends of bags; ``long``: for the sums of the block's bag."""
         if not long:
             return threads * 2 * 4
         columns = self.chunks * self.width // element_bytes + 1

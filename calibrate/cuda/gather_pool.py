@@ -329,10 +329,7 @@ def offsets_of(lengths: Any, dtype: Any = None) -> Any:
 
 
 def new_gather_faults(device: Any) -> Any:
-    """A tensor into which look-ups report faults, int64 [4].
-
-    It has the number of wrong ids and the position of the first, then both for wrong offsets.
-    """
+    """A tensor for faults, int64 [4]: number of wrong ids, position of the first, both for wrong offsets."""
     return new_faults(device).repeat(2)
 
 

@@ -129,10 +129,7 @@ class GatherShape:
     pooling: float
 
     def distance(self, other: GatherShape) -> float:
-        """How different two look-ups are: the sum of |log2 ratio| over their numbers.
-
-        Limits: different types of rows or ids -> infinite
-        """
+        """Sum of |log2 ratio| over the numbers of both. Limits: different row or id types -> infinite"""
         if (self.row_type, self.id_bytes) != (other.row_type, other.id_bytes):
             return math.inf
         names = ("row_bytes", "table_bytes", "bags", "pooling")

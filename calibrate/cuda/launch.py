@@ -67,10 +67,7 @@ def packed(value: Any) -> Any:
 
 
 def blocks_at_once(kernel: Kernel, device: Any, block: int, shared_bytes: int = 0) -> int:
-    """Number of blocks of ``block`` threads that run at the same time on the whole device.
-
-    It is the grid of a kernel whose blocks stay until all work is done. shared_bytes: dynamic, per block.
-    """
+    """Number of blocks of ``block`` threads that run at once on the whole device."""
     if device.type == "cpu":
         return CPU_BLOCKS
     import torch

@@ -128,10 +128,7 @@ class NvshmemWorld:
         self._broken = True
 
     def close(self) -> None:
-        """Leave NVSHMEM, all ranks together.
-
-        After ``give_up``, no rank waits: memory is freed with the process.
-        """
+        """Leave NVSHMEM, all ranks together; after ``give_up`` this rank alone, without waiting."""
         if self._broken:
             return
         import torch
@@ -155,10 +152,7 @@ class NvshmemWorld:
         return int(at)
 
     def _bases(self, at: int) -> list[int]:
-        """For each rank, the address of its region in this process; 0: not mapped.
-
-        at  address of this rank's own region
-        """
+        """For each rank, the address here of its region, at ``at`` on this rank; 0: not mapped."""
         return [int(self._library.nvshmem_ptr(at, peer) or 0) for peer in range(self.ranks)]
 
     def _heard(self, key: str, peer: int) -> bytes:

@@ -71,10 +71,7 @@ class Item:
 
     @property
     def passes(self) -> int:
-        """How often the table streams past, if the ids of each pass fit.
-
-        Limits: no streaming (GM, L1) -> 0
-        """
+        """How often the table streams past, if the ids of each pass fit; 0 for GM and L1."""
         return ceil(self.bags / self.pass_bags) if self.pass_bags else 0
 
     def shared_bytes(self, element_bytes: int) -> int:
@@ -312,10 +309,7 @@ def _ranges(batch: int, slices: int) -> list[tuple[int, int]]:
 
 
 def _targets(whole: Sequence[float], cores: int) -> Iterator[float]:
-    """Times that a part of a table may take, from the time of the longest table to a small share of a core's.
-
-    whole  times of the uncut tables
-    """
+    """Times that parts may take: from the longest of the uncut tables (``whole``) down to a small share."""
     target = max(whole)
     yield target
     while (target := target / _STEP) > sum(whole) / cores / _FINEST:
@@ -338,10 +332,7 @@ def _cut(
 
 
 def _spread(timed: list[tuple[float, Item]], cores: int) -> tuple[float, CorePlan]:
-    """(time of the busiest core, plan) for items with their times.
-
-    The longest items come first, each to the core with the least load; then the busiest core is relieved.
-    """
+    """(time of the busiest core, plan): longest items first, each to the core with the least load."""
     order = sorted(timed, key=lambda one: (-one[0], one[1].table, one[1].first_bag, one[1].first_column))
     heap = [(0.0, core) for core in range(cores)]
     held: list[list[tuple[float, Item]]] = [[] for _ in range(cores)]
@@ -362,10 +353,7 @@ def _load(items: Sequence[tuple[float, Item]]) -> float:
 
 
 def _relieve(held: list[list[tuple[float, Item]]]) -> bool:
-    """Move one item of the busiest core to the idlest, or swap it for a shorter item of that core.
-
-    held  (time, item) of each core's items, changed in place;  returns  False if nothing helps
-    """
+    """Move an item of the busiest core to the idlest, or swap it for a shorter one; False: no gain."""
     loads = [_load(items) for items in held]
     busy, idle = loads.index(max(loads)), loads.index(min(loads))
     gap = loads[busy] - loads[idle]

@@ -102,10 +102,7 @@ class Packer:
         )
 
     def run(self, lengths: Any, bags: Any) -> Packed:
-        """Queue the packing of partial bags [G, bags, D].
-
-        lengths  number of ids of each bag [G, bags], int32; 0: empty, left out
-        """
+        """Queue the packing of ``bags`` [G, bags, D]; ``lengths``: number of ids of each, 0: left out."""
         import torch
 
         _check_tensors(

@@ -273,10 +273,7 @@ def _build(kernels: Sequence[Kernel], world: SymmetricWorld) -> None:
 
 
 def _tables(held: Sequence[Any], sizes: Sizes, world: SymmetricWorld) -> DeviceTables:
-    """This rank's rows as tables.
-
-    Limits: other numbers of tables, rows or columns than ``sizes`` states -> BadInputError
-    """
+    """This rank's rows as tables. Limits: other shapes than ``sizes`` and the ranks give -> BadInputError"""
     tables = make_tables(held)
     blocks = block_rows(sizes.rows, world.ranks)
     wanted = [

@@ -38,10 +38,7 @@ def reciprocal(divisor: int) -> int:
 
 
 def queue_scan(lengths: Any, offsets: Any, state: Any) -> None:
-    """Queue offsets[i] = sum of lengths before i.
-
-    state  of ``new_state``; it is not reset here: a kernel that is queued later must do so
-    """
+    """Queue offsets[i] = sum of lengths before i. A later kernel must reset ``state`` to zeros."""
     count = lengths.numel()
     arguments = [lengths, ctypes.c_int64(count), state, offsets]
     launch(SCAN_LENGTHS, lengths.device, tiles(count), THREADS, arguments)

@@ -58,10 +58,7 @@ class Split:
 
     @cached_property
     def parts(self) -> tuple[int, ...]:
-        """Number of row parts of each table.
-
-        Empty parts behind its last row count if ``shards`` names them.
-        """
+        """Number of row parts of each table, also empty parts that ``shards`` names."""
         parts = [-(-rows // block) for rows, block in zip(self.rows, self.blocks, strict=True)]
         for shard in self.shards:
             parts[shard.table] = max(parts[shard.table], shard.row_part + 1)

@@ -81,10 +81,7 @@ class Uniquer:
         )
 
     def run(self, ids: Any, offsets: Any) -> Unique:
-        """Queue the search for distinct ids among ids [n], which are sorted by bucket.
-
-        offsets  where each bucket begins [K + 1], int64
-        """
+        """Queue the search among ids [n]; the ids of bucket k begin at offsets[k], offsets [K + 1] int64."""
         self._check(ids, offsets)
         out = self.unique
         if not self.ids:

@@ -193,10 +193,7 @@ def _operation_in(file: str) -> str:
 
 
 def _settle(rows: Iterable[LoggedRow], given: LoggedRun) -> None:
-    """Fill in what the headers of a file do not state, from the options in ``given`` and the rows.
-
-    Limits: an option that contradicts a header -> BadInputError
-    """
+    """Fill in from ``given`` what headers lack. Limits: an option contradicts a header -> BadInputError"""
     by_run: dict[int, list[LoggedRow]] = {}
     for row in rows:
         by_run.setdefault(id(row.run), []).append(row)

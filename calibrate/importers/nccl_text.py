@@ -94,10 +94,7 @@ def read_nccl_text(text: str, file: str) -> Reading:
 
 
 def _starts_new_run(kind: str, state: _State) -> _State:
-    """The state in which to read a header line of this ``kind``.
-
-    A header that repeats, or follows rows, begins the next run of the file: then the state is a new one.
-    """
+    """The state for a header line: a new state if the header repeats, or follows rows: a new run begins."""
     if kind in state.seen or "row" in state.seen:
         state = _State(command=state.command)
     state.seen.add(kind)

@@ -26,10 +26,7 @@ _ABOVE_TORCH = ("tensordict==0.15.3", "tqdm", "pyre-extensions", "lightning-util
 
 
 def install_torch() -> str:
-    """The command that installs PyTorch.
-
-    With GPUs it removes torch first: pip would keep a build for CPUs.
-    """
+    """The command for PyTorch. With GPUs it removes torch first, as pip would keep a build for CPUs."""
     return f"{_pip('uninstall -y torch')} && {_install(_TORCH)}" if find_gpus() else _install(_TORCH)
 
 

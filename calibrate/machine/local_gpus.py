@@ -134,10 +134,7 @@ def _with_slices(found: list[LocalGpu], program: str) -> list[LocalGpu]:
 
 
 def names_of(mask: int, known: Mapping[int, str]) -> list[str]:
-    """Names of the bits that are set in ``mask``. known  name of each bit.
-
-    Limits: bits without a name -> left out
-    """
+    """Names in ``known`` of the bits that are set in ``mask``; bits without a name are left out."""
     return [name for bit, name in known.items() if mask & bit]
 
 

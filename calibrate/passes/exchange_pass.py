@@ -250,10 +250,7 @@ class ExchangeOperation(PassOperation):
 
 
 def expected_bags(job: Job, ids: Any, lengths: Any) -> Any:
-    """The bags that a pass must return, fp32 [T B, D].
-
-    They follow from the numbers of the rows that are looked up, as the contents of pattern rows are known.
-    """
+    """The bags that a pass must return, fp32 [T B, D], computed from the numbers of the rows alone."""
     import torch
 
     bag = torch.arange(job.bags, device=ids.device).repeat_interleave(lengths)
@@ -262,10 +259,7 @@ def expected_bags(job: Job, ids: Any, lengths: Any) -> Any:
 
 
 class HostSteps:
-    """Times the steps of a pass with the host's clock.
-
-    It suits CPUs, where a call has ended when it returns.
-    """
+    """Times steps with the host's clock; this suits CPUs, where a call has ended when it returns."""
 
     def start(self) -> None:
         """Begin a call: discard the times of the last one."""
@@ -342,10 +336,7 @@ class ExchangePass(Provider):
         self._tables = PatternTables(self._device, shared=gpu)
 
     def use(self, libraries: Mapping[str, Provider]) -> None:
-        """Give the pass the libraries that are open on this rank, by name.
-
-        The mapping is kept: a library that is added to it later can be used too.
-        """
+        """Set the libraries that are open on this rank, by name; the mapping may grow later."""
         self._libraries = libraries
 
     def operation(self, point: Point, ranks: Sequence[int]) -> ExchangeOperation:

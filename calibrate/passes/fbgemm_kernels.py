@@ -39,10 +39,7 @@ def devices() -> tuple[str, ...]:
 
 
 class FbgemmKernels(TorchKernels):
-    """Times FBGEMM's kernels.
-
-    Rows are fp32 or fp16, bags fp32 [samples, tables x columns]; tables are separate.
-    """
+    """Times FBGEMM's kernels: rows fp32 or fp16, bags fp32 [samples, tables x columns], separate tables."""
 
     name = "fbgemm"
     operations = _OPERATIONS

@@ -63,10 +63,7 @@ class Round:
 
 
 def python_round(calls: int, device: Any) -> Round:
-    """A round of about ``calls`` Python calls such as PyTorch's own, without operators.
-
-    It runs modules, flattens trees of tensors, lists parameters and binds arguments to signatures.
-    """
+    """About ``calls`` Python calls without operators: modules, trees of tensors, parameters, signatures."""
     import torch
 
     x = torch.arange(4.0, device=device)
@@ -105,10 +102,7 @@ def python_round(calls: int, device: Any) -> Round:
 
 
 def operator_round(calls: int, device: Any) -> Round:
-    """A round of about ``calls`` operators that launch no kernel: profiler annotations, views, new buffers.
-
-    Their mixture is roughly that of TorchRec's pass.
-    """
+    """About ``calls`` operators that launch no kernel: annotations, views, new buffers, as in TorchRec."""
     import torch
 
     rows, columns = _TENSOR

@@ -72,19 +72,13 @@ def draw_set(work: LookupWork, rng: np.random.Generator) -> IdSet:
 
 
 def draw_sets(work: LookupWork, dtype: str, seed: int, most_sets: int = MOST_SETS) -> list[IdSet]:
-    """Sets of random ids to look up in turn: ``set_count`` of them, at most ``most_sets``.
-
-    dtype  element type of the rows;  seed  equal seeds give equal sets
-    """
+    """``set_count`` sets of random ids, at most ``most_sets``, to look up in turn; equal for equal seeds."""
     rng = np.random.default_rng(seed)
     return [draw_set(work, rng) for _ in range(min(most_sets, set_count(work, dtype)))]
 
 
 def set_count(work: LookupWork, dtype: str) -> int:
-    """Number of sets so that together they read ``COLD_BYTES`` of rows, more than caches hold.
-
-    It is between 4 and 256; above 4, all sets together have at most 4 Mi ids.
-    """
+    """Number of sets (4 to 256) that together read ``COLD_BYTES`` of rows; above 4, at most 4 Mi ids."""
     n = lookups(work)
     wanted = math.ceil(COLD_BYTES / (n * work.dim * ELEMENT_BYTES[dtype]))
     return max(FEWEST_SETS, min(wanted, MOST_SETS, MOST_IDS // n))

@@ -127,10 +127,7 @@ class OwnKernels(TorchKernels):
         return self._joined(work, inputs[0], inputs[2])
 
     def _set(self, work: LookupWork, one: IdSet, dtype: str, first_row: int) -> Inputs:
-        """The kernel's inputs for one set of ids: rows of their own table, offsets of the bags, lengths.
-
-        first_row  where the copy of the tables begins that this set reads
-        """
+        """Inputs for one set of ids in the tables' copy at ``first_row``: own rows, offsets, lengths."""
         require_exact(dtype, int(one.lengths.max()))
         ids, lengths = self._tensors(one)
         kind = self._id_type(work)

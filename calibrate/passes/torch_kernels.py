@@ -113,10 +113,7 @@ class KernelOperation(Operation):
         self._outputs = self._call(self._inputs)
 
     def check(self) -> tuple[int, int]:
-        """Compare the outputs of the last call, and of the last call in a graph: (wrong, compared) elements.
-
-        The outputs are discarded then.
-        """
+        """Compare the last outputs, also a graph's, and discard them: (wrong, compared) elements."""
         wrong = checked = 0
         for at, outputs in [(self._at, self._outputs), *([self._captured] if self._captured else [])]:
             expected = self._reference(self._sets[at])
@@ -139,10 +136,7 @@ class KernelOperation(Operation):
 
 
 def _poison(outputs: Outputs, inputs: Inputs = ()) -> None:
-    """Overwrite outputs, so that old results cannot pass the check.
-
-    An output that is one of the ``inputs``, passed on unchanged, keeps its contents.
-    """
+    """Overwrite outputs, so that old results fail the check, but not ``inputs`` that are passed on."""
     kept = {one.untyped_storage().data_ptr() for one in inputs}
     for output in outputs:
         if output.untyped_storage().data_ptr() not in kept:
@@ -193,10 +187,7 @@ class TorchKernels(Provider):
         self._swept = None
 
     def _between(self, work: LookupWork) -> Callable[[], None]:
-        """The untimed work between calls, a function that clears caches.
-
-        CPU: it reads as many rows as a look-up of ``work`` would; GPU: ``_sweep``.
-        """
+        """Work that clears caches. CPU: reads as many rows as ``work`` would; GPU: ``_sweep``."""
         if self._clearer is None:
             return self._sweep
         return self._clearer.gather(2 * POOLED_BYTES * work.batch * work.tables * work.dim)
@@ -233,10 +224,7 @@ class TorchKernels(Provider):
     def _summing(
         self, work: LookupWork, sets: Sequence[Inputs], call: Call, table: Borrowed | None
     ) -> KernelOperation:
-        """The operation for a look-up ``call``, whose bags must equal sums of pattern rows.
-
-        table  rows that it reads, or None
-        """
+        """The operation for a look-up in ``table``, whose bags must equal sums of pattern rows."""
 
         def reference(inputs: Inputs) -> Outputs:
             return (self._bags(work, bag_sums(self._rows(work, inputs), inputs[2], work.dim)),)
@@ -250,10 +238,7 @@ class TorchKernels(Provider):
         return table, lambda inputs: (lookup.gather_pool(table.rows, inputs[0], inputs[1]),)
 
     def _set(self, work: LookupWork, one: IdSet, dtype: str, first_row: int) -> Inputs:
-        """The kernel's inputs for one set of ids: rows of the joined tables, first id of each bag, lengths.
-
-        first_row  row at which the copy of the tables begins that this set reads
-        """
+        """Inputs for one set of ids in the copy at ``first_row``: joined rows, bags' first ids, lengths."""
         require_exact(dtype, int(one.lengths.max()))
         ids, lengths = self._tensors(one)
         kind = self._id_type(work)
@@ -283,10 +268,7 @@ class TorchKernels(Provider):
         return KernelOperation(self._gpu, sets, call, reference, between=self._between(work))
 
     def _bucketizer(self, work: LookupWork, block: int, first: Inputs) -> Call:
-        """A function of inputs that sorts ids by owner.
-
-        block  rows of each table that one owner holds;  first  inputs, of the shape that all inputs have
-        """
+        """A function that sorts ids by owner of ``block`` rows; all inputs have the shape of ``first``."""
 
         def call(inputs: Inputs) -> Outputs:
             sent = lookup.bucketize(inputs[0], inputs[1], work.tables, block, work.shards)
@@ -306,10 +288,7 @@ class TorchKernels(Provider):
         return KernelOperation(self._gpu, sets, call, reference, between=self._between(work))
 
     def _permuter(self, work: LookupWork, first: Inputs) -> Call:
-        """A function of inputs that sorts received ids by table.
-
-        first  inputs, of the shape that all inputs have
-        """
+        """A function that sorts received ids by table; all inputs have the shape of ``first``."""
         return lambda inputs: lookup.permute(inputs[0], inputs[1], work.shards, work.tables)
 
     def _partial_sum(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:

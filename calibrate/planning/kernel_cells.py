@@ -148,10 +148,7 @@ def composed_points(world: World, preset: str) -> list[Point]:
 
 
 def _times(library: str, world: World, operation: str, work: LookupWork) -> bool:
-    """Whether kernels of ``library`` are timed for this operation and work.
-
-    FBGEMM on a GPU allocates new tables for each point, so only small tables are timed there.
-    """
+    """Whether a library's kernels are timed for a work; FBGEMM allocates tables: only small ones on a GPU."""
     if library == "torch":
         return True
     if library == "perfmodel":  # this project's own kernels run on GPUs

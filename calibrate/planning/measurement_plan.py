@@ -354,10 +354,7 @@ def _grid_points(
 def _composed_here(
     point: Point, request: Request, selection: WantedParts, world: World, backends: Sequence[str]
 ) -> bool:
-    """Whether the pass of ``point`` is requested and can run here.
-
-    Its collectives must use a library of the plan. If the user named the pass, any working library will do.
-    """
+    """Whether this pass is requested: with a library of the plan, or with any if the user named the pass."""
     named = not request.backends and ("composed", point.implementation) in selection.pairs
     usable = world.runs(point.backend) and not world.providers[point.backend].functional_only
     fits = point.nodes == 1 or point.backend not in _ONE_NODE

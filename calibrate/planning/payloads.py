@@ -70,10 +70,7 @@ def _check(size_bytes: int, unit: int, most: int, backend: str, operation: str, 
 
 
 def spread(grid: Sequence[int], count: int) -> list[int]:
-    """About ``count`` sizes of ``grid``, evenly spaced, with the first and last.
-
-    Limits: a short grid -> all
-    """
+    """About ``count`` sizes of ``grid``, evenly spaced, with both ends; all of a shorter grid."""
     if len(grid) <= count:
         return list(grid)
     return sorted({grid[round(k * (len(grid) - 1) / (count - 1))] for k in range(count)})

@@ -24,10 +24,7 @@ Call = Callable[[Any, Any], None]
 
 
 def torch_with_cuda(operations: tuple[str, ...]) -> Availability:
-    """Whether PyTorch with CUDA and a GPU are here; creates no CUDA context.
-
-    operations  names to state in the result, if it is usable
-    """
+    """Whether PyTorch with CUDA and a GPU are here, to offer ``operations``; creates no CUDA context."""
     if not find_gpus():  # then no installation would help
         return Availability(False, "there is no NVIDIA GPU here")
     version = torch_version()
@@ -190,10 +187,7 @@ def gpus_of_node(place: Place, address: Mapping[str, str]) -> int:
 
 
 def require_own_gpus(place: Place, address: Mapping[str, str], why: str) -> None:
-    """Refuse ranks that share a GPU.
-
-    Limits: more ranks than GPUs on this node -> NoHardwareError, whose text contains the reason ``why``
-    """
+    """Raise NoHardwareError, with the reason ``why``, if ranks of this node would share a GPU."""
     gpus = gpus_of_node(place, address)
     if place.local_ranks > gpus:
         raise NoHardwareError(

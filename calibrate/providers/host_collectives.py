@@ -46,10 +46,7 @@ def l2_bytes(path: str = _L2_FILE) -> int:
 
 
 def rotating_count(send_bytes: int, l2: int) -> int:
-    """Number of send buffers of ``send_bytes`` to use in turn, so that a call's buffer is not in the cache.
-
-    l2  bytes of one core's L2 cache
-    """
+    """Number of send buffers of ``send_bytes`` that, used in turn, are not in an L2 of ``l2`` bytes."""
     wanted = max(LEAST_ROTATING, -(-ROTATING_L2_SHARE * l2 // send_bytes))
     return max(2, min(wanted, MOST_ROTATING_BYTES // send_bytes))
 
@@ -76,10 +73,7 @@ class Pool:
         self._memory: dict[str, NDArray[np.uint8]] = {}
 
     def rows(self, name: str, count: int, elements: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """``count`` buffers of ``elements`` elements, each at the start of a cache line, as rows of a matrix.
-
-        name  of the memory: a later call with the same name reuses it
-        """
+        """``count`` aligned buffers as rows of a matrix; a later call with the same name reuses them."""
         stride = -(-elements * dtype.itemsize // LINE_BYTES) * LINE_BYTES
         needed = count * stride + LINE_BYTES
         memory = self._memory.get(name)

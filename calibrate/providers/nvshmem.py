@@ -77,10 +77,7 @@ class Nvshmem(DeviceCollectives):
         self._groups[tuple(range(place.ranks))] = core.Teams.TEAM_WORLD
 
     def open_group(self, ranks: Sequence[int]) -> None:
-        """Make a team for ``ranks``; every rank of the job calls it.
-
-        Limits: ranks whose numbers are not equally spaced -> no team, as NVSHMEM has only strided ones
-        """
+        """Make a team for ``ranks``; every rank of the job calls it. Unequally spaced ranks get none."""
         key = tuple(ranks)
         stride = strided(key)
         if key in self._groups or not stride:

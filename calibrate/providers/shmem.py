@@ -164,10 +164,7 @@ class Shmem(HostCollectives, RawCollectives):
 
 
 def _all_to_all(heap: SymmetricHeap, counts: Sequence[int], dtype: np.dtype[Any]) -> Landing:
-    """The function that runs an all-to-all; every rank cuts its send buffer into the same ``counts``.
-
-    Part p of each sender is written into the zone of rank p, in the order of senders.
-    """
+    """The call of an all-to-all: part p of each sender, ``counts[p]`` elements, is written to p's zone."""
     me, width = heap.index, dtype.itemsize
     ends = [0, *accumulate(counts)]
     order = [*heap.others, me]
@@ -188,16 +185,13 @@ def _all_to_all(heap: SymmetricHeap, counts: Sequence[int], dtype: np.dtype[Any]
 
 
 def _reduce_scatter(heap: SymmetricHeap, elements: int, dtype: np.dtype[Any]) -> Landing:
-    """The function that runs a reduce-scatter of ``elements`` elements, which are cut into equal parts.
-
-    Part p of each sender is written to p's zone; each rank sums what it received and its own part.
-    """
+    """The call of a reduce-scatter: part p goes to p's zone; each rank sums what it received."""
     block = elements // heap.size
     return _sum_parts(heap, [block] * heap.size, dtype)
 
 
 def _sum_parts(heap: SymmetricHeap, counts: Sequence[int], dtype: np.dtype[Any]) -> Landing:
-    """The function that writes the sum of all ranks' parts for this rank into the receive buffer.
+    """The call that sums all ranks' parts for this rank into ``recv``.
 
     counts  elements of each rank's part
     """
@@ -224,7 +218,7 @@ def _sum_parts(heap: SymmetricHeap, counts: Sequence[int], dtype: np.dtype[Any])
 
 
 def _all_gather(heap: SymmetricHeap, elements: int, dtype: np.dtype[Any]) -> Landing:
-    """The function that runs an all-gather: each rank writes its block into every zone, in rank order."""
+    """The call of an all-gather: each rank writes its block into every zone, in rank order."""
     return _gather_parts(heap, [elements // heap.size] * heap.size, dtype)
 
 
@@ -248,10 +242,7 @@ def _gather_parts(heap: SymmetricHeap, counts: Sequence[int], dtype: np.dtype[An
 
 
 def _all_reduce(heap: SymmetricHeap, elements: int, dtype: np.dtype[Any]) -> Landing:
-    """The function that runs an all-reduce.
-
-    Up to ONE_SHOT_BYTES every rank gets all data and sums it; more is summed in parts, which are gathered.
-    """
+    """The call of an all-reduce. Small: all ranks get all data and sum it. Large: sum parts, gather them."""
     if elements * dtype.itemsize <= ONE_SHOT_BYTES:
         return _one_shot(heap, elements, dtype)
     ends = [elements * p // heap.size for p in range(heap.size + 1)]
@@ -282,7 +273,7 @@ def _one_shot(heap: SymmetricHeap, elements: int, dtype: np.dtype[Any]) -> Landi
 
 
 def _broadcast(heap: SymmetricHeap, elements: int, dtype: np.dtype[Any]) -> Landing:
-    """The function that runs a broadcast: rank 0 of the group writes to every zone, others wait for it."""
+    """The call of a broadcast: rank 0 of the group writes into every zone; the others wait for it."""
     zones = [[heap.zone(h, p, 0, elements, dtype) for p in heap.others] for h in (0, 1)]
     mine = [heap.zone(h, heap.index, 0, elements, dtype) for h in (0, 1)]
 
@@ -303,7 +294,7 @@ def _broadcast(heap: SymmetricHeap, elements: int, dtype: np.dtype[Any]) -> Land
 
 
 def _ring_shift(heap: SymmetricHeap, elements: int, dtype: np.dtype[Any]) -> Landing:
-    """The function that runs a ring shift: each rank writes to the next, and waits for the one before."""
+    """The call of a ring shift: each rank writes into the next rank's zone, then waits for its own data."""
     after, ahead = heap.others[0], heap.others[-1]
     zones = [heap.zone(h, after, 0, elements, dtype) for h in (0, 1)]
     mine = [heap.zone(h, heap.index, 0, elements, dtype) for h in (0, 1)]

@@ -137,10 +137,7 @@ def leave() -> None:
 
 
 def calls(dist: Any, one: BufferLayout, variant: str, group: Any) -> Callable[[Any, Any], None]:
-    """A function of (send, receive) tensors that calls the collective of a layout.
-
-    An all-reduce ignores the send tensor: it sums in place, in the receive tensor.
-    """
+    """The collective of a layout, as a function of (send, receive); an all-reduce sums in ``receive``."""
     ranks = dist.get_process_group_ranks(group)
     if one.operation == "all_to_all" and variant == "uneven":
         into, out = list(one.recv_counts), list(one.send_counts)
@@ -162,10 +159,7 @@ def calls(dist: Any, one: BufferLayout, variant: str, group: Any) -> Callable[[A
 
 
 def scatter_and_gather(dist: Any) -> tuple[Any, Any]:
-    """torch's functions (reduce-scatter, all-gather), each called with an output and an input tensor.
-
-    PyTorch 2.13 renamed them.
-    """
+    """torch's (reduce-scatter, all-gather), called with (output, input); PyTorch 2.13 renamed them."""
     if hasattr(dist, "reduce_scatter_single"):
         return dist.reduce_scatter_single, dist.all_gather_single
     return dist.reduce_scatter_tensor, dist.all_gather_into_tensor

@@ -63,16 +63,10 @@ class Device(Protocol):
         """
 
     def capture(self, run: Action, calls: int) -> Action:
-        """A function that makes ``calls`` calls of ``run`` as one replay of a CUDA graph.
-
-        Raises BadInputError if the device has no graphs, or ``run`` cannot be captured.
-        """
+        """``calls`` calls of ``run`` as one graph replay. Raises BadInputError if that is impossible."""
 
     def conditions(self) -> DeviceConditions | None:
-        """The device's clock and what limited it in the last batch; without a batch, now.
-
-        None if unreadable.
-        """
+        """The device's clock and its limits in the last batch, else now; None if unreadable."""
 
     def held_bytes(self) -> float:
         """Memory of the device that this process has allocated [bytes]."""
@@ -145,10 +139,7 @@ class Cuda:
         return self._now() - start
 
     def timed(self, batch: Action, lead_in: Action, queue_s: float = 0.0) -> tuple[float, float]:
-        """As in ``Device``, by two CUDA events.
-
-        During the first batch of a visit the GPU's conditions are read.
-        """
+        """As in ``Device``, by CUDA events; conditions are read in the first batch of a visit."""
         first = self._cuda.Event(enable_timing=True)
         last = self._cuda.Event(enable_timing=True)
         start = self._now()
@@ -240,10 +231,7 @@ class Timer:
         self._action: Action = operation.run
 
     def prepare(self, salt: int, calls: int) -> None:
-        """Fill the operation's buffers; for the graph clock, capture a graph for a visit of ``calls`` calls.
-
-        It is captured anew each time, as buffers may have moved.
-        """
+        """Fill the buffers; for the graph clock, capture a new graph, as buffers may have moved."""
         self._action = self.operation.run
         self.operation.prepare(salt)
         if self._clock is Clock.GRAPH:
@@ -253,10 +241,7 @@ class Timer:
     def visit(
         self, calls: int, progress: RankProgress | None = None, now: Callable[[], float] = time.perf_counter
     ) -> RankTimes:
-        """Time about ``calls`` calls, and check the result of the last one.
-
-        progress  shows other threads what is being done;  now  the host's clock [s]
-        """
+        """Time about ``calls`` calls, and check the last result; ``now`` is the host's clock [s]."""
         progress = progress or RankProgress()
         starts: list[float] = []
         ends: list[float] = []
@@ -314,11 +299,7 @@ class Timer:
         steps: dict[str, list[float]],
         now: Callable[[], float],
     ) -> None:
-        """Time single calls; appends to ``starts`` and ``ends``, and to ``steps`` by the step's name.
-
-        For the variant after_kernel the barrier comes before the kernel, so that nothing separates kernel and
-        call.
-        """
+        """Time single calls. The barrier is before the call; for after_kernel, before the kernel."""
         operation, barrier, synchronize = self.operation, self._barrier, self._device.synchronize
         joined = self._variant == AFTER_KERNEL
         for _ in range(calls):
@@ -338,10 +319,7 @@ class Timer:
                 steps.setdefault(name, []).append(seconds)
 
     def _batches(self, calls: int, starts: list[float], ends: list[float]) -> int:
-        """Time batches of back-to-back calls; appends to ``starts`` and ``ends``.
-
-        Returns the number of calls between one start and its end.
-        """
+        """Time batches of back-to-back calls; returns the number of calls per batch."""
         batches = min(BATCHES, calls)
         size, action = self._captured, self._action
         times = -(-calls // (batches * size))

@@ -210,10 +210,7 @@ class Coordinator:
             raise self._dead(peer) from error
 
     def _arrived(self, left_s: float) -> Iterable[tuple[Peer, dict[str, Any]]]:
-        """Pairs (rank, answer) that arrive within ``left_s``.
-
-        Any rank whose socket closed raises RankLostError.
-        """
+        """(rank, answer) pairs that arrive in time; RankLostError if any rank's socket closed."""
         by_connection = {peer.connection: peer for peer in self.peers.values()}
         for connection in wait(list(by_connection), left_s):
             peer = by_connection[connection]  # type: ignore[index]
@@ -229,11 +226,7 @@ class Coordinator:
     def _hung(
         self, asked: Mapping[int, Message], answers: Mapping[int, Mapping[str, Any]], deadline_s: float
     ) -> RankLostError:
-        """The error for a missed deadline, which names the rank that caused it.
-
-        It is a rank that failed, else one that does not even say where it is, else those at the earliest
-        stage.
-        """
+        """Name the cause: a rank that failed, else one that is silent, else those at the earliest stage."""
         for rank, answer in sorted(answers.items()):
             if "error" in answer:
                 error = answer["error"]
@@ -274,10 +267,7 @@ class Coordinator:
 
 @dataclass
 class RankProgress:
-    """What a rank is doing now.
-
-    The measuring thread writes it; the thread that answers the coordinator reads it.
-    """
+    """What a rank does now: its measuring thread writes it, its answering thread reads it."""
 
     stage: str = "idle"
     done: list[float] = field(default_factory=list)  # grows by one entry per timed call

@@ -125,10 +125,7 @@ def _key(job: str) -> bytes:
 
 
 class ExternalTeam(RankTeam):
-    """The ranks that a launcher started, led by rank 0.
-
-    The process of rank 0 is also a rank: its main thread sends requests, another of its threads answers them.
-    """
+    """A launcher's ranks, led by rank 0: its main thread sends requests, another thread answers them."""
 
     def __init__(
         self,

@@ -25,10 +25,7 @@ def watch_gpu(uuid: str) -> Reader:
 
 
 def nvml_reader(uuid: str) -> Reader | None:
-    """A function that reads the state through NVML, in about a millisecond.
-
-    Limits: NVML's binding, its driver or this GPU is missing -> None
-    """
+    """Reads through NVML, in about a millisecond; None if its binding, driver or this GPU is missing."""
     try:
         import pynvml
 

@@ -162,10 +162,7 @@ class RankServer:
         self._unbound(lambda: provider.open_group(message["ranks"]))
 
     def _unbound(self, start: Callable[[], None]) -> None:
-        """Call ``start`` with all cores allowed.
-
-        Threads that a library starts then are not confined to this rank's cores, where they would disturb it.
-        """
+        """Call ``start`` with all cores allowed, so that its threads do not disturb this rank's cores."""
         process.bind(self._all)
         try:
             start()
@@ -173,10 +170,7 @@ class RankServer:
             process.bind(self._bound)
 
     def _prepare(self, message: Mapping[str, Any]) -> float:
-        """Prepare the operation of a message for a visit: make it unless it was kept, and fill its buffers.
-
-        Returns the bytes of memory that this process holds then.
-        """
+        """Make the operation unless it was kept, and fill its buffers; returns the bytes held then."""
         self._desk.progress.enter("build")
         self._current = None
         point = Point.model_validate(message["point"])

@@ -46,10 +46,7 @@ class Scratch:
 
 
 def remove_abandoned(base: Path) -> None:
-    """Remove this user's folders in ``base`` that belonged to runs which have ended.
-
-    Limits: other users' folders, locked folders -> kept
-    """
+    """Remove this user's folders in ``base`` whose runs have ended; others' and locked folders are kept."""
     for path in base.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):  # gone by now, or not ours to open
             if path.is_symlink() or path.stat().st_uid != os.getuid():

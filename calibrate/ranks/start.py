@@ -165,10 +165,7 @@ class LocalTeam(RankTeam):
         return f"{how_ended(ended[0].returncode)}{doubt}\n{self.last_lines()}".strip()
 
     def _why_dead(self, rank: int) -> str:
-        """How a rank ended, in words.
-
-        Under mpirun it is "": only mpirun knows, and says so in its last lines.
-        """
+        """How a rank ended, in words; "" under mpirun, which prints it itself."""
         alone = len(self._processes) == len(self.places)
         code = _code(self._processes[rank if alone else 0], _DYING_S)
         return how_ended(code) if alone else ""

@@ -223,10 +223,7 @@ class RankTeam:
                 known.append(value)
 
     def _ready(self, point: Point, ranks: Sequence[int], deadline_s: float) -> str:
-        """Open on all ranks, in the same order, the libraries and groups that a point needs.
-
-        Returns the library whose barrier the visit uses; "" for a single rank.
-        """
+        """Open what the point needs on all ranks; returns the library of the barrier, "" for one rank."""
         alone = len(ranks) == 1
         barrier = "" if alone else point.backend or self._first_open()
         needed = [name for name in (barrier, point.backend, provider_name(point)) if name]
@@ -273,10 +270,7 @@ def places_of(hellos: Sequence[Message], device: str) -> list[Place]:
 
 
 def gpus_used(places: Sequence[Place], uuids: Sequence[str]) -> list[int]:
-    """For each node, how many different GPUs its ranks use.
-
-    uuids  UUID of the GPU of each rank;  Limits: a rank without a UUID -> 0
-    """
+    """Number of different GPUs that the ranks of each node use; 0 if a rank's UUID is unknown ("")."""
     used: dict[int, set[str]] = {}
     for place, uuid in zip(places, uuids, strict=True):
         used.setdefault(place.node, set()).add(uuid)
@@ -292,10 +286,7 @@ def name_of(place: Place) -> str:
 def availabilities(
     described: Mapping[str, Mapping[str, Any]], uuids: Sequence[str]
 ) -> dict[str, Availability]:
-    """Availability of each provider, from what rank 0 described.
-
-    If ranks share a GPU (equal ``uuids``), all are marked as functional only: their times say nothing.
-    """
+    """What rank 0 described; ranks that share a GPU (equal ``uuids``) make all functional only."""
     known = [uuid for uuid in uuids if uuid]
     gpus = len(set(known))
     shared = f"{len(known)} ranks share {gpus} GPU{'s' if gpus > 1 else ''}" if gpus < len(known) else ""

@@ -131,10 +131,7 @@ def _no_time(times_s: NDArray[np.float64]) -> str:
 
 
 def _steps(seen: Sequence[RankTimes], slowest: Sequence[int]) -> dict[str, list[float]]:
-    """Times of each step in every call, by the step's name.
-
-    slowest  for each call, the index of the rank whose steps are used
-    """
+    """Times of each step by its name; for call i, on the rank with index ``slowest[i]``."""
     names = [name for name in seen[0].steps_s if all(name in rank.steps_s for rank in seen)]
     return {
         name: [_figures(max(seen[rank].steps_s[name][call], 0.0)) for call, rank in enumerate(slowest)]

@@ -65,10 +65,7 @@ class Team(Protocol):
 
 
 class Listener(Protocol):
-    """Receives the events of a run, for example to print them.
-
-    Its methods run in the coordinator's thread.
-    """
+    """Receives the events of a run, in the coordinator's thread, for example to print them."""
 
     def started(
         self, plan: MeasurementPlan, header: RunHeader, folder: Path, done: int, left_s: float

@@ -128,10 +128,7 @@ class _Session:
         self.estimated = (-_ESTIMATE_EVERY_S, 0.0)  # seconds since the start, seconds left then
 
     def run(self) -> RunOutcome:
-        """Run all rounds, and return the outcome with the reason for the end.
-
-        An error is raised after the listener was notified of the outcome.
-        """
+        """Run all rounds; returns the outcome, or raises an error once the listener knows it."""
         self._find_open()
         done = len(self.plan.points) - len(self.open)
         left_s = estimate_points_s(self.open.values(), self.plan)
@@ -183,10 +180,7 @@ class _Session:
         return ""
 
     def _had_its_share(self, point: Point) -> bool:
-        """End the point if the preset's time for all points is used up; returns whether it ended.
-
-        It ends as noisy if it is not precise enough, but never with fewer visits than the least number.
-        """
+        """End the point, noisy or not, if the preset's total time is used up; returns whether it did."""
         total_s, state = self.plan.preset.total_s, self.journal.states.get(point.key)
         if total_s is None or self._since() < total_s or state is None:
             return False
@@ -316,11 +310,7 @@ class _Session:
         return self.clock() - self.started_s
 
     def _left_s(self) -> float:
-        """Estimated time left [s].
-
-        It is, summed over open points, the expected number of further visits times the time of the last
-        visit.
-        """
+        """Time left [s]: over open points, expected further visits x time of the last visit."""
         if not self.open:
             return 0.0
         at, left = self.estimated

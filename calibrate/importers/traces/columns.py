@@ -126,9 +126,9 @@ class KernelColumns(Sequence[TracedKernel]):
         """Add operators and launch times to the kernels.
 
         calls      by index of a kernel: (number of the operator's call, the call)
-        launch_s, queue_s, overlap_s  for each kernel: time of the launch call, time from its end to the
-                                      kernel's
-                   start, time during which other streams are busy [s]
+        launch_s   time of each kernel's launch call [s];  queue_s  from the call's end to the kernel's start
+                   [s]
+        overlap_s  time during which other streams were busy [s]
         """
         numbers: dict[OperatorCall, int] = {NO_CALL: 0}
         call = np.zeros(len(self), dtype=np.int32)

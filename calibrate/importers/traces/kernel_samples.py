@@ -134,10 +134,7 @@ def _wanted(op: str) -> bool:
 
 
 def _looked(kernel: TracedKernel, dim: int | None) -> _Looked | str:
-    """What the call that launched ``kernel`` looked up, or the reason why it is unknown.
-
-    dim  columns of every table, if the trace does not hold it
-    """
+    """What the call of ``kernel`` looked up, or why it is unknown. dim  columns, if not in the trace"""
     if not kernel.shapes:
         return "its shapes are not recorded: profile with record_shapes=True"
     if _BUCKETIZE in kernel.op:

@@ -71,10 +71,7 @@ def read_kineto(stream: TraceStream) -> RankTrace:
 
 
 def _world(distributed: Mapping[str, Any], path: Path) -> TracedWorld:
-    """This rank, the number of ranks, and the process groups, from the trace's ``distributedInfo``.
-
-    path  of the trace: its name gives the rank if nothing else does
-    """
+    """This rank, the number of ranks, and the groups; if need be, the name of the file gives the rank."""
     rank = whole(distributed.get("rank", -1))
     if rank < 0:
         named = _RANK.findall(path.name)
@@ -124,10 +121,7 @@ def _versions(said: Mapping[str, Any], distributed: Mapping[str, Any]) -> dict[s
 
 
 def _origin_ns(said: Mapping[str, Any], events: KinetoEvents) -> int:
-    """Unix time of the trace's 0 s [ns].
-
-    Times in a trace count from its baseTimeNanoseconds, in older traces from 1970.
-    """
+    """Unix time of the trace's 0 s: its baseTimeNanoseconds; older traces count from 1970."""
     if events.origin_us is None:
         return 0
     base_ns = max(whole(said.get("baseTimeNanoseconds", 0)), 0)

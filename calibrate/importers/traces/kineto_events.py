@@ -130,10 +130,7 @@ class KinetoEvents:
             raise over("the trace", what, most, "trace fewer steps", fixed=False)
 
     def forget_operators(self) -> None:
-        """Free the columns of operators, which are not needed if the trace has kernels of a GPU.
-
-        The operators of an embedding pass, in ``embedding``, are kept.
-        """
+        """Free the columns of operators, not needed with a GPU's kernels; ``embedding`` is kept."""
         for column in (self.operator_name, self.operator_thread, self.operator_id):
             del column[:]
         for times in (self.operator_start, self.operator_time):
@@ -207,10 +204,7 @@ def _kept(args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: object, levels: int = _SHAPE_LEVELS) -> Any:
-    """A value of a trace if it is a text, a number or nested lists of them, such as shapes.
-
-    levels  how deep lists may be nested;  Limits: anything else -> None
-    """
+    """``value`` if it is a text, a number or lists of them, nested at most ``levels`` deep; else None."""
     if isinstance(value, list):
         return [_plain(one, levels - 1) for one in value] if levels else None
     if isinstance(value, int) and abs(value) >= _LARGE:

@@ -61,10 +61,7 @@ class _Asked(NamedTuple):
 def gloo_collectives(
     events: KinetoEvents, world: TracedWorld, unread: Counter[str]
 ) -> list[TracedCollective]:
-    """Collectives that gloo's workers ran, in the order of their operators.
-
-    unread  counts collectives that cannot be used, by reason
-    """
+    """Collectives of gloo, in the order of their operators; ``unread`` counts unusable ones by reason."""
     asked = _join(events)
     groups = _groups_of_threads(asked, world)
     found: list[tuple[NcclKernel, Told, float | None]] = []
@@ -183,10 +180,7 @@ def _neighbours(threads: Sequence[int]) -> list[list[int]]:
 
 
 def _fitting(world: TracedWorld, sizes: set[int]) -> dict[tuple[int, ...], str]:
-    """Process groups that contain this rank, as a mapping from ranks to name, in the trace's order.
-
-    sizes  only groups with these numbers of ranks; empty: all
-    """
+    """Groups with this rank, by ranks, with their names. sizes  allowed numbers of ranks; empty: any"""
     by_ranks: dict[tuple[int, ...], str] = {}
     for name, several in world.groups.items():
         for ranks in several:

@@ -85,10 +85,7 @@ def _kind(name: str, family: KernelFamily) -> bool | None:
 
 
 def _outermost(events: KinetoEvents, thread: int, kinds: list[bool | None]) -> list[int]:
-    """Indices of a thread's operators that count, as ``operators_as_kernels`` explains.
-
-    kinds  what ``_kind`` returns, by the number of an operator's name
-    """
+    """Indices of a thread's operators that count. kinds  by number of a name: what ``_kind`` returns"""
     own = np.flatnonzero(np.array(events.operator_thread) == thread)
     own = np.array([place for place in own if kinds[events.operator_name[place]] is not None], dtype=int)
     start, time_s = np.array(events.operator_start)[own], np.array(events.operator_time)[own]
@@ -121,10 +118,7 @@ def _flat(dims: object) -> tuple[int, ...]:
 
 
 def _holds(call: HostCall, launched_at: float) -> bool:
-    """Whether a launch at ``launched_at`` [s] is within an operator's time; True if that time is unknown.
-
-    In old traces the kernel's id may be of a launch, not of an operator, so that it must be checked.
-    """
+    """Whether the operator was running at ``launched_at`` [s]; True if that time is unknown (nan)."""
     return np.isnan(launched_at) or call.start_s <= launched_at <= call.end_s
 
 

@@ -31,10 +31,7 @@ _NAME = "Collective name"
 
 
 class TracedWorld(NamedTuple):
-    """The ranks that a trace names: this rank, the number of all, and the process groups.
-
-    groups  ranks of each group, by its name; several groups may share a name
-    """
+    """This rank, the number of all, and the ranks of each process group by name, which several may share."""
 
     rank: int
     size: int
@@ -69,10 +66,7 @@ class _Launch(NamedTuple):
 def nccl_collectives(
     events: KinetoEvents, world: TracedWorld, unread: Counter[str]
 ) -> list[TracedCollective]:
-    """The collectives of NCCL's kernels, in the order of their launches.
-
-    unread  counts kernels that cannot be used, by reason
-    """
+    """Collectives of NCCL, in the order of their launches; ``unread`` counts unusable ones by reason."""
     streams = {kernel.stream for kernel in events.nccl}
     by_id = {whole(call.args.get("External id", -1)): call for call in events.comms if _NAME in call.args}
     said, launches = _Said(world), _launches(events)
@@ -143,10 +137,7 @@ def why_not_used(told: Told) -> str:
 
 
 def whole_list(value: object) -> tuple[int, ...]:
-    """The integers of a list such as ``[1, 2]``, or of its text.
-
-    Limits: a text that leaves some out (``[0, 1, ..., 127]``), or anything else -> ()
-    """
+    """The integers of ``[1, 2]``, or of its text; () for a shortened text (``[0, 1, ..., 127]``)."""
     if isinstance(value, str):
         try:
             value, _ = decode_json(value)
@@ -165,10 +156,7 @@ class _Said:
         self._known: dict[int, Told | str | None] = {}
 
     def by_args(self, args: Mapping[str, Any], sequence: int) -> Told | str | None:
-        """The description in a kernel's ``args``, with the kernel's own sequence number (-1: unknown).
-
-        ``args`` must not be freed while the trace is read, as descriptions are stored by their address.
-        """
+        """The description in ``args``, which must not be freed yet, with its number ``sequence``."""
         if id(args) not in self._known:
             self._known[id(args)] = _told_by_args(args, self._world)
         told = self._known[id(args)]
@@ -176,10 +164,7 @@ class _Said:
 
 
 def _told_by_args(args: Mapping[str, Any], world: TracedWorld) -> Told | str | None:
-    """The description in an event's ``args`` (``Collective name`` and others).
-
-    Limits: no such name -> None;  arguments that do not suffice -> the reason
-    """
+    """The description by ``Collective name`` and others in ``args``; None without it, else why not."""
     name = args.get(_NAME)
     if not isinstance(name, str):
         return None
@@ -292,11 +277,7 @@ class _Enclosing:
         self._starts = {thread: [call.start_s for call in own] for thread, own in self._calls.items()}
 
     def around(self, launch: _Launch) -> HostCall | None:
-        """The innermost range in which the launch happened; None if there is none.
-
-        It is the last range on the launch's thread that began before it and had not ended: such ranges are
-        hardly ever nested.
-        """
+        """The last range on the launch's thread that was open then; None if there is none."""
         own, starts = self._calls.get(launch.thread, []), self._starts.get(launch.thread, [])
         place = bisect_right(starts, launch.start_s) - 1
         for call in own[max(place - 3, 0) : place + 1][::-1]:

@@ -139,10 +139,7 @@ def payload_bytes(collective: str, in_bytes: int, out_bytes: int) -> int:
 
 
 def received_bytes(collective: str, in_bytes: int, ranks: int) -> int:
-    """Bytes of the receive buffer, computed from the send buffer.
-
-    It is right if all ranks send equally much, for traces that have only the send buffer.
-    """
+    """Bytes of the receive buffer, from the bytes of the send buffer, if all ranks send equally much."""
     if collective == "all_gather":
         return in_bytes * ranks
     return in_bytes // ranks if collective == "reduce_scatter" else in_bytes

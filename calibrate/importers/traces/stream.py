@@ -88,10 +88,7 @@ class TraceStream:
         return block
 
     def _require_flat(self, block: bytes) -> None:
-        """Check how deep brackets are nested in a block of the file.
-
-        Limits: more than ``_MOST_OPEN`` open brackets in an event -> BadInputError
-        """
+        """Raise BadInputError if an event has more than ``_MOST_OPEN`` open brackets."""
         self._open += block.count(b"[") + block.count(b"{") - block.count(b"]") - block.count(b"}")
         if self._open > _MOST_OPEN:
             raise self._too_much(f"more than {format_count(_MOST_OPEN)} brackets open")
@@ -119,10 +116,7 @@ class TraceStream:
         return self._bounded(found)
 
     def _bounded(self, said: dict[str, Any]) -> dict[str, Any]:
-        """The metadata ``said``, after a check of its size.
-
-        Limits: beyond the limits for files -> BadInputError
-        """
+        """The metadata ``said``, unless it is beyond the limits for files: then BadInputError."""
         try:
             require_bounded(said)
         except ValueError as error:
