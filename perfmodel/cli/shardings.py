@@ -147,10 +147,7 @@ def with_sharding(base: Projection, way: str) -> Projection:
 
 
 def print_one(base: Projection, question: Question, way: str, out: Output) -> None:
-    """Print the answer for the sharding ``way`` as text, JSON or CSV.
-
-    base  the row-wise projection
-    """
+    """Print the answer for the sharding ``way`` as text, JSON or CSV. base  the row-wise projection"""
     base, (found,) = with_fitting(base, question, [way])
     possible(base, found, out.again)
     answer = found.answer

@@ -113,10 +113,7 @@ def _note(text: str, x: float | None = None, y: float | None = None) -> dict[str
 
 
 def made_of(answer: ServiceLoad, rows: Sequence[LoadRow], source: str) -> Block:
-    """Bars of the p99 at each load, stacked by what a request waits for.
-
-    rows, source  as in ``latency``
-    """
+    """Bars of the p99 at each load, stacked by what a request waits for. rows, source  as in ``latency``"""
     within = [row for row in rows if row.load_per_s <= answer.best.rate_per_s * answer.replicas * (1 + 1e-9)]
     made = [(row.load_per_s, row.run.made_of(P99)) for row in within]
     figure, _ = stacked_bars(
