@@ -28,5 +28,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """What the package offers, for completion."""
+    """Names in the package, for completion in a shell."""
     return sorted([*__all__, *globals()])

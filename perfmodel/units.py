@@ -283,7 +283,7 @@ def format_bytes(size_bytes: float, *, binary: bool = True) -> str:
 
 
 def format_rate(bytes_per_s: float) -> str:
-    """``50 GB/s``, ``3.35 TB/s``."""
+    """A rate with its unit: ``50 GB/s``, ``3.35 TB/s``."""
     text = _scaled(bytes_per_s, _DECIMAL_UNITS, 1000)
     return text if text == "unknown" else f"{text}/s"
 
@@ -299,7 +299,7 @@ def format_flops(flops: float) -> str:
 
 
 def format_time(time_s: float) -> str:
-    """``393 µs``, ``9.00 µs``, ``1.21 ms``, ``2.50 s``."""
+    """A time with its unit: ``393 µs``, ``9.00 µs``, ``1.21 ms``, ``2.50 s``."""
     odd = _not_a_number(time_s)
     if odd:
         return odd if odd == "unknown" else f"{odd} s"
@@ -314,7 +314,7 @@ _TIME_STEPS = (("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0))
 
 
 def format_ratio(ratio: float) -> str:
-    """``62.8×``, ``1.00×``, ``1230×``."""
+    """A ratio with its sign: ``62.8×``, ``1.00×``, ``1230×``."""
     return _not_a_number(ratio) or f"{_figures(ratio)}×"
 
 

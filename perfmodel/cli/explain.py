@@ -158,7 +158,7 @@ class Explained(TyperCommand):
             ) from None
 
     def invoke(self, ctx: Any) -> Any:
-        """Print the explanation."""
+        """Print the explanation, by the function that the family names."""
         return placed(self.family.answer)(ctx)
 
 

@@ -57,7 +57,7 @@ class ReadingProgress:
             note(text)
 
     def clear(self) -> None:
-        """Remove the line."""
+        """Remove the progress line from the terminal."""
         if self._shown:
             rewrite("", self._shown)
             self._shown = ""
@@ -87,7 +87,7 @@ def _is_traced(path: Path) -> bool:
 
 
 def read_ranks(paths: Sequence[Path]) -> list[RankTrace]:
-    """Read the traces of all ranks, with progress on stderr."""
+    """Read the traces of all ranks, and show the progress on stderr."""
     progress = ReadingProgress()
     try:
         return read_traces(paths, progress, without_other_kernels)

@@ -48,7 +48,7 @@ class LazyGroup(TyperGroup):
         return name, found.load(rest) if isinstance(found, _Unloaded) else found, rest
 
     def add(self, commands: Mapping[str, Command | CommandGroup]) -> LazyGroup:
-        """Add commands by name, and return the group."""
+        """Add commands and groups, by name, to this group; return it."""
         for name, one in commands.items():
             if isinstance(one, Command):
                 self.add_command(_Unloaded(name, one))

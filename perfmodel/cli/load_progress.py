@@ -22,7 +22,7 @@ class LoadProgress(PlanProgress):
         self.clear()
 
     def text(self) -> str:
-        """The text of the line at this moment."""
+        """The words of the line at this moment; "" in the first two seconds."""
         spent_s, columns = time.monotonic() - self._began, terminal_columns()
         text = f"{self._what}   {spent_s:.0f} s"
         return text[: (columns or len(text) + 1) - 1] if spent_s >= _FIRST_S else ""

@@ -259,7 +259,7 @@ def _of_key(key: str, value: float) -> str:
 
 
 def _quantity(value: float, unit: str) -> str:
-    """A text that parses to exactly this value."""
+    """A text, with a unit if possible, that ``parse_quantity`` reads as exactly this value."""
     text = exact_text(value, unit)
     return text if parse_quantity(text, unit) == value else repr(value)
 

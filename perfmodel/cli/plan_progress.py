@@ -53,7 +53,7 @@ class PlanProgress:
                 self._shown = ""
 
     def text(self) -> str:
-        """The text of the line at this moment."""
+        """The words of the line at this moment: activity or best plan, bound, time."""
         spent_s, columns = time.monotonic() - self._began, terminal_columns()
         if math.isinf(self._best_s):
             spent = f"   {spent_s:.0f} s"

@@ -92,7 +92,7 @@ class CalibrationProgress:
         self.outcome = outcome
 
     def clear(self) -> None:
-        """Remove the line."""
+        """Remove the progress line from the terminal."""
         if self._shown:
             rewrite("", self._shown)
             self._shown = ""

@@ -201,6 +201,6 @@ def _first(name: str, typed: str | Sequence[str] | None) -> str | None:
 
 
 def short_below(size: float) -> float:
-    """The size rounded down to two digits."""
+    """The largest number with two significant digits that is not above ``size``."""
     unit = 10.0 ** (math.floor(math.log10(size)) - 1)
     return math.floor(size / unit) * unit

@@ -60,7 +60,7 @@ class Output:
     host: str | None = None
 
     def with_host(self, answer: Projection) -> Hosted | None:
-        """The answer with the host; None without --host."""
+        """``answer`` with the time of the host; None without --host."""
         return None if self.host is None else hosted(answer, self.host, self.calibration_file)
 
     def leading(self, base: Projection) -> Leading:

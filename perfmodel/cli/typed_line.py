@@ -24,7 +24,7 @@ class TypedLine:
 
     @staticmethod
     def of(context: typer.Context) -> TypedLine:
-        """The line of the running command."""
+        """The command line of the running command."""
         options = []
         for option in context.command.params:
             name = str(option.name)

@@ -44,7 +44,7 @@ class WaitingLine:
         listeners.remove(self._tell)
 
     def _tell(self, done: str) -> None:
-        """Show how much is done."""
+        """Take the words for how much is done into the line."""
         self._done = f"   {done}"
 
     def _hide(self, progress: bool) -> None:

@@ -230,7 +230,7 @@ def how_words(each: Alternative) -> str:
 
 
 def rate_text(per_s: float) -> str:
-    """A rate as ``91.8 M/s``."""
+    """A number per second, without a noun: ``91.8 M/s``."""
     return format_per_second(per_s, "").replace(" /s", "/s")
 
 

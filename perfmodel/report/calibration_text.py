@@ -63,7 +63,7 @@ def calibration_record(item: Calibration) -> dict[str, Any]:
 
 
 def calibrations_text(found: Sequence[Calibration]) -> str:
-    """A line for each calibration."""
+    """A table of calibrations, a line for each."""
     rows = []
     for item in found:
         record = calibration_record(item)

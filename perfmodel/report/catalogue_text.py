@@ -33,7 +33,7 @@ def _domain(machine: Machine, known: str, without: str) -> str:
 
 
 def machines_text(machines: Sequence[Machine]) -> str:
-    """A line for each machine: what it is, and the four numbers that matter most."""
+    """A table of machines, a line for each: what it is, and the four numbers that matter most."""
     titles = facts([(machine.name, machine.title) for machine in machines], indent=1)
     more = "perfmodel machines NAME shows every value with its source."
     return "\n\n".join([columns_text(_MACHINES, machines), titles, more])
@@ -78,7 +78,7 @@ _TABLES = (
 
 
 def models_text(models: Sequence[TableSet]) -> str:
-    """A line for each set of tables."""
+    """A table of sets of tables, a line for each set."""
     return columns_text(_MODELS, models) + "\n\nperfmodel models NAME shows its source and its tables."
 
 
@@ -100,7 +100,7 @@ def model_text(model: TableSet) -> str:
 
 
 def model_record(model: TableSet, *, full: bool) -> dict[str, Any]:
-    """A set of tables for JSON. full  with every table"""
+    """A set of tables for JSON. full  whether to list every table"""
     record: dict[str, Any] = {
         "name": model.name,
         "tables": len(model.tables),

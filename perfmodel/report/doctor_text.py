@@ -227,7 +227,7 @@ def warnings_text(findings: Sequence[MachineDoubt]) -> str:
 
 
 def numbered(texts: Sequence[str]) -> str:
-    """``Warnings`` as a numbered list; "" if there are none."""
+    """The texts as a numbered list below the word Warnings; "" if there are none."""
     if not texts:
         return ""
     return "Warnings\n" + facts([(str(number), text) for number, text in enumerate(texts, start=1)], indent=1)
@@ -245,7 +245,7 @@ def doctor_record(
     rows: Sequence[Prospect],
     findings: Sequence[MachineDoubt],
 ) -> dict[str, Any]:
-    """The answer as a JSON document."""
+    """The answer of ``perfmodel doctor`` for JSON: machine, libraries, evidence of projections, warnings."""
     return {
         "machine": host.machine,
         "shipped": host.shipped,

@@ -31,7 +31,7 @@ _CONTRADICTION_ELSEWHERE = 4.0
 
 
 def doubts(item: Calibration) -> list[str]:
-    """All doubts, those about the data first."""
+    """All reasons to doubt a calibration: first its data, then its fit."""
     found = data_doubts(item)
     if not item.complete:
         found.append("it is partial: some planned points are missing")

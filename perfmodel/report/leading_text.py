@@ -128,7 +128,7 @@ def limit_words(answer: Projection) -> str:
 
 
 def help_words(found: Leading) -> str:
-    """The change that helps most."""
+    """A sentence: which change makes the pass fastest, with the times before and after it."""
     rows = change_rows(found)
     if not rows:
         return "None of the changes tried makes it 2 % faster."

@@ -89,7 +89,7 @@ def times_words(answer: ServiceLoad) -> str:
 
 
 def host_words(answer: ServiceLoad) -> str:
-    """Whether the times include the host, or how much it would add."""
+    """Whether the times include the host; if they do not, how much longer they would be with it."""
     if answer.question.served.host:
         return f"the host's time is in it ({answer.question.served.host})"
     if answer.host_adds_s is None:

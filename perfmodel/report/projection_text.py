@@ -196,7 +196,7 @@ def step_table(answer: Projection, *, brief: bool = False) -> str:
 
 
 def step_columns(answer: Projection, *, brief: bool = False) -> tuple[Column, ...]:
-    """Columns of the table of steps; brief  as in ``step_table``."""
+    """The columns of the table of steps. brief  as in ``step_table``"""
     several, total = len(answer.clocks) > 1, "" if brief else format_time(answer.time_s)
     return (
         Column("step", lambda step: _label(answer, step), left=True),
@@ -288,7 +288,7 @@ def lacking(answer: Projection) -> str:
 
 
 def explain_words(answer: Projection) -> list[str]:
-    """The command that explains the longest step."""
+    """The words of the command that explains the longest step: perfmodel, explain, gather."""
     longest = max(answer.steps, key=lambda step: step.time_s)
     return ["perfmodel", "explain", longest.name.replace("_", "-")]
 

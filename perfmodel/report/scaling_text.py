@@ -116,7 +116,7 @@ def sentences(found: Scaling) -> str:
 
 
 def knee_words(found: Scaling) -> str:
-    """The number of GPUs beyond which adding GPUs hardly pays."""
+    """A sentence on the knee: the number of GPUs beyond which another GPU brings little."""
     numbers = [point.gpus for point in found.planned]
     if len(numbers) < 2 and found.stopped:
         return "Knee: not known, because the search was stopped before it had plans on two numbers of GPUs."

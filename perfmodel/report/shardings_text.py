@@ -246,7 +246,7 @@ def _next_best(second: Compared | None) -> str:
 
 
 def sizes_table(sizes: Sequence[Size]) -> str:
-    """The fastest sharding by table size, a line for each size."""
+    """A table with a line for each table size: the fastest sharding, its slowdown, and the next best."""
     title = "Which wins where (as many GPUs as each size needs"
     title += "; ≈: which wins cannot be told)" if any(size.undecided for size in sizes) else ")"
     return f"{title}\n{columns_text(SIZES, sizes)}"

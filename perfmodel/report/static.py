@@ -166,7 +166,7 @@ def _legend_height(names: Sequence[str], room: float) -> int:
 
 
 def _tick_lines(figure: Any) -> int:
-    """Lines of the longest label under the data."""
+    """How many lines of text the longest label below the data has."""
     words = [word for axis in figure.select_xaxes() if axis.side != "top" for word in axis.ticktext or ()]
     if any(axis.type == "category" for axis in figure.select_xaxes()):
         words += [word for trace in figure.data if trace.visible is not False for word in _words(trace.x)]
@@ -174,7 +174,7 @@ def _tick_lines(figure: Any) -> int:
 
 
 def _left(figure: Any) -> int:
-    """Pixels for the labels and the title beside the data."""
+    """Pixels that the labels and the title left of the data take."""
     found = _EDGE + 4
     for axis in figure.select_yaxes():
         if axis.showticklabels is False:

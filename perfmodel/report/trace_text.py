@@ -107,7 +107,7 @@ def skew_record(skew: RankSkew) -> dict[str, Any]:
 
 
 def trace_record(trace: RankTrace) -> dict[str, Any]:
-    """What was read of a trace, for JSON."""
+    """For JSON: what was read of a rank's trace, and what was not and why."""
     return {
         "file": trace.file, "rank": trace.rank, "ranks": trace.world_size, "backend": trace.backend,
         "device": trace.device, "events": trace.events, "collectives": len(trace.collectives),

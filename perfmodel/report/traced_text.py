@@ -122,7 +122,7 @@ def _in_band(inside: bool) -> str:
 
 
 def _whole(run: ComparedRun) -> str:
-    """The parts of the measured time of a pass."""
+    """The line on the parts of a pass's measured time: steps, waits, and what belongs to no step."""
     whole = max(run.whole_s, 1e-12)
     rows = [
         ("Whole", f"{format_time(run.whole_s)} on the mean rank: forward and backward pass of the tables"),
@@ -175,7 +175,7 @@ def why(run: ComparedRun) -> str:
 
 
 def findings_besides(run: ComparedRun) -> list[Reason]:
-    """Findings in the traces that do not explain the verdict."""
+    """Findings in the traces that are not among the reasons for the verdict."""
     return [each for each in run.findings if each not in run.reasons]
 
 

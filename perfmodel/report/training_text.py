@@ -70,7 +70,7 @@ def _tasks(whole: WholeStep) -> str:
 
 
 def _dense(whole: WholeStep) -> str:
-    """The dense layers, and what is assumed about them."""
+    """The lines on dense layers: where their time comes from, and what is assumed about them."""
     text = f"{format_time(whole.dense_s)} per batch on each GPU, {_origin(whole.dense, whole)}"
     if whole.reduced_bytes:
         text += f"; their gradients, {format_bytes(whole.reduced_bytes, binary=False)}, are all-reduced"
@@ -78,14 +78,14 @@ def _dense(whole: WholeStep) -> str:
 
 
 def _error(dense: Dense | DenseTime) -> str:
-    """Whether the band includes the error of the dense layers."""
+    """A sentence: whether the band includes the error of the dense layers' time."""
     if not dense.error:
         return ". The band leaves its error out: give it, e.g. --dense 3ms±10%."
     return f". The band has an error of {format_fraction(dense.error)} of it."
 
 
 def _origin(dense: Dense | DenseTime, whole: WholeStep) -> str:
-    """The source of the dense layers' time."""
+    """Where the time of the dense layers comes from: it was typed, or follows from their operations."""
     if isinstance(dense, DenseTime):
         if not whole.training:
             return "as given: forward, all of it after the embeddings"

@@ -76,7 +76,7 @@ def _time(each: Alternative, part: str) -> float:
 
 
 def _part(row: StepRow) -> str:
-    """The part in ``_PARTS`` that a step belongs to."""
+    """The part of the bar (a key of ``_PARTS``) to which a step's time is added."""
     if STEPS[row.name].below_hbm:
         return _BELOW
     if not row.collective:
@@ -86,7 +86,10 @@ def _part(row: StepRow) -> str:
 
 
 def _bands(shown: Sequence[Alternative], factor: float) -> dict[str, Any]:
-    """The band of each time, as a whisker at the end of its bar."""
+    """A plotly trace of whiskers: the 95 % band of each time, at the end of its bar.
+
+    factor  units of the axis per second
+    """
     totals = [each.answer.totals for each in shown if each.answer]
     middle, low, high = ([factor * total[name] for total in totals] for name in ("time_s", "low_s", "high_s"))
     words = [

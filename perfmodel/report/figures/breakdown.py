@@ -104,7 +104,7 @@ COLUMNS = (
 
 
 def cells(answer: Projection) -> dict[str, _Cell]:
-    """The steps of a projection, each with it, by the step's name."""
+    """By name of a step, the step together with its projection."""
     return {step.name: _Cell(answer, step) for step in answer.steps}
 
 

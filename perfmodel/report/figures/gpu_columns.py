@@ -92,7 +92,7 @@ class Shown:
 
     @staticmethod
     def of(answer: Planned, whole: WholeStep | None = None) -> Shown:
-        """Prepare an answer for its figures."""
+        """The plan with its shares computed. whole  the step with its dense layers; None: without"""
         return Shown(answer, Shares.of(answer.evaluator, answer.plan, answer.found.cost), whole)
 
     @cached_property

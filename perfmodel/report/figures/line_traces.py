@@ -215,7 +215,7 @@ def full(asked: Projection) -> Iterator[tuple[int, str]]:
 
 
 def source(asked: Projection, rows: Sequence[Row]) -> str:
-    """Machine, calibration, and the weakest evidence of the figure."""
+    """The line below the figure: machine, calibration, and the weakest evidence of its points."""
     weakest = Evidence.weakest(Evidence(row["evidence"]) for row in rows)
     return (
         f"Machine {asked.setting.machine.name}; calibration {', '.join(dict.fromkeys(asked.calibrations))}; "

@@ -62,7 +62,7 @@ class GpuPiece:
 
     @property
     def held_bytes(self) -> float:
-        """Bytes of rows and optimizer state."""
+        """Bytes that it takes on the GPU: rows and optimizer state."""
         return self.rows_bytes + self.state_bytes
 
 

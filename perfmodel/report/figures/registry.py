@@ -38,7 +38,10 @@ class Figure:
     def block(
         self, title: str, how: str, figure: Any, source: str, data: Rows, switches: Switches = ()
     ) -> Block:
-        """The drawn figure as a ``Block``, with this figure's name."""
+        """A ``Block`` with this figure's name.
+
+        how  a line on how to read the figure;  figure  plotly's;  data  its numbers, as rows of a table
+        """
         return Block(self.name, title, how, figure, source, tuple(data), tuple(switches))
 
     def missing(self, why: str) -> Missing:

@@ -70,7 +70,7 @@ def shardings(sizes: Sequence[Size]) -> Block | Missing:
 
 
 def _title(spread: Sequence[Size], library: str) -> str:
-    """Which sharding is the fastest from which size to which."""
+    """The title: which sharding is the fastest, from which table size to which."""
     runs = [(way, list(members)) for way, members in groupby(spread, key=lambda size: size.best.way)]
     if len(runs) == 1:
         alike = [

@@ -79,7 +79,7 @@ def held_out_points(machine: str, *, across: bool = True) -> dict[str, pd.DataFr
 
 
 def _gpus_of(points: pd.DataFrame) -> str:
-    """The range of GPUs: ``8 to 32 GPUs``."""
+    """The least and the largest number of GPUs in words: ``8 to 32 GPUs``."""
     return f"{points['gpus'].min():g} to {counted(int(points['gpus'].max()), 'GPU')}"
 
 
@@ -183,7 +183,7 @@ def _marks(label: str, frame: pd.DataFrame, index: int) -> BothPanes:
 
 
 def _ratios(frame: pd.DataFrame) -> npt.NDArray[np.float64]:
-    """Predicted times divided by measured times."""
+    """Each point's predicted time divided by its measured time."""
     return 1 + frame["error"].to_numpy(float)
 
 

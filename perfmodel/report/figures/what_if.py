@@ -313,7 +313,7 @@ def _frame(names: tuple[str, str], frame: pd.DataFrame, asked: Projection) -> li
 
 
 def _heat(frame: pd.DataFrame, names: tuple[str, str]) -> dict[str, Any]:
-    """The cells of a heat map; impossible points are empty."""
+    """A plotly heat map of the slowdown over two columns (``names``); impossible points are empty cells."""
     across, up = names
     columns, rows = (sorted(set(frame[name].astype(float))) for name in names)
     known = {(float(r[across]), float(r[up])): r for r in frame.to_dict(orient="records")}
@@ -347,7 +347,7 @@ def _cell_text(cell: dict[Any, Any] | None, names: tuple[str, str]) -> str:
 
 
 def _heat_title(asked: Projection, frame: pd.DataFrame, names: tuple[str, str]) -> str:
-    """The title of a view: its lowest and its highest slowdown."""
+    """The title of a heat map: its lowest and its highest slowdown. names  of the columns of its axes"""
     cells = frame.sort_values("slowdown", kind="stable").to_dict("records")
 
     def words(cell: dict[Any, Any]) -> str:

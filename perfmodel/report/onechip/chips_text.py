@@ -28,7 +28,7 @@ def _cache(size: float) -> str:
 
 
 def chips_text(chips: Sequence[Chip]) -> str:
-    """A line for each chip."""
+    """A table of chips, a line for each, and how to see more."""
     return "\n\n".join(
         [
             columns_text(_CHIPS, chips),

@@ -171,7 +171,7 @@ def _line(answer: ChipAnswer, group: TablesCutAlike) -> list[str]:
 
 
 def ended(answer: ChipAnswer) -> str:
-    """Why the search ended, in words."""
+    """Why the search for a mapping ended, in words."""
     return _ENDED[answer.stopped]
 
 

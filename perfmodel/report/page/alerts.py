@@ -193,7 +193,7 @@ def _unknown(asked: Projection | None, item: Calibration, folder: Path | None) -
 
 
 def _transferred(asked: Projection | None) -> Iterator[str]:
-    """An alert for curves that were measured on another machine."""
+    """An alert that the collectives' curves were measured on another machine; none if they were not."""
     model = _model_of(asked.setting) if asked is not None else None
     if asked is None or model is None or not model.borrowed:
         return

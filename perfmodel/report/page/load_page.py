@@ -77,7 +77,7 @@ def load_card(answer: ServiceLoad, hourly: HourlyCost, setting: Setting) -> Card
 
 
 def _rows(answer: ServiceLoad) -> list[str]:
-    """Where the rows are, if not in HBM."""
+    """Notes on where the rows are, if they are not in HBM."""
     rows = answer.question.served.rows
     return [f"{rows[0].upper()}{rows[1:]}."] if rows else []
 

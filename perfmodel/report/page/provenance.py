@@ -34,7 +34,7 @@ def provenance(answer: Projection, command: str) -> str:
 
 
 def calibrations(answer: Projection) -> str:
-    """The calibrations of an answer, and their clocks."""
+    """A sentence with the names and clocks of the calibrations behind a projection."""
     names = ", ".join(dict.fromkeys(answer.calibrations)) or "none"
     return f"Calibrations: {escape(names)}. Clock: {escape(', '.join(map(str, answer.clocks)))}."
 
