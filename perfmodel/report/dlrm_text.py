@@ -32,7 +32,7 @@ def dlrm_text(
     efficiency  by generation of GPUs, the fitted share of the datasheet's half-precision rate
     rows        a dictionary for each measured MLPerf step: system, gpus, measured_s, predicted_s, ratio …
     unseen      the same steps, each predicted without its own machine in the fits
-    left_out    by system, why it was not predicted
+    left_out    by name of a GPU, why its measured steps are not predicted
     shares, speedups  results for EMBark, as in ``share_table`` and ``speedup_table``
     """
     reached = ", ".join(f"{format_fraction(share)} on {name}" for name, share in efficiency.items())
@@ -112,7 +112,8 @@ def _short(system: str) -> str:
 def share_table(shares: Sequence[Mapping[str, Any]]) -> str:
     """A table of the share of embedding communication in a serial step, by number of GPUs (EMBark).
 
-    shares  dictionaries with gpus, batch (per GPU), step_s, share, and kept: which batch was constant
+    shares  dictionaries with gpus, batch (per GPU), step_s, share, and kept: "global" or "per GPU", the
+            batch that is the same on all numbers of GPUs
     """
     lines = [
         [
