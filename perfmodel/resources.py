@@ -56,10 +56,7 @@ def _folder(name: str) -> Path:
 
 
 def address_space_bytes() -> float:
-    """The limit on the address space of this process (``ulimit -v``) [byte].
-
-    Limits: no limit, or no Unix -> inf
-    """
+    """This process's limit on its address space (``ulimit -v``) [byte]. Limits: none, or no Unix -> inf"""
     return dict(_limits()).get("RLIMIT_AS", float("inf"))
 
 

@@ -21,10 +21,7 @@ them; by Python's default of 700, scanning them again and again takes a tenth of
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command in ``argv`` (None: that of the process), and exit with its code.
-
-    ``perfmodel.errors`` lists the codes.
-    """
+    """Run the command in ``argv`` (None: of the process), and exit with a code of ``perfmodel.errors``."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         listen(words)

@@ -46,10 +46,7 @@ def beside_shipped(
 
 
 def shipped_like(machine: Machine, backend: Backend) -> Calibration | None:
-    """The shipped calibration of this very machine and library; None if there is none.
-
-    A fit of laws begins with it.
-    """
+    """The shipped calibration of this very machine and library, where a fit begins; None: there is none."""
     if machine.name not in list_machines():
         return None
     try:

@@ -137,10 +137,7 @@ def _refuse(names: Sequence[str], typed: Mapping[str, Any]) -> bool:
 
 
 def _is_machine(name: str) -> bool:
-    """Whether a name is that of a machine, not of a calibration.
-
-    Limits: it is neither -> error with similar names
-    """
+    """Whether a name is a machine's, not a calibration's. Limits: neither -> error with similar names"""
     if name in list_machines() or name.endswith(".toml"):
         return True
     known = [LATEST, *list_calibrations()]

@@ -35,10 +35,7 @@ def told(block: Block) -> dict[str, Any]:
 def write_figure(
     path: Path, ending: str, found: FoundFigure, width: int | None, height: int | None, scale: float | None
 ) -> None:
-    """Write the figure to a file in the format of its ending.
-
-    width, height, scale  of a picture; None: its defaults
-    """
+    """Write the figure in the format of the ending. width, height, scale  of a picture; None: default"""
     block = found.block
     if ending == "html":
         path.write_text(page_html(found.page(block)), encoding="utf-8")

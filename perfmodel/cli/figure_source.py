@@ -113,10 +113,7 @@ def _one_workload(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_the_question(params: Mapping[str, Any], name: str, command: str) -> FoundFigure:
-    """Make a figure of the question without making the others.
-
-    params  the options by name;  command  draws it again
-    """
+    """Make a single figure of the question. params  the options by name;  command  draws it again"""
     question = page_question(params)
     question.check_gpus()
     from perfmodel.report.page.alerts import alerts

@@ -9,10 +9,7 @@ from perfmodel.units import parse_ratio
 
 
 def ids_of(alpha: str | None, distribution: str | None) -> Distribution:
-    """How ids are distributed: by ``--alpha`` or ``--distribution``; uniform without either.
-
-    Limits: both options -> BadInputError
-    """
+    """The distribution of ids, uniform if neither option was typed. Limits: both options -> BadInputError"""
     if alpha is not None and distribution is not None:
         raise BadInputError(
             "--alpha and --distribution cannot be combined.",

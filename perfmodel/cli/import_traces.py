@@ -96,10 +96,7 @@ def read_ranks(paths: Sequence[Path]) -> list[RankTrace]:
 
 
 def refuse_log_options(**given: object) -> None:
-    """Raise BadInputError if an option was typed that only logs need.
-
-    given  values of such options by name; None: not typed
-    """
+    """Raise BadInputError if one of ``given``, options by name that only logs need, was typed (not None)."""
     for name, value in given.items():
         if value is not None and not (name == "clock" and value == "trace"):
             option = f"--{name.replace('_', '-')}"

@@ -73,10 +73,7 @@ def check_place(out: Path, file_format: str, names: Iterable[str], *, force: boo
 
 
 def deliver(page: Page, out: Path, file_format: str, as_json: bool, **told: Any) -> None:
-    """Write the page, or a picture of each of its figures, and print what was written.
-
-    told  further entries of the JSON answer
-    """
+    """Write the page, or its figures as pictures, and print what was written. told  more entries for JSON"""
     if file_format in PICTURES:
         draw(page.blocks(), out, file_format, as_json)
         return

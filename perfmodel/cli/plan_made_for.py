@@ -140,10 +140,7 @@ def ids_as_made(values: Mapping[str, Any]) -> Distribution | tuple[Distribution,
 
 
 def files_of(asked: Mapping[str, Any]) -> dict[str, str | None]:
-    """The files of tables and of the machine, as model_file and machine_file; None if they are shipped.
-
-    asked  options by name
-    """
+    """The typed files of tables and machine, as model_file and machine_file; None: they are shipped."""
     shipped = {"model": list_models(), "machine": list_machines()}
     return {
         f"{option}_file": None if asked[option] in (None, str(STDIN), *names) else asked[option]

@@ -120,10 +120,7 @@ def check_one_plan(many: list[int], **others: object) -> None:
 
 
 def note_not_searched(typed: Sequence[str]) -> None:
-    """Print a note that typed options of the search have no effect on a plan in a file.
-
-    typed  names of the options that were typed
-    """
+    """Print a note that options of the search (``typed``) have no effect on a plan in a file."""
     *most, last = ["", *(f"--{name.replace('_', '-')}" for name in typed if name in OF_SEARCH)]
     given = f"{', '.join(most[1:])} and {last} have" if most[1:] else f"{last} has"
     if last:

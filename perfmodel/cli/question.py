@@ -99,10 +99,7 @@ class Question:
         return advice(self.machine, self.backend, self.clock, instead)
 
     def check_gpus(self, *table_bytes: float) -> None:
-        """Raise BadInputError if tables need more GPUs than the model covers.
-
-        table_bytes  sizes to check; none: the question's own
-        """
+        """Raise BadInputError if tables of these sizes (none: its own) need more GPUs than are covered."""
         if self.local_memory is None and self.tier is None:
             check_gpus(max(table_bytes, default=self.table_bytes or 0.0), self.machine, self.reserve)
 
@@ -189,10 +186,7 @@ def _memory_of(local: str | None, remote: str | None) -> tuple[float, ...] | Non
 
 
 def _first(name: str, typed: str | Sequence[str] | None) -> str | None:
-    """The first value in the texts of an option: ``1024`` of ``1024,256`` or of ``1024..4096``.
-
-    A text that is a file is not split.
-    """
+    """The first value of an option: ``1024`` of ``1024,256`` or ``1024..4096``. A file is not split."""
     if typed is None or isinstance(typed, str):
         return typed
     if not typed or os.path.isfile(typed[0]):

@@ -78,10 +78,7 @@ def _page(typed: Mapping[str, Any], line: TypedLine, lead: Leading | None = None
 
 
 def check_compared(params: Mapping[str, Any]) -> None:
-    """Raise BadInputError if an option was typed that ``--compare`` does not support.
-
-    params  the options by name
-    """
+    """Raise BadInputError if ``params`` has an option that ``--compare`` does not support."""
     if params["compare"] is None:
         return
     for name in ("sharding", "kernels", "tier", "prices", "global_batch"):

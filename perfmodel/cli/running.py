@@ -56,10 +56,7 @@ def _waiting(arguments: list[str]) -> AbstractContextManager[object]:
 
 
 def run(arguments: list[str], *, verbose: bool = False) -> int:
-    """Run a command and return its exit code; print every error on stderr.
-
-    arguments  its words without ``perfmodel`` and ``-v``
-    """
+    """Run a command (without the word perfmodel) and return its exit code; print every error on stderr."""
     before = sys.modules.get("perfmodel.cli.chosen")
     if before is not None:  # a process may run several commands, and files change in between
         before.load_calibration_file.cache_clear()

@@ -211,10 +211,7 @@ def _again(out: Output, answer: Projection) -> Callable[[Sequence[str]], str]:
 def shown_of(
     base: Projection, question: Question, way: str | None, again: Again
 ) -> tuple[Projection, Compared]:
-    """The row-wise projection, and the sharding that ``project`` prints: ``way``, else the fastest.
-
-    again  as in ``possible``
-    """
+    """The row-wise projection, and the sharding that ``project`` prints: ``way``, else the fastest."""
     row_wise = Compared(ROW_WISE, None, base, base.gpu_count.memory_bytes)
     if way is None and leads(base):
         found = lead_of(base, question, Output(False, False, None, again))

@@ -51,10 +51,7 @@ def equal_share(total: int, gpus: int) -> int:
 
 
 def check_model(typed: Mapping[str, object]) -> None:
-    """Raise BadInputError if options of equal tables are typed together with --model.
-
-    typed  options by name; None: not typed
-    """
+    """Raise BadInputError if options of equal tables (None: not typed) are typed together with --model."""
     if not typed.get("model"):
         return
     clash = [f"--{name.replace('_', '-')}" for name in _OF_A_MODEL if typed.get(name) is not None]

@@ -289,10 +289,7 @@ def price_words(
 
 
 def condition(each: Alternative, best: Alternative, by: Criterion = GPU_HOURS) -> str:
-    """Which step of ``each`` would have to be how much faster for it to equal ``best``.
-
-    Limits: ``each`` is the best -> ""
-    """
+    """Which step would have to be how much faster to equal ``best``. Limits: ``each`` is the best -> "" """
     if each.least_bytes_per_s is not None and by is GPU_HOURS:
         return _least_rate(each, each.least_bytes_per_s)
     need = needed(each, best, by)
@@ -316,10 +313,7 @@ def _beyond(steps: Sequence[StepRow], factor: float) -> str:
 
 
 def _least_rate(each: Alternative, rate: float) -> str:
-    """The bandwidth with which a hypothetical memory would need fewer GPU-hours than the others.
-
-    rate  that bandwidth [byte/s]
-    """
+    """The bandwidth ``rate`` at which a hypothetical memory would need fewer GPU-hours than the others."""
     memory = each.memory
     assert memory is not None
     own, many = format_rate(memory.bytes_per_s), int(memory.bytes_per_s / rate)

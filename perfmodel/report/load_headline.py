@@ -54,10 +54,7 @@ def gpus_words(answer: ServiceLoad) -> str:
 
 
 def sharding_words(answer: ServiceLoad) -> str:
-    """The sharding of the service, whether TorchRec runs it, and which others may be as fast.
-
-    Limits: nothing is sharded -> ""
-    """
+    """The service's sharding, whether TorchRec runs it, and what may be as fast; "" if none is sharded."""
     served, choice = answer.question.served, answer.choice
     if served.gpus == 1 or served.held_in == MEMORY:
         return ""

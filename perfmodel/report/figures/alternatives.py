@@ -86,10 +86,7 @@ def _part(row: StepRow) -> str:
 
 
 def _bands(shown: Sequence[Alternative], factor: float) -> dict[str, Any]:
-    """A plotly trace of whiskers: the 95 % band of each time, at the end of its bar.
-
-    factor  units of the axis per second
-    """
+    """A plotly trace of 95 % bands as whiskers at the ends of bars. factor  units of the axis per second"""
     totals = [each.answer.totals for each in shown if each.answer]
     middle, low, high = ([factor * total[name] for total in totals] for name in ("time_s", "low_s", "high_s"))
     words = [
@@ -142,10 +139,7 @@ def costs(found: Sequence[Alternative], currency: str) -> Block:
 
 
 def _around(values: Sequence[float], form: Callable[[float], str], title: str) -> dict[str, Any]:
-    """A logarithmic axis that begins below the least value and ends above the largest.
-
-    form  writes a tick as text
-    """
+    """A logarithmic axis that reaches beyond all values on both sides. form  writes a tick as text"""
     return style.log_axis(min(values) / _ROOM, max(values) * _ROOM, form, title)
 
 

@@ -61,10 +61,7 @@ class MeasuredLibrary:
 def measured(
     machine: Machine, backend: str, clock: str | None = None, calibration: str | Path | None = None
 ) -> MeasuredLibrary | None:
-    """A library with its samples; None if it has no calibration for the machine.
-
-    clock, calibration  None: the preferred ones
-    """
+    """A library (with the preferred clock if None) and its samples; None: it has no calibration here."""
     try:
         model = CollectiveModel.load(machine, backend, clock, calibration)
     except NoCalibrationError:

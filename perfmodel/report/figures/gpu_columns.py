@@ -146,10 +146,7 @@ class Shown:
         return "training step" if self.answer.training else "batch"
 
     def bound_level(self, factor: float) -> list[tuple[float, str]]:
-        """The height of the lower bound on an axis, and its label; empty without a bound.
-
-        factor  units of the axis per second
-        """
+        """The lower bound's height on an axis of ``factor`` units per second, and its label; [] if none."""
         found = self.answer.found
         if self.answer.given or found.bound_s <= 0:
             return []

@@ -150,10 +150,7 @@ def fastest_other(lines: Sequence[SlowdownLine], axis: str, at: float) -> tuple[
 
 
 def dash_words(main: Iterable[str]) -> str:
-    """A sentence with the meaning of the dashes.
-
-    main  for each point, the weakest evidence behind much of its time
-    """
+    """What the dashes mean. main  for each point, the weakest evidence behind much of its time"""
     share = f"{100 * MAIN_SHARE:g} %"
     words = named_dashes(map(Evidence, main))
     return f"line styles show the weakest evidence behind more than {share} of the time: {words}"

@@ -280,10 +280,7 @@ def _hover(shown: Shown, where: str, column: GpuColumn, piece: GpuPiece) -> str:
 
 
 def _what(shown: Shown, where: str, piece: GpuPiece) -> list[str]:
-    """Lines of hover text: the tables of a piece, their sharding, and which rows and columns it has.
-
-    where  the column in words
-    """
+    """Hover text: the tables of a piece in the column ``where``, their sharding, rows and columns."""
     tables = shown.answer.evaluator.tables
     names = [safe(tables.names[t]) for t in piece.tables[:_NAMES]]
     if len(piece.tables) > 1:

@@ -160,10 +160,7 @@ def _table_hover(shown: Shown, sharding: str, found: list[tuple[AlikeTables, lis
 
 
 def _where(ranks: str) -> str:
-    """In words, on which GPUs a table is: ``4 of 128 GPUs``, ``all GPUs``, ``ranks 0, 3``.
-
-    ranks  from ``ranks_text``
-    """
+    """On which GPUs a table is, from ``ranks_text``: ``4 of 128 GPUs``, ``all GPUs``, ``ranks 0, 3``."""
     return (
         f"{ranks} GPUs"
         if " of " in ranks or ranks == "all"

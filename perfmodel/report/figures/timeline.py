@@ -178,10 +178,7 @@ def _cut(
 
 
 def _critical(bars: Sequence[Bar], rows: Sequence[str], factor: float) -> dict[str, Any]:
-    """A plotly trace: a thick line below each bar on the critical path.
-
-    factor  units of the axis per second
-    """
+    """A plotly trace: a line below bars on the critical path. factor  units of the axis per second"""
     x: list[float | None] = []
     y: list[float | None] = []
     for bar in bars:

@@ -83,10 +83,7 @@ def _measured(run: ComparedRun, labels: Mapping[str, str]) -> list[Bar]:
 
 
 def _merged(others: Sequence[TracedBar], end_s: float) -> list[Bar]:
-    """Bars for kernels that belong to no step; neighbours too close to tell apart become one bar.
-
-    end_s  the end of the axis [s]
-    """
+    """Bars for kernels of no step; neighbours are merged if too close to be told apart up to ``end_s``."""
     found: list[Bar] = []
     for bar in others:
         if found and bar.start_s - found[-1].end_s < end_s / _FINEST:

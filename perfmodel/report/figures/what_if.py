@@ -111,10 +111,7 @@ def _of_shards(asked: Projection) -> str:
 
 
 def _changes_title(before: float, found: Sequence[Sensitivity]) -> str:
-    """The title: the most helpful change that exists; a hypothetical memory only after it.
-
-    before  the slowdown without a change
-    """
+    """The title: the most helpful change from the slowdown ``before``; hypothetical memories come last."""
     memories = [s for s in found if s.option.startswith("--local-memory")]
     others = [s for s in found if s not in memories]
     first, *rest = [*others[:1], *memories]

@@ -208,10 +208,7 @@ def _transferred(asked: Projection | None) -> Iterator[str]:
 
 
 def _model_of(setting: Setting) -> CollectiveModel | None:
-    """The model of the answer's collectives; of NCCL if it uses two libraries.
-
-    Limits: no calibration -> None
-    """
+    """The model of the answer's collectives (NCCL's if two libraries). Limits: no calibration -> None"""
     library = str(Backend.NCCL) if setting.backend == BEST else setting.backend
     try:
         return CollectiveModel.load(setting.machine, library, setting.clock, setting.calibration)

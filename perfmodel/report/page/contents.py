@@ -37,10 +37,7 @@ def fixed_blocks(
 
 
 def question(asked: Projection, lead: Leading | None) -> str:
-    """The question in words, above the figures that are about it.
-
-    lead  its fastest sharding; None: shardings are not compared
-    """
+    """The question in words, above its figures. lead  the fastest sharding; None: not compared"""
     work, only, said = asked.work, asked.work.groups[0], asked.question
     counts = {"batch": work.batch, "tables": only.count, "dim": only.dim}
     words = [f"{name} {format_count(float(value.flat[0]))}" for name, value in counts.items()]

@@ -81,10 +81,7 @@ def leading_card(
 
 
 def changes_finding(found: Leading) -> dict[str, Any]:
-    """A card's finding on what would change the time: title, columns and rows of a table.
-
-    It takes many answers.
-    """
+    """A card's finding on changes: title, columns and rows of a table. It takes many answers."""
     changed = {"columns": list(CHANGED), "rows": change_rows(found)} if found.changes else {}
     return {"title": help_words(found), **changed}
 

@@ -121,10 +121,7 @@ class Page:
         return (*self.first.blocks, *self.fixed)
 
     def block(self, name: str) -> Block | Missing:
-        """The figure with this name in the view that the page opens with.
-
-        Limits: the page does not have it -> Missing
-        """
+        """The figure of this name in the opening view. Limits: the page does not have it -> Missing"""
         absent = Missing(name, "it is not on this page.")
         return next((block for block in self.blocks() if block.name == name), absent)
 

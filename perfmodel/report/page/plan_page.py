@@ -83,10 +83,7 @@ def plan_blocks(answer: Planned, whole: WholeStep | None = None) -> tuple[Block 
 
 
 def plan_card(answer: Planned, whole: WholeStep | None = None, capped: bool = False) -> Card:
-    """The card: the time and its band, the speed-up over simple plans, the bound, the memory.
-
-    whole, capped  as in ``plan_page``
-    """
+    """The card: time with band, speed-up, bound, memory. whole, capped  as in ``plan_page``"""
     e, cost = answer.evaluator, answer.found.cost
     what = "training step" if answer.training else "batch"
     per_s = format_per_second(e.batch * e.gpus / cost.time_s, "samples")
@@ -212,10 +209,7 @@ def _notes(answer: Planned, whole: WholeStep | None) -> list[str]:
 
 
 def provenance(answer: Planned, command: str, asked: Sequence[str] = (), explain: str = "") -> str:
-    """The sources as HTML: machine, calibrations, steps with their equations, and the command.
-
-    asked, explain  as in ``plan_page``
-    """
+    """The sources as HTML: machine, steps with equations, command. asked, explain  as in ``plan_page``"""
     e = answer.evaluator
     machine = e.setting.machine
     names = ", ".join(dict.fromkeys(e.setting.links.calibrations)) or "none"

@@ -44,10 +44,7 @@ def folded(summary: str, html: str) -> str:
 
 
 def values(thing: Machine | Chip, kind: str) -> str:
-    """A table of all values of a machine or a chip, as HTML that opens with a click.
-
-    kind  ``machine`` or ``chip``
-    """
+    """All values of a machine or a chip (``kind``), as an HTML table that opens with a click."""
     rows = [
         (key, str(quantity), str(quantity.evidence), quantity.source)
         for key, quantity in sorted(thing.values.items())
