@@ -93,7 +93,7 @@ class RankLostError(PerfmodelError):
 
 @contextlib.contextmanager
 def naming_arguments(names: Mapping[str, str]) -> Iterator[None]:
-    """Within it, messages of errors name arguments of Python functions in place of command-line options.
+    """Context in which messages of errors name arguments of Python functions, not command-line options.
 
     names  the argument for an option, if it is not the option's own name: ``--max-hbm`` -> ``max_hbm_bytes``
     """

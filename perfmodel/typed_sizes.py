@@ -26,7 +26,7 @@ _TYPED: ContextVar[TypedSizes] = ContextVar("typed_sizes", default=_NONE)
 
 @contextlib.contextmanager
 def typed_sizes(typed: TypedSizes) -> Iterator[None]:
-    """Within it, ``format_bytes`` prints sizes in the units that ``typed`` says the user typed."""
+    """Context in which ``format_bytes`` prints sizes in the units that ``typed`` says the user typed."""
     before = _TYPED.set(typed)
     try:
         yield

@@ -97,7 +97,7 @@ class Asked:
 
 @contextlib.contextmanager
 def rank_zero_speaks() -> Iterator[None]:
-    """Within it, only rank 0 of the ranks that a launcher started prints an error; others exit with its code.
+    """Context in which only rank 0 of a launcher's ranks prints an error; the others exit with its code.
 
     If rank 0 is missing, rank 1 prints that.
     """
@@ -175,7 +175,7 @@ def _measured(asked: Asked, host: Host, team: Team, progress: CalibrationProgres
 
 
 def _offer_to_drop(error: DamagedRunError, asked: Asked) -> DamagedRunError:
-    """``error`` with another next step: the typed command with --drop-damaged."""
+    """The error, which now advises to type the same command with --drop-damaged."""
     _, _, away = error.next_step.partition(", or ")
     step = "continue without them (what they held is measured again):"
     step = f"{step}\n  {without_damage(asked.typed)}\nor {away}"

@@ -131,7 +131,7 @@ _CONTROL = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e
 
 
 def plain(value: Any) -> Any:
-    """``value`` made of Python numbers, texts, lists and dictionaries, as JSON needs it."""
+    """``value`` converted to Python numbers, texts, lists and dictionaries, which JSON can hold."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):

@@ -99,7 +99,7 @@ def wrote(out: Path, size: int, file_format: str) -> str:
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Within it, Python's garbage collector is off: a page keeps all its objects until it is written."""
+    """Context without Python's garbage collector: a page keeps all its objects until it is written."""
     was = gc.isenabled()
     gc.disable()
     try:

@@ -67,7 +67,7 @@ def _flags(words: list[str]) -> set[str]:
 
 
 def _renamed(rest: list[str], old: _Renamed) -> list[str]:
-    """The new command's words, then ``rest``, the words after the old command, with the option renamed."""
+    """The words of the new command, then ``rest`` (the words after the old command), its option renamed."""
     if old.named and rest and not rest[0].startswith("-"):
         rest = [old.named, *rest]
     kept = []

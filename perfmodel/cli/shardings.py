@@ -98,7 +98,7 @@ def lead_of(base: Projection, question: Question, out: Output, *, say: bool = Tr
 
 @contextlib.contextmanager
 def advising_enough(question: Question) -> Iterator[None]:
-    """Within it, the error that rows do not fit the GPUs says how many would do (``enough_gpus``)."""
+    """Context in which the error that rows do not fit the GPUs says how many would do (``enough_gpus``)."""
     try:
         yield
     except TooFewGpusError as error:

@@ -17,7 +17,7 @@ _seen: list[int] = []
 
 
 def listen(words: Sequence[str]) -> None:
-    """From now on these signals raise KeyboardInterrupt. words  of the command line
+    """From now on, SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt. words  of the command line
 
     Limits: ranks other than 0, commands not in _COMMANDS, ignored signals (``nohup``) -> no change
     """

@@ -17,9 +17,9 @@ _SIZE = re.compile(r"\s*[\d_.]+\s*[kKMGTPE](i?)B\s*")
 
 
 def sizes_of(arguments: Sequence[str]) -> TypedSizes:
-    """Which sizes on a command line were typed in KiB, MiB … and which in kB, MB ….
+    """Which sizes among the words of a command line are in KiB, MiB … and which in kB, MB ….
 
-    arguments  the words.  Limits: sizes of memory typed in both -> only equal sizes are printed so
+    Limits: sizes of memory are typed in both -> there is no family for other sizes of memory
     """
     binary: dict[float, bool] = {}
     families: dict[bool, set[bool]] = {False: set(), True: set()}

@@ -13,7 +13,7 @@ from perfmodel.cli.output import note
 
 @contextmanager
 def ctrl_c(press: Callable[[int], None]) -> Iterator[Callable[[], bool]]:
-    """Within it, each Ctrl-C calls ``press`` with their number; yields a function that says if any came.
+    """Context in which each Ctrl-C calls ``press`` with their number; yields a function: has any come?
 
     Limits: not the main thread, which gets no signals, or Ctrl-C is ignored -> never
     """

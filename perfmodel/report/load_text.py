@@ -250,7 +250,7 @@ def _number(each: ClosedForm, value: float) -> str:
 
 
 def _apart(each: ClosedForm) -> str:
-    """The relative difference, if the closed form is an equation or an estimate and not a bound."""
+    """By how much the simulated value differs, in percent; "" if the closed form is only a bound."""
     if each.kind not in (EQUAL, ABOUT):
         return ""
     return f"{100 * (each.simulated / each.closed - 1):+.1f} %"

@@ -93,11 +93,11 @@ class _Series:
 def collectives(
     libraries: Sequence[MeasuredLibrary | None], collective: str, gpus: int, *, name: str = "collectives"
 ) -> Block | Missing:
-    """Time, bus bandwidth and residuals of a collective on one group of ranks, for several libraries.
+    """Time, bus bandwidth and residuals of a collective over payload, a line for each library.
 
-    libraries  at most 8, which can still be told apart; the ranks lie in one scale-up domain, or one node
+    libraries  at most 8, which can still be told apart;  gpus  ranks in a scale-up domain, or a node
     The curves are the fit (``hockney_time``); between its samples, a projection uses the medians.
-    Limits: no library has this cell -> Missing;  no samples available -> the medians of the fit
+    Limits: no library has measured it on so many -> Missing;  no samples available -> medians of the fit
     """
     series = list(_series(libraries, collective, gpus))
     what = f"{collective_name(collective)} on {counted(gpus, 'GPU')}"

@@ -92,7 +92,7 @@ def _of(size: Size, way: str) -> Compared:
 
 
 def _as_fast(size: Size, each: Compared) -> bool:
-    """Whether the sharding is the fastest at this size, or as fast."""
+    """Whether the sharding ``each`` takes no longer than the fastest sharding at this table size."""
     best = size.best.answer
     assert best is not None
     return each.answer is not None and each.answer.time_s <= best.time_s * (1 + _SAME)
