@@ -46,7 +46,8 @@ _MOST_OF_A_CURVE = {
 
 
 class Curve(BaseModel):
-    """One measured cell: the fitted curve, its anchors, and its errors on sizes left out of the fit."""
+    """One measured cell: its fitted curve, its measured sizes (anchors), and its errors on sizes left out
+    of the fit."""
 
     model_config = STRICT
 
@@ -104,7 +105,7 @@ _MOST = 1e15  # bytes per second of one link; ratios are far below
 
 
 class Law(BaseModel):
-    """Fitted unknowns of one law: logarithms with covariance, since errors are relative."""
+    """A fitted law of collectives: its unknowns (``values``), and the covariance of their logarithms."""
 
     model_config = STRICT
 
@@ -214,7 +215,10 @@ class Calibration(BaseModel):
     def curve(
         self, collective: str, gpus: int, domain_gpus: int, *, after_kernel: bool = False
     ) -> Curve | None:
-        """The measured cell for these ranks; None if there is none."""
+        """The curve that was measured on these ranks; None if there is none.
+
+        after_kernel  the curve of calls right after a kernel that clears the caches
+        """
         group = min(gpus, domain_gpus)
         for curve in self.after_kernel if after_kernel else self.curves:
             own = min(curve.gpus, curve.domain_gpus)
@@ -236,7 +240,10 @@ class Calibration(BaseModel):
         return next((law for law in self.laws if collective in law.collectives), None)
 
     def doubts(self) -> dict[str, str]:
-        """Anchors far from all products on the market, by limit, with reason; accepted ones are left out."""
+        """Measured values that are far from every product on the market: reason by name of the limit.
+
+        Values that the user accepted are left out.
+        """
         found: dict[str, str] = {}
         for curve in (*self.curves, *self.after_kernel):
             sizes, times = np.asarray(curve.anchor_bytes), np.asarray(curve.anchor_times_s)

@@ -96,7 +96,8 @@ class Chip(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _known(cls, document: Any) -> Any:
-        """Checks names before values, so that an unknown value gets the right message even if incomplete."""
+        """Checks the names of values before the values, so that an unknown name is reported even in an
+        incomplete file."""
         values = document.get("values") if isinstance(document, dict) else None
         if not isinstance(values, Mapping):
             return document
@@ -198,7 +199,7 @@ def _check_cache(chip: Chip) -> None:
 
 
 def _all_given(chip: Chip, keys: tuple[str, ...]) -> bool:
-    """Whether a chip has that cache: all of its values, or none, must be given."""
+    """Whether the chip has the cache with these keys. Limits: some keys given, others not -> an error"""
     given = [key for key in keys if chip.value(key) > 0]
     if given and len(given) < len(keys):
         none = [key for key in keys if key not in given]

@@ -40,7 +40,7 @@ class Constants(BaseModel):
 
 
 class ScenarioFile(Constants):
-    """A named set of assumptions: its own values, and replacements for values of machine and constants."""
+    """A named set of assumptions: values that replace those of the machine and of the constants."""
 
     name: Name
     title: Text
@@ -58,7 +58,7 @@ def load_kernel_constants() -> Constants:
 
 @lru_cache(maxsize=1)
 def load_service_constants() -> Constants:
-    """The shipped constants of a service besides the pass: slow ranks, the host."""
+    """The shipped constants of a service, besides those of the pass: slow ranks, and the host."""
     return _constants("service", "service", "service constants")
 
 

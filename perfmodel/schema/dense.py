@@ -18,10 +18,10 @@ _WHAT = "file of dense layers"
 
 
 class DenseFile(BaseModel):
-    """Bottom MLP, cross layers over all embeddings, top MLP: widths in elements.
+    """Dense layers: bottom MLP, cross layers over all embeddings, top MLP.
 
-    bottom  from the dense features on;  top  after the cross layers;  rank, layers  of the cross layers
-    gradient_bytes  of one gradient in the all-reduce [bytes]
+    bottom  widths from the dense features on;  top  widths after the cross layers, in elements
+    rank, layers  low rank and number of the cross layers;  gradient_bytes  of one gradient in the all-reduce
     """
 
     model_config = _STRICT
@@ -38,8 +38,8 @@ class DenseFile(BaseModel):
 class Share(BaseModel):
     """Share of the datasheet rate that GPUs of one generation reach [-].
 
-    products  by matrix products, if the layers are known
-    together  by all dense layers together, if only their operations are known
+    products  reached by matrix products, used if the layers are known
+    together  reached by all dense layers together, used if only their operations are known
     error     relative error of a dense time from this share, two standard deviations [-]
     """
 

@@ -52,7 +52,10 @@ SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
 def check_separator(header: Sequence[str], where: str) -> None:
-    """Check the separator. Limits: one field with several, separated by other signs -> BadInputError"""
+    """Check that fields are separated by commas.
+
+    Limits: one field that has other separators -> BadInputError
+    """
     names = [name for sign, name in SEPARATORS.items() if len(header) == 1 and sign in header[0]]
     if names:
         raise BadInputError(
@@ -166,7 +169,8 @@ def _reason(problem: ErrorDetails) -> str:
 
 
 def _plain(limit: Any) -> Any:
-    """A whole limit with all digits, ``1 048 576``; any other unchanged."""
+    """A limit for a message: a number as short text, whole ones with all digits, ``1 048 576``; others
+    unchanged."""
     if isinstance(limit, bool) or not isinstance(limit, (int, float)):
         return limit
     return f"{int(limit):,}".replace(",", " ") if limit == int(limit) and abs(limit) < _LONG else f"{limit:g}"

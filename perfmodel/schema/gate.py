@@ -66,14 +66,17 @@ def raised(most: int) -> int:
 
 
 def more() -> str:
-    """Advice for a message: how to double the present limits, if memory allows."""
+    """Advice for a message: the environment variable that doubles the present limits, if memory allows."""
     return f"{READ_MORE}={2 * raised(1)} doubles the limit"
 
 
 def over(
     where: str, what: str, most: int, next_step: str = "split it", *, fixed: bool = True
 ) -> BadInputError:
-    """The error for a file that exceeds a limit. fixed: users cannot raise the limit"""
+    """The error for a file that exceeds a limit.
+
+    what  the things that are too many;  most  the limit;  fixed  users cannot raise the limit
+    """
     limit = format_count(most)
     return BadInputError(
         f"{where} has more than {limit} {what}.",
@@ -164,7 +167,7 @@ def read_text(path: Path, what: str, most: int = MOST_BYTES) -> str:
 class Unpacked:
     """The bytes of a file of any size, unpacked if it is gzip; read in pieces.
 
-    size_bytes   on disk;  read_bytes  read of these so far
+    size_bytes   size of the file on disk;  read_bytes  how many of these were read so far
     """
 
     def __init__(self, path: Path) -> None:
@@ -203,7 +206,10 @@ class Unpacked:
 
 
 def require_bounded(document: object) -> None:
-    """Check size. Limits: too many levels or fields, a key, text or number too long -> ValueError"""
+    """Check the size of a parsed document.
+
+    Limits: too many levels or fields, a key, text or number too long -> ValueError
+    """
     level: list[Any] = [document]
     for _ in range(MOST_LEVELS + 1):
         below: list[Any] = []

@@ -15,10 +15,10 @@ HOST_KEYS = ("host_call_s", "host_operator_s", "host_launch_s", "host_collective
 
 
 class IssueTimes(BaseModel):
-    """Times of the host's actions, each with its 95 % interval.
+    """Times that the host takes to issue work, each with its 95 % interval.
 
-    values  by service constant, of ``HOST_KEYS``; they replace the shipped values
-    processor  of the host;  sample_count  number of points behind them
+    values  by key of a service constant, one of ``HOST_KEYS``; they replace the shipped values
+    processor  name of the host's processor;  sample_count  number of points behind the values
     """
 
     model_config = STRICT
@@ -51,10 +51,10 @@ link rate that reads of rows reach, with headers."""
 
 
 class HostTier(BaseModel):
-    """Host memory as one GPU reads it over its link, each value with its 95 % interval.
+    """Host memory as one GPU reads it over its link: measured values, each with its 95 % interval.
 
-    values  by name, of ``TIER_KEYS``;  untold  names that the samples do not determine
-    log_sd, loo_median, loo_p90  of gathers from host memory when left out of the fit
+    values  by name, one of ``TIER_KEYS``;  untold  names that the samples do not determine
+    log_sd, loo_median, loo_p90  errors of gathers from host memory that were left out of the fit
     low_row_bytes, high_row_bytes  range of timed rows;  ranks  GPUs of the node that read at once
     """
 

@@ -1,4 +1,4 @@
-"""Numbers in a calibration with their ranges, and values with their 95 % intervals."""
+"""Types of numbers in a calibration, with the ranges that they may have, and values with 95 % intervals."""
 
 from __future__ import annotations
 

@@ -35,9 +35,11 @@ KernelStep = Literal["gather_pool", "bucketize", "local_sum"]
 
 
 class KernelFit(BaseModel):
-    """How well the model of one kernel fits its samples, and over which range of bytes (the model's count).
+    """How well the model of one kernel fits its samples.
 
-    log_sd  of ln t, for samples left out of the fit
+    log_sd  standard deviation of ln t, for samples left out of the fit
+    loo_median, loo_p90    relative errors of these samples
+    low_bytes, high_bytes  range of the samples, in bytes as the model counts them
     """
 
     model_config = STRICT
@@ -57,7 +59,10 @@ class KernelFit(BaseModel):
 
 
 class InPass(BaseModel):
-    """Effect of a whole pass on a kernel: t_pass = more_s + factor t_loop; ``log_sd`` of ln t's residual."""
+    """How much slower a kernel is in a whole pass than in a loop of its own: t_pass = more_s + factor t_loop.
+
+    log_sd  of the residual of ln t_pass;  passes  number of passes behind it
+    """
 
     model_config = STRICT
 
@@ -71,7 +76,7 @@ class KernelConstants(BaseModel):
     """Constants of the kernel model, fitted to kernels timed on the machine itself, all ranks at once.
 
     values     by machine key; they replace those of the machine file
-    in_pass    by step: from loops of one kernel to a whole pass; included in ``values``
+    in_pass    by step: how a whole pass slows the kernel; already included in ``values``
     fits       by step of a projection, for timed steps only
     log_sd, sample_count, loo_median, loo_p90   of all fits together
     at_bound   keys whose value ended at a bound: the samples do not determine it

@@ -1,4 +1,4 @@
-"""Range of each physical value, outside which it is refused, and range of products on the market.
+"""For each physical value, the range outside which it is refused, and the range of products on the market.
 
 One table for machines, samples, runs and calibrations: ``data/limits/limits.toml``, each with its source.
 """
@@ -26,7 +26,8 @@ _LONG_BYTES = 2**20
 
 
 class Limit(BaseModel):
-    """Allowed range of a value in its SI unit, ``least`` to ``most``, and range on the market."""
+    """Limits of a value in its SI unit: allowed are ``least`` to ``most``, sold are ``sold_least`` to
+    ``sold_most``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

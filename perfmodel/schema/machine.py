@@ -63,9 +63,10 @@ class Defaults(BaseModel):
 
 
 class Links(BaseModel):
-    """What connects the GPUs, in words: it selects the initial constants, and calibrations to borrow.
+    """What connects the GPUs: it selects the initial constants, and calibrations to borrow.
 
-    scale_up   name of a domain's link: NVLink, xGMI
+    scale_up   name of a domain's link: NVLink, xGMI;  network  kind of network
+    nvls       whether the switch of a domain reduces;  like  machine whose calibrations are borrowed
     """
 
     model_config = _FROZEN
@@ -177,20 +178,22 @@ class Machine(BaseModel):
         return max(1, self.nvlink_domain_gpus // self.gpus_per_node)
 
     def domain_gpus_of(self, gpus_per_node: int) -> int:
-        """GPUs that reach each other without a network card if ``gpus_per_node`` of each node are used.
+        """GPUs that reach each other without a network card if ``gpus_per_node`` GPUs of each node are used.
 
-        In a DGX: those of the node. In an NVL72 (18 trays of 4): 18 times those of a tray, up to its domain.
+        In a DGX: GPUs of the node. In an NVL72 (18 trays of 4): 18 times the GPUs of a tray, up to its
+        domain.
         """
         return gpus_per_node if gpus_per_node > self.gpus_per_node else gpus_per_node * self.nodes_per_domain
 
     @property
     def network_priors(self) -> str:
-        """Section of the priors for its collectives: of its network; RCCL's, if it has no NCCL."""
+        """Name of the section of the priors for its collectives: its network, or RCCL if it has no NCCL."""
         return str(self.links.network if self.ring_backend is Backend.NCCL else Backend.RCCL)
 
     @property
     def ring_backend(self) -> Backend:
-        """Collective library of its vendor: its default library, if that is one, else NCCL."""
+        """The ring-and-tree library of its vendor: its default library, if that is NCCL or RCCL; else
+        NCCL."""
         return self.defaults.backend if self.defaults.backend in RING_BACKENDS else Backend.NCCL
 
     @property
@@ -301,7 +304,8 @@ def _shipped(name: str) -> Machine | None:
 
 
 def beside_shipped(machine: Machine) -> Machine:
-    """A machine as a change of the shipped machine of its name, whose measurements are used for it.
+    """A user's machine that keeps a shipped name, as a change of the shipped machine, whose measurements it
+    uses.
 
     Different values are in ``overrides``, with their own sources, and the shipped values are its
     ``originals``: the shipped cells are then rescaled as for ``--set``.

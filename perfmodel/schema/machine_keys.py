@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 
 class Valued(Protocol):
-    """A number with its unit."""
+    """Protocol of a number with its unit."""
 
     @property
     def value(self) -> float:
@@ -18,7 +18,10 @@ class Valued(Protocol):
 
 
 class ValueKey(NamedTuple):
-    """Requirements of a value of a machine or chip: unit, whether 0 means "none", and its meaning."""
+    """What a value of a machine or chip must be.
+
+    unit  its unit;  zero  whether it may be 0, which means "none";  meaning  for messages and lists
+    """
 
     unit: str
     zero: bool

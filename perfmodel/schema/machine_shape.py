@@ -8,9 +8,9 @@ from perfmodel.schema.machine_keys import FABRIC_KEYS
 
 
 def check_domain(values: Mapping[str, float], link: str) -> None:
-    """Refuse domains of a scale-up link that no law knows.
+    """Refuse a scale-up domain of a shape that no law of collectives covers.
 
-    values  of the machine, by key;  link  its name
+    values  of the machine, by key;  link  name of the scale-up link
     Limits: such a domain -> ValueError
     """
     domain, node = int(values["nvlink_domain_gpus"]), int(values["gpus_per_node"])
@@ -26,7 +26,8 @@ def check_domain(values: Mapping[str, float], link: str) -> None:
 
 
 def check_pcie_switch(values: Mapping[str, float], before: Mapping[str, float]) -> None:
-    """Refuse PCIe switches that the GPUs of a node do not fill, and those that no row crosses.
+    """Refuse a number of GPUs per PCIe switch that does not fit the node, or that has no effect on the
+    machine.
 
     values  of the machine, by key;  before  the same without overrides
     Limits: no ``gpus_per_pcie_switch`` -> accepted
@@ -44,7 +45,7 @@ def check_pcie_switch(values: Mapping[str, float], before: Mapping[str, float]) 
 
 
 def check_fabric(values: Mapping[str, float]) -> None:
-    """Refuse switches above the cards that do not fit together.
+    """Refuse values of the switches above the network cards that contradict each other.
 
     values  of the machine, by key
     Limits: they do not fit -> ValueError

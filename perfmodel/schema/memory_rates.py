@@ -14,11 +14,11 @@ _DIGITS = 4
 
 
 class Rate(Protocol):
-    """A value with its source."""
+    """Protocol of a value with its source."""
 
     @property
     def value(self) -> float:
-        """The rate in SI."""
+        """The rate in SI units."""
 
     @property
     def source(self) -> str:
@@ -26,7 +26,7 @@ class Rate(Protocol):
 
 
 def above_memory(values: Mapping[str, Rate]) -> list[str]:
-    """Kernel rates that this memory cannot reach: those above ``hbm_bytes_per_s``."""
+    """Keys of the kernel rates that exceed the memory's rate, ``hbm_bytes_per_s``, and so cannot be right."""
     memory = values[MEMORY_RATE].value
     return [key for key in FOLLOW_MEMORY if values[key].value > memory * (1 + _SAME)]
 
@@ -47,6 +47,9 @@ def copied(values: Mapping[str, Rate], like: Mapping[str, Rate]) -> list[str]:
 
 
 def scaled(key: str, values: Mapping[str, Rate], like: Mapping[str, Rate]) -> float:
-    """This machine's rate at the other machine's share of its memory rate, to four digits [bytes/s]."""
+    """A kernel rate for this machine: the same share of its memory rate as on machine ``like`` [bytes/s].
+
+    The rate is rounded to four digits.
+    """
     rate = like[key].value / like[MEMORY_RATE].value * values[MEMORY_RATE].value
     return float(f"{rate:.{_DIGITS}g}")

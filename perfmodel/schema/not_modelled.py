@@ -1,4 +1,4 @@
-"""Accelerators whose links have a topology that the laws do not cover: why they are refused."""
+"""Accelerators that are refused, because no law covers the topology of their links."""
 
 from __future__ import annotations
 

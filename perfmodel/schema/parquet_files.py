@@ -1,4 +1,4 @@
-"""Parquet files within the gate's limits: columns of numbers and text, decoding only needed columns."""
+"""Parquet files within the limits of ``schema.gate``: columns of numbers and text; others are not decoded."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from perfmodel.units import format_count
 def read_parquet(
     path: Path, what: str, check: Callable[[Sequence[str]], object], most: int
 ) -> tuple[list[str], list[dict[str, Any]]]:
-    """Columns and rows of a Parquet file; nothing is decoded before ``check`` has accepted its columns.
+    """(column names, rows) of a Parquet file. Nothing is decoded before ``check`` has accepted the column
+    names.
 
+    what  kind of file, for messages;  most  largest number of rows
     Limits: more than ``most`` rows, columns that are neither numbers nor text, more unpacked bytes than
     ``MOST_BYTES`` by the file's metadata, damage -> BadInputError
     """
@@ -66,7 +68,8 @@ def _plain_type(kind: Any) -> str:
 
 
 def _values(column: Any) -> list[Any]:
-    """Values of a column, equal texts as one object: a small file may repeat one text many times."""
+    """Values of a column. Equal texts share one object, because a small file may repeat one text many
+    times."""
     import pyarrow
 
     if not isinstance(column, pyarrow.DictionaryArray):

@@ -34,7 +34,10 @@ class HourPrice:
     gpus: int | None = None
 
     def units(self, machines: int, gpus_per_machine: int) -> int:
-        """Number of times it is paid for whole machines in use. Limits: price of a machine -> machines"""
+        """How many times the price is paid in an hour, for whole machines in use.
+
+        Limits: price of a machine -> machines
+        """
         return math.ceil(machines * gpus_per_machine / (self.gpus or gpus_per_machine))
 
     def words(self, currency: str) -> str:
@@ -88,7 +91,10 @@ def read_prices(path: Path, *asked: str) -> Prices:
 
 
 def price_of(where: str, value: object, unit: str) -> tuple[HourPrice, str]:
-    """(price, currency) from ``80 EUR/h``, ``10 EUR/GPU/h``, ``720 EUR/72 GPUs/h``. unit  h, or TB/month"""
+    """(price, currency) from ``80 EUR/h``, ``10 EUR/GPU/h``, ``720 EUR/72 GPUs/h``, or ``60 EUR/TB/month``.
+
+    where  names the value in a message;  unit  h, or TB/month
+    """
     match = _PRICE.fullmatch(value) if isinstance(value, str) else None
     if match is None or match.group(4) != unit or (match.group(3) is not None and unit != "h"):
         raise BadInputError(

@@ -22,7 +22,8 @@ Triple = Annotated[list[Positive], Field(min_length=3, max_length=3)]
 
 
 class NcclConstants(BaseModel):
-    """NCCL's tuning constants, in seconds; triples are for LL, LL128, Simple."""
+    """Constants of NCCL's tuning model, times in seconds; a ``Triple`` has values for LL, LL128 and
+    Simple."""
 
     model_config = _STRICT
 
@@ -49,9 +50,10 @@ class NcclConstants(BaseModel):
 
 
 class Belief(BaseModel):
-    """Prior of one unknown of a law: centre, standard deviation of its logarithm, reason.
+    """Prior of one unknown of a law: a log-normal distribution, and the reason for it.
 
-    ``relative_to`` names a machine value by which the centre is multiplied.
+    value  its centre;  log_sd  standard deviation of the logarithm
+    relative_to  machine value by which the centre is multiplied; "" if the centre is absolute
     """
 
     model_config = _STRICT
@@ -63,9 +65,9 @@ class Belief(BaseModel):
 
 
 class Network(BaseModel):
-    """Prior of one kind of network, where it differs from NCCL's steps and from InfiniBand.
+    """Priors of one kind of network, where they differ from NCCL's constants and from InfiniBand.
 
-    ring_tree, pairwise  beliefs that replace those of the same name
+    ring_tree, pairwise  priors of unknowns, by name, that replace the general priors of these two laws
     """
 
     model_config = _STRICT
@@ -85,7 +87,7 @@ class Network(BaseModel):
 
 
 class Shape(BaseModel):
-    """Shape constants of the laws, which are not fitted."""
+    """Constants in the laws that are not fitted: how sharp corners are, and how fast corrections fade."""
 
     model_config = _STRICT
 
@@ -103,7 +105,7 @@ class Shape(BaseModel):
 
 
 class Clusters(BaseModel):
-    """Difference between two clusters of one kind: standard deviations of ln t at three sizes."""
+    """How much the times on two clusters of one kind differ: standard deviations of ln t at three sizes."""
 
     model_config = _STRICT
 
@@ -146,7 +148,8 @@ class Uncertainty(BaseModel):
 
 
 class LearnedUnknown(BaseModel):
-    """Centre, relative as in a belief, and standard deviation of the logarithm for a further cluster."""
+    """Prior of an unknown on a further cluster: centre (relative, as in ``Belief``), and sd of its
+    logarithm."""
 
     model_config = _STRICT
 
@@ -155,9 +158,10 @@ class LearnedUnknown(BaseModel):
 
 
 class Learned(BaseModel):
-    """What was learned from clusters on one kind of network about a law's unknowns across domains.
+    """Priors of a law's unknowns across domains, learned from measured clusters on one kind of network.
 
-    gpus  the largest group measured by any of them, at the sizes of ``Growth.at_bytes``; 1: none
+    clusters  their names
+    gpus  the largest group that any cluster measured, at the three sizes of ``Growth.at_bytes``; 1: none
     """
 
     model_config = _STRICT
@@ -174,7 +178,8 @@ _NETWORKS = TypeAdapter(Mapping[str, Mapping[str, Learned]])
 
 
 class Priors(BaseModel):
-    """The whole file, and what was learned from clusters, by network and law (``networks.json``)."""
+    """All priors of collectives, and what was learned from clusters, by network and law
+    (``networks.json``)."""
 
     model_config = _STRICT
 
@@ -189,7 +194,7 @@ class Priors(BaseModel):
     learned: Mapping[str, Mapping[str, Learned]] = {}
 
     def beliefs(self, law: str, network: str) -> dict[str, Belief]:
-        """Prior of a law's unknowns on a kind of network, before any cluster is known."""
+        """Priors of a law's unknowns on a kind of network, by name, before any cluster was measured."""
         own: Mapping[str, Belief] = getattr(self.network.get(network), law, {})
         return {**getattr(self, law), **own}
 
@@ -198,7 +203,7 @@ class Priors(BaseModel):
         return self.learned.get(network, {}).get(law) or self.learned.get(BEST_KNOWN, {}).get(law)
 
     def known_of(self, law: str, network: str) -> dict[str, Belief]:
-        """Prior of a law's unknowns, updated with ``learned_of``."""
+        """Priors of a law's unknowns, by name, updated by what was learned from clusters (``learned_of``)."""
         found, own = self.beliefs(law, network), self.learned.get(network, {}).get(law)
         like = self.learned_of(law, network)
         for name, one in like.unknowns.items() if like else ():
@@ -221,6 +226,6 @@ def load_priors() -> Priors:
 
 
 def save_learned(learned: Mapping[str, Mapping[str, Learned]], path: Path) -> None:
-    """Write what was learned from clusters."""
+    """Write what was learned from clusters, by network and law, to a JSON file."""
     document = _NETWORKS.dump_python(learned, mode="json")
     write_whole_text(path, json.dumps(document, indent=1, sort_keys=True) + "\n", "priors")

@@ -39,7 +39,7 @@ _IN_PLACE = {"all_reduce": ("gloo", "nccl", "rccl")}
 
 @dataclass(frozen=True)
 class Run:
-    """One run: the header, and by key its points, their visits in order, and how they ended."""
+    """One run: the header, and by key of a point the points, their visits in order, and how they ended."""
 
     header: RunHeader
     points: dict[str, Point]
@@ -63,7 +63,7 @@ class Run:
         return finish is not None and not finish.rank_lost
 
     def usable(self, kind: PointKind) -> Iterator[tuple[Point, list[Visit], str]]:
-        """Points of a kind whose times count, with their visits and flag (ok, noisy, throttled).
+        """Points of a kind that may be used, each with its visits and a flag (ok, noisy, throttled).
 
         Failed points, unfinished points with fewer than 3 visits, and visits with a wrong element are left
         out; an unfinished point with more visits is noisy.
@@ -83,7 +83,8 @@ class Run:
         return numbers[0] if numbers else "-".join(words)
 
     def collective_samples(self) -> pd.DataFrame:
-        """Collectives in the columns of ``schema.samples``: the median of each visit, one row per visit.
+        """Samples of collectives with the columns of ``schema.samples``: one row per visit, the median of its
+        calls.
 
         Noisy and throttled points have that flag; variants keep their names.
         """

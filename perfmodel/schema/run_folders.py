@@ -59,7 +59,8 @@ def latest_run() -> Path:
 
 
 def calibrations_of(folder: Path) -> dict[Path, Calibration]:
-    """Calibrations in the folder of a run by file, the projection's default first.
+    """Calibrations in the folder of a run, by file; the calibration that a projection uses by default is
+    first.
 
     Limits: a file that is no calibration -> BadInputError; in a run, with the command that rewrites it
     """
@@ -102,8 +103,9 @@ def _same(one: Path, other: Path) -> bool:
 def preference(item: Calibration) -> tuple[bool, bool, int, int, int]:
     """Sort key among the calibrations of one run, best first.
 
-    First those with the collectives of a whole pass outside measured cells (by law), then complete ones, then
-    by the number of groups with all collectives of a pass, then by library, then by clock.
+    First calibrations that have all collectives of a pass, by law or measured on a group of ranks; then
+    complete
+    ones; then laws for all of them, else most measured groups; then by library; then by clock.
     """
     groups, by_law = measured_groups(item), all(item.law(name) for name in _collectives(item))
     return (

@@ -1,4 +1,5 @@
-"""The lines of a run's file: which are usable, which are not, and what is lost with the latter."""
+"""The lines of a run's file: which are usable, which are damaged, and what is lost without the damaged
+lines."""
 
 from __future__ import annotations
 
@@ -101,7 +102,10 @@ def _why(error: BadInputError) -> str:
 
 
 def _why_unusable(line: RunHeader | PointLine | Visit | Finish, held: dict[str, list[int]]) -> str:
-    """Why a readable line is unusable after the lines before it; "" if it is usable, and it is counted."""
+    """Why a readable line contradicts the lines before it; "" if it is usable.
+
+    held  by key of a point: [its visits so far, its visits with times]; a usable line is counted
+    """
     if isinstance(line, RunHeader):
         return "a second header"
     if isinstance(line, PointLine):

@@ -63,7 +63,7 @@ class Status(StrEnum):
 
 
 class LookupWork(BaseModel):
-    """What a kernel or a whole pass looks up: the letters B T L D E in long names."""
+    """The look-ups of a kernel or of a whole pass: B (batch), T (tables), L (pooling), D (dim), E (rows)."""
 
     model_config = _STRICT
 

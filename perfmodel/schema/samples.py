@@ -180,7 +180,7 @@ def _column_order(header: Sequence[str], where: str) -> list[int]:
 
 
 def _reasons(rows: list[list[str]]) -> dict[int, str]:
-    """Why row i is unusable: the first reason of each such row."""
+    """Index of each unusable row, with the first reason why it is unusable."""
     reasons: dict[int, str] = {}
     if not rows:
         return reasons

@@ -146,7 +146,8 @@ def _validated(document: Mapping[str, Any], path: Path) -> TableSet:
 
 
 def _own_entries(tables: list[Any], path: Path) -> list[Any]:
-    """The entries of a list of tables, with TorchRec's translated; validation reports other errors."""
+    """The tables of a list in our own fields: TorchRec's are translated. Errors are left to the
+    validation."""
     where = f"{_WHAT} {path}"
     tables = [_named(t, where) if isinstance(t, dict) else t for t in tables]
     return [torchrec_tables.table_entry(t, where) if torchrec_tables.is_config(t) else t for t in tables]
@@ -239,7 +240,7 @@ def _digits(text: str) -> str:
 
 
 def _small(names: Sequence[str], where: str) -> list[str]:
-    """Column names in lower case.
+    """Column names in lower case (small letters).
 
     Limits: two names that differ only in case -> BadInputError
     """
@@ -275,7 +276,7 @@ def _check_columns(names: Sequence[str], where: str) -> None:
 
 
 def _document(document: object, path: Path) -> Mapping[str, Any]:
-    """A mapping with a list ``tables``, also from that list alone."""
+    """The document as a mapping with a list ``tables``; a document that is only that list is accepted too."""
     if isinstance(document, list):
         return {"tables": document}
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):

@@ -28,7 +28,7 @@ EXAMPLE = "uvm, uvm-caching:10%,lfu, uvm-caching:10%,prefetch or ssd:5%"
 
 @dataclass(frozen=True, order=True)
 class Tier:
-    """All rows of a GPU, or of a table, in one tier; a share of them may also be in a cache in HBM.
+    """A memory tier that holds all rows of a GPU or of a table; with a cache, a share of them is also in HBM.
 
     kind      uvm: rows of host memory are read in place (fused_uvm); uvm-caching: through a cache in HBM
               (fused_uvm_caching); ssd: from SSDs, through such a cache (key_value); hbm: for a table, no tier
@@ -45,7 +45,7 @@ class Tier:
 
     @property
     def kernel(self) -> str:
-        """TorchRec's name: ``EmbeddingComputeKernel``."""
+        """TorchRec's name of the tier, an ``EmbeddingComputeKernel``."""
         return {HBM: "fused", UVM: "fused_uvm", UVM_CACHING: "fused_uvm_caching", SSD: "key_value"}[self.kind]
 
     @property
@@ -116,7 +116,7 @@ def parse_tier(text: str) -> Tier:
 
 
 def parse_tiers(texts: Iterable[str]) -> list[Tier | None]:
-    """Several tiers, each once; ``hbm``, which ``--tier`` does not need, is None: no tier below it.
+    """Several tiers, each once. ``hbm`` is returned as None: no tier below the HBM.
 
     texts  words separated by commas: ``lru``, ``lfu`` and ``prefetch`` belong to the tier before them
     Limits: as ``parse_tier``;  such a word first -> BadInputError

@@ -62,9 +62,9 @@ class TorchRecKeyValue(BaseModel):
 
 
 class TorchRecTable(BaseModel):
-    """One table.
+    """One table of the plan.
 
-    ranks, shard_sizes, shard_offsets  of each shard in TorchRec's order: its rank, its [rows, columns], and
+    ranks, shard_sizes, shard_offsets  for each shard, in TorchRec's order: its rank, its [rows, columns], and
     its first [row, column]; a data_parallel table has all ranks and no shards
     """
 
@@ -108,10 +108,11 @@ class TorchRecTable(BaseModel):
 class TorchRecTopology(BaseModel):
     """The hardware, in bytes and bytes per *second*; the loader gives TorchRec bytes per millisecond.
 
-    hbm_bytes          that a rank may use;  hbm_bytes_per_s  memory bandwidth of one GPU
-    host_bytes         a rank's share of its node's host memory, if tables are there
-    ssd_bytes, ssd_bytes_per_s  the same for its node's SSDs
-    intra_bytes_per_s  of one GPU inside a domain, one direction;  inter_bytes_per_s  between domains
+    hbm_bytes          memory of one GPU that a rank may use;  hbm_bytes_per_s  its bandwidth
+    host_bytes         a rank's share of its node's host memory; None if no tables are there
+    ssd_bytes, ssd_bytes_per_s  a rank's share of its node's SSDs, and of their read rate
+    intra_bytes_per_s  rate of one GPU to others in its domain, one direction
+    inter_bytes_per_s  to other domains
     """
 
     model_config = _STRICT
@@ -128,7 +129,8 @@ class TorchRecTopology(BaseModel):
 class TorchRecPlan(BaseModel):
     """The whole file.
 
-    gpus  ranks;  gpus_per_node  of one system;  domain_gpus  of a scale-up domain;  batch  of one rank
+    gpus  ranks;  gpus_per_node  GPUs of one node;  domain_gpus  GPUs of a scale-up domain
+    batch  samples of one rank
     """
 
     model_config = _STRICT

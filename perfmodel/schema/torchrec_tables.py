@@ -54,11 +54,12 @@ def is_config(entry: object) -> bool:
 
 
 def table_entry(config: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The fields of one of our tables: rows, dim, pooling, dtype, name.
+    """The fields of a table in our format (rows, dim, pooling, dtype, name), from an ``EmbeddingBagConfig``.
 
-    config  fields of an ``EmbeddingBagConfig``. It does not say how many rows a bag sums: ``pooling_factor``
-            or ``avg_pooling_factor`` does, or ``pooling_factors`` as in TorchRec's ``ParameterConstraints``,
-            or a number as ``pooling`` (TorchRec has SUM or MEAN there, or as ``pooling_type``)
+    config  its fields. TorchRec's have no number of rows per bag, so one of these states it:
+            ``pooling_factor``,
+            ``avg_pooling_factor``, ``pooling_factors`` as in TorchRec's ``ParameterConstraints``, or a number
+            as ``pooling`` (where TorchRec, or its ``pooling_type``, has SUM or MEAN)
     where   names the file in a message
     Limits: an unknown field, an unknown data_type, several features of one table -> BadInputError;
             none of these numbers -> no pooling
@@ -93,7 +94,7 @@ def _pooling(config: Mapping[str, Any], where: str, name: str) -> Any:
 
 
 def _number(value: object) -> float | None:
-    """A numeric pooling, which TorchRec's never is. Limits: SUM, MEAN, nothing -> None"""
+    """A pooling that is a number; None for TorchRec's SUM or MEAN, or nothing."""
     try:
         return float(str(value))
     except ValueError:

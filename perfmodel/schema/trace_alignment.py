@@ -1,4 +1,5 @@
-"""One collective as all its ranks saw it: its time after the last rank arrived, and the waits."""
+"""One collective in the traces of all its ranks: its time after the last rank arrived, and each rank's
+wait."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ class AlignedCollective:
     A collective ends at the same moment on all its ranks, and starts on each when that rank arrives: the
     shortest duration belongs to the last arrival, and the excess of another rank is its wait.
 
-    parts          what each rank saw, by rank
+    parts          by rank, the collective as that rank's trace has it
     complete       whether all ranks of the group were seen; if not, the last one may be missing, and
                    ``time_s`` is too long by at most the whole wait
     """
@@ -36,7 +37,7 @@ class AlignedCollective:
 
     @property
     def first(self) -> TracedCollective:
-        """The part of its lowest rank: collective, group, bytes, datatype."""
+        """The collective in the trace of its lowest rank: name, group, bytes and data type."""
         return self.parts[min(self.parts)]
 
     @property
@@ -63,7 +64,7 @@ class AlignedCollective:
 
     @property
     def overlapped(self) -> bool:
-        """Whether compute certainly ran beside it after the last arrival, for a relevant part, on any rank.
+        """Whether compute ran beside the collective after the last arrival, for a relevant part, on any rank.
 
         Compute during the wait alone does not slow it: overlap_s(r) - wait_s(r) > OVERLAP_SHARE time_s.
         """
@@ -75,14 +76,17 @@ class AlignedCollective:
 
 @dataclass(frozen=True)
 class Alignment:
-    """Collectives of several ranks' traces, one entry each; ``left_out`` counts ranks' parts by reason."""
+    """The collectives of several ranks' traces, one entry each.
+
+    left_out  number of ranks' records that could not be matched, by reason
+    """
 
     collectives: tuple[AlignedCollective, ...]
     left_out: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def skew_inside(self) -> bool:
-        """Whether some time may still include the wait for a rank whose trace is missing."""
+        """Whether the time of any collective may still include the wait for a rank whose trace is missing."""
         return any(not one.complete for one in self.collectives)
 
 
@@ -156,7 +160,8 @@ def rank_skews(collectives: Iterable[AlignedCollective]) -> list[RankSkew]:
 def _align_group(
     ranks: Mapping[int, list[TracedCollective]], left_out: Counter[str]
 ) -> list[AlignedCollective]:
-    """One group's collectives by number; a number with different collectives on ranks is left out."""
+    """One group's collectives, matched by number; a number that stands for different collectives is left
+    out."""
     lowest = min(ranks)
     shifts = {rank: _shift(ranks[lowest], own) for rank, own in ranks.items()}
     by_number: dict[int, dict[int, TracedCollective]] = defaultdict(dict)

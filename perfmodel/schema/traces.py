@@ -18,7 +18,7 @@ _MOST_DIGITS = 19
 
 
 class KernelFamily(StrEnum):
-    """Role of a kernel in an embedding pass, or none."""
+    """What a kernel does in an embedding pass; OTHER if it has no part in it."""
 
     GATHER_POOL = "gather_pool"  # FBGEMM's forward, torch's EmbeddingBag
     BACKWARD = "backward"  # gradients of an embedding, with the update of its rows

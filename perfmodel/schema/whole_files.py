@@ -19,7 +19,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def write_whole(path: Path, write: Callable[[Path], object], what: str = "") -> None:
-    """``write`` writes the file at the path that it is given; it then becomes ``path``, in one step.
+    """Write a file in one step: ``write`` writes it at a temporary path, which is then renamed to ``path``.
 
     what   names the kind of file in a message ("machine file")
     Limits: nothing written, or an error of any kind -> the old file unchanged, and no other file

@@ -1,4 +1,4 @@
-"""YAML within the gate's limits: plain data only."""
+"""YAML files of plain data, within the limits of ``schema.gate``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 
 def read_yaml(path: Path, what: str) -> Any:
-    """A YAML document of plain data: no tags, no aliases, with which a small file can become large."""
+    """A YAML document of plain data. Tags and aliases are refused: with these a small file can become
+    large."""
     import yaml
 
     text = read_text(path, what)
@@ -86,7 +87,7 @@ _OLD_NUMBER = re.compile(r"[-+]?0[0-9_]+$|.*:")  # 010 is 8 in YAML 1.1, and 1:3
 
 
 def _plain_word(read: yaml.SafeLoader, event: yaml.ScalarEvent, line: str) -> Any:
-    """Value of a word: text if quoted, else a number, true, null or text.
+    """Value of a scalar: text if quoted, else a number, true, false, null or text.
 
     Limits: words that YAML 1.1 reads as octal or sexagesimal, numbers of many digits -> ValueError
     """
