@@ -1,1 +1,2 @@
-"""How long a collective takes: a measured cell, between cells, or the law, with band and evidence."""
+"""Time of a collective, with band and evidence: from a measured cell, from two cells around it, or from
+the law."""

@@ -47,8 +47,9 @@ def choose_calibration(machine: Machine, backend: Backend, clock: Clock | None) 
 def nearest_calibration(
     machine: Machine, backend: Backend, clock: Clock, version: str
 ) -> tuple[Calibration, bool]:
-    """The calibration of that clock, if there is one, whose version is nearest; and whether it is borrowed.
+    """(calibration, borrowed): of this clock, if there is one, and of the version nearest to ``version``.
 
+    borrowed  whether it belongs to a machine that this machine's file is ``like``
     Limits: version "" or a machine without its own -> ``choose_calibration``
     """
     own = _matching(machine.name, backend, clock) or _matching(machine.name, backend, None)
@@ -58,7 +59,10 @@ def nearest_calibration(
 
 
 def _place(version: str) -> int:
-    """On a line of versions. Limits: 2.29.2 is 229 02, 2.9 is 209 00"""
+    """A version as a number, so that near versions are near numbers.
+
+    Limits: 2.29.2 is 229 02, 2.9 is 209 00
+    """
     major, minor, patch = (*version_key(version), 0, 0)[:3]
     return (major * 100 + minor) * 100 + patch
 

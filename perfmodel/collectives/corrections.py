@@ -1,4 +1,5 @@
-"""How far the law is from measured cells, at each size, and how much of that holds for other rank counts."""
+"""The law's error at measured cells, at each size, and how much of it is carried over to other rank
+counts."""
 
 from __future__ import annotations
 
@@ -22,9 +23,9 @@ _AT_A_SIZE = 2e-3
 
 @dataclass(frozen=True)
 class NearestSize:
-    """The correction of the law at one size: which measured cell gives it, and at which of its sizes.
+    """Which measured cell corrects the law at one size, and at which of its sizes.
 
-    wanted_bytes   the size of that cell that corresponds to this one: the same S, in a ring the same S/G
+    wanted_bytes   size of the cell that corresponds to the asked size: the same S, in a ring the same S/G
     size_bytes     the nearest size inside the cell's measured range;  measured: whether it was timed itself
     time_s, law_s  time of the cell, and of the law for that cell, at ``size_bytes`` [s]
     octaves        from ``wanted_bytes`` to ``size_bytes`` [-];  weight  e^(-octaves / fading octaves)
@@ -42,12 +43,13 @@ class NearestSize:
 
 @dataclass(frozen=True)
 class Correction:
-    """ln(measured time / law's time) on the grid of sizes, carried over from measured cells to another group.
+    """Correction of the law for a group of ranks by measured cells of other groups, on the grid of sizes.
 
-    log_residual  averaged over about an octave, and faded to 0 away from the measured sizes
+    log_residual  ln(measured time / law's time), averaged over an octave, faded to 0 off the measured sizes
     carried       share of the residual that is carried over (``spreads.carried_share``) [-]
     gpus          ranks of the cell used at each size, fading to the fewest that leave a domain
     weight        1 at a measured size, falling to 0 away from it
+    cells, taken  the measured cells; at each size the index of the cell that is used
     """
 
     log_residual: Floats
@@ -63,7 +65,7 @@ class Correction:
     log_law: Floats
 
     def at(self, payload_bytes: float) -> NearestSize:
-        """The measured cell and size that correct a payload of ``payload_bytes``, at the grid's nearest."""
+        """The measured cell and size that correct this payload, read at the nearest grid point."""
         point = int(np.clip(round(np.log2(payload_bytes) * PER_OCTAVE), 0, GRID_LOG2.size - 1))
         near = int(self.nearest[point])
         cell, size = self.cells[int(self.taken[near])], float(np.exp2(self.sizes_log2[near]))
@@ -81,7 +83,10 @@ class Correction:
 
 
 def nearest_cells(calibration: Calibration, collective: str, group: Group) -> list[Curve]:
-    """Measured cells, nearest first, with as many GPUs per domain, and several domains if the group has."""
+    """Measured cells that can correct a group's time, nearest number of GPUs first.
+
+    They have as many GPUs per domain as the group, and several domains if the group has several.
+    """
     several = group.domains > 1
     cells = [
         c for c in calibration.curves if c.collective == collective and (c.gpus > c.domain_gpus) == several
@@ -136,7 +141,8 @@ def correction(
 
 
 def same_step_shift(collective: str, reference_gpus: int, gpus: int) -> float:
-    """Octaves between two payloads that give the same bytes per ring step, S/G, on two numbers of ranks.
+    """Octaves between the payloads with which a ring on ``reference_gpus`` and on ``gpus`` has equal bytes
+    per step.
 
     NCCL changes protocol where latency and bytes of one step balance, so at the same S/G whatever G is.
     Trees, broadcasts and all-to-alls showed no such shift. Source: docs/model.md#how-a-time-is-found

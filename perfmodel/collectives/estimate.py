@@ -1,4 +1,5 @@
-"""Entry of the room: times of collectives, for a table of questions or for arrays of one collective."""
+"""Times of collectives: for a table of questions, or for arrays of one collective. Other folders call this
+file."""
 
 from __future__ import annotations
 
@@ -32,9 +33,10 @@ _KEY_BASE = 2 * MOST_GPUS
 
 @dataclass(frozen=True)
 class CollectiveEstimate:
-    """Times of many collectives, arrays of one shape. ``floor_s`` is the part of ``time_s`` that is latency.
+    """Times of many collectives, arrays of one shape.
 
-    ``evidence`` is a rank of ``Evidence``; ``limit`` indexes ``limit_names``: what the time depends on most.
+    floor_s    part of ``time_s`` that is latency;  evidence  rank of ``Evidence``
+    limit      what the time depends on most: index into ``limit_names``
     """
 
     time_s: Floats
@@ -63,11 +65,12 @@ class CollectiveModel:
         clock: str | None = None,
         calibration: str | Path | None = None,
     ) -> CollectiveModel:
-        """The shipped calibration for this machine, or the named one, or the file at a path.
+        """The model of a machine's collectives, with a calibration: shipped for the machine, by name, or from
+        a file.
 
-        backend  None: the machine's default
+        backend  None: the machine's default;  clock  only a calibration on this clock
 
-        The preferred calibration is taken first, then the newest version; ``clock`` restricts the choice.
+        The preferred calibration is taken first, then the newest version.
         Raises BadInputError for an unknown backend or clock, or a file whose laws another version
         of this program fitted, and NoCalibrationError when no calibration matches.
         """
@@ -151,7 +154,7 @@ class CollectiveModel:
         return out.estimate(shape, self.clock)
 
     def answers(self, frame: pd.DataFrame | Mapping[str, Any]) -> pd.DataFrame:
-        """The table of questions with columns of answers added (see ``predict_collectives``)."""
+        """The table of questions with the columns of ``predict_collectives`` added."""
         frame = _frame(frame)
         names = frame["collective"].astype(str).to_numpy()
         size = _numbers(frame["payload_bytes"], "payload_bytes")
@@ -221,7 +224,7 @@ def predict_collectives(
 
 
 class _Columns:
-    """Arrays of results, filled in for one group of ranks at a time."""
+    """Arrays of results for all questions, filled for one group of ranks after the other."""
 
     def __init__(self, size: int) -> None:
         self.times = [np.empty(size) for _ in range(4)]

@@ -1,4 +1,4 @@
-"""What a projection asks a communication library for: the times of collectives."""
+"""Times of collectives as a projection needs them: of one communication library, or of the faster of two."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Codes = NDArray[np.int8]
 
 
 class CollectiveTimes(Protocol):
-    """The methods of ``CollectiveModel`` that a library needs; what-if scenarios provide them too."""
+    """Protocol of a source of collective times: ``CollectiveModel``, or a what-if scenario around it."""
 
     @property
     def clock(self) -> Clock: ...
@@ -30,7 +30,10 @@ class CollectiveTimes(Protocol):
 
 @dataclass(frozen=True)
 class Timing:
-    """Times of one step of many configurations, with their band, floor, evidence and library."""
+    """Times of one step of many configurations, with their band, floor, evidence and library.
+
+    limit, library  indices into ``limit_names`` (what the time depends on most) and ``library_names``
+    """
 
     time_s: Array
     low_s: Array
@@ -55,7 +58,7 @@ class Timing:
 
 
 def constant(value: int, shape: tuple[int, ...]) -> Codes:
-    """A read-only array filled with one code."""
+    """A read-only integer array of one value."""
     return np.broadcast_to(np.int8(value), shape)
 
 
@@ -185,7 +188,7 @@ Links = Library | Faster
 
 @dataclass(frozen=True)
 class Crossover:
-    """The size at which one library overtakes the other, for a collective on a number of GPUs."""
+    """The size from which another library is faster, for a collective on a number of GPUs."""
 
     collective: str
     gpus: int

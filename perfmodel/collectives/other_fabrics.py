@@ -1,4 +1,4 @@
-"""What else could be above the cards: no neighbours, pods of more nodes, more links up, rails."""
+"""Other switches above the cards, for what-ifs: no other jobs, larger pods, more uplinks, rails."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ NO_NEIGHBOURS = "background=0"
 
 @dataclass(frozen=True)
 class OtherFabric:
-    """A change of the switches: its name, what changes in words, and the values of the machine after it."""
+    """A change of the switches above the cards.
+
+    words  what changes;  values  the machine's values after the change, by key
+    """
 
     name: str
     words: str
@@ -23,15 +26,15 @@ class OtherFabric:
 
     @property
     def typed(self) -> str:
-        """The options that make the change, without the first ``--set``."""
+        """The command-line options that make the change, without the first ``--set``."""
         return " --set ".join(f"{key}={value:.12g}" for key, value in self.values.items())
 
 
 def other_fabrics(machine: Machine, backend: Backend, nodes: int) -> Iterator[OtherFabric]:
-    """Changes that could help a job on so many nodes.
+    """Changes that could speed up a job on ``nodes`` nodes.
 
-    The cards of a node on as many leaves, with the switches that there are, make pods of as many times the
-    nodes; one leaf for all of them makes pods of fewer, inside which no message changes rails.
+    If each card of a node gets a leaf of its own, with as many switches as now, a pod has as many times more
+    nodes; one leaf for all cards makes pods of fewer nodes, inside which no message changes rails.
     Limits: no pods in the machine, or all nodes in one pod and no rail to change -> none but the neighbours
     """
     taken = machine.value("background") if machine.knows("background") else 0.0
@@ -62,5 +65,5 @@ def _pods(name: str, begins: str, machine: Machine, values: dict[str, float]) ->
 
 
 def _whole_spines(machine: Machine, pod_nodes: int) -> bool:
-    """Whether a spine would still join whole pods."""
+    """Whether each spine would still hold a whole number of pods if a pod had ``pod_nodes`` nodes."""
     return not machine.knows("spine_nodes") or machine.count("spine_nodes") % pod_nodes == 0

@@ -88,7 +88,7 @@ def rate_shift(
     group: Group,
     payload_bytes: Floats,
 ) -> Floats:
-    """Change of ln t by the law, from the machine that was measured to this machine.
+    """By how much ln t changes, according to the law, from the measured machine to this machine.
 
     Limits: the same machine -> 0;  small messages -> only the steps change;  large -> only the rates change
     """
@@ -104,10 +104,11 @@ def rate_shift(
 
 @dataclass(frozen=True)
 class AbovePods:
-    """What the switches above the pods do to the times of a group, on the same sizes.
+    """Effect of the switches above the pods on the times of a group, as arrays over the same sizes.
 
-    slower  whether they do anything;  share  - d ln t / d ln rate of the links up [-]
-    log_sd  of ln t: what is not known of these links;  rank  of the weakest evidence of what is said of them
+    slower  whether they slow the collective;  share  - d ln t / d ln rate of the uplinks [-]
+    log_sd  standard deviation of ln t because little is known of the uplinks
+    rank    weakest evidence among the values of the uplinks
     """
 
     slower: npt.NDArray[np.bool_]
@@ -119,7 +120,8 @@ class AbovePods:
 def above_pods(
     machine: Machine, law: Law, backend: Backend, collective: str, group: Group, payload_bytes: Floats
 ) -> AbovePods | None:
-    """By the law with and without them, and with links up that are worse by what is not known of them.
+    """``AbovePods`` by the law: with and without these switches, and with uplinks as slow as they may
+    plausibly be.
 
     A ratio of 1 is what measured clusters have: how flows share such links is in their spread.
     Limits: one pod and no rail to change -> None;  a ratio of 1 -> log_sd 0
@@ -144,7 +146,7 @@ def above_pods(
 
 
 def _paths_log_sd(machine: Machine) -> float:
-    """What the machine's file says of its links up, else what is believed of any."""
+    """Standard deviation of ln(rate of the uplinks): stated in the machine's file, else the prior."""
     said = machine.quantity("oversubscription").log_sd if machine.knows("oversubscription") else None
     return said or load_priors().uncertainty.paths_log_sd
 
@@ -152,7 +154,7 @@ def _paths_log_sd(machine: Machine) -> float:
 def rate_shares(
     machine: Machine, law: Law, backend: Backend, collective: str, group: Group, payload_bytes: Floats
 ) -> dict[str, Floats]:
-    """Elasticities - d ln t / d ln rate, of the rate inside a domain, across them, and of the slow protocol.
+    """Elasticities - d ln t / d ln rate by rate: inside a domain, across domains, and of the slow protocol.
 
     1 where all the time is bytes over that rate, 0 where the rate has no effect; the rest is latency.
     """

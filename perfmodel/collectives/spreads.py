@@ -36,7 +36,10 @@ ANOTHER_CLUSTER = "another cluster of this kind"
 
 @dataclass(frozen=True)
 class Stage:
-    """One step in the derivation of a time: ln t on the grid after it, and the function that made it."""
+    """One step in the derivation of a time.
+
+    what  the step, in words;  function  computed it;  log_time  ln t on the grid after the step
+    """
 
     what: str
     function: Callable[..., Any]
@@ -45,7 +48,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class Doubt:
-    """One part of the standard deviation of ln t, on the grid: all parts add in quadrature."""
+    """One cause of error: its name, and its part of the standard deviation of ln t on the grid.
+
+    All parts add in quadrature.
+    """
 
     what: str
     log_sd: Floats
@@ -122,12 +128,13 @@ def carried_share(machine: Machine, calibration: Calibration, group: Group) -> F
 
 
 def rests_on_others(calibration: Calibration) -> bool:
-    """Whether the network part of its laws is of all clusters, so that its unknowns vary between them."""
+    """Whether the law's network unknowns were fitted to other clusters, so that they may differ on this
+    one."""
     return calibration.backend is Backend.NCCL and not calibration.this_cluster
 
 
 def by_size(at_three_sizes: Sequence[float], payload_bytes: Floats = GRID_BYTES) -> Floats:
-    """A number that is known at three sizes (``Clusters.at_bytes``), interpolated to each size."""
+    """A number that is known at three sizes (``Clusters.at_bytes``), interpolated to each payload size."""
     return np.interp(np.log2(payload_bytes), np.log2(load_priors().clusters.at_bytes), at_three_sizes)
 
 
@@ -157,7 +164,8 @@ def _everywhere(log_sd: float) -> Floats:
 
 
 def _slope(curve: Curve, left: int) -> float:
-    """d ln t / d ln S between two neighbouring anchors: 0 on the floor, 1 on the bandwidth."""
+    """d ln t / d ln S between measured sizes ``left`` and ``left + 1``: 0 on the floor, 1 on the
+    bandwidth."""
     sizes, times = curve.anchor_bytes, curve.anchor_times_s
     return float(np.log(times[left + 1] / times[left]) / np.log(sizes[left + 1] / sizes[left]))
 
@@ -183,7 +191,12 @@ def reaches_bandwidth(curve: Curve) -> bool:
 
 
 def _joined(spread: Spread, law: Spread, edge: int, outside: npt.NDArray[np.bool_]) -> Spread:
-    """A cell that ends before its floor or bandwidth: beyond its edge it follows the shifted law."""
+    """A measured cell, continued by the law outside its sizes. The law is shifted to meet the cell at its
+    edge; the
+    shift fades with the distance.
+
+    edge  grid index of the last size of the cell on that side;  outside  grid points beyond it
+    """
     octaves = np.abs(GRID_LOG2 - GRID_LOG2[edge])
     fade = np.exp(-octaves / load_priors().shape.fading_octaves)
     log_time = law.log_time + (spread.log_time[edge] - law.log_time[edge]) * fade
@@ -215,13 +228,15 @@ def completed(spread: Spread, curve: Curve, law: Spread) -> Spread:
 
 
 def stack_rank(curve: Curve, calibration: Calibration) -> int:
-    """Weakest evidence of a curve: transferred if its version or clock is not the calibration's."""
+    """Least rank of a curve's evidence: transferred if its version or clock is not the calibration's, else
+    0."""
     own = curve.library_version == calibration.library_version and curve.clock == calibration.clock
     return 0 if own or curve.library_version == "unknown" else Evidence.TRANSFERRED.rank
 
 
 def inside_bound(calibration: Calibration, collective: str, group: Group) -> tuple[Floats, Floats] | None:
-    """(payload that stays in one domain [bytes], ln of its time), or None if that was not measured.
+    """A lower bound by a domain: (payload that stays in one domain [bytes], ln of its time); None if
+    unmeasured.
 
     A ring passes all of S through each domain, as with one domain only; an all-to-all keeps S (g - 1)/G
     inside, as much as g ranks with S g/G do. Source: docs/model.md#how-a-time-is-found
@@ -264,7 +279,7 @@ def between_cells(calibration: Calibration, collective: str, group: Group) -> Sp
 
 @lru_cache(maxsize=8)
 def deviates(count: int) -> Floats:
-    """Standard normal numbers, one row per draw, each with its negative; the same numbers in every run.
+    """Standard normal numbers, ``count`` per draw, each draw also with its negative; the same in every run.
 
     Where NCCL could choose either of two protocols, some draws use one and some the other, so the standard
     deviation of their times covers both; a derivative at the corner would cover one, or far too much.
@@ -281,7 +296,7 @@ def root_of(covariance: Floats) -> Floats:
 
 @lru_cache(maxsize=64)
 def _drawn(covariance: tuple[tuple[float, ...], ...]) -> Floats:
-    """Draws of the unknowns minus their means, one row per draw."""
+    """Random draws of the unknowns' deviations from their means, one row per draw."""
     return np.asarray(deviates(len(covariance)) @ root_of(np.array(covariance)).T)
 
 

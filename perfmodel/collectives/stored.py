@@ -71,7 +71,7 @@ def step_constants(machine: Machine, priors: Priors, backend: Backend | None = N
 
 
 def fabric_of(machine: Machine, backend: Backend) -> Fabric:
-    """The switches above the cards of a machine, in its domains.
+    """The switches above the network cards of a machine, counted in its domains.
 
     NCCL hands each message to the card of its rail over NVLink (PXN); not over libfabric, nor does RCCL by
     itself, and one-sided puts leave by the card of their own GPU.

@@ -59,7 +59,13 @@ _SHORTEST_S = 1e-12
 
 @dataclass(frozen=True)
 class TimeTable:
-    """Times of one group of ranks on the grid of sizes; ``basis`` says in words where the times come from."""
+    """Times of one group of ranks on the grid of sizes, as logarithms.
+
+    floor_share  share of the time that is latency;  limit  what the time depends on most
+    anchors      measured sizes, and ``anchor_evidence`` of their times
+    basis        what the times come from, in words
+    stages, doubts, correction  how the times and their errors were derived (``Spread``)
+    """
 
     log_time: Floats
     log_low: Floats
@@ -76,7 +82,7 @@ class TimeTable:
     correction: Correction | None = None
 
     def at(self, column: Floats, payload_bytes: float) -> float:
-        """A column of the grid at one size, interpolated as in ``read``."""
+        """Value of a column of the grid at one size, interpolated as in ``read``."""
         left, part = _place(np.array([payload_bytes]))
         return float(_between(column, left, part)[0])
 
@@ -156,7 +162,11 @@ def _finish(
     spread: Spread,
     curve: Curve | None,
 ) -> TimeTable:
-    """The table, with rates scaled to this machine, times bounded from below, and intervals."""
+    """The table from a spread: rates scaled to this machine, times at least the speed of light, and
+    intervals.
+
+    curve  the measured cell of this very group, if there is one
+    """
     log_time, log_sd, weakest = spread.log_time, spread.log_sd, 0
     stages, doubts = list(spread.stages), list(spread.doubts)
     if borrowed:
