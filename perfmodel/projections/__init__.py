@@ -118,7 +118,8 @@ def prepare(
 def feasible_below(
     columns: Mapping[str, Any], machine: str | Machine = DEFAULT_MACHINE, **options: Any
 ) -> NDArray[np.bool_]:
-    """Which configurations of a grid fit into the tier in ``options``, as ``project`` would check.
+    """For each configuration of a grid, whether it fits the tier in ``options``, by the checks of
+    ``project``.
 
     columns  arrays of one length, and ``options``, as for ``project``
     Limits: more tables than the nodes hold, a cache above the HBM, fewer rows than GPUs -> False
@@ -138,7 +139,10 @@ def feasible_below(
 
 
 def _memory(values: tuple[float, ...]) -> LocalMemory:
-    """A local memory from its values. Limits: not 2 to 4 values, not above 0, half a GPU -> BadInputError"""
+    """A local memory from (bytes, bytes/s) and, over the network, (latency, GPUs that share it).
+
+    Limits: not 2 to 4 values, not above 0, half a GPU -> BadInputError
+    """
     size, rate, latency, sharers = (
         (*values, *(0.0, 1)[len(values) - 2 :]) if 2 <= len(values) <= 4 else (0,) * 4
     )
@@ -153,7 +157,10 @@ def _memory(values: tuple[float, ...]) -> LocalMemory:
 def _machine(
     machine: str | Machine, overrides: Mapping[str, float | str] | None, shipped: bool = False
 ) -> Machine:
-    """The machine with what-ifs; if shipped measurements answer, changes are relative to their machine."""
+    """The machine with what-ifs. shipped  whether shipped measurements are used: then values that differ from
+    the
+    shipped machine of its name count as what-ifs too
+    """
     box = load_machine(machine) if isinstance(machine, str) else machine
     return (beside_shipped(box) if shipped else box).with_overrides(overrides or {})
 
@@ -185,7 +192,8 @@ def _work(
 
 
 def _check_beside_one_gpu(given: dict[str, Any], tables: str | TableSet | None) -> None:
-    """A local memory is beside one GPU, so more GPUs contradict it; ``gpus=1`` is redundant."""
+    """Refuse more than one GPU with a local memory, which is beside one GPU; a redundant ``gpus=1`` is
+    removed."""
     if "gpus" not in given:
         return
     gpus = inputs.shaped({"gpus": given["gpus"]})["gpus"]
@@ -200,7 +208,7 @@ def _check_beside_one_gpu(given: dict[str, Any], tables: str | TableSet | None) 
 
 
 def _given(workload: Any, tables: str | TableSet | None, values: Mapping[str, Any]) -> dict[str, Any]:
-    """All values, where keywords override the workload's own; ``tables`` is a set, however it was given."""
+    """All given values by name: keywords override the workload's own. ``tables`` may be given either way."""
     if isinstance(workload, TableSet):
         tables, workload = workload, None
     own = {name: value for name, value in values.items() if value is not None}
@@ -318,7 +326,7 @@ def _reserve(options: Mapping[str, Any]) -> float:
 def _told(
     answer: Projection, workload: Any, machine: str | Machine, options: Mapping[str, Any]
 ) -> Projection:
-    """An answer with its question, and with notes on options that have no effect."""
+    """An answer that has its question, and notes on options that had no effect."""
     idle = _without_effect(workload, machine, options, answer)
     tables = options.get("tables") or (workload if isinstance(workload, TableSet) else None)
     given = {} if isinstance(workload, TableSet) else _workload_values(workload)

@@ -16,7 +16,7 @@ _NOTHING: Span = (0.0, 0.0, 0.0)
 
 
 class DifferenceVerdict(StrEnum):
-    """What two times with bands say about each other."""
+    """Which of two times with bands is smaller, or that the bands leave it open."""
 
     A = "A is faster"
     B = "B is faster"
@@ -26,7 +26,8 @@ class DifferenceVerdict(StrEnum):
 
 @dataclass(frozen=True)
 class Difference:
-    """A time of A and the corresponding time of B, 0 if one of them has no such step."""
+    """The time of a step in answer A and in answer B, each (low, centre, high) [s]; 0 if it lacks the
+    step."""
 
     name: str
     label: str
@@ -109,9 +110,9 @@ def _span(step: StepRow | None) -> Span:
 
 
 def largest(found: tuple[Difference, ...], saved_s: float) -> tuple[Difference, float]:
-    """(the step with the largest part of one side's saving, its share of the saving).
+    """(the step that saves most, its share of the saving), in the direction of the whole saving.
 
-    saved_s  of the whole batch: A less B, not 0
+    saved_s  saving of the whole batch: time of A less time of B, not 0
     Limits: the share is above 1 if other steps lose part of the saving
     """
     best = max(found, key=lambda one: one.saved_s / saved_s)

@@ -43,8 +43,8 @@ all-to-all of the non-empty bags."""
 class GpuLoads:
     """Loads of each GPU for many configurations, all tables together.
 
-    most  [..., K] bytes of each ``Resource``: in a row-wise pass all GPUs have equal loads
-    bare_bytes  DRAM bytes of the gather without the penalty for short rows
+    most  [..., K] bytes of each of the K resources; in a row-wise pass all GPUs have equal loads
+    bare_bytes  DRAM bytes of the gather if short rows moved only their own bytes
     """
 
     most: Array
@@ -57,12 +57,12 @@ class GpuLoads:
 
 @dataclass(frozen=True)
 class Forward(PassBasis):
-    """A row-wise pass on one setting; ``steps`` and ``local_steps`` cost it for any configurations.
+    """A row-wise pass on a setting; ``steps`` and ``local_steps`` compute its times for any configurations.
 
     training   whether the pass is forward and backward;  optimizer  a key of ``memory.OPTIMIZERS``
-    reduction  one of ``REDUCTIONS``;  memory  that a rank gathers from, if not its own
+    reduction  one of ``REDUCTIONS``;  memory  memory that a rank gathers from, if it is not its HBM
     ids   popularity of the rows of tables that do not specify it
-    tier  below the HBM, which holds all rows; None: all are in HBM
+    tier  tier below the HBM that holds all rows; None: all are in HBM
     """
 
     reduction: str = AUTO
@@ -74,12 +74,12 @@ class Forward(PassBasis):
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
-        """Codes of possible exchanges of bags: each configuration uses the fastest."""
+        """Exchanges of bags that may be used; each configuration uses the fastest."""
         kind = BY_NAME[self.reduction.replace("_", "-")]
         return exchanges_of(self.setting.backend) if kind is None else (kind,)
 
     def loads(self, work: Configs, kind: Codes) -> GpuLoads:
-        """Loads of tables with these exchanges of bags (``kinds``)."""
+        """Loads of all tables. kind  ``Exchange`` code of the bags of each configuration (``kinds``)"""
         cuts = list(self.cuts(work, kind))
         most = reduce(np.add, (even_loads(cut, count) for cut, count in cuts))
         if self.tier is not None:
@@ -87,16 +87,17 @@ class Forward(PassBasis):
         return GpuLoads(most, all_tables(count * cut.gathered.bare_bytes for cut, count in cuts))
 
     def exchanged(self, work: Configs, kind: Codes) -> Array:
-        """``GpuLoads.most`` without look-ups and updates: loads of exchanges only."""
+        """``GpuLoads.most`` of the exchanges alone: without look-ups and updates of rows."""
         cuts = self.cuts(work, kind)
         return reduce(np.add, (even_loads(cut, count, works=False) for cut, count in cuts))
 
     def cuts(self, work: Configs, kind: Codes) -> Iterator[tuple[TableCut, Array]]:
-        """(tables cut over all GPUs, number of equal tables [..., C]), one stack of tables at a time."""
+        """Yields (tables cut over all GPUs, number of equal tables [..., C] for C configurations), a stack
+        at a time."""
         return (self.cut(work, stack, kind) for stack in work.stacked)
 
     def cut(self, work: Configs, t: TableGroup, kind: Codes) -> tuple[TableCut, Array]:
-        """(equal tables or a stack of them, cut over all GPUs; number of each).
+        """(tables of a group cut over all GPUs, number of equal tables of each).
 
         A table with fewer rows than GPUs is replicated, without exchange.
         """
@@ -132,11 +133,14 @@ class Forward(PassBasis):
 
     @property
     def state(self) -> tuple[float, float]:
-        """Optimizer state (per element, per row) [bytes]."""
+        """Optimizer state: (bytes per element, bytes per row)."""
         return optimizer_state(self.optimizer, self.constant("optimizer_state_bytes"))
 
     def _backward(self, tables: TableShapes, samples: Array) -> Training | None:
-        """Inputs of the backward pass. samples  of all GPUs together, for each table"""
+        """What the backward pass needs; None for a forward pass.
+
+        samples  of all GPUs together, for each table
+        """
         return Training(*self.state, self.state, tables.unique_rows(samples)) if self.training else None
 
     def kinds(self, work: Configs) -> Codes:
@@ -148,7 +152,10 @@ class Forward(PassBasis):
         return first
 
     def even(self, work: Configs, kind: int) -> Codes:
-        """This exchange for all; the flat one if it reduces by domains and GPUs do not fill domains."""
+        """Code of an exchange for all configurations. An exchange that reduces by domains is replaced by its
+        flat form
+        where the GPUs do not fill whole domains.
+        """
         uneven = by_domain(kind) & (np.mod(work.gpus, self.domain(work.gpus)) > 0)
         return np.where(uneven, int(FLAT), kind)
 
@@ -198,7 +205,7 @@ class Forward(PassBasis):
             yield TimedStep(STEPS["gather_pool"] if in_hbm else step, moved, timing)
 
     def _with_handover(self, times: PassTimes, steps: list[TimedStep]) -> Iterator[TimedStep]:
-        """The steps, plus what the pass adds to its collectives if that was measured."""
+        """The steps, with their hand-over in a whole pass as a further step, if a calibration measured it."""
         yield from steps
         known = self.setting.handover
         if not known.known:
@@ -228,7 +235,8 @@ class Forward(PassBasis):
 
 
 def fullest_part(forward: Forward, work: Configs) -> float:
-    """Look-ups of the row shard with the hottest row over the mean shard, for the most skewed table.
+    """How many times the mean number of look-ups the row shard with the hottest row has, for the most skewed
+    table.
 
     For one configuration; for a set of tables, among the tables with most look-ups.
     Limits: uniform ids -> 1;  all look-ups ask for one row, G GPUs -> G

@@ -28,7 +28,9 @@ def explain_slowdown(
 ) -> tuple[ExplainedNumber, ...]:
     """Each number of the headline, with its equation and operands.
 
-    whole, parts, light  functions that computed sum and ratio, the parts of the ratio, and the least time
+    whole, parts, light  functions that computed the sums and their ratio, the parts of the ratio, and the
+                         least
+                         time; an explanation names them
     Limits: one GPU -> t = b, a slowdown of 1
     """
     ratios = _ratio(answer, whole, parts)
@@ -80,7 +82,7 @@ def _times(answer: Projection, whole: Function) -> Iterator[ExplainedNumber]:
 
 
 def _further(steps: tuple[StepRow, ...]) -> Iterator[str]:
-    """Lines that say how to show the equation of a step."""
+    """Lines that tell the user how to show the equation of each step."""
     if steps:
         longest = max(steps, key=lambda step: step.time_s).name.replace("_", "-")
         yield f"explain with the name of a step shows its equation, e.g. explain {longest}"
@@ -113,7 +115,7 @@ def _parts(answer: Projection, parts: Function) -> Iterator[ExplainedNumber]:
 
 
 def _light(answer: Projection, function: Function) -> ExplainedNumber:
-    """The least slowdown, at datasheet rates."""
+    """The slowdown with the least time that datasheet rates allow."""
     light, least = answer.totals["slowdown_light"], format_time(answer.totals["light_time_s"])
     return ExplainedNumber(
         "speed of light",

@@ -22,10 +22,10 @@ _ROUNDS = 64
 
 @dataclass(frozen=True)
 class GpuMemory:
-    """HBM of a GPU in each configuration [bytes]: rows, and the buffers of its largest exchange.
+    """HBM of a GPU in each configuration [bytes].
 
-    optimizer_bytes  optimizer state
-    beside_bytes  of a cache: memory beside its rows (``capacity.cache_bytes``)
+    rows_bytes, optimizer_bytes  rows and optimizer state;  buffer_bytes  buffers of the largest exchange
+    beside_bytes  bookkeeping of a cache, besides its rows (``capacity.cache_bytes``)
     """
 
     rows_bytes: Array
@@ -65,7 +65,7 @@ def gpu_memory(forward: Forward, work: Configs) -> GpuMemory:
 
 
 def _cache_bytes(forward: Forward, work: Configs, held: list[tuple[TableGroup, Array]]) -> Array:
-    """Memory of all caches of a GPU, without slots that fill no whole set (``capacity.cache_bytes``) [bytes].
+    """HBM of all caches of a GPU: whole sets of slots, and bookkeeping (``capacity.cache_bytes``) [bytes].
 
     held  tables, and how many of their rows a GPU holds
     Limits: no cache, rows read in place -> 0
@@ -83,7 +83,8 @@ def _cache_bytes(forward: Forward, work: Configs, held: list[tuple[TableGroup, A
 
 
 def _widest(groups: tuple[TableGroup, ...], width: Array) -> Array:
-    """Longest row among tables with each element width [bytes]: all slots of a cache have one size.
+    """For each element width, the longest row of tables with that width [bytes]: a cache has slots of one
+    size.
 
     Source: TorchRec has one cache per row length only if tables are prefetched or rows are on SSDs
     Limits: one group -> 0: the slots fit its own rows
@@ -96,7 +97,7 @@ def _widest(groups: tuple[TableGroup, ...], width: Array) -> Array:
 
 
 def sized(forward: Forward, work: Configs, node: int) -> Configs:
-    """The configurations with the GPUs that they need, with exchange buffers.
+    """The configurations with the number of GPUs whose memory is enough for rows and exchange buffers.
 
     node  GPUs of a node
     ``needed`` becomes the fewest GPUs that fit, if any number does; if the user gave no number, that many in
@@ -115,7 +116,8 @@ def sized(forward: Forward, work: Configs, node: int) -> Configs:
 
 
 def _filled(forward: Forward, work: Configs) -> Configs:
-    """Equal tables that fill, with their optimizer state, the memory left by the buffers.
+    """Configurations of equal tables, with as many rows as fill the memory beside optimizer state and
+    buffers.
 
     Limits: buffers fill all of it -> as without buffers
     """

@@ -108,7 +108,8 @@ def costed(forward: Forward, work: Configs) -> CostedGrid:
 
 @np.errstate(all="ignore")
 def timed(forward: Forward, work: Configs) -> tuple[list[TimedStep], Times]:
-    """(steps, (low, centre, high) of their sum [s]), as ``costed`` has them: where no slowdown is asked for.
+    """(steps, (low, centre, high) of the sum of their times [s]), computed as in ``costed`` but without a
+    slowdown.
 
     Limits: a time that is not finite -> BadInputError
     """
@@ -128,13 +129,16 @@ def _check_finite(**columns: Array) -> None:
 
 
 def causes_of(steps: Iterable[TimedStep]) -> dict[str, Times]:
-    """(low, centre, high) sums of steps that err together, by cause of error [s]."""
+    """Times of steps, added up by cause of error: (low, centre, high) of each cause [s]."""
     timed = ((each.step.cause, each.timing) for each in steps)
     return added_by_cause((cause, (t.low_s, t.time_s, t.high_s)) for cause, t in timed)
 
 
 def slowdown_band(causes: Mapping[str, Times], local: Mapping[str, Times]) -> tuple[Any, Any]:
-    """Band of the slowdown, from the causes of error in both passes (``bands.slowdown_band``)."""
+    """(low, high) of the slowdown (``bands.slowdown_band``).
+
+    causes, local  times of the sharded and of the local pass, by cause of error
+    """
     nothing = tuple(0.0 * time for time in next(iter(local.values())))
     apart = bands.sum_band(nothing, *(times for cause, times in causes.items() if cause not in local))
     return bands.slowdown_band(apart, *((causes.get(cause, nothing), own) for cause, own in local.items()))
@@ -145,6 +149,7 @@ def totals(
 ) -> dict[str, NDArray[Any]]:
     """Sum of the steps, its band, and the slowdown with its band (see ``bands.slowdown_band``).
 
+    base      steps of the same batch in local memory;  steps  steps of the sharded pass
     own_rate  whether the pass gathers from its own memory, whose assumed rate errs independently of the
               baseline's: the kernels' errors then do not cancel in the slowdown
     """

@@ -38,10 +38,11 @@ another kernel it calls one operator. Counted in TorchRec's row-wise pass; other
 
 @dataclass(frozen=True)
 class HostCosts:
-    """Time that the host takes for each thing that it issues [s].
+    """Time that the host takes to issue work, by kind of work [s].
 
-    call_s, operator_s, launch_s, collective_s  of each Python call, operator, kernel launch, collective
-    stretch_s  of all that is issued until the host waits;  known  evidence of each constant, by its key
+    call_s, operator_s, launch_s, collective_s  of a Python call, an operator, a kernel launch, a collective
+    stretch_s  once for each stretch, which is all that is issued until the host waits (one CUDA graph)
+    known      evidence of each constant, by its key
     """
 
     mode: str
@@ -59,7 +60,7 @@ class HostCosts:
 
     @property
     def each(self) -> tuple[float, float, float, float]:
-        """The four times, in the order in which ``issuing.host_time`` takes them."""
+        """(call_s, operator_s, launch_s, collective_s), as ``issuing.host_time`` takes them."""
         return self.call_s, self.operator_s, self.launch_s, self.collective_s
 
     def of(self, steps: Sequence[Step]) -> Array:
@@ -89,7 +90,10 @@ def _lasts(steps: Sequence[Step]) -> list[bool]:
 
 
 def _of_stretch(where: str) -> tuple[float, float, float]:
-    """Numbers of Python calls, operators and launches in a stretch of the pass."""
+    """(Python calls, operators, launches) of a stretch: what the host issues between two waits.
+
+    where  its name
+    """
     value = load_service_constants().value
     return value(f"calls_{where}"), value(f"operators_{where}"), value(f"launches_{where}")
 
@@ -155,7 +159,7 @@ def host_costs(host: str, calibration: str | None = None, end: int = 0) -> HostC
 
 
 def _time(key: str, own: IssueTimes | None, end: int) -> float:
-    """The time of one thing [s]: measured if ``own`` has it, else the shipped value; 0 for no key.
+    """A time of the host [s]: measured if ``own`` has the key, else the shipped value; 0 for no key.
 
     At an end of the interval, its own error and the error of the counts add in quadrature.
     """
@@ -196,7 +200,11 @@ def _named_times(where: str) -> IssueTimes:
 
 @dataclass(frozen=True)
 class HostedStep:
-    """A step: its time on the device, the host's time to issue it, the device's wait for the host [s]."""
+    """A step with the host that issues it.
+
+    device_s  its time on the device;  host_s  the host's time to issue it
+    idle_s    time that the device waits for the host [s]
+    """
 
     name: str
     label: str
@@ -215,7 +223,8 @@ class Issued:
     """Steps of a pass with the host that issues them.
 
     time_s, low_s, high_s  of a batch, and its 95 % band [s]
-    host_ends_s, device_ends_s  the batch at both ends of the interval of host times, and of step times [s]
+    host_ends_s    (low, high): time of a batch if the host's times are at an end of their interval [s]
+    device_ends_s  (low, high): time of a batch if the steps' times are at an end of their bands [s]
     """
 
     costs: HostCosts
@@ -348,9 +357,9 @@ _ROUNDING = 1e-9
 
 
 def with_host(costs: HostCosts, steps: Sequence[Step], device: ArrayLike) -> tuple[Array, Array]:
-    """Times of the steps with their waits for the host [S, ...], and of the pass [...] [s].
+    """(times of the steps with their waits for the host [S, ...], time of the pass [...]) [s].
 
-    device  times of the steps alone [S, ...] [s]
+    device  times of the steps without the host [S, ...] [s]
     """
     alone = np.asarray(device, dtype=np.float64)
     issue = costs.of(steps).reshape(-1, *[1] * (alone.ndim - 1))
@@ -360,7 +369,10 @@ def with_host(costs: HostCosts, steps: Sequence[Step], device: ArrayLike) -> tup
 
 
 def check_pass(host: str, training: bool) -> None:
-    """Refuse a pass whose calls were not counted. Limits: a training step, or an unknown mode -> an error"""
+    """Refuse a pass whose Python calls nobody counted.
+
+    Limits: a training step, or an unknown mode -> an error
+    """
     split_host(host)
     if training:
         raise BadInputError(
@@ -369,7 +381,7 @@ def check_pass(host: str, training: bool) -> None:
 
 
 def check_clock(setting: Setting, host: str) -> None:
-    """Refuse to count the host twice. Limits: times on the eager clock -> BadInputError"""
+    """Refuse times that already include the host. Limits: times on the eager clock -> BadInputError"""
     split_host(host)
     clocks = {*setting.links.clocks, setting.kernel_clock}
     if Clock.EAGER in clocks:

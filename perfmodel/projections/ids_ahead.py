@@ -17,9 +17,10 @@ class IdsAhead:
     """Consecutive batches, with the ids of the next batch sent during this one.
 
     ids_s     time of all steps before the look-up: sorting the ids, and their exchanges
-    step_s    from one batch to the next;  hidden_s  time saved, against batches one after the other
-    Kernels and exchanges of the tables alone hide hidden_s: two collectives share the links. Dense layers of
-    at least ``ids_s`` would hide all of it.
+    step_s    time from one batch to the next;  hidden_s  time saved, against batches one after the other
+    ``hidden_s`` is what the tables' own kernels hide, since two collectives share the links. Dense layers of
+    at
+    least ``ids_s`` would hide all of it.
     """
 
     ids_s: float

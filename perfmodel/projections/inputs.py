@@ -1,4 +1,4 @@
-"""The question: table sizes, batches, poolings ... for any number of configurations, checked."""
+"""The configurations of a question, checked: table sizes, batches, poolings and so on, as arrays."""
 
 from __future__ import annotations
 
@@ -46,10 +46,11 @@ _STACK = 2**16  # tables times configurations per chunk
 
 @dataclass(frozen=True)
 class TableGroup:
-    """Equal tables: how many, and their shape (scalars, or one value per configuration).
+    """Equal tables: number and shape, each a scalar or one value per configuration.
 
+    Or a stack of different tables, whose numbers have an axis of tables first.
     ids  popularity of the rows of each stacked table; None: the popularity given for all tables
-    weight_bytes  of the weight of an id; 0: bags are not weighted
+    weight_bytes  bytes of the weight of an id; 0: bags are not weighted
     """
 
     ids: tuple[Distribution | None, ...]
@@ -62,7 +63,7 @@ class TableGroup:
 
     @property
     def plain(self) -> bool:
-        """Whether its ids have the popularity given for all tables, without weights."""
+        """Whether its tables have unweighted bags, and ids with the popularity given for all tables."""
         return not self.weight_bytes.any() and set(self.ids) == {None}
 
     def part(self, span: slice | NDArray[np.int64]) -> TableGroup:
@@ -75,16 +76,17 @@ columns_of = attrgetter("count", "rows", "dim", "pooling", "element_bytes", "wei
 
 
 def all_tables(stacks: Iterable[Array]) -> Array:
-    """Sums over tables: of stacks [T, C], or of equal tables [C], to [C]."""
+    """Sums over tables [C] for C configurations, from arrays of stacks [T, C] or of equal tables [C]."""
     return np.asarray(sum(each.sum(axis=0) if np.ndim(each) > 1 else each for each in stacks))
 
 
 @dataclass(frozen=True)
 class Configs:
-    """Configurations, one per element: the work of every GPU, and the number of GPUs.
+    """Configurations, one per element of the arrays: tables, batch, and number of GPUs.
 
-    table_bytes  of all tables;  gpus  [-];  needed  the fewest GPUs that hold the rows [-]
-    batch        samples of one GPU [-];  id_bytes  of one id
+    table_bytes  of all tables;  gpus  number used [-];  needed  the fewest GPUs that hold the rows [-]
+    batch        samples of one GPU [-];  id_bytes  bytes of one id;  groups  the tables
+    given_gpus   whether the user gave the number of GPUs
     """
 
     table_bytes: Array
@@ -118,7 +120,7 @@ class Configs:
 
     @cached_property
     def stacked(self) -> tuple[TableGroup, ...]:
-        """The groups stacked on a first axis, [T, 1], in chunks that fit the caches.
+        """Groups of single tables combined into stacks [T, 1], in chunks that fit the CPU's caches.
 
         Limits: one group, or groups with different values per configuration -> unchanged
         """
@@ -226,7 +228,7 @@ def feasible(values: Mapping[str, Any], machine: Machine, reserve: float, node: 
 def _sized(
     values: Mapping[str, Any], machine: Machine, reserve: float, node: int
 ) -> tuple[dict[str, Array], Array, Array, Array]:
-    """(values as arrays with the table size, GPUs needed, GPUs used, bytes of a row)."""
+    """(values as arrays, with the table size; GPUs needed; GPUs used; bytes of a row)."""
     a = shaped({**DEFAULTS, **{k: v for k, v in values.items() if v is not None}})
     usable = _usable(machine, reserve)
     if "table_bytes" not in a:

@@ -110,7 +110,7 @@ class GpuCount:
         return f"{size} ÷ {each} of {self.tier} per node{kept} = {ratio:.3g}{cache}  →  {where} ({rule})"
 
     def _of_cache(self, nodes: float) -> str:
-        """Memory of the cache, in words, if the cache determines the number of GPUs and not the tier."""
+        """Memory of the cache, in words, if the cache and not the tier sets the number of GPUs."""
         alone = 1 if nodes <= 1 else math.ceil(nodes) * self.gpus_per_node
         cache_bytes = self.gpus * (self.rows_bytes + self.cache_beside_bytes)
         if self.gpus <= alone or cache_bytes <= alone * self.usable_bytes:
@@ -142,7 +142,7 @@ class Projection:
 
     @property
     def uneven(self) -> str:
-        """That the GPU with the hottest row has more to do than these times count; "" where it is little."""
+        """A note that the GPU with the hottest row has more work than the times assume; "" if little more."""
         if self.fullest_part < _UNEVEN:
             return ""
         more = format_ratio(self.fullest_part)
@@ -150,7 +150,7 @@ class Projection:
 
     @property
     def every_note(self) -> tuple[str, ...]:
-        """The notes and ``uneven``, for an answer that has no line of its own for it."""
+        """The notes and ``uneven``, for an answer that prints ``uneven`` nowhere else."""
         return (*self.notes, *([self.uneven] if self.uneven else []))
 
     @property

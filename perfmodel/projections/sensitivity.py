@@ -36,7 +36,11 @@ _MORE_SAMPLES = 4
 
 @dataclass(frozen=True)
 class Change:
-    """A changed question: in words, the option that makes it, and its configuration."""
+    """A changed question.
+
+    label  the change, in words;  option  the command-line option that makes it
+    forward, work  the pass and the configuration after the change
+    """
 
     label: str
     option: str
@@ -46,7 +50,11 @@ class Change:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """A change and its effect on the slowdown [-]: before, after, and the band of the latter (low, high)."""
+    """A change and its effect on the slowdown [-].
+
+    before, after  slowdowns;  low, high  band of the slowdown after
+    before_s, after_s  times of a batch [s]
+    """
 
     label: str
     option: str  # the option that makes the change
@@ -65,7 +73,7 @@ Answered = Callable[[Projection, Change], Sensitivity | None]
 
 @dataclass(frozen=True)
 class Swing:
-    """One machine value halved and doubled, with the resulting slowdowns.
+    """The slowdowns that follow if one machine value is halved, and if it is doubled.
 
     value  in the SI unit of the machine's ``key``;  halved, doubled  slowdowns [-]
     """
@@ -78,7 +86,7 @@ class Swing:
 
     @property
     def reach(self) -> float:
-        """Larger of the two slowdowns over the smaller [-]."""
+        """The larger of the two slowdowns divided by the smaller [-]."""
         return max(self.halved, self.doubled) / min(self.halved, self.doubled)
 
 
@@ -112,7 +120,10 @@ def sensitivities(p: Projection) -> tuple[Sensitivity, ...]:
 
 
 def of_hardware(p: Projection, answered: Answered) -> tuple[Sensitivity, ...]:
-    """Changes of links, library and batch, which apply to any sharding. answered  computes the effect"""
+    """Changes of links, library and batch, which are possible with any sharding.
+
+    answered  computes the effect of a change
+    """
     links = (*_helping(p, _hardware(p), answered), *_helping(p, _libraries(p), answered))
     return (*links, *_batch(p, answered))
 
@@ -151,7 +162,7 @@ def _answers(p: Projection, changes: Iterable[Change], answered: Answered) -> It
 
 
 def row_wise(p: Projection, change: Change) -> Sensitivity | None:
-    """Effect of a change on a row-wise pass, or on one memory."""
+    """Effect of a change on a row-wise pass, or on a pass from one memory."""
     try:
         columns = project_grid(change.forward, change.work).columns
     except NoCalibrationError:
@@ -165,7 +176,7 @@ def row_wise(p: Projection, change: Change) -> Sensitivity | None:
 
 
 def _exchanges(p: Projection) -> Iterator[Change]:
-    """Changes to other ways of reducing partial bags."""
+    """Changes of the reduction: the other exchanges of partial bags."""
     if p.forward.reduction != AUTO:
         return
     domain = float(p.forward.domain(p.work.gpus)[0])
@@ -202,7 +213,7 @@ def _hardware(p: Projection) -> Iterator[Change]:
 
 
 def _below(p: Projection) -> Iterator[Change]:
-    """Changes of a tier below the HBM: prefetch, twice its link, twice its reads."""
+    """Changes for rows below the HBM: prefetch, twice the link rate, twice the SSD reads per second."""
     tier, machine = p.forward.tier, p.setting.machine
     if tier is None:
         return
@@ -282,7 +293,7 @@ def _appliance(p: Projection) -> Iterator[Change]:
 
 
 def _in_few_digits(size_bytes: float) -> float:
-    """At least this much memory, as a number that people would type, in the units that they typed."""
+    """A memory size of at least this many bytes, rounded up to few digits in a unit that people type."""
     unit = 1024.0 ** math.floor(math.log2(size_bytes) / 10) if is_binary(size_bytes, False) else 1.0
     one = unit * 10.0 ** (math.floor(math.log10(size_bytes / unit)) - 2)
     return math.ceil(size_bytes / one * (1 - 1e-12)) * one
@@ -326,8 +337,9 @@ def next_experiment(p: Projection) -> NextExperiment | None:
 
 
 def _beyond_measured(p: Projection, chosen: list[str], nodes: int) -> tuple[int, str, bool]:
-    """(least nodes, hardware in words, only other sizes), beyond what the user's own calibration measured.
+    """(least number of nodes, hardware in words, whether only sizes are new) of a useful measurement.
 
+    chosen  what to measure;  nodes  least number of nodes for it
     Limits: a shipped calibration -> ``_place``;  these very GPUs -> the same, at other sizes;  fewer nodes ->
     more of them
     """

@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 
 
 def tier_bytes(machine: Machine, tier: Tier) -> float:
-    """Capacity of a node [bytes]. Limits: a machine that does not state it -> BadInputError"""
+    """Capacity of a node in a tier [bytes]. Limits: a machine that does not state it -> BadInputError"""
     return machine.value("ssd_bytes" if tier.kind == SSD else "host_bytes")
 
 
@@ -38,7 +38,10 @@ def tier_room(machine: Machine, tier: Tier, reserve: float) -> float:
 
 
 def check_tier(tier: Tier, memory: object, given: Mapping[str, Any]) -> None:
-    """Refuse options that a tier excludes: one local memory, tables without a size."""
+    """Refuse options that contradict a tier: one local memory, or tables without a size.
+
+    memory  the local memory, if given;  given  the values of the question
+    """
     if memory is not None:
         raise BadInputError(f"--tier {tier} and {memory} would both hold all rows.", "leave one of them out.")
     if all(given.get(name) is None for name in ("table_bytes", "tables")):
@@ -55,10 +58,11 @@ def without_hbm(machine: Machine) -> Machine:
 
 
 def placed(forward: Forward, work: Configs, node: int) -> Configs:
-    """The configurations with the GPUs that they need, and the share of the rows that their HBM caches.
+    """The configurations with the number of GPUs that a tier needs, and the share of rows that their HBM
+    caches.
 
     node  GPUs of a node
-    A node has its whole tier even if few of its GPUs are used; more tables need more whole nodes.
+    All of a node's tier may be used even if few of its GPUs are; more tables need more whole nodes.
     Limits: too few GPUs for the tier, a cache that does not fit the HBM -> BadInputError
     """
     tier = forward.tier
@@ -84,12 +88,12 @@ def has_room(forward: Forward, work: Configs, node: int) -> NDArray[np.bool_]:
 
 
 def _nodes(work: Configs, room: float) -> Array:
-    """Whole nodes that the tables need. room  usable capacity of a node [bytes]"""
+    """Number of whole nodes that hold the tables. room  capacity of a node that tables may use [bytes]"""
     return np.maximum(np.ceil(work.table_bytes / room * (1 - 2 * np.finfo(np.float64).eps)), 1)
 
 
 def _spread(forward: Forward, work: Configs, nodes: Array, node: int) -> Configs:
-    """The configurations on the GPUs of these nodes, or more if cache and buffers need them."""
+    """The configurations with the GPUs of these nodes, or of more nodes if cache and buffers need them."""
     needed = np.where(nodes > 1, nodes * node, 1.0)
     share = np.full(work.gpus.shape, (forward.tier and forward.tier.cached) or 0.0)
     if work.given_gpus:
@@ -116,11 +120,11 @@ def _check_nodes(work: Configs, nodes: Array, node: int, room: float, tier: Tier
 
 @dataclass(frozen=True)
 class _Cache:
-    """The cache of a GPU, for each configuration.
+    """The cache in the HBM of a GPU, for each configuration.
 
     share  of the rows in the cache;  fits  the largest share that fits
-    beside, rows, left  memory of an empty cache, additional memory if it held every row, and HBM left by the
-                        buffers [bytes]
+    beside  memory of an empty cache;  rows  memory that it would add if it held every row
+    left    HBM that the exchange buffers leave [bytes]
     """
 
     share: Array
@@ -131,7 +135,7 @@ class _Cache:
 
     @property
     def needed(self) -> Array:
-        """Memory for that share [bytes]."""
+        """Memory of the cache at its share [bytes]."""
         return self.beside + self.share * self.rows
 
     @property

@@ -1,4 +1,4 @@
-"""The look-up of a GPU with rows in a tier below its HBM: its steps, with times, bands and evidence."""
+"""The look-up of a GPU with rows in a tier below its HBM: steps with times, bands and evidence."""
 
 from __future__ import annotations
 
@@ -33,11 +33,14 @@ GATHER_HOST, READ_SSD = "gather_host", "read_ssd"
 
 @dataclass(frozen=True)
 class AskedRows:
-    """Rows that a batch asks of one GPU, all tables together; in bytes where they cross a link.
+    """Rows that a batch needs from one GPU's shards, all tables together.
 
-    distinct  distinct rows of its shards;  missed  rows that miss the cache;  missed_bytes  of missed rows
-    that the cache takes in, as whole sectors
-    blocks    SSD reads for them;  in_place_bytes  of rows read in place, without reads of rows in flight
+    distinct  distinct rows;  missed  rows that miss the cache;  missed_bytes  their bytes, as whole sectors,
+              if
+              the cache takes them in
+    blocks    SSD reads for the missed rows
+    in_place_bytes  bytes of rows that are read in place, without second reads of rows in flight
+    wire_bytes      bytes over the link, with packet headers
     """
 
     distinct: float
@@ -50,14 +53,15 @@ class AskedRows:
 
 @dataclass(frozen=True)
 class Tiered:
-    """A look-up through one tier: its additional loads, in a pass that otherwise has all rows in HBM."""
+    """Rows in one tier: the loads that it adds to a pass that otherwise has all rows in HBM."""
 
     basis: PassBasis
     tier: Tier
     ids: Distribution
 
     def filled(self, work: Configs, most: Array) -> Array:
-        """The loads [..., K] plus the loads of the tier. ``most``  loads as if all rows were in HBM"""
+        """The loads [..., K] of a pass with the loads of the tier added. ``most``  loads as if all rows
+        were in HBM"""
         asked = list(self.all_asked(work))
         column = {name: np.array([getattr(one, name) for one in asked]) for name in AskedRows.__annotations__}
         whole = np.zeros((BELOW[1], len(work)))
@@ -78,7 +82,8 @@ class Tiered:
         return whole.T
 
     def overlapped(self, steps: list[TimedStep]) -> list[TimedStep]:
-        """The cost of the pass; steps that fill the cache run beside all others if prefetched."""
+        """The steps of a pass; with prefetch, steps that fill the cache only count for the time that
+        nothing hides."""
         if not self.tier.prefetch:
             return steps
         ahead = [step for step in steps if step.name in AHEAD]
@@ -93,11 +98,11 @@ class Tiered:
         return self.basis.constant(key)
 
     def asked(self, work: Configs, at: int) -> AskedRows:
-        """Rows that one configuration asks of a GPU."""
+        """``AskedRows`` of the configuration at position ``at``."""
         return next(self.all_asked(work.part(slice(at, at + 1))))
 
     def all_asked(self, work: Configs) -> Iterator[AskedRows]:
-        """Rows that each configuration asks of a GPU."""
+        """``AskedRows`` of each configuration."""
         shape = work.gpus.shape
         tables = np.array([[np.broadcast_to(x, shape) for x in columns_of(group)] for group in work.groups])
         ids = tuple(law or self.ids for group in work.groups for law in group.ids)
@@ -128,7 +133,13 @@ def _asked(
     packet: tuple[float, float, float],
     block: float,
 ) -> AskedRows:
-    """Rows asked of a GPU; ``tables``  columns of each kind (``TableGroup``);  ids  of each."""
+    """``AskedRows`` of one configuration.
+
+    tables  numbers of each kind of equal tables (columns of ``TableGroup``);  ids  distribution of each kind
+    cached  share of the rows in the cache;  ways  rows of a set of the cache
+    link    (latency, rate, sector) of the link;  packet  constants of its packets
+    block  bytes of an SSD block
+    """
     latency, rate, sector = link
     count, rows, dim, pooling, width, _ = np.array(tables).T
     row = dim * width
@@ -165,13 +176,13 @@ def _asked(
 
 
 def _part(timing: Timing, left: Array) -> Timing:
-    """The timing of that part of a step."""
+    """The timing multiplied by ``left``, the part of a step that is not hidden."""
     low, time, high, floor = (left * x for x in (timing.low_s, timing.time_s, timing.high_s, timing.floor_s))
     return replace(timing, low_s=low, time_s=time, high_s=high, floor_s=floor)
 
 
 def tier_record(basis: PassBasis, tier: Tier, ids: Distribution, work: Configs) -> dict[str, Any]:
-    """The first configuration, for JSON: TorchRec's compute kernel and ``CacheParams``, and the misses.
+    """The tier of the first configuration, for JSON: TorchRec's compute kernel, its cache, and the misses.
 
     ``cache_params`` has the fields of TorchRec's ``CacheParams``; it is None without a cache
     """

@@ -1,4 +1,4 @@
-"""The question for one configuration, as understood: for the record of an answer, and to repeat it."""
+"""The question of one configuration, as the program understood it: recorded in answers, and repeatable."""
 
 from __future__ import annotations
 
@@ -33,7 +33,11 @@ _SUFFIXES = {
 
 @dataclass(frozen=True)
 class Understood:
-    """A question, as understood."""
+    """A question as the program understood it.
+
+    given  values of the workload that the user gave;  model  name of the set of tables
+    sharding  name of the sharding that was asked for
+    """
 
     machine: Machine  # with the user's changes
     forward: Forward
