@@ -1,7 +1,7 @@
 """How a whole pass slows its steps: cold caches, ranks that arrive apart, host time between two calls.
 
 A step in a loop of its own runs with warm caches and ranks that a barrier has synchronized. The whole passes
-of a run (without the held-out ones) show how much longer the same step takes where it is used.
+of a run (without the held-out ones) show how much longer the same step takes in a pass.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ _SHORTEST_S = 1e-9
 
 
 def passes_to_fit(composed: pd.DataFrame, backend: str, clock: str) -> pd.DataFrame:
-    """Whole passes of our own over a library that a fit may use: neither held out nor throttled."""
+    """The whole passes that a fit may use: of our own implementation, on one library and clock, neither held
+    out nor
+    throttled.
+    """
     keep = (composed["implementation"] == OWN_PASS) & (composed["clock"] == clock)
     keep &= ~composed["held_out"].astype(bool) & (composed["flag"] != "throttled")
     return composed[keep & (composed["backend"] == backend)]

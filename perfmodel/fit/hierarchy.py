@@ -31,7 +31,10 @@ _UPPER = 0.975
 
 @dataclass(frozen=True)
 class ClusterCells:
-    """A cluster: its machine, its cells for each law, and the cells inside a domain of its kind of GPU."""
+    """A cluster with its machine.
+
+    cells  by law: its measured cells, and cells inside a domain from clusters with the same kind of GPU
+    """
 
     name: str
     machine: Machine
@@ -77,7 +80,11 @@ def learn(
 def _learned(
     law: str, clusters: Sequence[ClusterCells], priors: Priors, first: Learned | None, near: Learned | None
 ) -> Learned:
-    """What is learned of one law on one network."""
+    """What the clusters on one network teach about one law.
+
+    first  what was learned of InfiniBand, for other networks
+    near   an earlier result with one more cluster, from which the iteration starts
+    """
     network = clusters[0].network
     beliefs, of_all = priors.beliefs(law, network), priors.beliefs(law, BEST_KNOWN)
     own = {one.name: believed(law, one.machine, beliefs) for one in clusters}
@@ -119,7 +126,11 @@ def _learned(
 
 
 def _prior(law: str, own: Believed, shift: Floats, log_sd: Floats) -> Believed:
-    """The prior of a cluster: the common mean for unknowns across domains, the belief for those inside."""
+    """The prior of a cluster: the clusters' common mean for unknowns across domains, its own prior for the
+    others.
+
+    own  its own prior;  shift, log_sd  common mean relative to ``own``, and spread
+    """
     network = np.array([unknown.network for unknown in LINK_LAWS[law].unknowns])
     return Believed(own.centre + np.where(network, shift, 0.0), np.where(network, log_sd, own.log_sd))
 

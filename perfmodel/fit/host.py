@@ -1,4 +1,4 @@
-"""The machine file of a host that is not shipped: what its own run measured, and what is assumed."""
+"""The machine file of a host that is not shipped: values that its own run measured, and assumed values."""
 
 from __future__ import annotations
 
@@ -185,7 +185,8 @@ def _cache(run: Run) -> _Value:
 
 
 def _of_copies(run: Run, kernels: pd.DataFrame) -> Iterator[tuple[str, _Value]]:
-    """Rates of memory, cache and links from the fastest copies; of links, from collectives too."""
+    """Rates of memory, cache and links by key: the fastest copy of each; for links also the fastest
+    collective."""
     source, measured = _source(run), Evidence.MEASURED
     seen = run.collective_samples()
     links = (seen["payload_bytes"] / seen["time_s"]).tolist()

@@ -61,7 +61,7 @@ def fit_host(run: Run) -> IssueTimes | None:
 
 
 def _of_one(rows: pd.DataFrame) -> Floats:
-    """Time per call at each point [s]."""
+    """Time of one call at each point [s]: the time of a round over its number of calls."""
     times, calls = (np.asarray(rows[name], dtype=float) for name in ("time_s", "batch"))
     return np.asarray(times / calls)
 

@@ -39,7 +39,10 @@ _ROWS = (10.0, 1e4)
 
 @dataclass(frozen=True)
 class _Cells:
-    """Gathers. n  rows of a call;  row  bytes of a row;  time_s  measured;  large  1 in the largest tables"""
+    """Timed gathers from host memory, as arrays.
+
+    n  rows of a call;  row  bytes of a row;  time_s  measured time;  large  1 in the largest tables, else 0
+    """
 
     n: Floats
     row: Floats
@@ -52,7 +55,8 @@ class _Cells:
 
 
 def fit_host_tier(run: Run, machine: Machine, launch_floor_s: float | None = None) -> HostTier | None:
-    """Link rate, latency, header and sector from a run's gathers from host memory; rates of its copies.
+    """Constants of host memory from a run: from its gathers link rate, latency, header and sector; rates of
+    copies.
 
         t = t_0 + lambda + n b / R,   R = p b / b_wire                          [s]
         b = sector ceil(row / sector),   b_wire = max(b + h ceil(b / a), m)
@@ -137,7 +141,7 @@ def _time(cells: _Cells, sector: float, q: Floats) -> Floats:
 
 
 def _fitted(cells: _Cells, sector: float, header: float | None = None) -> Any:
-    """``_NAMES``; without the last one where the header is known."""
+    """The fit of the parameters ``_NAMES`` for one sector. header  fixes the last parameter, the header"""
     logs, moved = np.log(cells.time_s), cells.n * kernels.sector_rounded(cells.row, sector)
     start = [
         float(cells.time_s.min()),
@@ -178,7 +182,10 @@ def _interval(q: float, wide: float) -> Interval:
 
 
 def _less(whole: Interval, part_s: float) -> Interval | None:
-    """The rest after a floor is subtracted. Limits: none -> None; a low end below 0 -> 1/1000 of the value"""
+    """An interval minus a known floor.
+
+    Limits: nothing is left -> None;  a low end below 0 -> 1/1000 of the value
+    """
     value = whole.value - part_s
     if value <= 0:
         return None

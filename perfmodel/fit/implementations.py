@@ -60,7 +60,7 @@ def fit_each(
 
 
 def _completed(one: KernelConstants, other: KernelConstants) -> KernelConstants:
-    """The constants of ``one``; steps that it lacks come from ``other``."""
+    """The constants of ``one``, completed by ``other`` for steps that ``one`` lacks."""
     lacking = [step for step in _KEYS if step in other.fits and step not in one.fits]
     keys = [key for step in lacking for key in _KEYS[step]]
     return one.model_copy(
@@ -76,5 +76,5 @@ def _completed(one: KernelConstants, other: KernelConstants) -> KernelConstants:
 
 
 def _place(order: Sequence[str]) -> Callable[[str], tuple[int, str]]:
-    """Sort key for names: in the order of ``order``, then all others."""
+    """A sort key for names: names in ``order`` come first, in that order."""
     return lambda name: (order.index(name) if name in order else len(order), name)

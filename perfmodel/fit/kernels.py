@@ -73,7 +73,8 @@ def fit_implementation(
 
     Relative residuals, soft-l1 loss. The local sum has the floor of the gather, as in a projection.
     passes   whole passes over these very kernels: they give the factor by which a kernel is slower there, in
-             caches that another step has left (``in_pass``);  known_in_pass  that of other kernels
+             caches that another step has left (``in_pass``)
+    known_in_pass  the same factors of other implementations, used without such passes
     A constant that the samples do not determine (interval wider than its value) stays as in the machine file
     (``untold``), unless the machine file's value fits clearly worse.
     Limits: fewer samples of a kernel than constants + 1 -> its constants stay the machine file's;
@@ -131,7 +132,7 @@ def gather_times(cells: pd.DataFrame, machine: Machine, known: KernelConstants) 
 
 
 def usable(samples: pd.DataFrame, clock: Clock) -> pd.DataFrame:
-    """Samples that a fit may use, at one clock."""
+    """Kernel samples that a fit may use, at one clock."""
     keep = (samples["clock"] == str(clock)) & (samples["distribution"] == "uniform")
     keep &= ~samples["held_out"].astype(bool) & (samples["flag"] != "throttled")
     keep &= samples["operation"].isin(list(_STEPS))
@@ -226,7 +227,8 @@ def _solution(problem: _Problem, rows: npt.NDArray[np.bool_], start: Sequence[fl
 
 
 def _best(problem: _Problem) -> Any:
-    """The better solution from two starts: the maximum of two roofs has a kink between them."""
+    """The better of the solutions from two starts: the maximum of DRAM and L2 time has a kink that can
+    trap a fit."""
     everything = np.ones(problem.time_s.size, bool)
     starts = [list(problem.start), list(problem.start)]
     if "l2_bytes_per_s" in problem.keys:
@@ -272,7 +274,10 @@ def _fixed(problem: _Problem, values: Mapping[str, float]) -> _Problem:
 
 
 def _fitted(problem: _Problem, solution: Any, there: InPass | None) -> tuple[dict[str, Interval], list[str]]:
-    """Constants with their intervals, as they are in a pass, and the names of constants at a bound."""
+    """(constants with intervals, names of constants that ended at a bound).
+
+    there  how a whole pass slows the kernel: included in the constants
+    """
     found, at_bound = {}, []
     factor, more_s = (there.factor, there.more_s) if there else (1.0, 0.0)
     for key, q, wide, limits in zip(
@@ -296,7 +301,7 @@ def _in_pass(
     solution: Floats,
     problem: _Problem,
 ) -> InPass | None:
-    """How a whole pass slows the kernel: a factor for cold caches, a constant for threads of a library.
+    """How a whole pass slows the kernel: a factor (cold caches) and an added time (a library's threads).
 
     Limits: fewer than 3 passes -> None;  3 -> only a factor
     """

@@ -43,7 +43,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Believed:
-    """Prior of the logarithms of a law's unknowns, before any sample: mean and spread."""
+    """Prior of the logarithms of a law's unknowns: mean (``centre``) and standard deviation of each."""
 
     centre: Floats
     log_sd: Floats
@@ -58,7 +58,10 @@ def prior_of(law: str, machine: Machine, priors: Priors) -> Believed:
 
 
 def believed(law: str, machine: Machine, beliefs: Mapping[str, Belief]) -> Believed:
-    """Prior of a law's unknowns from the beliefs, with the rates of a machine."""
+    """Prior of a law's unknowns on a machine.
+
+    beliefs  priors by name; relative ones are multiplied by its rates
+    """
     ordered = [beliefs[name] for name in LINK_LAWS[law].names]
     centre = [np.log(belief.value * _scale(belief, machine)) for belief in ordered]
     return Believed(np.array(centre), np.array([belief.log_sd for belief in ordered]))
@@ -146,7 +149,7 @@ def fit_logs(
 
 
 def known_card(law: str, prior: Believed, other: Law, machine: Machine, priors: Priors) -> Believed:
-    """The prior, given that another law of this cluster has measured its cards: they are as fast for this.
+    """The prior, updated by what another law of this cluster has shown about the rate of the network cards.
 
     The ratio to the belief is carried over, not the rate: an exchange of many peers reaches less of a card.
     Limits: the other law saw one domain only -> prior

@@ -28,7 +28,7 @@ _EVEN = 0.1
 
 @dataclass(frozen=True)
 class Reuse:
-    """Counts of a trace, by bucket.
+    """How often a trace asked for its rows, in buckets of counts.
 
     low, high   bounds of each bucket: rows that were asked for more than ``low``, at most ``high`` times [b]
     row_share, lookup_share   share of the trace's distinct rows, and of its look-ups, in each bucket [-]
@@ -105,7 +105,10 @@ def rates_of(reuse: Reuse) -> Rates:
 
 
 def fit_system(reuse: Reuse) -> tuple[Array, Array, Array]:
-    """(rates [n], matrix [2 b + n, n], right side [2 b + n]) of the least squares in ``rates_of``."""
+    """The least-squares problem of ``rates_of`` as (rates [n], matrix [2 b + n, n], right side [2 b + n]).
+
+    n rates, b buckets
+    """
     octaves = np.log2(_HIGHEST_RATE / LOWEST_RATE)
     rate = LOWEST_RATE * 2.0 ** (np.arange(octaves * _RATES_PER_OCTAVE) / _RATES_PER_OCTAVE)
     inside = (_chance(reuse.high, rate) - _chance(reuse.low, rate)) * reuse.lookups / rate

@@ -103,7 +103,10 @@ def _kernels_alone(run: Run, machine: Machine, complete: bool) -> Calibration:
 def _in_use(
     calibration: Calibration, after: pd.DataFrame, run: Run, machine: Machine, identity: Identity
 ) -> Calibration:
-    """The calibration, with the extra time of its collectives in a whole pass (``context.handovers``)."""
+    """The calibration with the extra time that its collectives take in a whole pass (``context.handovers``).
+
+    after  samples of collectives right after a kernel
+    """
     more = fit_curves(after, machine, identity)
     calibration = calibration.model_copy(update={"after_kernel": more})
     passes = passes_to_fit(run.composed_samples(), str(identity.backend), str(identity.clock))
@@ -154,9 +157,10 @@ def _kernels(run: Run, machine: Machine, backend: Backend, clock: Clock) -> dict
 
 
 def _host(run: Run, machine: Machine, kernels: dict[str, Any]) -> dict[str, Any]:
-    """What the run says of the host: fields of a calibration, None for those that it did not time.
+    """Fields of a calibration about the host, None where the run timed nothing: times to issue work, host
+    memory.
 
-    kernels  result of ``_kernels``: its floor of a gather from HBM, of our own kernels if they were timed
+    kernels  result of ``_kernels``; its gather floor is used, if our own kernels were timed
     """
     fitted = [kernels["kernels"], *kernels["more_kernels"]] if kernels else []
     floors = {

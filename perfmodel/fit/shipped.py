@@ -28,7 +28,10 @@ _STRICT = ConfigDict(frozen=True, extra="forbid")
 
 
 class Selection(BaseModel):
-    """A selection of samples: by source, and optionally by variant, collective, nodes and smallest size."""
+    """A selection of samples: by source, and optionally by variant, collective, nodes and smallest size.
+
+    rank  of several selections with the same cell, the lowest rank is used
+    """
 
     model_config = _STRICT
 
@@ -54,7 +57,7 @@ class Selection(BaseModel):
 
 
 class Entry(BaseModel):
-    """One calibration of the plan."""
+    """One calibration in the plan of shipped calibrations."""
 
     model_config = _STRICT
 
@@ -77,9 +80,10 @@ class Entry(BaseModel):
 
 
 class ClusterEntry(BaseModel):
-    """A cluster that informs the prior of its kind of network.
+    """A measured cluster from which the prior of its kind of network is learned.
 
-    machine, network, values  its machine; its kind of network, if another; values that override the machine's
+    machine  its machine;  values  values that replace the machine's
+    network  its kind of network, if it is not the machine's
     """
 
     model_config = _STRICT

@@ -58,7 +58,8 @@ def fit_traced(
 
 
 def is_fitted_to(calibration: Calibration, samples: pd.DataFrame) -> bool:
-    """Whether a calibration was fitted to these very samples: most median times of a size are its anchors.
+    """Whether a calibration was fitted to these samples: most of their median times are anchors of its
+    curves.
 
     File names do not count: a copy of a trace is the same trace.
     Limits: no sample, or a calibration of another clock -> False
