@@ -178,7 +178,7 @@ TABLES = Opt(
 
 
 def page(shows: str) -> Opt:
-    """The option ``--report`` of a command. shows  what its page shows, for the help"""
+    """The option ``--report`` of a command. shows  what the page shows, in words for the help"""
     return Opt(f"Also write an HTML page{shows}.", "FILE")
 
 

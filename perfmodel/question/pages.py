@@ -32,7 +32,7 @@ ENDINGS = (*PICTURES, "html", "json", "csv")
 
 
 def _both(names: tuple[str, str] | None) -> tuple[str, str] | None:
-    """Limits: the second name is an option -> BadInputError"""
+    """The two names of ``--compare``, checked. Limits: the second name is an option -> BadInputError"""
     if names is not None and names[1].startswith("-"):
         raise BadInputError(f"--compare {names[0]}: and what else?", "--compare A B needs two names.")
     return names

@@ -19,8 +19,9 @@ class Opt:
     """The help of an option, and how its text becomes a value.
 
     help, metavar  as ``--help`` prints them
-    flag           if it is not the field's name: ``--plan``, ``--overlap/--no-overlap``
-    read           function of the text and the flag that returns the value in SI units; None: text is kept
+    flag           its flag, if not the field's name: ``--plan``, ``--overlap/--no-overlap``
+    read           reads the text: called with the text and the flag, returns the value in SI units; None: the
+                   text is the value
     keyword        the name of the value, if it is not the field's name: ``table_bytes``
     least, most    limits of the value, as a number or as typed: ``1h``;  check  a further check
     several        values may be separated by commas or ``..``; each is within the limits
@@ -39,11 +40,11 @@ class Opt:
     said: bool = True
 
     def saying(self, words: str, **changed: Any) -> Opt:
-        """The same option with another help, and other changes."""
+        """A copy of the option with another help text. changed  other fields to replace"""
         return replace(self, help=words, **changed)
 
     def end(self, bound: float | str | None) -> float | None:
-        """``least`` or ``most`` as a number; None: no limit."""
+        """A limit as a number; None: no limit. bound  ``least`` or ``most``"""
         if isinstance(bound, str):
             assert self.read is not None
             return float(self.read(bound, ""))
@@ -59,7 +60,10 @@ class Arg:
 
 @dataclass(frozen=True)
 class Declared:
-    """An option or an argument of a question class; required: it has no default."""
+    """An option or an argument of a question class.
+
+    name, kind, default  of the field;  words  its ``Opt`` or ``Arg``;  required  whether it has no default
+    """
 
     name: str
     kind: Any
