@@ -91,8 +91,7 @@ def last_wait(more: Number, chance: Number, window: Number, each: Number) -> Num
 
 
 def unique_of_pieces(p: Array, rows: Array, draws: Array) -> Array:
-    """Distinct rows that each of P pieces of a table is asked for: sum of rows (1 - (1 - p)^draws) over the
-    bins.
+    """Distinct rows that each of P pieces of a table is asked for: sum over bins of rows (1 - (1 - p)^draws).
 
     p      probability of a row in each bin [bins], as ``access.unique_rows`` has it
     rows   rows of each piece in each bin [P, bins];  draws  look-ups of each piece [P]

@@ -155,8 +155,7 @@ def convert_bytes(bags: Number, elements: Number, v: Number, w: Number) -> Numbe
 
 
 def across_bytes(B: Number, domains: Number, elements: Number, v: Number) -> Number:
-    """Bags, already reduced inside a domain, that each rank sends to the rank at the same place in all N
-    domains.
+    """Bags, already reduced inside a domain, that a rank sends to the same place in all N domains.
 
         N B elements v                                                        [bytes]
 

@@ -44,8 +44,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Fabric:
-    """The switch levels above the cards, the lowest first. Without levels every card reaches every other at
-    full rate.
+    """The switch levels above the cards, the lowest first; none: every card reaches every other at full rate.
 
     hop_s  latency that each further switch adds to a message [s]
     rails  leaves of a pod between which messages cross the spine; 1: one leaf, or each message is handed to
@@ -57,19 +56,16 @@ class Fabric:
     rails: Number = 1
 
     def crossed(self, domains: Number) -> tuple[Level, ...]:
-        """Levels that a ring over ``domains`` domains crosses: one switch of the level does not hold them
-        all."""
+        """Levels that a ring over so many domains crosses: one switch of the level does not hold them all."""
         return tuple(level for level in self.levels if domains > level.domains)
 
     def crossed_by_pairs(self, domains: Number) -> tuple[Level, ...]:
-        """Levels that an exchange with every peer over ``domains`` domains crosses; with several rails,
-        always the pod's."""
+        """Levels that an exchange with every peer crosses; with several rails always the pod's switches."""
         rails = self.rails > 1 and domains > 1
         return self.crossed(domains) or (self.levels[:1] if rails else ())
 
     def narrow(self, domains: Number) -> tuple[Level, ...]:
-        """Levels whose uplinks slow an exchange with every peer: crossed, and with less rate than the
-        cards below."""
+        """Levels that slow an exchange with every peer: crossed, with uplinks slower than the cards below."""
         return tuple(level for level in self.crossed_by_pairs(domains) if level.ratio > 1)
 
 
@@ -118,8 +114,7 @@ def crossing_time(
 
 
 def pod_payload(sent_bytes: Number, pod_gpus: Number, full_gpus: Number, gpus: Number) -> Number:
-    """Equal payload per rank of a full pod that loads the pod's uplinks as the unequal payloads of its ranks
-    do.
+    """Equal payload per rank of a full pod that loads its uplinks as the actual payloads of a pod's ranks do.
 
         S_pod = X (G - q) / ((G - p) p)                                                  [bytes]
 
@@ -144,8 +139,7 @@ def uplink_rate(
     P  domains under the pod;  g  GPUs of a domain;  B_nic  realised rate of a card;  o  oversubscription
     A ring leaves each pod once, with all its bytes, so B_up limits the ring's bus bandwidth.
     Source: definition of o; docs/model.md#pods-rails-and-spines
-    Limits: o = 1 -> rate of all cards together;  o = P -> g B_nic, the rate of one domain, where a ring feels
-            it
+    Limits: o = 1 -> rate of all cards together;  o = P -> g B_nic, the rate of one domain, which slows a ring
     """
     return pod_domains * gpus_per_domain * nic_bytes_per_s / ratio
 
@@ -187,8 +181,8 @@ def pat_crossings(domains: Number, pod_domains: Number) -> float:
 
     P  domains under the pod;  N  domains of the group
     A message over a distance of 2^k domains has S/2^(k+1): far messages are small. At a distance 2^k < P a
-    part
-    2^k/P leaves the pod, S/(2 P) of each domain for each k; at larger distances all, S/P (1 - P/N) together.
+    part 2^k/P leaves the pod, S/(2 P) of each domain for each k; at larger distances all, S/P (1 - P/N)
+    together.
     Source: arXiv 2506.20252 (PAT: Bruck's exchange with its distances reversed); counted
     Limits: P = 1 -> 1 - 1/N;  N = P -> log2(P)/2, but nothing is left to cross: only asked for N > P
     """

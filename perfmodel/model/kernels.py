@@ -54,8 +54,7 @@ def gather_bytes(n: Number, r: Number, id_bytes: Number, bags: Number, o: Number
 
     n         rows looked up [-];  r  bytes moved for one row [bytes] (``row_bytes``, misses included)
     id_bytes  id, bytes of one id [bytes];  bags  bags written [-]
-    o         bytes of one bag (pooled row and offset) times the cost of a written byte over a read byte
-              [bytes]
+    o         bytes of a bag (pooled row and offset) times the cost of writing over reading a byte [bytes]
     Source: FBGEMM's split table-batched embedding forward; SCIENCE form B T L (phi D w + 8) + bags (D w + 8)
     Limits: n = 0 -> bags o;  bags = 0 -> n (r + id)
     """
@@ -89,8 +88,7 @@ def uniform_misses(E: ArrayLike, draws: ArrayLike, row: ArrayLike, cache: ArrayL
 
 
 def misses_of_all(miss: ArrayLike, E: ArrayLike, n: ArrayLike) -> Array:
-    """Share of reads that miss the L2 when every row is certainly read, as in a pass over the gradients of
-    bags.
+    """Share of reads that miss the L2 if every row is certainly read, as gradients of bags are.
 
         m = max(miss, E / n), at most 1                                       [-]
 

@@ -11,8 +11,7 @@ from perfmodel.model.unknowns import Group, StepConstants, Unknowns
 
 
 def ring_rate(u: Unknowns, nccl: StepConstants, group: Group) -> Number:
-    """Bus bandwidth of a ring, limited by the last domain, which may have fewest ranks and so fewest
-    cards."""
+    """Bus bandwidth of a ring; the domain that is filled last, with fewest cards, limits it."""
     shape = (group.smallest_domain_gpus, group.domains, nccl.rate_sharpness)
     rate = parts.ring_bus_bandwidth(u["link_bytes_per_s"], u["nic_bytes_per_s"], *shape)
     return named("B_ring", rate_above(rate, u, nccl, group), "rate of the ring's links")
@@ -46,8 +45,7 @@ def tree_rate_above(rate: Number, u: Unknowns, nccl: StepConstants, group: Group
 
 
 def switch_time(nccl: StepConstants, group: Group, crossings: Callable[[Number], Number]) -> Number:
-    """Latency of the switches above the pods on dependent steps: each crossing of a level passes two more
-    switches.
+    """Latency of the switches above the pods on dependent steps: two more switches per crossing of a level.
 
     crossings  number of steps that cross, as a function of the number of pods
     Limits: one pod, or no time for a switch -> 0

@@ -33,8 +33,7 @@ class LookUps:
 
     ids  distribution of the ids;  rows  E;  pooling  L, rows of a bag;  batch  B;  gpus  G
     In its methods, ``hot`` is h, the number of hot rows, which are replicated on every rank; the methods
-    return
-    numbers of the tail, that is of all other rows.
+    return numbers of the tail, that is of all other rows.
     Rows are spread over row parts at random: each part has its share of the rows of each popularity, and so
     on average 1/r of the look-ups, of the distinct rows and of the misses: in caches of X rows each they
     miss as the whole tail does in one cache of r X rows.
@@ -79,8 +78,7 @@ class LookUps:
         return min(self.whole.share(head), 1.0) if hot else 0.0
 
     def unique(self, hot: float, everywhere: bool = False) -> float:
-        """U, distinct rows of the tail among the look-ups of one rank, or of all ranks if ``everywhere``
-        [rows]."""
+        """U, distinct rows of the tail in the look-ups of one rank, or of all if ``everywhere`` [rows]."""
         draws, tail = self.all if everywhere else self.mine, slice(self._at(hot), None)
         return self.whole.unique(draws, tail)
 

@@ -135,7 +135,7 @@ def _summed(share: Sequence[ArrayLike]) -> list[Array]:
 
 
 def copies_read(copies: ArrayLike, kept: ArrayLike) -> Array:
-    """How many of k copies of a row are read from memory when slices of a batch copy it; the others hit the
+    """Copies of a row that are read from memory, if slices of a batch make k copies; the others hit the
     cache.
 
         r = 1 - (1 - f)^k + k (1 - f)^k                                       [-]
@@ -212,14 +212,12 @@ def hottest_share(top: ArrayLike, rows: ArrayLike, parts: ArrayLike) -> Array:
 
 
 def uneven(spread: ArrayLike, parts: ArrayLike, cubes: float = 0.0) -> Array:
-    """How many more bytes than the mean the fullest of several parts gets, where requests are dealt at
-    random.
+    """Bytes that the fullest of several parts has above the mean, where requests are dealt at random.
 
         x = z(C) sqrt(s_2 / C)                                s_3 = 0, or J / C is large           [bytes]
         x = w (M(J, C) - J / C),   w = min(s_3 / s_2, sqrt(s_2)),   J = s_2 / w^2                  [bytes]
 
-    w is the weight of a request in bytes; of a row, the bytes of all its look-ups. z  ``most_of``; M
-    ``most_balls``
+    w  weight: bytes of a request, or of all look-ups of a row;  z  ``most_of``;  M  ``most_balls``
     spread  s_2, sum of w^2 over the requests or rows [bytes^2];  parts  C [-]
     cubes   s_3, sum of w^3 of the rows, if few of them weigh much [bytes^3]; else 0
     Source: ``most_of`` of the parts: what a request of w adds to one of them has a variance of w^2 / C; few

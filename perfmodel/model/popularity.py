@@ -28,8 +28,7 @@ _ALL_ASKED = 60.0  # expected draws of the rarest row after which no row is left
 @lru_cache(maxsize=2048)
 def popularity_bins(ids: Distribution, E: float) -> tuple[Array, Array]:
     """The rows of a table in bins of equal popularity, most popular first: (probability of a row per draw,
-    number of
-    rows), arrays [bins], which are cached and read-only.
+    number of rows), arrays [bins], which are cached and read-only.
 
         uniform       p = 1/E                                                 [-]
         one-row       p = 1 of one row; the others are never asked for
@@ -128,8 +127,8 @@ class Popularity:
 
     @cached_property
     def _table(self) -> tuple[Array, Array]:
-        """(distinct rows U, ``caching.miss_ratio``) of every part for each number of draws in ``_draws``,
-        each [I, S]."""
+        """(U, ``caching.miss_ratio``) of every part for each number of ``_draws``, each [I, S]; U distinct
+        rows."""
         with np.errstate(divide="ignore"):
             stays = np.outer(self._draws, np.log1p(-self.p))
         left = np.exp(stays)
@@ -138,8 +137,8 @@ class Popularity:
         return np.add.reduceat(asked, used, axis=1), np.add.reduceat(missing, used, axis=1)
 
     def _of_part(self, part: slice) -> tuple[Array, Array, float, float, float]:
-        """(ln U, ln of missing look-ups) of a part for each number of draws [I]; U of one draw; its rows;
-        its share."""
+        """Of a part: (ln U and ln misses for each number of draws [I], U of one draw, its rows, its
+        share)."""
         key = part.indices(self.starts.size)[:2]
         if key not in self._logs_of:
             asked, missing = (values[:, part].sum(axis=1) for values in self._table)
@@ -173,7 +172,7 @@ class Popularity:
 
 @lru_cache(maxsize=4096)
 def popularity(ids: Distribution, E: float, heads: tuple[float, ...] = ()) -> Popularity:
-    """Popularity of a table of E rows, grouped so that the h most popular rows are whole parts, for each h in
+    """Popularity of a table of E rows, in parts such that the h most popular rows are whole parts, h in
     heads.
 
     heads  numbers of rows [rows], increasing, above 0; a part after all rows that are asked for is empty

@@ -154,8 +154,7 @@ def _over(first: Number, second: Number) -> Recorded:
 
 
 def named(symbol: str, number: Number, meaning: str) -> Number:
-    """A recorded number as a named step of a law, with its letter and meaning; other numbers are
-    unchanged."""
+    """A recorded number, named as a step of a law; other numbers are returned unchanged."""
     if not isinstance(number, Recorded):
         return number
     if number.symbol:
@@ -257,8 +256,7 @@ exponential = operation("exp({0})")(np.exp)
 
 
 def smallest(numbers: Sequence[Number]) -> Number:
-    """The smallest of several numbers, element by element; of recorded numbers, the smallest with its
-    record."""
+    """The smallest of several numbers, element by element; of recorded numbers, with its record."""
     if isinstance(numbers[0], Recorded):
         return min(numbers)
     least = numbers[0]

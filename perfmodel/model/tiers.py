@@ -71,8 +71,8 @@ def uplink_rate(C: Number, f: Number, a: Number, h: Number, k: Number) -> Number
     h  header of its packet [bytes]
     k  GPUs that share the uplink [-], >= 1
     A row crosses the host memory, the uplink and the GPU's own port; a message of GPUDirect RDMA crosses only
-    the
-    ports of its card and its GPU. Waits for address translation (in ``wire_bytes``) do not load the uplink.
+    the ports of its card and its GPU. Waits for address translation (in ``wire_bytes``) do not load the
+    uplink.
     Source: counted; benchmarks/fabric_simulation.py
     Limits: k = 1 -> what whole packets have on the GPU's own link;  k R_up is the same for all k
     """

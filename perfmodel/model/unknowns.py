@@ -21,8 +21,8 @@ class Unknown:
 
     network  whether only samples across several domains determine it
     rate     kind of link rate that it scales with: of links ``inside`` a domain or of cards ``across``
-             domains;
-             ``protocol``: the rate of a slow protocol, whatever the link;  "": a latency or a fraction
+             domains; ``protocol``: the rate of a slow protocol, whatever the link;  "": a latency or a
+             fraction
     symbol   its letter in the equations, if it differs from its name
     """
 
@@ -86,15 +86,13 @@ _NCCL, _PRIORS = "NCCL's own constant (src/graph/tuning.cc)", "data/priors"
 
 
 def _said(symbol: str, meaning: str, source: str = _NCCL) -> dict[str, tuple[str, str, str]]:
-    """Metadata of a constant for explanations: (symbol, meaning, source). ``{}`` in a symbol is the
-    protocol."""
+    """(symbol, meaning, source) of a constant, for explanations; ``{}`` in a symbol is the protocol."""
     return {"said": (symbol, meaning, source)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepConstants:
-    """NCCL's constants for one class of links. A constant ``ByProtocol`` has one value each for LL, LL128
-    and Simple."""
+    """NCCL's constants for one class of links; ``ByProtocol``: one value each for LL, LL128 and Simple."""
 
     ring_base_s: ByProtocol = field(metadata=_said("ring_base({})", "launch and first step of a ring"))
     tree_base_s: ByProtocol = field(metadata=_said("tree_base({})", "launch and first step of a tree"))
