@@ -46,8 +46,7 @@ _MOST_OF_A_CURVE = {
 
 
 class Curve(BaseModel):
-    """One measured cell: its fitted curve, its measured sizes (anchors), and its errors on sizes left out
-    of the fit."""
+    """One measured cell: the fitted curve, measured sizes (anchors), errors on sizes left out of the fit."""
 
     model_config = STRICT
 

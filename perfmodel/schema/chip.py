@@ -96,8 +96,7 @@ class Chip(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _known(cls, document: Any) -> Any:
-        """Checks the names of values before the values, so that an unknown name is reported even in an
-        incomplete file."""
+        """Checks names before values, so that an unknown name is reported even in an incomplete file."""
         values = document.get("values") if isinstance(document, dict) else None
         if not isinstance(values, Mapping):
             return document

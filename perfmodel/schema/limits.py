@@ -26,8 +26,7 @@ _LONG_BYTES = 2**20
 
 
 class Limit(BaseModel):
-    """Limits of a value in its SI unit: allowed are ``least`` to ``most``, sold are ``sold_least`` to
-    ``sold_most``."""
+    """Range in which a value is allowed (``least`` to ``most``), and range of products on the market."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -192,8 +192,7 @@ class Machine(BaseModel):
 
     @property
     def ring_backend(self) -> Backend:
-        """The ring-and-tree library of its vendor: its default library, if that is NCCL or RCCL; else
-        NCCL."""
+        """The library of its vendor, with rings: its default library if that is NCCL or RCCL, else NCCL."""
         return self.defaults.backend if self.defaults.backend in RING_BACKENDS else Backend.NCCL
 
     @property
@@ -304,8 +303,7 @@ def _shipped(name: str) -> Machine | None:
 
 
 def beside_shipped(machine: Machine) -> Machine:
-    """A user's machine that keeps a shipped name, as a change of the shipped machine, whose measurements it
-    uses.
+    """A user's machine with a shipped name, as a change of the shipped machine, whose measurements it uses.
 
     Different values are in ``overrides``, with their own sources, and the shipped values are its
     ``originals``: the shipped cells are then rescaled as for ``--set``.

@@ -15,8 +15,7 @@ from perfmodel.units import format_count
 def read_parquet(
     path: Path, what: str, check: Callable[[Sequence[str]], object], most: int
 ) -> tuple[list[str], list[dict[str, Any]]]:
-    """(column names, rows) of a Parquet file. Nothing is decoded before ``check`` has accepted the column
-    names.
+    """(column names, rows) of a Parquet file. Nothing is decoded before ``check`` has accepted the names.
 
     what  kind of file, for messages;  most  largest number of rows
     Limits: more than ``most`` rows, columns that are neither numbers nor text, more unpacked bytes than
@@ -68,8 +67,7 @@ def _plain_type(kind: Any) -> str:
 
 
 def _values(column: Any) -> list[Any]:
-    """Values of a column. Equal texts share one object, because a small file may repeat one text many
-    times."""
+    """Values of a column. Equal texts share one object: a small file may repeat one text many times."""
     import pyarrow
 
     if not isinstance(column, pyarrow.DictionaryArray):

@@ -22,8 +22,7 @@ Triple = Annotated[list[Positive], Field(min_length=3, max_length=3)]
 
 
 class NcclConstants(BaseModel):
-    """Constants of NCCL's tuning model, times in seconds; a ``Triple`` has values for LL, LL128 and
-    Simple."""
+    """Constants of NCCL's tuning model [s]; a ``Triple`` has values for LL, LL128 and Simple."""
 
     model_config = _STRICT
 
@@ -148,8 +147,7 @@ class Uncertainty(BaseModel):
 
 
 class LearnedUnknown(BaseModel):
-    """Prior of an unknown on a further cluster: centre (relative, as in ``Belief``), and sd of its
-    logarithm."""
+    """Prior of an unknown on a further cluster: centre (relative as in ``Belief``), sd of its logarithm."""
 
     model_config = _STRICT
 
@@ -178,8 +176,7 @@ _NETWORKS = TypeAdapter(Mapping[str, Mapping[str, Learned]])
 
 
 class Priors(BaseModel):
-    """All priors of collectives, and what was learned from clusters, by network and law
-    (``networks.json``)."""
+    """The whole file of priors; ``learned``: from clusters, by network and law (``networks.json``)."""
 
     model_config = _STRICT
 

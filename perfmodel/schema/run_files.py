@@ -83,7 +83,7 @@ class Run:
         return numbers[0] if numbers else "-".join(words)
 
     def collective_samples(self) -> pd.DataFrame:
-        """Samples of collectives with the columns of ``schema.samples``: one row per visit, the median of its
+        """Collectives as samples (columns of ``schema.samples``): a row per visit, with the median of its
         calls.
 
         Noisy and throttled points have that flag; variants keep their names.

@@ -59,8 +59,7 @@ def latest_run() -> Path:
 
 
 def calibrations_of(folder: Path) -> dict[Path, Calibration]:
-    """Calibrations in the folder of a run, by file; the calibration that a projection uses by default is
-    first.
+    """Calibrations in the folder of a run, by file; first the one that a projection uses by default.
 
     Limits: a file that is no calibration -> BadInputError; in a run, with the command that rewrites it
     """
@@ -104,8 +103,7 @@ def preference(item: Calibration) -> tuple[bool, bool, int, int, int]:
     """Sort key among the calibrations of one run, best first.
 
     First calibrations that have all collectives of a pass, by law or measured on a group of ranks; then
-    complete
-    ones; then laws for all of them, else most measured groups; then by library; then by clock.
+    complete ones; then laws for all of them, else most measured groups; then by library; then by clock.
     """
     groups, by_law = measured_groups(item), all(item.law(name) for name in _collectives(item))
     return (

@@ -146,8 +146,7 @@ def _validated(document: Mapping[str, Any], path: Path) -> TableSet:
 
 
 def _own_entries(tables: list[Any], path: Path) -> list[Any]:
-    """The tables of a list in our own fields: TorchRec's are translated. Errors are left to the
-    validation."""
+    """The tables of a list in our own fields, translated from TorchRec's; validation reports errors."""
     where = f"{_WHAT} {path}"
     tables = [_named(t, where) if isinstance(t, dict) else t for t in tables]
     return [torchrec_tables.table_entry(t, where) if torchrec_tables.is_config(t) else t for t in tables]

@@ -57,9 +57,9 @@ def table_entry(config: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The fields of a table in our format (rows, dim, pooling, dtype, name), from an ``EmbeddingBagConfig``.
 
     config  its fields. TorchRec's have no number of rows per bag, so one of these states it:
-            ``pooling_factor``,
-            ``avg_pooling_factor``, ``pooling_factors`` as in TorchRec's ``ParameterConstraints``, or a number
-            as ``pooling`` (where TorchRec, or its ``pooling_type``, has SUM or MEAN)
+            ``pooling_factor``, ``avg_pooling_factor``, ``pooling_factors`` as in TorchRec's
+            ``ParameterConstraints``, or a number as ``pooling`` (where TorchRec, or its ``pooling_type``,
+            has SUM or MEAN)
     where   names the file in a message
     Limits: an unknown field, an unknown data_type, several features of one table -> BadInputError;
             none of these numbers -> no pooling

@@ -160,8 +160,7 @@ def rank_skews(collectives: Iterable[AlignedCollective]) -> list[RankSkew]:
 def _align_group(
     ranks: Mapping[int, list[TracedCollective]], left_out: Counter[str]
 ) -> list[AlignedCollective]:
-    """One group's collectives, matched by number; a number that stands for different collectives is left
-    out."""
+    """One group's collectives, matched by number; a number with different collectives is left out."""
     lowest = min(ranks)
     shifts = {rank: _shift(ranks[lowest], own) for rank, own in ranks.items()}
     by_number: dict[int, dict[int, TracedCollective]] = defaultdict(dict)

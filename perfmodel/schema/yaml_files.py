@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 
 def read_yaml(path: Path, what: str) -> Any:
-    """A YAML document of plain data. Tags and aliases are refused: with these a small file can become
-    large."""
+    """A YAML document of plain data. Tags and aliases, which can make a small file large, are refused."""
     import yaml
 
     text = read_text(path, what)
