@@ -72,8 +72,7 @@ class Alike:
 
 @dataclass(frozen=True)
 class Impossible:
-    """A way of sharding that is not possible for these tables, on these GPUs or with these measurements,
-    and why."""
+    """A way of sharding that these tables, GPUs or measurements do not allow, and why."""
 
     way: str
     why: str
@@ -314,8 +313,7 @@ def _costed(
     evaluator: Evaluator, way: str, scheme: Scheme, usable_bytes: float, shards: ShardLoads | None = None
 ) -> Iterator[Alike | tuple[float, str]]:
     """Plans of one scheme, with tables packed onto ranks by memory, and by the work of holders: each with its
-    cost,
-    or (bytes, why) if it does not fit.
+    cost, or (bytes, why) if it does not fit.
     """
     tables, gpus, domain = evaluator.tables, evaluator.gpus, evaluator.domain
     sample, kind_of, _ = tables.kinds

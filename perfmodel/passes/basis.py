@@ -122,8 +122,7 @@ class PassBasis:
         return self.setting.machine.quantity(key).log_sd or 0.0
 
     def kernel_fit(self, step: str) -> KernelFit | None:
-        """The errors of this kernel's fit in the calibration; None if the machine file's constants are
-        used."""
+        """Errors of the calibration's fit of this kernel; None if its constants are the machine file's."""
         known = self.setting.kernels
         return known.fits.get(step) if known else None  # type: ignore[call-overload]
 
@@ -134,8 +133,7 @@ class PassBasis:
         return max(value("hbm_bytes_per_s"), value("gather_bytes_per_s"))
 
     def domain(self, G: Array) -> Array:
-        """Ranks that reach each other without a network card when G run: of a scale-up domain, else of a
-        node."""
+        """Ranks, of G, that reach each other without a network card: of a scale-up domain, else of a node."""
         if self.setting.one_domain:
             return G
         machine = self.setting.machine
@@ -172,7 +170,7 @@ class PassBasis:
         return self._kernel("gather_pool", dram, time, floor, keys, names, cached)
 
     def memory_rate(self, memory: LocalMemory) -> float:
-        """Rate at which one GPU can read that memory: its stated rate, or the GPU's network card if slower
+        """Rate at which one GPU can read that memory: the smaller of its rate and the GPU's card's
         [bytes/s]."""
         card = self.setting.machine.value("nic_bytes_per_s") if memory.remote else np.inf
         return float(tiers.shared_rate(memory.bytes_per_s, memory.sharers, card))
@@ -261,8 +259,7 @@ class PassBasis:
         return Timing(time, time / k, time * k, floors, rank, limit, names, code, (KERNEL_LIBRARY,))
 
     def _untold(self, key: str) -> bool:
-        """Whether the kernels' samples leave a constant undetermined, because it hardly affects their
-        times."""
+        """Whether the kernels' samples leave a constant undetermined: it hardly affects their times."""
         known = self.setting.kernels
         if known is None or key in self.setting.machine.overrides:
             return False

@@ -155,8 +155,8 @@ class Evaluator:
 
     @property
     def steps_by_name(self) -> dict[str, Step]:
-        """The steps by name; also ``gather_pool``, the gather from HBM alone, if tables may be below the
-        HBM."""
+        """The steps by name; if tables may be below the HBM, also ``gather_pool``, the gather from HBM
+        alone."""
         found = {step.name: step for step in self.steps}
         if self.model.below is not None:
             found["gather_pool"] = STEPS["gather_pool"]
@@ -361,8 +361,7 @@ class Evaluator:
         return steady(self.times.fast(most))
 
     def parts(self, most: Array) -> dict[str, Array]:
-        """Times of every step of many passes, by step name: the summands of ``step_times``, with the same
-        argument."""
+        """Times of every step of many passes, by step name; ``most`` as in ``step_times``."""
         return self.times.parts(most)
 
     def shard_memory(

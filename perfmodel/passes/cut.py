@@ -91,8 +91,8 @@ class LoadInputs:
 
     @cached_property
     def pools(self) -> dict[tuple[tuple[Part, int], ...], dict[Part, tuple[float, float]]]:
-        """Memo of ``pooled_misses``: by the parts that share a cache, (misses, link reads) of a shard of
-        each part."""
+        """Memo of ``pooled_misses``: for the parts in a cache, (misses, link reads) of a shard of each
+        part."""
         return {}
 
 
@@ -138,15 +138,14 @@ class TableCut:
 
     @cached_property
     def bags(self) -> Array:
-        """Bags or partial bags that the gather of one shard writes. In exchange ub it writes rows, so:
-        rows."""
+        """Bags or partial bags that the gather of one shard writes; in exchange ub, the rows that it
+        writes."""
         asked = ex.requested_rows(self.G, self.U, self.r)
         return np.where(self.dp, self.B, np.where(self.ub, asked, self.G * self.B * self.q))
 
     @cached_property
     def gathered(self) -> kernels.GatherTraffic:
-        """Bytes of a gather: of one shard for the samples of all ranks, or of a replica for one rank's
-        samples."""
+        """Bytes of a gather: of a shard for all ranks' samples, or of a replica for one rank's samples."""
         asked = ex.requested_rows(self.G, self.U, self.r)
         n = np.where(self.dp, self.B * self.L, np.where(self.ub, asked, self.lookups))
         bag = self.elements * self.pooled + self.model.constant("offset_bytes")

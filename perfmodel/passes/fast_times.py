@@ -58,8 +58,7 @@ class FastTimes(PassTimes):
 
     def ahead(self, most: Array) -> Array:
         """Time of the steps that fill caches [s]: with prefetch, a pass takes at least this. It never falls
-        as loads
-        rise.
+        as loads rise.
         """
         total = np.zeros(most.shape[:-1])
         for name in AHEAD:
@@ -71,8 +70,7 @@ class FastTimes(PassTimes):
         """Times of every step by name, each rising with its loads.
 
         A collective's time includes its hand-over; hand-over between steps, if any, is "between_steps".
-        Prefetched
-        steps take no time here, because they may run beside all others.
+        Prefetched steps take no time here, because they may run beside all others.
         """
         hidden = AHEAD if self.prefetch else ()
         return {name: time(most) * (name not in hidden) for name, time in self._fast.items()}

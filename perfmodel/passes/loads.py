@@ -218,8 +218,7 @@ def _dense(a: TableCut, own: Array, everywhere: Array) -> None:
 
 def _two_level(a: TableCut, own: Array, everywhere: Array) -> None:
     """Reduce-scatter in each domain, then an exchange across domains: a reduce-scatter if the table has row
-    parts
-    in all domains, else an all-to-all.
+    parts in all domains, else an all-to-all.
     """
     if not a.two.any():
         return

@@ -84,8 +84,7 @@ class LookUpGroups:
         """The loads [..., K] with the groups' resources appended.
 
         loads  of shards, or loads that every rank has;  everywhere  whether it is the latter: only these are
-               copied
-               to the resource of their group
+               copied to the resource of their group
         """
         if not self._several:
             return loads

@@ -47,8 +47,7 @@ class PlanMemory:
     """Memory of every rank, arrays [G] in bytes: HBM, host memory and SSDs.
 
     rows_bytes, optimizer_bytes  rows and optimizer state in HBM, with the gradients of replicas where those
-            are
-                                 kept from step to step
+            are kept from step to step
     buffer_bytes                 send and receive buffer of the largest exchange
     """
 

@@ -60,8 +60,7 @@ def value_text(number: Recorded) -> str:
 
 
 def working_lines(number: Recorded, apart: Sequence[Recorded] = ()) -> Iterator[str]:
-    """The computation line by line, operands first: ``hops = m × inside + n × network = 133 × 1.47 µs +
-    ...``.
+    """The computation line by line, operands first: ``hops = m × inside + ... = 133 × 1.47 µs + ...``.
 
     apart  steps whose own operands are omitted
     """

@@ -32,8 +32,7 @@ class Facts:
 
 
 class Exchange(IntEnum):
-    """How looked-up rows or bags get to the GPUs of their samples. Arrays of exchanges hold these
-    integers."""
+    """How looked-up rows or bags get to the GPUs of their samples. Arrays hold its integers, as codes."""
 
     DP = 0
     RB = 1
@@ -131,7 +130,7 @@ def asks_once(exchange: Any) -> Any:
 
 
 def unfilled(exchange: Any, row_parts: Any) -> Any:
-    """The exchange codes, with sparse bags replaced by all bags for tables in one row part: there, no bag is
+    """The exchange codes, with sparse bags replaced by all bags where a table has one row part: no bag is
     empty.
 
     exchange  codes of exchanges;  row_parts  number of row parts of each table
@@ -158,8 +157,7 @@ def exchange_named(text: str) -> Exchange | None:
 
 
 def usual_reduction(text: str) -> str:
-    """The name in ``REDUCTIONS`` that a user's ``--reduction`` means; an unknown name is returned as
-    typed."""
+    """The name in ``REDUCTIONS`` of a ``--reduction`` that a user typed; an unknown name is unchanged."""
     kind = exchange_named(text)
     return (kind.facts.reduction if kind else "") or text
 

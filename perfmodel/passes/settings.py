@@ -63,14 +63,12 @@ class Setting:
 
     @property
     def kernel_library(self) -> str:
-        """Library whose kernel constants are used: the requested or the timed library; else FBGEMM, as in
-        TorchRec."""
+        """Library whose kernel constants are used: timed or requested, else FBGEMM, as in TorchRec."""
         return self.kernels.implementation if self.kernels else self.asked_kernels or IMPLEMENTATIONS[0]
 
     @property
     def kernel_clock(self) -> Clock:
-        """Clock on which the kernels were timed. Kernel times of machine files are of back-to-back
-        launches."""
+        """Clock on which the kernels were timed; machine files have times of back-to-back launches."""
         return self.kernels.clock if self.kernels else Clock.STREAM
 
     @property

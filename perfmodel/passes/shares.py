@@ -69,7 +69,7 @@ class Shares:
 
     @cached_property
     def _rates(self) -> tuple[list[Step], Ints, Array]:
-        """(steps that move bytes; for each step and rank, the resource that limits it; its time per byte
+        """(steps that move bytes, resource that limits each step on each rank, its time per byte
         [s/byte])."""
         known = self.evaluator.steps_by_name
         steps = [known[name] for name in self.names if name in known]
@@ -87,8 +87,7 @@ class Shares:
         return steps, np.array(found, dtype=np.int64), np.array(rates)
 
     def _alone(self, resource: Resource) -> Array:
-        """Loads of one resource on each rank [G], with cache misses counted as if each table had its own
-        cache."""
+        """Loads of one resource on each rank [G], with cache misses as if each table had its own cache."""
         if resource not in _POOLED:
             return self.loads.of(resource)
         tables, ranks = self.plan.shards
@@ -97,8 +96,7 @@ class Shares:
 
     @cached_property
     def _bytes(self) -> tuple[Array, Array]:
-        """(bytes of one shard of each table, bytes of each table on every rank), both [T, K] for K
-        resources."""
+        """(bytes of one shard of each table, bytes of each table on every rank), both [T, K], K resources."""
         plan = self.plan
         t = np.arange(len(plan.tables))
         found = self.evaluator.shard_loads(t, *plan.schemes)

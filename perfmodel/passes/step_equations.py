@@ -193,8 +193,7 @@ BELOW_MEANINGS = {
 
 
 def bytes_equation(step: Step) -> str:
-    """Equation of the bytes in a step, of one shard or of one table on every rank, in letters of
-    ``MEANINGS``.
+    """Equation of the bytes in a step, of a shard or of a table on every rank, in letters of ``MEANINGS``.
 
     Limits: a gather -> the bytes that miss the L2;  an exchange of splits -> the bytes of one exchange;
             a tier below the HBM -> letters of ``BELOW_MEANINGS`` too;  a step that no forward pass has -> ""

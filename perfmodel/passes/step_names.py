@@ -64,8 +64,7 @@ class NoSuchStepError(BadInputError):
 
 
 def meant_steps(name: str) -> tuple[str, ...]:
-    """Step names that a user's text may mean, as a name or an alias. The first name that a pass has is
-    taken."""
+    """Step names that a typed name or alias may mean; the first of them that a pass has is taken."""
     wanted = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
     return ALIASES.get(wanted, (wanted,))
 

@@ -59,8 +59,7 @@ class Step:
     @property
     def cause(self) -> str:
         """Cause of its error, as a name. The errors of steps with one cause are fully correlated: exchanges,
-        kernels,
-        sorts of ids, tiers below the HBM.
+        kernels, sorts of ids, tiers below the HBM.
         """
         if not self.is_kernel:
             return "exchanges"
@@ -73,8 +72,7 @@ class Step:
 
     @property
     def sides(self) -> tuple[tuple[Resource, ...], ...]:
-        """For a kernel: the memories or devices that it uses at the same time, each as the resources that
-        load it."""
+        """For a kernel: the memories or devices that it uses at once, each as the resources that load it."""
         cut = 2 if self.name in ("read_ssd", "gather_host") else len(self.resources)
         return tuple(side for side in (self.resources[:cut], self.resources[cut:]) if side)
 
@@ -85,8 +83,8 @@ class Step:
 
     @property
     def counted(self) -> Resource:
-        """For a kernel: the resource whose bytes an answer shows. For a gather from two memories: bytes
-        over the link."""
+        """For a kernel: the resource whose bytes an answer shows; of two memories, the bytes over the
+        link."""
         return Resource.IN_PLACE if self.name == "gather_host" else self.resources[0]
 
     @property
@@ -228,8 +226,7 @@ def with_tiers(steps: tuple[Step, ...], *, ssd: bool = False) -> tuple[Step, ...
 
 
 def by_type(steps: tuple[Step, ...], shardings: tuple[str, ...] = SHARDING_TYPES) -> tuple[Step, ...]:
-    """Steps for TorchRec, where each sharding type has its own exchanges: their steps follow the steps of
-    all tables."""
+    """Steps for TorchRec: after each exchange of all tables, the same exchange of each sharding type."""
     found: list[Step] = []
     for step in steps:
         each = (step.of_type(sharding) for sharding in shardings)

@@ -139,8 +139,7 @@ class PlanTables(TableShapes):
     @cached_property
     def kinds(self) -> tuple[Ints, Ints, Ints]:
         """Groups of tables that are equal except for their names, Q in all: (index of the first table of each
-        group
-        [Q], group of every table [T], number of tables in each group [Q]).
+        group [Q], group of every table [T], number of tables in each group [Q]).
         """
         columns = [self.rows, self.dim, self.element_bytes, self.pooling, self.weight_bytes, self.law]
         if self.apart is not None:
@@ -152,8 +151,7 @@ class PlanTables(TableShapes):
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of the names, shapes, element sizes and order of the tables; ids and batch do not
-        change it."""
+        """A digest of names, shapes, element sizes and order of the tables, not of ids or the batch."""
         text = "\n".join(
             f"{name}\t{rows:.0f}\t{dim:.0f}\t{width:.0f}"
             for name, rows, dim, width in zip(

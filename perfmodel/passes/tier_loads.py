@@ -104,8 +104,8 @@ class TierLoads:
         return np.where(held >= 1, r * held, 0.0)
 
     def fetches(self, code: int) -> tuple[Resource, ...]:
-        """Resources to which a cache miss of this tier adds bytes. LFU caches, once settled, take in no
-        new row."""
+        """Resources to which a miss in this tier's caches adds bytes. A settled LFU cache takes in no new
+        row."""
         return (*_READ, *_UPDATED) if self.below.policy == LFU else FETCHES[code]
 
     def of_a_miss(self, code: int, row: Array) -> tuple[Array, ...]:
@@ -163,8 +163,7 @@ class TierLoads:
 
     def add_pooled(self, model: LoadInputs, plan: Plan, values: Array) -> None:
         """Replaces the misses of separate caches, in the loads of all ranks, by the misses of FBGEMM's shared
-        caches:
-        all cached tables of a fused group share one cache.
+        caches: all cached tables of a fused group share one cache.
 
             X = sum over its shards of share rows / r,   S = ceil(X / W)          [rows], [-]
 

@@ -91,8 +91,7 @@ class TierTimes:
 
         moved  bytes of the rows;  wire  bytes of the same rows with packet headers
         least  return the lowest plausible rate: neighbours share an uplink (of PCIe, not of C2C), short rows
-               wait
-               for address translation, and reads of random rows slow the host memory (assumed)
+               wait for address translation, and reads of random rows slow the host memory (assumed)
         Limits: nothing moved -> the rate of 1 byte;  one GPU -> ``least`` has no effect
         """
         some = np.asarray(moved) > 0
@@ -170,8 +169,7 @@ class TierTimes:
         )
 
     def _row_sd(self, moved: ArrayLike, wire: ArrayLike) -> Array:
-        """Standard deviation of ln t for short rows, whose time is set by address translation and not by
-        bytes."""
+        """Standard deviation of ln t for short rows, whose time is set by address translation."""
         sd = self.basis.setting.constants.quantity(PACKET[-1]).log_sd or 0.0
         return np.where(np.asarray(wire) > _LONGEST_HEADERS * np.asarray(moved), sd, 0.0)
 
@@ -207,8 +205,7 @@ class TierTimes:
         return np.asarray(self._value("ssd_write_bytes_per_s") / np.asarray(sharers, dtype=np.float64))
 
     def _link_keys(self, moved: ArrayLike, wire: ArrayLike, sharers: ArrayLike) -> tuple[str, ...]:
-        """Keys of the constants that set the rate: of the link, of a shared uplink, or of the host memory
-        if slower."""
+        """Keys of the constants that set the rate: link, shared uplink, or host memory if that is slower."""
         link = self._value(LINK[1]) * self.basis.constant(LINK[0])
         memory = self._value(LINK[2]) / float(np.max(sharers, initial=1.0))
         uplink = link / self.uplink_rate(sharers) * np.asarray(moved) > np.asarray(wire)
@@ -222,8 +219,7 @@ class TierTimes:
         most: Array | None = None,
         also_sd: Array | float = 0.0,
     ) -> Timing:
-        """The time with its band, which follows from the spread of its constants, and with the weakest
-        evidence.
+        """The time with a band, from the spread of its constants, and with their weakest evidence.
 
         keys     constants that the time depends on
         most     time if GPUs wait for each other [s]; the upper end combines it with the spread in quadrature

@@ -36,8 +36,7 @@ class PassTimes:
 
     gpus, domain, id_bytes  one number for all passes, or an array [...] with one per pass
     groups  for each group of tables that TorchRec looks up in its own launch, a resource that is above 0 if
-            the
-            plan uses the group (``LookUpGroups``); empty: one launch looks up all tables
+            the plan uses the group (``LookUpGroups``); empty: one launch looks up all tables
     digits  8-bit digits of an id that the backward pass sorts (``LoadInputs.sort_digits``)
     ``most`` is everywhere the busiest rank's loads [..., K] in bytes; times have shape [...].
     """
@@ -105,8 +104,7 @@ class PassTimes:
         return np.asarray(np.maximum((most[..., list(self.groups)] > 0).sum(axis=-1), 1.0))
 
     def beside(self, name: str, most: Array) -> tuple[str, float]:
-        """(the shorter side of a gather from HBM and host memory, its time [s]); it is hidden behind the
-        other side.
+        """(shorter side of a gather from HBM and host memory, its time [s]), hidden behind the longer side.
 
         name  step that the gather shows as: the longer side
         Limits: a gather with one side -> "", 0
@@ -153,8 +151,7 @@ class PassTimes:
         return self.basis.constant("link_both_ways_fraction")
 
     def overlapped(self, rows: list[StepRow]) -> list[StepRow]:
-        """The steps of a pass; with prefetch, steps that fill caches only count for the time that nothing
-        hides."""
+        """The steps of a pass; with prefetch, only the exposed time of steps that fill caches is counted."""
         if not self.prefetch:
             return rows
         ahead = sum(row.time_s for row in rows if row.name in AHEAD)
@@ -164,8 +161,8 @@ class PassTimes:
         return [row for row in shown if row.time_s > 0]
 
     def payload(self, step: Step, most: Array) -> Array:
-        """Size at which a collective's curve is read [bytes]: the larger of sent and received; for splits
-        their size."""
+        """Size at which a collective's curve is read [bytes]: the larger of sent and received, or the
+        splits."""
         x = np.max([np.atleast_1d(most[..., resource]) for resource in step.resources], axis=0)
         return np.where(x > 0, self.splits_bytes, 0.0) if step.splits else np.asarray(x)
 
@@ -194,8 +191,7 @@ class PassTimes:
     @cached_property
     def buffers(self) -> tuple[Ints, Ints, Array]:
         """The N collectives that need buffers: (resource sent [N], resource received [N], number of equal
-        parts [N, 1]
-        or [N, ...] for passes on different GPUs).
+        parts [N, 1] or [N, ...] for passes on different GPUs).
 
         A rank keeps one of these parts of what it received: after a reduce-scatter, its own. An all-reduce
         sums in place and needs no further buffer.

@@ -107,8 +107,7 @@ class CostedPlan:
 
     def _times(self, pick: Pick) -> dict[str, float]:
         """Times of all steps by name. Steps that TorchRec runs once per sharding type are added up; the
-        splits of all
-        types travel in one exchange.
+        splits of all types travel in one exchange.
 
         Source: TorchRec 1.8, ``TrainPipelineSparseDist`` through ``FusedKJTListSplitsAwaitable``
         """
@@ -187,8 +186,7 @@ class CostedPlan:
 
 
 def one_end(end: str, communication: bool) -> Pick:
-    """A ``pick`` for ``parts``: the end of the band for steps of one cause of error, the centre for the
-    others.
+    """A ``pick`` for ``parts``: one end of the band for steps of one cause of error, else the centre.
 
     end  low_s or high_s;  communication  True: steps of the fabric, False: kernels
     """
@@ -257,8 +255,7 @@ class WholeStep:
 
     def tasks(self) -> list[dict[str, Any]]:
         """Every task that takes time in a batch, as a dictionary: name, stream, device, time_s, exposed_s
-        (None for
-        compute) and path_s (its time on the critical path).
+        (None for compute) and path_s (its time on the critical path).
         """
         exposed, path = self.found.exposed(), self.found.on_path()
         return [
@@ -338,8 +335,7 @@ def _update_time(
     evaluator: Evaluator, dense: Dense | DenseTime, elements: float, end: str = "time_s"
 ) -> float:
     """Time of the optimizer of the dense layers [s], a streaming kernel. It is the tables' optimizer with
-    state
-    for every weight: row-wise Adagrad becomes Adagrad.
+    state for every weight: row-wise Adagrad becomes Adagrad.
 
     elements  of a sample's embeddings;  end  time_s, or low_s or high_s for an end of the band
     """
