@@ -65,8 +65,7 @@ class CollectiveModel:
         clock: str | None = None,
         calibration: str | Path | None = None,
     ) -> CollectiveModel:
-        """The model of a machine's collectives, with a calibration: shipped for the machine, by name, or from
-        a file.
+        """The model of a machine's collectives with a calibration: shipped for it, by name, or from a file.
 
         backend  None: the machine's default;  clock  only a calibration on this clock
 

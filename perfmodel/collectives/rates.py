@@ -120,8 +120,7 @@ class AbovePods:
 def above_pods(
     machine: Machine, law: Law, backend: Backend, collective: str, group: Group, payload_bytes: Floats
 ) -> AbovePods | None:
-    """``AbovePods`` by the law: with and without these switches, and with uplinks as slow as they may
-    plausibly be.
+    """``AbovePods`` by the law: with and without these switches, and with plausibly slower uplinks.
 
     A ratio of 1 is what measured clusters have: how flows share such links is in their spread.
     Limits: one pod and no rail to change -> None;  a ratio of 1 -> log_sd 0

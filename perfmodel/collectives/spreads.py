@@ -128,8 +128,7 @@ def carried_share(machine: Machine, calibration: Calibration, group: Group) -> F
 
 
 def rests_on_others(calibration: Calibration) -> bool:
-    """Whether the law's network unknowns were fitted to other clusters, so that they may differ on this
-    one."""
+    """Whether the law's network unknowns were fitted to several clusters, so that they vary between them."""
     return calibration.backend is Backend.NCCL and not calibration.this_cluster
 
 
@@ -164,8 +163,7 @@ def _everywhere(log_sd: float) -> Floats:
 
 
 def _slope(curve: Curve, left: int) -> float:
-    """d ln t / d ln S between measured sizes ``left`` and ``left + 1``: 0 on the floor, 1 on the
-    bandwidth."""
+    """d ln t / d ln S from measured size ``left`` to the next: 0 on the floor, 1 on the bandwidth."""
     sizes, times = curve.anchor_bytes, curve.anchor_times_s
     return float(np.log(times[left + 1] / times[left]) / np.log(sizes[left + 1] / sizes[left]))
 
@@ -192,8 +190,7 @@ def reaches_bandwidth(curve: Curve) -> bool:
 
 def _joined(spread: Spread, law: Spread, edge: int, outside: npt.NDArray[np.bool_]) -> Spread:
     """A measured cell, continued by the law outside its sizes. The law is shifted to meet the cell at its
-    edge; the
-    shift fades with the distance.
+    edge; the shift fades with the distance.
 
     edge  grid index of the last size of the cell on that side;  outside  grid points beyond it
     """
@@ -228,15 +225,13 @@ def completed(spread: Spread, curve: Curve, law: Spread) -> Spread:
 
 
 def stack_rank(curve: Curve, calibration: Calibration) -> int:
-    """Least rank of a curve's evidence: transferred if its version or clock is not the calibration's, else
-    0."""
+    """Least rank of a curve's evidence: transferred if version or clock are not the calibration's, or 0."""
     own = curve.library_version == calibration.library_version and curve.clock == calibration.clock
     return 0 if own or curve.library_version == "unknown" else Evidence.TRANSFERRED.rank
 
 
 def inside_bound(calibration: Calibration, collective: str, group: Group) -> tuple[Floats, Floats] | None:
-    """A lower bound by a domain: (payload that stays in one domain [bytes], ln of its time); None if
-    unmeasured.
+    """(payload that stays in one domain [bytes], ln of its measured time), a bound; None if unmeasured.
 
     A ring passes all of S through each domain, as with one domain only; an all-to-all keeps S (g - 1)/G
     inside, as much as g ranks with S g/G do. Source: docs/model.md#how-a-time-is-found

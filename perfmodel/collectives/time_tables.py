@@ -162,8 +162,7 @@ def _finish(
     spread: Spread,
     curve: Curve | None,
 ) -> TimeTable:
-    """The table from a spread: rates scaled to this machine, times at least the speed of light, and
-    intervals.
+    """The table of a spread: rates scaled to this machine, no time below the bound of the links, intervals.
 
     curve  the measured cell of this very group, if there is one
     """
