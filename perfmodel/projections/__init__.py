@@ -157,9 +157,10 @@ def _memory(values: tuple[float, ...]) -> LocalMemory:
 def _machine(
     machine: str | Machine, overrides: Mapping[str, float | str] | None, shipped: bool = False
 ) -> Machine:
-    """The machine with what-ifs. shipped  whether shipped measurements are used: then values that differ from
-    the
-    shipped machine of its name count as what-ifs too
+    """The machine with what-ifs.
+
+    shipped  whether shipped measurements are used: values that differ from the shipped machine of its name
+             are then what-ifs too
     """
     box = load_machine(machine) if isinstance(machine, str) else machine
     return (beside_shipped(box) if shipped else box).with_overrides(overrides or {})
@@ -192,8 +193,7 @@ def _work(
 
 
 def _check_beside_one_gpu(given: dict[str, Any], tables: str | TableSet | None) -> None:
-    """Refuse more than one GPU with a local memory, which is beside one GPU; a redundant ``gpus=1`` is
-    removed."""
+    """Refuse several GPUs with a local memory, which is beside one GPU; remove a redundant ``gpus=1``."""
     if "gpus" not in given:
         return
     gpus = inputs.shaped({"gpus": given["gpus"]})["gpus"]

@@ -26,8 +26,7 @@ class DifferenceVerdict(StrEnum):
 
 @dataclass(frozen=True)
 class Difference:
-    """The time of a step in answer A and in answer B, each (low, centre, high) [s]; 0 if it lacks the
-    step."""
+    """A step's time in answers A and B, each (low, centre, high) [s]; 0 where an answer lacks the step."""
 
     name: str
     label: str

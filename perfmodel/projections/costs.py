@@ -92,8 +92,7 @@ class Forward(PassBasis):
         return reduce(np.add, (even_loads(cut, count, works=False) for cut, count in cuts))
 
     def cuts(self, work: Configs, kind: Codes) -> Iterator[tuple[TableCut, Array]]:
-        """Yields (tables cut over all GPUs, number of equal tables [..., C] for C configurations), a stack
-        at a time."""
+        """Yields (tables cut over all GPUs, number of equal tables [..., C]) by stack; C configurations."""
         return (self.cut(work, stack, kind) for stack in work.stacked)
 
     def cut(self, work: Configs, t: TableGroup, kind: Codes) -> tuple[TableCut, Array]:
@@ -153,8 +152,7 @@ class Forward(PassBasis):
 
     def even(self, work: Configs, kind: int) -> Codes:
         """Code of an exchange for all configurations. An exchange that reduces by domains is replaced by its
-        flat form
-        where the GPUs do not fill whole domains.
+        flat form where the GPUs do not fill whole domains.
         """
         uneven = by_domain(kind) & (np.mod(work.gpus, self.domain(work.gpus)) > 0)
         return np.where(uneven, int(FLAT), kind)
@@ -235,8 +233,7 @@ class Forward(PassBasis):
 
 
 def fullest_part(forward: Forward, work: Configs) -> float:
-    """How many times the mean number of look-ups the row shard with the hottest row has, for the most skewed
-    table.
+    """Look-ups of the row shard with the hottest row over the mean shard's, for the most skewed table.
 
     For one configuration; for a set of tables, among the tables with most look-ups.
     Limits: uniform ids -> 1;  all look-ups ask for one row, G GPUs -> G

@@ -29,8 +29,7 @@ def explain_slowdown(
     """Each number of the headline, with its equation and operands.
 
     whole, parts, light  functions that computed the sums and their ratio, the parts of the ratio, and the
-                         least
-                         time; an explanation names them
+                         least time; an explanation names them
     Limits: one GPU -> t = b, a slowdown of 1
     """
     ratios = _ratio(answer, whole, parts)

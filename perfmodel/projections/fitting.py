@@ -83,8 +83,7 @@ def _cache_bytes(forward: Forward, work: Configs, held: list[tuple[TableGroup, A
 
 
 def _widest(groups: tuple[TableGroup, ...], width: Array) -> Array:
-    """For each element width, the longest row of tables with that width [bytes]: a cache has slots of one
-    size.
+    """For each element width, the longest row of tables with it [bytes]: a cache has slots of one size.
 
     Source: TorchRec has one cache per row length only if tables are prefetched or rows are on SSDs
     Limits: one group -> 0: the slots fit its own rows
@@ -116,8 +115,7 @@ def sized(forward: Forward, work: Configs, node: int) -> Configs:
 
 
 def _filled(forward: Forward, work: Configs) -> Configs:
-    """Configurations of equal tables, with as many rows as fill the memory beside optimizer state and
-    buffers.
+    """Configurations of equal tables that fill the memory which optimizer state and buffers leave.
 
     Limits: buffers fill all of it -> as without buffers
     """

@@ -19,8 +19,7 @@ class IdsAhead:
     ids_s     time of all steps before the look-up: sorting the ids, and their exchanges
     step_s    time from one batch to the next;  hidden_s  time saved, against batches one after the other
     ``hidden_s`` is what the tables' own kernels hide, since two collectives share the links. Dense layers of
-    at
-    least ``ids_s`` would hide all of it.
+    at least ``ids_s`` would hide all of it.
     """
 
     ids_s: float

@@ -107,9 +107,10 @@ class NextExperiment:
 
 
 def sensitivities(p: Projection) -> tuple[Sensitivity, ...]:
-    """The most useful changes for this projection, each computed in full; none on one GPU.
+    """The most useful changes for this projection, each with its slowdown computed in full.
 
-    Changes that gain at least 2 %; of the other exchanges only the best; the appliance always.
+    They gain at least 2 %; of the exchanges of bags only the best is listed. One memory that holds all tables
+    is always listed.
     Limits: one GPU that holds all rows -> empty
     """
     below = _helping(p, _below(p))
@@ -281,7 +282,7 @@ def _batch(p: Projection, answered: Answered) -> Iterator[Sensitivity]:
 
 
 def _appliance(p: Projection) -> Iterator[Change]:
-    """Change to one local memory that holds the tables."""
+    """Change to an appliance: one local memory that holds all tables."""
     if p.forward.memory is not None or p.forward.training:  # rows of such a memory are not updated here
         return
     size, rate = _in_few_digits(float(p.work.table_bytes[0])), p.forward.constant("appliance_bytes_per_s")

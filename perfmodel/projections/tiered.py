@@ -36,8 +36,7 @@ class AskedRows:
     """Rows that a batch needs from one GPU's shards, all tables together.
 
     distinct  distinct rows;  missed  rows that miss the cache;  missed_bytes  their bytes, as whole sectors,
-              if
-              the cache takes them in
+              if the cache takes them in
     blocks    SSD reads for the missed rows
     in_place_bytes  bytes of rows that are read in place, without second reads of rows in flight
     wire_bytes      bytes over the link, with packet headers
@@ -60,8 +59,7 @@ class Tiered:
     ids: Distribution
 
     def filled(self, work: Configs, most: Array) -> Array:
-        """The loads [..., K] of a pass with the loads of the tier added. ``most``  loads as if all rows
-        were in HBM"""
+        """Loads [..., K] of a pass, with the tier's loads added. most  loads as if all rows were in HBM"""
         asked = list(self.all_asked(work))
         column = {name: np.array([getattr(one, name) for one in asked]) for name in AskedRows.__annotations__}
         whole = np.zeros((BELOW[1], len(work)))
@@ -82,8 +80,8 @@ class Tiered:
         return whole.T
 
     def overlapped(self, steps: list[TimedStep]) -> list[TimedStep]:
-        """The steps of a pass; with prefetch, steps that fill the cache only count for the time that
-        nothing hides."""
+        """The steps of a pass; with prefetch, only the exposed time of steps that fill the cache is
+        counted."""
         if not self.tier.prefetch:
             return steps
         ahead = [step for step in steps if step.name in AHEAD]
