@@ -223,8 +223,7 @@ def _laws(
 
 def _informs(cell: Cell, cells: Sequence[Cell]) -> bool:
     """Whether a law is fitted to a cell: it has enough sizes, and more than two GPUs if any cell has. A pair
-    of GPUs
-    uses fewer channels.
+    of GPUs uses fewer channels.
     """
     larger = any(c.collective == cell.collective and c.group.gpus > 2 for c in cells)
     return cell.time_s.size >= _FEWEST_SIZES and (cell.group.gpus > 2 or not larger)

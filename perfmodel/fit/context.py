@@ -45,8 +45,7 @@ _SHORTEST_S = 1e-9
 
 def passes_to_fit(composed: pd.DataFrame, backend: str, clock: str) -> pd.DataFrame:
     """The whole passes that a fit may use: of our own implementation, on one library and clock, neither held
-    out nor
-    throttled.
+    out nor throttled.
     """
     keep = (composed["implementation"] == OWN_PASS) & (composed["clock"] == clock)
     keep &= ~composed["held_out"].astype(bool) & (composed["flag"] != "throttled")

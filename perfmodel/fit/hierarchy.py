@@ -126,8 +126,7 @@ def _learned(
 
 
 def _prior(law: str, own: Believed, shift: Floats, log_sd: Floats) -> Believed:
-    """The prior of a cluster: the clusters' common mean for unknowns across domains, its own prior for the
-    others.
+    """The prior of a cluster: the clusters' common mean for unknowns across domains, else its own prior.
 
     own  its own prior;  shift, log_sd  common mean relative to ``own``, and spread
     """

@@ -185,8 +185,7 @@ def _cache(run: Run) -> _Value:
 
 
 def _of_copies(run: Run, kernels: pd.DataFrame) -> Iterator[tuple[str, _Value]]:
-    """Rates of memory, cache and links by key: the fastest copy of each; for links also the fastest
-    collective."""
+    """Rates of memory, cache and links by key, from the fastest copies; of links, from collectives too."""
     source, measured = _source(run), Evidence.MEASURED
     seen = run.collective_samples()
     links = (seen["payload_bytes"] / seen["time_s"]).tolist()

@@ -55,8 +55,7 @@ class _Cells:
 
 
 def fit_host_tier(run: Run, machine: Machine, launch_floor_s: float | None = None) -> HostTier | None:
-    """Constants of host memory from a run: from its gathers link rate, latency, header and sector; rates of
-    copies.
+    """Constants of host memory from a run: link rate, latency, header and sector of gathers, rates of copies.
 
         t = t_0 + lambda + n b / R,   R = p b / b_wire                          [s]
         b = sector ceil(row / sector),   b_wire = max(b + h ceil(b / a), m)

@@ -227,8 +227,7 @@ def _solution(problem: _Problem, rows: npt.NDArray[np.bool_], start: Sequence[fl
 
 
 def _best(problem: _Problem) -> Any:
-    """The better of the solutions from two starts: the maximum of DRAM and L2 time has a kink that can
-    trap a fit."""
+    """The better solution from two starts: a fit may get stuck where DRAM and L2 take equal time."""
     everything = np.ones(problem.time_s.size, bool)
     starts = [list(problem.start), list(problem.start)]
     if "l2_bytes_per_s" in problem.keys:

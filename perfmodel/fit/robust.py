@@ -21,8 +21,7 @@ WIDEST_LOG = 20.0
 def solve(
     residual: Callable[[Floats], Floats], start: Sequence[float], bounds: Sequence[tuple[float, float]]
 ) -> Any:
-    """The parameters with the least soft-l1 loss of a residual, as ``scipy.optimize.least_squares`` returns
-    them.
+    """Parameters with the least soft-l1 loss of a residual; the result of ``scipy.optimize.least_squares``.
 
     residual  function of the parameters: differences of ln t
     start, bounds   one value and one (low, high) per parameter; a start outside is moved inside

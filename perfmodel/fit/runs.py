@@ -157,8 +157,7 @@ def _kernels(run: Run, machine: Machine, backend: Backend, clock: Clock) -> dict
 
 
 def _host(run: Run, machine: Machine, kernels: dict[str, Any]) -> dict[str, Any]:
-    """Fields of a calibration about the host, None where the run timed nothing: times to issue work, host
-    memory.
+    """Fields of a calibration about the host (issue times, host memory); None if the run timed nothing.
 
     kernels  result of ``_kernels``; its gather floor is used, if our own kernels were timed
     """

@@ -58,8 +58,7 @@ def fit_traced(
 
 
 def is_fitted_to(calibration: Calibration, samples: pd.DataFrame) -> bool:
-    """Whether a calibration was fitted to these samples: most of their median times are anchors of its
-    curves.
+    """Whether a calibration was fitted to these samples: its curves have most of their median times.
 
     File names do not count: a copy of a trace is the same trace.
     Limits: no sample, or a calibration of another clock -> False
