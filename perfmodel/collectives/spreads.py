@@ -138,7 +138,7 @@ def by_size(at_three_sizes: Sequence[float], payload_bytes: Floats = GRID_BYTES)
 
 
 def law_log_sd(machine: Machine, payload_bytes: Floats) -> Floats:
-    """Error of the law on any cluster, besides its unknowns: standard deviation of ln t at each size."""
+    """Standard deviation of ln t by which the law errs on any cluster, even with exact unknowns, by size."""
     priors = load_priors()
     network = priors.network.get(machine.network_priors)
     return by_size((network and network.law_log_sd) or priors.clusters.law_log_sd, payload_bytes)
@@ -298,7 +298,7 @@ def _drawn(covariance: tuple[tuple[float, ...], ...]) -> Floats:
 def from_law(
     machine: Machine, calibration: Calibration, law: Law | None, collective: str, group: Group
 ) -> Spread:
-    """The law on the machine that it was fitted on, corrected by the nearest measured cells."""
+    """The spread of the law on the machine that was measured, corrected by the nearest measured cells."""
     if law is None:
         anchored = sorted({c.gpus for c in calibration.curves if c.collective == collective})
         raise NoCalibrationError(

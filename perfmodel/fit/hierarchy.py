@@ -49,20 +49,22 @@ class ClusterCells:
 def learn(
     clusters: Sequence[ClusterCells], priors: Priors, near: Mapping[str, Mapping[str, Learned]] | None = None
 ) -> dict[str, dict[str, Learned]]:
-    """What was learned, by network and law, from its clusters.
+    """Priors of a law's unknowns for a further cluster, by network and law, learned from measured clusters.
 
         ln x_c ~ N(mu, tau^2),   mu ~ N(mu_0, s_0^2),   tau^2 ~ scaled inverse chi^2(nu, tau_0^2)
 
-    x_c   an unknown of cluster c, relative to a rate of its machine if the belief is relative
-    mu_0, s_0  the belief of data/priors/collectives.toml; for another network than InfiniBand, mu_0 is what
-               was learned of InfiniBand, unless that network has a belief of its own
+    x_c   an unknown of cluster c, relative to a rate of its machine if the prior is relative
+    mu_0, s_0  the prior in data/priors/collectives.toml; for networks other than InfiniBand, mu_0 is what was
+               learned of InfiniBand, unless the network has a prior of its own
     tau_0, nu  s_0 and 1; for a network other than InfiniBand, the spread of InfiniBand's clusters and 3
-    near  what was learned of all networks with one more cluster; networks of ``clusters`` are learned again
+    near  result for one more cluster than ``clusters``, from which the iteration starts; networks that are
+          not
+          among ``clusters`` are taken from it
     Source: D. V. Lindley, A. F. M. Smith, Bayes estimates for the linear model (1972), by the EM algorithm:
             each cluster is fitted under the prior of the others (``links.fit_logs``), then mu and tau follow
     Another cluster is within 1.96 log_sd of the mean in 95 of 100 cases: few clusters say little about
     their spread, so log_sd is wider by the quantile of Student's t with n + nu degrees of freedom.
-    Limits: one cluster, s_0 -> 0 -> the belief;  many -> their mean and standard deviation
+    Limits: one cluster, s_0 -> 0 -> the prior;  many -> their mean and standard deviation
     """
     found = {name: dict(laws) for name, laws in (near or {}).items()}
     networks = sorted({one.network for one in clusters}, key=lambda name: (name != BEST_KNOWN, name))
@@ -137,7 +139,11 @@ def _prior(law: str, own: Believed, shift: Floats, log_sd: Floats) -> Believed:
 def _stored(
     law: str, known: Learned, beliefs: Mapping[str, Belief], believed_sd: Floats
 ) -> tuple[Floats, Floats]:
-    """(mean relative to the beliefs, spread) as stored: learned where it was learned, else the belief."""
+    """(mean relative to ``beliefs``, spread) of each unknown, read back from ``known``.
+
+    beliefs  priors before any cluster was measured, for unknowns that were not learned
+    believed_sd  their standard deviations
+    """
     shift, log_sd = np.zeros(believed_sd.size), believed_sd.copy()
     for i, unknown in enumerate(LINK_LAWS[law].unknowns):
         if unknown.network:

@@ -50,7 +50,7 @@ class Believed:
 
 
 def prior_of(law: str, machine: Machine, priors: Priors) -> Believed:
-    """Prior for a cluster of this machine; its network part comes from other clusters on that fabric.
+    """Prior of a law's unknowns on a machine; its network unknowns were learned from other clusters.
 
     Limits: no cluster on its network is known -> NCCL's own constants, and the line rate of the card
     """
@@ -68,10 +68,10 @@ def believed(law: str, machine: Machine, beliefs: Mapping[str, Belief]) -> Belie
 
 
 def like_cluster(law: str, like: Law, prior: Believed) -> Believed:
-    """Prior for another cluster of the same machine as ``like`` was fitted on, at the same clock.
+    """Prior for a further cluster of the machine that ``like`` was fitted on, at the same clock.
 
-    Its mean is the values of ``like``. Network unknowns spread as clusters of one fabric do; all others keep
-    the wider spread of ``prior``, because they change with the library's version.
+    Its mean is the values of ``like``. Network unknowns vary as between clusters on one kind of network; all
+    others keep the wider spread of ``prior``, because they change with the library's version.
     """
     network = np.array([unknown.network for unknown in LINK_LAWS[law].unknowns])
     own = np.sqrt(np.diag(np.array(like.log_covariance)))
@@ -149,9 +149,10 @@ def fit_logs(
 
 
 def known_card(law: str, prior: Believed, other: Law, machine: Machine, priors: Priors) -> Believed:
-    """The prior, updated by what another law of this cluster has shown about the rate of the network cards.
+    """The prior, updated by what another law of this cluster has shown about the rate of its network cards.
 
-    The ratio to the belief is carried over, not the rate: an exchange of many peers reaches less of a card.
+    Only the ratio to the prior is carried over, not the rate: an exchange of many peers reaches less of a
+    card.
     Limits: the other law saw one domain only -> prior
     """
     if other.fitted_domains == 1:

@@ -79,7 +79,8 @@ def fit_run(run: Run, machine: Machine, planned: Iterable[Point] = ()) -> list[C
 
 
 def _kernels_alone(run: Run, machine: Machine, complete: bool) -> Calibration:
-    """The shipped collectives of the machine, with the run's own kernels."""
+    """The shipped calibration of the machine's collectives, with the run's own kernels in place of its
+    kernels."""
     shipped = _shipped(machine, machine.defaults.backend)
     kernels = _kernels(run, machine, shipped.backend, shipped.clock) if shipped else {}
     host = _host(run, machine, kernels)
@@ -186,7 +187,7 @@ def _with_reported(machine: Machine, run: Run) -> tuple[Machine, dict[str, Inter
 
 
 def _shipped(machine: Machine, backend: Backend) -> Calibration | None:
-    """The shipped calibration of this machine and library, from which its laws start."""
+    """The shipped calibration of this machine and library, whose laws a fit starts from; None without one."""
     if backend not in LAW_BACKENDS:
         return None
     ids = [name for name in list_calibrations(machine.name) if name.split("/")[1].startswith(f"{backend}-")]

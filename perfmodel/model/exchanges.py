@@ -1,5 +1,4 @@
-"""Bytes that a shard of a table costs its rank, and every rank, for each way of cutting and exchanging
-tables.
+"""Bytes that a shard of a table costs its rank, and every rank, for each way of cutting and exchanging.
 
 A table is cut into r row parts and c column parts: r c shards, each on one rank. The results of a look-up
 return in one of six ways (``passes.schemes.Exchange``). There are two kinds of load: what the *holder* of a

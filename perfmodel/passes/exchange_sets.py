@@ -58,8 +58,7 @@ class ExchangeSets:
 
     @property
     def width(self) -> int:
-        """K, number of resources: first the resources of all tables together, then those of each sharding
-        type."""
+        """K, number of resources: those of all tables together, then those of each sharding type."""
         own = [resource for name in self.shardings for resource in BY_TYPE[name].values()]
         return max(own, default=Resource.COPIED_LENGTHS) + 1
 

@@ -153,7 +153,8 @@ class ExplainedLaw:
         return found
 
     def _choice_terms(self) -> Iterator[Term]:
-        """Which candidate is chosen, and the ratios of the library's expected times."""
+        """Terms for the choice among candidates: the chosen candidate, and ratios of the library's
+        expected times."""
         if self.choice is None or self.taken is None:
             return
         names = [each.name for each in self.choice.candidates]

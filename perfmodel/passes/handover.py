@@ -88,7 +88,8 @@ class Handover:
         return low, time, high, rank.astype(np.int8)
 
     def _colder(self, step: Sent) -> tuple[Array, Array, NDArray[np.int8]]:
-        """(time after a kernel minus time alone, its 95 % half-width, the rank of its evidence)."""
+        """By how much a collective takes longer right after a kernel: (time [s], its 95 % half-width,
+        evidence rank)."""
         size, gpus = np.broadcast_arrays(np.asarray(step.payload_bytes, float), np.asarray(step.gpus, float))
         more, error = np.zeros(size.shape), np.zeros(size.shape)
         rank = np.full(size.shape, Evidence.INTERPOLATED.rank, np.int8)

@@ -1,6 +1,8 @@
 """Loads: bytes of every resource that each rank sends, receives or moves in one step of a plan.
 
 Loads are sums over shards, so moving a shard changes two ranks. A step takes as long as its busiest rank.
+Functions of (a, own, everywhere) add the bytes of tables ``a`` to two arrays [..., K] of K resources: to
+``own`` what a shard costs its holder, to ``everywhere`` what every rank has for its own samples.
 """
 
 from __future__ import annotations

@@ -65,8 +65,10 @@ class OneDomain:
         return f"{self.measured.calibration_id} + {self.assumed.name}"
 
     def empty_s(self, collective: str, gpus: Any) -> Array:
-        """Measured launch floor of a collective [s], the time of one byte per peer; ``gpus`` at most one
-        domain."""
+        """Measured launch floor of a collective [s]: its time with one byte per peer.
+
+        gpus  ranks, at most those of one domain
+        """
         inside = np.minimum(np.asarray(gpus, dtype=np.float64), self.anchor)
         return np.asarray(self.measured.estimate(collective, inside, inside).time_s)
 

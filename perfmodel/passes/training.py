@@ -67,7 +67,7 @@ Pick = Callable[[StepRow], float]
 
 
 def centre(row: StepRow) -> float:
-    """Centre of a step's time."""
+    """Central estimate of a step's time [s]."""
     return row.time_s
 
 
@@ -334,9 +334,9 @@ def _reduce_time(evaluator: Evaluator, size: float, end: str = "time_s") -> floa
 def _update_time(
     evaluator: Evaluator, dense: Dense | DenseTime, elements: float, end: str = "time_s"
 ) -> float:
-    """Time of the optimizer of the dense layers [s], a streaming kernel. It is the tables' optimizer with
-    state for every weight: row-wise Adagrad becomes Adagrad.
+    """Time of the dense layers' optimizer, a streaming kernel [s].
 
+    It is the tables' optimizer with state for every weight: row-wise Adagrad becomes Adagrad.
     elements  of a sample's embeddings;  end  time_s, or low_s or high_s for an end of the band
     """
     per_element, per_row = evaluator.memories.state

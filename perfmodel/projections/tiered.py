@@ -80,8 +80,7 @@ class Tiered:
         return whole.T
 
     def overlapped(self, steps: list[TimedStep]) -> list[TimedStep]:
-        """The steps of a pass; with prefetch, only the exposed time of steps that fill the cache is
-        counted."""
+        """The steps of a pass; with prefetch, only the exposed time of steps that fill caches is counted."""
         if not self.tier.prefetch:
             return steps
         ahead = [step for step in steps if step.name in AHEAD]

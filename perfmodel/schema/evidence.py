@@ -36,9 +36,10 @@ class Evidence(StrEnum):
 
     @staticmethod
     def main(shares: Mapping[Evidence, float]) -> Evidence:
-        """The weakest evidence such that more than ``MAIN_SHARE`` of the whole has it or a weaker one.
+        """The class of evidence that a sum rests on: the weakest that, with weaker classes, has a large share
+        of it.
 
-        shares  of the whole, by evidence [-]
+        shares  of the sum, by evidence [-]; large is above ``MAIN_SHARE``
         Limits: one evidence -> that evidence;  a small part assumed -> not ``assumed``;  none -> ``measured``
         """
         weaker = 0.0

@@ -73,7 +73,7 @@ def _table() -> Mapping[str, Mapping[str, Limit]]:
 
 
 def limits_of(group: Literal["machine", "sample"]) -> Mapping[str, Limit]:
-    """Every limit of a group by field."""
+    """The limit of each value in a group, by its key."""
     return _table()[group]
 
 
@@ -86,7 +86,7 @@ def within(group: Literal["machine", "sample"], key: str) -> Any:
 def far_from_sold(
     payload_bytes: NDArray[np.float64], time_s: NDArray[np.float64], gpus: NDArray[np.float64]
 ) -> dict[str, str]:
-    """Sample values more than ten times away from every product on the market, by limit, with reason.
+    """By limit, the reason why samples are doubtful: more than ten times off every product on the market.
 
     payload_bytes, time_s, gpus   arrays of one shape
     A low rate counts only for messages of at least 1 MiB: below, latency dominates.

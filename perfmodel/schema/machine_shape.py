@@ -26,7 +26,7 @@ def check_domain(values: Mapping[str, float], link: str) -> None:
 
 
 def check_pcie_switch(values: Mapping[str, float], before: Mapping[str, float]) -> None:
-    """Refuse a number of GPUs per PCIe switch that does not divide the node, or that rows do not depend on.
+    """Refuse a number of GPUs per PCIe switch that does not divide the node, or a switch that no row crosses.
 
     values  of the machine, by key;  before  the same without overrides
     Limits: no ``gpus_per_pcie_switch`` -> accepted
