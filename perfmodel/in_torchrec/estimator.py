@@ -50,13 +50,16 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
     machine       a shipped one by name, a file, or a ``Machine``;  is_inference  forward pass only
     costs         options of ``Evaluator.on``: calibration, scenario, payload, optimizer ...
     TorchRec adds up the times of shards on each rank, but tables share collectives and kernels. So a shard
-    gets its part of the time of the bytes in a pass where all tables have its cut, dealt evenly:
+    gets its part of the time of a pass in which all tables are cut in the same way and dealt evenly:
 
         time(shard) = (t(T e + n s) - t(0)) / n,   n = max(1, T parts / G)                            [ms]
 
-    T tables, G ranks, parts of a table (G for a replica); e load of a table on every rank and s of one
-    shard [bytes], n shards of a busy rank; t(0) latency and launches, equal for all plans of that kind. This
-    applies to replicas and to the kind of exchange that is fastest for all tables. A table with another
+    t(x)   time of the pass if the busiest rank has load x;  t(0)  latency and launches, equal for all plans
+    with
+           this kind of exchange
+    T, G   tables and ranks;  parts  shards of a table (G for a replica);  n  shards on a busy rank
+    e, s   load of a table on every rank, and load of one shard [bytes]
+    This applies to replicas and to the kind of exchange that is fastest for all tables. A table with another
     exchange pays for separate exchanges with their latency, t(e + s), since TorchRec would run another set of
     them (``ExchangeSets``). ``PerfmodelRating`` rates whole plans, with all latency.
     Limits: equal tables with equal cuts -> the sum on a rank is the pass minus its latency;  a kernel that
@@ -82,7 +85,9 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
         sharder_data_map: Mapping[str, Any] | None = None,
         **_: Any,
     ) -> None:
-        """Sets ``perf`` of every shard. Limits: options with different batches -> BadInputError"""
+        """Sets ``perf``, the estimated times, of every shard. Limits: options with different batches ->
+        BadInputError
+        """
         if not sharding_options:
             return
         options = [option for option in sharding_options if option.compute_kernel in _KERNELS]
@@ -99,7 +104,10 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
                     shard.perf = perf
 
     def tables_of(self, options: Sequence[ShardingOption]) -> tuple[PlanTables, dict[str, int]]:
-        """(every table once, index of each name); a table with fewer rows than ranks gets as many rows."""
+        """(the tables of these sharding options, the index of each by name).
+
+        A table with fewer rows than ranks counts as if it had as many rows as ranks.
+        """
         batches = {option.batch_size for option in options}
         if len(batches) > 1:
             raise BadInputError(
@@ -116,7 +124,10 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
         }
 
     def evaluator_of(self, tables: PlanTables, batch: int) -> Evaluator:
-        """An evaluator on the machine, with the topology's domains if they are smaller."""
+        """Computes costs for these tables on the machine; uses the topology's domains if they are smaller.
+
+        batch  samples per GPU
+        """
         gpus, domain = self.topology.world_size, self.topology.intra_group_size
 
         def costing(**more: Any) -> Evaluator:
@@ -135,7 +146,7 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
         return found
 
     def _perfs(self, evaluator: Evaluator, tables: list[int], schemes: list[Scheme]) -> list[Perf]:
-        """Times of one shard of each table with these cuts."""
+        """For each table (by index) and the scheme beside it, the times of one shard."""
         of = np.array(tables)
         kind, r, c = (np.array([getattr(s, n) for s in schemes]) for n in ("kind", "row_parts", "col_parts"))
         loads = evaluator.shard_loads(of, kind, r, c)
@@ -155,7 +166,7 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
 
 
 def scheme_of(option: ShardingOption, evaluator: Evaluator) -> Scheme:
-    """The scheme of a sharding option."""
+    """This program's scheme for a sharding option of TorchRec."""
     kind, shards = option.sharding_type, len(option.shards)
     gpus, domain, cut = evaluator.gpus, evaluator.domain, OF_TORCHREC[kind]
     if by_domain(cut.exchange):
@@ -165,7 +176,7 @@ def scheme_of(option: ShardingOption, evaluator: Evaluator) -> Scheme:
 
 
 def _added(times: Mapping[str, Array]) -> dict[str, Array]:
-    """Times of steps [...] by name, added up by the parts that TorchRec distinguishes."""
+    """Adds up the times of steps by the four parts that TorchRec distinguishes, such as ``fwd_compute``."""
     found = dict.fromkeys(_PARTS, np.zeros(()))
     for name, time in times.items():
         step = STEPS.get(name)
@@ -178,9 +189,10 @@ def _added(times: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _usual(table: NDArray[np.int64], kind: NDArray[Any], time: Array) -> int:
-    """The kind of exchange that is fastest if all tables have it, among the kinds that most tables can have.
+    """The kind of exchange that is fastest if all tables use it, among the kinds that most tables can use.
 
-    time  of a pass where all tables are equal and have that cut
+    For each possible shard: table  its index;  kind  its exchange;  time  of a pass if all tables were equal
+    to this one and cut in that way
     """
     totals: dict[int, tuple[int, float]] = {}
     for each in np.unique(kind[~copied(kind)]):

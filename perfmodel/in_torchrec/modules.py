@@ -1,4 +1,4 @@
-"""A plan of our planner for the EmbeddingBagCollections of a module, as TorchRec's ShardingPlan."""
+"""Plans the EmbeddingBagCollections of a module and returns TorchRec's ShardingPlan."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def plan_module(
 
 
 def collections_of(module: nn.Module) -> dict[str, EmbeddingBagCollection]:
-    """The collections by their path in a module. Limits: none -> BadInputError"""
+    """The EmbeddingBagCollections in a module, by their path in it. Limits: none -> BadInputError"""
     found = {path: each for path, each in module.named_modules() if isinstance(each, EmbeddingBagCollection)}
     if not found:
         raise BadInputError(
@@ -86,7 +86,7 @@ def collections_of(module: nn.Module) -> dict[str, EmbeddingBagCollection]:
 
 
 def _agreed(make: Callable[[], TorchRecPlan]) -> TorchRecPlan:
-    """Rank 0's result, on all ranks; its error too, because the others would wait."""
+    """Calls ``make`` on rank 0 and returns its result on all ranks; an error is raised on all, too."""
     sent: list[Any] = [None]
     if dist.get_rank() == 0:
         try:
@@ -136,7 +136,10 @@ def _tables(
 
 
 def _part(file: TorchRecPlan, path: str, each: EmbeddingBagCollection, *, several: bool) -> TorchRecPlan:
-    """The plan of one collection's tables, by their own names."""
+    """The part of a plan that concerns one collection, with the tables' names as in the collection.
+
+    path  of the collection in the module;  several  whether there are others
+    """
     entries = {entry.table: entry for entry in file.tables}
     own = [
         entries[_name(path, config.name, several=several)].model_copy(update={"table": config.name})

@@ -24,9 +24,10 @@ _FEWEST, _MOST = 100, 20_000_000
 
 @dataclass(frozen=True)
 class Poisson:
-    """Poisson arrivals: independent requests.
+    """Poisson arrivals: requests that come independently of each other.
 
     seed  of the random numbers: the same seed gives the same arrivals, scaled to any rate
+    rate_per_s  unused: the load is given separately
     """
 
     seed: int = 0
@@ -34,12 +35,12 @@ class Poisson:
     rate_per_s: float | None = None  # no rate of its own
 
     def times(self, rate: float, replicas: int, count: int, grain: int = 1) -> Array:
-        """Times of ``count`` requests at one replica [s], increasing.
+        """Arrival times at one replica of the requests that are followed [s], increasing; ``count`` of them.
 
             a_n = (E_1 + ... + E_n) / lambda,   E exponential of mean 1
 
-        rate   lambda of one replica [1/s]: random dealing leaves Poisson arrivals Poisson
-        grain  only every so many-th request is followed: the gaps between followed requests are Gamma(grain)
+        rate   lambda of one replica [1/s]: random assignment leaves Poisson arrivals Poisson
+        grain  only every ``grain``-th request is followed: the gaps between them are Gamma(grain)
         """
         return self._unit(count, grain) / rate
 
@@ -59,12 +60,12 @@ class Poisson:
 
 @dataclass(frozen=True, eq=False)
 class ArrivalTrace:
-    """Recorded arrivals; for another load, the same times closer together or further apart.
+    """Arrivals as recorded. For another load, all gaps are multiplied by the same factor.
 
     A short trace is repeated, so that a run has as many requests as with Poisson arrivals: the result then
     depends on the machine, not on the length of the trace.
 
-    seconds  increasing;  seed  of the assignment to replicas
+    seconds  times of arrival, increasing;  seed  of the random assignment to replicas
     """
 
     seconds: Array
@@ -78,20 +79,20 @@ class ArrivalTrace:
         return float((self.seconds.size - 1) / (self.seconds[-1] - self.seconds[0]))
 
     def times(self, rate: float, replicas: int, count: int, grain: int = 1) -> Array:
-        """Times of ``count`` requests at one of the replicas [s], increasing.
+        """Arrival times at one of the replicas of the requests that are followed [s]; ``count`` of them.
 
             t_n = (T floor(n / N) + a_(n mod N)) s,   T = N (a_(N-1) - a_0) / (N - 1)
 
         a      the N times of the trace, from 0; it is repeated, one mean gap after its end
         s      factor that turns its rate into ``rate`` of one replica [1/s] times the replicas
-        n      requests that go to this replica and are followed: assigned independently to R replicas, the
-               next one comes after ``grain`` + NegativeBinomial(grain, 1 / R) requests of the service
+        n      requests that go to this replica and are followed: each request goes to one of R replicas at
+               random, so the next is ``grain`` + NegativeBinomial(grain, 1 / R) requests of the service later
         Limits: at most N requests, one replica -> the trace itself, rescaled
         """
         return self._dealt(replicas, count, grain) * (self.rate_per_s / (rate * replicas))
 
     def _dealt(self, replicas: int, count: int, grain: int) -> Array:
-        """The same times at the trace's own rate, kept because a search uses a few of them at many rates."""
+        """As ``times``, at the trace's own rate; kept, because a search uses the same times at many rates."""
         key = replicas, count, grain
         if key not in self._known:
             if len(self._known) >= _KEPT:

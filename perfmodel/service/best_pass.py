@@ -1,4 +1,4 @@
-"""Which pass a service runs: the given sharding, or the best for the batches at its load."""
+"""Chooses the pass that a service runs: the given sharding, or the best for the batches at its load."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _FASTER = 0.05  # a pass must be faster by this share to be served instead
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """How a pass is served.
+    """What is known about a service before its sharding is chosen.
 
-    host, calibration  as in ``hosted.host_costs``; None: the device alone
-    answer  simulates a service that runs a pass
-    samples_per_s  load; None: not given;  limit_s  of the p99;  most  samples per GPU in a batch
+    host, calibration  as in ``hosted.host_costs``; None: times of the device alone
+    answer  simulates a service that runs a given pass
+    samples_per_s  load; None: not given;  limit_s  of the p99;  most  largest batch, in samples per GPU
     """
 
     host: str | None
@@ -41,7 +41,9 @@ class Served:
     most: float = math.inf
 
     def by(self, setting: Setting, served: ServedPass) -> ServiceLoad:
-        """The answer for a pass, and what a host adds if the pass has none."""
+        """The answer for a service that runs this pass. If times are the device's, with what a host would
+        add.
+        """
         if self.host is not None:
             check_clock(setting, self.host)
             return self.answer(hosted_pass(served, self.host, self.calibration))
@@ -65,12 +67,12 @@ def sharded_load(
     row_wise: Callable[[int], ServedPass],
     served: Served,
 ) -> ServiceLoad:
-    """The answer with one sharding, or with the best that fits.
+    """The answer with a given sharding, or with the best that fits.
 
-    way       one of ``alike.WAYS``, or ``BEST``
-    base      the row-wise projection, at the batch for which a way is chosen;  on  asks the same question for
-              other numbers of GPUs and of samples on each
-    row_wise  the row-wise pass on so many GPUs
+    way       name of a sharding that all tables have (``alike.WAYS``), or ``BEST``
+    base      the row-wise projection, at the batch for which the sharding is chosen
+    on        returns the row-wise projection for (GPUs, samples per GPU)
+    row_wise  returns the row-wise pass for a number of GPUs
     Limits: one GPU, rows outside HBM, a given exchange -> row-wise is the best
     """
     if way == ROW_WISE or (way == BEST and not leads(base)):
@@ -86,8 +88,11 @@ def _best(
     row_wise: Callable[[int], ServedPass],
     served: Served,
 ) -> ServiceLoad:
-    """The answer with the best way at about the batch of the load, or with the best at that answer's own
-    batch if it is better: the fewest GPUs, then the lowest p99; without a load, the largest load carried."""
+    """The better of two answers: with the best sharding at a guessed batch, and at the first answer's own
+    batch.
+
+    Better is the answer with fewer GPUs, then with a lower p99; without a load, that with more load.
+    """
     batch = int(base.work.batch[0])
     lead = partial(leading_with_host, host=served.host, calibration=served.calibration)
     enough = base if base.gpu_count.fits else leading_on_enough(base, lambda n: on(n, batch), lead).base
@@ -111,16 +116,18 @@ def _best(
 
 
 def _power_of_two(samples: float, most: int) -> int:
-    """The nearest power of two by ratio, from 1 to ``most``."""
+    """The power of two from 1 to ``most`` that is nearest by ratio."""
     return 1 << min(round(math.log2(max(samples, 1.0))), most.bit_length() - 1)
 
 
 def _likely(row_wise: ServedPass, served: Served) -> int:
-    """About the samples per GPU in a batch at the asked load, by the row-wise passes: the samples that arrive
-    while one runs, but few enough that another pass fits within the limit.
+    """A guess of the samples per GPU in a batch: those that arrive while a row-wise pass runs [-].
 
-        n = lambda s t(n) / G,   t(n) <= limit / 2                                              [-]
+        n = lambda s t(n) / G,   t(n) <= limit / 2
 
+    lambda  requests per second;  s  samples per request;  t(n)  time of a pass;  G  GPUs. A request may wait
+            for a
+    pass and then take another, so a pass takes at most half of the limit
     Limits: no load was given -> limited by time alone;  nothing fits -> 1
     """
     sizes = [size for size in BATCHES if size <= min(served.most, row_wise.largest_batch)]
@@ -140,7 +147,9 @@ def _rank(answer: ServiceLoad) -> tuple[float, float]:
 
 
 def _fastest(found: Leading, served: Served) -> Projection:
-    """The projection of the best uniform sharding, or of a plan per table if that is faster with the host."""
+    """The projection with the best uniform sharding, or with a plan by table if that is faster with the
+    host.
+    """
     planned = found.planned_answer
     if planned is None or (found.best and served.time_of(planned) >= served.time_of(found.answer)):
         return found.answer
@@ -148,8 +157,9 @@ def _fastest(found: Leading, served: Served) -> Projection:
 
 
 def _choice(its: ServedPass, samples: int, time_s: float, found: Leading, served: Served) -> ChosenSharding:
-    """The served pass, with the best other passes at such a batch.
+    """The comparison of the served pass with the best others at this batch.
 
+    its  the served pass;  samples  per GPU;  time_s  of it
     Limits: with a host no difference has a band -> no other pass is listed as near
     """
     base, near = found.base, []

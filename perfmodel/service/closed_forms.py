@@ -1,6 +1,6 @@
 """Closed forms to compare with the simulation of a service: bounds, and estimates of percentiles.
 
-Each is for one load, and has the simulated value of the same number.
+Each is for a given load, and stands beside the simulated value of the same number.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ _UNITS: dict[str, Unit] = {
 
 
 def given(letter: str, value: float) -> Recorded:
-    """The recorded number for a letter of ``model.queueing``."""
+    """The value of a letter of ``model.queueing``'s formulas, as a recorded number with unit and meaning."""
     return Recorded(value, _UNITS.get(letter, PLAIN), symbol=letter)
 
 
 @dataclass(frozen=True)
 class ClosedForm:
-    """A number of the service in closed form and simulated; both in s or in requests per second.
+    """A number of the service, computed by a formula and by simulation; both in s or in requests per second.
 
-    name   a slug;  kind  one of ``AT_LEAST`` …;  words  its meaning
-    function  that computes it;  letters  its arguments by the letters of its docstring, in SI units
+    name      short name;  words  its meaning;  kind  how the two should compare: ``AT_LEAST`` …
+    closed    by the formula;  simulated  by the simulation
+    function  that computes the formula;  letters  its arguments by the letters of its docstring, in SI units
     """
 
     name: str
@@ -53,7 +54,7 @@ class ClosedForm:
 
     @property
     def recorded(self) -> Recorded:
-        """The closed form, evaluated with recorded letters."""
+        """The formula's value with its working: each letter with its value."""
         found: Recorded = self.function(*(given(letter, value) for letter, value in self.letters.items()))
         return found
 
@@ -76,7 +77,7 @@ class ClosedForm:
 
 
 def closed_forms(replica: Replica, rule: Rule, rate: float, run: ServedRequests) -> tuple[ClosedForm, ...]:
-    """The closed forms that apply to a replica under a rule at a load.
+    """The closed forms that apply to a replica which serves by this rule at this load.
 
     rate  requests per second of the replica;  run  its simulation
     Queues have closed forms for Poisson arrivals only. Limits: a trace -> capacity and a single request
@@ -110,7 +111,9 @@ def _found(replica: Replica, rule: Rule, rate: float, run: ServedRequests) -> It
 
 
 def _alone(replica: Replica, rule: Rule, alone_s: float) -> float:
-    """Mean latency at a very low load, where requests hardly ever meet [s]."""
+    """Mean latency at a very low load, where requests hardly ever meet [s]. alone_s  about a request's
+    time alone
+    """
     in_line = replace(rule, overlap=False)  # for batches that never meet, the same
     return replica.run(in_line, _ALONE / (rule.wait_s + alone_s), (_FOLLOWED, _FOLLOWED)).mean_s
 
@@ -144,8 +147,10 @@ def _of_poisson(
 
 
 def estimated_quantile(replica: Replica, rule: Rule, rate: float, q: float) -> float | None:
-    """Quantile of the latency if passes serve all waiting requests, one pass after the other [s].
+    """Estimated quantile q of the latency [s], for a service whose passes take all waiting requests, one by
+    one.
 
+    rate  requests per second of the replica
     Limits: overlap, a wait, batches of one, a trace, or overload -> None
     """
     waits = rule.overlap or rule.wait_s or rule.requests == 1
@@ -164,10 +169,11 @@ def _percentiles(replica: Replica, rule: Rule, rate: float, run: ServedRequests)
 
 
 def steady_pass(replica: Replica, rule: Rule, rate: float) -> float:
-    """Time of a pass that serves the requests that arrive during a pass [s].
+    """Time t of a pass that serves as many requests as arrive while it runs [s].
 
         t = pass(min(lambda t, B))
 
+    pass(n)  mean time of a pass with n requests;  lambda  rate [1/s];  B  requests of a full batch
     Limits: rate -> 0 -> a pass with one request;  overload -> a pass with a full batch
     """
     time = mean_pass(replica, 1.0)

@@ -35,11 +35,11 @@ WAITS = ("batching", "queue", "pass", "stragglers")
 
 @dataclass(frozen=True)
 class Rule:
-    """How requests are batched.
+    """How a replica forms batches of requests.
 
-    requests  of a full batch;  wait_s  longest that the first request waits for others [s]
+    requests  of a full batch;  wait_s  longest that a batch's first request waits for others [s]
     samples   per request;  overlap  whether steps of two batches run at the same time
-    grain     one request in so many is followed
+    grain     each simulated request stands for so many
     """
 
     requests: int
@@ -50,7 +50,7 @@ class Rule:
 
     @property
     def followed(self) -> int:
-        """Followed requests of a full batch."""
+        """Simulated requests of a full batch."""
         return max(self.requests // self.grain, 1)
 
 
@@ -58,9 +58,10 @@ class Rule:
 class ServedRequests:
     """Result of a simulation, without the initial time in which queues fill up.
 
-    latency_s  of every followed request [n];  parts  computes ``parts_s``
-    batches    that were served;  requests  per batch on average;  grain  requests per followed request
-    largest    requests of the largest batch: with any larger full batch the result would be the same
+    latency_s  of every simulated request;  parts  computes ``parts_s``
+    batches    number that were served;  requests  per batch on average;  largest  in the largest batch: a
+               larger full batch would change nothing
+    grain      requests that each simulated request stands for
     first_s, last_s  arrival of the first and the last request
     """
 
@@ -75,11 +76,11 @@ class ServedRequests:
 
     @cached_property
     def parts_s(self) -> dict[str, Array]:
-        """Parts of every latency, by ``WAITS``, which add up to it. Not used in a search."""
+        """The parts that add up to every latency, by their names (``WAITS``). Not used in a search."""
         return self.parts()
 
     def quantile(self, q: float) -> float:
-        """Latency below which a share q of the requests stays [s]."""
+        """Latency below which a share q of the requests is [s]."""
         return float(np.quantile(self.latency_s, q, method="inverted_cdf"))
 
     def error(self, q: float) -> float:
@@ -87,8 +88,9 @@ class ServedRequests:
 
             (x(q + d) - x(q - d)) / (2 x(q)),   d = t s / sqrt(n)
 
-        s  standard deviation of the shares below x(q) in n equal parts of the run, one after the other;
-        t  Student's, of n - 1 degrees of freedom
+        x  ``quantile``;  s  the run is split into n equal parts in time: standard deviation over the parts of
+           the share
+        of latencies below x(q);  t  Student's, of n - 1 degrees of freedom
         Source: batch means: parts that are much longer than a busy period are nearly independent
         Limits: equal parts -> 0;  independent requests -> the error of a binomial share
         """
@@ -104,7 +106,10 @@ class ServedRequests:
         return float(self.latency_s.mean())
 
     def made_of(self, q: float, width: float = 0.005) -> dict[str, float]:
-        """Mean parts of the latencies around a quantile, which add up to it [s]."""
+        """Parts of the latencies near the quantile q, which add up to it [s].
+
+        They are means over requests whose latencies are between the quantiles q - width and q + width.
+        """
         whole = self.quantile(q)
         low, high = self.quantile(q - width), self.quantile(min(q + width, 1 - width / 2))
         near = (self.latency_s >= low) & (self.latency_s <= high)
@@ -114,13 +119,13 @@ class ServedRequests:
 
 
 def simulate(served: ServedPass, rule: Rule, arrivals: Array, late: Lateness | None = None) -> ServedRequests:
-    """Serve requests that arrive at ``arrivals`` [s], increasing.
+    """Simulate a replica that serves requests which arrive at ``arrivals`` [s], increasing.
 
         begin = max(free, min(a_B, a_1 + w)),   end = begin + t(n) + d,   latency = end - a     [s]
 
-    a  arrival of a request; a_1 and a_B of the first and last of a full batch;  w  wait;  free  end of the
-       batch before, or with overlap the time when the first step can begin;  n  requests that have arrived by
-       then, at most B;  t  time of their pass;  d  delay of its slowest ranks
+    a    arrival of a request;  a_1, a_B  arrivals of the first and last request of a full batch;  w  wait
+    free end of the batch before; with overlap, the time when the first step can begin
+    n    requests that have arrived by then, at most B;  t  time of their pass;  d  delay of its slowest ranks
     late  delays of the collectives of each batch, repeated if there are more batches; None: all ranks are
           equally fast
     Limits: load -> 0 -> the wait and a pass;  overload -> latencies grow to the end of the run
@@ -146,9 +151,11 @@ def simulate(served: ServedPass, rule: Rule, arrivals: Array, late: Lateness | N
 
 @dataclass(frozen=True, eq=False)
 class _Passes:
-    """Times of the steps of a batch by its requests, in picoseconds [n, S], and delays by ``Lateness``.
+    """Time of each step of a batch, by the requests in it, and its delays by slow ranks (``Lateness``).
 
-    draws  empty: all ranks are equally fast;  more  [n, S], or [0, 0]: nothing to add
+    steps  [n, S] for 1 .. n requests and S steps [ps];  floor, share  of the delays
+    draws  random numbers for each batch; empty: all ranks are equally fast
+    more   [n, S] added to the draws; [0, 0]: nothing to add
     """
 
     steps: Whole
@@ -158,7 +165,10 @@ class _Passes:
     more: Array = field(default_factory=lambda: np.zeros((0, 0)))
 
     def spans(self, number: int, requests: int) -> tuple[list[int], int]:
-        """(time of each step for a batch of so many with its slowest rank, total delay by slowest ranks)."""
+        """For a batch: (time of each step with its slowest rank, sum of the delays by slowest ranks) [ps].
+
+        number  of the batch, which determines the draws;  requests  in it
+        """
         times, scales, more = self._known.get(requests) or self._of(requests)
         if not self.draws:
             return times, 0
@@ -167,7 +177,9 @@ class _Passes:
         return [time + each for time, each in zip(times, late, strict=True)], sum(late)
 
     def _of(self, requests: int) -> tuple[list[int], list[float], list[float]]:
-        """(times, scales of the delays, added draws) of the steps that run."""
+        """For a batch with so many requests: (time of each step, scale of its delay, number added to its
+        draw).
+        """
         times: list[int] = self.steps[requests - 1].tolist()
         scales = [self.floor + self.share * time if time else 0.0 for time in times]
         more = self.more[requests - 1].tolist() if self.more.size else [0.0] * len(times)
@@ -181,7 +193,11 @@ class _Passes:
 
 @dataclass(frozen=True, eq=False)
 class _Batches:
-    """Per batch: its first request, the next batch's; times when it was closed, formed and ready; delays."""
+    """The batches of a simulation, an array entry each; times in ps.
+
+    first   index of its first request;  closed  when it was full or had waited;  formed  when it began
+    ready   when its last step ended;  late  delay by slow ranks
+    """
 
     first: Whole
     closed: Whole
@@ -192,9 +208,11 @@ class _Batches:
 
 
 def _one_by_one(times: Whole, passes: _Passes) -> _Batches:
-    """``_in_line`` for batches of one, whose ends do not depend on other requests.
+    """Batches of one request each, one after the other: as ``_in_line``, but without a loop.
 
-    end_n = S_n + max over k <= n of (a_k - S_(k-1)),   S_n = s_1 + ... + s_n
+        end_n = S_n + max over k <= n of (a_k - S_(k-1)),   S_n = s_1 + ... + s_n
+
+    a_k  arrival of request k (``times``);  s_k  time of its pass
     """
     rows = [passes.spans(number, 1) for number in range(max(len(passes.draws), 1))]
     late = np.resize([late for _, late in rows], times.size)
@@ -206,7 +224,10 @@ def _one_by_one(times: Whole, passes: _Passes) -> _Batches:
 
 
 def _in_line(come: Sequence[int], passes: _Passes, full: int, wait: int) -> _Batches:
-    """One batch after the other: a recursion over batches, as Lindley's over requests."""
+    """One batch after the other: each begins when it is closed and the batch before has ended.
+
+    come  arrivals;  full  requests of a full batch;  wait  of its first request; times in ps
+    """
     count, at, free, number = len(come), 0, 0, 0
     out: list[tuple[int, int, int, int, int]] = []
     while at < count:
@@ -222,7 +243,11 @@ def _in_line(come: Sequence[int], passes: _Passes, full: int, wait: int) -> _Bat
 
 
 def _overlapped(come: Sequence[int], passes: _Passes, served: ServedPass, full: int, wait: int) -> _Batches:
-    """Two batches in flight, as in ``model.schedule``: the step that can run first is started."""
+    """Two batches at the same time, as in ``model.schedule``: of their next steps, the earlier possible is
+    started.
+
+    Arguments as in ``_in_line``.
+    """
     kinds = list(dict.fromkeys(step.device for step in served.steps))
     device = [kinds.index(step.device) for step in served.steps]
     last, count, at = len(device), len(come), 0
@@ -276,7 +301,10 @@ def _columns(rows: list[tuple[int, int, int, int, int]], end: int) -> _Batches:
 def _measured(
     times: Whole, alone: Whole, found: _Batches, rule: Rule, full: int, per_s: float
 ) -> ServedRequests:
-    """Latencies of requests and their parts, after the time in which queues fill up."""
+    """The result: latencies of requests and their parts, without the time in which queues fill up.
+
+    times  arrivals [ps];  alone  time of a pass without slow ranks, by requests;  per_s  ps per second
+    """
     counts = np.diff(np.append(found.first, found.end))
     of = np.repeat(np.arange(counts.size), counts)
     begin = min(int(_WARM * times.size), times.size - 1)

@@ -1,4 +1,4 @@
-"""The numbers of an hour of ``perfmodel load``, explained: machines, machine-hours, money."""
+"""Explains the numbers of ``perfmodel load`` about an hour: machines, machine-hours, money."""
 
 from __future__ import annotations
 

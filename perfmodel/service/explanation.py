@@ -23,10 +23,13 @@ from perfmodel.units import counted, format_count, format_fraction, format_per_s
 
 @dataclass(frozen=True)
 class PassPart:
-    """A step of the pass: its time with one request, at the asked load, and in a full batch; its slow ranks.
+    """A step of the pass, with its times for a small, the present and a full batch, and the delay by slow
+    ranks.
 
+    one_s, asked_s, full_s  time with one request, at the asked load, and in a full batch
     measured  ranks on which its mean time was measured, 0: it waits for no other rank
-    late_s    mean delay of the slowest of further ranks, at the asked load;  late_p99_s  99th percentile
+    late_s    mean delay because the service has more ranks than that, at the asked load;  late_p99_s  its
+              99th percentile
     """
 
     name: str
@@ -41,7 +44,11 @@ class PassPart:
 
 @dataclass(frozen=True)
 class LoadExplanation:
-    """All numbers, explained."""
+    """All numbers of an answer, explained.
+
+    parts     the steps of the pass;  full_batch  samples per GPU in a full batch
+    requests  in a batch for the three times of ``PassPart``: one, at the asked load, full
+    """
 
     title: str
     numbers: tuple[ExplainedNumber, ...]
@@ -62,7 +69,7 @@ class LoadExplanation:
 
 
 def explain_load(answer: ServiceLoad, hourly: HourlyCost) -> LoadExplanation:
-    """The equation of each number at the asked load, with its values. hourly  cost of an hour"""
+    """Explains each number at the asked load: its equation, with values. hourly  cost of an hour"""
     q, best = answer.question, answer.best
     load, gpus = format_per_second(answer.asked.load_per_s, "requests"), counted(answer.gpus, "GPU")
     title = f"{load} on {gpus}: p99 {format_time(answer.asked.run.quantile(P99))}"
@@ -80,7 +87,7 @@ def _numbers(answer: ServiceLoad) -> Iterator[ExplainedNumber]:
 
 
 def _sizes(answer: ServiceLoad) -> Iterator[ExplainedNumber]:
-    """GPUs, load, capacity, batch."""
+    """Explains GPUs, load, capacity and batch."""
     best, asked, served = answer.best, answer.asked, answer.question.served
     each, most = asked.load_per_s / answer.replicas, best.rate_per_s
     fewest = Equation.of(sizing.sized, "R = ceil(lambda / lambda_max),   R G GPUs")
@@ -129,7 +136,7 @@ def _sizes(answer: ServiceLoad) -> Iterator[ExplainedNumber]:
 
 
 def _latencies(answer: ServiceLoad) -> Iterator[ExplainedNumber]:
-    """Percentiles, mean, requests inside the service."""
+    """Explains percentiles and mean of the latency, and the requests inside the service."""
     run, closed = answer.asked.run, {each.name: each for each in answer.closed}
     for name, q in QUANTILES.items():
         value, form = run.quantile(q), closed.get(name)
@@ -163,13 +170,13 @@ def _latencies(answer: ServiceLoad) -> Iterator[ExplainedNumber]:
 
 
 def _steady(form: ClosedForm) -> str:
-    """Where the t of a percentile comes from."""
+    """Words: where the time t in the formula of a percentile comes from."""
     asked = form.letters["lambda"] * form.letters["t"]
     return f"t is the pass that serves the {format_count(asked)} requests of lambda t"
 
 
 def _beside(form: ClosedForm) -> str:
-    """Closed form and simulated value, in words."""
+    """Words that compare a closed form with the simulated value."""
     words = {"about": "closed form", "at least": "bound from below", "equal": "closed form"}[form.kind]
     return f"{words} {format_time(form.closed)}, simulated {format_time(form.simulated)}"
 
@@ -183,7 +190,7 @@ _PARTS = {
 
 
 def _waits(answer: ServiceLoad) -> Iterator[ExplainedNumber]:
-    """The parts of the p99."""
+    """Explains the parts of the p99."""
     run = answer.asked.run
     parts, whole = run.made_of(P99), run.quantile(P99)
     for name, text in _PARTS.items():
@@ -202,7 +209,7 @@ def _waits(answer: ServiceLoad) -> Iterator[ExplainedNumber]:
 
 
 def _slow_ranks(answer: ServiceLoad) -> Iterator[ExplainedNumber]:
-    """Delay by the slowest rank, and latency of a single request."""
+    """Explains the delay by the slowest rank, and the latency of a single request."""
     q = answer.question
     alone = next(each for each in answer.closed if each.name == "alone")
     working = (*working_lines(named("s", alone.recorded, "")), _beside(alone))

@@ -37,7 +37,9 @@ _OF_A_BATCH = 1000
 
 
 def effort_of(requests: int) -> tuple[int, int]:
-    """(followed requests, followed requests per batch): enough batches for a 99th percentile."""
+    """(requests to follow, of which per batch), so that a simulation has enough batches for a 99th
+    percentile.
+    """
     return requests, max(min(requests // _OF_A_BATCH, _OF_A_BATCH), QUICK[1])
 
 
@@ -45,8 +47,9 @@ def effort_of(requests: int) -> tuple[int, int]:
 class Replica:
     """What one replica serves, and how its requests arrive.
 
-    served  its pass;  arrivals  of the whole service;  late  delays of its collectives
-    limit_s  of the 99th percentile [s];  samples  per request;  replicas  that share the requests
+    served    its pass;  arrivals  at the whole service;  late  delays of its collectives by slow ranks
+    limit_s   limit of the 99th percentile of the latency [s];  samples  per request
+    replicas  number of replicas that share the requests
     """
 
     served: ServedPass
@@ -57,13 +60,15 @@ class Replica:
     replicas: int = 1
 
     def rule(self, batch: int, wait_s: float, overlap: bool) -> Rule:
-        """The rule for full batches of so many samples on each GPU."""
+        """The rule with full batches of ``batch`` samples per GPU."""
         requests = max(int(batch * self.served.gpus // self.samples), 1)
         return Rule(requests, wait_s, self.samples, overlap)
 
     def capacity(self, rule: Rule) -> float:
-        """Most requests per second in full batches (``queueing.batch_capacity``): one batch per mean time of
-        a pass with its slowest ranks, or more if two batches overlap."""
+        """Most requests per second in full batches (``queueing.batch_capacity``).
+
+        A batch takes the mean time of a pass with its slowest ranks; less if two batches overlap.
+        """
         key = rule.requests, rule.overlap
         if key not in self._capacities:
             samples, late = self.samples_of(rule.requests), self.mean_delays(rule.requests)
@@ -76,7 +81,7 @@ class Replica:
         return {}
 
     def samples_of(self, requests: float) -> float:
-        """Samples of each GPU in a pass with so many requests, rounded to a whole number."""
+        """Samples per GPU in a pass with so many requests, rounded to a whole number."""
         return max(math.ceil(requests * self.samples / self.served.gpus), 1)
 
     def times(self, requests: float) -> Array:
@@ -93,7 +98,9 @@ class Replica:
         return np.zeros(len(self.served.steps)) if self.late is None else self.delays(requests).mean(axis=0)
 
     def run(self, rule: Rule, rate: float, effort: tuple[int, int]) -> ServedRequests:
-        """A simulation of this replica at so many requests per second."""
+        """A simulation of this replica at ``rate`` requests per second. effort  as returned by
+        ``effort_of``
+        """
         count, of_a_batch = effort
         likely = min(rule.requests, rate * max(self.served.total(1), rule.wait_s))  # or more, if it is busy
         grained = replace(rule, grain=max(int(likely / of_a_batch), 1))
@@ -101,9 +108,11 @@ class Replica:
         return simulate(self.served, grained, times, self.late)
 
     def steady_run(self, rule: Rule, rate: float, effort: tuple[int, int]) -> ServedRequests:
-        """A simulation long enough to know the 99th percentile within ``ERROR``.
+        """A simulation long enough that the 99th percentile is known within ``ERROR``.
 
-        Limits: ``_MOST_TIMES`` as many requests, whatever the error is;  a trace, which only repeats -> once
+        effort  of the first try, as returned by ``effort_of``
+        Limits: the error stays larger -> at most ``_MOST_TIMES`` as many requests;  a trace -> one
+                simulation, since more requests only repeat it
         """
         count, of_a_batch = effort
         times, most = 1, _MOST_TIMES if isinstance(self.arrivals, Poisson) else 1
@@ -115,11 +124,14 @@ class Replica:
             times = min(times * max(math.ceil((error / ERROR) ** 2), 2), most)  # errors fall as its root
 
     def p99(self, rule: Rule, rate: float, effort: tuple[int, int]) -> float:
-        """99th percentile of the latency [s]."""
+        """99th percentile of the latency, simulated at ``rate`` requests per second [s]."""
         return self.run(rule, rate, effort).quantile(P99)
 
     def highest(self, rule: Rule, effort: tuple[int, int], above: float = 0.0) -> float:
-        """Most requests per second of which 99 % are answered within the limit; 0: none above ``above``."""
+        """Highest load of which 99 % of the requests are answered within the limit [requests/s].
+
+        effort  of each simulation (``effort_of``). Limits: no such load above ``above`` -> 0
+        """
         capacity = self.capacity(rule)
         if capacity <= above or self.served.total(1) > self.limit_s:
             return 0.0
@@ -136,7 +148,9 @@ class Replica:
         return 0.0
 
     def _shares(self, capacity: float) -> Iterator[float]:
-        """``LOADS``, and lower shares until requests nearly never meet."""
+        """Loads to try, as shares of the capacity: ``LOADS``, then lower ones until requests nearly never
+        meet.
+        """
         yield from LOADS
         share = LOADS[-1]
         while share * capacity * self.served.total(1) > _RARE:
@@ -164,10 +178,11 @@ _SMALL = 1 / 8
 
 @dataclass(frozen=True)
 class Carried:
-    """The highest load of a replica with full batches of one size.
+    """The highest load that a replica carries within the limit, with full batches of one size.
 
-    batch  samples of each GPU;  rule  the wait and overlap for it;  rate_per_s  requests per second
-    pass_s  time of a full batch alone;  capacity_per_s  load without a limit
+    batch   samples per GPU in a full batch;  rule  the best wait and overlap for it
+    rate_per_s  the load [requests/s];  pass_s  time of a pass with a full batch alone
+    capacity_per_s  load that it would carry without a limit on the latency
     """
 
     batch: int
@@ -184,10 +199,11 @@ def carried(
     overlap: bool | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> list[Carried]:
-    """The highest load for each batch size, in line and with overlap, each with the best wait.
+    """For each batch size, the highest load of a replica, one batch after the other and with overlap.
 
-    wait_s, overlap  if given; None: all of ``WAITS``, and both;  tell  is called with each size
-    Small sizes whose capacity is less than an eighth of the load are skipped: a larger size serves small
+    batches  samples per GPU;  wait_s, overlap  if given; None: all of ``WAITS``, and both; the best is kept
+    tell     is called with words for each size
+    Small sizes whose capacity is less than an eighth of the best load are skipped: a larger size serves small
     batches as well.
     """
     found: list[Carried] = []
@@ -201,17 +217,16 @@ def carried(
 
 
 def waits_of(replica: Replica, wait_s: float | None) -> list[float]:
-    """Waits that are tried [s]."""
+    """Waits for other requests to try [s]: the given wait, or all of ``WAITS``."""
     return [share * replica.limit_s for share in WAITS] if wait_s is None else [wait_s]
 
 
 def soonest(
     replica: Replica, batches: Sequence[int], rate: float, wait_s: float | None, overlap: bool | None
 ) -> list[tuple[int, Rule, float]]:
-    """Every batch size, wait and overlap that carries a load within the limit, with its p99 [s] from a short
-    simulation.
+    """Every (batch size, rule, p99 [s]) that carries a load within the limit in a short simulation.
 
-    rate  requests per second of this replica;  wait_s, overlap  if given; None: all
+    rate  requests per second of this replica;  wait_s, overlap  if given; None: all are tried
     Full batches that are never reached give equal results, so such sizes are simulated once.
     """
     found = []
@@ -247,7 +262,9 @@ def _of_batch(replica: Replica, batch: int, wait_s: float | None, overlap: bool 
 
 
 def surely(replica: Replica, found: Carried, requests: int, above: float = 0.0) -> Carried:
-    """The same result from longer simulations, the last one steady; load 0: at most ``above``."""
+    """The result of ``carried`` again, from longer simulations. Limits: no load above ``above`` -> a load
+    of 0
+    """
     effort = effort_of(requests)
     rate = replica.highest(found.rule, effort, above)
     while rate > above and replica.steady_run(found.rule, rate, effort).quantile(P99) > replica.limit_s:
@@ -256,7 +273,7 @@ def surely(replica: Replica, found: Carried, requests: int, above: float = 0.0) 
 
 
 def batches_within(served: ServedPass, limit_s: float) -> list[int]:
-    """Powers of two whose pass is within the limit and fits the memory."""
+    """Batch sizes to try: powers of two that fit the memory and whose pass takes less than ``limit_s``."""
     found, batch = [], 1
     while batch <= min(served.largest_batch, LARGEST_BATCH) and served.total(batch) <= limit_s:
         found.append(batch)

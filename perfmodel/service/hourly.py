@@ -17,11 +17,11 @@ REQUESTS = 1e9
 class HourlyCost:
     """Cost of an hour of a service at its load.
 
-    machine   its name;  node  GPUs per machine;  nodes_per_replica  of a replica alone;  whole  whether no
-              other replica fits beside it
+    machine   its name;  node  GPUs per machine;  nodes_per_replica  machines that a replica uses
+    whole     whether a replica has its machines for itself; else several may share a machine
     machines  in use, each paid in full: machine-hours per hour;  rate_per_s  the load
     currency  "" without prices;  per_hour  money; None if a price is missing, which ``unpriced`` then names
-    rented_per_hour  part of ``per_hour`` for the SSDs or the one memory that hold the rows
+    rented_per_hour  part of ``per_hour`` for the SSDs or the shared memory that hold the rows
     """
 
     machine: str
@@ -64,7 +64,10 @@ class HourlyCost:
 
 
 def hourly_cost(answer: ServiceLoad, machine: str, prices: Prices | None = None) -> HourlyCost:
-    """Cost at the asked load. machine  its name in the prices;  prices  None: machine-hours only"""
+    """The cost of an hour at the asked load.
+
+    machine  its name in ``prices``;  prices  None: machine-hours only, no money
+    """
     served = answer.question.served
     each, machines = (
         int(serving_cost.machines_in_use(replicas, served.gpus, served.node, served.whole))

@@ -1,4 +1,4 @@
-"""The pass of a service: time of each step by samples per GPU, from a projection or a plan."""
+"""The pass of a service: the time of each step for any samples per GPU, from a projection or a plan."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ LARGEST_BATCH = 2**16
 class ServedStep:
     """A step of the pass.
 
-    collective  "" for a kernel;  device  ``schedule.COMPUTE`` or ``NETWORK``: the device that it uses
+    collective  its collective; "" for a kernel
+    device      what it occupies: ``schedule.COMPUTE`` or ``NETWORK``
     """
 
     name: str
@@ -43,22 +44,23 @@ class ServedStep:
 
     @property
     def label(self) -> str:
-        """Label for people."""
+        """Name of the step for people."""
         return step_label(self.name)
 
 
 @dataclass(frozen=True, eq=False)
 class ServedPass:
-    """Times of the steps at some batches, linear in between.
+    """Times of S steps at n batches, interpolated linearly in between.
 
-    batches       samples of one GPU, n increasing numbers;  gpus  of one pass
+    gpus          that run the pass: one replica;  batches  [n] samples per GPU, increasing
     time_s, low_s, high_s  of each step [S, n]: centre and 95 % interval
-    evidence      of the pass at each batch;  fits  whether memory holds it at each batch
-    rows          where they are, if not in the GPUs' HBM, and who shares that memory; in words
-    node          GPUs per machine;  whole  whether a replica uses the memory of its machines alone
-    held_bytes, held_in  rows of a replica on SSDs or in one memory, by the names of ``schema.prices``
-    sharding      of the pass, in words;  way  one of ``alike.WAYS``; "": a plan;  runs  who runs it
-    host          whose time is included in the steps (``hosted.MODES``, or a clock); "": the device alone
+    evidence      for the time of the pass at each batch;  fits  whether memory holds it at each batch
+    rows          words: where rows are, if not in the GPUs' HBM, and who shares that memory
+    node          GPUs per machine;  whole  whether a replica needs the memory of its machines alone
+    held_bytes, held_in  rows that a replica keeps on SSDs or in shared memory, and which (``schema.prices``)
+    sharding      of the tables, in words;  way  its name (``alike.WAYS``); "": a plan by table
+    runs          name of the program that runs it
+    host          the host whose time is included (``hosted.MODES``, or a clock); "": the device alone
     payload_bytes  of one rank in each step [S, n]
     """
 
@@ -83,22 +85,22 @@ class ServedPass:
 
     @property
     def largest_batch(self) -> int:
-        """Largest batch that memory holds, in samples of one GPU."""
+        """Largest batch that memory holds, in samples per GPU."""
         return int(self.batches[self.fits].max(initial=0))
 
     def at(self, batch: Any) -> Array:
-        """Times of the steps [s] at other batches, one row per step."""
+        """Times of the steps at other batches [s], a row per step. batch  samples per GPU"""
         asked = np.atleast_1d(np.asarray(batch, dtype=np.float64))
         return np.array([np.interp(asked, self.batches, row) for row in self.time_s])
 
     def total(self, batch: float) -> float:
-        """Time of a pass alone [s]."""
+        """Time of a pass with ``batch`` samples per GPU that runs alone [s]."""
         return float(self.at(batch).sum())
 
     def tasks(self, batch: float, more: Array | float = 0.0) -> tuple[schedule.Task, ...]:
-        """The steps in order, as tasks of ``model.schedule``; each batch has a stream of its own.
+        """The steps of a pass in order, as tasks of ``model.schedule``; each batch is a stream of its own.
 
-        more  delay added to each step [s]
+        batch  samples per GPU;  more  delay added to each step [s]
         """
         times = self.at(batch)[:, 0] + more
         found: list[schedule.Task] = []
@@ -108,22 +110,26 @@ class ServedPass:
         return tuple(found)
 
     def gap(self, batch: float, overlap: bool, more: Array | float = 0.0) -> float:
-        """Time from one full batch to the next [s]: the whole pass, or less if two batches overlap."""
+        """Time between the starts of two full batches [s]: the whole pass, or less if two batches overlap.
+
+        more  delay added to each step [s]
+        """
         if overlap:
             return schedule.steady(self.tasks(batch, more)).step_s
         return self.total(batch) + float(np.sum(more))
 
     def changed(self, times: Array) -> ServedPass:
-        """The pass with other times of the steps [S, n]."""
+        """The same pass with other times of its steps [s], shape [steps, batches]."""
         return replace(self, time_s=times)
 
     def evidence_at(self, batch: float) -> Evidence:
-        """Evidence of the time of the nearest batch."""
+        """What the time is based on, at the listed batch nearest to ``batch``."""
         return self.evidence[int(np.argmin(np.abs(self.batches - batch)))]
 
 
 def hosted_pass(served: ServedPass, host: str, calibration: str | None = None) -> ServedPass:
-    """The pass with the host that issues it: each step takes device time plus waiting time.
+    """The pass including the host that launches it: each step takes its device time plus the wait for the
+    host.
 
     host, calibration  as in ``hosted.host_costs``
     """
@@ -134,15 +140,17 @@ def hosted_pass(served: ServedPass, host: str, calibration: str | None = None) -
 
 
 def batch_grid(most: int = LARGEST_BATCH) -> list[int]:
-    """Batches at which a pass is timed [samples of one GPU]: all up to 16, then eight per octave."""
+    """Batches at which a pass is timed, up to ``most`` samples per GPU: all up to 16, then eight per
+    octave.
+    """
     rough = np.unique(np.round(np.geomspace(16, most, 8 * max(int(np.log2(most / 16)), 1) + 1)).astype(int))
     return [*range(1, 16), *rough.tolist()] if most > 16 else list(range(1, most + 1))
 
 
 def projected_pass(keywords: dict[str, Any], gpus: int, most: int = LARGEST_BATCH) -> ServedPass:
-    """The row-wise pass that ``perfmodel.project`` describes.
+    """The row-wise pass of the projection with these arguments.
 
-    keywords  of ``perfmodel.project``;  gpus  of one replica
+    keywords  of ``perfmodel.project``;  gpus  of one replica;  most  largest batch [samples per GPU]
     """
     asked = {**keywords, "gpus": gpus, "batch": batch_grid(most)}
     forward, work = prepare(None, **asked)
@@ -176,7 +184,7 @@ def projected_pass(keywords: dict[str, Any], gpus: int, most: int = LARGEST_BATC
 
 
 def _rows(forward: Forward) -> str:
-    """Where rows are if not in HBM, in words."""
+    """Words: where rows are if not in HBM; "": in HBM."""
     if forward.tier is not None:
         those = "those" if forward.tier.kind == SSD else "that"
         where = f"rows in {forward.tier.place} ({forward.tier})"
@@ -200,7 +208,9 @@ def planned_pass(
 ) -> ServedPass:
     """The forward pass of a plan.
 
-    evaluator_of  returns an evaluator for so many samples per GPU;  batches  to evaluate, increasing
+    evaluator_of  returns an evaluator for a number of samples per GPU;  limit_bytes  memory for tables per
+                  GPU
+    batches       samples per GPU at which to evaluate it, increasing
     Limits: none of them fits -> BadInputError
     """
     costs, fits = [], []

@@ -25,19 +25,22 @@ SHARES = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 
 
 def _quiet(what: str) -> None:
-    """A watch that does nothing."""
+    """Ignores a message about progress."""
 
 
 @dataclass(frozen=True, eq=False)
 class LoadRow:
-    """One load. load_per_s  of all replicas;  utilisation  of the capacity;  run  of one replica"""
+    """The simulation of a service at one load.
+
+    load_per_s  requests per second of all replicas;  utilisation  load over capacity;  run  of one replica
+    """
 
     load_per_s: float
     utilisation: float
     run: ServedRequests
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values in SI units; ``<part>_s`` add up to ``p99_s``."""
+        """Plain values in SI units; the parts of the p99, each named ``<part>_s``, add up to ``p99_s``."""
         found = {f"{name}_s": self.run.quantile(q) for name, q in QUANTILES.items()}
         parts = {f"{name}_s": value for name, value in self.run.made_of(P99).items()}
         return {
@@ -56,8 +59,9 @@ class LoadRow:
 class ChosenSharding:
     """The served sharding compared with others, at about the batch of the asked load.
 
-    samples  per GPU;  time_s  of its pass [s];  row_wise_s  of row-wise; None: that does not fit
-    near     shardings whose times differ from its own by less than the band of the difference
+    samples  per GPU in that batch;  time_s  of a pass [s]
+    row_wise_s  time of the row-wise pass [s]; None: row-wise does not fit
+    near     (sharding, time) of others that differ by less than the uncertainty of the difference
     """
 
     samples: int
@@ -85,16 +89,17 @@ _NEARLY_ALL = 0.99  # of what is served without a limit
 
 @dataclass(frozen=True, eq=False)
 class ServiceLoad:
-    """The answer.
+    """The answer to a question about a service.
 
-    best      batch, wait and load of a replica;  tried  the same for every batch size
-    low_per_s, high_per_s  load of a replica with all times at the ends of their 95 % bands
+    replicas  their number;  best  batch, wait and highest load of a replica;  tried  as ``best``, per batch
+              size
+    low_per_s, high_per_s  highest load of a replica with all times at the ends of their 95 % bands
     rows      loads up to the highest, with the asked load, increasing;  asked  the asked load
-    least_s   99th percentile of a request that is alone and waits for no other
+    least_s   99th percentile of the latency of a request that is alone and waits for no other
     closed    closed forms to compare with the simulation, for one replica at the asked load
     in_line   if overlap is asked for: the asked load with one batch after the other; else None
     host_adds_s  time that an eager host adds to a pass at the asked load [s]; None: included, or unknown
-    choice    of the sharding; None: it was given
+    choice    how the sharding was chosen; None: it was given
     """
 
     question: ServiceQuestion
@@ -113,7 +118,7 @@ class ServiceLoad:
 
     @property
     def samples(self) -> float:
-        """Samples per GPU in a batch at the asked load, on average."""
+        """Mean samples per GPU in a batch at the asked load."""
         return self.asked.run.requests * self.question.samples / self.question.served.gpus
 
     @property
@@ -133,10 +138,11 @@ class ServiceLoad:
 
     @property
     def binds(self) -> str:
-        """What determines the number of GPUs, or without a load the load carried.
+        """Word for what determines the number of GPUs; without a given load, what determines the load
+        carried.
 
         Limits: the number of replicas was given -> replicas;  one replica carries the load -> the tables;
-        fewer GPUs, or more load, without a limit on the p99 -> the limit;  else the load
+        without a limit on the p99, fewer GPUs or more load would do -> the limit;  otherwise -> the load
         """
         q, best = self.question, self.best
         if q.replicas is not None:
@@ -148,7 +154,7 @@ class ServiceLoad:
         return LIMIT if limited else LOAD
 
     def gpus_for(self, rate_per_s: float) -> int:
-        """GPUs for the asked load if a replica carries ``rate_per_s``."""
+        """GPUs needed for the asked load if each replica carries ``rate_per_s`` requests per second."""
         return max(math.ceil(self.asked.load_per_s / rate_per_s - SLACK), 1) * self.question.served.gpus
 
     def to_frame(self) -> pd.DataFrame:
@@ -207,9 +213,9 @@ def _carried(best: Carried) -> dict[str, Any]:
 
 
 def service_load(question: ServiceQuestion, tell: Callable[[str], None] = _quiet) -> ServiceLoad:
-    """Latencies against load, and the number of replicas that carry it.
+    """Computes the answer: latencies against load, and the number of replicas that carry the load.
 
-    tell  is called with what is simulated
+    tell  is called with words for what is being simulated
     Limits: a limit below the pass itself, more load than the replicas carry -> BadInputError with the numbers
     """
     least = least_latency(question)
@@ -251,9 +257,10 @@ def service_load(question: ServiceQuestion, tell: Callable[[str], None] = _quiet
 
 
 def _most_at(question: ServiceQuestion, replicas: int, end: str, rules: Sequence[Rule]) -> float:
-    """Requests per second of a replica at one end of all bands, with the best of these batches and waits.
+    """Highest load of a replica with all times at one end of their bands [requests/s].
 
-    The first rule is kept unless another is better in a short simulation and in a long one.
+    end    ``low`` or ``high``;  rules  batch sizes and waits to try; the first is kept unless another is
+           better in a short simulation and in a long one
     Limits: even a single request is late -> 0
     """
     if least_latency(question, end) > question.limit_s:
@@ -290,15 +297,15 @@ def curve(answer: ServiceLoad) -> list[LoadRow]:
 
 
 def _short(rate: float) -> float:
-    """The rate rounded down to two digits."""
+    """The rate, rounded down to two digits."""
     unit = 10.0 ** (math.floor(math.log10(rate)) - 1)
     return math.floor(rate / unit * (1 + SLACK)) * unit
 
 
 def least_latency(question: ServiceQuestion, end: str = "") -> float:
-    """99th percentile of a single request that is served at once [s]: the pass and its slowest ranks.
+    """99th percentile of the latency of a request that is served at once: a pass with its slowest ranks [s].
 
-    end  ``low`` or ``high``: with all times at that end of their bands
+    end  ``low`` or ``high``: with all times at that end of their bands; "": at the centre
     """
     replica = question.replica(1, end)
     alone = replica.times(1).sum()

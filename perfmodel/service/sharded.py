@@ -1,4 +1,4 @@
-"""The pass of a service whose tables are sharded in another way than row-wise."""
+"""The pass of a service whose tables have another sharding than row-wise."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ BATCHES: tuple[int, ...] = tuple(2**power for power in range(17))
 
 
 def sharded_pass(base: Projection, way: str) -> ServedPass:
-    """The pass of one way at every batch.
+    """The pass with one sharding of all tables, for every batch.
 
-    base  the row-wise projection: machine, GPUs, and the batch for which the way is chosen
-    way   one of ``alike.WAYS``, not row-wise
-    Limits: a way that these tables, GPUs or their memory do not allow -> BadInputError
+    base  the row-wise projection: machine, GPUs, and the batch for which the sharding's details are chosen
+    way   name of the sharding: one of ``alike.WAYS`` except row-wise
+    Limits: a sharding that these tables, GPUs or their memory do not allow -> BadInputError
     """
     (one,) = compared(base, [way])
     if one.alike is None:
@@ -39,7 +39,7 @@ def sharded_pass(base: Projection, way: str) -> ServedPass:
 
 
 def leading_pass(found: Leading, *, planned: bool) -> ServedPass:
-    """The pass of the best uniform way (not row-wise), or if ``planned``, of the plan by table."""
+    """The pass of the best uniform sharding (not row-wise); if ``planned``, that of the plan by table."""
     if planned:
         assert found.planned is not None
         return _served(found.base, found.planned.found.plan, "")
@@ -49,14 +49,14 @@ def leading_pass(found: Leading, *, planned: bool) -> ServedPass:
 
 
 def runs(plan: Plan) -> str:
-    """``TorchRec`` if it can run every table of a plan; else "": nobody is known to run it."""
+    """Name of the program that runs every table of a plan: ``TorchRec``, or "" if none is known."""
     parts = zip(plan.placements, plan.tables.dim, strict=True)
     none = any(why_not(part.scheme, int(dim), plan.gpus, plan.domain) for part, dim in parts)
     return "" if none else TORCHREC
 
 
 def _served(base: Projection, plan: Plan, way: str) -> ServedPass:
-    """way  of all tables; "": each table has its own"""
+    """The forward pass of a plan, for every batch. way  sharding of all tables; "": each table has its own"""
     model = (base.question.model if base.question else None) or "the tables"
     tables = tables_of(base.work, model, base.forward.ids)
 

@@ -27,15 +27,17 @@ _MOST_NEW = 3  # rules with equally low latency whose highest load is computed
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ServiceQuestion:
-    """The question.
+    """A question about a service: which load, or how many replicas.
 
-    served   the pass of a replica;  limit_s  of the 99th percentile [s];  qps  requests per s; None: the load
-             that the replicas carry;  replicas  None: as many as needed
-    batch    samples per GPU in a full batch, wait_s  of its first request, overlap  whether two batches
-             overlap; None: the best that is tried
-    samples  per request;  requests  number of requests that are simulated at each load
-    spread   of ranks;  measured  ranks behind the mean time of each step [S], or at each batch of ``served``
-             [S, n] (``stragglers.ranks_behind``); None: all ranks are equally fast
+    served   the pass of a replica;  limit_s  of the 99th percentile of the latency [s]
+    qps      requests per second of the service; None: as many as the replicas carry
+    replicas None: as many as needed;  batch  samples per GPU in a full batch
+    wait_s   longest wait of a batch's first request;  overlap  whether two batches overlap
+             (batch, wait_s, overlap  None: the best of several)
+    samples  per request;  arrivals  how requests arrive;  requests  to simulate at each load
+    spread   mean delays of a rank, from which delays by the slowest rank follow
+    measured ranks on which the mean time of each step was measured [S], or at each batch of ``served`` [S, n]
+             (``stragglers.ranks_behind``); None: all ranks are equally fast
     """
 
     served: ServedPass
@@ -53,7 +55,7 @@ class ServiceQuestion:
 
     @property
     def late(self) -> Lateness | None:
-        """Delays of the collectives of a pass."""
+        """Delays of the collectives of a pass by slow ranks; None: all ranks are equally fast."""
         return self._late(self.spread)
 
     def _late(self, spread: RankDelay) -> Lateness | None:
@@ -63,7 +65,9 @@ class ServiceQuestion:
         return lateness(spread, self.measured, self.served.gpus, self.arrivals.seed, at)
 
     def ranks_at(self, samples: float) -> list[int]:
-        """Ranks behind the mean time of each step at about so many samples per GPU; 0: a kernel."""
+        """For each step, the ranks on which its mean time was measured at about so many samples per GPU;
+        0: a kernel.
+        """
         steps, sizes = len(self.served.steps), self.served.batches
         if self.measured is None:
             return [0] * steps
@@ -72,7 +76,9 @@ class ServiceQuestion:
         return [int(each) for each in ranks[:, min(nearest, ranks.shape[1] - 1)]]
 
     def replica(self, replicas: int, end: str = "") -> Replica:
-        """One of so many replicas; ``low`` or ``high``: all times and delays at that end of their bands."""
+        """A replica of a service with so many. end  ``low`` or ``high``: all times at that end of their
+        bands
+        """
         served, spread = self.served, self.spread
         if end:
             served = served.changed(getattr(served, f"{end}_s"))
@@ -81,10 +87,11 @@ class ServiceQuestion:
 
 
 def sized(question: ServiceQuestion, tell: Callable[[str], None]) -> tuple[int, Carried, tuple[Carried, ...]]:
-    """(fewest replicas for the question, the best batch size, all that were tried).
+    """(the fewest replicas for the question, the best batch size, the result for every batch size).
 
+    tell  is called with words for what is being simulated
     Poisson arrivals stay Poisson when shared among replicas, so one search is enough. With a trace, arrivals
-    at a replica depend on the number of replicas: the fewest are determined by trying numbers.
+    at a replica depend on the number of replicas: numbers are tried until the fewest are known.
     """
     replicas = question.replicas or 1
     gpus = replicas * question.served.gpus
@@ -118,7 +125,7 @@ def sized(question: ServiceQuestion, tell: Callable[[str], None]) -> tuple[int, 
 
 
 def _needed(question: ServiceQuestion, best: Carried) -> int:
-    """Replicas for the asked load. Limits: more GPUs than the model covers -> BadInputError"""
+    """Replicas needed for the asked load. Limits: more GPUs than the model covers -> BadInputError"""
     load, gpus = question.qps or 0.0, question.served.gpus
     needed = max(math.ceil(load / best.rate_per_s - SLACK), 1)
     if needed * gpus > MOST_GPUS:
@@ -134,11 +141,10 @@ def _needed(question: ServiceQuestion, best: Carried) -> int:
 def _best(
     question: ServiceQuestion, replicas: int, tell: Callable[[str], None]
 ) -> tuple[Carried, tuple[Carried, ...]]:
-    """(the best, all that were tried).
+    """(the best batch size with its rule, all that were tried).
 
-    Without a load: the highest load within the limit. With a load: the fewest replicas, as the rule with the
-    highest load needs; of all rules that carry the load on so many, the lowest p99; among p99 within 5 %,
-    the highest load.
+    Without a load: the highest load within the limit. With a load: of the rules that carry it on the fewest
+    replicas, that with the lowest p99. If several p99 differ by less than 5 %, the highest load decides.
     """
     replica = question.replica(replicas)
     fitting = batches_within(question.served, question.limit_s)
@@ -158,8 +164,10 @@ def _best(
 
 
 def _most(question: ServiceQuestion, replica: Replica, tried: Sequence[Carried]) -> Carried:
-    """The rule with the highest load within the limit, by long simulations where short ones cannot
-    decide. Limits: no load is carried -> BadInputError"""
+    """The rule with the highest load within the limit.
+
+    Where short simulations cannot decide, long ones do. Limits: no load is carried -> BadInputError
+    """
     ranked = sorted(tried, key=lambda each: (-each.rate_per_s, each.batch))
     best: Carried | None = None
     for each in ranked:
@@ -175,8 +183,10 @@ def _most(question: ServiceQuestion, replica: Replica, tried: Sequence[Carried])
 def _soonest(
     question: ServiceQuestion, replica: Replica, batches: Sequence[int], tried: Sequence[Carried], rate: float
 ) -> Carried | None:
-    """Of all rules that carry a load, the one with the lowest p99; among p99 within 5 %, the one with
-    the highest load. None: none carries it in a short simulation"""
+    """The rule with the lowest p99 among those that carry ``rate``; within 5 %, that with the highest load.
+
+    Limits: none carries it in a short simulation -> None
+    """
     found = soonest(replica, batches, rate, question.wait_s, question.overlap)
     least = min((time for _, _, time in found), default=0.0)
     near = {rule: batch for batch, rule, time in found if time <= (1 + _ALIKE) * least}
@@ -189,7 +199,7 @@ def _soonest(
 
 
 def _nothing(question: ServiceQuestion) -> BadInputError:
-    """The error: no load, however small, is answered in time, or the tables do not fit."""
+    """The error that no load is answered in time, however small, or that the tables do not fit."""
     served = question.served
     if not served.fits.any():
         return BadInputError(

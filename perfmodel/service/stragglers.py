@@ -1,4 +1,6 @@
-"""Delay of a collective by its slowest rank, relative to its mean time, drawn for every batch."""
+"""Delay of a collective by its slowest rank, beyond its measured mean time; drawn at random for every
+batch.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +38,12 @@ DRAWS = 2**14
 
 @dataclass(frozen=True)
 class RankDelay:
-    """Mean delay of one rank in a collective of time t, exponential.
+    """Mean s of the delay of one rank in a collective that takes time t; delays are exponential.
 
         s = a + r t                                                           [s]
 
     floor_s, floor_low_s, floor_high_s  a, with its 95 % interval [s]: launches, interrupts
-    share, share_low, share_high        r, with the same [-]: differences between links and clocks
+    share, share_low, share_high        r, with its interval [-]: differences between links and clocks
     """
 
     floor_s: float
@@ -64,10 +66,11 @@ NONE = RankDelay(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, Evidence.ASSUMED, "no rank is slo
 
 @dataclass(frozen=True, eq=False)
 class Lateness:
-    """Delays of collectives: (a + r t) times a draw for each batch and step, shape [batches, S].
+    """Delays of collectives, (a + r t) times a random draw for each batch and step, as in ``RankDelay``.
 
-    more, at  offsets of the draws of each step [S, n], for n numbers of samples per GPU, linear in between;
-              empty: no offset
+    floor_s, share  a and r;  draws  [batches, S] for S steps
+    more, at  numbers added to the draws of each step [S, n], for n numbers of samples per GPU, linear in
+              between; empty: nothing is added
     """
 
     floor_s: float
@@ -83,13 +86,13 @@ class Lateness:
         return rows
 
     def more_of(self, samples: Array) -> Array:
-        """Offsets of the draws for passes with so many samples per GPU [m, S]; [0, 0]: none."""
+        """What is added to the draws for passes with so many samples per GPU [m, S]; [0, 0]: nothing."""
         if not self.more.any():
             return np.zeros((0, 0))
         return np.transpose([np.interp(samples, self.at, row) for row in self.more])
 
     def delays(self, times: Array, samples: float) -> Array:
-        """Delays of each batch and step [batches, S] [s]; with so many samples, steps take ``times`` [S]."""
+        """Delay of each batch and step [batches, S] [s]. times  of the steps [S];  samples  per GPU"""
         more = self.more_of(np.array([samples]))
         late = (self.floor_s + self.share * times) * (self.draws + (more[0] if more.size else 0.0))
         return np.where(times > 0, late, 0.0)
@@ -98,11 +101,11 @@ class Lateness:
 def lateness(
     spread: RankDelay, measured: npt.ArrayLike, gpus: int, seed: int = 0, at: Array | None = None
 ) -> Lateness | None:
-    """Delays of a collective against its mean time, which was measured on fewer ranks.
+    """Random delays d of collectives on G ranks, beyond a mean time that was measured on fewer ranks g.
 
         d = s (-ln(1 - U^(1/G)) - H_g),   U uniform on 0 .. 1                 [s]
 
-    spread    s of a rank;  gpus  G
+    spread    gives s, the mean delay of a rank;  gpus  G;  H_g  the sum of 1/k for k = 1 .. g
     measured  g of each step [S], or at each number of samples per GPU in ``at`` [S, n]: ranks on which its
               mean time was measured, which includes their slowest; 0 for a step that waits for no rank
     Source: ``queueing.slowest_quantile`` at a random q, less ``queueing.slowest_delay`` of g ranks
@@ -123,7 +126,9 @@ def lateness(
 
 
 def ranks_behind(setting: Setting, served: ServedPass) -> Whole:
-    """Ranks on which the mean time of each step was measured, by samples per GPU [S, n]; 0: a kernel."""
+    """For each step and number of samples per GPU, the ranks on which its mean time was measured; 0: a
+    kernel.
+    """
     none = np.zeros(served.batches.size, dtype=np.int64)
     return np.array(
         [
@@ -136,8 +141,8 @@ def ranks_behind(setting: Setting, served: ServedPass) -> Whole:
 def measured_ranks(setting: Setting, collective: str, payload_bytes: npt.ArrayLike, gpus: int) -> Whole:
     """Ranks on which a collective was measured at each size: the largest number up to ``gpus``.
 
-    A cell counts for its measured sizes; beyond the sizes of all cells, the nearest cell counts.
-    Limits: no cell -> 1
+    A measurement on some ranks counts for its range of sizes; outside all ranges, the nearest counts.
+    Limits: none -> 1
     """
     sizes = np.log(np.maximum(np.atleast_1d(np.asarray(payload_bytes, dtype=np.float64)), 1.0))
     known = [curve for times in _models(setting.links) for curve in times.calibration.curves]
@@ -159,7 +164,9 @@ def _models(links: Links) -> list[CollectiveModel]:
 
 
 def spread_of(calibration: str | None) -> RankDelay:
-    """Delays from the run of a calibration, if it timed single calls; else from publications."""
+    """Mean delays of a rank, from the run of a calibration if it timed single calls; else from
+    publications.
+    """
     folder = run_folder(calibration) if calibration else None
     if calibration and folder is None:
         folder = run_folder(str(calibration).rpartition("/")[0] or ".")
@@ -184,11 +191,11 @@ def spread_of(calibration: str | None) -> RankDelay:
 
 
 def spread_of_run(run: Run) -> RankDelay | None:
-    """The mean delay of a rank, from the spread of single calls of a run's collectives.
+    """The mean delay of a rank, from the spread of the times of single calls of a run's collectives.
 
-    For each visit, the standard deviation of its calls over that of the largest of G exponentials of mean 1;
-    a and r are fitted to them by non-negative least squares of relative errors. The interval is that of the
-    visits' ratios to the fit.
+    A visit is a series of calls of a collective on G ranks. Its standard deviation, divided by that of the
+    largest of G exponentials of mean 1, is a delay s. Parameters a and r are fitted to all s by non-negative
+    least squares of relative errors. Their interval is that of the visits' ratios to the fit.
     Limits: no visit with 8 calls that were timed one by one -> None
     """
     rows = [
