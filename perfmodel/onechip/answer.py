@@ -1,4 +1,4 @@
-"""A mapping of tables to the cores of a chip as plain data, with comparisons."""
+"""The mapping of tables to the cores of a chip as plain data, beside simpler mappings."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ MOST_TABLES = 5_000
 
 @dataclass(frozen=True, eq=False)
 class ChipAnswer:
-    """A mapping, with comparisons.
+    """A mapping of tables to cores, beside simpler mappings.
 
-    global_memory   mapping with a slice of the batch of every table on every core, all gathered
-    best_symmetric  the same with the best way for each table
+    global_memory   every core has a slice of the batch of every table, and gathers all from global memory
+    best_symmetric  the same slices, with the best way to look up each table
     any_order_s     a batch of ``best_symmetric`` if cores do not wait for each other between tables [s]
     searched        the best mapping of the search, in which tables have cores of their own
+    symmetric       whether ``best_symmetric`` is faster than ``searched``, and so chosen
     mapping, work   the pieces of the chosen mapping, and their work
-    shared_s        time of each shared resource, by name [s];  limit  the busiest
-    symmetric       whether best_symmetric is faster, and chosen
-    effort          of the search;  stopped  why it ended: ``no improvement``, ``effort``,
+    shared_s        time of each shared resource, by name [s];  limit  the busiest resource
+    effort          of the search, by name;  stopped  why it ended: ``no improvement``, ``effort``,
                     ``time-limit`` or ``interrupt``;  done  share of the effort that was spent [-]
     """
 
@@ -69,22 +69,27 @@ class ChipAnswer:
 
     @property
     def bound_s(self) -> float:
-        """Lower bound over mappings in which tables have cores of their own, and symmetric mappings [s]."""
+        """Lower bound on the time of symmetric mappings, and of those in which tables have cores of their
+        own [s].
+        """
         return min(self.searched.bound_s, self.best_symmetric.time_s)
 
     @property
     def gap(self) -> float:
-        """Gap between time and bound, as a share of the time [-]."""
+        """Time above the bound, as a share of the time [-]."""
         return max(0.0, 1 - self.bound_s / self.time_s)
 
     @cached_property
     def core_s(self) -> Array:
-        """[N] time of each core alone [s]."""
+        """Time that each core is busy if nothing shared slows it [s]."""
         return np.bincount(self.mapping.core, self.work.core_s, self.cost.chip.cores).astype(np.float64)
 
     @cached_property
     def held_bytes(self) -> Array:
-        """[N] most bytes of its local buffer that each core uses: a sum if rows persist."""
+        """Bytes of its local buffer that each core uses at most.
+
+        If rows stay there between batches, the bytes of all its pieces are added.
+        """
         held = np.zeros(self.cost.chip.cores)
         add = np.add if self.cost.chip.buffers.persist else np.maximum
         add.at(held, self.mapping.core, self.work.local_bytes)
@@ -92,7 +97,7 @@ class ChipAnswer:
 
     @property
     def preload_s(self) -> float:
-        """Longest one-time copy of resident rows on a core [s]."""
+        """Time to copy the rows that stay in local buffers, once, on the core with the most [s]."""
         return float(np.bincount(self.mapping.core, self.work.preload_s).max(initial=0.0))
 
     @cached_property
@@ -101,7 +106,9 @@ class ChipAnswer:
         return groups_of(self.cost, self.mapping, self.work, None if self.symmetric else self.searched)
 
     def to_dict(self) -> dict[str, Any]:
-        """The public schema of ``--json``: SI units; cores as columns, tables as blocks, before and after."""
+        """The answer as plain values in SI units, in the public schema of ``--json``: cores, and tables
+        before and after.
+        """
         chip, names = self.cost.chip, self.tables.names
         return {
             "model": self.tables.model,
@@ -157,7 +164,7 @@ class ChipAnswer:
         }
 
     def _columns(self) -> list[dict[str, Any]]:
-        """One column per core, with its blocks."""
+        """For each core, its pieces as plain values."""
         found: list[dict[str, Any]] = [
             {"core": core, "time_s": float(time_s), "held_bytes": float(held), "blocks": []}
             for core, (time_s, held) in enumerate(zip(self.core_s, self.held_bytes, strict=True))
@@ -181,7 +188,10 @@ class ChipAnswer:
 
 
 def cost_on(chip: Chip, tables: PlanTables, batch: float, ids: Distribution) -> ChipCost:
-    """Costs of tables on a chip, if all ids follow one distribution."""
+    """The costs of these tables on a chip.
+
+    ids  distribution of the look-ups of all tables;  batch  samples
+    """
     return ChipCost(chip, tables, batch, popularities([ids] * len(tables), tables.rows))
 
 
@@ -237,14 +247,14 @@ def answer_on(
 
 
 def _ended(budget: Budget, spent: bool) -> str:
-    """Why a search ended;  spent  whether one of its stages used up its effort."""
+    """The word for why a search ended. spent  whether one of its stages used up its effort"""
     if budget.cut:
         return "interrupt" if budget.stop is not None and budget.stop() else "time-limit"
     return "effort" if spent else "no improvement"
 
 
 def too_large(chip: Chip, table_bytes: float) -> list[str]:
-    """One note if tables do not fit global memory, else none.
+    """A note if the tables do not fit global memory, in a list; else an empty list.
 
     table_bytes  of all tables [bytes]
     Limits: a chip that does not state its memory size (``gm_size_bytes`` 0) -> no note

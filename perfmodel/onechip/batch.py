@@ -1,4 +1,4 @@
-"""Time of a batch: pieces side by side on cores, and what limits it."""
+"""Time of a batch on all cores, each with its pieces of tables, and what limits it."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ _MORE = 1 + 1e-9
 
 
 def batch_of(chip: Chip, core: ArrayLike, table: ArrayLike, work: CoreWork) -> Batch:
-    """Time of pieces that run side by side on their cores, one piece after the other on each core.
+    """Time of a batch: all cores work at the same time, each on its pieces one after the other.
 
     core, table  of each piece, arrays of the shape of ``work``
-    In lockstep all cores are at the same step of one table; they go through several tables in one order and
-    do not synchronize in between. Otherwise cores are at any step, only the first wait is common, and cores
-    that copy the same rows queue at the slice, or channel, that holds them (``_queued``).
+    In lockstep all cores are at the same step of the same table. If there are several tables then, cores go
+    through them in one order without synchronizing. Otherwise cores are at different steps: only the first
+    wait is common, and cores that copy the same rows queue at the cache slice, or memory channel, that holds
+    them (``_queued``).
     Source: ``one_chip.chip_time``
     Limits: one core, nothing shared is slower -> the sum of its pieces;  buffers too small -> inf
     """
@@ -86,10 +87,13 @@ def batch_of(chip: Chip, core: ArrayLike, table: ArrayLike, work: CoreWork) -> B
 
 
 def _queued(chip: Chip, owner: Ints, of: Ints, work: CoreWork) -> NDArray[np.float64]:
-    """Time that each piece queues at the slice, or channel, of rows that several cores ask for at once [s].
+    """Time that each piece waits in a queue at the cache slice, or channel, of rows that several cores
+    request [s].
 
-    These are copies, which are not dealt at random, and rows that cores with caches ask for once. A core
-    reaches them after the pieces before; meanwhile the first row comes from memory.
+    These are copies of whole tables, which are not spread at random, and rows that cores with caches request
+    once. A core requests them after its earlier pieces. While it waits, the first row comes from memory
+    anyway.
+    owner, of  core and table of each piece
     Source: ``one_chip.queue_waits``
     Limits: one piece of a table -> 0
     """
@@ -116,8 +120,9 @@ def _queued(chip: Chip, owner: Ints, of: Ints, work: CoreWork) -> NDArray[np.flo
 
 
 def _in_order(chip: Chip, owner: Ints, of: Ints, work: CoreWork, own: NDArray[np.float64]) -> Batch:
-    """Time of several tables that all cores process in one order without synchronizing.
+    """Time of several tables that all cores process in the same order without synchronizing.
 
+    owner, of  core and table of each piece;  own  time of each core alone [s]
     Source: ``one_chip.in_order_time``
     """
     alone = dict.fromkeys(LIMITS, 0.0)
@@ -145,18 +150,26 @@ def _in_order(chip: Chip, owner: Ints, of: Ints, work: CoreWork, own: NDArray[np
 
 
 def _part(chip: Chip) -> str:
-    """What holds the hottest row of a table, among the resources that cores ask."""
+    """Where the hottest row of a table is requested: ``slice`` of the shared cache, or ``channel`` without
+    a cache.
+    """
     return "slice" if chip.value("cache_bytes") else "channel"
 
 
 def _late(step: CoreStep, wait: float, queue: float) -> float:
-    """Time of a step for the last core to get a row that every core asks for once at its beginning [s]."""
+    """Time of a step on the core that is last to receive a row which all cores request once at its beginning
+    [s].
+
+    wait  until data arrives without a queue;  queue  time to serve all cores [s]
+    """
     quick, after = (float(np.max(a, initial=0)) for a in (step.quick_s, step.after_s))
     return max(wait, quick + queue) + after
 
 
 def _steady(chip: Chip, table: Ints, steps: Sequence[CoreStep]) -> dict[str, float]:
-    """Times of memory and cache, and of the channel and the slice with the hottest row [s]."""
+    """Time of each shared resource by name: memory, cache, and the channel and slice with a table's
+    hottest row [s].
+    """
     memory, channel = _times(steps, "gm", chip.value("channels"), chip.value("gm_bytes_per_s"), table)
     cache, part = _times(steps, "cache", chip.value("cache_slices"), chip.value("cache_bytes_per_s"), table)
     return {"memory": memory, "cache": cache, "channel": channel, "slice": part}
@@ -173,7 +186,7 @@ def _times(
 
 
 def _by_chance(chip: Chip, steps: Sequence[CoreStep]) -> dict[str, float]:
-    """Times of the channel, and of the slice, that get most by chance [s]."""
+    """Time of the fullest channel and the fullest slice, if requests are spread over them at random [s]."""
     found = {}
     for name, prefix, parts, rate in (
         ("channel", "gm", "channels", "gm_bytes_per_s"),

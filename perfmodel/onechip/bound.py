@@ -1,13 +1,14 @@
-"""A lower bound on all mappings: shares of choices instead of one per table, spread evenly over cores.
+"""A lower bound on all mappings: tables may have shares of several choices, spread evenly over the cores.
 
     min  T
     T >= sum of x (time of all cores) / N          T >= sum of x (time of each shared resource)
     sum of x (bytes kept) <= N capacity            x >= 0, those of a table sum to 1
 
-without choices that have a piece longer than T. Source: any mapping satisfies this with shares of 0 and 1:
-the busiest core is at least as busy as the mean core, and as its longest piece. A linear program (HiGHS) over
-few choices of each kind is solved repeatedly, adding the choices that its multipliers prefer; the bound is
-the Lagrangian's, which holds for any multipliers.
+x  share of a choice;  N  cores;  capacity  bytes that a core can keep
+Choices that have a piece longer than T are excluded. Source: any mapping satisfies this with shares of 0 and
+1: the busiest core is at least as busy as the mean core, and as its longest piece. A linear program (HiGHS)
+over few choices of each kind of table is solved repeatedly, adding the choices that its multipliers prefer;
+the bound is the Lagrangian's, which holds for any multipliers.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ _EXTRAS = (0.0, 0.1, 1.0)  # prices of memory, in the time of all tables, for th
 
 @dataclass(frozen=True, eq=False)
 class RelaxedMapping:
-    """Solution of the relaxed problem for some choices.
+    """Solution of the relaxed problem, in which tables may have shares of several choices.
 
-    bound_s   lower bound on mappings of these choices [s]; inf: a kind of table has none
-    chosen    choices in use;  share  share of the tables of its kind with each choice [-]
-    price_s   [O] cost of each choice by the multipliers [s]
+    bound_s   lower bound on mappings of the allowed choices [s]; inf: a kind of table has none
+    chosen    choices in use;  share  share of the tables of its kind that have each [-]
+    price_s   cost of each of all choices by the multipliers [s]
     """
 
     bound_s: float
@@ -50,10 +51,11 @@ class RelaxedMapping:
 def lower_bound(
     choices: Choices, upper_s: float, near: RelaxedMapping | None = None, budget: Budget | None = None
 ) -> float:
-    """Lower bound on all mappings, given a mapping of ``upper_s`` [s]; near, budget  as in ``relaxed``.
+    """Lower bound on all mappings [s].
 
         max over t of min(t, relaxed(choices whose longest piece is shorter than t))
 
+    upper_s  time of a known mapping [s];  near, budget  as in ``relaxed``
     Source: a mapping faster than t uses only such choices
     Limits: never above ``upper_s``
     """
@@ -81,9 +83,9 @@ def relaxed(
 ) -> RelaxedMapping:
     """Solve the relaxed problem of the allowed choices.
 
-    near  solution of a similar problem, to start from
-    budget  counts the work; if it is spent, the first bound is returned
-    Limits: a kind without choices, or memory too small for any shares -> bound_s inf;  all -> a bound of all
+    allowed  mask of the choices;  near  solution of a similar problem, to start from
+    budget   counts the work; if it is spent, the first bound is returned
+    Limits: a kind of table without choices, or memory too small for any shares -> ``bound_s`` inf
     """
     c, budget = choices, budget or unlimited()
     if np.any(np.add.reduceat(allowed, c.first[:-1]) == 0):
@@ -108,7 +110,7 @@ def relaxed(
 
 
 def _first(c: Choices, allowed: Mask, near: RelaxedMapping | None, unit: float) -> Ints:
-    """Initial choices, among them the choices that need the least memory."""
+    """Choices to start with, among them those that need the least memory. unit  a time scale [s]"""
     if near is not None and near.chosen.size:
         kept = near.chosen[allowed[near.chosen]]
         prices = [c.room, near.price_s]
@@ -121,7 +123,7 @@ def _first(c: Choices, allowed: Mask, near: RelaxedMapping | None, unit: float) 
 
 
 def _least(c: Choices, value: Array, allowed: Mask) -> tuple[Array, Ints]:
-    """(least value of each kind, its index)."""
+    """(least value of each kind of table, index of the choice that has it); value  of each choice"""
     masked = np.where(allowed, value, np.inf)
     rank = ranked(masked)
     places = np.flatnonzero(rank == np.minimum.reduceat(rank, c.first[:-1])[c.kind])
@@ -130,7 +132,10 @@ def _least(c: Choices, value: Array, allowed: Mask) -> tuple[Array, Ints]:
 
 
 def _program(c: Choices, chosen: Ints, unit: float, work: Work) -> tuple[Array, Array, float, float]:
-    """(shares, multipliers of the loads (their sum is 1), multiplier of memory [s], optimum [s])."""
+    """(shares, multipliers of the loads (their sum is 1), multiplier of memory [s], least time [s]).
+
+    chosen  choices in the program;  unit  a time scale [s]
+    """
     from scipy.optimize import linprog
     from scipy.sparse import csr_array
 

@@ -1,4 +1,4 @@
-"""Look-ups that miss a core's own cache and go on to the shared resources."""
+"""Counts the look-ups that miss a core's own cache and so are requested from shared memory."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ _SURE = 1 - 2.0**-53  # chance of a row that every look-up asks for
 
 @dataclass(frozen=True, eq=False)
 class Passed:
-    """Requests of pieces that leave their core, arrays [P].
+    """Requests of rows that leave a core because its own cache misses; an entry per piece.
 
-    requests  of all rows [-];  hottest  of the first row of a piece [-]
-    begin     of all rows, among those that a core sends before the first one returns [-]
-    begun     distinct rows among those, for all cores with a slice of the batch as large [-]
+    requests  number, of all rows [-];  hottest  number for the first (most popular) row of the piece [-]
+    begin     distinct rows that a core requests before its first row returns [-]
+    begun     the same, counted together for all cores with a slice of the batch [-]
     squares   sum over rows of the mean square of the requests by all slices of the batch, times the piece's
               part of the batch [-]
-    cubes     the same for cubes of a row's excess over the mean row, times the chance that rows meet in one
-              of the parts that they are dealt to in turn, over that chance for random places [-]
+    cubes     sum over rows of the cube of a row's excess over the mean row, times the piece's part of the
+              batch and the chance that two rows are in the same channel or slice, relative to random places
+              [-]
     """
 
     requests: Array
@@ -39,9 +40,12 @@ class Passed:
 
 @dataclass(frozen=True, eq=False)
 class Cores:
-    """Cores that gather pieces: part  of the batch that a piece has, [P] [-];  held  rows that fit a core's
-    cache, [P] [rows];  at_once  look-ups that a core has in flight [-];  parts  slices or channels to which
-    rows are dealt in turn [-]
+    """What the cores that gather some pieces have in common, and what they do not (an entry per piece).
+
+    part     share of the batch that each piece has [-];  held  number of rows that fit a core's cache, per
+             piece
+    at_once  look-ups that a core has in flight [-]
+    parts    number of cache slices or memory channels to which rows are assigned in turn
     """
 
     part: Array
@@ -58,11 +62,12 @@ def passed_of(
     pieces: tuple[Array, ...],
     gathers: NDArray[np.bool_],
 ) -> Passed | None:
-    """Requests that pieces of several tables pass on; None if the chip's cores have no caches.
+    """Requests that leave the cores, for pieces of several tables. Limits: cores without caches -> None
 
-    v  values of the chip;  popular, look_ups  of each table, the latter per batch [-];  batch  samples
+    v  values of the chip;  popular, look_ups  popularity and look-ups per batch of each table;  batch
+       samples
     pieces   arrays of one shape: table, first row, rows, bags, bytes of one row
-    gathers  which pieces request rows; the others pass nothing on
+    gathers  which pieces request rows; the others request nothing
     """
     if v["core_cache_bytes"] <= 0:
         return None
@@ -81,11 +86,13 @@ def passed_of(
 
 
 def passed(one: RowPopularity, first: Array, end: Array, draws: Array, cores: Cores) -> Passed:
-    """Misses of pieces of one table in caches that are empty at first and hold nothing else.
+    """Requests that leave the cores, for pieces of one table. Each core's cache is empty when a piece begins.
 
-    first, end  rows first .. end - 1 of a piece, [P];  draws  look-ups of the table by its bags, n [-]
-    A row is missed c + max(n - T_c, 0) p (1 - p)^T_c times, c = 1 - (1 - p)^min(n, T_c), as in
-    ``RowPopularity.misses``; whether it is among the c is one draw, so the variance is mean - c^2.
+    one  popularity of the rows;  first, end  a piece has rows first .. end - 1;  draws  its bags' look-ups n
+         [-]
+    A row of probability p is missed c + max(n - T_c, 0) p (1 - p)^T_c times, with c = 1 - (1 - p)^min(n,
+    T_c), as in ``RowPopularity.misses``. The first term counts at most one miss, so the variance is mean -
+    c^2.
     Source: a core processes one piece at a time; rows of the piece before are useless, and evicted first
     Limits: held = 0 -> n p of each row;  held >= rows of the piece -> distinct rows of the slice
     """

@@ -1,4 +1,7 @@
-"""Cost of work on one chip: time of each piece on its core, and load on the shared resources."""
+"""Cost of work on one chip: time of each piece on its core, and load on the shared resources.
+
+A piece is the part of a table that one core looks up: some rows, columns and bags, in one way.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +32,11 @@ GLOBAL_ID_BYTES, OFFSET_BYTES, BAG_BYTES = 8, 8, 4
 
 
 class ChipCost:
-    """Time and bytes of any pieces of tables on a chip, for one batch with given popularity.
+    """Computes time and bytes of any pieces of tables on a chip, for one batch with given popularity of rows.
 
-    tables      T tables (such as ``PlanTables``);  batch  samples of a batch, one bag per table
-    popularity  of each table, [T]; None: uniform
-    The cache is empty when a batch begins. Every way reads ids and writes bags.
+    tables      such as ``PlanTables``;  batch  samples, each with one bag per table
+    popularity  of the rows of each table; None: uniform
+    The shared cache is empty when a batch begins. All ways read ids and write bags.
     """
 
     def __init__(
@@ -53,7 +56,7 @@ class ChipCost:
         self._in_step: dict[tuple[int, Way], Batch] = {}
 
     def _kinds(self) -> tuple[Ints, Ints, Ints]:
-        """([T] kind of each table, [Q] a table of each kind, [Q] number of each); a kind has equal costs."""
+        """(kind of each table, a table of each kind, number of each); tables of a kind have equal costs."""
         t = self.tables
         known: dict[tuple[bytes, bytes], int] = {}
         ids = [known.setdefault((one.p.tobytes(), one.rows.tobytes()), len(known)) for one in self.popular]
@@ -65,13 +68,13 @@ class ChipCost:
 
     @cached_property
     def _draws(self) -> tuple[list[Array], list[Array]]:
-        """(requests per row and batch for each bin of each table, mean squares of them)."""
+        """(requests of a row per batch, mean squares of them), by table and bin of its popularity."""
         q = [self.batch * pool * one.p for pool, one in zip(self.tables.pooling, self.popular, strict=True)]
         return q, [a + a * a for a in q]
 
     @cached_property
     def _squares(self) -> dict[bool, list[Array]]:
-        """Mean squares of the misses of one row, by lockstep."""
+        """Mean squares of a row's misses by table and bin, with lockstep (True) and without (False)."""
         return {key: [np.maximum(a, a * a) for a in every] for key, every in self._misses.items()}
 
     # ---- pieces ---------------------------------------------------------------------------------------
@@ -88,12 +91,12 @@ class ChipCost:
         local: ArrayLike | None = None,
         lockstep: bool = False,
     ) -> CoreWork:
-        """Work of pieces; all arguments broadcast to one shape.
+        """The work of pieces; all arguments broadcast to one shape.
 
-        table, way  index and ``Way``;  rows, columns, bags  of the piece;  first_row  most popular row first
-        local       bytes of the local buffer for each piece; None: all of it
-        lockstep    whether all cores are at the same table at a time, each with a slice of its batch: it then
-                    has the cache for itself, and a row that streams past all cores is read once
+        table, way  index of the table, and ``Way``;  rows, columns, bags  numbers that the piece has
+        first_row   its first row, in order of popularity;  local  bytes of the local buffer for it; None: all
+        lockstep    whether all cores work on the same table at a time, each with a slice of its batch: it
+                    then has the cache for itself, and a row that streams past all cores is read once
         Limits: no bags -> no time beyond a latency;  a table that fits no buffer -> fits is False
         """
         piece = self._piece(table, way, rows, columns, bags, first_row, local, lockstep)
@@ -111,7 +114,7 @@ class ChipCost:
     def asked(
         self, table: int, way: Way, rows: float, columns: float, bags: float, *, lockstep: bool = False
     ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """(law of the look-up of a piece, its arguments); arguments as in ``work``."""
+        """(function that gives the time to look up a piece, its arguments); arguments as in ``work``."""
         piece = self._piece(table, way, rows, columns, bags, 0, None, lockstep)
         if way.streams:
             return one_chip.chunk_times, self._chunks(piece)
@@ -150,14 +153,14 @@ class ChipCost:
         return Piece(at, ways, m, d, b, begin, row, pool, np.clip(share, 0, 1), lay, lockstep, out)
 
     def _copied(self, p: Piece) -> CoreStep:
-        """Step: resident rows are copied to the local buffer."""
+        """The step in which rows that stay are copied to the local buffer."""
         size = p.lay.resident * p.row
         some = size > 0
         busy = one_core.table_bytes(p.lay.resident, p.lay.resident, p.row) / self._v["dma_bytes_per_s"]
         return self._copy_step(p, size, np.where(some, self._v["row_latency_s"], 0), busy, size)
 
     def _ids(self, p: Piece) -> CoreStep:
-        """Step: ids and offsets are read."""
+        """The step in which ids and offsets are read."""
         size = p.ids * GLOBAL_ID_BYTES + p.bags * OFFSET_BYTES
         busy = one_core.ids_and_bags_time(
             p.ids, GLOBAL_ID_BYTES, p.bags, OFFSET_BYTES, self._v["dma_bytes_per_s"]
@@ -166,7 +169,7 @@ class ChipCost:
         return _past_cache(wait, busy, size, self._v["channels"])
 
     def _written(self, p: Piece) -> CoreStep:
-        """Step: bags are written; partial bags are read and added to."""
+        """The step in which bags are written; a bag with rows in several pieces is read and added to."""
         part = p.rows < self.tables.rows[p.table]
         bags = np.where(part, one_chip.touched_bags(p.bags, p.pooling, p.share), p.bags)
         size = bags * p.columns * BAG_BYTES * np.where(part, 2, 1)
@@ -175,7 +178,7 @@ class ChipCost:
         return _past_cache(wait, busy, size, self._v["channels"])
 
     def _looked_up(self, p: Piece) -> CoreStep:
-        """Step: rows are gathered, or stream past."""
+        """The step in which rows are gathered, or stream past the core."""
         streamed = self._streamed(p)
         moved = np.where(p.bags > 0, p.lay.passes * (p.rows - p.lay.resident) * p.row, 0)
         once = (p.rows - p.lay.resident) * p.row
@@ -190,7 +193,7 @@ class ChipCost:
         )
 
     def _gathered(self, p: Piece) -> Gathered:
-        """Gather of GM and L1, with its time."""
+        """The time to gather rows, for the ways GM and L1."""
         v, n, local = self._v, p.draws, self._local(p)
         gm, gathers = gathered(v, self._rows(p)), p.way == Way.GM
         inside = one_chip.gather_variance(n, p.share, [p.row / local], [], 1)
@@ -208,20 +211,20 @@ class ChipCost:
         return Rows(p.draws, p.row, p.share, missed, top, part, p.passed, p.lockstep)
 
     def _local(self, p: Piece) -> Array:
-        """Rate of rows from the local buffer [bytes/s]."""
+        """Rate at which rows are read from the local buffer [bytes/s]."""
         return one_chip.issued_rate(p.row, self._v["local_bytes_per_s"], self._v["row_issue_s"])
 
     def _still(self, p: Piece) -> Array:
-        """Share of the rows that stay in the vector buffer over all passes [-]."""
+        """Share of the rows that stay in the vector buffer while the others stream past it [-]."""
         inside = self._v["local_to_vector_bytes_per_s"]
         return np.where(inside > 0, 0, p.lay.resident / np.maximum(p.rows, 1))
 
     def _looked(self, p: Piece) -> Array:
-        """Time of the look-ups of a piece [s]."""
+        """Time to look up rows in the vector buffer, for one pass of a streamed table [s]."""
         return p.draws / p.lay.passes * p.row / self._v["vector_bytes_per_s"]
 
     def _chunks(self, p: Piece) -> tuple[Array, ...]:
-        """Arguments of ``one_chip.chunk_times`` for one pass."""
+        """Arguments of ``one_chip.chunk_times`` for one pass of a streamed table."""
         v, lay = self._v, p.lay
         inside = v["local_to_vector_bytes_per_s"]
         chunks = np.maximum(lay.chunks, 1)
@@ -232,7 +235,7 @@ class ChipCost:
         return moved * p.row / chunks, looked, chunks, self._hot_share(p, chunks), wait, scan
 
     def _streamed(self, p: Piece) -> Array:
-        """Time of GM-UB and L1-UB, after resident rows and ids are there [s]."""
+        """Time of the ways GM-UB and L1-UB, after the rows that stay and the ids have been read [s]."""
         v, lay, still, asked = self._v, p.lay, self._still(p), self._chunks(p)
         (stream, *_, wait, scan), passing = asked, one_chip.chunk_times(*asked)
         stays = np.where(still > 0, self._looked(p) * still + scan, 0)
@@ -241,13 +244,13 @@ class ChipCost:
         return np.where(p.bags > 0, lay.passes * (after - hidden), 0)
 
     def _copy_wait(self, p: Piece) -> Array:
-        """Mean latency of a copy of streamed rows: all passes but the first hit the cache [s]."""
+        """Mean latency of a copy of streamed rows [s]; if they fit the cache, only the first pass misses."""
         far, near = self._v["row_latency_s"], self._v["cache_latency_s"]
         held = (p.rows - p.lay.resident) * p.row <= self._v["cache_bytes"]
         return np.where(held, (far + (p.lay.passes - 1) * near) / p.lay.passes, far)
 
     def _hot_share(self, p: Piece, parts: Array) -> Array:
-        """Share of a piece's look-ups that go to the part (channel, slice) with its hottest row."""
+        """Share of a piece's look-ups that go to the channel or slice (of ``parts``) of its hottest row."""
         return one_chip.hottest_share(self._top(p), p.rows, parts)
 
     def _top(self, p: Piece) -> Array:
@@ -258,14 +261,14 @@ class ChipCost:
     # ---- what is shared -------------------------------------------------------------------------------
 
     def _missed(self, p: Piece) -> Array:
-        """Share of a piece's look-ups that miss the cache."""
+        """Share of a piece's look-ups that miss the shared cache."""
         misses = self._misses[p.lockstep]
         return self._sum(p, misses) * p.bags / self.batch
 
     def _copy_step(
         self, p: Piece, size: Array, wait: Array, busy: Array, once: Array, chunks: Array | float = 1.0
     ) -> CoreStep:
-        """A step that copies ``size`` bytes of the table in chunks, ``once`` of them distinct."""
+        """A step that copies ``size`` bytes of rows in chunks; ``once`` bytes are of different rows."""
         v = self._v
         bursts = chunks * np.maximum(np.ceil(once / chunks / BURST_BYTES), 1)
         none = np.zeros_like(size)
@@ -280,7 +283,7 @@ class ChipCost:
         )  # fmt: skip
 
     def _once_of(self, p: Piece, once: Array) -> Array:
-        """Share of a slice's copies that no other slice of the batch has brought to the cache before."""
+        """Share of the copied bytes ``once`` that no other slice of the batch brought to the cache before."""
         if p.lockstep:
             return p.bags / self.batch
         slices = np.maximum(self.batch / np.maximum(p.bags, 1e-300), 1)
@@ -288,7 +291,7 @@ class ChipCost:
         return one_chip.copies_read(slices, kept) / slices
 
     def _gather_step(self, p: Piece, of: Gathered) -> CoreStep:
-        """A step that looks rows up; only GM requests them from memory."""
+        """A step that looks up rows one by one in time ``of``; only the way GM requests them from memory."""
         v, gathers = self._v, p.way == Way.GM
         cached = v["cache_bytes"] > 0
         asked = self._asked(p, v["cache_slices"] if cached else v["channels"])
@@ -309,7 +312,7 @@ class ChipCost:
         return CoreStep(of.wait, busy, of.variance, *[*shared, of.quick, of.after])
 
     def _asked(self, p: Piece, parts: float) -> tuple[Array, ...]:
-        """``_requests`` for look-ups that leave their core."""
+        """``_requests`` for all look-ups; if cores have caches, for those that miss them."""
         if p.passed is not None:
             return self._dealt(p, p.passed.requests, p.passed.hottest, p.passed.squares, parts)
         return self._requests(p, *self._draws, parts)
@@ -317,9 +320,10 @@ class ChipCost:
     def _requests(
         self, p: Piece, of_a_row: list[Array], squares: list[Array], parts: float
     ) -> tuple[Array, ...]:
-        """(bytes of requested rows, excess of the hottest part over the mean, their spread).
+        """(bytes of requested rows, excess of the fullest channel or slice over the mean, spread by chance).
 
-        of_a_row  requests per row and batch, for each bin of each table;  squares  mean of their squares
+        of_a_row  requests of a row per batch, by table and bin;  squares  mean of their squares
+        parts     number of channels or slices
         """
         part = p.bags / self.batch
         count, square = part * self._sum(p, of_a_row), part * self._sum(p, squares)
@@ -327,7 +331,7 @@ class ChipCost:
         return self._dealt(p, count, top, square, parts)
 
     def _dealt(self, p: Piece, count: Array, top: Array, squares: Array, parts: float) -> tuple[Array, ...]:
-        """Loads that requests of a piece, and of its hottest row, put on the parts that rows are dealt to."""
+        """``_requests`` for given requests of all rows (count, squares) and of the hottest (top)."""
         part = p.bags / self.batch
         share = np.divide(top, count, out=np.zeros_like(count), where=count > 0)
         beyond = np.maximum(one_chip.hottest_share(np.minimum(share, 1), p.rows, parts) - 1 / parts, 0)
@@ -335,13 +339,13 @@ class ChipCost:
         return count * p.row, count * p.row * beyond, np.maximum(spread, 0) * p.row**2
 
     def _sum(self, p: Piece, of_a_row: list[Array]) -> Array:
-        """Sum over the rows of a piece of a value per row of a bin."""
+        """Sum over the rows of a piece of the value of a row, given by table and bin of its popularity."""
         return self._of_table(
             p, lambda one, at: self.popular[one].part(of_a_row[one], p.first[at], p.first[at] + p.rows[at])
         )
 
     def _miss_arrays(self) -> tuple[float, dict[bool, list[Array]]]:
-        """``shared_misses`` of all tables."""
+        """The result of ``shared_misses``, for every table."""
         held = self._v["cache_bytes"]
         row = one_chip.read_bytes(self.tables.dim * self.tables.element_bytes, self._v["access_bytes"])
         draws = self.batch * self.tables.pooling
@@ -350,7 +354,7 @@ class ChipCost:
         return kept, {key: [every[kind] for kind in self.kind_of] for key, every in found.items()}
 
     def _of_table(self, p: Piece, value: Callable[[int, NDArray[np.bool_]], Array]) -> Array:
-        """``value(table, where)`` for the pieces of each kind of table, in one array."""
+        """``value(table, mask of its pieces)`` for each kind of table, joined to one array."""
         out = np.empty(p.table.shape)
         like = self.sample[self.kind_of[p.table]]
         for one in np.unique(like):
@@ -361,19 +365,19 @@ class ChipCost:
     # ---- batches --------------------------------------------------------------------------------------
 
     def batch_s(self, core: ArrayLike, table: ArrayLike, work: CoreWork) -> Batch:
-        """Time of pieces that run side by side on their cores (``batch.batch_of``)."""
+        """Time of a batch of pieces on their cores (``batch.batch_of``); core, table  of each piece"""
         return batch_of(self.chip, core, table, work)
 
     @cached_property
     def bags_of_cores(self) -> Array:
-        """[N] bags per core, if the batch is sliced over the cores; the first cores have one more."""
+        """Number of bags on each core if the batch is divided evenly; the first cores have one more."""
         least, more = divmod(int(self.batch), self.chip.cores)
         return least + (np.arange(self.chip.cores) < more).astype(float)
 
     def in_step(self, table: int, way: Way) -> Batch:
-        """One table of which every core has a slice of the batch; a batch is the sum over tables.
+        """Time of one table if every core has a slice of its batch. A symmetric batch is the sum over tables.
 
-        A resident table has the local buffer for itself here. Source: ``one_chip.chip_time``
+        A table that stays in the local buffer has all of it here. Source: ``one_chip.chip_time``
         Limits: one core -> ``core_s`` of the whole batch, or the shared resource;  buffers too small -> inf
         """
         if (table, way) not in self._in_step:
@@ -384,12 +388,12 @@ class ChipCost:
 
 
 def _beyond(size: Array, bursts: Array, parts: float) -> Array:
-    """Excess bytes of the fullest part over the mean, if copies go to the parts in turn [bytes]."""
+    """Bytes by which the fullest of ``parts`` exceeds the mean, if bursts of a copy go to them in turn."""
     return size * np.maximum(one_chip.hottest_share(1 / bursts, bursts, parts) - 1 / parts, 0)
 
 
 def _past_cache(wait: Array, busy: Array, size: Array, channels: float) -> CoreStep:
-    """A step that copies ids or bags, from or to any place."""
+    """A step that copies ids or bags, which bypass the cache and may be anywhere in memory."""
     none = np.zeros_like(size)
     spread = np.minimum(size, channels * BURST_BYTES) * np.minimum(size, BURST_BYTES)
     return CoreStep(wait, busy, none, size, none, spread, none, none, none, none, none, none)

@@ -1,6 +1,6 @@
-"""The pieces of each choice: rows, columns and slices of the batch, and the way of each.
+"""Lists how a table may be cut into pieces: rows, columns and slices of the batch, and the way of each.
 
-A table of E rows can be looked up
+A table can be looked up
     in global memory by all cores in any shares,
     in another way, cut into c column parts and k slices of the batch: c k pieces,
     the same for its first h rows, in j row parts, and all other rows in global memory by all cores,
@@ -38,9 +38,11 @@ _SLICES = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96,
 
 @dataclass(frozen=True)
 class Cut:
-    """How one choice cuts a table.
+    """How a choice cuts a table.
 
-    way   of the first ``row_parts`` parts with ``rows`` rows each; rows after them are in global memory
+    row_parts, rows  the first rows are cut into so many parts with so many rows each
+    way              how these are looked up; all other rows are in global memory, spread over all cores
+    col_parts, slices  column parts, and slices of the batch, into which each part is cut further
     Limits: row_parts 0 -> all rows are spread
     """
 
@@ -52,17 +54,17 @@ class Cut:
 
     @property
     def head(self) -> int:
-        """Number of rows that are not spread; it may exceed the table's rows."""
+        """Number of rows in the parts, which are not spread; it may exceed the table's rows."""
         return self.rows * self.row_parts
 
 
 @dataclass(frozen=True, eq=False)
 class Cuts:
-    """Cuts of all tables.
+    """The cuts of all tables, one for each choice.
 
-    choices  their costs;  cuts  [O]
-    first_row, end_row  [P] rows of a part;  bags  [P] of one of its pieces
-    first_bag  [P] where the first of its slices of the batch begins
+    choices  their costs;  cuts  of each choice
+    For each part, that is a set of equal pieces:
+    first_row, end_row  its rows;  bags  of one piece;  first_bag  where the first of its slices begins
     """
 
     cost: ChipCost
@@ -119,21 +121,22 @@ def cuts_of(cost: ChipCost, work: Work | None = None) -> Cuts:
 
 
 def shared_seconds(chip: Chip, gm_bytes: Array, cache_bytes: Array) -> Array:
-    """Time of shared memory and cache, [..., 2] [s]. Source: ``ChipCost.batch_s``"""
+    """Time of shared memory and cache to carry these bytes, [..., 2] [s]. Source: ``ChipCost.batch_s``"""
     rates = chip.value("gm_bytes_per_s"), chip.value("cache_bytes_per_s") or np.inf
     return np.stack([gm_bytes / rates[0], cache_bytes / rates[1]], axis=-1)
 
 
 def hot_seconds(chip: Chip, work: CoreWork) -> Array:
-    """Excess time of the hottest channel, and slice, over the mean, [..., 2] [s]."""
+    """Time by which the channel, and the slice, with the hottest row exceed the mean, [..., 2] [s]."""
     many = np.array([chip.value("channels"), chip.value("cache_slices")])
     return np.asarray(shared_seconds(chip, work.total("hot_gm_bytes"), work.total("hot_cache_bytes")) * many)
 
 
 class _Kinds:
-    """Costs of the cuts of some tables, for those that fit.
+    """The cuts of some tables that fit, with their costs.
 
-    table  [K];  cuts  of each table;  kind  [O] index of each choice's table among the K
+    table  indices of the tables;  cuts  for each table;  kind  for each choice, the place of its table in
+           ``table``
     """
 
     def __init__(self, cost: ChipCost, table: Ints, cuts: list[list[Cut]]) -> None:
@@ -174,7 +177,10 @@ class _Kinds:
 
 
 def _cuts(cost: ChipCost, table: int, slices: tuple[int, ...]) -> Iterator[Cut]:
-    """Candidate cuts of one table, besides global memory; some may not fit."""
+    """Cuts of one table to try, besides all rows in global memory; some may not fit.
+
+    slices  numbers of slices of the batch to try
+    """
     rows, dim = int(cost.tables.rows[table]), int(cost.tables.dim[table])
     element, value = float(cost.tables.element_bytes[table]), cost.chip.value
     cores, bags = cost.chip.cores, int(cost.batch)
@@ -202,15 +208,20 @@ def _cuts(cost: ChipCost, table: int, slices: tuple[int, ...]) -> Iterator[Cut]:
 
 
 def _few(slices: list[int], cores: int, fair: int) -> list[int]:
-    """Of numbers of slices, the powers of two, all cores, and ``fair``, for cuts by rows."""
+    """Numbers of slices to try for cuts by rows: of ``slices`` the powers of two and all cores, and ``fair``.
+
+    fair  cores per table and part, if all tables have equally many
+    """
     return sorted({k for k in slices if k & (k - 1) == 0 or k == cores} | {max(1, fair)})
 
 
 def _heads(rows: int, held: int, cores: int, fair: int, stays: bool) -> Iterator[tuple[int, int]]:
-    """Candidate (rows, row parts): first rows that fit a buffer, fractions of them, or several buffers.
+    """(rows, row parts) to try: the first rows that fit a buffer, fractions of them, or several buffers of
+    them.
 
-    All rows, in as many parts as fit, and in more: each core then keeps, or streams, fewer rows.
-    fair  cores per table, if all have equally many;  stays  whether a part must fit
+    Also all rows, in as many parts as fit and in more: each core then keeps, or streams, fewer rows.
+    rows  of the table;  held  rows that fit a buffer;  stays  whether a part must fit
+    fair  cores per table, if all tables have equally many
     """
     if held < 1:
         return
@@ -228,7 +239,11 @@ def _heads(rows: int, held: int, cores: int, fair: int, stays: bool) -> Iterator
 
 
 def _parts(cost: ChipCost, table: Ints, cuts: list[Cut]) -> dict[str, Ints]:
-    """Parts of every cut of tables [O]: its row parts, each with slices of b + 1 bags and of b bags."""
+    """For every cut, its row parts as columns of numbers, each twice: with slices of b + 1 bags, and of b
+    bags.
+
+    b  bags per slice, rounded down;  table, cuts  of each choice
+    """
     column = {
         name: np.array([getattr(cut, name) for cut in cuts], dtype=np.int64)
         for name in ("way", "rows", "row_parts", "col_parts", "slices")

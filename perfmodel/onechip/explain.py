@@ -1,4 +1,4 @@
-"""One way to look up a table on one core, explained: equations, the values in them, and their sources.
+"""Explains the time of a core that looks up a table in one way: equations, their values, and the sources.
 
 The laws are evaluated with the arguments that ``ChipCost`` uses, recorded, so the explanation has the times
 that other commands print.
@@ -33,7 +33,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """One table, arrays [1]."""
+    """One table, as arrays with one entry."""
 
     rows: Array
     dim: Array
@@ -45,8 +45,8 @@ class _Table:
 class StepExplained:
     """One step of a core: its equation, the values in it, and its time.
 
-    wait_s  until data has arrived;  busy_s  after that;  notes  what the equation does not say
-    working  the equation with its values
+    wait_s  time until data has arrived;  busy_s  time after that;  notes  what the equation does not say
+    working  the equation with its values, line by line
     """
 
     title: str
@@ -73,10 +73,11 @@ class StepExplained:
 
 @dataclass(frozen=True)
 class WayExplained:
-    """One core that looks a whole table up in one way.
+    """A core that looks up a whole table in one way, step by step.
 
-    parts  in order: their times add up to ``time_s``, as in ``chip ways``
-    preload_s  of rows that are copied once, not in every batch [s]
+    shape  size of the table and the batch;  parts  the steps: their times add up to ``time_s``, as in ``chip
+           ways``
+    preload_s  time to copy rows that stay for all batches, once [s]
     """
 
     chip: Chip
@@ -172,9 +173,9 @@ def _equation(function: Callable[..., Any]) -> str:
 
 @dataclass(frozen=True)
 class _Asked:
-    """A step before it is written: its title, its time by a law, and notes.
+    """A step before its explanation is written: title, equation, time with its working, and notes.
 
-    beside  numbers that its operands contain already
+    beside  numbers whose terms are explained too
     """
 
     title: str

@@ -17,11 +17,12 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """What pieces gather, arrays of one shape.
+    """The rows that pieces gather; an array entry per piece.
 
     draws   look-ups n [-];  row  bytes of one row [bytes];  share  of the table's look-ups in the piece [-]
-    missed  share of them that miss the shared cache [-];  top  share of them on the hottest row [-]
-    part    of the batch [-];  passed  misses of the core's own cache; None: it has none
+    missed  share of the look-ups that miss the shared cache [-];  top  share that goes to the hottest row [-]
+    part    share of the batch [-];  lockstep  whether all cores work on the same table
+    passed  requests that miss the core's own cache; None: cores have no caches
     """
 
     draws: Array
@@ -36,7 +37,11 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Gathered:
-    """Time of a core, as in ``work.Step`` [s], variance [s^2]; the law behind it, and its arguments."""
+    """Time of a core to gather rows; wait, busy, variance, quick and after are as in ``work.CoreStep`` [s],
+    [s^2].
+
+    law  the function that gives the time;  asked  its arguments
+    """
 
     wait: Array
     busy: Array
@@ -48,7 +53,7 @@ class Gathered:
 
 
 def gathered(v: Mapping[str, float], rows: Rows) -> Gathered:
-    """Time to gather rows, by the values of a chip.
+    """Time to gather rows. v  values of the chip
 
     Source: ``one_chip.gather_time``; with a core's own cache ``core_cache.cold_gather_time``
     Limits: a core's cache of 0 bytes -> without a cache
@@ -93,10 +98,10 @@ def _through_cache(v: Mapping[str, float], rows: Rows, passed: Passed) -> Gather
 
 
 def _hits(rows: Rows, passed: Passed, k: float, shared: bool) -> tuple[list[Array], list[Array]]:
-    """(hit rate of each cache for the first k look-ups, the same for all others) [-].
+    """(hit rate of each cache for the first k look-ups of a piece, the same for its other look-ups) [-].
 
     A core's cache is empty when a piece begins. In lockstep all cores begin at once, and the shared cache has
-    no row of the table either.
+    no row of the table either. shared  whether there is a shared cache
     """
     n, none = rows.draws, np.zeros_like(rows.draws)
     missed = np.minimum(rows.missed, passed.requests)
@@ -110,7 +115,8 @@ def _hits(rows: Rows, passed: Passed, k: float, shared: bool) -> tuple[list[Arra
 
 
 def row_times(v: Mapping[str, float], row: Array) -> list[Array]:
-    """Times from a row's request to its last byte [s], nearest first: a core's cache, the shared one, memory.
+    """Times from a row's request to its last byte [s], from nearest to furthest: own cache, shared cache,
+    memory.
 
     Only places that the chip has are listed.
     """

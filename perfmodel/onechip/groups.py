@@ -1,4 +1,4 @@
-"""Equal tables with equal cuts, each group on one line of an answer."""
+"""Groups equal tables that are cut equally, for an answer with a line per group."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class TablesCutAlike:
-    """Equal tables with equal cuts.
+    """Equal tables that are cut in the same way.
 
-    tables  their indices;  cut  None: symmetric;  ways  of their pieces
-    core_s  time of all their pieces [s];  local_bytes  of all their pieces;  cores  that have some
+    tables  their indices;  cut  None in a symmetric mapping;  ways  in which their pieces are looked up
+    core_s  time of all their pieces, added up [s];  local_bytes  that these keep
+    cores   that have some of their pieces
     """
 
     tables: tuple[int, ...]
@@ -36,7 +37,10 @@ class TablesCutAlike:
 def groups_of(
     cost: ChipCost, mapping: Mapping, work: CoreWork, searched: Searched | None
 ) -> tuple[TablesCutAlike, ...]:
-    """Groups of a mapping, largest time first;  searched  None: symmetric, grouped by way."""
+    """Groups of the tables of a mapping, largest time first.
+
+    searched  the search's result; None: a symmetric mapping, whose tables are grouped by way
+    """
     table, way = (np.array([getattr(piece, name) for piece in mapping.pieces]) for name in ("table", "way"))
     chosen = np.zeros(cost.kind_of.size, dtype=np.int64)
     chosen[table] = way

@@ -1,4 +1,4 @@
-"""Use of a core's buffers by a piece: resident rows, streamed chunks, bags, ids."""
+"""How a piece uses a core's buffers: rows that stay, streamed chunks, bags and ids."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ CHUNK_SHARE = 8
 
 @dataclass(frozen=True, eq=False)
 class CoreBufferLayout:
-    """Arrays of one shape.
+    """How pieces use a core's buffers; an array entry per piece.
 
     resident    rows that stay in the local buffer [rows]
-    chunk_rows  of one of the two chunks [rows], 0: there are none
-    chunks      of one pass [-], 0: nothing streams
-    passes      times that the table streams past [-];  pass_bags  bags of a pass [-]
+    chunk_rows  rows of a chunk; two chunks are in the buffer at a time; 0: there are none
+    chunks      number in a pass, 0: nothing streams
+    passes      times that the table streams past [-];  pass_bags  bags that are looked up in a pass [-]
     local_bytes, vector_bytes  used in the two buffers [bytes];  fits  whether the buffers are large enough
     """
 
@@ -58,12 +58,12 @@ def layout(
     """How pieces use a core's buffers; all arguments broadcast.
 
     row  bytes of one row as read [bytes];  local  bytes of the local buffer for the piece, None: all
-    L1 keeps the whole table. A streamed table is cut into chunks of an eighth of the vector buffer, and
-    passes as many bags as fit beside two chunks, equally many per pass; ids of a pass fit if bags have the
-    mean length. L1-UB keeps as many rows as the local buffer holds, or, if both buffers are one memory, as
-    many as chunks and bags leave; there it keeps the whole table, without chunks, if that is faster.
-    Source: with h resident rows and P bags per pass, b bags move h + b (m - h) / P rows: if the table does
-            not fit, memory for bags saves more than memory for rows
+    Way L1 keeps the whole table. The ways GM-UB and L1-UB stream it in chunks of an eighth of the vector
+    buffer; a pass has as many bags as fit beside two chunks, equally many per pass. Ids of a pass fit if bags
+    have the mean length. L1-UB keeps as many rows as the local buffer holds. If both buffers are one memory,
+    it keeps as many as chunks and bags leave, or the whole table without chunks if that is faster.
+    Source: with h of m rows resident and P bags per pass, b bags move h + b (m - h) / P rows: if the table
+            does not fit, memory for bags saves more than memory for rows
     Limits: GM -> nothing; a table larger than the buffer for L1, a row for the others -> fits is False
     """
     ways, m, x, d, b, pool = np.broadcast_arrays(
@@ -107,7 +107,10 @@ def layout(
 
 @dataclass(frozen=True, eq=False)
 class _Shape:
-    """Rows, bytes of one row, bags, look-ups, bytes of a bag with its ids: arrays of one shape."""
+    """Sizes of pieces, an array entry each.
+
+    row  bytes of a row;  draws  look-ups;  per_bag  bytes of a bag with its ids
+    """
 
     rows: Array
     row: Array
@@ -119,10 +122,10 @@ class _Shape:
 def _whole_is_faster(
     chip: Chip, s: _Shape, room: Array, turns: Array, chunk: Array
 ) -> tuple[NDArray[np.bool_], Array]:
-    """(whether a resident table with fewer bags per pass is faster, its number of passes).
+    """(whether it is faster to keep the whole table and have fewer bags per pass, its number of passes then).
 
     room  memory that rows and bags share [bytes]
-    turns, chunk  passes and rows of a chunk if bags get memory first [-]
+    turns, chunk  number of passes, and rows of a chunk, if bags get memory first
     Source: ``one_core.passes_time``
     Limits: no memory beside the table for one bag -> False
     """

@@ -1,8 +1,8 @@
-"""The mapper: the choice for each table, and its cores, so that a batch takes least time.
+"""The mapper: selects how to cut each table (a choice), and its cores, so that a batch takes least time.
 
 The relaxed problem (``bound``) of choices whose pieces are no longer than a target gives most tables one
-choice; pieces are packed, largest first; then tables choose again while that helps; then a few random
-tables are taken off together and choose again.
+choice; pieces are placed on cores, largest first; then tables choose again while that helps; then a few
+random tables are taken off together and choose again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PATIENCE = 200  # random changes in a row that do not help
 
 
 class Mapper:
-    """Searches a mapping of choices.
+    """Searches a fast mapping of tables to cores.
 
     budget  limits its work;  seed  of the order in which tables choose again
     tried   number of mappings that were evaluated
@@ -46,10 +46,7 @@ class Mapper:
         self.tried = 0
 
     def run(self) -> MappingState:
-        """The best mapping of the search.
-
-        Limits: no mapping fits all tables -> BadInputError
-        """
+        """Search; returns the best mapping. Limits: no mapping fits all tables -> BadInputError"""
         everything = np.ones(self.choices.spread_s.size, dtype=bool)
         first = relaxed(self.choices, everything, budget=self.budget)
         for state in self._packed(first):
@@ -72,7 +69,7 @@ class Mapper:
             self.best = state
 
     def _packed(self, first: RelaxedMapping) -> list[MappingState]:
-        """Mappings by relaxed problems with several limits on the longest piece, best first."""
+        """Mappings from relaxed problems with several limits on the longest piece, best first."""
         found: list[MappingState] = []
         near = first
         for factor in (*_TARGETS, np.inf):
@@ -96,9 +93,10 @@ class Mapper:
         return sorted(found, key=lambda state: ranked(state.score))
 
     def _pack_near(self, bound_s: float, first: RelaxedMapping) -> None:
-        """Pack mappings by relaxed problems with targets near a bound that only packing of pieces raises.
+        """Make mappings from relaxed problems with limits slightly above the bound ``bound_s``.
 
         Equal tables that are slow together become faster together: changing one alone would not help.
+        first  solution of the relaxed problem without a limit
         """
         assert self.best is not None
         for factor in _TARGETS:
@@ -116,7 +114,10 @@ class Mapper:
         return packed(self.choices, self._rounded(found, target_s), target_s, self.budget.work)
 
     def _rounded(self, found: RelaxedMapping, target_s: float) -> list[list[int]]:
-        """Choices to try for each table: the relaxed problem's, then the cheapest, ever leaner ones."""
+        """Choices to try for each table in order: the relaxed problem's, then cheap, ever smaller choices.
+
+        found  the solution;  target_s  intended time of the cores [s]
+        """
         c = self.choices
         options: list[list[int]] = [[] for _ in range(c.kind_of.size)]
         late = np.maximum(c.longest_s - target_s, 0)
@@ -133,7 +134,7 @@ class Mapper:
         return options
 
     def _improved(self, state: MappingState) -> MappingState:
-        """The mapping after tables have chosen again, until nothing helps."""
+        """The mapping after each table in turn has chosen again, until nothing helps."""
         while not self.budget.over():
             before = state.score
             for table in self.random.permutation(self.choices.kind_of.size):
@@ -145,7 +146,10 @@ class Mapper:
         return state
 
     def _change(self, bound_s: float) -> None:
-        """Make random changes, until many in a row do not help."""
+        """Change the best mapping at random, until many changes in a row do not help.
+
+        bound_s  lower bound: close to it the search stops [s]
+        """
         assert self.best is not None
         idle = 0
         while not (idle >= _PATIENCE or self._close(bound_s) or self.budget.over(_CHANGING)):
@@ -156,7 +160,9 @@ class Mapper:
             idle = idle + 1 if self.best is before else 0
 
     def _changed(self, state: MappingState) -> MappingState:
-        """The mapping after some tables were taken off and chose again; sometimes one takes any choice."""
+        """The mapping after some tables were taken off and chose again; sometimes a table takes any
+        choice.
+        """
         state = state.copy()
         number = min(int(self.random.integers(1, _TOGETHER + 1)), state.choice.size)
         tables = self.random.choice(state.choice.size, number, replace=False).tolist()
@@ -176,7 +182,9 @@ class Mapper:
             state.put(table, choice, where)
 
     def _choose(self, state: MappingState, table: int) -> None:
-        """Set the choice of one table that makes the mapping fastest, with the others left where they are."""
+        """Give a table the choice that makes the mapping fastest, with all other tables left where they
+        are.
+        """
         now, choice, where = state.score, int(state.choice[table]), state.where[table]
         if choice >= 0:
             state.clear(table)
@@ -194,7 +202,11 @@ class Mapper:
 
 
 def _leaner(order: Ints, local: Array, pieces: Ints) -> list[int]:
-    """Of ordered choices, those that keep fewer bytes than all before, and the leanest with few pieces."""
+    """Of choices in order, those that keep fewer bytes than all before, and the least of those with few
+    pieces.
+
+    local, pieces  bytes that each choice keeps, and its number of pieces
+    """
     least = np.minimum.accumulate(local[order])
     fewer = order[np.flatnonzero(np.append(np.inf, least[:-1]) > local[order])]
     leanest = order[local[order] == least[-1]]
@@ -202,7 +214,7 @@ def _leaner(order: Ints, local: Array, pieces: Ints) -> list[int]:
 
 
 def _dealt(chosen: Ints, share: Array) -> list[int]:
-    """Choices repeated in proportion to their shares, largest shares first."""
+    """Choices, each repeated in proportion to its share, largest shares first."""
     whole = np.floor(share + 1e-6).astype(np.int64)
     left = round(float(share.sum())) - int(whole.sum())
     more = np.argsort(ranked(whole - share), kind="stable")[: max(left, 0)]
@@ -211,7 +223,10 @@ def _dealt(chosen: Ints, share: Array) -> list[int]:
 
 
 def likely(state: MappingState, table: int, below_s: float) -> list[int]:
-    """Choices for a table that has none; choices that could give the fastest mapping come first."""
+    """Choices to try for a table that has none, most promising first.
+
+    below_s  time of the best mapping: choices that cannot be faster are left out [s]
+    """
     c = state.choices
     at = c.of(table)
     level = (state.core_s.sum() + state.spread_s) / c.cores

@@ -1,4 +1,4 @@
-"""A mapping of tables to the cores of one chip: pieces on cores, and their cost together."""
+"""A mapping of tables to the cores of one chip: which core has which piece, and the time of a batch."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Mapping:
-    """Pieces on cores; core  [n] of each piece."""
+    """Pieces of tables, and the core of each."""
 
     core: Ints
     pieces: tuple[TablePiece, ...]
 
     def work(self, cost: ChipCost, *, lockstep: bool = False) -> CoreWork:
-        """Work of each piece, arrays [n]; lockstep  as in ``ChipCost.work``."""
+        """The work of each piece. lockstep  as in ``ChipCost.work``"""
         column = {
             name: np.array([getattr(piece, name) for piece in self.pieces])
             for name in ("table", "way", "rows", "columns", "bags")
@@ -41,16 +41,16 @@ class Mapping:
         return cost.work(*of, lockstep=lockstep)
 
     def batch(self, cost: ChipCost, work: CoreWork | None = None) -> Batch:
-        """Time of a batch, with its parts."""
+        """Time of a batch, with its parts. work  of the pieces; None: it is computed"""
         table = np.array([piece.table for piece in self.pieces])
         return cost.batch_s(self.core, table, work or self.work(cost))
 
 
 def mapping_of(cuts: Cuts, state: MappingState, few: int = 0) -> Mapping:
-    """The pieces of a search's state; spread look-ups are dealt to the cores that are least busy.
+    """The mapping for a search's state: look-ups that are spread become pieces on the least busy cores.
 
-    few  bags: the cost of a further piece is derived from a slice of so many and of all bags; 0: half of the
-         mean per core
+    few  the time of a piece with any number of bags is interpolated between so many bags and all; 0: half of
+         the mean per core
     """
     core: list[int] = []
     pieces: list[TablePiece] = []
@@ -71,7 +71,7 @@ def mapping_of(cuts: Cuts, state: MappingState, few: int = 0) -> Mapping:
 
 
 def _pieces(cuts: Cuts, table: int, part: int) -> list[TablePiece]:
-    """The equal pieces that a part stands for: every column part of every slice."""
+    """The equal pieces of a part: every column part of every slice of the batch."""
     cut = cuts.cuts[cuts.choices.choice_of_part[part]]
     width = int(cuts.cost.tables.dim[table]) // cut.col_parts
     bags, first = int(cuts.bags[part]), int(cuts.first_bag[part])
@@ -98,9 +98,11 @@ def _spread(cuts: Cuts, state: MappingState) -> list[tuple[int, int]]:
 def _dealt(
     cost: ChipCost, core_s: Array, spread: list[tuple[int, int]], few: int, counted: Work
 ) -> list[tuple[int, TablePiece]]:
-    """Look-ups in global memory, dealt so that each core is filled up to one time: slices of whole bags.
+    """Look-ups in global memory as (core, piece): slices of whole bags that fill all cores up to the same
+    time.
 
-    It is the least time at which all fit, where a piece costs a fixed time plus a time per bag.
+    That is the least time with which all fit, if a piece costs a fixed time plus a time per bag.
+    core_s  time of each core before;  spread  as returned by ``_spread``;  few  as in ``mapping_of``
     """
     table = np.array([at for at, _ in spread])
     first = np.array([row for _, row in spread])
@@ -131,7 +133,9 @@ _KNOWN: WeakKeyDictionary[ChipCost, dict[tuple[int, int, int], Array]] = WeakKey
 
 
 def _times(cost: ChipCost, table: Ints, first: Ints, few: int) -> Array:
-    """Time of one core for the rows from ``first`` of tables, with all bags and a few of them, [n, 2] [s]."""
+    """Time of one core for the rows from ``first`` on of each table: with all bags, and with ``few``, [n,
+    2] [s].
+    """
     known = _KNOWN.setdefault(cost, {})
     keys = [(kind, row, few) for kind, row in zip(cost.kind_of[table].tolist(), first.tolist(), strict=True)]
     new = [at for at, key in enumerate(keys) if key not in known]
@@ -146,9 +150,11 @@ def _times(cost: ChipCost, table: Ints, first: Ints, few: int) -> Array:
 def _filled(
     core_s: Array, fixed: Array, each: Array, bags: int, level_s: float, counted: Work
 ) -> list[tuple[int, int, int, int]] | None:
-    """(core, item, first bag, end) with every core busy for at most ``level_s``; None: not all fit.
+    """Assigns look-ups to cores as (core, item, first bag, end); None: they do not all fit.
 
-    Longest first: whole on the core with the tightest fit, else in parts where most time is left.
+    core_s  time of each core before;  fixed, each  time of an item, and per bag;  level_s  limit of a core's
+            time [s]
+    Longest items first: whole on the core with the tightest fit, else in parts where most time is left.
     """
     room = level_s - core_s
     found = []

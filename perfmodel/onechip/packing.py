@@ -1,4 +1,4 @@
-"""Pieces on cores: the state of a search, with time and buffers of every core kept up to date."""
+"""The state of a search: pieces on cores, with the time and buffers of every core kept up to date."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ _ROOM = 1 + 1e-9
 
 
 class MappingState:
-    """A mapping during the search; some tables may have no choice yet.
+    """A mapping during the search; some tables may have no choice yet. T tables, N cores, R shared resources.
 
     choice  [T] of each table, -1: none yet;  where  cores of each part of each table's choice
     core_s  [N] time of the pieces on each core [s];  local  [N] bytes that they keep there [bytes]
-    spread_s  time of one core for spread look-ups [s];  shared_s  [R] time of each shared resource [s]
+    spread_s  time of one core for all look-ups that are spread [s];  shared_s  [R] time of each shared
+              resource [s]
     vector    [N] largest number of bytes that a piece needs while it works [bytes]
     work      counts the work
     """
@@ -40,7 +41,7 @@ class MappingState:
         self.shared_s = np.zeros(choices.shared_s.shape[1])
 
     def put(self, table: int, choice: int, where: list[Ints]) -> None:
-        """Put a table without a choice on these cores."""
+        """Give a table without a choice this choice, with each of its parts on the cores ``where``."""
         self.choice[table], self.where[table] = choice, where
         self._add(choice, where, 1.0)
 
@@ -70,7 +71,9 @@ class MappingState:
 
     @property
     def time_s(self) -> float:
-        """Time of a batch: the busiest core, with spread look-ups on the idlest, or a shared resource [s]."""
+        """Time of a batch: of the busiest core or shared resource [s]. Spread look-ups fill the least busy
+        cores.
+        """
         level = (float(self.core_s.sum()) + self.spread_s) / self.choices.cores
         c, taken = self.choices, self.choice[self.choice >= 0]
         shared = self.shared_s + c.hot_s[taken].max(axis=0, initial=0.0)
@@ -79,9 +82,9 @@ class MappingState:
 
     @property
     def score(self) -> float:
-        """Time, plus a small multiple of the squared times of every core, their mean and shared resources.
+        """Sort key: the time, plus a small multiple of the squared times of cores and shared resources.
 
-        Among equally fast mappings, the one with fewer nearly busiest resources is better.
+        Among equally fast mappings, that with fewer nearly busiest resources is better.
         """
         mean = (float(self.core_s.sum()) + self.spread_s) / self.choices.cores
         each = float(self.core_s @ self.core_s) / self.choices.cores
@@ -99,8 +102,9 @@ class MappingState:
 
 
 def place(state: MappingState, choice: int, target_s: float) -> list[Ints] | None:
-    """Cores for the pieces of a choice: those that are least full with a piece.
+    """Cores for the pieces of a choice, for each of its parts: those that are least full with a piece.
 
+    target_s  intended time of the cores [s]
     Limits: pieces without memory -> the least busy cores;  too few cores with memory -> None
     """
     c = state.choices
@@ -125,7 +129,10 @@ def place(state: MappingState, choice: int, target_s: float) -> list[Ints] | Non
 
 
 def _fullness(core_s: Array, local: Array, target_s: float, capacity: float) -> Array:
-    """[N] how full cores are; inf: more is kept than fits."""
+    """How full each core is, by time and memory; inf: more is kept than fits.
+
+    target_s, capacity  the time and the bytes that count as full
+    """
     time = core_s / max(target_s, float(core_s.max()), 1e-300)
     room, over = local / max(capacity, float(local.max()), 1e-300), local > capacity * _ROOM
     for _ in range(_SHARPNESS):
@@ -136,9 +143,9 @@ def _fullness(core_s: Array, local: Array, target_s: float, capacity: float) -> 
 def pack(
     choices: Choices, options: Sequence[Sequence[int]], target_s: float, work: Work | None = None
 ) -> MappingState | None:
-    """Tables packed on the cores that become least full, largest first.
+    """Places tables on the cores that become least full, largest tables first.
 
-    options  for each table [T] the choices to try; the first that fits is used
+    options  for each table the choices to try; the first that fits is used
     target_s  intended time of the cores [s];  work  counts the work
     Limits: no choice of a table fits -> None
     """

@@ -1,4 +1,4 @@
-"""Pieces of tables on the cores of a chip, with quantities that follow directly."""
+"""Pieces of tables on the cores of a chip, as arrays."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ Ints = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Broadcast arrays that describe pieces."""
+    """Pieces of tables, an array entry each.
+
+    table, way, rows, columns, bags  as in ``ChipCost.work``;  first  first row;  row  bytes of a row
+    pooling  look-ups per bag in the table;  share  share of them in the piece;  lay  use of the buffers
+    lockstep whether all cores work on the same table
+    passed   requests that miss the core's own cache; None: cores have no caches
+    """
 
     table: Ints
     way: Ints
@@ -33,7 +39,7 @@ class Piece:
 
     @property
     def draws(self) -> Array:
-        """Look-ups that fall into the piece."""
+        """Look-ups in the piece."""
         return self.bags * self.pooling * self.share
 
     @property

@@ -1,4 +1,4 @@
-"""Popularity of the rows of a table, most popular first: shares and misses of any part of the rows."""
+"""Popularity of the rows of a table, most popular first: shares of look-ups and cache misses of any rows."""
 
 from __future__ import annotations
 
@@ -21,26 +21,29 @@ _HALVINGS = 60
 
 @dataclass(frozen=True, eq=False)
 class RowPopularity:
-    """(probability of a row per draw, rows with it), most popular first: arrays [bins]."""
+    """Rows of a table in bins of equal probability, most popular first.
+
+    p  for each bin, the probability that a look-up asks for a given row of it;  rows  number of rows in it
+    """
 
     p: Array
     rows: Array
 
     @staticmethod
     def of(p: ArrayLike, rows: ArrayLike) -> RowPopularity:
-        """Sorted, and scaled to sum to 1."""
+        """The popularity with bins sorted, and probabilities scaled so that their sum over rows is 1."""
         chance, count = (np.asarray(a, dtype=float) for a in (p, rows))
         order = np.argsort(-chance, kind="stable")
         return RowPopularity(chance[order] / np.sum(chance * count), count[order])
 
     @staticmethod
     def uniform(rows: float) -> RowPopularity:
-        """Uniform popularity."""
+        """The popularity of a table with so many rows, all equally popular."""
         return RowPopularity(np.array([1 / rows]), np.array([float(rows)]))
 
     @property
     def edges(self) -> Array:
-        """Number of rows before each bin, and after the last one, [bins + 1]."""
+        """Number of rows before each bin, and then of all rows."""
         return np.concatenate([[0.0], np.cumsum(self.rows)])
 
     def share(self, first: ArrayLike, end: ArrayLike) -> Array:
@@ -48,27 +51,28 @@ class RowPopularity:
         return self.part(self.p, first, end)
 
     def part(self, of_a_row: Array, first: ArrayLike, end: ArrayLike) -> Array:
-        """Sum over rows first .. end - 1 of a value per row of each bin."""
+        """Sum of a value over rows first .. end - 1. of_a_row  the value of a row, for each bin"""
         summed = np.concatenate([[0.0], np.cumsum(of_a_row * self.rows)])
         upto, before = (np.interp(np.asarray(a, dtype=float), self.edges, summed) for a in (end, first))
         return np.asarray(upto - before)
 
     def at(self, of_a_row: Array, row: ArrayLike) -> Array:
-        """Value of the row with that number."""
+        """The value of the row with this number. of_a_row  the value of a row, for each bin"""
         found = np.searchsorted(self.edges, np.asarray(row, dtype=float), side="right") - 1
         return of_a_row[np.clip(found, 0, self.p.size - 1)]
 
     def unique(self, draws: ArrayLike) -> Array:
-        """Expected distinct rows among so many draws (``access.unique_rows``)."""
+        """Expected number of distinct rows among so many look-ups (``access.unique_rows``)."""
         return unique_rows(self.p, self.rows, draws)
 
     def misses(self, draws: float, stays: float) -> Array:
-        """Expected misses of one row of each bin, in a cache that is empty at first [bins].
+        """Expected misses of a row, for each bin, in a cache that is empty at first.
 
             1 - (1 - p)^n                                         n <= T_c
             1 - (1 - p)^T_c + (n - T_c) p (1 - p)^T_c             n > T_c
 
-        draws  n;  stays  T_c, as of ``caching.characteristic_draws`` [draws]
+        p  probability of the row;  draws  n, look-ups of the table
+        stays  T_c, look-ups during which a row stays in the cache (``caching.characteristic_draws``)
         Source: ``caching.cold_misses``, for one row
         Limits: T_c = 0 -> n p;  T_c -> inf -> the chance that the row is asked for
         """
@@ -81,8 +85,9 @@ class RowPopularity:
 
 
 def stays_alone(popularity: RowPopularity, rows_held: float) -> float:
-    """T_c of a table that has the cache for itself [draws].
+    """Look-ups during which a row stays in a cache that only this table uses (T_c of ``misses``).
 
+    rows_held  rows that fit the cache
     Limits: the cache holds nothing -> 0;  it holds all rows that are ever asked for -> inf
     """
     if rows_held >= np.sum(popularity.rows[popularity.p > 0]):
@@ -97,7 +102,8 @@ def stays_together(
 
         tau with sum over tables of row_t U_t(n_t tau) = C
 
-    draws  n_t of a batch [-];  row_bytes  of a row of each table [bytes];  cache_bytes  C [bytes]
+    U_t(n) distinct rows of table t among n look-ups;  draws  n_t of a batch [-]
+    row_bytes  row_t of a row of each table [bytes];  cache_bytes  C [bytes]
     Source: Che et al. (2002), with rows of all tables in one popularity, weighted by their bytes; T_c of a
             table is n_t tau
     Limits: C = 0 -> 0;  all distinct rows of the batch fit -> inf
@@ -121,10 +127,11 @@ def stays_together(
 def shared_misses(
     popular: Sequence[RowPopularity], draws: Array, row_bytes: Array, count: ArrayLike, cache_bytes: float
 ) -> tuple[float, dict[bool, list[Array]]]:
-    """(time that rows stay in the cache [batches], misses per row of each bin of each table and batch).
+    """(time that rows stay in the shared cache [batches], misses of a row per batch for each table and bin).
 
-    Misses are by lockstep, where a table has the cache for itself. draws, row_bytes  as in ``stays_together``
-    count  tables of each kind [-];  cache_bytes  C [bytes]
+    The misses are by lockstep: True, each table has the cache for itself; False, all tables share it.
+    popular, draws, row_bytes  of each kind of table, as in ``stays_together``;  count  tables of each kind
+    cache_bytes  of the cache
     The cores' own caches do not change these misses: the first core to ask for a row misses in this cache
     too, and a row in a core's cache was asked for recently on the time scale of this cache, which is larger.
     """
@@ -140,7 +147,7 @@ def shared_misses(
 
 
 def popularities(ids: Iterable[Distribution], rows: Iterable[float]) -> list[RowPopularity]:
-    """Popularity of each table. Source: ``model.popularity.popularity_bins``"""
+    """Popularity of the rows of each table. Source: ``model.popularity.popularity_bins``"""
     return [_popularity(each, float(E)) for each, E in zip(ids, rows, strict=True)]
 
 

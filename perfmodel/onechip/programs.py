@@ -1,4 +1,4 @@
-"""Actions of a core for its pieces, request by request, for the simulator; from the ids of a trace."""
+"""For the simulator: what each core does for its pieces, request by request, with the ids of a trace."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def simulate_pieces(
     *,
     lockstep: bool = False,
 ) -> Simulated:
-    """Simulate the pieces of each core, in their order, on the ids of a trace.
+    """Simulate a batch: each core processes its pieces in their order, with the ids of a trace.
 
     seed      determines where tables begin in memory, and so which rows share a channel
-    lockstep  whether cores begin each table together, as with one operator per table
+    lockstep  whether all cores begin each table together, as with one operator per table
     """
     programs = Programs(chip, tables, trace, seed)
     if not lockstep:
@@ -46,7 +46,10 @@ def simulate_pieces(
 def symmetric_pieces(
     chip: Chip, tables: TableColumns, batch: int, ways: Sequence[Way]
 ) -> list[list[TablePiece]]:
-    """Pieces of every core if each has B/N samples of every table, in the given way of each table."""
+    """The pieces of each core if all N cores have a slice of B/N samples of every table.
+
+    ways  of each table
+    """
     starts = [batch * core // chip.cores for core in range(chip.cores + 1)]
     return [
         [
@@ -59,7 +62,7 @@ def symmetric_pieces(
 
 
 class Programs:
-    """Actions for pieces on one chip."""
+    """Makes the actions of cores for pieces on one chip."""
 
     def __init__(self, chip: Chip, tables: TableColumns, trace: Trace, seed: int = 0) -> None:
         self.chip, self.tables, self.trace = chip, tables, trace
@@ -69,19 +72,19 @@ class Programs:
         self.window = ceil(self.v["dma_bytes_per_s"] * self.v["row_latency_s"] / BURST_BYTES) + 1
 
     def layout(self, piece: TablePiece) -> tuple[float, CoreBufferLayout]:
-        """(bytes of a row of a piece, its use of the buffers)."""
+        """(bytes of a row of a piece, how the piece uses the buffers)."""
         at, columns, bags = piece.table, _count(piece.columns), _count(piece.bags)
         row = float(read_bytes(columns * self.tables.element_bytes[at], self.v["access_bytes"]))
         lay = layout(self.chip, piece.way, _count(piece.rows), row, columns, bags, self.tables.pooling[at])
         return row, lay
 
     def of(self, pieces: Sequence[TablePiece]) -> Iterator[CoreAction]:
-        """Actions of one core for its pieces."""
+        """Yields the actions of one core for its pieces."""
         for piece in pieces:
             yield from self._piece(piece)
 
     def together(self, pieces: Sequence[TablePiece], order: Sequence[int]) -> Iterator[CoreAction]:
-        """Actions of one core that synchronizes with all others after each table."""
+        """Yields the actions of one core that waits for all others after each table. order  of the tables"""
         for table in order:
             yield from self.of([piece for piece in pieces if piece.table == table])
             yield Meet()
@@ -121,7 +124,7 @@ class Programs:
             yield self._copy(wrote, posted=True)
 
     def _ids(self, piece: TablePiece, first: int, end: int) -> tuple[int, Ints, int]:
-        """(ids of some bags, number of them in the piece's rows, bags with at least one of these)."""
+        """(ids in bags first .. end - 1, those within the piece's rows, number of bags that have some)."""
         offsets = self.trace.offsets[piece.table]
         begin, stop = int(offsets[first]), int(offsets[end])
         ids = self.trace.ids[piece.table][begin:stop]
@@ -142,7 +145,11 @@ class Programs:
     def _copy(
         self, size: float, table: int | None = None, first_byte: float = 0.0, *, posted: bool = False
     ) -> Fetch:
-        """A copy in equal requests; through the cache for a table, past it for ids and bags."""
+        """A copy of ``size`` bytes in equal requests.
+
+        table       whose rows they are; None: ids or bags, which bypass the cache
+        first_byte  where the rows begin in the table;  posted  a write, for which the core does not wait
+        """
         parts, each = _bursts(size)
         issue = each / self.v["dma_bytes_per_s"]
         if table is None:
@@ -165,7 +172,11 @@ class Programs:
         ids: int,
         around: float,
     ) -> Fetch:
-        """One pass: its ids, then the chunks, each looked up when it has arrived."""
+        """One pass of a streamed table: its ids, then the chunks; each chunk is looked up when it has
+        arrived.
+
+        kept  rows that stay in the buffer;  mine  rows that the bags ask for;  ids  their number
+        """
         v, rows = self.v, piece.rows[1] - piece.rows[0]
         inside = v["local_to_vector_bytes_per_s"]
         chunk = max(int(lay.chunk_rows), 1)
@@ -204,6 +215,6 @@ def _count(span: tuple[int, int]) -> int:
 
 
 def _bursts(size: float) -> tuple[int, float]:
-    """(requests of a copy, bytes of each)."""
+    """(number of requests of a copy, bytes of each)."""
     parts = max(1, ceil(size / BURST_BYTES))
     return parts, size / parts

@@ -1,4 +1,4 @@
-"""Predicted against simulated times: the mappings that a plan compares, on the same ids."""
+"""Compares predicted with simulated times of mappings, on the same ids."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ MOST_REQUESTS = 1_000_000
 
 @dataclass(frozen=True, eq=False)
 class Replayed:
-    """A mapping that was predicted and simulated.
+    """A mapping with its predicted and its simulated time.
 
-    predicted_s  [s];  simulated  None if it takes more than ``most`` requests
+    what  its name;  simulated  the result; None if it takes more than ``most`` requests
     """
 
     what: str
@@ -48,10 +48,10 @@ class Replayed:
 
 
 def replay_mappings(found: ChipAnswer, *, seed: int = 0, most: float = MOST_REQUESTS) -> list[Replayed]:
-    """The mappings that a plan compares, simulated on ids drawn from its distribution.
+    """Simulates the mappings that an answer compares, on ids drawn from its distribution.
 
-    In symmetric mappings every core has a slice of every table: all GM, or the best ways, synchronized after
-    each table. The searched mapping comes last, if it is another one.
+    First the symmetric mappings, in which every core has a slice of every table and all synchronize after
+    each table: all in global memory, and with the best ways. Last the searched mapping, if it is another.
     Popular rows come first in their tables if the mapping cuts tables by popularity; else at random places.
     Limits: more than ``most`` requests -> predicted only
     """
@@ -77,7 +77,7 @@ def replay_mappings(found: ChipAnswer, *, seed: int = 0, most: float = MOST_REQU
 
 
 def _of_cores(mapping: Mapping, cores: int) -> Sequence[Sequence[TablePiece]]:
-    """Pieces of each core, in their order."""
+    """The pieces of each core, in their order. cores  number of cores"""
     lists: list[list[TablePiece]] = [[] for _ in range(cores)]
     for core, piece in zip(mapping.core.tolist(), mapping.pieces, strict=True):
         lists[core].append(piece)

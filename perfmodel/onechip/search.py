@@ -1,7 +1,7 @@
-"""The search behind an answer: the mapper's mapping, changed at random and evaluated on whole batches.
+"""The search behind an answer: the mapper's mapping, then random changes that are evaluated on whole batches.
 
-The mapper assumes that spread look-ups are spread evenly; dealt to cores as slices of whole bags they take
-longer, because each slice waits for its first row. So if a batch is far from the bound, one or two tables
+The mapper assumes that spread look-ups are divided evenly. In fact cores get slices of whole bags, and each
+slice waits for its first row, which takes longer. So if a batch is far from the bound, one or two tables
 change their choices at random; a change is kept if a whole batch takes less time, or initially a little more.
 """
 
@@ -35,9 +35,9 @@ _NEAR = 3  # choices next to the present one in the list of cuts: fewer or more 
 class Searched:
     """Result of the search.
 
-    cuts    the choices;  state  the chosen ones;  mapping  the pieces;  seconds  of its batch [s]
+    cuts    all choices;  state  the chosen ones;  mapping  their pieces;  seconds  time of a batch [s]
     bound_s lower bound over mappings of the cuts [s];  tried  number of mappings that were evaluated
-    ended   whether the effort was spent before the search converged
+    ended   whether the effort was spent before the search found no more improvement
     """
 
     cuts: Cuts
@@ -50,7 +50,7 @@ class Searched:
 
 
 def search(cost: ChipCost, *, budget: Budget, seed: int) -> Searched:
-    """The mapping with the fastest batch.
+    """Searches the mapping with the fastest batch.
 
     Limits: no mapping fits all tables -> BadInputError
     """
@@ -58,7 +58,7 @@ def search(cost: ChipCost, *, budget: Budget, seed: int) -> Searched:
 
 
 class _Search:
-    """Mappings of one set of tables, until the effort is spent."""
+    """A search for one set of tables, until the effort is spent."""
 
     def __init__(self, cost: ChipCost, budget: Budget, seed: int) -> None:
         self.cost, self.budget, self.seed = cost, budget, seed
@@ -67,7 +67,7 @@ class _Search:
 
     @contextmanager
     def _part(self, effort_s: float) -> Iterator[Budget]:
-        """Budget of a stage that may spend so much effort."""
+        """A context with the budget of a stage that may spend so much effort."""
         part = Budget(self.budget.work, effort_s, stop=self.budget.cut_short)
         yield part
         self.ended = self.ended or part.spent_s >= effort_s
@@ -84,14 +84,17 @@ class _Search:
         return Searched(self.cuts, state, mapping, seconds, bound_s, self.tried, self.ended)
 
     def _bound(self, upper_s: float) -> float:
-        """Lower bound on all mappings [s]; it may take as much work as the search, in addition."""
+        """Lower bound on all mappings [s]. Its work comes in addition: as much as that of the search at most.
+
+        upper_s  time of a known mapping [s]
+        """
         part = Budget(Work(), self.budget.effort_s, stop=self.budget.cut_short)
         found = lower_bound(self.cuts.choices, upper_s, budget=part)
         self.ended = self.ended or part.over()
         return found
 
     def _dealt_best(self, state: MappingState) -> tuple[Mapping, float]:
-        """``_dealt`` with the better of two slice sizes, which is then kept."""
+        """As ``_dealt``, with the better of two values of ``mapping_of``'s ``few``, which is then kept."""
         found = {}
         for few in (0, int(self.cost.batch) // 2):
             self.few = few
@@ -100,7 +103,7 @@ class _Search:
         return found[self.few]
 
     def _dealt(self, state: MappingState) -> tuple[Mapping, float]:
-        """(whole mapping with spread look-ups dealt to cores, time of its batch [s])."""
+        """(the mapping for a state, with spread look-ups assigned to cores, time of its batch [s])."""
         before_s, work = self.budget.spent_s, self.budget.work
         mapping = mapping_of(self.cuts, state, self.few)
         self.tried += 1
@@ -114,7 +117,10 @@ class _Search:
     def _changed(
         self, first: tuple[MappingState, Mapping, float], enough_s: float
     ) -> tuple[MappingState, Mapping, float]:
-        """The best mapping and its time, after random changes of one or two tables at a time."""
+        """The best (state, mapping, time) after random changes of one or two tables at a time.
+
+        enough_s  time at which to stop [s]
+        """
         random, idle, best, now = np.random.default_rng(self.seed), 0, first, first[0]
         seen = {now.choice.tobytes()}
         while best[2] > enough_s and idle <= _PATIENCE:
@@ -135,7 +141,7 @@ class _Search:
 
 
 def _with_others(state: MappingState, random: np.random.Generator) -> MappingState | None:
-    """One or two tables take other choices: any likely choice, or one with slightly other slices.
+    """The state after one or two random tables changed: to any likely choice, or to slightly other slices.
 
     Limits: no other choice fits -> None
     """

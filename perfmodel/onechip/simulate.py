@@ -4,7 +4,7 @@ Each core runs its pieces one after the other (``chip.programs``). A request wai
 it, then for its slice of the cache and, on a miss, for its channel of global memory; each of these serves one
 request at a time, first come first served. Latency is added. If cores have their own caches, gathered rows
 are looked up there first. A row that is requested while it is in flight is waited for, not fetched again.
-Nothing here is fitted to the closed forms.
+No parameter is fitted to the closed forms.
 """
 
 from __future__ import annotations
@@ -30,16 +30,19 @@ LOCAL = -1
 
 @dataclass(eq=False, slots=True)
 class Fetch:
-    """Requests of one core, ``at_once`` of them in flight, in chunks that are processed in order.
+    """Requests of one core, in chunks that are processed in order.
 
-    size, issue   of each request [bytes], [s]: the core issues the next one no sooner
-    place         address of each request, which gives slice and channel; ``LOCAL``: inside the core
-    key           of each request in the cache; None: it bypasses the cache
-    chunk         of each request, non-decreasing, every chunk at least once
-    work          time to process each chunk after its arrival [s]
+    at_once       requests that may be in flight at the same time
+    For each request:
+    size, issue   bytes, and time until the core may issue the next [s]
+    place         address, which determines slice and channel; ``LOCAL``: inside the core
+    key           its row in the cache; None: it bypasses the cache
+    chunk         number of its chunk; non-decreasing, every chunk at least once
+    For each chunk:
+    work          time to process it after its arrival [s]
     free_from     chunks before this one wait for no buffer; later chunks take turns with two buffers
-    posted        a write: nobody waits for an answer after it is served
-    looked_up     rows that the core's own cache may have
+    posted        a write: the core does not wait for an answer
+    looked_up     whether rows may be in the core's own cache
     """
 
     size: list[float]
@@ -56,7 +59,7 @@ class Fetch:
 
 @dataclass(frozen=True)
 class Meet:
-    """A core waits here until all cores are here."""
+    """An action: the core waits here until all cores are here."""
 
 
 CoreAction = Fetch | Meet | float
@@ -67,10 +70,10 @@ CoreAction = Fetch | Meet | float
 class Simulated:
     """Result of a simulated batch.
 
-    seconds   until the last core has finished [s];  core_s  until each core has [s]
-    gm_bytes  that channels carried [bytes];  channel_s  busy time of each channel [s]
-    requests  to memory and cache;  hits  of them that were in the cache, or on their way to it
-    in_core   rows that were in the requesting core's own cache, or on their way to it
+    seconds   until the last core has finished [s];  core_s  until each core has finished [s]
+    gm_bytes  that channels of global memory carried [bytes];  channel_s  busy time of each channel [s]
+    requests  number sent to memory and cache;  hits  those whose row was in the cache, or on its way to it
+    in_core   number of rows that were in the requesting core's own cache, or on their way to it
     """
 
     seconds: float
@@ -85,7 +88,7 @@ class Simulated:
 def simulate(chip: Chip, programs: Sequence[Iterator[CoreAction]]) -> Simulated:
     """Run the programs of all cores to the end. Deterministic.
 
-    programs  one per core, at most as many as the chip has cores; all synchronize equally often
+    programs  actions of each core, at most as many as the chip has cores; all synchronize equally often
     Limits: no work -> 0 s;  one core, one row at a time -> the sum of their latencies
     """
     return _Machine(chip, programs).run()
@@ -93,12 +96,13 @@ def simulate(chip: Chip, programs: Sequence[Iterator[CoreAction]]) -> Simulated:
 
 @dataclass(eq=False, slots=True)
 class _Active:
-    """A fetch in progress.
+    """A fetch in progress on a core.
 
-    asked, sent    requests that have a place, and that were sent;  limit  requests that may be sent
-    unlocked       last chunk that may be fetched;  parked  places that wait for it
+    asked, sent    requests that may be issued so far, and that were sent;  limit  requests that may be sent
+    unlocked       last chunk for which there is a buffer;  parked  free places that wait for a buffer
     asking_until   when the core may issue again;  working_until  when it has processed what has arrived
     current        next chunk to process;  left  requests of each chunk that have not arrived
+    ends           number of requests up to the end of each chunk;  arrived  when each chunk had arrived
     """
 
     fetch: Fetch
@@ -117,7 +121,7 @@ class _Active:
 
 
 class _Machine:
-    """State of a simulation. An event is (time, its object, its kind)."""
+    """State of a simulation. An event is (time, the object that it concerns, its kind)."""
 
     def __init__(self, chip: Chip, programs: Sequence[Iterator[CoreAction]]) -> None:
         self.programs = list(programs)
@@ -172,7 +176,7 @@ class _Machine:
         return Simulated(seconds, core_s, m.bytes, np.array(m.busy), m.requests, m.hits, in_core)
 
     def _next(self, core: int, now: float) -> None:
-        """Start the next action of a core."""
+        """Start the next action of a core at time ``now``."""
         step = next(self.programs[core], None)
         if step is None:
             self.ready[core] = now
@@ -201,7 +205,10 @@ class _Machine:
             heappush(self.heap, (now, number, _FRESH))
 
     def _send(self, number: int, state: _Active, now: float) -> None:
-        """Send one request; its return, or service, is a later event."""
+        """Send one request of a fetch; its return is a later event.
+
+        number  of the core;  state  its fetch
+        """
         fetch, at = state.fetch, state.sent
         state.sent = at + 1
         place = fetch.place[at]
@@ -216,7 +223,10 @@ class _Machine:
         heappush(self.heap, (back, number, fetch.chunk[at]))
 
     def _look_up(self, number: int, state: _Active, at: int, now: float) -> None:
-        """Look a row up in the core's own cache; on a miss, the request leaves the core in turn."""
+        """Look up a row in the core's own cache; on a miss, the request leaves the core.
+
+        number, state  the core and its fetch;  at  the request
+        """
         fetch, near = state.fetch, self.near[state.core]
         assert fetch.key is not None
         line = near.find(fetch.key[at])
@@ -233,7 +243,10 @@ class _Machine:
             heappush(self.heap, (near.back(now, fetch.size[at], line.there), number, fetch.chunk[at]))
 
     def _pass(self, number: int, state: _Active, at: int, now: float) -> None:
-        """Request a row from the shared resources; others that wait for it get it at the same time."""
+        """Request a row from the shared resources; requests that wait for it receive it at the same time.
+
+        number, state  the core and its fetch;  at  the request
+        """
         fetch, line = state.fetch, self.passing.pop((number, at))
         key = None if fetch.key is None else fetch.key[at]
         line.there = self.memory.serve(now, fetch.size[at], fetch.place[at], key, fetch.posted)
@@ -242,7 +255,7 @@ class _Machine:
         line.waiting.clear()
 
     def _unlock(self, number: int, state: _Active, now: float) -> None:
-        """A buffer is free: fetch the next chunk."""
+        """A buffer has become free: fetch the next chunk into it."""
         state.unlocked += 1
         state.limit = state.ends[state.unlocked]
         for _ in range(state.parked):
@@ -250,7 +263,7 @@ class _Machine:
         state.parked = 0
 
     def _arrived(self, number: int, state: _Active, chunk: int, now: float) -> None:
-        """A chunk has arrived; process it, and those that waited for it."""
+        """A chunk has arrived: process it, and then the chunks that waited for it."""
         fetch, chunks = state.fetch, len(state.fetch.work)
         state.arrived[chunk] = now
         while state.current < chunks and not state.left[state.current]:
@@ -265,7 +278,7 @@ class _Machine:
 
 
 class _Memory:
-    """Channels of global memory, and a cache in slices with least-recently-used replacement."""
+    """The channels of global memory, and a cache in slices that evict the least recently used row."""
 
     def __init__(self, chip: Chip) -> None:
         v = chip.value
@@ -284,7 +297,10 @@ class _Memory:
             ]
 
     def serve(self, now: float, size: float, place: int, key: int | None, posted: bool) -> float:
-        """Time of the answer to a request; a write is done once it is served."""
+        """Time at which a request is answered; a write (``posted``) is done once it is served.
+
+        now  time of the request;  size, place, key  as in ``Fetch``
+        """
         self.requests += 1
         if key is None or not self.slices:
             done = self._channel(now, size, place)
@@ -306,7 +322,7 @@ class _Memory:
         return there
 
     def _channel(self, now: float, size: float, place: int) -> float:
-        """Time at which a channel has served a request."""
+        """Time at which the channel of ``place`` has served a request of ``size`` bytes."""
         at, took = place % self.channels, size * self.per_byte
         done = max(now, self.free[at]) + took
         self.free[at] = done
@@ -317,7 +333,10 @@ class _Memory:
 
 @dataclass(eq=False, slots=True)
 class CachedRow:
-    """A row in the cache: bytes; time of arrival (None: not requested); chunks of requests waiting for it."""
+    """A row in the cache.
+
+    size  bytes;  there  time of arrival, None: not requested;  waiting  chunks of requests that wait for it
+    """
 
     size: float
     there: float | None = None
@@ -325,7 +344,7 @@ class CachedRow:
 
 
 class CoreCache:
-    """Cached rows of one core, and its exit to shared resources, which passes one request after the other."""
+    """The cached rows of one core, and its exit to shared memory, through which requests leave one by one."""
 
     def __init__(self, chip: Chip) -> None:
         self.room, self.latency = chip.value("core_cache_bytes"), chip.value("core_cache_latency_s")
@@ -335,7 +354,7 @@ class CoreCache:
         self.held: OrderedDict[int, CachedRow] = OrderedDict()
 
     def find(self, key: int) -> CachedRow | None:
-        """A row in the cache, or on its way; None otherwise."""
+        """The row with this key if it is in the cache or on its way; else None."""
         line = self.held.get(key)
         if line is not None:
             self.hits += 1
@@ -343,7 +362,7 @@ class CoreCache:
         return line
 
     def bring(self, key: int, size: float) -> CachedRow:
-        """Reserve space for a row that will arrive."""
+        """Make space for a row that will arrive, and return its entry."""
         line = self.held[key] = CachedRow(size)
         self.room -= size
         while self.room < 0:
@@ -351,11 +370,11 @@ class CoreCache:
         return line
 
     def leave(self, now: float, size: float) -> float:
-        """Time at which a request leaves the core."""
+        """Time at which a request of ``size`` bytes has left the core."""
         begin = max(now, self.free)
         self.free = begin + size * self.out_per_byte
         return begin
 
     def back(self, now: float, size: float, there: float) -> float:
-        """Time at which a row that is here, or arrives at ``there``, has been read."""
+        """Time at which a row has been read that arrives, or arrived, at ``there``."""
         return max(now + self.latency + size * self.per_byte, there)

@@ -1,4 +1,4 @@
-"""Symmetric mappings: every core looks up a slice of the batch in every table, all in step."""
+"""Symmetric mappings: every core has a slice of the batch of every table, and all work on the same table."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _NODES = 1_000  # of the tree of integer programs
 
 @dataclass(frozen=True, eq=False)
 class Symmetric:
-    """One way for each table, on all cores.
+    """A symmetric mapping: one way to look up each table, on all cores.
 
-    way  [T];  time_s  of a batch: the sum over tables, as cores go through them together [s]
-    table_s  [T] of each table [s];  limits  [T] what limits each table: a name of ``cost.LIMITS``
+    way      of each table;  time_s  of a batch: the sum over tables, as cores go through them together [s]
+    table_s  time of each table [s];  limits  what limits each table: a name of ``cost.LIMITS``
     """
 
     way: Ints
@@ -46,13 +46,15 @@ class Symmetric:
         return Mapping(owner, tuple(piece for pieces in cores for piece in pieces))
 
     def in_any_order(self, cost: ChipCost) -> Batch:
-        """A batch if cores go through the tables in one order without waiting in between."""
+        """Time of a batch if cores go through the tables in the same order without waiting for each other."""
         mapping = self.mapping(cost)
         return mapping.batch(cost, mapping.work(cost, lockstep=True))
 
 
 def symmetric(cost: ChipCost, way: Ints) -> Symmetric:
-    """Each table in a given way. Source: ``batch.batch_of`` for each, in step"""
+    """The symmetric mapping with these ways of the tables. Source: ``batch.batch_of`` for each, in
+    lockstep
+    """
     kinds = np.stack([cost.kind_of, np.asarray(way, dtype=np.int64)])
     pairs, of = np.unique(kinds, axis=1, return_inverse=True)
     found = [cost.in_step(int(cost.sample[kind]), Way(each)) for kind, each in pairs.T.tolist()]
@@ -67,10 +69,11 @@ def global_memory(cost: ChipCost) -> Symmetric:
 
 
 def best_symmetric(cost: ChipCost) -> Symmetric:
-    """The ways of the fastest symmetric mapping.
+    """The fastest symmetric mapping.
 
         min  sum over tables of t(way)     bytes that all tables keep <= local buffer, where rows persist
 
+    t(way)  time of the table if it is looked up in this way
     Source: definition; an integer program (HiGHS), as tables keep all rows or none
     Limits: buffers that do not persist -> the best way of each table;  no buffers -> ``global_memory``
     """
@@ -88,7 +91,9 @@ def best_symmetric(cost: ChipCost) -> Symmetric:
 
 
 def _kept(cost: ChipCost, table: int, way: Way) -> float:
-    """Largest use of a core's buffer [bytes]: rows, and working memory if both share one memory."""
+    """Bytes of a core's buffer that a table needs: its rows, and working memory if both are in the same
+    memory.
+    """
     bags = cost.bags_of_cores
     work = cost.work(
         table, way, cost.tables.rows[table], cost.tables.dim[table], bags[bags > 0], lockstep=True
@@ -97,7 +102,11 @@ def _kept(cost: ChipCost, table: int, way: Way) -> float:
 
 
 def _knapsack(time_s: Array, local: Array, count: Ints, capacity: float) -> Ints:
-    """Number of tables of each kind in each way, [Q, 4]."""
+    """How many tables of each kind are looked up in each way, so that they fit together in least time, [Q,
+    4].
+
+    time_s, local  time and bytes kept of a table, for each of Q kinds and 4 ways;  count  tables of each kind
+    """
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csr_array, vstack
 

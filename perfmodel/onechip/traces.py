@@ -19,9 +19,10 @@ _MOST_SHUFFLED = 2**22
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """Look-ups of a batch: for each table its ids, and where each bag begins.
+    """The look-ups of a batch: for each table its ids, and where each bag begins.
 
-    ids      of each table, [look-ups];  offsets  of each table, [samples + 1], from 0 to its look-ups
+    ids  of each table;  offsets  of each table: the first look-up of each bag, and then the number of
+         look-ups
     """
 
     ids: tuple[Ints, ...]
@@ -41,9 +42,11 @@ def draw(
     *,
     scattered: bool = True,
 ) -> Trace:
-    """Ids drawn independently; the same seed gives the same ids.
+    """Draws the ids of a batch at random, independently; the same seed gives the same ids.
 
-    scattered  popular rows are at random places of the table; False: row 0 is the most popular, and so on
+    popularity  of the rows of each table; None: uniform
+    scattered   whether popular rows are at random places of the table; False: row 0 is the most popular, and
+                so on
     A bag has the table's pooling rounded down, or one more look-up, so that the mean is the pooling.
     Limits: batch below 1 -> BadInputError
     """
@@ -62,7 +65,9 @@ def draw(
 
 
 def _ranks(one: RowPopularity, count: int, random: np.random.Generator) -> Ints:
-    """Ranks of ``count`` draws: a bin by its share of look-ups, then a uniform row in it."""
+    """Places in the order of popularity of ``count`` random look-ups: a bin by its share, then any row of
+    it.
+    """
     ends = np.cumsum(one.p * one.rows)
     bins = np.minimum(np.searchsorted(ends, random.random(count) * ends[-1], side="right"), ends.size - 1)
     inside = np.floor(random.random(count) * one.rows[bins])
@@ -70,7 +75,10 @@ def _ranks(one: RowPopularity, count: int, random: np.random.Generator) -> Ints:
 
 
 def _scattered(ranks: Ints, rows: int, random: np.random.Generator) -> Ints:
-    """Row of each rank: a random order for tables of usual size, multiples of a prime for larger ones."""
+    """The row that has each place in the order of popularity.
+
+    It is a random order for tables of usual size, and multiples of a prime for larger tables.
+    """
     if rows <= _MOST_SHUFFLED:
         return np.asarray(random.permutation(rows)[np.minimum(ranks, rows - 1)], dtype=np.int64)
     step = int(0.618 * rows)

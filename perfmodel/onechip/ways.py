@@ -1,4 +1,4 @@
-"""Which way to look up a table is fastest, over rows of the table and look-ups of a batch."""
+"""Finds the fastest way to look up a table, for numbers of rows of the table and look-ups of a batch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOOK_UPS = tuple(10.0**e for e in np.arange(1, 6.5, 0.5))
 
 @dataclass(frozen=True, eq=False)
 class _One:
-    """One shape of a table, at several numbers of rows."""
+    """A table shape with several numbers of rows, as arrays."""
 
     rows: Array
     dim: Array
@@ -34,11 +34,11 @@ class _One:
 
 @dataclass(frozen=True, eq=False)
 class WaysMap:
-    """The fastest way on one core that has a whole table.
+    """The fastest way on one core that has a whole table, over a grid of rows and look-ups.
 
-    rows      R, of the table;  look_ups  N, of a batch: whole bags
-    seconds   of each way, shape [4, R, N] [s], inf if buffers are too small
-    best      the fastest ``Way``, shape [R, N]
+    rows      of the table, R values;  look_ups  of a batch, in whole bags, N values
+    seconds   time of each way, shape [4, R, N] [s], inf if buffers are too small
+    best      index of the fastest ``Way``, shape [R, N]
     """
 
     chip: Chip

@@ -13,7 +13,7 @@ Array = NDArray[np.float64]
 
 
 class Way(IntEnum):
-    """How one core looks up a table (``model.one_core``)."""
+    """How one core looks up a table, named by the memories that it uses (``model.one_core``)."""
 
     GM = 0
     L1 = 1
@@ -35,7 +35,7 @@ WAYS = tuple(Way)
 
 
 class TableColumns(Protocol):
-    """T tables as arrays [T], such as ``plan.tables.PlanTables``."""
+    """What is needed of tables: arrays with an entry per table, such as ``plan.tables.PlanTables`` has."""
 
     @property
     def rows(self) -> Array: ...
@@ -49,7 +49,7 @@ class TableColumns(Protocol):
 
 @dataclass(frozen=True)
 class TablePiece:
-    """Rows, columns and bags of a table that one core looks up in one way; ranges are (first, end).
+    """The part of a table that one core looks up in one way: rows, columns and bags, each as (first, end).
 
     Rows are numbered by popularity if ``first_row`` of ``ChipCost.work`` is not 0.
     """
@@ -63,17 +63,17 @@ class TablePiece:
 
 @dataclass(frozen=True, eq=False)
 class CoreStep:
-    """Work of pieces in one step, arrays of one shape.
+    """Work of pieces in one step, an array entry per piece.
 
-    wait_s           until data has arrived that nothing else hides [s];  busy_s  of the core after that [s]
-    variance_s2      of busy_s, by chance [s^2]
+    wait_s           time until data has arrived, unless other work hides it [s]
+    busy_s           time of the core after that [s];  variance_s2  its variance by chance [s^2]
     gm_bytes         read from and written to global memory, all channels [bytes]
-    hot_gm_bytes     excess over the mean at the channel of the table's hottest row [bytes]
-    gm_spread        sum over randomly dealt requests of bytes times bytes of one row [bytes^2]
-    cache_bytes, hot_cache_bytes, cache_spread  the same for the cache and its slices
-    cubes            as the spread of requests, to the power of 3, if cores have caches of their own: then all
-                     cores request some rows, once each [bytes^3]; else 0
-    quick_s          until a row arrives that another core has requested before [s], if cores have caches
+    hot_gm_bytes     excess of the channel with the table's hottest row over the mean channel [bytes]
+    gm_spread        sum over requests to random channels of their bytes times the bytes of a row [bytes^2]
+    cache_bytes, hot_cache_bytes, cache_spread  the same for the shared cache and its slices
+    cubes            as the spread, to the power of 3, if cores have caches of their own: then all cores
+                     request some rows, once each [bytes^3]; else 0
+    quick_s          time until a row arrives that another core has requested before [s], if cores have caches
                      of their own and so request the hottest row once; else 0
     after_s          part of busy_s that cannot begin before the hottest row has arrived [s]
     """
@@ -94,12 +94,12 @@ class CoreStep:
 
 @dataclass(frozen=True, eq=False)
 class CoreWork:
-    """Work of pieces, arrays of one shape.
+    """Work of pieces, an array entry per piece.
 
-    steps           copying resident rows, reading ids, look-ups, writing bags: one after the other
-    preload_s       of copying persistent rows, once and not in every batch [s]
-    local_bytes     of the local buffer used by rows [bytes]
-    vector_bytes    of the vector buffer used by chunks, bags and ids [bytes]
+    steps           one after the other: copying rows that stay, reading ids, look-ups, writing bags
+    preload_s       time to copy rows that stay for all batches, once [s]
+    local_bytes     of the local buffer, used by rows [bytes]
+    vector_bytes    of the vector buffer, used by chunks, bags and ids [bytes]
     fits            whether the buffers of one core are large enough
     lockstep        as given to ``ChipCost.work``
     """
@@ -127,12 +127,12 @@ class CoreWork:
         )
 
     def total(self, name: str) -> Array:
-        """Sum over the steps of one of their arrays."""
+        """Sum over the steps of the array with this name (of ``CoreStep``)."""
         return np.asarray(sum(getattr(step, name) for step in self.steps))
 
     @property
     def core_s(self) -> Array:
-        """Time of a core alone, after persistent rows have been copied [s]."""
+        """Time of each piece on a core alone, without copying rows that stay for all batches [s]."""
         return self.total("wait_s") + self.total("busy_s")
 
 
@@ -140,9 +140,8 @@ class CoreWork:
 class Batch:
     """Time of one batch, and what limits it.
 
-    seconds  [s];  limit  ``core``, ``memory``, ``channel``, ``cache`` or ``slice``: the busiest
-    core_s   time of each core alone [s], shape [cores]
-    shared_s time of each shared resource alone [s], by name
+    limit    the busiest: ``core``, ``memory``, ``channel``, ``cache`` or ``slice``
+    core_s   time of each core alone [s];  shared_s  time of each shared resource alone, by name [s]
     """
 
     seconds: float

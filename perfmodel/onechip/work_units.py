@@ -1,4 +1,4 @@
-"""Units of work in the search of a mapping, with their time on one core when they were measured [ns]."""
+"""Units of counted work in the search for a mapping, each with its measured time on one CPU core [ns]."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ _OF_A_KIND, _FEW_KINDS = 5e-3, 100
 
 
 def effort_s(effort: str, kinds: int) -> float:
-    """Counted work of the search, and of the bound in addition, for so many kinds of tables [s].
+    """Counted work that a search may do, and its bound in addition [s].
 
-    Limits: an unknown name -> BadInputError
+    effort  its name;  kinds  number of kinds of table. Limits: an unknown name -> BadInputError
     """
     if effort not in EFFORTS:
         raise unknown_name("effort", effort, EFFORTS)

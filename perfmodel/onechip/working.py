@@ -1,8 +1,8 @@
-"""Initial mappings where resident rows share a memory with the working memory of pieces.
+"""Initial mappings if rows that stay and the working memory of pieces are in the same memory.
 
 The relaxed problem (``bound``) counts what pieces keep, not their working memory, which a core needs once,
-however many pieces run there one after the other. Pieces with working memory, dealt to all cores, leave no
-memory for resident rows; so they are packed on few cores, and other cores have the rows.
+however many pieces run there one after the other. Pieces with working memory on all cores would leave no
+memory for rows that stay; so they are placed on few cores, and other cores have the rows.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ _ROOM = 1 + 1e-9
 
 
 def kept_for_work(choices: Choices, target_s: float) -> Choices:
-    """The same choices, whose pieces keep their working memory in proportion to their time.
+    """The same choices, but each piece also keeps a part of its working memory, in proportion to its time.
 
         local + vector core_s / target        [bytes], core_s at most the target
 
+    local, vector  bytes that a piece keeps, and that it needs while it works;  core_s  its time
+    target_s       target: intended time of the cores
     Source: cores that run such pieces for the whole target keep no rows. Not a bound
     Limits: no piece has working memory -> the same bytes
     """
@@ -37,9 +39,9 @@ def kept_for_work(choices: Choices, target_s: float) -> Choices:
 def pack_together(
     choices: Choices, options: Sequence[Sequence[int]], target_s: float, work: Work | None = None
 ) -> MappingState | None:
-    """Tables on cores as ``packing.pack`` does, first pieces that keep nothing and have working memory.
+    """As ``packing.pack``, but first places the pieces that keep nothing and need working memory.
 
-    options  for each table [T] the choices to try; the first that fits is used
+    options  for each table the choices to try; the first that fits is used
     target_s  intended time of the cores [s];  work  counts the work
     Limits: no choice of a table fits -> None
     """
@@ -62,7 +64,7 @@ def pack_together(
 
 
 def _together(state: MappingState, choice: int, target_s: float) -> list[Ints] | None:
-    """Cores that need least additional working memory, busiest first.
+    """Cores for the pieces of a choice: those that need least additional working memory, busiest first.
 
     Limits: too few cores that finish within the target -> None
     """

@@ -69,8 +69,9 @@ class _File(BaseModel):
 
 
 def plan_record(plan: Plan, made_for: MadeFor | None = None) -> dict[str, Any]:
-    """A plan as plain data, as ``write_plan`` writes it. made_for  the question that it answers; None:
-    unknown
+    """A plan as plain data, as ``write_plan`` writes it.
+
+    made_for  the question that it answers; None: unknown
     """
     return {
         "schema_version": SCHEMA_VERSION,
@@ -141,9 +142,9 @@ def read_document(path: Path) -> object:
 
 
 def plan_from(document: object, tables: PlanTables, where: str = "given") -> Plan:
-    """Reads a plan from data as ``plan_record`` returns. where  the name of the data in errors
+    """Reads a plan from data as ``plan_record`` returns. Limits: as ``read_plan``
 
-    Limits: as ``read_plan``
+    where  the name of the data in errors
     """
     if isinstance(document, dict) and document.get("kind") == "torchrec-plan":
         raise BadInputError(

@@ -48,8 +48,9 @@ _SAME = 1e-6
 
 
 def by_size(ask: Callable[[float], Projection], sizes: tuple[float, ...] = SIZES) -> Iterator[Size]:
-    """Compares the ways to shard at every total size. ask  returns the row-wise projection for so many
-    bytes
+    """Compares the ways to shard at every total size of the tables.
+
+    ask  returns the row-wise projection for so many bytes
     """
     for table_bytes in sizes:
         base = ask(table_bytes)

@@ -111,8 +111,9 @@ def _found(replica: Replica, rule: Rule, rate: float, run: ServedRequests) -> It
 
 
 def _alone(replica: Replica, rule: Rule, alone_s: float) -> float:
-    """Mean latency at a very low load, where requests hardly ever meet [s]. alone_s  about a request's
-    time alone
+    """Mean latency at a very low load, where requests hardly ever meet [s].
+
+    alone_s  about the time of a request alone
     """
     in_line = replace(rule, overlap=False)  # for batches that never meet, the same
     return replica.run(in_line, _ALONE / (rule.wait_s + alone_s), (_FOLLOWED, _FOLLOWED)).mean_s

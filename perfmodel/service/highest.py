@@ -98,8 +98,9 @@ class Replica:
         return np.zeros(len(self.served.steps)) if self.late is None else self.delays(requests).mean(axis=0)
 
     def run(self, rule: Rule, rate: float, effort: tuple[int, int]) -> ServedRequests:
-        """A simulation of this replica at ``rate`` requests per second. effort  as returned by
-        ``effort_of``
+        """A simulation of this replica at ``rate`` requests per second.
+
+        effort  as returned by ``effort_of``
         """
         count, of_a_batch = effort
         likely = min(rule.requests, rate * max(self.served.total(1), rule.wait_s))  # or more, if it is busy

@@ -76,8 +76,9 @@ class ServiceQuestion:
         return [int(each) for each in ranks[:, min(nearest, ranks.shape[1] - 1)]]
 
     def replica(self, replicas: int, end: str = "") -> Replica:
-        """A replica of a service with so many. end  ``low`` or ``high``: all times at that end of their
-        bands
+        """A replica of a service with so many replicas.
+
+        end  ``low`` or ``high``: all times at that end of their bands; "": at the centre
         """
         served, spread = self.served, self.spread
         if end:
