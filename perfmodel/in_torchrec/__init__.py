@@ -1,5 +1,5 @@
-"""This program's times and plans inside TorchRec's planner and trainer: the only room that imports
-TorchRec.
+"""This program's times and plans inside TorchRec's planner and trainer:
+the only room that imports TorchRec.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ _FROM = {"PerfmodelEstimator": "estimator", "PerfmodelRating": "rating", "plan_m
 
 
 def __getattr__(name: str) -> Any:
-    """Imports TorchRec when a name is first used, without its log lines. Limits: not installed ->
-    NoHardwareError
+    """Imports TorchRec when a name is first used, without its log lines.
+
+    Limits: not installed -> NoHardwareError
     """
     if name not in _FROM:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

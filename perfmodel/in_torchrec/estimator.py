@@ -85,8 +85,9 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
         sharder_data_map: Mapping[str, Any] | None = None,
         **_: Any,
     ) -> None:
-        """Sets ``perf``, the estimated times, of every shard. Limits: options with different batches ->
-        BadInputError
+        """Sets ``perf``, the estimated times, of every shard.
+
+        Limits: options with different batches -> BadInputError
         """
         if not sharding_options:
             return

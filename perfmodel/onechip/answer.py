@@ -69,8 +69,8 @@ class ChipAnswer:
 
     @property
     def bound_s(self) -> float:
-        """Lower bound on the time of symmetric mappings, and of those in which tables have cores of their
-        own [s].
+        """Lower bound on the time of symmetric mappings,
+        and of those in which tables have cores of their own [s].
         """
         return min(self.searched.bound_s, self.best_symmetric.time_s)
 
@@ -106,8 +106,8 @@ class ChipAnswer:
         return groups_of(self.cost, self.mapping, self.work, None if self.symmetric else self.searched)
 
     def to_dict(self) -> dict[str, Any]:
-        """The answer as plain values in SI units, in the public schema of ``--json``: cores, and tables
-        before and after.
+        """The answer as plain values in SI units, in the public schema of ``--json``: cores,
+        and tables before and after.
         """
         chip, names = self.cost.chip, self.tables.names
         return {

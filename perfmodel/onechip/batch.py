@@ -87,8 +87,8 @@ def batch_of(chip: Chip, core: ArrayLike, table: ArrayLike, work: CoreWork) -> B
 
 
 def _queued(chip: Chip, owner: Ints, of: Ints, work: CoreWork) -> NDArray[np.float64]:
-    """Time that each piece waits in a queue at the cache slice, or channel, of rows that several cores
-    request [s].
+    """Time that each piece waits in a queue at the cache slice, or channel,
+    of rows that several cores request [s].
 
     These are copies of whole tables, which are not spread at random, and rows that cores with caches request
     once. A core requests them after its earlier pieces. While it waits, the first row comes from memory
@@ -150,15 +150,15 @@ def _in_order(chip: Chip, owner: Ints, of: Ints, work: CoreWork, own: NDArray[np
 
 
 def _part(chip: Chip) -> str:
-    """Where the hottest row of a table is requested: ``slice`` of the shared cache, or ``channel`` without
-    a cache.
+    """Where the hottest row of a table is requested: ``slice`` of the shared cache,
+    or ``channel`` without a cache.
     """
     return "slice" if chip.value("cache_bytes") else "channel"
 
 
 def _late(step: CoreStep, wait: float, queue: float) -> float:
-    """Time of a step on the core that is last to receive a row which all cores request once at its beginning
-    [s].
+    """Time of a step on the core that is last to receive a row
+    which all cores request once at its beginning [s].
 
     wait  until data arrives without a queue;  queue  time to serve all cores [s]
     """
@@ -167,8 +167,8 @@ def _late(step: CoreStep, wait: float, queue: float) -> float:
 
 
 def _steady(chip: Chip, table: Ints, steps: Sequence[CoreStep]) -> dict[str, float]:
-    """Time of each shared resource by name: memory, cache, and the channel and slice with a table's
-    hottest row [s].
+    """Time of each shared resource by name: memory, cache,
+    and the channel and slice with a table's hottest row [s].
     """
     memory, channel = _times(steps, "gm", chip.value("channels"), chip.value("gm_bytes_per_s"), table)
     cache, part = _times(steps, "cache", chip.value("cache_slices"), chip.value("cache_bytes_per_s"), table)

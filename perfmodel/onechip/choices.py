@@ -14,8 +14,8 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Choices:
-    """O choices, that is ways to cut a table, for Q kinds of table (equal tables are one kind), sorted by
-    kind.
+    """O choices, that is ways to cut a table, for Q kinds of table (equal tables are one kind),
+    sorted by kind.
 
     A choice makes some pieces, each on one core, and spreads the other look-ups over all cores in any amounts
     (look-ups in global memory cost the same on any core). Equal pieces of a choice are listed once, as a
@@ -66,8 +66,8 @@ class Choices:
 
     @cached_property
     def squares(self) -> Array:
-        """For each choice, the sum of the squared times of its pieces, divided by the number of cores
-        [s^2].
+        """For each choice, the sum of the squared times of its pieces,
+        divided by the number of cores [s^2].
         """
         return self._sums(self.number * self.core_s**2) / self.cores
 
@@ -85,9 +85,7 @@ class Choices:
 
     @cached_property
     def loads(self) -> Array:
-        """For each choice, the mean time of the cores and then the time of each shared resource, [O, 1 +
-        R] [s].
-        """
+        """[O, 1 + R] for each choice: mean time of the cores, then time of each shared resource [s]."""
         return np.column_stack([self.total_s / self.cores, self.shared_s])
 
     @cached_property

@@ -216,8 +216,8 @@ def _few(slices: list[int], cores: int, fair: int) -> list[int]:
 
 
 def _heads(rows: int, held: int, cores: int, fair: int, stays: bool) -> Iterator[tuple[int, int]]:
-    """(rows, row parts) to try: the first rows that fit a buffer, fractions of them, or several buffers of
-    them.
+    """(rows, row parts) to try: the first rows that fit a buffer, fractions of them,
+    or several buffers of them.
 
     Also all rows, in as many parts as fit and in more: each core then keeps, or streams, fewer rows.
     rows  of the table;  held  rows that fit a buffer;  stays  whether a part must fit
@@ -239,8 +239,8 @@ def _heads(rows: int, held: int, cores: int, fair: int, stays: bool) -> Iterator
 
 
 def _parts(cost: ChipCost, table: Ints, cuts: list[Cut]) -> dict[str, Ints]:
-    """For every cut, its row parts as columns of numbers, each twice: with slices of b + 1 bags, and of b
-    bags.
+    """For every cut, its row parts as columns of numbers, each twice: with slices of b + 1 bags,
+    and of b bags.
 
     b  bags per slice, rounded down;  table, cuts  of each choice
     """

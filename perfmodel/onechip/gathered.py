@@ -37,8 +37,8 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Gathered:
-    """Time of a core to gather rows; wait, busy, variance, quick and after are as in ``work.CoreStep`` [s],
-    [s^2].
+    """Time of a core to gather rows; wait, busy, variance,
+    quick and after are as in ``work.CoreStep`` [s], [s^2].
 
     law  the function that gives the time;  asked  its arguments
     """
@@ -115,8 +115,8 @@ def _hits(rows: Rows, passed: Passed, k: float, shared: bool) -> tuple[list[Arra
 
 
 def row_times(v: Mapping[str, float], row: Array) -> list[Array]:
-    """Times from a row's request to its last byte [s], from nearest to furthest: own cache, shared cache,
-    memory.
+    """Times from a row's request to its last byte [s], from nearest to furthest: own cache,
+    shared cache, memory.
 
     Only places that the chip has are listed.
     """

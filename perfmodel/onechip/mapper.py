@@ -160,8 +160,8 @@ class Mapper:
             idle = idle + 1 if self.best is before else 0
 
     def _changed(self, state: MappingState) -> MappingState:
-        """The mapping after some tables were taken off and chose again; sometimes a table takes any
-        choice.
+        """The mapping after some tables were taken off and chose again;
+        sometimes a table takes any choice.
         """
         state = state.copy()
         number = min(int(self.random.integers(1, _TOGETHER + 1)), state.choice.size)
@@ -182,8 +182,8 @@ class Mapper:
             state.put(table, choice, where)
 
     def _choose(self, state: MappingState, table: int) -> None:
-        """Give a table the choice that makes the mapping fastest, with all other tables left where they
-        are.
+        """Give a table the choice that makes the mapping fastest,
+        with all other tables left where they are.
         """
         now, choice, where = state.score, int(state.choice[table]), state.where[table]
         if choice >= 0:
@@ -202,8 +202,8 @@ class Mapper:
 
 
 def _leaner(order: Ints, local: Array, pieces: Ints) -> list[int]:
-    """Of choices in order, those that keep fewer bytes than all before, and the least of those with few
-    pieces.
+    """Of choices in order, those that keep fewer bytes than all before,
+    and the least of those with few pieces.
 
     local, pieces  bytes that each choice keeps, and its number of pieces
     """

@@ -98,8 +98,8 @@ def _spread(cuts: Cuts, state: MappingState) -> list[tuple[int, int]]:
 def _dealt(
     cost: ChipCost, core_s: Array, spread: list[tuple[int, int]], few: int, counted: Work
 ) -> list[tuple[int, TablePiece]]:
-    """Look-ups in global memory as (core, piece): slices of whole bags that fill all cores up to the same
-    time.
+    """Look-ups in global memory as (core, piece):
+    slices of whole bags that fill all cores up to the same time.
 
     That is the least time with which all fit, if a piece costs a fixed time plus a time per bag.
     core_s  time of each core before;  spread  as returned by ``_spread``;  few  as in ``mapping_of``
@@ -133,8 +133,8 @@ _KNOWN: WeakKeyDictionary[ChipCost, dict[tuple[int, int, int], Array]] = WeakKey
 
 
 def _times(cost: ChipCost, table: Ints, first: Ints, few: int) -> Array:
-    """Time of one core for the rows from ``first`` on of each table: with all bags, and with ``few``, [n,
-    2] [s].
+    """Time of one core for the rows from ``first`` on of each table: with all bags, and with ``few``,
+    [n, 2] [s].
     """
     known = _KNOWN.setdefault(cost, {})
     keys = [(kind, row, few) for kind, row in zip(cost.kind_of[table].tolist(), first.tolist(), strict=True)]

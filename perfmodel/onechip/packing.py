@@ -71,8 +71,8 @@ class MappingState:
 
     @property
     def time_s(self) -> float:
-        """Time of a batch: of the busiest core or shared resource [s]. Spread look-ups fill the least busy
-        cores.
+        """Time of a batch: of the busiest core or shared resource [s].
+        Spread look-ups fill the least busy cores.
         """
         level = (float(self.core_s.sum()) + self.spread_s) / self.choices.cores
         c, taken = self.choices, self.choice[self.choice >= 0]

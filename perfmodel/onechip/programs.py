@@ -172,8 +172,8 @@ class Programs:
         ids: int,
         around: float,
     ) -> Fetch:
-        """One pass of a streamed table: its ids, then the chunks; each chunk is looked up when it has
-        arrived.
+        """One pass of a streamed table: its ids, then the chunks;
+        each chunk is looked up when it has arrived.
 
         kept  rows that stay in the buffer;  mine  rows that the bags ask for;  ids  their number
         """

@@ -52,8 +52,8 @@ class Symmetric:
 
 
 def symmetric(cost: ChipCost, way: Ints) -> Symmetric:
-    """The symmetric mapping with these ways of the tables. Source: ``batch.batch_of`` for each, in
-    lockstep
+    """The symmetric mapping with these ways of the tables. Source: ``batch.batch_of`` for each,
+    in lockstep
     """
     kinds = np.stack([cost.kind_of, np.asarray(way, dtype=np.int64)])
     pairs, of = np.unique(kinds, axis=1, return_inverse=True)
@@ -91,8 +91,8 @@ def best_symmetric(cost: ChipCost) -> Symmetric:
 
 
 def _kept(cost: ChipCost, table: int, way: Way) -> float:
-    """Bytes of a core's buffer that a table needs: its rows, and working memory if both are in the same
-    memory.
+    """Bytes of a core's buffer that a table needs: its rows,
+    and working memory if both are in the same memory.
     """
     bags = cost.bags_of_cores
     work = cost.work(
@@ -102,8 +102,7 @@ def _kept(cost: ChipCost, table: int, way: Way) -> float:
 
 
 def _knapsack(time_s: Array, local: Array, count: Ints, capacity: float) -> Ints:
-    """How many tables of each kind are looked up in each way, so that they fit together in least time, [Q,
-    4].
+    """How many tables of each kind are looked up in each way, so that they fit together in least time.
 
     time_s, local  time and bytes kept of a table, for each of Q kinds and 4 ways;  count  tables of each kind
     """

@@ -65,8 +65,8 @@ def draw(
 
 
 def _ranks(one: RowPopularity, count: int, random: np.random.Generator) -> Ints:
-    """Places in the order of popularity of ``count`` random look-ups: a bin by its share, then any row of
-    it.
+    """Places in the order of popularity of ``count`` random look-ups: a bin by its share,
+    then any row of it.
     """
     ends = np.cumsum(one.p * one.rows)
     bins = np.minimum(np.searchsorted(ends, random.random(count) * ends[-1], side="right"), ends.size - 1)

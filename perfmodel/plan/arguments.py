@@ -51,8 +51,9 @@ def check_names(options: Mapping[str, Any], function: Callable[..., Any], *more:
 
 
 def check_kinds(**given: Any) -> None:
-    """Check the types of arguments, passed by name. Limits: a wrong type -> BadInputError that says what
-    it may be
+    """Check the types of arguments, passed by name.
+
+    Limits: a wrong type -> BadInputError that says what it may be
     """
     for name, value in given.items():
         kinds, words = _KINDS.get(name, _TEXT)

@@ -1,5 +1,5 @@
-"""For a step's explanation: how many bytes each table has on the busiest rank, and the equation of these
-bytes.
+"""For a step's explanation: how many bytes each table has on the busiest rank,
+and the equation of these bytes.
 
 A resource is a kind of bytes that a step waits for, such as bytes read from HBM or bytes sent.
 """
@@ -121,8 +121,8 @@ class Busiest:
 
     @property
     def shards(self) -> int:
-        """Shards of the table on the rank; 1 for a resource that is equal on every rank; 0 if it has only
-        hot rows.
+        """Shards of the table on the rank; 1 for a resource that is equal on every rank;
+        0 if it has only hot rows.
         """
         everywhere = whole_of(self.resource) in EVERY_RANK or self.kind == Exchange.DP
         return (
@@ -136,8 +136,8 @@ class Busiest:
 
     @cached_property
     def hot_bytes(self) -> float:
-        """Bytes of the resource that come from the table's replicated hot rows, beside those of its
-        shards.
+        """Bytes of the resource that come from the table's replicated hot rows,
+        beside those of its shards.
         """
         cut = self.cut
         if not cut.hot[0] or self.kind == Exchange.DP:
@@ -163,15 +163,15 @@ class Busiest:
 
     @property
     def shard_bytes(self) -> float:
-        """Bytes of the resource from one shard of the table; for a resource equal on every rank, from the
-        table.
+        """Bytes of the resource from one shard of the table; for a resource equal on every rank,
+        from the table.
         """
         return (self.table_bytes - self.hot_bytes) / max(self.shards, 1)
 
     @property
     def id_bytes(self) -> float:
-        """Bytes of an id, plus the weight of its row if both are sent together; bytes of a weight if it is
-        sent apart.
+        """Bytes of an id, plus the weight of its row if both are sent together;
+        bytes of a weight if it is sent apart.
         """
         plain, weighted = _first(self.cut.id_bytes), _first(self.cut.ids)
         if whole_of(self.resource) in (_R.WEIGHTS_SENT, _R.WEIGHTS_RECEIVED):
@@ -184,8 +184,8 @@ class Busiest:
         return plain if alone else weighted
 
     def recorded(self) -> Recorded:
-        """Bytes of the table on the rank, with their equation: bytes of a shard, times shards, plus hot
-        rows.
+        """Bytes of the table on the rank, with their equation: bytes of a shard, times shards,
+        plus hot rows.
         """
         values = self.values()
 
@@ -268,8 +268,8 @@ class Busiest:
 
     @property
     def _optimizer(self) -> dict[str, float]:
-        """Letters of the optimizer: its state per element and per row, and the gradient of a replica's row
-        [bytes].
+        """Letters of the optimizer: its state per element and per row,
+        and the gradient of a replica's row [bytes].
         """
         cut, training = self.cut, self.cut.model.training
         assert training is not None
@@ -294,8 +294,8 @@ def given(letter: str, value: float, meaning: str = "") -> Recorded:
 
 
 def software(setting: Setting, letter: str) -> Recorded | None:
-    """The constant that a letter stands for, with its source: of TorchRec's messages, of pooling or of a
-    sort.
+    """The constant that a letter stands for, with its source: of TorchRec's messages,
+    of pooling or of a sort.
 
     Limits: any other letter -> None
     """

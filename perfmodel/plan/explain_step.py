@@ -40,8 +40,9 @@ def explain_step(answer: Projection, name: str) -> Explanation:
 
 
 def explain_alike_step(answer: Projection, evaluator: Evaluator, found: Alike, name: str) -> Explanation:
-    """The explanation of a step of a sharding that all tables have, by the step's name. Limits: as
-    ``find_step``
+    """The explanation of a step of a sharding that all tables have, by the step's name.
+
+    Limits: as ``find_step``
 
     evaluator  computes the costs of ``found``, the sharding
     """
@@ -49,8 +50,8 @@ def explain_alike_step(answer: Projection, evaluator: Evaluator, found: Alike, n
 
 
 def explain_plan_step(evaluator: Evaluator, plan: Plan, cost: StepCost, name: str) -> Explanation:
-    """The explanation of a plan's step with this name, with the tables that have most bytes on the busiest
-    rank.
+    """The explanation of a plan's step with this name,
+    with the tables that have most bytes on the busiest rank.
 
     cost  of the plan. Limits: as ``find_step``
     """
@@ -250,8 +251,8 @@ def _explain(of: _Rows | _Planned, name: str) -> Explanation:
 
 
 def _most(resource: Resource, loads: Any) -> tuple[float, bool]:
-    """Sort key of a resource: its bytes; among equal bytes, rows and gradients of the rank that asks come
-    first.
+    """Sort key of a resource: its bytes; among equal bytes,
+    rows and gradients of the rank that asks come first.
     """
     return float(f"{float(loads[resource]):.9g}"), whole_of(resource) in ROWS_OF_ASKING
 
@@ -317,8 +318,8 @@ def _which_words(busiest: Busiest) -> Iterator[str]:
 
 
 def _with_beside(found: Explanation) -> Explanation:
-    """Adds to a gather's explanation the gather from the other memory, which runs at the same time and is
-    shorter.
+    """Adds to a gather's explanation the gather from the other memory,
+    which runs at the same time and is shorter.
     """
     row = found.step
     if not row.beside:

@@ -71,8 +71,8 @@ class Reader:
         return recorded_quantity("k", quantities[SWITCH].model_copy(update={"value": beside}), words)
 
     def moved(self, step: str) -> float:
-        """Bytes that cross the link in the step with this name; for a look-up in a cache, bytes of the
-        ids.
+        """Bytes that cross the link in the step with this name; for a look-up in a cache,
+        bytes of the ids.
         """
         return float(self.loads[_COUNTED[step]])
 

@@ -97,8 +97,9 @@ def plan_record(plan: Plan, made_for: MadeFor | None = None) -> dict[str, Any]:
 
 
 def write_plan(plan: Plan, path: Path, made_for: MadeFor | None = None) -> None:
-    """Write a plan as JSON; if that fails, the old file stays. Limits: it cannot be written ->
-    BadInputError
+    """Write a plan as JSON; if that fails, the old file stays.
+
+    Limits: it cannot be written -> BadInputError
     """
     write_whole_text(path, json.dumps(plan_record(plan, made_for), indent=1) + "\n", _WHAT)
 
@@ -187,8 +188,9 @@ def plan_from(document: object, tables: PlanTables, where: str = "given") -> Pla
 
 
 def _check_kind(document: object, where: str) -> None:
-    """Check that a document is a plan. Limits: a calibration, or anything else -> BadInputError that says
-    so
+    """Check that a document is a plan.
+
+    Limits: a calibration, or anything else -> BadInputError that says so
     """
     if not isinstance(document, dict):
         return

@@ -113,7 +113,7 @@ class TablePlan:
 
     @IN_PYTHON
     def what_ifs(self, time_limit_s: float | None = None) -> pd.DataFrame:
-        """What would change the plan, each planned anew: the ``changes`` of ``--json``.
+        """A row for each change of the question, with the best plan for it: the ``changes`` of ``--json``.
 
         name, words, option (that makes the change), time_s [s], samples_per_s [1/s], why (there is no plan,
         or it is slower), cut_short (by the time limit: no time), limits

@@ -242,8 +242,9 @@ def _table_set(tables: pd.DataFrame | TableSet | str | Path) -> TableSet:
 
 
 def _frame_of(tables: Any) -> pd.DataFrame:
-    """A pandas frame from a list of records, or from a dict of columns. Limits: anything else ->
-    BadInputError
+    """A pandas frame from a list of records, or from a dict of columns.
+
+    Limits: anything else -> BadInputError
     """
     import pandas as pd
 

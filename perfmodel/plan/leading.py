@@ -1,5 +1,5 @@
-"""The best uniform sharding for a question: the fastest that fits and that some program runs, beside
-row-wise.
+"""The best uniform sharding for a question: the fastest that fits and that some program runs,
+beside row-wise.
 
 Uniform means that all tables are sharded in the same way, such as column-wise; such a way is one of ``WAYS``.
 """
@@ -83,8 +83,8 @@ class Leading:
 
     @property
     def as_good(self) -> tuple[Compared, ...]:
-        """Ways that are slower than the best by less than the uncertainty of the difference: they may be
-        as fast.
+        """Ways that are slower than the best by less than the uncertainty of the difference:
+        they may be as fast.
         """
         return undecided(self.best) if self.best else ()
 
@@ -145,16 +145,16 @@ class Leading:
 
 
 def leads(base: Projection) -> bool:
-    """Whether several ways to shard are compared: tables are in HBM, on several GPUs, with no exchange
-    given.
+    """Whether several ways to shard are compared: tables are in HBM, on several GPUs,
+    with no exchange given.
     """
     forward = base.forward
     return base.gpus > 1 and forward.memory is None and forward.tier is None and forward.reduction == AUTO
 
 
 def on_fewest(options: Mapping[str, Any]) -> Projection:
-    """The row-wise projection on the given number of GPUs, or if none is given on the fewest where a way
-    fits.
+    """The row-wise projection on the given number of GPUs,
+    or if none is given on the fewest where a way fits.
 
     options  of ``project_one``
     """
@@ -185,8 +185,8 @@ def on_enough(
     fits: Callable[[T], bool],
     ways: Sequence[str] = RUN,
 ) -> tuple[Projection, T]:
-    """(row-wise projection, result) on the fewest GPUs where the result fits: within a node any number, else
-    whole nodes.
+    """(row-wise projection, result) on the fewest GPUs where the result fits: within a node any number,
+    else whole nodes.
 
     base     row-wise, on as many GPUs as it needs: other ways have smaller buffers and may fit fewer
     on_gpus  returns the row-wise projection for a number of GPUs

@@ -277,8 +277,8 @@ def given_outcome(
 
 
 def of_other_plans(evaluator: Evaluator) -> Evaluator:
-    """The evaluator without the sharding types that a TorchRec file fixes, so that it can evaluate other
-    plans.
+    """The evaluator without the sharding types that a TorchRec file fixes,
+    so that it can evaluate other plans.
     """
     sets = evaluator.model.sets
     return evaluator if sets is None or sets.types is None else evaluator.exchanging(ExchangeSets())
@@ -328,8 +328,8 @@ def _groups(
 
 
 def _baselines(state: Packing) -> tuple[Baseline, ...]:
-    """Plans to compare with: row-wise as TorchRec does it, and whole tables dealt to ranks as evenly as
-    possible.
+    """Plans to compare with: row-wise as TorchRec does it,
+    and whole tables dealt to ranks as evenly as possible.
     """
     evaluator, limit, found = state.evaluator, state.limit_bytes, []
     row_wise = uniform_plan(evaluator.tables, ROW_WISE, evaluator.gpus, evaluator.domain)

@@ -68,8 +68,8 @@ def pod_orders(answer: Planned, wide: Evaluator) -> tuple[PodOrder, PodOrder] | 
 
 
 def _apart(busy: Array, ranked: Sequence[int], room: Sequence[int]) -> list[list[int]]:
-    """For each pod its domains: each domain, the busiest first, goes to the pod with the least load that has
-    room.
+    """For each pod its domains: each domain, the busiest first,
+    goes to the pod with the least load that has room.
 
     busy  load of each domain;  ranked  domains, busiest first;  room  number of domains of each pod
     """

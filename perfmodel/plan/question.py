@@ -45,8 +45,8 @@ RESERVE = 0.15
 
 
 def costs_of(given: Mapping[str, Any], *, training: bool) -> dict[str, Any]:
-    """Of the given options, those that affect costs (``COST_OPTIONS``); training defaults to row-wise
-    Adagrad.
+    """Of the given options, those that affect costs (``COST_OPTIONS``);
+    training defaults to row-wise Adagrad.
     """
     asked = {name: given[name] for name in COST_OPTIONS if given.get(name) is not None}
     return {"optimizer": default_optimizer(training=training), **asked}

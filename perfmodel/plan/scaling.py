@@ -69,8 +69,8 @@ class ScalePoint:
 
     @property
     def rough(self) -> bool:
-        """Whether the plan may be far from the best: its gap to the bound is more than ``ROUGH`` of the
-        time.
+        """Whether the plan may be far from the best:
+        its gap to the bound is more than ``ROUGH`` of the time.
         """
         return self.answer is not None and self.answer.found.gap > ROUGH
 
@@ -174,8 +174,8 @@ def knee_of(gpus: Sequence[int], samples_per_s: Sequence[float]) -> int | None:
 def sure_knee(
     gpus: Sequence[int], least: Sequence[float], most: Sequence[float]
 ) -> tuple[int | None, tuple[int, ...]]:
-    """(the knee, if it is the same for all samples per second within limits, else None; GPUs that leave it
-    open).
+    """(the knee, if it is the same for all samples per second within limits, else None;
+    GPUs that leave it open).
 
     The gain of a GPU rises with the samples after it and falls with those before it, so the limits decide.
     least, most  limits of the samples per second, for each number of GPUs

@@ -30,7 +30,7 @@ class Size:
 
     @property
     def undecided(self) -> tuple[Compared, ...]:
-        """Slower ways that differ from the best by less than the band of the difference."""
+        """Ways that are slower than the best by less than the 95 % uncertainty of the difference."""
         return undecided(self.found)
 
     @property

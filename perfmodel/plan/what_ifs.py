@@ -108,8 +108,8 @@ def _gpus(changed: PlanQuestion | BadInputError) -> int:
 def _of_limit(
     question: PlanQuestion, limit: Limiting
 ) -> Iterator[tuple[str, str, str, PlanQuestion | BadInputError]]:
-    """The change of the limiting resource as (name, words, option, question); none if no machine value
-    makes it.
+    """The change of the limiting resource as (name, words, option, question);
+    none if no machine value makes it.
     """
     if limit.values:
         yield limit.name, limit.words, limit.option, _with(question, **limit.values)
@@ -172,8 +172,8 @@ def _with_time(what: WhatIf, changed: PlanQuestion, time_s: float | None) -> Wha
 
 
 def _asked(q: PlanQuestion, answer: Planned) -> Iterator[tuple[str, str, str, PlanQuestion | BadInputError]]:
-    """Every change as (name, words, command-line option, question with it, or the error if it is not
-    possible).
+    """Every change as (name, words, command-line option, question with it,
+    or the error if it is not possible).
     """
     e = answer.evaluator
     twice = 2 * q.gpus

@@ -41,8 +41,8 @@ class Served:
     most: float = math.inf
 
     def by(self, setting: Setting, served: ServedPass) -> ServiceLoad:
-        """The answer for a service that runs this pass. If times are the device's, with what a host would
-        add.
+        """The answer for a service that runs this pass. If times are the device's,
+        with what a host would add.
         """
         if self.host is not None:
             check_clock(setting, self.host)
@@ -88,8 +88,8 @@ def _best(
     row_wise: Callable[[int], ServedPass],
     served: Served,
 ) -> ServiceLoad:
-    """The better of two answers: with the best sharding at a guessed batch, and at the first answer's own
-    batch.
+    """The better of two answers: with the best sharding at a guessed batch,
+    and at the first answer's own batch.
 
     Better is the answer with fewer GPUs, then with a lower p99; without a load, that with more load.
     """
@@ -125,9 +125,8 @@ def _likely(row_wise: ServedPass, served: Served) -> int:
 
         n = lambda s t(n) / G,   t(n) <= limit / 2
 
-    lambda  requests per second;  s  samples per request;  t(n)  time of a pass;  G  GPUs. A request may wait
-            for a
-    pass and then take another, so a pass takes at most half of the limit
+    lambda  requests per second;  s  samples per request;  t(n)  time of a pass;  G  GPUs
+    A request may wait for a pass and then take another, so a pass takes at most half of the limit.
     Limits: no load was given -> limited by time alone;  nothing fits -> 1
     """
     sizes = [size for size in BATCHES if size <= min(served.most, row_wise.largest_batch)]
@@ -147,8 +146,8 @@ def _rank(answer: ServiceLoad) -> tuple[float, float]:
 
 
 def _fastest(found: Leading, served: Served) -> Projection:
-    """The projection with the best uniform sharding, or with a plan by table if that is faster with the
-    host.
+    """The projection with the best uniform sharding,
+    or with a plan by table if that is faster with the host.
     """
     planned = found.planned_answer
     if planned is None or (found.best and served.time_of(planned) >= served.time_of(found.answer)):

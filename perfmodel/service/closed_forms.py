@@ -148,8 +148,8 @@ def _of_poisson(
 
 
 def estimated_quantile(replica: Replica, rule: Rule, rate: float, q: float) -> float | None:
-    """Estimated quantile q of the latency [s], for a service whose passes take all waiting requests, one by
-    one.
+    """Estimated quantile q of the latency [s], for a service whose passes take all waiting requests,
+    one by one.
 
     rate  requests per second of the replica
     Limits: overlap, a wait, batches of one, a trace, or overload -> None

@@ -88,9 +88,9 @@ class ServedRequests:
 
             (x(q + d) - x(q - d)) / (2 x(q)),   d = t s / sqrt(n)
 
-        x  ``quantile``;  s  the run is split into n equal parts in time: standard deviation over the parts of
-           the share
-        of latencies below x(q);  t  Student's, of n - 1 degrees of freedom
+        x  ``quantile``;  n  number of equal parts of the run, one after the other
+        s  standard deviation, over these parts, of the share of latencies below x(q)
+        t  Student's, of n - 1 degrees of freedom
         Source: batch means: parts that are much longer than a busy period are nearly independent
         Limits: equal parts -> 0;  independent requests -> the error of a binomial share
         """
@@ -177,8 +177,8 @@ class _Passes:
         return [time + each for time, each in zip(times, late, strict=True)], sum(late)
 
     def _of(self, requests: int) -> tuple[list[int], list[float], list[float]]:
-        """For a batch with so many requests: (time of each step, scale of its delay, number added to its
-        draw).
+        """For a batch with so many requests: (time of each step, scale of its delay,
+        number added to its draw).
         """
         times: list[int] = self.steps[requests - 1].tolist()
         scales = [self.floor + self.share * time if time else 0.0 for time in times]
@@ -243,8 +243,8 @@ def _in_line(come: Sequence[int], passes: _Passes, full: int, wait: int) -> _Bat
 
 
 def _overlapped(come: Sequence[int], passes: _Passes, served: ServedPass, full: int, wait: int) -> _Batches:
-    """Two batches at the same time, as in ``model.schedule``: of their next steps, the earlier possible is
-    started.
+    """Two batches at the same time, as in ``model.schedule``: of their next steps,
+    the earlier possible is started.
 
     Arguments as in ``_in_line``.
     """

@@ -23,8 +23,8 @@ from perfmodel.units import counted, format_count, format_fraction, format_per_s
 
 @dataclass(frozen=True)
 class PassPart:
-    """A step of the pass, with its times for a small, the present and a full batch, and the delay by slow
-    ranks.
+    """A step of the pass, with its times for a small, the present and a full batch,
+    and the delay by slow ranks.
 
     one_s, asked_s, full_s  time with one request, at the asked load, and in a full batch
     measured  ranks on which its mean time was measured, 0: it waits for no other rank

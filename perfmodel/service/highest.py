@@ -37,8 +37,8 @@ _OF_A_BATCH = 1000
 
 
 def effort_of(requests: int) -> tuple[int, int]:
-    """(requests to follow, of which per batch), so that a simulation has enough batches for a 99th
-    percentile.
+    """(requests to follow, of which per batch), so that a simulation has enough batches
+    for a 99th percentile.
     """
     return requests, max(min(requests // _OF_A_BATCH, _OF_A_BATCH), QUICK[1])
 
@@ -60,7 +60,9 @@ class Replica:
     replicas: int = 1
 
     def rule(self, batch: int, wait_s: float, overlap: bool) -> Rule:
-        """The rule with full batches of ``batch`` samples per GPU."""
+        """How batches are formed: full batches have ``batch`` samples per GPU; wait and overlap as in
+        ``Rule``.
+        """
         requests = max(int(batch * self.served.gpus // self.samples), 1)
         return Rule(requests, wait_s, self.samples, overlap)
 
@@ -149,8 +151,8 @@ class Replica:
         return 0.0
 
     def _shares(self, capacity: float) -> Iterator[float]:
-        """Loads to try, as shares of the capacity: ``LOADS``, then lower ones until requests nearly never
-        meet.
+        """Loads to try, as shares of the capacity: ``LOADS``,
+        then lower ones until requests nearly never meet.
         """
         yield from LOADS
         share = LOADS[-1]
@@ -263,8 +265,9 @@ def _of_batch(replica: Replica, batch: int, wait_s: float | None, overlap: bool 
 
 
 def surely(replica: Replica, found: Carried, requests: int, above: float = 0.0) -> Carried:
-    """The result of ``carried`` again, from longer simulations. Limits: no load above ``above`` -> a load
-    of 0
+    """The result of ``carried`` again, from longer simulations.
+
+    Limits: no load above ``above`` -> a load of 0
     """
     effort = effort_of(requests)
     rate = replica.highest(found.rule, effort, above)

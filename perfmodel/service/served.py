@@ -128,8 +128,8 @@ class ServedPass:
 
 
 def hosted_pass(served: ServedPass, host: str, calibration: str | None = None) -> ServedPass:
-    """The pass including the host that launches it: each step takes its device time plus the wait for the
-    host.
+    """The pass including the host that launches it:
+    each step takes its device time plus the wait for the host.
 
     host, calibration  as in ``hosted.host_costs``
     """
@@ -140,8 +140,8 @@ def hosted_pass(served: ServedPass, host: str, calibration: str | None = None) -
 
 
 def batch_grid(most: int = LARGEST_BATCH) -> list[int]:
-    """Batches at which a pass is timed, up to ``most`` samples per GPU: all up to 16, then eight per
-    octave.
+    """Batches at which a pass is timed, up to ``most`` samples per GPU: all up to 16,
+    then eight per octave.
     """
     rough = np.unique(np.round(np.geomspace(16, most, 8 * max(int(np.log2(most / 16)), 1) + 1)).astype(int))
     return [*range(1, 16), *rough.tolist()] if most > 16 else list(range(1, most + 1))

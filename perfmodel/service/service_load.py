@@ -138,8 +138,8 @@ class ServiceLoad:
 
     @property
     def binds(self) -> str:
-        """Word for what determines the number of GPUs; without a given load, what determines the load
-        carried.
+        """Word for what determines the number of GPUs; without a given load,
+        what determines the load carried.
 
         Limits: the number of replicas was given -> replicas;  one replica carries the load -> the tables;
         without a limit on the p99, fewer GPUs or more load would do -> the limit;  otherwise -> the load

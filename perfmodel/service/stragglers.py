@@ -1,5 +1,5 @@
-"""Delay of a collective by its slowest rank, beyond its measured mean time; drawn at random for every
-batch.
+"""Delay of a collective by its slowest rank, beyond its measured mean time;
+drawn at random for every batch.
 """
 
 from __future__ import annotations
@@ -126,8 +126,8 @@ def lateness(
 
 
 def ranks_behind(setting: Setting, served: ServedPass) -> Whole:
-    """For each step and number of samples per GPU, the ranks on which its mean time was measured; 0: a
-    kernel.
+    """For each step and number of samples per GPU, the ranks on which its mean time was measured; 0:
+    a kernel.
     """
     none = np.zeros(served.batches.size, dtype=np.int64)
     return np.array(
@@ -164,8 +164,8 @@ def _models(links: Links) -> list[CollectiveModel]:
 
 
 def spread_of(calibration: str | None) -> RankDelay:
-    """Mean delays of a rank, from the run of a calibration if it timed single calls; else from
-    publications.
+    """Mean delays of a rank, from the run of a calibration if it timed single calls;
+    else from publications.
     """
     folder = run_folder(calibration) if calibration else None
     if calibration and folder is None:

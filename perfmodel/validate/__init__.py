@@ -7,8 +7,8 @@ from perfmodel.validate.verdicts import Judged, Kind, Outcome, Verdict, load_ban
 
 
 def validate(paper: bool = False, held_out: bool = False) -> list[Verdict]:
-    """Check the tool's own error bands or, with ``paper``, the claims of arXiv 2512.05831; a verdict for
-    each.
+    """Check the tool's own error bands or, with ``paper``, the claims of arXiv 2512.05831;
+    a verdict for each.
 
     held_out   also check bands that need a new fit without a part of the samples (15 s)
     A verdict is a ``regression`` if an own band does not hold, or if a claim's verdict differs from that

@@ -192,8 +192,8 @@ def other_clusters(clusters: Iterable[Cluster] = OTHER_CLUSTERS) -> pd.DataFrame
 
 
 def without_the_machine(machines: Collection[str] = ()) -> pd.DataFrame:
-    """All cells of a machine that resembles another, predicted with the other's calibration, fitted without
-    this one.
+    """All cells of a machine that resembles another, predicted with the other's calibration,
+    fitted without this one.
 
     Cells whose samples that fit used (an instance with the same node) are left out.
     machines   only these (empty: all)
@@ -220,8 +220,8 @@ def without_the_machine(machines: Collection[str] = ()) -> pd.DataFrame:
 
 
 def curve_family() -> pd.DataFrame:
-    """Leave-one-out errors that every shipped calibration stores, for its curves and for the alpha-beta
-    model.
+    """Leave-one-out errors that every shipped calibration stores,
+    for its curves and for the alpha-beta model.
 
     One row per calibration: curves (their number), and medians over its curves of the median and of the 90th
     percentile of the errors: loo_median, loo_p90, alpha_beta_median, alpha_beta_p90; a last row "all".

@@ -27,8 +27,8 @@ _LARGEST = 10.0
 
 
 def spread_of_clusters(points: pd.DataFrame) -> pd.DataFrame:
-    """Difference between clusters of the same kind: root mean square of ln(predicted / measured) over
-    clusters.
+    """Difference between clusters of the same kind:
+    root mean square of ln(predicted / measured) over clusters.
 
     points  of ``clusters_left_out``; only cells that the calibration has measured count, as elsewhere laws
             err. A known cluster with another version of the library is not another cluster
@@ -47,8 +47,8 @@ def spread_of_clusters(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def growth_with_gpus(points: pd.DataFrame) -> pd.DataFrame:
-    """Uncertainty per doubling of GPUs beyond those measured, in addition to that of the fit
-    (``needed_log_sd``).
+    """Uncertainty per doubling of GPUs beyond those measured,
+    in addition to that of the fit (``needed_log_sd``).
 
     points  of ``large_left_out``
     One row for Slingshot and one for all other networks, per class of sizes: clusters, cells, log_sd.
@@ -101,8 +101,8 @@ def law_itself(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def halves(points: pd.DataFrame) -> pd.DataFrame:
-    """Cross-validation of ``law_itself``: it is estimated on half of the clusters and tested on the other
-    half.
+    """Cross-validation of ``law_itself``: it is estimated on half of the clusters
+    and tested on the other half.
 
     points  of ``clusters_left_out``
     One row for each half used and each class of sizes: fixed_on (the half used), size, log_sd; clusters and
@@ -129,8 +129,8 @@ def halves(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def _by_the_law(points: pd.DataFrame) -> pd.DataFrame:
-    """Points across domains that a law predicts without their cluster; column rest: log_sd of all other
-    parts.
+    """Points across domains that a law predicts without their cluster; column rest:
+    log_sd of all other parts.
     """
     rows = points[(points["where"] == "across") & ~points["known"] & (points["how"] == "refitted")]
     network = {name: str(load_machine(name).links.network) for name in rows["machine"].unique()}

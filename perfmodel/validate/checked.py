@@ -1,5 +1,5 @@
-"""Compares timed collectives of a log with the 95 % band of a normal cluster of that kind: where and how
-far outside.
+"""Compares timed collectives of a log with the 95 % band of a normal cluster of that kind:
+where and how far outside.
 """
 
 from __future__ import annotations

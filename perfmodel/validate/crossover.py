@@ -45,8 +45,8 @@ class Comparison:
 
     @property
     def ends(self) -> tuple[Comparison, Comparison]:
-        """Two comparisons with NCCL's times changed: the ratio at the low end of its band, and at the high
-        end.
+        """Two comparisons with NCCL's times changed: the ratio at the low end of its band,
+        and at the high end.
         """
         fast, slow = (replace(self, nccl_s=end * self.nvshmem_s) for end in (self.low, self.high))
         return fast, slow

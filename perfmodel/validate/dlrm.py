@@ -81,8 +81,8 @@ def unseen_frame() -> pd.DataFrame:
 
 @lru_cache(maxsize=1)
 def far_frame() -> pd.DataFrame:
-    """As ``mlperf_frame`` for rows with at least ``FAR_GPUS`` GPUs, with a share fitted to rows with
-    fewer.
+    """As ``mlperf_frame`` for rows with at least ``FAR_GPUS`` GPUs,
+    with a share fitted to rows with fewer.
     """
     shares = near_shares()
     return _frame(
@@ -244,8 +244,8 @@ def speedup(answer: str, batches: Sequence[int]) -> Finding:
 
 
 def _ways(dense: Dense) -> list[tuple[Dense, Pick]]:
-    """Inputs for a step's band: the central values, then each cause of error at either end, the others
-    central.
+    """Inputs for a step's band: the central values, then each cause of error at either end,
+    the others central.
 
     Each is (dense layers, function that picks the communication times from their bands).
     """

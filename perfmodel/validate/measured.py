@@ -103,8 +103,8 @@ def fitted_alone(machine: str) -> Calibration:
 
 
 def predicted(points: pd.DataFrame, model: CollectiveModel) -> pd.DataFrame:
-    """The points with columns predicted_s, low_s, high_s (95 %), error = predicted / measured - 1, and
-    inside.
+    """The points with columns predicted_s, low_s, high_s (95 %), error = predicted / measured - 1,
+    and inside.
     """
     import pandas as pd
 
@@ -121,8 +121,8 @@ def predicted(points: pd.DataFrame, model: CollectiveModel) -> pd.DataFrame:
 
 
 def judged(points: pd.DataFrame) -> pd.DataFrame:
-    """The points with added columns: error, inside (the 95 % interval), size (class of sizes, of
-    ``SIZES``).
+    """The points with added columns: error, inside (the 95 % interval), size (class of sizes,
+    of ``SIZES``).
     """
     time, size = points["time_s"], points["payload_bytes"]
     return points.assign(

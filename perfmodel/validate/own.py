@@ -100,8 +100,8 @@ def _projected(passes: pd.DataFrame, folder: Path, machine: Machine) -> pd.DataF
 
 
 def judged(passes: pd.DataFrame) -> pd.DataFrame:
-    """The passes by which the projection's error is judged: our own, not used in the fit, GPUs not
-    throttled.
+    """The passes by which the projection's error is judged: our own, not used in the fit,
+    GPUs not throttled.
     """
     own = passes["implementation"] == OWN_PASS
     return passes[own & passes["held_out"].astype(bool) & (passes["flag"] != "throttled")]
@@ -122,8 +122,8 @@ _NOTHING = Finding(None, "no held-out pass was measured")
 
 
 def step_errors(passes: pd.DataFrame) -> pd.DataFrame:
-    """Projection errors of each step in our own passes: columns step, n (passes), share (of the time), error
-    (medians).
+    """Projection errors of each step in our own passes: columns step, n (passes), share (of the time),
+    error (medians).
 
     The hand-over between steps is listed too: the excess of a pass over the sum of its steps' own curves.
     """

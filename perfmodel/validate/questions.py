@@ -101,8 +101,8 @@ def _crossing(found: Comparison) -> float:
 def rise(
     collective: str, clocks: tuple[str, str], library: str, start: float, ends: Sequence[float]
 ) -> Finding:
-    """A library's time at the last of ``ends`` over its time at ``start`` [bytes]; its band covers all
-    ``ends``.
+    """A library's time at the last of ``ends`` over its time at ``start`` [bytes];
+    its band covers all ``ends``.
 
     clocks  how the times of (NVSHMEM, NCCL) were taken;  library  which of both
     A factor on the whole curve cancels in the ratio, so measured medians are used directly.
@@ -123,8 +123,8 @@ def _compare(collective: str, clocks: tuple[str, str]) -> Comparison | None:
 
 
 def exchange_bytes(**asked: Any) -> Finding:
-    """Modelled bytes of the exchange of bags, over G B T D w: GPUs, samples, tables, columns, bytes of an
-    element.
+    """Modelled bytes of the exchange of bags, over G B T D w: GPUs, samples, tables, columns,
+    bytes of an element.
 
     asked  arguments of ``project``. Limits: no local sum of bags -> 0
     """
@@ -138,8 +138,8 @@ def exchange_bytes(**asked: Any) -> Finding:
 
 
 def crossings(axes: Mapping[str, Sequence[float]], **asked: Any) -> Finding:
-    """How often the faster library changes in a projected grid, as the exchange grows; 0 if NCCL wins the
-    smallest.
+    """How often the faster library changes in a projected grid, as the exchange grows;
+    0 if NCCL wins the smallest.
 
     axes  values of each argument of the grid;  asked  arguments that all of its points share
     """
@@ -279,8 +279,8 @@ def dependence(chip: str, models: Sequence[str], batch: int, ids: Sequence[str],
 
 
 def chip_speedup(chip: str, models: Sequence[str], batch: int, ids: Sequence[str], effort: str) -> Finding:
-    """Time of plain gathers over that of a mapping made for the ids: median over all sets of tables and
-    all ids.
+    """Time of plain gathers over that of a mapping made for the ids:
+    median over all sets of tables and all ids.
     """
     answers = [_mapped(chip, model, batch, each, effort) for model in models for each in ids]
     found = [answer.global_memory.time_s / answer.time_s for answer in answers]

@@ -120,8 +120,9 @@ def _later(one: Series, guesses: Iterator[Guess]) -> Iterator[Guess]:
 
 
 def _cards(one: Series, rate: tuple[float, float]) -> Iterator[Guess]:
-    """Yields times with all network cards at a fraction of their rate, in a range. Limits: one domain ->
-    nothing
+    """Yields times with all network cards at a fraction of their rate, in a range.
+
+    Limits: one domain -> nothing
     """
     if one.group.domains > 1:
         yield from _rates(one, _CARDS, rate)
@@ -146,8 +147,9 @@ def _sockets(one: Series, rate: tuple[float, float]) -> Iterator[Guess]:
 
 
 def _inside(one: Series, rate: tuple[float, float]) -> Iterator[Guess]:
-    """Yields times with the scale-up link at a fraction of its rate. Limits: several domains, no such link
-    -> nothing
+    """Yields times with the scale-up link at a fraction of its rate.
+
+    Limits: several domains, no such link -> nothing
     """
     if one.group.domains == 1 and one.model.machine.nvlink_domain_gpus > 1:
         yield from _rates(one, _LINKS, rate)
@@ -163,8 +165,8 @@ def _no_p2p(one: Series, rate: tuple[float, float]) -> Iterator[Guess]:
 
 
 def _chosen(one: Series, allowed: Callable[[str], bool]) -> Iterator[Guess]:
-    """Yields times of the fastest algorithm and protocol whose name is allowed: as fitted, and by NCCL's
-    table.
+    """Yields times of the fastest algorithm and protocol whose name is allowed: as fitted,
+    and by NCCL's table.
 
     NCCL never chose these in measurements, so their fitted latency may be far from the table's.
     Limits: a collective without such a choice, no name allowed, or all -> nothing
@@ -205,8 +207,8 @@ def _waits(one: Series, *, across: bool) -> Iterator[Guess]:
 
 
 def _no_pxn(one: Series, rate: tuple[float, float]) -> Iterator[Guess]:
-    """Yields times of an all-to-all in which each GPU sends to all remote GPUs itself, over the spine,
-    without PXN.
+    """Yields times of an all-to-all in which each GPU sends to all remote GPUs itself,
+    over the spine, without PXN.
 
     It has more latency, and a fraction of the rate.
     """

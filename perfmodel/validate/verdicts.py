@@ -135,8 +135,8 @@ class Claim(BaseModel):
         return self
 
     def judge(self, found: Finding) -> Outcome:
-        """Whether the claim holds for a value. A self-check is judged by the number alone, without its
-        range.
+        """Whether the claim holds for a value. A self-check is judged by the number alone,
+        without its range.
         """
         if self.kind is Kind.COMPARISON:
             return Outcome.COMPARED
@@ -162,9 +162,9 @@ class Paper(BaseModel):
 
 
 class Band(BaseModel):
-    """A band in which an error of predictions must be: ``low`` to ``high``, in the unit of the value for
-    ``ask``.
+    """A band in which an error of predictions must be: from ``low`` to ``high``.
 
+    ask  the question that gives the error (``questions.answer``), and so its unit
     held_out  whether it needs a new fit without a part of the samples
     """
 
@@ -179,8 +179,8 @@ class Band(BaseModel):
     why: str
 
     def verdict(self, found: Finding) -> Verdict:
-        """The verdict for a value: outside the band is a regression; without a value there is nothing to
-        judge.
+        """The verdict for a value: outside the band is a regression;
+        without a value there is nothing to judge.
         """
         said, band = outcome(found, self.low, self.high), between(self.low, self.high)
         failed = said is Outcome.FAILS

@@ -103,8 +103,8 @@ class _Prices:
         return np.where(self.active, mean, 0.0)
 
     def weights(self, mean: Array, room: float) -> Weights:
-        """The prices ``mean`` of mean loads [J] and ``room`` of memory as ``Weights``; all other weights are
-        0.
+        """The prices ``mean`` of mean loads [J] and ``room`` of memory as ``Weights``;
+        all other weights are 0.
         """
         master, none = self.master, np.zeros_like(mean)
         steps = np.bincount(self.problem.curves.step, mean, len(master.slope)) / TO_US
@@ -112,8 +112,8 @@ class _Prices:
         return Weights(mean, none, np.zeros((self.problem.count.size, mean.size)), room, float(constant))
 
     def with_memory(self, mean: Array, usual_us: float) -> tuple[AtOnce, Array]:
-        """(the best bound over a few prices of memory, the mean loads [J] of the options that are cheapest
-        there).
+        """(the best bound over a few prices of memory,
+        the mean loads [J] of the options that are cheapest there).
 
         mean  [J] prices of mean loads;  usual_us  a typical time of a pass, from which the tried prices
               follow

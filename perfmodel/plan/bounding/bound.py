@@ -166,8 +166,8 @@ class Bounding:
 
 
 def by_kinds(whole: Subspace, kinds: Sequence[int]) -> list[Subspace]:
-    """Splits a part by kinds of exchange: the plans of each result use one kind and none of the kinds before
-    it.
+    """Splits a part by kinds of exchange: the plans of each result use one kind and none
+    of the kinds before it.
     """
     parts = []
     for kind in kinds:

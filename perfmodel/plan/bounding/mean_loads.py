@@ -93,8 +93,8 @@ class MeanLoads:
         return min(self.closed_us, self.solving_us, self.open[0][0] if self.open else np.inf)
 
     def _sets(self) -> Mask:
-        """[n, 6] n sets of the six kinds of exchange, as masks; all include replication, and the last has all
-        kinds.
+        """[n, 6] n sets of the six kinds of exchange, as masks; all include replication,
+        and the last has all kinds.
         """
         kinds = [kind for kind in self.priced.blocks if not copied(kind)]
         sets = np.zeros((1 << len(kinds), len(Exchange)), dtype=bool)
@@ -104,7 +104,7 @@ class MeanLoads:
         return sets
 
     def _by_kinds(self) -> list[_Part]:
-        """All plans, split by the kinds of exchange that they use: a step of a kind in use has a size above
+        """All plans, split by the kinds of exchange that they use: steps of these kinds have a size above
         0.
         """
         problem, o = self.problem, self.problem.options
@@ -126,8 +126,8 @@ class MeanLoads:
         heapq.heappush(self.open, (bound_us, self.number, part))
 
     def run(self, stop_us: float, until: Callable[[], bool]) -> None:
-        """Split parts until none can hold a plan that takes less than ``stop_us``, or until splits hardly
-        help.
+        """Split parts until none can hold a plan that takes less than ``stop_us``,
+        or until splits hardly help.
 
         until  returns whether to stop early
         """
@@ -189,8 +189,8 @@ class MeanLoads:
         return bound, found
 
     def _best_prices(self, part: _Part) -> Array:
-        """[J + 1] of all prices used before, loads and then memory, the best for a part; limits on shards are
-        ignored.
+        """[J + 1] of all prices used before, loads and then memory, the best for a part;
+        limits on shards are ignored.
         """
         at = np.flatnonzero(np.isfinite(self.value[:, part.kinds]))
         value = self.value[at, part.kinds] + self.hulls.least(self.slope[at], part.first, part.last)

@@ -64,8 +64,8 @@ class Cheapest:
     most: Array
 
     def of(self, kinds: Mask) -> Array:
-        """[Q] least cost of each kind of table, with only those of the six kinds of exchange that ``kinds``
-        allows.
+        """[Q] least cost of each kind of table, with only those of the six kinds of exchange
+        that ``kinds`` allows.
         """
         return np.asarray(self.cost[kinds].min(axis=0))
 

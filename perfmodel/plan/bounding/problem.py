@@ -169,8 +169,8 @@ class Problem:
         return max([least, *(float(self.cached_s.min(where=some, initial=np.inf)) for some in used)])
 
     def forced_steps(self, part: Subspace, mask: Mask) -> Mask:
-        """[P] the steps that run in every plan of a part, because they serve exchanges and tiers that it must
-        use.
+        """[P] the steps that run in every plan of a part,
+        because they serve exchanges and tiers that it must use.
         """
         steps = np.zeros(len(self.curves.times), dtype=bool)
         o = self.options

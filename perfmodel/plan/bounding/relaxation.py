@@ -132,8 +132,8 @@ class Master:
         return bool(new)
 
     def sizes(self, share: Array, chosen: Ints) -> tuple[Array, Array, Array]:
-        """(mean loads [J], loads of a rank with a shard of each kind of table [Q, J], loads that all ranks
-        have [J]).
+        """(mean loads [J], loads of a rank with a shard of each kind of table [Q, J],
+        loads that all ranks have [J]).
 
         share  [n] shares of the options ``chosen`` [n];  J  pairs of a step and its resource;  Q  kinds of
                table

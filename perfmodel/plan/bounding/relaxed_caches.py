@@ -54,8 +54,8 @@ def least_missed(law: AskedLaw, held: Array) -> tuple[Array, Array]:
 
 
 def corners(law: AskedLaw) -> tuple[Array, Array]:
-    """Corners (z, m) of a polygon that is nowhere above m(z) of ``least_missed``, from z = 0 to all rows
-    [rows].
+    """Corners (z, m) of a polygon that is nowhere above m(z) of ``least_missed``,
+    from z = 0 to all rows [rows].
     """
     touched = np.concatenate([[0.0], _TOUCHED * law.all_rows])
     missed, slope = least_missed(law, touched)
@@ -159,8 +159,8 @@ def _with_corners(
 
 
 def _listed_misses(o: Options, evaluator: Evaluator, at: Ints) -> Array:
-    """Rows that a shard misses in a cache of its own [rows], for the listed options ``at``, which have
-    caches.
+    """Rows that a shard misses in a cache of its own [rows], for the listed options ``at``,
+    which have caches.
     """
     assert o.cached is not None
     ways, policy = evaluator.memories.ways, evaluator.memories.below

@@ -19,8 +19,8 @@ _ODD = 1e-4  # of a table: if more is in each of two places, it is split
 
 
 def by_caches(problem: Problem, part: Subspace, chosen: Ints) -> list[Subspace]:
-    """(plans that cache a table in one tier, and so wait for look-ups in that cache; plans without such a
-    table).
+    """(plans that cache a table in one tier, and so wait for look-ups in that cache;
+    plans without such a table).
 
     chosen  the options in use in the relaxed optimum
     Limits: none of them is cached, or the latency of look-ups is counted already -> empty
@@ -69,8 +69,8 @@ def by_tier(problem: Problem, part: Subspace, relaxed: Relaxation) -> tuple[floa
 
 
 def prefetched_s(options: Options, evaluator: Evaluator) -> Array | None:
-    """For each option, the time to fill the table's cache, with the load spread evenly [s]; infinite without
-    cache.
+    """For each option, the time to fill the table's cache, with the load spread evenly [s];
+    infinite without cache.
 
     A pass takes no less, whatever runs beside it: its busiest rank has at least the mean load of each of
     its tables.

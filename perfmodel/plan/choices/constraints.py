@@ -70,8 +70,8 @@ class Allowed:
         )
 
     def why_not(self, scheme: Scheme, dim: int, gpus: int, domain: int) -> str:
-        """Why a table of ``dim`` columns may not have this scheme; "" if it may. ``barred`` ranks are
-        ignored.
+        """Why a table of ``dim`` columns may not have this scheme;
+        "" if it may. ``barred`` ranks are ignored.
 
         gpus, domain  GPUs of the job, and of a scale-up domain
         """
@@ -139,8 +139,8 @@ class Constraints:
         return Constraints(replace(tables, apart=apart), tuple(found), gpus, domain)
 
     def named(self) -> list[set[Scheme]]:
-        """For each kind of table, the schemes that rules state exactly; their numbers of parts may be
-        unusual.
+        """For each kind of table, the schemes that rules state exactly;
+        their numbers of parts may be unusual.
         """
         sample, _, _ = self.tables.kinds
         return [set(self._pinned(int(t))) for t in sample]
@@ -197,8 +197,8 @@ class Constraints:
         return replace(found, inside=inside if inside.any() else None)
 
     def _refused(self, t: int, options: Options, at: int, dim: int, barred: Mask) -> bool:
-        """Whether the rules of a table forbid an option: by its scheme, or because too few ranks are left for
-        its shards.
+        """Whether the rules of a table forbid an option: by its scheme,
+        or because too few ranks are left for its shards.
 
         t  index of the table;  at  index of the option;  dim  columns;  barred  mask of the ranks that it may
            not use

@@ -66,8 +66,8 @@ class Listing:
         return found._with(more) if any(more) else found
 
     def in_tiers(self, tiers: Sequence[tuple[int, float]], *, narrow: bool) -> tuple[Listing, Ints, Array]:
-        """(the schemes in every tier where they are possible, for each of them its tier, and its cached share
-        of rows).
+        """(the schemes in every tier where they are possible, for each of them its tier,
+        and its cached share of rows).
 
         tiers   (code, cached share of the rows) of each tier, the HBM first
         narrow  whether tables cached from host memory may have column parts: without it, all slots of a
@@ -124,8 +124,8 @@ def _of_shape(
 
 @lru_cache(maxsize=256)
 def _template(dim: int, slots: int, gpus: int, domain: int) -> tuple[Ints, Ints, Ints, Ints]:
-    """Schemes of a table with unlimited rows: exchange, row parts, column parts, and which number of hot
-    rows.
+    """Schemes of a table with unlimited rows: exchange, row parts, column parts,
+    and which number of hot rows.
 
     dim  columns of the table;  slots  how many numbers of hot rows there are; 0 in the last result means none
     """

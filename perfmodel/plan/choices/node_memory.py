@@ -63,8 +63,8 @@ def check_below(evaluator: Evaluator, below: Array) -> None:
 
 
 def _too_full(evaluator: Evaluator, below: Array) -> BadInputError | None:
-    """The error for the first node without enough memory for ``below``, as in ``below_fits``; None: all have
-    enough.
+    """The error for the first node without enough memory for ``below``, as in ``below_fits``; None:
+    all have enough.
 
     Memory that no table uses is not checked.
     """

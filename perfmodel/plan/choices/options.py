@@ -314,8 +314,8 @@ def _worth_copying(o: Options, evaluator: Evaluator) -> NDArray[np.bool_]:
 
 
 def hot_rows(ids: Distribution, rows: float) -> tuple[int, ...]:
-    """Numbers of hot rows of a table that a search tries: the rows that receive ``HOT_SHARES`` of its
-    look-ups.
+    """Numbers of hot rows of a table that a search tries:
+    the rows that receive ``HOT_SHARES`` of its look-ups.
 
     ids  distribution of the look-ups;  rows  of the table; at most half of them are hot
     Limits: uniform ids -> none
@@ -329,8 +329,8 @@ def hot_rows(ids: Distribution, rows: float) -> tuple[int, ...]:
 
 
 def _or_tiers(found: Options) -> str:
-    """The end of an error's advice, to keep rows in host memory or on SSDs; "" if that was allowed
-    already.
+    """The end of an error's advice, to keep rows in host memory or on SSDs;
+    "" if that was allowed already.
     """
     words = ", or keep rows in host memory (--tier uvm,uvm-caching) or on SSDs (--tier ssd)"
     return words if found.below is None else ""

@@ -308,9 +308,9 @@ def _shards(placement: Placement, rows: int, dim: int, whole: bool) -> list[tupl
     """Each shard of a table as (rank, [rows, columns], [first row, first column]), column part by column
     part.
 
-    rows, dim  size of the table;  whole  whether every row part has TorchRec's size: ceil(rows / parts), the
-               last
-    part with rows the remainder, and any others none
+    rows, dim  size of the table
+    whole      whether row parts have TorchRec's sizes: ceil(rows / parts) each, then the remainder, then
+               nothing
     """
     r, c = placement.scheme.row_parts, placement.scheme.col_parts
     block, width = -(-rows // r), dim // c

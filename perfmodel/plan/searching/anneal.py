@@ -1,5 +1,5 @@
-"""Simulated annealing: shards move to other ranks and tables get other schemes at random, at first even if
-that makes the plan slower.
+"""Simulated annealing: shards move to other ranks and tables get other schemes at random,
+at first even if that makes the plan slower.
 
 Many random changes are evaluated together. If the fastest of them shortens the step, it is made. Otherwise
 changes that keep the time are made, as many as concern different ranks, so that a plan drifts between equally
@@ -132,8 +132,8 @@ class Annealing:
         return best < first * (1 - _LESS) and self._made(kept[0], self._placed(*kept))
 
     def _state(self) -> tuple[Ints, list[Ints], Ints, Ints]:
-        """A copy of the plan: (option of each table, ranks of each table, table and place of each movable
-        shard).
+        """A copy of the plan: (option of each table, ranks of each table,
+        table and place of each movable shard).
         """
         return self.option.copy(), self.ranks, self.table, self.place.copy()
 
@@ -146,12 +146,12 @@ class Annealing:
         return ranks
 
     def time(self) -> float:
-        """Time of the current state [s], without the steps that nothing here changes."""
+        """Time of the current state [s], only of the steps whose loads these changes affect."""
         return float(self.times(self.base + self.held.max(axis=0)))
 
     def times(self, most: Array) -> Array:
-        """Times of a pass, if the busiest rank has the loads ``most`` (last axis: pairs of step and
-        resource) [s].
+        """Times of a pass, if the busiest rank has the loads ``most`` (last axis:
+        pairs of step and resource) [s].
         """
         u = np.maximum.reduceat(most, self.starts, axis=-1)
         return steady(self.curves.between(self.steps, u).sum(axis=-1))
@@ -250,8 +250,8 @@ class Annealing:
             self.memory[ranks] += sign * self.weight[shard]
 
     def _recut(self, now: float, warm: float) -> float:
-        """Try cheap schemes for random tables, on ranks with least load; returns the new time of the plan
-        [s].
+        """Try cheap schemes for random tables, on ranks with least load;
+        returns the new time of the plan [s].
 
         now, warm  as in ``_move``
         """
@@ -333,8 +333,8 @@ class Annealing:
         return np.where(base > _DUST, base, 0), np.where(held > _DUST, held, 0), memory
 
     def _made(self, option: Ints, ranks: list[Ints]) -> bool:
-        """Give all tables these options and ranks, if the plan fits then and is faster; returns whether it
-        is.
+        """Give all tables these options and ranks, if the plan fits then and is faster;
+        returns whether it is.
         """
         state, before = self.state, self.state.time_s
         old = [(t, int(state.option[t]), np.asarray(state.ranks[t])) for t in range(option.size)]

@@ -1,5 +1,5 @@
-"""Chooses schemes by a simple rule: replicate the tables that save most time per byte; cut the others until
-they are small.
+"""Chooses schemes by a simple rule: replicate the tables that save most time per byte;
+cut the others until they are small.
 
 Three numbers decide: the share of the memory for replicas, the largest shard, and the exchange of tables
 that must be cut by rows. If memory is scarce and tables are similar, this is fast and hard to beat.
@@ -98,8 +98,8 @@ def _copies(saving: Array, size: Array, count: Ints, room_bytes: float) -> Ints:
 
 
 def _of_tables(o: Options, copies: Ints, copy: Ints, cut: Ints) -> Ints:
-    """The option of every table: the first ``copies`` tables of a kind have option ``copy``, the others
-    ``cut``.
+    """The option of every table: the first ``copies`` tables of a kind have option ``copy``,
+    the others ``cut``.
     """
     order = np.argsort(o.kind_of, kind="stable")
     begins = np.cumsum(o.count) - o.count

@@ -113,15 +113,15 @@ class Choosing:
         return best
 
     def _loads(self, chosen: _Few) -> Array:
-        """Loads of a choice, for each resource in use: those that every rank has, and the mean from shards
-        [2, J].
+        """Loads of a choice, for each resource in use: those that every rank has,
+        and the mean from shards [2, J].
         """
         everywhere = chosen.tables @ self.everywhere[chosen.at]
         return np.stack([everywhere, chosen.tables @ self.average[chosen.at] - everywhere])
 
     def _all(self, loads: Array) -> Array:
-        """Loads of all K resources [..., K], given the loads of the J resources in use [..., J]; others
-        are 0.
+        """Loads of all K resources [..., K], given the loads of the J resources in use [..., J];
+        others are 0.
         """
         whole = np.zeros((*loads.shape[:-1], self.options.own.shape[1]))
         whole[..., self.used] = loads
@@ -140,8 +140,8 @@ class Choosing:
         return float(buffer_bytes(most[:, np.newaxis], self.evaluator.times)[0])
 
     def _small(self, each: Array, most: float, most_bytes: float) -> Mask:
-        """Mask of the allowed options whose shards are small enough, or are about the smallest of their
-        table.
+        """Mask of the allowed options whose shards are small enough,
+        or are about the smallest of their table.
 
         each  time of a shard of each option [s];  most, most_bytes  limits of its time and memory
         """
@@ -210,8 +210,8 @@ class Choosing:
         return Choice(self._option(at, chosen.tables[some]), time, self._all(loads))
 
     def _option(self, at: Ints, tables: Array) -> Ints:
-        """The option of every table, if ``tables`` tables have the options ``at``; equal tables are filled
-        in order.
+        """The option of every table, if ``tables`` tables have the options ``at``;
+        equal tables are filled in order.
         """
         o = self.options
         order = np.argsort(self.group[at], kind="stable")

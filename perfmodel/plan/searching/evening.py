@@ -68,8 +68,8 @@ class Evening:
         self.movable = [(np.flatnonzero(apart & ~two), 1), (np.flatnonzero(apart & two), o.domain)]
 
     def run(self, until: Callable[[], bool]) -> bool:
-        """Rebalance; returns whether the plan became faster. It is left at the fastest state that was
-        reached.
+        """Rebalance; returns whether the plan became faster.
+        It is left at the fastest state that was reached.
         """
         if not self.cols.size:
             return False
@@ -97,8 +97,8 @@ class Evening:
                 put_back(state, table, option, ranks)
 
     def _weights(self) -> tuple[Array, Array]:
-        """For each resource: (largest load of any rank, how much the time changes with a relative change
-        of it).
+        """For each resource: (largest load of any rank,
+        how much the time changes with a relative change of it).
         """
         state = self.state
         most, held = state.most, state.held.max(axis=0)
@@ -154,8 +154,8 @@ class Evening:
         weight: Array,
         squarings: int,
     ) -> Array:
-        """Changes that help, [4, n]: gain of each, unit that moves, place it moves to, unit that comes back
-        or -1.
+        """Changes that help, [4, n]: gain of each, unit that moves, place it moves to,
+        unit that comes back or -1.
 
         leave  units that may move;  to  places to move to;  back  the unit on each of these to swap with;
                None: moves
@@ -181,8 +181,8 @@ class Evening:
         return np.stack([gain[u, d], leave[u], to[d], comes])
 
     def _make(self, units: _Units, changes: Array, each: int) -> int:
-        """Make the changes (of ``_gains``) with the largest gains, at most one per place; returns how
-        many.
+        """Make the changes (of ``_gains``) with the largest gains, at most one per place;
+        returns how many.
         """
         touched: set[int] = set()
         made = 0

@@ -37,8 +37,8 @@ def _scale(state: Packing) -> Scale:
 
 
 def recut(state: Packing, mask: Mask, until: Callable[[], bool]) -> bool:
-    """Give each table in turn the option in ``mask`` that makes the plan fastest; returns whether any
-    changed.
+    """Give each table in turn the option in ``mask`` that makes the plan fastest;
+    returns whether any changed.
     """
     changed = False
     for table in _by_size(state):
@@ -69,8 +69,8 @@ def _recut_one(state: Packing, table: int, mask: Mask) -> bool:
 
 
 def shake(state: Packing, mask: Mask, random: np.random.Generator, count: int) -> bool:
-    """Remove ``count`` random tables and place them again; returns whether the plan is faster, else restores
-    it.
+    """Remove ``count`` random tables and place them again; returns whether the plan is faster,
+    else restores it.
 
     mask  options that they may have
     """

@@ -21,8 +21,8 @@ _TOP = 3  # fullest ranks that are examined, as two of them may change
 
 
 class Moves:
-    """Rebalances a plan under search (``Packing``): a shard moves to another rank, or two ranks swap two
-    shards.
+    """Rebalances a plan under search (``Packing``): a shard moves to another rank,
+    or two ranks swap two shards.
 
     A move is accepted if the step's time falls, or if it stays and the ranks' loads become more even
     (``Scale``): if several ranks are equally full, a single move does not change the time.
@@ -116,8 +116,8 @@ class Moves:
         return True
 
     def value(self, moves: Ints) -> tuple[Array, Array, NDArray[np.bool_]]:
-        """(time of the step [s], change of unevenness, whether it fits) after each move; moves as in
-        ``_best``.
+        """(time of the step [s], change of unevenness, whether it fits) after each move;
+        moves as in ``_best``.
 
         Only two ranks change: the busiest of the others is among the three busiest ranks now.
         """
@@ -155,9 +155,7 @@ class Moves:
 def others(held: Array, one: Ints, other: Ints) -> Array:
     """For n pairs of ranks, the largest load of each resource over all ranks except the pair, [n, K].
 
-    held  [G, K] loads of the ranks;  one, other  [n] the pair. Only the three ranks with the largest loads
-          need
-    to be examined
+    held  [G, K] loads of the ranks, of which at most the three largest matter;  one, other  [n] the pair
     Limits: no other rank -> 0
     """
     count = min(_TOP, len(held))

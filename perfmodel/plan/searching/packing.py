@@ -179,8 +179,8 @@ class Scale:
 
 
 def balance(options: Options, option: Ints) -> Array:
-    """For each resource, the load of a rank if shards were spread evenly, or of the largest shard if that is
-    more.
+    """For each resource, the load of a rank if shards were spread evenly,
+    or of the largest shard if that is more.
 
     option  of every table
     """
@@ -192,8 +192,8 @@ def balance(options: Options, option: Ints) -> Array:
 def pack(
     evaluator: Evaluator, options: Options, option: Ints, limit_bytes: float, sharpness: int = _SHARPNESS
 ) -> Packing | None:
-    """Places tables with these options on ranks: largest shards first, each on the ranks that are least full
-    then.
+    """Places tables with these options on ranks: largest shards first,
+    each on the ranks that are least full then.
 
     option  of every table;  sharpness  as ``Scale.sharpness``
     Limits: no rank has memory for a shard -> None
@@ -238,8 +238,8 @@ def _together(state: Packing, tables: Ints, scale: Scale) -> int:
 
 
 def _in_rounds(state: Packing, tables: Ints, scale: Scale) -> int:
-    """Deal the first of many equal tables to ranks in turn, equally many shards per rank; returns how many
-    tables.
+    """Deal the first of many equal tables to ranks in turn, equally many shards per rank;
+    returns how many tables.
 
     The other tables are left, enough to fill ranks that were less full before, and for a few rounds more.
     """

@@ -89,8 +89,8 @@ class Regrouping:
         return option
 
     def _promising(self, count: Ints, best_s: float) -> Iterator[Ints]:
-        """Yields new numbers of tables per option, whose plans may be faster than ``best_s``; most promising
-        first.
+        """Yields new numbers of tables per option, whose plans may be faster than ``best_s``;
+        most promising first.
 
         count  the present numbers
         """
@@ -114,8 +114,8 @@ class Regrouping:
                 yield changed
 
     def _value(self, spread_s: Array, rounds_s: Array, needs: Array, best_s: float) -> Array:
-        """Sort key of changes: the sum of both estimates of the time; infinite if a plan cannot be faster or
-        fit.
+        """Sort key of changes: the sum of both estimates of the time;
+        infinite if a plan cannot be faster or fit.
 
         spread_s, rounds_s, needs  as returned by ``_estimated``
         """
@@ -147,8 +147,8 @@ class Regrouping:
         return _Changes(*(rows[:, n : n + 1] for n in range(3)))
 
     def _cheap(self, count: Ints) -> Ints:
-        """For each kind of table and exchange, options that cost least at present, by their indices in
-        order.
+        """For each kind of table and exchange, options that cost least at present,
+        by their indices in order.
         """
         average = count @ self.options.average
         step = np.maximum(average, average.max() * 1e-6) * _SLOPE
@@ -176,8 +176,8 @@ class Regrouping:
         return _Changes(old[apart], new[apart], tables[apart])
 
     def _estimated(self, count: Ints, changes: _Changes) -> tuple[Array, Array, Array]:
-        """Estimates for each change: (time if shards are spread evenly [s], time with whole shards [s],
-        memory [bytes]).
+        """Estimates for each change: (time if shards are spread evenly [s],
+        time with whole shards [s], memory [bytes]).
 
         With whole shards: a rank has its share of each option's shards, rounded up.
         """

@@ -1,5 +1,5 @@
-"""The search for a plan: good constructions first, then changes, until bound, effort or no improvement
-ends it.
+"""The search for a plan: good constructions first, then changes, until bound,
+effort or no improvement ends it.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ class Search:
         return partial(self.budget.over, share)
 
     def _soon(self, share: float, least: float) -> Until:
-        """A function that returns whether ``share`` of the effort is spent, and at least ``least`` of it
-        from now on.
+        """A function that returns whether ``share`` of the effort is spent,
+        and at least ``least`` of it from now on.
         """
         return self._after(min(max(share, self.budget.share + least), 1.0))
 
@@ -191,8 +191,8 @@ class Search:
         )
 
     def _begin(self) -> None:
-        """Begin with quick plans, then plans with one kind of exchange, then with several; improve them if
-        tables are few.
+        """Begin with quick plans, then plans with one kind of exchange, then with several;
+        improve them if tables are few.
 
         The quick plans come first because bounds, listings and improvements may take all the time.
         """
@@ -215,8 +215,8 @@ class Search:
         self.kinds = sorted(kinds, key=lambda kind: times.get(kind, np.inf))
 
     def _try_first(self) -> None:
-        """Try the options in ``first``, with less memory if they do not fit, and shards moved where that
-        helps.
+        """Try the options in ``first``, with less memory if they do not fit,
+        and shards moved where that helps.
         """
         if self.first is None:
             return
@@ -283,8 +283,7 @@ class Search:
         return None
 
     def _anneal(self, until: Until) -> None:
-        """Change the best plan at random, and also the best plans with few kinds of exchange: other local
-        optima.
+        """Change the best plan at random, and the best plans with few kinds of exchange: other local optima.
 
         until  returns whether to stop
         """

@@ -95,8 +95,8 @@ class Starts:
             self._even(_EVENED_SOON, soon or self.until)
 
     def _by_saving(self) -> None:
-        """Try the plans of ``by_saving``: replicas where they save most per byte, other tables cut until
-        small.
+        """Try the plans of ``by_saving``: replicas where they save most per byte,
+        other tables cut until small.
 
         Limits: an evaluator with another score, without loads of whole tables -> nothing
         """

@@ -164,8 +164,8 @@ def _most_above(ratios: Sequence[float]) -> bool:
 def slow_network(
     across: Sequence[tuple[float, float]], inside: Sequence[tuple[float, float]]
 ) -> Reason | None:
-    """The reason that links between nodes are slow: exchanges across nodes take too long, those inside do
-    not.
+    """The reason that links between nodes are slow: exchanges across nodes take too long,
+    those inside do not.
 
     across, inside  (measured, predicted) time of each exchange that is limited by bandwidth [s]
     Limits: none across -> None;  none inside -> None, since all exchanges may be slow
@@ -303,8 +303,8 @@ def other_protocol(own_s: float, taken: str, times_s: Mapping[str, float]) -> Re
 
 
 def hidden_wait(excess_s: float) -> Reason | None:
-    """The reason that the last rank to arrive may not be in the traces, so that waits for it count as own
-    time.
+    """The reason that the last rank to arrive may not be in the traces,
+    so that waits for it count as own time.
 
     excess_s  measured less predicted time [s]. Limits: faster than predicted -> None
     """

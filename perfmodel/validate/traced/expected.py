@@ -1,5 +1,5 @@
-"""What a plan should show in traces: its exchanges in TorchRec's order with bytes per rank, and its
-kernels.
+"""What a plan should show in traces: its exchanges in TorchRec's order with bytes per rank,
+and its kernels.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ class PlannedPass:
 
     @cached_property
     def fused_splits(self) -> PlannedPass:
-        """The pass with a single all-to-all for the splits of all sharding types, as TorchRec's pipeline
-        sends them.
+        """The pass with a single all-to-all for the splits of all sharding types,
+        as TorchRec's pipeline sends them.
 
         Limits: one sharding type -> unchanged
         """
@@ -146,8 +146,9 @@ def is_backward(name: str) -> bool:
 
 
 def planned_pass(evaluator: Evaluator, plan: Plan) -> PlannedPass:
-    """Every step of a plan that takes time, with the ranks that run it. Limits: a plan for other GPUs or
-    tables -> BadInputError
+    """Every step of a plan that takes time, with the ranks that run it.
+
+    Limits: a plan for other GPUs or tables -> BadInputError
     """
     loads = evaluator.loads(plan)
     cost = evaluator.step(loads)

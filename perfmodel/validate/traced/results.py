@@ -34,8 +34,8 @@ class PredictedTime:
         return self.low_s <= measured_s <= self.high_s
 
     def is_exceeded(self, measured_s: float, spread_s: tuple[float, float]) -> bool:
-        """Whether a measured median is above ``FAR`` times the prediction, and its whole spread above the
-        prediction.
+        """Whether a measured median is above ``FAR`` times the prediction,
+        and its whole spread above the prediction.
 
         spread_s  10th and 90th percentile
         """
@@ -75,8 +75,8 @@ class ComparedStep:
 
     @property
     def far(self) -> bool:
-        """Whether it takes more than ``FAR`` times its prediction in nearly all iterations, even if that
-        is in the band.
+        """Whether it takes more than ``FAR`` times its prediction in nearly all iterations,
+        even if that is in the band.
         """
         return self.predicted.is_exceeded(self.own_s, self.spread_s)
 

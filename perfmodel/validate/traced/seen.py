@@ -1,5 +1,5 @@
-"""Measures each step of a plan in a trace: its own time, the wait for other ranks, and the gaps between
-steps.
+"""Measures each step of a plan in a trace: its own time, the wait for other ranks,
+and the gaps between steps.
 """
 
 from __future__ import annotations
