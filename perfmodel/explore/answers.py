@@ -48,7 +48,12 @@ _NOW, _LATER = threading.Lock(), threading.Lock()
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """row_wise  the base of all;  way  the sharding that was asked for;  lead  the best where none was"""
+    """The answer to one question of the page.
+
+    row_wise  the answer with row-wise sharding, with which other shardings are compared
+    shown     the answer that the page shows;  way  the sharding that the user chose, if any
+    lead      the best sharding, with the changes that would help most; None if the user chose a sharding
+    """
 
     question: Question
     row_wise: Projection
@@ -58,14 +63,14 @@ class Answer:
 
 
 class Answers:
-    """Answers to the last questions, and the curves that they are read from."""
+    """Computes answers. It keeps the last of them, and the calibrations that they were computed from."""
 
     def __init__(self) -> None:
         self._settings: dict[tuple[Any, ...], Setting] = {}
         self.of = lru_cache(maxsize=16)(self._of)
 
     def _of(self, asked: Said) -> Answer:
-        """Limits: as ``perfmodel project``"""
+        """Compute the answer to ``asked``. Limits and errors: as ``perfmodel project``"""
         typed = asked.typed(ProjectOptions)
         way = checked_sharding(typed["sharding"], typed["reduction"])
         check_host(typed["host"])
@@ -98,9 +103,10 @@ _ANSWERS, _LATER_ANSWERS = Answers(), Answers()
 
 
 def shown(asked: Said, beside: Said | None) -> dict[str, Any]:
-    """What the page shows at once. beside  the pinned question
+    """What the page shows at once, as JSON; figures that take longer come with ``drawn``.
 
-    Limits: no answer -> why, in the words of the command line
+    beside  the pinned question, with whose answer this answer is compared, or None
+    Limits: no answer -> a document with the error, in the words of the command line
     """
     with _NOW:
         try:
@@ -119,13 +125,13 @@ def shown(asked: Said, beside: Said | None) -> dict[str, Any]:
 
 
 def answer(asked: Said) -> Answer:
-    """Limits: as ``shown``, but the error itself"""
+    """The answer to ``asked``. Limits: where ``shown`` returns an error, it is raised here"""
     with _NOW:
         return _ANSWERS.of(asked)
 
 
 def _view(asked: Said, found: Answer, *, whole: bool = False) -> dict[str, Any]:
-    """The card, as the script shows it. whole  with what would change the answer"""
+    """The card of an answer, as the page's script takes it. whole  with what would change the answer"""
     card = _card(asked, found)
     if whole and found.lead is not None and (found.lead.best or found.lead.changes):
         card = replace(card, findings=[*card.findings, changes_finding(found.lead)])
@@ -148,7 +154,7 @@ def _card(asked: Said, found: Answer) -> Card:
 
 
 def _against(found: Answer, beside: Said | None) -> str:
-    """The two times, and their ratio. Limits: nothing is pinned, or it has no answer -> empty"""
+    """Text that compares the pinned question's time with this. Limits: none, or no answer -> empty"""
     if beside is None:
         return ""
     try:
@@ -164,10 +170,11 @@ def _against(found: Answer, beside: Said | None) -> str:
 
 
 def drawn(name: str, asked: Said, wanted: Callable[[], bool]) -> dict[str, Any] | None:
-    """A figure of ``LATER`` by its name, or the card of ``WHAT_IFS``.
+    """The figure of ``LATER`` with this name, or the card of ``WHAT_IFS``, as JSON for the page's script.
 
-    wanted  whether somebody still waits for it, when its turn comes
-    Limits: it cannot be drawn -> why;  nobody waits -> None;  no figure of this name -> BadInputError
+    wanted  function that is asked, when the figure's turn comes, whether the page still needs it
+    Limits: it cannot be drawn -> a document that says why;  it is not needed any more -> None;  no figure of
+            this name -> BadInputError
     """
     known = {WHAT_IFS: None} | {each.name: each for each in LATER}
     if name not in known:
@@ -195,7 +202,7 @@ def _figure(figure: Figure, found: Answer) -> Block | Missing:
 
 
 def _over_gpus(found: Answer) -> Iterator[SlowdownLine]:
-    """The sharding that is shown and row-wise, on fewer and more GPUs."""
+    """Curves over the number of GPUs: the sharding that is shown, and row-wise sharding."""
     question = found.question
     if question.tables is None:
         question = replace(question, table_bytes=found.row_wise.gpu_count.table_bytes)
@@ -214,7 +221,7 @@ def _over_gpus(found: Answer) -> Iterator[SlowdownLine]:
 
 
 def _over_sizes(question: Question, answer: Projection) -> Iterator[SlowdownLine]:
-    """As the report has them, of the library that was asked for."""
+    """Curves over the size of the tables, as in the report, for the library of the question only."""
     own = Curves(question.backend, question.clock)
     setup = Setup(question.machine, own, str(question.reduction or "auto"))
     names = ("batch", "pooling", "dim")

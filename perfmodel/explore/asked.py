@@ -1,4 +1,4 @@
-"""One question of the page: texts by name, as its address has them, and as the command line has them."""
+"""A question that the page asks: the texts of its controls, from the page's address or its script."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _READ = (".csv", ".json")
 
 
 class _Held(PurePosixPath):
-    """A file in memory, which the readers of files open as any other."""
+    """A file in memory in the form of a path, so that functions that read files can open it."""
 
     raw: bytes
 
@@ -53,19 +53,19 @@ class _Held(PurePosixPath):
 
 @dataclass(frozen=True)
 class Dropped:
-    """A file as the browser hands it over: ``data:text/csv;base64,…``."""
+    """A file that was dropped on the page, as the browser sends it: ``data:text/csv;base64,…``."""
 
     name: str
     contents: str
 
     @staticmethod
     def of(data: Mapping[str, str] | None) -> Dropped | None:
-        """Limits: none -> None"""
+        """The file in the page's data. Limits: no data -> None"""
         return Dropped(str(data["name"]), str(data["contents"])) if data else None
 
     @property
     def raw(self) -> bytes:
-        """Its bytes. Limits: too many, or not base64 -> BadInputError"""
+        """The bytes of the file. Limits: too many, or not base64 -> BadInputError"""
         try:
             raw = base64.b64decode(self.contents.partition(",")[2], validate=True)
         except binascii.Error:
@@ -78,7 +78,7 @@ class Dropped:
         return raw
 
     def tables(self) -> TableSet:
-        """What it holds. Limits: as ``read_tables``;  another kind, too many tables -> BadInputError"""
+        """The tables in the file. Limits: as ``read_tables``;  no table file, too many -> BadInputError"""
         return _read(self)
 
 
@@ -100,14 +100,21 @@ def _read(file: Dropped) -> TableSet:
 
 @dataclass(frozen=True)
 class Said:
-    """What is said, by name, in the order of the controls; what is empty is not."""
+    """A question: pairs (name of a control, its text) in the order of the controls, without empty texts.
+
+    file  the file that was dropped, if the question is about its tables
+    """
 
     said: tuple[tuple[str, str], ...]
     file: Dropped | None = None
 
     @staticmethod
     def of(texts: Mapping[str, Any], known: Mapping[str, Control], file: Dropped | None = None) -> Said:
-        """Limits: a name that is no control, a text that is no choice of its list -> BadInputError"""
+        """The question of these texts, by name; texts that have no effect beside others are left out.
+
+        known  the controls of the page;  file  a file that was dropped
+        Limits: a name that is no control, a text that is no choice of its list -> BadInputError
+        """
         for name, text in texts.items():
             if name not in known:
                 raise unknown_name("control of this page", name, known)
@@ -133,13 +140,13 @@ class Said:
 
     @property
     def search(self) -> str:
-        """Of the page's address."""
+        """The part of the page's address that asks this question: ``?gpus=8&dim=64``."""
         return f"?{urlencode(self.said)}" if self.said else ""
 
     def typed(self, options: type[CommandOptions]) -> dict[str, Any]:
-        """Parameters of a command by name, as its command line would read them.
+        """Values of a command's options by name, as its command line would read them.
 
-        Limits: as those of the command line
+        options  the options of that command;  Limits: as those of the command line
         """
         said, found = dict(self.said), {}
         for each in options.declared():
@@ -149,7 +156,7 @@ class Said:
         return found | ({"model": self.file.tables()} if self.file else {})
 
     def words(self, options: type[CommandOptions], model: str = "") -> list[str]:
-        """Of a command line. model  how the dropped file is named there; "": by its own name"""
+        """Words of a command line. model  the name of the dropped file in it; "": the file's own"""
         flags, found = {each.name: each.flag for each in options.declared()}, []
         for name, text in self.said:
             if name in ALL_KEYS:
@@ -160,7 +167,7 @@ class Said:
         return found
 
     def prices(self, machine: str) -> Prices | None:
-        """Of an hour of the machine's GPUs. Limits: a text that no price file may have -> BadInputError"""
+        """The price of an hour of the machine's GPUs, or None. Limits: not a price -> BadInputError"""
         text = dict(self.said).get(PRICE)
         if text is None:
             return None
@@ -169,7 +176,12 @@ class Said:
 
 
 class Posted(BaseModel):
-    """What the script of the page sends. name  of a figure, where it asks for that"""
+    """What the page's script sends.
+
+    said    texts of the controls by name;  file  a file that was dropped
+    visit   name of the open page, one per tab;  pinned  address of the pinned question
+    name    name of the figure that it asks for, if it asks for a figure
+    """
 
     said: dict[str, str | None]
     file: Dropped | None
@@ -178,7 +190,7 @@ class Posted(BaseModel):
     name: str = ""
 
     def asked(self, known: Mapping[str, Control]) -> Said:
-        """Limits: as ``Said.of``"""
+        """The question that was sent; ``known`` are the page's controls. Limits: as ``Said.of``"""
         return Said.of(self.said, known, self.file)
 
 
@@ -188,7 +200,7 @@ class _Part(BaseModel):
 
 
 class Called(BaseModel):
-    """What Dash sends, as far as it relies on it."""
+    """The parts of a request from Dash's own script that Dash relies on; others are not checked."""
 
     output: str
     outputs: dict[str, Any] | list[dict[str, Any]]
@@ -198,5 +210,5 @@ class Called(BaseModel):
 
 
 def texts_of(search: str) -> dict[str, str]:
-    """What an address says."""
+    """The texts of the controls by name, from ``search``, the part of an address from ``?`` on."""
     return dict(parse_qsl(search.lstrip("?#"), max_num_fields=64))

@@ -1,4 +1,4 @@
-"""Commands of this program that the page starts: downloads, the static page, and a plan in the background."""
+"""Commands of this program that the page runs: for downloads, the static page, and a plan in the background."""
 
 from __future__ import annotations
 
@@ -32,13 +32,16 @@ _PATIENCE_S = 5.0
 
 
 def line(asked: Said, command: str = "project", model: str = "") -> list[str]:
-    """The words that give the answer of the page in a terminal. model  how a dropped file is named there"""
+    """Words of the command line with the page's answer. model  name of a dropped file in it; "": its own"""
     options = {"project": ProjectOptions, "report": ReportOptions, "plan": PlanOptions}[command]
     return ["perfmodel", command, *asked.words(options, model)]
 
 
 def command(asked: Said, machine: str) -> str:
-    """What to copy. Limits: a price, which ``project`` does not take -> a second one, whose page has costs"""
+    """The command line to copy, as a text.
+
+    Limits: a price, which ``project`` does not take -> also a command for ``report``, whose page has costs
+    """
     found = shlex.join(line(asked))
     if prices := price_line(asked, machine):
         report = shlex.join([*line(asked, "report"), "--prices", _STDIN])
@@ -47,7 +50,7 @@ def command(asked: Said, machine: str) -> str:
 
 
 def price_line(asked: Said, machine: str) -> str:
-    """A file of prices. Limits: none is said -> empty"""
+    """The contents of a price file with the price of the question. Limits: no price -> empty"""
     price = dict(asked.said).get(PRICE)
     return f'machine_hour."{machine}" = {json.dumps(price, ensure_ascii=False)}' if price else ""
 
@@ -61,7 +64,7 @@ def _fed(asked: Said) -> bytes:
 
 
 def printed(asked: Said, kind: str) -> tuple[str, str]:
-    """What ``perfmodel project --json`` or ``--csv`` prints, and what it complains about."""
+    """(what ``perfmodel project`` prints with option --json or --csv, "") or ("", its error)."""
     done = subprocess.run(
         [*_words(asked, "project"), f"--{kind}"], input=_fed(asked), capture_output=True, check=False
     )
@@ -69,7 +72,7 @@ def printed(asked: Said, kind: str) -> tuple[str, str]:
 
 
 def page(asked: Said, machine: str) -> tuple[str, str]:
-    """The page of ``perfmodel report``, and what the command complains about."""
+    """(the page of ``perfmodel report``, "") or ("", the error of the command)."""
     with tempfile.TemporaryDirectory() as folder:
         words = [*_words(asked, "report"), "--out", "report.html"]
         if prices := price_line(asked, machine):
@@ -82,7 +85,10 @@ def page(asked: Said, machine: str) -> tuple[str, str]:
 
 
 class Background:
-    """A search in a process of its own, quick and then normal; what each prints stands until the next."""
+    """A search for a plan in processes of its own: first a quick, then a normal search.
+
+    text  what the last finished search printed;  trouble  the error of a search;  stage  the present search
+    """
 
     def __init__(self, asked: Said, gpus: int) -> None:
         words = _words(asked, "plan")
@@ -97,7 +103,7 @@ class Background:
 
     @property
     def runs(self) -> bool:
-        """Whether it is still searched for."""
+        """Whether the search is still running."""
         return self._thread.is_alive()
 
     def _run(self) -> None:
@@ -115,7 +121,7 @@ class Background:
                 return
 
     def stop(self) -> None:
-        """End it, and wait until its process is gone; the best plan so far is kept where it prints that."""
+        """End the search, and wait for its process. The best plan so far stays, if it was printed."""
         with self._lock:
             self._stopped, process = True, self._process
         if process is None:
@@ -128,7 +134,7 @@ class Background:
         self._thread.join()
 
     def words(self) -> str:
-        """How far it is."""
+        """How far the search is, in words for the user."""
         if self.trouble:
             return self.trouble
         if self._stopped:
@@ -140,7 +146,7 @@ class Background:
 
 
 class Backgrounds:
-    """Those of all visitors, by names that nobody guesses."""
+    """The searches of all visitors, by random names, so that no visitor guesses another's."""
 
     def __init__(self) -> None:
         self._known: dict[str, Background] = {}
@@ -148,7 +154,7 @@ class Backgrounds:
         atexit.register(self.stop)
 
     def start(self, asked: Said, gpus: int) -> str | None:
-        """The name of a new search. Limits: ``_MOST_PLANS`` run already -> None"""
+        """Start a search on ``gpus`` GPUs; returns its name. Limits: ``_MOST_PLANS`` run already -> None"""
         with self._lock:
             done = [name for name, plan in self._known.items() if not plan.runs]
             for name in done[:-_MOST_PLANS]:
@@ -160,10 +166,10 @@ class Backgrounds:
             return name
 
     def get(self, name: Any) -> Background | None:
-        """Limits: no such name -> None"""
+        """The search of this name. Limits: no such name -> None"""
         return self._known.get(str(name))
 
     def stop(self) -> None:
-        """End all of them."""
+        """End all searches."""
         for plan in list(self._known.values()):
             plan.stop()

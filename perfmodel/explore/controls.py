@@ -1,4 +1,4 @@
-"""What can be asked on the page: options of ``perfmodel project``, values of the machine, and a price."""
+"""The controls of the page: options of ``perfmodel project``, values of the machine, and a price."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ _HELP_OF_PRICE = "Of an hour of one GPU, as a price file has it: 2.5 EUR/GPU/h"
 
 @dataclass(frozen=True)
 class Control:
-    """One thing to say.
+    """A control of the page, which sets one option of a question.
 
-    rest   what is meant where nothing is said
-    words  that may be said: stops of a slider, beside which any other text may be typed;  only  no other
+    rest   words for what applies while the control is empty, or that value itself
+    words  texts to choose from, in a list or as the stops of a slider
+    only   whether no other text is allowed; otherwise any may be typed beside the slider
     """
 
     name: str
@@ -42,13 +43,16 @@ class Control:
 
     @property
     def help(self) -> str:
-        """In the words of the command line, of the machine's files, or its own."""
+        """The explanation of the control, from the command line or the machine's files if they have it."""
         if self.name in OPTIONS and isinstance(words := OPTIONS[self.name].words, Opt):
             return words.help
         return ALL_KEYS[self.name].meaning if self.name in ALL_KEYS else _HELP_OF_PRICE
 
     def nearest(self, text: str) -> int:
-        """Position of the stop next to a text, or to what is meant without one. Limits: no number -> 0"""
+        """Position of the slider's stop nearest to ``text``, or if empty to ``rest``.
+
+        Limits: no number -> 0
+        """
         try:
             value = self._number(text or self.rest if self.words[0] else text)
         except (PerfmodelError, ValueError):
@@ -67,7 +71,7 @@ class Control:
 
 
 def _decades(units: str, first: str, last: str) -> tuple[str, ...]:
-    """``10GB``, ``12.5GB`` … ``100TB``: ten a decade, in a unit of three decades each."""
+    """``10GB``, ``12.5GB`` … ``100TB``: ten values per decade; each of the ``units`` is for three decades."""
     every = [
         f"{float(step) * 10**power:g}{unit}"
         for unit in units.split()
@@ -78,7 +82,7 @@ def _decades(units: str, first: str, last: str) -> tuple[str, ...]:
 
 
 def _doubled(first: int, last: int) -> tuple[str, ...]:
-    """Powers of two, and once and a half of each."""
+    """The powers of two from ``first`` to ``last``, and 1.5 times each, as texts."""
     powers = [first << at for at in range((last // first).bit_length())]
     halves = [3 * each // 2 for each in powers[:-1] if each > 1]
     return tuple(map(str, sorted([*powers, *halves])))
@@ -134,7 +138,10 @@ _GROUPS: dict[str, tuple[tuple[str, str, str, tuple[str, ...], bool], ...]] = {
 
 
 def controls(model: str | None, machine: str | None) -> dict[str, Control]:
-    """All of them by name. model, machine  of the command line, which may be files"""
+    """All controls, by name.
+
+    model, machine  what the command line names, perhaps files, which are added to the choices
+    """
     own = {"model": model, "machine": machine}
     found = {}
     for group, rows in _GROUPS.items():

@@ -1,4 +1,4 @@
-"""The page: what is said on the left, the answer on the right, and what happens when either changes."""
+"""The page: controls on the left, the answer on the right, and what happens when a control changes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _INDEX = """<!DOCTYPE html>
 
 
 def own_file(name: str) -> str:
-    """A script or a style of this page, or of the report's."""
+    """The text of a script or a style of this page, of the report's page, or of plotly."""
     if name == "plotly.js":
         from plotly.offline import get_plotlyjs
 
@@ -57,7 +57,7 @@ def own_file(name: str) -> str:
 
 
 def app_of(model: str | None, machine: str | None) -> Dash:
-    """The application. model, machine  what it opens with"""
+    """The application. model, machine  tables and machine of the first question, from the command line"""
     known, plans = controls(model, machine), commands.Backgrounds()
     app = Dash(
         "perfmodel.explore", title="perfmodel explore", update_title="", serve_locally=True,
@@ -78,12 +78,12 @@ _LIMIT: Any = {"data-most-bytes": str(MOST_BYTES)}
 
 
 def _labelled(words: str) -> Any:
-    """For who listens to the page."""
+    """An attribute with the name of an element, which screen readers say."""
     return {"aria-label": words}
 
 
 def _in_browser(app: Any, name: str, *ends: Any, at_first: bool = False) -> None:
-    """What explore.js does by itself."""
+    """Connect ``ends`` to function ``name`` of explore.js; ``at_first``: it also runs when the page opens."""
     app.clientside_callback(ClientsideFunction("explore", name), *ends, prevent_initial_call=not at_first)
 
 
@@ -158,7 +158,7 @@ _EVERY = State(_ALL, "value"), State(_ALL, "id")
 
 
 def _field(each: Control, text: str) -> Any:
-    """A label with a list, or with a slider and a box for what it has no stop for."""
+    """The label and inputs of a control: a list, or a slider with a box for other texts."""
     said, last = _said(each.name, slider=not each.only), len(each.words) - 1
     box: list[Any]
     if each.only:
@@ -246,7 +246,7 @@ def _fill(app: Dash, known: Mapping[str, Control], first: Mapping[str, str]) -> 
 
 
 def _answer(app: Dash, known: Mapping[str, Control]) -> None:
-    """What the script of the page asks for by itself, past Dash: an answer, and then its slow figures."""
+    """Add the addresses that the page's script calls without Dash: the answer, then each slow figure."""
     newest: dict[str, str] = {}
 
     def answer() -> Any:
@@ -282,7 +282,7 @@ def _answer(app: Dash, known: Mapping[str, Control]) -> None:
 
 
 def _posted(kind: type[Body]) -> Body:
-    """The body of the request. Limits: not of that kind -> 400"""
+    """The body of the request as a ``kind``. Limits: it is not of that kind -> the request fails with 400"""
     try:
         return kind.model_validate(request.get_json(silent=True))
     except ValidationError as error:

@@ -94,7 +94,7 @@ def _check_token(host: str, token: str | None, *, alone: bool) -> None:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Limits: taken, or no address of this machine -> BadInputError"""
+    """A socket that listens there. Limits: port taken, or no address of this machine -> BadInputError"""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     found = socket.socket(family, socket.SOCK_STREAM)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -123,9 +123,10 @@ def _quiet() -> Any:
 
 
 def _guard(server: Any, token: str | None, names: set[str] | None) -> None:
-    """Who may ask: whoever says the token, and calls the server by one of its names (None: any).
+    """Make the server refuse requests without the token, or to another name than ``names``.
 
-    A page of another site that calls this machine by a name of its own is refused by the second.
+    token, names  None: not checked. The names keep out a page of another site that gives this machine a name
+                  of its own (DNS rebinding)
     """
     from dash.exceptions import DependencyException
     from flask import Response, redirect, request
