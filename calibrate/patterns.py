@@ -39,8 +39,7 @@ _LARGEST_EXACT = {np.dtype(np.float16): 2**11, np.dtype(np.float32): 2**24}
 class BufferLayout:
     """Sizes of one rank's buffers in one call of a collective; ``index`` is the rank's number in the group.
 
-    elements     length of the buffer that ``payload_bytes`` describes, rounded down to whole elements per
-                 peer
+    elements     length of the buffer that ``payload_bytes`` describes; whole elements per peer, rounded down
     send_counts  elements that this rank sends to each peer; a single number if it does not split its buffer
     recv_counts  elements that it receives from each peer; a single number if it receives one block
     """

@@ -115,10 +115,8 @@ def fitted(shape: TableShape, item: Item, capacity: int, whole: Whole | None = N
     whole  says whether L1-UB should keep a whole table that fits; None: never
     The ids of all bags of a pass fit if bags have the mean length. A streamed table makes as few passes as
     possible, with equal numbers of bags; L1-UB keeps the table's first rows in the memory that is left.
-    Source: with h resident rows and P bags per pass, b bags move h + b (m - h) / P rows of a table of m rows:
-            if
-            the table does not fit, memory for bags always saves more than memory for rows, so rows get the
-    rest
+    Source: with h resident rows of m and P bags per pass, b bags move h + b (m - h) / P rows: if the table
+            does not fit, memory for bags always saves more than memory for rows, so rows get the rest
     Limits: capacity below the smallest need, or below the table for L1 -> BadInputError; all rows fit ->
             L1-UB keeps the whole table and streams nothing
     """

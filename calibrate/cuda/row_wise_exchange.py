@@ -1,9 +1,8 @@
-"""The row-wise look-up over several ranks by one-sided writes, on GPUs with NVSHMEM or on CPUs.
+"""The row-wise look-up over several ranks by one-sided writes: kernels/exchange.cu, on GPUs or on CPUs.
 
 Every rank (NVSHMEM: PE) holds an equal block of the rows of every table and has its own samples. A call
 pushes each id to the rank that holds its row; that rank sums its rows of each bag and writes this partial bag
-into the memory of the rank that asked, which adds up the partial bags. The kernels are in
-kernels/exchange.cu.
+into the memory of the rank that asked, which adds up the partial bags.
 
     three    the paper's stages, one launch each: send ids, pool into a buffer, push it, add up
     fused    pooling, pushing and adding up in one launch: parts of a few bags, each with its own signal
@@ -81,9 +80,8 @@ class RowWiseExchange:
 
     Construction synchronizes all ranks. Calls do not: see kernels/exchange.cu.
     Limits: sums only, no weights, one D; all ranks make the same calls with the same number of samples, on
-            one stream. Symmetric memory for T tables and B samples: about ranks (4 T B D + id bytes
-    ids_of_pair)
-            bytes, and 4 ranks T B D more if bags go through a buffer.
+            one stream. Symmetric memory (T tables, B samples): ranks (4 T B D + id bytes ids_of_pair) bytes,
+            about, and 4 ranks T B D more if bags go through a buffer.
     """
 
     def __init__(
@@ -121,8 +119,7 @@ class RowWiseExchange:
 
         The work is queued on the current stream.
         ids      numbers of rows in their own table, in the order table, sample [n]
-        lengths  number of ids of each bag [T B], table by table, int32 or int64;  out  output tensor, None:
-                 new
+        lengths  number of ids of each bag [T B], table by table, int32 or int64;  out  output tensor or None
         check    wait for the device and raise errors; else call ``raise_faults`` later
         Limits: more samples or ids than ``sizes`` allows, another type, lengths that do not add up to the ids
                 -> BadInputError; ids out of range (they add nothing) -> BadInputError with check; a rank that

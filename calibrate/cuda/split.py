@@ -24,10 +24,9 @@ _PLACE = np.dtype([("shift", np.int64), ("bucket", np.int32), ("part", np.int32)
 class Shard:
     """One part of one table on one rank. The ids that look up its rows form one bucket.
 
-    row_part     number of the part of the rows;  column_part  number of the part of the columns: shards that
-                 differ only in it get the same ids
-    first_row    index of the shard's first row in the tensor in which its rank looks up; 0: a tensor of its
-                 own
+    row_part, column_part  number of the part of the rows, and of the columns: shards that differ only in the
+                 latter get the same ids
+    first_row    index of the shard's first row in the tensor in which its rank looks up; 0: its own tensor
     """
 
     rank: int

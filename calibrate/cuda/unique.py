@@ -38,10 +38,9 @@ class Uniquer:
     id_type  torch.int32 or torch.int64;  wide  whether positions take 8 bytes; None: from 2^31 ids on
     faults   negative ids, and offsets beyond the ids, since construction: number, first position, int64 [2]
 
-    All memory is allocated here. Each id needs two slots of a hash table, each of an id and a position, and
-    two further positions (32 bytes for int64 below 2^31 ids). Slots are accessed at random places, all else
-    in order. run() does not wait and can be captured in a graph. Its results are overwritten by the next
-    run().
+    All memory is allocated here: for each id two slots of a hash table, each of an id and a position, and two
+    positions more (32 bytes for int64 below 2^31 ids). Slots are accessed at random places, all else in
+    order. run() does not wait and can be captured in a graph. Its results are overwritten by the next run().
     Limits: another type, no bucket -> BadInputError
     """
 
@@ -118,10 +117,9 @@ def unique(ids: Any, offsets: Any, *, check: bool = True) -> Unique:
     """The distinct ids of each bucket, in order of first occurrence, and each id's index among them.
 
     ids      [n] by bucket, int32 or int64, not negative; ids after the last bucket are ignored
-    offsets  where each bucket begins [K + 1], int64, rising from 0. ``Buckets.bucket_offsets`` has this form;
-             so
-             has ``Buckets.rank_offsets``, which is right only if the tables of a rank are in one tensor, as
-             otherwise equal ids in several tables are different rows
+    offsets  where each bucket begins [K + 1], int64, rising from 0, such as ``Buckets.bucket_offsets``, or
+             ``Buckets.rank_offsets`` if all tables of a rank are in one tensor: in several tables, equal ids
+             are different rows
     check    wait for the device; a negative id, offsets beyond the ids -> BadInputError. False: dropped.
     Source: numpy specification in tests/oracles/kernels/unique.py
     Limits: those of Uniquer, which serves repeated calls without allocation

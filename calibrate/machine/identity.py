@@ -36,8 +36,7 @@ class Host:
     shipped  whether ``machine`` is shipped (or a file given by ``--machine``)
     cpu      name of the processor
     cores    physical cores that this process may use, within limits of containers
-    cores_online  cores of the node, or of the container; a launcher that binds this process does not change
-                  it
+    cores_online  cores of the node, or of the container, even if a launcher binds this process to fewer
     caches   bytes of a cache by level (``L2``: of one core; ``L3``: of the cores that share it)
     """
 

@@ -35,8 +35,7 @@ class PatternTables:
     def rows(self, first: int, count: int, dim: int, dtype: str) -> Any:
         """``count`` pattern rows from row ``first`` on, as a tensor [count, dim] of ``dtype``.
 
-        If tables share their memory, the rows are valid until the next call; ``Borrowed`` holds them for a
-        visit.
+        If tables share their memory, rows are valid until the next call; ``Borrowed`` holds them longer.
         """
         width = first, dim, dtype
         if self._share:

@@ -71,8 +71,7 @@ def payload_bytes(operation: str, work: LookupWork, dtype: str) -> int:
         copy           2 D                              D bytes read and written
         launch_floor   0
 
-    B, T, L, D  of ``work``: samples, tables, pooling factor, columns;  G = ``work.shards``, ranks that share
-                rows
+    B, T, L, D, G  of ``work``: samples, tables, pooling factor, columns, ranks that share the rows
     n = round(B T L) look-ups;  bags = B T;  w  bytes of an element;  id  bytes of an id
     Raises KeyError for an unknown kernel or type. No penalty of short rows, no cache: the fit adds them.
     """

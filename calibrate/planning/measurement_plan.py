@@ -38,8 +38,7 @@ _ONE_NODE = ("shmem", "symmetric_memory")  # shared memory and the scale-up link
 class Request:
     """What the user asks to measure.
 
-    only         parts of a plan: "mpi", "mpi:all_to_all", "kernels", "kernels:gather_pool", "host",
-                 "composed"
+    only         parts: "mpi", "mpi:all_to_all", "kernels", "kernels:gather_pool", "host", "composed"
     ranks        rank counts of the collectives; None: the preset's steps up to the world
     sizes        payloads in bytes; None: 128 B up to the limit of preset and memory
     clocks       ways of timing; None: the preset's for the device
@@ -81,12 +80,12 @@ class MeasurementPlan:
 
     @property
     def target(self) -> Target:
-        """The stop rule of every point of this plan."""
+        """When a point of this plan ends: the precision to reach, and the most time."""
         return self.preset.target
 
     @cached_property
     def by_key(self) -> dict[str, Point]:
-        """Points by their key."""
+        """The points of the plan, by their key."""
         return {point.key: point for point in self.points}
 
 

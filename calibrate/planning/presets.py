@@ -43,7 +43,7 @@ class Preset:
 
     @property
     def target(self) -> Target:
-        """Stop rule of every point."""
+        """When a point ends: the precision to reach, and the most time."""
         return Target(self.relative, self.min_visits, self.point_s, self.most_visits, self.batch_s)
 
 

@@ -79,8 +79,8 @@ def shapes(world: World, preset: str, ranks: Sequence[int] | None = None) -> lis
     """Groups of ranks to measure, as (number of nodes, ranks on each node), smaller groups first.
 
     ranks    only groups with these total numbers of ranks, in every shape that the world allows
-    Limits: quick -> 2 ranks and all; standard -> powers of two and all; rigorous -> every count; 1 rank ->
-            none
+    Limits: quick -> 2 ranks, and all; standard -> powers of two, and all; rigorous -> every count; one rank
+            -> no groups
     """
     if ranks:
         inside = list(range(2, world.ranks_per_node + 1))

@@ -88,8 +88,7 @@ class CacheClearer:
     """Does to the caches what a look-up does before its result is sent: gathers rows of a table.
 
     The table is eight times the L2 cache. A small look-up leaves the caches mostly unchanged, a large one
-    replaces their contents: ``gather`` reads ROWS_A_ROW_SENT times the bytes that are sent, at most twice the
-    L2.
+    replaces their contents: ``gather`` reads ROWS_A_ROW_SENT times what is sent, at most twice the L2.
     """
 
     def __init__(self, l2: int) -> None:

@@ -32,9 +32,8 @@ class Launcher:
     name         torchrun, srun or mpirun
     rank, ranks  number of this process, and of all
     host, port   where rank 0 waits for the others; "" and 0 under an mpirun over nodes, where MPI sends them
-    key          bytes that all processes of the job know. They keep jobs apart, and are no secret from users
-                 of
-                 the same machine. Empty if MPI sends the key: then it is random
+    key          bytes that all processes of the job know, to keep jobs apart; no secret from users of the
+                 same machine. Empty if MPI sends the key: then it is random
     """
 
     name: str

@@ -242,10 +242,9 @@ def serve(
 ) -> None:
     """Join the coordinator at ``host`` and ``port``, and do what it asks until the end.
 
-    key           of the run;  rank  number of this rank
+    key           key of the run;  rank  number of this rank
     load, describe  as in RankServer
-    own_process   whether this process is only this rank: then it exits when the coordinator goes, even if
-                  stuck
+    own_process   whether this process is only a rank: it exits when the coordinator goes, even if stuck
     late          called once if the coordinator is not there after some seconds
     Raises LeaderMissingError if there is no coordinator within ``timeout_s``.
     """

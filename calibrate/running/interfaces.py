@@ -110,7 +110,7 @@ class RunOutcome:
 
     @property
     def interrupted(self) -> bool:
-        """Whether Ctrl-C (or a termination signal) stopped it."""
+        """Whether Ctrl-C or a termination signal stopped the run."""
         return self.stopped == "interrupted"
 
     @property

@@ -60,7 +60,7 @@ def calibrate(
 
 
 def run_folder(runs_folder: Path, header: RunHeader) -> Path:
-    """Folder of a run with this header: ``<machine>-<first 8 of the fingerprint>``."""
+    """Folder of a run: the machine's name, ``-``, and 8 digits of the fingerprint, in ``runs_folder``."""
     return runs_folder / f"{header.machine}-{header.fingerprint[:8]}"
 
 

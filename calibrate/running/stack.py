@@ -132,7 +132,7 @@ def reported_l2_bytes(program: str = _ASK_L2) -> str:
 
 
 def fingerprint(stack: Mapping[str, str], environment: Mapping[str, str]) -> str:
-    """Hash of a stack and its settings: 64 hexadecimal digits. Limits: independent of order only."""
+    """Hash of a stack and its settings, 64 hexadecimal digits, whatever their order."""
     text = json.dumps([dict(stack), dict(environment)], sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

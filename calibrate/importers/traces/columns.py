@@ -126,8 +126,7 @@ class KernelColumns(Sequence[TracedKernel]):
         """Add operators and launch times to the kernels.
 
         calls      by index of a kernel: (number of the operator's call, the call)
-        launch_s   time of each kernel's launch call [s];  queue_s  from the call's end to the kernel's start
-                   [s]
+        launch_s   time of each kernel's launch call [s];  queue_s  from its end to the kernel's start [s]
         overlap_s  time during which other streams were busy [s]
         """
         numbers: dict[OperatorCall, int] = {NO_CALL: 0}

@@ -52,8 +52,7 @@ def kernel_samples(
     """(table of samples, number of unused calls by reason).
 
     The table has the columns that kernel samples of a calibration have, and one row for all calls that look
-    up equally much. Its time is the median over them; the time of a call is the sum of the kernels it
-    launched.
+    up equally much. Its time is the median over these calls of the time of all kernels that a call launched.
     dim  columns of every table, for traces that do not hold it (before PyTorch recorded scalars)
     Limits: no embedding operator -> no row
     """

@@ -156,7 +156,7 @@ class _Said:
         self._known: dict[int, Told | str | None] = {}
 
     def by_args(self, args: Mapping[str, Any], sequence: int) -> Told | str | None:
-        """The description in ``args``, which must not be freed yet, with its number ``sequence``."""
+        """The description in ``args``, with sequence number ``sequence``; ``args`` must stay in memory."""
         if id(args) not in self._known:
             self._known[id(args)] = _told_by_args(args, self._world)
         told = self._known[id(args)]
