@@ -1,4 +1,4 @@
-"""Commands of this program that the page runs: for downloads, the static page, and a plan in the background."""
+"""Commands of this program that the page runs: for downloads, the static page, a plan in the background."""
 
 from __future__ import annotations
 
