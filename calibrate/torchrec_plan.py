@@ -121,7 +121,7 @@ def cache_params(entry: TorchRecTable) -> Any:
 
 
 def check(plan: TorchRecPlan, module: Any) -> None:
-    """Raise BadInputError that names the table, if a table is in one of both only, or differs."""
+    """Raise BadInputError if module and plan differ in a table; the error names the table."""
     has = {
         config.name: (config.num_embeddings, config.embedding_dim)
         for config in module.embedding_bag_configs()

@@ -75,7 +75,7 @@ class Sizes:
 
     @property
     def capacity(self) -> int:
-        """Room for the ids that one rank sends to one other, rounded up to 16 bytes [ids]."""
+        """Most ids from one rank to one other, rounded up to a multiple of 4."""
         wanted = self.ids if self.ids_of_pair is None else self.ids_of_pair
         return max(-(-wanted // 4) * 4, 4)
 

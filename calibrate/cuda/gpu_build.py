@@ -83,7 +83,7 @@ def compile_cubin(kernels: Sequence[Kernel], architecture: str, options: Sequenc
 
 
 def _compiled(nvrtc: Any, source: str, names: Sequence[str], options: Sequence[str]) -> tuple[bytes, Any]:
-    """(machine code, JSON that describes it: names and resources of its kernels)."""
+    """(machine code, a dict with its source, and the symbols and resources of its kernels by name)."""
     text = kernels_path(source).read_bytes()
     program = _ok(nvrtc, nvrtc.nvrtcCreateProgram(text, source.encode(), 0, [], []))
     try:

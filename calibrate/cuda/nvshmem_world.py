@@ -128,7 +128,7 @@ class NvshmemWorld:
         self._broken = True
 
     def close(self) -> None:
-        """Leave NVSHMEM, all ranks together; after ``give_up`` this rank alone, without waiting."""
+        """Leave NVSHMEM, all ranks together. After ``give_up``: do nothing, the process will end."""
         if self._broken:
             return
         import torch

@@ -234,7 +234,7 @@ def check_covers(plan: CorePlan, shapes: Sequence[TableShape], batch: int) -> No
 
 
 def _tiles(parts: Sequence[tuple[int, int]], end: int) -> bool:
-    """Whether ``parts`` (first, length) cover 0 to ``end``, in some order, without gaps or overlaps."""
+    """Whether ``parts`` (first, end) cover 0 to ``end``, in some order, without gaps or overlaps."""
     at = 0
     for first, last in sorted(parts):
         if first != at or last <= first:

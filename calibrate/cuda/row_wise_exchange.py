@@ -178,7 +178,7 @@ class RowWiseExchange:
             )
 
     def close(self) -> None:
-        """Give up the memory. The world frees it when it is closed."""
+        """End the exchange; its memory is freed when the world is closed."""
         self._broken = "is closed"
 
     def _lost(self, reason: int, number: int) -> None:

@@ -36,7 +36,7 @@ class Region:
     bases: tuple[int, ...]
 
     def peers(self, rank: int) -> Any:
-        """The addresses as kernels take them (``pm::Peers`` of kernels/symmetric.cuh), an int64 tensor."""
+        """Number of this rank and of all, and the addresses: ``pm::Peers`` as an int64 tensor."""
         import torch
 
         return torch.tensor([rank, len(self.bases), *self.bases], dtype=torch.int64).to(self.memory.device)

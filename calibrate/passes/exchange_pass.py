@@ -76,7 +76,7 @@ class Job:
 class PassBuffers:
     """Receive buffers of a pass. Those for ids and weights grow if a rank receives more than before.
 
-    The ``raw`` attributes are the same memory in the form that the library takes.
+    Attributes ``raw_...`` are the same memory in the form that the library takes.
     """
 
     def __init__(self, job: Job, device: Any, dtype: Any, weighted: bool) -> None:

@@ -92,7 +92,7 @@ class FbgemmKernels(TorchKernels):
     def _set(self, work: LookupWork, one: IdSet, dtype: str, first_row: int) -> Inputs:
         """The kernel's inputs for one set of ids: rows of their own table, offsets of the bags, lengths.
 
-        first_row  is always 0 here, since FBGEMM's tables have no copies
+        first_row  is ignored, since FBGEMM's tables have no copies
         """
         require_exact(dtype, int(one.lengths.max()))
         ids, lengths = self._tensors(one)

@@ -66,7 +66,7 @@ def availability(name: str) -> Availability:
 
 
 def proven(found: Mapping[str, Availability]) -> dict[str, Availability]:
-    """The providers of ``found`` that can be imported, each tried in its own process. Takes seconds."""
+    """``found``, with providers that cannot be imported marked as not usable; takes seconds."""
     tried = {name: IMPORTS[name] for name, one in found.items() if one.usable and name in IMPORTS}
     troubles = import_troubles([statement for statement, _ in tried.values()])
     kept = dict(found)
