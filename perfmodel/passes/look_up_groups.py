@@ -83,8 +83,9 @@ class LookUpGroups:
     ) -> Array:
         """The loads [..., K] with the groups' resources appended.
 
-        loads  of shards, or loads that every rank has;  everywhere  whether it is the latter: only these are
-               copied to the resource of their group
+        everywhere  True: ``loads`` are what every rank has, and are copied to the resource of their table's
+                    group;
+                    False: they are loads of shards, and the groups' resources stay 0
         """
         if not self._several:
             return loads

@@ -34,7 +34,8 @@ OPTIMIZERS: dict[str, tuple[int, int]] = {
 def optimizer_state(optimizer: str, number_bytes: float) -> tuple[float, float]:
     """State of an optimizer [bytes]: (per element, per row of a shard).
 
-    number_bytes  of one number of the state. Limits: unknown optimizer -> BadInputError
+    number_bytes  size of one number of the state
+    Limits: unknown optimizer -> BadInputError
     """
     if optimizer not in OPTIMIZERS:
         raise unknown_name("optimizer", optimizer, OPTIMIZERS)

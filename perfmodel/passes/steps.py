@@ -108,8 +108,8 @@ class Step:
         return self.like or self.name
 
     def of_type(self, sharding: str) -> Step | None:
-        """The corresponding step for the tables of one sharding type of TorchRec; None if these have no
-        resource in it."""
+        """This step as TorchRec runs it for the tables of one sharding type; None if the type has no bytes
+        in it."""
         own = BY_TYPE[sharding]
         if not self.collective or not set(self.resources) <= set(own):
             return None

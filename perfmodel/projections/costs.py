@@ -138,7 +138,7 @@ class Forward(PassBasis):
     def _backward(self, tables: TableShapes, samples: Array) -> Training | None:
         """What the backward pass needs; None for a forward pass.
 
-        samples  of all GPUs together, for each table
+        samples  number per table, of all GPUs together
         """
         return Training(*self.state, self.state, tables.unique_rows(samples)) if self.training else None
 

@@ -90,7 +90,7 @@ class Understood:
         """Command-line options that repeat this question, without those at their defaults.
 
         machine, calibration  as the user gave them: a name, ``latest``, or the path of a file
-        backend               as the user gave it with a calibration: it selects from those of a run
+        backend               as the user gave it with a run's calibrations, among which it chooses
         """
         return [*self._of_the_workload(), *self._of_the_machine(machine, calibration, backend)]
 

@@ -58,7 +58,8 @@ def load_kernel_constants() -> Constants:
 
 @lru_cache(maxsize=1)
 def load_service_constants() -> Constants:
-    """The shipped constants of a service, besides those of the pass: slow ranks, and the host."""
+    """The shipped constants that a service needs besides those of a pass: delays of slow ranks, times of
+    the host."""
     return _constants("service", "service", "service constants")
 
 

@@ -10,7 +10,7 @@ from perfmodel.schema.machine_keys import FABRIC_KEYS
 def check_domain(values: Mapping[str, float], link: str) -> None:
     """Refuse a scale-up domain of a shape that no law of collectives covers.
 
-    values  of the machine, by key;  link  name of the scale-up link
+    values  values of the machine, by key;  link  name of the scale-up link
     Limits: such a domain -> ValueError
     """
     domain, node = int(values["nvlink_domain_gpus"]), int(values["gpus_per_node"])
@@ -46,7 +46,7 @@ def check_pcie_switch(values: Mapping[str, float], before: Mapping[str, float]) 
 def check_fabric(values: Mapping[str, float]) -> None:
     """Refuse values of the switches above the network cards that contradict each other.
 
-    values  of the machine, by key
+    values  values of the machine, by key
     Limits: they do not fit -> ValueError
     """
     given = [key for key in FABRIC_KEYS if key in values and key != "background"]

@@ -116,7 +116,10 @@ def preference(item: Calibration) -> tuple[bool, bool, int, int, int]:
 
 
 def measured_groups(item: Calibration, collectives: tuple[str, ...] = ()) -> list[int]:
-    """Numbers of ranks on which all of the collectives were measured (by default those of a whole pass)."""
+    """Numbers of ranks on which all of these collectives were measured.
+
+    collectives  default: the collectives of a whole pass
+    """
     needed = collectives or _collectives(item)
     cells = {(curve.collective, curve.gpus, min(curve.gpus, curve.domain_gpus)) for curve in item.curves}
     groups = {cell[1:] for cell in cells}

@@ -111,9 +111,10 @@ class RankSkew:
 def align(traces: Sequence[RankTrace]) -> Alignment:
     """Collectives of all ranks, matched by process group and sequence number.
 
-    If the traces number their collectives, equal numbers are one collective. If not, those of each rank are
-    counted, and ranks whose traces begin at different collectives are shifted against the lowest rank until
-    collectives and bytes agree. Remaining differences between the ranks are left out.
+    If the traces number their collectives, equal numbers are one collective. If not, the collectives of each
+    rank are counted, and ranks whose traces begin at different collectives are shifted against the lowest
+    rank
+    until collectives and bytes agree. Remaining differences between the ranks are left out.
 
     Limits: one rank, or a group without recorded ranks -> its own durations, not complete;
             equal traces of all ranks -> no wait
