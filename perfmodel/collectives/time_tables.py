@@ -124,11 +124,14 @@ def build_table(
     gpus: int,
     gpus_per_node: int,
 ) -> TimeTable:
-    """The time table of one group of ranks, for every size.
+    """The time table of one collective on one group of ranks, for every size.
 
-    A measured cell if there is one; else, between cells of one domain, their interpolation in G; else
-    the law of the links, corrected by the residual of the nearest measured cells. Raises NoCalibrationError
-    when there is neither cell nor law.
+    machine   where the collective runs;  calibration  measurements of one library, and laws fitted to them
+    borrowed  whether ``calibration`` is from another machine: times are scaled to the links of ``machine``
+    The times are a measured curve of these ranks if there is one; else, inside one domain, an interpolation
+    in the number of ranks between measured curves with fewer and with more ranks; else the law of the links,
+    corrected by its error at the nearest measured curves.
+    Limits: neither measured curves nor a law -> NoCalibrationError
     """
     if gpus == 1:
         nothing = np.zeros(GRID_LOG2.size)

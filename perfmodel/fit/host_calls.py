@@ -29,11 +29,12 @@ _SMALL_BYTES = 2**20
 def fit_host(run: Run) -> IssueTimes | None:
     """Host time of one Python call, one operator, one launch, one graph, and one collective of NCCL.
 
-        t = exp(mean of ln(T / n))       a launch: kernels less operators          [s]
+        t = exp(mean of ln(T / n)),      95 % interval: exp(mean ± 1.96 sd of ln(T / n))          [s]
 
-    T is the time of a round of n calls, each after work of another kind. The interval spans the rounds of all
-    sizes: in the shortest, code comes from memory; in the longest, it is in the caches.
-    Limits: no such points -> None
+    T  time of a round of n calls of one kind, after work of the other kinds;  for NCCL, of one small call
+    A launch of a kernel takes T / n of rounds of kernels, less the t of an operator. The interval covers
+    short rounds, whose code the processor reads from memory, and long rounds, whose code is in its caches.
+    Limits: a run without rounds of host calls -> None
     """
     samples = run.kernel_samples()
     rows = samples[(samples["clock"] == str(Clock.EAGER)) & (samples["flag"] != "throttled")]

@@ -28,7 +28,7 @@ _STEP = 1e-5
 
 @dataclass(frozen=True)
 class Cell:
-    """Median times of one collective on one group of ranks.
+    """A measured cell: median times of one collective on one group of ranks.
 
     algorithm  the only algorithm that the library was allowed ("ring", "tree"); "" if it chose by itself
     """
@@ -52,16 +52,13 @@ class Believed:
 def prior_of(law: str, machine: Machine, priors: Priors) -> Believed:
     """Prior of a law's unknowns on a machine; its network unknowns were learned from other clusters.
 
-    Limits: no cluster on its network is known -> NCCL's own constants, and the line rate of the card
+    Limits: no cluster on its network is known -> NCCL's own constants, and the line rate of the network card
     """
     return believed(law, machine, priors.known_of(law, machine.network_priors))
 
 
 def believed(law: str, machine: Machine, beliefs: Mapping[str, Belief]) -> Believed:
-    """Prior of a law's unknowns on a machine.
-
-    beliefs  priors by name; relative ones are multiplied by its rates
-    """
+    """Prior of a law's unknowns on a machine. beliefs  prior of each by name; may be relative to a rate"""
     ordered = [beliefs[name] for name in LINK_LAWS[law].names]
     centre = [np.log(belief.value * _scale(belief, machine)) for belief in ordered]
     return Believed(np.array(centre), np.array([belief.log_sd for belief in ordered]))
@@ -97,12 +94,12 @@ def fit_logs(
     start: Floats | None = None,
     backend: Backend | None = None,
 ) -> Fitted:
-    """The unknowns of a law from cells: their most probable values under the prior.
+    """The unknowns of a law from measured cells: their most probable values under the prior.
 
     Residuals are relative (ln t), robust (soft l1) and weighted so that a curve counts as
-    ``effective_points`` points however many sizes it has. One evaluation of the law per cell gives all
-    derivatives: the unknowns vary along its columns.
-    Limits: no cells -> the prior itself
+    ``effective_points`` points however many sizes it has. One evaluation of the law per measured cell gives
+    all derivatives: the unknowns vary along its columns.
+    Limits: no measured cells -> the prior itself
     """
     steps, noise = step_constants(machine, priors, backend), priors.uncertainty
     count = prior.centre.size
@@ -149,11 +146,12 @@ def fit_logs(
 
 
 def known_card(law: str, prior: Believed, other: Law, machine: Machine, priors: Priors) -> Believed:
-    """The prior, updated by what another law of this cluster has shown about the rate of its network cards.
+    """The prior of a law, with the rate of the network cards corrected by another law of the same cluster.
 
-    Only the ratio to the prior is carried over, not the rate: an exchange of many peers reaches less of a
-    card.
-    Limits: the other law saw one domain only -> prior
+    law    the law whose unknowns have the ``prior``;  other  the law that was fitted before
+    The rate in ``prior`` is multiplied by the rate that ``other`` found over the rate that its own prior had
+    expected. The rate itself is not taken over: an exchange among many peers reaches less of a network card.
+    Limits: ``other`` was fitted to ranks of one domain only, so to no network card -> prior
     """
     if other.fitted_domains == 1:
         return prior
@@ -177,7 +175,7 @@ def fit_law(
 
     like   the law of another cluster of the same machine, at the same clock (``like_cluster``)
     other  the other law of this cluster, fitted before (``known_card``)
-    backend  the library of these cells (``step_constants``)
+    backend  the library that was measured in ``cells`` (``step_constants``)
     """
     prior = prior_of(law, machine, priors)
     if like is not None:

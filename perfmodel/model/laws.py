@@ -1,7 +1,6 @@
 """The two laws of collectives as functions of their unknowns, which a fit adjusts and a prediction reads.
 
-Each law is written once, as ordinary arithmetic. Floats or arrays give a time; recorded numbers
-(``recording``) give the derivation of the time as well.
+Each law is written once: floats or arrays give a time; recorded numbers (``recording``) also its derivation.
 """
 
 from __future__ import annotations
@@ -55,9 +54,10 @@ class Candidate:
 
 @dataclass(frozen=True)
 class InSwitch(Candidate):
-    """NVLS inside one domain: channels join one by one, and small chunks cost as much as their bytes.
+    """NVLS inside one domain: more bytes use more channels, at a cost per channel, and larger chunks.
 
-    channels_s           cost of all channels together (``collectives.channels_in_use``) [s]
+    Small chunks cost time: the smallest take as long again as the bytes in them.
+    channels_s           time that all channels add (``collectives.channels_in_use``: the share in use) [s]
     channels_half_bytes  bytes on the wire at which half of the channels are in use [bytes]
     growing_bytes        bytes on the wire above which chunks grow (``collectives.small_chunks``) [bytes]
     """
@@ -103,8 +103,7 @@ def ring(
     m, n  ``collectives.ring_steps`` inside domains and across them
     base, inside and network are NCCL's constants of the protocol, each times its unknown ratio. In a ring
     over several domains a step inside costs at least the network overhead, because the ring runs at the
-    pace of its network proxies. With one rank per node a crossing costs as much in a ring as in a tree, as in
-    NCCL's table.
+    pace of its network proxies. With one rank per node, a step across costs as in a tree (NCCL's table).
     Source: NVIDIA/nccl src/graph/tuning.cc, src/device/all_gather.h; docs/model.md#rings
     Limits: N = 1 -> no network term;  G = 2, one domain -> base + inside (all_reduce 2 inside)
     """
@@ -182,8 +181,7 @@ def nvls(u: Unknowns, nccl: StepConstants, collective: str, group: Group, protoc
         hops_k = 2 depth(N) network_k                                                        [s]
 
     The floor inside one domain is the same for any number of GPUs; above it see ``InSwitch``. From three
-    domains on, trees between switches reach a fraction of their rate, as in NCCL's own table; they
-    forward chunks (see ``tree``).
+    domains on, trees between switches reach a fraction of their rate (NCCL's table); chunks: see ``tree``.
     Source: NVIDIA/nccl src/graph/tuning.cc (perChMaxNVLSTree), src/device/all_reduce.h; docs/model.md#rings
     Limits: N = 1 -> no network term, and the bandwidth is ``collectives.nvls_bus_bandwidth``
     """
@@ -232,10 +230,12 @@ def nvls(u: Unknowns, nccl: StepConstants, collective: str, group: Group, protoc
 def pat(u: Unknowns, nccl: StepConstants, collective: str, group: Group, protocol: str = "") -> Candidate:
     """PAT, a Bruck exchange by parallel aggregated trees, with one rank per node.
 
-        hops_k = depth(N) step / o + N rank,  both times Simple's ratio across               [s]
+        hops_k = (depth(N) step / o + N rank) ratio                                          [s]
 
+    N  nodes;  depth  ``tree_depth``;  step  a ring's step across the network in the Simple protocol [s]
+    o  steps that overlap [-];  rank  time that each rank adds [s];  ratio  fitted step over NCCL's step [-]
     Source: NVIDIA/nccl src/graph/tuning.cc (NCCL_ALGO_PAT); ``collectives.pat_hops``
-    Limits: N = 1 -> one rank;  large N -> N rank, where a ring takes (N - 1) network
+    Limits: N = 1 -> rank ratio;  large N -> N rank ratio, where a ring takes (N - 1) step ratio
     """
     step, ratio = nccl.ring_network_s["Simple"], u["simple_network_ratio"]
     hops = parts.pat_hops(group.domains, step, nccl.pat_overlap, nccl.pat_rank_s) * ratio

@@ -67,12 +67,11 @@ def uplink_rate(C: Number, f: Number, a: Number, h: Number, k: Number) -> Number
         R_up = f C a / ((a + h) k)                                            [bytes/s]
 
     C  rate of the uplink, equal to the rate of one GPU's link [bytes/s]
-    f  share of it that packets of rows can use [-];  a  largest size of one read
-    h  header of its packet [bytes]
-    k  GPUs that share the uplink [-], >= 1
+    f  share of C that packets of rows can use [-];  a  largest size of one read [bytes]
+    h  header of the packet of a read [bytes];  k  GPUs that share the uplink [-], >= 1
     A row crosses the host memory, the uplink and the GPU's own port; a message of GPUDirect RDMA crosses only
-    the ports of its card and its GPU. Waits for address translation (in ``wire_bytes``) do not load the
-    uplink.
+    the ports of its network card and its GPU. While a GPU waits for the translation of an address (a term of
+    ``wire_bytes``), it moves no bytes over the uplink, so these waits do not count here.
     Source: counted; benchmarks/fabric_simulation.py
     Limits: k = 1 -> what whole packets have on the GPU's own link;  k R_up is the same for all k
     """
@@ -86,7 +85,7 @@ def shared_rate(R: Number, n: Number, C: Number) -> Number:
 
     R  rate of the memory, or of all parameter servers together [bytes/s];  n  GPUs that share it [-], >= 1
     C  rate of one GPU's network, one direction [bytes/s]
-    Source: derived: the slower of the GPU's share of the memory and of its own card
+    Source: derived: the slower of the GPU's share of the memory and of its own network card
     Limits: n = 1, C -> inf -> R, as beside the GPU;  n -> inf -> R / n;  R -> inf -> C
     """
     return smaller(R / n, C)

@@ -127,11 +127,12 @@ def stays_together(
 def shared_misses(
     popular: Sequence[RowPopularity], draws: Array, row_bytes: Array, count: ArrayLike, cache_bytes: float
 ) -> tuple[float, dict[bool, list[Array]]]:
-    """(time that rows stay in the shared cache [batches], misses of a row per batch for each table and bin).
+    """(time that a row stays in the shared cache [batches], expected misses of one row in a batch [-]).
 
-    The misses are by lockstep: True, each table has the cache for itself; False, all tables share it.
-    popular, draws, row_bytes  of each kind of table, as in ``stays_together``;  count  tables of each kind
-    cache_bytes  of the cache
+    The misses have two keys: True, if all cores look up the same table at a time (lockstep), so that this
+    table has the cache for itself; False, if the tables share the cache. Each value lists an array for each
+    kind of table, with a number for each bin of its rows by popularity.
+    popular, draws, row_bytes, cache_bytes  as in ``stays_together``;  count  number of tables of each kind
     The cores' own caches do not change these misses: the first core to ask for a row misses in this cache
     too, and a row in a core's cache was asked for recently on the time scale of this cache, which is larger.
     """

@@ -42,9 +42,9 @@ _OF_A_KIND, _FEW_KINDS = 5e-3, 100
 
 
 def effort_s(effort: str, kinds: int) -> float:
-    """Counted work that a search may do, and its bound in addition [s].
+    """Most counted work that a search may do [s]; computing its lower bound may take as much again.
 
-    effort  its name;  kinds  number of kinds of table. Limits: an unknown name -> BadInputError
+    effort  key of ``EFFORTS``;  kinds  number of sets of equal tables. Limits: unknown name -> BadInputError
     """
     if effort not in EFFORTS:
         raise unknown_name("effort", effort, EFFORTS)

@@ -1,5 +1,5 @@
-"""Uniform plans, where all tables are sharded in one way: for each way the fastest that fits, or why none
-does."""
+"""Uniform plans, where all tables are sharded in one way: the fastest plan that fits for each way of
+sharding, or why no plan fits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def schemes_of(way: str, gpus: int, domain: int, dim: int, library: str = "") ->
     way     name among ``schemes.WAYS``
     gpus  G;  domain  g, ranks of a scale-up domain;  dim  elements of the widest row
     library  whose collectives reduce row parts on all GPUs to bags (``exchanges_of``)
-    Limits: a way that needs more GPUs, domains or columns than there are -> none
+    Limits: a way of sharding that needs more GPUs, domains or columns than there are -> none
     """
     cut = WAYS[way]
     most = min(dim, cut.most_columns(gpus, domain))
@@ -65,7 +65,7 @@ class Alike:
 
     @property
     def copied(self) -> int:
-        """Number of tables that are replicated because they have fewer rows than the way has row parts."""
+        """Number of tables that are replicated because they have fewer rows than ``scheme`` has row parts."""
         copies = sum(p.scheme.copied for p in self.plan.placements)
         return 0 if self.scheme.copied else copies
 
@@ -90,7 +90,7 @@ def best_alike(
     Only the four most promising schemes that fit are packed onto ranks. Rows, optimizer state and exchange
     buffers count as memory, as in a projection.
     Tables are packed largest first, once by memory and once by work; the faster of the two plans is returned.
-    known  ``spread_evenly`` of the way's schemes, if computed before: schemes that cannot win are skipped
+    known  ``spread_evenly`` of the schemes of ``way``, if computed: schemes that cannot win are skipped
     priced  the same, used only for the loads of their shards: no scheme is skipped
     """
     priced = known or priced
@@ -130,7 +130,7 @@ def _promising(
     known: Mapping[Scheme, Even] | None,
     priced: Mapping[Scheme, Even] | None,
 ) -> list[Scheme]:
-    """The schemes of a way, fastest first, each timed with its shards spread evenly over the ranks."""
+    """The schemes of a way of sharding, fastest first, if shards were spread evenly over the ranks."""
     schemes = schemes_here(evaluator, [way])[way]
     if known is None and len(schemes) <= _TRIED:
         return schemes
@@ -140,8 +140,8 @@ def _promising(
 
 @dataclass(frozen=True, eq=False)
 class Even:
-    """One scheme for all tables with its shards spread evenly: no packing onto ranks takes less time or
-    memory.
+    """One scheme for all tables, as if its shards were spread evenly over the ranks: no packing onto ranks
+    takes less time or memory.
 
     time_s  each load is the mean over ranks, or the largest shard's if that is more; times rise with loads
     held_bytes  mean rows and optimizer state of a rank
@@ -156,11 +156,12 @@ class Even:
 def least_times(
     evaluator: Evaluator, ways: Sequence[str], usable_bytes: float
 ) -> tuple[dict[str, float], dict[Scheme, Even], list[str]]:
-    """(least time of each way's plans [s], ``Even`` of each scheme, ways without a calibration).
+    """For each way of sharding, a lower bound on the time of its plans [s].
 
-    The times are lower bounds. A way has no calibration where one of its collectives was never measured: the
-    reduce-scatter of NVSHMEM.
-    Limits: a way whose rows do not fit, however they are packed, or that has no scheme here -> no time
+    Returns (bound by way of sharding, every scheme with its shards spread evenly, ways without calibration).
+    ways  names among ``schemes.WAYS``;  usable_bytes  memory of one rank that tables may use
+    Without calibration: one of its collectives was never measured, as the reduce-scatter of NVSHMEM.
+    Limits: a way of sharding whose rows fit in no packing, or that has no scheme here -> no bound
     """
     of_way = schemes_here(evaluator, ways)
     known, unknown = dict[Scheme, Even](), list[str]()
@@ -182,7 +183,7 @@ def least_times(
 
 
 def schemes_here(evaluator: Evaluator, ways: Iterable[str]) -> dict[str, list[Scheme]]:
-    """The schemes of each way that these tables and GPUs allow."""
+    """For each way of sharding, its schemes that these tables and GPUs allow."""
     dim, uneven = int(evaluator.tables.dim.max()), evaluator.gpus % evaluator.domain > 0
     kept = [way for way in ways if not (uneven and WAYS[way].of_domains)]
     here = evaluator.gpus, evaluator.domain, dim, evaluator.setting.backend
@@ -209,7 +210,7 @@ def may_fit(evaluator: Evaluator, ways: Iterable[str], usable_bytes: float) -> b
 
     k  ceil(N / G): of the N shards of all tables, some rank has at least k
     Source: buffers are the largest of some sums of loads, so they are convex in the loads (Jensen)
-    Limits: False -> no plan of these ways fits;  equal tables -> exact
+    Limits: False -> no plan of these ways of sharding fits;  equal tables -> exact
     """
     schemes = [scheme for some in schemes_here(evaluator, ways).values() for scheme in some]
     room = usable_bytes * (1 + _ROUNDING)
@@ -277,7 +278,7 @@ def _columns(cut: list[Scheme]) -> tuple[Ints, Ints, Ints]:
 
 
 def _nothing_to_cut(evaluator: Evaluator, way: str) -> str:
-    """The reason why a way has no scheme for these tables and GPUs, as a sentence."""
+    """The reason why a way of sharding has no scheme for these tables and GPUs, as a sentence."""
     gpus = evaluator.gpus
     if gpus == 1:
         return "there is one GPU"

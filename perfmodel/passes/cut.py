@@ -138,8 +138,7 @@ class TableCut:
 
     @cached_property
     def bags(self) -> Array:
-        """Bags or partial bags that the gather of one shard writes; in exchange ub, the rows that it
-        writes."""
+        """Bags or partial bags that the gather of one shard writes; in exchange ub, rows that it writes."""
         asked = ex.requested_rows(self.G, self.U, self.r)
         return np.where(self.dp, self.B, np.where(self.ub, asked, self.G * self.B * self.q))
 

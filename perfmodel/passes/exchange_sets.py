@@ -83,8 +83,7 @@ class ExchangeSets:
         return found
 
     def tables_of(self, plan: Plan) -> dict[str, int]:
-        """Number of tables of each sharding type, without replicated tables, which exchange nothing
-        forward."""
+        """Number of tables by sharding type; replicated tables exchange nothing forward and do not count."""
         found = Counter(name for name in self.named(plan) if not copied(OF_TORCHREC[name].exchange))
         return dict(sorted(found.items()))
 

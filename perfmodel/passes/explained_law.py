@@ -130,8 +130,7 @@ class ExplainedLaw:
 
     @cached_property
     def _unknowns(self) -> dict[str, Recorded]:
-        """The fitted unknowns with their 95 % intervals, by name; rates are scaled to this machine's
-        links."""
+        """The fitted unknowns with 95 % intervals, by name; rates are scaled to this machine's links."""
         machine, calibration = self.model.machine, self.model.calibration
         measured_on = load_machine(calibration.machine) if self.model.borrowed else machine.unchanged()
         logs = scaled_unknowns(np.log(np.array(self.law.values)), self.law, machine, measured_on)

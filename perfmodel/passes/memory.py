@@ -47,8 +47,8 @@ def optimizer_state(optimizer: str, number_bytes: float) -> tuple[float, float]:
 class PlanMemory:
     """Memory of every rank, arrays [G] in bytes: HBM, host memory and SSDs.
 
-    rows_bytes, optimizer_bytes  rows and optimizer state in HBM, with the gradients of replicas where those
-            are kept from step to step
+    rows_bytes, optimizer_bytes  rows and optimizer state in HBM, with the gradients of replicas where
+            gradients are kept from step to step
     buffer_bytes                 send and receive buffer of the largest exchange
     """
 
@@ -145,8 +145,8 @@ class MemoryModel:
 
         table   index of the table;  r, c  its numbers of row and column parts, 1 and 1 for a replicated table
         hot     rows of the table that are replicated (``copies``): they are not in the parts
-        tier    code of its tier: below the HBM, only rows of the table's own cache count
-        cached  share of the rows in that cache
+        tier    code of the memory that holds the table's rows: in host memory or on SSDs, only the rows in
+                the table's own cache in HBM count;  cached  share of the rows in that cache
         """
         t = np.asarray(table, dtype=np.int64)
         rows, state = self._held(t, self.tables.rows[t] - np.asarray(hot), r, c, self.state)
@@ -162,14 +162,16 @@ class MemoryModel:
         return np.where(code == 0, rows, cache), np.where(np.isin(code, IN_HOST), 0.0, state)
 
     def state_of(self, table: ArrayLike, r: ArrayLike, c: ArrayLike, tier: ArrayLike) -> Array:
-        """Optimizer state in HBM of a shard whose rows are below the HBM [bytes]; only tables on SSDs keep
-        it there."""
+        """Optimizer state that one shard keeps in HBM while its rows are on SSDs [bytes].
+
+        table, r, c, tier  as in ``shard``. Limits: rows in HBM, or in host memory with their state -> 0
+        """
         t = np.asarray(table, dtype=np.int64)
         _, state = self._held(t, self.tables.rows[t], r, c, self.state)
         return np.where(np.asarray(tier) == ON_SSD, state, 0.0)
 
     def cache_rows(self, table: ArrayLike, r: ArrayLike, cached: ArrayLike) -> Array:
-        """Rows of a shard's own cache, rounded up to whole sets."""
+        """Rows in the cache of one shard, rounded up to whole sets. table, r, cached  as in ``shard``"""
         held = np.asarray(cached) * self.tables.rows[np.asarray(table)] / np.asarray(r)
         return np.asarray(self.ways * np.ceil(held / self.ways))
 
@@ -185,13 +187,13 @@ class MemoryModel:
         return np.array([row[tables.element_bytes == width].max() for width in tables.element_bytes])
 
     def host(self, table: ArrayLike, r: ArrayLike, c: ArrayLike, tier: ArrayLike) -> Array:
-        """Host memory of one shard with its optimizer state [bytes]; 0 for a table that is elsewhere."""
+        """Host memory of a shard and its state [bytes]; 0 if elsewhere. table, r, c, tier  as in ``shard``"""
         t = np.asarray(table, dtype=np.int64)
         rows, state = self._held(t, self.tables.rows[t], r, c, self.state)
         return np.where(np.isin(tier, IN_HOST), rows + state, 0.0)
 
     def ssd(self, table: ArrayLike, r: ArrayLike, c: ArrayLike, tier: ArrayLike) -> Array:
-        """Bytes of one shard on SSDs; 0 for a table that is elsewhere."""
+        """Bytes of one shard on SSDs; 0 for a table that is elsewhere. table, r, c, tier  as in ``shard``"""
         t = np.asarray(table, dtype=np.int64)
         rows, _ = self._held(t, self.tables.rows[t], r, c, self.state)
         return np.where(np.asarray(tier) == ON_SSD, rows, 0.0)
@@ -199,7 +201,7 @@ class MemoryModel:
     def copies(self, table: ArrayLike, hot: ArrayLike) -> tuple[Array, Array]:
         """(rows, optimizer state and kept gradients) of the replica of ``hot`` rows on every rank [bytes].
 
-        Limits: 0 rows -> 0;  all rows -> those of a replicated table
+        Limits: 0 rows -> 0;  all rows -> the memory of a replicated table
         """
         t = np.asarray(table, dtype=np.int64)
         rows, state = self._held(t, np.asarray(hot, dtype=np.float64), 1, 1, self.copied_state)

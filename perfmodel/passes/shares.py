@@ -69,8 +69,7 @@ class Shares:
 
     @cached_property
     def _rates(self) -> tuple[list[Step], Ints, Array]:
-        """(steps that move bytes, resource that limits each step on each rank, its time per byte
-        [s/byte])."""
+        """(steps that move bytes, resource that limits each step on each rank, time per byte [s/byte])."""
         known = self.evaluator.steps_by_name
         steps = [known[name] for name in self.names if name in known]
         found, rates = [], []

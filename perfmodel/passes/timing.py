@@ -32,13 +32,15 @@ LOOK_UPS = ("cache_lookup", "ssd_lookup")
 
 @dataclass(frozen=True)
 class PassTimes:
-    """Times of steps on G ranks in scale-up domains of g, with the constants and libraries of ``basis``.
+    """Computes the times of the steps of passes, with the constants and libraries of ``basis``.
 
-    gpus, domain, id_bytes  one number for all passes, or an array [...] with one per pass
-    groups  for each group of tables that TorchRec looks up in its own launch, a resource that is above 0 if
-            the plan uses the group (``LookUpGroups``); empty: one launch looks up all tables
+    gpus, domain  GPUs of the job, and of a scale-up domain;  id_bytes  size of an id [bytes]
     digits  8-bit digits of an id that the backward pass sorts (``LoadInputs.sort_digits``)
-    ``most`` is everywhere the busiest rank's loads [..., K] in bytes; times have shape [...].
+            These four are one number for all passes, or an array [...] with a number for each pass.
+    groups  for each group of tables that TorchRec looks up in its own launch, the index of a resource whose
+            load is above 0 if the plan uses the group (``LookUpGroups``); empty: one launch for all tables
+    In all methods, ``most`` has the load of the busiest rank on each of K resources [..., K], in bytes; times
+    have shape [...], an entry for each pass.
     """
 
     basis: PassBasis

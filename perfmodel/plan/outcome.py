@@ -52,8 +52,8 @@ _OF_STEP = {
 class Baseline:
     """A plan made without a planner, to compare with.
 
-    time_s  of a pass [s], cost  of it; both None if it does not fit in memory
-    needs_bytes  memory that it needs on the fullest GPU
+    time_s, cost  time of a pass [s], and its cost by step; both None if the plan does not fit in memory
+    needs_bytes   memory that the plan needs on the fullest GPU
     """
 
     name: str
@@ -67,7 +67,7 @@ class AlikeTables:
     """Equal tables that have the same sharding.
 
     tables  their indices;  sharding  a name of ``SHARDINGS``;  memory_bytes  on each GPU that holds a part
-    reason  why they have it; None: there are too many groups to try other schemes for all
+    reason  why they have this sharding; None: there are too many groups to try other schemes for all
     """
 
     tables: tuple[int, ...]
@@ -81,9 +81,10 @@ class AlikeTables:
 class Planned:
     """A plan, the reasons for it, and plans to compare it with.
 
-    found        the plan with its cost and bound;  groups  equal tables with equal shardings
+    evaluator    computes costs of plans;  found  the plan with its cost, and a lower bound on other plans
+    groups       sets of equal tables with equal shardings, each with the reason for its sharding
     baselines    plans made without a planner
-    constrained  whether rules limit the tables; the bound is then a bound on the allowed plans only
+    constrained  whether rules limit the tables; the bound then holds only for plans that the rules allow
     asked        the question, as stored in a plan file; None: only what the evaluator knows of it
     """
 
@@ -228,7 +229,11 @@ def _scheme(scheme: Scheme) -> dict[str, Any]:
 
 
 def outcome_of(search: Search, found: Found) -> Planned:
-    """The outcome of a search, with reasons and comparisons."""
+    """The plan that a search found, with the reasons for its shardings and with baselines beside it.
+
+    search  the search, at its end;  found  its result: the plan, its cost and a bound
+    Limits: the search was interrupted, or its effort is spent -> reasons for the heaviest tables only
+    """
     assert search.best is not None
     spare = Budget(search.budget.work, search.budget.effort_s, stop=search.budget.cut_short)
     share = 0.0 if found.stopped == "interrupt" else shares.REASONS
@@ -242,7 +247,7 @@ def outcome_of(search: Search, found: Found) -> Planned:
 def given_outcome(
     evaluator: Evaluator, plan: Plan, limit_bytes: float, options: Options | None = None
 ) -> Planned:
-    """The cost of a plan that the user gives, with reasons and comparisons.
+    """The cost of a plan that the user gives, with reasons for its shardings and with baselines beside it.
 
     limit_bytes  memory of a GPU that tables may use
     options      alternatives for its tables, including their own, for ``of_other_plans``; None: all
@@ -277,9 +282,7 @@ def given_outcome(
 
 
 def of_other_plans(evaluator: Evaluator) -> Evaluator:
-    """The evaluator without the sharding types that a TorchRec file fixes,
-    so that it can evaluate other plans.
-    """
+    """The evaluator without the sharding types that a TorchRec file fixes, to evaluate other plans."""
     sets = evaluator.model.sets
     return evaluator if sets is None or sets.types is None else evaluator.exchanging(ExchangeSets())
 
@@ -328,9 +331,7 @@ def _groups(
 
 
 def _baselines(state: Packing) -> tuple[Baseline, ...]:
-    """Plans to compare with: row-wise as TorchRec does it,
-    and whole tables dealt to ranks as evenly as possible.
-    """
+    """Plans to compare with: row-wise as TorchRec does it, and whole tables dealt evenly to ranks."""
     evaluator, limit, found = state.evaluator, state.limit_bytes, []
     row_wise = uniform_plan(evaluator.tables, ROW_WISE, evaluator.gpus, evaluator.domain)
     found.append(_baseline(evaluator, ROW_WISE, row_wise, limit))

@@ -136,10 +136,7 @@ class Forward(PassBasis):
         return optimizer_state(self.optimizer, self.constant("optimizer_state_bytes"))
 
     def _backward(self, tables: TableShapes, samples: Array) -> Training | None:
-        """What the backward pass needs; None for a forward pass.
-
-        samples  number per table, of all GPUs together
-        """
+        """What the backward pass needs; None for a forward pass. samples  per table, of all GPUs together"""
         return Training(*self.state, self.state, tables.unique_rows(samples)) if self.training else None
 
     def kinds(self, work: Configs) -> Codes:

@@ -90,10 +90,7 @@ def _lasts(steps: Sequence[Step]) -> list[bool]:
 
 
 def _of_stretch(where: str) -> tuple[float, float, float]:
-    """(Python calls, operators, launches) of a stretch: what the host issues between two waits.
-
-    where  its name
-    """
+    """(Python calls, operators, launches) that the host issues in the stretch ``where`` between two waits."""
     value = load_service_constants().value
     return value(f"calls_{where}"), value(f"operators_{where}"), value(f"launches_{where}")
 
@@ -369,10 +366,7 @@ def with_host(costs: HostCosts, steps: Sequence[Step], device: ArrayLike) -> tup
 
 
 def check_pass(host: str, training: bool) -> None:
-    """Refuse a pass whose Python calls nobody counted.
-
-    Limits: a training step, or an unknown mode -> an error
-    """
+    """Refuse a pass whose Python calls nobody counted. Limits: a training step, an unknown mode -> error"""
     split_host(host)
     if training:
         raise BadInputError(

@@ -36,26 +36,35 @@ _SMALLEST_CROSSOVER, _LARGEST_CROSSOVER, _CROSSOVER_POINTS = 128.0, 2.0**32, 201
 
 @dataclass(frozen=True)
 class GpuCount:
-    """How the number of GPUs was determined; sizes in bytes, ``reserve`` a share of the memory."""
+    """How the number of GPUs was determined, and what one GPU then holds; sizes in bytes.
+
+    gpus, needed     GPUs of the job, and the fewest that can hold row-wise parts and exchange buffers
+    rule             why ``gpus`` are taken for ``needed``, in words: given, fits one GPU, whole nodes of 8
+    table_bytes, state_bytes    rows, and optimizer state, of all tables;  shard_bytes  table_bytes / gpus
+    hbm_bytes, usable_bytes     HBM of one GPU; the part for tables, if a share ``reserve`` stays free
+    rows_bytes, optimizer_bytes, cache_beside_bytes, buffer_bytes   what one GPU holds: its rows (parts and
+                     replicas), their optimizer state, the state of its cache, buffers of its largest exchange
+    tier             the memory that holds all rows if HBM does not: host memory or SSDs
+    """
 
     gpus: int
-    needed: int  # fewest for row-wise with its buffers; another sharding may fit fewer
-    rule: str  # in words
+    needed: int  # fewer GPUs may do for another sharding
+    rule: str
     table_bytes: float
     hbm_bytes: float
-    usable_bytes: float  # of one GPU
+    usable_bytes: float
     reserve: float
     gpus_per_node: int
     shard_bytes: float
-    rows_bytes: float = 0.0  # of a GPU: its part of the sharded tables, and replicated tables
-    optimizer_bytes: float = 0.0  # optimizer state of a GPU
-    state_bytes: float = 0.0  # optimizer state of all tables
-    buffer_bytes: float = 0.0  # of a GPU's largest exchange
-    fits: bool = True  # whether both are within the usable memory
+    rows_bytes: float = 0.0
+    optimizer_bytes: float = 0.0
+    state_bytes: float = 0.0
+    buffer_bytes: float = 0.0
+    fits: bool = True  # whether all that one GPU holds is within the usable memory
     tier: str = ""  # below the HBM, holding all rows: host memory, SSDs
     tier_bytes: float = 0.0  # capacity of a node
     tier_usable_bytes: float = 0.0  # part of it that tables may use
-    cache_beside_bytes: float = 0.0  # of a GPU: memory of its cache beside the rows
+    cache_beside_bytes: float = 0.0
 
     @property
     def memory_bytes(self) -> float:

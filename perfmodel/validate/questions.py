@@ -47,10 +47,11 @@ def coverage(machine: str) -> Finding:
 
 
 def lead(collective: str, older: Sequence[str] = (), claimed: float = 1.0) -> Finding:
-    """NCCL's time over NVSHMEM's at 1 KiB, with the paper's clocks; ratios with other clocks in its words.
+    """How far NVSHMEM leads: NCCL's time over NVSHMEM's at 1 KiB, both timed with the paper's clocks.
 
-    older    two sources of samples: an NCCL of the paper's time, and today's on the same GPUs
-    claimed  ratio in the paper; the part that the older NCCL does not explain is added to the words
+    The words of the finding add the same ratio with other clocks.
+    older    empty, or two sources of samples on the same GPUs: an NCCL as old as the paper, and a newer NCCL
+    claimed  ratio in the paper: the words add the factor of it that the older NCCL explains, and the rest
     """
     found = {pair: crossover.compare(collective, *pair) for pair in crossover.PAIRS}
     words = [
@@ -101,8 +102,7 @@ def _crossing(found: Comparison) -> float:
 def rise(
     collective: str, clocks: tuple[str, str], library: str, start: float, ends: Sequence[float]
 ) -> Finding:
-    """A library's time at the last of ``ends`` over its time at ``start`` [bytes];
-    its band covers all ``ends``.
+    """A library's time at the last size of ``ends`` over its time at ``start``; the band covers all ``ends``.
 
     clocks  how the times of (NVSHMEM, NCCL) were taken;  library  which of both
     A factor on the whole curve cancels in the ratio, so measured medians are used directly.
@@ -123,8 +123,7 @@ def _compare(collective: str, clocks: tuple[str, str]) -> Comparison | None:
 
 
 def exchange_bytes(**asked: Any) -> Finding:
-    """Modelled bytes of the exchange of bags, over G B T D w: GPUs, samples, tables, columns,
-    bytes of an element.
+    """Modelled bytes of the exchange of bags over G B T D w: GPUs, samples, tables, columns, element bytes.
 
     asked  arguments of ``project``. Limits: no local sum of bags -> 0
     """
@@ -138,8 +137,7 @@ def exchange_bytes(**asked: Any) -> Finding:
 
 
 def crossings(axes: Mapping[str, Sequence[float]], **asked: Any) -> Finding:
-    """How often the faster library changes in a projected grid, as the exchange grows;
-    0 if NCCL wins the smallest.
+    """How often the faster library changes as a grid's exchange grows; 0 if NCCL wins the smallest.
 
     axes  values of each argument of the grid;  asked  arguments that all of its points share
     """
@@ -207,9 +205,11 @@ def gpus_needed(table_bytes: float, reserve: float) -> Finding:
 
 
 def ratio_of_samples(source: str, slow: str, fast: str, below_bytes: float = inf) -> Finding:
-    """A source's measured time with note ``slow`` over that with note ``fast``, at the smallest size.
+    """A measured time under one condition over the time under another, at the smallest measured size.
 
-    below_bytes  only sizes below this
+    source  id of the samples' source;  slow, fast  the two conditions, as the samples' ``note`` has them:
+            "p2p-disabled", "p2p-on";  below_bytes  only smaller messages count, if a claim is about them
+    Limits: no such samples -> unmeasured
     """
     rows = _samples(source_id=source)
     rows = rows[rows["payload_bytes"] < below_bytes]

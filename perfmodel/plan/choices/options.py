@@ -1,4 +1,4 @@
-"""All ways to cut and exchange each table, with their loads: the options that a search chooses from."""
+"""All ways of sharding each table (cut and exchange), with their loads: a search chooses among them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _AT_ONCE = 1 << 14  # options whose loads are computed together
 
 @dataclass(frozen=True, eq=False)
 class Options:
-    """All options: ways to shard a table. T tables belong to Q kinds (equal tables are one kind).
+    """All options: ways of sharding a table. T tables belong to Q kinds (equal tables are one kind).
 
     Arrays have an entry per option [O], sorted by kind; K is the number of resources that cause loads.
     kind_of   [T] kind of each table;  count  [Q] number of tables of each kind
@@ -98,11 +98,11 @@ class Options:
 
     @property
     def kinds(self) -> list[int]:
-        """The kinds of exchange among the options, without replication."""
+        """Codes (``Exchange``) of the exchanges among the options, ascending, but not of replication."""
         return [int(kind) for kind in np.unique(self.exchange[~self.copied])]
 
     def exchanged_by(self, kinds: Sequence[int]) -> NDArray[np.bool_]:
-        """Mask of the options that use one of these kinds of exchange, or replication."""
+        """Mask of the options that replicate the table, or whose exchange has its code in ``kinds``."""
         return self.copied | np.isin(self.exchange, kinds)
 
     @cached_property
@@ -194,12 +194,12 @@ def options_of(
     more: Sequence[Scheme] = (),
     named: Sequence[Collection[Scheme]] = (),
 ) -> Options:
-    """All options of the evaluator's tables whose shards fit a rank of ``limit_bytes``.
+    """All options of the evaluator's tables whose shards fit a rank with ``limit_bytes`` of memory.
 
     Row parts are powers of two, whole scale-up domains and all ranks; column parts divide the columns into
     parts of at least ``NARROWEST``. Hot rows are replicated only if that saves time, alone or for all tables.
-    more   a further scheme for each table, with any number of parts; empty: none
-    named  further schemes for each kind of table; empty: none
+    more   one scheme for each table, such as its scheme in a given plan;  named  for each kind of equal
+           tables, the schemes that rules name. Both are added to the options, with any number of parts
     Limits: a table without an option that fits -> BadInputError: by how much
     """
     tables, gpus, domain = evaluator.tables, evaluator.gpus, evaluator.domain
@@ -329,9 +329,7 @@ def hot_rows(ids: Distribution, rows: float) -> tuple[int, ...]:
 
 
 def _or_tiers(found: Options) -> str:
-    """The end of an error's advice, to keep rows in host memory or on SSDs;
-    "" if that was allowed already.
-    """
+    """The end of an error's advice, to keep rows in host memory or on SSDs; "" if that was allowed."""
     words = ", or keep rows in host memory (--tier uvm,uvm-caching) or on SSDs (--tier ssd)"
     return words if found.below is None else ""
 

@@ -35,9 +35,12 @@ _WORK, _MEMORY = 1e9, 1e18
 
 
 def by_saving(evaluator: Evaluator, options: Options, limit_bytes: float, count: int) -> list[Ints]:
-    """The ``count`` fastest choices by this rule, fastest first, timed as if shards were spread evenly.
+    """Choices of an option for every table, by a rule: replicate the tables that save most time per byte.
 
-    Each choice has the option of every table.
+    Returns the ``count`` fastest choices, fastest first, each with the index of an option for every table
+    [T]; they are timed as if shards were spread evenly. A replica saves the time that the table takes if it
+    is spread over the ranks, less the time of the replica. Other tables are cut until their shards are small.
+    limit_bytes  memory of one rank
     """
     found: dict[bytes, tuple[float, Ints]] = {}
     for option in _choices(evaluator, options, limit_bytes):
@@ -98,9 +101,7 @@ def _copies(saving: Array, size: Array, count: Ints, room_bytes: float) -> Ints:
 
 
 def _of_tables(o: Options, copies: Ints, copy: Ints, cut: Ints) -> Ints:
-    """The option of every table: the first ``copies`` tables of a kind have option ``copy``,
-    the others ``cut``.
-    """
+    """The option of every table: ``copy`` for the first ``copies`` tables of a kind, ``cut`` for others."""
     order = np.argsort(o.kind_of, kind="stable")
     begins = np.cumsum(o.count) - o.count
     of_kind = np.empty_like(order)

@@ -138,7 +138,7 @@ class Page:
         ]
 
     def alone(self, block: Block, command: str) -> Page:
-        """A page with this card and a single figure. command  makes that page again"""
+        """A page with the card of this page and only the figure ``block``. command  makes the new page"""
         pinned = tuple(selector.pinned() for selector in self.selectors)
         view = View(tuple(0 for _ in pinned[1:]), (self.card,), (block,))
         line = f"<p>This figure of it alone:</p>{code(command)}"

@@ -77,7 +77,7 @@ class ViewsAsked:
     ) -> tuple[Leading | None, ...]:
         """The fastest sharding of each projection; None for all if shardings are not compared.
 
-        chosen   positions of the view
+        chosen   for each selector but the table size, the position of its value in the view
         options  of ``perfmodel.project``, without machine, table size and GPUs
         """
         if not self.best:
@@ -88,9 +88,11 @@ class ViewsAsked:
     def cards(
         self, chosen: tuple[int, ...], answers: Sequence[Projection], found: Sequence[Leading | None]
     ) -> tuple[Card, ...]:
-        """A card for each projection; only the question's own has the changes that help, and the plan.
+        """The card at the top of the page for each projection of a view, one per table size.
 
-        chosen   positions of the view;  found  the fastest sharding of each projection
+        Only the card of the question as it was typed lists the changes that help, and the plan.
+        chosen   for each selector but the table size, the position of its value in the view
+        answers  the projections;  found  the fastest sharding of each; None: shardings are not compared
         """
         pairs = enumerate(zip(answers, found, strict=True))
         return tuple(
