@@ -36,7 +36,7 @@ _SMALLEST_CROSSOVER, _LARGEST_CROSSOVER, _CROSSOVER_POINTS = 128.0, 2.0**32, 201
 
 @dataclass(frozen=True)
 class GpuCount:
-    """How the number of GPUs was determined, and what one GPU then holds; sizes in bytes.
+    """How the number of GPUs was determined, and whether what one GPU then holds ``fits``; sizes in bytes.
 
     gpus, needed     GPUs of the job, and the fewest that can hold row-wise parts and exchange buffers
     rule             why ``gpus`` are taken for ``needed``, in words: given, fits one GPU, whole nodes of 8
@@ -44,7 +44,7 @@ class GpuCount:
     hbm_bytes, usable_bytes     HBM of one GPU; the part for tables, if a share ``reserve`` stays free
     rows_bytes, optimizer_bytes, cache_beside_bytes, buffer_bytes   what one GPU holds: its rows (parts and
                      replicas), their optimizer state, the state of its cache, buffers of its largest exchange
-    tier             the memory that holds all rows if HBM does not: host memory or SSDs
+    tier, tier_bytes, tier_usable_bytes   where all rows are if not in HBM; bytes per node, and for tables
     """
 
     gpus: int
