@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -21,6 +22,9 @@ from perfmodel.schema.calibration import load_calibration
 from perfmodel.schema.evidence import Backend, Clock
 from perfmodel.schema.machine import Machine, list_machines
 
+if TYPE_CHECKING:
+    from perfmodel.validate.checked import Series, WrongResults
+
 _NETWORKS = {
     "efa": r"NET/OFI.*\befa\b",
     "slingshot": r"NET/OFI.*\bcxi\b",
@@ -32,11 +36,13 @@ _NETWORKS = {
 
 def check(context: typer.Context, options: CheckOptions) -> None:
     """Compare benchmark logs with the band of similar clusters, and print which are outside, and why."""
-    from perfmodel.validate.checked import series_of
+    from perfmodel.validate.checked import series_of, wrong_results
     from perfmodel.validate.reasons import reasons_of
 
     calibration = calibration_of(options.calibration)
-    found, doubts = [], []
+    found: list[Series] = []
+    doubts: list[str] = []
+    wrong: list[WrongResults] = []
     for path in options.logs:
         result = import_logs(
             [path], library_version=options.version, op=options.op, gpus=options.gpus, clock=options.clock,
@@ -46,11 +52,12 @@ def check(context: typer.Context, options: CheckOptions) -> None:
         model = _model(machine, calibration, result)
         same = model.clock == result.stack[0].clock
         found += series_of(result.samples, model, result.said, same)
-        doubts += [*unread_text(result.unread), *result.warnings]
+        wrong += wrong_results(result.samples)
+        doubts += [*unread_text(result.unread), *(text for text in result.warnings if "'wrong'" not in text)]
         doubts += doubt_gpu(result.stack[0].gpu, machine, force=True)
         doubts += [] if same else [_other_clock(result.stack[0].clock, model.clock)]
     warn_all(doubts)
-    if not found:
+    if not found and not wrong:
         raise BadInputError(
             "nothing in these logs can be compared with a band.",
             "name logs of all_to_all, all_reduce, all_gather, reduce_scatter or broadcast.",
@@ -59,13 +66,14 @@ def check(context: typer.Context, options: CheckOptions) -> None:
     outside = [each for each in found if each.stretches]
     if options.as_json:
         emit_json(
-            "check", outside=len(outside), curves=[series_record(each) for each in found], warnings=doubts,
+            "check", outside=len(outside), curves=[series_record(each) for each in found],
+            wrong_results=[each._asdict() for each in wrong], warnings=doubts,
             calibration_file=calibration_file(calibration),
         )  # fmt: skip
     else:
-        emit(check_text(found))
-    if outside:
-        raise OutsideBandError(outside_line(found))
+        emit(check_text(found, wrong))
+    if outside or wrong:
+        raise OutsideBandError(outside_line(found, wrong))
 
 
 def _machine(name: str | None, calibration: str | None, result: ImportResult) -> Machine:

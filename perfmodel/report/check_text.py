@@ -12,7 +12,11 @@ from perfmodel.report.columns import Column, attributes, columns_record, columns
 from perfmodel.report.terminal import facts, paragraph
 from perfmodel.schema.calibration import list_calibrations
 from perfmodel.units import counted, format_bytes, format_rate, format_ratio
-from perfmodel.validate.checked import Series, Stretch
+from perfmodel.validate.checked import Series, Stretch, WrongResults
+
+_CORRUPT = (
+    "Data arrive damaged: look for a bad link, card or GPU, or a library's fault, before any time counts."
+)
 
 _COLUMNS = (
     Column("log", lambda one: one.log, left=True, data=attributes("log")),
@@ -30,8 +34,11 @@ _COLUMNS = (
 )
 
 
-def check_text(found: Sequence[Series]) -> str:
-    """The text of ``perfmodel check``: how many measured curves are outside the band, a table, reasons."""
+def check_text(found: Sequence[Series], wrong: Sequence[WrongResults] = ()) -> str:
+    """The text of ``perfmodel check``: wrong results, the number of curves outside, a table, reasons."""
+    first = [paragraph(f"Wrong results: {words}. {_CORRUPT}") for words in map(_wrong_words, wrong)]
+    if not found:
+        return "\n\n".join(first)
     outside = [one for one in found if one.stretches]
     verdict = f"{len(outside)} outside the band" if outside else "all inside the band"
     models = {one.model.calibration_id: one.model for one in found}
@@ -41,6 +48,7 @@ def check_text(found: Sequence[Series]) -> str:
     evidence = " and ".join(sorted({one.evidence for one in found}))
     return "\n\n".join(
         [
+            *first,
             paragraph(f"{counted(len(found), 'curve')}, {verdict} of {whose}."),
             columns_text(_COLUMNS, found),
             *_blocks(outside),
@@ -54,8 +62,16 @@ def series_record(one: Series) -> dict[str, Any]:
     return columns_record(_COLUMNS, one)
 
 
-def outside_line(found: Sequence[Series]) -> str:
-    """The error message (exit code 6) that names the curves outside their band."""
+def _wrong_words(wrong: WrongResults) -> str:
+    sizes = [format_bytes(size) for size in wrong.payload_bytes]
+    some = sizes[0] if len(sizes) == 1 else f"{len(sizes)} sizes from {sizes[0]} to {sizes[-1]}"
+    return f"{wrong.log}: {wrong.collective.replace('_', '-')} on {wrong.gpus} GPUs, {some} (#wrong)"
+
+
+def outside_line(found: Sequence[Series], wrong: Sequence[WrongResults] = ()) -> str:
+    """The error message (exit code 6) that names wrong results, else the curves outside their band."""
+    if wrong:
+        return f"wrong results: {'; '.join(map(_wrong_words, wrong))}."
     outside = [one for one in found if one.stretches]
     named = ", ".join(dict.fromkeys(f"{one.log} {_dashed(one)} ({one.verdict})" for one in outside))
     return f"{len(outside)} of {counted(len(found), 'curve')} outside the band: {named}."

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -157,6 +157,26 @@ def _runs(side: npt.NDArray[np.int64]) -> Iterator[list[int]]:
         run.append(place)
     if run:
         yield run
+
+
+class WrongResults(NamedTuple):
+    """Sizes of a collective in a log whose received data were wrong (``#wrong`` of nccl-tests)."""
+
+    log: str
+    collective: str
+    gpus: int
+    payload_bytes: list[int]
+
+
+def wrong_results(samples: pd.DataFrame) -> list[WrongResults]:
+    """The wrong results of a log, by collective and number of ranks. Limits: none -> []"""
+    rows = samples[samples["flag"] == "wrong"]
+    found = []
+    for key, some in rows.groupby(["source_id", "collective", "gpus"], sort=False):
+        log, collective, gpus = map(str, key)
+        sizes = sorted(set(some["payload_bytes"].astype(int).tolist()))
+        found.append(WrongResults(log, collective, int(gpus), sizes))
+    return found
 
 
 def series_of(samples: pd.DataFrame, model: CollectiveModel, said: str, same_clock: bool) -> list[Series]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
@@ -393,3 +394,20 @@ def test_sizes_of_latency_are_not_judged_by_another_clock(tmp_path: Path) -> Non
     assert "the clock eager, and the band is of stream" in " ".join(done.err.split())
     judged = json.loads(done.out)["curves"][0]["judged"]
     assert not judged[0] and judged[-1]
+
+
+def test_wrong_results_are_no_normal_log(cli: Any, tmp_path: Path) -> None:
+    """Their times were normal, so the log was; a result that is wrong comes before any time."""
+    lines = (EXAMPLES / "two_nodes.log").read_text().splitlines()
+    rows = [line for line in lines if re.match(r" +\d+ +\d+ +\w+ ", line)]
+    spoilt = {
+        line: re.sub(r"( +)0( +[\d.]+ +[\d.]+ +[\d.]+ +)(0|N/A)$", r"\g<1>7\g<2>7", line) for line in rows
+    }
+    assert rows and all(line != bad for line, bad in spoilt.items())
+    for name, bad in (("some", dict(list(spoilt.items())[:2])), ("all", spoilt)):
+        (tmp_path / f"{name}.log").write_text("\n".join(bad.get(line, line) for line in lines) + "\n")
+        done = cli("check", str(tmp_path / f"{name}.log"))
+        assert done.code == 6 and done.out.startswith(f"Wrong results: {name}: ")
+        assert "error: wrong results" in done.err and "fit" not in done.err
+        record = json.loads(cli("check", str(tmp_path / f"{name}.log"), "--json").out)
+        assert len(record["wrong_results"][0]["payload_bytes"]) == len(bad)
