@@ -82,6 +82,14 @@ def _ranges(texts: list[str], option: str, read: Callable[[str], int]) -> list[i
                 f"{option} {text}: a range has two ends.",
                 f"write the {'last' if low else 'first'} value, too: {option} {low or '…'}..{high or '…'}",
             )
+        units = [re.sub(r"^[\d_. ]+", "", end) for end in (low, high)]
+        if dots and bool(units[0]) != bool(units[1]):
+            both = "..".join(
+                f"{end}{'' if own else max(units)}" for end, own in zip((low, high), units, strict=True)
+            )
+            raise BadInputError(
+                f"{option} {text}: {low if units[1] else high} has no unit.", f"{option} {both}"
+            )
         first = read(low)
         last = read(high) if dots else first
         if last < first:

@@ -232,6 +232,7 @@ class Machine(BaseModel):
         if number == 0 and not ALL_KEYS[key].zero:
             outside = "must be more than 0"
         if outside:
+            outside = outside.replace("be from", "be 0, or from") if ALL_KEYS[key].zero else outside
             here = f"; here {self.values[key]}" if key in self.values else ""
             raise BadInputError(f"{source} {key}={value}: it {outside}.", f"{meaning}{here}.")
         try:

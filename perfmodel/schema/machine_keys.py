@@ -91,7 +91,7 @@ FABRIC_KEYS: dict[str, ValueKey] = {
     "rails": ValueKey("count", False, "leaves of a pod, each for the cards of one index; 1 = one for all"),
     "switch_hop_s": ValueKey("s", True, "what a switch more on the way of a message takes"),
     "background": ValueKey(
-        "fraction", True, "part of the links above a pod, without pods of the cards, that other jobs take"
+        "fraction", True, "part of the links above a pod that other jobs take; without pods, of the cards"
     ),
 }
 """What a machine may say of the switches above its cards, and of its neighbours; else nothing is shared."""

@@ -339,7 +339,7 @@ def test_a_fit_finds_the_rate_of_cards_below_narrow_links(backend: Backend, rail
         ({"pod_nodes": 4, "spine_nodes": 6}, "no multiple of pod_nodes 4"),
         ({"pod_nodes": 4, "rails": 3}, "does not divide the 8 GPUs"),
         ({"pod_nodes": 2.5}, "whole number"),
-        ({"background": 1}, "--set background=1: it must be from 0.1 % to 95.0 %, not 100 %"),
+        ({"background": 1}, "--set background=1: it must be 0, or from 0.1 % to 95.0 %, not 100 %"),
         ({"pod_nodes": 4, "switch_hop_s": -1e-6}, "switch_hop_s"),
     ],
 )
@@ -361,7 +361,7 @@ def test_what_neighbours_take_is_said_as_it_was_typed(cli: Callable[..., Outcome
     assert "b 0.300" not in " ".join(cli("explain", "collective", *size).out.split())
     refused = cli("collective", *size, "--set", "background=120%")
     words = " ".join(refused.err.split())
-    assert refused.code == 2 and "--set background=120%: it must be from 0.1 % to 95.0 %, not 120 %" in words
+    assert refused.code == 2 and "--set background=120%: it must be 0, or from 0.1 % to 95.0 %, not 120 %" in words
 
 
 def test_a_ratio_may_be_typed_as_the_field_writes_it() -> None:
