@@ -283,15 +283,18 @@ def _answer(app: Dash, known: Mapping[str, Control]) -> None:
 
 def _posted(kind: type[Body]) -> Body:
     """The body of the request as a ``kind``. Limits: it is not of that kind -> the request fails with 400"""
+    body = request.get_json(silent=True)
+    if not isinstance(body, dict):
+        _refuse("the body is no JSON object")
     try:
-        return kind.model_validate(request.get_json(silent=True))
+        return kind.model_validate(body)
     except ValidationError as error:
         first = error.errors()[0]
-        _refuse(f"{'.'.join(map(str, first['loc'])) or 'all of it'}: {first['msg']}")
+        _refuse(f"{'.'.join(map(str, first['loc'])) or 'the body'}: {first['msg']}")
 
 
 def _refuse(why: str) -> NoReturn:
-    abort(Response(f"This request is not of the page of perfmodel explore: {why}.\n", 400))
+    abort(Response(f"This request is not of the page of perfmodel explore: {why}.\n", 400, mimetype="text/plain"))
 
 
 def _asked(said: Mapping[str, Any], known: Mapping[str, Control], file: Mapping[str, str] | None) -> Said:

@@ -251,13 +251,13 @@ CALLED: dict[str, Any] = {"output": "no.such", "outputs": [], "inputs": [], "cha
 @pytest.mark.parametrize(
     ("path", "sent", "words"),
     [
-        ("/own/answer", "nonsense", "all of it"),
+        ("/own/answer", "nonsense", "no JSON object"),
         ("/own/answer", {}, "said: Field required"),
         ("/own/answer", ASKED | {"said": ["10TB"]}, "said"),
         ("/own/answer", ASKED | {"said": {"table_size": ["10TB"]}}, "said.table_size"),
         ("/own/answer", ASKED | {"file": {"name": "mine.csv"}}, "file.contents: Field required"),
         ("/own/answer", ASKED | {"pinned": 3}, "pinned"),
-        ("/own/figure", [], "all of it"),
+        ("/own/figure", [], "no JSON object"),
         ("/_dash-update-component", {}, "output: Field required"),
         ("/_dash-update-component", CALLED, "no such callback"),
         ("/_dash-update-component", CALLED | {"inputs": ["x"]}, "inputs.0"),
