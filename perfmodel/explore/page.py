@@ -294,7 +294,8 @@ def _posted(kind: type[Body]) -> Body:
 
 
 def _refuse(why: str) -> NoReturn:
-    abort(Response(f"This request is not of the page of perfmodel explore: {why}.\n", 400, mimetype="text/plain"))
+    text = f"This request is not of the page of perfmodel explore: {why}.\n"
+    abort(Response(text, 400, mimetype="text/plain"))
 
 
 def _asked(said: Mapping[str, Any], known: Mapping[str, Control], file: Mapping[str, str] | None) -> Said:

@@ -361,7 +361,8 @@ def test_what_neighbours_take_is_said_as_it_was_typed(cli: Callable[..., Outcome
     assert "b 0.300" not in " ".join(cli("explain", "collective", *size).out.split())
     refused = cli("collective", *size, "--set", "background=120%")
     words = " ".join(refused.err.split())
-    assert refused.code == 2 and "--set background=120%: it must be 0, or from 0.1 % to 95.0 %, not 120 %" in words
+    assert refused.code == 2
+    assert "--set background=120%: it must be 0, or from 0.1 % to 95.0 %, not 120 %" in words
 
 
 def test_a_ratio_may_be_typed_as_the_field_writes_it() -> None:
