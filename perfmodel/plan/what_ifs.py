@@ -17,7 +17,7 @@ from perfmodel.passes.placement import Plan
 from perfmodel.passes.settings import CLUSTER
 from perfmodel.plan.limiting import Limiting, limiting
 from perfmodel.plan.outcome import Planned
-from perfmodel.plan.pods import pod_orders
+from perfmodel.plan.pods import Pods, pod_orders
 from perfmodel.plan.question import PlanQuestion
 from perfmodel.plan.searching.carried import as_option, carried, repaired
 from perfmodel.projections.understood import exact_text
@@ -27,6 +27,7 @@ _MORE_SAMPLES = 4
 _PAYLOAD = "payload"
 _MOST_PODS = 8  # in a line
 _SAME = 5e-4  # of a time: a difference that is not printed
+APART, TOGETHER = "pods-apart", "pods-together"
 EFFORT = 0.5
 """Share of a search's effort that all what-if searches have together."""
 
@@ -36,13 +37,15 @@ class WhatIf:
     """One change to the question, and the time of the best plan with it.
 
     name       the limiting resource (``plan.limiting``), cards, nvlink-domain, the name of another network
-               (``OtherFabric``), memory, payload, batch, pods-apart or pods-together
+               (``OtherFabric``), memory, payload, batch, pods-apart or pods-together (the slower one of the
+               two, which is no gain: the time of the plan is an upper limit of both)
     words      what changes;  option  the command-line option that makes the change; "" if there is none
     time_s     of a pass with the change [s]; None if there is no plan, or no search ran
     samples_per_s  of all GPUs [1/s]
     why        why there is no plan, or why fp16 takes longer; else ""
     cut_short  whether the time limit left no time for a search
     limits     whether the change is that of the limiting resource
+    pods       for each pod its nodes or scale-up domains; empty for other changes
     """
 
     name: str
@@ -53,6 +56,7 @@ class WhatIf:
     why: str = ""
     cut_short: bool = False
     limits: bool = False
+    pods: Pods = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON, in SI units."""
@@ -81,10 +85,10 @@ def what_ifs(question: PlanQuestion, answer: Planned, ends: Deadline) -> tuple[W
         found[at] = _known(found[at], changed, plan)
         part = replace(changed, effort_s=EFFORT * question.effort_s / len(asked), time_limit_s=cap_s)
         found[at] = _converting(_anew(found[at], part, plan), changed, answer)
-    return (*found, *_of_pods(question, answer))
+    return (*found, *changes_of_pods(question, answer))
 
 
-def _of_pods(q: PlanQuestion, answer: Planned) -> Iterator[WhatIf]:
+def changes_of_pods(q: PlanQuestion, answer: Planned) -> Iterator[WhatIf]:
     """The same plan with the nodes assigned to pods in other ways; no search is needed."""
     ratios = {"oversubscription": 1.0, "spine_oversubscription": 1.0, "background": 0.0}
     wide = _with(q, **{key: ratio for key, ratio in ratios.items() if q.machine.knows(key)})
@@ -93,11 +97,12 @@ def _of_pods(q: PlanQuestion, answer: Planned) -> Iterator[WhatIf]:
         return
     what = "nodes" if q.machine.nodes_per_domain == 1 else "domains"
     even = " The plan's own time takes all GPUs of a pod to be as busy as the busiest."
-    names = {"pods-apart": ("in different pods", ""), "pods-together": ("in one pod", even)}
+    names = {APART: ("in different pods", ""), TOGETHER: ("in one pod", even)}
     for (name, (where, said)), found in zip(names.items(), orders, strict=True):
         listed = [" ".join(map(str, pod)) for pod in found.pods[:_MOST_PODS]]
         more = " | …" if len(found.pods) > len(listed) else ""
-        timed = _with_time(WhatIf(name, f"the busiest {what} {where}", ""), q, found.time_s)
+        change = WhatIf(name, f"the busiest {what} {where}", "", pods=found.pods)
+        timed = _with_time(change, q, found.time_s)
         yield replace(timed, why=f"{what} of the plan by pod: {' | '.join(listed)}{more}.{said}")
 
 

@@ -26,7 +26,7 @@ from perfmodel.report.projection_text import band, origin
 from perfmodel.report.step_words import ahead_words, beside_words
 from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table, unbroken
 from perfmodel.report.training_text import whole_text
-from perfmodel.report.what_if_text import pass_line, what_if_lines
+from perfmodel.report.what_if_text import pass_line, pods_words, what_if_lines
 from perfmodel.schema.files import cell
 from perfmodel.schema.tiers import IN_HBM
 from perfmodel.units import (
@@ -66,7 +66,8 @@ def plan_text(
     host        the plan's time with a host;  ahead  how much sending ids a batch ahead would hide
     """
     parts = [pass_line(answer.training, other_pass)] if other_pass else []
-    parts.append(f"{issued_lines(host)}\n{headline(answer)}" if host is not None else headline(answer))
+    first = headline(answer, pods_words(changes, bool(answer.found.bound_s)))
+    parts.append(f"{issued_lines(host)}\n{first}" if host is not None else first)
     parts += [gpu_lines(answer, capped), placements(answer), steps(answer), limits(answer, ahead)]
     parts.append(what_if_lines(changes, answer))
     if host is not None:
@@ -81,8 +82,11 @@ def plan_text(
     return "\n\n".join(part for part in parts if part)
 
 
-def headline(answer: Planned) -> str:
-    """The first lines: time with band, speed-up over simple plans, samples per second, and the bound."""
+def headline(answer: Planned, of_pods: str = "") -> str:
+    """The first lines: time with band, speed-up over simple plans, samples per second, and the bound.
+
+    of_pods  that the time is an upper limit (``pods_words``)
+    """
     cost, e = answer.found.cost, answer.evaluator
     what = "training step" if answer.training else "batch"
     where = "1 GPU" if e.gpus == 1 else f"each of {e.gpus} GPUs"
@@ -93,7 +97,7 @@ def headline(answer: Planned) -> str:
         [
             sides(first, f"band {band(cost.low_s, cost.high_s)}"),
             sides(paragraph(f"     {compared}"), per_s),
-            *([paragraph(f"     {cut_words(answer.found)}")] if cut_words(answer.found) else []),
+            *(paragraph(f"     {words}") for words in (of_pods, cut_words(answer.found)) if words),
             paragraph(f"     {bound_words(answer)}"),
         ]
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfmodel.plan.outcome import Planned
-from perfmodel.plan.what_ifs import WhatIf
+from perfmodel.plan.what_ifs import APART, TOGETHER, WhatIf
 from perfmodel.report.terminal import command_lines, paragraph, table, unbroken
 from perfmodel.units import format_ratio, format_time
 
@@ -23,12 +23,30 @@ def pass_line(training: bool, other: str) -> str:
     return f"{paragraph(words)}\n{command_lines(other)}"
 
 
+def pods_words(changes: Sequence[WhatIf], bounded: bool) -> str:
+    """That a plan's time is an upper limit, and its times by which nodes share a pod; "" if these are equal.
+
+    bounded  whether the answer has a bound
+    """
+    of = {change.name: change for change in changes if change.time_s}
+    if APART not in of:
+        return ""
+    apart, together = (f"{format_time(of[name].time_s or 0)} with" for name in (APART, TOGETHER))
+    too = " (in the bound too)" if bounded else ""
+    return (
+        f"This is an upper limit: all GPUs of a pod count as busy as the busiest{too}. By which nodes share "
+        f"a pod: {apart} {of[APART].words} to {together} them in one."
+    )
+
+
 def what_if_lines(changes: Sequence[WhatIf], answer: Planned) -> str:
     """A table of changes, each with the time of the plan made for it; "no plan" or "not searched" else.
 
-    Changes with which the samples per second stay the same are listed on one line below it.
+    Changes with which the samples per second stay the same are listed on one line below it. The slower of
+    two orders of nodes is no change (``pods_words`` has its time).
     """
     now = answer.evaluator.batch * answer.evaluator.gpus / answer.found.cost.time_s
+    changes = [change for change in changes if change.name != TOGETHER]
     if not changes:
         return ""
     same = [change for change in changes if _cells(change, now)[1] == _SAME]
@@ -49,4 +67,5 @@ def _cells(change: WhatIf, now: float) -> tuple[str, str]:
     """The time of the plan for a change, and its samples per second divided by ``now``."""
     if change.time_s is None or change.samples_per_s is None:
         return _NOT_SEARCHED if change.cut_short else "no plan", ""
-    return format_time(change.time_s), format_ratio(change.samples_per_s / now)
+    most = "≤ " if change.pods else ""  # the time now is an upper limit
+    return format_time(change.time_s), f"{most}{format_ratio(change.samples_per_s / now)}"

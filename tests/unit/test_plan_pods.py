@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,10 +20,10 @@ from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, unifo
 from perfmodel.plan.pods import _apart, _heaviest, pod_orders
 from perfmodel.plan.question import PlanQuestion
 from perfmodel.plan.what_ifs import what_ifs
-from perfmodel.report.what_if_text import what_if_lines
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.workload import Table, TableSet
+from perfmodel.units import format_ratio, format_time
 
 H100 = load_machine("h100-sxm-ib")
 PODS = {"pod_nodes": 2.0, "oversubscription": 16.0}
@@ -108,6 +110,38 @@ def test_a_plan_says_both_orders() -> None:
     found = {each.name: each for each in what_ifs(asked, answer, Deadline(0.0))}
     apart, together = found["pods-apart"], found["pods-together"]
     assert apart.time_s is not None and together.time_s is not None and apart.time_s < together.time_s
-    text = " ".join(what_if_lines(tuple(found.values()), answer).split())
-    assert "the busiest nodes in different pods: nodes of the plan by pod: 0 2 | 1 3." in text
-    assert "nodes of the plan by pod: 0 1 | 2 3. The plan's own time takes all GPUs of a pod" in text
+    assert apart.why == "nodes of the plan by pod: 0 2 | 1 3."
+    assert "nodes of the plan by pod: 0 1 | 2 3. The plan's own time takes all GPUs of a pod" in together.why
+    assert json.loads(json.dumps(apart.to_dict()))["pods"] == [[0, 2], [1, 3]]
+    assert together.to_dict()["pods"] == [[0, 1], [2, 3]] and not found["memory"].pods
+
+
+def asked_of_skewed(cli: Any, folder: Path, *more: str) -> Any:
+    """``plan`` of large tables table-wise on 64 GPUs, above pods of two nodes with narrow links."""
+    large = [f"{name},20000000,128,80" for name in "abcdef"]
+    some = [f"s{at},5000000,128,20" for at in range(10)]
+    (folder / "m.csv").write_text("\n".join(["name,rows,dim,pooling", *large, *some, ""]))
+    asked = ("--model", str(folder / "m.csv"), "--gpus", "64", "--only", "table-wise,bags")
+    asked += ("--effort", "quick", "--set", "pod_nodes=2", "--set", "oversubscription=4")
+    return cli("plan", *asked, *more)
+
+
+def test_the_first_lines_say_that_the_time_is_an_upper_limit(cli: Any, tmp_path: Path) -> None:
+    kept = tmp_path / "plan.json"
+    text = asked_of_skewed(cli, tmp_path, "--out", str(kept)).out
+    document = json.loads(asked_of_skewed(cli, tmp_path, "--plan", str(kept), "--json").out)
+    apart, together = document["changes"]  # of a given plan nothing else is asked
+    assert apart["time_s"] < together["time_s"] < document["time_s"]
+    between = f"{format_time(apart['time_s'])} with the busiest nodes in different pods to"
+    between += f" {format_time(together['time_s'])} with them in one"
+    first = " ".join(text.partition("GPUs    64")[0].split())
+    said = "This is an upper limit: all GPUs of a pod count as busy as the busiest"
+    assert f"{said} (in the bound too). By which nodes share a pod: {between}." in first
+    given = " ".join(asked_of_skewed(cli, tmp_path, "--plan", str(kept)).out.split())
+    assert f"{said}. By which nodes share a pod: {between}." in given
+    table = text.partition("What would change the plan")[2]
+    assert "the busiest nodes in one pod" not in table
+    ratio = format_ratio(document["time_s"] / apart["time_s"])
+    assert f"the busiest nodes in different pods {format_time(apart['time_s'])} ≤ {ratio}" in " ".join(
+        table.split()
+    )
