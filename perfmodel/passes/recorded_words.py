@@ -59,6 +59,12 @@ def value_text(number: Recorded) -> str:
     return _text(number, number.value)
 
 
+def equation_lines(number: Recorded) -> str:
+    """The equations of the computation in letters, one a line, the answer's first."""
+    made = (f"{step.symbol} = {letters_text(step)}" for step in reversed(steps_of(number)) if step.form)
+    return "\n".join(dict.fromkeys(made))
+
+
 def working_lines(number: Recorded, apart: Sequence[Recorded] = ()) -> Iterator[str]:
     """The computation line by line, operands first: ``hops = m × inside + ... = 133 × 1.47 µs + ...``.
 

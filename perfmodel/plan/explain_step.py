@@ -181,7 +181,7 @@ class _Planned:
         tier = Tier(SSD if row.name in OF_SSDS else UVM_CACHING, None, below.policy, below.prefetch)
         if in_place and not (below.policy == LFU and below.shares):
             tier = Tier(UVM, 0.0)
-        both = 1.0 if in_place or not e.times.training else e.times.both_ways
+        both = e.times.training and not in_place
         reader = Reader(e.basis, e.gpus, e.model.id_bytes, tier, self.loads(row.rank), both)
         return explain_tier(reader, row, tuple(self._whose(row, lfu=below.policy == LFU)))
 

@@ -14,7 +14,7 @@ from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.equations import Equation, equation_of
 from perfmodel.passes.explanation import Explanation
 from perfmodel.passes.measured_tier import SWITCH
-from perfmodel.passes.recorded_words import recorded_parts, recorded_quantity
+from perfmodel.passes.recorded_words import equation_lines, recorded_parts, recorded_quantity
 from perfmodel.passes.step_resources import Resource
 from perfmodel.passes.steps import BELOW_HBM, StepRow
 from perfmodel.passes.terms import Term, TimeParts, plain_term
@@ -36,7 +36,7 @@ class Reader:
     basis  constants and machine;  gpus  of the pass;  id_bytes  bytes of an id
     tier   that holds the rows, with the policy of its cache;  loads  bytes of each resource on the GPU that
            waits longest
-    both   rate of the link while as many rows cross in the other direction, over its rate alone [-]
+    both   whether as many rows cross the link in the other direction
     """
 
     basis: PassBasis
@@ -44,7 +44,7 @@ class Reader:
     id_bytes: float
     tier: Tier
     loads: Any
-    both: float = 1.0
+    both: bool = False
 
     def machine(self, symbol: str, key: str) -> Recorded:
         """The machine's value ``key`` as a term of an equation, with its letter ``symbol``."""
@@ -160,7 +160,22 @@ def _looked(reader: Reader, step: StepRow) -> TimeParts:
     rows = Recorded(distinct, symbol="u", meaning="different rows of a GPU's batch")
     floor, each = reader.constant("t0", "cache_floor_s"), reader.constant("c", "cache_row_s")
     time = named("t", tiers.cache_lookup_time(rows, floor, each), "")
-    return recorded_parts(time, tiers.cache_lookup_time, words=_prefetched(reader, step))
+    return _parts(time, tiers.cache_lookup_time, words=_prefetched(reader, step))
+
+
+def _parts(
+    time: Recorded,
+    *laws: Callable[..., Any],
+    beside: Sequence[Recorded] = (),
+    words: Sequence[str] = (),
+) -> TimeParts:
+    """The derivation of a step's time by ``laws``, its equations in the letters of its working.
+
+    The docstrings of the laws have other letters: they are of one row and one GPU, a step is of all rows.
+    """
+    found = recorded_parts(time, *laws, beside=beside, words=words)
+    texts = (equation_lines(time), *("" for _ in laws[1:]))
+    return replace(found, equations=tuple(map(Equation.of, laws, texts)))
 
 
 def _crossing(reader: Reader, step: StepRow) -> TimeParts:
@@ -181,15 +196,13 @@ def _crossing(reader: Reader, step: StepRow) -> TimeParts:
             "R_up", tiers.uplink_rate(link, packets, beside[0], beside[1], k), "its share of the uplink"
         )
         rate, laws = smaller(known, uplink), (*laws, tiers.uplink_rate)
-    if reader.both < 1:
-        beside.append(reader.constant("k", "link_both_ways_fraction"))
-        both = "part of the rate that is left while as many rows cross the other way"
-        rate = Recorded(reader.both, symbol="both", meaning=both) * rate
+    if reader.both:
+        rate = reader.constant("both", "link_both_ways_fraction") * rate
     time = tiers.link_time(x, latency, named("R", rate, "of the slower: the link, or a share of the memory"))
     if step.name == GATHER_HOST:
         time = reader.machine("t0", "launch_floor_s") + time
     words = _prefetched(reader, step)
-    return recorded_parts(named("t", time, ""), *laws, beside=beside, words=words)
+    return _parts(named("t", time, ""), *laws, beside=beside, words=words)
 
 
 def _read(reader: Reader, step: StepRow) -> TimeParts:
@@ -201,7 +214,7 @@ def _read(reader: Reader, step: StepRow) -> TimeParts:
     blocks = Recorded(reader.loads[Resource.SSD_READ] / size[1].value, symbol="n", meaning=meaning)
     time = tiers.ssd_time(blocks, reads, latency)
     words = ("rows cross the link beside the reads", *_prefetched(reader, step))
-    return recorded_parts(named("t", time, ""), tiers.ssd_time, tiers.ssd_reads_per_s, words=words)
+    return _parts(named("t", time, ""), tiers.ssd_time, tiers.ssd_reads_per_s, words=words)
 
 
 def _written(reader: Reader, step: StepRow) -> TimeParts:
@@ -209,7 +222,7 @@ def _written(reader: Reader, step: StepRow) -> TimeParts:
     share = reader.machine("W", "ssd_write_bytes_per_s") / reader.shared("write")
     time = tiers.ssd_write_time(x, named("W_g", share, "a GPU's share of the rate of writes"))
     words = ("every row that comes takes the place of one that was updated", *_prefetched(reader, step))
-    return recorded_parts(named("t", time, ""), tiers.ssd_write_time, words=words)
+    return _parts(named("t", time, ""), tiers.ssd_write_time, words=words)
 
 
 def _prefetched(reader: Reader, step: StepRow) -> tuple[str, ...]:

@@ -138,7 +138,7 @@ def test_a_switch_for_each_gpu_is_offered() -> None:
 def test_an_explanation_has_the_share_of_the_uplink(cli: Callable[..., Outcome]) -> None:
     typed = "explain gather-host --table-size 10TB --tier uvm --dim 256 --set gpus_per_pcie_switch"
     text = cli(*f"{typed}=2".split()).out
-    assert "R_up = f C a / ((a + h) k)" in text and "tiers.uplink_rate" in text and "25.5 GB/s" in text
+    assert "R_up = f × C × a / ((a + h) × k)" in text and "tiers.uplink_rate" in text and "25.5 GB/s" in text
     assert "R_up" not in cli(*f"{typed}=1".split()).out
 
 
