@@ -72,12 +72,13 @@ class Fabric:
 def leaving_share(gpus: Number, gpus_per_domain: Number, pod_gpus: Number, rails: Number) -> Number:
     """Share of a rank's buffer that crosses the spine in an exchange with every peer.
 
-        x = ( (G - q) + (q - g) (1 - 1/R) ) / G,   q = min(p, G)                             [-]
+        x = ( (G - q) + (q - g) (1 - 1/rails) ) / G,   q = min(p, G)                         [-]
 
     G  gpus;  g  GPUs of a domain;  p  GPUs under a pod
-    R  rails between which messages change; 1: one leaf, or PXN: only what leaves the pod crosses the spine
+    rails  between which messages change; 1: one leaf, or PXN: only what leaves the pod crosses the spine
     Source: counted; docs/model.md#pods-rails-and-spines; benchmarks/fabric_simulation.py
-    Limits: R = 1, G <= p -> 0;  R = 1, G > p -> (G - p)/G;  R -> inf -> (G - g)/G, all but the own domain
+    Limits: rails = 1, G <= p -> 0;  rails = 1, G > p -> (G - p)/G;  rails -> inf -> (G - g)/G: all but the
+            own domain
     """
     inside = smaller(pod_gpus, gpus)
     away = gpus - inside

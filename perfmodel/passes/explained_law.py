@@ -211,8 +211,8 @@ def recorded_constants(constants: StepConstants) -> StepConstants:
 
 def _recorded_background(taken: float) -> Recorded | float:
     """Share of the cards that other jobs take, recorded with its letter. Limits: nothing -> 0"""
-    words = f"background, {format_fraction(taken)}: {FABRIC_KEYS['background'].meaning}"
-    return Recorded(taken, symbol="b", meaning=words, evidence=Evidence.ASSUMED) if taken else 0.0
+    words = f"{format_fraction(taken)}: {FABRIC_KEYS['background'].meaning}"
+    return Recorded(taken, symbol="background", meaning=words, evidence=Evidence.ASSUMED) if taken else 0.0
 
 
 def _recorded_fabric(fabric: Fabric) -> Fabric:
@@ -225,5 +225,5 @@ def _recorded_fabric(fabric: Fabric) -> Fabric:
         wired = Recorded(float(each.wired), symbol=letter, meaning=ratio)
         levels.append(Level(each.name, domains, wired, _recorded_background(float(each.taken))))
     hop = Recorded(float(fabric.hop_s), SECONDS, symbol="h", meaning="what a switch more takes")
-    rails = Recorded(float(fabric.rails), symbol="R", meaning="rails that messages change")
+    rails = Recorded(float(fabric.rails), symbol="rails", meaning="between which messages change")
     return Fabric(tuple(levels), hop, rails)

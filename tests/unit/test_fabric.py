@@ -214,7 +214,7 @@ def test_the_band_has_how_flows_share_the_links() -> None:
 
 @pytest.mark.parametrize("collective", KINDS)
 def test_neighbours_take_their_part(collective: str) -> None:
-    """Of the cards without pods: large messages take 1/(1 - b) of their time; with pods of the links up."""
+    """Of the cards without pods: large ones take 1/(1 - background) as long; with pods of the links up."""
     for machine in (H100, EFA):
         alone, beside, halved = (
             answer(machine, collective, 256, **values).time_s[-1]
@@ -356,9 +356,9 @@ def test_what_neighbours_take_is_said_as_it_was_typed(cli: Callable[..., Outcome
     assert "other jobs on the network 30.0 % → 0 %" in text
     size = ("--op", "all_to_all", "--size", "1GiB", "--gpus", "64")
     text = " ".join(cli("explain", "collective", *size, *typed).out.split())
-    assert "background, 30.0 %: part of the links" in text
-    assert "o_card = w_card / (1 - b) = 1 / (1 - 0.300) = 1.43" in text
-    assert "b 0.300" not in " ".join(cli("explain", "collective", *size).out.split())
+    assert "background 0.300 assumed 30.0 %: part of the links" in text
+    assert "o_card = w_card / (1 - background) = 1 / (1 - 0.300) = 1.43" in text
+    assert "background" not in " ".join(cli("explain", "collective", *size).out.split())
     refused = cli("collective", *size, "--set", "background=120%")
     words = " ".join(refused.err.split())
     assert refused.code == 2

@@ -1,0 +1,112 @@
+"""Each letter of an explanation is one term, and the equation of a tier has the letters of its working."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from cli_calls import Outcome
+
+from perfmodel.passes.allowed_tiers import Below
+from perfmodel.passes.explanation import Explanation
+from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, uniform_plan
+from perfmodel.plan.explain_step import explain_plan_step, explain_step
+from perfmodel.projections import project_one
+from perfmodel.schema.distributions import parse_distribution
+from perfmodel.schema.machine import load_machine
+from perfmodel.schema.tiers import parse_tier
+from perfmodel.schema.workload import Table, TableSet
+
+_SHARED = {"gpus_per_pcie_switch": 8}
+_PODS = {"background": 0.3, "pod_nodes": 4, "oversubscription": 2, "switch_hop_s": 1e-6}
+QUESTIONS: list[dict[str, Any]] = [
+    {"overrides": {"background": 0.3}, "objective": "training"},
+    {"overrides": {"background": 0.3, "pod_nodes": 4}},
+    {"overrides": _PODS, "reduction": "two_level"},
+    {"overrides": {**_PODS, "rails": 8}, "machine": "h100-sxm-efa"},
+    *({"tier": tier} for tier in ("uvm", "uvm-caching:1%", "ssd:1%")),
+    *({"tier": tier, "overrides": _SHARED} for tier in ("uvm", "uvm-caching:1%")),
+]
+_SYMBOL = r"log2|[A-Za-z_]\w*(?:\([A-Z][\w ]*\))?"
+_OPERATIONS = {"max", "min", "ceil", "log2", "sqrt"}
+
+
+def name_of(options: dict[str, Any]) -> str:
+    given = (f"{key}={value}" for key, value in options.get("overrides", {}).items())
+    return " ".join([options.get("tier", ""), *given])
+
+
+def explained(options: dict[str, Any]) -> list[Explanation]:
+    answer = project_one(table_bytes=10e12, **options)
+    return [explain_step(answer, step.name) for step in answer.steps]
+
+
+def equations(lines: Iterable[str]) -> list[list[str]]:
+    """[letter, equation in letters, the same in numbers, value] of the lines of a working that have these."""
+    parts = [line.split(" = ") for line in lines]
+    return [each for each in parts if len(each) == 4 and re.fullmatch(_SYMBOL, each[0])]
+
+
+def plain(numbers: str) -> str:
+    return re.sub("[()]", "", numbers)
+
+
+def filled(letters: str, text: dict[str, str]) -> str:
+    return re.sub(_SYMBOL, lambda each: text.get(each[0], each[0]), letters)
+
+
+def check(said: dict[str, Any]) -> None:
+    """Each letter replaced by the number of its term: the numbers that the working prints."""
+    text = {term["symbol"]: term["text"].split(" (")[0] for term in said["terms"]}
+    assert len(text) == len(said["terms"]), said["title"]
+    for _, letters, numbers, _ in equations(said["working"]):
+        assert set(re.findall(_SYMBOL, letters)) <= text.keys() | _OPERATIONS, letters
+        assert plain(filled(letters, text)) == plain(numbers), (said["title"], letters)
+
+
+def check_tier(found: Explanation) -> None:
+    worked = {f"{symbol} = {letters}" for symbol, letters, *_ in equations(found.working)}
+    assert set(found.equation.splitlines()) == worked, found.title
+
+
+@pytest.mark.parametrize("options", QUESTIONS, ids=name_of)
+def test_a_letter_has_the_number_of_its_term(options: dict[str, Any]) -> None:
+    for found in explained(options):
+        check(found.to_dict())
+
+
+def test_a_letter_has_the_number_of_its_term_in_the_best_sharding(cli: Callable[..., Outcome]) -> None:
+    typed = ("--table-size", "10TB", "--set", "background=30%", "--json")
+    names = [step["name"].replace("_", "-") for step in json.loads(cli("project", *typed).out)["steps"]]
+    assert "all-to-all-rows" in names
+    for name in names:
+        check(json.loads(cli("explain", name, *typed).out))
+
+
+@pytest.mark.parametrize("options", [each for each in QUESTIONS if "tier" in each], ids=name_of)
+def test_the_equation_of_a_tier_is_that_of_its_working(options: dict[str, Any]) -> None:
+    below = [found for found in explained(options) if ".tiers." in found.time.equations[0].function]
+    assert below
+    for found in below:
+        check_tier(found)
+
+
+def test_rows_that_cross_both_ways_below_a_switch() -> None:
+    """The switch's GPUs and the part of the rate that both ways leave are two terms."""
+    machine = load_machine("h100-sxm-ib").with_overrides(_SHARED)
+    tables = PlanTables.of(TableSet("one", (Table("t", 10**6, 32, 8.0),)), parse_distribution("uniform"))
+    tier = parse_tier("uvm-caching:10%")
+    evaluator = Evaluator.on(machine, tables, 512, 8, below=Below.of([tier]), training=True)
+    rows = uniform_plan(tables, "row-wise", 8, evaluator.domain).placements
+    placed = tuple(Placement(replace(each.scheme, tier=tier), each.ranks) for each in rows)
+    plan = Plan(tables, placed, 8, evaluator.domain)
+    found = explain_plan_step(evaluator, plan, evaluator.cost(plan), "fetch-rows")
+    check(found.to_dict())
+    check_tier(found)
+    terms = {term.symbol: term for term in found.terms}
+    assert (terms["k"].value, terms["both"].value) == (8, 0.85)
+    assert terms["both"].source and "R = both × min(R_own, R_up)" in found.equation
