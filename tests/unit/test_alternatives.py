@@ -542,7 +542,7 @@ def test_help_shows_a_price_file_that_can_be_read(cli: Any, tmp_path: Path) -> N
     example = text[text.index("[machine_hour]") : text.index("Options:")]
     example = "\n".join(line.strip() for line in example.splitlines())
     assert read_prices(prices(tmp_path, example)).tb_month.keys() == {"memory", "ssd"}
-    assert "two rows in HBM" in " ".join(text.split())
+    assert "GPUs of the alternatives in HBM" in " ".join(text.split())
 
 
 def test_the_prices_of_the_page_are_those_of_its_example() -> None:
