@@ -119,7 +119,7 @@ class TimedVariant(BaseModel):
 
 @dataclass(frozen=True)
 class GatherShape:
-    """What is known of a look-up when it is launched; the fields are those of ``TimedVariant``."""
+    """The shape of a look-up, known when it is launched; it has the fields of ``TimedVariant``."""
 
     row_type: str
     id_bytes: int

@@ -347,9 +347,7 @@ def _frame(rows: list[LoggedRow], machine: str) -> tuple[pd.DataFrame, list[str]
     for flag, what in (("duplicate", "repeated with the same time"), ("wrong", "of runs with wrong results")):
         count = int((frame["flag"] == flag).sum())
         if count:
-            warnings.append(
-                f"{count} row{'s' if count > 1 else ''} {what}: marked '{flag}', not used in the fit"
-            )
+            warnings.append(f"{count} row{'s' if count > 1 else ''} {what}: marked '{flag}', not used")
     return frame, warnings + _falling_times(frame)
 
 

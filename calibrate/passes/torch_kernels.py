@@ -144,7 +144,7 @@ def _poison(outputs: Outputs, inputs: Inputs = ()) -> None:
 
 
 class TorchKernels(Provider):
-    """Times torch's kernels; subclasses time those of other libraries.
+    """Times torch's kernels; subclasses time kernels of other libraries.
 
     numbers_by_table  whether bucketized ids are rows of each table, not of an owner's joined tables
     length_type       torch type of the lengths that are permuted; None: int64

@@ -1,4 +1,4 @@
-"""Processes (ranks) that time operations: how they are started, what they are told, their clocks.
+"""Processes (ranks) that time operations: how they start, the messages that they get, their clocks.
 
 What libraries do, and what is written here because no library does it:
 

@@ -74,7 +74,7 @@ class RankServer:
         self.leaving = False
 
     def serve(self) -> None:
-        """Serve until told to leave, or until the coordinator is gone."""
+        """Serve until the coordinator sends the message to leave, or is gone."""
         tasks: dict[str, Callable[[Mapping[str, Any]], Any]] = {
             "welcome": self._welcome,
             "open": self._open_provider,

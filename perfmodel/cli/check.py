@@ -53,7 +53,7 @@ def check(context: typer.Context, options: CheckOptions) -> None:
         same = model.clock == result.stack[0].clock
         found += series_of(result.samples, model, result.said, same)
         wrong += wrong_results(result.samples)
-        doubts += [*unread_text(result.unread), *(text for text in result.warnings if "'wrong'" not in text)]
+        doubts += [*unread_text(result.unread), *result.warnings]
         doubts += doubt_gpu(result.stack[0].gpu, machine, force=True)
         doubts += [] if same else [_other_clock(result.stack[0].clock, model.clock)]
     warn_all(doubts)

@@ -141,7 +141,7 @@ def _training(traces: Sequence[RankTrace]) -> bool:
 
 
 def _batch(batch: str | None, plan_file: Path | None) -> int:
-    """Samples per rank: those of ``--batch``, else those of the plan file."""
+    """Samples per rank, from ``--batch``, else from the plan file."""
     if batch is not None:
         return parse_count(batch, "--batch")
     document = read_document(plan_file) if plan_file is not None else None

@@ -37,12 +37,17 @@ class Limit(BaseModel):
     sold_most: float
     source: str
 
-    def refusal(self, value: float) -> str:
-        """Why ``value`` is refused: the allowed range, for a message. Limits: inside, ends included -> "" """
-        if self.least <= value <= self.most:  # false for NaN
+    def refusal(self, value: float, *, zero: bool = False) -> str:
+        """Why ``value`` is refused: the allowed range, for a message.
+
+        zero  whether 0 is allowed beside the range
+        Limits: inside, ends included -> ""
+        """
+        if self.least <= value <= self.most or (zero and value == 0):  # false for NaN
             return ""
         found = self._text(value) if abs(value) < _LONG else f"{value:g} {self.unit}"
-        return f"must be from {self._text(self.least)} to {self._text(self.most)}, not {found}"
+        allowed = f"from {self._text(self.least)} to {self._text(self.most)}"
+        return f"must be {'0, or ' if zero else ''}{allowed}, not {found}"
 
     def doubt(self, value: float) -> str:
         """Why ``value`` needs confirmation. Limits: within ten times of a product on the market -> "" """

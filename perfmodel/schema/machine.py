@@ -228,11 +228,10 @@ class Machine(BaseModel):
             raise unknown_name("machine value", key, ALL_KEYS)
         unit, meaning = ALL_KEYS[key].unit, ALL_KEYS[key].meaning
         number = units.parse_quantity(value, unit, f"{source} {key}") if isinstance(value, str) else value
-        outside = limits_of("machine")[key].refusal(number) if number else ""
+        outside = limits_of("machine")[key].refusal(number, zero=ALL_KEYS[key].zero) if number else ""
         if number == 0 and not ALL_KEYS[key].zero:
             outside = "must be more than 0"
         if outside:
-            outside = outside.replace("be from", "be 0, or from") if ALL_KEYS[key].zero else outside
             here = f"; here {self.values[key]}" if key in self.values else ""
             raise BadInputError(f"{source} {key}={value}: it {outside}.", f"{meaning}{here}.")
         try:
@@ -254,7 +253,7 @@ def _check_quantity(key: str, quantity: Quantity) -> None:
     if key not in ALL_KEYS:
         raise ValueError(f"values.{key}: not a machine value; known: {', '.join(ALL_KEYS)}")
     ALL_KEYS[key].check(key, quantity)
-    outside = limits_of("machine")[key].refusal(quantity.value) if quantity.value else ""
+    outside = limits_of("machine")[key].refusal(quantity.value, zero=ALL_KEYS[key].zero)
     if outside:
         raise ValueError(f"values.{key}.value: {outside}")
 

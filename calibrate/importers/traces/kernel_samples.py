@@ -119,7 +119,7 @@ _COLUMNS = (
 
 
 def _calls(trace: RankTrace) -> list[list[TracedKernel]]:
-    """Kernels of look-ups and bucketizations; each inner list has those of one operator call."""
+    """Kernels of look-ups and bucketizations; each inner list has the kernels of an operator call."""
     by_call: dict[int, list[TracedKernel]] = defaultdict(list)
     for kernel in trace.kernels:
         if kernel.call is not None and _wanted(kernel.op):

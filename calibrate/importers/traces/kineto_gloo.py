@@ -169,7 +169,7 @@ def _groups_of_threads(asked: Sequence[_Asked], world: TracedWorld) -> dict[int,
 
 
 def _neighbours(threads: Sequence[int]) -> list[list[int]]:
-    """Lists of threads with consecutive numbers; those of one list are the workers of one group."""
+    """Lists of threads with consecutive numbers; each list has the workers of a group."""
     runs: list[list[int]] = []
     for thread in threads:
         if runs and thread == runs[-1][-1] + 1:

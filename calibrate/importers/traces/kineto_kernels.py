@@ -50,7 +50,7 @@ def operator_call(call: HostCall) -> OperatorCall:
 
 
 def operators_as_kernels(events: KinetoEvents) -> KernelColumns:
-    """Operators of a CPU in the place of kernels: those of an embedding pass, and others.
+    """Operators of a CPU in the place of kernels: operators of an embedding pass, and others.
 
     If operators are nested, the outermost counts. But an operator that contains an operator of an embedding
     pass does not count; the operators in it do.
