@@ -171,24 +171,6 @@ def _commands_are_read_once() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _tables_are_built_once() -> Iterator[None]:
-    """What a group of ranks takes follows from machine and calibration: it is worked out once for each."""
-    from perfmodel.collectives import estimate
-
-    build, built = estimate.build_table, dict[tuple[Any, ...], tuple[Any, ...]]()
-
-    def known(machine: Any, calibration: Any, *group: Any) -> Any:
-        key = (id(machine), id(calibration), *group)
-        if key not in built:  # both are kept: no other has their numbers
-            built[key] = machine, calibration, build(machine, calibration, *group)
-        return built[key][2]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(estimate, "build_table", known)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
 def _claims_are_judged_once() -> Iterator[None]:
     """What the model says to a claim takes searches, and several files ask; so much effort, one answer."""
     questions = sys.modules.get("perfmodel.validate.questions")

@@ -50,10 +50,10 @@ def shipped_like(machine: Machine, backend: Backend) -> Calibration | None:
     if machine.name not in list_machines():
         return None
     try:
-        found, borrowed = choose_calibration(machine, backend, None)
+        found = choose_calibration(machine, backend, None)
     except NoCalibrationError:
         return None
-    return None if borrowed else found
+    return found if found.machine == machine.name else None
 
 
 def _answers(machine: Machine, own: Calibration) -> dict[str, Any]:

@@ -108,7 +108,7 @@ def _model(machine: Machine, calibration: str | None, result: ImportResult) -> C
     except NoCalibrationError as error:
         hint = "give another --machine, or a --calibration of your own (perfmodel import LOG… --out FILE)."
         raise NoCalibrationError(error.message, hint) from None
-    return CollectiveModel(machine, *found)
+    return CollectiveModel(machine, found)
 
 
 def _other_clock(clock: str, of_band: str) -> str:

@@ -13,15 +13,15 @@ def version_key(version: str) -> tuple[int, ...]:
     return tuple(int(part) if part.isdigit() else 0 for part in version.replace("-", ".").split("."))
 
 
-def choose_calibration(machine: Machine, backend: Backend, clock: Clock | None) -> tuple[Calibration, bool]:
-    """(calibration, borrowed): the machine's own, else the one of the machine that its file is ``like``.
+def choose_calibration(machine: Machine, backend: Backend, clock: Clock | None) -> Calibration:
+    """The calibration of the machine itself, else of the machine that its file is ``like``.
 
     The preferred calibration comes first, then the newest version. NCCL and RCCL borrow each other's.
     Raises NoCalibrationError, which lists the calibrations that exist.
     """
     own = _matching(machine.name, backend, clock)
     if own:
-        return own[0], False
+        return own[0]
     seen = {machine.name}
     like = machine.links.like
     while like and like not in seen and like in list_machines():
@@ -29,7 +29,7 @@ def choose_calibration(machine: Machine, backend: Backend, clock: Clock | None) 
         vendors = backend is machine.ring_backend
         borrowed = _matching(like, load_machine(like).ring_backend if vendors else backend, clock)
         if borrowed:
-            return borrowed[0], True
+            return borrowed[0]
         like = load_machine(like).links.like
     known = list_calibrations(machine.name)
     own_run = "measure it (perfmodel calibrate) and use --calibration latest."
@@ -44,18 +44,15 @@ def choose_calibration(machine: Machine, backend: Backend, clock: Clock | None) 
     )
 
 
-def nearest_calibration(
-    machine: Machine, backend: Backend, clock: Clock, version: str
-) -> tuple[Calibration, bool]:
-    """(calibration, borrowed): of this clock, if there is one, and of the version nearest to ``version``.
+def nearest_calibration(machine: Machine, backend: Backend, clock: Clock, version: str) -> Calibration:
+    """The calibration of this clock, if there is one, and of the version nearest to ``version``.
 
-    borrowed  whether it belongs to a machine that this machine's file is ``like``
     Limits: version "" or a machine without its own -> ``choose_calibration``
     """
     own = _matching(machine.name, backend, clock) or _matching(machine.name, backend, None)
     if not own or not version:
         return choose_calibration(machine, backend, clock if own and own[0].clock is clock else None)
-    return min(own, key=lambda one: abs(_place(one.library_version) - _place(version))), False
+    return min(own, key=lambda one: abs(_place(one.library_version) - _place(version)))
 
 
 def _place(version: str) -> int:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from perfmodel.collectives.calibrated import Calibrated
 from perfmodel.collectives.grid import GRID_BYTES, GRID_LOG2, PER_OCTAVE
-from perfmodel.collectives.stored import curve_time
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import Calibration, Curve
 from perfmodel.schema.priors import load_priors
@@ -100,7 +100,7 @@ def nearest_cells(calibration: Calibration, collective: str, group: Group) -> li
 
 
 def correction(
-    cells: Sequence[Curve], group: Group, law: Callable[[Group], Floats], carried: Floats
+    own: Calibrated, cells: Sequence[Curve], group: Group, law: Callable[[Group], Floats], carried: Floats
 ) -> Correction:
     """Residual of the law against measured cells, carried over to another group of ranks.
 
@@ -125,7 +125,7 @@ def correction(
         if not free.any():
             continue
         taken[free], sizes_log2[free] = index, np.clip(at[free], *ends)
-        measured, by_law = np.log(curve_time(cell, GRID_BYTES)), law(Group.of(cell.gpus, cell.domain_gpus))
+        measured, by_law = np.log(own.cell_time(cell)), law(Group.of(cell.gpus, cell.domain_gpus))
         log_measured[free] = np.interp(sizes_log2[free], GRID_LOG2, measured)
         log_law[free] = np.interp(sizes_log2[free], GRID_LOG2, by_law)
     gpus = np.array([cell.gpus for cell in cells], float)[taken]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from perfmodel.collectives.calibrated import Calibrated
 from perfmodel.collectives.choose import choose_calibration
 from perfmodel.collectives.grid import LARGEST_BYTES
 from perfmodel.collectives.time_tables import LIMITS, TimeTable, build_table
@@ -55,8 +56,12 @@ class CollectiveModel:
 
     machine: Machine
     calibration: Calibration
-    borrowed: bool = False
     _tables: dict[tuple[str, int, int], TimeTable] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        own = Calibrated.of(self.machine, self.calibration)
+        if not (self.borrowed or self.machine.overrides):  # else they are of this what-if alone
+            self._tables = own.tables
 
     @staticmethod
     def load(
@@ -77,8 +82,7 @@ class CollectiveModel:
         library = Backend(_member([str(item) for item in Backend], asked, "backend"))
         wanted = None if clock is None else Clock(_member([str(item) for item in Clock], clock, "clock"))
         if calibration is None:
-            chosen, borrowed = choose_calibration(machine, library, wanted)
-            return CollectiveModel(machine, chosen, borrowed)
+            return CollectiveModel(machine, choose_calibration(machine, library, wanted))
         chosen = load_calibration(calibration)
         _check_laws(chosen, calibration)
         if chosen.backend != library or (wanted is not None and chosen.clock != wanted):
@@ -87,13 +91,17 @@ class CollectiveModel:
                 f"not {library}{f' at {wanted}' if wanted else ''}.",
                 f"use --backend {chosen.backend} --clock {chosen.clock}, or another calibration.",
             )
-        borrowed = chosen.machine != machine.name
-        if borrowed and chosen.machine not in list_machines():
+        if chosen.machine not in (machine.name, *list_machines()):
             raise BadInputError(
                 f"calibration {chosen.calibration_id} is of {chosen.machine}, not of {machine.name}.",
                 "leave --machine out, or use another --calibration.",
             )
-        return CollectiveModel(machine, chosen, borrowed)
+        return CollectiveModel(machine, chosen)
+
+    @property
+    def borrowed(self) -> bool:
+        """Whether the calibration is of another machine, whose times are scaled to the links of this one."""
+        return self.calibration.machine != self.machine.name
 
     @property
     def calibration_id(self) -> str:
@@ -113,7 +121,7 @@ class CollectiveModel:
             )
         key = (collective, gpus, gpus_per_node)
         if key not in self._tables:
-            self._tables[key] = build_table(self.machine, self.calibration, self.borrowed, *key)
+            self._tables[key] = build_table(self.machine, self.calibration, *key)
         return self._tables[key]
 
     def estimate(

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from perfmodel.collectives.calibrated import Calibrated
+from perfmodel.collectives.grid import GRID_BYTES
 from perfmodel.collectives.stored import step_constants
 from perfmodel.model.fabric import Fabric
 from perfmodel.model.laws import LINK_LAWS
@@ -81,25 +83,22 @@ def scaled_unknowns(log_unknowns: Floats, law: Law, machine: Machine, measured_o
 
 def rate_shift(
     machine: Machine,
-    measured_on: Machine,
+    own: Calibrated,
     law: Law,
-    backend: Backend,
     collective: str,
     group: Group,
-    payload_bytes: Floats,
+    payload_bytes: Floats | None = None,
 ) -> Floats:
     """By how much ln t changes, according to the law, from the measured machine to this machine.
 
+    own  the measured machine;  payload_bytes  sizes; None: the grid
     Limits: the same machine -> 0;  small messages -> only the steps change;  large -> only the rates change
     """
-    priors = load_priors()
-    before = np.log(np.array(law.values))
-    after = scaled_unknowns(before, law, machine, measured_on)
-    own, theirs = (step_constants(each, priors, backend) for each in (machine, measured_on))
-    time_at = LINK_LAWS[law.law].time_at
-    new = time_at(after, own, collective, group, payload_bytes)
-    old = time_at(before, theirs, collective, group, payload_bytes)
-    return np.asarray(np.log(new / old))
+    after = scaled_unknowns(np.log(np.array(law.values)), law, machine, own.machine)
+    steps = step_constants(machine, load_priors(), own.calibration.backend)
+    sizes = GRID_BYTES if payload_bytes is None else payload_bytes
+    new = LINK_LAWS[law.law].time_at(after, steps, collective, group, sizes)
+    return np.asarray(np.log(new / own.law_time(law, collective, group, sizes)))
 
 
 @dataclass(frozen=True)
@@ -160,12 +159,8 @@ def rate_shares(
     measured_on = machine.unchanged()
     steps = step_constants(machine, load_priors(), backend)
     centre = scaled_unknowns(np.log(np.array(law.values)), law, machine, measured_on)
-    shares, link_law = {}, LINK_LAWS[law.law]
-    for kind in ("inside", "across", "protocol"):
-        step = np.array([_STEP if each.rate == kind else 0.0 for each in link_law.unknowns])
-        up, down = (
-            link_law.time_at(centre + sign * step, steps, collective, group, payload_bytes)
-            for sign in (1, -1)
-        )
-        shares[kind] = np.asarray(np.log(down / up) / (2 * _STEP))
-    return shares
+    kinds, link_law = ("inside", "across", "protocol"), LINK_LAWS[law.law]
+    moves = _STEP * np.array([[each.rate == kind for each in link_law.unknowns] for kind in kinds])
+    moved = np.concatenate([centre - moves, centre + moves])
+    times = link_law.time_at(moved, steps, collective, group, payload_bytes)
+    return dict(zip(kinds, np.log(times[:3] / times[3:]) / (2 * _STEP), strict=True))

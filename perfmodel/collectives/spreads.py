@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from perfmodel.collectives.calibrated import Calibrated
 from perfmodel.collectives.corrections import Correction, correction, nearest_cells
 from perfmodel.collectives.grid import GRID_BYTES, GRID_LOG2, PER_OCTAVE
 from perfmodel.collectives.stored import curve_time, step_constants
@@ -74,9 +75,9 @@ class Spread:
     correction: Correction | None = None
 
 
-def from_curve(curve: Curve, calibration: Calibration) -> Spread:
+def from_curve(own: Calibrated, curve: Curve) -> Spread:
     """The spread of a measured cell: its anchors and curve, with the leave-one-out error near each size."""
-    sizes = np.array(curve.anchor_bytes)
+    sizes, calibration = np.array(curve.anchor_bytes), own.calibration
     inside = (sizes[0] * 0.999 <= GRID_BYTES) & (sizes[-1] * 1.001 >= GRID_BYTES)
     outside = np.where(sizes[-1] < GRID_BYTES, np.log2(GRID_BYTES / sizes[-1]), 0)
     noise = float(max(load_priors().uncertainty.least_log_sd, curve.anchor_log_sd))
@@ -85,7 +86,7 @@ def from_curve(curve: Curve, calibration: Calibration) -> Spread:
     between = np.interp(GRID_LOG2, np.log2(sizes), left_out)
     beyond = load_priors().uncertainty.outside_octave_log_sd * outside
     evidence = np.where(inside, Evidence.INTERPOLATED.rank, Evidence.EXTRAPOLATED.rank)
-    log_time, basis = np.log(curve_time(curve, GRID_BYTES)), f"measured on {curve.gpus} GPUs"
+    log_time, basis = np.log(own.cell_time(curve)), f"measured on {curve.gpus} GPUs"
     doubts = (
         Doubt("scatter of the samples", _everywhere(noise)),
         Doubt("sizes left out in turn", between),
@@ -243,7 +244,7 @@ def inside_bound(calibration: Calibration, collective: str, group: Group) -> tup
     return GRID_BYTES * share, np.asarray(np.log(curve_time(cell, GRID_BYTES * share)))
 
 
-def between_cells(calibration: Calibration, collective: str, group: Group) -> Spread | None:
+def between_cells(own: Calibrated, collective: str, group: Group) -> Spread | None:
     """Interpolation between cells with fewer and with more ranks in one domain: ln t linear in G.
 
     Source: docs/model.md#how-a-time-is-found
@@ -251,14 +252,14 @@ def between_cells(calibration: Calibration, collective: str, group: Group) -> Sp
     if group.domains > 1:
         return None
     cells = sorted(
-        (c for c in calibration.curves if c.collective == collective and c.domain_gpus >= c.gpus),
+        (c for c in own.calibration.curves if c.collective == collective and c.domain_gpus >= c.gpus),
         key=lambda c: c.gpus,
     )
     below = [c for c in cells if c.gpus < group.gpus]
     above = [c for c in cells if c.gpus > group.gpus]
     if not below or not above:
         return None
-    low, high = from_curve(below[-1], calibration), from_curve(above[0], calibration)
+    low, high = from_curve(own, below[-1]), from_curve(own, above[0])
     share = (group.gpus - below[-1].gpus) / (above[0].gpus - below[-1].gpus)
     log_time = low.log_time + share * (high.log_time - low.log_time)
     log_sd = np.hypot(np.maximum(low.log_sd, high.log_sd), load_priors().uncertainty.least_log_sd)
@@ -295,10 +296,25 @@ def _drawn(covariance: tuple[tuple[float, ...], ...]) -> Floats:
     return np.asarray(deviates(len(covariance)) @ root_of(np.array(covariance)).T)
 
 
-def from_law(
-    machine: Machine, calibration: Calibration, law: Law | None, collective: str, group: Group
-) -> Spread:
+@lru_cache(maxsize=512)
+def spread_of(own: Calibrated, collective: str, group: Group) -> Spread:
+    """The spread of a group of ranks on the machine that was measured.
+
+    A measured cell of these ranks if there is one; else, inside one domain, between measured cells with fewer
+    and with more ranks; else the law of the links.
+    Limits: neither measured cells nor a law -> NoCalibrationError
+    """
+    law = own.calibration.law(collective)
+    curve = own.calibration.curve(collective, group.gpus, group.domain_gpus)
+    if curve is None:
+        return between_cells(own, collective, group) or from_law(own, law, collective, group)
+    spread = from_curve(own, curve)
+    return spread if law is None else completed(spread, curve, from_law(own, law, collective, group))
+
+
+def from_law(own: Calibrated, law: Law | None, collective: str, group: Group) -> Spread:
     """The spread of the law on the machine that was measured, corrected by the nearest measured cells."""
+    machine, calibration = own.machine, own.calibration
     if law is None:
         anchored = sorted({c.gpus for c in calibration.curves if c.collective == collective})
         raise NoCalibrationError(
@@ -310,21 +326,20 @@ def from_law(
         )
     priors = load_priors()
     steps = step_constants(machine, priors, calibration.backend)
-    unknowns, link_law = np.log(np.array(law.values)), LINK_LAWS[law.law]
-    noise = priors.uncertainty
+    link_law, noise = LINK_LAWS[law.law], priors.uncertainty
 
-    def log_time(q: Floats, which: Group, sizes: Floats = GRID_BYTES) -> Floats:
-        return np.asarray(np.log(link_law.time_at(q, steps, collective, which, sizes)))
+    def log_time(which: Group) -> Floats:
+        return np.asarray(np.log(own.law_time(law, collective, which)))
 
-    centre = log_time(unknowns, group)
-    draws = unknowns + _drawn(tuple(map(tuple, law.log_covariance)))
-    drawn = log_time(draws, group, _COARSE_BYTES).std(axis=0)
+    centre = log_time(group)
+    draws = np.log(np.array(law.values)) + _drawn(tuple(map(tuple, law.log_covariance)))
+    drawn = np.log(link_law.time_at(draws, steps, collective, group, _COARSE_BYTES)).std(axis=0)
     basis = f"law of the links ({calibration.calibration_id})"
     stages = [Stage("law of the links", link_law.time, centre)]
     nearest = nearest_cells(calibration, collective, group)
     measured_gpus, near = np.full(GRID_BYTES.size, float(law.fitted_gpus)), np.zeros(GRID_BYTES.size)
     share = carried_share(machine, calibration, group)
-    carried = correction(nearest, group, lambda which: log_time(unknowns, which), share) if nearest else None
+    carried = correction(own, nearest, group, log_time, share) if nearest else None
     if carried is not None:
         measured_gpus, near = carried.gpus, carried.weight
         centre = centre + share * carried.log_residual

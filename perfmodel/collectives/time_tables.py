@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from perfmodel.collectives.calibrated import Calibrated
 from perfmodel.collectives.corrections import Correction
 from perfmodel.collectives.grid import GRID_BYTES, GRID_LOG2, PER_OCTAVE
 from perfmodel.collectives.rates import (
@@ -26,19 +27,16 @@ from perfmodel.collectives.spreads import (
     Doubt,
     Spread,
     Stage,
-    between_cells,
-    completed,
-    from_curve,
-    from_law,
     inside_bound,
+    spread_of,
     stack_rank,
 )
 from perfmodel.collectives.stored import fabric_of
 from perfmodel.model.collectives import speed_of_light_time
 from perfmodel.model.unknowns import Group
-from perfmodel.schema.calibration import Calibration, Curve, Law
+from perfmodel.schema.calibration import Calibration, Law
 from perfmodel.schema.evidence import RING_BACKENDS, Backend, Evidence
-from perfmodel.schema.machine import Machine, load_machine
+from perfmodel.schema.machine import Machine
 from perfmodel.schema.priors import load_priors
 
 Floats = npt.NDArray[np.float64]
@@ -117,20 +115,12 @@ def _between(column: Floats, left: npt.NDArray[np.int64], part: Floats) -> Float
 
 
 def build_table(
-    machine: Machine,
-    calibration: Calibration,
-    borrowed: bool,
-    collective: str,
-    gpus: int,
-    gpus_per_node: int,
+    machine: Machine, calibration: Calibration, collective: str, gpus: int, gpus_per_node: int
 ) -> TimeTable:
     """The time table of one collective on one group of ranks, for every size.
 
     machine   where the collective runs;  calibration  measurements of one library, and laws fitted to them
-    borrowed  whether ``calibration`` is from another machine: times are scaled to the links of ``machine``
-    The times are a measured curve of these ranks if there is one; else, inside one domain, an interpolation
-    in the number of ranks between measured curves with fewer and with more ranks; else the law of the links,
-    corrected by its error at the nearest measured curves.
+    The times are ``spreads.spread_of`` the ranks, scaled to the links of ``machine``.
     Limits: neither measured curves nor a law -> NoCalibrationError
     """
     if gpus == 1:
@@ -140,35 +130,15 @@ def build_table(
             nothing, nothing, nothing, 0.0, nothing, codes, codes, np.empty(0), 0, "one rank sends nothing"
         )
     group = Group.of(gpus, machine.domain_gpus_of(gpus_per_node))
+    own = Calibrated.of(machine, calibration)
+    return _finish(machine, own, collective, group, spread_of(own, collective, group))
+
+
+def _finish(machine: Machine, own: Calibrated, collective: str, group: Group, spread: Spread) -> TimeTable:
+    """The table of a spread: rates scaled to this machine, no time below the links' bound, intervals."""
+    calibration, borrowed = own.calibration, own.machine.name != machine.name
     law = calibration.law(collective)
-    measured_on = load_machine(calibration.machine) if borrowed else machine.unchanged()
-    curve = calibration.curve(collective, gpus, group.domain_gpus)
-    if curve is not None:
-        spread = from_curve(curve, calibration)
-        if law is not None:
-            spread = completed(spread, curve, from_law(measured_on, calibration, law, collective, group))
-    else:
-        spread = between_cells(calibration, collective, group) or from_law(
-            measured_on, calibration, law, collective, group
-        )
-    return _finish(machine, measured_on, calibration, borrowed, law, collective, group, spread, curve)
-
-
-def _finish(
-    machine: Machine,
-    measured_on: Machine,
-    calibration: Calibration,
-    borrowed: bool,
-    law: Law | None,
-    collective: str,
-    group: Group,
-    spread: Spread,
-    curve: Curve | None,
-) -> TimeTable:
-    """The table of a spread: rates scaled to this machine, no time below the bound of the links, intervals.
-
-    curve  the measured cell of this very group, if there is one
-    """
+    curve = calibration.curve(collective, group.gpus, group.domain_gpus)  # of this very group
     log_time, log_sd, weakest = spread.log_time, spread.log_sd, 0
     stages, doubts = list(spread.stages), list(spread.doubts)
     if borrowed:
@@ -185,14 +155,14 @@ def _finish(
     backend, moved = calibration.backend, False
     above = above_pods(machine, law, backend, collective, group, GRID_BYTES) if law is not None else None
     if above is not None:
-        moved = fabric_of(machine, backend) != fabric_of(measured_on, backend)
+        moved = fabric_of(machine, backend) != fabric_of(own.machine, backend)
     if (weakest or moved) and law is not None:
-        log_time = log_time + rate_shift(machine, measured_on, law, backend, collective, group, GRID_BYTES)
+        log_time = log_time + rate_shift(machine, own, law, collective, group)
         stages.append(Stage("links of this machine for those that were measured", rate_shift, log_time))
         if found is not None:
             size, bound = found
             inside = Group.of(group.domain_gpus, group.domain_gpus)
-            found = size, bound + rate_shift(machine, measured_on, law, backend, collective, inside, size)
+            found = size, bound + rate_shift(machine, own, law, collective, inside, size)
     if found is not None:
         log_time = np.maximum(log_time, found[1])
         stages.append(Stage("at least what the ranks of one domain need", inside_bound, log_time))

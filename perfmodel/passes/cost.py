@@ -227,7 +227,8 @@ class Evaluator:
         another, sorts of ids a third, tiers below the HBM a fourth; these combine in quadrature
         """
         most = loads.most
-        taken = [(step, t) for step in self.steps if (t := self.times.exact(step, most)).time_s[0] > 0]
+        timed = zip(self.steps, self.times.exact_all(self.steps, most), strict=True)
+        taken = [(step, t) for step, t in timed if t.time_s[0] > 0]
         rows = [self._row(step, timing, loads) for step, timing in taken]
         rows += self._handover(taken, most)
         ahead = sum(row.time_s for row in rows if row.name in AHEAD) if self.times.prefetch else 0.0
@@ -246,7 +247,8 @@ class Evaluator:
         most  bytes of every resource on the busiest rank, [..., K] for K resources
         """
         self.work.add(units.EXACT)
-        times = [(step, self.times.exact(step, most).time_s) for step in self.steps]
+        timed = zip(self.steps, self.times.exact_all(self.steps, most), strict=True)
+        times = [(step, t.time_s) for step, t in timed]
         total = np.asarray(sum(time for _, time in times))
         if self.times.prefetch:
             ahead = np.asarray(sum(time for step, time in times if step.name in AHEAD))

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.collectives.calibrated import Calibrated
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.rates import scaled_unknowns
 from perfmodel.collectives.stored import step_constants
@@ -25,7 +26,6 @@ from perfmodel.passes.recorded_words import recorded_terms, value_text, working_
 from perfmodel.passes.terms import Term
 from perfmodel.schema.calibration import Law
 from perfmodel.schema.evidence import Evidence
-from perfmodel.schema.machine import load_machine
 from perfmodel.schema.machine_keys import FABRIC_KEYS
 from perfmodel.schema.priors import load_priors
 from perfmodel.units import format_fraction, format_time
@@ -132,7 +132,7 @@ class ExplainedLaw:
     def _unknowns(self) -> dict[str, Recorded]:
         """The fitted unknowns with 95 % intervals, by name; rates are scaled to this machine's links."""
         machine, calibration = self.model.machine, self.model.calibration
-        measured_on = load_machine(calibration.machine) if self.model.borrowed else machine.unchanged()
+        measured_on = Calibrated.of(machine, calibration).machine
         logs = scaled_unknowns(np.log(np.array(self.law.values)), self.law, machine, measured_on)
         found = {}
         for i, (unknown, log) in enumerate(zip(LINK_LAWS[self.law.law].unknowns, logs, strict=True)):

@@ -93,7 +93,7 @@ class Machine(BaseModel):
     accepted: tuple[str, ...] = ()
     values: Mapping[str, Quantity]
     overrides: frozenset[str] = Field(default=frozenset(), exclude=True)
-    originals: Mapping[str, float] = Field(default={}, exclude=True)
+    originals: Mapping[str, Quantity] = Field(default={}, exclude=True)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -107,7 +107,7 @@ class Machine(BaseModel):
         values = {key: quantity.value for key, quantity in self.values.items()}
         check_domain(values, self.links.scale_up)
         check_fabric(values)
-        check_pcie_switch(values, {**values, **self.originals})
+        check_pcie_switch(values, {**values, **{key: old.value for key, old in self.originals.items()}})
         return self
 
     def doubts(self) -> dict[str, str]:
@@ -144,15 +144,15 @@ class Machine(BaseModel):
 
     def original(self, key: str) -> float:
         """The SI value of ``key`` before overrides: the value when the shipped measurements were taken."""
-        return self.originals[key] if key in self.originals else self.value(key)
+        return self.originals[key].value if key in self.originals else self.value(key)
 
     def unchanged(self) -> Machine:
         """This machine before all overrides."""
         if not (self.originals or self.overrides):
             return self
         values = {
-            key: old.model_copy(update={"value": self.original(key)})
-            for key, old in self.values.items()
+            key: self.originals.get(key, now)
+            for key, now in self.values.items()
             if key in KEYS or key in self.originals or key not in self.overrides
         }
         return self.model_copy(update={"values": values, "overrides": frozenset(), "originals": {}})
@@ -216,7 +216,7 @@ class Machine(BaseModel):
             replaced |= {"nvlink_domain_gpus": follows} if follows else {}
         changed = [key for key in self.values if replaced[key] is not self.values[key]]
         own = [key for key in changed if key not in self.overrides]  # else an earlier override added it
-        before = {**{key: self.value(key) for key in own}, **self.originals}
+        before = {**{key: self.values[key] for key in own}, **self.originals}
         fields = {name: getattr(self, name) for name in _NOT_VALUES}
         try:
             return Machine(**fields, values=replaced, overrides=self.overrides | set(given), originals=before)
@@ -313,7 +313,7 @@ def beside_shipped(machine: Machine) -> Machine:
     if shipped is None or machine.originals:
         return machine
     originals = {
-        key: quantity.value
+        key: quantity
         for key, quantity in shipped.values.items()
         if machine.knows(key) and not math.isclose(quantity.value, machine.value(key), rel_tol=_SAME)
     }

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.errors import NoCalibrationError
 from perfmodel.fit.curves import CurveFit, fit_curve, leave_one_out, local_spread
 from perfmodel.fit.shipped import Entry, Selection, fit_entry
@@ -81,7 +82,7 @@ def _cell_left_out(cell: pd.DataFrame, machine: Machine, calibration: Calibratio
     for i, rest in enumerate(others):
         alone = _refitted(curve, fits[i], errors[rest])
         own = calibration.model_copy(update={"curves": [alone], "this_cluster": True})
-        model = measured.model_of(machine, own)
+        model = CollectiveModel(machine, own)
         estimate = model.estimate(collective, sizes[i], gpus, node)
         columns[:, i] = float(estimate.time_s), float(estimate.low_s), float(estimate.high_s)
     return cell.assign(predicted_s=columns[0], low_s=columns[1], high_s=columns[2])
@@ -133,7 +134,7 @@ def one_node_to_two(
         held_out = points[points["nodes"] == _TWO]
         if (machines and name not in machines) or held_out.empty or not (points["nodes"] == 1).any():
             continue
-        model = measured.model_of(load_machine(name), one_node_fit(entry, with_clusters))
+        model = CollectiveModel(load_machine(name), one_node_fit(entry, with_clusters))
         parts.append(measured.predicted(held_out, model).assign(machine=name, clock=str(entry.clock)))
     return pd.concat(parts)
 
@@ -183,7 +184,7 @@ def other_clusters(clusters: Iterable[Cluster] = OTHER_CLUSTERS) -> pd.DataFrame
         entry = measured.preferred_entries()[cluster.machine]
         own = entry.model_copy(update={"cells": [Selection(sources=[cluster.source_id])]})
         points = measured.measured_points(own, measured.shipped_samples())
-        model = measured.model_of(machine, shipped_calibration(measured.identity(entry)))
+        model = CollectiveModel(machine, shipped_calibration(measured.identity(entry)))
         two = points[points["nodes"] >= _TWO]
         parts.append(
             measured.predicted(two, model).assign(machine=cluster.machine, source_id=cluster.source_id)
@@ -212,7 +213,7 @@ def without_the_machine(machines: Collection[str] = ()) -> pd.DataFrame:
         points = measured.measured_points(entry, measured.shipped_samples())
         own = points[[not seen & set(text.split()) for text in points["sources"]]]
         if len(own):
-            result = measured.predicted(own, measured.model_of(machine, lender))
+            result = measured.predicted(own, CollectiveModel(machine, lender))
             inside = result["gpus"] <= result["domain_gpus"]
             where = np.where(inside, "in", "across")
             parts.append(result.assign(machine=name, like=machine.links.like, where=where))

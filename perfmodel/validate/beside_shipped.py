@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.errors import NoCalibrationError
 from perfmodel.fit.build import Identity, fit_calibration, usable_samples
 from perfmodel.fit.traced import fewer_sizes
@@ -51,7 +52,7 @@ def told_by(calibration: Calibration, samples: pd.DataFrame, machine: Machine) -
         return None
     try:
         points = measured.predicted(
-            measured.medians(fewer_sizes(rows), machine), measured.model_of(machine, calibration)
+            measured.medians(fewer_sizes(rows), machine), CollectiveModel(machine, calibration)
         )
     except NoCalibrationError:
         return None

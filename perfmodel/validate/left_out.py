@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfmodel import resources
+from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.fit.build import FORCED, usable_samples
 from perfmodel.fit.shipped import Entry, fit_entry
 from perfmodel.schema.calibration import Calibration
@@ -157,7 +158,7 @@ def told(rows: pd.DataFrame, machine: Machine, calibration: Calibration) -> pd.D
     beyond those measured), log_error = ln(predicted / measured).
     """
     rows = rows[rows["collective"].isin(COLLECTIVES)]
-    points = measured.predicted(measured.medians(rows, machine), measured.model_of(machine, calibration))
+    points = measured.predicted(measured.medians(rows, machine), CollectiveModel(machine, calibration))
     across = points["gpus"] > points["domain_gpus"]
     collectives = points["collective"].astype(str)
     cells = list(

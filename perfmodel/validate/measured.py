@@ -157,8 +157,3 @@ def summary(points: pd.DataFrame, by: list[str]) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows)
-
-
-def model_of(machine: Machine, calibration: Calibration) -> CollectiveModel:
-    """The model that predicts collectives with this calibration; ``borrowed`` if it is of another machine."""
-    return CollectiveModel(machine, calibration, calibration.machine != machine.name)

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from perfmodel.collectives.calibrated import Calibrated
 from perfmodel.collectives.rates import rate_shift, scaled_unknowns
 from perfmodel.collectives.stored import step_constants
 from perfmodel.model.laws import LINK_LAWS, ring_tree_choice, ring_tree_time
-from perfmodel.schema.machine import load_machine
 from perfmodel.schema.priors import load_priors
 from perfmodel.units import format_ratio, format_time
 from perfmodel.validate.checked import LATENCY_SHARE, Z95, Bools, Floats, Series
@@ -105,8 +105,8 @@ def _rates(one: Series, key: str, between: tuple[float, float]) -> Iterator[Gues
     for ratio in map(float, np.geomspace(*between, _STEPS) if law is not None else ()):
         assert law is not None
         other = machine.with_overrides({key: ratio * machine.value(key)})
-        asked = law, calibration.backend, one.collective, one.group, one.payload_bytes
-        shift = rate_shift(other, machine, *asked)
+        asked = Calibrated.of(machine, calibration), law, one.collective, one.group, one.payload_bytes
+        shift = rate_shift(other, *asked) - rate_shift(machine, *asked)
         yield np.asarray(one.expected_s * np.exp(shift)), format_ratio(ratio)
 
 
@@ -175,7 +175,7 @@ def _chosen(one: Series, allowed: Callable[[str], bool]) -> Iterator[Guess]:
     law = model.calibration.law(one.collective)
     if law is None or LINK_LAWS[law.law].time is not ring_tree_time:
         return
-    measured_on = load_machine(model.calibration.machine) if model.borrowed else model.machine.unchanged()
+    measured_on = Calibrated.of(model.machine, model.calibration).machine
     logs = scaled_unknowns(np.log(np.array(law.values)), law, model.machine, measured_on)
     unknowns = dict(zip(law.names, np.exp(logs).tolist(), strict=True))
     table = {name: 1.0 for name in law.names if name.endswith(_LATENCIES)}

@@ -258,7 +258,7 @@ def test_how_often_normal_clusters_are_outside() -> None:
         chosen = nearest_calibration(
             box, Backend(backend), Clock.STREAM, version if version[:1] == "2" else ""
         )
-        for one in series_of(mine, CollectiveModel(box, *chosen), "", same_clock=True):
+        for one in series_of(mine, CollectiveModel(box, chosen), "", same_clock=True):
             counts[source in fitted][0] += 1
             counts[source in fitted][1] += bool(one.stretches)
             racks += [bool(one.stretches)] if source == "aic_gb200_nvl72_nccl2.23" else []

@@ -165,7 +165,7 @@ def test_what_was_not_measured_is_missing_with_the_command(nccl: MeasuredLibrary
 
 
 def test_another_machines_curves_are_not_drawn_as_measured() -> None:
-    borrowed = CollectiveModel(load_machine("h100-sxm-ib"), shipped_calibration(NVSHMEM), borrowed=True)
+    borrowed = CollectiveModel(load_machine("h100-sxm-ib"), shipped_calibration(NVSHMEM))
     assert isinstance(collectives([MeasuredLibrary(borrowed, None)], "all_to_all", 8), Missing)
 
 

@@ -219,6 +219,7 @@ def test_unchanged_undoes_what_followed_an_override() -> None:
     assert (wide.gpus_per_node, wide.nvlink_domain_gpus) == (4, 4)
     assert (wide.unchanged().gpus_per_node, wide.unchanged().nvlink_domain_gpus) == (8, 8)
     assert wide.overrides == {"gpus_per_node"}
+    assert wide.unchanged() == load_machine("h100-sxm-ib")  # with the sources of its values
 
 
 def test_the_file_of_a_shipped_machine(cli: Any, tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import perfmodel
-from perfmodel.collectives import corrections, grid, spreads
+from perfmodel.collectives import calibrated, corrections, grid, spreads
+from perfmodel.collectives.calibrated import Calibrated
 from perfmodel.collectives.choose import choose_calibration, version_key
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.stored import step_constants
@@ -20,7 +21,7 @@ from perfmodel.model.laws import LINK_LAWS
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import list_calibrations
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock, Evidence
-from perfmodel.schema.machine import list_machines, load_machine
+from perfmodel.schema.machine import Machine, list_machines, load_machine
 from perfmodel.schema.priors import load_priors
 
 NCCL_CALIBRATIONS = [name for name in list_calibrations() if "/nccl-" in name]
@@ -48,6 +49,25 @@ def test_evidence_by_distance() -> None:
     assert answer["evidence"].tolist() == ["measured", "interpolated", "interpolated", "extrapolated"]
     far = predict("b200-sxm-ib", collective=["all_gather"], payload_bytes=[2**20], gpus=[64])
     assert far["evidence"].tolist() == ["extrapolated"]
+
+
+def test_what_was_asked_before_changes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What follows from a calibration alone is kept: no what-if may see what another one made of it."""
+    shipped = load_machine("h100-sxm-ib")
+    changes: list[dict[str, float]] = [{}, {"nic_bytes_per_s": 1e11}, {"gpus_per_node": 4.0}]
+    machines = [shipped.with_overrides(each) for each in changes] + [load_machine("h200-sxm-ib")]
+    slow = shipped.quantity("nic_bytes_per_s").model_copy(update={"value": 2e10})
+    machines.append(shipped.model_copy(update={"values": {**shipped.values, "nic_bytes_per_s": slow}}))
+
+    def times(machine: Machine) -> list[list[float]]:
+        model = CollectiveModel.load(machine)
+        return [model.estimate(name, [2**14, 2**24], 64).time_s.tolist() for name in COLLECTIVES]
+
+    first, again = ([times(machine) for machine in machines] for _ in range(2))
+    for machine, before, after in zip(machines, first, again, strict=True):
+        monkeypatch.setattr(calibrated, "_known", {})
+        assert times(machine) == before == after
+    assert first[0] != first[1]
 
 
 def test_columns_and_rows_are_kept() -> None:
@@ -262,9 +282,9 @@ def test_borrowed_calibrations_are_transferred() -> None:
 
 
 def test_choice_of_calibration() -> None:
-    chosen, borrowed = choose_calibration(load_machine("h100-sxm-ib"), Backend.NCCL, None)
-    assert (chosen.library_version, str(chosen.clock), borrowed) == ("2.29.2", "stream", False)
-    graph, _ = choose_calibration(load_machine("h200-sxm-ib"), Backend.NCCL, Clock.GRAPH)
+    chosen = choose_calibration(load_machine("h100-sxm-ib"), Backend.NCCL, None)
+    assert (chosen.machine, chosen.library_version, str(chosen.clock)) == ("h100-sxm-ib", "2.29.2", "stream")
+    graph = choose_calibration(load_machine("h200-sxm-ib"), Backend.NCCL, Clock.GRAPH)
     assert graph.clock is Clock.GRAPH
     assert version_key("2.29.2") > version_key("2.9") > version_key("2")
 
@@ -331,13 +351,15 @@ def test_beyond_its_sizes_a_cell_becomes_the_law_and_so_does_its_band() -> None:
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_between_two_cells_only_those_of_the_same_collective_count(collective: str) -> None:
-    known = CollectiveModel.load(load_machine("h100-sxm-ib")).calibration
+    machine = load_machine("h100-sxm-ib")
+    known = CollectiveModel.load(machine).calibration
+    own = Calibrated.of(machine, known)
     curves = [known.curve(collective, gpus, gpus) for gpus in (4, 8)]
-    found = spreads.between_cells(known, collective, Group.of(6, 8))
+    found = spreads.between_cells(own, collective, Group.of(6, 8))
     if None in curves:
         assert found is None or "between 4 and 8" not in found.basis
         return
-    low, high = (spreads.from_curve(curve, known).log_time for curve in curves if curve is not None)
+    low, high = (spreads.from_curve(own, curve).log_time for curve in curves if curve is not None)
     assert found is not None and found.basis == "between 4 and 8 measured GPUs"
     np.testing.assert_allclose(found.log_time, (low + high) / 2)
 
@@ -355,7 +377,9 @@ def test_between_two_cells_nothing_is_surer_than_the_less_sure_of_them() -> None
         cut.append(cell.model_copy(update={name: getattr(cell, name)[:n] for name in names}))
     for curves in (cut, cut[::-1]):
         only = known.model_copy(update={"curves": curves})
-        found = spreads.between_cells(only, "all_gather", Group.of(6, 8))
+        found = spreads.between_cells(
+            Calibrated.of(load_machine(only.machine), only), "all_gather", Group.of(6, 8)
+        )
         assert found is not None
         at = {size: int(found.evidence[int(np.log2(size) * grid.PER_OCTAVE)]) for size in (2**15, 2**19)}
         assert at == {2**15: Evidence.INTERPOLATED.rank, 2**19: Evidence.EXTRAPOLATED.rank}
@@ -366,7 +390,7 @@ def test_a_cell_is_measured_from_its_first_size_on() -> None:
     cell = known.curve("all_gather", 8, 8)
     assert cell is not None
     ends = [int(np.log2(cell.anchor_bytes[at]) * grid.PER_OCTAVE) for at in (0, -1)]
-    ranks = spreads.from_curve(cell, known).evidence
+    ranks = spreads.from_curve(Calibrated.of(load_machine("h100-sxm-ib"), known), cell).evidence
     inside = np.arange(ranks.size)
     measured = (inside >= ends[0]) & (inside <= ends[1])
     assert np.all((ranks == Evidence.INTERPOLATED.rank) == measured)
