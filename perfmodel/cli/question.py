@@ -44,7 +44,6 @@ class Question:
     tables        the name or file of a set of tables
     local_memory  bytes, bytes per second, latency [s], GPUs that share it
     total         samples of all GPUs together; ``batch`` is then the share of each GPU
-    known         machine with calibration, if it has been loaded already
     """
 
     machine: Machine
@@ -72,12 +71,11 @@ class Question:
     objective: str = OBJECTIVES[0]
     optimizer: str | None = None
     total: int | None = None  # samples of all GPUs together; ``batch`` is the share of each GPU
-    known: Setting | None = None  # the loaded ``setting``, if a caller keeps it for further questions
 
     def keywords(self, *without: str) -> dict[str, Any]:
         """The arguments of ``perfmodel.project`` that are set. without  names to leave out"""
-        names = [field.name for field in fields(self) if field.name not in ("total", "known", *without)]
-        found = {name: getattr(self, name) for name in names} | {"setting": self.known}
+        names = [field.name for field in fields(self) if field.name not in ("total", *without)]
+        found = {name: getattr(self, name) for name in names}
         return {name: value for name, value in found.items() if value is not None}
 
     def answer(self) -> Projection:

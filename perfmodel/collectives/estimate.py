@@ -192,20 +192,6 @@ class CollectiveModel:
         return result
 
 
-class Models:
-    """Loaded models, kept for reuse: each machine and calibration is loaded, and its tables built, once."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[int, int], CollectiveModel] = {}
-
-    def load(
-        self, machine: Machine, backend: str, clock: str | None = None, calibration: str | Path | None = None
-    ) -> CollectiveModel:
-        """As ``CollectiveModel.load``; returns the model loaded before for the same arguments."""
-        model = CollectiveModel.load(machine, backend, clock, calibration)
-        return self._known.setdefault((id(model.machine), id(model.calibration)), model)
-
-
 def predict_collectives(
     frame: pd.DataFrame | Mapping[str, Any],
     machine: str | Path | Machine = "h100-sxm-ib",

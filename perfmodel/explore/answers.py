@@ -17,7 +17,6 @@ from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.explore import commands
 from perfmodel.explore.asked import Said
 from perfmodel.passes.schemes import ROW_WISE
-from perfmodel.passes.settings import Setting
 from perfmodel.plan.leading import Leading, leading, leads
 from perfmodel.projections import Projection
 from perfmodel.projections.hosted import hosted
@@ -42,8 +41,8 @@ WHAT_IFS = "what-ifs"
 """Name of the card with what would change the answer, which comes when the question stays too."""
 _NUMBERS = (0.125, 0.25, 0.5, 1, 2, 4, 8)
 """Of the GPUs of the answer: those that the figure over them has."""
-_NOW, _LATER = threading.Lock(), threading.Lock()
-"""Curves are kept between questions, of both kinds apart: one thread fills them at a time."""
+_LATER = threading.Lock()
+"""Only one figure of many answers is made at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,44 +61,27 @@ class Answer:
     way: str | None = None
 
 
-class Answers:
-    """Computes answers. It keeps the last of them, and the calibrations that they were computed from."""
-
-    def __init__(self) -> None:
-        self._settings: dict[tuple[Any, ...], Setting] = {}
-        self.of = lru_cache(maxsize=16)(self._of)
-
-    def _of(self, asked: Said) -> Answer:
-        """Compute the answer to ``asked``. Limits and errors: as ``perfmodel project``"""
-        typed = asked.typed(ProjectOptions)
-        way = checked_sharding(typed["sharding"], typed["reduction"])
-        check_host(typed["host"])
-        if not (typed["table_size"] or typed["gpus"] or typed["model"]):
-            raise BadInputError("which tables?", "say how large all of them are, or choose a set.")
-        question = question_of(typed)
-        question.check_gpus()
-        with question.advised():
-            if not question.machine.overrides:
-                question = replace(question, known=self._setting(question))
-            base = question.answer()
-            out = Output(False, False, None, lambda words, _: " ".join(words), typed["host"])
-            if way is not None:
-                base, (found,) = with_fitting(base, question, [way], say=False)
-                shown = with_sharding(possible(base, found, out.again).answer or base, way)
-                return Answer(question, base, shown, None, way)
-            if typed["sharding"] is not None or not leads(base):
-                return Answer(question, base, base, None)
-            lead = lead_of(base, question, out, say=False)
-            return Answer(question, lead.base, lead.answer, lead)
-
-    def _setting(self, question: Question) -> Setting:
-        key = question.machine.name, question.backend, question.scenario
-        if key not in self._settings:
-            self._settings[key] = question.setting()
-        return self._settings[key]
-
-
-_ANSWERS, _LATER_ANSWERS = Answers(), Answers()
+@lru_cache(maxsize=16)
+def answer(asked: Said) -> Answer:
+    """Compute the answer to ``asked``. Limits and errors: as ``perfmodel project``"""
+    typed = asked.typed(ProjectOptions)
+    way = checked_sharding(typed["sharding"], typed["reduction"])
+    check_host(typed["host"])
+    if not (typed["table_size"] or typed["gpus"] or typed["model"]):
+        raise BadInputError("which tables?", "say how large all of them are, or choose a set.")
+    question = question_of(typed)
+    question.check_gpus()
+    with question.advised():
+        base = question.answer()
+        out = Output(False, False, None, lambda words, _: " ".join(words), typed["host"])
+        if way is not None:
+            base, (found,) = with_fitting(base, question, [way], say=False)
+            shown = with_sharding(possible(base, found, out.again).answer or base, way)
+            return Answer(question, base, shown, None, way)
+        if typed["sharding"] is not None or not leads(base):
+            return Answer(question, base, base, None)
+        lead = lead_of(base, question, out, say=False)
+        return Answer(question, lead.base, lead.answer, lead)
 
 
 def shown(asked: Said, beside: Said | None) -> dict[str, Any]:
@@ -108,26 +90,19 @@ def shown(asked: Said, beside: Said | None) -> dict[str, Any]:
     beside  the pinned question, with whose answer this answer is compared, or None
     Limits: no answer -> a document with the error, in the words of the command line
     """
-    with _NOW:
-        try:
-            found = _ANSWERS.of(asked)
-            machine = found.question.machine
-            document = {
-                "view": _view(asked, found),
-                "blocks": [block_data(BREAKDOWN.draw(answers=[found.shown]))],
-                "against": _against(found, beside),
-                "across": found.shown.gpus > max(machine.gpus_per_node, machine.nvlink_domain_gpus),
-                "command": commands.command(asked, machine.name),
-            }
-        except PerfmodelError as error:
-            document = {"error": str(error)}
+    try:
+        found = answer(asked)
+        machine = found.question.machine
+        document = {
+            "view": _view(asked, found),
+            "blocks": [block_data(BREAKDOWN.draw(answers=[found.shown]))],
+            "against": _against(found, beside),
+            "across": found.shown.gpus > max(machine.gpus_per_node, machine.nvlink_domain_gpus),
+            "command": commands.command(asked, machine.name),
+        }
+    except PerfmodelError as error:
+        document = {"error": str(error)}
     return {**document, "search": asked.search}
-
-
-def answer(asked: Said) -> Answer:
-    """The answer to ``asked``. Limits: where ``shown`` returns an error, it is raised here"""
-    with _NOW:
-        return _ANSWERS.of(asked)
 
 
 def _view(asked: Said, found: Answer, *, whole: bool = False) -> dict[str, Any]:
@@ -158,7 +133,7 @@ def _against(found: Answer, beside: Said | None) -> str:
     if beside is None:
         return ""
     try:
-        pinned = _ANSWERS.of(beside).shown
+        pinned = answer(beside).shown
     except PerfmodelError:
         return ""
     first, second = (
@@ -184,9 +159,9 @@ def drawn(name: str, asked: Said, wanted: Callable[[], bool]) -> dict[str, Any] 
         if not wanted():
             return None
         if figure is None:
-            return {"view": _view(asked, _LATER_ANSWERS.of(asked), whole=True)}
+            return {"view": _view(asked, answer(asked), whole=True)}
         try:
-            return block_data(_figure(figure, _LATER_ANSWERS.of(asked)))
+            return block_data(_figure(figure, answer(asked)))
         except PerfmodelError as error:
             return block_data(figure.missing(error.message))
 

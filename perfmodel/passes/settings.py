@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perfmodel.collectives.estimate import CollectiveModel, Models
+from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.library import CollectiveTimes, Faster, Library, Links
 from perfmodel.collectives.rates import card_rate
 from perfmodel.errors import BadInputError, NoCalibrationError, NoKernelsError
@@ -91,13 +91,11 @@ def load_setting(
     clock: str | None = None,
     scenario: str = CLUSTER,
     calibration: str | Path | None = None,
-    models: Models | None = None,
     kernels: str | None = None,
 ) -> Setting:
     """The setting of a machine under a scenario, with the libraries that the user chose.
 
     machine  with the user's what-ifs
-    models   collective models that were loaded for other settings, to use again
     kernels  one of ``IMPLEMENTATIONS``; None: the calibration's first, else the machine file's
     Limits: unknown backend or scenario -> BadInputError; no curves for the library -> NoCalibrationError
     """
@@ -109,14 +107,14 @@ def load_setting(
         raise unknown_name("kernels", kernels, IMPLEMENTATIONS)
     assumed = None if scenario == CLUSTER else load_scenario_file(scenario)
     notes = of_its_file(machine)
-    machine, models = _with_fewer_cards(machine), models or Models()
+    machine = _with_fewer_cards(machine)
     fitted: KernelConstants | None = None
     handover, constants = Handover(), load_kernel_constants()
     if backend == BEST:
-        links, compared = _best(machine, clock, calibration, assumed, models)
+        links, compared = _best(machine, clock, calibration, assumed)
         notes = (*notes, *compared)
     else:
-        library = _library(machine, str(backend), clock, calibration, assumed, models)
+        library = _library(machine, str(backend), clock, calibration, assumed)
         links, own = library, _own_calibration(library.times)
         if own is not None:
             fitted, handover = _chosen(own, kernels), Handover.of(own)
@@ -299,9 +297,8 @@ def _library(
     clock: str | None,
     calibration: str | Path | None,
     assumed: ScenarioFile | None,
-    models: Models,
 ) -> Library:
-    model: CollectiveTimes = models.load(machine, backend, clock, calibration)
+    model: CollectiveTimes = CollectiveModel.load(machine, backend, clock, calibration)
     if assumed is not None:
         anchor, key = _anchor(machine, assumed), "nvlink_bytes_per_s"
         own = machine.original(key)
@@ -324,7 +321,6 @@ def _best(
     clock: str | None,
     calibration: str | Path | None,
     assumed: ScenarioFile | None,
-    models: Models,
 ) -> tuple[Links, tuple[str, ...]]:
     """(links, notes) of ``best``, the faster of NCCL and NVSHMEM: on one clock if both were timed on it.
 
@@ -335,15 +331,15 @@ def _best(
             f"--calibration {calibration} is one library; --backend best compares two.",
             f"use --backend {load_calibration(calibration).backend} with it, or leave --calibration out.",
         )
-    nccl = _library(machine, machine.ring_backend, clock, None, assumed, models)
+    nccl = _library(machine, machine.ring_backend, clock, None, assumed)
     try:
-        nvshmem = _library(machine, Backend.NVSHMEM, str(nccl.times.clock), None, assumed, models)
+        nvshmem = _library(machine, Backend.NVSHMEM, str(nccl.times.clock), None, assumed)
         return Faster(nccl, nvshmem), ()
     except NoCalibrationError as error:
         if clock is not None:
             return nccl, (f"best is {nccl.name.upper()} alone: {error.message}",)
     try:
-        nvshmem = _library(machine, Backend.NVSHMEM, None, None, assumed, models)
+        nvshmem = _library(machine, Backend.NVSHMEM, None, None, assumed)
     except NoCalibrationError as error:
         return nccl, (f"best is {nccl.name.upper()} alone: {error.message}",)
     clocks = f"NCCL on the {nccl.times.clock} clock, NVSHMEM on the {nvshmem.times.clock} clock"

@@ -68,7 +68,7 @@ def test_the_command_gives_the_answer_of_the_page(
     said: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     question = asked(dropped(), **said)
-    found = answers.Answers().of(question)
+    found = answers.answer(question)
     (tmp_path / "mine.csv").write_text(TABLES, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     program, *words = shlex.split(shlex.join(commands.line(question)))
@@ -110,7 +110,7 @@ def test_files_of_the_command_line_can_be_named(tmp_path: Path) -> None:
     path = tmp_path / "own.csv"
     path.write_text(TABLES, encoding="utf-8")
     question = Said.of({"model": str(path)}, controls(str(path), None))
-    assert answers.Answers().of(question).shown.gpus == 1
+    assert answers.answer(question).shown.gpus == 1
 
 
 @pytest.mark.parametrize(

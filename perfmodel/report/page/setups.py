@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perfmodel.collectives.choose import choose_calibration
-from perfmodel.collectives.estimate import Models
 from perfmodel.errors import NoCalibrationError, PerfmodelError
 from perfmodel.passes.schemes import AUTO, REDUCTIONS, ROW_WISE, over_all
 from perfmodel.passes.settings import BEST, CLUSTER, Setting, load_setting
@@ -88,7 +87,6 @@ class Loaded:
     def __init__(self, kernels: str | None = None) -> None:
         self._kernels = kernels
         self._known: dict[tuple[Any, ...], Setting | PerfmodelError] = {}
-        self._models = Models()
 
     def of(self, machine: Machine, curves: Curves, scenario: str = CLUSTER) -> Setting:
         """The machine with the calibration for ``curves``.
@@ -98,15 +96,8 @@ class Loaded:
         key = (id(machine), curves, scenario)
         if key not in self._known:
             try:
-                self._known[key] = load_setting(
-                    machine,
-                    curves.backend,
-                    curves.clock,
-                    scenario,
-                    curves.calibration,
-                    self._models,
-                    self._kernels,
-                )
+                asked = curves.backend, curves.clock, scenario, curves.calibration, self._kernels
+                self._known[key] = load_setting(machine, *asked)
             except PerfmodelError as error:
                 self._known[key] = error
         found = self._known[key]
