@@ -1,5 +1,5 @@
-"""Uniform plans, where all tables are sharded in one way: the fastest plan that fits for each way of
-sharding, or why no plan fits."""
+"""Uniform plans, where all tables have one sharding option: for each option (``schemes.WAYS``), the
+fastest plan that fits, or why no plan fits."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _ROUNDING = 1e-6  # rows are not divisible: the largest row part has up to one r
 
 
 def schemes_of(way: str, gpus: int, domain: int, dim: int, library: str = "") -> list[Scheme]:
-    """All schemes of one way of sharding: powers of two as numbers of parts, and the largest possible number.
+    """All schemes of one sharding option: powers of two as numbers of parts, and the largest possible number.
 
-    way     name among ``schemes.WAYS``
+    way     name of the option, among ``schemes.WAYS``
     gpus  G;  domain  g, ranks of a scale-up domain;  dim  elements of the widest row
-    library  whose collectives reduce row parts on all GPUs to bags (``exchanges_of``)
-    Limits: a way of sharding that needs more GPUs, domains or columns than there are -> none
+    library  the collective library; it limits the exchanges of row parts on all GPUs (``exchanges_of``)
+    Limits: an option that needs more GPUs, domains or columns than there are -> none
     """
     cut = WAYS[way]
     most = min(dim, cut.most_columns(gpus, domain))
@@ -52,8 +52,9 @@ def _powers(least: int, most: int) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class Alike:
-    """The fastest plan in which all tables are sharded in one way.
+    """The fastest plan in which all tables have one sharding option.
 
+    way     name of the option, among ``schemes.WAYS``
     scheme  of the tables; a table with fewer rows than row parts is replicated instead
     """
 
@@ -72,7 +73,7 @@ class Alike:
 
 @dataclass(frozen=True)
 class Impossible:
-    """A way of sharding that these tables, GPUs or measurements do not allow, and why."""
+    """A sharding option that these tables, GPUs or measurements do not allow, and why, as a sentence."""
 
     way: str
     why: str
@@ -85,13 +86,13 @@ def best_alike(
     known: Mapping[Scheme, Even] | None = None,
     priced: Mapping[Scheme, Even] | None = None,
 ) -> Alike | Impossible:
-    """The fastest plan with all tables sharded in one way that fits ``usable_bytes`` on each rank.
+    """The fastest plan with one sharding option for all tables that fits ``usable_bytes`` on each rank.
 
     Only the four most promising schemes that fit are packed onto ranks. Rows, optimizer state and exchange
     buffers count as memory, as in a projection.
     Tables are packed largest first, once by memory and once by work; the faster of the two plans is returned.
-    known  ``spread_evenly`` of the schemes of ``way``, if computed: schemes that cannot win are skipped
-    priced  the same, used only for the loads of their shards: no scheme is skipped
+    known  ``spread_evenly`` of the option's schemes, if computed: schemes that cannot win are skipped
+    priced  as ``known``, used only for the loads of their shards: no scheme is skipped
     """
     priced = known or priced
     if WAYS[way].of_domains and evaluator.gpus % evaluator.domain:
@@ -130,7 +131,7 @@ def _promising(
     known: Mapping[Scheme, Even] | None,
     priced: Mapping[Scheme, Even] | None,
 ) -> list[Scheme]:
-    """The schemes of a way of sharding, fastest first, if shards were spread evenly over the ranks."""
+    """The schemes of a sharding option, fastest first, if shards were spread evenly over the ranks."""
     schemes = schemes_here(evaluator, [way])[way]
     if known is None and len(schemes) <= _TRIED:
         return schemes
@@ -156,12 +157,12 @@ class Even:
 def least_times(
     evaluator: Evaluator, ways: Sequence[str], usable_bytes: float
 ) -> tuple[dict[str, float], dict[Scheme, Even], list[str]]:
-    """For each way of sharding, a lower bound on the time of its plans [s].
+    """For each sharding option, a lower bound on the time of its plans [s].
 
-    Returns (bound by way of sharding, every scheme with its shards spread evenly, ways without calibration).
-    ways  names among ``schemes.WAYS``;  usable_bytes  memory of one rank that tables may use
+    Returns (bound by option, every scheme with its shards spread evenly, options without calibration).
+    ways  options, names among ``schemes.WAYS``;  usable_bytes  memory of one rank that tables may use
     Without calibration: one of its collectives was never measured, as the reduce-scatter of NVSHMEM.
-    Limits: a way of sharding whose rows fit in no packing, or that has no scheme here -> no bound
+    Limits: an option whose rows fit in no packing, or that has no scheme here -> no bound
     """
     of_way = schemes_here(evaluator, ways)
     known, unknown = dict[Scheme, Even](), list[str]()
@@ -183,7 +184,7 @@ def least_times(
 
 
 def schemes_here(evaluator: Evaluator, ways: Iterable[str]) -> dict[str, list[Scheme]]:
-    """For each way of sharding, its schemes that these tables and GPUs allow."""
+    """For each sharding option, its schemes that these tables and GPUs allow."""
     dim, uneven = int(evaluator.tables.dim.max()), evaluator.gpus % evaluator.domain > 0
     kept = [way for way in ways if not (uneven and WAYS[way].of_domains)]
     here = evaluator.gpus, evaluator.domain, dim, evaluator.setting.backend
@@ -210,7 +211,7 @@ def may_fit(evaluator: Evaluator, ways: Iterable[str], usable_bytes: float) -> b
 
     k  ceil(N / G): of the N shards of all tables, some rank has at least k
     Source: buffers are the largest of some sums of loads, so they are convex in the loads (Jensen)
-    Limits: False -> no plan of these ways of sharding fits;  equal tables -> exact
+    Limits: False -> no plan of these sharding options fits;  equal tables -> exact
     """
     schemes = [scheme for some in schemes_here(evaluator, ways).values() for scheme in some]
     room = usable_bytes * (1 + _ROUNDING)
@@ -224,7 +225,7 @@ def may_fit(evaluator: Evaluator, ways: Iterable[str], usable_bytes: float) -> b
 
 @dataclass(frozen=True, eq=False)
 class _Evenly:
-    """Some schemes with their shards spread evenly: S schemes, Q kinds of equal tables, K resources.
+    """Loads and memory of S schemes with shards spread evenly: Q kinds of equal tables, K resources.
 
     shard       loads of a shard of each kind of table [S, Q, K];  everywhere  loads of replicas [S, K]
     mean        loads of the mean rank, without replicas [S, K]
@@ -278,7 +279,7 @@ def _columns(cut: list[Scheme]) -> tuple[Ints, Ints, Ints]:
 
 
 def _nothing_to_cut(evaluator: Evaluator, way: str) -> str:
-    """The reason why a way of sharding has no scheme for these tables and GPUs, as a sentence."""
+    """The reason why a sharding option has no scheme for these tables and GPUs, as a sentence."""
     gpus = evaluator.gpus
     if gpus == 1:
         return "there is one GPU"

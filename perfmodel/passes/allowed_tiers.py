@@ -12,7 +12,8 @@ from perfmodel.schema.tiers import HBM, IN_HBM, SSD, UVM, UVM_CACHING, Tier
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 """Shares of a table's rows that its cache may hold, if the user gives none."""
 SSD_SHARES = (0.001, 0.002, 0.005, *SHARES)
-"""The same for tables on SSDs, which may be far larger than all HBM."""
+"""Shares of a table's rows that its cache may hold if the table is on SSDs, which may be far larger than
+all HBM."""
 
 NONE, IN_PLACE, CACHED, ON_SSD = 0, 1, 2, 3
 """Codes of a table's tier in arrays: HBM, host memory read in place, host memory with a cache in HBM, SSDs

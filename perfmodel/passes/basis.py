@@ -68,7 +68,7 @@ class LocalMemory:
 
 @dataclass(frozen=True)
 class PassBasis:
-    """A setting with how its ranks are used. It gives constants, and the times of kernels for given bytes.
+    """A setting and how its ranks are used: gives constants, and times of kernels for given bytes.
 
     gpus_per_node  ranks of a node, if fewer than the machine's
     payload        precision of bags on the wire, one of ``PAYLOADS``; None: the precision of pooling

@@ -1,4 +1,4 @@
-"""A collective, explained: the measured cell or law that its time comes from, with the numbers in it."""
+"""A collective, explained: the measurement or law that its time comes from, with the numbers in it."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def collective_parts(
 ) -> TimeParts:
     """How a collective's time follows from its equations and terms, with the parts of its error band.
 
-    The equations are of the curve of a measured cell, else of the law of the links.
+    The equations are of the measured curve on these ranks, else of the law of the links.
 
     time_s, evidence  of the answer that is explained;  ranks  letter for the number of ranks
-    Limits: cells with fewer and with more ranks of the domain -> the interpolation between them
+    Limits: measured on fewer and on more ranks of the domain -> the interpolation between the two curves
     """
     group = Group.of(gpus, model.machine.domain_gpus_of(gpus_per_node))
     table = model.table(collective, gpus, gpus_per_node)
@@ -86,7 +86,7 @@ def _doubts(table: TimeTable, payload_bytes: float) -> Iterator[tuple[str, float
 def _between_parts(
     table: TimeTable, payload_bytes: float, gpus: int, total: str, evidence: Evidence
 ) -> TimeParts:
-    """The linear interpolation in G between two measured cells."""
+    """The linear interpolation in G between the curves measured on fewer and on more ranks."""
     names = re.findall(r"\d+", table.basis)[:2]
     low, high = (int(name) for name in names)
     stages = {stage.what: table.at(stage.log_time, payload_bytes) for stage in table.stages}

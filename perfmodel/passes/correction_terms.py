@@ -1,4 +1,4 @@
-"""How measured cells correct the law: the cell, the size, both times at it, and the share carried over."""
+"""How measurements correct the law: which curve, which size, both times there, and the share carried over."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from perfmodel.units import format_bytes, format_number, format_time
 
 
 def correction_parts(table: TimeTable, payload_bytes: float, group: Group) -> TimeParts | None:
-    """Derivation of the correction of the law by measured cells, at one size.
+    """Derivation of the correction of the law by measurements, at one size.
 
-    Limits: no measured cell -> None
+    Limits: nothing was measured -> None
     """
     if table.correction is None:
         return None
@@ -34,7 +34,7 @@ def correction_parts(table: TimeTable, payload_bytes: float, group: Group) -> Ti
 
 
 def _ranks(cell: Curve) -> str:
-    """The ranks of a cell in words: ``80 GPUs (10 domains of 8)``."""
+    """The ranks of a measured curve in words: ``80 GPUs (10 domains of 8)``."""
     domains = Group.of(cell.gpus, cell.domain_gpus).domains
     return (
         f"{cell.gpus} GPUs ({domains} domains of {cell.domain_gpus})" if domains > 1 else f"{cell.gpus} GPUs"

@@ -306,7 +306,7 @@ class Evaluator:
     ) -> StepRow:
         """One line of an answer, for a step.
 
-        times   (time, low, high, floor) [s];  limit  input that has the weakest evidence
+        times   (time, low, high, floor) [s];  limit  the input with the weakest evidence
         sizes   (bytes of the busiest rank, mean bytes, index of the busiest rank)
         beside  (hidden side of a gather from two memories, its time), as in ``PassTimes.beside``
         """

@@ -84,7 +84,7 @@ class Equation:
         """The equation of a function, read from its docstring.
 
         text  the equation, if its letters differ from the docstring's
-        of    object whose docstring has the equation, if it is not the function's: the class of a method
+        of    object whose docstring has the equation, if the function's has none: the class of a method
         """
         written = equation_of(of or function) if text is None else text
         return Equation(written, name_of(function), section_of(function), source_of(of or function))

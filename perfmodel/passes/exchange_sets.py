@@ -1,4 +1,4 @@
-"""Which tables exchange together: all of them, or, as in TorchRec, those of one sharding type.
+"""Which tables exchange together: all of them, or, as in TorchRec, the tables of one sharding type.
 
     time of the exchanges = sum over the sharding types s in use of
                             t_splits(8 k G) + t_lengths(S_s) + t_ids(S_s) + t_weights(S_s) + t_bags(S_s)   [s]
@@ -58,7 +58,7 @@ class ExchangeSets:
 
     @property
     def width(self) -> int:
-        """K, number of resources: those of all tables together, then those of each sharding type."""
+        """K, number of resources: first of all tables together, then of each sharding type."""
         own = [resource for name in self.shardings for resource in BY_TYPE[name].values()]
         return max(own, default=Resource.COPIED_LENGTHS) + 1
 

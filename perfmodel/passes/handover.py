@@ -19,7 +19,8 @@ BETWEEN = "between_steps"
 _LIKE = dict.fromkeys(
     ("all_to_all_bags", "all_to_all_sparse_bags", "reduce_scatter_inside"), "reduce_scatter_bags"
 )
-"""Other collectives that run after the gather: they are delayed as much as the one measured there."""
+"""Other collectives that run after the gather, delayed as much as the measured collective to which each is
+mapped."""
 _Z95 = 1.96
 
 
@@ -44,8 +45,9 @@ class Handover:
                        [s]
     h                  constant of a step: median, over the run's whole passes, of its time beyond t_after [s]
     pairs      (t_after, t_alone) curves by collective;  constants  h by step
-    Source: variant after_kernel and the composed passes of a calibration, those that are not held out
-    Limits: neither was measured -> 0;  nothing is sent -> 0;  S below the smallest size -> that of the floors
+    Source: variant after_kernel and the composed passes of a calibration, except the passes that are held out
+    Limits: neither was measured -> 0;  nothing is sent -> 0;  S below the smallest size -> the difference of
+    the floors
     """
 
     pairs: Mapping[str, tuple[tuple[Curve, Curve], ...]] = field(default_factory=dict)

@@ -1,12 +1,12 @@
-"""Which tables TorchRec looks up in one launch: those of one sharding type, one data type and one kernel.
+"""Which tables TorchRec looks up in one launch: all of one sharding type, one data type and one kernel.
 
     launches of a look-up, of its sort and of its update = number of the groups in use     [-]
 
-Without TorchRec all tables of a rank are one launch: a kernel may look up tables of any batch and any type.
+Without TorchRec, one launch looks up all tables of a rank, whatever their batch and type.
 Source: TorchRec 1.8, ``group_tables`` makes one fused kernel (TBE) of the tables of a sharding type that have
-        one data type and one compute kernel, of which ``_get_compute_kernel_type`` makes fused_uvm
-        and fused_uvm_caching fused, and key_value (SSDs) stays its own. It makes a group for each width of
-        tables on SSDs besides: counted here is one of them, a lower limit;
+        one data type and one compute kernel, where ``_get_compute_kernel_type`` counts fused_uvm and
+        fused_uvm_caching as fused, but key_value (SSDs) as a kernel of its own. It also makes one group per
+        width of tables on SSDs, of which only one is counted here (a lower limit);
         tests/integration/test_torchrec_counts.py and test_torchrec_groups.py count them
 """
 

@@ -97,13 +97,16 @@ class PlanMemory:
 
 @dataclass(frozen=True)
 class MemoryModel:
-    """Memory of tables with an optimizer; ``state_bytes`` is the size of one number of its state [bytes].
+    """Memory of tables with an optimizer: rows, state and exchange buffers of every rank.
 
+    state_bytes  size of one number of the optimizer's state [bytes]
     below     tiers besides the HBM that tables may be in: rows and state are in host memory, or rows on SSDs
               and state in HBM (FBGEMM, ``ssd_state_splits``)
     torchrec  replicas are kept as TorchRec does: one dense parameter of one dimension, whose optimizer has
               state for every element (row-wise Adagrad becomes Adagrad), and whose gradient stays where DDP
               reduces it;  training  whether there are gradients
+    ways      rows in one set of a cache (its associativity)
+    cache_state  bookkeeping of a cache: (bytes per slot, bytes per row of the cached tables)
     Source: TorchRec 1.8, ``BatchedDenseEmbeddingBag`` in ``DistributedDataParallel`` with
             ``gradient_as_bucket_view``
     Limits: unknown optimizer -> BadInputError
@@ -201,7 +204,7 @@ class MemoryModel:
     def copies(self, table: ArrayLike, hot: ArrayLike) -> tuple[Array, Array]:
         """(rows, optimizer state and kept gradients) of the replica of ``hot`` rows on every rank [bytes].
 
-        Limits: 0 rows -> 0;  all rows -> the memory of a replicated table
+        Limits: no hot rows -> 0;  all rows are hot -> the memory of a replicated table
         """
         t = np.asarray(table, dtype=np.int64)
         rows, state = self._held(t, np.asarray(hot, dtype=np.float64), 1, 1, self.copied_state)

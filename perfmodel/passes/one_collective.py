@@ -29,9 +29,9 @@ _SAME = 1e-12
 
 @dataclass(frozen=True)
 class TimeStage:
-    """A stage in the derivation of a collective's time, such as a correction by measured cells.
+    """A stage in the derivation of a collective's time, such as a correction by measurements.
 
-    what  the stage, in words;  time_s  time after it [s];  changed  whether it had an effect at this size
+    what  the stage, in words;  time_s  time after the stage [s];  changed  whether it changed the time
     """
 
     what: str
@@ -44,8 +44,8 @@ class TimeStage:
 class CollectiveExplanation:
     """A collective with the stages that lead to its time, the equation of the first stage, and its band.
 
-    basis    what the time comes from: a measured cell or a law
-    on_grid  whether the size is a measured size
+    basis    source of the time: a measured curve or a law
+    on_grid  whether the size was measured
     doubts  parts of the standard deviation of ln t [-], which add in quadrature
     """
 
@@ -146,7 +146,7 @@ def explain_collective(
     time = collective_parts(model, collective, payload_bytes, gpus, node, time_s, evidence)
     light = np.log(speed_of_light(model.machine, collective, group))
     equations = time.equations
-    if equations[0].function == name_of(hockney_time):  # a measured cell: how its curve is used
+    if equations[0].function == name_of(hockney_time):  # a measured curve: how it is used
         equations = (Equation.of(anchored_time), equations[0])
     own = (_size_term(payload_bytes), Term("G", gpus, str(gpus), "", "", LETTERS["G"].meaning))
     more = (*_anchor_terms(model, collective, group, payload_bytes), *_link_terms(model.machine, group))
@@ -187,7 +187,7 @@ def _stages(table: TimeTable, payload_bytes: float) -> Iterator[TimeStage]:
 def _anchor_terms(
     model: CollectiveModel, collective: str, group: Group, payload_bytes: float
 ) -> Iterator[Term]:
-    """For a measured cell: the measured sizes on both sides of the requested size, as terms."""
+    """For a measured curve: the measured sizes on both sides of the requested size, as terms."""
     curve = model.calibration.curve(collective, group.gpus, group.domain_gpus)
     if curve is None:
         return

@@ -23,7 +23,7 @@ def choices_at(
 ) -> ProtocolTimes | None:
     """Times of all candidates of the law, scaled so that the chosen candidate has the answered time.
 
-    time_s  answered time of the collective, with the corrections by measured cells [s]
+    time_s  answered time of the collective, corrected by measurements [s]
     Limits: two libraries, or no law of rings and trees for this collective -> None
     """
     if not isinstance(links, Library) or not isinstance(links.times, CollectiveModel):

@@ -39,7 +39,7 @@ class Scheme:
 
     kind        ``Exchange`` of the looked-up rows or bags
     row_parts, col_parts  r and c, numbers of row parts and of column parts [-]
-    hot_rows    h, its most popular rows, replicated on every rank; the parts hold all others [rows]
+    hot_rows    h, number of its most popular rows that every rank replicates; the parts hold the rest
     tier        where the parts are: HBM, or host memory or SSDs with a share of their rows cached in HBM
     """
 
@@ -294,7 +294,7 @@ def check_scheme(name: str, rows: int, dim: int, scheme: Scheme, gpus: int, doma
 
 
 def uniform_plan(tables: PlanTables, name: str, gpus: int, domain: int, col_parts: int = 1) -> Plan:
-    """Every table sharded in the same way, tables dealt to GPUs (or domains) in turn: a start for a search.
+    """Every table with one sharding, dealt to GPUs (or domains) in turn: the first plan of a search.
 
     name  of ``SHARDINGS``. Tables with fewer rows than row parts are data-parallel, as in a projection.
     Limits: unknown name -> BadInputError
@@ -318,7 +318,7 @@ def uniform_plan(tables: PlanTables, name: str, gpus: int, domain: int, col_part
 def _dealt(name: str, scheme: Scheme, at: int, gpus: int, domain: int) -> tuple[Sequence[int], int]:
     """(ranks of the shards of the next table, number of ranks by which the dealing moves on).
 
-    at  rank at which the table's shards begin
+    at  rank of the table's first shard
     """
     count = scheme.parts
     if scheme.by_domain:

@@ -30,13 +30,13 @@ class ShardLoads:
 
 @dataclass(frozen=True)
 class Loads:
-    """Loads of a plan. values  [K, G] bytes of each resource on each rank"""
+    """Bytes of every resource on every rank of a plan: ``values`` is [K, G] for K resources, G ranks."""
 
     values: Array
 
     @property
     def most(self) -> Array:
-        """Largest load over ranks, shape [K], as ``Evaluator.step_times`` needs it."""
+        """Largest load over ranks, shape [K], the argument of ``Evaluator.step_times``."""
         return np.asarray(self.values.max(axis=1))
 
     @property

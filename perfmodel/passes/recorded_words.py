@@ -50,7 +50,7 @@ def recorded_parts(
 
 
 def letters_text(number: Recorded) -> str:
-    """The recorded expression with letters: ``m × inside + n × network``."""
+    """The expression of a recorded number in letters: ``m × inside + n × network``."""
     return _written(number, values=False, top=True)[0]
 
 

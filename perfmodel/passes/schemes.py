@@ -1,5 +1,7 @@
 """Shardings and exchanges: the only place with their names and properties.
 
+A *sharding* says how a table is cut, an *exchange* how its rows or bags get to the GPUs that need them. A
+*way* (sharding option) is a sharding with its exchange, for all tables alike: ``row-wise-sparse``.
 Other code asks for a property of a scheme (``copied``, ``by_domain`` ...), not for its name or code. Its
 costs are in ``model.exchanges``; a ``Placement`` says which GPUs hold which part of a table.
 """
@@ -96,7 +98,7 @@ FLAT = Exchange.RS
 
 
 def exchanges_of(library: str) -> tuple[Exchange, ...]:
-    """The exchanges that add up partial bags from row parts on all GPUs, as far as a library can run them.
+    """Exchanges that a library can run to add up partial bags from row parts on all GPUs.
 
     NVSHMEM 2.9 has no reduce-scatter; ``best`` chooses the library, and so the exchange, by size.
     """
@@ -157,7 +159,7 @@ def exchange_named(text: str) -> Exchange | None:
 
 
 def usual_reduction(text: str) -> str:
-    """The name in ``REDUCTIONS`` of a ``--reduction`` that a user typed; an unknown name is unchanged."""
+    """The name in ``REDUCTIONS`` for a typed ``--reduction``; an unknown text is returned as typed."""
     kind = exchange_named(text)
     return (kind.facts.reduction if kind else "") or text
 
@@ -187,7 +189,7 @@ class RowParts(Enum):
 class Sharding:
     """A way to cut a table, as TorchRec and EMBark name it.
 
-    label     its meaning, in words;  exchange  the exchange that it usually has
+    label     its meaning, in words;  exchange  its usual exchange
     rows      rule for its number of row parts
     columns   where its column parts may be: gpus, domain, domains or any; "" if it has no column parts
     torchrec  TorchRec's ShardingType; "" if TorchRec has none;  also  other accepted names
@@ -293,7 +295,7 @@ SHARDINGS = {each.name: each for each in _CUTS}
 """Ways to cut a table, by name."""
 BY_DOMAIN = Exchange.TWO_LEVEL.facts.reduction
 BY_ROWS = tuple(kind.facts.reduction for kind in _ROWS_OVER_ALL if kind.facts.reduction)
-"""Names in ``REDUCTIONS`` other than the flat exchange."""
+"""Names in ``REDUCTIONS`` of row-wise exchanges, without ``auto``."""
 SHORT = {kind: kind.key.replace("_", "-") for kind in _ROWS_OVER_ALL}
 """Exchanges of row-wise besides its usual one, with the suffix that names them in ``--sharding``."""
 WAYS = SHARDINGS | {
@@ -307,16 +309,16 @@ WAYS = SHARDINGS | {
     )
     for kind, short in SHORT.items()
 }
-"""Ways to shard all tables uniformly: each cut with its usual exchange, row-wise also with three others."""
+"""Sharding options of all tables: each sharding with its usual exchange, row-wise also with three others."""
 ROWS_ONCE = f"{ROW_WISE}-{SHORT[Exchange.UB]}"
-"""The way in which unique rows are sent."""
+"""The sharding option in which unique rows are sent."""
 _WAY_BY_NAME = {_plain(name): each for each in WAYS.values() for name in (each.name, *each.also)}
 OF_TORCHREC = {each.torchrec: each for each in _CUTS if each.torchrec}
 """Shardings by TorchRec's ShardingType."""
 
 
 def way_named(text: str, more: str = "all") -> str:
-    """The canonical name, in ``WAYS``, of a way to shard all tables that a user typed.
+    """The canonical name, in ``WAYS``, of a sharding option that a user typed.
 
     more  a further name that the caller accepts, for the error message
     Limits: unknown name -> BadInputError
@@ -332,7 +334,7 @@ def way_named(text: str, more: str = "all") -> str:
 
 
 def usual_way(exchange: Exchange, *, cut: bool) -> str:
-    """The shortest name of a way to shard tables with this exchange.
+    """The shortest name, in ``WAYS``, of a sharding option with this exchange.
 
     cut  whether tables are in several parts
     """

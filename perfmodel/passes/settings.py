@@ -46,6 +46,7 @@ class Setting:
 
     links  gives the times of collectives;  kernels  constants fitted to kernels of the calibration, if any
     asked_kernels  kernel library that the user asked for
+    clock, calibration  that the user asked for; None: the preferred clock, a shipped calibration
     handover  extra time of collectives in a whole pass;  notes  remarks for the user
     """
 

@@ -19,7 +19,7 @@ Ints = NDArray[np.int64]
 _TAKEN_AT = {"gather_host": (Resource.IN_PLACE,), "read_ssd": (Resource.SSD_READ,)}
 _POOLED = (Resource.FETCHED, Resource.SSD_READ, Resource.SSD_WRITTEN)
 _OF_COPIES = (Resource.GATHER_DRAM, Resource.SORT, Resource.UPDATE_DRAM, Resource.COPIED_GRADIENTS)
-"""What every rank has of a cut table only because its hot rows are replicated."""
+"""Resources that a table in parts loads on every rank only because its hot rows are replicated."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,9 +28,9 @@ class Shares:
     holds.
 
     names   of the S steps that take time, in order;  step_s [S]  their times, set by the busiest GPU
-    own_s   [S, G] time that each step would take if every GPU had as many bytes as this GPU has. The rest of
-            the step's time, the GPU waits for busier GPUs
-    A shard's part of a GPU's step is its part of the bytes that determine the step.
+    own_s   [S, G] time that each step would take if every GPU had as many bytes as this GPU has. For the rest
+            of the step, the GPU waits for busier GPUs
+    A shard's share of a GPU's time in a step is its share of the bytes that determine that time.
     Source: the curves of the steps (``PassTimes.exact``); the hand-over is the same on every GPU
     Limits: equal GPUs -> ``own_s`` is ``step_s`` on all;  shards, replicas and a GPU's work for its own
             samples add up to ``own_s`` without the hand-over

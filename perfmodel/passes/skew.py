@@ -14,7 +14,7 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 UNIFORM = -1.0
-"""No share of misses: that of uniform ids."""
+"""Stands for the share of cache misses of uniform ids, which a formula gives."""
 _KEPT = 8192  # tables and configurations whose misses are kept
 
 
@@ -82,8 +82,8 @@ class AllLookUps:
         """Share of the look-ups of each gather that miss a cache (``LookUps.miss``); [...].
 
         gather  its code;  X  rows that the caches hold together [rows]
-        Passes that differ in their exchanges gather alike, so the misses are kept, unless hot rows were asked
-        for, at which popularities are split.
+        Passes with different exchanges have the same gathers, so misses are remembered; not with hot rows,
+        which split the popularities.
         Limits: uniform ids, no hot rows -> ``UNIFORM``
         """
         heads = "_kinds" in vars(self) and any(asked.heads for asked in self.kinds)

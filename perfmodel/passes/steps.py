@@ -11,7 +11,7 @@ from perfmodel.passes.step_resources import BY_TYPE, SHARDING_TYPES, Resource
 from perfmodel.schema.evidence import Clock, Evidence
 
 ALL, INSIDE, ACROSS = "all", "inside", "across"
-"""Ranks of a collective: all; those of one scale-up domain; those in the same place of all domains."""
+"""Ranks of a collective: all; the ranks of one scale-up domain; the ranks with one place in all domains."""
 SPLITS = "all_to_all_splits"
 CONVERT_OUT, CONVERT_IN = "convert_out", "convert_in"
 _SORT_ALONE = "sort_lookups"
@@ -67,7 +67,7 @@ class Step:
 
     @property
     def gathers(self) -> bool:
-        """Whether it is a gather, with DRAM and L2 bytes."""
+        """Whether it reads rows and pools them, so that it has DRAM and L2 bytes."""
         return not self.collective and len(self.resources) == 2 and not self.below_hbm
 
     @property
@@ -206,7 +206,7 @@ BELOW_HBM: tuple[Step, ...] = (
     Step("update_host", (_R.UPDATED_BELOW, _R.UPDATED_BELOW_WIRE), alone=True),
 )
 """Steps of a look-up with rows in a tier below the HBM; ``gather_host`` replaces the gather. Training also
-updates rows there, after those of the HBM."""
+updates rows in that tier, after the rows in HBM."""
 
 
 def with_tiers(steps: tuple[Step, ...], *, ssd: bool = False) -> tuple[Step, ...]:
@@ -267,7 +267,7 @@ _WRITTEN = {
 
 
 def evidence_shares(rows: Iterable[StepRow]) -> dict[Evidence, float]:
-    """Share of a pass's time by evidence class, strongest first."""
+    """Share of a pass's time by evidence, strongest first."""
     steps = list(rows)
     shares = {e: sum(row.share for row in steps if row.evidence is e) for e in Evidence}
     return {e: share for e, share in shares.items() if share > 0}
@@ -307,7 +307,8 @@ class StepRow:
     share          its part of the time of the pass [-];  floor_s  its time with almost no bytes [s]
     evidence, limit   weakest evidence among its inputs, and the input that has it
     mean_bytes, rank  in a plan: mean bytes of a GPU, and the busiest rank
-    beside, beside_s  in a gather from two memories: the shorter side, which is hidden, and its time; else ""
+    beside, beside_s  in a gather from two memories: the name of the shorter side, which is hidden, and its
+                      time; else "" and 0
     """
 
     name: str

@@ -65,7 +65,7 @@ class TableShapes:
 class PlanTables(TableShapes):
     """The tables of a plan, with their names.
 
-    model  name of the set of tables;  names  of the tables, all different
+    model  name of the set of tables;  names  of its tables, all different
     apart  a number per table: equal tables may be swapped only if their numbers are equal; None: always
     Limits: no table, or two of one name -> BadInputError
     """

@@ -12,7 +12,7 @@ from perfmodel.units import format_amount, format_quantity
 
 @dataclass(frozen=True)
 class Term:
-    """One number in an equation."""
+    """One letter of an equation with its value; ``text`` is the value with its unit."""
 
     symbol: str
     value: float | None  # None: differs by table and row
@@ -27,7 +27,7 @@ class TimeParts:
     """The derivation of a time: equations (first of the time, then of its parts), terms, and the working.
 
     working    lines with the numbers filled in;  reference  where the first equation comes from
-    doubts  for a collective: parts of the standard deviation of ln t [-], which add in quadrature
+    doubts     for a collective: standard deviation of ln t [-] by cause; they add in quadrature
     """
 
     equations: tuple[Equation, ...]

@@ -85,7 +85,7 @@ class TierLoads:
             own[..., resource] += (reads if resource in _READ else missed) * size
 
     def asked(self, ub: Array, G: Of, r: Array, row: Array) -> tuple[Array, Array]:
-        """(ranks that send requests for a row, rows in flight), two fields of ``Part``.
+        """(ranks that each request a row once, rows in flight): the last two fields of ``Part``.
 
         ub  whether the exchange is ub, where each rank requests a row once
         Limits: LRU -> 0, 0: a missed row is fetched once
@@ -168,8 +168,8 @@ class TierLoads:
             X = sum over its shards of share rows / r,   S = ceil(X / W)          [rows], [-]
 
         X  rows of the cache;  S  its sets of W rows;  values  loads of all ranks [K, G], changed in place
-        Source: TorchRec 1.8, ``_get_weighted_avg_cache_load_factor``; FBGEMM, ``_apply_cache_state``; of SSDs
-                ``_populate_ssd_tbe_params``, which rounds S down
+        Source: TorchRec 1.8, ``_get_weighted_avg_cache_load_factor``; FBGEMM, ``_apply_cache_state``; for
+        SSDs ``_populate_ssd_tbe_params``, which rounds S down
         """
         tables, of, policy = plan.tables, model.look_ups.of, self.below.policy
         row = tables.dim / plan.col_parts * tables.element_bytes
@@ -218,7 +218,7 @@ class AskedLaw:
     def missed(self, share: float, policy: str, ways: float) -> float:
         """Rows that a batch misses if the table has its own cache, which holds ``share`` of its rows [rows].
 
-        policy  lru or lfu;  ways  rows of a set of the cache
+        policy  lru or lfu;  ways  rows in one set of the cache
         """
         return _missed(self, share, policy, ways)
 

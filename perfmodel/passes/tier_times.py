@@ -48,7 +48,7 @@ def cache_state_bytes(
 
 _ROUNDING = 1e-9
 _LONGEST_HEADERS = 1.6
-"""Largest ratio of the shortest read with its header to the read without."""
+"""Largest ratio of the bytes of a short read with its packet header to its bytes without."""
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ class TierTimes:
 
         keys     constants that the time depends on
         most     time if GPUs wait for each other [s]; the upper end combines it with the spread in quadrature
-        also_sd  standard deviation of ln t to add to that of the constants [-]
+        also_sd  a further standard deviation of ln t [-], added to the spread of the constants
         """
         machine, constants = self.basis.setting.machine, self.basis.setting.constants
         known = [machine.quantity(k) if k in machine.values else constants.quantity(k) for k in keys]

@@ -35,10 +35,10 @@ class PassTimes:
     """Computes the times of the steps of passes, with the constants and libraries of ``basis``.
 
     gpus, domain  GPUs of the job, and of a scale-up domain;  id_bytes  size of an id [bytes]
-    digits  8-bit digits of an id that the backward pass sorts (``LoadInputs.sort_digits``)
-            These four are one number for all passes, or an array [...] with a number for each pass.
-    groups  for each group of tables that TorchRec looks up in its own launch, the index of a resource whose
-            load is above 0 if the plan uses the group (``LookUpGroups``); empty: one launch for all tables
+    digits  8-bit digits of an id that the backward pass sorts (``LoadInputs.sort_digits``) Each of these four
+            is one number for all passes, or an array [...] with a number per pass.
+    groups  resource indices, one per group of tables that TorchRec looks up in its own launch: a group is in
+            use if its resource has a load (``LookUpGroups``); empty: one launch for all tables
     In all methods, ``most`` has the load of the busiest rank on each of K resources [..., K], in bytes; times
     have shape [...], an entry for each pass.
     """
@@ -108,7 +108,7 @@ class PassTimes:
     def beside(self, name: str, most: Array) -> tuple[str, float]:
         """(shorter side of a gather from HBM and host memory, its time [s]), hidden behind the longer side.
 
-        name  step that the gather shows as: the longer side
+        name  step name of the longer side, which the answer shows
         Limits: a gather with one side -> "", 0
         """
         step = next((each for each in self.steps if each.name == "gather_host"), None)
@@ -183,7 +183,7 @@ class PassTimes:
     def group(self, step: Step) -> tuple[Array, int | None]:
         """(ranks of a collective [...], how many of them are in one node).
 
-        Limits: ranks that do not fill domains -> 1 across domains: no scheme does that
+        Limits: ranks that do not fill domains -> 1 across domains (no scheme uses such a collective)
         """
         gpus, domain = (np.asarray(x, dtype=np.float64) for x in (self.gpus, self.domain))
         if step.ranks == ACROSS:

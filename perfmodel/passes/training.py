@@ -57,11 +57,11 @@ PARTS: dict[str, tuple[str, ...]] = {
     "update": ("convert_gradients_in", "sort_lookups", "update_rows", "update_host"),
     "dp_reduce": ("all_reduce_copies",),
 }
-"""Steps of a pass in each part of the pipeline."""
+"""Parts of the training pipeline, each with the steps of a pass that it contains."""
 
 EMBEDDING_COMMUNICATION = ("keys", "forward", "backward", "dp_reduce")
 DENSE_REDUCE = "dense reduce"
-"""Name of the only communication task that is not for the embeddings."""
+"""Name of the only communication task without embeddings: the all-reduce of dense gradients."""
 
 Pick = Callable[[StepRow], float]
 
@@ -92,7 +92,7 @@ class CostedPlan:
         return self.evaluator.model.training is not None
 
     def parts(self, dense: Dense | DenseTime, pick: Pick = centre) -> Parts:
-        """Times of the parts of a step, from the plan's steps and the dense layers.
+        """Times of the parts of the pipeline, from the plan's steps and the dense layers.
 
         pick  returns a step's time, or one end of its band
         Limits: an evaluator without training -> no backward, update or reduction
@@ -201,7 +201,8 @@ def one_end(end: str, communication: bool) -> Pick:
 class WholeStep:
     """A step of a plan with dense layers: training in steady state, or one forward pass alone.
 
-    found   the schedule with overlap;  low_s, high_s  95 % band of its step [s]
+    parts   times of the parts of the pipeline;  found  the schedule with overlap;  low_s, high_s  95 % band
+            of its step [s]
     forward_flops  operations of the dense layers for one sample, forward; None if unknown
     reduced_bytes  bytes of the dense layers' gradients in the all-reduce
     """
@@ -238,7 +239,7 @@ class WholeStep:
 
     @property
     def dense_s(self) -> float:
-        """Time of the dense layers, forward and backward, without reducing and applying gradients [s]."""
+        """Time of the dense layers, forward and backward, without the all-reduce and the optimizer [s]."""
         p = self.parts
         return p.bottom + p.bottom_backward + p.top + p.top_backward
 
@@ -349,7 +350,7 @@ def _update_time(
 
 
 def embedding_communication_s(parts: Parts) -> float:
-    """Time of all communication for the embeddings, hidden or not [s]."""
+    """Time of all communication for the embeddings in these parts, hidden or not [s]."""
     return float(sum(getattr(parts, name) for name in EMBEDDING_COMMUNICATION))
 
 
