@@ -1,2 +1,1 @@
-"""Time of a collective, with band and evidence: from a measured cell, from two cells around it, or from
-the law."""
+"""Time of a collective, with band and evidence: measured, between two measurements, or by a law."""

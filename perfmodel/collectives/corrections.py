@@ -1,5 +1,6 @@
-"""The law's error at measured cells, at each size, and how much of it is carried over to other rank
-counts."""
+"""The law's error where it was measured, at each size, and how much of it counts for other rank counts.
+
+A *cell* is what was measured of one collective on one group of ranks: a ``schema.calibration.Curve``."""
 
 from __future__ import annotations
 
@@ -23,10 +24,10 @@ _AT_A_SIZE = 2e-3
 
 @dataclass(frozen=True)
 class NearestSize:
-    """Which measured cell corrects the law at one size, and at which of its sizes.
+    """Which measured cell corrects the law at one size, and at which of its own sizes.
 
     wanted_bytes   size of the cell that corresponds to the asked size: the same S, in a ring the same S/G
-    size_bytes     the nearest size inside the cell's measured range;  measured: whether it was timed itself
+    size_bytes     nearest size in the cell's measured range;  measured  whether exactly this size was timed
     time_s, law_s  time of the cell, and of the law for that cell, at ``size_bytes`` [s]
     octaves        from ``wanted_bytes`` to ``size_bytes`` [-];  weight  e^(-octaves / fading octaves)
     """
@@ -43,13 +44,16 @@ class NearestSize:
 
 @dataclass(frozen=True)
 class Correction:
-    """Correction of the law for a group of ranks by measured cells of other groups, on the grid of sizes.
+    """Correction of the law for one group of ranks by cells measured on other groups, on the grid of sizes.
 
     log_residual  ln(measured time / law's time), averaged over an octave, faded to 0 off the measured sizes
     carried       share of the residual that is carried over (``spreads.carried_share``) [-]
     gpus          ranks of the cell used at each size, fading to the fewest that leave a domain
     weight        1 at a measured size, falling to 0 away from it
-    cells, taken  the measured cells; at each size the index of the cell that is used
+    cells, taken  the measured cells; index of the cell that is used at each size
+    group         the ranks whose time is corrected;  nearest  index of the nearest measured size, on the grid
+    sizes_log2, log_measured, log_law  on the grid: log2 of the cell's size, ln of its time and of the law's
+                                       [s]
     """
 
     log_residual: Floats

@@ -1,5 +1,4 @@
-"""Times of collectives: for a table of questions, or for arrays of one collective. Other folders call this
-file."""
+"""Times of collectives, for a table of questions or for arrays of one collective: called by other folders."""
 
 from __future__ import annotations
 
@@ -52,7 +51,9 @@ class CollectiveEstimate:
 
 @dataclass
 class CollectiveModel:
-    """Predicts the collectives of one library on one machine at one clock."""
+    """Predicts the collectives of one library on one machine at one clock.
+
+    borrowed  whether the calibration is another machine's"""
 
     machine: Machine
     calibration: Calibration
@@ -72,7 +73,7 @@ class CollectiveModel:
     ) -> CollectiveModel:
         """The model of a machine's collectives with a calibration: shipped for it, by name, or from a file.
 
-        backend  None: the machine's default;  clock  only a calibration on this clock
+        backend  None: the machine's default;  clock  None: any clock
 
         The preferred calibration is taken first, then the newest version.
         Raises BadInputError for an unknown backend or clock, or a file whose laws another version

@@ -17,7 +17,7 @@ Codes = NDArray[np.int8]
 
 
 class CollectiveTimes(Protocol):
-    """Protocol of a source of collective times: ``CollectiveModel``, or a what-if scenario around it."""
+    """Protocol of a source of collective times: a ``CollectiveModel``, or a what-if scenario around it."""
 
     @property
     def clock(self) -> Clock: ...
@@ -53,7 +53,7 @@ class Timing:
         return Timing(time, low, high, floor, evidence, limit, self.limit_names, library, self.library_names)
 
     def where(self, mask: NDArray[np.bool_]) -> Timing:
-        """These times where ``mask`` holds, and zero elsewhere."""
+        """These times where ``mask`` is true, and zero elsewhere."""
         return select(mask, self, nothing(self.time_s.shape))
 
 
@@ -74,7 +74,7 @@ def untimed(timing: Timing) -> Timing:
 
 
 def select(mask: NDArray[np.bool_], a: Timing, b: Timing) -> Timing:
-    """``a`` where ``mask`` holds, ``b`` elsewhere."""
+    """``a`` where ``mask`` is true, ``b`` elsewhere."""
 
     def pick(x: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
         return np.where(mask, x, y)
@@ -113,19 +113,19 @@ def slower(a: Timing, b: Timing) -> Timing:
 
 @dataclass(frozen=True)
 class Library:
-    """One communication library on one machine."""
+    """One communication library on one machine: its name and the source of its times."""
 
     name: str
     times: CollectiveTimes
 
     @property
     def clocks(self) -> tuple[Clock, ...]:
-        """The clock of its times, as a tuple of one."""
+        """The clock of its times, as a tuple of one clock."""
         return (self.times.clock,)
 
     @property
     def calibrations(self) -> tuple[str, ...]:
-        """The calibration behind its times, as a tuple of one."""
+        """The calibration behind its times, as a tuple of one name."""
         return (self.times.calibration_id,)
 
     def timing(self, collective: str, payload: Array, gpus: Array, gpus_per_node: int | None) -> Timing:
@@ -188,7 +188,9 @@ Links = Library | Faster
 
 @dataclass(frozen=True)
 class Crossover:
-    """The size from which another library is faster, for a collective on a number of GPUs."""
+    """The size from which another library is faster, for a collective on a number of GPUs.
+
+    small, large  library that is faster below and above ``payload_bytes``;  clocks  of both libraries"""
 
     collective: str
     gpus: int

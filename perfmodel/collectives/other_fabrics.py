@@ -33,9 +33,10 @@ class OtherFabric:
 def other_fabrics(machine: Machine, backend: Backend, nodes: int) -> Iterator[OtherFabric]:
     """Changes that could speed up a job on ``nodes`` nodes.
 
-    If each card of a node gets a leaf of its own, with as many switches as now, a pod has as many times more
-    nodes; one leaf for all cards makes pods of fewer nodes, inside which no message changes rails.
-    Limits: no pods in the machine, or all nodes in one pod and no rail to change -> none but the neighbours
+    With a leaf switch per card of a node and as many switches as now, a pod has more nodes by that factor;
+    with one leaf for all cards, pods have fewer nodes, and inside a pod no message changes rails.
+    Limits: no pods in the machine, or all nodes in one pod and no rail to change -> only a fabric without
+    other jobs
     """
     taken = machine.value("background") if machine.knows("background") else 0.0
     if taken:

@@ -31,7 +31,7 @@ _LINK_KEYS = (
 )
 _STEP = 0.02
 _FELT = 1e-3
-"""Of a time: less is not printed."""
+"""Share of a time below which an effect is not printed."""
 
 
 def touches_links(machine: Machine) -> bool:
@@ -47,8 +47,8 @@ def inside_rate(machine: Machine) -> float:
 def card_rate(machine: Machine) -> float:
     """Network bandwidth per GPU that the cards of a node provide [bytes/s].
 
-    Limits: only the cards changed -> each GPU's share of the new ones;  cards and GPUs halved -> same;
-    a rate that was set -> that rate
+    Limits: only the number of cards changed -> each GPU's new share;  cards and GPUs halved -> unchanged; the
+    user set the rate -> that rate
     """
     rate, changed = machine.value("nic_bytes_per_s"), machine.overrides
     if "nics_per_node" not in changed or "nic_bytes_per_s" in changed:
@@ -121,7 +121,7 @@ def above_pods(
 ) -> AbovePods | None:
     """``AbovePods`` by the law: with and without these switches, and with plausibly slower uplinks.
 
-    A ratio of 1 is what measured clusters have: how flows share such links is in their spread.
+    Measured clusters have a ratio of 1: their spread already includes how flows share such links.
     Limits: one pod and no rail to change -> None;  a ratio of 1 -> log_sd 0
     """
     priors = load_priors()

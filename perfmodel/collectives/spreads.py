@@ -1,4 +1,4 @@
-"""Where the time of a group of ranks comes from: a measured cell, two cells around it, or the law.
+"""Where the time of a group of ranks comes from: a measured cell (``Curve``), two cells, or the law.
 
 Times are logarithms on one grid of sizes, eight per octave, each with a standard deviation and evidence.
 """
@@ -63,6 +63,7 @@ class Spread:
     """ln t on the grid with its standard deviation, and how both were derived.
 
     stages      the derivation; the last stage is ``log_time``;  doubts  add in quadrature to ``log_sd``
+    basis       source of the time, in words
     correction  of the law by measured cells, if there is one
     """
 
@@ -117,8 +118,8 @@ def cluster_log_sd(calibration: Calibration, *, across: bool) -> Floats:
 def carried_share(machine: Machine, calibration: Calibration, group: Group) -> Floats:
     """Share of the law's residual at measured cells that is carried over to another group, on the grid [-].
 
-    On the measured cluster nearly all is carried. Across domains, part of the residual is peculiar to it
-    and part is the law's error on every cluster: only the second part is carried to another cluster.
+    On the measured cluster nearly all is carried over. Across domains, a part of the residual is peculiar to
+    that cluster, the other part is the law's error on every cluster: only this part is carried to others.
     Source: best linear prediction, s_law^2 / (s_law^2 + s_cluster^2); docs/model.md#how-a-time-is-found
     """
     priors = load_priors()
@@ -129,7 +130,7 @@ def carried_share(machine: Machine, calibration: Calibration, group: Group) -> F
 
 
 def rests_on_others(calibration: Calibration) -> bool:
-    """Whether the law's network unknowns were fitted to several clusters, so that they vary between them."""
+    """Whether the law's network unknowns were fitted to several clusters, and so vary between them."""
     return calibration.backend is Backend.NCCL and not calibration.this_cluster
 
 
@@ -159,7 +160,7 @@ def _together(doubts: Sequence[Doubt]) -> Floats:
 
 
 def _everywhere(log_sd: float) -> Floats:
-    """The same number at every size of the grid."""
+    """One number, repeated at every size of the grid."""
     return np.full(GRID_BYTES.size, float(log_sd))
 
 
@@ -190,10 +191,10 @@ def reaches_bandwidth(curve: Curve) -> bool:
 
 
 def _joined(spread: Spread, law: Spread, edge: int, outside: npt.NDArray[np.bool_]) -> Spread:
-    """A measured cell, continued by the law outside its sizes. The law is shifted to meet the cell at its
-    edge; the shift fades with the distance.
+    """A measured cell, continued by the law outside its sizes. The law is shifted to meet the cell at the
+    cell's last size; the shift fades with the distance.
 
-    edge  grid index of the last size of the cell on that side;  outside  grid points beyond it
+    edge  grid index of that size;  outside  grid points beyond it
     """
     octaves = np.abs(GRID_LOG2 - GRID_LOG2[edge])
     fade = np.exp(-octaves / load_priors().shape.fading_octaves)
@@ -226,7 +227,7 @@ def completed(spread: Spread, curve: Curve, law: Spread) -> Spread:
 
 
 def stack_rank(curve: Curve, calibration: Calibration) -> int:
-    """Least rank of a curve's evidence: transferred if version or clock are not the calibration's, or 0."""
+    """Least rank of a curve's evidence: transferred if version or clock are not the calibration's; else 0."""
     own = curve.library_version == calibration.library_version and curve.clock == calibration.clock
     return 0 if own or curve.library_version == "unknown" else Evidence.TRANSFERRED.rank
 
@@ -234,8 +235,8 @@ def stack_rank(curve: Curve, calibration: Calibration) -> int:
 def inside_bound(calibration: Calibration, collective: str, group: Group) -> tuple[Floats, Floats] | None:
     """(payload that stays in one domain [bytes], ln of its measured time), a bound; None if unmeasured.
 
-    A ring passes all of S through each domain, as with one domain only; an all-to-all keeps S (g - 1)/G
-    inside, as much as g ranks with S g/G do. Source: docs/model.md#how-a-time-is-found
+    A ring passes all of S through each domain, as if there were one domain; an all-to-all keeps S (g - 1)/G
+    inside, the bytes of g ranks with a payload of S g/G. Source: docs/model.md#how-a-time-is-found
     """
     cell = calibration.curve(collective, group.domain_gpus, group.domain_gpus)
     if group.domains == 1 or cell is None:

@@ -46,7 +46,13 @@ _MOST_OF_A_CURVE = {
 
 
 class Curve(BaseModel):
-    """One measured cell: the fitted curve, measured sizes (anchors), errors on sizes left out of the fit."""
+    """One measured *cell*: a collective on one group of ranks, measured at several sizes.
+
+    alpha_s, beta_bytes_per_s, p  the fitted curve (docs/model.md#curves)
+    anchor_*  measured sizes, with the median time and its spread;  left_out_log_sd  error when it was left
+              out
+    loo_*     relative errors of sizes left out of the fit;  alpha_beta_loo_*  of the alpha-beta law, too
+    at_bound  parameters that ended at a bound"""
 
     model_config = STRICT
 
@@ -104,7 +110,10 @@ _MOST = 1e15  # bytes per second of one link; ratios are far below
 
 
 class Law(BaseModel):
-    """A fitted law of collectives: its unknowns (``values``), and the covariance of their logarithms."""
+    """A fitted law of collectives: its unknowns (``names``, ``values``) and the covariance of their ln.
+
+    residual_log_sd  standard deviation of ln t around the law
+    fitted_domains, fitted_gpus  most domains and ranks among the samples"""
 
     model_config = STRICT
 
@@ -154,7 +163,7 @@ PASS_STEPS = (
 class Calibration(BaseModel):
     """Everything fitted from one set of samples.
 
-    accepted      limits that samples break although they are correct: ``import --accept``
+    accepted      limits that correct samples break, as the user said with ``import --accept``
     this_cluster  whether it was measured on the cluster in question; false: on another of its kind (shipped)
     kernels       constants of the default implementation;  more_kernels  of other implementations
     after_kernel  curves of collectives that were timed right after a kernel that clears the caches
@@ -235,7 +244,7 @@ class Calibration(BaseModel):
         )
 
     def law(self, collective: str) -> Law | None:
-        """The law that predicts ``collective`` outside the measured cells."""
+        """The law that predicts ``collective`` where it was not measured."""
         return next((law for law in self.laws if collective in law.collectives), None)
 
     def doubts(self) -> dict[str, str]:

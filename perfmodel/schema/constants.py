@@ -40,7 +40,7 @@ class Constants(BaseModel):
 
 
 class ScenarioFile(Constants):
-    """A named set of assumptions: values that replace those of the machine and of the constants."""
+    """A named set of assumptions: values that replace values of the machine and constants of the model."""
 
     name: Name
     title: Text
@@ -58,8 +58,7 @@ def load_kernel_constants() -> Constants:
 
 @lru_cache(maxsize=1)
 def load_service_constants() -> Constants:
-    """The shipped constants that a service needs besides those of a pass: delays of slow ranks, times of
-    the host."""
+    """The shipped constants of a service: delays of slow ranks, times of the host."""
     return _constants("service", "service", "service constants")
 
 

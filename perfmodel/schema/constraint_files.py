@@ -26,7 +26,7 @@ class TableRule:
     where    names the rule in a message;  pattern  for table names, with ``*`` and ``?`` as in a shell
     only     names of the only allowed shardings and exchanges; empty: all are allowed
     without  names of forbidden shardings and exchanges
-    ranks, without_ranks  the only ranks that may hold shards; ranks that may hold none; empty: no constraint
+    ranks, without_ranks  the only ranks that may hold its shards; ranks that may not; empty: no constraint
     row_parts, col_parts  exact numbers; None: no constraint
     least_columns         least width of a column part; None: no constraint
     """
@@ -127,7 +127,7 @@ def typed_rules(only: Iterable[str], without: Iterable[str]) -> tuple[TableRule,
 
 
 def _ranks(spans: Iterable[int | str], where: str, most: int = MOST_GPUS) -> frozenset[int]:
-    """Ranks from ``8`` and ``"0-7"``; at most ``most``, the number that the file may still list."""
+    """Ranks from ``8`` and ``"0-7"``; ``most`` is the number of ranks that the file may still list."""
     found: list[range] = []
     for span in spans:
         first, dash, last = str(span).partition("-")

@@ -1,4 +1,4 @@
-"""Distribution of ids over rows: uniform, Zipf's law, one row, or a reuse histogram, shipped or one's own."""
+"""Distribution of ids over rows: uniform, Zipf's law, one row, or a histogram of reuse."""
 
 from __future__ import annotations
 

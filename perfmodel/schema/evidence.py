@@ -36,8 +36,7 @@ class Evidence(StrEnum):
 
     @staticmethod
     def main(shares: Mapping[Evidence, float]) -> Evidence:
-        """The class of evidence that a sum rests on: the weakest that, with weaker classes, has a large share
-        of it.
+        """The evidence of a sum: the weakest class whose share, with the shares of weaker classes, is large.
 
         shares  of the sum, by evidence [-]; large is above ``MAIN_SHARE``
         Limits: one evidence -> that evidence;  a small part assumed -> not ``assumed``;  none -> ``measured``
@@ -91,7 +90,7 @@ COLLECTIVES = ("all_to_all", "reduce_scatter", "all_gather", "all_reduce", "broa
 """Collectives of the model, by NCCL's names in Python style."""
 
 PER_PEER = ("all_to_all", "all_gather", "reduce_scatter")
-"""Collectives whose payload is divided among the ranks: with less than a byte for each, nothing is sent."""
+"""Collectives whose payload is divided among the ranks: below one byte per rank, nothing is sent."""
 
 SAMPLES_ONLY = ("sendrecv",)
 """Operations that are measured to show the rate of one link, and not fitted."""

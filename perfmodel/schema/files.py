@@ -169,7 +169,7 @@ def _reason(problem: ErrorDetails) -> str:
 
 
 def _plain(limit: Any) -> Any:
-    """A limit for a message: numbers in short, whole ones with all digits, ``1 048 576``."""
+    """A limit for a message: long numbers shortened, whole numbers with all digits, ``1 048 576``."""
     if isinstance(limit, bool) or not isinstance(limit, (int, float)):
         return limit
     return f"{int(limit):,}".replace(",", " ") if limit == int(limit) and abs(limit) < _LONG else f"{limit:g}"

@@ -39,7 +39,7 @@ MOST_EVENT_BYTES = 4 * MIB
 MOST_CALLS = 500_000
 """Collectives, named ranges and look-ups in one rank's trace, which are all kept in memory."""
 UNPACKED_ANYWAY, MOST_UNPACKED = 64 * MIB, 100
-"""Unpacked bytes that any file may have, and above that, the largest ratio of unpacked to packed bytes."""
+"""Unpacked bytes that are allowed at any ratio; for larger files, the largest ratio of unpacked to packed."""
 MOST_VALUES = 4_000_000  # in a JSON or YAML document
 MOST_LEVELS = 32
 MOST_KEY_PARTS = 16  # a.b.c has three
@@ -75,7 +75,7 @@ def over(
 ) -> BadInputError:
     """The error for a file that exceeds a limit.
 
-    what  the things that are too many;  most  the limit;  fixed  users cannot raise the limit
+    what  the plural noun of which there are too many;  most  the limit;  fixed  users cannot raise the limit
     """
     limit = format_count(most)
     return BadInputError(
@@ -89,7 +89,7 @@ def over(
 def read_bounded(path: Path, what: str, most: int = MOST_BYTES) -> bytes:
     """Bytes of a file, a pipe, a device or stdin (``-``), at most ``most``, which users may raise.
 
-    Limits: missing, unreadable, a folder, larger than that (or endless) -> BadInputError
+    Limits: missing, unreadable, a folder, larger than ``most`` (or endless) -> BadInputError
     """
     most = raised(most)
     try:

@@ -53,7 +53,7 @@ link rate that reads of rows reach, with headers."""
 class HostTier(BaseModel):
     """Host memory as one GPU reads it over its link: measured values, each with its 95 % interval.
 
-    values  by name, one of ``TIER_KEYS``;  untold  names that the samples do not determine
+    values  by name, one of ``TIER_KEYS``;  untold  names of values that the samples do not determine
     log_sd, loo_median, loo_p90  errors of gathers from host memory that were left out of the fit
     low_row_bytes, high_row_bytes  range of timed rows;  ranks  GPUs of the node that read at once
     """

@@ -28,8 +28,8 @@ GPU_L2 = "gpu_l2_bytes"
 """Key in the stack of a run: bytes of the L2 cache as reported by the GPU."""
 
 IMPLEMENTATIONS = ("fbgemm", "torch", "perfmodel")
-"""Implementations of kernels that a projection can use. The default is the first of these that was timed:
-TorchRec runs FBGEMM's."""
+"""Implementations of kernels that a projection can use. The default is the first that was timed, in this
+order, because TorchRec runs FBGEMM's kernels."""
 
 KernelStep = Literal["gather_pool", "bucketize", "local_sum"]
 
@@ -75,13 +75,13 @@ class InPass(BaseModel):
 class KernelConstants(BaseModel):
     """Constants of the kernel model, fitted to kernels timed on the machine itself, all ranks at once.
 
-    values     by machine key; they replace those of the machine file
+    values     by machine key; they replace the machine file's
     in_pass    by step: how a whole pass slows the kernel; already included in ``values``
     fits       by step of a projection, for timed steps only
     log_sd, sample_count, loo_median, loo_p90   of all fits together
     at_bound   keys whose value ended at a bound: the samples do not determine it
     of_other   steps that the implementation lacks, with the implementation that is used instead
-    untold     keys that the samples do not determine; they are not in ``values``, the machine's are used
+    untold     keys that the samples do not determine: absent from ``values``, so the machine file's are used
     """
 
     model_config = STRICT

@@ -80,7 +80,8 @@ class Links(BaseModel):
 class Machine(BaseModel):
     """A validated, immutable machine; ``machine.value("nic_bytes_per_s")`` is in SI units.
 
-    accepted   keys with values far from every product on the market that are correct nevertheless
+    accepted   keys of values that are correct although far from every product on the market
+    originals  values before overrides, by key
     """
 
     model_config = _FROZEN
@@ -111,7 +112,7 @@ class Machine(BaseModel):
         return self
 
     def doubts(self) -> dict[str, str]:
-        """Values more than ten times away from every product, by key, with reason; without accepted ones."""
+        """Values more than ten times off every product: reason by key; ``accepted`` keys are left out."""
         found = {
             key: limits_of("machine")[key].doubt(quantity.value)
             for key, quantity in self.values.items()
@@ -159,7 +160,7 @@ class Machine(BaseModel):
 
     @property
     def what_ifs(self) -> list[str]:
-        """Overrides that the user set, sorted; without those of a file that keeps a shipped name."""
+        """Keys of overrides that the user set, sorted; a changed file with a shipped name adds none."""
         return sorted(key for key in self.overrides if self.quantity(key).source == OVERRIDE_SOURCE)
 
     @property
@@ -180,7 +181,7 @@ class Machine(BaseModel):
     def domain_gpus_of(self, gpus_per_node: int) -> int:
         """GPUs that reach each other without a network card if ``gpus_per_node`` GPUs of each node are used.
 
-        In a DGX: GPUs of the node. In an NVL72 (18 trays of 4): 18 times the GPUs of a tray, up to its
+        In a DGX: GPUs of the node. In an NVL72 (18 trays of 4): 18 times ``gpus_per_node``, at most the
         domain.
         """
         return gpus_per_node if gpus_per_node > self.gpus_per_node else gpus_per_node * self.nodes_per_domain
@@ -303,10 +304,10 @@ def _shipped(name: str) -> Machine | None:
 
 
 def beside_shipped(machine: Machine) -> Machine:
-    """A user's machine with a shipped name, as a change of the shipped machine, whose measurements it uses.
+    """A user's machine with a shipped name, as a change of that shipped machine, whose measurements it uses.
 
     Different values are in ``overrides``, with their own sources, and the shipped values are its
-    ``originals``: the shipped cells are then rescaled as for ``--set``.
+    ``originals``: the shipped measurements are then rescaled as for ``--set``.
     Limits: a name of its own, or no different value -> the machine itself
     """
     shipped = _shipped(machine.name)
@@ -378,7 +379,7 @@ def _check_memory_rates(machine: Machine, path: Path) -> None:
 def copied_rates(machine: Machine) -> tuple[str, dict[str, float]]:
     """(machine that a renamed copy is like, rates that it still shares with it).
 
-    Each rate is rescaled to this machine's memory rate [bytes/s]; rates set by the user are left out.
+    Each rate is rescaled to this machine's memory rate [bytes/s]; rates that the user set are left out.
     Limits: a shipped name, a machine like none, the same memory rate -> no rates
     """
     like = _shipped(machine.links.like)

@@ -94,7 +94,8 @@ FABRIC_KEYS: dict[str, ValueKey] = {
         "fraction", True, "part of the links above a pod that other jobs take; without pods, of the cards"
     ),
 }
-"""What a machine may say of the switches above its cards, and of its neighbours; else nothing is shared."""
+"""Optional values: the switches above a machine's network cards, and its neighbours; absent: nothing shared.
+"""
 
 ALL_KEYS = {**KEYS, **TIER_KEYS, **FABRIC_KEYS}
 """Required and optional values."""

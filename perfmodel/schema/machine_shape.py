@@ -28,7 +28,7 @@ def check_domain(values: Mapping[str, float], link: str) -> None:
 def check_pcie_switch(values: Mapping[str, float], before: Mapping[str, float]) -> None:
     """Refuse a number of GPUs per PCIe switch that does not divide the node, or a switch that no row crosses.
 
-    values  of the machine, by key;  before  the same without overrides
+    values  of the machine, by key;  before  its values without overrides
     Limits: no ``gpus_per_pcie_switch`` -> accepted
     """
     if "gpus_per_pcie_switch" not in values:

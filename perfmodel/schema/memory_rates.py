@@ -34,7 +34,7 @@ def above_memory(values: Mapping[str, Rate]) -> list[str]:
 def copied(values: Mapping[str, Rate], like: Mapping[str, Rate]) -> list[str]:
     """Kernel rates that equal another machine's, by value and source, although the memory's rate differs.
 
-    Limits: the same memory rate -> none;  a different value or source -> not among them
+    Limits: the same memory rate -> none;  a rate with a different value or source -> left out
     """
     if math.isclose(values[MEMORY_RATE].value, like[MEMORY_RATE].value, rel_tol=_SAME):
         return []

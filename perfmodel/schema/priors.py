@@ -64,7 +64,7 @@ class Belief(BaseModel):
 
 
 class Network(BaseModel):
-    """Priors of one kind of network, where they differ from NCCL's constants and from InfiniBand.
+    """Priors of one kind of network where NCCL's constants or InfiniBand's priors do not fit; None: they fit.
 
     ring_tree, pairwise  priors of unknowns, by name, that replace the general priors of these two laws
     """
@@ -86,7 +86,9 @@ class Network(BaseModel):
 
 
 class Shape(BaseModel):
-    """Constants in the laws that are not fitted: how sharp corners are, and how fast corrections fade."""
+    """Constants in the laws that are not fitted: how sharp corners are, and how fast corrections fade.
+
+    Each is named and explained in ``data/priors/collectives.toml``; ``why`` is its explanation."""
 
     model_config = _STRICT
 
@@ -159,7 +161,7 @@ class Learned(BaseModel):
     """Priors of a law's unknowns across domains, learned from measured clusters on one kind of network.
 
     clusters  their names
-    gpus  the largest group that any cluster measured, at the three sizes of ``Growth.at_bytes``; 1: none
+    gpus  ranks of the largest measured group, at the three sizes of ``Growth.at_bytes``; 1: none was measured
     """
 
     model_config = _STRICT
@@ -171,7 +173,7 @@ class Learned(BaseModel):
 
 LEARNED = "networks.json"
 BEST_KNOWN = "infiniband"
-"""The kind of network with most clusters: the prior of other networks before their own clusters."""
+"""The kind of network with most measured clusters: its priors serve networks without a measured cluster."""
 _NETWORKS = TypeAdapter(Mapping[str, Mapping[str, Learned]])
 
 

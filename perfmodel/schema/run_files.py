@@ -65,8 +65,8 @@ class Run:
     def usable(self, kind: PointKind) -> Iterator[tuple[Point, list[Visit], str]]:
         """Points of a kind that may be used, each with its visits and a flag (ok, noisy, throttled).
 
-        Failed points, unfinished points with fewer than 3 visits, and visits with a wrong element are left
-        out; an unfinished point with more visits is noisy.
+        Left out: failed points, unfinished points with fewer than 3 visits, visits with a wrong element. An
+        unfinished point with more visits is noisy.
         """
         for key, point in self.points.items():
             finish = self.finishes.get(key)

@@ -78,7 +78,7 @@ def calibrations_of(folder: Path) -> dict[Path, Calibration]:
 def calibrate_line(folder: Path, *words: str, preset: str = "--quick") -> str:
     """The command that measures what the run in ``folder`` lacks: in the same place, for the same machine.
 
-    words   what to measure; ``--only gloo``, or nothing for all that a projection uses
+    words   options such as ``--only gloo``; none: measure all that a projection uses
     preset  ``--quick``; "" for the standard preset, with more sizes and less noise
     Limits: if the stack has changed since, the new measurements go to another folder beside it
     """
@@ -102,8 +102,8 @@ def _same(one: Path, other: Path) -> bool:
 def preference(item: Calibration) -> tuple[bool, bool, int, int, int]:
     """Sort key among the calibrations of one run, best first.
 
-    First calibrations that have all collectives of a pass, by law or measured on a group of ranks; then
-    complete ones; then laws for all of them, else most measured groups; then by library; then by clock.
+    In this order: all collectives of a pass are known, by law or by measurement on one group of ranks; the
+    calibration is complete; laws cover all collectives, or else most groups were measured; library; clock.
     """
     groups, by_law = measured_groups(item), all(item.law(name) for name in _collectives(item))
     return (

@@ -1,5 +1,4 @@
-"""The lines of a run's file: which are usable, which are damaged, and what is lost without the damaged
-lines."""
+"""The lines of a run's file: which are usable, which are damaged, and what is lost with damaged lines."""
 
 from __future__ import annotations
 
@@ -58,7 +57,7 @@ class RunLines:
         return f"{counted(len(numbers), 'line')} ({named})" + (visits if self.lost else "")
 
     def error(self, file: Path) -> DamagedRunError:
-        """The error: what is wrong, what would be lost without the damaged lines, and how to go on."""
+        """The error: which lines are damaged, what would be lost without them, and how to go on."""
         first = self.damage[0]
         more = f" In all, {self.lost_text()} cannot be used." if len(self.damage) > 1 else ""
         return DamagedRunError(

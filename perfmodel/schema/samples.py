@@ -81,7 +81,7 @@ def load_samples(
     """Validated samples of a file, of a folder (``*.csv`` at any depth), or the shipped ones for ``None``.
 
     backend, machine  keep only these rows
-    issues            left-out lines are appended here; without it, an unusable line is an error
+    issues            list to which left-out lines are appended; None: an unusable line is an error
     Limits: unknown backend, missing or malformed file -> BadInputError; no matching row -> an empty frame
     """
     if backend is not None and backend not in SAMPLE_BACKENDS:

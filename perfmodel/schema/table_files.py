@@ -88,8 +88,8 @@ def list_models() -> list[str]:
 
 
 def load_tables(name_or_path: str | Path | TableSet) -> TableSet:
-    """A shipped table set by name, or a user's file by path: CSV (also gzip), Parquet, JSON, YAML or TOML.
-    One that was read already stays as it is.
+    """A shipped table set by name, or a user's file by path: CSV (also gzip), Parquet, JSON, YAML or TOML. A
+    ``TableSet`` is returned unchanged.
 
     ``-`` is stdin: JSON if it begins like JSON, else CSV.
 
@@ -261,7 +261,7 @@ def _named(entry: dict[Any, Any], where: str) -> dict[Any, Any]:
 
 
 def _check_columns(names: Sequence[str], where: str) -> None:
-    """Check columns of our own tables, with rows and dim, or of TorchRec's: all known, none twice."""
+    """Check that columns are our own, with rows and dim, or TorchRec's, and that no name occurs twice."""
     foreign = torchrec_tables.MARK in names
     known = sorted(torchrec_tables.NAMES) if foreign else list(_TableEntry.model_fields)
     unknown = [name for name in names if name not in known]

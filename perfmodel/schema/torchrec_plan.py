@@ -24,7 +24,7 @@ ShardingType = Literal[
     "grid_shard",
 ]
 SHARDING_TYPES: tuple[str, ...] = get_args(ShardingType)
-"""TorchRec's names for the ways to cut a table."""
+"""TorchRec's names of shardings."""
 
 KEY_VALUE = "key_value"
 """Compute kernel of a table on SSDs."""

@@ -9,7 +9,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.schema.files import shown, unknown_name
 
 MARK = "num_embeddings"
-"""A field that every ``EmbeddingBagConfig`` has, and none of our own tables has."""
+"""A field that every ``EmbeddingBagConfig`` has, and no table in our format."""
 
 _NAMES = {MARK: "rows", "embedding_dim": "dim", "name": "name", "count": "count"}
 _POOLING = ("pooling_factors", "pooling_factor", "avg_pooling_factor")
@@ -56,13 +56,13 @@ def is_config(entry: object) -> bool:
 def table_entry(config: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The fields of a table in our format (rows, dim, pooling, dtype, name), from an ``EmbeddingBagConfig``.
 
-    config  its fields. TorchRec's have no number of rows per bag, so one of these states it:
+    config  its fields. TorchRec's config has no number of rows per bag, so one of these fields gives it:
             ``pooling_factor``, ``avg_pooling_factor``, ``pooling_factors`` as in TorchRec's
-            ``ParameterConstraints``, or a number as ``pooling`` (where TorchRec, or its ``pooling_type``,
-            has SUM or MEAN)
+            ``ParameterConstraints``, or a number as ``pooling`` (where TorchRec, or its ``pooling_type``, has
+            SUM or MEAN)
     where   names the file in a message
-    Limits: an unknown field, an unknown data_type, several features of one table -> BadInputError;
-            none of these numbers -> no pooling
+    Limits: an unknown field, an unknown data_type, several features of one table -> BadInputError; none of
+            these fields -> no pooling
     """
     name = shown(config.get("name", "?"))
     for field in config:

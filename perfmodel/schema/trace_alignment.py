@@ -27,8 +27,8 @@ class AlignedCollective:
     A collective ends at the same moment on all its ranks, and starts on each when that rank arrives: the
     shortest duration belongs to the last arrival, and the excess of another rank is its wait.
 
-    parts          by rank, the collective as that rank's trace has it
-    complete       whether all ranks of the group were seen; if not, the last one may be missing, and
+    parts          by rank, the record of the collective in that rank's trace
+    complete       whether all ranks of the group were seen; if not, the last rank may be missing, and
                    ``time_s`` is too long by at most the whole wait
     """
 
@@ -57,14 +57,14 @@ class AlignedCollective:
 
     @property
     def wait_s(self) -> dict[int, float]:
-        """Wait of each rank for the last one [s]; 0 for the last, and below ``RESOLUTION_S``."""
+        """Wait of each rank for the last rank [s]; 0 for the last rank, and below ``RESOLUTION_S``."""
         least = self.time_s
         waits = {rank: part.time_s - least for rank, part in self.parts.items()}
         return {rank: wait if wait >= RESOLUTION_S else 0.0 for rank, wait in waits.items()}
 
     @property
     def overlapped(self) -> bool:
-        """Whether compute ran beside the collective after the last arrival, for a relevant part, on any rank.
+        """Whether compute ran beside the collective after the last arrival, for a relevant time, on any rank.
 
         Compute during the wait alone does not slow it: overlap_s(r) - wait_s(r) > OVERLAP_SHARE time_s.
         """
@@ -95,7 +95,7 @@ class RankSkew:
     """How long one rank waits, and is waited for, over collectives of which two or more ranks were traced.
 
     last           collectives in which it arrived last, of ``seen``
-    caused_s       longest wait of any rank for it, summed over those collectives [s]
+    caused_s       longest wait of any rank for it, summed over the collectives in which it was last [s]
     wait_p50_s, wait_p99_s   percentiles of its own waits [s]
     """
 

@@ -1,4 +1,4 @@
-"""What is looked up: tables with rows, dim and pooling, sets of tables, and the uniform workload."""
+"""The look-ups: tables with rows, dim and pooling, sets of tables, and the uniform workload."""
 
 from __future__ import annotations
 
