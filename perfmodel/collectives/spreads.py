@@ -191,10 +191,9 @@ def reaches_bandwidth(curve: Curve) -> bool:
 
 
 def _joined(spread: Spread, law: Spread, edge: int, outside: npt.NDArray[np.bool_]) -> Spread:
-    """A measured cell, continued by the law outside its sizes. The law is shifted to meet the cell at the
-    cell's last size; the shift fades with the distance.
+    """A measured cell, continued by the law outside its sizes, and shifted to meet the cell at its last size.
 
-    edge  grid index of that size;  outside  grid points beyond it
+    The shift fades with the distance. edge  grid index of that size;  outside  grid points beyond it
     """
     octaves = np.abs(GRID_LOG2 - GRID_LOG2[edge])
     fade = np.exp(-octaves / load_priors().shape.fading_octaves)

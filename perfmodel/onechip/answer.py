@@ -35,7 +35,8 @@ MOST_TABLES = 5_000
 class ChipAnswer:
     """A mapping of tables to cores, beside simpler mappings.
 
-    global_memory   every core has a slice of the batch of every table, and gathers all from global memory
+    global_memory   every core has a slice of the batch of every table, and gathers all rows from global
+                    memory
     best_symmetric  the same slices, with the best way to look up each table
     any_order_s     a batch of ``best_symmetric`` if cores do not wait for each other between tables [s]
     searched        the best mapping of the search, in which tables have cores of their own
@@ -69,9 +70,7 @@ class ChipAnswer:
 
     @property
     def bound_s(self) -> float:
-        """Lower bound on the time of symmetric mappings,
-        and of those in which tables have cores of their own [s].
-        """
+        """Lower bound on the time of all mappings, symmetric or with cores of their own for each table [s]."""
         return min(self.searched.bound_s, self.best_symmetric.time_s)
 
     @property
@@ -86,7 +85,7 @@ class ChipAnswer:
 
     @cached_property
     def held_bytes(self) -> Array:
-        """Bytes of its local buffer that each core uses at most.
+        """Most bytes of its local buffer that each core uses at a time.
 
         If rows stay there between batches, the bytes of all its pieces are added.
         """
@@ -97,7 +96,7 @@ class ChipAnswer:
 
     @property
     def preload_s(self) -> float:
-        """Time to copy the rows that stay in local buffers, once, on the core with the most [s]."""
+        """Time to copy the rows that stay in local buffers, once, on the core that copies most [s]."""
         return float(np.bincount(self.mapping.core, self.work.preload_s).max(initial=0.0))
 
     @cached_property
@@ -106,9 +105,7 @@ class ChipAnswer:
         return groups_of(self.cost, self.mapping, self.work, None if self.symmetric else self.searched)
 
     def to_dict(self) -> dict[str, Any]:
-        """The answer as plain values in SI units, in the public schema of ``--json``: cores,
-        and tables before and after.
-        """
+        """The answer as plain values in SI units, as in ``--json``: cores, and tables before and after."""
         chip, names = self.cost.chip, self.tables.names
         return {
             "model": self.tables.model,

@@ -36,10 +36,9 @@ def batch_of(chip: Chip, core: ArrayLike, table: ArrayLike, work: CoreWork) -> B
     """Time of a batch: all cores work at the same time, each on its pieces one after the other.
 
     core, table  of each piece, arrays of the shape of ``work``
-    In lockstep all cores are at the same step of the same table. If there are several tables then, cores go
-    through them in one order without synchronizing. Otherwise cores are at different steps: only the first
-    wait is common, and cores that copy the same rows queue at the cache slice, or memory channel, that holds
-    them (``_queued``).
+    In lockstep all cores are at the same step of the same table; through several tables they go in one order
+    without synchronizing. Without lockstep, cores are at different steps: only the first wait is common, and
+    cores that copy the same rows queue at the cache slice, or memory channel, that holds them (``_queued``).
     Source: ``one_chip.chip_time``
     Limits: one core, nothing shared is slower -> the sum of its pieces;  buffers too small -> inf
     """
@@ -87,12 +86,11 @@ def batch_of(chip: Chip, core: ArrayLike, table: ArrayLike, work: CoreWork) -> B
 
 
 def _queued(chip: Chip, owner: Ints, of: Ints, work: CoreWork) -> NDArray[np.float64]:
-    """Time that each piece waits in a queue at the cache slice, or channel,
-    of rows that several cores request [s].
+    """Time that each piece waits at the cache slice, or channel, of rows that several cores request [s].
 
-    These are copies of whole tables, which are not spread at random, and rows that cores with caches request
-    once. A core requests them after its earlier pieces. While it waits, the first row comes from memory
-    anyway.
+    Such rows are copies of whole tables, which are not spread at random, and rows that cores with caches
+    request once. A core requests them after its earlier pieces. While it waits, the first row comes from
+    memory anyway.
     owner, of  core and table of each piece
     Source: ``one_chip.queue_waits``
     Limits: one piece of a table -> 0

@@ -2,7 +2,7 @@
 
     min  T
     T >= sum of x (time of all cores) / N          T >= sum of x (time of each shared resource)
-    sum of x (bytes kept) <= N capacity            x >= 0, those of a table sum to 1
+    sum of x (bytes kept) <= N capacity            x >= 0, sum of x of one table = 1
 
 x  share of a choice;  N  cores;  capacity  bytes that a core can keep
 Choices that have a piece longer than T are excluded. Source: any mapping satisfies this with shares of 0 and
@@ -38,8 +38,8 @@ class RelaxedMapping:
     """Solution of the relaxed problem, in which tables may have shares of several choices.
 
     bound_s   lower bound on mappings of the allowed choices [s]; inf: a kind of table has none
-    chosen    choices in use;  share  share of the tables of its kind that have each [-]
-    price_s   cost of each of all choices by the multipliers [s]
+    chosen    choices in use;  share  for each, the share of the tables of its kind that have it [-]
+    price_s   cost of every choice by the multipliers [s]
     """
 
     bound_s: float
@@ -110,7 +110,7 @@ def relaxed(
 
 
 def _first(c: Choices, allowed: Mask, near: RelaxedMapping | None, unit: float) -> Ints:
-    """Choices to start with, among them those that need the least memory. unit  a time scale [s]"""
+    """Choices to start with, among them the choices that need the least memory. unit  a time scale [s]"""
     if near is not None and near.chosen.size:
         kept = near.chosen[allowed[near.chosen]]
         prices = [c.room, near.price_s]

@@ -14,8 +14,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Choices:
-    """O choices, that is ways to cut a table, for Q kinds of table (equal tables are one kind),
-    sorted by kind.
+    """The choices (ways to cut a table) of Q kinds of equal tables, O in all, sorted by kind.
 
     A choice makes some pieces, each on one core, and spreads the other look-ups over all cores in any amounts
     (look-ups in global memory cost the same on any core). Equal pieces of a choice are listed once, as a
@@ -66,9 +65,7 @@ class Choices:
 
     @cached_property
     def squares(self) -> Array:
-        """For each choice, the sum of the squared times of its pieces,
-        divided by the number of cores [s^2].
-        """
+        """For each choice, the sum of the squared times of its pieces, over the number of cores [s^2]."""
         return self._sums(self.number * self.core_s**2) / self.cores
 
     @cached_property

@@ -40,13 +40,7 @@ class Passed:
 
 @dataclass(frozen=True, eq=False)
 class Cores:
-    """What the cores that gather some pieces have in common, and what they do not (an entry per piece).
-
-    part     share of the batch that each piece has [-];  held  number of rows that fit a core's cache, per
-             piece
-    at_once  look-ups that a core has in flight [-]
-    parts    number of cache slices or memory channels to which rows are assigned in turn
-    """
+    """Properties of the cores that gather some pieces: one number for all, or an array entry per piece."""
 
     part: Array
     held: Array

@@ -1,6 +1,6 @@
 """Cost of work on one chip: time of each piece on its core, and load on the shared resources.
 
-A piece is the part of a table that one core looks up: some rows, columns and bags, in one way.
+A piece is the part of a table that one core looks up in one ``Way``: some rows, columns and bags.
 """
 
 from __future__ import annotations
@@ -283,7 +283,7 @@ class ChipCost:
         )  # fmt: skip
 
     def _once_of(self, p: Piece, once: Array) -> Array:
-        """Share of the copied bytes ``once`` that no other slice of the batch brought to the cache before."""
+        """Share of the copied bytes ``once`` that no other slice of the batch has put into the cache."""
         if p.lockstep:
             return p.bags / self.batch
         slices = np.maximum(self.batch / np.maximum(p.bags, 1e-300), 1)
@@ -320,7 +320,7 @@ class ChipCost:
     def _requests(
         self, p: Piece, of_a_row: list[Array], squares: list[Array], parts: float
     ) -> tuple[Array, ...]:
-        """(bytes of requested rows, excess of the fullest channel or slice over the mean, spread by chance).
+        """(bytes of requested rows, excess of the fullest channel or slice over the mean, squared spread).
 
         of_a_row  requests of a row per batch, by table and bin;  squares  mean of their squares
         parts     number of channels or slices

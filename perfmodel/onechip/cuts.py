@@ -3,8 +3,8 @@
 A table can be looked up
     in global memory by all cores in any shares,
     in another way, cut into c column parts and k slices of the batch: c k pieces,
-    the same for its first h rows, in j row parts, and all other rows in global memory by all cores,
-where row parts of all rows are a case of the last. Rows are in order of popularity, the hottest first.
+    its first h rows in another way, cut into j row parts too, and all other rows in global memory by all
+    cores (h may be all rows). Rows are in order of popularity, the hottest first.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Cut:
     """How a choice cuts a table.
 
     row_parts, rows  the first rows are cut into so many parts with so many rows each
-    way              how these are looked up; all other rows are in global memory, spread over all cores
+    way              how these rows are looked up; all others are in global memory, spread over all cores
     col_parts, slices  column parts, and slices of the batch, into which each part is cut further
     Limits: row_parts 0 -> all rows are spread
     """
@@ -64,7 +64,7 @@ class Cuts:
 
     choices  their costs;  cuts  of each choice
     For each part, that is a set of equal pieces:
-    first_row, end_row  its rows;  bags  of one piece;  first_bag  where the first of its slices begins
+    first_row, end_row  its rows;  bags  of one piece;  first_bag  index of the first bag of its first slice
     """
 
     cost: ChipCost

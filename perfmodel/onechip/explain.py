@@ -1,4 +1,4 @@
-"""Explains the time of a core that looks up a table in one way: equations, their values, and the sources.
+"""Explains the time of a core that looks up a table in one ``Way``: equations, their values, and the sources.
 
 The laws are evaluated with the arguments that ``ChipCost`` uses, recorded, so the explanation has the times
 that other commands print.
@@ -45,7 +45,7 @@ class _Table:
 class StepExplained:
     """One step of a core: its equation, the values in it, and its time.
 
-    wait_s  time until data has arrived;  busy_s  time after that;  notes  what the equation does not say
+    wait_s  time until data has arrived;  busy_s  time after that;  notes  sentences beside the equation
     working  the equation with its values, line by line
     """
 

@@ -37,8 +37,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Gathered:
-    """Time of a core to gather rows; wait, busy, variance,
-    quick and after are as in ``work.CoreStep`` [s], [s^2].
+    """Time of a core to gather rows; ``wait`` to ``after`` are as in ``work.CoreStep`` [s], variance [s^2].
 
     law  the function that gives the time;  asked  its arguments
     """
@@ -98,7 +97,7 @@ def _through_cache(v: Mapping[str, float], rows: Rows, passed: Passed) -> Gather
 
 
 def _hits(rows: Rows, passed: Passed, k: float, shared: bool) -> tuple[list[Array], list[Array]]:
-    """(hit rate of each cache for the first k look-ups of a piece, the same for its other look-ups) [-].
+    """(hit rates of the caches for the first k look-ups of a piece, hit rates for its other look-ups) [-].
 
     A core's cache is empty when a piece begins. In lockstep all cores begin at once, and the shared cache has
     no row of the table either. shared  whether there is a shared cache

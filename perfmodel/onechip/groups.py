@@ -19,11 +19,11 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class TablesCutAlike:
-    """Equal tables that are cut in the same way.
+    """Equal tables that are cut equally.
 
     tables  their indices;  cut  None in a symmetric mapping;  ways  in which their pieces are looked up
-    core_s  time of all their pieces, added up [s];  local_bytes  that these keep
-    cores   that have some of their pieces
+    core_s  time of all their pieces, added up [s];  local_bytes  bytes that their pieces keep
+    cores   cores that have some of their pieces
     """
 
     tables: tuple[int, ...]
@@ -39,7 +39,7 @@ def groups_of(
 ) -> tuple[TablesCutAlike, ...]:
     """Groups of the tables of a mapping, largest time first.
 
-    searched  the search's result; None: a symmetric mapping, whose tables are grouped by way
+    searched  the search's result; None: a symmetric mapping, whose tables are grouped by ``Way``
     """
     table, way = (np.array([getattr(piece, name) for piece in mapping.pieces]) for name in ("table", "way"))
     chosen = np.zeros(cost.kind_of.size, dtype=np.int64)

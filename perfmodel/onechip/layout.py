@@ -61,10 +61,12 @@ def layout(
     Way L1 keeps the whole table. The ways GM-UB and L1-UB stream it in chunks of an eighth of the vector
     buffer; a pass has as many bags as fit beside two chunks, equally many per pass. Ids of a pass fit if bags
     have the mean length. L1-UB keeps as many rows as the local buffer holds. If both buffers are one memory,
-    it keeps as many as chunks and bags leave, or the whole table without chunks if that is faster.
+    it keeps the rows for which chunks and bags leave space, or the whole table without chunks if that is
+    faster.
     Source: with h of m rows resident and P bags per pass, b bags move h + b (m - h) / P rows: if the table
             does not fit, memory for bags saves more than memory for rows
-    Limits: GM -> nothing; a table larger than the buffer for L1, a row for the others -> fits is False
+    Limits: GM -> nothing;  L1, a table larger than the buffer -> fits is False;  other ways, a row larger
+    than the buffer -> fits is False
     """
     ways, m, x, d, b, pool = np.broadcast_arrays(
         *(np.asarray(a, dtype=np.float64) for a in (way, rows, row, columns, bags, pooling))
@@ -122,7 +124,7 @@ class _Shape:
 def _whole_is_faster(
     chip: Chip, s: _Shape, room: Array, turns: Array, chunk: Array
 ) -> tuple[NDArray[np.bool_], Array]:
-    """(whether it is faster to keep the whole table and have fewer bags per pass, its number of passes then).
+    """(whether keeping the whole table, with fewer bags per pass, is faster; the number of passes then).
 
     room  memory that rows and bags share [bytes]
     turns, chunk  number of passes, and rows of a chunk, if bags get memory first

@@ -160,9 +160,7 @@ class Mapper:
             idle = idle + 1 if self.best is before else 0
 
     def _changed(self, state: MappingState) -> MappingState:
-        """The mapping after some tables were taken off and chose again;
-        sometimes a table takes any choice.
-        """
+        """The mapping after some tables lost their choice and chose again; sometimes one takes any choice."""
         state = state.copy()
         number = min(int(self.random.integers(1, _TOGETHER + 1)), state.choice.size)
         tables = self.random.choice(state.choice.size, number, replace=False).tolist()
@@ -202,8 +200,7 @@ class Mapper:
 
 
 def _leaner(order: Ints, local: Array, pieces: Ints) -> list[int]:
-    """Of choices in order, those that keep fewer bytes than all before,
-    and the least of those with few pieces.
+    """The choices, in order, that keep fewer bytes than all before, and the leanest with few pieces.
 
     local, pieces  bytes that each choice keeps, and its number of pieces
     """

@@ -49,8 +49,8 @@ class Mapping:
 def mapping_of(cuts: Cuts, state: MappingState, few: int = 0) -> Mapping:
     """The mapping for a search's state: look-ups that are spread become pieces on the least busy cores.
 
-    few  the time of a piece with any number of bags is interpolated between so many bags and all; 0: half of
-         the mean per core
+    few  number of bags: times of pieces are interpolated between this many bags and all bags; 0: half of the
+         mean number per core
     """
     core: list[int] = []
     pieces: list[TablePiece] = []
@@ -98,10 +98,9 @@ def _spread(cuts: Cuts, state: MappingState) -> list[tuple[int, int]]:
 def _dealt(
     cost: ChipCost, core_s: Array, spread: list[tuple[int, int]], few: int, counted: Work
 ) -> list[tuple[int, TablePiece]]:
-    """Look-ups in global memory as (core, piece):
-    slices of whole bags that fill all cores up to the same time.
+    """Look-ups in global memory as (core, piece): slices of whole bags that fill all cores up to one time.
 
-    That is the least time with which all fit, if a piece costs a fixed time plus a time per bag.
+    This time is the least with which all fit, if a piece costs a fixed time plus a time per bag.
     core_s  time of each core before;  spread  as returned by ``_spread``;  few  as in ``mapping_of``
     """
     table = np.array([at for at, _ in spread])

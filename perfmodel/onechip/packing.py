@@ -84,7 +84,7 @@ class MappingState:
     def score(self) -> float:
         """Sort key: the time, plus a small multiple of the squared times of cores and shared resources.
 
-        Among equally fast mappings, that with fewer nearly busiest resources is better.
+        Among equally fast mappings, the mapping with fewer nearly busiest resources is better.
         """
         mean = (float(self.core_s.sum()) + self.spread_s) / self.choices.cores
         each = float(self.core_s @ self.core_s) / self.choices.cores
@@ -102,7 +102,7 @@ class MappingState:
 
 
 def place(state: MappingState, choice: int, target_s: float) -> list[Ints] | None:
-    """Cores for the pieces of a choice, for each of its parts: those that are least full with a piece.
+    """Cores for the pieces of a choice, by part: the cores that are least full once they have a piece.
 
     target_s  intended time of the cores [s]
     Limits: pieces without memory -> the least busy cores;  too few cores with memory -> None
@@ -129,7 +129,7 @@ def place(state: MappingState, choice: int, target_s: float) -> list[Ints] | Non
 
 
 def _fullness(core_s: Array, local: Array, target_s: float, capacity: float) -> Array:
-    """How full each core is, by time and memory; inf: more is kept than fits.
+    """How full each core is, by time and memory; inf: it keeps more than fits.
 
     target_s, capacity  the time and the bytes that count as full
     """

@@ -133,8 +133,8 @@ def shared_misses(
     table has the cache for itself; False, if the tables share the cache. Each value lists an array for each
     kind of table, with a number for each bin of its rows by popularity.
     popular, draws, row_bytes, cache_bytes  as in ``stays_together``;  count  number of tables of each kind
-    The cores' own caches do not change these misses: the first core to ask for a row misses in this cache
-    too, and a row in a core's cache was asked for recently on the time scale of this cache, which is larger.
+    The cores' own caches do not change these misses: the first core to ask for a row also misses in the
+    shared cache, which is larger, so that a row in a core's cache is still in it.
     """
     kept = stays_together(popular, draws, row_bytes * np.asarray(count), cache_bytes)
     stays = {

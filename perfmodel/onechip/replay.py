@@ -51,8 +51,9 @@ def replay_mappings(found: ChipAnswer, *, seed: int = 0, most: float = MOST_REQU
     """Simulates the mappings that an answer compares, on ids drawn from its distribution.
 
     First the symmetric mappings, in which every core has a slice of every table and all synchronize after
-    each table: all in global memory, and with the best ways. Last the searched mapping, if it is another.
-    Popular rows come first in their tables if the mapping cuts tables by popularity; else at random places.
+    each table: tables in global memory, then the best ``Way`` of each. Last the searched mapping, if it
+    differs. Popular rows come first in their tables if the mapping cuts tables by popularity; else at random
+    places.
     Limits: more than ``most`` requests -> predicted only
     """
     cost = found.cost

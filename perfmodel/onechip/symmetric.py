@@ -23,7 +23,7 @@ _NODES = 1_000  # of the tree of integer programs
 class Symmetric:
     """A symmetric mapping: one way to look up each table, on all cores.
 
-    way      of each table;  time_s  of a batch: the sum over tables, as cores go through them together [s]
+    way      of each table;  time_s  of a batch: the sum over tables, which all cores process together [s]
     table_s  time of each table [s];  limits  what limits each table: a name of ``cost.LIMITS``
     """
 
@@ -52,9 +52,7 @@ class Symmetric:
 
 
 def symmetric(cost: ChipCost, way: Ints) -> Symmetric:
-    """The symmetric mapping with these ways of the tables. Source: ``batch.batch_of`` for each,
-    in lockstep
-    """
+    """The symmetric mapping with these ways of the tables. Source: ``batch.batch_of``, in lockstep"""
     kinds = np.stack([cost.kind_of, np.asarray(way, dtype=np.int64)])
     pairs, of = np.unique(kinds, axis=1, return_inverse=True)
     found = [cost.in_step(int(cost.sample[kind]), Way(each)) for kind, each in pairs.T.tolist()]

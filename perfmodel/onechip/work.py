@@ -1,4 +1,6 @@
-"""Where look-ups happen: ways, pieces of tables, and their work, as arrays."""
+"""Where look-ups happen: ways, pieces of tables, and their work, as arrays.
+
+A *way* here is how one core looks up a table (``Way``); in other rooms it is a sharding option."""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ WAYS = tuple(Way)
 
 
 class TableColumns(Protocol):
-    """What is needed of tables: arrays with an entry per table, such as ``plan.tables.PlanTables`` has."""
+    """Protocol of tables as columns: arrays with an entry per table, as ``PlanTables`` has."""
 
     @property
     def rows(self) -> Array: ...
@@ -70,7 +72,7 @@ class CoreStep:
     gm_bytes         read from and written to global memory, all channels [bytes]
     hot_gm_bytes     excess of the channel with the table's hottest row over the mean channel [bytes]
     gm_spread        sum over requests to random channels of their bytes times the bytes of a row [bytes^2]
-    cache_bytes, hot_cache_bytes, cache_spread  the same for the shared cache and its slices
+    cache_bytes, hot_cache_bytes, cache_spread  these three for the shared cache and its slices
     cubes            as the spread, to the power of 3, if cores have caches of their own: then all cores
                      request some rows, once each [bytes^3]; else 0
     quick_s          time until a row arrives that another core has requested before [s], if cores have caches

@@ -118,8 +118,7 @@ def prepare(
 def feasible_below(
     columns: Mapping[str, Any], machine: str | Machine = DEFAULT_MACHINE, **options: Any
 ) -> NDArray[np.bool_]:
-    """For each configuration of a grid, whether it fits the tier in ``options``, by the checks of
-    ``project``.
+    """For each configuration of a grid, whether it fits the tier in ``options``, as ``project`` checks it.
 
     columns  arrays of one length, and ``options``, as for ``project``
     Limits: more tables than the nodes hold, a cache above the HBM, fewer rows than GPUs -> False
@@ -159,7 +158,7 @@ def _machine(
 ) -> Machine:
     """The machine with what-ifs.
 
-    shipped  whether shipped measurements are used: values that differ from the shipped machine of its name
+    shipped  whether shipped measurements are used: values that differ from the shipped machine with this name
              are then what-ifs too
     """
     box = load_machine(machine) if isinstance(machine, str) else machine
@@ -243,17 +242,17 @@ def project(
     batch        samples per GPU [-];  table_count  equal tables [-];  pooling  rows per bag [-]
     dim          elements per row [-];  dtype  their type;  id_bytes  size of one id [bytes]
     tables       different tables: a TableSet or the name of one, instead of table_count, pooling and dim
-    options      those of ``perfmodel project`` by their names: backend (nccl, nvshmem, best), clock, reserve,
-                 gpus_per_node, scenario, local_memory (bytes, bytes/s; of a remote one also its latency in
-                 s and the GPUs that share it), overrides of machine values,
-                 calibration, reduction (how partial bags become bags), payload (precision of bags on the
-                 wire), distribution (of ids: uniform, zipf:1.05 ...), tier (below the HBM: uvm,
-                 uvm-caching:10%, ssd:5% ...), kernels (fbgemm, torch, perfmodel), objective (latency: the
-                 forward pass, throughput: a training step), optimizer (whose state is kept)
+    options      options of ``perfmodel project`` by their names: backend (nccl, nvshmem, best), clock,
+                 reserve, gpus_per_node, scenario, local_memory (bytes, bytes/s; of a remote memory also its
+                 latency in s and the GPUs that share it), overrides of machine values, calibration, reduction
+                 (how partial bags become bags), payload (precision of bags on the wire), distribution (of
+                 ids: uniform, zipf:1.05 ...), tier (below the HBM: uvm, uvm-caching:10%, ssd:5% ...), kernels
+                 (fbgemm, torch, perfmodel), objective (latency: the forward pass, throughput: a training
+                 step), optimizer (whose state is kept)
 
     The numbers are scalars, or arrays of one length (``grids.product`` makes all combinations).
 
-    Columns: the configuration, those of ``project_grid`` (times in s, bytes), evidence, main_evidence, clock.
+    Columns: the configuration, the columns of ``project_grid`` (s, bytes), evidence, main_evidence, clock.
     Limits: a value that cannot be used, lengths that differ -> BadInputError;  no calibration for the
             machine or the library -> NoCalibrationError
     """
@@ -299,7 +298,7 @@ def project_each(
 ) -> list[Projection]:
     """``project_one`` for each value of a keyword (``table_bytes``, ``gpus`` ...), costed together.
 
-    Limits: a value that has no answer -> the error of the first such
+    Limits: values that have no answer -> the error of the first
     """
     try:
         forward, work = prepare(None, machine, **{**options, name: list(values)})
@@ -326,7 +325,7 @@ def _reserve(options: Mapping[str, Any]) -> float:
 def _told(
     answer: Projection, workload: Any, machine: str | Machine, options: Mapping[str, Any]
 ) -> Projection:
-    """An answer that has its question, and notes on options that had no effect."""
+    """An answer with its question, and with notes on options that had no effect."""
     idle = _without_effect(workload, machine, options, answer)
     tables = options.get("tables") or (workload if isinstance(workload, TableSet) else None)
     given = {} if isinstance(workload, TableSet) else _workload_values(workload)

@@ -16,7 +16,7 @@ _NOTHING: Span = (0.0, 0.0, 0.0)
 
 
 class DifferenceVerdict(StrEnum):
-    """Which of two times with bands is smaller, or that the bands leave it open."""
+    """Which of two times with bands is smaller, or that the bands leave this open."""
 
     A = "A is faster"
     B = "B is faster"
@@ -109,7 +109,7 @@ def _span(step: StepRow | None) -> Span:
 
 
 def largest(found: tuple[Difference, ...], saved_s: float) -> tuple[Difference, float]:
-    """(the step that saves most, its share of the saving), in the direction of the whole saving.
+    """(the step that contributes most to the saving of the whole batch, its share of that saving).
 
     saved_s  saving of the whole batch: time of A less time of B, not 0
     Limits: the share is above 1 if other steps lose part of the saving

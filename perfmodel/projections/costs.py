@@ -155,7 +155,7 @@ class Forward(PassBasis):
         return np.where(uneven, int(FLAT), kind)
 
     def _reduction_time(self, work: Configs, kind: Codes) -> Array:
-        """Time of all exchanges after the gather, with the kernels for them [s]."""
+        """Time of all exchanges after the gather, with the kernels that they need [s]."""
         times, most = self.times(work), self.exchanged(work, kind)
         gather = next(at for at, step in enumerate(times.steps) if step.always)
         after = times.steps[gather + 1 :]
@@ -170,7 +170,7 @@ class Forward(PassBasis):
         return PassTimes(self, *of, id_bytes=work.id_bytes, digits=digits)
 
     def local_steps(self, work: Configs) -> list[TimedStep]:
-        """Steps of the same batch with all tables in one GPU's memory: gather, and for training update."""
+        """Steps of the same batch with all tables in one GPU's memory: gather, and in training the update."""
         alone = replace(work, gpus=np.ones_like(work.gpus))
         cuts = self.cuts(alone, np.asarray(int(FLAT)))
         most = reduce(np.add, (even_loads(cut, count, exchanges=False) for cut, count in cuts))

@@ -17,7 +17,7 @@ from perfmodel.schema.tiers import SSD, UVM_CACHING
 
 Array = NDArray[np.float64]
 _ROUNDS = 64
-"""Most rounds of the search for the fewest GPUs, each adding at least one, if it hardly converges."""
+"""Most rounds of the search for the fewest GPUs: a limit in case it converges slowly."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,8 @@ def _cache_bytes(forward: Forward, work: Configs, held: list[tuple[TableGroup, A
 
 
 def _widest(groups: tuple[TableGroup, ...], width: Array) -> Array:
-    """For each element width, the longest row of tables with it [bytes]: a cache has slots of one size.
+    """For each element width, the longest row of the tables with that width [bytes]; a cache has slots of one
+    size.
 
     Source: TorchRec has one cache per row length only if tables are prefetched or rows are on SSDs
     Limits: one group -> 0: the slots fit its own rows
@@ -99,9 +100,9 @@ def sized(forward: Forward, work: Configs, node: int) -> Configs:
     """The configurations with the number of GPUs whose memory is enough for rows and exchange buffers.
 
     node  GPUs of a node
-    ``needed`` becomes the fewest GPUs that fit, if any number does; if the user gave no number, that many in
-    whole nodes are used. Tables that fill the memory leave enough for the buffers.
-    Limits: no number fits -> as many as the rows and the optimizer state alone need
+    ``needed`` becomes the fewest GPUs that fit, if any number fits; if the user gave no number, ``gpus``
+    becomes ``needed`` in whole nodes. Tables that fill the memory leave enough for the buffers.
+    Limits: no number fits -> the GPUs that the rows and the optimizer state alone need
     """
     if work.filled:
         return _filled(forward, work)

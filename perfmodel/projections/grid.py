@@ -40,13 +40,12 @@ def project_grid(forward: Forward, work: Configs) -> Grid:
     """Cost all configurations. Columns, in SI:
 
     gpus, gpus_needed, memory_bytes (of a GPU: rows, and buffer_bytes of its largest exchange), fits (whether
-    that is within what the reserve leaves of its memory),
-    baseline_time_s (_low_s, _high_s), time_s, low_s, high_s, floor_time_s, light_time_s,
-    slowdown, slowdown_low, slowdown_high, slowdown_floor_part + slowdown_bytes_part = slowdown,
-    slowdown_light (the least slowdown that datasheet rates allow: at least 1, at most slowdown),
-    throughput_ratio (samples per second of all GPUs over those of one), evidence (rank of the weakest
-    step, or of the local look-up), main_evidence (rank of ``Evidence.main`` of the time), and
-    <step>_time_s of every step.
+    memory_bytes is within the memory less the reserve), baseline_time_s (_low_s, _high_s), time_s, low_s,
+    high_s, floor_time_s, light_time_s, slowdown, slowdown_low, slowdown_high, slowdown_floor_part +
+    slowdown_bytes_part = slowdown, slowdown_light (the least slowdown that datasheet rates allow: at least 1,
+    at most slowdown), throughput_ratio (samples per second of all GPUs over samples per second of one GPU),
+    evidence (rank of the weakest step, or of the local look-up), main_evidence (rank of ``Evidence.main`` of
+    the time), and <step>_time_s of every step.
     Limits: one GPU -> slowdown, low and high exactly 1
     """
     if len(work) <= CHUNK:
@@ -68,7 +67,9 @@ def project_grid(forward: Forward, work: Configs) -> Grid:
 
 @dataclass(frozen=True)
 class CostedGrid:
-    """Configurations with the times from which their columns are computed."""
+    """Configurations with the times from which their columns are computed.
+
+    base, steps  steps of the batch in local memory, and of the sharded pass"""
 
     grid: Grid
     base: tuple[TimedStep, ...]

@@ -32,8 +32,8 @@ _BEFORE = {
     "all_to_all_ids": "before_ids",
     "gather_pool": "before_bags",
 }
-"""Keys of the counts of what the host does before these steps, and first in a pass with exchanges; before
-another kernel it calls one operator. Counted in TorchRec's row-wise pass; others differ by a tenth."""
+"""Keys of the counts of the host's work before these steps, and at the start of a pass with exchanges; before
+another kernel it calls one operator. Counted in TorchRec's row-wise pass; other passes differ by a tenth."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class HostCosts:
     """Time that the host takes to issue work, by kind of work [s].
 
     call_s, operator_s, launch_s, collective_s  of a Python call, an operator, a kernel launch, a collective
-    stretch_s  once for each stretch, which is all that is issued until the host waits (one CUDA graph)
+    stretch_s  once for each stretch: the work issued between two waits of the host (one CUDA graph)
     known      evidence of each constant, by its key
     """
 

@@ -1,4 +1,4 @@
-"""Time that sending the ids of the next batch during this one would hide, as TorchRec's pipelines do."""
+"""How much time a pass saves if the ids of the next batch are sent during this batch, as in TorchRec."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _NEXT = "next "
 
 @dataclass(frozen=True)
 class IdsAhead:
-    """Consecutive batches, with the ids of the next batch sent during this one.
+    """Consecutive batches, with the ids of the next batch sent during the present batch.
 
     ids_s     time of all steps before the look-up: sorting the ids, and their exchanges
     step_s    time from one batch to the next;  hidden_s  time saved, against batches one after the other
-    ``hidden_s`` is what the tables' own kernels hide, since two collectives share the links. Dense layers of
-    at least ``ids_s`` would hide all of it.
+    Since two collectives share the links, only kernels of the tables hide the exchange: ``hidden_s``. Dense
+    layers that take at least ``ids_s`` would hide all of it.
     """
 
     ids_s: float

@@ -46,9 +46,9 @@ _STACK = 2**16  # tables times configurations per chunk
 
 @dataclass(frozen=True)
 class TableGroup:
-    """Equal tables: number and shape, each a scalar or one value per configuration.
+    """Equal tables: number and shape, each a scalar or an array with a value per configuration.
 
-    Or a stack of different tables, whose numbers have an axis of tables first.
+    Several groups of different tables can be stacked: then each array has an axis of tables first.
     ids  popularity of the rows of each stacked table; None: the popularity given for all tables
     weight_bytes  bytes of the weight of an id; 0: bags are not weighted
     """
@@ -76,7 +76,7 @@ columns_of = attrgetter("count", "rows", "dim", "pooling", "element_bytes", "wei
 
 
 def all_tables(stacks: Iterable[Array]) -> Array:
-    """Sums over tables [C] for C configurations, from arrays of stacks [T, C] or of equal tables [C]."""
+    """Sums over tables, [C] for C configurations, of arrays [T, C] of stacks or [C] of equal tables."""
     return np.asarray(sum(each.sum(axis=0) if np.ndim(each) > 1 else each for each in stacks))
 
 
@@ -287,7 +287,7 @@ def _usable(machine: Machine, reserve: float) -> float:
 
 
 class TooFewGpusError(BadInputError):
-    """The rows alone exceed the memory of the GPUs."""
+    """Raised if the rows alone exceed the memory of the GPUs."""
 
 
 def _check_fit(table_bytes: Array, gpus: Array, needed: Array, machine: Machine, reserve: float) -> None:

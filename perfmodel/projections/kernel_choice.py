@@ -1,4 +1,4 @@
-"""The same question answered with the look-up kernels of other libraries."""
+"""The answer of a projection with the look-up kernels of other libraries."""
 
 from __future__ import annotations
 

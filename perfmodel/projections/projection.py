@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _UNEVEN = 1.5  # look-ups of the fullest row shard over the mean, above which a note says so
 _MANY = 1000
-"""Times from which digits are grouped: 1 250, not 1.25e+03."""
+"""Numbers from here on are printed with grouped digits: 1 250, not 1.25e+03."""
 _SMALLEST_CROSSOVER, _LARGEST_CROSSOVER, _CROSSOVER_POINTS = 128.0, 2.0**32, 201
 
 
@@ -39,11 +39,12 @@ class GpuCount:
     """How the number of GPUs was determined, and whether what one GPU then holds ``fits``; sizes in bytes.
 
     gpus, needed     GPUs of the job, and the fewest that can hold row-wise parts and exchange buffers
-    rule             why ``gpus`` are taken for ``needed``, in words: given, fits one GPU, whole nodes of 8
+    rule             why ``gpus`` is used for ``needed``, in words: given, fits one GPU, whole nodes of 8
     table_bytes, state_bytes    rows, and optimizer state, of all tables;  shard_bytes  table_bytes / gpus
     hbm_bytes, usable_bytes     HBM of one GPU; the part for tables, if a share ``reserve`` stays free
-    rows_bytes, optimizer_bytes, cache_beside_bytes, buffer_bytes   what one GPU holds: its rows (parts and
-                     replicas), their optimizer state, the state of its cache, buffers of its largest exchange
+    rows_bytes, optimizer_bytes, cache_beside_bytes, buffer_bytes   on one GPU: its rows (parts and replicas),
+                                                                    their optimizer state, the bookkeeping of
+                                                                    its cache, buffers of its largest exchange
     tier, tier_bytes, tier_usable_bytes   where all rows are if not in HBM; bytes per node, and for tables
     """
 
@@ -130,7 +131,9 @@ class GpuCount:
 
 @dataclass(frozen=True)
 class Projection:
-    """The answer for one configuration, with all that explains it."""
+    """The answer for one configuration, with everything that explains it.
+
+    steps   of the sharded pass;  totals  by name;  crossovers  sizes from which another library is faster"""
 
     setting: Setting
     forward: Forward
@@ -164,7 +167,7 @@ class Projection:
 
     @property
     def loads(self) -> GpuLoads:
-        """Loads of each GPU."""
+        """Loads of each GPU, in bytes by resource."""
         return self.forward.loads(self.work, self.forward.kinds(self.work))
 
     @property

@@ -92,7 +92,7 @@ class Swing:
 
 @dataclass(frozen=True)
 class NextExperiment:
-    """The cheapest measurement that replaces numbers not measured on this machine."""
+    """The cheapest measurement that replaces numbers which were not measured on this machine."""
 
     share: float  # of the time that depends on them
     band_share: float  # of the width of the answer's band that is due to them
@@ -109,8 +109,8 @@ class NextExperiment:
 def sensitivities(p: Projection) -> tuple[Sensitivity, ...]:
     """The most useful changes for this projection, each with its slowdown computed in full.
 
-    They gain at least 2 %; of the exchanges of bags only the best is listed. One memory that holds all tables
-    is always listed.
+    Each gains at least 2 %. Only the best exchange of bags is listed; one memory that holds all tables is
+    always listed.
     Limits: one GPU that holds all rows -> empty
     """
     below = _helping(p, _below(p))
@@ -266,7 +266,7 @@ def _libraries(p: Projection) -> Iterator[Change]:
 def _batch(p: Projection, answered: Answered) -> Iterator[Sensitivity]:
     """Changes to more samples per batch, if latency is most of the communication time.
 
-    The gain is in samples per second, which the label therefore states.
+    The gain is in samples per second, as the label says.
     """
     links = [step for step in p.steps if step.collective]
     latency = sum(step.floor_s for step in links)
@@ -305,7 +305,7 @@ def next_experiment(p: Projection) -> NextExperiment | None:
 
     Kernels are measured on one GPU and links on many: the one with the larger part of the band is proposed.
     The ends of the band are sums over the steps, so each step has its part of the width.
-    Limits: all evidence is interpolated or measured, or the rest hardly contributes to the band -> None
+    Limits: all evidence is interpolated or measured, or all other numbers hardly widen the band -> None
     """
     width = sum(s.high_s - s.low_s for s in p.steps) or 1.0
     weak = [s for s in p.steps if s.evidence.rank > WELL_KNOWN.rank]
@@ -341,8 +341,8 @@ def _beyond_measured(p: Projection, chosen: list[str], nodes: int) -> tuple[int,
     """(least number of nodes, hardware in words, whether only sizes are new) of a useful measurement.
 
     chosen  what to measure;  nodes  least number of nodes for it
-    Limits: a shipped calibration -> ``_place``;  these very GPUs -> the same, at other sizes;  fewer nodes ->
-    more of them
+    Limits: a shipped calibration -> ``_place``;  measured on exactly these GPUs -> other sizes on them;
+    measured on fewer nodes -> more nodes
     """
     known = getattr(getattr(p.setting.links, "times", None), "calibration", None)
     if p.setting.calibration is None or known is None or not known.this_cluster:

@@ -62,7 +62,7 @@ def placed(forward: Forward, work: Configs, node: int) -> Configs:
     caches.
 
     node  GPUs of a node
-    All of a node's tier may be used even if few of its GPUs are; more tables need more whole nodes.
+    A node's whole tier may be used even if few of its GPUs are used; more tables need more whole nodes.
     Limits: too few GPUs for the tier, a cache that does not fit the HBM -> BadInputError
     """
     tier = forward.tier
@@ -123,7 +123,7 @@ class _Cache:
     """The cache in the HBM of a GPU, for each configuration.
 
     share  of the rows in the cache;  fits  the largest share that fits
-    beside  memory of an empty cache;  rows  memory that it would add if it held every row
+    beside  memory of an empty cache;  rows  memory that the cache would add if it held every row
     left    HBM that the exchange buffers leave [bytes]
     """
 

@@ -35,9 +35,9 @@ GATHER_HOST, READ_SSD = "gather_host", "read_ssd"
 class AskedRows:
     """Rows that a batch needs from one GPU's shards, all tables together.
 
-    distinct  distinct rows;  missed  rows that miss the cache;  missed_bytes  their bytes, as whole sectors,
-              if the cache takes them in
-    blocks    SSD reads for the missed rows
+    distinct  distinct rows;  missed  rows that miss the cache;  missed_bytes  their bytes in whole sectors,
+              as far as the cache stores them
+    blocks    SSD blocks read for the missed rows
     in_place_bytes  bytes of rows that are read in place, without second reads of rows in flight
     wire_bytes      bytes over the link, with packet headers
     """
@@ -52,7 +52,7 @@ class AskedRows:
 
 @dataclass(frozen=True)
 class Tiered:
-    """Rows in one tier: the loads that it adds to a pass that otherwise has all rows in HBM."""
+    """Rows in one tier: adds the tier's loads to a pass that otherwise has all rows in HBM."""
 
     basis: PassBasis
     tier: Tier

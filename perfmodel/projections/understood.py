@@ -36,7 +36,7 @@ class Understood:
     """A question as the program understood it.
 
     given  values of the workload that the user gave;  model  name of the set of tables
-    sharding  name of the sharding that was asked for
+    sharding  name of the sharding that the user chose
     """
 
     machine: Machine  # with the user's changes
@@ -90,7 +90,7 @@ class Understood:
         """Command-line options that repeat this question, without those at their defaults.
 
         machine, calibration  as the user gave them: a name, ``latest``, or the path of a file
-        backend               as the user gave it with a run's calibrations, among which it chooses
+        backend               as the user gave it, if it selects one of a run's calibrations
         """
         return [*self._of_the_workload(), *self._of_the_machine(machine, calibration, backend)]
 

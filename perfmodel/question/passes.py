@@ -24,7 +24,7 @@ from perfmodel.units import parse_bytes, parse_count, parse_named, parse_number,
 Texts = list[str] | None
 GLOBAL, PER_GPU = "global", "per-gpu"
 EQUAL_BATCHES = (GLOBAL, PER_GPU)
-"""What is equal in all alternatives: the samples of all GPUs together, or of each GPU."""
+"""Choices for the batch that all alternatives share: samples of all GPUs together, or of each GPU."""
 BY = ("time", "throughput", "gpu-hours", "cost")
 """Criteria that can rank alternatives."""
 FOLLOWED = 200_000

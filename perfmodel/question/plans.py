@@ -22,7 +22,7 @@ RULES = (
     *(*SHARDINGS, *(kind.facts.word for kind in EXCHANGED)),
     *(HOT_ROWS, HBM, UVM, UVM_CACHING, SSD),
 )
-"""Names that are allowed in rules for tables."""
+"""Names that rules for tables may use."""
 
 
 @dataclass(frozen=True, kw_only=True)
