@@ -70,7 +70,7 @@ class ChipAnswer:
 
     @property
     def bound_s(self) -> float:
-        """Lower bound on the time of all mappings, symmetric or with cores of their own for each table [s]."""
+        """Lower bound on the time of all mappings, symmetric or with cores of their own for tables [s]."""
         return min(self.searched.bound_s, self.best_symmetric.time_s)
 
     @property

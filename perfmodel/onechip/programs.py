@@ -124,7 +124,7 @@ class Programs:
             yield self._copy(wrote, posted=True)
 
     def _ids(self, piece: TablePiece, first: int, end: int) -> tuple[int, Ints, int]:
-        """(ids in bags first .. end - 1, which of them the piece has rows for, number of bags with such ids)."""
+        """(ids in bags first .. end - 1, ids of the piece's rows among them, bags with such ids)."""
         offsets = self.trace.offsets[piece.table]
         begin, stop = int(offsets[first]), int(offsets[end])
         ids = self.trace.ids[piece.table][begin:stop]

@@ -1,4 +1,4 @@
-"""Plans: which rank holds which part of which table, the time of a step, and what limits it."""
+"""Plans: which rank holds which part of which table, the time of a step, and the resource that limits it."""
 
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.loads import RESOURCES, Loads, ShardLoads

@@ -29,7 +29,7 @@ _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "overrides": ((Mapping,), 'a dict such as {"nvlink_bytes_per_s": 900e9}.'),
     "for_torchrec": ((bool, np.bool_), "True or False."),
 }
-"""Arguments that are not plain text: the types that they may have, and those types in words."""
+"""Arguments that are not plain text: their allowed types, and these types in words."""
 
 _OPTIONAL = frozenset(
     ("kernels", "backend", "clock", "optimizer", "payload", "tier", "constraints", "overrides")
@@ -53,7 +53,7 @@ def check_names(options: Mapping[str, Any], function: Callable[..., Any], *more:
 def check_kinds(**given: Any) -> None:
     """Check the types of arguments, passed by name.
 
-    Limits: a wrong type -> BadInputError that says what it may be
+    Limits: a wrong type -> BadInputError with the allowed types
     """
     for name, value in given.items():
         kinds, words = _KINDS.get(name, _TEXT)
@@ -73,8 +73,9 @@ def check_per_node(gpus_per_node: int | None, machine: Machine) -> None:
 
 
 def whole(name: str, value: Any, words: str = "", least: int = 1) -> int:
-    """The argument ``name`` as an int. ``words``  what it counts, for the error
+    """The argument ``name`` as an int.
 
+    words  plural noun of the things that it counts, for the error
     Limits: text, a bool, a fraction, less than ``least`` -> BadInputError
     """
     try:
@@ -87,9 +88,9 @@ def whole(name: str, value: Any, words: str = "", least: int = 1) -> int:
 
 
 def number(name: str, value: Any, words: str) -> float:
-    """The argument ``name`` as a float. ``words``  what it may be, for the error
+    """The argument ``name`` as a float.
 
-    Limits: text, a bool -> BadInputError
+    words  the allowed values, for the error. Limits: text, a bool -> BadInputError
     """
     if isinstance(value, bool) or not isinstance(value, Real):
         raise BadInputError(f"{name} {value!r} cannot be used.", words)

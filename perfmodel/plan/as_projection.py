@@ -1,4 +1,4 @@
-"""Plans with equal cuts as projections: with the same totals, bands and steps as a row-wise projection."""
+"""Plans in which all tables have one sharding option, as projections like row-wise."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from perfmodel.units import format_bytes
 
 MOST_TABLES = 10_000
 _PRICED = 500_000  # shards of tables whose loads are kept while ways are compared
-"""Tables that can be compared: every one is dealt to its GPUs."""
+"""Tables that can be compared: a comparison deals each table to its GPUs."""
 
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """One way to shard: its answer, or why there is no answer.
+    """One sharding option (a name of ``WAYS``): its answer, or why there is no answer.
 
-    alike  the plan; None if there is none;  answer  for row-wise, the projection itself
+    alike  the plan; None: no plan;  answer  the plan as a projection; for row-wise, the projection itself
     memory_bytes  of the fullest GPU: rows and exchange buffers
-    fits  whether that is within the usable memory: only row-wise has an answer if it is not
+    fits  whether these fit the usable memory; an option that does not fit has no answer, except row-wise
     """
 
     way: str
@@ -54,12 +54,12 @@ class Compared:
 
     @property
     def exchange(self) -> str | None:
-        """Its exchange, by the name in plan files."""
+        """Its exchange by the name in plan files; None without an answer."""
         return self.alike.scheme.kind.key if self.alike else None
 
     @property
     def limiting(self) -> StepRow | None:
-        """The longest step."""
+        """The longest step; None without an answer."""
         return max(self.answer.steps, key=lambda step: step.time_s) if self.answer else None
 
 
@@ -75,7 +75,7 @@ def evaluator_of(base: Projection) -> Evaluator:
 
 
 def evaluator_for(forward: Forward, work: Configs, at: int, tables: PlanTables) -> Evaluator:
-    """An evaluator of plans for these tables, at the batch and GPUs of one of many configurations."""
+    """An evaluator of plans for these tables, at the batch and GPUs of configuration ``at`` in ``work``."""
     return Evaluator(
         forward.setting,
         tables,
@@ -90,7 +90,7 @@ def evaluator_for(forward: Forward, work: Configs, at: int, tables: PlanTables) 
 
 
 def tables_of(work: Configs, model: str, ids: Distribution = UNIFORM) -> PlanTables:
-    """The tables of one configuration, each with a name. Limits: too many -> BadInputError"""
+    """The tables of one configuration, named after ``model``. Limits: too many -> BadInputError"""
     counts = [int(group.count.flat[0]) for group in work.groups]
     if sum(counts) > MOST_TABLES:
         raise BadInputError(
@@ -106,15 +106,16 @@ def tables_of(work: Configs, model: str, ids: Distribution = UNIFORM) -> PlanTab
 
 
 def compared(base: Projection, ways: Iterable[str] = WAYS) -> Iterator[Compared]:
-    """Each way to shard the tables of ``base``, a row-wise projection without a user-chosen reduction.
+    """Compares sharding options for the tables of ``base``, a row-wise projection.
 
-    Row-wise is ``base`` itself; the others are plans of the same tables on the same GPUs.
+    ``base`` must have the default reduction, and is the answer of row-wise. The other answers are plans of
+    the same tables on the same GPUs.
     """
     evaluator, asked = evaluator_of(base), list(ways)
     schemes = [scheme for some in schemes_here(evaluator, asked).values() for scheme in some]
     priced = None
     if len(schemes) * evaluator.tables.kinds[0].size <= _PRICED:
-        with contextlib.suppress(NoCalibrationError):  # if an exchange is unknown, each way alone
+        with contextlib.suppress(NoCalibrationError):  # an exchange was not measured: bounds way by way
             priced = spread_evenly(evaluator, schemes)
     for way in asked:
         found = best_alike(evaluator, way, base.gpu_count.usable_bytes, priced=priced)
@@ -122,7 +123,7 @@ def compared(base: Projection, ways: Iterable[str] = WAYS) -> Iterator[Compared]
 
 
 def compared_way(base: Projection, evaluator: Evaluator, way: str, found: Alike | Impossible) -> Compared:
-    """One way, with the answer of its best plan."""
+    """One sharding option, with the answer of its best plan ``found``."""
     if way == ROW_WISE:
         plan = None if isinstance(found, Impossible) else found
         return Compared(way, plan, base, base.gpu_count.memory_bytes, fits=base.gpu_count.fits)
@@ -132,7 +133,9 @@ def compared_way(base: Projection, evaluator: Evaluator, way: str, found: Alike 
 
 
 def winner(found: Iterable[Compared]) -> Compared:
-    """The fastest way that fits, or of all if none fits; among equals the simpler (earlier in ``WAYS``)."""
+    """The fastest sharding option that fits, or the fastest of all if none fits.
+
+    Equally fast options: the simpler (earlier in ``WAYS``)."""
     best: Compared | None = None
     known = list(found)
     for each in [each for each in known if each.fits and each.answer] or known:
@@ -146,10 +149,10 @@ def winner(found: Iterable[Compared]) -> Compared:
 
 
 def undecided(found: Iterable[Compared]) -> tuple[Compared, ...]:
-    """Ways that fit and are slower than the winner, but within the band of the difference; fastest first
-    (``differences.shared_difference_band``).
+    """Options that fit and are slower than the winner by less than the uncertainty, fastest first.
 
-    Limits: nothing shards -> none;  a way with the winner's very plan -> left out
+    Source: ``differences.shared_difference_band``
+    Limits: one GPU -> none;  an option with the same plan as the winner -> left out
     """
     known = list(found)
     best = winner(known)
@@ -166,7 +169,7 @@ def undecided(found: Iterable[Compared]) -> tuple[Compared, ...]:
 
 @dataclass(frozen=True, eq=False)
 class TimedPass:
-    """A pass as far as it is compared with another. time_band  (low, centre, high) of a batch [s]"""
+    """The parts of a pass that a comparison needs. time_band  (low, centre, high) of a batch [s]"""
 
     setting: Setting
     steps: tuple[StepRow, ...]
@@ -177,10 +180,10 @@ AnyPass = TimedPass | Projection
 
 
 def is_slower(slower: AnyPass, best: AnyPass, scale: float = 1.0, best_scale: float = 1.0) -> bool:
-    """Whether a time is longer than another beyond the band of their difference
-    (``differences.shared_difference_band``). Two machines share no cause of error.
+    """Whether a time exceeds another by more than the uncertainty of their difference.
 
-    scale, best_scale  cost per second of each, to compare costs instead of times
+    scale, best_scale  cost per second of each pass, to compare costs instead of times
+    Source: ``differences.shared_difference_band``; two machines share no cause of error
     """
     machines = [answer.setting.machine.name for answer in (slower, best)]
     both = []
@@ -204,7 +207,7 @@ def _memory(found: Alike) -> float:
 
 
 def projection_of(base: Projection, evaluator: Evaluator, found: Alike) -> Projection:
-    """The projection of a plan: slowdown and band relative to the same local look-up as ``base``."""
+    """A plan as a projection: slowdown and band against the local look-up of ``base``."""
     cost, totals = found.cost, base.totals
     held = int(np.argmax(found.memory.total_bytes))
     low, high = slowdown_band(by_cause(cost.rows), base.local)
@@ -258,14 +261,14 @@ def projection_of(base: Projection, evaluator: Evaluator, found: Alike) -> Proje
 
 
 def _fullest_part(evaluator: Evaluator, found: Alike) -> float:
-    """``Evaluator.fullest_part`` of the table in whose row parts look-ups are least even."""
+    """``Evaluator.fullest_part`` of the table whose row parts have the most unequal look-ups."""
     schemes = zip(evaluator.tables.kinds[1].tolist(), found.plan.placements, strict=True)
     tables = {(kind, each.scheme): table for table, (kind, each) in enumerate(schemes)}
     return max(evaluator.fullest_part(table, scheme) for (_, scheme), table in tables.items())
 
 
 def planned_projection(base: Projection, found: Planned) -> Projection:
-    """The projection of a plan whose tables are cut differently; for training, time and steps only."""
+    """A plan with a sharding per table as a projection; for training, with time and steps only."""
     best = found.found
     alike = Alike("plan", best.plan.placements[0].scheme, best.plan, best.cost, best.memory)
     answer = projection_of(base, found.evaluator, alike)

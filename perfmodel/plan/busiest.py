@@ -1,5 +1,4 @@
-"""For a step's explanation: how many bytes each table has on the busiest rank,
-and the equation of these bytes.
+"""For a step's explanation: bytes of each table on the busiest rank, and the equation of these bytes.
 
 A resource is a kind of bytes that a step waits for, such as bytes read from HBM or bytes sent.
 """
@@ -37,8 +36,8 @@ class RankTables:
 
     names   of the tables;  count  [T] number of equal tables in a group;  shards  [T] shards of each on the
             rank
-    loads   [T, K] bytes on the rank;  everywhere  [T, K] the part of them that every rank has
-    cut     returns the quantities of a table's scheme, by the table's index
+    loads   [T, K] bytes on the rank;  everywhere  [T, K] the part of these bytes that every rank has
+    cut     takes the index of a table, returns the quantities of its scheme
     """
 
     setting: Setting
@@ -121,9 +120,7 @@ class Busiest:
 
     @property
     def shards(self) -> int:
-        """Shards of the table on the rank; 1 for a resource that is equal on every rank;
-        0 if it has only hot rows.
-        """
+        """Shards of the table on the rank; 1 for a resource equal on every rank; 0 with hot rows only."""
         everywhere = whole_of(self.resource) in EVERY_RANK or self.kind == Exchange.DP
         return (
             1 if everywhere or self.resource == _R.COPIED_GRADIENTS else int(self.tables.shards[self.table])
@@ -136,9 +133,7 @@ class Busiest:
 
     @cached_property
     def hot_bytes(self) -> float:
-        """Bytes of the resource that come from the table's replicated hot rows,
-        beside those of its shards.
-        """
+        """Bytes of the resource that come from the table's replicated hot rows, without its shards."""
         cut = self.cut
         if not cut.hot[0] or self.kind == Exchange.DP:
             return 0.0
@@ -163,16 +158,12 @@ class Busiest:
 
     @property
     def shard_bytes(self) -> float:
-        """Bytes of the resource from one shard of the table; for a resource equal on every rank,
-        from the table.
-        """
+        """Bytes of the resource from one shard of the table; from the whole table if every rank has them."""
         return (self.table_bytes - self.hot_bytes) / max(self.shards, 1)
 
     @property
     def id_bytes(self) -> float:
-        """Bytes of an id, plus the weight of its row if both are sent together;
-        bytes of a weight if it is sent apart.
-        """
+        """Bytes of an id, with its weight if both are sent together; bytes of a weight that is sent apart."""
         plain, weighted = _first(self.cut.id_bytes), _first(self.cut.ids)
         if whole_of(self.resource) in (_R.WEIGHTS_SENT, _R.WEIGHTS_RECEIVED):
             return weighted - plain
@@ -184,9 +175,7 @@ class Busiest:
         return plain if alone else weighted
 
     def recorded(self) -> Recorded:
-        """Bytes of the table on the rank, with their equation: bytes of a shard, times shards,
-        plus hot rows.
-        """
+        """Bytes of the table on the rank, with their equation: bytes per shard, times shards, plus hot rows."""
         values = self.values()
 
         @cache
@@ -238,8 +227,7 @@ class Busiest:
     def _gathered(self, values: dict[str, float]) -> dict[str, float]:
         """Letters of a gather: look-ups, bytes of a row read, and the bags or rows written, with their bytes.
 
-        The bytes of a row are what remains of the table's bytes after the bags and ids, divided by the
-        look-ups.
+        Bytes of a row: the table's bytes without bags and ids, divided by the look-ups.
         values  the other letters
         """
         model, kind, resource = self.cut.model, self.kind, self.resource
@@ -268,9 +256,7 @@ class Busiest:
 
     @property
     def _optimizer(self) -> dict[str, float]:
-        """Letters of the optimizer: its state per element and per row,
-        and the gradient of a replica's row [bytes].
-        """
+        """Letters of the optimizer: state per element and per row, gradient of a replica's row [bytes]."""
         cut, training = self.cut, self.cut.model.training
         assert training is not None
         copied = self.kind == Exchange.DP
@@ -294,8 +280,7 @@ def given(letter: str, value: float, meaning: str = "") -> Recorded:
 
 
 def software(setting: Setting, letter: str) -> Recorded | None:
-    """The constant that a letter stands for, with its source: of TorchRec's messages,
-    of pooling or of a sort.
+    """The constant that a letter stands for, with its source: of messages, of pooling, or of a sort.
 
     Limits: any other letter -> None
     """
@@ -315,7 +300,7 @@ _WITHOUT = {
     **{"q": 1.0, "copies": 1.0, "columns": 1.0, "index_bytes": 0.0},
     **dict.fromkeys(("state", "row_state", "copied"), 0.0),
 }
-"""Letters that an equation does not have where they change nothing."""
+"""Letters whose absence changes nothing in an equation, each with its neutral value."""
 _STORED = (_R.ROWS_SENT, _R.ROWS_RECEIVED, _R.UPDATE_DRAM)
 _AS_STORED = (*_STORED, _R.COPIED_GRADIENTS)
 """Resources for which w is not the size of a pooled element: rows, and gradients of replicas."""

@@ -1,4 +1,4 @@
-"""Explains a step of a pass: its time, and the bytes of the table with most of them on the busiest GPU."""
+"""Explains a step of a pass: its time, and its bytes on the busiest GPU, of the table with the most."""
 
 from __future__ import annotations
 
@@ -40,18 +40,15 @@ def explain_step(answer: Projection, name: str) -> Explanation:
 
 
 def explain_alike_step(answer: Projection, evaluator: Evaluator, found: Alike, name: str) -> Explanation:
-    """The explanation of a step of a sharding that all tables have, by the step's name.
+    """The explanation of a step, by its name, of a sharding that all tables have.
 
-    Limits: as ``find_step``
-
-    evaluator  computes the costs of ``found``, the sharding
+    evaluator  computes the costs of ``found``, the sharding. Limits: as ``find_step``
     """
     return _explain(_Planned(_pass_of(answer), PROJECTION, evaluator, found.plan), name)
 
 
 def explain_plan_step(evaluator: Evaluator, plan: Plan, cost: StepCost, name: str) -> Explanation:
-    """The explanation of a plan's step with this name,
-    with the tables that have most bytes on the busiest rank.
+    """The explanation of a plan's step with this name, with the tables that have most bytes.
 
     cost  of the plan. Limits: as ``find_step``
     """
@@ -89,9 +86,9 @@ def _pass_of(answer: Projection) -> Pass:
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """What an explanation needs of a row-wise pass, in which all ranks have equal loads.
+    """A row-wise pass, in which all ranks have equal loads, as an explanation reads it.
 
-    whole  the pass;  what  what the user asked for, in messages: a projection
+    whole  the pass;  what  word for messages: a projection
     """
 
     whole: Pass
@@ -132,9 +129,9 @@ class _Rows:
 
 @dataclass(frozen=True, eq=False)
 class _Planned:
-    """What an explanation needs of a plan's pass, in which ranks differ.
+    """A plan's pass, in which ranks differ, as an explanation reads it.
 
-    whole  the pass;  what  what the user asked for, in messages: a projection, or a plan
+    whole  the pass;  what  word for messages: a projection, or a plan
     """
 
     whole: Pass
@@ -145,7 +142,8 @@ class _Planned:
     def step(self, name: str) -> tuple[StepRow, tuple[str, ...]]:
         """(the step with this name, remarks on it).
 
-        A gather from HBM and one from host memory run together: the shorter one is found too, with a remark.
+        Gathers from HBM and from host memory run together: the shorter gather's name is accepted too, with a
+        remark.
         """
         longer = next((row for row in self.whole.steps if row.beside), None)
         meant = meant_steps(name)[0]
@@ -251,9 +249,7 @@ def _explain(of: _Rows | _Planned, name: str) -> Explanation:
 
 
 def _most(resource: Resource, loads: Any) -> tuple[float, bool]:
-    """Sort key of a resource: its bytes; among equal bytes,
-    rows and gradients of the rank that asks come first.
-    """
+    """Sort key of a resource: its bytes; if equal, rows and gradients of the asking rank first."""
     return float(f"{float(loads[resource]):.9g}"), whole_of(resource) in ROWS_OF_ASKING
 
 
@@ -297,7 +293,7 @@ def _passed(busiest: Busiest) -> Iterator[Term]:
 
 
 def _sum_words(busiest: Busiest, where: str) -> str:
-    """A sentence: how the bytes of the table and of all others add up to S, the bytes of the step."""
+    """A sentence: the bytes of the table and of all others add up to S, the bytes of the step."""
     each, count, k = busiest.by_table, busiest.table_count, busiest.shards
     total, own = format_bytes(float(each.sum())), format_bytes(busiest.table_bytes)
     several = f", {k} shards of it" if k > 1 else ""
@@ -318,9 +314,7 @@ def _which_words(busiest: Busiest) -> Iterator[str]:
 
 
 def _with_beside(found: Explanation) -> Explanation:
-    """Adds to a gather's explanation the gather from the other memory,
-    which runs at the same time and is shorter.
-    """
+    """Adds to a gather's explanation the shorter gather from the other memory, which runs beside it."""
     row = found.step
     if not row.beside:
         return found

@@ -71,9 +71,7 @@ class Reader:
         return recorded_quantity("k", quantities[SWITCH].model_copy(update={"value": beside}), words)
 
     def moved(self, step: str) -> float:
-        """Bytes that cross the link in the step with this name; for a look-up in a cache,
-        bytes of the ids.
-        """
+        """Bytes that cross the link in the step with this name; for a look-up in a cache, of the ids."""
         return float(self.loads[_COUNTED[step]])
 
     def on_the_wire(self, step: str) -> float:
@@ -104,7 +102,7 @@ def explain_tier(reader: Reader, step: StepRow, words: Sequence[str] = ()) -> Ex
 
 
 def _bytes(step: StepRow, lfu: bool) -> tuple[Equation, str]:
-    """(equation of the step's bytes, the letters in it that the equation of the time does not have).
+    """(equation of the step's bytes, its letters that the equation of the time lacks).
 
     lfu  whether caches keep the most frequent rows
     """
@@ -171,7 +169,7 @@ def _parts(
 ) -> TimeParts:
     """The derivation of a step's time by ``laws``, its equations in the letters of its working.
 
-    The docstrings of the laws have other letters: they are of one row and one GPU, a step is of all rows.
+    The docstrings of the laws have other letters, for one row and one GPU; a step covers all rows.
     """
     found = recorded_parts(time, *laws, beside=beside, words=words)
     texts = (equation_lines(time), *("" for _ in laws[1:]))

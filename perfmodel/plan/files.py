@@ -39,7 +39,8 @@ class _Entry(BaseModel):
     """One table of a plan file.
 
     sharding  a name for the other fields together; may be absent
-    ranks     that hold its parts;  memory  hbm, uvm, or uvm-caching with the cached share (``parse_tier``)
+    ranks     ranks that hold its parts;  memory  hbm, uvm, or uvm-caching with the cached share
+              (``parse_tier``)
     """
 
     model_config = _STRICT

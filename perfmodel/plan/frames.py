@@ -86,7 +86,7 @@ class TablePlan:
         """One row a step of the pass: the ``steps`` of ``--json``.
 
         name, collective, time_s, low_s, high_s, floor_s [s], evidence, limit, library, bytes and mean_bytes
-        [bytes, of the busiest GPU and of the mean], rank (the busiest), imbalance [-]
+        [bytes, of the busiest GPU and of the mean GPU], rank (the busiest), imbalance [-]
         """
         import pandas as pd
 
@@ -116,7 +116,7 @@ class TablePlan:
         """A row for each change of the question, with the best plan for it: the ``changes`` of ``--json``.
 
         name, words, option (that makes the change), time_s [s], samples_per_s [1/s], why (there is no plan,
-        or it is slower), cut_short (by the time limit: no time), limits, pods (their nodes)
+        or it is slower), cut_short (the time limit left no time for a search), limits, pods (their nodes)
 
         time_limit_s  time by the clock that cuts all of them short together [s]; None: none
         """

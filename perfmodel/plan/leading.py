@@ -46,22 +46,22 @@ from perfmodel.projections.sensitivity import (
 T = TypeVar("T")
 
 RUN = tuple(name for name, way in WAYS.items() if way.runs and not copied(way.exchange))
-"""Ways that are in use somewhere and spread tables over GPUs: only these can lead an answer."""
+"""Sharding options that some program runs and that spread tables over GPUs: only these can lead an answer."""
 MOST_COMPARED = 1000
-"""Largest number of tables for which every way is packed onto GPUs, which takes a second or two."""
+"""Largest number of tables for which every option is packed onto GPUs, which takes a second or two."""
 _SAME = 1e-6
 AT_MOST = 16
-"""Multiple of the GPUs that the rows alone need, up to which more are tried."""
+"""Multiple of the GPUs that the rows alone need: the most GPUs that are tried."""
 _MORE = 1.25
 
 
 @dataclass(frozen=True, eq=False)
 class Leading:
-    """The uniform shardings (ways) that fit for one question, fastest first, and the row-wise projection.
+    """The sharding options (``WAYS``) that fit for one question, fastest first, and the row-wise projection.
 
     base     the row-wise projection
-    best     empty if nothing fits; slower ways are included only if they may be the answer
-    unknown  ways that are not compared, because no calibration has their exchanges
+    best     options that fit; empty if none fits; slower options only if they may be the answer
+    unknown  options that are not compared, because no calibration has their exchanges
     enough   if nothing fits the given GPUs: how many would be enough, in words
     """
 
@@ -72,20 +72,18 @@ class Leading:
 
     @property
     def answer(self) -> Projection:
-        """The projection of the best way; row-wise if none fits."""
+        """The projection of the best option; row-wise if none fits."""
         first = self.best[0].answer if self.best else None
         return first or self.base
 
     @property
     def way(self) -> str:
-        """Name of the best way."""
+        """Name of the best sharding option."""
         return self.best[0].way if self.best else ROW_WISE
 
     @property
     def as_good(self) -> tuple[Compared, ...]:
-        """Ways that are slower than the best by less than the uncertainty of the difference:
-        they may be as fast.
-        """
+        """Options that are slower than the best by less than the uncertainty: they may be as fast."""
         return undecided(self.best) if self.best else ()
 
     @cached_property
@@ -116,7 +114,7 @@ class Leading:
 
     @cached_property
     def changes(self) -> tuple[Sensitivity, ...]:
-        """Slowdowns with other links, libraries and batches, each with the way that is best then."""
+        """Slowdowns with other links, libraries and batches, each with the option that is best then."""
         return of_hardware(self.answer, self._changed)
 
     def _changed(self, _: Projection, change: Change) -> Sensitivity | None:
@@ -145,16 +143,13 @@ class Leading:
 
 
 def leads(base: Projection) -> bool:
-    """Whether several ways to shard are compared: tables are in HBM, on several GPUs,
-    with no exchange given.
-    """
+    """Whether several options are compared: tables are in HBM, on several GPUs, with no exchange given."""
     forward = base.forward
     return base.gpus > 1 and forward.memory is None and forward.tier is None and forward.reduction == AUTO
 
 
 def on_fewest(options: Mapping[str, Any]) -> Projection:
-    """The row-wise projection on the given number of GPUs,
-    or if none is given on the fewest where a way fits.
+    """The row-wise projection on the given number of GPUs, else on the fewest GPUs where an option fits.
 
     options  of ``project_one``
     """
@@ -167,8 +162,7 @@ def on_fewest(options: Mapping[str, Any]) -> Projection:
 def leading_on_enough(
     base: Projection, on_gpus: Callable[[int], Projection], of: Callable[[Projection], Leading] | None = None
 ) -> Leading:
-    """The best ways, on the given GPUs, or if none are given on the fewest where any way fits
-    (``on_enough``).
+    """The best options, on the given GPUs, else on the fewest GPUs where any option fits (``on_enough``).
 
     on_gpus  returns the row-wise projection for a number of GPUs
     of       computes the result for a projection; None: ``leading``
@@ -188,10 +182,11 @@ def on_enough(
     """(row-wise projection, result) on the fewest GPUs where the result fits: within a node any number,
     else whole nodes.
 
-    base     row-wise, on as many GPUs as it needs: other ways have smaller buffers and may fit fewer
+    base     row-wise, on as many GPUs as it needs: other options have smaller buffers and may fit fewer
     on_gpus  returns the row-wise projection for a number of GPUs
     on       computes the result for a projection;  fits  returns whether a result fits the memory
-    ways     that the result may have: a number of GPUs on which ``alike.may_fit`` excludes all is skipped
+    ways     options that the result may have; numbers of GPUs where ``alike.may_fit`` excludes all are
+             skipped
     Limits: GPUs were given, or none fits up to ``AT_MOST`` times as many -> on the GPUs of ``base``;  numbers
     of GPUs without measurements, or that are refused -> skipped
     """
@@ -220,7 +215,7 @@ def on_enough(
 
 
 def _may_fit(like: Projection, gpus: int, ways: Sequence[str]) -> bool:
-    """Whether any of these ways may fit on so many GPUs, with the batch of ``like`` (``alike.may_fit``)."""
+    """Whether any of these options may fit on so many GPUs, with the batch of ``like``."""
     work = replace(like.work, gpus=np.full_like(like.work.gpus, gpus))
     tables = tables_of(work, "the tables", like.forward.ids)
     return may_fit(evaluator_for(like.forward, work, 0, tables), ways, like.gpu_count.usable_bytes)
@@ -234,7 +229,7 @@ def _fewest(answer: Projection) -> Projection:
 
 
 def leading(base: Projection) -> Leading:
-    """Compares uniform shardings; stops when none of the rest can be as fast as the second best.
+    """Compares sharding options; stops when no other option can be as fast as the second best.
 
     base  the row-wise projection, with its best reduction
     Limits: one GPU, or too many tables to pack -> row-wise alone
@@ -257,7 +252,7 @@ def leading(base: Projection) -> Leading:
 
 
 def leading_with_host(base: Projection, host: str | None, calibration: str | None) -> Leading:
-    """The ways that fit, fastest first, with the time of the host that issues them.
+    """The options that fit, fastest first, with the time of the host that issues them.
 
     host, calibration  as in ``hosted.host_costs``
     Limits: no host -> ``leading``;  errors as in ``hosted.host_costs``
@@ -278,7 +273,7 @@ def table_count(base: Projection) -> int:
 
 
 def _fastest_first(found: Sequence[Compared]) -> Iterator[Compared]:
-    """The results, fastest first; among equally fast ones only the simplest (earliest in ``WAYS``)."""
+    """The results, fastest first; of equally fast ones only the simplest (earliest in ``WAYS``)."""
     last = 0.0
     order = list(WAYS)
     for each in sorted(found, key=lambda each: (_time(each), order.index(each.way))):

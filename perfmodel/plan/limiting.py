@@ -1,4 +1,4 @@
-"""The resource that limits a plan: the one whose improvement saves most time, with tables placed as they are.
+"""The resource that limits a plan: its improvement saves most time, with tables placed as they are.
 
 saving of twice the rate   = sum over its steps of min((t - floor) / 2, t - t_beside)               [s]
 saving of half the latency = sum over its steps of floor / 2                                        [s]
@@ -116,9 +116,7 @@ def _resources(row: StepRow, answer: Planned) -> tuple[str, str]:
 
 
 def _slowest_of_ssds(machine: Machine) -> str:
-    """Key of the machine value that limits how many reads per second the SSDs serve
-    (``tiers.ssd_reads_per_s``).
-    """
+    """Key of the machine value that limits the SSDs' reads per second (``tiers.ssd_reads_per_s``)."""
     value = machine.value
     rates = {
         "ssd_reads_per_s": value("ssd_reads_per_s"),

@@ -1,4 +1,4 @@
-"""The question that a plan answers, as far as it affects the plan's cost, as stored in the plan's file."""
+"""The question that a plan answers, as stored in the plan's file: all that affects the plan's cost."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class MadeFor(BaseModel):
 
     @staticmethod
     def of(evaluator: Evaluator, **more: Any) -> MadeFor:
-        """The question of which an evaluator computes costs. more  fields that the evaluator does not know"""
+        """The question behind an evaluator's costs. more  fields that the evaluator does not know"""
         setting = evaluator.setting
         asked: dict[str, Any] = evaluator.asked
         machine, training = setting.machine, evaluator.model.training is not None

@@ -50,7 +50,7 @@ _OF_STEP = {
 
 @dataclass(frozen=True)
 class Baseline:
-    """A plan made without a planner, to compare with.
+    """A plan made by a simple rule, to compare with.
 
     time_s, cost  time of a pass [s], and its cost by step; both None if the plan does not fit in memory
     needs_bytes   memory that the plan needs on the fullest GPU
@@ -85,7 +85,7 @@ class Planned:
     groups       sets of equal tables with equal shardings, each with the reason for its sharding
     baselines    plans made without a planner
     constrained  whether rules limit the tables; the bound then holds only for plans that the rules allow
-    asked        the question, as stored in a plan file; None: only what the evaluator knows of it
+    asked        the question, as stored in a plan file; None: the evaluator's part of it
     """
 
     evaluator: Evaluator
@@ -298,7 +298,7 @@ def _outcome(state: Packing, found: Found, enough: Callable[[int], bool] = lambd
 def _groups(
     state: Packing, plan: Plan, least_s: float, enough: Callable[[int], bool]
 ) -> tuple[tuple[AlikeTables, ...], bool]:
-    """(groups of equal tables with reasons, whether other schemes were tried for all that should have any).
+    """(groups of equal tables with reasons, whether all groups that need a reason have one).
 
     least_s  least extra time of a reason [s];  enough  returns whether to stop after so many groups
     Limits: Ctrl-C -> the reasons so far, False

@@ -3,7 +3,7 @@
     t = max( t(S) with full-rate links above the pods, t(S_pod) )                                       [s]
 
 t      time of an exchange for bytes per rank
-S      bytes of the busiest rank. A plan's time assumes that all ranks have as many
+S      bytes of the busiest rank. A plan's time assumes that all ranks have S
 S_pod  bytes per rank that count for the busiest pod: ``fabric.pod_payload``
 Source: docs/model.md#pods-rails-and-spines; tests/unit/test_plan_pods.py beside a simulation
 Limits: even loads -> S_pod = S;  one pod, or links at full rate -> the order of nodes does not matter
@@ -68,8 +68,7 @@ def pod_orders(answer: Planned, wide: Evaluator) -> tuple[PodOrder, PodOrder] | 
 
 
 def _apart(busy: Array, ranked: Sequence[int], room: Sequence[int]) -> list[list[int]]:
-    """For each pod its domains: each domain, the busiest first,
-    goes to the pod with the least load that has room.
+    """For each pod its domains: the busiest domains go first, each to the pod with least load.
 
     busy  load of each domain;  ranked  domains, busiest first;  room  number of domains of each pod
     """

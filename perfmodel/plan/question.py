@@ -41,13 +41,11 @@ COST_OPTIONS = (*_OF_SETTING, "gpus_per_node", "id_dtype", "payload", "optimizer
 
 
 RESERVE = 0.15
-"""Default share of the memory that tables may not use; with an explicit limit, 0 of the GPU's."""
+"""Default share of the memory that tables may not use; with an explicit limit, 0 for GPU memory."""
 
 
 def costs_of(given: Mapping[str, Any], *, training: bool) -> dict[str, Any]:
-    """Of the given options, those that affect costs (``COST_OPTIONS``);
-    training defaults to row-wise Adagrad.
-    """
+    """The given options that affect costs (``COST_OPTIONS``); training defaults to row-wise Adagrad."""
     asked = {name: given[name] for name in COST_OPTIONS if given.get(name) is not None}
     return {"optimizer": default_optimizer(training=training), **asked}
 
@@ -60,16 +58,16 @@ def _quiet(best_s: float, bound_s: float) -> None:
 class PlanQuestion:
     """A question to the planner.
 
-    batch       samples per GPU;  total  samples of all GPUs, if that stays equal on other numbers of GPUs
+    batch       samples per GPU;  total  samples of all GPUs, if constant over numbers of GPUs
     training    whether a pass is forward and backward
     reserve     share of each GPU's memory that tables may not use;  most_bytes  usable bytes of each GPU
-    host_reserve  share of the host memory that they may not use; None: as ``reserve``
+    host_reserve  share of the host memory that tables may not use; None: as ``reserve``
     rules       constraints on tables;  for_torchrec  whether TorchRec must be able to run the plan
     costs       options that affect the cost of a plan (``costs_of``)
     below       tiers of memory below the HBM that tables may be in; None: none
     effort_s    counted work of a search [s];  time_limit_s  time by the clock that ends it early [s]; None:
                 no
-                limit;  seed  of its random numbers
+                limit;  seed  of the search's random numbers
     """
 
     tables: PlanTables
@@ -152,7 +150,7 @@ class PlanQuestion:
         return MadeFor.of(self.evaluator, reserve=reserve, max_hbm_bytes=most)
 
     def options(self, more: Sequence[Scheme] = ()) -> Options:
-        """Options of the tables: the ways to shard them that fit and that the rules allow.
+        """Options of the tables: the schemes that fit and that the rules allow.
 
         more  a further scheme per table, added where it is allowed; sharding types of a TorchRec file are
               ignored

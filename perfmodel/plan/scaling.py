@@ -48,9 +48,8 @@ class ScalePoint:
     answer        the plan; None if there is none, and ``why`` says so
     added         what each GPU added since the point before, in samples per second, over the average per GPU
                   at that point [-]; None for the first
-    batch         the least power of two with ``NEARLY_ALL`` of the samples per second that this plan reaches
-                  with
-                  its best batch;  batch_samples_per_s  samples per second with it
+    batch         the least power of two with ``NEARLY_ALL`` of this plan's most samples per second;
+                  batch_samples_per_s  samples per second with it
     """
 
     gpus: int
@@ -69,9 +68,7 @@ class ScalePoint:
 
     @property
     def rough(self) -> bool:
-        """Whether the plan may be far from the best:
-        its gap to the bound is more than ``ROUGH`` of the time.
-        """
+        """Whether the plan may be far from the best: its gap to the bound exceeds ``ROUGH`` of the time."""
         return self.answer is not None and self.answer.found.gap > ROUGH
 
     @property
@@ -114,7 +111,7 @@ class Scaling:
 
     knee    number of GPUs beyond which more add little (``knee_of``); None: there is none, or it is uncertain
     unsure  numbers of GPUs whose rough plans make the knee uncertain; empty if it is certain
-    stopped whether Ctrl-C ended it: the points after that have no plan
+    stopped whether Ctrl-C ended the searches: later points have no plan
     total   samples of all GPUs together, if the batch is global; None: equal samples per GPU
     """
 
@@ -148,7 +145,7 @@ class Scaling:
 
 
 def added_by_gpu(gpus: ArrayLike, samples_per_s: ArrayLike) -> Array:
-    """What each further GPU adds, over the average per GPU before; n - 1 values for n numbers of GPUs.
+    """Gain of each further GPU, over the average per GPU before; n - 1 values for n numbers of GPUs.
 
         (S_i - S_(i-1)) / (N_i - N_(i-1)) / (S_(i-1) / N_(i-1))               [-]
 
@@ -174,10 +171,10 @@ def knee_of(gpus: Sequence[int], samples_per_s: Sequence[float]) -> int | None:
 def sure_knee(
     gpus: Sequence[int], least: Sequence[float], most: Sequence[float]
 ) -> tuple[int | None, tuple[int, ...]]:
-    """(the knee, if it is the same for all samples per second within limits, else None;
-    GPUs that leave it open).
+    """(the knee, None if it depends on where samples per second are within limits; GPUs that leave it open).
 
-    The gain of a GPU rises with the samples after it and falls with those before it, so the limits decide.
+    A further GPU's gain rises with the samples per second after it and falls with the samples before it, so
+    the limits decide.
     least, most  limits of the samples per second, for each number of GPUs
     Limits: least = most -> ``knee_of``;  a step that may or may not add ``HALF`` -> None, and the numbers of
             GPUs before and after that step whose samples are uncertain

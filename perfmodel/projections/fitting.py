@@ -83,8 +83,7 @@ def _cache_bytes(forward: Forward, work: Configs, held: list[tuple[TableGroup, A
 
 
 def _widest(groups: tuple[TableGroup, ...], width: Array) -> Array:
-    """For each element width, the longest row of the tables with that width [bytes]; a cache has slots of one
-    size.
+    """For each element width, its longest row [bytes]: the slots of a cache have one size.
 
     Source: TorchRec has one cache per row length only if tables are prefetched or rows are on SSDs
     Limits: one group -> 0: the slots fit its own rows

@@ -4,13 +4,13 @@ For any prices w >= 0 of the mean loads of ranks and m >= 0 of all memory, no pl
 
     sum_q n_q min_o (w . average_o + m memory_o / limit)  +  sum_p min_u (F_p(u) - s_p u)  -  m       [us]
 
-q  a kind of table, with n_q equal tables;  o  an option to shard it;  average_o  mean load of a rank
+q  a kind of table, with n_q equal tables;  o  its sharding options;  average_o  mean load of a rank
 F_p(u)  time of step p when the busiest rank's load is u
 s_p  the sum of w over the resources that step p waits for
 
 Source: weak duality: the busiest rank's loads are at least the mean loads, and a plan's memory is at most the
-limit. The slopes of F_p at the loads of a good plan are near the best prices. The loads of the options that
-are cheapest at these prices are mixed in and the slopes are computed again, repeatedly.
+limit. The slopes of F_p at the loads of a good plan are near the best prices. Repeatedly, the loads of the
+cheapest options at these prices are added, and slopes computed again.
 Source: Everett, Operations Research 11 (1963): prices of memory; Frank and Wolfe (1956): repeated slopes
 """
 
@@ -42,7 +42,7 @@ class AtOnce:
     """An immediate bound, with J pairs of a step and a resource that the step waits for.
 
     bound_s  no plan takes less [s]
-    mean     [J] prices of the mean loads;  room  price of all memory [us]
+    mean     [J] prices of the mean loads;  room  price of all memory together [us]
     chosen   indices of the options that were cheapest at these prices
     """
 
@@ -57,7 +57,7 @@ def at_once(problem: Problem, loads: Array) -> AtOnce:
 
     loads  [J] loads of the busiest rank of a known plan, for each pair of a step and its resource
     Limits: a table that no scheme fits -> infinite;  tables without loads -> the latency of the steps that
-            always run
+    always run
     """
     prices = _Prices(problem)
     best, first_us = AtOnce(-np.inf, np.zeros(loads.size), 0.0, np.zeros(0, dtype=np.int64)), 0.0
@@ -103,17 +103,14 @@ class _Prices:
         return np.where(self.active, mean, 0.0)
 
     def weights(self, mean: Array, room: float) -> Weights:
-        """The prices ``mean`` of mean loads [J] and ``room`` of memory as ``Weights``;
-        all other weights are 0.
-        """
+        """Prices of mean loads [J] and of memory [us] as ``Weights``, whose other weights are 0."""
         master, none = self.master, np.zeros_like(mean)
         steps = np.bincount(self.problem.curves.step, mean, len(master.slope)) / TO_US
         constant = self.problem.curves.least(steps, master.first, master.last).sum() * TO_US - room
         return Weights(mean, none, np.zeros((self.problem.count.size, mean.size)), room, float(constant))
 
     def with_memory(self, mean: Array, usual_us: float) -> tuple[AtOnce, Array]:
-        """(the best bound over a few prices of memory,
-        the mean loads [J] of the options that are cheapest there).
+        """(the best bound over a few prices of memory, mean loads [J] of its cheapest options).
 
         mean  [J] prices of mean loads;  usual_us  a typical time of a pass, from which the tried prices
               follow

@@ -43,14 +43,14 @@ LISTED_SCHEMES = (
     "equal ones or a power of two of them; hot rows that get 50, 75, 90 or 97 % of the look-ups, where they "
     "save time; each part on a GPU of its own"
 )
-"""Schemes that are listed (``options_of``), in words."""
+"""Schemes that are listed (``options_of``), in words for an answer."""
 
 OF_TORCHREC = "plans of TorchRec's shardings"
 TORCHREC_SCHEMES = (
     "whole tables, equal column parts of a multiple of 4 columns, row parts over one scale-up domain or all "
     "GPUs, both over whole domains, and copies; each part on a GPU of its own"
 )
-"""The same for a search of plans for TorchRec (``torchrec.runnable``)."""
+"""Schemes that are listed for TorchRec (``runnable``), in words for an answer."""
 
 _SHARE = 1e-6
 _FIRST = 100  # parts; a split makes fewer
@@ -67,7 +67,7 @@ class Bounding:
 
     found  is called with every solved part (``Subspace``) and its ``Relaxation``, which shows where good
            plans are; it returns the time of the best known plan [s]
-    kinds  the kinds of exchange; those that good plans probably use come first
+    kinds  the kinds of exchange, the most promising first
     """
 
     def __init__(
@@ -110,7 +110,8 @@ class Bounding:
     def run(self, until: Callable[[], bool]) -> None:
         """Split parts until none can hold a plan that is better than the best by more than the tolerance.
 
-        With many different tables the faster ``MeanLoads`` runs first; with very many it is the only bound.
+        With many different tables the faster ``MeanLoads`` runs first; with very many tables it is the only
+        bound.
         until  returns whether to stop early
         """
         if self.first_prices is not None and self.problem.count.size >= _DIFFERENT:
@@ -179,7 +180,7 @@ def by_kinds(whole: Subspace, kinds: Sequence[int]) -> list[Subspace]:
 
 
 def split(problem: Problem, part: Subspace, relaxed: Relaxation) -> list[Subspace]:
-    """Splits a part into parts that hold the same plans, but none of which has this relaxed optimum.
+    """Splits a part into parts that hold the same plans but exclude this relaxed optimum.
 
     Limits: the relaxed optimum is a plan itself, so that nothing is left to split -> empty
     """
@@ -213,7 +214,7 @@ def _by_kind(problem: Problem, part: Subspace, chosen: Ints, share: Array) -> li
 
 
 def _by_copies(problem: Problem, part: Subspace, relaxed: Relaxation) -> tuple[float, list[Subspace]]:
-    """(gain of the bound [s], parts) of a split on how many of some equal tables are replicated.
+    """(gain of the bound [s], parts) of a split by the number of replicated tables of one kind.
 
     Limits: these numbers are whole already -> no parts
     """
@@ -258,7 +259,7 @@ def _by_size(
 def _by_curve(problem: Problem, part: Subspace, relaxed: Relaxation) -> tuple[float, list[Subspace]]:
     """(gain of the bound [s], parts) of a split by the size of a step: above or below its present size.
 
-    The step is that whose time is furthest above the convex hull of its curve.
+    It takes the step whose time is furthest above the convex hull of its curve.
     """
     curves = problem.curves
     most = np.zeros(len(curves.times))

@@ -29,8 +29,7 @@ _BESIDE_SSDS = (Resource.SSD_FETCHED, Resource.SSD_FETCHED_WIRE)
 
 
 def scale_of(evaluator: Evaluator, step: Step, at: int) -> float:
-    """How much a byte of a step's resource ``at`` weighs:
-    bytes of the step's first resource that take as long.
+    """Weight of a byte of a step's resource ``at``: bytes of the step's first resource that take as long.
 
     Limits: a resource that bounds ignore -> infinite
     """
@@ -61,8 +60,7 @@ def _waited(step: Step) -> tuple[tuple[int, ...], bool]:
 
 @dataclass(frozen=True)
 class StepCurves:
-    """Times of P steps, each an increasing function of u,
-    the largest of the resources that the step waits for.
+    """Times of P steps, each an increasing function of u, the largest resource that the step waits for.
 
     Steps that wait for the same resources are added: the exchange of bags, and of their gradients.
     There are J pairs of a step and a resource that it waits for.
@@ -160,7 +158,5 @@ class StepCurves:
         return np.where(u < self.sizes[_HEAD], self.times[step, small], line)
 
     def at_most(self, size: Array) -> Ints:
-        """Index of the last of ``sizes`` that a step can reach if its u is at most ``size``; both [P],
-        one per step.
-        """
+        """Index of the last of ``sizes`` that a step can reach if its u is at most ``size``; both [P]."""
         return np.minimum(np.searchsorted(self.sizes, size), self.sizes.size - 1)

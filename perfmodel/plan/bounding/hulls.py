@@ -13,8 +13,9 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _FLAT = 1e-4
-"""Share of a range's largest time by which omitted corners may lie below the hull. All times are reduced by
-as much, so that the hull stays below the curve; a bound loses no more than this share."""
+"""Share of a range's largest time by which omitted corners may lie below the hull.
+
+All times are reduced by this amount, so that the hull stays below the curve: the bound's largest loss."""
 
 
 class Hulls:

@@ -64,7 +64,7 @@ class MeanLoads:
     """Computes the bound; ``run`` raises it.
 
     mean  [J] initial prices of the mean loads, for each pair of a step and its resource
-    room  initial price of all memory [us]
+    room  initial price of all memory together [us]
     """
 
     def __init__(self, problem: Problem, mean: Array, room: float) -> None:
@@ -93,9 +93,7 @@ class MeanLoads:
         return min(self.closed_us, self.solving_us, self.open[0][0] if self.open else np.inf)
 
     def _sets(self) -> Mask:
-        """[n, 6] n sets of the six kinds of exchange, as masks; all include replication,
-        and the last has all kinds.
-        """
+        """[n, 6] masks of the six kinds of exchange: all include replication, the last has all kinds."""
         kinds = [kind for kind in self.priced.blocks if not copied(kind)]
         sets = np.zeros((1 << len(kinds), len(Exchange)), dtype=bool)
         sets[:, copied(np.arange(len(Exchange)))] = True
@@ -126,8 +124,7 @@ class MeanLoads:
         heapq.heappush(self.open, (bound_us, self.number, part))
 
     def run(self, stop_us: float, until: Callable[[], bool]) -> None:
-        """Split parts until none can hold a plan that takes less than ``stop_us``,
-        or until splits hardly help.
+        """Split parts until none can hold a plan below ``stop_us``, or until splits hardly help.
 
         until  returns whether to stop early
         """
@@ -189,9 +186,7 @@ class MeanLoads:
         return bound, found
 
     def _best_prices(self, part: _Part) -> Array:
-        """[J + 1] of all prices used before, loads and then memory, the best for a part;
-        limits on shards are ignored.
-        """
+        """[J + 1] prices used before, loads then memory: the best for a part without limits on shards."""
         at = np.flatnonzero(np.isfinite(self.value[:, part.kinds]))
         value = self.value[at, part.kinds] + self.hulls.least(self.slope[at], part.first, part.last)
         return np.asarray(self.prices[at[np.argmax(value)]])

@@ -57,7 +57,7 @@ class PlanColumns:
 class Optimum:
     """Solution of one program, for P steps and J pairs of a step and its resource.
 
-    mean [J], room  multipliers of the mean loads and of memory [us];  value  the least time [us]
+    mean [J], room  prices (multipliers) of the mean loads and of memory [us];  value  the least time [us]
     size      [P] load of the busiest rank for each step;  time_us  [P] time there, by the convex hull [us]
     shard     [P] load of the largest shard for each step
     """
@@ -73,7 +73,7 @@ class Optimum:
 def solve(
     columns: PlanColumns, kinds: Mask, step: Ints, hulls: Hulls, first: Ints, last: Ints, most: Array
 ) -> Optimum:
-    """The optimum over mixes of those columns that the limits allow.
+    """The optimum over mixes of the columns that the limits allow.
 
     kinds  [6] allowed kinds of exchange;  step  [J] index of the step that waits for each resource
     first, last  [P] each step's load is between the sizes with these indices;  most  [J] largest load of a

@@ -1,4 +1,4 @@
-"""Options sorted by their exchange, and the cheapest of them at given prices of mean loads and memory."""
+"""Options sorted by their exchange, and the cheapest options at given prices of mean loads and memory."""
 
 from __future__ import annotations
 
@@ -41,9 +41,7 @@ class _Block:
     of: Ints
 
     def where(self, value: Array, least: Array) -> Ints:
-        """[m] for each kind of table, the first option whose ``value`` [n] equals the least value ``least``
-        [m].
-        """
+        """[m] for each kind of table, the first option whose ``value`` [n] is the least, ``least`` [m]."""
         hit = np.flatnonzero(value <= least[self.of])[::-1]
         found = np.zeros(least.size, dtype=np.int64)
         found[self.of[hit]] = hit
@@ -64,9 +62,7 @@ class Cheapest:
     most: Array
 
     def of(self, kinds: Mask) -> Array:
-        """[Q] least cost of each kind of table, with only those of the six kinds of exchange
-        that ``kinds`` allows.
-        """
+        """[Q] least cost of each kind of table, with only the kinds of exchange in the mask ``kinds`` [6]."""
         return np.asarray(self.cost[kinds].min(axis=0))
 
 

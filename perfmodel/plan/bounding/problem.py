@@ -20,7 +20,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Subspace:
-    """A part of all plans: those within these limits.
+    """A part of all plans: the plans within these limits.
 
     There are 6 kinds of exchange, J pairs of a step and its resource, Q kinds of table (equal tables are one
     kind), P steps and 4 tiers of memory.
@@ -65,11 +65,11 @@ class Subspace:
         )
 
     def options(self, problem: Problem) -> Mask:
-        """Mask over all options of the problem: those that the plans of this part may use."""
+        """Mask over all options of the problem: True where the plans of this part may use the option."""
         return self.among(problem.options, problem.own)
 
     def among(self, o: Options, own: Array) -> Mask:
-        """Mask over the options ``o``: those that the plans of this part may use.
+        """Mask over the options ``o``: True where the plans of this part may use the option.
 
         own  load of a shard of each option, for each pair of step and resource, in the units of the curves
         """
@@ -87,11 +87,11 @@ class Relaxation:
     Q kinds of table, J pairs of a step and its resource, P steps, n options, m rounds of the solver.
 
     bound_s  no plan in the part takes less [s]
-    chosen   [n] options that were considered;  share  [n] share of the tables that have each
+    chosen   [n] options that were considered;  share  [n] share of the tables that have each option
     columns  [m, Q] option of every kind of table that was cheapest in each round
-    sizes    [J] largest load of a rank;  everywhere  [J] the part of it that every rank has
+    sizes    [J] largest load of a rank;  everywhere  [J] the part of this load that every rank has
     step_s   [P] estimated time of each step [s]
-    room     time that doubling all memory would save, by the multiplier of memory [s]
+    room     time that twice the memory would save, by the price of memory [s]
     finer    whether more programs could raise the bound
     """
 
@@ -108,11 +108,11 @@ class Relaxation:
 
 @dataclass(eq=False)
 class Problem:
-    """What all relaxed problems of one search share: options, curves of the steps, and the memory limit.
+    """Data of all relaxed problems of one search: options, curves of the steps, and the memory limit.
 
     most_s    upper limit of the time [s]
-    cached_s  for each option, the least time to fill the table's cache [s], if the cache is filled while the
-              batch before runs, and so is a step outside the curves; None: it is among the curves
+    cached_s  for each option, the least time to fill the table's cache [s], if caches are filled while the
+              batch before runs (prefetch); None: filling is a step of the curves
     """
 
     options: Options
@@ -145,8 +145,7 @@ class Problem:
         return least_of(value, self.options.first)
 
     def largest(self, at: Ints, load: Array) -> Array:
-        """An upper limit of the loads [J]: over kinds of table, the sum of the largest
-        load among some options times the number of tables.
+        """Upper limits of the loads [J]: the sum over all tables of the largest load among some options.
 
         at  [n] indices of these options;  load  [n, J] load of each
         """
@@ -155,9 +154,9 @@ class Problem:
         return np.asarray(self.count @ of_kind)
 
     def least_s(self, part: Subspace) -> float:
-        """A least time of every plan of a part [s]: the latency of steps that all of them have.
+        """A least time of every plan of a part [s]: the latency of the steps that all of its plans have.
 
-        If it is longer, the time of the steps that are prefetched beside them.
+        If prefetched steps take longer than that, their time.
         """
         mask = part.options(self)
         forced = self.forced_steps(part, mask)
@@ -169,9 +168,7 @@ class Problem:
         return max([least, *(float(self.cached_s.min(where=some, initial=np.inf)) for some in used)])
 
     def forced_steps(self, part: Subspace, mask: Mask) -> Mask:
-        """[P] the steps that run in every plan of a part,
-        because they serve exchanges and tiers that it must use.
-        """
+        """[P] whether a step runs in every plan of a part, for an exchange or a tier that they must use."""
         steps = np.zeros(len(self.curves.times), dtype=bool)
         o = self.options
         uses = [mask & (o.exchange == kind) for kind in np.flatnonzero(part.forced)]

@@ -5,11 +5,11 @@
     u_p >= e_j + own_jt      for every table t: some rank holds one of its shards, with load own_jt
     mean memory of the ranks <= limit
 
-A part of the problem limits plans to some kinds of exchange, to shards below some size or a shard above it,
-to some numbers of replicas, to some sizes of exchanges. Source: any plan satisfies this with shares of 0
-and 1, because a maximum over ranks is at least the mean, and at least the load of any shard's holder. A
-linear program of tangents (HiGHS) over few schemes per table is solved repeatedly, adding the schemes that
-its multipliers prefer; the bound is the Lagrangian's, which holds for any multipliers.
+A part of the problem limits the kinds of exchange, the size of the largest shard, the numbers of replicas, or
+the sizes of exchanges. Source: any plan satisfies this with shares of 0 and 1, because a maximum over ranks
+is at least the mean, and at least the load of any shard's holder. A linear program of tangents (HiGHS) over
+few schemes per table is solved repeatedly, adding the schemes that its multipliers prefer; the bound is the
+Lagrangian's, which holds for any multipliers.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _PENALTY_US = 1e7  # for exceeding a rank's memory by 100 %
 
 
 class Weights(NamedTuple):
-    """Cost of a byte [us], in the units of the curves. J pairs of a step and its resource; Q kinds of table.
+    """Cost of a byte [us], in the units of the curves, for J pairs of a step and its resource.
 
-    mean        [J] of the mean load of ranks;  everywhere  [J] of load that every rank has
-    held        [Q, J] of load on the rank that holds a shard of a kind of table
-    room        of all memory;  constant  time that does not depend on loads, from the curves [us]
+    mean        [J] cost of the mean load of ranks;  everywhere  [J] cost of load that every rank has
+    held        [Q, J] cost of load on the rank that holds a shard, for each of Q kinds of table
+    room        cost of all memory;  constant  time that does not depend on loads, from the curves [us]
     """
 
     mean: Array
@@ -97,13 +97,13 @@ class Master:
         return columns
 
     def add(self, options: Ints) -> bool:
-        """Add schemes by the indices of their options; returns False if all were there already."""
+        """Add schemes by the indices of their options; returns False if all of them were there already."""
         before = self.chosen.size
         self.chosen = np.union1d(self.chosen, options)
         return self.chosen.size > before
 
     def tighten(self, share: Array, chosen: Ints) -> bool:
-        """Add tangents of the curves where they lie above the last program's times; False if none do.
+        """Add tangents of the curves where these exceed the last program's times; False if no curve does.
 
         chosen  [n] options;  share  [n] their shares in the last solution
         """
@@ -132,8 +132,7 @@ class Master:
         return bool(new)
 
     def sizes(self, share: Array, chosen: Ints) -> tuple[Array, Array, Array]:
-        """(mean loads [J], loads of a rank with a shard of each kind of table [Q, J],
-        loads that all ranks have [J]).
+        """(mean loads [J], loads of a rank with a shard of each kind [Q, J], loads that all ranks have [J]).
 
         share  [n] shares of the options ``chosen`` [n];  J  pairs of a step and its resource;  Q  kinds of
                table

@@ -69,7 +69,7 @@ def corners(law: AskedLaw) -> tuple[Array, Array]:
 
 
 def relaxed_caches(options: Options, evaluator: Evaluator) -> tuple[Options, Ints | None]:
-    """(options for the bound, for each of them the index of the nearest original option).
+    """(options for the bound, index of the nearest original option for each of them).
 
     In place of its cached shares, each cached table has the corners of the polygon. The bound limits neither
     the misses of a single shard nor its cached rows.
@@ -159,9 +159,7 @@ def _with_corners(
 
 
 def _listed_misses(o: Options, evaluator: Evaluator, at: Ints) -> Array:
-    """Rows that a shard misses in a cache of its own [rows], for the listed options ``at``,
-    which have caches.
-    """
+    """Rows that a shard misses in a cache of its own [rows], for the listed cached options ``at``."""
     assert o.cached is not None
     ways, policy = evaluator.memories.ways, evaluator.memories.below
     assert policy is not None

@@ -19,11 +19,10 @@ _ODD = 1e-4  # of a table: if more is in each of two places, it is split
 
 
 def by_caches(problem: Problem, part: Subspace, chosen: Ints) -> list[Subspace]:
-    """(plans that cache a table in one tier, and so wait for look-ups in that cache;
-    plans without such a table).
+    """(plans that cache a table in one tier, and so wait for that cache; plans without such a table).
 
     chosen  the options in use in the relaxed optimum
-    Limits: none of them is cached, or the latency of look-ups is counted already -> empty
+    Limits: no chosen option is cached, or the latency of look-ups is counted already -> empty
     """
     tier = problem.options.tier
     if tier is None:
@@ -38,8 +37,9 @@ def by_caches(problem: Problem, part: Subspace, chosen: Ints) -> list[Subspace]:
 def by_tier(problem: Problem, part: Subspace, relaxed: Relaxation) -> tuple[float, list[Subspace]]:
     """(gain of the bound [s], parts) of a split by the tier of a table that is partly in each of two tiers.
 
-    In each part, the table is in HBM or below; if it is below, with a cache in one tier or otherwise. The
-    gain is estimated from the memory between the optimum and the nearer of both.
+    One part has the table in HBM, the other part below HBM. If both tiers are below HBM, one part has it in a
+    tier with a cache, the other part everywhere else. The gain is estimated from the memory between the
+    optimum and the nearer part.
     Limits: equal tables, which may differ in their tiers -> no split
     """
     tier, o = problem.options.tier, problem.options
@@ -69,8 +69,7 @@ def by_tier(problem: Problem, part: Subspace, relaxed: Relaxation) -> tuple[floa
 
 
 def prefetched_s(options: Options, evaluator: Evaluator) -> Array | None:
-    """For each option, the time to fill the table's cache, with the load spread evenly [s];
-    infinite without cache.
+    """For each option, the time to fill its cache with loads spread evenly [s]; infinite without cache.
 
     A pass takes no less, whatever runs beside it: its busiest rank has at least the mean load of each of
     its tables.

@@ -70,8 +70,7 @@ class Allowed:
         )
 
     def why_not(self, scheme: Scheme, dim: int, gpus: int, domain: int) -> str:
-        """Why a table of ``dim`` columns may not have this scheme;
-        "" if it may. ``barred`` ranks are ignored.
+        """Why a table of ``dim`` columns may not have this scheme; "" if it may. ``barred`` is not checked.
 
         gpus, domain  GPUs of the job, and of a scale-up domain
         """
@@ -103,10 +102,10 @@ class Allowed:
 
 @dataclass(frozen=True, eq=False)
 class Constraints:
-    """What is allowed for every table of a plan.
+    """The allowed schemes and ranks of every table of a plan.
 
     tables   the tables; equal tables with different rules count as different kinds (``PlanTables.apart``)
-    allowed  what is allowed, for each table;  gpus, domain  GPUs of the job, and of a scale-up domain
+    allowed  the limits of each table;  gpus, domain  GPUs of the job, and of a scale-up domain
     """
 
     tables: PlanTables
@@ -139,9 +138,7 @@ class Constraints:
         return Constraints(replace(tables, apart=apart), tuple(found), gpus, domain)
 
     def named(self) -> list[set[Scheme]]:
-        """For each kind of table, the schemes that rules state exactly;
-        their numbers of parts may be unusual.
-        """
+        """For each kind of table, the schemes that rules state exactly, with any numbers of parts."""
         sample, _, _ = self.tables.kinds
         return [set(self._pinned(int(t))) for t in sample]
 
@@ -197,8 +194,7 @@ class Constraints:
         return replace(found, inside=inside if inside.any() else None)
 
     def _refused(self, t: int, options: Options, at: int, dim: int, barred: Mask) -> bool:
-        """Whether the rules of a table forbid an option: by its scheme,
-        or because too few ranks are left for its shards.
+        """Whether the rules of a table forbid an option, by its scheme or by too few allowed ranks.
 
         t  index of the table;  at  index of the option;  dim  columns;  barred  mask of the ranks that it may
            not use
@@ -275,7 +271,7 @@ def _check_ranks(rule: TableRule, gpus: int) -> None:
 
 
 def _with(found: Allowed, rule: TableRule, gpus: int) -> Allowed:
-    """What is allowed for a table after one more rule, out of ``found`` before."""
+    """The limits of a table after one more rule; ``found``: its limits before."""
     shardings, exchanges = found.shardings, found.exchanges
     only, without = ([_known(name, rule) for name in names] for names in (rule.only, rule.without))
     copies, hot, tiers = found.copies, found.hot, _tiers(found, rule, only, without)
@@ -328,7 +324,7 @@ def _with(found: Allowed, rule: TableRule, gpus: int) -> Allowed:
 def _tiers(
     found: Allowed, rule: TableRule, only: Sequence[str], without: Sequence[str]
 ) -> frozenset[str] | None:
-    """Kinds of memory that a table may be in after one more rule, out of ``found`` before.
+    """Kinds of memory that a table may be in after one more rule; ``found``: its limits before.
 
     only, without  the names that the rule allows and forbids
     Limits: replicas outside HBM -> BadInputError

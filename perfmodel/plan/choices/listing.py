@@ -66,8 +66,7 @@ class Listing:
         return found._with(more) if any(more) else found
 
     def in_tiers(self, tiers: Sequence[tuple[int, float]], *, narrow: bool) -> tuple[Listing, Ints, Array]:
-        """(the schemes in every tier where they are possible, for each of them its tier,
-        and its cached share of rows).
+        """(the schemes in every possible tier, tier of each, cached share of the rows of each).
 
         tiers   (code, cached share of the rows) of each tier, the HBM first
         narrow  whether tables cached from host memory may have column parts: without it, all slots of a
@@ -124,10 +123,9 @@ def _of_shape(
 
 @lru_cache(maxsize=256)
 def _template(dim: int, slots: int, gpus: int, domain: int) -> tuple[Ints, Ints, Ints, Ints]:
-    """Schemes of a table with unlimited rows: exchange, row parts, column parts,
-    and which number of hot rows.
+    """Schemes of a table with unlimited rows: exchange, row parts, column parts, index of the hot rows.
 
-    dim  columns of the table;  slots  how many numbers of hot rows there are; 0 in the last result means none
+    dim  columns of the table;  slots  how many numbers of hot rows there are; index 0: no hot rows
     """
     found = list(schemes(_ANY_ROWS, dim, gpus, domain, range(1, slots + 1)))
     columns = np.array([(s.kind, s.row_parts, s.col_parts, s.hot_rows) for s in found], dtype=np.int64).T

@@ -1,4 +1,4 @@
-"""Host memory and SSDs of nodes: what a plan keeps there, and which tables may be there if not all fit."""
+"""Host memory and SSDs of nodes: the bytes that a plan keeps there, and which tables may be there."""
 
 from __future__ import annotations
 
@@ -63,8 +63,7 @@ def check_below(evaluator: Evaluator, below: Array) -> None:
 
 
 def _too_full(evaluator: Evaluator, below: Array) -> BadInputError | None:
-    """The error for the first node without enough memory for ``below``, as in ``below_fits``; None:
-    all have enough.
+    """The error for the first node without enough memory for ``below`` (``below_fits``); None: enough.
 
     Memory that no table uses is not checked.
     """

@@ -1,4 +1,4 @@
-"""All ways of sharding each table (cut and exchange), with their loads: a search chooses among them."""
+"""All options of each table (schemes: cut and exchange), with their loads: a search chooses among them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _AT_ONCE = 1 << 14  # options whose loads are computed together
 
 @dataclass(frozen=True, eq=False)
 class Options:
-    """All options: ways of sharding a table. T tables belong to Q kinds (equal tables are one kind).
+    """All options (schemes of tables). T tables belong to Q kinds (equal tables are one kind).
 
     Arrays have an entry per option [O], sorted by kind; K is the number of resources that cause loads.
     kind_of   [T] kind of each table;  count  [Q] number of tables of each kind
@@ -257,7 +257,7 @@ def _loads(
     """Loads of many options, by ``Evaluator.shard_loads`` in chunks that fit a processor's cache.
 
     table, kind, r, c  of each option: index of the table, exchange, row parts and column parts
-    more  further arguments of ``shard_loads``, such as hot rows
+    more  further arguments of ``shard_loads``: hot rows, tier, cached share
     """
     count = table.size
     found: list[Array] = []
@@ -288,7 +288,7 @@ def _average(loads: ShardLoads, spread: Array) -> Array:
 
 
 def _worth_copying(o: Options, evaluator: Evaluator) -> NDArray[np.bool_]:
-    """Mask of the options without hot rows, and of those whose hot rows save time.
+    """Mask of the options without hot rows, and of the options whose hot rows save time.
 
     Replicas of hot rows always need more memory. So they must make a pass faster, for the table alone or if
     all tables had them.
@@ -314,8 +314,7 @@ def _worth_copying(o: Options, evaluator: Evaluator) -> NDArray[np.bool_]:
 
 
 def hot_rows(ids: Distribution, rows: float) -> tuple[int, ...]:
-    """Numbers of hot rows of a table that a search tries:
-    the rows that receive ``HOT_SHARES`` of its look-ups.
+    """Numbers of hot rows of a table that a search tries: rows that get ``HOT_SHARES`` of its look-ups.
 
     ids  distribution of the look-ups;  rows  of the table; at most half of them are hot
     Limits: uniform ids -> none

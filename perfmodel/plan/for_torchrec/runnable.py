@@ -166,7 +166,7 @@ def torchrec_plan(evaluator: Evaluator, plan: Plan, hbm_bytes: float | None = No
 def check_names(names: Sequence[str]) -> None:
     """Check table names. Limits: a name that a torch module cannot have -> BadInputError
 
-    Source: ``torch.nn.Module.add_module``: "module name can't contain a point"; a table is a module there
+    Source: ``torch.nn.Module.add_module``: "module name can't contain a point"; each table becomes a module
     """
     if bad := [name for name in names if "." in name]:
         raise BadInputError(
@@ -305,8 +305,7 @@ def _cache(tier: Tier) -> TorchRecCache | None:
 
 
 def _shards(placement: Placement, rows: int, dim: int, whole: bool) -> list[tuple[int, list[int], list[int]]]:
-    """Each shard of a table as (rank, [rows, columns], [first row, first column]), column part by column
-    part.
+    """Each shard of a table as (rank, [rows, columns], [first row, first column]), by column part.
 
     rows, dim  size of the table
     whole      whether row parts have TorchRec's sizes: ceil(rows / parts) each, then the remainder, then
