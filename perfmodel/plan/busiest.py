@@ -175,7 +175,7 @@ class Busiest:
         return plain if alone else weighted
 
     def recorded(self) -> Recorded:
-        """Bytes of the table on the rank, with their equation: bytes per shard, times shards, plus hot rows."""
+        """Bytes of the table on the rank, with their equation: bytes per shard times shards, and hot rows."""
         values = self.values()
 
         @cache

@@ -1,4 +1,4 @@
-"""The fastest way of sharding for each total size of the tables."""
+"""The fastest sharding option for each total size of the tables."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ SIZES = (80e9, 160e9, 320e9, 640e9, 1.28e12, 2.5e12, 5e12, 10e12, 20e12, 50e12, 
 
 @dataclass(frozen=True, eq=False)
 class Size:
-    """The comparison for one total size of the tables.
+    """The comparison of sharding options for one total size of the tables.
 
-    base  the row-wise projection;  found  every way of sharding, with its time
+    base  the row-wise projection;  found  every option, with its time
     """
 
     table_bytes: float
@@ -25,17 +25,17 @@ class Size:
 
     @property
     def best(self) -> Compared:
-        """The fastest way of sharding the tables, with its plan and time."""
+        """The fastest sharding option, with its plan and time."""
         return winner(self.found)
 
     @property
     def undecided(self) -> tuple[Compared, ...]:
-        """Ways of sharding whose time exceeds the best by less than the difference's 95 % uncertainty."""
+        """Options whose time exceeds the best by less than the difference's 95 % uncertainty."""
         return undecided(self.found)
 
     @property
     def second(self) -> Compared | None:
-        """The fastest way of sharding that is slower than the best; None on one GPU, or if there is none."""
+        """The fastest option that is slower than the best; None on one GPU, or if there is none."""
         best = self.best
         assert best.answer is not None
         if self.base.gpus == 1:
@@ -48,7 +48,7 @@ _SAME = 1e-6
 
 
 def by_size(ask: Callable[[float], Projection], sizes: tuple[float, ...] = SIZES) -> Iterator[Size]:
-    """Compares the ways of sharding at every total size of the tables.
+    """Compares sharding options at every total size of the tables.
 
     ask  returns the row-wise projection for a total size;  sizes  the total sizes [bytes]
     """

@@ -40,14 +40,16 @@ def are_compared(ways: Sequence[str] | None, options: Mapping[str, Any]) -> bool
 def swept(
     columns: Columns, ways: Sequence[str] | None, done: Done, options: Mapping[str, Any]
 ) -> pd.DataFrame:
-    """A frame like that of ``projections.project``, with a further column ``sharding``.
+    """The frame of ``projections.project``, with a further column ``sharding``.
 
     It has a row for each configuration and each of ``ways``; the index is the position of the configuration.
     columns  arrays of equal length, an entry per configuration, as of ``project``
     options  arguments of ``project`` that all configurations share
-    ways     names of ``WAYS``;  None: for each configuration the fastest that fits, by ``leading``
+    ways     sharding options, names of ``WAYS``;  None: the fastest that fits each configuration
+             (``leading``)
     done     is called with a number of configurations when they are done
-    Limits: a way that a configuration does not allow -> no row;  none fits -> row-wise, marked so in ``fits``
+    Limits: an option that a configuration does not allow -> no row;  none fits -> row-wise, with ``fits``
+    False
     """
     import pandas as pd
 
@@ -90,7 +92,7 @@ def _on_gpus(options: Mapping[str, Any], gpus: int) -> Projection:
 
 
 def _leading(base: Projection, on_gpus: Callable[[int], Projection]) -> list[Compared]:
-    """The sharding that ``project`` would answer with, as a list of one."""
+    """The sharding that ``project`` would answer with, as a list with one entry."""
     row_wise = Compared(ROW_WISE, None, base, base.gpu_count.memory_bytes)
     if not leads(base):
         return [row_wise]

@@ -1,5 +1,4 @@
-"""What-ifs of a plan: the limiting resource, more GPUs, NVLink, switches, memory, shorter bags, more
-samples; each with a new search."""
+"""What-ifs of a plan, each with a new search: faster links, more GPUs, memory, samples, other switches."""
 
 from __future__ import annotations
 
@@ -37,14 +36,14 @@ class WhatIf:
     """One change to the question, and the time of the best plan with it.
 
     name       the limiting resource (``plan.limiting``), cards, nvlink-domain, the name of another network
-               (``OtherFabric``), memory, payload, batch, pods-apart or pods-together (the slower one of the
-               two, which is no gain: the time of the plan is an upper limit of both)
+               (``OtherFabric``), memory, payload, batch, pods-apart or pods-together (the slower of these two
+               is no gain: the plan's time is an upper limit of both)
     words      what changes;  option  the command-line option that makes the change; "" if there is none
     time_s     of a pass with the change [s]; None if there is no plan, or no search ran
     samples_per_s  of all GPUs [1/s]
     why        why there is no plan, or why fp16 takes longer; else ""
     cut_short  whether the time limit left no time for a search
-    limits     whether the change is that of the limiting resource
+    limits     whether the change is of the limiting resource
     pods       for each pod its nodes or scale-up domains; empty for other changes
     """
 
@@ -113,9 +112,7 @@ def _gpus(changed: PlanQuestion | BadInputError) -> int:
 def _of_limit(
     question: PlanQuestion, limit: Limiting
 ) -> Iterator[tuple[str, str, str, PlanQuestion | BadInputError]]:
-    """The change of the limiting resource as (name, words, option, question);
-    none if no machine value makes it.
-    """
+    """The change of the limiting resource, (name, words, option, question), if it is a machine value."""
     if limit.values:
         yield limit.name, limit.words, limit.option, _with(question, **limit.values)
 
@@ -177,9 +174,7 @@ def _with_time(what: WhatIf, changed: PlanQuestion, time_s: float | None) -> Wha
 
 
 def _asked(q: PlanQuestion, answer: Planned) -> Iterator[tuple[str, str, str, PlanQuestion | BadInputError]]:
-    """Every change as (name, words, command-line option, question with it,
-    or the error if it is not possible).
-    """
+    """Every change as (name, words, command-line option, question with it or the error if impossible)."""
     e = answer.evaluator
     twice = 2 * q.gpus
     yield (

@@ -1,1 +1,1 @@
-"""Alternatives to sharding over the GPU memory of many GPUs."""
+"""Alternatives to sharding over the memory of many GPUs: host memory, C2C links, SSDs, one large memory."""

@@ -1,4 +1,4 @@
-"""Alternatives to sharding: host memory, C2C, SSDs and one large memory, side by side with shardings."""
+"""Alternatives to sharding (host memory, C2C, SSDs, one large memory) side by side with sharded tables."""
 
 from __future__ import annotations
 
@@ -56,12 +56,13 @@ _C2C = {GH200: "gh200-slingshot", GH200_SLINGSHOT: "gh200-slingshot", GB200: "gb
 _OF_MACHINE = ("machine", "clock", "calibration", "overrides", "gpus_per_node", "kernels", "scenario")
 IN_HBM = (ROW_WISE, BEST)
 MEMORY_OF = {ONE_MEMORY: MEMORY, REMOTE: MEMORY, ON_SSD: SSD}
-"""Kinds of memory that are rented per TB besides GPUs, by their names in ``schema.prices``."""
+"""For alternatives whose memory is rented per TB: the name of its price in ``schema.prices``."""
 FAST = "-fast"
-"""Suffix of the name of an alternative on its fastest number of GPUs."""
+"""Ends the name of an alternative on the number of GPUs where it is fastest, not cheapest."""
 Planner = Callable[[Projection, tuple[str, ...], float], tuple[str, Projection]]
-"""Returns the words and the answer of the best plan on an answer's GPUs, with tables in these tiers too, from
-that share of a search's effort."""
+"""Searches a plan on an answer's GPUs; returns its words and its answer.
+
+Arguments: the answer, tiers that tables may be in besides HBM, share of a search's effort."""
 
 
 def alternatives(
@@ -72,13 +73,13 @@ def alternatives(
     remote: tuple[float, ...] | None = None,
     equal_batch: str = GLOBAL,
 ) -> list[Alternative]:
-    """Every alternative for one question; impossible alternatives say why.
+    """Every alternative for one question; an impossible alternative says why.
 
     options    of ``project_one``, with its machine
     best_plan  searches a plan; None: the fastest uniform sharding instead, and no row for a plan with tables
                in HBM and in host memory
     memory     (bytes, bytes/s) of the one large memory; None: it holds the tables, at the shipped rate
-    remote     the same over the network, with latency [s] and the number of GPUs that share it; None: no row
+    remote     (bytes, bytes/s, latency [s], GPUs that share it) of one memory over the network; None: no row
     equal_batch  which batch is equal for all, one of ``EQUAL_BATCHES``
     Limits: the row-wise pass refuses the question for another reason than memory -> its error
     """
@@ -124,7 +125,7 @@ def alternatives(
 
 
 def read_once(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options with their set of tables read, so that a file is read once for all alternatives."""
+    """The options, with their set of tables read: a file is then read once for all alternatives."""
     tables = options.get("tables")
     return {**options, **({"tables": load_tables(tables)} if isinstance(tables, str) else {})}
 
@@ -138,7 +139,9 @@ def question_of(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _base(asked: Mapping[str, Any]) -> tuple[Projection, PerfmodelError | None]:
-    """(row-wise pass, error): if it does not fit the given GPUs, it is on as many as it needs, with error."""
+    """(row-wise pass, its error or None).
+
+    If the tables do not fit the given GPUs, the pass is on the fewest that they fit, with the error."""
     try:
         return project_one(**asked), None
     except BadInputError as error:
@@ -148,19 +151,19 @@ def _base(asked: Mapping[str, Any]) -> tuple[Projection, PerfmodelError | None]:
 
 
 def _shared(asked: Mapping[str, Any], equal: EqualBatch) -> Projection:
-    """Row-wise with its part of the batch, on as many GPUs as it then needs."""
+    """Row-wise with its share of the equal batch, on the number of GPUs that it then needs."""
     gpus = fewest_gpus(asked, equal)
     return project_one(**{**asked, "gpus": gpus, "batch": equal.on(gpus)})
 
 
 def _row_wise(base: Projection) -> str:
-    """How the usual row-wise baseline exchanges its bags."""
+    """The exchange of bags in the usual row-wise baseline, in words."""
     ways = " or ".join(map(_exchange_words, base.forward.exchanges))
     return f"every table over all GPUs, {ways}" if base.gpus > 1 else "every table on one GPU"
 
 
 def machines_of(name: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The question on the machine of an alternative, without options that belong to the original machine."""
+    """The options for the machine of an alternative, without options that suit only the original machine."""
     if name not in _C2C:
         return dict(asked)
     machine = load_machine(_C2C[name])
@@ -169,14 +172,14 @@ def machines_of(name: str, asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _on_infiniband(machine: Machine) -> Machine:
-    """The same nodes and cards on the network of the machine that it is like, whose curves are borrowed."""
+    """The same nodes and network cards on the network of the machine whose curves are borrowed (``like``)."""
     like = load_machine(machine.links.like)
     links = machine.links.model_copy(update={"network": like.links.network})
     return machine.model_copy(update={"name": f"{machine.name}-{like.links.network}", "links": links})
 
 
 def _on(name: str, asked: Mapping[str, Any], equal: EqualBatch, most: MostGpus) -> list[Alternative]:
-    """Rows in host memory over C2C; exchanges have the times of the network that was measured."""
+    """Rows in host memory over C2C; exchanges take the times of the network that was measured."""
     own = machines_of(name, asked)
     found = _tried(
         load_machine(_C2C[name]), equal, name, lambda: chosen_below(own, equal, (IN_PLACE, CACHED), most)
@@ -185,7 +188,7 @@ def _on(name: str, asked: Mapping[str, Any], equal: EqualBatch, most: MostGpus) 
 
 
 def _network(answer: Projection) -> str:
-    """Network whose times the exchanges have, and what was measured on it."""
+    """The network whose times the exchanges take, and what was measured on it, in words."""
     machine, (curves, *_) = answer.setting.machine, answer.setting.links.calibrations
     domain, links = counted(machine.count("nvlink_domain_gpus"), "GPU"), f"{machine.links.scale_up} domains"
     beyond = answer.gpus > machine.count("nvlink_domain_gpus")
@@ -199,7 +202,9 @@ _SPELLED = {"infiniband": "InfiniBand", "slingshot": "Slingshot"}
 def _tried(
     machine: Machine, equal: EqualBatch, name: str, find: Callable[[], list[Chosen]]
 ) -> list[Alternative]:
-    """An alternative, also on the GPUs where it is fastest; or why it is impossible."""
+    """An alternative as a list of one or two: on the cheapest number of GPUs, and on the fastest.
+
+    Limits: impossible -> one entry, which says why"""
     label, stated = _LABELS[name], name in (ONE_MEMORY, REMOTE)
     try:
         found = find()
@@ -222,12 +227,12 @@ def _tried(
 
 
 def _fast(label: str) -> str:
-    """Label of a fast variant: ``host memory (fast)``, ``GH200 (IB, fast)``"""
+    """Label of an alternative on its fastest number of GPUs: ``host memory (fast)``, ``GH200 (IB, fast)``"""
     return f"{label[:-1]}, fast)" if label.endswith(")") else f"{label} (fast)"
 
 
 def _worse(each: Alternative, found: list[Alternative]) -> bool:
-    """Whether the fast variant is useless: something on its machine is as fast for less."""
+    """Whether the fastest variant is not worth listing: an alternative on its machine is as fast for less."""
     return each.name.endswith(FAST) and any(
         other.machine == each.machine
         and not other.stated
@@ -241,8 +246,10 @@ def _worse(each: Alternative, found: list[Alternative]) -> bool:
 def _in_both(
     alone: Mapping[str, Any], equal: EqualBatch, best_plan: Planner, base: Projection, most: MostGpus
 ) -> list[Chosen]:
-    """The plan with the fewest GPU-hours on three numbers of GPUs: the fewest that hold all rows, the most on
-    which HBM alone does not hold them, and the number in between."""
+    """The plan in HBM and host memory with the fewest GPU-hours, of three numbers of GPUs.
+
+    These are the fewest that hold all rows, the most on which HBM alone does not hold them, and the number in
+    between."""
     below, node = {**alone, "tier": IN_PLACE}, gpus_of_node(alone)
     least, enough = most.check(fewest_gpus(below, equal), node), int(base.gpu_count.needed)
     last = max(_whole(min(most.gpus, enough - 1), node), least)
@@ -264,7 +271,7 @@ def _in_both(
 
 
 def _whole(gpus: int, node: int) -> int:
-    """At most that many GPUs as whole nodes. Limits: a node or less -> unchanged, at least one"""
+    """At most ``gpus`` GPUs, as whole nodes. Limits: a node or less -> unchanged, at least one"""
     return max(gpus // node * node if gpus > node else gpus, 1)
 
 
@@ -278,7 +285,7 @@ def _planned(base: Projection, best_plan: Planner | None) -> tuple[str, Projecti
 
 
 def _as_needed(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The question on as many GPUs as its tier needs: needing fewer than given is the advantage of a tier."""
+    """The question on the number of GPUs that its tier needs, which may be fewer than the given number."""
     return {name: value for name, value in asked.items() if name != "gpus"}
 
 
@@ -292,7 +299,7 @@ def _exchange_words(kind: schemes.Exchange) -> str:
 def _stated(
     name: str, alone: Mapping[str, Any], equal: EqualBatch, values: tuple[float, ...]
 ) -> list[Chosen]:
-    """One memory that holds all rows, beside a GPU or over the network."""
+    """An alternative with one memory that holds all rows, beside a GPU or over the network."""
     sharers = int(values[3]) if len(values) > 3 else 1
     answer = project_one(**{**alone, "local_memory": values, "batch": equal.on(sharers)})
     memory = answer.forward.memory
@@ -305,7 +312,7 @@ def _stated(
 
 
 def priced(each: Alternative, prices: Prices | None) -> Alternative:
-    """The alternative with the cost of ``SAMPLES`` samples, or with the name of the missing price."""
+    """The alternative with the cost of ``SAMPLES`` samples, or with the name of a price that is missing."""
     if prices is None or each.answer is None:
         return each
     if each.machine not in prices.machine_hour:
@@ -328,9 +335,9 @@ def rent_of(each: Alternative, prices: Prices) -> float:
 
 
 def held_otherwise(found: list[Alternative]) -> list[Alternative]:
-    """All alternatives on the same GPUs with the other batch held equal: per GPU instead of global, or
-    global instead of per GPU. Plans with rows below the HBM are left out, as they would change.
+    """All alternatives on the same GPUs with the other kind of batch equal: per GPU, or global.
 
+    Plans with rows below the HBM are left out, because another batch would change the plan.
     Limits: several machines, each with its own plan, or no answer in HBM -> empty
     """
     in_hbm = [each for each in found if each.name in IN_HBM and each.answer]
@@ -346,9 +353,9 @@ def _sold(found: list[Alternative], sold: bool = True) -> Iterator[Alternative]:
 
 
 def best_of(found: list[Alternative], by: Criterion = GPU_HOURS, *, sold: bool = True) -> Alternative:
-    """The best by a criterion; by default the fewest GPU-hours.
+    """The best alternative by a criterion.
 
-    sold  whether to leave out memory that is only stated
+    sold  whether to leave out a memory that the user only described
     Limits: none is possible -> BadInputError
     """
     best = min(_sold(found, sold), key=by.measure, default=None)
@@ -359,18 +366,18 @@ def best_of(found: list[Alternative], by: Criterion = GPU_HOURS, *, sold: bool =
 
 
 def fastest_of(found: list[Alternative]) -> Alternative:
-    """The alternative with the least time per batch, among those that are sold."""
+    """The alternative with the least time per batch, of hardware that is sold."""
     return best_of(found, TIME)
 
 
 def cheapest_of(found: list[Alternative]) -> Alternative | None:
-    """The alternative with the least cost, among those that are sold. Limits: no prices -> None"""
+    """The alternative with the least cost, of hardware that is sold. Limits: no prices -> None"""
     best = best_of(found, COST)
     return best if best.cost is not None else None
 
 
 def rivals_of(found: list[Alternative], best: Alternative) -> list[Alternative]:
-    """Alternatives to compare the best with: those in HBM, or those outside HBM if the best is in HBM.
+    """Alternatives to compare the best with: all in HBM, or if the best is in HBM, all outside HBM.
 
     Each has the exchange that is fastest for it. Limits: none is possible there -> all others
     """

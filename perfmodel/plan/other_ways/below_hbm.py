@@ -21,17 +21,19 @@ from perfmodel.units import counted, format_count
 IN_PLACE, CACHED, FROM_SSD = "uvm", "uvm-caching", "ssd"
 FEWEST, SHORTEST = "the fewest that hold the rows", "the shortest time"
 ALL_ROWS = 0.9995
-"""Share of the rows in HBM above which the memory below is not needed: it prints as 100 %."""
+"""Share of the rows in HBM above which memory below it is useless: it is printed as 100 %."""
 _REDUCTIONS = (schemes.AUTO, *schemes.BY_ROWS)
 _MANY = 6
 """Numbers of GPUs that are tried, evenly spaced in the logarithm."""
 _FASTER = 0.98
-"""A variant that is faster by less than this is not listed separately."""
+"""A variant is listed separately only if its time is below this share of the cheapest variant's."""
 
 
 @dataclass(frozen=True, eq=False)
 class OnGpus:
-    """A number of GPUs, a tier and an exchange. options  of ``project_one``;  cost  by ``EqualBatch``"""
+    """A number of GPUs with a tier and an exchange.
+
+    options  of ``project_one``;  cost  paid GPU-seconds per sample (``EqualBatch.cost``)"""
 
     options: Mapping[str, Any]
     gpus: int
@@ -41,7 +43,9 @@ class OnGpus:
 
 @dataclass(frozen=True, eq=False)
 class Chosen:
-    """An answer, its words, and why it has its number of GPUs. fastest  whether it is not the cheapest"""
+    """An answer, its words, and why it has its number of GPUs.
+
+    what  where the rows are, in words;  fastest  whether it is the fastest variant, not the cheapest"""
 
     what: str
     answer: Projection
@@ -51,13 +55,13 @@ class Chosen:
 
 @dataclass(frozen=True)
 class MostGpus:
-    """Largest number of GPUs to try. given  whether the user set it: rows that need more are impossible"""
+    """Largest number of GPUs to try; ``given``: the user set it, and rows that need more are impossible."""
 
     gpus: int
     given: bool = False
 
     def check(self, least: int, node: int) -> int:
-        """The fewest GPUs that hold the rows. Limits: more than the nodes that were given -> BadInputError"""
+        """``least``, the fewest GPUs that hold the rows. Limits: more than the given GPUs -> BadInputError"""
         if self.given and least > math.ceil(self.gpus / node) * node:
             more = f"needs {counted(least, 'GPU')} or more, and --gpus {self.gpus} allows no more"
             raise BadInputError(f"{more}.", "give more --gpus, or leave them out.")
@@ -67,8 +71,9 @@ class MostGpus:
 def chosen_below(
     asked: Mapping[str, Any], equal: EqualBatch, tiers: tuple[str, ...], most: MostGpus
 ) -> list[Chosen]:
-    """The choice with the fewest GPU-hours; and the fastest, if that has another number of GPUs.
+    """The variant with the fewest GPU-hours; also the fastest, if it has another number of GPUs.
 
+    asked  options of ``project_one``;  tiers  as typed for ``--tier``
     Limits: none is possible -> the last error
     """
     tried, refused, left_out = list[OnGpus](), list[PerfmodelError](), set[int]()
@@ -93,12 +98,12 @@ def chosen_below(
 
 
 def is_faster(fastest_s: float, least_s: float, equal: EqualBatch) -> bool:
-    """Whether the fastest is listed besides the cheapest. Limits: equal batches per GPU -> no"""
+    """Whether the fastest variant is listed beside the cheapest. Limits: equal batches per GPU -> no"""
     return equal.total is not None and fastest_s < _FASTER * least_s
 
 
 def loaded(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with the curves of the machine loaded, so that many questions build tables once.
+    """The options with the curves of the machine loaded: many questions then build time tables once.
 
     Limits: tables that no HBM of that machine holds -> without curves
     """
@@ -112,8 +117,7 @@ def loaded(asked: Mapping[str, Any]) -> dict[str, Any]:
 def fewest_gpus(options: Mapping[str, Any], equal: EqualBatch) -> int:
     """The fewest GPUs that hold the rows and the exchange buffers of their batch.
 
-    Fewer samples per GPU need no more GPUs, so the GPUs needed for the batch that the fewest GPUs get are
-    enough.
+    Buffers shrink with the samples per GPU, so the check uses the batch that the fewest GPUs would have.
     """
     if equal.total is None:
         return _needed(options, equal.of_gpu)
@@ -125,7 +129,7 @@ def _needed(options: Mapping[str, Any], batch: int) -> int:
 
 
 def _numbers(least: int, most: int, node: int) -> list[int]:
-    """Numbers of GPUs: the fewest, and whole nodes up to ``most``; a node is paid in full anyway."""
+    """Numbers of GPUs to try: the fewest, and whole nodes up to ``most``, since nodes are paid in full."""
     first = math.ceil(least / node)
     nodes = np.geomspace(first, max(most // node, first), _MANY)
     return sorted({least, *(round(each) * node for each in nodes.tolist())})
@@ -138,7 +142,7 @@ def _tried(
     refused: list[PerfmodelError],
     left_out: set[int],
 ) -> Iterator[OnGpus]:
-    """The question on each of these numbers of GPUs; errors of impossible ones go to ``refused``.
+    """The question on each of these numbers of GPUs; errors of impossible numbers go to ``refused``.
 
     left_out  collects numbers whose cache would hold all rows
     """
@@ -184,12 +188,12 @@ def _machine(machine: str | Machine) -> Machine:
 
 
 def gpus_of_node(options: Mapping[str, Any]) -> int:
-    """GPUs in use per machine."""
+    """GPUs in use per node."""
     return node_of(_machine(options["machine"]), options.get("gpus_per_node"))
 
 
 def _ways(asked: Mapping[str, Any]) -> tuple[str, ...]:
-    """Possible exchanges of partial bags: the given one, else all, to choose the fastest."""
+    """Exchanges of partial bags to try: the given exchange, else all."""
     given = asked.get("reduction") or schemes.AUTO
     return _REDUCTIONS if given == schemes.AUTO else (given,)
 

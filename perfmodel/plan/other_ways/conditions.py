@@ -1,4 +1,4 @@
-"""What an alternative needs to be as good as the best: a shorter time, or a lower price."""
+"""Condition for an alternative to be as good as the best: a shorter time, or a lower price."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from perfmodel.projections.grid import project_grid
 
 @dataclass(frozen=True)
 class Needed:
-    """What an alternative needs to be as good as the best.
+    """The speed-up with which an alternative is as good as the best.
 
-    target_s  time of a batch at which it is as good
-    steps   that could be sped up: the single step with the least factor; if none is enough, all exchanges;
-            if those are not enough, all steps
-    factor  by which they must be faster, together
-    step    the longest of them;  rest_s  time of the alternative without it
+    target_s  time of a batch at which both are equally good
+    steps   to speed up: the single step with the least factor; if no single step is enough, all exchanges;
+            if these are not enough, all steps
+    factor  by which these steps must be faster, together
+    step    the longest of ``steps``;  rest_s  time of the alternative without ``step``
     """
 
     target_s: float
@@ -39,9 +39,8 @@ class Needed:
 
 
 def needed(each: Alternative, best: Alternative, by: Criterion = GPU_HOURS) -> Needed | None:
-    """The speed-up that makes an alternative as good as the best: of the step with the least factor.
+    """The speed-up with which an alternative is as good as the best (``Needed``).
 
-    If no single step is enough, all exchanges together; if those are not, all steps.
     Limits: the best itself, a better alternative, no price, or impossible -> None
     """
     if each.answer is None or each is best or not by.measure(best) < by.measure(each) < math.inf:
@@ -60,16 +59,16 @@ def needed(each: Alternative, best: Alternative, by: Criterion = GPU_HOURS) -> N
 
 
 def _factor(group: tuple[StepRow, ...], time_s: float, target_s: float) -> float:
-    """Speed-up factor of some steps together."""
+    """Speed-up factor of the steps ``group`` together that reduces ``time_s`` to ``target_s``."""
     return float(serving_cost.speedup_to_match(sum(row.time_s for row in group), time_s, target_s))
 
 
 def price_to_match(each: Alternative, cost: float | None) -> float | None:
-    """Price per hour, in the unit of ``hour``, at which a plan in HBM costs as much as another way [money].
+    """Price per hour, in the unit of ``hour``, at which an alternative costs as much as another [money].
 
         c = C / h                                                             [money/h]
 
-    cost  C, cost of the other;  h  hours that are paid (``Alternative.priced_hours``)
+    cost  C, cost of the other alternative;  h  hours that are paid (``Alternative.priced_hours``)
     Source: h c = C
     Limits: impossible, or no price of the other -> None
     """
@@ -77,10 +76,11 @@ def price_to_match(each: Alternative, cost: float | None) -> float | None:
 
 
 def least_rate(asked: Mapping[str, Any], values: tuple[float, ...], target_s: float) -> float | None:
-    """Rate of one memory at which a batch takes ``target_s`` [bytes/s], by bisection as time falls with it.
+    """Rate of the one memory at which a batch takes ``target_s`` [bytes/s].
 
     asked   options of ``project_one``;  values  its ``local_memory``;  target_s  that time [s]
-    Limits: a memory that is slower at its own rate -> None
+    Source: bisection, since the time falls as the rate rises
+    Limits: a memory that takes longer even at its own rate -> None
     """
     size, high, *rest = values
     if _time_at(asked, values) >= target_s:
@@ -99,6 +99,6 @@ _APART, _NEAR = 8.0, 1e-3
 
 
 def _time_at(asked: Mapping[str, Any], values: tuple[float, ...]) -> float:
-    """Time of a batch from a memory [s]."""
+    """Time of a batch from a memory with these ``local_memory`` values [s]."""
     forward, work = prepare(None, **{**asked, "local_memory": values})
     return float(project_grid(forward, work).columns["time_s"][0])

@@ -1,4 +1,4 @@
-"""Criteria that rank alternatives, and alternatives whose bands do not separate them."""
+"""Criteria that rank alternatives, and which alternatives their bands do not distinguish."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from perfmodel.schema.files import unknown_name
 
 @dataclass(frozen=True)
 class Criterion:
-    """A criterion, by its name in ``BY``. measure  of an alternative: less is better, rises with its time"""
+    """A criterion: ``measure`` of an alternative is better if less, and rises with its time.
+
+    name  one of ``BY``"""
 
     name: str
     measure: Callable[[Alternative], float]
 
     def target_s(self, each: Alternative, best: Alternative) -> float:
-        """Time of a batch at which an alternative equals the best [s]."""
+        """Time of a batch at which the measure of ``each`` equals the measure of ``best`` [s]."""
         return each.time_s * self.measure(best) / self.measure(each)
 
     def order(self, found: Iterable[Alternative]) -> list[Alternative]:

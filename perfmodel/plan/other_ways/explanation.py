@@ -78,7 +78,7 @@ def _of_one(
 
 
 def _money(each: Alternative, prices: Prices | None) -> Iterator[ExplainedNumber]:
-    """Costs of machines and of rented memory, if prices are known."""
+    """Costs of machines and of rented memory; none without prices."""
     if prices is None or each.cost is None or each.answer is None or each.hour is None:
         return
     text = f"{format_number(each.cost)} {prices.currency}"
@@ -97,7 +97,7 @@ def _money(each: Alternative, prices: Prices | None) -> Iterator[ExplainedNumber
 
 
 def _condition(each: Alternative, best: Alternative, by: Criterion) -> Iterator[ExplainedNumber]:
-    """How much faster which steps must be, or how slow a memory may be."""
+    """The condition to be as good as ``best``: speed-up of steps, or the least rate of a memory."""
     t, fewest = format_time(each.time_s), f"{format_number(best.gpu_hours)} GPU-hours of {best.label}"
     if by is not GPU_HOURS:
         fewest = f"{by.name} of {best.label}"

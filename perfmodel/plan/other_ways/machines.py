@@ -16,7 +16,7 @@ from perfmodel.schema.prices import Prices
 
 AS_ASKED, HELD = "as asked", "as many as hold the tables in HBM"
 _AT_MOST = 4
-"""Multiple of the GPUs that the best uniform sharding needs, up to which more are tried."""
+"""Multiple of the GPUs that the best uniform sharding needs: the most GPUs that are tried."""
 
 
 def on_machines(
@@ -26,7 +26,7 @@ def on_machines(
     *,
     training: bool = False,
 ) -> list[Alternative]:
-    """The plan on each machine, on the given GPUs or on as many as it needs.
+    """The best plan on each machine, on the given number of GPUs, else on the fewest that fit.
 
     asked  for each machine, options of ``project_one`` and its planner;  training  whether plans train
     equal_batch  for all, one of ``EQUAL_BATCHES``; global: the batch of the first possible machine
@@ -54,9 +54,9 @@ def on_machines(
 def _planned(
     options: Mapping[str, Any], plan: Planner, base: Projection, equal: EqualBatch
 ) -> tuple[tuple[str, Projection], str]:
-    """(words, answer, why this number of GPUs): a plan for its part of the batch on the fewest GPUs that fit.
+    """(words, answer, why this number of GPUs) of a plan for its share of the batch.
 
-    base  row-wise, on the given GPUs, or on as many as the best sharding needs
+    base  row-wise, on the given GPUs, or on the fewest where the best sharding fits
     """
     count, given = base.gpu_count, options.get("gpus") is not None
     node, most = count.gpus_per_node, _AT_MOST * max(base.gpus, count.gpus_per_node)

@@ -1,4 +1,6 @@
-"""A cell of the winner map: the cost of each way there, the winner, and where another way overtakes it."""
+"""One point (cell) of the winner map: the cost of each way there, the winner, and where winners change.
+
+A *way* here is a place for the rows with an exchange (``WAYS``), or a uniform sharding (``CUTS``)."""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ WAYS: dict[str, tuple[str, Mapping[str, Any]]] = {
     for name, words, tier in ((ROW_WISE, "", ""), *_TIERS)
     for tail, way in _EXCHANGES.items()
 }
-"""Ways that are compared in every cell, by label: name of the alternative, options. ``host`` reads rows in
+"""Ways that are compared at every point, by label: name of the alternative, options. ``host`` reads rows in
 place, as GH200 and GB200 do; ``cached`` uses a cache in HBM; the others are exchanges of bags."""
 CUTS = {
     way.removeprefix(f"{ONE_WAY}-"): way
@@ -48,18 +50,18 @@ _PLACES = {HOST: "host", GH200: "GH200", GB200: "GB200", ON_SSD: "SSD"}
 
 
 def place_of(words: str) -> str:
-    """Where the rows are, by label of ``WAYS`` or ``CUTS``: ``host`` for ``cached``, ``HBM`` for ``ub``."""
+    """Place of the rows by label of ``WAYS`` or ``CUTS``: ``host`` for ``cached``, ``HBM`` for ``ub``."""
     return _PLACES.get(WAYS[words][0] if words in WAYS else "", HBM)
 
 
 @dataclass(frozen=True, eq=False)
 class MapCell:
-    """The winner for one skew, batch and table size.
+    """The winner for one skew, batch and table size: one point of the map.
 
-    batch  samples of all GPUs, or of each GPU
-    times  of a batch by label of ``WAYS`` and ``CUTS`` [s], for possible ways;  gpus  of each, at work
-    cost   of each, paid GPU-seconds per batch: of all GPUs, or divided by the GPUs at work
-    answers  of each, computed on demand, for the bands
+    ids    distribution of the ids, as typed;  batch  samples of all GPUs, or of each GPU
+    times  of a batch by label of ``WAYS`` and ``CUTS`` [s], for possible ways;  gpus  of each way, at work
+    cost   of each way, paid GPU-seconds per batch: of all GPUs, or divided by the GPUs at work
+    answers  of each way, computed on demand, for the bands
     """
 
     ids: str
@@ -77,9 +79,9 @@ class MapCell:
 
     @cached_property
     def as_good(self) -> tuple[str, ...]:
-        """Ways that do not need significantly more GPU-hours than the winner: the next best with rows in the
-        same place, and the best of every other place.
+        """Ways whose GPU-hours exceed the winner's by less than the uncertainty.
 
+        Considered are the next best way with rows in the same place, and the best of every other place.
         Source: the interval of the difference (``as_projection.is_slower``)
         Limits: equal GPU-hours, to six digits -> the same way under another name: left out
         """
@@ -95,7 +97,7 @@ class MapCell:
 
     @property
     def shown(self) -> str:
-        """The winner; if it is not significant, the places that the rows of the winner may be in."""
+        """The winner; if other ways are ``as_good``, the places where their rows and the winner's are."""
         if not self.as_good:
             return self.winner
         places = list(dict.fromkeys(map(place_of, (self.winner, *self.as_good))))
@@ -110,13 +112,13 @@ class MapCell:
 
 @dataclass(frozen=True)
 class Crossing:
-    """The batch at which another way overtakes the winner at the smaller batch.
+    """The batch above which another way (``then``) wins instead of ``first``.
 
-    gpus     of the first where it wins, and of the next where that wins
-    batch    in closed form, where the straight lines of both through the neighbouring batches meet
+    gpus     of ``first`` and of ``then``, each at the neighbouring batch where it wins
+    batch    where the straight lines of both through the neighbouring batches meet, in closed form
     between  neighbouring batches, so close that the winner changes between them
-    lines    (GPU-seconds per batch, per further sample) of the first and of the next; None if they do not
-             meet between those batches, or one of them is impossible at one of both
+    lines    (GPU-seconds per batch, per further sample) of ``first`` and of ``then``; None if they do not
+             meet between those batches, or one way is impossible at one of both
     """
 
     ids: str
@@ -130,7 +132,7 @@ class Crossing:
 
 
 def crossing_batch_of(left: MapCell, right: MapCell) -> float:
-    """Batch at which the lines of both winners meet; between the two batches, if outside or unknown."""
+    """Batch where the lines of both winners meet; if unknown or outside, a batch between the two points."""
     lines = _lines(left, right)
     if lines is None:
         return math.sqrt(left.batch * right.batch)
@@ -138,7 +140,7 @@ def crossing_batch_of(left: MapCell, right: MapCell) -> float:
 
 
 def _lines(left: MapCell, right: MapCell) -> tuple[tuple[float, float], tuple[float, float]] | None:
-    """Lines of both winners through both batches; None if they do not meet in between."""
+    """Lines of both winners through both batches; None if they do not meet between the batches."""
     first, then = left.winner, right.winner
     if first not in right.cost or then not in left.cost:
         return None

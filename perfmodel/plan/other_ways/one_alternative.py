@@ -1,4 +1,4 @@
-"""One way to serve the tables: its parts, the time of a batch, its cost."""
+"""One alternative, which is a way to hold and look up the tables: its parts, time of a batch, and cost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class EqualBatch:
     """The batch that is equal for all alternatives.
 
     total   samples of all GPUs together; None: equal samples per GPU
-    of_gpu  samples of one GPU, in all alternatives or only ``where`` says, in words
+    of_gpu  samples of one GPU: of each if ``total`` is None, else of the alternative ``where``
     """
 
     total: int | None
@@ -37,18 +37,20 @@ class EqualBatch:
 
     @staticmethod
     def of(equal: str, base: Projection, where: str = "in HBM") -> EqualBatch:
-        """equal  one of ``EQUAL_BATCHES``;  base  row-wise in HBM, whose replicas fill a machine"""
+        """The equal batch.
+
+        equal  one of ``EQUAL_BATCHES``;  base  row-wise in HBM, whose replicas fill a machine"""
         if equal not in EQUAL_BATCHES:
             raise unknown_name("--equal-batch", equal, EQUAL_BATCHES)
         each = int(base.work.batch[0])
         return EqualBatch(each * base.gpus * copies_of(base) if equal == GLOBAL else None, each, where)
 
     def on(self, gpus: int) -> int:
-        """Samples of one of so many GPUs. Limits: more GPUs than samples -> 1, some GPUs have none"""
+        """Samples of one GPU, of ``gpus``. Limits: more GPUs than samples -> 1, and some GPUs have none"""
         return self.of_gpu if self.total is None else math.ceil(self.total / gpus)
 
     def samples(self, gpus: int) -> int:
-        """Samples of all of so many GPUs."""
+        """Samples of ``gpus`` GPUs together."""
         return self.of_gpu * gpus if self.total is None else self.total
 
     def cost(self, time_s: float, gpus: int, paid: int) -> float:
@@ -57,31 +59,31 @@ class EqualBatch:
 
 
 def node_of(machine: Machine, gpus_per_node: int | None = None) -> int:
-    """GPUs in use per machine."""
+    """GPUs in use per node."""
     return int(gpus_per_node or machine.gpus_per_node)
 
 
 def copies_of(answer: Projection) -> int:
-    """Replicas of tables in HBM that fill a machine, so that its other GPUs work too."""
+    """Number of replicas of all tables in HBM that fit a machine: its other GPUs then work too."""
     node = node_of(answer.setting.machine, answer.forward.gpus_per_node)
     return int(serving_cost.copies_in_machine(answer.gpus, node, whole=False))
 
 
 @dataclass(frozen=True, eq=False)
 class Alternative:
-    """One way to serve the tables, with its costs.
+    """One alternative (a way to hold and look up the tables), with its costs.
 
-    name    a slug;  label  in words;  machine  its name
+    name    short, for files and JSON;  label  in words;  machine  its name
     what    how rows are held: uvm-caching, 27 % of the rows in HBM
     gpus_why  why it has this number of GPUs; "" if ``what`` says it
-    answer  of one replica; None if impossible, then ``why``;  copies  replicas side by side, in one machine
-    equal   the batch that is equal for all alternatives
-    stated  whether its memory is only stated, not sold;  training  whether a pass is forward and backward
-    network  whose exchange times it uses, if its machine is not the given one
-    hour  price of its machine;  cost  money; None if a price is missing, which ``unpriced`` then names:
-          tb_month.ssd
-    least_bytes_per_s  for a stated memory: the rate at which it would need as many GPU-hours as the best
-          that is sold; None if it needs more at its own rate
+    answer  of one replica; None if impossible: ``why`` says the reason
+    copies  replicas side by side, in one machine;  equal   the batch that is equal for all alternatives
+    stated  whether its memory is the user's description, not for sale
+    training  whether a pass is forward and backward
+    network  whose exchange times it uses, if its machine is not the given machine
+    hour  price of its machine;  cost  money; None if a price is missing: ``unpriced`` names it
+    least_bytes_per_s  for a stated memory: the rate with as many GPU-hours as the best alternative that is
+          sold; None if even its own rate is not enough
     """
 
     name: str
@@ -152,7 +154,7 @@ class Alternative:
 
     @property
     def gpu_hours(self) -> float:
-        """GPU-hours for ``SAMPLES`` samples, with the GPUs that are paid but idle."""
+        """GPU-hours for ``SAMPLES`` samples, including GPUs that are paid but idle."""
         return self.hours(self.gpus_paid)
 
     @property
@@ -168,7 +170,7 @@ class Alternative:
         return self.hours(self.hour.units(self.machines, self.answer.setting.machine.gpus_per_node))
 
     def hours(self, many: int) -> float:
-        """Hours of so many GPUs or machines while ``SAMPLES`` samples are processed."""
+        """Hours of ``many`` GPUs or machines while ``SAMPLES`` samples are processed."""
         return float(serving_cost.hours_paid(self.time_s, self.samples, SAMPLES, many))
 
     @property
@@ -179,7 +181,7 @@ class Alternative:
         return float(serving_cost.energy_kwh(self.machine_hours, self.answer.setting.machine.value("node_w")))
 
     def with_batch(self, equal: EqualBatch) -> Alternative:
-        """The alternative on the same GPUs with another batch held equal; without prices.
+        """The alternative on the same GPUs with another equal batch, without prices.
 
         Limits: the same samples per GPU -> the same answer
         """

@@ -1,4 +1,6 @@
-"""Which alternative needs the fewest GPU-hours, over skew, batch and table size; crossings in closed form."""
+"""The alternative with the fewest GPU-hours, over skew, batch and table size; crossings in closed form.
+
+A cell is one point of the map, a way a place for rows with an exchange, or a sharding (``map_cells``)."""
 
 from __future__ import annotations
 
@@ -37,14 +39,16 @@ Array = NDArray[np.float64]
 
 SKEWS = ("uniform", "zipf:0.8", "zipf:1.05", "zipf:1.2")
 BATCHES = (64, 256, 1024, 4096, 16384)
-"""Batches of a GPU; ``_OF_ALL`` times as many samples if the batch is of all GPUs together."""
+"""Batches of a GPU on the map; if the batch is of all GPUs together, ``_OF_ALL`` times as many samples."""
 _OF_ALL = 64
 SIZE_FACTORS = (0.1, 1.0, 10.0)
 
 
 @dataclass(frozen=True, eq=False)
 class WinnerMap:
-    """The question of the map. options  of ``project_one``;  cells  of ``winner_map``;  equal  which batch"""
+    """The question of the map.
+
+    options  of ``project_one``;  cells  the points so far;  equal  which batch, one of ``EQUAL_BATCHES``"""
 
     options: Mapping[str, Any]
     equal: str = GLOBAL
@@ -54,9 +58,10 @@ class WinnerMap:
     def at(
         self, ids: str, size: float, batches: Sequence[int], ways: Collection[str] | None = None
     ) -> list[MapCell]:
-        """Cells for one skew and size. size  of a set of tables: its own;  ways  to compare, None: all
+        """Points for one skew and size, one per batch.
 
-        Limits: a way that is impossible in a cell -> not in its ``times``
+        size  total bytes; a set of tables has only its own size;  ways  to compare; None: all
+        Limits: a way that is impossible at a point -> not in its ``times``
         """
         own_size = isinstance(self.options.get("tables"), TableSet)
         asked = {**self.options, "distribution": ids, **({} if own_size else {"table_bytes": size})}
@@ -85,11 +90,13 @@ class WinnerMap:
         return EqualBatch(samples if self.equal == GLOBAL else None, samples)
 
     def crossings(self) -> list[Crossing]:
-        """Where the winner changes with the batch: between neighbouring cells with different winners.
+        """Where the winner changes with the batch: between neighbouring points with different winners.
 
-        a + b B = a' + b' B, each line through two batches (``serving_cost.crossing_batch``). The resulting
-        batch is evaluated: if a third way wins there, or the two still differ, it becomes a neighbour of the
-        crossing, and the lines go through it.
+            a + b B = a' + b' B        [GPU-s], a line per winner, through its costs at two batches
+
+        The batch where the lines meet (``serving_cost.crossing_batch``) is evaluated: if a third way wins
+        there, or the two costs still differ, it becomes a neighbour of the crossing, and the lines go through
+        it.
         """
         pairs = itertools.pairwise(self.cells)
         found = [each for left, right in pairs for each in self._between(left, right)]
@@ -120,12 +127,12 @@ class WinnerMap:
 _CLOSE = 1.05
 _EQUAL = 0.005  # smaller differences count as equal
 LIKELY = 2.0
-"""Ways that cost more than this multiple of the winner at two batches win nowhere in between, and are
-skipped there if they are among ``CUTS``."""
+"""Ways that cost more than this multiple of the winner at two batches are skipped between these batches, if
+they are among ``CUTS``: they win nowhere in between."""
 
 
 def winner_map(options: Mapping[str, Any], equal: str = GLOBAL) -> WinnerMap:
-    """The winner of every cell. options  of ``project_one``; a set of tables has only its own size"""
+    """The winner at every point. options  of ``project_one``; a set of tables has only its own size"""
     tables = options.get("tables")
     one = [float(tables.total_bytes)] if isinstance(tables, TableSet) else []
     sizes = one or [f * float(options["table_bytes"]) for f in SIZE_FACTORS]
@@ -138,7 +145,7 @@ def winner_map(options: Mapping[str, Any], equal: str = GLOBAL) -> WinnerMap:
 
 @dataclass(frozen=True, eq=False)
 class _OneWay:
-    """One way at all batches: times [s], GPUs at work, cost as in ``MapCell``; answer  at one batch."""
+    """One way at all batches: times [s], GPUs at work, cost as in ``MapCell``; answer  takes an index."""
 
     times: Array
     gpus: Array
@@ -150,7 +157,7 @@ _Column = _OneWay | None
 
 
 def _given(asked: Mapping[str, Any], way: str) -> str:
-    """The exchange of a way's bags: the given one, else its own."""
+    """The exchange of a way's bags: the exchange that the user gave, else the way's own."""
     given = asked.get("reduction") or AUTO
     return way if given == AUTO else given
 
@@ -180,9 +187,9 @@ def _column(asked: dict[str, Any], equal: Sequence[EqualBatch]) -> _Column:
 
 
 def _placed(asked: dict[str, Any], equal: Sequence[EqualBatch]) -> tuple[Forward, Configs, Array]:
-    """(engine, configurations, replicas): the fewest GPUs at every batch; replicas in HBM fill a node.
+    """(engine, configurations, replicas) on the fewest GPUs at every batch; replicas in HBM fill a node.
 
-    As for one alternative (``below_hbm.fewest_gpus``): fewer samples per GPU need no more GPUs.
+    Source: ``below_hbm.fewest_gpus``: fewer samples per GPU need no more GPUs
     """
     node, own_batches = gpus_of_node(asked), equal[0].total is None
 
@@ -218,7 +225,7 @@ def _priced(forward: Forward, work: Configs, copies: Array, equal: Sequence[Equa
 
 
 def _paid(forward: Forward, gpus: Array, equal: Sequence[EqualBatch]) -> Array:
-    """GPUs that are paid: all, or per GPU at work if batches are per GPU."""
+    """GPUs that are paid: all GPUs; or, if batches are per GPU, paid GPUs per GPU at work."""
     machine = forward.setting.machine
     node = forward.gpus_per_node or machine.gpus_per_node
     paid = serving_cost.machines_in_use(1, gpus, node, whole=True) * machine.gpus_per_node
@@ -237,7 +244,7 @@ def _cell(ids: str, size: float, batch: int, at: int, columns: Mapping[str, _Col
 def _with_cuts(
     cells: list[MapCell], asked: dict[str, Any], equal: Sequence[EqualBatch], cuts: list[str]
 ) -> list[MapCell]:
-    """The cells with other shardings that may win or come close, on the fewest GPUs that any of them fits."""
+    """The cells with other shardings that may win or come close, on the fewest GPUs where any fits."""
     if not cuts or (asked.get("reduction") or AUTO) != AUTO:
         return cells
     try:
@@ -264,7 +271,7 @@ def _evaluator(
 
 
 def _fewest(work: Configs, node: int, on: Callable[[int], Evaluator]) -> int:
-    """Nodes on which some sharding may fit (``alike.may_fit``), by bisection.
+    """Fewest nodes on which some sharding may fit (``alike.may_fit``), by bisection.
 
     work  row-wise on as many GPUs as it needs, often more, because it needs memory for its buffers
     Limits: one node -> as row-wise
@@ -281,9 +288,10 @@ def _fewest(work: Configs, node: int, on: Callable[[int], Evaluator]) -> int:
 def _with_cuts_at(
     cell: MapCell, evaluator: Evaluator, usable: float, cuts: list[str], copies: int, paid: float
 ) -> MapCell:
-    """A sharding is packed onto GPUs unless even a perfect balance would cost ``LIKELY`` times the winner.
+    """The cell with further shardings.
 
-    copies, paid  of these GPUs
+    A sharding is skipped if even a perfect balance would cost ``LIKELY`` times the winner.
+    copies, paid  replicas, and paid GPUs, on this number of GPUs
     """
     times, gpus, cost, answers = dict(cell.times), dict(cell.gpus), dict(cell.cost), dict(cell.answers)
     ways = {CUTS[words]: words for words in cuts}

@@ -1,8 +1,7 @@
-"""Simulated annealing: shards move to other ranks and tables get other schemes at random,
-at first even if that makes the plan slower.
+"""Simulated annealing of a plan: shards move to other ranks and tables change schemes, at random.
 
 Many random changes are evaluated together. If the fastest of them shortens the step, it is made. Otherwise
-changes that keep the time are made, as many as concern different ranks, so that a plan drifts between equally
+changes that keep the time are made, if they concern different ranks, so that a plan drifts between equally
 fast plans. Otherwise a change that costs a little may be made; the cost allowed falls with time.
 Source: Kirkpatrick, Gelatt and Vecchi, Science 220 (1983)
 """
@@ -38,7 +37,7 @@ _NOISE = 0.3  # of a rank's score, so that equal tables do not always go to the 
 _DUST = 1e-3  # bytes that rounding leaves of loads that were added and removed
 
 RANKS, DOMAINS, SHAKE = "ranks", "domains", "shake"
-"""What a turn changes: shards between ranks, shards between domains, or some tables (``improve.shake``)."""
+"""Kinds of changes in a turn: shards between ranks, shards between domains, some tables (``shake``)."""
 
 
 class Annealing:
@@ -46,7 +45,7 @@ class Annealing:
 
     curves   times of the steps;  mask  options that tables may change to
     domains  True: only tables whose row parts fill domains move, by whole domains; False: all other shards
-             move, rank by rank. A place below is a domain or a rank accordingly
+             move, rank by rank. A *place* in this class is a domain, or a rank
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class Annealing:
         self._index()
 
     def _index(self) -> None:
-        """List all shards that may move, or all domain's parts of tables: the table and the place of each."""
+        """List the table and the place of each shard that may move, or of each table's parts in a domain."""
         o = self.options
         held = ~o.everywhere_held[self.option]
         together = o.by_domain[self.option]
@@ -132,9 +131,7 @@ class Annealing:
         return best < first * (1 - _LESS) and self._made(kept[0], self._placed(*kept))
 
     def _state(self) -> tuple[Ints, list[Ints], Ints, Ints]:
-        """A copy of the plan: (option of each table, ranks of each table,
-        table and place of each movable shard).
-        """
+        """A copy of the plan: (option of each table, its ranks, table and place of each movable shard)."""
         return self.option.copy(), self.ranks, self.table, self.place.copy()
 
     def _placed(self, option: Ints, ranks: list[Ints], table: Ints, place: Ints) -> list[Ints]:
@@ -150,14 +147,12 @@ class Annealing:
         return float(self.times(self.base + self.held.max(axis=0)))
 
     def times(self, most: Array) -> Array:
-        """Times of a pass, if the busiest rank has the loads ``most`` (last axis:
-        pairs of step and resource) [s].
-        """
+        """Times of a pass with the largest loads ``most`` on any rank (last axis: step and resource) [s]."""
         u = np.maximum.reduceat(most, self.starts, axis=-1)
         return steady(self.curves.between(self.steps, u).sum(axis=-1))
 
     def _price(self) -> None:
-        """Update what loads cost at present, and so which schemes of each kind of table are cheap."""
+        """Update the present prices of loads, and so the list of cheap schemes of each kind of table."""
         o = self.options
         most = self.base + self.held.max(axis=0)
         each = np.repeat(most[np.newaxis], most.size + 1, axis=0)
@@ -210,7 +205,7 @@ class Annealing:
         return float(time[chosen[0]]) if chosen.size == 1 else self.time()  # several may be faster together
 
     def _busy(self, places: int) -> Ints:
-        """Indices of the shards that are on a place with the largest load of some resource.
+        """Indices of the shards on a place that has the largest load of some resource.
 
         places  number of places
         """
@@ -219,7 +214,7 @@ class Annealing:
         return np.flatnonzero(full[self.place])
 
     def _chosen(self, time: Array, now: float, warm: float, source: Ints, target: Ints) -> Ints:
-        """Indices of the moves to make, of those whose times are in ``time``.
+        """Indices of the moves to make, among the moves whose times are in ``time``.
 
         now, warm  as in ``_move``;  source, target  place that each move leaves and reaches
         """
@@ -232,7 +227,7 @@ class Annealing:
         return np.flatnonzero(time <= now + warm * self.random.exponential(size=time.size))[:1]
 
     def _apart(self, free: Mask, source: Ints, target: Ints) -> Ints:
-        """Indices of moves in the mask ``free`` no two of which concern the same place."""
+        """Indices of moves in the mask ``free``, at most one per place."""
         at = np.flatnonzero(free)
         places = np.stack([source[at], target[at]], axis=1).reshape(-1)
         _, first = np.unique(places, return_index=True)
@@ -250,8 +245,7 @@ class Annealing:
             self.memory[ranks] += sign * self.weight[shard]
 
     def _recut(self, now: float, warm: float) -> float:
-        """Try cheap schemes for random tables, on ranks with least load;
-        returns the new time of the plan [s].
+        """Try cheap schemes for random tables, on ranks with least load; returns the new time [s].
 
         now, warm  as in ``_move``
         """
@@ -289,7 +283,7 @@ class Annealing:
         return table, self.few[self.begin[kind] + self.random.integers(many)]
 
     def _ranks_for(self, option: Ints, base: Array, held: Array, memory: Array) -> Mask:
-        """Mask [n, G] of the ranks that get the shards in each of n trials: roughly those with least load.
+        """Mask [n, G] of the ranks that get the shards in each of n trials: mostly the least loaded ranks.
 
         option  [n] option to place;  base [n, J], held [n, G, J], memory [n, G]  loads and memory without the
                 table
@@ -333,9 +327,7 @@ class Annealing:
         return np.where(base > _DUST, base, 0), np.where(held > _DUST, held, 0), memory
 
     def _made(self, option: Ints, ranks: list[Ints]) -> bool:
-        """Give all tables these options and ranks, if the plan fits then and is faster;
-        returns whether it is.
-        """
+        """Give all tables these options and ranks if the plan fits and is faster; returns whether it is."""
         state, before = self.state, self.state.time_s
         old = [(t, int(state.option[t]), np.asarray(state.ranks[t])) for t in range(option.size)]
         changed = [x for x in old if x[1] != option[x[0]] or not np.array_equal(x[2], ranks[x[0]])]

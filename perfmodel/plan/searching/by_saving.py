@@ -1,5 +1,4 @@
-"""Chooses schemes by a simple rule: replicate the tables that save most time per byte;
-cut the others until they are small.
+"""Chooses schemes by a rule: replicate the tables that save most time per byte, cut all others.
 
 Three numbers decide: the share of the memory for replicas, the largest shard, and the exchange of tables
 that must be cut by rows. If memory is scarce and tables are similar, this is fast and hard to beat.
@@ -87,7 +86,7 @@ def _price(evaluator: Evaluator, o: Options) -> Array:
 
 
 def _copies(saving: Array, size: Array, count: Ints, room_bytes: float) -> Ints:
-    """Number of replicated tables of each kind: those that save most time per byte, as many as fit.
+    """Number of replicated tables of each kind: tables that save most time per byte, as many as fit.
 
     saving, size, count  for each kind of table: time saved [s] and memory [bytes] of a replica, number of
                          tables

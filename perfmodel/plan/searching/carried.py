@@ -35,7 +35,7 @@ def carried(plan: Plan, gpus: int, domain: int) -> list[Scheme]:
 
 
 def as_option(o: Options, schemes: list[Scheme]) -> Ints:
-    """The option of every table: the option with its scheme, or if there is none that of least memory."""
+    """The option of every table with its scheme; a table without such an option gets the smallest option."""
     found: dict[tuple[int, int], int] = {}
     keys = [(kind, id(scheme)) for kind, scheme in zip(o.kind_of.tolist(), schemes, strict=True)]
     for t, (key, scheme) in enumerate(zip(keys, schemes, strict=True)):
@@ -52,7 +52,7 @@ def repaired(
     limit_bytes: float,
     until: Callable[[], bool] = lambda: False,
 ) -> Packing | None:
-    """Places tables with these options on ranks. If that does not fit, some get options of less memory.
+    """Places tables with these options on ranks; while they do not fit, some get smaller options.
 
     option  of every table. The change with the least extra time per saved byte comes first
     until   returns whether to stop changing options

@@ -22,12 +22,12 @@ Mask = NDArray[np.bool_]
 _PATIENCE = 3  # turns of each plan in a row that do not help
 _SHAKES, _SHAKEN, _ROUNDS = 40, 6, 300  # of a turn; tables of each; of a turn of annealing
 _HEATS_LOG10 = ((-3.0, -2.4), (-1.7, -0.9), (-3.6, -3.0), (-2.4, -1.8))
-"""Initial heats of annealing, by turn, as shares of the step's time: little heat improves places, much heat
-leaves a local optimum."""
+"""Initial heats of annealing, by turn, as shares of the step's time: little heat moves shards to better
+ranks, much heat leaves a local optimum."""
 _HOT_FEW, _HOT_LOG10 = 12, (-1.2, -0.5)
-"""The same for at most so many tables, each a large share of the time: every other turn, with more rounds."""
+"""(most tables, range of heats) for few tables, each a large share of the time: every other turn."""
 _COOL_LOG10 = (-4.0, -2.7)
-"""The same for many tables, each a small share of the step's time."""
+"""Range of heats for many tables, each a small share of the step's time."""
 _OTHERS = 3  # turns, of which one also tries exchanges that a plan does not have
 
 

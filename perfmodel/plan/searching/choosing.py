@@ -1,8 +1,8 @@
 """A scheme for every table at Lagrangian prices: time per byte of each resource and of memory.
 
-At the optimum with loads spread evenly, each table has the scheme that is cheapest at the slopes of the
-steps' times, with memory at the price at which the chosen schemes just fit: the multiplier of the relaxed
-problem. The slopes depend on the choice, so slopes and choice are computed in turn.
+At the optimum with loads spread evenly, each table has its cheapest scheme, if loads cost the slopes of the
+steps' times, and memory the price (multiplier) at which the chosen schemes just fit. The slopes depend on the
+choice, so slopes and choice are computed in turn.
 Source: Everett, Operations Research 11 (1963): multipliers; Frank and Wolfe (1956): repeated slopes
 """
 
@@ -37,8 +37,9 @@ _EXCEPT = 1.001  # of a table's smallest shard, so that every table keeps a sche
 class Choice:
     """An option for every table.
 
-    option  of each table;  time_s  if shards are spread evenly, or with the largest shard on a rank if longer
-    loads   [2, K] for each resource, loads that every rank has, and mean loads from shards [bytes]
+    option  [T] of each table;  time_s  with shards spread evenly, or with the largest shard on one rank if
+            longer
+    loads   [2, K] by resource: loads that every rank has, and mean loads from shards [bytes]
     """
 
     option: Ints
@@ -48,7 +49,7 @@ class Choice:
 
 @dataclass(frozen=True, eq=False)
 class _Few:
-    """Some options, and how many tables have each.
+    """Some options, and the number of tables that have each option.
 
     at  their indices among the allowed options;  tables  number of tables of each
     """
@@ -113,16 +114,12 @@ class Choosing:
         return best
 
     def _loads(self, chosen: _Few) -> Array:
-        """Loads of a choice, for each resource in use: those that every rank has,
-        and the mean from shards [2, J].
-        """
+        """Loads of a choice [2, J] by resource in use: loads that every rank has, mean load of shards."""
         everywhere = chosen.tables @ self.everywhere[chosen.at]
         return np.stack([everywhere, chosen.tables @ self.average[chosen.at] - everywhere])
 
     def _all(self, loads: Array) -> Array:
-        """Loads of all K resources [..., K], given the loads of the J resources in use [..., J];
-        others are 0.
-        """
+        """Loads of all K resources [..., K] from the J resources in use [..., J]; others are 0."""
         whole = np.zeros((*loads.shape[:-1], self.options.own.shape[1]))
         whole[..., self.used] = loads
         return whole
@@ -140,8 +137,7 @@ class Choosing:
         return float(buffer_bytes(most[:, np.newaxis], self.evaluator.times)[0])
 
     def _small(self, each: Array, most: float, most_bytes: float) -> Mask:
-        """Mask of the allowed options whose shards are small enough,
-        or are about the smallest of their table.
+        """Mask of the allowed options whose shards are small enough, or nearly the smallest of their table.
 
         each  time of a shard of each option [s];  most, most_bytes  limits of its time and memory
         """
@@ -210,9 +206,7 @@ class Choosing:
         return Choice(self._option(at, chosen.tables[some]), time, self._all(loads))
 
     def _option(self, at: Ints, tables: Array) -> Ints:
-        """The option of every table, if ``tables`` tables have the options ``at``;
-        equal tables are filled in order.
-        """
+        """The option of every table if ``tables`` tables have the options ``at``; equal tables in order."""
         o = self.options
         order = np.argsort(self.group[at], kind="stable")
         each = np.repeat(self.option[at[order]], tables[order].astype(np.int64))

@@ -1,4 +1,4 @@
-"""Rebalances ranks in rounds: in each, many shards move or swap places, at most one change per rank.
+"""Rebalances ranks in rounds, each with many moves and swaps of shards, at most one per rank.
 
 A step waits for its busiest rank, and different steps wait for different ranks. So the objective is a sum
 over ranks of high powers of their loads, weighted by the time that each load costs: a smooth maximum.
@@ -35,7 +35,7 @@ _LESS = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class _Units:
-    """What moves together: a shard, or all parts of a table in a domain; n of them.
+    """The n things that move: a shard, or all parts of a table in a domain.
 
     table, place  [n] where each is;  weight  [n] its memory on a rank [bytes]
     size  [n, J] its load of each of J resources, relative to the largest load of any rank
@@ -68,9 +68,7 @@ class Evening:
         self.movable = [(np.flatnonzero(apart & ~two), 1), (np.flatnonzero(apart & two), o.domain)]
 
     def run(self, until: Callable[[], bool]) -> bool:
-        """Rebalance; returns whether the plan became faster.
-        It is left at the fastest state that was reached.
-        """
+        """Rebalance; returns whether the plan became faster. It ends in the fastest state of all rounds."""
         if not self.cols.size:
             return False
         state = self.state
@@ -97,9 +95,7 @@ class Evening:
                 put_back(state, table, option, ranks)
 
     def _weights(self) -> tuple[Array, Array]:
-        """For each resource: (largest load of any rank,
-        how much the time changes with a relative change of it).
-        """
+        """For each resource: (largest load of any rank, change of the time per relative change of load)."""
         state = self.state
         most, held = state.most, state.held.max(axis=0)
         held[held <= 0] = 1.0
@@ -115,7 +111,7 @@ class Evening:
         """Make many changes at once; returns how many.
 
         squarings  how often loads are squared: the sharpness of the smooth maximum
-        tables     that may move;  each  number of ranks of a place: 1, or those of a domain
+        tables     that may move;  each  ranks of a place: 1, or the ranks of a domain
         """
         held, weight = self._weights()
         load = (self.state.held[:, self.cols] / held).reshape(-1, each, self.cols.size)
@@ -154,8 +150,7 @@ class Evening:
         weight: Array,
         squarings: int,
     ) -> Array:
-        """Changes that help, [4, n]: gain of each, unit that moves, place it moves to,
-        unit that comes back or -1.
+        """Changes that help, [4, n]: gain, unit that moves, its new place, unit that comes back or -1.
 
         leave  units that may move;  to  places to move to;  back  the unit on each of these to swap with;
                None: moves
@@ -181,9 +176,7 @@ class Evening:
         return np.stack([gain[u, d], leave[u], to[d], comes])
 
     def _make(self, units: _Units, changes: Array, each: int) -> int:
-        """Make the changes (of ``_gains``) with the largest gains, at most one per place;
-        returns how many.
-        """
+        """Make the changes with the largest gains (``_gains``), at most one a place; returns how many."""
         touched: set[int] = set()
         made = 0
         order = np.argsort(-changes[0], kind="stable")[:_MADE]

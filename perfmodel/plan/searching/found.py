@@ -16,8 +16,8 @@ STOPPED = ("bound", "no improvement", "effort", "time-limit", "interrupt", "give
 class Found:
     """The result of a search: a plan, its cost, and a bound on all plans.
 
-    bound_s     no plan of the listed schemes takes less (``options_of``) [s];  stopped  why it ended
-                (``STOPPED``)
+    bound_s     no plan of the listed schemes takes less (``options_of``) [s]
+    stopped     why the search ended, one of ``STOPPED``
     tried       number of plans whose tables were placed on ranks
     restricted  whether plan and bound are only for plans within a ``Restriction``
     done        share of the effort that was spent [-]

@@ -28,7 +28,7 @@ _LEAST = 1e-9  # look-ups of a bag
 
 
 def greedy_plans(evaluator: Evaluator, options: Options, limit_bytes: float) -> Iterator[Packing]:
-    """Plans that fit, for each way to cut all tables alike and each tier below the HBM.
+    """Plans that fit: one for each sharding that all tables have, and each tier below the HBM.
 
     Tables leave the HBM in the order of their bytes per look-up, largest first, until the others fit; the
     smallest tables are replicated.
@@ -108,7 +108,7 @@ def _three(
 
 
 def _cuts(o: Options) -> Iterator[NDArray[np.bool_]]:
-    """Masks of the options with a way to cut that all tables have: whole, by rows, or by columns and rows."""
+    """Masks of the options for each cut that all tables have: whole, by rows, by columns and rows."""
     bags = o.exchange == WHOLE.kind
     yield bags & (o.r == 1) & (o.c == 1)
     yield over_all(o.exchange)

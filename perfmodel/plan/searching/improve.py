@@ -37,9 +37,7 @@ def _scale(state: Packing) -> Scale:
 
 
 def recut(state: Packing, mask: Mask, until: Callable[[], bool]) -> bool:
-    """Give each table in turn the option in ``mask`` that makes the plan fastest;
-    returns whether any changed.
-    """
+    """Give each table in turn the option in ``mask`` that makes the plan fastest; whether any changed."""
     changed = False
     for table in _by_size(state):
         if until():
@@ -69,8 +67,9 @@ def _recut_one(state: Packing, table: int, mask: Mask) -> bool:
 
 
 def shake(state: Packing, mask: Mask, random: np.random.Generator, count: int) -> bool:
-    """Remove ``count`` random tables and place them again; returns whether the plan is faster,
-    else restores it.
+    """Remove ``count`` random tables and place them again; returns whether the plan is faster.
+
+    A plan that is not faster is restored.
 
     mask  options that they may have
     """

@@ -21,8 +21,7 @@ _TOP = 3  # fullest ranks that are examined, as two of them may change
 
 
 class Moves:
-    """Rebalances a plan under search (``Packing``): a shard moves to another rank,
-    or two ranks swap two shards.
+    """Rebalances a plan under search (``Packing``): a shard moves to another rank, or two ranks swap shards.
 
     A move is accepted if the step's time falls, or if it stays and the ranks' loads become more even
     (``Scale``): if several ranks are equally full, a single move does not change the time.
@@ -116,8 +115,7 @@ class Moves:
         return True
 
     def value(self, moves: Ints) -> tuple[Array, Array, NDArray[np.bool_]]:
-        """(time of the step [s], change of unevenness, whether it fits) after each move;
-        moves as in ``_best``.
+        """(time of the step [s], change of unevenness, whether it fits) after each move of ``_best``.
 
         Only two ranks change: the busiest of the others is among the three busiest ranks now.
         """

@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _SHARPNESS = 3  # ranks are compared by the 2^3 th powers of their loads: the largest loads decide
-_AT_ONCE = 8  # of the ranks, one part gets shards of equal tables at once
+_AT_ONCE = 8  # share of the ranks, 1/8, that get shards of equal tables together
 _LAST_ROUNDS = 2  # of many equal tables that are placed one by one
 _DUST_BYTES = 1e-3  # remainder of sums of floats that cancel
 
@@ -179,8 +179,7 @@ class Scale:
 
 
 def balance(options: Options, option: Ints) -> Array:
-    """For each resource, the load of a rank if shards were spread evenly,
-    or of the largest shard if that is more.
+    """For each resource, the load of a rank with shards spread evenly, or if more, of the largest shard.
 
     option  of every table
     """
@@ -192,8 +191,7 @@ def balance(options: Options, option: Ints) -> Array:
 def pack(
     evaluator: Evaluator, options: Options, option: Ints, limit_bytes: float, sharpness: int = _SHARPNESS
 ) -> Packing | None:
-    """Places tables with these options on ranks: largest shards first,
-    each on the ranks that are least full then.
+    """Places tables with these options on ranks: largest shards first, each on the least full ranks.
 
     option  of every table;  sharpness  as ``Scale.sharpness``
     Limits: no rank has memory for a shard -> None
@@ -238,10 +236,9 @@ def _together(state: Packing, tables: Ints, scale: Scale) -> int:
 
 
 def _in_rounds(state: Packing, tables: Ints, scale: Scale) -> int:
-    """Deal the first of many equal tables to ranks in turn, equally many shards per rank;
-    returns how many tables.
+    """Deal the first of many equal tables to ranks, equally many shards per rank; returns how many.
 
-    The other tables are left, enough to fill ranks that were less full before, and for a few rounds more.
+    The other tables are left for later: they fill ranks that were less full before, and a few rounds more.
     """
     o = state.options
     if not tables.size:
@@ -281,7 +278,7 @@ def _turn(o: Options, option: int, first: int, each: int, places: int) -> Ints:
 
 
 def place(state: Packing, option: int, scale: Scale) -> Ints | None:
-    """Ranks for the shards of a table with this option: those that are least full after they receive a shard.
+    """Ranks for the shards of a table with this option: the ranks that are least full with a shard.
 
     Limits: too few ranks with memory -> None
     """
@@ -313,7 +310,7 @@ def _in_one_domain(order: Ints, count: int, domain: int) -> Ints | None:
 
 
 def _emptiest(state: Packing, option: int, scale: Scale) -> Ints:
-    """Ranks with memory for a shard of this option, those that are least full with it first.
+    """Ranks with memory for a shard of this option, first the ranks that are least full with it.
 
     Limits: row parts that fill domains -> domains
     """

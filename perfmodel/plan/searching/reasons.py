@@ -16,8 +16,7 @@ _TRIED = 6
 
 @dataclass(frozen=True)
 class PlanReason:
-    """Why some equal tables have their scheme: the next best scheme,
-    with all other tables left where they are.
+    """Why some equal tables have their scheme: the next best scheme, with all other tables unchanged.
 
     scheme   the next best; None if no other scheme fits in memory;  sharding  its name
     more_s   extra time of the plan if one of the tables has it [s]; negative: it is faster
@@ -30,6 +29,7 @@ class PlanReason:
 
 def reasons(state: Packing, tables: Sequence[int], least_s: float = 0.0) -> Iterator[PlanReason]:
     """For each of ``tables``, the next best scheme, with ``more_s`` at least ``least_s``.
+
     The plan stays as it is.
     """
     for table in tables:

@@ -76,9 +76,7 @@ def _cut(o: Options, option: Ints, tables: Ints, times: Ints) -> Iterator[Ints]:
 
 
 def _finer(o: Options, option: int, columns: int, rows: int) -> int | None:
-    """The option with the same exchange but ``columns`` and ``rows`` times as many parts; None:
-    there is none.
-    """
+    """The option with the same exchange but ``columns`` and ``rows`` times as many parts, or None."""
     kind = int(o.group[option])
     at = np.arange(int(o.first[kind]), int(o.first[kind + 1]))
     same = (o.exchange[at] == o.exchange[option]) & (o.hot[at] == o.hot[option])

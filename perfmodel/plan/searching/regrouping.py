@@ -2,9 +2,9 @@
 
 A rank holds whole shards. Of 70 equal shards on 64 ranks some rank holds two, so its load is nearly twice the
 mean. Changing one table after the other never leaves such a plan, because each step in between is slower. So
-several tables of one scheme, or of two, change at once: all, half, or as many as give every rank equally many
-shards. Two estimates of the time rank the changes: with loads spread evenly, and with the load of a rank that
-has its share of each scheme's shards rounded up.
+several tables of one scheme, or of two, change at once: all, half, or the number that gives every rank
+equally many shards. Two estimates of the time rank the changes: with loads spread evenly, and with whole
+shards, so that a rank has its share of each scheme's shards rounded up.
 """
 
 from __future__ import annotations
@@ -89,8 +89,7 @@ class Regrouping:
         return option
 
     def _promising(self, count: Ints, best_s: float) -> Iterator[Ints]:
-        """Yields new numbers of tables per option, whose plans may be faster than ``best_s``;
-        most promising first.
+        """Yields new numbers of tables per option, for plans that may be faster than ``best_s``, best first.
 
         count  the present numbers
         """
@@ -114,8 +113,7 @@ class Regrouping:
                 yield changed
 
     def _value(self, spread_s: Array, rounds_s: Array, needs: Array, best_s: float) -> Array:
-        """Sort key of changes: the sum of both estimates of the time;
-        infinite if a plan cannot be faster or fit.
+        """Sort key of changes: the sum of both estimates of the time; infinite if a change is useless.
 
         spread_s, rounds_s, needs  as returned by ``_estimated``
         """
@@ -147,9 +145,7 @@ class Regrouping:
         return _Changes(*(rows[:, n : n + 1] for n in range(3)))
 
     def _cheap(self, count: Ints) -> Ints:
-        """For each kind of table and exchange, options that cost least at present,
-        by their indices in order.
-        """
+        """For each kind of table and exchange, its cheapest options at present, by their indices in order."""
         average = count @ self.options.average
         step = np.maximum(average, average.max() * 1e-6) * _SLOPE
         time = self.evaluator.step_times(np.vstack([average + np.diag(step), average]))
@@ -157,7 +153,7 @@ class Regrouping:
         return np.sort(least_few(self.segment, price))
 
     def _pairs(self, one: _Changes, spread_s: Array, needs: Array) -> _Changes:
-        """Random pairs of single changes: a fast change with another that is fast or needs least memory.
+        """Random pairs of single changes: a fast change with another that is fast or frees most memory.
 
         one  the single changes, with the times and the memory of each
         """
@@ -176,8 +172,7 @@ class Regrouping:
         return _Changes(old[apart], new[apart], tables[apart])
 
     def _estimated(self, count: Ints, changes: _Changes) -> tuple[Array, Array, Array]:
-        """Estimates for each change: (time if shards are spread evenly [s],
-        time with whole shards [s], memory [bytes]).
+        """Estimates for each change: (time with shards spread evenly, with whole shards [s], memory).
 
         With whole shards: a rank has its share of each option's shards, rounded up.
         """

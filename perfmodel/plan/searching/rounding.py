@@ -1,4 +1,4 @@
-"""From a relaxed optimum, in which tables have shares of options, to plans in which each has one option."""
+"""From a relaxed optimum, where tables have shares of options, to plans with one option per table."""
 
 from __future__ import annotations
 

@@ -24,10 +24,10 @@ _TOO_MUCH_S = 1e3  # penalty for a rank that needs twice its memory
 
 
 class Descent:
-    """Improves the tables' options in rounds: the best change of every table, as many as pay together.
+    """Improves the tables' options in rounds: the best change of every table, as many together as help.
 
-    A plan's time is estimated from loads spread evenly, or from the largest shard if that is more; so is its
-    memory. Memory is stored as a further column beside the loads of K resources: arrays [..., K + 1].
+    A plan's time is estimated from loads spread evenly, or from the largest shard if that takes longer; its
+    memory likewise. Memory is a further column beside the loads of K resources: arrays [..., K + 1].
     room_bytes  memory of a rank, for rows, optimizer state and buffers
     """
 
@@ -36,8 +36,7 @@ class Descent:
         self.average, self.everywhere, self.own = options.beside_memory
 
     def estimate(self, average: Array, everywhere: Array, largest: Array) -> tuple[Array, Array]:
-        """(time of a pass [s], memory beyond ``room_bytes`` as a share of it), for loads and memory [...,
-        K + 1].
+        """(time of a pass [s], memory beyond ``room_bytes`` as a share of it), from arrays [..., K + 1].
 
         average  of a rank;  everywhere  the part that every rank has;  largest  of a shard
         """
@@ -48,9 +47,7 @@ class Descent:
         return self.evaluator.step_times(most[..., :-1]), np.asarray(over)
 
     def value(self, option: Ints) -> float:
-        """Time of a pass with these options of all tables,
-        plus a penalty if they need too much memory [s].
-        """
+        """Time of a pass with these options of all tables, plus a penalty for too much memory [s]."""
         time, over = self.estimate(
             self.average[option].sum(axis=0),
             self.everywhere[option].sum(axis=0),
@@ -106,8 +103,7 @@ class Descent:
     def _gains(
         self, option: Ints, sample: Ints, count: Ints, which: Ints, to: Ints, tables: Array
     ) -> tuple[Array, Array, float]:
-        """(gain of each change [s], excess memory that it frees, present excess),
-        as shares of ``room_bytes``.
+        """(gain of each change [s], excess memory that it frees, present excess), both of ``room_bytes`` [-].
 
         sample, count  tables that stand for equal tables with equal options, and how many there are
         which, to, tables  for each change: index in ``sample``, new option, number of tables that change
@@ -128,8 +124,7 @@ class Descent:
         return np.where(gain > now * 1e-9, gain, np.minimum(gain, 0)), over - still, float(over)
 
     def _candidates(self, option: Ints, kind: Ints, mask: Mask, average: Array) -> tuple[Ints, Ints]:
-        """Changes to try as (index of the sample, new option):
-        the cheapest options of every exchange at present.
+        """Changes to try, (index of the sample, new option): the cheapest options of every exchange.
 
         kind  kind of table of each sample;  average  loads of a rank, and memory
         """

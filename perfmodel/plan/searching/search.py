@@ -1,6 +1,4 @@
-"""The search for a plan: good constructions first, then changes, until bound,
-effort or no improvement ends it.
-"""
+"""The search for a plan: good constructions, then changes, until bound, effort or no improvement ends it."""
 
 from __future__ import annotations
 
@@ -41,7 +39,7 @@ _VALLEYS = 4  # of such plans are changed at random besides the best plan
 _WORTH_A_TRY = 1.02  # of the best plan's time: slower plans are not improved
 _LESS = 1e-9  # of a time: a plan must be faster by this to replace the best
 _ROOMS = (1.0, 0.98, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6)
-"""Shares of the memory for which schemes are chosen, as shards of unequal size do not fill all of it."""
+"""Shares of the memory for which schemes are chosen: shards of unequal size do not fill all of it."""
 
 Watch = Callable[[float, float], None]
 Restriction = Callable[[Options, Evaluator], Mask]
@@ -52,13 +50,12 @@ Until = Callable[[], bool]
 class Search:
     """A search; ``run`` returns the best plan, or the best so far when it is interrupted.
 
-    options  that plans may use, with loads and memory, or a function that lists them; None: ``options_of``,
-             all that fit;  restrict  returns a mask of the options to keep
+    options  that plans may use, or a function that lists them; None: all that fit (``options_of``)
+    restrict  returns a mask of the options to keep
     effort_s counted work of the search [s];  time_limit_s  by the clock, ends it early; None: no limit
     watch    is called with (best time [s], bound [s]) as they improve
-    Of ``evaluator``, the search uses ``step_times``, ``tables`` and, of ``times``, the exchanges that need
-    buffers; the bound uses ``parts`` and ``steps``; the answer ``loads``, ``step`` and ``memory``; ``work``
-    counts operations.
+    Another ``evaluator`` needs: ``step_times``, ``tables``, the exchanges with buffers of ``times`` (search);
+    ``parts``, ``steps`` (bound); ``loads``, ``step``, ``memory`` (answer); ``work``, which counts operations.
     """
 
     def __init__(
@@ -105,13 +102,11 @@ class Search:
         return partial(self.budget.over, share)
 
     def _soon(self, share: float, least: float) -> Until:
-        """A function that returns whether ``share`` of the effort is spent,
-        and at least ``least`` of it from now on.
-        """
+        """A function that returns whether ``share`` of the effort is spent, and ``least`` from now on."""
         return self._after(min(max(share, self.budget.share + least), 1.0))
 
     def _bound(self, share: float, least: float) -> None:
-        """Raise the bound while it rises, as long as ``_soon`` with the same arguments allows."""
+        """Raise the bound while it rises, until ``_soon`` with the same arguments."""
         assert self.bounds is not None
         self.bounded_enough = self._soon(share, least)
         self.bounds.run(self.bounded_enough)
@@ -191,8 +186,7 @@ class Search:
         )
 
     def _begin(self) -> None:
-        """Begin with quick plans, then plans with one kind of exchange, then with several;
-        improve them if tables are few.
+        """Quick plans, then plans with one kind of exchange, then with several, improved if tables are few.
 
         The quick plans come first because bounds, listings and improvements may take all the time.
         """
@@ -215,9 +209,7 @@ class Search:
         self.kinds = sorted(kinds, key=lambda kind: times.get(kind, np.inf))
 
     def _try_first(self) -> None:
-        """Try the options in ``first``, with less memory if they do not fit,
-        and shards moved where that helps.
-        """
+        """Try the options in ``first``, with less memory if they do not fit, and with shards moved."""
         if self.first is None:
             return
         self.tried += 1

@@ -80,7 +80,7 @@ class Starts:
         """Make a plan with each kind of exchange besides replication, and some by ``by_saving``.
 
         The best are rebalanced until ``soon``; None: while there is time.
-        Limits: very many tables -> only as many of these as time allows, at least one
+        Limits: very many tables -> only as many plans as time allows, at least one
         """
         few = self.options.kind_of.size <= _QUICK
         for family in self._singles():
@@ -95,8 +95,7 @@ class Starts:
             self._even(_EVENED_SOON, soon or self.until)
 
     def _by_saving(self) -> None:
-        """Try the plans of ``by_saving``: replicas where they save most per byte,
-        other tables cut until small.
+        """Try the plans of ``by_saving``: replicas where they save most per byte, other tables cut small.
 
         Limits: an evaluator with another score, without loads of whole tables -> nothing
         """
@@ -185,7 +184,7 @@ class Starts:
         return [family for family in order if time[family] < _WORTH * time[order[0]]]
 
     def _try(self, family: tuple[int, ...], shard: float, until: Until, *, improved: bool) -> None:
-        """Try a plan of a family; if its shards cannot be placed, again with less and less memory.
+        """Try a plan of a family; while its shards cannot be placed, again with less memory.
 
         shard  largest load of a shard, relative to a balanced rank [-];  until  returns whether to stop
         improved  whether the options are also improved table by table
@@ -214,7 +213,7 @@ class Starts:
         return self._pack(better, descent.value(better), family)
 
     def _pack(self, option: Ints, time_s: float, family: tuple[int, ...]) -> bool:
-        """Place tables with these options on ranks; returns whether they were placed, or not worth it.
+        """Place tables with these options on ranks; False if they do not fit and might have been worth it.
 
         time_s  of a pass if shards are spread evenly
         """

@@ -37,9 +37,7 @@ _LESS = 1e-9
 
 
 class TieredSearch(Search):
-    """As ``Search``, for tables in several tiers.
-    The bound holds however caches are shared (``relaxed_caches``).
-    """
+    """As ``Search``, for tables in several tiers. The bound holds for any caches (``relaxed_caches``)."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -70,9 +68,7 @@ class TieredSearch(Search):
         return super()._near(part, relaxed if self.nearest is None else as_listed(relaxed, self.nearest))
 
     def _try(self, option: Ints, mask: Mask) -> Packing | None:
-        """As ``Search._try``; if nodes may be full, the options are also tried unchanged,
-        since ``Descent`` ignores the memory of nodes.
-        """
+        """As ``Search._try``; if nodes may be full, also without ``Descent``, which ignores their memory."""
         if self.options.crowded and option.tobytes() not in self.packed:
             state = pack(self.evaluator, self.options, option, self.limit_bytes)
             self.packed[option.tobytes()] = state is not None
@@ -151,9 +147,7 @@ def _changes(state: Packing) -> Iterator[Change]:
 
 
 def _changed(state: Packing, change: Change) -> Packing | None:
-    """The plan after a change; None if a table does not fit.
-    A table that is cut as before keeps its ranks.
-    """
+    """The plan after a change; None if a table does not fit. A table with the same cut keeps its ranks."""
     other, o = state.copy(), state.options
     for table, _ in change:
         other.clear(table)
