@@ -1,4 +1,6 @@
-"""From samples of one machine, library and clock to a Calibration: a curve per cell, a law per collective."""
+"""From samples of one machine, library and clock to a Calibration: curves and laws.
+
+A *cell* is one collective on one group of ranks (``links.Cell``): each gets a curve."""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ FORCED = {"forced_ring": "ring", "forced_tree": "tree"}
 
 @dataclass(frozen=True)
 class Identity:
-    """Name of a calibration, and how it was measured."""
+    """Name of a calibration, and how it was measured.
+
+    checked  whether all results were right;  complete  whether all points were measured
+    this_cluster  whether the samples are the user's own cluster's"""
 
     machine: str
     backend: Backend
@@ -58,7 +63,7 @@ def fit_calibration(
 ) -> Calibration:
     """Fit one calibration.
 
-    samples  columns of ``schema.samples``; each (collective, gpus, domain) cell becomes a curve
+    samples  columns of ``schema.samples``; each cell (collective, gpus, domain) becomes a curve
     like     calibration of another cluster of the same machine, whose laws this fit starts from
     priors   prior knowledge, instead of the shipped priors
     Raises BadInputError when no sample is of a known collective.
@@ -102,8 +107,8 @@ def fit_curves(samples: pd.DataFrame, machine: Machine, identity: Identity) -> l
 def usable_samples(samples: pd.DataFrame) -> pd.DataFrame:
     """Samples that a fit may use: known collectives, good flags, floating-point reductions, out of place.
 
-    A cell that was timed in place only (the all-reduce of PyTorch) is fitted from those. A noisy point
-    counts too: its time was measured, with a wider spread.
+    In-place samples count where a cell has no others (the all-reduce of PyTorch). Noisy points count too:
+    their times were measured, with a wider spread.
     """
     reduction = samples["collective"].isin(["all_reduce", "reduce_scatter"])
     whole = samples["datatype"].isin(_INTEGER_TYPES)
@@ -177,7 +182,7 @@ def _curve(cell: Cell, rows: pd.DataFrame, identity: Identity) -> Curve:
 
 
 def by_law(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
-    """The cells that inform each law of NCCL: one law for rings and trees, one for the all-to-all."""
+    """The cells that each law of NCCL is fitted to: a law for rings and trees, a law for the all-to-all."""
     return {
         "pairwise": [c for c in cells if c.collective == "all_to_all"],
         "ring_tree": [c for c in cells if c.collective in RING_TREE_COLLECTIVES and _informs(c, cells)],
@@ -190,8 +195,8 @@ def _laws(
     """The laws of a library. NCCL, RCCL: ring-and-tree law and all-to-all law; NVSHMEM: one per collective.
 
     Other libraries have no law: only their measured cells are known. For a shipped calibration, the network
-    unknowns are what all clusters on its kind of network have in common, whatever this one measured. Only one
-    cluster with RCCL is known, so its law is fitted to all of its cells.
+    unknowns are the mean of all clusters on its kind of network, whatever was measured here. Only one cluster
+    with RCCL is known, so its law is fitted to all of its cells.
     """
     if identity.backend not in LAW_BACKENDS:
         return []
@@ -222,8 +227,9 @@ def _laws(
 
 
 def _informs(cell: Cell, cells: Sequence[Cell]) -> bool:
-    """Whether a law is fitted to a cell: it has enough sizes, and more than two GPUs if any cell has. A pair
-    of GPUs uses fewer channels.
+    """Whether a law is fitted to a cell: it has enough sizes, and more than two GPUs if any cell has more.
+
+    A pair of GPUs uses fewer channels.
     """
     larger = any(c.collective == cell.collective and c.group.gpus > 2 for c in cells)
     return cell.time_s.size >= _FEWEST_SIZES and (cell.group.gpus > 2 or not larger)

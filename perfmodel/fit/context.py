@@ -1,7 +1,7 @@
-"""How a whole pass slows its steps: cold caches, ranks that arrive apart, host time between two calls.
+"""How a whole pass slows its steps: cold caches, ranks that arrive apart, host time between calls.
 
 A step in a loop of its own runs with warm caches and ranks that a barrier has synchronized. The whole passes
-of a run (without the held-out ones) show how much longer the same step takes in a pass.
+of a run (without the held-out passes) show how much longer the same step takes in a pass.
 """
 
 from __future__ import annotations
@@ -78,9 +78,9 @@ def payloads(passes: pd.DataFrame) -> dict[str, Floats]:
 def handovers(calibration: Calibration, passes: pd.DataFrame, machine: Machine) -> dict[str, Interval]:
     """Extra time of each collective step in a pass, compared with its curve, and the gap between steps [s].
 
-    Medians over passes with their intervals, from 1 ns up: leaving out those that are not significantly above
-    0 would make every projection too short. Limits: fewer than 3 passes, a median of 0 or less, or no curve
-    for the ranks -> the step is left out
+    Medians over passes with their intervals, from 1 ns up. Medians not significantly above 0 count too:
+    without them, every projection would be too short. Limits: fewer than 3 passes, a median of 0 or less, or
+    no curve for the ranks -> the step is left out
     """
     found = {}
     differences = {

@@ -1,4 +1,4 @@
-"""From one measured cell to one curve: relative residuals, robust, intervals and leave-one-out error."""
+"""From one measured cell to one curve: relative residuals, robust loss, intervals and leave-one-out error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from perfmodel.model.curves import anchored_time, hockney_time
 Floats = npt.NDArray[np.float64]
 
 KNEE_BOUNDS = (0.3, 10.0)
-"""Bounds of the knee's sharpness: below, a curve has no floor or slope left; above, it is max()."""
+"""Bounds of the knee's sharpness: below 0.3 a curve has neither floor nor slope; above 10 it is max()."""
 _FIRST_KNEE = 1.3
 _FARTHEST_LOG = 12.0  # a floor or bandwidth lies within e^12 of what the samples show
 _FEWEST_POINTS = 3
@@ -110,7 +110,7 @@ def leave_one_out(
 
 
 def local_spread(errors: Floats) -> Floats:
-    """Root mean square of the leave-one-out errors of each size and its two neighbours on either side.
+    """For each size, root mean square of the leave-one-out errors there and at two sizes on either side.
 
     errors   relative errors in the order of the sizes, as ``leave_one_out`` returns them
     Limits: constant errors -> that constant;  one jump -> affects two sizes on either side;  empty -> empty

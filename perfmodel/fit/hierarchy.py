@@ -1,4 +1,4 @@
-"""What clusters on one kind of network have in common: mean and spread of each unknown across domains.
+"""What clusters on one kind of network have in common: mean and spread of each network unknown.
 
 A hierarchical model: each cluster's unknowns are drawn around the mean of its kind of network. A cluster
 that nobody has measured is another draw: its prior is that mean with that spread.
@@ -23,7 +23,7 @@ Floats = npt.NDArray[np.float64]
 
 ROUNDS = 24
 ROUNDS_FROM_NEAR = 6
-"""Rounds of the fit when it starts from nothing, and from what was learned with one more cluster."""
+"""Rounds of the fit from no earlier result, and from the result with one more cluster."""
 _OF_BELIEF, _OF_BEST_KNOWN = 1.0, 3.0
 """Weight of the prior spread, in clusters: of the belief, and of InfiniBand's spread for another network."""
 _UPPER = 0.975
@@ -33,7 +33,7 @@ _UPPER = 0.975
 class ClusterCells:
     """A cluster with its machine.
 
-    cells  by law: its measured cells, and cells inside a domain from clusters with the same kind of GPU
+    cells  by law: its own measured cells, and cells inside a domain from clusters with the same GPUs
     """
 
     name: str
@@ -57,9 +57,8 @@ def learn(
     mu_0, s_0  the prior in data/priors/collectives.toml; for networks other than InfiniBand, mu_0 is what was
                learned of InfiniBand, unless the network has a prior of its own
     tau_0, nu  s_0 and 1; for a network other than InfiniBand, the spread of InfiniBand's clusters and 3
-    near  result for one more cluster than ``clusters``, from which the iteration starts; networks that are
-          not
-          among ``clusters`` are taken from it
+    near  result for one more cluster than ``clusters``: the iteration starts from it, and networks without a
+          cluster in ``clusters`` are copied from it
     Source: D. V. Lindley, A. F. M. Smith, Bayes estimates for the linear model (1972), by the EM algorithm:
             each cluster is fitted under the prior of the others (``links.fit_logs``), then mu and tau follow
     Another cluster is within 1.96 log_sd of the mean in 95 of 100 cases: few clusters say little about
@@ -82,9 +81,9 @@ def learn(
 def _learned(
     law: str, clusters: Sequence[ClusterCells], priors: Priors, first: Learned | None, near: Learned | None
 ) -> Learned:
-    """What the clusters on one network teach about one law.
+    """Priors of one law's unknowns, learned from the clusters on one network.
 
-    first  what was learned of InfiniBand, for other networks
+    first  priors learned on InfiniBand, for other networks
     near   an earlier result with one more cluster, from which the iteration starts
     """
     network = clusters[0].network

@@ -1,4 +1,4 @@
-"""Share of a kernel cell's look-ups that miss the L2 cache, for the ids that the cell drew."""
+"""Share of look-ups that miss the L2 cache in a timed kernel, for the ids that it drew."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 
 _BINS_PER_OCTAVE = 8
-"""10 million rows are 200 popularities; 32 bins per octave would change no ratio by 0.1 %."""
+"""Bins of popularity: 10 million rows have 200; 32 bins per octave would change no ratio by 0.1 %."""
 
 
 def miss_ratios(cells: pd.DataFrame, row_bytes: Floats, cache_bytes: Floats) -> Floats:

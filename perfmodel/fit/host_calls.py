@@ -62,7 +62,7 @@ def fit_host(run: Run) -> IssueTimes | None:
 
 
 def _of_one(rows: pd.DataFrame) -> Floats:
-    """Time of one call at each point [s]: the time of a round over its number of calls."""
+    """Time of one call at each point [s]: time of a round, divided by its number of calls."""
     times, calls = (np.asarray(rows[name], dtype=float) for name in ("time_s", "batch"))
     return np.asarray(times / calls)
 

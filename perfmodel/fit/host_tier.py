@@ -27,7 +27,7 @@ SECTORS = (32, 64, 128)
 """Smallest reads over a link that the fit tries [bytes]: a GPU asks for 32 to 128 bytes."""
 
 _CLEARLY_BETTER = 1.1
-"""A longer sector is taken when the loss of the shorter one is larger by this factor."""
+"""The fit takes the shortest sector whose loss is at most this multiple of the least."""
 _FEWEST = 6
 _FARTHEST = 1e3
 _HEADERS = (1.0, 500.0)

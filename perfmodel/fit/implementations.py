@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _OF_THE_PASS = ("torch", "fbgemm", "perfmodel")
-"""Order in which kernels are taken for our own pass: the first of these that was timed alone too."""
+"""Whose kernels our own pass uses: the first of these implementations that was also timed alone."""
 
 _KEYS: dict[KernelStep, tuple[str, ...]] = {
     "bucketize": ("bucketize_floor_s", "bucketize_bytes_per_s"),
@@ -35,9 +35,9 @@ def fit_each(
 
     samples  ``Run.kernel_samples``; the fit uses uniform ids, neither held out nor throttled, on the largest
              number of ranks
-    passes   whole passes that a fit may use (``passes_to_fit``); kernels of implementations that ran no pass
-             are taken to be slowed as much as those that did. A step that only the kernels of the pass have
-             is used for all implementations.
+    passes   whole passes that a fit may use (``passes_to_fit``). An implementation without passes gets the
+             slow-down of implementations with passes. A step that was timed in the pass only is used for all
+             implementations.
     Limits: too few samples of all kernels of an implementation -> it is left out
     """
     rows = usable(samples, clock)

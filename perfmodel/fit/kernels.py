@@ -36,7 +36,7 @@ _ROW_BYTES = (8.0, 4096.0)
 _BAG_FACTORS = (0.1, 50.0)
 """Bounds of ``row_access_bytes`` and of ``bag_factor``."""
 _FARTHEST = 1e3
-"""A floor or rate lies within this factor of what the samples show."""
+"""Largest factor between a floor or rate and the value that the samples show."""
 _AT_BOUND = 1e-3
 _CLEARLY_WORSE = 1.1
 """Samples contradict a fit whose loss exceeds that of a better fit by this factor."""
@@ -72,13 +72,13 @@ def fit_implementation(
     """Constants of the kernel model for one implementation, from its ``usable`` samples on the same ranks.
 
     Relative residuals, soft-l1 loss. The local sum has the floor of the gather, as in a projection.
-    passes   whole passes over these very kernels: they give the factor by which a kernel is slower there, in
-             caches that another step has left (``in_pass``)
+    passes   whole passes with exactly these kernels: they give ``in_pass``, the factor by which a kernel is
+             slower there, where another step has used the caches
     known_in_pass  the same factors of other implementations, used without such passes
     A constant that the samples do not determine (interval wider than its value) stays as in the machine file
     (``untold``), unless the machine file's value fits clearly worse.
-    Limits: fewer samples of a kernel than constants + 1 -> its constants stay the machine file's;
-    of all kernels -> None
+    Limits: fewer samples of a kernel than constants + 1 -> its constants stay the machine file's; too few of
+    all kernels -> None
     """
     constants = load_kernel_constants()
     found: dict[str, Interval] = {}
@@ -121,9 +121,9 @@ def fit_implementation(
 
 
 def gather_times(cells: pd.DataFrame, machine: Machine, known: KernelConstants) -> Floats:
-    """Times of gather cells by fitted constants, for a kernel in a loop of its own [s].
+    """Times of gathers by fitted constants, for a kernel in a loop of its own [s].
 
-    cells  rows of ``Run.kernel_samples``, of any distribution of ids
+    cells  rows of ``Run.kernel_samples``, with any distribution of ids
     known  result of ``fit_implementation`` without passes
     """
     problem = _gather(cells, machine, load_kernel_constants())
@@ -237,7 +237,7 @@ def _best(problem: _Problem) -> Any:
 
 
 def _told(problem: _Problem, solution: Any, machine: Machine) -> tuple[_Problem, Any, list[str]]:
-    """The fit without the constants that its samples do not determine; these keep the machine's values.
+    """The fit without constants that the samples do not determine: these keep the machine's values.
 
     Limits: a fit with the machine's values is clearly worse -> all constants are kept, with wide intervals
     """
@@ -275,7 +275,7 @@ def _fixed(problem: _Problem, values: Mapping[str, float]) -> _Problem:
 def _fitted(problem: _Problem, solution: Any, there: InPass | None) -> tuple[dict[str, Interval], list[str]]:
     """(constants with intervals, names of constants that ended at a bound).
 
-    there  how a whole pass slows the kernel: included in the constants
+    there  slow-down of the kernel in a whole pass, which the constants include
     """
     found, at_bound = {}, []
     factor, more_s = (there.factor, there.more_s) if there else (1.0, 0.0)

@@ -23,7 +23,7 @@ RING_TREE_COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "broadcas
 _VARIANCE_DECIMALS = 5
 _CARD = "nic_bytes_per_s"
 _STEP = 1e-5
-"""Step of a logarithm, to both sides, for the difference quotient of a law: exact to about 1e-10."""
+"""Step of a logarithm, up and down, in the difference quotient of a law: exact to about 1e-10."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,9 @@ def prior_of(law: str, machine: Machine, priors: Priors) -> Believed:
 
 
 def believed(law: str, machine: Machine, beliefs: Mapping[str, Belief]) -> Believed:
-    """Prior of a law's unknowns on a machine. beliefs  prior of each by name; may be relative to a rate"""
+    """Prior of a law's unknowns on a machine.
+
+    beliefs  prior of each unknown by name; a prior may be relative to a rate of the machine"""
     ordered = [beliefs[name] for name in LINK_LAWS[law].names]
     centre = [np.log(belief.value * _scale(belief, machine)) for belief in ordered]
     return Believed(np.array(centre), np.array([belief.log_sd for belief in ordered]))
@@ -149,8 +151,8 @@ def known_card(law: str, prior: Believed, other: Law, machine: Machine, priors: 
     """The prior of a law, with the rate of the network cards corrected by another law of the same cluster.
 
     law    the law whose unknowns have the ``prior``;  other  the law that was fitted before
-    The rate in ``prior`` is multiplied by the rate that ``other`` found over the rate that its own prior had
-    expected. The rate itself is not taken over: an exchange among many peers reaches less of a network card.
+    The rate in ``prior`` is multiplied by (rate fitted in ``other``) / (rate expected by its own prior). The
+    fitted rate itself is not used: an exchange among many peers reaches less of a network card.
     Limits: ``other`` was fitted to ranks of one domain only, so to no network card -> prior
     """
     if other.fitted_domains == 1:

@@ -1,8 +1,8 @@
 """Popularity of the rows of a table from how often a trace asked for each of them.
 
-A count is not a popularity. Of rows with an expected count of 1 in a trace, e^-1 do not appear in it, and
-as many appear once by chance and look like rarer or more frequent rows. Popularities equal to counts would
-repeat that chance: a trace drawn from them has 15 to 27 % fewer distinct rows than the published ones. So
+A count is not a popularity. Of rows with an expected count of 1 in a trace, e^-1 do not appear in it, and as
+many appear once by chance and look like rarer or more frequent rows. Popularities equal to counts would
+repeat that chance: a trace drawn from them has 15 to 27 % fewer distinct rows than the published traces. So
 the fit seeks rates whose random counts match the trace; rows that the trace lacks are among them.
 """
 
@@ -87,9 +87,9 @@ def rates_of(reuse: Reuse) -> Rates:
         P = chance that a count at this rate is in bucket b,   Q = mean look-ups from such counts
         e = 0.0005 + 0.01 share: how well a published share is known
 
-    There are more rates than shares, so many answers fit equally well: without the last term rounding would
-    choose among them. With it the sum is strictly convex: the minimum is unique on every machine, and moves
-    little when the shares do. Of the answers that fit, it is the one with the most even look-ups.
+    There are more rates than shares, so many answers fit equally well, and without the last term rounding
+    would decide. With it the sum is strictly convex: its minimum is unique on every machine, moves little
+    with the shares, and is the answer with the most even look-ups among those that fit.
     Source: derived; Fisher, Corbet, Williams (1943) have counts of species as mixed Poisson variables; the
             last term: Tikhonov (1963). Four rates an octave, from ``LOWEST_RATE``. Bounded-variable least
             squares (Stark, Parker 1995): scipy's ``nnls`` stops short of the least (scipy issue 25389)

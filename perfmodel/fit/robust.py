@@ -38,10 +38,10 @@ def half_widths(solution: Any) -> list[float]:
 
         cov = K^2 [sum psi_i^2 / (n - k)] / mean(psi')^2 (X^T X)^-1,   K = 1 + (k/n) var(psi') / mean(psi')^2
 
-    n points, k parameters; X Jacobian of the residuals r; psi = r / sqrt(1 + z), psi' = (1 + z)^-1.5 with
-    z = (r / scale)^2: first and second derivative of the soft-l1 loss. Source: P. J. Huber, Robust Statistics
-    (1981), 7.6. A median of few residuals, which are smaller than the noise by n - k over n, is too small a
-    scale and 1.96 too small a quantile: such intervals of 6 sizes held the truth in 75 of 100 cases.
+    n points, k parameters; X Jacobian of the residuals r; psi = r / sqrt(1 + z), psi' = (1 + z)^-1.5 with z =
+    (r / scale)^2: first and second derivative of the soft-l1 loss. Source: P. J. Huber, Robust Statistics
+    (1981), 7.6. With few residuals, their median is too small as a scale (they are smaller than the noise by
+    (n - k) / n) and 1.96 as a quantile: such intervals of 6 sizes held the truth in 75 of 100 cases.
     Limits: residuals far below the scale -> ordinary least squares;  n <= k -> a factor of 4 either way
     """
     points, parameters = solution.jac.shape

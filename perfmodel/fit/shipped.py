@@ -30,7 +30,7 @@ _STRICT = ConfigDict(frozen=True, extra="forbid")
 class Selection(BaseModel):
     """A selection of samples: by source, and optionally by variant, collective, nodes and smallest size.
 
-    rank  of several selections with the same cell, the lowest rank is used
+    rank  if several selections have a cell, the lowest rank is used
     """
 
     model_config = _STRICT

@@ -25,7 +25,7 @@ def quadrature(a: ArrayLike, b: ArrayLike) -> Array:
 
 
 def sum_band(*parts: tuple[ArrayLike, ArrayLike, ArrayLike]) -> tuple[Array, Array, Array]:
-    """(low, centre, high) of a sum of parts, each with a cause of error of its own.
+    """(low, centre, high) of a sum of parts with independent errors.
 
         low = t - sqrt(sum (t_i - low_i)^2),   high = t + sqrt(sum (high_i - t_i)^2),   t = sum t_i     [s]
 
@@ -49,13 +49,13 @@ def slowdown_band(C: Times, *shared: tuple[Times, Times]) -> tuple[Array, Array]
         high = s + sqrt(((C_high - C)/b)^2 + sum_i ((t + K_i,low - K_i)/(b + b_i,low - b_i) - s)^2)
         t = C + sum K_i,   b = sum b_i
 
-    C      what only the sharded pass has: communication. Its steps share one cause of error (one library, one
-           fabric), so their ends were added before; independent errors are combined by ``sum_band``
+    C      communication, which only the sharded pass has. Its steps share one cause of error (one library,
+           one fabric), so their ends were added before; independent errors are combined by ``sum_band``
     shared  (K_i, b_i), pairs with one common error: kernels of the sharded pass, and of the local pass (the
             baseline); in a training step also their sorts of ids
-    The same kernel model gives K and b, so its error moves both at once: were all kernels faster than
-    thought (K_low, b_low), the unchanged communication would weigh more and the slowdown would be higher.
-    The causes are independent: the shifts of s combine in quadrature.
+    The same kernel model gives K and b, so its error moves both together: if all kernels are faster than
+    assumed (K_low, b_low), communication is a larger share and the slowdown is higher. The causes are
+    independent: the shifts of s combine in quadrature.
     Source: first-order propagation about the centre, group by group
     Limits: no communication and K = b -> low = high = 1;  no errors -> low = high = s;
             exact kernels -> (C_low + K)/b and (C_high + K)/b

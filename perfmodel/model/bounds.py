@@ -1,4 +1,4 @@
-"""Speed-of-light floors: what no schedule of the same algorithm can beat on these links."""
+"""Speed-of-light floors: times that no schedule of the same algorithm can beat on these links."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def cache_bytes(
 
 
 def fits(needed_bytes: ArrayLike, usable: ArrayLike) -> NDArray[np.bool_]:
-    """Whether a GPU holds what it needs, with a tolerance for rounding.
+    """Whether the bytes that a GPU needs fit, with a tolerance for rounding.
 
         needed <= U (1 + sqrt(eps))                                           [-]
 

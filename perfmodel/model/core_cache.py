@@ -1,7 +1,6 @@
-"""A core that gathers rows through its own cache, which is empty at first: its rate, its time, its last
-waits.
+"""A core that gathers rows through its own, initially empty cache: rate, time, wait for the last rows.
 
-``model.one_chip`` has what the cores of a chip share.
+``model.one_chip`` has the resources that all cores share.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The curve family: how the time of one measured cell depends on its size.
 
-A cell is one (library, collective, GPUs, GPUs per node, clock). Floor and bandwidth are separate parameters,
-and nothing ever scales both at once.
+A *cell* is one (library, collective, GPUs, GPUs per node, clock). Floor and bandwidth are separate
+parameters, and nothing ever scales both at once.
 """
 
 from __future__ import annotations

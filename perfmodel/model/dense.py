@@ -131,7 +131,7 @@ class Layers(Protocol):
 
 @dataclass(frozen=True)
 class GivenFlops:
-    """Dense layers of which only the operations are known; all of them run after the embeddings.
+    """Dense layers of which only the operations are known: all run after the embeddings.
 
         weights = flops / 2                                                   [-]
 

@@ -61,7 +61,7 @@ def shared_difference_band(A: Mapping[str, Span], B: Mapping[str, Span]) -> tupl
 
 
 def ratio_band(A: Span, B: Span) -> tuple[Array, Array, Array]:
-    """Interval of A / B when their errors are independent: every r for which the interval of A - r B holds 0.
+    """Interval of A / B with independent errors: every r for which the interval of A - r B contains 0.
 
         low  = A / B (1 - u^2) / (1 + sqrt(u^2 + v^2 - u^2 v^2))               [-]
                with u = (A - A_low) / A and v = (B_high - B) / B
@@ -71,8 +71,8 @@ def ratio_band(A: Span, B: Span) -> tuple[Array, Array, Array]:
     A, B   (low, middle, high), above 0 [s]
     Source: Donner and Zou, Closed-form confidence intervals for functions of the normal mean and standard
             deviation, Stat. Methods Med. Res. 21, 2012 (MOVER for a ratio); ``difference_band`` of A and r B
-    Limits: no errors -> low = high = A / B;  A and B exchanged -> 1/high, B/A, 1/low;  it holds 1 where
-            ``difference_band`` holds 0, and nowhere else
+    Limits: no errors -> low = high = A / B;  A and B exchanged -> 1/high, B/A, 1/low;  it contains 1 exactly
+            where ``difference_band`` contains 0
     """
     (a_low, a, a_high), (b_low, b, b_high) = _arrays(A), _arrays(B)
     u, v = 1 - a_low / a, b_high / b - 1

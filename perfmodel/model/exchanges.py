@@ -1,4 +1,4 @@
-"""Bytes that a shard of a table costs its rank, and every rank, for each way of cutting and exchanging.
+"""Bytes that a shard of a table costs its rank, and every rank, for each cut and exchange.
 
 A table is cut into r row parts and c column parts: r c shards, each on one rank. The results of a look-up
 return in one of six ways (``passes.schemes.Exchange``). There are two kinds of load: what the *holder* of a
@@ -19,9 +19,9 @@ of a pooled element as it is sent, G ranks, N domains of g ranks, q chance that 
 U distinct rows among one rank's B L look-ups. Ids are assumed uniform over the row parts. All functions take
 arrays and broadcast. For r = G, c = 1 they equal ``embedding_bag``; for r = 1 they equal ``messages``.
 
-Backward, gradients take the way of the bags in reverse: an all-to-all sends what it received before, and an
-all-gather (its size is the receive buffer) replaces a reduce-scatter (its size is the send buffer). The
-bytes are the same.
+Backward, gradients travel the path of the bags in reverse: an all-to-all sends as many bytes as it received
+before, and an all-gather (its size is the receive buffer) replaces a reduce-scatter (its size is the send
+buffer). The bytes are the same.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Switches above the network cards: which bytes of an exchange leave a pod, and how much that slows them.
 
 A *pod* is the nodes under one leaf switch, or under leaves that are joined without loss; with *rails* the
-cards of one index have a leaf of their own in each pod. The links of a pod to the spine carry ``1/o`` of what
-its cards do (o: oversubscription), and a spine may have the same above it. Ranks fill pods in their order.
+cards of one index have a leaf of their own in each pod. The links of a pod to the spine carry ``1/o`` of the
+rate of its cards (o: oversubscription), and a spine may have narrower links above it, too. Ranks fill pods in
+their order.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Level:
 
 @dataclass(frozen=True)
 class Fabric:
-    """The switch levels above the cards, the lowest first; none: every card reaches every other at full rate.
+    """The switch levels above the cards, the lowest first; without levels, all cards have full rate.
 
     hop_s  latency that each further switch adds to a message [s]
     rails  leaves of a pod between which messages cross the spine; 1: one leaf, or each message is handed to
@@ -56,7 +57,7 @@ class Fabric:
     rails: Number = 1
 
     def crossed(self, domains: Number) -> tuple[Level, ...]:
-        """Levels that a ring over so many domains crosses: one switch of the level does not hold them all."""
+        """Levels that a ring over so many domains crosses: one switch of the level has fewer domains."""
         return tuple(level for level in self.levels if domains > level.domains)
 
     def crossed_by_pairs(self, domains: Number) -> tuple[Level, ...]:

@@ -38,7 +38,7 @@ def row_bytes(b: ArrayLike, sector: float, least: float) -> Array:
         max(ceil(b / sector) sector, least)        0 for b = 0                [bytes]
 
     b  bytes of one row [bytes];  sector  bytes of one DRAM sector [bytes]
-    least  bytes that a short row moves: a cache line, however few of its sectors are needed [bytes]
+    least  bytes moved for a short row: a cache line, even if fewer sectors are needed [bytes]
     Source: sectors by Lin et al., arXiv 2201.07821; the least is fitted to look-ups on an H200, where our
             kernel and torch's take 131 and 151 bytes (data/measurements/kernels)
     Limits: b = 0 -> 0;  b <= least -> least;  least = 0 -> sectors

@@ -54,9 +54,9 @@ class Candidate:
 
 @dataclass(frozen=True)
 class InSwitch(Candidate):
-    """NVLS inside one domain: more bytes use more channels, at a cost per channel, and larger chunks.
+    """NVLS inside one domain: more bytes use more channels, each at a cost, and larger chunks.
 
-    Small chunks cost time: the smallest take as long again as the bytes in them.
+    Small chunks cost time: in the smallest, as much as the transfer of their bytes.
     channels_s           time that all channels add (``collectives.channels_in_use``: the share in use) [s]
     channels_half_bytes  bytes on the wire at which half of the channels are in use [bytes]
     growing_bytes        bytes on the wire above which chunks grow (``collectives.small_chunks``) [bytes]

@@ -11,7 +11,7 @@ from perfmodel.model.unknowns import Group, StepConstants, Unknowns
 
 
 def ring_rate(u: Unknowns, nccl: StepConstants, group: Group) -> Number:
-    """Bus bandwidth of a ring; the domain that is filled last, with fewest cards, limits it."""
+    """Bus bandwidth of a ring; the domain that is filled last has the fewest network cards, and limits it."""
     shape = (group.smallest_domain_gpus, group.domains, nccl.rate_sharpness)
     rate = parts.ring_bus_bandwidth(u["link_bytes_per_s"], u["nic_bytes_per_s"], *shape)
     return named("B_ring", rate_above(rate, u, nccl, group), "rate of the ring's links")
@@ -60,7 +60,7 @@ def switch_time(nccl: StepConstants, group: Group, crossings: Callable[[Number],
 def protocol_part(u: Unknowns, nccl: StepConstants, group: Group, protocol: str, ring_rate: Number) -> Number:
     """Fraction of the link rate that a protocol reaches: LL and LL128 send flags, Simple does not.
 
-    Across domains LL has its own rate, for any cards: it waits for each line of 8 bytes.
+    Across domains LL has its own rate, whatever the cards: it waits for each line of 8 bytes.
     Source: NVIDIA/nccl src/graph/tuning.cc (busBw per protocol)
     Limits: Simple -> 1;  LL, one domain -> ``ll_fraction``
     """

@@ -33,11 +33,10 @@ class LookUps:
 
     ids  distribution of the ids;  rows  E;  pooling  L, rows of a bag;  batch  B;  gpus  G
     In its methods, ``hot`` is h, the number of hot rows, which are replicated on every rank; the methods
-    return numbers of the tail, that is of all other rows.
-    Rows are spread over row parts at random: each part has its share of the rows of each popularity, and so
-    on average 1/r of the look-ups, of the distinct rows and of the misses: in caches of X rows each they
-    miss as the whole tail does in one cache of r X rows.
-    Limits: the part with the hottest row has p_1 more look-ups than that; hot = 0 -> the whole table
+    return numbers of the tail: of all other rows. Rows are spread over the r row parts at random. So each
+    part has on average 1/r of the look-ups, of the distinct rows and of the misses; parts in caches of X rows
+    each have as many misses as the whole tail in one cache of r X rows.
+    Limits: the part with the hottest row has more look-ups (``fullest``); hot = 0 -> the whole table
     """
 
     def __init__(self, ids: Distribution, rows: float, pooling: float, batch: float, gpus: float) -> None:
@@ -100,7 +99,7 @@ class LookUps:
 
             1 + (r - 1) p_1 / (1 - H)                                         [-]
 
-        p_1 is for the hottest row of the tail. Loads elsewhere are of the mean part, without this factor.
+        p_1 belongs to the hottest row of the tail. All other loads are of the mean part, without this factor.
         Source: p_1 of the tail's 1 - H on one part, the rest spread evenly
         Limits: r = 1 -> 1;  uniform ids of many rows -> 1;  one row -> r;  all look-ups hot -> 1
         """
@@ -132,7 +131,7 @@ class LookUps:
 
 
 _FEW = 8
-"""Cache sizes whose misses are kept: passes with other exchanges ask for the same sizes."""
+"""Number of cache sizes whose misses are remembered: passes with other exchanges have the same sizes."""
 
 
 @lru_cache(maxsize=2**17)

@@ -1,7 +1,7 @@
-"""Bytes of every message of a pooled look-up, for each way of sharding tables, per rank and forward pass.
+"""Bytes of every message of a pooled look-up, for each sharding, per rank and forward pass.
 
-The sharding of a table decides three things: how many ranks get the length of each bag, how many get each
-id, and what is sent back.
+The sharding of a table decides three things: how many ranks get the length of each bag, how many ranks get
+each id, and the data that is sent back.
 
     sharding         lengths go to   each id goes to   back
     table-wise       1 rank          1 rank            whole bags of the own tables to all G ranks
@@ -14,7 +14,7 @@ B samples per rank, T tables, L rows summed per bag, D elements per row, G ranks
 shards of a table. Every size is the send buffer of one rank. Splits are ``embedding_bag.splits_bytes``: 3
 int64 per peer (bags, ids, samples), 4 with weighted ids. Bags are fp32, whatever the storage precision. All
 functions take arrays and broadcast; B T, B T L and B D may be sums over unequal tables.
-Source of all: TorchRec 1.8, every collective of one of 8 and of 128 ranks logged
+Source of all: TorchRec 1.8, every collective of a rank logged, of 8 and of 128 ranks
 (tests/integration/test_message_sizes.py asserts equality).
 """
 

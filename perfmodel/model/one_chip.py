@@ -1,7 +1,7 @@
 """What the cores of a chip share, and what a core waits for: channels, cache, latency, partial bags.
 
-``model.one_core`` has the ways in which one core looks a table up; rates there are per core, here also for
-all cores together.
+``model.one_core`` has the ways to look up a table on one core; its rates are per core, here also for all
+cores together.
 """
 
 from __future__ import annotations
@@ -135,8 +135,7 @@ def _summed(share: Sequence[ArrayLike]) -> list[Array]:
 
 
 def copies_read(copies: ArrayLike, kept: ArrayLike) -> Array:
-    """Copies of a row that are read from memory, if slices of a batch make k copies; the others hit the
-    cache.
+    """Of k copies of a row by slices of a batch, the number that reads memory; the others hit the cache.
 
         r = 1 - (1 - f)^k + k (1 - f)^k                                       [-]
 
@@ -294,7 +293,7 @@ def chunk_times(
 
 
 def chip_time(wait: ArrayLike, core: ArrayLike, even: ArrayLike, fullest: ArrayLike) -> Array:
-    """Time of work that all cores do side by side, in steps with a common start.
+    """Time of work that all cores do in parallel, in steps with a common start.
 
         t = max(sum of max(core, wait + even), sum of wait + fullest)         [s]
 
@@ -336,7 +335,7 @@ def staggered_time(steps: ArrayLike, core: ArrayLike, late: ArrayLike) -> Array:
 
     steps  time of each step as in ``chip_time``, without that queue [s]
     core   time of each step on a core that runs alone [s]
-    late   per step, queueing time of the last core [s]; 0: the step has no such queue
+    late   per step, time that the last core waits in the queue [s]; 0: the step has no such queue
     Source: flow shop: all jobs up to the longest station, all of them there, and the last one after it
     Limits: no queue -> 0;  the last step has it -> all before, and it
     """

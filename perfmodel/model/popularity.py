@@ -1,8 +1,8 @@
 """How often each row of a table is asked for, and the distinct rows, cache misses and hot rows that follow.
 
-Rows are grouped into bins of equal popularity, most popular first. All results are sums over bins, so a part
-of the rows (the hot rows, or all others) is computed from its own bins with the draws of the whole table:
-of n draws the part gets its share.
+Rows are grouped into bins of equal popularity, most popular first. All results are sums over bins, so the
+results for some rows (the hot rows, or all others) follow from their own bins and the draws n of the whole
+table, of which they get their share.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ _ALL_ASKED = 60.0  # expected draws of the rarest row after which no row is left
 
 @lru_cache(maxsize=2048)
 def popularity_bins(ids: Distribution, E: float) -> tuple[Array, Array]:
-    """The rows of a table in bins of equal popularity, most popular first: (probability of a row per draw,
-    number of rows), arrays [bins], which are cached and read-only.
+    """(probability of a row per draw, number of rows) by bin of equal popularity, most popular first.
+
+    The two arrays [bins] are cached and read-only.
 
         uniform       p = 1/E                                                 [-]
         one-row       p = 1 of one row; the others are never asked for
@@ -61,9 +62,9 @@ def histogram_popularity(E: float, row_share: ArrayLike, lookup_share: ArrayLike
 
     E             rows of the table [rows], >= 1;  row_share  r_b, share of the rows in each bin [-], > 0
     lookup_share  a_b, share of the look-ups that ask for rows of the bin [-]
-    Bins keep their share of the rows and of the look-ups: tables of one model differ in size, not in
-    the shape of their popularity. A bin with less than one row gets a whole one: it takes the most popular
-    rows of the next bin.
+    Bins keep their share of the rows and of the look-ups: tables of one model differ in size, not in the
+    shape of their popularity. A bin with less than one row gets a whole row: it takes the most popular rows
+    of the next bin.
     Source: derived
     Limits: equal shares -> uniform;  E = 1 -> p = 1;  twice the rows -> half the p
     """
@@ -83,7 +84,7 @@ class Popularity:
     """The popularity of a table's rows, with tables of distinct rows and misses that make look-ups fast.
 
     p, rows   as ``popularity_bins`` returns them
-    starts    consecutive bins are grouped in S parts: first bin of each part [S]
+    starts    [S] consecutive bins are grouped in S parts: index of the first bin of each part
     The argument ``part`` of its methods is a slice of these parts.
     """
 
@@ -127,8 +128,7 @@ class Popularity:
 
     @cached_property
     def _table(self) -> tuple[Array, Array]:
-        """(U, ``caching.miss_ratio``) of every part for each number of ``_draws``, each [I, S]; U distinct
-        rows."""
+        """(U distinct rows, ``caching.miss_ratio``) of every part for each of ``_draws``, each [I, S]."""
         with np.errstate(divide="ignore"):
             stays = np.outer(self._draws, np.log1p(-self.p))
         left = np.exp(stays)
@@ -172,8 +172,7 @@ class Popularity:
 
 @lru_cache(maxsize=4096)
 def popularity(ids: Distribution, E: float, heads: tuple[float, ...] = ()) -> Popularity:
-    """Popularity of a table of E rows, in parts such that the h most popular rows are whole parts, h in
-    heads.
+    """Popularity of a table of E rows in parts; a part ends after the h hottest rows, for h in ``heads``.
 
     heads  numbers of rows [rows], increasing, above 0; a part after all rows that are asked for is empty
     """

@@ -33,9 +33,8 @@ class Recorded:
     """A number together with the expression that computed it.
 
     form     the expression, operands in braces: ``{0} + {1}``; "" for a given number
-    tie      how tightly the expression binds (``SUM`` to ``ATOM``)
-    inner  how tightly its operands must bind to
-             need no parentheses
+    tie      how tightly the expression binds (``SUM`` to ``ATOM``), which decides on parentheses
+    inner    how tightly an operand must bind to need no parentheses
     symbol, meaning       its letter and the letter's meaning: of a given number, or of a step with a name
     source, evidence, low, high  of a given number; low and high are its 95 % interval
     """
@@ -63,7 +62,7 @@ class Recorded:
         return float(self.value)
 
     def _alike(self, other: Number, form: str, value: float) -> Recorded:
-        """The sum or difference ``form`` of this number and ``other``, which has the same unit, or is 0."""
+        """The sum or difference ``form`` of this number and ``other``, which has the same unit or is 0."""
         if isinstance(other, Recorded) and other.unit != self.unit:
             raise TypeError(f"{form}: {self.symbol} and {other.symbol} have different units")
         return Recorded(value, self.unit, form, (self, other), SUM, SUM)

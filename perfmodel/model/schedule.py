@@ -21,7 +21,7 @@ class Task:
 
     duration_s  its time when it runs alone [s];  stream  stream on which it is issued
     after       names of tasks of the same batch that must end before it starts
-    after_previous  the same for tasks of the batch before (issued one earlier)
+    after_previous  names of tasks of the batch before that must end before it starts
     device      COMPUTE, NETWORK or "";  a NETWORK task is communication
     """
 
@@ -40,7 +40,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Span:
-    """A task of one batch with its start and end [s], and the span that it waited for last (-1: none)."""
+    """A task of one batch with start and end [s]; ``waited_for``: the last span that it waited for, or -1."""
 
     task: Task
     batch: int
@@ -51,7 +51,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Every task of every batch, in the order of issue: batch after batch."""
+    """Every task of every batch, in the order of issue: batch after batch; ``tasks``: number per batch."""
 
     spans: tuple[Span, ...]
     tasks: int  # of one batch
@@ -198,7 +198,7 @@ class Steady:
 
 
 def schedule(tasks: Sequence[Task], batches: int = 1) -> Schedule:
-    """List schedule: of the next tasks of all streams, the one that can start first is started, and so on.
+    """List schedule: repeatedly starts the task that can start first, among the next tasks of all streams.
 
     tasks    of one batch, in the order of issue: each comes after the tasks that it waits for
     Source: CUDA streams; SCIENCE's overlap pipeline (EMBark, HugeCTR)
@@ -289,8 +289,8 @@ _BATCHES = 27
 def steady(tasks: Sequence[Task], batches: int = _BATCHES) -> Steady:
     """The steady state when batches follow one another without end.
 
-    The first half of the simulated batches settles, the second half is averaged. Two are in flight at a
-    time, so a schedule may repeat every two batches: a whole number of pairs is averaged.
+    The first half of the simulated batches settles, the second half is averaged. Two batches are in flight at
+    a time, so a schedule may repeat every two batches: an even number is averaged.
     Limits: one stream -> the sum of the tasks;  no wait for the batch before -> the largest of the busiest
     stream or device, and half a batch's critical path;  never less than either
     """

@@ -24,8 +24,8 @@ _GAPS = 160
 """Numbers of batches at which the survival of a row is evaluated, evenly in the logarithm, each 1.23 times
 the one before. A row's set fills over a factor of about 1 + 2 / sqrt(W), which is 1.35 for 32 ways."""
 _WHOLE_GAPS = 16
-"""Up to this many batches, every gap is evaluated, with the rows that were asked for in the same batch as the
-row. In longer gaps those are less than 1 / 16 of all rows asked for, and half of them are counted."""
+"""Up to this many batches, every gap is evaluated, with the rows that were requested in the same batch as the
+row. In longer gaps such rows are less than 1 / 16 of all requested rows, and half of them are counted."""
 _MOST_GAPS = 2.0**48
 """The longest gap. A row that is asked for less than once in so many batches is neglected."""
 _SAME = 1e-9  # a difference of a chance, or of a number of rows, that is negligible
@@ -33,7 +33,7 @@ _LEAST_LOG = -700.0  # of a share: still a double
 
 
 def asked_rate(p: ArrayLike, n: ArrayLike) -> Array:
-    """Rate at which batches ask for a row: at least one of k batches asks for it with chance 1 - exp(-k a).
+    """Rate at which batches ask for a row: with chance 1 - exp(-k a), at least one of k batches does.
 
         a = -n ln(1 - p)                                                      [1/batch]
 
@@ -101,10 +101,10 @@ def lru_batch_misses(
         A = sum over k of P(gap = k) (1 - e_k) / (1 - e_1),   P(gap = k) = q (1 - q)^(k - 1)
         e_k = ``evicted_between``(U(k - 1), U(k)),   q = 1 - exp(-a)
 
-    x  chance that a row is in the cache. It was asked for k batches ago, and was there or was brought in.
-       A share y of the missed rows gets a place, since a set keeps at most W of the rows that a batch asks
-       for, first those already there. y is solved for a full cache: the sum of rows x equals the sum of rows
-       A (1 - e_1), min(N, W) rows of a set to which N rows belong
+    x  chance that a row is in the cache: it was asked for k batches ago, and was or became cached then. A
+       share y of the missed rows gets a place, since a set keeps at most W of the rows that a batch asks for,
+       cached rows first. y is solved for a full cache: the sum of rows x equals the sum of rows A (1 - e_1),
+       min(N, W) rows of a set to which N rows belong
     a, rows  as in ``rows_asked``;  sets, ways  S, W of the cache
     repeat   batches after which the same batches recur: no gap is longer [-]
     Source: derived from the order in FBGEMM: ``lru_cache_find_uncached`` before ``lru_cache_insert_kernel``

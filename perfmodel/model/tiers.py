@@ -37,8 +37,8 @@ def wire_bytes(row: ArrayLike, request: float, header: float, least: float) -> A
 
     row     b, bytes of a row, whole sectors [bytes];  request  a, largest size of one read [bytes]
     header  h, bytes of a packet's header
-    least   m, address translation as bytes: what the shortest row costs in a large table, where each random
-            row is on another page [bytes]
+    least   m, cost of an address translation in bytes: the cost of the shortest row in a large table, where
+            each random row is on another page [bytes]
     Source: Min et al., "EMOGI", VLDB 14 (2020): 128-byte reads, headers of 18 bytes on PCIe. On an H200, rows
             of 32 to 256 bytes of a table of 1 GiB take one time, 8.5 ns (data/measurements/kernels)
     Limits: b = 0 -> 0;  m = 0, b = a -> a + h;  m = h = 0 -> b;  m -> inf -> m

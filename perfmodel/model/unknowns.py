@@ -152,7 +152,7 @@ class Group:
 
     @property
     def smallest_domain_gpus(self) -> int:
-        """Ranks of the domain that is filled last: its few cards carry the traffic from all other domains."""
+        """Ranks of the domain that is filled last: its few network cards carry all of its traffic."""
         ranks = self.gpus - self.domain_gpus * (self.domains - 1)
         return (
             named("g_last", ranks, "ranks of the domain that is filled last") if self.domains > 1 else ranks
