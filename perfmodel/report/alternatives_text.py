@@ -59,7 +59,7 @@ def alternatives_text(
 ) -> str:
     """The text that ``perfmodel alternatives`` prints: the winner, all alternatives, conditions, the map.
 
-    cells, crossings  the map of winners, and the batches at which the winner changes
+    cells, crossings  the points of the map of winners, and the batches at which the winner changes
     currency          of the prices; "": no prices were given
     by                the criterion that ranks the alternatives
     """
@@ -109,9 +109,9 @@ def headlines(found: Sequence[Alternative], currency: str = "", by: Criterion = 
 
 
 def _held_otherwise(known: list[Alternative], asked: Sequence[Criterion]) -> list[str]:
-    """Which alternative would win if the other batch were equal (per GPU, or over all GPUs).
+    """Which alternative would win with the other equal batch (per GPU, or over all GPUs).
 
-    asked  the criteria to check.  Limits: the winner is the same by each of them -> an empty list
+    asked  the criteria to check.  Limits: the same winner by each criterion -> an empty list
     """
     other = held_otherwise(known)
     won = {
@@ -166,7 +166,7 @@ _SAID = {
 
 
 def _winner_words(known: list[Alternative], by: Criterion, size: str, currency: str) -> str:
-    """Who wins, by how much over the next; or the alternatives whose bands do not tell which wins."""
+    """Who wins, by how much over the next; or the alternatives whose bands leave the winner open."""
     said, best = _SAID[by], best_of(known, by)
     near = [best, *by.order(by.as_good(known, best))]
     some = " (of those with a price)" if by is COST and any(each.unpriced for each in known) else ""
@@ -239,7 +239,7 @@ def _known(each: Alternative) -> str:
 
 
 def conditions(found: Sequence[Alternative], currency: str = "", by: Criterion = GPU_HOURS) -> str:
-    """A title, and for each alternative that does not win what would have to change for it to win."""
+    """A title, and for each alternative that does not win, the change with which it would win."""
     best, lines = best_of(list(found), by), needed_words(found, currency, by)
     title = f"What would have to be true to {by_goal(by)} ({_SAID[by].value(best, currency)})"
     return f"{paragraph(title)}\n{facts(lines, indent=1)}" if lines else ""
@@ -264,8 +264,8 @@ def price_words(
 ) -> str:
     """The price per hour at which ``each`` would cost as much as the cheapest alternative.
 
-    For the cheapest itself: the price up to which it stays the cheapest.
-    Without prices: the price of its GPU-hour as a multiple of that of the best alternative.
+    For the cheapest itself: the price up to which it stays the cheapest. Without prices: the price of its
+    GPU-hour as a multiple of the best alternative's.
     Limits: a criterion other than cost and GPU-hours, an impossible alternative, the best's machine -> ""
     """
     best = best_of(list(found), by)
@@ -353,7 +353,7 @@ def _hour_of(one: Alternative, currency: str) -> str:
 
 
 def paid_words(found: Sequence[Alternative]) -> list[str]:
-    """What the costs count, which GPUs are paid but idle, and which prices are missing."""
+    """Which costs are counted, which GPUs are paid but idle, and which prices are missing."""
     idle = [f"{each.label} {format_count(each.gpus_paid - each.gpus)} of {format_count(each.gpus_paid)}"
             for each in found if each.answer and each.gpus < each.gpus_paid]  # fmt: skip
     missing = [f"{each.unpriced} for {each.label}" for each in found if each.unpriced]

@@ -22,7 +22,7 @@ LOOSE = 0.5
 
 
 def bound_words(answer: Planned) -> str:
-    """A sentence: no plan is faster than the bound, so how much of the plan's time could be saved at most.
+    """A sentence: no plan is faster than the bound, so at most this share of the time can be saved.
 
     The bound covers only some schemes; ``listed_fact`` lists them.
     """

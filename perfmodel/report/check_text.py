@@ -1,4 +1,4 @@
-"""Text of ``perfmodel check``: a line for each curve, and the reasons for those outside their band."""
+"""Text of ``perfmodel check``: a line for each curve, and the reasons for curves outside their band."""
 
 from __future__ import annotations
 

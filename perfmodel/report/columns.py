@@ -17,8 +17,8 @@ class Column:
     """A column of a table, on the screen and in files.
 
     head   its heading on the screen
-    text   returns the cell of a row for the screen; None: the column is only in files
-    left   whether the cells are aligned left
+    text   returns the text of a row for the screen; None: the column is only in files
+    left   whether its texts are aligned left
     goes   order in which columns are left out on a narrow terminal, 1 first; 0: it is always shown
     data   by key in JSON and CSV, a function that returns the value of a row in SI units
     total  the text below the last row

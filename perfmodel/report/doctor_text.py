@@ -1,4 +1,4 @@
-"""Text of ``perfmodel doctor``: what can be timed here, and how a projection would know the rest."""
+"""Text of ``perfmodel doctor``: parts of a pass that can be timed here, and evidence of all others."""
 
 from __future__ import annotations
 

@@ -25,9 +25,10 @@ _MOST_NAMED = 3
 _REPLACES = "the file replaces the whole shipped calibration, so these bands can be wider than without it"
 _GROWTH_OVER_A_LONG_RANGE = 1.5
 _CONTRADICTION = 3.0
-"""Shipped cells agree within a factor of 2, but for all-to-alls of a PCIe box and an NVL72 with old NCCL."""
+"""Largest factor between a measured curve and its neighbours. Shipped curves are within 2, except all-to-alls
+of a PCIe box and of an NVL72 with old NCCL."""
 _CONTRADICTION_ELSEWHERE = 4.0
-"""The factor for a cell without neighbours, which is compared with all cells of its law."""
+"""The factor for a curve without neighbours, which is compared with all curves of its law."""
 
 
 def doubts(item: Calibration) -> list[str]:
@@ -82,12 +83,12 @@ def data_doubts(item: Calibration, machine: Machine | None = None) -> list[str]:
 
 
 def neighbour_doubts(item: Calibration, machine: Machine) -> list[str]:
-    """Cells several times slower or faster than their neighbours suggest.
+    """Measured curves several times slower or faster than their neighbours suggest.
 
-    Each cell's time is divided by that of the law before any sample (so that a bad cell cannot bend it), and
-    compared with the median of its neighbours: cells of the same law (NVSHMEM: of the same collective) that
-    span one NVLink domain, or several, as the cell does. Without neighbours: with all cells of its law.
-    Limits: a library without a law, or a cell without others of its law -> nothing
+    Each curve's time is divided by the time of the law before any sample (so that a bad curve cannot bend
+    it), and compared with the median of its neighbours: curves of the same law (NVSHMEM: of the same
+    collective) that also span one NVLink domain, or several. Without neighbours: with all curves of its law.
+    Limits: a library without a law, or the only curve of its law -> nothing
     """
     over = {id(curve): _over_prior(curve, law, machine) for curve, law in _with_laws(item)}
     found = []
@@ -116,12 +117,12 @@ def _with_laws(item: Calibration) -> list[tuple[Curve, Law]]:
 
 
 def _neighbours(curve: Curve, law: Law, other: Curve, law_of_other: Law) -> bool:
-    """Whether two cells follow the same law, and both span one domain or both several."""
+    """Whether two curves follow the same law, and both span one domain or both several."""
     return law is law_of_other and (curve.gpus > curve.domain_gpus) == (other.gpus > other.domain_gpus)
 
 
 def _over_prior(curve: Curve, law: Law, machine: Machine) -> float:
-    """ln of a cell's time over that of its law before any sample: the median over its sizes."""
+    """ln of a curve's time over the time of its law before any sample: the median over its sizes."""
     priors = load_priors()
     unknowns = prior_of(law.law, machine, priors).centre
     steps, group = step_constants(machine, priors), Group.of(curve.gpus, curve.domain_gpus)

@@ -90,7 +90,7 @@ def _sizes(experiment: NextExperiment) -> str:
 
 
 def _free_name() -> str:
-    """A file name for a calibration that is not taken yet: ``mine.json``, ``mine-2.json``, …"""
+    """An unused file name for a calibration: ``mine.json``, ``mine-2.json``, …"""
     names = itertools.chain(["mine.json"], (f"mine-{number}.json" for number in itertools.count(2)))
     return next(name for name in names if not Path(name).exists())
 

@@ -74,10 +74,11 @@ def headline(found: Leading) -> str:
 
 
 def beside_words(found: Leading, row_wise: Hosted | None = None) -> str:
-    """The sharding, those that may be as fast, and row-wise: ``by row-wise-ub (…); row-wise takes 1.33 ms``.
+    """The sharding, shardings that may be as fast, row-wise: ``by row-wise-ub (…); row-wise takes 1.33 ms``.
 
     row_wise  row-wise with the host, if the host decided on the sharding; None: without a host
-    Limits: nothing fits -> how many GPUs would do;  too many tables -> the command that compares shardings
+    Limits: nothing fits -> how many GPUs would be enough;  too many tables -> the command that compares
+    shardings
     """
     if not found.best and table_count(found.base) > MOST_COMPARED:
         most = format_count(MOST_COMPARED)
@@ -116,7 +117,7 @@ def planned_words(found: Leading) -> str:
 
 
 def limit_words(answer: Projection) -> str:
-    """What takes the time: the share of exchanges, of their latency, and of the longest step."""
+    """Where the time goes: the share of exchanges, of their latency, and of the longest step."""
     sent = [step for step in answer.steps if step.collective]
     of_links = sum(step.share for step in sent)
     latency = sum(step.floor_s for step in sent) / answer.time_s
@@ -173,7 +174,7 @@ def question_words(base: Projection) -> str:
 def _items(base: Projection) -> Iterator[tuple[str, str]]:
     """Pairs for each part of the question: the name of its argument, and its value in words.
 
-    The name is ``_GIVEN`` if the value is never a default, and "" if it always is.
+    The name is ``_GIVEN`` if the value is never a default, and "" if it is always a default.
     """
     work, groups = base.work, base.work.groups
     model = base.question.model if base.question else None

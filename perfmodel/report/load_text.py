@@ -146,7 +146,7 @@ def load_table(answer: ServiceLoad) -> str:
 
 
 def _whose(answer: ServiceLoad) -> str:
-    """Where the load of the answer comes from: "asked" (--qps), "of the file", or "above" (the highest)."""
+    """Source of the answer's load in a word: "asked" (--qps), "of the file", or "above" (the highest)."""
     q = answer.question
     if q.qps is None:
         return "above"

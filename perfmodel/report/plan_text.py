@@ -85,7 +85,7 @@ def plan_text(
 def headline(answer: Planned, of_pods: str = "") -> str:
     """The first lines: time with band, speed-up over simple plans, samples per second, and the bound.
 
-    of_pods  that the time is an upper limit (``pods_words``)
+    of_pods  a note that the time is an upper limit (``pods_words``)
     """
     cost, e = answer.found.cost, answer.evaluator
     what = "training step" if answer.training else "batch"
@@ -152,9 +152,9 @@ def kept_words(answer: Planned, capped: bool) -> str:
 
 
 def placements(answer: Planned) -> str:
-    """A table with a line for each group of equal tables that are sharded alike, the most costly group first.
+    """A table with a line for each group of equal tables with one sharding, the most costly group first.
 
-    If many groups are copied to every GPU, they share a line.
+    If many groups are replicated, they share a line.
     """
     e = answer.evaluator
     copies = [group for group in answer.by_weight if group.scheme.copied]
@@ -203,7 +203,7 @@ def placements(answer: Planned) -> str:
 
 
 def _copies(answer: Planned, groups: Sequence[AlikeTables]) -> list[str]:
-    """The cells of the line for all tables that are copied to every GPU."""
+    """The texts of the line for all tables that are replicated."""
     tables = [t for group in groups for t in group.tables]
     rows, dims = answer.evaluator.tables.rows[tables], answer.evaluator.tables.dim[tables]
     held = sum(group.memory_bytes * len(group.tables) for group in groups)
@@ -224,7 +224,7 @@ def _copies(answer: Planned, groups: Sequence[AlikeTables]) -> list[str]:
 
 
 def hot_lines(answer: Planned) -> list[str]:
-    """A line for each group of tables whose hot rows are copied to every GPU."""
+    """A line for each group of tables whose hot rows are replicated."""
     e, lines = answer.evaluator, []
     for group in answer.by_weight[:_MOST_GROUPS]:
         t, hot = group.tables[0], group.scheme.hot_rows
@@ -238,7 +238,7 @@ def hot_lines(answer: Planned) -> list[str]:
 
 
 def uneven_lines(answer: Planned) -> list[str]:
-    """A note if a row part with hot rows gets far more ids than the mean part, which the times count."""
+    """A note if a row part with hot rows gets far more ids than the mean part that times assume."""
     e = answer.evaluator
     found = [(e.fullest_part(group.tables[0], group.scheme), group.tables[0]) for group in answer.groups]
     most, t = max(found)
@@ -250,7 +250,7 @@ def uneven_lines(answer: Planned) -> list[str]:
 
 
 def parts_text(scheme: Scheme) -> str:
-    """Row and column parts of a table: ``128×1``; with * if its hot rows are copied; "-" if it is copied."""
+    """Row and column parts of a table: ``128×1``; with * if its hot rows are replicated; "-" if all are."""
     hot = "*" if scheme.hot_rows else ""
     return "-" if scheme.copied else f"{scheme.row_parts}×{scheme.col_parts}{hot}"
 
@@ -345,7 +345,7 @@ def limits(answer: Planned, ahead: IdsAhead | None = None) -> str:
 
 
 def _more_memory(answer: Planned) -> str:
-    """What a plan would do with more HBM: move tables up from slower memory, or copy more tables."""
+    """How a plan would use more HBM: move tables up from slower memory, or replicate more tables."""
     memory = answer.found.memory
     below = [place for place, held in (("host memory", memory.host), ("SSDs", memory.ssd)) if np.any(held)]
     return f"take tables out of {' and '.join(below)}" if below else "allow more copies"

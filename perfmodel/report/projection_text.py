@@ -128,7 +128,7 @@ def headline(answer: Projection) -> str:
 def sentence(answer: Projection, slowdown: float | None = None) -> str:
     """The slowdown in words: of sharded tables, or of rows in a tier below the HBM.
 
-    slowdown  the value to print, for example with the host; None: that of ``answer``
+    slowdown  the value to print, for example with the host; None: the slowdown of ``answer``
     """
     ratio, tier = format_ratio(answer.slowdown if slowdown is None else slowdown), answer.forward.tier
     if tier is not None:
@@ -273,7 +273,7 @@ def origin(calibration_id: str, calibration_file: str | None) -> str:
 
 
 def lacking(answer: Projection) -> str:
-    """Which exchanges the user's calibration has no samples of, and what the prediction uses instead."""
+    """Exchanges of which the user's calibration has no samples, and the curves used instead."""
     if answer.setting.calibration is None or answer.setting.backend not in LAW_BACKENDS:
         return ""
     known = {curve.collective for curve in load_calibration(str(answer.setting.calibration)).curves}

@@ -46,7 +46,7 @@ def outcome_text(
 ) -> str:
     """The text at the end of a calibration run: curves, constants, crossovers, warnings, files, commands.
 
-    written        files that the run wrote, with what is in them
+    written        files that the run wrote, with their contents in words
     next_commands  commands to go on with;  warnings  from ``outcome_warnings``
     """
     own = measured_here(calibrations, outcome.folder.name)
@@ -212,7 +212,7 @@ def crossovers(calibrations: Sequence[Calibration]) -> list[dict[str, Any]]:
 def _meeting(first: tuple[str, Curve], second: tuple[str, Curve]) -> dict[str, Any] | None:
     """The library that is faster for small payloads, for large payloads, and the payload between [byte].
 
-    Limits: they have no sizes in common, or equal times -> None;  the same is faster -> payload_bytes None
+    Limits: no sizes in common, or equal times -> None;  one is faster everywhere -> payload_bytes None
     """
     low = max(curve.anchor_bytes[0] for _, curve in (first, second))
     high = min(curve.anchor_bytes[-1] for _, curve in (first, second))

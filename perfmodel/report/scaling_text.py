@@ -96,7 +96,7 @@ def _rate(samples_per_s: float) -> str:
 
 
 def sentences(found: Scaling) -> str:
-    """What the columns of the table mean, the knee, and a batch to start with."""
+    """The meaning of the columns of the table, the knee, and a batch to start with."""
     first = found.planned[0].answer
     assert first is not None
     each = (

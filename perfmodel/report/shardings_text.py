@@ -129,7 +129,7 @@ def _ratios(low: float, high: float) -> str:
 
 
 def parts_text(each: Compared) -> str:
-    """Into how many row parts and column parts a table is cut: ``8 × 16``; "copies" if it is not cut."""
+    """Numbers of row parts and column parts of a table: ``8 × 16``; "copies" if it is replicated."""
     if each.alike is None:
         return ""
     scheme = each.alike.scheme

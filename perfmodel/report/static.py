@@ -130,7 +130,7 @@ def _plain(label: str) -> str:
 
 
 def _above(figure: Any) -> int:
-    """Pixels that an upper axis or labels above the data take."""
+    """Height of an upper axis or of labels above the data [pixels]."""
     if any(axis.side == "top" for axis in figure.select_xaxes()):
         return _UPPER_AXIS
     for words in figure.layout.annotations:

@@ -1,4 +1,4 @@
-"""Words for what runs beside the steps of a plan."""
+"""Words for steps that run beside other steps of a plan."""
 
 from __future__ import annotations
 

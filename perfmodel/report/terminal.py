@@ -140,7 +140,7 @@ def _longest(cells: Sequence[str]) -> int:
 
 
 def unbroken(text: str) -> str:
-    """A cell that ``table`` breaks only as a last resort: an option to copy."""
+    """A text that ``table`` breaks only as a last resort: an option to copy."""
     return text.replace(" ", _FIXED_SPACE)
 
 
@@ -205,7 +205,7 @@ def _lines(text: str, room: int) -> list[str]:
 def wrapped(text: str, width: int, first: str = "", rest: str = "", long_words: bool = True) -> list[str]:
     """Lines of at most ``width`` characters, broken between words; if needed at hyphens, or before a unit.
 
-    first, rest  what the first line and the others begin with;  long_words  break words longer than a line
+    first, rest  beginning of the first line, and of the others;  long_words  break words longer than a line
     """
     room, whole, loose = width - len(rest), _glued(text), _glued(_loosened(text))
     if _longest([whole]) > room:

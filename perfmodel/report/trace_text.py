@@ -1,4 +1,4 @@
-"""Text of imported traces: what was read for each rank, and which rank waits for which."""
+"""Text of imported traces: the events of each rank, and which rank waits for which."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def kernels_text(kernels: pd.DataFrame, left_out: Mapping[str, int]) -> str:
 def host_text(kernels: int, launch_s: float, queue_s: float, dry: int) -> str:
     """How long the host takes to launch a kernel, and how often the GPU had to wait for the next kernel.
 
-    launch_s  median of a launch [s];  queue_s  from then to the kernel's start [s]
+    launch_s  median of a launch [s];  queue_s  median time from the launch to the kernel's start [s]
     dry       of ``kernels``, how many started at once, because the queue was empty
     """
     return (
@@ -107,7 +107,7 @@ def skew_record(skew: RankSkew) -> dict[str, Any]:
 
 
 def trace_record(trace: RankTrace) -> dict[str, Any]:
-    """For JSON: what was read of a rank's trace, and what was not and why."""
+    """For JSON: the events of a rank's trace, and the reasons for unread events."""
     return {
         "file": trace.file, "rank": trace.rank, "ranks": trace.world_size, "backend": trace.backend,
         "device": trace.device, "events": trace.events, "collectives": len(trace.collectives),

@@ -1,4 +1,4 @@
-"""Text of ``perfmodel compare``: verdict, steps, reasons, and what was left out."""
+"""Text of ``perfmodel compare``: verdict, steps, reasons, and parts that were not compared."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_LEFT, _MOST_REASONS = 6, 5
 
 
 def traced_text(run: ComparedRun, calibration_file: str | None = None) -> str:
-    """The text of ``perfmodel compare`` for traces: verdict, steps, reasons, and what was not compared."""
+    """The text of ``perfmodel compare`` for traces: verdict, steps, reasons, parts that were not compared."""
     parts = [
         headline(run),
         _ranks(run),
@@ -122,7 +122,7 @@ def _in_band(inside: bool) -> str:
 
 
 def _whole(run: ComparedRun) -> str:
-    """The line on the parts of a pass's measured time: steps, waits, and what belongs to no step."""
+    """The line on the parts of a pass's measured time: steps, waits, and time outside all steps."""
     whole = max(run.whole_s, 1e-12)
     rows = [
         ("Whole", f"{format_time(run.whole_s)} on the mean rank: forward and backward pass of the tables"),

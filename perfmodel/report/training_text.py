@@ -70,7 +70,7 @@ def _tasks(whole: WholeStep) -> str:
 
 
 def _dense(whole: WholeStep) -> str:
-    """The lines on dense layers: where their time comes from, and what is assumed about them."""
+    """The lines on dense layers: the source of their time, and the assumptions."""
     text = f"{format_time(whole.dense_s)} per batch on each GPU, {_origin(whole.dense, whole)}"
     if whole.reduced_bytes:
         text += f"; their gradients, {format_bytes(whole.reduced_bytes, binary=False)}, are all-reduced"

@@ -1,4 +1,4 @@
-"""Text of a plan: whether it is for the forward pass or a training step, and what would change it."""
+"""Text of a plan: whether it is for the forward pass or a training step, and changes that would help."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def pass_line(training: bool, other: str) -> str:
 
 
 def pods_words(changes: Sequence[WhatIf], bounded: bool) -> str:
-    """That a plan's time is an upper limit, and its times by which nodes share a pod; "" if these are equal.
+    """A note that a plan's time is an upper limit, with its times by order of nodes; "" if all are equal.
 
     bounded  whether the answer has a bound
     """

@@ -50,7 +50,7 @@ def map_table(cells: Sequence[MapCell], of_all: bool) -> str:
 
 
 def legend(cells: Sequence[MapCell]) -> str:
-    """The meaning of each short name in the map, and of marks for winners that cannot be told apart."""
+    """The meaning of each short name in the map, and of marks where the winner is uncertain."""
     shown = {word for cell in cells for word in cell.shown.split()}
     told = [(" and ".join(word for word in words if word in shown), meaning) for words, meaning in _WORDS]
     network = "; GH200: on InfiniBand" if "GH200" in shown else ""

@@ -30,7 +30,7 @@ class Block:
     source       where the data come from, and their evidence
     data         the numbers in the figure: rows of a table, in SI units
     switches     buttons, the first of which shows the figure as it is drawn
-    others       the same figure for something else, each with its ``choice``: 8 GPUs
+    others       this figure for other numbers of GPUs, for example; each has a ``choice``: 8 GPUs
     """
 
     name: str

@@ -95,7 +95,7 @@ def collectives(
 ) -> Block | Missing:
     """Time, bus bandwidth and residuals of a collective over payload, a line for each library.
 
-    libraries  at most 8, which can still be told apart;  gpus  ranks in a scale-up domain, or a node
+    libraries  at most 8, whose lines a reader can distinguish;  gpus  ranks in a scale-up domain, or a node
     The curves are the fit (``hockney_time``); between its samples, a projection uses the medians.
     Limits: no library has measured it on so many -> Missing;  no samples available -> medians of the fit
     """
@@ -167,7 +167,7 @@ def _busbw(collective: str, gpus: int, sizes: Floats, times: Floats) -> Floats:
 
 
 def _crossing(series: Sequence[_Series], collective: str, gpus: int) -> Comparison | None:
-    """Two libraries' times at the sizes that both measured; first that which is faster at the smallest size.
+    """Two libraries' times at the sizes that both measured; first the faster at the smallest size.
 
     Limits: not two libraries, or no size in common -> None
     """
@@ -257,7 +257,7 @@ def _figure(series: Sequence[_Series], gpus: int, crossing: Comparison | None) -
 
 
 _PANES = ((0.604, 1.0), (0.248, 0.554), (0.0, 0.198))
-"""Panes of times, bandwidths and residuals, as parts of the height from below."""
+"""Panes of times, bandwidths and residuals: lower and upper end of each, as shares of the height."""
 
 
 def _grid(curve: Curve) -> Floats:

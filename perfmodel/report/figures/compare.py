@@ -32,7 +32,7 @@ _COLUMNS = ("table_bytes", "gpus", "time_s", "low_s", "high_s", "slowdown", "slo
 _SHOWN = Columns("table_bytes", "time_s", "low_s", "high_s")
 _HEIGHT, _MARGIN = 640, {"l": 72, "r": 48, "t": 40, "b": 60}
 _UPPER, _LOWER = (0.4, 1.0), (0.0, 0.34)
-"""Parts of the height for the times and for their ratio."""
+"""Lower and upper end of the panes of times and of their ratio, as shares of the height."""
 _PAD = 0.02  # part of the axis of sizes that stays free at each end, so that no mark is cut
 _COLOURS = {DifferenceVerdict.A: style.colour(0), DifferenceVerdict.B: style.colour(1)}
 

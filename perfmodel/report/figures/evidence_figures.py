@@ -88,7 +88,7 @@ def _ranks(own: MeasuredLibrary | None, collective: str) -> list[int]:
 
 
 def links(asked: Projection) -> Block | Missing:
-    """All-to-all on a machine with NVLink and on a machine with PCIe; the answer's own if it was measured."""
+    """All-to-all on a machine with NVLink and on a machine with PCIe; of the answer's machine if measured."""
     machine = asked.setting.machine
     own = measured(machine.unchanged(), Backend.NCCL)
     known = own is not None and not own.model.borrowed

@@ -154,7 +154,7 @@ class Shown:
         return [(factor * found.bound_s, f"{format_time(found.bound_s)}:<br>{which}<br>is faster")]
 
     def column_words(self) -> str:
-        """A sentence for readers of the figure that says which GPU or GPUs a column is."""
+        """A sentence for readers of the figure: which GPU or GPUs a column shows."""
         kind, columns = self.columns
         if kind == EACH:
             return "Each column is a GPU, with its rank below."

@@ -104,4 +104,4 @@ def pane(row: int) -> str:
 NAMED = "<b>%{fullData.name}</b><br>%{hovertext}<extra></extra>"
 """Template of hover text that begins with the name of its trace."""
 NUMBERS = "#1a1a1a"
-"""Colour of the text in cells, which are all light."""
+"""Colour of the text in the cells of heat maps, which are all light."""

@@ -172,7 +172,7 @@ def _most(frame: pd.DataFrame) -> str:
 
 
 def _rates(row: Row) -> dict[str, float]:
-    """Samples per second on all GPUs at the time of a batch and at both ends of its band, by column."""
+    """By column, samples per second on all GPUs: for the time of a batch, and for both ends of its band."""
     times = {"samples_per_s": "time_s", "samples_per_s_low": "high_s", "samples_per_s_high": "low_s"}
     return {name: float(row["batch"] * row["gpus"] / row[time]) for name, time in times.items()}
 

@@ -45,11 +45,11 @@ _NAMES = 4  # names of tables in the hover text of a merged block
 
 @dataclass(frozen=True)
 class GpuPiece:
-    """What a column shows as a block: shards of tables, copies, or work for the GPU's own samples.
+    """A block in a column: shards of tables, replicas, or work for the GPU's own samples.
 
     tables    their numbers; several if small shards are merged; none for own samples
     row_part, col_part  which part of its table the shard is
-    rows_bytes, state_bytes  of its rows and of their optimizer state;  time_s  of this GPU for it
+    rows_bytes, state_bytes  of its rows and of their optimizer state;  time_s  that it takes this GPU
     """
 
     sharding: str
@@ -140,7 +140,7 @@ _IN_WORDS = {IN_3D: f"cut in {IN_3D}"}
 
 
 def pieces_of(shown: Shown, rank: int) -> Iterator[GpuPiece]:
-    """The pieces on a GPU, from the bottom of its column to the top: shards, copies, its own samples."""
+    """The pieces on a GPU, from the bottom of its column to the top: shards, replicas, its own samples."""
     found = [*_copies(shown, rank), *_shards(shown, rank)]
     size = shown.answer.evaluator.tables.rows * shown.answer.evaluator.tables.dim
     yield from sorted(found, key=lambda p: (ORDER.index(p.sharding), -size[p.tables[0]], p.tables[0]))

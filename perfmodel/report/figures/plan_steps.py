@@ -1,4 +1,4 @@
-"""Figure of where the time of a plan goes: its steps beside those of simple plans, and the bound."""
+"""Figure of where the time of a plan goes: its steps, the steps of simple plans, and the bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures of the tables of a plan: the sharding of each, and what its next best scheme would cost."""
+"""Figures of the tables of a plan: the sharding of each, and the cost of its next best scheme."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _dodged(keys: list[Key], step: float) -> dict[Key, float]:
 
 
 def tables_title(shown: Shown) -> str:
-    """The title: which sharding has most of the bytes, and up to how many rows tables are copied."""
+    """The title: which sharding has most of the bytes, and up to how many rows tables are replicated."""
     answer, t = shown.answer, shown.answer.evaluator.tables
     by: dict[str, list[int]] = defaultdict(list)
     for group in answer.groups:

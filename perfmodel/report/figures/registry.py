@@ -18,7 +18,7 @@ Switches = Sequence[Switch]
 class Figure:
     """A figure that can be drawn.
 
-    name    as ``perfmodel figure`` takes it;  shows  what it shows, in a line for lists
+    name    as ``perfmodel figure`` takes it;  shows  a line for lists that describes it
     maker   ``.module.function`` that draws it, relative to this package
     """
 
@@ -27,7 +27,7 @@ class Figure:
     maker: str
 
     def draw(self, **known: Any) -> Block | Missing:
-        """Import ``maker`` and call it; of ``known`` it gets the arguments that it has parameters for."""
+        """Import ``maker`` and call it, with the arguments in ``known`` that it has parameters for."""
         module, _, function = self.maker.rpartition(".")
         made = getattr(import_module(module, __package__), function)
         found: Block | Missing = made(
@@ -140,7 +140,7 @@ class FigurePage:
 
     @property
     def shows(self) -> dict[str, str]:
-        """By name of a figure, the line that says what it shows."""
+        """By name of a figure, the line that describes it."""
         return {figure.name: figure.shows for figure in self.figures}
 
     def blocks(self, **known: Any) -> tuple[Block | Missing, ...]:

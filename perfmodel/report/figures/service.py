@@ -73,7 +73,7 @@ def latency(answer: ServiceLoad, rows: Sequence[LoadRow], source: str) -> Block:
 
 
 def _estimated(answer: ServiceLoad, rows: Sequence[LoadRow]) -> list[dict[str, Any]]:
-    """Dotted plotly traces of the p99 and the p50 in closed form, at loads for which that exists."""
+    """Dotted plotly traces of the p99 and the p50 in closed form, at loads that have a closed form."""
     replica, rule = answer.question.replica(answer.replicas), answer.best.rule
     found = []
     for at, (name, q) in enumerate(_QUANTILES):
@@ -113,7 +113,8 @@ def _note(text: str, x: float | None = None, y: float | None = None) -> dict[str
 
 
 def made_of(answer: ServiceLoad, rows: Sequence[LoadRow], source: str) -> Block:
-    """Bars of the p99 at each load, stacked by what a request waits for. rows, source  as in ``latency``"""
+    """Bars of the p99 at each load, stacked by the reasons for which a request waits. rows, source  as in
+    ``latency``"""
     within = [row for row in rows if row.load_per_s <= answer.best.rate_per_s * answer.replicas * (1 + 1e-9)]
     made = [(row.load_per_s, row.run.made_of(P99)) for row in within]
     figure, _ = stacked_bars(

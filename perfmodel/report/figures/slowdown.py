@@ -48,7 +48,7 @@ class Mark:
 
 
 def slowdown(lines: Sequence[SlowdownLine], asked: Projection, marks: Sequence[Mark] = ()) -> Block | Missing:
-    """Lines of the slowdown over table sizes, with bands, one for each exchange; the first is the asked one.
+    """Lines of the slowdown over table sizes, with bands, for each exchange; first the asked exchange.
 
     asked   the projection that the title is about, by the first line's exchange
     Limits: no line, or no line with a size that needs two GPUs -> Missing

@@ -99,7 +99,7 @@ def part_rows(bars: Bars, columns: Sequence[Column]) -> tuple[dict[str, Any], ..
 
 
 def part_colour(index: int) -> str:
-    """The colour of part number ``index``: eight colours, then the same in paler shades."""
+    """The colour of part number ``index``: eight colours, then paler shades of them."""
     again = index // len(style.PALETTE)
     return style.colour(index) if again == 0 else style.faded(style.colour(index), 0.6 if again == 1 else 0.3)
 

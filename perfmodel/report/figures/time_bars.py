@@ -75,7 +75,7 @@ def time_bars(
 
 
 def seen_rows(bars: Sequence[Bar], rows: Sequence[str]) -> list[str]:
-    """Those of ``rows`` on which there is a bar."""
+    """The rows among ``rows`` that have a bar."""
     return [row for row in rows if any(bar.row == row for bar in bars)]
 
 

@@ -105,7 +105,7 @@ def _predicted(run: ComparedRun) -> list[Bar]:
 
 
 def _closer(bars: Sequence[Bar], figure: Any) -> tuple[Switch, ...]:
-    """Two buttons, for the whole time and for as far as predicted; none if these differ little."""
+    """Two buttons, for the whole time and for the predicted time only; none if these differ little."""
     whole = figure.layout.xaxis.to_plotly_json()
     ends = [max(bar.end_s for bar in bars if bar.row in rows) for rows in (_ROWS, _PREDICTED)]
     near = {**whole, "range": [0, whole["range"][1] * ends[1] / ends[0]]}

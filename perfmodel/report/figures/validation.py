@@ -39,7 +39,7 @@ _LEFT_OUT, _CLUSTERS, _STEPS = (
 )
 _LARGE = "more nodes than in the fit"
 _MANY_GPUS = 40
-"""Points of at least so many GPUs, beyond the nodes of the fit, have a marker of their own."""
+"""Points with at least this many GPUs, beyond the nodes of the fit, have a separate marker."""
 _PASSES = "whole passes of this run"
 _ROW = 78
 """Pixels of a row: three lines of label and a bar fit in it."""
@@ -61,8 +61,8 @@ def held_out_points(machine: str, *, across: bool = True) -> dict[str, pd.DataFr
 
     across  whether the answer leaves a scale-up domain; else points between nodes are left out
     Kinds: sizes of this machine on 8 GPUs, left out of their curve; two-node clusters that no fit used; more
-    nodes than in the fit, of all machines; MLPerf training steps, predicted by the other machines. All but
-    the clusters are stored in data/validation.
+    nodes than in the fit, of all machines; MLPerf training steps, predicted by the other machines. All kinds
+    except the clusters are stored in data/validation.
     Limits: a machine without a preferred calibration -> without its sizes
     """
     frames = {}

@@ -1,4 +1,4 @@
-"""Figures of what the answer depends on: helpful changes, machine values halved and doubled, heat maps."""
+"""Figures of the answer's sensitivity: helpful changes, machine values halved and doubled, heat maps."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ _CHANGE = (
 
 
 def _change(s: Sensitivity) -> list[dict[str, Any]]:
-    """Plotly traces of a row: a bar from the slowdown now to that after the change, and a mark and band."""
+    """Plotly traces of a row: a bar from the present slowdown to the changed slowdown, a mark and a band."""
     colour, words, name = style.EVIDENCE_COLOURS[s.evidence], told(_CHANGE, s), safe(s.label)
     marker = {"color": colour, "size": 10, "symbol": "diamond"}
     ends = whiskers([s.after], [s.low], [s.high], thickness=1.5, width=5)
@@ -155,7 +155,7 @@ def _side(side: int) -> dict[str, Any]:
 
 
 def _swing(s: Swing, before: float) -> Iterator[dict[str, Any]]:
-    """Plotly traces of a row: bars from the slowdown now to that at half and at twice the machine's value."""
+    """Plotly traces of a row: bars from the present slowdown to the slowdowns at half and twice the value."""
     unit = ALL_KEYS[s.key].unit
     for side, (factor, after) in enumerate(((0.5, s.halved), (2.0, s.doubled))):
         text = hover(

@@ -1,4 +1,4 @@
-"""The page of a mapping of tables to the cores of one chip: its card, its figure, and sources."""
+"""The page of a mapping of tables to the cores of one chip: headline (card), figure, and sources."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from perfmodel.units import counted, format_bytes, format_ratio, format_time
 
 
 def chip_page(answer: ChipAnswer, command: str) -> Page:
-    """The page of a mapping of tables to cores: a card and a figure; the reader has nothing to choose.
+    """The page of a mapping of tables to cores: headline and figure; the reader has nothing to choose.
 
     command  searches again and writes the page
     """
@@ -34,7 +34,7 @@ def chip_page(answer: ChipAnswer, command: str) -> Page:
 
 
 def chip_card(answer: ChipAnswer) -> Card:
-    """The card: the speed-up, what limits it, and how much faster a mapping could be."""
+    """The headline: the speed-up, the resource that limits it, and how much faster a mapping could be."""
     time_s, chip = answer.time_s, answer.cost.chip
     gathered, fitting = answer.global_memory.time_s, answer.best_symmetric.time_s
     ratio, limit = format_ratio(gathered / time_s), LIMIT_WORDS[answer.limit]

@@ -63,7 +63,7 @@ def headline(answer: ChipAnswer) -> str:
 
 
 def waits_nowhere(answer: ChipAnswer) -> str:
-    """How much faster it is than symmetric-GM if cores did not wait for each other there; "" if no less."""
+    """How much faster it is than symmetric-GM without waits between cores there; "" if by as much."""
     loose = answer.any_order_s
     if loose >= answer.global_memory.time_s * _WORTH_SAYING:
         return ""
@@ -86,7 +86,7 @@ def more_effort_words(answer: ChipAnswer) -> str:
 
 
 def bound_words(answer: ChipAnswer) -> str:
-    """A sentence: no mapping is faster than the bound, so how much of the time could be gained at most."""
+    """A sentence: no mapping is faster than the bound, so at most this share of the time can be saved."""
     least = format_time(answer.bound_s)
     if not answer.symmetric:
         gap = format_fraction(answer.gap)
@@ -102,7 +102,7 @@ def bound_words(answer: ChipAnswer) -> str:
 
 
 def core_lines(answer: ChipAnswer) -> str:
-    """Lines on the tables, on what limits a batch, on how busy cores are and how full their buffers."""
+    """Lines on the tables, the limiting resource, how busy cores are and how full their buffers."""
     core_s = answer.core_s
     alone = {"core": float(core_s.max()), **answer.shared_s}
     others = ", ".join(f"{name} {format_time(value)}" for name, value in alone.items() if value > 0)

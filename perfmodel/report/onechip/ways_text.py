@@ -41,7 +41,7 @@ def ways_text(found: WaysMap) -> str:
 
 
 def _explained(found: WaysMap) -> list[str]:
-    """A line and the command that explains a cell in the middle of the table; none without a command."""
+    """A line and the command that explains a number in the middle of the table; none without a command."""
     row, column = (size // 2 for size in found.best.shape)
     column -= column % _KEPT
     bags = max(1, round(float(found.look_ups[column]) / found.pooling))

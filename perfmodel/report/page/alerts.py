@@ -38,8 +38,8 @@ def alerts(asked: Projection | None, calibration: str | Path | None = None) -> t
     asked        None: nothing is said about steps, or about curves of another machine
     calibration  the user's own file, or the id of a shipped calibration, if one was named
     Reasons: points that are missing, noisy, throttled or failed; unchecked results; floors and rates that the
-    samples do not determine; files that do not match; curves of another machine; an old library; cells that
-    contradict their neighbours. The share of assumed time is on the card instead.
+    samples do not determine; files that do not match; curves of another machine; an old library; measured
+    curves that contradict their neighbours. The share of assumed time is in the headline instead.
     Limits: a shipped calibration of this machine that was not named -> none;  a named shipped calibration ->
     nothing about unchecked results, because public logs do not record checks
     """
@@ -107,7 +107,7 @@ _STATUS_WORDS = {
 
 
 def _spread(run: Run, points: Sequence[Point]) -> str:
-    """How many points there are of all in the run, by collective, and the widest 95 % interval of them."""
+    """How many of the run's points these are, by collective, and their widest 95 % interval."""
     every = [p for p in run.points.values() if p.key in run.finishes]
     wide = []
     for point in points:

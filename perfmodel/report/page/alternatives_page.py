@@ -1,4 +1,4 @@
-"""The page of ``perfmodel alternatives``: a card, times by step, costs, and the map of winners."""
+"""The page of ``perfmodel alternatives``: headline, times by step, costs, and the map of winners."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def alternatives_page(
     command: str,
     by: Criterion = GPU_HOURS,
 ) -> Page:
-    """The page of ``perfmodel alternatives``: a card, figures, and sources with all numbers and conditions.
+    """The page of ``perfmodel alternatives``: headline, figures, sources with all numbers and conditions.
 
     crossed  batches at which the winner changes;  currency  "": no prices were given
     command  asks again and writes the page
-    by       the criterion that ranks the alternatives, and that the conditions are about
+    by       the criterion of the ranking and of the conditions
     """
     first, second, *rest = headlines(found, currency, by)
     notes = [HYPOTHETICAL]

@@ -99,9 +99,9 @@ def _selector(selector: Selector) -> dict[str, Any]:
 
 
 def _view(view: View, known: dict[int, dict[str, Any]]) -> dict[str, Any]:
-    """A view's data for the script: heads (cards), blocks, titles, and perhaps a table.
+    """A view's data for the script: headlines (cards), blocks, titles, and perhaps a table.
 
-    known  data of figures that are done already, by id of the figure; views may share a figure
+    known  by id of a figure, its data if another view has it already
     """
     blocks = []
     for block in view.blocks:

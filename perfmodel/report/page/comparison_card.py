@@ -1,4 +1,4 @@
-"""The card of a comparison: which side is faster, by how much, and a table of the steps."""
+"""The headline of a comparison: which side is faster, by how much, and a table of the steps."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def finding(pair: Pair) -> str:
 
 
 def comparison_card(pair: Pair) -> Card:
-    """The card of a comparison: the finding, both times, their ratio with its band, GPUs, doubts, notes."""
+    """The headline of a comparison: finding, both times, their ratio with its band, GPUs, doubts, notes."""
     batch = whole(pair.a, pair.b)
     low, middle, high = batch.ratio
     times = "; ".join(f"{letter} {_time(answer)}" for letter, _, answer in pair.sides)
@@ -68,7 +68,7 @@ def comparison_card(pair: Pair) -> Card:
 
 
 def step_table(pair: Pair) -> tuple[Sequence[str], ...]:
-    """The head and rows of a table: for each step the times of A and B, A - B with its band, and the faster.
+    """Head and rows of a table: for each step the times of A and B, A - B with its band, and the faster.
 
     The last row is for the whole batch.
     """

@@ -148,7 +148,7 @@ def views(sides: Sides, sizes: Selector, workload: tuple[Selector, ...]) -> Iter
 def _frames(
     sides: Sides, sizes: Sequence[float], asked: Mapping[str, Any]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Projections of A and of B at those table sizes for which both sides have a calibration.
+    """Projections of A and of B at the table sizes for which both sides have a calibration.
 
     asked  the workload, for which there must be such a size
     """
@@ -168,7 +168,7 @@ def _known(sides: Sides, size: float, asked: Mapping[str, Any]) -> bool:
 
 
 def line_sizes(sides: Sides, sizes: Sequence[float]) -> list[float]:
-    """Table sizes at which lines are computed, from what a GPU of either side holds to 100 TB.
+    """Table sizes at which lines are computed, from one full GPU of either side to 100 TB.
 
     They include sizes just around a full GPU and a full node of A and of B, so that steps there are vertical.
     """

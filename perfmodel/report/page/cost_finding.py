@@ -1,4 +1,4 @@
-"""The costs of an answer on its card: GPU-hours, and money if prices were given."""
+"""The costs of an answer in its headline: GPU-hours, and money if prices were given."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PLANNED = "a sharding for each table"
 
 
 def leading_cost(found: Leading, prices: Prices | None, *, whole: bool) -> dict[str, Any]:
-    """A card's finding on costs: of the fastest sharding and of row-wise.
+    """A headline's finding on costs: of the fastest sharding and of row-wise.
 
     whole  whether to add the plan with a sharding for each table, if it is faster
     """
@@ -38,7 +38,7 @@ def _ways(found: Leading, *, whole: bool) -> Iterator[tuple[str, Projection]]:
 
 
 def cost_finding(ways: Sequence[tuple[str, Projection]], prices: Prices | None) -> dict[str, Any]:
-    """A card's finding on the costs of 10⁹ samples: title (a sentence), columns and rows of a table.
+    """A headline's finding on the costs of 10⁹ samples: title (a sentence), columns and rows of a table.
 
     ways    label and answer of each sharding, the cheapest first, all on the same GPUs
     prices  None: GPU-hours only.  Costs are counted as in ``perfmodel alternatives``

@@ -36,7 +36,7 @@ class GpuLines(Lines):
     axis = "gpus"
 
     def grid(self, way: Setup, options: Mapping[str, Any]) -> list[float]:
-        """Numbers of GPUs at which a line is computed: those to choose from, and powers of two between.
+        """Numbers of GPUs at which a line is computed: the selectable numbers, and powers of two between.
 
         way, options  as in ``Lines.grid``, not used here
         """
@@ -57,10 +57,10 @@ def across_gpus(first: Projection, way: str | None, selected: tuple[str, ...]) -
 def gpu_view(
     chosen: tuple[int, ...], workload: Mapping[str, Any], setup: Setup, asked: ViewsAsked, way: str | None
 ) -> View:
-    """The view of a page over numbers of GPUs: cards, the figure, and a table of how the tables scale.
+    """The view of a page over numbers of GPUs: headlines, the figure, and a table of how the tables scale.
 
-    chosen    positions in the selectors;  workload, setup  what they stand for
-    way       the sharding; None: row-wise, or the fastest if shardings are compared
+    chosen    positions in the selectors;  workload, setup  the values at these positions
+    way       the sharding option; None: row-wise, or the fastest if options are compared
     Limits: the sharding is not possible on one of the numbers of GPUs -> BadInputError
     """
     machine, known = setup.machine, {**asked.options, **setup.options, **asked.said(workload)}

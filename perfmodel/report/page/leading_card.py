@@ -1,4 +1,4 @@
-"""The card of an answer: the fastest uniform sharding, row-wise beside it, and findings."""
+"""The headline (card) of an answer: the fastest uniform sharding, row-wise beside it, and findings."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def card_of(
     prices: Prices | None = None,
     elsewhere: str = _ELSEWHERE,
 ) -> Card:
-    """The card of a projection; of its fastest sharding if shardings are compared.
+    """The headline of a projection; of its fastest sharding if shardings are compared.
 
     found      the fastest sharding; None: shardings are not compared
     whole      whether to add the changes that help, and the plan: this takes many answers
@@ -57,9 +57,9 @@ def card_of(
 def leading_card(
     found: Leading, *, whole: bool, prices: Prices | None = None, elsewhere: str = _ELSEWHERE
 ) -> Card:
-    """The card with the fastest sharding: the time, row-wise beside it, the question, and findings.
+    """The headline with the fastest sharding: its time, row-wise beside it, the question, and findings.
 
-    The findings are the time, the costs, what limits the time, and what would change it.
+    The findings are the time, the costs, the step that limits the time, and changes that help.
     whole, elsewhere  as in ``card_of``
     """
     answer = found.answer
@@ -81,7 +81,7 @@ def leading_card(
 
 
 def changes_finding(found: Leading) -> dict[str, Any]:
-    """A card's finding on changes: title, columns and rows of a table. It takes many answers."""
+    """A headline's finding on changes: title, columns and rows of a table. It takes many answers."""
     changed = {"columns": list(CHANGED), "rows": change_rows(found)} if found.changes else {}
     return {"title": help_words(found), **changed}
 

@@ -49,7 +49,7 @@ _LESS, _MORE = 0.995, 1.005  # of a full GPU or node: just below, there is room 
 
 
 def answerable(machine: Any, options: Mapping[str, Any], sizes: Sequence[float]) -> list[Projection]:
-    """Projections at those of the table sizes [byte] that the calibration covers.
+    """Projections at the table sizes [byte] that the calibration covers.
 
     A calibration by the user's own run covers only the numbers of ranks that it measured.
     options  of ``perfmodel.project``, without the table size
@@ -69,7 +69,7 @@ class Lines:
     sizes      table sizes that can be selected [byte]
     workloads  batch, pooling and dim of each
     loaded     machines with their calibrations
-    options    of ``perfmodel.project``, without those of workloads and of ``Setup``
+    options    of ``perfmodel.project``, without workload and ``Setup``
     own        libraries of the user's own calibration; (): shipped calibrations
     """
 
@@ -182,7 +182,7 @@ class Lines:
             return [None] * len(self._workloads)
 
     def _reached(self, way: Setup, grid: Sequence[float], options: Mapping[str, Any]) -> Iterator[float]:
-        """Those values of ``grid`` for which there is a calibration."""
+        """The values of ``grid`` for which there is a calibration."""
         for at in grid:
             with contextlib.suppress(NoCalibrationError):
                 project_grid(*prepare(machine=way.machine, **{**options, self.axis: at}))
@@ -199,7 +199,7 @@ class Lines:
 
 
 def _drawn_already(frame: pd.DataFrame, seen: Sequence[Any]) -> bool:
-    """Whether a line with the same slowdowns is drawn: a library may have only one of two exchanges.
+    """Whether a line with the same slowdowns is drawn already: a library may have only one of two exchanges.
 
     seen  slowdowns of the lines that are drawn
     """

@@ -1,4 +1,4 @@
-"""The page of a service: its card, latency against load, the parts of the p99, batches, and sources."""
+"""The page of a service: headline, latency against load, the parts of the p99, batches, and sources."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CLOSED = (
 def load_page(
     answer: ServiceLoad, hourly: HourlyCost, setting: Setting, command: str, alerts: Sequence[str] = ()
 ) -> Page:
-    """The page of ``perfmodel load``: a card, figures of latencies and batches, and sources.
+    """The page of ``perfmodel load``: headline, figures of latencies and batches, and sources.
 
     hourly  the costs per hour;  command  makes the page again;  alerts  doubts about the calibration
     """
@@ -54,7 +54,7 @@ def load_page(
 
 
 def load_card(answer: ServiceLoad, hourly: HourlyCost, setting: Setting) -> Card:
-    """The card: GPUs, latency, band, batch, machine-hours and money."""
+    """The headline: GPUs, latency, band, batch, machine-hours and money."""
     q = answer.question
     replicas = f"{format_count(answer.replicas)} × {format_count(q.served.gpus)}"
     return Card(

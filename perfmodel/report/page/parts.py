@@ -1,4 +1,6 @@
-"""The parts of every page: a card, selectors, views with figures, and sources."""
+"""The parts of every page: a card, selectors, views with figures, and sources.
+
+A *card* is the headline of a page: the box at its top with the answer in a sentence, times and findings."""
 
 from __future__ import annotations
 
@@ -16,9 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Card:
-    """The card at the top of a page, all as plain text, which is never interpreted as HTML.
+    """The headline (card) at the top of a page, all as plain text, which is never interpreted as HTML.
 
-    sentence, times  the answer, and both times;  sure  bands and bounds;  gpus  how many and why
+    sentence, times  the answer, and both times;  sure  bands and bounds;  gpus  how many GPUs, and why
     evidence  shares of the time: dictionaries with kind, share, words, colour
     question  as the program understood it
     """
@@ -65,11 +67,11 @@ class Selector:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """What a page shows for a choice of values, one from every selector.
+    """The state of a page for a choice of values, one from every selector.
 
     chosen   positions in all selectors but the first; the position in the first chooses among ``cards``
     answers, leads  the projection, and the fastest sharding, for each card
-    table    on the card, as text: its head, then its rows
+    table    in the headline, as text: its head, then its rows
     """
 
     chosen: tuple[int, ...]
@@ -84,10 +86,10 @@ class View:
 
 @dataclass(frozen=True, eq=False)
 class Page:
-    """All that a page shows: for a question, a comparison, a plan, a service or a chip.
+    """The contents of a page for a question, a comparison, a plan, a service or a chip.
 
     views      one for each choice of values from ``selectors``;  fixed  figures in every view
-    provenance  HTML: where the numbers come from;  command  makes the page
+    provenance  sources of the numbers, as HTML;  command  makes the page
     again      the command without the options of selectors;  refused  choices without a view, and why
     besides    further data for the page's readers, which it does not show
     """
@@ -102,7 +104,7 @@ class Page:
     alerts: tuple[str, ...] = ()  # doubts about the calibration: incomplete, noisy
     again: str = ""
     refused: Mapping[tuple[int, ...], str] = field(default_factory=dict)
-    """Positions of machine, backend, clock and possibly reduction without a view, with the reason."""
+    """Positions of machine, backend, clock and perhaps reduction that have no view: the reason for each."""
     besides: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -113,7 +115,7 @@ class Page:
 
     @property
     def card(self) -> Card:
-        """The card that the page opens with."""
+        """The headline that the page opens with."""
         return self.first.cards[self.selectors[0].start if self.selectors else 0]
 
     def blocks(self) -> tuple[Block | Missing, ...]:
@@ -138,7 +140,7 @@ class Page:
         ]
 
     def alone(self, block: Block, command: str) -> Page:
-        """A page with the card of this page and only the figure ``block``. command  makes the new page"""
+        """A page with the headline of this page and only the figure ``block``. command  makes the new page"""
         pinned = tuple(selector.pinned() for selector in self.selectors)
         view = View(tuple(0 for _ in pinned[1:]), (self.card,), (block,))
         line = f"<p>This figure of it alone:</p>{code(command)}"

@@ -1,4 +1,4 @@
-"""The page of a plan: its card, its figures, its sources, and the plan itself as data."""
+"""The page of a plan: headline, figures, sources, and the plan itself as data."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def plan_page(
     asked: Sequence[str] = (),
     explain: str = "",
 ) -> Page:
-    """The page of a plan: a card, its figures, and the plan as data; the reader has nothing to choose.
+    """The page of a plan: headline, figures, and the plan as data; the reader has nothing to choose.
 
     command  plans again and writes the page
     whole    the step with its dense layers; None: none were given
@@ -83,7 +83,7 @@ def plan_blocks(answer: Planned, whole: WholeStep | None = None) -> tuple[Block 
 
 
 def plan_card(answer: Planned, whole: WholeStep | None = None, capped: bool = False) -> Card:
-    """The card: time with band, speed-up, bound, memory. whole, capped  as in ``plan_page``"""
+    """The headline: time with band, speed-up, bound, memory. whole, capped  as in ``plan_page``"""
     e, cost = answer.evaluator, answer.found.cost
     what = "training step" if answer.training else "batch"
     per_s = format_per_second(e.batch * e.gpus / cost.time_s, "samples")

@@ -1,4 +1,4 @@
-"""The card of a row-wise answer: the answer in a sentence, both times, and their bands."""
+"""The headline (card) of a row-wise answer: a sentence, both times, and their bands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from perfmodel.units import format_bytes, format_fraction, format_ratio, format_
 
 
 def question_card(answer: Projection) -> Card:
-    """The card of a row-wise projection: the answer in a sentence, both times, bands, evidence.
+    """The headline of a row-wise projection: a sentence, both times, bands, evidence.
 
     Limits: one GPU -> nothing is sharded, and no evidence bar
     """

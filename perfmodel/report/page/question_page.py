@@ -55,7 +55,7 @@ def one_figure(
     command: str,
     alerts: Sequence[str] = (),
 ) -> Page:
-    """A page with the card, a single figure, and the sources; other figures are not computed.
+    """A page with headline, a single figure, and sources; other figures are not computed.
 
     name       of a figure in ``QUESTION``;  sizes, selectors  with a single value each
     options    of ``perfmodel.project``, without the selected options;  command  makes the page again
@@ -79,7 +79,7 @@ def one_figure(
 def every_figure(
     sizes: Selector, selectors: Sequence[Selector], machine: Machine, options: Mapping[str, Any]
 ) -> Iterator[Block | Missing]:
-    """Yield all figures of the report in order; the parameters are those of ``one_figure``."""
+    """Yield all figures of the report in order; parameters as in ``one_figure``."""
     chosen = tuple(0 for _ in selectors)
     whole = view(chosen, selectors, sizes, machine, options)
     yield from whole.blocks

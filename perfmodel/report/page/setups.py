@@ -42,7 +42,7 @@ class Curves:
 
 @dataclass(frozen=True, eq=False)
 class Setup:
-    """What a page can vary beside table size and workload: machine, library with clock, and exchange.
+    """Values that a page can vary beside table size and workload: machine, library with clock, exchange.
 
     reduction  the exchange of bags, as ``perfmodel.project`` takes it
     """
@@ -60,7 +60,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the user typed for machine, library, clock and exchange; lists begin with the question's value.
+    """The typed machines, libraries, clocks and exchanges; lists begin with the question's value.
 
     own     libraries and clocks of the user's own calibration; others are not offered then
     listed  options that were typed: machine, backend, clock, reduction

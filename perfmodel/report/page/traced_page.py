@@ -19,7 +19,7 @@ _MOST_REASONS = 4
 
 
 def traced_page(run: ComparedRun, command: str) -> Page:
-    """The page of a traced run: a card, a timeline and the steps. command  makes the page again"""
+    """The page of a traced run: headline, timeline and steps. command  makes the page again"""
     card = traced_card(run)
     return Page(
         f"{run.run.plan.evaluator.tables.model}: {card.sentence}",
@@ -31,7 +31,7 @@ def traced_page(run: ComparedRun, command: str) -> Page:
 
 
 def traced_card(run: ComparedRun) -> Card:
-    """The card: the verdict, the parts of the time, and the likeliest reasons."""
+    """The headline: the verdict, the parts of the time, and the likeliest reasons."""
     trace, predicted = run.run.trace, run.predicted
     steps = (
         f"steps {format_time(run.own_s)}, waiting {format_time(run.wait_s)}, gaps {format_time(run.idle_s)}"

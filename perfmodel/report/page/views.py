@@ -43,12 +43,12 @@ def combinations(selectors: Sequence[Selector]) -> list[tuple[int, ...]]:
 
 @dataclass(frozen=True, eq=False)
 class ViewsAsked:
-    """What all views of a page are made from.
+    """The data from which all views of a page are made.
 
     sizes, workload  selectors of the table size, and of batch, pooling and dim
     offer     selectors of machine, library, clock and exchange;  loaded  their calibrations
     lines     computes the lines of figures
-    options   of ``perfmodel.project``, without those of the selectors
+    options   of ``perfmodel.project``, without the options of the selectors
     lead      the fastest sharding of the question; None: it is not known yet
     best      whether shardings are compared;  prices  None: no price file was given
     """
@@ -65,7 +65,7 @@ class ViewsAsked:
 
     @property
     def start(self) -> tuple[int, ...]:
-        """The question's positions in the selectors of the workload, then in those of the setup."""
+        """The question's positions in the selectors of the workload, then of the setup."""
         return (*(selector.start for selector in self.workload), *next(iter(self.offer.setups)))
 
     def leads(
@@ -88,9 +88,9 @@ class ViewsAsked:
     def cards(
         self, chosen: tuple[int, ...], answers: Sequence[Projection], found: Sequence[Leading | None]
     ) -> tuple[Card, ...]:
-        """The card at the top of the page for each projection of a view, one per table size.
+        """The headline at the top of the page for each projection of a view, one per table size.
 
-        Only the card of the question as it was typed lists the changes that help, and the plan.
+        Only the headline of the question as it was typed lists the changes that help, and the plan.
         chosen   for each selector but the table size, the position of its value in the view
         answers  the projections;  found  the fastest sharding of each; None: shardings are not compared
         """
@@ -101,15 +101,15 @@ class ViewsAsked:
         )
 
     def is_asked(self, chosen: tuple[int, ...], at: int) -> bool:
-        """Whether the view and the position ``at`` in ``sizes`` are those of the question as it was typed."""
+        """Whether the view and the position ``at`` in ``sizes`` belong to the question as it was typed."""
         return chosen == self.start and at == self.sizes.start
 
     def said(self, workload: Mapping[str, Any]) -> dict[str, Any]:
-        """``workload`` without defaults that the user did not type, since answers list what was typed."""
+        """``workload`` without defaults that the user did not type, since answers list typed values."""
         return said(self.workload, workload)
 
     def places(self) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """For each view, its positions in the selectors of the workload and in those of the setup.
+        """For each view, its positions in the selectors of the workload and of the setup.
 
         These are all workloads with the question's setup, then the question's workload with other setups.
         """
@@ -124,7 +124,7 @@ def workloads(selectors: Sequence[Selector]) -> list[dict[str, Any]]:
 
 
 def said(selectors: Sequence[Selector], workload: Mapping[str, Any]) -> dict[str, Any]:
-    """``workload`` without defaults that the user did not type. selectors  know what was typed"""
+    """``workload`` without defaults that the user did not type. selectors  know the typed values"""
     typed = {selector.name for selector in selectors if selector.typed}
     return {name: value for name, value in workload.items() if name in typed or value != DEFAULTS.get(name)}
 
@@ -227,7 +227,7 @@ ViewOf = Callable[[tuple[int, ...], Mapping[str, Any], Setup, Any], View]
 class Across:
     """How a page over some quantity is made: over table sizes, or over numbers of GPUs.
 
-    largest_bytes  of the tables;  lines  the class that computes lines;  view  makes a view
+    largest_bytes  most bytes of tables;  lines  the class that computes lines;  view  makes a view
     fixed     makes the figures that stay in all views;  blocks  how many these are, for a progress bar
     selected  options for which the page has selectors
     """
@@ -241,7 +241,7 @@ class Across:
 
 
 def bar_sizes(answer: Projection, sizes: Sequence[float]) -> list[float]:
-    """Table sizes of the bars: round sizes, what a few GPUs hold, and the sizes that can be selected."""
+    """Table sizes of the bars: round sizes, the capacity of a few GPUs, and the selectable sizes."""
     return sorted({*_BAR_SIZES, *small_sizes(answer), *map(float, sizes)})
 
 
