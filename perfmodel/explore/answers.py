@@ -1,4 +1,4 @@
-"""The answer to what a page asks: the card and the figures of the report, as its script shows them."""
+"""The answer to a question of the page: the headline (card) and the figures of the report, for its script."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from perfmodel.schema.files import unknown_name
 from perfmodel.units import counted, format_ratio, format_time
 
 LATER = (OVER_GPUS, CHANGES, TORNADO, SLOWDOWN)
-"""Figures of many answers: they come when the question stays."""
+"""Figures that need many answers: they are computed once the question stays unchanged."""
 WHAT_IFS = "what-ifs"
-"""Name of the card with what would change the answer, which comes when the question stays too."""
+"""Name of the headline with changes that would help, which is computed once the question stays unchanged."""
 _NUMBERS = (0.125, 0.25, 0.5, 1, 2, 4, 8)
 """Of the GPUs of the answer: those that the figure over them has."""
 _LATER = threading.Lock()
@@ -85,7 +85,7 @@ def answer(asked: Said) -> Answer:
 
 
 def shown(asked: Said, beside: Said | None) -> dict[str, Any]:
-    """What the page shows at once, as JSON; figures that take longer come with ``drawn``.
+    """The immediate part of the page, as JSON; figures that take longer come with ``drawn``.
 
     beside  the pinned question, with whose answer this answer is compared, or None
     Limits: no answer -> a document with the error, in the words of the command line
@@ -106,7 +106,7 @@ def shown(asked: Said, beside: Said | None) -> dict[str, Any]:
 
 
 def _view(asked: Said, found: Answer, *, whole: bool = False) -> dict[str, Any]:
-    """The card of an answer, as the page's script takes it. whole  with what would change the answer"""
+    """The headline of an answer, as the page's script takes it. whole  with changes that help"""
     card = _card(asked, found)
     if whole and found.lead is not None and (found.lead.best or found.lead.changes):
         card = replace(card, findings=[*card.findings, changes_finding(found.lead)])
@@ -129,7 +129,7 @@ def _card(asked: Said, found: Answer) -> Card:
 
 
 def _against(found: Answer, beside: Said | None) -> str:
-    """Text that compares the pinned question's time with this. Limits: none, or no answer -> empty"""
+    """Compares the pinned question's time with this answer's. Limits: none, or no answer -> empty"""
     if beside is None:
         return ""
     try:
@@ -145,9 +145,9 @@ def _against(found: Answer, beside: Said | None) -> str:
 
 
 def drawn(name: str, asked: Said, wanted: Callable[[], bool]) -> dict[str, Any] | None:
-    """The figure of ``LATER`` with this name, or the card of ``WHAT_IFS``, as JSON for the page's script.
+    """The figure of ``LATER`` with this name, or the headline ``WHAT_IFS``, as JSON for the page's script.
 
-    wanted  function that is asked, when the figure's turn comes, whether the page still needs it
+    wanted  returns, when the figure's turn comes, whether the page still needs it
     Limits: it cannot be drawn -> a document that says why;  it is not needed any more -> None;  no figure of
             this name -> BadInputError
     """

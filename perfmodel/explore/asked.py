@@ -24,10 +24,10 @@ from perfmodel.schema.table_files import read_tables
 from perfmodel.schema.workload import TableSet
 
 MOST_BYTES, MOST_ROWS = 1_000_000, 10_000
-"""Of a file that is dropped on the page."""
+"""Most bytes and most rows of a file that is dropped on the page."""
 LONGEST = 200
 FILE = "file:"
-"""Before the name of a dropped file, where a set of tables is named."""
+"""Prefix of the name of a dropped file, in a control that names a set of tables."""
 _OF_EQUAL = ("table_size", "tables", "pooling", "dim", "dtype")
 _OF_PODS = ("oversubscription", "switch_hop_s")
 _READ = (".csv", ".json")
@@ -113,7 +113,7 @@ class Said:
         """The question of these texts, by name; texts that have no effect beside others are left out.
 
         known  the controls of the page;  file  a file that was dropped
-        Limits: a name that is no control, a text that is no choice of its list -> BadInputError
+        Limits: a name that is no control, a text that is not in its list of choices -> BadInputError
         """
         for name, text in texts.items():
             if name not in known:
@@ -146,7 +146,7 @@ class Said:
     def typed(self, options: type[CommandOptions]) -> dict[str, Any]:
         """Values of a command's options by name, as its command line would read them.
 
-        options  the options of that command;  Limits: as those of the command line
+        options  the options of that command.  Limits: as for the command line
         """
         said, found = dict(self.said), {}
         for each in options.declared():

@@ -24,7 +24,7 @@ from perfmodel.question.passes import ProjectOptions
 from perfmodel.question.plans import PlanOptions
 
 STAGES = tuple(EFFORTS)[:2]
-"""Of a plan: quick, then normal."""
+"""Efforts of the two searches for a plan: quick, then normal."""
 _CALL = (sys.executable, "-c", "from perfmodel.cli import main; main()")
 _STDIN = "-"
 _MOST_PLANS = 4
@@ -64,7 +64,7 @@ def _fed(asked: Said) -> bytes:
 
 
 def printed(asked: Said, kind: str) -> tuple[str, str]:
-    """(what ``perfmodel project`` prints with option --json or --csv, "") or ("", its error)."""
+    """(output of ``perfmodel project`` with option --json or --csv, "") or ("", its error)."""
     done = subprocess.run(
         [*_words(asked, "project"), f"--{kind}"], input=_fed(asked), capture_output=True, check=False
     )
@@ -87,7 +87,7 @@ def page(asked: Said, machine: str) -> tuple[str, str]:
 class Background:
     """A search for a plan in processes of its own: first a quick, then a normal search.
 
-    text  what the last finished search printed;  trouble  the error of a search;  stage  the present search
+    text  output of the last finished search;  trouble  the error of a search;  stage  the present search
     """
 
     def __init__(self, asked: Said, gpus: int) -> None:
@@ -134,7 +134,7 @@ class Background:
         self._thread.join()
 
     def words(self) -> str:
-        """How far the search is, in words for the user."""
+        """How far the search has come, in words for the user."""
         if self.trouble:
             return self.trouble
         if self._stopped:

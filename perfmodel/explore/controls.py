@@ -29,7 +29,7 @@ _HELP_OF_PRICE = "Of an hour of one GPU, as a price file has it: 2.5 EUR/GPU/h"
 class Control:
     """A control of the page, which sets one option of a question.
 
-    rest   words for what applies while the control is empty, or that value itself
+    rest   the value that applies while the control is empty, or words for it
     words  texts to choose from, in a list or as the stops of a slider
     only   whether no other text is allowed; otherwise any may be typed beside the slider
     """
@@ -134,13 +134,13 @@ _GROUPS: dict[str, tuple[tuple[str, str, str, tuple[str, ...], bool], ...]] = {
     ),
     "Price of a GPU-hour": ((PRICE, "price", "none", _PRICES, False),),
 }
-"""Name, label, what is meant where nothing is said, what may be said, and whether nothing else may be."""
+"""By group of controls: name, label, value or words if empty, texts to choose, whether only these."""
 
 
 def controls(model: str | None, machine: str | None) -> dict[str, Control]:
     """All controls, by name.
 
-    model, machine  what the command line names, perhaps files, which are added to the choices
+    model, machine  names or files from the command line, which are added to the choices
     """
     own = {"model": model, "machine": machine}
     found = {}

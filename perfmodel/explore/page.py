@@ -1,4 +1,4 @@
-"""The page: controls on the left, the answer on the right, and what happens when a control changes."""
+"""The page: controls on the left, the answer on the right, and the reactions to a changed control."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ _LIMIT: Any = {"data-most-bytes": str(MOST_BYTES)}
 
 
 def _labelled(words: str) -> Any:
-    """An attribute with the name of an element, which screen readers say."""
+    """An attribute with the name of an element, which screen readers read out."""
     return {"aria-label": words}
 
 

@@ -114,10 +114,10 @@ def _quiet() -> Any:
     from werkzeug.serving import WSGIRequestHandler
 
     class Quiet(WSGIRequestHandler):
-        """Says nothing of requests."""
+        """A request handler that prints nothing."""
 
         def log_request(self, code: Any = "-", size: Any = "-") -> None:
-            """Nothing."""
+            """Prints nothing."""
 
     return Quiet
 

@@ -1,6 +1,4 @@
-"""This program's times and plans inside TorchRec's planner and trainer:
-the only room that imports TorchRec.
-"""
+"""This program's times and plans in TorchRec's planner and trainer; only this room imports TorchRec."""
 
 from __future__ import annotations
 

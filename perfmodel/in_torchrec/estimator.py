@@ -61,7 +61,7 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
     e, s   load of a table on every rank, and load of one shard [bytes]
     This applies to replicas and to the kind of exchange that is fastest for all tables. A table with another
     exchange pays for separate exchanges with their latency, t(e + s), since TorchRec would run another set of
-    them (``ExchangeSets``). ``PerfmodelRating`` rates whole plans, with all latency.
+    exchanges (``ExchangeSets``). ``PerfmodelRating`` rates whole plans, with all latency.
     Limits: equal tables with equal cuts -> the sum on a rank is the pass minus its latency;  a kernel that
             keeps rows elsewhere than in GPU memory -> infinite: it is not modelled
     """
@@ -193,7 +193,7 @@ def _usual(table: NDArray[np.int64], kind: NDArray[Any], time: Array) -> int:
     """The kind of exchange that is fastest if all tables use it, among the kinds that most tables can use.
 
     For each possible shard: table  its index;  kind  its exchange;  time  of a pass if all tables were equal
-    to this one and cut in that way
+    to this table and cut in this way
     """
     totals: dict[int, tuple[int, float]] = {}
     for each in np.unique(kind[~copied(kind)]):

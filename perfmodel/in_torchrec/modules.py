@@ -37,11 +37,12 @@ def plan_module(
 ) -> ShardingPlan:
     """TorchRec's plan of all ``EmbeddingBagCollection``s in a module, for ``DistributedModelParallel``.
 
-    module   its tables may be on the meta device;  machine  a shipped one by name, a file, or a ``Machine``
+    module   its tables may be on the meta device;  machine  name of a shipped machine, a file, or a
+             ``Machine``
     batch    samples per GPU;  gpus, gpus_per_node  of the running job, if not given
     pooling  rows that a bag sums, for all tables or by table name (default 1): a module does not state it
     objective  throughput: training;  latency: the forward pass;  device  cuda or cpu, where the shards are
-    options  others of ``perfmodel.plan_tables``: reserve, max_hbm_bytes, only, effort, seed ...
+    options  further options of ``perfmodel.plan_tables``: reserve, max_hbm_bytes, only, effort, seed ...
     Several collections are planned together, as if they shared their exchanges.
     In a running job with as many ranks, all ranks call it: rank 0 plans, the others receive its plan.
     Limits: no collection, a table of several features, tables that do not fit -> BadInputError

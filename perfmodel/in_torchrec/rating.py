@@ -20,8 +20,8 @@ class PerfmodelRating(PerfModel):  # type: ignore[misc]  # TorchRec has no types
         EmbeddingShardingPlanner(..., performance_model=PerfmodelRating(estimator))
 
     estimator  the ``PerfmodelEstimator`` that rated the shards; it gives machine, topology and cost options
-    TorchRec's own rating is the busiest rank's sum of its shards' times. That neglects what shards of a type
-    share, and what a further sharding type costs.
+    TorchRec's own rating is the busiest rank's sum of its shards' times. That neglects the exchanges that
+    shards of a type share, and the cost of a further sharding type.
     Limits: the same plan -> ``Evaluator.cost`` with its sharding types, within 0.1 %;  a table whose rows are
             not in GPU memory -> infinite, as its shards
     """

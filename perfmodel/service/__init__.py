@@ -33,13 +33,14 @@ def load(
 ) -> pd.DataFrame:
     """Latencies of a service against its load: one row per load, up to the highest load within the limit.
 
-    qps      requests per second; None: all that the replicas carry;  p99_s  limit of the 99th percentile [s]
+    qps      requests per second; None: the highest load of the replicas;  p99_s  limit of the 99th percentile
+             [s]
     options  replicas, batch (samples per GPU in a full batch), wait_s, overlap, samples (per request); by
-             default the best of several; all other options are those of ``perfmodel.project``
+             default the best of several; all other options as of ``perfmodel.project``
     arrivals  ``Poisson(seed)`` or ``read_arrivals(path)``;  requests  number of requests that are
              simulated at each load
     host      eager, compiled or graph: includes the host that launches the pass; None: the GPUs alone
-    sharding  of the pass that is served: one of ``project``'s; None or best: the fastest that fits
+    sharding  of the pass that is served: an option of ``project``; None or best: the fastest that fits
     prices    file of your prices: ``cost`` of the answer then has money, beside its machine-hours
     Columns: load_per_s, utilisation, requests_per_batch, p50_s, p95_s, p99_s, mean_s, requests_inside, and
     the parts of p99_s; the whole answer is in ``frame.attrs["answer"]`` as plain data.

@@ -86,7 +86,8 @@ class ArrivalTrace:
         a      the N times of the trace, from 0; it is repeated, one mean gap after its end
         s      factor that turns its rate into ``rate`` of one replica [1/s] times the replicas
         n      requests that go to this replica and are followed: each request goes to one of R replicas at
-               random, so the next is ``grain`` + NegativeBinomial(grain, 1 / R) requests of the service later
+               random, so the next followed request comes ``grain`` + NegativeBinomial(grain, 1 / R) requests
+               later
         Limits: at most N requests, one replica -> the trace itself, rescaled
         """
         return self._dealt(replicas, count, grain) * (self.rate_per_s / (rate * replicas))

@@ -26,7 +26,7 @@ _FASTER = 0.05  # a pass must be faster by this share to be served instead
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """What is known about a service before its sharding is chosen.
+    """The known properties of a service before its sharding is chosen.
 
     host, calibration  as in ``hosted.host_costs``; None: times of the device alone
     answer  simulates a service that runs a given pass
@@ -41,9 +41,7 @@ class Served:
     most: float = math.inf
 
     def by(self, setting: Setting, served: ServedPass) -> ServiceLoad:
-        """The answer for a service that runs this pass. If times are the device's,
-        with what a host would add.
-        """
+        """The answer for a service that runs this pass; device times come with a host's addition."""
         if self.host is not None:
             check_clock(setting, self.host)
             return self.answer(hosted_pass(served, self.host, self.calibration))
@@ -88,10 +86,9 @@ def _best(
     row_wise: Callable[[int], ServedPass],
     served: Served,
 ) -> ServiceLoad:
-    """The better of two answers: with the best sharding at a guessed batch,
-    and at the first answer's own batch.
+    """The better of two answers: the best sharding at a guessed batch, and at the first answer's own batch.
 
-    Better is the answer with fewer GPUs, then with a lower p99; without a load, that with more load.
+    Better is the answer with fewer GPUs, then with a lower p99; without a load, with a higher load.
     """
     batch = int(base.work.batch[0])
     lead = partial(leading_with_host, host=served.host, calibration=served.calibration)
@@ -121,7 +118,7 @@ def _power_of_two(samples: float, most: int) -> int:
 
 
 def _likely(row_wise: ServedPass, served: Served) -> int:
-    """A guess of the samples per GPU in a batch: those that arrive while a row-wise pass runs [-].
+    """A guess of the samples per GPU in a batch: as many as arrive while a row-wise pass runs [-].
 
         n = lambda s t(n) / G,   t(n) <= limit / 2
 
@@ -146,9 +143,7 @@ def _rank(answer: ServiceLoad) -> tuple[float, float]:
 
 
 def _fastest(found: Leading, served: Served) -> Projection:
-    """The projection with the best uniform sharding,
-    or with a plan by table if that is faster with the host.
-    """
+    """The projection of the best uniform sharding, or of a plan by table if that is faster with the host."""
     planned = found.planned_answer
     if planned is None or (found.best and served.time_of(planned) >= served.time_of(found.answer)):
         return found.answer
@@ -156,7 +151,7 @@ def _fastest(found: Leading, served: Served) -> Projection:
 
 
 def _choice(its: ServedPass, samples: int, time_s: float, found: Leading, served: Served) -> ChosenSharding:
-    """The comparison of the served pass with the best others at this batch.
+    """The comparison of the served pass with the best other passes at this batch.
 
     its  the served pass;  samples  per GPU;  time_s  of it
     Limits: with a host no difference has a band -> no other pass is listed as near

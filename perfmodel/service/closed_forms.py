@@ -1,6 +1,6 @@
 """Closed forms to compare with the simulation of a service: bounds, and estimates of percentiles.
 
-Each is for a given load, and stands beside the simulated value of the same number.
+Each holds at a given load, and is printed beside the simulated value of the same number.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from perfmodel.service.highest import P99, Replica
 
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": P99}
 AT_LEAST, AT_MOST, EQUAL, ABOUT = "at least", "at most", "equal", "about"
-"""Relation of a closed form to the simulated number: a bound, equality, or an estimate."""
+"""Relation of a closed form to the simulated number: a lower bound, an upper bound, equal, an estimate."""
 _ALONE = 1e-3  # share of the time during which any request is inside
 _FOLLOWED = 10_000
 _ROUNDS, _SAME = 200, 1e-9
@@ -111,7 +111,7 @@ def _found(replica: Replica, rule: Rule, rate: float, run: ServedRequests) -> It
 
 
 def _alone(replica: Replica, rule: Rule, alone_s: float) -> float:
-    """Mean latency at a very low load, where requests hardly ever meet [s].
+    """Mean latency at a very low load, where two requests hardly ever wait together [s].
 
     alone_s  about the time of a request alone
     """
@@ -148,8 +148,7 @@ def _of_poisson(
 
 
 def estimated_quantile(replica: Replica, rule: Rule, rate: float, q: float) -> float | None:
-    """Estimated quantile q of the latency [s], for a service whose passes take all waiting requests,
-    one by one.
+    """Estimated quantile q of the latency [s], if a pass takes all waiting requests.
 
     rate  requests per second of the replica
     Limits: overlap, a wait, batches of one, a trace, or overload -> None

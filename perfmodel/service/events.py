@@ -58,7 +58,7 @@ class Rule:
 class ServedRequests:
     """Result of a simulation, without the initial time in which queues fill up.
 
-    latency_s  of every simulated request;  parts  computes ``parts_s``
+    latency_s  of every simulated request;  parts  function that computes ``parts_s``
     batches    number that were served;  requests  per batch on average;  largest  in the largest batch: a
                larger full batch would change nothing
     grain      requests that each simulated request stands for
@@ -151,7 +151,7 @@ def simulate(served: ServedPass, rule: Rule, arrivals: Array, late: Lateness | N
 
 @dataclass(frozen=True, eq=False)
 class _Passes:
-    """Time of each step of a batch, by the requests in it, and its delays by slow ranks (``Lateness``).
+    """Times of the steps of a batch by its number of requests, and its delays by slow ranks (``Lateness``).
 
     steps  [n, S] for 1 .. n requests and S steps [ps];  floor, share  of the delays
     draws  random numbers for each batch; empty: all ranks are equally fast
@@ -177,9 +177,7 @@ class _Passes:
         return [time + each for time, each in zip(times, late, strict=True)], sum(late)
 
     def _of(self, requests: int) -> tuple[list[int], list[float], list[float]]:
-        """For a batch with so many requests: (time of each step, scale of its delay,
-        number added to its draw).
-        """
+        """For a batch of so many requests: (time of each step, scale of its delay, addition to the draw)."""
         times: list[int] = self.steps[requests - 1].tolist()
         scales = [self.floor + self.share * time if time else 0.0 for time in times]
         more = self.more[requests - 1].tolist() if self.more.size else [0.0] * len(times)
@@ -243,10 +241,9 @@ def _in_line(come: Sequence[int], passes: _Passes, full: int, wait: int) -> _Bat
 
 
 def _overlapped(come: Sequence[int], passes: _Passes, served: ServedPass, full: int, wait: int) -> _Batches:
-    """Two batches at the same time, as in ``model.schedule``: of their next steps,
-    the earlier possible is started.
+    """Two batches at the same time: of their next steps, the step that can begin earlier is started.
 
-    Arguments as in ``_in_line``.
+    Arguments as in ``_in_line``; the order is as in ``model.schedule``.
     """
     kinds = list(dict.fromkeys(step.device for step in served.steps))
     device = [kinds.index(step.device) for step in served.steps]

@@ -23,13 +23,12 @@ from perfmodel.units import counted, format_count, format_fraction, format_per_s
 
 @dataclass(frozen=True)
 class PassPart:
-    """A step of the pass, with its times for a small, the present and a full batch,
-    and the delay by slow ranks.
+    """A step of the pass: its times for a small, the present and a full batch, and the delay by slow ranks.
 
     one_s, asked_s, full_s  time with one request, at the asked load, and in a full batch
     measured  ranks on which its mean time was measured, 0: it waits for no other rank
-    late_s    mean delay because the service has more ranks than that, at the asked load;  late_p99_s  its
-              99th percentile
+    late_s    mean delay because the service has more ranks than ``measured``, at the asked load;  late_p99_s
+              its 99th percentile
     """
 
     name: str
@@ -170,7 +169,7 @@ def _latencies(answer: ServiceLoad) -> Iterator[ExplainedNumber]:
 
 
 def _steady(form: ClosedForm) -> str:
-    """Words: where the time t in the formula of a percentile comes from."""
+    """In words, the source of the time t in the formula of a percentile."""
     asked = form.letters["lambda"] * form.letters["t"]
     return f"t is the pass that serves the {format_count(asked)} requests of lambda t"
 

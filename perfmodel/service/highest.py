@@ -24,28 +24,26 @@ LOADS = (0.98, 0.95, 0.9, 0.84, 0.76, 0.66, 0.54, 0.4, 0.26, 0.14, 0.06, 0.02)
 WAITS = (0.0, 0.05, 0.15, 0.4)
 """Shares of the limit for which the first request of a batch may wait for others."""
 _RARE = 0.002
-"""Mean arrivals while one request is served: below this, hardly one in a thousand waits for another."""
+"""Mean arrivals while one request is served: below it, hardly one of 1000 requests waits for another."""
 _HALVINGS = 5
 """Bisection steps for the highest load."""
 ERROR = 0.02
 """Relative error of the 99th percentile at which a simulation is long enough (95 %)."""
 _MOST_TIMES = 16
-"""Largest factor on the given number of requests until then."""
+"""Largest factor on the given number of requests, for a run with an error of at most ``ERROR``."""
 QUICK = (8_000, 20)
 """Followed requests in a simulation of a search, and followed requests per batch."""
 _OF_A_BATCH = 1000
 
 
 def effort_of(requests: int) -> tuple[int, int]:
-    """(requests to follow, of which per batch), so that a simulation has enough batches
-    for a 99th percentile.
-    """
+    """(requests to follow, followed requests per batch) for enough batches to know a 99th percentile."""
     return requests, max(min(requests // _OF_A_BATCH, _OF_A_BATCH), QUICK[1])
 
 
 @dataclass(frozen=True, eq=False)
 class Replica:
-    """What one replica serves, and how its requests arrive.
+    """The pass that one replica runs, and how its requests arrive.
 
     served    its pass;  arrivals  at the whole service;  late  delays of its collectives by slow ranks
     limit_s   limit of the 99th percentile of the latency [s];  samples  per request
@@ -131,7 +129,7 @@ class Replica:
         return self.run(rule, rate, effort).quantile(P99)
 
     def highest(self, rule: Rule, effort: tuple[int, int], above: float = 0.0) -> float:
-        """Highest load of which 99 % of the requests are answered within the limit [requests/s].
+        """Highest load at which 99 % of the requests are answered within the limit [requests/s].
 
         effort  of each simulation (``effort_of``). Limits: no such load above ``above`` -> 0
         """
@@ -151,9 +149,7 @@ class Replica:
         return 0.0
 
     def _shares(self, capacity: float) -> Iterator[float]:
-        """Loads to try, as shares of the capacity: ``LOADS``,
-        then lower ones until requests nearly never meet.
-        """
+        """Loads to try, as shares of the capacity: ``LOADS``, then until requests hardly meet."""
         yield from LOADS
         share = LOADS[-1]
         while share * capacity * self.served.total(1) > _RARE:
@@ -204,7 +200,7 @@ def carried(
 ) -> list[Carried]:
     """For each batch size, the highest load of a replica, one batch after the other and with overlap.
 
-    batches  samples per GPU;  wait_s, overlap  if given; None: all of ``WAITS``, and both; the best is kept
+    batches  samples per GPU;  wait_s, overlap  given values; None: the best of ``WAITS``, and of both
     tell     is called with words for each size
     Small sizes whose capacity is less than an eighth of the best load are skipped: a larger size serves small
     batches as well.
@@ -230,7 +226,7 @@ def soonest(
     """Every (batch size, rule, p99 [s]) that carries a load within the limit in a short simulation.
 
     rate  requests per second of this replica;  wait_s, overlap  if given; None: all are tried
-    Full batches that are never reached give equal results, so such sizes are simulated once.
+    Sizes of full batches that are never reached give equal results, so they are simulated once.
     """
     found = []
     for both in (False, True) if overlap is None else (overlap,):

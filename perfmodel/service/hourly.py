@@ -20,7 +20,7 @@ class HourlyCost:
     machine   its name;  node  GPUs per machine;  nodes_per_replica  machines that a replica uses
     whole     whether a replica has its machines for itself; else several may share a machine
     machines  in use, each paid in full: machine-hours per hour;  rate_per_s  the load
-    currency  "" without prices;  per_hour  money; None if a price is missing, which ``unpriced`` then names
+    currency  "" without prices;  per_hour  money; None if a price is missing: ``unpriced`` names it
     rented_per_hour  part of ``per_hour`` for the SSDs or the shared memory that hold the rows
     """
 

@@ -52,7 +52,7 @@ class ServedStep:
 class ServedPass:
     """Times of S steps at n batches, interpolated linearly in between.
 
-    gpus          that run the pass: one replica;  batches  [n] samples per GPU, increasing
+    gpus          GPUs that run the pass: one replica;  batches  [n] samples per GPU, increasing
     time_s, low_s, high_s  of each step [S, n]: centre and 95 % interval
     evidence      for the time of the pass at each batch;  fits  whether memory holds it at each batch
     rows          words: where rows are, if not in the GPUs' HBM, and who shares that memory
@@ -60,7 +60,7 @@ class ServedPass:
     held_bytes, held_in  rows that a replica keeps on SSDs or in shared memory, and which (``schema.prices``)
     sharding      of the tables, in words;  way  its name (``alike.WAYS``); "": a plan by table
     runs          name of the program that runs it
-    host          the host whose time is included (``hosted.MODES``, or a clock); "": the device alone
+    host          mode of the host whose time is included (``hosted.MODES``, or a clock); "": device alone
     payload_bytes  of one rank in each step [S, n]
     """
 
@@ -123,13 +123,12 @@ class ServedPass:
         return replace(self, time_s=times)
 
     def evidence_at(self, batch: float) -> Evidence:
-        """What the time is based on, at the listed batch nearest to ``batch``."""
+        """The evidence for the time of a pass, at the listed batch nearest to ``batch``."""
         return self.evidence[int(np.argmin(np.abs(self.batches - batch)))]
 
 
 def hosted_pass(served: ServedPass, host: str, calibration: str | None = None) -> ServedPass:
-    """The pass including the host that launches it:
-    each step takes its device time plus the wait for the host.
+    """The pass including the host that launches it: a step takes its device time and the wait for the host.
 
     host, calibration  as in ``hosted.host_costs``
     """
@@ -140,9 +139,7 @@ def hosted_pass(served: ServedPass, host: str, calibration: str | None = None) -
 
 
 def batch_grid(most: int = LARGEST_BATCH) -> list[int]:
-    """Batches at which a pass is timed, up to ``most`` samples per GPU: all up to 16,
-    then eight per octave.
-    """
+    """Batches at which a pass is timed, up to ``most`` per GPU: all up to 16, then eight an octave."""
     rough = np.unique(np.round(np.geomspace(16, most, 8 * max(int(np.log2(most / 16)), 1) + 1)).astype(int))
     return [*range(1, 16), *rough.tolist()] if most > 16 else list(range(1, most + 1))
 
@@ -211,7 +208,7 @@ def planned_pass(
     evaluator_of  returns an evaluator for a number of samples per GPU;  limit_bytes  memory for tables per
                   GPU
     batches       samples per GPU at which to evaluate it, increasing
-    Limits: none of them fits -> BadInputError
+    Limits: no batch fits -> BadInputError
     """
     costs, fits = [], []
     for batch in batches:

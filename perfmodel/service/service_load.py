@@ -61,7 +61,7 @@ class ChosenSharding:
 
     samples  per GPU in that batch;  time_s  of a pass [s]
     row_wise_s  time of the row-wise pass [s]; None: row-wise does not fit
-    near     (sharding, time) of others that differ by less than the uncertainty of the difference
+    near     (sharding, time) of other shardings that differ by less than the uncertainty of the difference
     """
 
     samples: int
@@ -95,7 +95,7 @@ class ServiceLoad:
               size
     low_per_s, high_per_s  highest load of a replica with all times at the ends of their 95 % bands
     rows      loads up to the highest, with the asked load, increasing;  asked  the asked load
-    least_s   99th percentile of the latency of a request that is alone and waits for no other
+    least_s   99th percentile of the latency of a request that is alone and waits for no other request
     closed    closed forms to compare with the simulation, for one replica at the asked load
     in_line   if overlap is asked for: the asked load with one batch after the other; else None
     host_adds_s  time that an eager host adds to a pass at the asked load [s]; None: included, or unknown
@@ -133,16 +133,15 @@ class ServiceLoad:
 
     @property
     def most(self) -> float:
-        """GPUs needed at the slow end. Limits: no load is answered in time there -> infinite"""
+        """GPUs needed at the slow end. Limits: no load is answered in time at that end -> infinite"""
         return self.gpus_for(self.low_per_s) if self.low_per_s else math.inf
 
     @property
     def binds(self) -> str:
-        """Word for what determines the number of GPUs; without a given load,
-        what determines the load carried.
+        """What limits the answer: the number of GPUs or, without a given load, the highest load; a word.
 
         Limits: the number of replicas was given -> replicas;  one replica carries the load -> the tables;
-        without a limit on the p99, fewer GPUs or more load would do -> the limit;  otherwise -> the load
+        without a limit on the p99, fewer GPUs or more load would be possible -> the limit;  else -> the load
         """
         q, best = self.question, self.best
         if q.replicas is not None:
@@ -215,7 +214,7 @@ def _carried(best: Carried) -> dict[str, Any]:
 def service_load(question: ServiceQuestion, tell: Callable[[str], None] = _quiet) -> ServiceLoad:
     """Computes the answer: latencies against load, and the number of replicas that carry the load.
 
-    tell  is called with words for what is being simulated
+    tell  is called with words on the progress
     Limits: a limit below the pass itself, more load than the replicas carry -> BadInputError with the numbers
     """
     least = least_latency(question)
@@ -260,7 +259,7 @@ def _most_at(question: ServiceQuestion, replicas: int, end: str, rules: Sequence
     """Highest load of a replica with all times at one end of their bands [requests/s].
 
     end    ``low`` or ``high``;  rules  batch sizes and waits to try; the first is kept unless another is
-           better in a short simulation and in a long one
+           better both in a short and in a long simulation
     Limits: even a single request is late -> 0
     """
     if least_latency(question, end) > question.limit_s:

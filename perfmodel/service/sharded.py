@@ -39,7 +39,7 @@ def sharded_pass(base: Projection, way: str) -> ServedPass:
 
 
 def leading_pass(found: Leading, *, planned: bool) -> ServedPass:
-    """The pass of the best uniform sharding (not row-wise); if ``planned``, that of the plan by table."""
+    """The pass of the best uniform sharding (not row-wise); with ``planned``, of the plan by table."""
     if planned:
         assert found.planned is not None
         return _served(found.base, found.planned.found.plan, "")

@@ -30,8 +30,8 @@ class ServiceQuestion:
     """A question about a service: which load, or how many replicas.
 
     served   the pass of a replica;  limit_s  of the 99th percentile of the latency [s]
-    qps      requests per second of the service; None: as many as the replicas carry
-    replicas None: as many as needed;  batch  samples per GPU in a full batch
+    qps      requests per second of the service; None: the highest load of the replicas
+    replicas number of replicas; None: as many as needed;  batch  samples per GPU in a full batch
     wait_s   longest wait of a batch's first request;  overlap  whether two batches overlap
              (batch, wait_s, overlap  None: the best of several)
     samples  per request;  arrivals  how requests arrive;  requests  to simulate at each load
@@ -65,9 +65,7 @@ class ServiceQuestion:
         return lateness(spread, self.measured, self.served.gpus, self.arrivals.seed, at)
 
     def ranks_at(self, samples: float) -> list[int]:
-        """For each step, the ranks on which its mean time was measured at about so many samples per GPU;
-        0: a kernel.
-        """
+        """For each step, the ranks on which its mean time was measured at about ``samples``; 0: a kernel."""
         steps, sizes = len(self.served.steps), self.served.batches
         if self.measured is None:
             return [0] * steps
@@ -90,7 +88,7 @@ class ServiceQuestion:
 def sized(question: ServiceQuestion, tell: Callable[[str], None]) -> tuple[int, Carried, tuple[Carried, ...]]:
     """(the fewest replicas for the question, the best batch size, the result for every batch size).
 
-    tell  is called with words for what is being simulated
+    tell  is called with words on the progress
     Poisson arrivals stay Poisson when shared among replicas, so one search is enough. With a trace, arrivals
     at a replica depend on the number of replicas: numbers are tried until the fewest are known.
     """
@@ -145,7 +143,7 @@ def _best(
     """(the best batch size with its rule, all that were tried).
 
     Without a load: the highest load within the limit. With a load: of the rules that carry it on the fewest
-    replicas, that with the lowest p99. If several p99 differ by less than 5 %, the highest load decides.
+    replicas, the rule with the lowest p99. If several p99 differ by less than 5 %, the highest load decides.
     """
     replica = question.replica(replicas)
     fitting = batches_within(question.served, question.limit_s)
@@ -184,7 +182,7 @@ def _most(question: ServiceQuestion, replica: Replica, tried: Sequence[Carried])
 def _soonest(
     question: ServiceQuestion, replica: Replica, batches: Sequence[int], tried: Sequence[Carried], rate: float
 ) -> Carried | None:
-    """The rule with the lowest p99 among those that carry ``rate``; within 5 %, that with the highest load.
+    """The rule with the lowest p99 of all that carry ``rate``; within 5 %, with the highest load.
 
     Limits: none carries it in a short simulation -> None
     """

@@ -1,6 +1,4 @@
-"""Delay of a collective by its slowest rank, beyond its measured mean time;
-drawn at random for every batch.
-"""
+"""Delay of a collective by its slowest rank, beyond its measured mean time: random for every batch."""
 
 from __future__ import annotations
 
@@ -69,7 +67,7 @@ class Lateness:
     """Delays of collectives, (a + r t) times a random draw for each batch and step, as in ``RankDelay``.
 
     floor_s, share  a and r;  draws  [batches, S] for S steps
-    more, at  numbers added to the draws of each step [S, n], for n numbers of samples per GPU, linear in
+    more, at  [S, n], [n]: additions to the draws of S steps, at n numbers of samples per GPU, linear in
               between; empty: nothing is added
     """
 
@@ -86,7 +84,7 @@ class Lateness:
         return rows
 
     def more_of(self, samples: Array) -> Array:
-        """What is added to the draws for passes with so many samples per GPU [m, S]; [0, 0]: nothing."""
+        """Additions to the draws of passes with so many samples per GPU [m, S]; [0, 0]: nothing."""
         if not self.more.any():
             return np.zeros((0, 0))
         return np.transpose([np.interp(samples, self.at, row) for row in self.more])
@@ -107,7 +105,8 @@ def lateness(
 
     spread    gives s, the mean delay of a rank;  gpus  G;  H_g  the sum of 1/k for k = 1 .. g
     measured  g of each step [S], or at each number of samples per GPU in ``at`` [S, n]: ranks on which its
-              mean time was measured, which includes their slowest; 0 for a step that waits for no rank
+              mean time was measured, with the delay of the slowest of them; 0 for a step that waits for no
+              rank
     Source: ``queueing.slowest_quantile`` at a random q, less ``queueing.slowest_delay`` of g ranks
     Limits: G = g -> mean 0;  g < G -> mean s (H_G - H_g);  no spread -> None
     """
@@ -126,9 +125,7 @@ def lateness(
 
 
 def ranks_behind(setting: Setting, served: ServedPass) -> Whole:
-    """For each step and number of samples per GPU, the ranks on which its mean time was measured; 0:
-    a kernel.
-    """
+    """By step and samples per GPU, the ranks on which the mean time was measured; 0: a kernel."""
     none = np.zeros(served.batches.size, dtype=np.int64)
     return np.array(
         [
@@ -141,7 +138,7 @@ def ranks_behind(setting: Setting, served: ServedPass) -> Whole:
 def measured_ranks(setting: Setting, collective: str, payload_bytes: npt.ArrayLike, gpus: int) -> Whole:
     """Ranks on which a collective was measured at each size: the largest number up to ``gpus``.
 
-    A measurement on some ranks counts for its range of sizes; outside all ranges, the nearest counts.
+    A measurement on some ranks counts for its range of sizes; outside all ranges, the nearest range does.
     Limits: none -> 1
     """
     sizes = np.log(np.maximum(np.atleast_1d(np.asarray(payload_bytes, dtype=np.float64)), 1.0))
@@ -164,9 +161,7 @@ def _models(links: Links) -> list[CollectiveModel]:
 
 
 def spread_of(calibration: str | None) -> RankDelay:
-    """Mean delays of a rank, from the run of a calibration if it timed single calls;
-    else from publications.
-    """
+    """Mean delays of a rank, from the run of a calibration if it timed single calls; else published."""
     folder = run_folder(calibration) if calibration else None
     if calibration and folder is None:
         folder = run_folder(str(calibration).rpartition("/")[0] or ".")
@@ -193,9 +188,10 @@ def spread_of(calibration: str | None) -> RankDelay:
 def spread_of_run(run: Run) -> RankDelay | None:
     """The mean delay of a rank, from the spread of the times of single calls of a run's collectives.
 
-    A visit is a series of calls of a collective on G ranks. Its standard deviation, divided by that of the
-    largest of G exponentials of mean 1, is a delay s. Parameters a and r are fitted to all s by non-negative
-    least squares of relative errors. Their interval is that of the visits' ratios to the fit.
+    A visit is a series of calls of a collective on G ranks. Its standard deviation, over the standard
+    deviation of the largest of G exponentials of mean 1, is a delay s. Parameters a and r are fitted to all s
+    by non-negative least squares of relative errors. Their interval is the interval of the visits' ratios to
+    the fit.
     Limits: no visit with 8 calls that were timed one by one -> None
     """
     rows = [

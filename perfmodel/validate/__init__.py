@@ -1,4 +1,4 @@
-"""Accuracy of the tool, and validity of the paper's claims: verdicts as data, nothing printed."""
+"""Accuracy of the program, and validity of the paper's claims: verdicts as data, nothing printed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from perfmodel.validate.verdicts import Judged, Kind, Outcome, Verdict, load_ban
 
 
 def validate(paper: bool = False, held_out: bool = False) -> list[Verdict]:
-    """Check the tool's own error bands or, with ``paper``, the claims of arXiv 2512.05831;
-    a verdict for each.
+    """Check the program's own error bands or, with ``paper``, the claims of arXiv 2512.05831.
 
     held_out   also check bands that need a new fit without a part of the samples (15 s)
-    A verdict is a ``regression`` if an own band does not hold, or if a claim's verdict differs from that
-    recorded in ``claims.toml``.
+    A verdict is a ``regression`` if an own band does not hold, or if a claim's verdict differs from the
+    verdict in ``claims.toml``.
     Limits: a calibration is missing -> NoCalibrationError
     """
     from perfmodel.validate import within

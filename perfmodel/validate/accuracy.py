@@ -33,7 +33,7 @@ IN_NODE_MACHINES = ("h100-sxm-ib", "h200-sxm-ib", "b200-sxm-ib", "a100-sxm-ib")
 IN_NODE_GPUS = (2, 4, 8)
 _TWO = 2
 _FEWEST_SIZES = 4
-"""Fewest sizes of a cell from which one can be left out."""
+"""Fewest sizes of a measured curve from which one size can be left out."""
 
 
 def leave_one_size_out(
@@ -41,12 +41,12 @@ def leave_one_size_out(
     alpha_beta: bool = True,
     gpus: Collection[int] = IN_NODE_GPUS,
 ) -> pd.DataFrame:
-    """Every size of every one-node cell, predicted by the model with that size left out of its curve.
+    """Every size of every one-node curve, predicted by the model with that size left out of its curve.
 
-    A cell is a collective on a number of GPUs; its curve is its time against size. The preferred NCCL
-    calibration of each machine is used.
+    A curve is the time of a collective on a number of GPUs against size. The preferred NCCL calibration of
+    each machine is used.
     alpha_beta  also add a column alpha_beta_error: |error| of the plain alpha-beta model on the same points
-    gpus        numbers of ranks of the cells
+    gpus        numbers of ranks of the curves
     Columns of ``judged``
     """
     import pandas as pd
@@ -65,7 +65,7 @@ def leave_one_size_out(
 
 
 def _cell_left_out(cell: pd.DataFrame, machine: Machine, calibration: Calibration) -> pd.DataFrame:
-    """The points of a cell, each size predicted from the other sizes."""
+    """The points of a measured curve, each size predicted from the other sizes."""
     sizes, times = cell["payload_bytes"].to_numpy(float), cell["time_s"].to_numpy(float)
     collective, gpus = str(cell["collective"].iloc[0]), int(cell["gpus"].iloc[0])
     node = int(cell["gpus_per_node"].iloc[0])
@@ -117,10 +117,9 @@ def _refitted(curve: Curve, fit: CurveFit, errors: Floats) -> Curve:
 def one_node_to_two(
     with_clusters: bool = True, backend: Backend = Backend.NCCL, machines: Collection[str] = ()
 ) -> pd.DataFrame:
-    """Two-node cells of the preferred calibrations, predicted by a fit to one-node cells only.
+    """Two-node measurements of the preferred calibrations, predicted by a fit to one-node measurements only.
 
-    A cell is a collective on a number of GPUs of some nodes. Cells with more nodes are neither used nor
-    predicted.
+    Measurements on more nodes are neither used nor predicted.
     with_clusters  whether clusters of other machines inform the network constants; if not, these are NCCL's
                    own and the datasheet's
     machines       only these machines (empty: all)
@@ -140,7 +139,7 @@ def one_node_to_two(
 
 
 def one_node_fit(entry: Entry, with_clusters: bool = True) -> Calibration:
-    """A calibration fitted to an entry's one-node cells."""
+    """A calibration fitted to an entry's one-node measurements."""
     priors = (
         priors_without(sources_of(entry))
         if with_clusters
@@ -193,10 +192,10 @@ def other_clusters(clusters: Iterable[Cluster] = OTHER_CLUSTERS) -> pd.DataFrame
 
 
 def without_the_machine(machines: Collection[str] = ()) -> pd.DataFrame:
-    """All cells of a machine that resembles another, predicted with the other's calibration,
-    fitted without this one.
+    """Measurements of a machine that resembles another, predicted with the other's calibration.
 
-    Cells whose samples that fit used (an instance with the same node) are left out.
+    That calibration is fitted without this machine. Samples that it was fitted to anyway (an instance with
+    the same node) are left out.
     machines   only these (empty: all)
     Columns of ``judged``, and machine, like (the other), where ("in" a scale-up domain or "across" several).
     """
@@ -221,8 +220,7 @@ def without_the_machine(machines: Collection[str] = ()) -> pd.DataFrame:
 
 
 def curve_family() -> pd.DataFrame:
-    """Leave-one-out errors that every shipped calibration stores,
-    for its curves and for the alpha-beta model.
+    """Leave-one-out errors that every shipped calibration stores, for its curves and for alpha-beta models.
 
     One row per calibration: curves (their number), and medians over its curves of the median and of the 90th
     percentile of the errors: loo_median, loo_p90, alpha_beta_median, alpha_beta_p90; a last row "all".

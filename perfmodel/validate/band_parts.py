@@ -1,7 +1,8 @@
-"""Estimates what adds to the error of a fit in a 95 % band, from clusters and node counts that no fit used.
+"""Estimates errors that a fit does not show, for its 95 % band, from samples that no fit used.
 
 The parts: differences between clusters of the same kind, GPUs beyond those measured, and groups without
-similar measurements. Points are those of ``left_out``. log_sd is a standard deviation of ln t.
+similar measurements. Points are rows of ``left_out``. log_sd is a standard deviation of ln t. A cell is a
+measured curve: a collective on one group of ranks.
 """
 
 from __future__ import annotations
@@ -27,14 +28,13 @@ _LARGEST = 10.0
 
 
 def spread_of_clusters(points: pd.DataFrame) -> pd.DataFrame:
-    """Difference between clusters of the same kind:
-    root mean square of ln(predicted / measured) over clusters.
+    """Difference between clusters of one kind: root mean square of ln(predicted / measured) over clusters.
 
-    points  of ``clusters_left_out``; only cells that the calibration has measured count, as elsewhere laws
-            err. A known cluster with another version of the library is not another cluster
+    points  of ``clusters_left_out``; only cells that the calibration has measured count, because elsewhere
+            the law errs too. A known cluster with another version of the library is not another cluster
     One row for "in" a domain and "across" domains and each class of sizes: clusters, cells, log_sd. Errors at
-    the sizes of a cell are correlated, so a cell counts as one number, its median |ln|. So are cells of a
-    cluster: a cluster counts once, however many cells it has.
+    the sizes of a cell are correlated, so a cell counts as one number, its median |ln|. Errors of cells of
+    one cluster are correlated too: a cluster counts once, however many cells it has.
     """
     known = points[points["known"] & (points["how"] != "version")]
     cell = ["where", "size", "machine", "cluster", "collective", "gpus"]
@@ -47,8 +47,7 @@ def spread_of_clusters(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def growth_with_gpus(points: pd.DataFrame) -> pd.DataFrame:
-    """Uncertainty per doubling of GPUs beyond those measured,
-    in addition to that of the fit (``needed_log_sd``).
+    """Uncertainty per doubling of GPUs beyond the measured number, besides the fit's (``needed_log_sd``).
 
     points  of ``large_left_out``
     One row for Slingshot and one for all other networks, per class of sizes: clusters, cells, log_sd.
@@ -101,8 +100,7 @@ def law_itself(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def halves(points: pd.DataFrame) -> pd.DataFrame:
-    """Cross-validation of ``law_itself``: it is estimated on half of the clusters
-    and tested on the other half.
+    """Cross-validation of ``law_itself``: estimated on half of the clusters, tested on the other half.
 
     points  of ``clusters_left_out``
     One row for each half used and each class of sizes: fixed_on (the half used), size, log_sd; clusters and
@@ -129,9 +127,7 @@ def halves(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def _by_the_law(points: pd.DataFrame) -> pd.DataFrame:
-    """Points across domains that a law predicts without their cluster; column rest:
-    log_sd of all other parts.
-    """
+    """Points across domains that a law predicts without their cluster; column rest: log_sd of other parts."""
     rows = points[(points["where"] == "across") & ~points["known"] & (points["how"] == "refitted")]
     network = {name: str(load_machine(name).links.network) for name in rows["machine"].unique()}
     has_own = {name for name, known in load_priors().network.items() if known.law_log_sd is not None}
@@ -163,7 +159,7 @@ def needed_log_sd(log_error: Floats, rest_log_sd: Floats, times: Floats) -> floa
 
 
 def _without(points: pd.DataFrame, variance: Floats) -> Floats:
-    """Standard deviation of ln t by the points' bands, less a part with this variance."""
+    """Standard deviation of ln t by the points' bands, after a part with this variance is subtracted."""
     whole = np.log((points["high_s"] / points["low_s"]).to_numpy(float)) / (2 * _Z95)
     return np.asarray(np.sqrt(np.maximum(whole**2 - variance, 0.0)))
 

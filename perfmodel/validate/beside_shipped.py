@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SamplesTold:
-    """Accuracy of a calibration on samples. A point is the median of a size on a group of ranks.
+    """Accuracy of a calibration on samples. A point is the median of one size on one group of ranks.
 
     points  their number;  error  median of |predicted / measured - 1| [-]
     inside  number of points inside their 95 % band
@@ -65,7 +65,7 @@ def largest_left_out(
     """Fits the samples again without the groups with most nodes (else most GPUs), and predicts these.
 
     own   the calibration fitted to all samples;  like  the calibration from which its laws started
-    Limits: all groups have as many nodes and GPUs, or a library without a law -> None
+    Limits: all groups have equally many nodes and GPUs, or a library without a law -> None
     """
     if own.backend not in LAW_BACKENDS:
         return None

@@ -1,6 +1,4 @@
-"""Compares timed collectives of a log with the 95 % band of a normal cluster of that kind:
-where and how far outside.
-"""
+"""Compares timed collectives of a log with the 95 % band of a similar normal cluster."""
 
 from __future__ import annotations
 
@@ -29,10 +27,12 @@ Bools = npt.NDArray[np.bool_]
 
 Z95 = 1.96
 FAR = 2 * Z95
-"""Standard deviations of the band. If sizes err independently, of 30 on a normal cluster one is outside in
-most logs, two neighbours on one side in 4 of 100, one beyond this in 3 of 1000: then one size counts."""
+"""A single size counts as outside only beyond this many standard deviations of the band.
+
+If sizes err independently, of 30 sizes on a normal cluster one is outside in most logs, two neighbours on
+one side in 4 of 100 logs, one beyond ``FAR`` in 3 of 1000."""
 LATENCY_SHARE = 0.5
-"""Of an expected time: with more of it latency, a size says nothing about the rate of its links."""
+"""Share of latency in an expected time above which a size says nothing about the rate of its links."""
 _NARROWEST = 1e-3  # half of a band that the speed of light cuts: 0.1 %
 _KEY = ["source_id", "collective", "variant", "gpus", "gpus_per_node", "datatype", "in_place"]
 
@@ -60,7 +60,7 @@ class Series:
     """A collective on a group of ranks at several sizes, ascending, with the times that are expected.
 
     log       name of the log;  model  gives the expected times
-    time_s    median of what was measured;  expected_s, low_s, high_s  of a normal cluster, with its 95 % band
+    time_s    measured medians;  expected_s, low_s, high_s  of a normal cluster, with its 95 % band
     latency   share of the expected time that no faster link shortens [-]
     evidence  for the expected time at the median size;  judged  sizes whose times can be compared
     said      lines of NCCL in its log;  reasons  why it is outside, the likeliest first
@@ -95,7 +95,7 @@ class Series:
         return Group.of(self.gpus, self.model.machine.domain_gpus_of(self.gpus_per_node))
 
     def deviations(self, expected_s: Floats) -> Floats:
-        """ln(measured / expected_s) of each size, in standard deviations of its band above or below."""
+        """ln(measured / expected_s) of each size, in standard deviations of its band; above the band: > 0."""
         off = np.log(self.time_s / expected_s)
         widths = np.log(np.where(off > 0, self.high_s / self.expected_s, self.expected_s / self.low_s))
         return np.asarray(off / np.maximum(widths / Z95, _NARROWEST))
@@ -108,7 +108,7 @@ class Series:
 
     @cached_property
     def stretches(self) -> tuple[Stretch, ...]:
-        """Where it is outside the band by more than chance.
+        """Ranges of sizes where it is outside the band by more than chance.
 
         Limits: a single size outside, by less than ``FAR`` standard deviations -> not listed
         """

@@ -25,7 +25,7 @@ PAIRS = (
     (Clock.STREAM, Clock.STREAM),
     (Clock.GRAPH, Clock.GRAPH),
 )
-"""(clock of NVSHMEM, clock of NCCL): the paper's, TorchRec's, and two with equal conditions."""
+"""(clock of NVSHMEM, clock of NCCL): the paper's, TorchRec's, and two pairs with equal conditions."""
 SMALL_BYTES = 1024.0
 _PER_OCTAVE = 16
 
@@ -45,9 +45,7 @@ class Comparison:
 
     @property
     def ends(self) -> tuple[Comparison, Comparison]:
-        """Two comparisons with NCCL's times changed: the ratio at the low end of its band,
-        and at the high end.
-        """
+        """Two comparisons with NCCL's times changed: the ratio at the low and at the high end of its band."""
         fast, slow = (replace(self, nccl_s=end * self.nvshmem_s) for end in (self.low, self.high))
         return fast, slow
 
@@ -72,7 +70,7 @@ class Comparison:
         return "nccl" if (self.nccl_s < self.nvshmem_s)[-1] else "nvshmem"
 
     def rise(self, start_bytes: float, end_bytes: float) -> tuple[float, float]:
-        """(NVSHMEM's, NCCL's) time at ``end_bytes`` over that at ``start_bytes``."""
+        """(NVSHMEM's, NCCL's) time at ``end_bytes`` over the time at ``start_bytes``."""
         ends = [start_bytes, end_bytes]
         first, last = np.interp(ends, self.payload_bytes, self.nvshmem_s)
         nccl_first, nccl_last = np.interp(ends, self.payload_bytes, self.nccl_s)

@@ -81,9 +81,7 @@ def unseen_frame() -> pd.DataFrame:
 
 @lru_cache(maxsize=1)
 def far_frame() -> pd.DataFrame:
-    """As ``mlperf_frame`` for rows with at least ``FAR_GPUS`` GPUs,
-    with a share fitted to rows with fewer.
-    """
+    """As ``mlperf_frame`` for rows with at least ``FAR_GPUS`` GPUs, with a share fitted to smaller rows."""
     shares = near_shares()
     return _frame(
         lambda case: shares.get(generation_of(case.machine), shares[ANY]), lambda row: row.gpus >= FAR_GPUS
@@ -154,8 +152,8 @@ def _embark_dense(inputs: Inputs) -> Dense:
 def share_frame() -> pd.DataFrame:
     """Share of embedding communication in the time of a serial table-row-wise step, for numbers of GPUs.
 
-    Columns: kept ("global": the batch of all GPUs is constant; "per GPU": that of each GPU is), gpus, batch
-    (per GPU), step_s, share.
+    Columns: kept ("global": the batch of all GPUs is constant; "per GPU": the batch of each GPU is), gpus,
+    batch (per GPU), step_s, share.
     """
     import pandas as pd
 
@@ -184,8 +182,8 @@ def share_frame() -> pd.DataFrame:
 def speedup_frame() -> pd.DataFrame:
     """Each of EMBark's workloads on the most GPUs, with four step times.
 
-    Columns: serial_s (table-row-wise), overlap_s (the same, overlapped), plan_s (with the planner's plan,
-    serial), both_s (with it, overlapped), speedup = serial_s / both_s.
+    Columns: serial_s (table-row-wise), overlap_s (table-row-wise, overlapped), plan_s (with the planner's
+    plan, serial), both_s (with that plan, overlapped), speedup = serial_s / both_s.
     """
     import pandas as pd
 
@@ -244,8 +242,7 @@ def speedup(answer: str, batches: Sequence[int]) -> Finding:
 
 
 def _ways(dense: Dense) -> list[tuple[Dense, Pick]]:
-    """Inputs for a step's band: the central values, then each cause of error at either end,
-    the others central.
+    """Inputs for a step's band: central values, then each cause of error at either end, others central.
 
     Each is (dense layers, function that picks the communication times from their bands).
     """

@@ -38,7 +38,7 @@ def dense_of(inputs: Inputs, machine: str, share: float | None = None) -> Dense:
 class SystemKind:
     """Measured steps of MLPerf in one round with the same tables, GPUs and batch.
 
-    measured_s  median over the submitted systems [s];  case  what they trained
+    measured_s  median over the submitted systems [s];  case  the tables that they trained
     """
 
     case: Case

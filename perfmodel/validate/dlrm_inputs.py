@@ -23,7 +23,7 @@ _FOLDER = "dlrm"
 
 
 class Conditions(BaseModel):
-    """Conditions under which tables are trained. why  where they come from"""
+    """Conditions under which tables are trained. why  their source"""
 
     model_config = _STRICT
 
@@ -66,7 +66,7 @@ class EmbarkChecks(Conditions):
     """How EMBark's figures are computed again.
 
     alpha  exponent of the ids' power law;  models  sets of tables;  figure_model  of the figure of shares
-    machine, gpus  on which it trained;  batch  samples of all GPUs
+    machine, gpus  hardware on which it trained;  batch  samples of all GPUs
     """
 
     alpha: float = Field(ge=0)
@@ -84,7 +84,7 @@ class EmbarkChecks(Conditions):
 class Gpu(BaseModel):
     """A GPU of the measured rows, by the name that they use.
 
-    machine  the shipped machine for it;  unlike  in what they differ; "": in nothing
+    machine  the shipped machine for it;  unlike  their difference in words; "": none
     """
 
     model_config = _STRICT
@@ -203,7 +203,7 @@ def mlperf_steps(inputs: Inputs) -> list[Measured]:
 
 
 def mlperf_case(inputs: Inputs, gpu: Gpu, row: Measured) -> Case:
-    """The case that a measured row trained."""
+    """The case (tables, GPUs, batch) that a measured row trained."""
     m, batch = inputs.mlperf, round(row.global_batch / row.gpus)
     call = next((each for each in m.planner if each.of(row.round, gpu.name, row.nodes)), None)
     return Case(m.model, gpu.machine, row.gpus, row.gpus // row.nodes, batch, m, call)

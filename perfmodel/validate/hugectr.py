@@ -1,8 +1,8 @@
 """The plan that MLPerf's reference code makes for its tables: HugeCTR's planner, called as submissions do.
 
-Small tables are replicated. The parts of all others are dealt out, those with the most ids first, each to the
+Small tables are replicated. The parts of all others are dealt out, parts with the most ids first, each to the
 bucket of least cost so far; a bucket is a GPU, or all GPUs of a node. Then the table with the largest parts
-has each of them cut in two by rows, and all are dealt again. The best deal is the plan.
+has each of them cut in two by rows, and all parts are dealt again. The best deal is the plan.
 Source: mlcommons/training_results_v3.1 and v4.0, NVIDIA, dlrm_dcnv2: sharding/planner.py, generate_plan.py
 """
 
@@ -26,8 +26,8 @@ class PlannerCall(BaseModel):
     """The arguments with which a submission calls HugeCTR's planner, and the measured rows that use them.
 
     rounds, gpus, nodes  rows of these MLPerf rounds and GPUs, with at least so many nodes; () or 1: any
-    by_node         buckets are nodes, and bags are reduced in a node, then sent across; False: buckets are
-                    GPUs
+    by_node         True: buckets are nodes, and bags are reduced in a node, then sent across; False: buckets
+                    are GPUs
     part_ids        cost of a part in ids per sample, besides the ids that it looks up [-]
     copied_bytes    smaller tables are replicated;  capacity_bytes  of a GPU for tables; both with optimizer
                     state
@@ -109,7 +109,7 @@ def _deal(
 def plan_of(tables: PlanTables, gpus: int, per_node: int, call: PlannerCall) -> Plan:
     """The plan that HugeCTR's planner makes with these arguments.
 
-    per_node  GPUs per node. A table with fewer rows than that is replicated, not cut as in HugeCTR
+    per_node  GPUs per node. A table with fewer rows than GPUs per node is replicated; HugeCTR cuts it
     """
     share = per_node if call.by_node else 1
     sizes = WITH_STATE * tables.rows * tables.dim * tables.element_bytes

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 GPUS = 8
-"""Number of GPUs whose curves have sizes left out."""
+"""Number of GPUs for which curves with left-out sizes are stored."""
 _PREDICTED = ("time_s", "predicted_s", "low_s", "high_s")
 _SIZES = ("machine", "collective", "gpus", "payload_bytes", "sources", *_PREDICTED)
 _STEPS = ("system", "gpus", *_PREDICTED)
@@ -38,7 +38,7 @@ def fresh_steps_left_out() -> pd.DataFrame:
 def sizes_left_out(machine: str) -> pd.DataFrame:
     """The stored result of ``fresh_sizes_left_out`` for one machine, with columns error, inside and size.
 
-    Limits: a machine without such cells -> no row
+    Limits: a machine without such curves -> no row
     """
     points = measured.judged(_read("sizes_left_out.csv"))
     return points[points["machine"] == machine].reset_index(drop=True)

@@ -67,7 +67,7 @@ def cluster_of(source_id: str) -> str:
 def clusters_left_out(machines: Collection[str] = ()) -> pd.DataFrame:
     """Every cluster of the shipped samples, predicted by a calibration of its kind without its samples.
 
-    Its samples are removed from the cells, the laws, and what was learned of its network.
+    Its samples are removed from the curves, the laws, and the learned priors of its network.
     machines   only these (empty: all)
     Columns of ``told``, and machine, cluster, how: "refitted"; "shipped" if no fit used the cluster anyway;
     "version" for a cluster that the calibration knows with another version of the library.
@@ -119,7 +119,7 @@ def _predicted(
 ) -> Iterator[pd.DataFrame]:
     """The rows of a cluster, predicted by the entry's calibration without the cluster's sources.
 
-    how  value of the column of that name
+    how  value of the column ``how``
     """
     usable = usable_samples(rows)
     if not usable.empty:
@@ -155,7 +155,7 @@ def told(rows: pd.DataFrame, machine: Machine, calibration: Calibration) -> pd.D
 
     Columns of ``measured.judged``, and family (``FAMILIES``), where ("in" a scale-up domain or "across"
     several), known (whether the fit has this collective, these GPUs and such sizes), doublings (of GPUs
-    beyond those measured), log_error = ln(predicted / measured).
+    beyond the measured number), log_error = ln(predicted / measured).
     """
     rows = rows[rows["collective"].isin(COLLECTIVES)]
     points = measured.predicted(measured.medians(rows, machine), CollectiveModel(machine, calibration))
@@ -182,7 +182,7 @@ def _known(calibration: Calibration, collective: str, gpus: int, domain_gpus: in
 def _doublings(calibration: Calibration, collective: str, gpus: int, domain_gpus: int) -> float:
     """log2 of the GPUs over the most on which the collective was measured, in a domain or across several.
 
-    Limits: no more than measured -> 0
+    Limits: at most the measured number -> 0
     """
     across = gpus > domain_gpus
     seen = [
@@ -206,7 +206,7 @@ def save_large_left_out(points: pd.DataFrame) -> None:
 
 
 def stored_large_left_out() -> pd.DataFrame:
-    """The stored points of ``large_left_out``; of each machine, those from the fit to the fewest nodes."""
+    """The stored points of ``large_left_out``; of each machine, the points of the fit to the fewest nodes."""
     import pandas as pd
 
     points = measured.judged(pd.read_csv(_stored()))

@@ -54,9 +54,9 @@ def identity(entry: Entry) -> str:
 
 
 def measured_rows(entry: Entry, samples: pd.DataFrame) -> pd.DataFrame:
-    """The samples that are fitted as an entry's measured cells, with a column domain_gpus.
+    """The samples that an entry's curves are fitted to, with a column domain_gpus.
 
-    Rows that fits leave out are left out here too: flagged, in place, integer reductions beside floats.
+    Left out, as in fits: rows with a flag, in place, integer reductions where there are floats.
     """
     import pandas as pd
 
@@ -74,12 +74,12 @@ def measured_rows(entry: Entry, samples: pd.DataFrame) -> pd.DataFrame:
 
 
 def measured_points(entry: Entry, samples: pd.DataFrame) -> pd.DataFrame:
-    """The ``medians`` of every measured cell of an entry (``measured_rows``)."""
+    """The ``medians`` of every measured curve of an entry (``measured_rows``)."""
     return medians(measured_rows(entry, samples), load_machine(entry.machine))
 
 
 def medians(rows: pd.DataFrame, machine: Machine) -> pd.DataFrame:
-    """Median time of every size in every cell of samples: a collective on a group of ranks.
+    """Median time of every size of every cell in samples: of a collective on a group of ranks.
 
     Columns collective, gpus, gpus_per_node, nodes, domain_gpus, payload_bytes, time_s, sources (a text).
     """
@@ -103,9 +103,7 @@ def fitted_alone(machine: str) -> Calibration:
 
 
 def predicted(points: pd.DataFrame, model: CollectiveModel) -> pd.DataFrame:
-    """The points with columns predicted_s, low_s, high_s (95 %), error = predicted / measured - 1,
-    and inside.
-    """
+    """The points with columns predicted_s, low_s, high_s (95 %), error (predicted / measured - 1), inside."""
     import pandas as pd
 
     parts = []
@@ -121,9 +119,7 @@ def predicted(points: pd.DataFrame, model: CollectiveModel) -> pd.DataFrame:
 
 
 def judged(points: pd.DataFrame) -> pd.DataFrame:
-    """The points with added columns: error, inside (the 95 % interval), size (class of sizes,
-    of ``SIZES``).
-    """
+    """The points with columns error, inside (the 95 % interval) and size (class of sizes, of ``SIZES``)."""
     time, size = points["time_s"], points["payload_bytes"]
     return points.assign(
         error=points["predicted_s"] / time - 1,

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 def compare_run(folder: Path) -> pd.DataFrame:
     """Every whole pass of a run with its projection, one row per pass.
 
-    Columns: those of ``Run.composed_samples``, calibration, projected_s with projected_low_s and
-    projected_high_s (95 % band), error (projected over measured, minus 1), inside, and
-    ``<step>_projected_s`` of every step that was projected.
+    Columns: as of ``Run.composed_samples``, calibration, projected_s with projected_low_s and
+    projected_high_s (95 % band), error (projected over measured, minus 1), inside, and ``<step>_projected_s``
+    of every step that was projected.
     Limits: no pass, or no calibration of its library -> NoCalibrationError
     """
     import pandas as pd
@@ -63,7 +63,7 @@ def machine_of_run(run: Run, folder: Path) -> Machine:
 def _projected(passes: pd.DataFrame, folder: Path, machine: Machine) -> pd.DataFrame:
     """The passes with their projections by the run's calibration, at their clock if possible.
 
-    passes  of one kind and one library. Kernels are those that they run: torch's in this program's own pass
+    passes  of one kind and one library. Kernels are the passes' own: torch's in this program's pass
     """
     backend = str(passes["backend"].iloc[0])
     found = {path: one for path, one in calibrations_of(folder).items() if str(one.backend) == backend}
@@ -100,9 +100,7 @@ def _projected(passes: pd.DataFrame, folder: Path, machine: Machine) -> pd.DataF
 
 
 def judged(passes: pd.DataFrame) -> pd.DataFrame:
-    """The passes by which the projection's error is judged: our own, not used in the fit,
-    GPUs not throttled.
-    """
+    """The passes that judge the projection's error: our own, not used in the fit, GPUs not throttled."""
     own = passes["implementation"] == OWN_PASS
     return passes[own & passes["held_out"].astype(bool) & (passes["flag"] != "throttled")]
 
@@ -122,10 +120,10 @@ _NOTHING = Finding(None, "no held-out pass was measured")
 
 
 def step_errors(passes: pd.DataFrame) -> pd.DataFrame:
-    """Projection errors of each step in our own passes: columns step, n (passes), share (of the time),
-    error (medians).
+    """Projection errors of each step in our own passes: columns step, n (passes), share (of the time), error.
 
-    The hand-over between steps is listed too: the excess of a pass over the sum of its steps' own curves.
+    Errors are medians. The hand-over between steps is listed too: the excess of a pass over the sum of its
+    steps' own curves.
     """
     import pandas as pd
 

@@ -78,8 +78,7 @@ def samples_of(calibration: Calibration, name: str | Path) -> pd.DataFrame:
 
 
 def curve_samples(calibration: Calibration, machine: Machine, name: str | Path = "") -> pd.DataFrame:
-    """The samples behind a calibration's curves, with ``domain_gpus``;
-    the median of each size is on the curve.
+    """The samples behind a calibration's curves, with ``domain_gpus``; each size's median is on its curve.
 
     name  the calibration's file; empty: a shipped calibration
     Limits: as ``samples_of``

@@ -41,7 +41,7 @@ _UNMEASURED = Finding(None, "not measured")
 
 
 def coverage(machine: str) -> Finding:
-    """Number of collectives for which both libraries were measured, with any of the pairs of clocks."""
+    """Number of collectives for which both libraries were measured, with any pair of clocks in ``PAIRS``."""
     found = [c for c in crossover.COLLECTIVES if any(crossover.compare(c, *pair) for pair in crossover.PAIRS)]
     return Finding(len(found), f"{len(found)} collectives on {machine}")
 
@@ -104,7 +104,7 @@ def rise(
 ) -> Finding:
     """A library's time at the last size of ``ends`` over its time at ``start``; the band covers all ``ends``.
 
-    clocks  how the times of (NVSHMEM, NCCL) were taken;  library  which of both
+    clocks  how the times of (NVSHMEM, NCCL) were taken;  library  "nvshmem" or "nccl"
     A factor on the whole curve cancels in the ratio, so measured medians are used directly.
     """
     found = _compare(collective, clocks)
@@ -261,7 +261,7 @@ def dependence(chip: str, models: Sequence[str], batch: int, ids: Sequence[str],
         (worst / best - 1) of our mapping over (worst / best - 1) of plain gathers                [-]
 
     worst, best  longest and shortest time of a batch over the distributions ``ids``, for all sets of tables
-    Of the mappings made for each distribution, that with the shortest worst batch is used.
+    Of the mappings made for each distribution, the mapping with the shortest worst batch is used.
     Limits: a mapping that does not depend on the ids -> 0;  as sensitive as plain gathers -> 1
     """
     made_on, kinds = load_chip(chip), [parse_distribution(text) for text in ids]
@@ -279,9 +279,7 @@ def dependence(chip: str, models: Sequence[str], batch: int, ids: Sequence[str],
 
 
 def chip_speedup(chip: str, models: Sequence[str], batch: int, ids: Sequence[str], effort: str) -> Finding:
-    """Time of plain gathers over that of a mapping made for the ids:
-    median over all sets of tables and all ids.
-    """
+    """Time of plain gathers over the time of a mapping made for the ids: median over tables and ids."""
     answers = [_mapped(chip, model, batch, each, effort) for model in models for each in ids]
     found = [answer.global_memory.time_s / answer.time_s for answer in answers]
     return Finding.within(float(np.median(found)), found, format_ratio)

@@ -18,9 +18,9 @@ class ReasonRule(BaseModel):
     """A reason why collectives may be slow, as ``data/validation/reasons.toml`` states it.
 
     test      name of the function that predicts its times (``reasons.TESTS``);  rate  range of its parameter
-    words     what is the matter;  look  where to look;  source  of the reason
-    free      number of fitted parameters;  general  whether it says little, so that others come first
-    network   it is excluded if other collectives on the same ranks are normal;  alone  if any of them is slow
+    words     the reason in a sentence;  look  where to look for it;  source  of the reason
+    free      number of fitted parameters;  general  whether it says little, so that other reasons come first
+    network   excluded if other collectives on the same ranks are normal;  alone  excluded if any is slow
     stated, hint, denied  patterns for lines in NCCL's log that prove, suggest or exclude it
     """
 
@@ -68,7 +68,7 @@ class LikelyReason:
 
     @property
     def words(self) -> str:
-        """What is the matter."""
+        """The reason in a sentence."""
         return self.rule.words.format(self.value)
 
     def to_dict(self) -> dict[str, Any]:

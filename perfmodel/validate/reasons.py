@@ -1,8 +1,8 @@
 """Why a log's times leave the band: each reason is a hypothesis with which the model predicts other times.
 
 A reason is kept if with its times at least half of the sizes outside are inside the band, and more sizes in
-all than without it. The first reason is that with most sizes inside; reasons with as many cannot be told
-apart. The reasons are in ``data/validation/reasons.toml``, with their sources.
+all than without it. The reason with most sizes inside comes first; reasons with equally many cannot be
+distinguished. The reasons are in ``data/validation/reasons.toml``, with their sources.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def reasons_of(one: Series, others: Sequence[Series]) -> tuple[LikelyReason, ...
     """The likely reasons why a series is outside its band, most likely first.
 
     others  the other series of the same command
-    Limits: inside its band -> none;  only the first size outside -> that it is the first call;  single sizes
-            outside -> noise
+    Limits: inside its band -> none;  only the first size outside -> the reason that it is the first call;
+            single sizes outside -> noise
     """
     last = one.side.size - 1
     lone = [each.first for each in one.stretches if each.slow and each.first == each.last < last]
@@ -87,7 +87,7 @@ def _tested(one: Series, others: Sequence[Series], rest: Bools) -> list[LikelyRe
 
 
 def _ruled_out(rule: ReasonRule, one: Series, others: Sequence[Series]) -> bool:
-    """Whether the log's text, or other collectives on the same ranks, exclude a reason."""
+    """Whether the log's text, or another collective on the same ranks, excludes a reason."""
     ranks = one.gpus, one.gpus_per_node
     beside = [o for o in others if (o.gpus, o.gpus_per_node) == ranks and o.collective != one.collective]
     if (rule.network and any(not o.stretches for o in beside)) or re.search(rule.denied, one.said):
@@ -111,7 +111,7 @@ def _rates(one: Series, key: str, between: tuple[float, float]) -> Iterator[Gues
 
 
 def _later(one: Series, guesses: Iterator[Guess]) -> Iterator[Guess]:
-    """Yields each guess, and also with additional latency: as much as small messages need to fit."""
+    """Yields each guess, and also with additional latency: the latency that fits small messages."""
     for times, words in guesses:
         yield times, words
         excess = (one.time_s - times)[one.latency >= LATENCY_SHARE]
@@ -140,7 +140,7 @@ def _one_card(one: Series, rate: tuple[float, float]) -> Iterator[Guess]:
 
 
 def _sockets(one: Series, rate: tuple[float, float]) -> Iterator[Guess]:
-    """Yields times through sockets of the host's network. rate  range of a node's rate [bytes/s]"""
+    """Yields times through sockets of the host's network. rate  range of the rate per node [bytes/s]"""
     low, high = (each / one.gpus_per_node / one.model.machine.value(_CARDS) for each in rate)
     if high < 1:
         yield from _later(one, _cards(one, (low, high)))
@@ -165,8 +165,7 @@ def _no_p2p(one: Series, rate: tuple[float, float]) -> Iterator[Guess]:
 
 
 def _chosen(one: Series, allowed: Callable[[str], bool]) -> Iterator[Guess]:
-    """Yields times of the fastest algorithm and protocol whose name is allowed: as fitted,
-    and by NCCL's table.
+    """Yields times of the fastest algorithm and protocol whose name is allowed, fitted and by table.
 
     NCCL never chose these in measurements, so their fitted latency may be far from the table's.
     Limits: a collective without such a choice, no name allowed, or all -> nothing
@@ -207,8 +206,7 @@ def _waits(one: Series, *, across: bool) -> Iterator[Guess]:
 
 
 def _no_pxn(one: Series, rate: tuple[float, float]) -> Iterator[Guess]:
-    """Yields times of an all-to-all in which each GPU sends to all remote GPUs itself,
-    over the spine, without PXN.
+    """Yields times of an all-to-all without PXN: each GPU sends to all remote GPUs itself, over the spine.
 
     It has more latency, and a fraction of the rate.
     """
@@ -245,4 +243,4 @@ TESTS: dict[str, Callable[[Series, tuple[float, float]], Iterator[Guess]]] = {
     "first": lambda one, _: iter(()),
     "spikes": lambda one, _: iter(()),
 }
-"""Hypotheses by the names of the table. The last two need no times: their places say it (``reasons_of``)."""
+"""Hypotheses by the names of the table. The last two need no times (``reasons_of``)."""

@@ -21,7 +21,7 @@ _Kind = TypeVar("_Kind", bound=BaseModel)
 
 
 class Outcome(StrEnum):
-    """Whether a claim or band holds."""
+    """Whether a claim or a band is confirmed."""
 
     HOLDS = "holds"
     FAILS = "fails"
@@ -41,8 +41,8 @@ class Kind(StrEnum):
 class Verdict:
     """One judged claim or band, in words.
 
-    expected, got  number that the claim states, and that was computed;  band  in which it must be
-    why  the verdict;  regression  whether it is unexpected: the program should exit with 6
+    expected, got  number in the claim, and number computed here;  band  range in which it must be
+    why  reason for the verdict;  regression  whether it is unexpected: the program then exits with 6
     """
 
     identifier: str
@@ -58,7 +58,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Finding:
-    """The value computed for a claim: a number (None: nothing to judge) and words for it.
+    """The value computed for a claim: a number (None: nothing to judge) and the number in words.
 
     low, high  range of the number: its 95 % band, over all inputs that a claim does not state; None: no range
     """
@@ -135,9 +135,7 @@ class Claim(BaseModel):
         return self
 
     def judge(self, found: Finding) -> Outcome:
-        """Whether the claim holds for a value. A self-check is judged by the number alone,
-        without its range.
-        """
+        """Whether the claim holds for a value. A self-check is judged by the number, without its range."""
         if self.kind is Kind.COMPARISON:
             return Outcome.COMPARED
         alone = Finding(found.value, found.words)
@@ -179,9 +177,7 @@ class Band(BaseModel):
     why: str
 
     def verdict(self, found: Finding) -> Verdict:
-        """The verdict for a value: outside the band is a regression;
-        without a value there is nothing to judge.
-        """
+        """The verdict for a value: outside the band is a regression; None: nothing to judge."""
         said, band = outcome(found, self.low, self.high), between(self.low, self.high)
         failed = said is Outcome.FAILS
         return Verdict(self.id, self.claim, band, found.words, band, said, self.why, failed)

@@ -25,9 +25,7 @@ _FRAMES: dict[str, Callable[[], pd.DataFrame]] = {
 
 @lru_cache(maxsize=8)
 def _points(of: str) -> pd.DataFrame:
-    """The points of this kind with a column error; if needed,
-    it is computed from the ratio to the measured time.
-    """
+    """The points of this kind with a column error, computed from the measured ratio if missing."""
     points = _FRAMES[of]()
     return points if "error" in points else points.assign(error=points["ratio"] - 1)
 
@@ -52,8 +50,8 @@ def held_out(
 def told(points: pd.DataFrame, answer: str, many: str, share: float = 0.5) -> Finding:
     """A summary of the errors of points.
 
-    answer  "inside": share of the points in their bands; "error": the error that a share ``share`` of them
-            does not exceed; "ratio": median of predicted over measured time
+    answer  "inside": share of the points in their bands; "error": the error that a share ``share`` of the
+            points does not exceed; "ratio": median of predicted over measured time
     many    number of points, in words
     """
     if answer == "ratio":

@@ -1,4 +1,4 @@
-"""Fits again without some sources of samples, to predict what these sources measured."""
+"""Fits again without some sources of samples, to predict their measurements."""
 
 from __future__ import annotations
 

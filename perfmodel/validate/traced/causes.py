@@ -1,7 +1,7 @@
 """Reasons why a traced step's time differs from its prediction; each follows from numbers and a threshold.
 
 Every function returns a reason with the seconds per iteration that it explains, or None if its numbers are
-below the threshold. ``likeliest`` sorts reasons by what they explain.
+below the threshold. ``likeliest`` sorts reasons by the time that they explain.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import numpy as np
 from perfmodel.units import counted, format_bytes, format_fraction, format_ratio, format_time
 
 WAIT_SHARE = 0.2
-"""Share of a step's time with its wait: ranks with equal speed wait less than this."""
+"""Share of a step's time with its wait: ranks with equal speed wait less."""
 CAUSED_SHARE = 0.6
 """Share of all waiting that one rank must cause; of two equal ranks each causes half."""
 LAST_SHARE = 0.75
-"""Share of the iterations in which it must cause the longest waits."""
+"""Share of the iterations in which this rank must cause the longest waits."""
 SLOWER = 1.4
 """Ratio of a rank's kernel times to the median rank's, for equal bytes: equal cards differ by a tenth."""
 SLOWER_SHARE = 0.75
-"""Share of the kernels that must show it."""
+"""Share of the kernels that must be slower by ``SLOWER``."""
 HALF = (1.7, 2.5)
 """Range of ratios that are described as half the rate."""
 ACROSS_SLOWER, INSIDE_ALIKE = 1.5, 1.25
@@ -37,9 +37,9 @@ OVERLAP_SLOWER = 1.1
 AS_FAST = 0.15
 """Largest relative distance of a measured time from the prediction for another algorithm or protocol."""
 BYTES_APART = 0.1
-"""Relative excess of the sent bytes over the plan's: random ids cause a few percent."""
+"""Relative excess of the sent bytes over the plan's bytes that matters: random ids cause a few percent."""
 REST_SHARE = 0.1
-"""Share of a step's difference: below it, the causes explain the step."""
+"""Share of a step's difference: if less than this is unexplained, the causes explain the step."""
 UNEVEN = 1.3
 """Ratio of busiest to mean rank's bytes, relative to that ratio in the plan."""
 
@@ -164,8 +164,7 @@ def _most_above(ratios: Sequence[float]) -> bool:
 def slow_network(
     across: Sequence[tuple[float, float]], inside: Sequence[tuple[float, float]]
 ) -> Reason | None:
-    """The reason that links between nodes are slow: exchanges across nodes take too long,
-    those inside do not.
+    """The reason that links between nodes are slow: only exchanges across nodes take too long.
 
     across, inside  (measured, predicted) time of each exchange that is limited by bandwidth [s]
     Limits: none across -> None;  none inside -> None, since all exchanges may be slow
@@ -233,7 +232,7 @@ def other_bytes(
     """The reason that ranks sent more or fewer bytes than in the plan.
 
     sent, planned  bytes of each traced rank;  by_ids  whether they depend on the ids of a batch
-    explains_s     predicted time for the bytes that were sent, less that for the planned bytes [s]
+    explains_s     predicted time for the sent bytes, less predicted time for the planned bytes [s]
     batch          sent over planned bytes in exchanges that depend on the batch only (1: as planned)
     Limits: within ``BYTES_APART`` on the busiest rank and evenly -> None
     """
@@ -282,9 +281,9 @@ def ran_as(planned: str, seen: str, more_s: float | None) -> Reason | None:
 
 
 def other_protocol(own_s: float, taken: str, times_s: Mapping[str, float]) -> Reason | None:
-    """The reason that NCCL probably chose another algorithm or protocol, since the time matches that.
+    """The reason that NCCL probably chose another algorithm or protocol, whose time matches.
 
-    own_s    measured time [s];  taken  what the prediction assumes, such as ``ring Simple``
+    own_s    measured time [s];  taken  algorithm and protocol of the prediction, ``ring Simple``
     times_s  predicted time of each possible algorithm and protocol [s]
     Kernel names do not show it: NCCL launches one kernel for all protocols (NCCL, src/device/generate.py).
     Limits: nearest to its own -> None;  not within ``AS_FAST`` of any -> None
@@ -303,8 +302,7 @@ def other_protocol(own_s: float, taken: str, times_s: Mapping[str, float]) -> Re
 
 
 def hidden_wait(excess_s: float) -> Reason | None:
-    """The reason that the last rank to arrive may not be in the traces,
-    so that waits for it count as own time.
+    """The reason that the last rank to arrive may not be traced, so that waits for it count as own time.
 
     excess_s  measured less predicted time [s]. Limits: faster than predicted -> None
     """
@@ -317,7 +315,7 @@ def hidden_wait(excess_s: float) -> Reason | None:
 def the_curve(measured_s: float, predicted_s: float, evidence: str, limit: str) -> Reason:
     """The reason that the prediction is wrong; used if nothing in the trace explains the difference.
 
-    evidence, limit  of the prediction: what it is based on, and what limits the step
+    evidence, limit  of the prediction: its evidence, and the value that limits the step
     """
     off = format_ratio(measured_s / predicted_s) if predicted_s > 0 else ""
     rests = f" ({limit})" if limit else ""
@@ -351,7 +349,7 @@ def several_curves(steps: Sequence[tuple[str, float, float, float]]) -> Reason |
 
 
 def likeliest(found: Iterable[Reason | None], excess_s: float) -> list[Reason]:
-    """Those reasons that have the sign of the excess, largest first.
+    """The reasons with the sign of the excess, largest first.
 
     excess_s  measured minus predicted time [s]. Limits: none -> []
     """

@@ -231,7 +231,7 @@ def _shares(kernel: PlannedKernel, times: Mapping[int, float]) -> dict[int, floa
 
 
 def _findings(found: ComparedRun) -> tuple[Reason, ...]:
-    """What the traces show whether times agree or not: waits for ranks, gaps, ranks with slow kernels."""
+    """Findings whether times agree or not: waits for ranks, gaps, ranks with slow kernels."""
     run = found.run
     kernels = [(each, run.steps[each.name].rank_s) for each in run.plan.kernels if each.name in run.steps]
     slow = causes.slow_rank([times for _, times in kernels], [_shares(*each) for each in kernels])
@@ -291,7 +291,7 @@ def _bare(line: ComparedStep) -> bool:
 
 
 def _with_network(run: PassSeen, lines: Sequence[ComparedStep]) -> list[ComparedStep]:
-    """The steps; those across nodes without another cause have slow links between nodes as their reason."""
+    """The steps; each step across nodes without another cause gets slow links between nodes as its reason."""
     across, inside = _by_distance(run, lines)
     network = causes.slow_network([_times(line) for line in across], [_times(line) for line in inside])
     if network is None:

@@ -1,6 +1,4 @@
-"""What a plan should show in traces: its exchanges in TorchRec's order with bytes per rank,
-and its kernels.
-"""
+"""Events of a plan in traces: its exchanges in TorchRec's order with bytes per rank, and its kernels."""
 
 from __future__ import annotations
 
@@ -44,7 +42,7 @@ class PlannedExchange:
     row       its predicted time, for the bytes of its busiest rank
     groups    the process groups that run it, as ranks
     sent, received  bytes of every rank
-    splits    for an exchange of splits, how many sets of them it sends; else 0
+    splits    for an exchange of splits, how many sets of splits it sends; else 0
     """
 
     row: StepRow
@@ -113,8 +111,7 @@ class PlannedPass:
 
     @cached_property
     def fused_splits(self) -> PlannedPass:
-        """The pass with a single all-to-all for the splits of all sharding types,
-        as TorchRec's pipeline sends them.
+        """The pass with one all-to-all for the splits of all sharding types, as TorchRec's pipeline has.
 
         Limits: one sharding type -> unchanged
         """

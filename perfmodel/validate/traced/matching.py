@@ -2,7 +2,8 @@
 
     cost = k + |ln(sent / s planned sent)| / 2 + |ln(received / s planned received)| / 2 + o (p - q)^2     [-]
 
-k  0 for the step's own collective, ``ANOTHER_KIND`` for another that does the same work; others never match
+k  0 for the step's own collective, ``ANOTHER_KIND`` for another collective with the same work; no others
+   match
 p, q  position of the event in the trace's step and of the step in the plan, from 0 to 1;  o  ``ORDER``
 sent, received  bytes of all traced ranks
 s  factor on the bytes of all steps except splits, for a batch that differs from the plan's
@@ -25,9 +26,9 @@ from perfmodel.units import format_bytes
 from perfmodel.validate.traced.expected import Group, PlannedExchange, label_of
 
 ANOTHER_KIND = 0.3
-"""Cost of another collective that does the same work: as much as bytes that are 1.35 times the plan's."""
+"""Cost of another collective with the same work: equal to the cost of 1.35 times the plan's bytes."""
 ORDER = 0.1
-"""Cost of the first position for the last step: as much as bytes that are 1.1 times the plan's. Squares
+"""Cost of the first position for the last step: equal to the cost of 1.1 times the plan's bytes. Squares
 keep events of equal bytes in their order."""
 MOST = 2.5
 """Largest cost of a pair: bytes that are 12 times the plan's, or a twelfth of them."""
@@ -152,7 +153,7 @@ def _cost(event: AlignedCollective, instance: Instance, batch: float = 1.0) -> f
     sides = list(zip(*seen, strict=True))
     factor = 1.0 if step.splits else batch
     planned = [factor * step.sent[ranks], factor * step.received[ranks]]
-    if not own:  # the larger buffer is that of the whole, whatever its name
+    if not own:  # the larger buffer holds the whole, whatever its name
         sides, planned = [tuple(map(max, seen))], [np.maximum(*planned)]
     apart = [
         _apart(np.array(side, dtype=np.float64), plan) for side, plan in zip(sides, planned, strict=True)

@@ -13,12 +13,12 @@ from perfmodel.validate.traced.causes import Reason
 from perfmodel.validate.traced.seen import PassSeen
 
 WHOLE, STEPS_ALONE, CALIBRATED = JUDGED
-"""What a run is judged by: the pass with its waits and gaps, its steps, or its calibrated steps."""
+"""What judges a run: the pass with its waits and gaps, its steps, or its calibrated steps."""
 
 
 FAR = 2.0
-"""Ratio to a prediction: a time that is so many times as long, or a band that contains this ratio and its
-inverse, confirms nothing."""
+"""A time this many times as long as predicted, or a band that contains this ratio and its inverse,
+confirms nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,8 +34,7 @@ class PredictedTime:
         return self.low_s <= measured_s <= self.high_s
 
     def is_exceeded(self, measured_s: float, spread_s: tuple[float, float]) -> bool:
-        """Whether a measured median is above ``FAR`` times the prediction,
-        and its whole spread above the prediction.
+        """Whether a measured median exceeds ``FAR`` times the prediction, and its spread the prediction.
 
         spread_s  10th and 90th percentile
         """
@@ -46,7 +45,7 @@ class PredictedTime:
 class ComparedStep:
     """One step, predicted and measured.
 
-    limit    what limits the predicted time;  evidence  what the prediction is based on
+    limit    value that limits the predicted time;  evidence  of the prediction
     planned_bytes, seen_bytes  of the busiest traced rank; 0 for kernels, whose bytes no trace has
     own_s    time after the last rank arrived, median over the iterations;  spread_s  10th and 90th percentile
     wait_s   wait for the last rank, mean over ranks, median over the iterations
@@ -75,8 +74,8 @@ class ComparedStep:
 
     @property
     def far(self) -> bool:
-        """Whether it takes more than ``FAR`` times its prediction in nearly all iterations,
-        even if that is in the band.
+        """Whether it takes more than ``FAR`` times its prediction in nearly all iterations, also inside the
+        band.
         """
         return self.predicted.is_exceeded(self.own_s, self.spread_s)
 
@@ -113,13 +112,13 @@ class ComparedRun:
     """Result of comparing a traced run with its prediction.
 
     lines       the matched steps;  missing  planned steps that the trace does not have
-    predicted   time that corresponds to ``measured_s``, with what the calibration adds between steps
-    of_steps    the same for all matched steps
-    steps_s     sum of the measured steps;  calibrated_s  of those with a calibrated prediction only
+    predicted   time that corresponds to ``measured_s``, with the calibration's hand-over between steps
+    of_steps    predicted time of all matched steps
+    steps_s     sum of the measured steps;  calibrated_s  sum of steps with a calibrated prediction
     whole_s, wait_s, idle_s, other_s  in the iteration of median length, for the mean rank: the pass, its
                 waits for other ranks, gaps without any kernel, and other kernels in gaps
-    reasons     for the judged time, largest first;  judged  which time is: one of ``JUDGED``
-    findings    what the traces show whether times agree or not: waits for ranks, a slow rank, gaps
+    reasons     for the judged time, largest first;  judged  which time is judged: one of ``JUDGED``
+    findings    facts in the traces, whether times agree or not: waits for ranks, a slow rank, gaps
     of_these    whether the calibration was made from these same traces
     """
 
@@ -141,7 +140,7 @@ class ComparedRun:
 
     @property
     def measured_s(self) -> float:
-        """The measured time that is judged: the whole pass, or what ``judged`` says [s]."""
+        """The measured time that is judged: the whole pass, or the part that ``judged`` names [s]."""
         return {WHOLE: self.whole_s, STEPS_ALONE: self.steps_s, CALIBRATED: self.calibrated_s}[self.judged]
 
     @property

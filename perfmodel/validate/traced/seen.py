@@ -1,6 +1,4 @@
-"""Measures each step of a plan in a trace: its own time, the wait for other ranks,
-and the gaps between steps.
-"""
+"""Measures each step of a plan in a trace: own time, wait for other ranks, and gaps between steps."""
 
 from __future__ import annotations
 
@@ -69,8 +67,8 @@ class TracedBar:
 class WholeSeen:
     """The time of one iteration, divided into parts; means over the ranks [s].
 
-    busy_s   a step of the plan runs, or waits for other ranks;  wait_s  the part of it that is waiting
-    idle_s   gaps between steps of the pass in which nothing runs;  other_s  in which other kernels run
+    busy_s   a step of the plan runs, or waits for other ranks;  wait_s  the waits in ``busy_s``
+    idle_s   gaps between steps in which nothing runs;  other_s  gaps in which other kernels run
     """
 
     busy_s: float
@@ -126,7 +124,7 @@ class PassSeen:
 
 
 def seen(trace: CutTrace, plan: PlannedPass) -> PassSeen:
-    """Matches the traced steps with those of a plan, and measures them."""
+    """Matches the traced steps with the steps of a plan, and measures them."""
     cost, chosen, matches = min(_ways(trace, plan), key=lambda way: way[0])
     return PassSeen(
         chosen,
