@@ -35,7 +35,7 @@ class AlternativesAnswer:
 
     options  of ``perfmodel.project`` for the question; with several machines, for the first machine
     found    the alternatives;  by  the criterion that ranks them
-    cells    the map of which alternative wins where;  crossed  the batches at which the winner changes
+    cells    the points of the map of winners;  crossed  the batches at which the winner changes
     prices   None: no price file was given
     """
 
@@ -143,7 +143,7 @@ def _of_one(
     typed: Mapping[str, Any],
     progress: PlanProgress,
 ) -> tuple[list[Alternative], list[MapCell], list[Crossing]]:
-    """The alternatives on a single machine, the cells of the map of winners, and its crossings.
+    """The alternatives on a single machine, the points of the map of winners, and its crossings.
 
     options  of ``perfmodel.project``;  typed  all options by name
     """

@@ -30,7 +30,7 @@ def beside_shipped(
 
     samples  that ``own`` was fitted to;  shipped  for this machine and library, or None
     Keys: shipped (its errors on the samples), default_answer (time by both), left_out (errors on groups left
-    out of the fit). Those that cannot be computed are missing.
+    out of the fit). Keys that cannot be computed are missing.
     """
     from perfmodel.validate.beside_shipped import largest_left_out, told_by
 
@@ -46,7 +46,7 @@ def beside_shipped(
 
 
 def shipped_like(machine: Machine, backend: Backend) -> Calibration | None:
-    """The shipped calibration of this very machine and library, where a fit begins; None: there is none."""
+    """The shipped calibration of exactly this machine and library, where a fit begins, or None."""
     if machine.name not in list_machines():
         return None
     try:

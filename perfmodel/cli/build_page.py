@@ -32,7 +32,7 @@ def page_of(
     sizes, workload  selectors of the table size, and of batch, pooling and dim
     asked   machines, libraries, clocks and exchanges to offer
     typed   options that become selectors, as lists of texts;  line  the command as it was typed
-    across  how views are made over other than table sizes (numbers of GPUs); None: over ``sizes``
+    across  how views are made over numbers of GPUs; None: views are over ``sizes``
     lead    the fastest sharding of the question; None: it is not known yet
     """
     from perfmodel.report.page.alerts import alerts

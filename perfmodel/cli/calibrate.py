@@ -21,7 +21,7 @@ LEAST_LIMIT_S = 1.0
 
 
 def calibrate(context: typer.Context, options: CalibrateOptions) -> None:
-    """Measure this machine, fit a calibration, and print what was found; or only the plan of the run."""
+    """Measure this machine, fit a calibration, and print it; or print only the plan of the run."""
     with measuring.rank_zero_speaks():
         counts = count_values(options.ranks, "--ranks") if options.ranks else []
         asked = measuring.Asked(

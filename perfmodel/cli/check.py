@@ -98,7 +98,7 @@ def _machine(name: str | None, calibration: str | None, result: ImportResult) ->
 def _model(machine: Machine, calibration: str | None, result: ImportResult) -> CollectiveModel:
     """The model that gives the band: by the given calibration, else by a shipped one.
 
-    Of the shipped ones, that whose library version is nearest to the log's.
+    Among shipped calibrations, the library version nearest to the log's counts.
     """
     if calibration is not None:
         return CollectiveModel.load(machine, load_calibration(calibration).backend, None, calibration)

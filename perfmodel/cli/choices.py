@@ -1,4 +1,4 @@
-"""What the reader of a page may choose, read from the options: table sizes, workloads, libraries, …."""
+"""Choices for the reader of a page, from the options: table sizes, workloads, libraries, …."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def page_question(typed: Mapping[str, Any]) -> Question:
 
 
 def measured_sizes(question: Question) -> list[float]:
-    """Default table sizes [byte] with the user's own calibration: what groups of ranks that it measured hold.
+    """Default table sizes [byte] with the user's own calibration: the capacity of its groups of ranks.
 
     The largest group comes first.
     Limits: no calibration, a library with laws for any number of GPUs, no group of ranks -> []
@@ -93,7 +93,7 @@ def only(question: Question) -> tuple[Selector, tuple[Selector, ...]]:
 
 
 def other_keywords(question: Question) -> dict[str, Any]:
-    """The question as keywords of ``perfmodel.project``, without the machine and what ``only`` selects."""
+    """The question as keywords of ``perfmodel.project``, without the machine and ``only``'s values."""
     return question.keywords("machine", "table_bytes", "batch", "pooling", "dim")
 
 
@@ -132,7 +132,7 @@ def texts_of(value: object) -> Texts:
 def lists_of(typed: Mapping[str, Any], line: TypedLine) -> dict[str, Texts]:
     """The options that become selectors, as lists of texts by name. None: not typed.
 
-    line  says which were typed.  Limits: an unknown clock or exchange -> error with similar names
+    line  knows which options were typed.  Limits: an unknown clock or exchange -> error with similar names
     """
     lists = {name: texts_of(typed[name]) for name in LISTS}
     if "reduction" not in dict(line.options):

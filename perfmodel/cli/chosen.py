@@ -134,7 +134,7 @@ def calibration_file(calibration: str | None) -> str | None:
 def advice(
     machine: Machine, library: str, clock: str | None, instead: Callable[[], str | None] = lambda: None
 ) -> Iterator[None]:
-    """Context in which NoCalibrationError also says for which libraries, clocks or shardings there are data.
+    """Context in which NoCalibrationError also names libraries, clocks or shardings that have data.
 
     instead  returns commands that have an answer; "" or None: there are none
     """

@@ -196,7 +196,7 @@ def _in_torchrec(evaluator: Evaluator, plan: Plan) -> list[tuple[Evaluator, Plan
 
 
 def _fitted_to(calibration: Path | str | None, traces: Sequence[RankTrace], per_node: int) -> bool:
-    """Whether the user's calibration was fitted to these very traces. per_node  GPUs in use in a node"""
+    """Whether the user's calibration was fitted to these traces. per_node  GPUs in use in a node"""
     from calibrate.importers.traces.samples import fittable, traced_samples
     from perfmodel.fit.traced import is_fitted_to
     from perfmodel.schema.calibration import load_calibration

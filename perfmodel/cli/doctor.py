@@ -1,4 +1,4 @@
-"""``perfmodel doctor``: what can be measured on this machine, and what would have to be assumed?"""
+"""``perfmodel doctor``: measurements that are possible on this machine, and values that would be assumed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perfmodel.report.doctor_text import doctor_record, doctor_text, prospects
 
 
 def doctor(context: typer.Context, options: DoctorOptions) -> None:
-    """Print what can be measured on this machine, and how a projection would know the rest."""
+    """Print the possible measurements on this machine, and the evidence that a projection would have."""
     host = identify(options.machine)
     findings = examine(host, options.ranks)
     libraries = proven({name: availability(name) for name in PROVIDERS})

@@ -47,7 +47,7 @@ class Family:
     what    their name in messages;  typed  the command that explains them
     asks    ``module:class`` of the options of the command that prints them
     answer  ``module:function`` that prints the explanation
-    without, only  options of that class that do not apply; if ``only`` is not empty, those that do
+    without, only  options of that class that do not apply; if not empty, the only options that apply
     """
 
     what: str

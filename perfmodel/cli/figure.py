@@ -27,7 +27,7 @@ _PIXELS, _SCALES = (300, 4000), (0.5, 8.0)
 
 
 def figure(context: typer.Context, options: FigureOptions) -> None:
-    """Draw a figure into a file, or print what it shows; without a name, list all figures or draw all."""
+    """Draw a figure into a file, or print its content; without a name, list all figures or draw all."""
     _one_each(table_size=options.table_size, batch=options.batch, pooling=options.pooling, dim=options.dim)
     source = source_of(context)
     if options.name is None:
@@ -88,7 +88,7 @@ def _all(context: typer.Context, source: FigureSource) -> None:
 def _list(source: FigureSource, as_json: bool) -> None:
     """Print the list of figures.
 
-    It has the figures of the question and of all other pages; with --compare or --gpus, of that page only.
+    It has the figures of the question and of all other pages; with --compare or --gpus, only their page's.
     """
     others = [page for page in PAGES if page is not QUESTION] if source.page is None else ()
     if as_json:

@@ -31,7 +31,7 @@ _NOT_OF_THE_PAGE = (*_NOT_OF_THE_FIGURE, "draw")
 
 @dataclass(frozen=True, eq=False)
 class FoundFigure:
-    """A figure. page  makes a page that holds nothing else, from its block"""
+    """A figure. page  makes a page with only this figure, from its block"""
 
     block: Block
     page: Callable[[Block], Page]
@@ -45,7 +45,7 @@ class FoundFigure:
 class FigureSource:
     """The figures that the typed options offer.
 
-    figures  by name, what each shows;  line  the command as it was typed
+    figures  by name, a line that describes each;  line  the command as it was typed
     page     makes the page that holds them; None: each figure is made by itself
     """
 

@@ -201,7 +201,7 @@ def fit_points(result: TraceSamples) -> pd.DataFrame:
 
 
 def trace_records(result: TraceSamples) -> dict[str, Any]:
-    """For JSON: traces (what was read), skew (waits of ranks), host (launch times), kernels."""
+    """For JSON: traces (events of each rank), skew (waits of ranks), host (launch times), kernels."""
     return {
         "traces": [trace_record(trace) for trace in result.traces],
         "skew": [skew_record(skew) for skew in rank_skews(result.alignment.collectives)],
@@ -211,7 +211,7 @@ def trace_records(result: TraceSamples) -> dict[str, Any]:
 
 
 def summary_text(result: TraceSamples) -> str:
-    """The text of what was read from the traces, and of which rank waits for which."""
+    """The text about imported traces: events of each rank, and which rank waits for which."""
     parts = [traces_text(result.traces), skew_text(result.alignment)]
     if result.kernels is not None:
         parts.append(kernels_text(result.kernels, result.kernels_left_out))

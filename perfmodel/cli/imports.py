@@ -155,9 +155,9 @@ def doubt_gpu(gpu: str, machine: Machine, *, force: bool) -> list[str]:
 
 
 def _doubt_samples(result: ImportResult, accepted: list[str]) -> list[str]:
-    """Check that no sample is far faster or slower than any product could be.
+    """Check that no sample is far faster or slower than any product could be. Returns the accepted limits.
 
-    accepted  names of limits that ``--accept`` sets aside;  Returns them
+    accepted  names of limits that ``--accept`` sets aside
     Limits: an unknown name; a sample beyond a limit that is not accepted -> BadInputError
     """
     known = limits_of("sample")

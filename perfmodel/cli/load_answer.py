@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class LoadAnswer:
-    """The answer of ``perfmodel load`` with what it was computed from.
+    """The answer of ``perfmodel load`` with its inputs.
 
     hourly   the costs per hour;  setting  machine and calibration;  question  the tables and their ids
     file     the user's own calibration; None: a shipped calibration
-    planned  whether the passes are those of a plan file
+    planned  whether the passes follow a plan file
     """
 
     answer: ServiceLoad
@@ -89,7 +89,7 @@ def answered(typed: Mapping[str, Any]) -> LoadAnswer:
 
 
 def _sharded(question: Question, way: str, serve: Served) -> ServiceLoad:
-    """The answer for a sharding, on as many GPUs as ``perfmodel project`` takes.
+    """The answer for a sharding, on the number of GPUs that ``perfmodel project`` takes.
 
     way  its name, or ``best``;  serve  simulates the service for a pass
     """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def check_beside_plan(**options: str | None) -> None:
-    """Raise BadInputError if an option was typed that says where rows are, since the plan says so.
+    """Raise BadInputError if a typed option says where rows are, since the plan says this.
 
     options  values by name; None: not typed
     """
@@ -88,7 +88,8 @@ class TypedLoad:
     def question(self, served: Any, spread: Any, measured: Any) -> ServiceQuestion:
         """The question about a service.
 
-        served  its pass;  spread  how late ranks come;  measured  ranks behind the mean times of the steps
+        served  its pass;  spread  delays of ranks;  measured  ranks on which the steps' mean times were
+                measured
         Limits: a wait with a batch of 1, a batch too large -> BadInputError
         """
         from perfmodel.service.arrivals import Poisson, read_arrivals

@@ -11,7 +11,7 @@ _FIRST_S = 2.0
 
 
 class LoadProgress(PlanProgress):
-    """A line with what is being simulated and for how long; nothing is shown in the first two seconds."""
+    """A line with the present simulation and its duration; nothing is shown in the first two seconds."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -62,7 +62,7 @@ SPEAKS_FIRST_S = 2.0
 class Asked:
     """The options of ``perfmodel calibrate``.
 
-    request  what to measure, and how exactly;  limit_s  of ``--time-limit`` [s]
+    request  the measurements, and their noise target;  limit_s  of ``--time-limit`` [s]
     start    number of ranks to start on this machine; None: one per GPU or per core
     machine  a name or file; None: recognized by its hardware;  out  folder of runs; None: the default
     fresh, drop_damaged  whether to begin anew, and whether to leave out damaged lines of a run
@@ -99,7 +99,7 @@ class Asked:
 def rank_zero_speaks() -> Iterator[None]:
     """Context in which only rank 0 of a launcher's ranks prints an error; the others exit with its code.
 
-    If rank 0 is missing, rank 1 prints that.
+    If rank 0 is missing, rank 1 prints its error.
     """
     try:
         yield
@@ -175,7 +175,7 @@ def _measured(asked: Asked, host: Host, team: Team, progress: CalibrationProgres
 
 
 def _offer_to_drop(error: DamagedRunError, asked: Asked) -> DamagedRunError:
-    """The error, which now advises to type the same command with --drop-damaged."""
+    """The error, which now advises to repeat the command with --drop-damaged."""
     _, _, away = error.next_step.partition(", or ")
     step = "continue without them (what they held is measured again):"
     step = f"{step}\n  {without_damage(asked.typed)}\nor {away}"
@@ -185,7 +185,7 @@ def _offer_to_drop(error: DamagedRunError, asked: Asked) -> DamagedRunError:
 def show_plan(
     asked: Asked, host: Host, team: Team, findings: Sequence[MachineDoubt], *, as_json: bool
 ) -> None:
-    """Print what would be measured, how much of it the run already has, and how long the rest takes."""
+    """Print the plan of the run, how much of it is measured already, and how long the rest takes."""
     world = team.world()
     plan = make_plan(asked.request, world)
     header = make_header(world, machine=host.machine, seed=0, keep_hostnames=asked.keep_hostnames)

@@ -94,7 +94,7 @@ def next_commands(
 
 
 def _validation(typed: TypedLine, folder: Path, where: str, world: World) -> list[str]:
-    """The command that compares the run's passes with predictions; if it lacks a calibration, what makes it.
+    """The command that compares the run's passes with predictions; or the command for a calibration.
 
     folder  of the run;  where  its name in the command
     """

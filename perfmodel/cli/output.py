@@ -66,7 +66,7 @@ def is_verbose() -> bool:
 
 
 before_writing: list[Callable[[bool], None]] = []
-"""Called before each write; the argument says whether it is the command's own progress line."""
+"""Functions to call before each write; their argument says whether it is the command's own progress line."""
 
 
 def _about_to_write(progress: bool = False) -> None:
@@ -157,7 +157,7 @@ def numberless(text: str) -> str:
 
 
 def warn_all(texts: Sequence[str]) -> None:
-    """Print warnings on at most a screen. Of those that differ only by numbers: the first, and how many."""
+    """Print warnings on at most a screen. If they differ only by numbers: the first, and how many."""
     groups: dict[str, list[str]] = {}
     for text in dict.fromkeys(texts):
         groups.setdefault(numberless(text), []).append(text)
@@ -178,7 +178,7 @@ def note(text: str) -> None:
 def fail(error: PerfmodelError, *, verbose: bool, cause: BaseException | None = None) -> int:
     """Print an error (what, where, what to do) and return its exit code.
 
-    verbose  also print a traceback: that of ``cause``, else that of ``error``
+    verbose  also print the traceback of ``cause``, else of ``error``
     With ``--json`` the error is a line of JSON, the last line of stderr.
     """
     if verbose:

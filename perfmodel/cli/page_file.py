@@ -1,4 +1,4 @@
-"""Writes a page to a file, in the format that its name or ``--format`` says."""
+"""Writes a page to a file, in the format given by its name or by ``--format``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OF_ENDINGS = {".html": "html", ".htm": "html", ".md": "markdown", ".markdown": 
 
 
 def format_of(out: Path | None, typed: str | None, option: str = "--out") -> str:
-    """The format of a page: that of ``--format`` (``typed``), else that of the file's ending, else html.
+    """The format of a page: by ``--format`` (``typed``), else by the file's ending, else html.
 
     option  the option that named the file, for messages
     Limits: an unknown format, a name with no or another format's ending -> BadInputError
@@ -73,7 +73,8 @@ def check_place(out: Path, file_format: str, names: Iterable[str], *, force: boo
 
 
 def deliver(page: Page, out: Path, file_format: str, as_json: bool, **told: Any) -> None:
-    """Write the page, or its figures as pictures, and print what was written. told  more entries for JSON"""
+    """Write the page, or its figures as pictures, and print the names of the files. told  more entries for
+    JSON"""
     if file_format in PICTURES:
         draw(page.blocks(), out, file_format, as_json)
         return

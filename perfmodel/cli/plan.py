@@ -213,7 +213,7 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
 def _answer(
     question: PlanQuestion, plan: Plan | None, *, with_changes: bool
 ) -> tuple[Planned, tuple[WhatIf, ...]]:
-    """The plan found by a search, and what would change it; for a given plan its cost and its order of nodes.
+    """The plan of a search, and changes that would help; for a given plan its cost and its order of nodes.
 
     with_changes  whether to search plans for changes too
     """

@@ -50,7 +50,7 @@ _OF_CALIBRATION = ("machine", "backend", "clock")
 class AsMade:
     """The options of a command that reads a plan file.
 
-    values  by name; those that were not typed are the file's
+    values  by name; from the file where they were not typed
     typed   names of the options that were typed, and "--set KEY" for machine values
     file    the plan file; None: there is none
     made    the file's record of the options that the plan was made with; None: it has no record
@@ -62,9 +62,9 @@ class AsMade:
     made: MadeFor | None
 
     def tell(self, now: MadeFor) -> None:
-        """Print a line: which options were taken from the plan file, and which differ from those in it.
+        """Print a line: which options were taken from the plan file, and which differ from the file's.
 
-        now  the options that the plan is priced with; those that the command lacks are not set in it
+        now  the options for which the plan's cost is computed; not set: options that the command lacks
         """
         if self.file is None:
             return

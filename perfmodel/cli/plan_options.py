@@ -101,7 +101,7 @@ def numbers_of(plan_file: Path | None, **texts: str | None) -> dict[str, Any]:
 def rules_of(
     constraints: Path | None, only: list[str] | None, without: list[str] | None
 ) -> tuple[TableRule, ...]:
-    """The rules for tables: those in the file ``--constraints``, then those of ``--only``, ``--without``."""
+    """The rules for tables: from the file ``--constraints``, then from ``--only`` and ``--without``."""
     of_file = () if constraints is None else read_constraints(constraints)
     return (*of_file, *typed_rules(only or [], without or []))
 
@@ -128,7 +128,7 @@ def note_not_searched(typed: Sequence[str]) -> None:
 
 
 def below_of(text: str | None, plan: Plan | None) -> Below | None:
-    """The memories below the HBM that tables may be in: those of ``--tier``, and those of a given plan.
+    """The memories below the HBM that tables may be in: from ``--tier``, and from a given plan.
 
     text  as typed; None: not typed.  Limits: as ``Below.of``
     """

@@ -17,7 +17,7 @@ def project_record(
     experiment: NextExperiment | None,
     others: Sequence[OtherKernels] = (),
 ) -> dict[str, Any]:
-    """The JSON answer: the projection, changes (what would change it), next_experiment, kernels.
+    """The JSON answer: the projection, changes (and their effects), next_experiment, kernels.
 
     others  the answer with other kernels
     """

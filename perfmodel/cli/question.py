@@ -103,9 +103,9 @@ class Question:
 
 
 def question_of(typed: Mapping[str, Any], *, copied: bool = False) -> Question:
-    """The question of a command. typed  its options by name; those that are missing are not set
+    """The question of a command. typed  its options by name; missing options are not set
 
-    copied  whether machines that tables fill only in part hold several copies, which share the batch
+    copied  whether a machine that is not full holds several replicas of all tables, which share the batch
     Limits: values that cannot be used, or cannot be combined -> BadInputError
     """
     first = {**typed, **{name: _first(name, typed.get(name)) for name in LISTS}}

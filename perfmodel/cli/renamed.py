@@ -42,11 +42,11 @@ _LEFT = {
     ("chip simulate", "--trace"): "give the ids as a histogram: --distribution histogram:FILE.csv.",
     ("figure", "--page"): "plans, chips and services have their own pages: plan --report FILE.html.",
 }  # fmt: skip
-"""What to do instead of an option that 0.1 had, by command and option."""
+"""Advice in place of an option of 0.1 that is gone, by command and option."""
 
 
 def current_words(words: list[str]) -> tuple[list[str], str]:
-    """The words of a command line with the names of today, and a note on what was renamed.
+    """The words of a command line with the names of today, and a note on renamed words.
 
     Limits: nothing was renamed -> the note is "";  an option that nothing replaces -> BadInputError
     """

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @uncollected()
 def report(context: typer.Context, options: ReportOptions) -> None:
-    """Write a page (HTML, Markdown) or pictures of the answer, and print what was written."""
+    """Write a page (HTML, Markdown) or pictures of the answer, and print the names of the files."""
     params = context.params
     check_compared(params)
     share_batch(context)

@@ -64,7 +64,7 @@ def gpus_page(params: Mapping[str, Any], line: TypedLine, lead: Leading | None =
 
 
 def numbers_of(typed: str | None) -> list[int]:
-    """The numbers of GPUs in ``--gpus``, that typed first before the others; [] without the option."""
+    """The numbers of GPUs in ``--gpus``, the first typed number first; [] without the option."""
     if typed is None:
         return []
     first = count_values([typed.split(",")[0].split("..")[0]], "--gpus")[0]
@@ -72,7 +72,8 @@ def numbers_of(typed: str | None) -> list[int]:
 
 
 def _with_tables(question: Question, sizes: list[str] | None, numbers: list[int]) -> Question:
-    """The question with the tables of the page: the model, the typed size, or what the fewest GPUs hold.
+    """The question with the tables of the page: the model, the typed size, or as many as the fewest GPUs
+    hold.
 
     sizes    table sizes as typed; None: not typed;  numbers  of GPUs
     """
@@ -97,9 +98,9 @@ def _with_tables(question: Question, sizes: list[str] | None, numbers: list[int]
 
 
 def _possible(asked: Question, first: Projection, numbers: list[int], way: str | None) -> list[int]:
-    """The numbers of GPUs on which the tables fit, that of ``first`` before the others.
+    """The numbers of GPUs on which the tables fit, the number of ``first`` first.
 
-    numbers  as typed; fewer than two: they double from that of ``first``;  way  the sharding
+    numbers  as typed; fewer than two: they double from the number of ``first``;  way  the sharding
     Limits: a typed number is impossible -> BadInputError;  a doubled number is impossible -> left out
     """
     top = max(_TIMES * first.gpus, _NODES * first.gpu_count.gpus_per_node)

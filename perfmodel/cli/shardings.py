@@ -85,7 +85,7 @@ def lead_of(base: Projection, question: Question, out: Output, *, say: bool = Tr
     """The fastest sharding, on the fewest GPUs that any sharding fits.
 
     base  the row-wise projection;  say  whether to print a note if that takes more GPUs than ``base``
-    Limits: no sharding fits the typed GPUs -> it says how many would do
+    Limits: no sharding fits the typed GPUs -> it says how many would be enough
     """
     found = leading_on_enough(base, question.on_gpus, out.leading)
     if say:
@@ -98,7 +98,7 @@ def lead_of(base: Projection, question: Question, out: Output, *, say: bool = Tr
 
 @contextlib.contextmanager
 def advising_enough(question: Question) -> Iterator[None]:
-    """Context in which the error that rows do not fit the GPUs says how many would do (``enough_gpus``)."""
+    """Context in which the error that rows do not fit the GPUs says how many would be enough."""
     try:
         yield
     except TooFewGpusError as error:
@@ -106,7 +106,7 @@ def advising_enough(question: Question) -> Iterator[None]:
 
 
 def enough_gpus(question: Question) -> str:
-    """``--gpus 152 fits, sharded table-wise``: the fewest whole nodes that fit, or that none do.
+    """``--gpus 152 fits, sharded table-wise``: the fewest whole nodes that fit, or a note that none fit.
 
     Limits: no calibration covers so many GPUs -> ""
     """
@@ -170,7 +170,7 @@ def print_leading(found: Leading, out: Output, machine: str) -> None:
     """Print the answer for the fastest uniform sharding, with row-wise beside it, as text, JSON or CSV.
 
     machine  as the user typed it.  With ``-v`` or a host, all steps are printed
-    Limits: no sharding fits -> BadInputError that says how many GPUs would do
+    Limits: no sharding fits -> BadInputError that says how many GPUs would be enough
     """
     if not found.best:
         next_step = beside_words(found) or "use more GPUs (--gpus), a smaller --batch or --reserve."
@@ -254,7 +254,7 @@ def _that_have(base: Projection, step: str) -> Iterator[str]:
 
 
 def row_wise_cut(base: Projection) -> dict[str, Any]:
-    """What JSON says of row-wise as of every other sharding: exchange, parts, memory, ….
+    """The entry of row-wise in JSON, as of every other sharding: exchange, parts, memory, ….
 
     Limits: one memory for all tables -> null, and why;  too many tables to place -> null for the parts
     """
@@ -314,5 +314,5 @@ def print_all(base: Projection, question: Question, out: Output) -> None:
 
 
 def _host_of(found: Hosted | None) -> dict[str, Any]:
-    """What JSON says of a sharding with its host, by key; {} without a host."""
+    """The entries of a sharding's host in JSON, by key; {} without a host."""
     return {"host": found.to_dict()} if found else {}

@@ -69,7 +69,7 @@ def answerable(
 def within_measured(question: Question, check: Callable[[Projection], object] = bool) -> Projection | None:
     """The answer on ranks that the user's calibration has measured together, as many as possible.
 
-    Its tables are cut to fit. check  as in ``answerable``.  Limits: no such answer -> None
+    Its tables are reduced to fit. check  as in ``answerable``.  Limits: no such answer -> None
     """
     calibration = load_calibration(str(question.calibration))
     asked = (question.reduction or _REDUCTIONS[0]).replace("_", "-")
@@ -83,7 +83,7 @@ def within_measured(question: Question, check: Callable[[Projection], object] = 
 
 
 def _fitted(question: Question, gpus: int) -> Question:
-    """The question on ``gpus`` GPUs, its tables cut to what fits there beside the buffers of exchanges."""
+    """The question on ``gpus`` GPUs, its tables reduced to fit there beside the buffers of exchanges."""
     room = question.machine.value("hbm_bytes") * (1 - question.reserve) * gpus
     size = question.table_bytes
     if size is None or size <= room:
@@ -123,7 +123,7 @@ def after_calibration(folder: str, where: str, table_bytes: float, spread: bool)
     """The ``project`` command that uses a run that has just ended; if it has no answer, ``show``.
 
     folder  of the run;  where  its name in the command
-    spread  whether on as many GPUs as the tables need, else on the measured ranks
+    spread  True: on the GPUs that the tables need; False: on the measured ranks
     """
     file = calibration_of(folder)
     question = Question(
@@ -152,7 +152,7 @@ def after_import(machine: Machine, typed: str, file: str, table_bytes: float) ->
 def _projection_of(question: Question, typed: Typed, spread: bool) -> str:
     """The ``project`` command for the question; if it has no answer, ``show``.
 
-    spread  whether on as many GPUs as the tables need, else on the measured ranks
+    spread  True: on the GPUs that the tables need; False: on the measured ranks
     """
     answer = (_answer(question, bool) if spread else None) or within_measured(question)
     if answer is None:

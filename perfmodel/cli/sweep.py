@@ -99,7 +99,7 @@ def sweep(context: typer.Context, options: SweepOptions) -> None:
 
 
 def _ways(options: SweepOptions) -> tuple[str, ...] | None:
-    """The shardings to project: the named one, or all; None: for each configuration the fastest."""
+    """The sharding options to project: the named option, or all; None: the fastest for each configuration."""
     tier = None if options.tier is None else ",".join(options.tier)
     way = checked_sharding(options.sharding, options.reduction, tier=tier)
     if way == ALL:
@@ -114,7 +114,7 @@ def _models(typed: list[str]) -> list[str]:
 
 
 def _axes(grid: str | None, given: dict[str, list[str]], of_models: bool) -> dict[str, list[float]]:
-    """The values of every axis of the grid: those that were typed, else those of the preset ``grid``.
+    """The values of every axis of the grid: as typed, else of the preset ``grid``.
 
     given      typed texts by option;  of_models  whether table sets were typed, not equal tables
     """

@@ -1,4 +1,4 @@
-"""``perfmodel validate``: how far predictions are from measurements or from published claims."""
+"""``perfmodel validate``: errors of predictions, against measurements or published claims."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _outside(verdicts: Sequence[Verdict]) -> list[str]:
 def _end(verdicts: Sequence[Verdict], one: str, several: str) -> None:
     """Raise the error of exit code 6 if a verdict is worse than the recorded one, or outside its band.
 
-    one, several  the message's words for one such verdict, and for several
+    one, several  the message's words for one bad verdict, and for several
     """
     outside = _outside(verdicts)
     if outside:

@@ -39,7 +39,7 @@ def share_of(typed: Mapping[str, Any], gpus: int) -> int:
 def equal_share(total: int, gpus: int) -> int:
     """How many of ``total`` samples each GPU gets.
 
-    Limits: it cannot be divided equally -> BadInputError with the nearest numbers that can
+    Limits: it cannot be divided equally -> BadInputError with the nearest divisible numbers
     """
     if total % gpus:
         near = sorted({max(total // gpus, 1) * gpus, (total // gpus + 1) * gpus})
@@ -123,7 +123,7 @@ def checked_sharding(
     """The sharding in ``--sharding``; None: row-wise, or the option was not typed.
 
     reduction, local_memory, tier, remote_memory  other options, which may imply a sharding
-    more  a name that is accepted beside those of ``alike.WAYS``; None: ``all``
+    more  a name that is accepted besides ``schemes.WAYS``; None: ``all``
     Limits: unknown names, and options that imply another sharding or none -> BadInputError
     """
     if name is None:

@@ -1,1 +1,1 @@
-"""``perfmodel chip``: tables on the cores of one chip, and ``perfmodel chips``, what is shipped."""
+"""``perfmodel chip``: tables on the cores of one chip; and ``perfmodel chips``: the shipped chips."""

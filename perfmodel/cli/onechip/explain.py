@@ -1,4 +1,4 @@
-"""``perfmodel chip explain``: the equations of one way to look a table up on a core of a chip."""
+"""``perfmodel chip explain``: the equations of one ``Way`` to look a table up on a core of a chip."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``perfmodel chip simulate``: look-ups on one chip, request by request, beside what is predicted."""
+"""``perfmodel chip simulate``: look-ups on one chip, request by request, beside predicted times."""
 
 from __future__ import annotations
 

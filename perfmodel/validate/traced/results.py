@@ -74,9 +74,7 @@ class ComparedStep:
 
     @property
     def far(self) -> bool:
-        """Whether it takes more than ``FAR`` times its prediction in nearly all iterations, also inside the
-        band.
-        """
+        """Whether it takes more than ``FAR`` times its prediction in nearly all iterations, even if in its band."""
         return self.predicted.is_exceeded(self.own_s, self.spread_s)
 
     @property
