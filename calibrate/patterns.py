@@ -245,7 +245,7 @@ def count_wrong(buffer: Any, pieces: Sequence[PatternPiece], row: int = 0) -> in
 
 
 def _tiles(block: Any, piece: PatternPiece, row: int) -> list[tuple[Any, Any]]:
-    """(part of ``block``, values that belong there): whole periods as rows of a matrix, then the rest."""
+    """(part of ``block``, its expected values): whole periods as rows of a matrix, then the rest."""
     start = (piece.start + _ROW_STEP * row) % PERIOD
     values: Any = piece.doubled[start : start + PERIOD]
     if not isinstance(block, np.ndarray):

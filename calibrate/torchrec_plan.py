@@ -56,8 +56,8 @@ def sharding_plan(
     device  where the shards are: cuda or cpu
     ssd_directory  for tables on SSDs; ``@local_rank`` in it stands for the rank's number in its node
     ``module_plan`` returns the part of it that ``torchrec.distributed.shard.shard`` takes.
-    Limits: tables that the plan does not have, or with other rows or dims; a running job with other
-            ranks or nodes than the plan's -> BadInputError
+    Limits: tables that the plan lacks, or with other rows or dims; a running job with other ranks or nodes
+            than the plan's -> BadInputError
     """
     with quietly():
         from torchrec.distributed.types import ShardingPlan

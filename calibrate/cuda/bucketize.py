@@ -193,7 +193,7 @@ def bucketize(
     positions  whether to compute the positions of ids in the input
     check    wait for the device; ids outside their table -> BadInputError. False: they are dropped.
     Source: numpy specification in tests/oracles/kernels/bucketize.py
-    Limits: those of Bucketizer, which serves repeated calls without allocation; offsets rise from 0 to n
+    Limits: as Bucketizer, which serves repeated calls without allocation; offsets rise from 0 to n
     """
     weight_type = None if weights is None else weights.dtype
     made = Bucketizer(
@@ -219,7 +219,7 @@ def kernels() -> list[Kernel]:
 
 
 def _lanes(length: float) -> int:
-    """Number of lanes of a warp for a bag of this average length: the fewest with one id each, from LANES."""
+    """Number of lanes of a warp for a bag of this average length: the fewest in LANES with one id per lane."""
     return next((lanes for lanes in LANES if length <= lanes), LANES[-1])
 
 

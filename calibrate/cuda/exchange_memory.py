@@ -53,7 +53,7 @@ class Sizes:
 
     rows      number of rows of each table, over all ranks;  dim  number of columns D
     batch     most samples of a rank in a call;  ids  most ids of a rank in a call
-    ids_of_pair  most ids from one rank to one other in a call; None: all of them (always enough)
+    ids_of_pair  most ids from one rank to another in a call; None: ``ids`` (always enough)
     id_type   int32 or int64
     method    fused (one launch pools and pushes) or three (a launch each)
     part_bags number of bags per put; None: about 8 KiB fused, 256 KiB else
@@ -75,7 +75,7 @@ class Sizes:
 
     @property
     def capacity(self) -> int:
-        """Most ids from one rank to one other, rounded up to a multiple of 4."""
+        """Most ids from one rank to another, rounded up to a multiple of 4."""
         wanted = self.ids if self.ids_of_pair is None else self.ids_of_pair
         return max(-(-wanted // 4) * 4, 4)
 
@@ -122,7 +122,7 @@ class Launches:
     threads       threads of a block;  scan_threads  of a block of the kernel scan_counts
     pieces        number of puts in which ids are sent to one rank
     blocks        blocks of the kernels that pool
-    shared_bytes  dynamic shared memory of such a block;  shared_before  of it for rows that are being read
+    shared_bytes  dynamic shared memory of such a block;  shared_before  its part for rows that are being read
     """
 
     threads: int

@@ -1,7 +1,7 @@
 """Layout of gather+pool on a GPU: which threads read which rows and bags. Plain arithmetic, no GPU needed.
 
-A group of lanes (threads of one warp) reads rows together; it sums a run of bags one after the other, or all
-groups of a block share one long bag.
+A group of lanes (threads of one warp) reads rows together; it sums a run of consecutive bags, or all groups
+of a block share one long bag.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def choose(
     in flight, a block takes a bag, with as many groups as compensate. Otherwise groups take runs of at least
     ``RUN_IDS`` ids, with lengths such that all end at about the same time; if groups are few, blocks are
     small, so that every multiprocessor has some.
-    Limits: bags -> inf: a run;  one bag of many ids: a block of 256 threads;  pooling <= depth: a run
+    Limits: bags -> inf -> runs;  one bag of many ids -> a block of 256 threads;  pooling <= depth -> runs
     """
     bags = max(1, bags)
     wanted_rows = BYTES_IN_FLIGHT * multiprocessors / row_bytes

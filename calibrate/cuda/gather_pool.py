@@ -82,7 +82,7 @@ class GatherOptions:
         )
 
     def shared_bytes(self, shape: RowAccess, dtype: str, threads: int, *, long: bool) -> tuple[int, int]:
-        """Dynamic shared memory of a block [bytes]: (for rows that are being read, in all)."""
+        """Dynamic shared memory of a block [bytes]: (for rows that are being read, in total)."""
         stream = shape.stream_bytes(threads, self.id_bytes, int8=dtype == "int8", weighted=self.weighted)
         return stream, stream + shape.more_bytes(threads, ELEMENT_BYTES[dtype], long=long)
 
@@ -93,7 +93,7 @@ class Class:
 
     pieces  ``pm::Piece`` of each, on the device;  count  number of pieces
     wide    whether bags can be written in wide accesses if the output is aligned to 16 bytes
-    shared_bytes  dynamic shared memory of a block;  shared_before  of it for rows that are being read
+    shared_bytes  dynamic shared memory of a block;  shared_before  its part for rows that are being read
     """
 
     shape: RowAccess
@@ -329,7 +329,8 @@ def offsets_of(lengths: Any, dtype: Any = None) -> Any:
 
 
 def new_gather_faults(device: Any) -> Any:
-    """A tensor for faults, int64 [4]: number of wrong ids, position of the first, both for wrong offsets."""
+    """A tensor for faults, int64 [4]: number of wrong ids, position of the first, and these two for wrong
+    offsets."""
     return new_faults(device).repeat(2)
 
 

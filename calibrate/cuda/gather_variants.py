@@ -139,7 +139,7 @@ class GatherShape:
 def best_variant(
     gpu: str, shape: GatherShape, timed: Sequence[TimedVariant], alpha: float | None = None
 ) -> GatherVariant:
-    """The fastest variant for the timed look-up that is most like ``shape``, on a GPU of this name.
+    """The fastest variant for the timed look-up that resembles ``shape`` most, on a GPU of this name.
 
     alpha  popularity of the ids, if known: the nearest timed alpha is used. None: the variant with the least
            geometric mean, over all timed alphas, of its time relative to the best time at that alpha

@@ -55,7 +55,7 @@ def launch(
 
 
 def packed(value: Any) -> Any:
-    """A ctypes value in the form in which CuPy takes kernel arguments: a numpy scalar, or array of one.
+    """A ctypes value in the form that CuPy takes: a numpy scalar, or a numpy array of one entry.
 
     Limits: a null pointer -> 0;  a structure -> its bytes
     """
@@ -141,7 +141,7 @@ def carveout_percent(kernel: Kernel, device: Any) -> int:
     """Percentage of a multiprocessor's largest shared memory that a kernel's blocks take, rounded up.
 
     The driver uses the next larger size that the GPU has (H100: 0, 8, 16, 32, 64, 100, 132, 164, 196 or 228
-    KiB), and the rest is L1 cache. Limits: more than there is -> 100
+    KiB), and the rest is L1 cache. Limits: more than the GPU has -> 100
     """
     import torch
 
@@ -157,7 +157,7 @@ def _load(kernels: Sequence[Kernel], device: Any) -> None:
 
 
 def _index(device: Any) -> int:
-    """Index of a GPU: cuda is the current one."""
+    """Index of a GPU; ``cuda`` without a number: the current GPU."""
     import torch
 
     return int(torch.cuda.current_device() if device.index is None else device.index)

@@ -33,7 +33,7 @@ _loaded: list[tuple[int, list[Kernel], Any]] = []
 
 @dataclass(frozen=True)
 class Wheels:
-    """Files that a build needs; they may be in several folders.
+    """Files that a build needs, in one or several folders.
 
     host_library    NVSHMEM's library for programs on the host
     device_library  NVSHMEM's library to link with kernels

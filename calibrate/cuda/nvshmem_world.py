@@ -1,7 +1,8 @@
 """NVSHMEM's memory between GPUs of one or several nodes; started through torch's TCPStore, without MPI.
 
 Rank 0 creates the 128 bytes of NVSHMEM's unique id and puts them into the store, which every rank can reach.
-Ranks also use the store to agree with each other. The host library's functions are those of NVSHMEM 3.4.5.
+Ranks also use the store to agree with each other. The host library's functions have the signatures of NVSHMEM
+3.4.5.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Looks up and sums bags by lists of work for each core, in four ways: ``kernels/one_core.cu``."""
+"""Looks up and sums bags by a list of work items for each core, in four ways: ``kernels/one_core.cu``."""
 
 from __future__ import annotations
 

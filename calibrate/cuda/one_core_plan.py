@@ -39,7 +39,7 @@ _ROUNDS = 1000
 
 @dataclass(frozen=True)
 class TableShape:
-    """What a plan must know of a table: rows, columns (``dim``), bytes of an element, mean ids per bag."""
+    """Shape of a table for a plan: rows, columns (``dim``), bytes of an element, mean ids per bag."""
 
     rows: int
     dim: int
@@ -88,7 +88,7 @@ Cost = Callable[[TableShape, Item], float]
 """Returns the seconds of an item on one core."""
 
 Whole = Callable[[TableShape, Item], bool]
-"""Returns whether L1-UB keeps the whole table for an item, with as many bags per pass as then fit."""
+"""Returns whether L1-UB keeps the whole table for an item, with the bags per pass that then fit."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def symmetric(
 ) -> CorePlan:
     """A plan in which every core looks up some of the samples in every table.
 
-    ways   the way of each table: GM, L1, GM-UB or L1-UB
+    ways   how each table is looked up: GM, L1, GM-UB or L1-UB
     batch  B, number of samples;  capacity  memory of one core [bytes];  whole  as in ``fitted``
     """
     _check(shapes, batch, cores)
@@ -351,7 +351,7 @@ def _load(items: Sequence[tuple[float, Item]]) -> float:
 
 
 def _relieve(held: list[list[tuple[float, Item]]]) -> bool:
-    """Move an item of the busiest core to the idlest, or swap it for a shorter one; False: no gain."""
+    """Move an item of the busiest core to the idlest, or swap it for a shorter item; False: no gain."""
     loads = [_load(items) for items in held]
     busy, idle = loads.index(max(loads)), loads.index(min(loads))
     gap = loads[busy] - loads[idle]

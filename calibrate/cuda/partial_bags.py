@@ -1,4 +1,4 @@
-"""Partial bags of several ranks: their sum, and packing of those that are not empty.
+"""Partial bags of several ranks: their sum, and packing of the bags that are not empty.
 
 A partial bag is the sum of the rows that one rank holds of a bag. The kernels are in kernels/partial_bags.cu.
 """
@@ -189,7 +189,7 @@ def pack(lengths: Any, bags: Any) -> Packed:
     lengths  number of ids of each partial bag [G, bags], int32; 0: empty
     bags     [G, bags, D] for G destinations, fp32, fp16 or bf16
     Source: numpy specification in tests/oracles/kernels/partial_bags.py
-    Limits: those of Packer, which serves repeated calls without allocation
+    Limits: as Packer, which serves repeated calls without allocation
     """
     destinations, count, dim = bags.shape
     return Packer(destinations, count, dim, bags.dtype, bags.device).run(lengths, bags)

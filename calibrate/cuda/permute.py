@@ -120,7 +120,7 @@ def permute(ids: Any, lengths: Any, sources: int, tables: int, weights: Any = No
     ids  [n];  weights  weight of each id [n], or None
     lengths  number of ids of each bag [S T B], int32, not negative, their sum at most n
     Source: numpy specification in tests/oracles/kernels/bucketize.py; equals calibrate.passes.lookup.permute
-    Limits: those of Permuter, which serves repeated calls without allocation
+    Limits: as Permuter, which serves repeated calls without allocation
     """
     weight_type = None if weights is None else weights.dtype
     batch = lengths.numel() // max(1, sources * tables)

@@ -31,7 +31,7 @@ POOL, PUSH, SUM = 1, 2, 4
 """Stages of ``pm::bags``."""
 
 PATIENCE_S = 10.0
-"""How long a rank waits for another one within a call [s]."""
+"""How long a rank waits for another rank within a call [s]."""
 
 CPU_PATIENCE_S = 20.0
 """A simulated GPU on a CPU gives up a wait after this time [s] (kernels/cpu.hpp)."""
@@ -43,7 +43,7 @@ _REASON = 2**32
 def kernels(
     dtype: str, id_type: str, access: RowAccess, *, method: str = "fused", source: str = SOURCE
 ) -> dict[str, Kernel]:
-    """The kernels of an exchange, by the name of what each does.
+    """The kernels of an exchange, by a name for the task of each.
 
     access  how rows are read (``row_access``);  method  fused or three
     """

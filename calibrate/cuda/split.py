@@ -24,8 +24,8 @@ _PLACE = np.dtype([("shift", np.int64), ("bucket", np.int32), ("part", np.int32)
 class Shard:
     """One part of one table on one rank. The ids that look up its rows form one bucket.
 
-    row_part, column_part  number of the part of the rows, and of the columns: shards that differ only in the
-                 latter get the same ids
+    row_part, column_part  number of the part of the rows, and of the columns: shards that differ only in
+                           ``column_part`` get the same ids
     first_row    index of the shard's first row in the tensor in which its rank looks up; 0: its own tensor
     """
 

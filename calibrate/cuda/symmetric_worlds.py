@@ -36,7 +36,7 @@ class Region:
     bases: tuple[int, ...]
 
     def peers(self, rank: int) -> Any:
-        """Number of this rank and of all, and the addresses: ``pm::Peers`` as an int64 tensor."""
+        """This rank's number, the number of ranks, and the addresses: ``pm::Peers`` as an int64 tensor."""
         import torch
 
         return torch.tensor([rank, len(self.bases), *self.bases], dtype=torch.int64).to(self.memory.device)
@@ -60,7 +60,7 @@ class SymmetricWorld(Protocol):
     def agree(self, what: str) -> None:
         """Wait until all ranks have called it with the same text.
 
-        Raises BadInputError if a rank gives another text than ``what``, RankLostError if one is missing.
+        Raises BadInputError if a rank gives another text than ``what``, RankLostError if a rank is missing.
         """
 
     def lost(self) -> list[int]:
@@ -74,7 +74,7 @@ class SymmetricWorld(Protocol):
 
 
 def require_equal(digests: Sequence[int], rank: int) -> None:
-    """Raise BadInputError if a rank's digest differs from that of ``rank``; ``digests`` are by rank."""
+    """Raise BadInputError if a rank's digest differs from the digest of ``rank``; ``digests`` are by rank."""
     others = [peer for peer, digest in enumerate(digests) if digest != digests[rank]]
     if others:
         raise BadInputError(
@@ -152,7 +152,7 @@ class SharedWorld:
         """Do nothing: this world never waits."""
 
     def close(self) -> None:
-        """Free the memory without waiting; what others still map stays valid for them."""
+        """Free the memory without waiting; regions that others still map stay valid for them."""
         self._heap.close()
 
 

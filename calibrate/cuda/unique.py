@@ -38,9 +38,9 @@ class Uniquer:
     id_type  torch.int32 or torch.int64;  wide  whether positions take 8 bytes; None: from 2^31 ids on
     faults   negative ids, and offsets beyond the ids, since construction: number, first position, int64 [2]
 
-    All memory is allocated here: for each id two slots of a hash table, each of an id and a position, and two
-    positions more (32 bytes for int64 below 2^31 ids). Slots are accessed at random places, all else in
-    order. run() does not wait and can be captured in a graph. Its results are overwritten by the next run().
+    All memory is allocated here: for each id two slots of a hash table (an id and a position each) and two
+    more positions, 32 bytes for int64 below 2^31 ids. Slots are accessed at random places, all else in order.
+    run() does not wait and can be captured in a graph. Its results are overwritten by the next run().
     Limits: another type, no bucket -> BadInputError
     """
 
@@ -122,7 +122,7 @@ def unique(ids: Any, offsets: Any, *, check: bool = True) -> Unique:
              are different rows
     check    wait for the device; a negative id, offsets beyond the ids -> BadInputError. False: dropped.
     Source: numpy specification in tests/oracles/kernels/unique.py
-    Limits: those of Uniquer, which serves repeated calls without allocation
+    Limits: as Uniquer, which serves repeated calls without allocation
     """
     made = Uniquer(offsets.numel() - 1, ids.numel(), ids.dtype, ids.device)
     found = made.run(ids, offsets)

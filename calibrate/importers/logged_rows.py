@@ -1,9 +1,9 @@
 """Common output of all log readers, and the checks that each row must pass.
 
 A row is one timed size of one run. It becomes a sample only if its numbers are consistent: size/time must
-equal the printed algorithm bandwidth, and the printed bus bandwidth must be that times the collective's
-bus factor at the number of ranks (nccl-tests doc/PERFORMANCE.md), both within the rounding of the
-printed numbers. Tables with a wrong label fail the second test.
+equal the printed algorithm bandwidth, and the printed bus bandwidth must be the algorithm bandwidth times the
+collective's bus factor at the number of ranks (nccl-tests doc/PERFORMANCE.md), both within the rounding of
+the printed numbers. Tables with a wrong label fail the second test.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OPERATIONS = {
     "reduction": "all_reduce",
     "fcollect": "all_gather",
 }
-"""Names in nccl-tests and NVSHMEM, with ours."""
+"""Names of collectives in logs of nccl-tests and NVSHMEM, with the names in this program."""
 
 
 _SUMS = {
@@ -46,13 +46,14 @@ _SUMS = {
     **dict.fromkeys(("all_gather", "all_to_all", "broadcast"), False),
 }
 """Whether a collective reduces, from the operation in a log. Bus factors alone do not distinguish an
-all-to-all from a reduce-scatter; nccl-tests prints an operation for ``sendrecv`` too, which has none."""
+all-to-all from a reduce-scatter; nccl-tests prints an operation for ``sendrecv`` too, which does not reduce.
+"""
 
 
 class UnreadLine(NamedTuple):
     """A line of a log that looks like data but is not used.
 
-    file, line_no, text  where it is and what it says;  reason  why it is not used
+    file, line_no, text  its place, and its text;  reason  why it is not used
     """
 
     file: str
@@ -75,7 +76,7 @@ class Printed(NamedTuple):
 
 @dataclass
 class LoggedRun:
-    """What the headers of a log say of one benchmark run; the rows follow them."""
+    """The facts in the headers of one benchmark run in a log; the rows follow the headers."""
 
     backend: str = "nccl"
     operation: str = ""  # one of OPERATIONS' values; "" if the log does not state it
@@ -124,7 +125,7 @@ class LoggedRow:
 
 @dataclass
 class Reading:
-    """What was read of one file.
+    """The contents of one log file.
 
     rows    the timed sizes;  unread  lines that look like data but are not used
     said    the head of the file and the output of NCCL_DEBUG=INFO, unchanged
@@ -190,7 +191,7 @@ def parse_printed(text: str) -> Printed | None:
 
 
 def parse_bytes(text: str) -> int | None:
-    """A non-negative integer of plausible length; None otherwise."""
+    """A non-negative integer small enough for a size; None otherwise."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
 
 

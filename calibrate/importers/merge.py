@@ -161,7 +161,7 @@ def _read_file(path: Path) -> Reading:
 
 
 def _log_name(path: Path) -> str:
-    """The file's name; ``pipe-63`` for ``/dev/fd/63``, which a shell makes of ``<(cat a.log)``."""
+    """The file's name; ``pipe-63`` for ``/dev/fd/63``, into which a shell turns ``<(cat a.log)``."""
     if path == STDIN:
         return "stdin"
     return f"pipe-{path.name}" if path.parent.name == "fd" else path.name
@@ -193,7 +193,8 @@ def _operation_in(file: str) -> str:
 
 
 def _settle(rows: Iterable[LoggedRow], given: LoggedRun) -> None:
-    """Fill in from ``given`` what headers lack. Limits: an option contradicts a header -> BadInputError"""
+    """Fill in from ``given`` the facts that headers lack. Limits: an option contradicts a header ->
+    BadInputError"""
     by_run: dict[int, list[LoggedRow]] = {}
     for row in rows:
         by_run.setdefault(id(row.run), []).append(row)
@@ -220,7 +221,7 @@ _UNNAMED = "the log does not say which collective it is: give --op "
 
 
 def _possible(run: LoggedRun, rows: Sequence[LoggedRow]) -> list[str]:
-    """The operations that could have been run, as all rows' bandwidths fit them. Limits: none fits -> all"""
+    """The operations that may have run: all rows' bandwidths fit them. Limits: none fits -> all"""
     found = []
     for run.operation in SAMPLE_OPERATIONS:
         if not any(map(why_unusable, rows)):

@@ -57,7 +57,7 @@ def version_from_code(code: int) -> str:
 
 @dataclass
 class _State:
-    """What the reader knows after the lines read so far; ``run`` and ``columns`` apply to the next row."""
+    """The reader's state after the lines read so far; ``run`` and ``columns`` apply to the next row."""
 
     run: LoggedRun = field(default_factory=LoggedRun)
     columns: list[str] = field(default_factory=list)

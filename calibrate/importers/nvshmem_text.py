@@ -46,7 +46,8 @@ _PER_PEER = ("all_to_all", "all_gather", "reduce_scatter")
 
 @dataclass
 class _State:
-    """What the reader knows so far. job  name of the test;  graph  whether it replays a CUDA graph"""
+    """The reader's state after the lines read so far. job  name of the test;  graph  whether it replays a
+    CUDA graph"""
 
     run: LoggedRun = field(default_factory=lambda: LoggedRun(backend="nvshmem"))
     pes: dict[int, int] = field(default_factory=dict)  # PE -> its index on the node
@@ -217,7 +218,7 @@ def _finish(state: _State) -> None:
 
 
 def buffer_sizes(rows: list[LoggedRow]) -> None:
-    """Convert sizes for one peer into sizes of the whole buffer, in tables that print the former."""
+    """Convert sizes for one peer into sizes of the whole buffer, in tables with sizes for one peer."""
     for datatype in sorted({row.datatype for row in rows}):
         _buffer_sizes([row for row in rows if row.datatype == datatype])
 

@@ -5,7 +5,7 @@
     numCycle,collective,nodes,ranks,ranksPerNode,gpusPerRank,size,type,redop,inplace,time,algbw,busbw,#wrong
 
 Built without MPI, it has ``gpus`` in place of the four. The file names no GPU or version, and its ranks per
-node are those of the communicator: GPUs per node must be given. Older CSV has no head for ``nodes``.
+node belong to the communicator: GPUs per node must be given. Older CSV has no head for ``nodes``.
 Source: ROCm/rccl-tests src/common.cu (class Reporter, and its call with ``args->nProcs``)
 """
 
@@ -60,7 +60,7 @@ def read_rccl_file(text: str, file: str) -> Reading:
 
 
 def _fields(line: str) -> list[str]:
-    """The cells of a line. Limits: not CSV -> none"""
+    """The fields of a line. Limits: not CSV -> none"""
     try:
         return [cell.strip() for cell in next(csv.reader(io.StringIO(line), skipinitialspace=True), [])]
     except csv.Error:

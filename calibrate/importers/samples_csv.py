@@ -51,7 +51,8 @@ def looks_like_csv(text: str) -> bool:
 def why_not_ours(text: str, suffix: str) -> str:
     """Why a CSV file is not in our format, from its first line: ``no column time_s; it has size, gpus``.
 
-    suffix   of the file's name: ``.csv`` counts as CSV always, others only if they name one of our columns
+    suffix   of the file's name: ``.csv`` always counts as CSV, other suffixes only if the line names one of
+             our columns
     Limits: text that is no CSV -> ""
     """
     first = next((line for line in text.splitlines() if line.strip()), "")

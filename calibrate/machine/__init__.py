@@ -1,1 +1,1 @@
-"""Which machine this is, and what can be measured on it."""
+"""Identity of this machine, and the measurements that are possible on it."""

@@ -33,7 +33,7 @@ _STEADY_GOVERNORS = ("performance", "userspace")
 class MachineDoubt:
     """A condition of this machine that would spoil measurements.
 
-    name  short name of it;  text  what was observed;  advice  what to do about it
+    name  short, for JSON;  text  the observation;  advice  what to do about it
     """
 
     name: str
@@ -43,7 +43,7 @@ class MachineDoubt:
 
 @dataclass(frozen=True)
 class Noise:
-    """What a process that does nothing but read the clock saw of others on its cores.
+    """Interruptions, by other processes, of a process that only reads the clock.
 
     stolen_share  share of the time during which it did not run, on the worst core
     longest_s     longest time during which it did not run [s]

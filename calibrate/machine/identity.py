@@ -1,4 +1,4 @@
-"""Identity of this machine: the shipped machine that matches its GPUs, or a name made from its processor.
+"""Identity of this machine: the shipped machine with its GPUs, or a name made from its processor.
 
 Reads files of the kernel and asks the driver; starts no CUDA context and measures nothing.
 """
@@ -102,8 +102,8 @@ def _named(machine: str) -> tuple[str, bool]:
 def gpu_machine(names: Iterable[str], network: str = "") -> tuple[str, str]:
     """(name of the machine with these GPUs, remark on the choice): a shipped machine, else a made-up name.
 
-    Several shipped machines with the same GPU differ in their network: that of ``network`` is taken, and
-    without it the one with InfiniBand.
+    Several shipped machines with the same GPU differ in their network: the machine with ``network`` is
+    chosen, and without ``network`` the machine with InfiniBand.
     Limits: GPUs of several kinds -> BadInputError; a PCIe card matches no machine with a scale-up domain
     """
     kinds = sorted(set(names))
@@ -189,7 +189,7 @@ def usable_cores(root: Path = ROOT) -> int:
 
 
 def node_cores(root: Path = ROOT) -> int:
-    """Physical cores of this node, or of this container if that has fewer; at least 1."""
+    """Physical cores of this node, or of this container if it has fewer; at least 1."""
     given = text_of(root / "sys/fs/cgroup/cpuset.cpus.effective")
     cpus = _cpu_list(given) or list(range(os.cpu_count() or 1))
     return _within_share(len(cores_of(cpus, root)), root)

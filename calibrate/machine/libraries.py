@@ -43,8 +43,8 @@ def install_nvshmem() -> str:
 def install_torchrec() -> str:
     """The command that installs TorchRec, FBGEMM and the torch that they are built for.
 
-    It takes FBGEMM's build for GPUs if there is a GPU. The builds for CPUs and for GPUs share one folder: one
-    replaces the other.
+    It takes FBGEMM's build for GPUs if there is a GPU. The builds for CPUs and for GPUs share one folder:
+    each replaces the other.
     """
     gpus = bool(find_gpus())
     alone = "--no-deps --force-reinstall" if gpus else "--no-deps"
@@ -69,7 +69,7 @@ def _pip(words: str) -> str:
 
 
 def import_troubles(statements: Collection[str], timeout_s: float = IMPORT_S) -> dict[str, str]:
-    """By import statement: why it fails, ``""`` if it does not. Each runs once in a process of its own.
+    """By import statement: why it fails, ``""`` if it works. Each runs once in a process of its own.
 
     Limits: a crash, or no end within ``timeout_s``, counts for that statement only
     """

@@ -52,7 +52,9 @@ LIMITS = {
     0x10: "sync boost",
     0x100: "display clock",
 }
-"""Bits for what limits a clock: a GPU at work is often at its power cap, and always if it is capped.
+"""Bits for limits of a clock that are normal: a GPU at work is often at its power cap, always if it is
+capped.
+
 Bit 1, an idle GPU, says nothing about a batch."""
 
 

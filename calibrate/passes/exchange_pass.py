@@ -74,7 +74,7 @@ class Job:
 
 
 class PassBuffers:
-    """Receive buffers of a pass. Those for ids and weights grow if a rank receives more than before.
+    """Receive buffers of a pass. Buffers for ids and weights grow if a rank receives more than before.
 
     Attributes ``raw_...`` are the same memory in the form that the library takes.
     """
@@ -301,8 +301,8 @@ def asked_pass(point: Point, ranks: Sequence[int], rank: int, name: str) -> tupl
     """(the pass that ``point`` describes, the sets of ids that rank number ``rank`` looks up in it).
 
     ranks  all ranks of the pass;  name  of the provider, for messages
-    Limits: no whole pass, one rank, ids without 8 bytes, ranks that would own no row, bags whose sums would
-    be rounded -> BadInputError
+    Limits: no whole pass, one rank, ids of other than 8 bytes, ranks that would own no row, bags whose sums
+    would be rounded -> BadInputError
     """
     work = point.work
     if point.kind is not PointKind.COMPOSED or work is None or len(ranks) < 2 or point.clock != Clock.EAGER:
@@ -342,7 +342,7 @@ class ExchangePass(Provider):
     def operation(self, point: Point, ranks: Sequence[int]) -> ExchangeOperation:
         """The operation that times the pass of ``point``.
 
-        Limits: those of ``asked_pass``; a library that is not open or lacks the calls -> BadInputError
+        Limits: as ``asked_pass``; a library that is not open or lacks the calls -> BadInputError
         """
         job, sets = asked_pass(point, ranks, self._rank, self.name)
         library, work = self._libraries.get(point.backend), job.work

@@ -1,4 +1,4 @@
-"""Kernel cells of FBGEMM's operators, as TorchRec calls them."""
+"""Times FBGEMM's operators one by one, as TorchRec calls them."""
 
 from __future__ import annotations
 

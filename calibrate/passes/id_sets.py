@@ -23,7 +23,8 @@ COLD_BYTES = 256 * 2**20
 """Rows that all sets together touch [bytes], so that the rows of a call leave the cache before they recur."""
 
 FEWEST_SETS, MOST_SETS, MOST_IDS = 4, 256, 2**22
-"""A visit makes at most 200 calls; the next visit starts at another set."""
+"""Fewest and most sets, and most ids of all sets together. A visit makes at most 200 calls; the next visit
+starts at another set."""
 _ZIPF_HEAD = 2**16
 
 
@@ -110,7 +111,7 @@ def _alpha(distribution: str) -> float:
 def _zipf_ranks(n: int, rows: int, alpha: float, rng: np.random.Generator) -> Ids:
     """``n`` random popularity ranks from 0 (the most popular) to rows - 1, with p(k) ~ k^-alpha.
 
-    The probabilities of the first 65536 are exact, those of the others come from the integral of k^-alpha.
+    The probabilities of the first 65536 ranks are exact; all others come from the integral of k^-alpha.
     """
     head = min(rows, _ZIPF_HEAD)
     weights = np.arange(1, head + 1, dtype=np.float64) ** -alpha

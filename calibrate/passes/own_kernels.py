@@ -59,7 +59,7 @@ class Lookup(Borrowed):
         self._pool: Any = None
 
     def take(self) -> None:
-        """Make the tables, and what the kernel needs to know of them."""
+        """Make the tables and their descriptors for the kernel."""
         super().take()
         work, tables = self._work, self._tables(self.rows)
         options = GatherOptions(id_bytes=work.id_bytes, layout="table")

@@ -1,8 +1,8 @@
 """Tables of pattern rows, whose sums are known without a look-up.
 
-On a CPU, tables of each number of columns are kept. On a GPU they would not fit together, as those of a plan
-take half of its memory: there all use one allocation, which is rewritten when the number of columns changes.
-Writing 8 GiB of rows takes a GPU about 20 ms, a CPU seconds.
+On a CPU, tables of each number of columns are kept. On a GPU they would not fit together, as the tables of a
+plan take half of its memory: there all use one allocation, which is rewritten when the number of columns
+changes. Writing 8 GiB of rows takes a GPU about 20 ms, a CPU seconds.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class PatternTables:
 class PinnedRows(PatternTables):
     """Pattern rows in page-locked host memory, which a GPU reads in place; one allocation serves all tables.
 
-    It is plain page-locked memory (cudaHostAlloc): managed memory beyond what a card has free can hang the
-    GPU of a shared server. FBGEMM's MANAGED tables stay in host memory and are read over the link too
+    It is plain page-locked memory (cudaHostAlloc): managed memory beyond the free memory of a GPU can hang
+    the GPU of a shared server. FBGEMM's MANAGED tables stay in host memory and are read over the link too
     (cudaMemAdviseSetPreferredLocation: the CPU), so these reads represent theirs.
     device      GPU that writes the rows; on a CPU, nothing is page-locked
     most_bytes  limit of the allocation

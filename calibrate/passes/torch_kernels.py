@@ -3,9 +3,9 @@
 On a CPU the ids of each call are copied into one fixed buffer before it, as a receive would leave them, and
 other rows are looked up in between: in a tight loop a call would hit the caches, whereas in a pass the step
 before has replaced their contents. On a GPU, where calls run back to back, each call reads another set of ids
-in place, and tables that fit the L2 cache have several copies, so that a call does not read the same memory
-as the one before. Results are compared with pattern rows (``pattern_rows``) or with another method
-(``reference``); every element must be equal.
+in place, and tables that fit the L2 cache have several copies, so that consecutive calls read different
+memory. Results are compared with pattern rows (``pattern_rows``) or with another method (``reference``);
+every element must be equal.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ class TorchRec(Provider):
     def operation(self, point: Point, ranks: Sequence[int]) -> TorchRecOperation:
         """The operation that times the pass of ``point``.
 
-        Limits: those of ``asked_pass``; another library than gloo on CPUs and nccl on GPUs -> BadInputError
+        Limits: as ``asked_pass``; another library than gloo on CPUs and nccl on GPUs -> BadInputError
         """
         job, sets = asked_pass(point, ranks, self._rank, self.name)
         work = job.work

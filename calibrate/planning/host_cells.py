@@ -1,4 +1,4 @@
-"""Host cells of a calibration: host times to issue a pass, and host memory as GPUs read it."""
+"""Host points (cells) of a calibration: times of the host to issue a pass, and host memory as GPUs read it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ CALLS = {
     "kernel_calls": (12, 48),
     "graph_calls": (1, 16),
 }
-"""Calls per round: about half of those in TorchRec's row-wise pass, where code comes from memory, and four
-times as many, where most code is in the caches. A pass on a quiet machine is in between."""
+"""Calls per round: about half of the calls in TorchRec's row-wise pass, where code comes from memory, and
+four times as many, where most code is in the caches. A pass on a quiet machine is in between."""
 ON_GPUS = ("kernel_calls", "graph_calls")
 
 
@@ -30,7 +30,7 @@ TABLE_BYTES = {"quick": (256 * MIB,), "standard": (256 * MIB, GIB), "rigorous": 
 """Table sizes in host memory: several times an L2 cache."""
 
 LOOKUPS = (64, 2**11, 2**15)
-"""Rows per call: few, some, and as many as fill ``MOST_BYTES``; from the latency to the rate of the link."""
+"""Rows per call: few, some, and enough to fill ``MOST_BYTES``; from the latency to the rate of the link."""
 
 MOST_BYTES = 32 * MIB
 """Most bytes of rows that one call reads over the link: half a millisecond at 64 GB/s."""

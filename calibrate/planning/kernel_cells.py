@@ -1,8 +1,9 @@
-"""Kernels and whole passes that a calibration times: the cells behind the constants of the model.
+"""Kernels and whole passes that a calibration times, for the constants of the model.
 
-A kernel cell runs on every rank of one node at the same time, as in a real pass, where all ranks share the
-node's memory. Its ``payload_bytes`` is the model's count of moved or produced bytes (``payload_bytes``
-below). Lists are deterministic: equal worlds and presets give equal points in equal order.
+A *cell* is one measured point of a plan (``schema.runs.Point``). A kernel runs on every rank of one node at
+once, as in a real pass, where all ranks share the node's memory. Its ``payload_bytes`` is the model's count
+of moved or produced bytes (``payload_bytes`` below). Lists are deterministic: equal worlds and presets give
+equal points in equal order.
 """
 
 from __future__ import annotations
@@ -167,7 +168,7 @@ def kernel_point(
     moved: int,
     dtype: str = "fp32",
 ) -> Point:
-    """A point for a kernel that runs on all ranks of a node at once. ``moved``: its ``payload_bytes``."""
+    """A point for a kernel that runs on all ranks of a node at once. moved  its ``payload_bytes``"""
     ranks = min(world.ranks, world.ranks_per_node)
     return Point(
         kind=PointKind.KERNEL,

@@ -1,4 +1,4 @@
-"""What a calibration measures here: every point, in one order, and what is left out, with reasons."""
+"""The measurements of a calibration here: every point, in one order, and what is left out, with reasons."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ONE_NODE = ("shmem", "symmetric_memory")  # shared memory and the scale-up link
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asks to measure.
+    """The measurements that the user asks for.
 
     only         parts: "mpi", "mpi:all_to_all", "kernels", "kernels:gather_pool", "host", "composed"
     ranks        rank counts of the collectives; None: the preset's steps up to the world
@@ -250,7 +250,7 @@ def _collective_points(
 
 @dataclass(frozen=True)
 class _Cell:
-    """One collective of one library on one group of ranks."""
+    """One collective of one library on one group of ranks: points for all its sizes and clocks."""
 
     backend: str
     operation: str
@@ -316,7 +316,8 @@ def _grid_points(
     backends: Sequence[str],
     left_out: list[NotMeasured],
 ) -> list[Point]:
-    """Requested points of kernels, host calls and whole passes; what cannot run is added to ``left_out``."""
+    """Requested points of kernels, host calls and whole passes; points that cannot run are added to
+    ``left_out``."""
     grids: list[tuple[str, Callable[[World, str], list[Point]]]] = []
     from calibrate.planning.host_cells import host_points
     from calibrate.planning.kernel_cells import composed_points, kernel_points
@@ -353,7 +354,8 @@ def _grid_points(
 def _composed_here(
     point: Point, request: Request, selection: WantedParts, world: World, backends: Sequence[str]
 ) -> bool:
-    """Whether this pass is requested: with a library of the plan, or with any if the user named the pass."""
+    """Whether this pass is requested: with a library of the plan, or with any library if the user named the
+    pass."""
     named = not request.backends and ("composed", point.implementation) in selection.pairs
     usable = world.runs(point.backend) and not world.providers[point.backend].functional_only
     fits = point.nodes == 1 or point.backend not in _ONE_NODE

@@ -30,7 +30,7 @@ def unit_bytes(backend: str, operation: str, ranks: int) -> int:
 def payloads(
     backend: str, operation: str, ranks: int, preset: Preset, world: World, asked: Sequence[int] | None
 ) -> list[int]:
-    """Payload sizes [bytes], increasing: the requested ones, or the preset's from 128 B to the memory limit.
+    """Payload sizes [bytes], increasing: as requested, or the preset's from 128 B to the memory limit.
 
     Sizes are rounded down to multiples of ``unit_bytes``.
     Limits: below one unit -> BadInputError with the smallest size; above the memory limit -> BadInputError

@@ -14,7 +14,7 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Preset:
-    """What a preset measures, how precisely, and for how long; mappings are by device (``cpu``, ``cuda``).
+    """Points of a preset, their precision, and their time; mappings are by device (``cpu``, ``cuda``).
 
     relative        half-width of the 95 % interval at which a point ends, as a share of its time
     min_visits      least visits of every point;  most_visits  most visits
@@ -23,7 +23,7 @@ class Preset:
     batch_s         intended time of the timed calls of one visit [s]
     most_bytes      largest payload
     clocks          ways of timing, used if the library offers them
-    backends        libraries of the default plan, best first; with ``one_backend`` only the first usable one
+    backends        libraries of the default plan, best first; with ``one_backend`` only the first usable
     uneven_sizes, after_kernel_sizes  number of sizes for those two variants
     """
 

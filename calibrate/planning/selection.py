@@ -18,7 +18,7 @@ _GROUPS = {"kernels": KERNELS, "host": (*HOST_CALLS, *HOST_TIER), "composed": IM
 
 @dataclass(frozen=True)
 class WantedParts:
-    """What ``--only`` selected, as pairs (group, name). No pairs: everything.
+    """The selection of ``--only``, as pairs (group, name). No pairs: everything.
 
     The group is a library, ``kernels``, ``host`` or ``composed``; the name is an operation of it, "" for all.
     """
@@ -44,7 +44,7 @@ class WantedParts:
 
 
 def read_selection(only: Iterable[str], backends: Sequence[str], known: Sequence[str]) -> WantedParts:
-    """Selection by ``--only`` texts; each may contain several, separated by commas.
+    """Selection by ``--only`` texts; each may contain several names, separated by commas.
 
     Limits: "" or nothing -> everything; an unknown group or name, or a colon without a name -> BadInputError
     with the known ones;

@@ -97,7 +97,8 @@ class SymmetricHeap:
         return self._call & 1
 
     def signal(self, peer: int) -> None:
-        """Tell ``peer`` that this call's data for it is written. Due once per call for every other rank."""
+        """Tell ``peer`` that this call's data for it is written. To be called once per call for every other
+        rank."""
         self._signals[peer][self._my_word] = self._call
 
     def signal_all(self) -> None:
@@ -135,7 +136,7 @@ class SymmetricHeap:
 
     @property
     def others(self) -> list[int]:
-        """The other ranks of the group, by their numbers in it, beginning with the one after this rank."""
+        """The other ranks of the group, by their numbers in it, beginning after this rank."""
         return self._others
 
     def close(self) -> None:

@@ -21,7 +21,8 @@ from perfmodel.schema.runs import Point, PointKind
 ROTATING_L2_SHARE = 4
 LEAST_ROTATING = 8
 MOST_ROTATING_BYTES = 64 * 2**20
-"""Rotating send buffers are at least 4 times the L2, and at least 8, while they fit 64 MiB; at least 2."""
+"""Most bytes of rotating send buffers. They have at least 4 times the L2 and at least 8 buffers while they
+fit, and never fewer than 2."""
 
 ROWS_A_ROW_SENT = 10
 """Rows that a look-up reads for each row that it sends: a typical pooling factor."""
@@ -88,7 +89,7 @@ class CacheClearer:
     """Does to the caches what a look-up does before its result is sent: gathers rows of a table.
 
     The table is eight times the L2 cache. A small look-up leaves the caches mostly unchanged, a large one
-    replaces their contents: ``gather`` reads ROWS_A_ROW_SENT times what is sent, at most twice the L2.
+    replaces their contents: ``gather`` reads ROWS_A_ROW_SENT times the sent bytes, at most twice the L2.
     """
 
     def __init__(self, l2: int) -> None:
@@ -113,7 +114,7 @@ class HostOperation(Operation):
     """A collective on CPU buffers. ``before`` moves to the next send buffer, and may clear the caches.
 
     rotating  number of send buffers;  clear  called before each call, or None
-    wrap      makes of a numpy buffer what the library takes
+    wrap      converts a numpy buffer to the form that the library takes
     """
 
     def __init__(

@@ -2,8 +2,8 @@
 
 A rank writes into the others' landing zones (memory for data that arrives, see ``heap``) and signals that it
 did; there are no requests or acknowledgements. Received data stays in the zone and is used there; sums are
-computed in the receive buffer. A reduce-scatter is an all-to-all and a local sum; a large all-reduce is that
-and an all-gather.
+computed in the receive buffer. A reduce-scatter is an all-to-all and a local sum; a large all-reduce is a
+reduce-scatter and an all-gather.
 """
 
 from __future__ import annotations

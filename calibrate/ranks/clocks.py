@@ -1,6 +1,6 @@
 """The timing loops: how one rank times an operation in one visit, by each clock.
 
-    eager    barrier, clock, one call, wait for it, clock: what a call costs its caller
+    eager    barrier, clock, one call, wait for it, clock: the time that a call takes its caller
     stream   barrier, then calls back to back: between two events on a GPU, by the host's clock on a CPU
     graph    the same calls, captured in a CUDA graph that is replayed between two events
 
@@ -28,7 +28,7 @@ WARM_UP_CALLS = 3
 """Untimed calls before the timed calls of every visit, which warm up code, buffers and connections."""
 
 LONG_BYTES = 64 * 2**20
-"""From this payload on, one untimed call is enough: it maps the pages, and no cache holds so much."""
+"""From this payload on, one untimed call is enough: it maps the pages, and no cache holds this much."""
 
 BATCHES = 5
 """Times per visit of a back-to-back clock; the calls of the visit are divided among them."""

@@ -44,7 +44,7 @@ _LONGEST_HELLO = 1 << 16
 _CONNECT_PAUSE_S = 0.1
 
 STAGES = ("idle", "open", "group", "build", "warm-up", "timed calls", "check", "close")
-"""What a rank does, in the order of a visit; the rank at the earliest stage is taken to hang."""
+"""Stages of a rank, in the order of a visit; the rank at the earliest stage is taken to hang."""
 
 
 class LeaderMissingError(NoHardwareError):
@@ -88,7 +88,7 @@ class Peer:
 class Coordinator:
     """The side that sends requests, with a socket to each rank.
 
-    key         what every rank must know to join
+    key         secret that every rank must know to join
     why_dead    function of a rank whose socket closed: its exit code or last lines, or ""
     """
 
@@ -226,7 +226,7 @@ class Coordinator:
     def _hung(
         self, asked: Mapping[int, Message], answers: Mapping[int, Mapping[str, Any]], deadline_s: float
     ) -> RankLostError:
-        """Name the cause: a rank that failed, else one that is silent, else those at the earliest stage."""
+        """Name the cause: a rank that failed, else a silent rank, else the ranks at the earliest stage."""
         for rank, answer in sorted(answers.items()):
             if "error" in answer:
                 error = answer["error"]
@@ -267,7 +267,7 @@ class Coordinator:
 
 @dataclass
 class RankProgress:
-    """What a rank does now: its measuring thread writes it, its answering thread reads it."""
+    """The present activity of a rank: its measuring thread writes it, its answering thread reads it."""
 
     stage: str = "idle"
     done: list[float] = field(default_factory=list)  # grows by one entry per timed call

@@ -20,7 +20,8 @@ from calibrate.ranks.team import RankTeam, TeamRequest
 from perfmodel.errors import BadInputError, PerfmodelError
 
 _FIRST_PORT, _PORTS = 20000, 12000
-"""Below 32768, from where on Linux gives ports to clients."""
+"""First port, and number of ports, where ranks may meet: below 32768, where Linux begins to give ports to
+clients."""
 
 _LOCALHOST = "127.0.0.1"
 

@@ -54,7 +54,7 @@ Describer = Callable[[str], Availability]
 
 
 class RankServer:
-    """Does on one rank what the coordinator's messages ask.
+    """Answers the coordinator's messages on one rank.
 
     load      function that returns a provider by its name (calibrate.providers)
     describe  function that returns whether a provider can run here, by its name

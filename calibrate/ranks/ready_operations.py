@@ -1,7 +1,7 @@
-"""Which operations the ranks keep in memory between visits, so that they need not be made again.
+"""Operations that the ranks keep in memory between visits, so that they need not be made again.
 
-The coordinator decides what is dropped, so that all ranks of a group drop an operation before the same visit:
-making it again may need all of them at once.
+The coordinator decides which are dropped, so that all ranks of a group drop an operation before the same
+visit: making it again may need all of them at once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Starts the ranks of this machine, or joins those that a launcher has started."""
+"""Starts the ranks of this machine, or joins the ranks that a launcher has started."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ class LocalTeam(RankTeam):
         return error
 
     def last_lines(self) -> str:
-        """What the ranks and their launcher printed last, indented."""
+        """The last lines that the ranks and their launcher printed, indented."""
         self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, self._log.tell() - 8192))
         lines = self._log.read().decode(errors="replace").splitlines()
@@ -191,7 +191,7 @@ class LocalTeam(RankTeam):
         return "\n".join(f"  {line}" for line in kept[-_LAST_LINES:])
 
     def _end(self) -> None:
-        """End every process that was started here, and those that mpirun started."""
+        """End every process that was started here, and the processes that mpirun started."""
         if not self.lost:
             for process in self._processes:
                 _code(process, _LEAVE_S)
@@ -222,7 +222,8 @@ def find_mpirun() -> str | None:
 def wants_mpi(backends: Sequence[str], device: str) -> bool:
     """Whether MPI is to be measured: it was named, or no library was named and mpi4py is installed.
 
-    Limits: on CPUs, only libraries of GPUs were named -> as if none was: the ranks then say what runs here
+    Limits: on CPUs, only libraries of GPUs were named -> as if none was named: the ranks then say which
+    libraries run here
     """
     if device != "cpu" or any(name in find_preset("rigorous").backends["cpu"] for name in backends):
         return "mpi" in backends

@@ -101,7 +101,7 @@ class RankTeam:
         salt         selects the contents of the buffers
         deadline_s   for building, filling, warming up, timing and checking; opening a library comes on top
         Raises RankLostError for a rank that died or hangs; BadInputError for a point that a library refuses;
-        another PerfmodelError for what a rank raised. After RankLostError the team cannot be used.
+        another PerfmodelError for an error that a rank raised. After RankLostError the team cannot be used.
         """
         barrier = self._ready(point, ranks, deadline_s)
         ends = time.monotonic() + deadline_s
@@ -286,7 +286,8 @@ def name_of(place: Place) -> str:
 def availabilities(
     described: Mapping[str, Mapping[str, Any]], uuids: Sequence[str]
 ) -> dict[str, Availability]:
-    """What rank 0 described; ranks that share a GPU (equal ``uuids``) make all functional only."""
+    """Availabilities that rank 0 described; ranks that share a GPU (equal ``uuids``) make all functional
+    only."""
     known = [uuid for uuid in uuids if uuid]
     gpus = len(set(known))
     shared = f"{len(known)} ranks share {gpus} GPU{'s' if gpus > 1 else ''}" if gpus < len(known) else ""

@@ -30,7 +30,7 @@ def fold(
         default        time of a call = max over ranks (end - start)
         after_kernel   time of a call = max over ranks end - max over ranks start, on one node's common clock
 
-    ranks      numbers of the ranks;  seen  what each of them measured, in the same order
+    ranks      numbers of the ranks;  seen  the times that each of them measured, in the same order
     round, at  number of the round, and the date and time, to store in the visit
     elapsed_s  time of the whole visit on the coordinator's clock
     Times are seconds per call, rounded to six figures. A visit whose clock is not credible has no times

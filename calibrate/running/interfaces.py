@@ -19,7 +19,7 @@ from perfmodel.schema.runs import Finish, Point, RunHeader, Status
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What to measure, where the run is stored, and how long it may take.
+    """The measurements of a run, the place where it is stored, and how long it may take.
 
     machine       name of the machine, part of the folder's name
     runs_folder   folder with one folder per machine and stack

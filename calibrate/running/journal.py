@@ -30,7 +30,7 @@ from perfmodel.schema.whole_files import write_whole_bytes
 LOCK = "lock"
 _OF_A_LOCK = re.compile(rb"\d{0,20}\n?")
 _OWN_START = b'{"type":"run",'
-"""Beginning of a run's header: a file with another beginning is not ours."""
+"""Beginning of a run's header: a file with another beginning is no run."""
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP)
@@ -38,7 +38,7 @@ _NO_SYNC = (errno.EINVAL, errno.ENOTSUP)
 
 @dataclass
 class PointState:
-    """What a run knows of one point since its measurement (last) began; single times stay in the file.
+    """The state of one point since its measurement (last) began; single times stay in the file.
 
     medians_s  median of each visit with a credible clock, in order
     calls      timed calls;  checked, wrong  elements of results that were compared, and that differed

@@ -69,7 +69,7 @@ def still_open(
 ) -> list[Point]:
     """Points that a start would measure, in the plan's order.
 
-    states   what the run knows of its points;  fresh  whether to ignore it
+    states   states of the run's points;  fresh  whether to ignore them
     Limits: no states, or ``fresh`` -> all points; a point that failed, or reached only a coarser precision
     than the plan's, is measured too
     """
@@ -94,7 +94,7 @@ def _is_done(state: PointState, target: Target) -> bool:
 
 @dataclass
 class _Progress:
-    """What this start knows of an unfinished point, to schedule its further visits."""
+    """Facts of this start about an unfinished point, to schedule its further visits."""
 
     spent_s: float = 0.0
     visit_s: float = 0.0  # the last visit, as a whole

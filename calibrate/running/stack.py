@@ -27,7 +27,9 @@ _ALLOWED = re.compile(
 _OF_A_LAUNCH = re.compile(
     r"OMP_NUM_THREADS|TORCH_NCCL_ASYNC_ERROR_HANDLING|OMPI_MCA_(NUM_PROCS|CPU_TYPE|PREFIXES)", re.IGNORECASE
 )
-"""Variables that torchrun and mpirun set for every program: a CPU rank has one thread with any launcher."""
+"""Variables that a launcher sets for every program.
+
+torchrun and mpirun set them; a CPU rank has one thread with any launcher."""
 
 _LOOPBACK = ("lo", "lo0")
 
@@ -59,7 +61,7 @@ def make_header(
 
     seed     seed of the random order, stored with the run
     values   versions and topology; None: ``describe(world)``
-    environ  environment variables, of which only the allowed ones are kept; None: the process's own
+    environ  environment variables, of which only allowed variables are kept; None: the process's own
     keep_hostnames  whether nodes are stored by name, not as hashes
     """
     environment = allowed_environment(os.environ if environ is None else environ)
@@ -119,7 +121,7 @@ driver, value = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
 assert driver.cuInit(0) == 0 and driver.cuDeviceGetAttribute(ctypes.byref(value), 38, 0) == 0
 print(value.value)
 """
-"""38 is CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE."""
+"""Program that prints the L2 size; 38 is CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE."""
 
 
 def reported_l2_bytes(program: str = _ASK_L2) -> str:

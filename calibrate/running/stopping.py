@@ -21,7 +21,7 @@ _CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Target:
-    """When a point is precise enough, and when it ends without being so.
+    """When a point is precise enough, and when it ends without this precision.
 
     relative      half-width of the 95 % interval, as a share of the time
     min_visits    visits before any decision;  max_visits  visits after which the point is noisy
@@ -98,7 +98,7 @@ def calls_for(target: Target, call_s: float) -> int:
     """Number of calls in one visit if one call takes about ``call_s``.
 
     It is batch_s / call_s, between min_calls and max_calls. Limits: call_s -> 0: max_calls; slow calls ->
-    min_calls, and fewer only if those would take longer than slow_batch_s; never below 1
+    min_calls, and fewer only if these would take longer than slow_batch_s; never below 1
     """
     if not call_s > 0:
         return target.min_calls

@@ -36,7 +36,7 @@ NO_CALL = OperatorCall()
 class KernelColumns(Sequence[TracedKernel]):
     """Kernels that are no collectives, as a sequence of TracedKernel.
 
-    First ``add`` appends kernels; then ``join`` adds their operators and launch times, once for all.
+    First ``add`` appends kernels; then one call of ``join`` adds their operators and launch times.
     """
 
     def __init__(self, rank: int = 0) -> None:

@@ -110,7 +110,7 @@ def _collective(
 ) -> TracedCollective | str:
     """The collective of one line, or the reason why it is unusable.
 
-    header, said, perf  the line's objects header, metadata and coll_perf
+    header, said, perf  the line's objects ``header``, ``metadata`` and ``coll_perf``
     rank, world         number of this rank, and of all ranks
     """
     name, ranks = str(perf.get("coll", "")), whole(header.get("n_ranks"))

@@ -1,4 +1,4 @@
-"""Embedding operators of traces as samples of kernels: what a call looked up, how long its kernels ran.
+"""Embedding operators of traces as samples of kernels: the look-ups of a call, the time of its kernels.
 
 The shapes and scalars of their inputs (record_shapes=True) show what FBGEMM's operators look up. All its
 look-up functions have these seven arguments in a row: D_offsets (tables + 1), total_D, max_D,
@@ -32,7 +32,7 @@ _BUCKETIZE, _EMBEDDING_BAG = (
 
 
 class _Looked(NamedTuple):
-    """What one call looked up on one rank; the fields are columns of kernel samples."""
+    """The look-ups of one call on one rank; the fields are columns of kernel samples."""
 
     operation: str
     implementation: str
@@ -51,8 +51,8 @@ def kernel_samples(
 ) -> tuple[pd.DataFrame, dict[str, int]]:
     """(table of samples, number of unused calls by reason).
 
-    The table has the columns that kernel samples of a calibration have, and one row for all calls that look
-    up equally much. Its time is the median over these calls of the time of all kernels that a call launched.
+    The table has the columns that kernel samples of a calibration have, and one row for all calls with equal
+    look-ups. Its time is the median over these calls of the time of all kernels that a call launched.
     dim  columns of every table, for traces that do not hold it (before PyTorch recorded scalars)
     Limits: no embedding operator -> no row
     """
@@ -133,7 +133,7 @@ def _wanted(op: str) -> bool:
 
 
 def _looked(kernel: TracedKernel, dim: int | None) -> _Looked | str:
-    """What the call of ``kernel`` looked up, or why it is unknown. dim  columns, if not in the trace"""
+    """The look-ups of the call of ``kernel``, or why they are unknown. dim  columns, if not in the trace"""
     if not kernel.shapes:
         return "its shapes are not recorded: profile with record_shapes=True"
     if _BUCKETIZE in kernel.op:

@@ -20,7 +20,7 @@ _CATEGORIES = {
     "memcpy": "gpu_memcpy",
     "memset": "gpu_memset",
 }
-"""Names of categories in traces of before 2022."""
+"""Names of categories in traces from before 2022, with today's names."""
 
 _ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 _TOLD = (

@@ -3,10 +3,10 @@
 A worker is a thread that runs gloo's collectives. It leaves a ``gloo:all_to_all`` range with the shape of the
 send buffer. The ``c10d::`` operator that requested it has both buffers, the splits and the time of the
 request. gloo has no reduce-scatter of its own: PyTorch runs an all-reduce for it, and only the operator shows
-which it is. A worker belongs to one process group, which no event names: it is the only group of the trace
-whose size fits all that the worker ran. If several have that size, workers in order of their thread numbers
-are assigned to groups in order of the trace, since each group starts its workers when it is made. There must
-be as many sets of workers as groups.
+which collective was requested. A worker belongs to one process group, which no event names: it is the only
+group of the trace whose size fits all collectives of the worker. If several have that size, workers in order
+of their thread numbers are assigned to groups in order of the trace, since each group starts its workers when
+it is made. There must be as many sets of workers as groups.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _Asked(NamedTuple):
 def gloo_collectives(
     events: KinetoEvents, world: TracedWorld, unread: Counter[str]
 ) -> list[TracedCollective]:
-    """Collectives of gloo, in the order of their operators; ``unread`` counts unusable ones by reason."""
+    """Collectives of gloo, in the order of their operators; ``unread`` counts unusable collectives by reason."""
     asked = _join(events)
     groups = _groups_of_threads(asked, world)
     found: list[tuple[NcclKernel, Told, float | None]] = []

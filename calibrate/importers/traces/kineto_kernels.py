@@ -1,8 +1,8 @@
 """Kernels of a trace that are no collectives: which operator launched each, and how long the launch took.
 
-A trace of CPUs has no kernels; there operators are used in their place: those of an embedding pass, and of
-all others those that no other operator contains. Autograd's nodes do not count: they contain operators, or
-wait for a collective.
+A trace of CPUs has no kernels; there operators are used in their place: all operators of an embedding pass,
+and others if no other operator contains them. Autograd's nodes do not count: they contain operators, or wait
+for a collective.
 """
 
 from __future__ import annotations
@@ -78,14 +78,14 @@ def operators_as_kernels(events: KinetoEvents) -> KernelColumns:
 
 
 def _kind(name: str, family: KernelFamily) -> bool | None:
-    """True for an operator of an embedding pass, False for another operator that computes, else None."""
+    """True for an operator of an embedding pass, False for another operator that computes, None if neither."""
     if family in EMBEDDING:
         return True
     return False if _COMPUTES.match(name) else None
 
 
 def _outermost(events: KinetoEvents, thread: int, kinds: list[bool | None]) -> list[int]:
-    """Indices of a thread's operators that count. kinds  by number of a name: what ``_kind`` returns"""
+    """Indices of a thread's operators that count. kinds  by number of a name: result of ``_kind``"""
     own = np.flatnonzero(np.array(events.operator_thread) == thread)
     own = np.array([place for place in own if kinds[events.operator_name[place]] is not None], dtype=int)
     start, time_s = np.array(events.operator_start)[own], np.array(events.operator_time)[own]

@@ -31,7 +31,9 @@ _NAME = "Collective name"
 
 
 class TracedWorld(NamedTuple):
-    """This rank, the number of all, and the ranks of each process group by name, which several may share."""
+    """This rank, the number of all ranks, and the ranks of each process group by its name.
+
+    Several groups may share a name."""
 
     rank: int
     size: int
@@ -39,7 +41,7 @@ class TracedWorld(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a trace says of a collective, besides its times.
+    """The description of a collective in a trace, besides its times.
 
     group, ranks  name and ranks of the process group;  size  number of its ranks
     sequence      number of the collective in its group; None if the trace has none
@@ -66,7 +68,7 @@ class _Launch(NamedTuple):
 def nccl_collectives(
     events: KinetoEvents, world: TracedWorld, unread: Counter[str]
 ) -> list[TracedCollective]:
-    """Collectives of NCCL, in the order of their launches; ``unread`` counts unusable ones by reason."""
+    """Collectives of NCCL, in the order of their launches; ``unread`` counts unusable collectives by reason."""
     streams = {kernel.stream for kernel in events.nccl}
     by_id = {whole(call.args.get("External id", -1)): call for call in events.comms if _NAME in call.args}
     said, launches = _Said(world), _launches(events)
@@ -95,7 +97,7 @@ def nccl_collectives(
 
 
 def numbered(found: Sequence[tuple[NcclKernel, Told, float | None]], rank: int) -> list[TracedCollective]:
-    """Collectives with sequence numbers: the trace's own if they differ within each group, else counted.
+    """Collectives with sequence numbers: the trace's own numbers if they differ in each group, else counted.
 
     found  kernels with their descriptions and launch times [s];  rank  of the trace
     """
@@ -149,7 +151,7 @@ def whole_list(value: object) -> tuple[int, ...]:
 
 
 class _Said:
-    """Descriptions of collectives that were read before, so that equal ones are read only once."""
+    """Descriptions of collectives that were read before, so that equal descriptions are read only once."""
 
     def __init__(self, world: TracedWorld) -> None:
         self._world = world
@@ -164,7 +166,7 @@ class _Said:
 
 
 def _told_by_args(args: Mapping[str, Any], world: TracedWorld) -> Told | str | None:
-    """The description by ``Collective name`` and others in ``args``; None without it, else why not."""
+    """The description by ``Collective name`` and others in ``args``; None without them; or why it is invalid."""
     name = args.get(_NAME)
     if not isinstance(name, str):
         return None
@@ -226,7 +228,8 @@ def _told_by_range(call: HostCall, operator: HostCall | None, world: TracedWorld
 def all_to_all_of(
     operator: HostCall, item_bytes: int, received: int
 ) -> tuple[int, tuple[tuple[int, ...], tuple[int, ...]]]:
-    """What ``c10d::alltoall_base_`` received: (bytes, (elements for each rank, elements from each rank)).
+    """The data that ``c10d::alltoall_base_`` received: (bytes, (elements for each rank, elements from each
+    rank)).
 
     Its inputs are output, input, group, rows from each rank, rows for each rank (PyTorch's own schema).
     received  bytes to return if the operator does not show them

@@ -1,4 +1,4 @@
-"""What names in a trace mean: collectives of NCCL and gloo, datatypes, kernels of an embedding pass."""
+"""Meanings of names in a trace: collectives of NCCL and gloo, datatypes, kernels of an embedding pass."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _DATATYPES = {
     **dict.fromkeys(("byte", "unsigned char", "uint8", "bool"), _UINT8),
     **dict.fromkeys(("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"), _FP8),
 }
-"""PyTorch's names of a type, of its C++ type and of numpy's, in lower case."""
+"""Datatypes by PyTorch's, C++'s and numpy's names, in lower case."""
 
 _FAMILIES = (
     (KernelFamily.BUCKETIZE, re.compile(r"bucketize_sparse_features|bucketize_pos|populate_bucketized")),
@@ -89,7 +89,8 @@ _FAMILIES = (
     ),
     (KernelFamily.COPY, re.compile(r"^Mem(?:cpy|set)\b|aten::copy_$")),
 )
-"""The first match counts: FBGEMM's backward kernels lack "forward", but some contain "embedding"."""
+"""Families of kernels by a pattern for names. The first match counts: FBGEMM's backward kernels lack
+"forward", but some contain "embedding"."""
 
 _NCCL = re.compile(r"nccl(?:Dev)?Kernel|^rccl|ncclSymk?", re.IGNORECASE)
 _MOST_ELEMENTS = 2**53
@@ -131,7 +132,7 @@ def kernel_family(name: str, category: str = "kernel") -> KernelFamily:
 
 
 def payload_bytes(collective: str, in_bytes: int, out_bytes: int) -> int:
-    """Bytes of one rank's buffer as nccl-tests counts it, from what the rank sends and receives.
+    """Bytes of one rank's buffer as nccl-tests counts it, from the bytes that it sends and receives.
 
     Limits: all_gather -> the receive buffer;  any other -> the send buffer
     """

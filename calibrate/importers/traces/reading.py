@@ -20,7 +20,7 @@ from perfmodel.schema.traces import RankTrace, TraceKind
 
 ENDINGS = (".json", ".json.gz")
 MOST_CLOCK_S = 60.0
-"""Clocks of two hosts that differ by more than this are worth a warning."""
+"""Difference of the clocks of two hosts above which a warning is printed [s]."""
 
 _NS_PER_S = 1e9
 _SQLITE = b"SQLite format 3\0"
@@ -62,7 +62,7 @@ def read_traces(
     """Traces of the ranks of one run, by rank.
 
     progress  called while a file is read
-    keep      returns what to keep of each trace after reading
+    keep      returns the part of each trace to keep after reading
     Limits: no trace, a trace damaged in its first event, two of one rank, ranks of different runs
             -> BadInputError;  a file that is cut -> the part before
     """
@@ -84,7 +84,7 @@ def without_other_kernels(trace: RankTrace) -> RankTrace:
 
 
 def is_trace(path: Path) -> bool:
-    """Whether a file is a trace by its first bytes, even one that this module only refuses with a reason."""
+    """Whether a file is a trace by its first bytes, even of a kind that this module refuses with a reason."""
     if is_inspector(path):
         return True
     try:

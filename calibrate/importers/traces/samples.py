@@ -40,7 +40,7 @@ _CELL = ("collective", "gpus", "nodes", "datatype", "variant", "payload_bytes")
 
 @dataclass
 class TraceSamples(ImportResult):
-    """Samples of traces, with what else the traces showed.
+    """Samples of traces, with other results of the traces.
 
     alignment  the collectives, each joined over its ranks
     widened    by (collective, ranks): standard deviation of ln t to add, as the samples may include waits

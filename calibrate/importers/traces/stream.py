@@ -30,7 +30,7 @@ class TraceStream:
     """The events of one trace, and its metadata.
 
     is_trace  whether the beginning has the key of the events
-    metadata  keys besides the events; those after the events are there once these were read
+    metadata  keys besides the events; keys after the events are there once all events were read
     events    number read so far
     cut       whether the file ends, or is damaged, before its trace ends: the events before are read
     """
@@ -149,7 +149,7 @@ class TraceStream:
 def _after_events(tail: bytes) -> dict[str, Any]:
     """Metadata that stands after the events in the file; ``tail`` are its last bytes.
 
-    A list inside an event does not match: what follows it up to the end of the file is no JSON object.
+    A list inside an event does not match: the text from it to the end of the file is no JSON object.
     """
     text = tail.decode(errors="replace")
     for match in _NEXT_KEY.finditer(text):
