@@ -1,10 +1,10 @@
-"""Counted work: what a search may do before it ends, whatever a clock says.
+"""Counted work: how much a search may do before it ends, whatever a clock says.
 
 A search that ended by a clock would give another answer on a busy machine. So each unit of work (a row of
 loads that is scored, a plan that is packed, a scheme that is listed, an iteration of a linear program) counts
-as many nanoseconds as it took on one core when its constant was written, and a search ends when these add up
-to its effort. The counts depend on the question alone. A time limit may only cut a search short, and then
-``Budget.cut`` says so.
+as the nanoseconds that it took on one core when its constant was written, and a search ends when their sum
+reaches its effort. The counts depend on the question alone. A time limit may only cut a search short, and
+then ``Budget.cut`` says so.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NS = 1_000_000_000
 
 T = TypeVar("T")
 listeners: list[Callable[[str], None]] = []
-"""Told how much of a long work is done, in words: the line on a terminal."""
+"""Functions that are called with the progress of a long work, in words: the line on a terminal."""
 
 
 def each_of(items: Sequence[T], what: str) -> Iterator[T]:
@@ -57,7 +57,7 @@ class Work:
 class Budget:
     """The limits of a search, and how much of them is used.
 
-    work      the sum to which the search adds what it does
+    work      the sum to which the search adds its units of work
     effort_s  counted work after which the search ends [s]
     cap_s     time by the clock after which the search is cut short [s]; None: no such limit
     stop      returns whether the user wants the search to end now

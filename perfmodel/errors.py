@@ -1,4 +1,4 @@
-"""What can go wrong, and the exit code of each: one hierarchy for the whole program.
+"""Everything that can go wrong, and the exit code of each: one hierarchy for the whole program.
 
 A message says what, where, the value, the allowed range and the next step, and fits one screen.
 Only the command line turns these into text on stderr and an exit code.
@@ -51,7 +51,7 @@ class BadInputError(PerfmodelError):
 
 
 class NoCalibrationError(PerfmodelError):
-    """No calibration has what was asked for, neither measured nor transferred nor assumed: exit code 3."""
+    """No calibration has the requested times, neither measured nor transferred nor assumed: exit code 3."""
 
     exit_code = 3
 

@@ -66,7 +66,7 @@ def bits_or_bytes(
 def unknown_unit(text: TypedNumber, kind: str, example: str) -> BadInputError:
     """The error for a unit that does not fit what is expected.
 
-    kind     what is expected: ``a size in bytes``;  example  a text that is valid
+    kind     the expected kind of value: ``a size in bytes``;  example  a text that is valid
     """
     return BadInputError(f"{text.subject}: {text.unit!r} is not a unit of {kind}.", f"for example {example}.")
 
@@ -86,7 +86,7 @@ def bare_prefix(text: TypedNumber, prefix: str, *, rate: bool) -> BadInputError:
 def lettered(text: TypedNumber, kind: str, example: str) -> BadInputError:
     """The error for a number with a unit where none is expected; it gives both readings of ``4k``.
 
-    kind     what is expected: ``a whole number``;  example  a text that is valid
+    kind     the expected kind of value: ``a whole number``;  example  a text that is valid
     """
     power = POWERS.get(prefix_of(text.unit), 0) if len(text.unit) == 1 else 0
     if not power:

@@ -13,12 +13,12 @@ from perfmodel.errors import NoHardwareError, PerfmodelError
 from perfmodel.units import format_bytes
 
 DEFAULT_MACHINE = "h100-sxm-ib"
-"""The shipped one that is meant where nobody names any: the paper's."""
+"""The machine that is used where the user names none: the paper's."""
 
 _PACKAGE = "perfmodel"
 _LIMITS = {"RLIMIT_AS": ("address space", "-v"), "RLIMIT_DATA": ("data", "-d")}
 _NO_ROOM = ("annot allocate memory", "an't allocate memory", "failed to map segment", "an't start new thread")
-"""How libraries say that the system gave them no memory. That of a GPU is another matter."""
+"""How libraries say that the system gave them no memory; errors about GPU memory are other errors."""
 
 
 def data_path(*parts: str) -> Path:
@@ -77,7 +77,7 @@ def _limits() -> list[tuple[str, int]]:
 
 
 def out_of_memory(error: BaseException) -> NoHardwareError | None:
-    """If ``error`` means that memory ran out, an error that names the limit that was reached; else None."""
+    """If ``error`` means that memory ran out, an error that names the reached limit; else None."""
     text = " ".join(str(error).split())
     no_room = isinstance(error, OSError) and error.errno == errno.ENOMEM
     # C code that gets no memory, not even for an exception, where there is a limit to reach

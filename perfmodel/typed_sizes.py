@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class TypedSizes:
-    """Which sizes of a command line were typed in KiB, MiB … (True) and which in kB, MB … (False).
+    """For sizes of a command line, whether they were typed in KiB, MiB … (True) or in kB, MB … (False).
 
     binary   by typed size [byte]
     family   for all sizes of memory (key False) and of messages (key True); no entry if both were typed

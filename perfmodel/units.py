@@ -47,8 +47,8 @@ def _subject(name: str, text: str) -> str:
 def _split(text: str, name: str, kind: str, example: str, *, zero: bool) -> TypedNumber:
     """Split ``text`` into number and unit; a number that is negative or infinite is an error.
 
-    name     what the message calls the value
-    kind     what is expected: ``a size in bytes``;  example  a text that is valid
+    name     name of the value in messages
+    kind     the expected kind of value: ``a size in bytes``;  example  a text that is valid
     zero     whether 0 is allowed
     """
     subject = _subject(name, text)
@@ -74,7 +74,7 @@ def _split(text: str, name: str, kind: str, example: str, *, zero: bool) -> Type
 def _amount(text: TypedNumber, *, rate: bool, kind: str, example: str) -> float:
     """Convert a typed size into bytes or, with ``rate``, a typed rate into bytes per second.
 
-    kind     what is expected: ``a size in bytes``;  example  a text that is valid
+    kind     the expected kind of value: ``a size in bytes``;  example  a text that is valid
     """
     if (match := _AMOUNT.fullmatch(text.unit)) is None:
         raise unknown_unit(text, kind, example)
@@ -100,7 +100,7 @@ def _amount(text: TypedNumber, *, rate: bool, kind: str, example: str) -> float:
 def parse_bytes(text: str, name: str = "", *, allow_zero: bool = False) -> float:
     """Bytes of ``10TB``, ``10TiB``, ``64 KiB``, ``10Tbit`` or a bare number of bytes.
 
-    name        what the message calls the value, for example ``--table-size``
+    name        name of the value in messages, for example ``--table-size``
     Limits: 1TB -> 1e12; 1TiB -> 2**40; 8bit -> 1; 10Tb, 10Tbps, 1M, negative, nan, empty -> BadInputError
     """
     kind, example = "a size in bytes", "10TB, 10TiB or 64KiB"
@@ -214,7 +214,7 @@ _NAMED = {
     "FLOP": ("a number of operations", r"([kMGTP]?)FLOPs?", "32MFLOP"),
     "things/s": ("a number a second", r"([kMG]?)(?:/s)?", "500k or 1.5M/s"),
 }
-"""Units that a letter of thousands may precede: what is wanted, how it is spelled, examples."""
+"""Units that a letter of thousands may precede: kind of value, spelling, examples."""
 
 
 def parse_named(text: str, unit: str, name: str = "") -> float:
@@ -339,7 +339,7 @@ def format_count(count: float) -> str:
 
 
 def counted(count: int, noun: str, nouns: str = "") -> str:
-    """``1 point``, ``2 points``; ``nouns`` where an s does not do (``pass``, ``passes``)."""
+    """``1 point``, ``2 points``; ``nouns``: a plural that is not noun + s (``passes``)."""
     return f"{format_count(count)} {noun if count == 1 else nouns or noun + 's'}"
 
 
