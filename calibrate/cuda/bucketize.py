@@ -219,7 +219,7 @@ def kernels() -> list[Kernel]:
 
 
 def _lanes(length: float) -> int:
-    """Number of lanes of a warp for a bag of this average length: the fewest in LANES with one id per lane."""
+    """Number of lanes of a warp for bags of this average length: the fewest in LANES with an id per lane."""
     return next((lanes for lanes in LANES if length <= lanes), LANES[-1])
 
 

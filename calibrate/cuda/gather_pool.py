@@ -329,8 +329,7 @@ def offsets_of(lengths: Any, dtype: Any = None) -> Any:
 
 
 def new_gather_faults(device: Any) -> Any:
-    """A tensor for faults, int64 [4]: number of wrong ids, position of the first, and these two for wrong
-    offsets."""
+    """A tensor for faults, int64 [4]: number of wrong ids, position of the first, both for offsets, too."""
     return new_faults(device).repeat(2)
 
 

@@ -193,8 +193,7 @@ def _operation_in(file: str) -> str:
 
 
 def _settle(rows: Iterable[LoggedRow], given: LoggedRun) -> None:
-    """Fill in from ``given`` the facts that headers lack. Limits: an option contradicts a header ->
-    BadInputError"""
+    """Fill in from ``given`` what headers lack. Limits: an option contradicts a header -> BadInputError"""
     by_run: dict[int, list[LoggedRow]] = {}
     for row in rows:
         by_run.setdefault(id(row.run), []).append(row)

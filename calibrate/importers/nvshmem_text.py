@@ -46,8 +46,7 @@ _PER_PEER = ("all_to_all", "all_gather", "reduce_scatter")
 
 @dataclass
 class _State:
-    """The reader's state after the lines read so far. job  name of the test;  graph  whether it replays a
-    CUDA graph"""
+    """The reader's state so far. job  name of the test;  graph  whether it replays a CUDA graph"""
 
     run: LoggedRun = field(default_factory=lambda: LoggedRun(backend="nvshmem"))
     pes: dict[int, int] = field(default_factory=dict)  # PE -> its index on the node

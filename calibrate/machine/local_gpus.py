@@ -52,8 +52,7 @@ LIMITS = {
     0x10: "sync boost",
     0x100: "display clock",
 }
-"""Bits for limits of a clock that are normal: a GPU at work is often at its power cap, always if it is
-capped.
+"""Bits for normal limits of a clock: a GPU at work is often at its power cap, if capped always.
 
 Bit 1, an idle GPU, says nothing about a batch."""
 

@@ -1,4 +1,4 @@
-"""Host points (cells) of a calibration: times of the host to issue a pass, and host memory as GPUs read it."""
+"""Host points of a calibration: times of the host to issue a pass, and host memory as GPUs read it."""
 
 from __future__ import annotations
 

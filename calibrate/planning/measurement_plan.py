@@ -316,8 +316,7 @@ def _grid_points(
     backends: Sequence[str],
     left_out: list[NotMeasured],
 ) -> list[Point]:
-    """Requested points of kernels, host calls and whole passes; points that cannot run are added to
-    ``left_out``."""
+    """Requested points of kernels, host calls and whole passes; impossible points go to ``left_out``."""
     grids: list[tuple[str, Callable[[World, str], list[Point]]]] = []
     from calibrate.planning.host_cells import host_points
     from calibrate.planning.kernel_cells import composed_points, kernel_points
@@ -354,8 +353,7 @@ def _grid_points(
 def _composed_here(
     point: Point, request: Request, selection: WantedParts, world: World, backends: Sequence[str]
 ) -> bool:
-    """Whether this pass is requested: with a library of the plan, or with any library if the user named the
-    pass."""
+    """Whether this pass is requested: with a library of the plan, or any library if the pass was named."""
     named = not request.backends and ("composed", point.implementation) in selection.pairs
     usable = world.runs(point.backend) and not world.providers[point.backend].functional_only
     fits = point.nodes == 1 or point.backend not in _ONE_NODE

@@ -160,7 +160,7 @@ class Arena:
         self.send, self.recv = empty(bytes_each), empty(bytes_each)
 
     def views(self, one: BufferLayout, dtype: Any) -> tuple[Any, Any]:
-        """(send, receive) views at the start of the buffers. Limits: larger than the buffers -> BadInputError"""
+        """(send, receive) views at the start of the buffers. Limits: too large -> BadInputError"""
         width, needed = one.dtype.itemsize, bytes_needed(one)
         if needed > self.bytes_each:
             raise BadInputError(

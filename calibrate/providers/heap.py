@@ -97,8 +97,7 @@ class SymmetricHeap:
         return self._call & 1
 
     def signal(self, peer: int) -> None:
-        """Tell ``peer`` that this call's data for it is written. To be called once per call for every other
-        rank."""
+        """Tell ``peer`` that this call's data for it is written: once per call for every other rank."""
         self._signals[peer][self._my_word] = self._call
 
     def signal_all(self) -> None:

@@ -82,8 +82,7 @@ class Nccl(DeviceCollectives, torch_world.TorchCollectives):
         return DeviceOperation(one, call, send, recv, in_place=one.operation == "all_reduce")
 
     def _buffers(self, one: BufferLayout) -> tuple[Any, Any]:
-        """(send, receive) buffers for a layout: the shared buffers if they are large enough, else new
-        buffers."""
+        """(send, receive) buffers for a layout: the shared buffers if large enough, else new buffers."""
         import torch
 
         empty = partial(torch.empty, dtype=torch.uint8, device="cuda")

@@ -286,8 +286,7 @@ def name_of(place: Place) -> str:
 def availabilities(
     described: Mapping[str, Mapping[str, Any]], uuids: Sequence[str]
 ) -> dict[str, Availability]:
-    """Availabilities that rank 0 described; ranks that share a GPU (equal ``uuids``) make all functional
-    only."""
+    """Availabilities that rank 0 described; if ranks share a GPU (equal ``uuids``), functional only."""
     known = [uuid for uuid in uuids if uuid]
     gpus = len(set(known))
     shared = f"{len(known)} ranks share {gpus} GPU{'s' if gpus > 1 else ''}" if gpus < len(known) else ""

@@ -73,8 +73,7 @@ def check_place(out: Path, file_format: str, names: Iterable[str], *, force: boo
 
 
 def deliver(page: Page, out: Path, file_format: str, as_json: bool, **told: Any) -> None:
-    """Write the page, or its figures as pictures, and print the names of the files. told  more entries for
-    JSON"""
+    """Write the page, or its figures as pictures, and print the files' names. told  more entries for JSON"""
     if file_format in PICTURES:
         draw(page.blocks(), out, file_format, as_json)
         return

@@ -72,8 +72,7 @@ def numbers_of(typed: str | None) -> list[int]:
 
 
 def _with_tables(question: Question, sizes: list[str] | None, numbers: list[int]) -> Question:
-    """The question with the tables of the page: the model, the typed size, or as many as the fewest GPUs
-    hold.
+    """The question with the tables of the page: the model, the typed size, or what the fewest GPUs hold.
 
     sizes    table sizes as typed; None: not typed;  numbers  of GPUs
     """

@@ -61,7 +61,7 @@ class _Asked(NamedTuple):
 def gloo_collectives(
     events: KinetoEvents, world: TracedWorld, unread: Counter[str]
 ) -> list[TracedCollective]:
-    """Collectives of gloo, in the order of their operators; ``unread`` counts unusable collectives by reason."""
+    """Collectives of gloo, in the order of their operators; ``unread`` counts the unusable by reason."""
     asked = _join(events)
     groups = _groups_of_threads(asked, world)
     found: list[tuple[NcclKernel, Told, float | None]] = []

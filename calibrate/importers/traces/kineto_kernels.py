@@ -78,7 +78,7 @@ def operators_as_kernels(events: KinetoEvents) -> KernelColumns:
 
 
 def _kind(name: str, family: KernelFamily) -> bool | None:
-    """True for an operator of an embedding pass, False for another operator that computes, None if neither."""
+    """True for an operator of an embedding pass, False for another operator that computes, else None."""
     if family in EMBEDDING:
         return True
     return False if _COMPUTES.match(name) else None

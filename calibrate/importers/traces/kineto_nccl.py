@@ -68,7 +68,7 @@ class _Launch(NamedTuple):
 def nccl_collectives(
     events: KinetoEvents, world: TracedWorld, unread: Counter[str]
 ) -> list[TracedCollective]:
-    """Collectives of NCCL, in the order of their launches; ``unread`` counts unusable collectives by reason."""
+    """Collectives of NCCL, in the order of their launches; ``unread`` counts the unusable by reason."""
     streams = {kernel.stream for kernel in events.nccl}
     by_id = {whole(call.args.get("External id", -1)): call for call in events.comms if _NAME in call.args}
     said, launches = _Said(world), _launches(events)
@@ -166,7 +166,7 @@ class _Said:
 
 
 def _told_by_args(args: Mapping[str, Any], world: TracedWorld) -> Told | str | None:
-    """The description by ``Collective name`` and others in ``args``; None without them; or why it is invalid."""
+    """The description by ``Collective name`` and others in ``args``, or why it is invalid; None without."""
     name = args.get(_NAME)
     if not isinstance(name, str):
         return None
@@ -228,8 +228,7 @@ def _told_by_range(call: HostCall, operator: HostCall | None, world: TracedWorld
 def all_to_all_of(
     operator: HostCall, item_bytes: int, received: int
 ) -> tuple[int, tuple[tuple[int, ...], tuple[int, ...]]]:
-    """The data that ``c10d::alltoall_base_`` received: (bytes, (elements for each rank, elements from each
-    rank)).
+    """Data that ``c10d::alltoall_base_`` received: (bytes, (elements for, elements from each rank)).
 
     Its inputs are output, input, group, rows from each rank, rows for each rank (PyTorch's own schema).
     received  bytes to return if the operator does not show them

@@ -74,7 +74,7 @@ class ComparedStep:
 
     @property
     def far(self) -> bool:
-        """Whether it takes more than ``FAR`` times its prediction in nearly all iterations, even if in its band."""
+        """Whether it takes over ``FAR`` times its prediction in most iterations, even if inside its band."""
         return self.predicted.is_exceeded(self.own_s, self.spread_s)
 
     @property
