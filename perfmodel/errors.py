@@ -17,7 +17,7 @@ _OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
 class PerfmodelError(Exception):
     """Base of every error that the program raises on purpose.
 
-    message    what is wrong, where, and the value found
+    message    what is wrong, where, and the value
     next_step  what the user can do about it (printed indented under the message)
     where      the option, file or kind of name that is wrong; "": the first option in the message
     allowed    the names or the range that are valid there; "": they cannot be listed

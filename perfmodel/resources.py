@@ -31,7 +31,7 @@ def data_path(*parts: str) -> Path:
 
 
 def kernels_path(*parts: str) -> Path:
-    """Path of a shipped CUDA source, found as ``data_path`` finds data."""
+    """Path of a shipped CUDA source, as ``data_path`` gives the path of data."""
     return _folder("kernels").joinpath(*parts)
 
 

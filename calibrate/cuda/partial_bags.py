@@ -205,7 +205,7 @@ def sparse_sum(
     counts  number of rows of each source [G], int64;  out_dtype  the type of the rows, or torch.float32
     check   wait for the device; an invalid bag, or a bag twice from a source -> BadInputError
     Source: numpy specification in tests/oracles/kernels/partial_bags.py
-    Limits: those of SparseSum, which serves repeated calls without allocation
+    Limits: as SparseSum, which serves repeated calls without allocation
     """
     made = SparseSum(
         counts.numel(), bags, rows.shape[1], rows.shape[0], rows.dtype, rows.device, out_dtype=out_dtype

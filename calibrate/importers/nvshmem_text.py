@@ -51,7 +51,7 @@ class _State:
     run: LoggedRun = field(default_factory=lambda: LoggedRun(backend="nvshmem"))
     pes: dict[int, int] = field(default_factory=dict)  # PE -> its index on the node
     job: str = ""
-    box: list[str] = field(default_factory=list)  # cells of the last header row of a boxed table
+    box: list[str] = field(default_factory=list)  # texts of the last header row of a boxed table
     columns: list[str] = field(default_factory=list)
     min_size: int = 0
     graph: bool = False

@@ -27,7 +27,7 @@ _TENSOR = (4, 8)
 
 
 def python_calls(run: Call) -> int:
-    """Number of Python function calls that ``run`` makes, without those in ``INSIDE_OPERATORS``."""
+    """Number of Python function calls that ``run`` makes, without calls in ``INSIDE_OPERATORS``."""
     found = depth = 0
 
     def saw(frame: FrameType, event: str, _: Any) -> None:

@@ -38,7 +38,7 @@ class Extent:
 
     dims: tuple[int, ...]
     draws: int  # look-up counts for each dim and working set
-    stream_cells: int  # cells of each streaming kernel
+    stream_cells: int  # points of each streaming kernel
     passes: int  # whole passes for each library and implementation
 
 

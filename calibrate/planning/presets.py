@@ -24,7 +24,7 @@ class Preset:
     most_bytes      largest payload
     clocks          ways of timing, used if the library offers them
     backends        libraries of the default plan, best first; with ``one_backend`` only the first usable
-    uneven_sizes, after_kernel_sizes  number of sizes for those two variants
+    uneven_sizes, after_kernel_sizes  number of sizes for these two variants
     """
 
     name: str

@@ -122,7 +122,7 @@ class LocalTeam(RankTeam):
             raise
 
     def close(self) -> None:
-        """End the ranks; kill those that do not end within seconds."""
+        """End the ranks; kill ranks that do not end within seconds."""
         super().close()
         self._end()
 

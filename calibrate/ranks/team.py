@@ -124,7 +124,7 @@ class RankTeam:
         return [unpack(answers[rank]) for rank in ranks]
 
     def close(self) -> None:
-        """End the ranks; kill those that do not end. May be called again."""
+        """End the ranks; kill ranks that do not end. May be called again."""
         if self._coordinator.peers and not self.lost:
             try:
                 self._ask_all({"do": "close"}, CLOSE_S)

@@ -1,8 +1,8 @@
 """Versions of the libraries on this machine, determined in the same way every time.
 
-The fingerprint of a run has the versions of all libraries, but a run loads only those that it measures. So
-versions are read without loading a library into this process: from package metadata, and for MPI and NCCL
-without starting them.
+The fingerprint of a run has the versions of all libraries, but a run loads only the libraries that it
+measures. So versions are read without loading a library into this process: from package metadata, and for MPI
+and NCCL without starting them.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def shipped_like(machine: Machine, backend: Backend) -> Calibration | None:
 def _answers(machine: Machine, own: Calibration) -> dict[str, Any]:
     """The default question's time, GPUs and sharding by the shipped and by the new calibration.
 
-    Limits: one of them has no answer -> {}
+    Limits: a calibration without an answer -> {}
     """
     if machine.name not in list_machines():
         return {}

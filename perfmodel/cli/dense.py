@@ -21,7 +21,7 @@ def layers_of(dense: str | None, machine: Machine) -> Dense | DenseTime | None:
 
 
 def whole_of(answer: Planned, layers: Dense | DenseTime | None) -> WholeStep | None:
-    """The plan's time together with that of dense layers; None if there are no dense layers."""
+    """The plan's time together with the time of dense layers; None if there are no dense layers."""
     if layers is None:
         return None
 

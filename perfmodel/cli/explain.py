@@ -1,4 +1,4 @@
-"""``perfmodel explain``: it declares no options of its own, but takes those of the command it explains."""
+"""``perfmodel explain``: it declares no options of its own, but takes the explained command's options."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class FigureSource:
     page     makes the page that holds them; None: each figure is made by itself
     """
 
-    figures: Mapping[str, str]  # what each shows, by name
+    figures: Mapping[str, str]  # a line that describes each, by name
     line: TypedLine
     page: Callable[[], Page] | None  # makes the page that holds them; None: each is made by itself
 

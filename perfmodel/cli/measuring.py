@@ -140,7 +140,7 @@ def run(asked: Asked, *, plan_only: bool, strict: bool, as_json: bool) -> None:
 
 
 def open_team(request: TeamRequest) -> Team | None:
-    """Start ranks, or join those of a launcher; None on ranks other than 0. Tests replace this function."""
+    """Start ranks, or join a launcher's ranks; None on ranks other than 0. Tests replace this function."""
     return start.open_team(request, say=note)
 
 

@@ -52,7 +52,7 @@ def retry(typed: TypedLine, only: str, *, rigorous: bool) -> str:
 def for_a_calibration(typed: TypedLine, world: World, only: Sequence[str] = ()) -> str:
     """The command that makes a calibration of these ranks; "" if no collective can be measured on them.
 
-    only   libraries whose collectives are measured; empty: those of the preset
+    only   libraries whose collectives are measured; empty: the libraries of the preset
     """
     try:
         plan = make_plan(Request("quick", only=only), world)

@@ -95,7 +95,7 @@ class AsMade:
 
 
 def as_made(context: typer.Context, plan_file: Path | None, leave: tuple[str, ...] = ()) -> AsMade:
-    """The options of a command; those that were not typed are taken from the plan file.
+    """The options of a command; options that were not typed are taken from the plan file.
 
     plan_file  None: no option is taken;  leave  names of options that are not taken
     """

@@ -51,7 +51,7 @@ class TypedLine:
         return TypedLine(("perfmodel", command), tuple(options))
 
     def text(self, without: Sequence[str] = (), more: Sequence[str] = ()) -> str:
-        """The line to paste: the command, ``more`` words, then all options but those in ``without``."""
+        """The line to paste: the command, ``more`` words, then all options except ``without``."""
         kept = [word for name, words in self.options if name not in without for word in words]
         return shlex.join([*self.command, *more, *kept])
 

@@ -1,4 +1,4 @@
-"""Which calibration a machine uses, and which one it borrows when it has none of its own."""
+"""Which calibration a machine uses, and which calibration it borrows if it has none of its own."""
 
 from __future__ import annotations
 

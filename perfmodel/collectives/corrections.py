@@ -1,6 +1,6 @@
 """The law's error where it was measured, at each size, and how much of it counts for other rank counts.
 
-A *cell* is what was measured of one collective on one group of ranks: a ``schema.calibration.Curve``."""
+A *cell* is the measured curve of one collective on one group of ranks (``schema.calibration.Curve``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times of collectives, for a table of questions or for arrays of one collective: called by other folders."""
+"""Times of collectives, for a table of questions or for arrays of one collective."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def _member(known: list[str], text: str, what: str) -> str:
 
 
 def _check_laws(calibration: Calibration, name: str | Path) -> None:
-    """Refuse laws whose unknowns differ from those that this version of the program has."""
+    """Refuse laws whose unknowns are not the unknowns of this version of the program."""
     for law in calibration.laws:
         known = LINK_LAWS[law.law].names
         if tuple(law.names) == known:

@@ -147,7 +147,7 @@ def law_log_sd(machine: Machine, payload_bytes: Floats) -> Floats:
 
 
 def growth_log_sd(machine: Machine, payload_bytes: Floats) -> Floats:
-    """Uncertainty per doubling of GPUs beyond those measured: standard deviation of ln t at each size."""
+    """Uncertainty per doubling of GPUs above the measured number: standard deviation of ln t at each size."""
     priors = load_priors()
     network = priors.network.get(machine.network_priors)
     log_sd = (network and network.growth_log_sd) or priors.growth.log_sd

@@ -18,7 +18,7 @@ Floats = npt.NDArray[np.float64]
 KNEE_BOUNDS = (0.3, 10.0)
 """Bounds of the knee's sharpness: below 0.3 a curve has neither floor nor slope; above 10 it is max()."""
 _FIRST_KNEE = 1.3
-_FARTHEST_LOG = 12.0  # a floor or bandwidth lies within e^12 of what the samples show
+_FARTHEST_LOG = 12.0  # a floor or bandwidth lies within e^12 of the samples' estimate
 _FEWEST_POINTS = 3
 
 

@@ -50,7 +50,7 @@ class _Cells:
     large: Floats
 
     def part(self, kept: NDArray[np.bool_]) -> _Cells:
-        """The cells that ``kept`` selects."""
+        """The samples that ``kept`` selects."""
         return _Cells(self.n[kept], self.row[kept], self.time_s[kept], self.large[kept])
 
 

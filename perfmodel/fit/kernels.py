@@ -39,7 +39,7 @@ _FARTHEST = 1e3
 """Largest factor between a floor or rate and the value that the samples show."""
 _AT_BOUND = 1e-3
 _CLEARLY_WORSE = 1.1
-"""Samples contradict a fit whose loss exceeds that of a better fit by this factor."""
+"""Samples contradict a fit whose loss exceeds the loss of a better fit by this factor."""
 _FEWEST_PASSES = 3
 _FACTORS = (float(np.log(0.5)), float(np.log(20.0)))
 _SHORTEST_S = 1e-9

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 Array = NDArray[np.float64]
 
 LOWEST_RATE = 0.25
-"""Expected look-ups of the rarest rows in the whole trace; rarer rows look like absent ones."""
+"""Expected look-ups of the rarest rows in the whole trace; rarer rows look like absent rows."""
 _HIGHEST_RATE = 2.0**17
 _RATES_PER_OCTAVE = 4
 _ROUNDED = 0.0005  # rounding of published shares
@@ -89,7 +89,7 @@ def rates_of(reuse: Reuse) -> Rates:
 
     There are more rates than shares, so many answers fit equally well, and without the last term rounding
     would decide. With it the sum is strictly convex: its minimum is unique on every machine, moves little
-    with the shares, and is the answer with the most even look-ups among those that fit.
+    with the shares, and is the answer with the most even look-ups among all that fit.
     Source: derived; Fisher, Corbet, Williams (1943) have counts of species as mixed Poisson variables; the
             last term: Tikhonov (1963). Four rates an octave, from ``LOWEST_RATE``. Bounded-variable least
             squares (Stark, Parker 1995): scipy's ``nnls`` stops short of the least (scipy issue 25389)

@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 
 TO_MS = 1e3
 """Milliseconds per second: TorchRec's unit of time."""
-_EMPTY = 1e-9  # of the bytes of a pass: what remains is latency
+_EMPTY = 1e-9  # share of the bytes of a pass at which only latency is left
 _BACKWARD = {step.name for step in BACKWARD}
 _PARTS = ("fwd_compute", "fwd_comms", "bwd_compute", "bwd_comms")
 _KERNELS = ("dense", "fused")

@@ -274,7 +274,7 @@ def pairwise_latency(
 
 
 def rendezvous_share(payload_bytes: Number, gpus: int, half_bytes: Number) -> Number:
-    """Share of the rendezvous cost that a message to one peer pays: 0 for tiny messages, 1 for large ones.
+    """Share of the rendezvous cost that a message to one peer pays: from 0 if tiny to 1 if large.
 
         rho = u / (u + u_half),    u = S / G                                                [-]
 

@@ -37,7 +37,7 @@ def shared_difference_band(A: Mapping[str, Span], B: Mapping[str, Span]) -> tupl
 
     A, B   by cause of error, (low, middle, high) of the part of the time with that cause [s]
     Source: as ``apart``: of a shared cause only the difference is left, causes are independent of each other,
-            and those that only one has add up as in its own band
+            and causes that only one has add up as in its own band
     Limits: A = B -> low = high = 0;  no cause in common, one each -> ``difference_band``;
             B = 0 -> A's own errors
     """

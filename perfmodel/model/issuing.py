@@ -21,7 +21,7 @@ def host_time(
 
         h = n_p t_p + n_o t_o + n_l t_l + n_c t_c                             [s]
 
-    calls        n_p, calls of Python functions, except those inside an operator or a collective [-]
+    calls        n_p, calls of Python functions, except calls inside an operator or a collective [-]
     operators    n_o, calls of the framework's operators, including views and annotations [-]
     launches     n_l, kernels launched [-];  collectives  n_c, collectives called [-]
     each         (t_p, t_o, t_l, t_c): host time of one call, operator, launch and collective [s]

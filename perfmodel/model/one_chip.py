@@ -46,7 +46,7 @@ def issued_rate(row: ArrayLike, rate: ArrayLike, issue: ArrayLike) -> Array:
         BW(row) = min(BW, row / i)                                            [bytes/s]
 
     row  bytes of one row [bytes];  rate  BW, of long reads [bytes/s];  issue  i, time to request a row [s]
-    Source: definition: asking for the next row and copying this one overlap
+    Source: definition: asking for the next row and copying this row overlap
     Limits: i = 0 -> BW;  row -> inf -> BW
     """
     with np.errstate(divide="ignore"):
@@ -141,7 +141,7 @@ def copies_read(copies: ArrayLike, kept: ArrayLike) -> Array:
 
     copies  k, copies of the same row at random times of the batch [-], >= 1
     kept    f, how long a copied row stays in the cache, as a share of the batch [-]; above 1: all of it
-    Source: of k times in a batch that are drawn evenly, those with no other one up to f before them
+    Source: of k times in a batch that are drawn evenly, the times with no other time up to f before
     Limits: k = 1 -> 1;  f = 0 (no cache) -> k;  f = 1 -> 1
     """
     many = _array(copies)
@@ -317,7 +317,7 @@ def queue_waits(arrive: ArrayLike, service: ArrayLike) -> Array:
 
     arrive  a, time of each arrival [s];  service  s, its service time [s]; arrays of one shape
     Source: Lindley (1952)
-    Limits: one -> 0;  all at once -> the sum of those before;  far apart -> 0
+    Limits: one -> 0;  all at once -> the sum of earlier service times;  far apart -> 0
     """
     come, takes = _array(arrive), _array(service)
     order = np.argsort(come, kind="stable")

@@ -24,8 +24,8 @@ def batch_capacity(B: Number, gap: Number) -> Number:
 
         mu = B / gap                                                          [1/s]
 
-    B    requests of a full batch [-];  gap  time from the start of one full batch to that of the next [s]:
-         the whole pass where one follows the other, less where they overlap
+    B    requests of a full batch [-];  gap  time from the start of one full batch to the next start [s]: the
+         whole pass where one follows the other, less where they overlap
     Source: definition; no rule of batching serves more, for a pass of fewer requests is no faster a request
     Limits: B = 1 and no overlap -> 1 / pass
     """
@@ -68,9 +68,9 @@ def unlimited_batch_wait(rate: Number, t: Number) -> Number:
         W = (lambda t^2 / 2) / (lambda t + exp(-lambda t))                    [s]
 
     rate  lambda, of Poisson arrivals [1/s];  t  time of a pass, the same for any number of requests [s]
-    A pass begins when the one before ends or, if nobody came meanwhile (chance exp(-lambda t)), with the
-    next request. So a pass serves lambda t + exp(-lambda t) requests on average: lambda t that came during
-    the pass before and waited t / 2 on average, and those that met an idle server and did not wait.
+    A pass begins when the one before ends or, if nobody came meanwhile (chance exp(-lambda t)), with the next
+    request. So a pass serves lambda t + exp(-lambda t) requests on average: lambda t that came during the
+    pass before and waited t / 2 on average, and requests that met an idle server and did not wait.
     Source: derived here (renewal argument); the unlimited case of bulk service (Bailey 1954)
     Limits: rate -> 0 -> 0;  rate -> infinity -> t / 2: latency is at most 1.5 passes on average, 2 at most
     """
@@ -170,7 +170,7 @@ def delay_scale(sd: ArrayLike, G: ArrayLike) -> Array:
 
         s = sd / sqrt(1 + 1/4 + ... + 1/G^2)                                  [s]
 
-    sd  standard deviation of those times [s];  G  ranks [-]
+    sd  standard deviation of these times [s];  G  ranks [-]
     Source: variance of the largest of G exponentials (Renyi 1953), solved for s
     Limits: G = 1 -> sd;  G -> infinity -> sd sqrt(6) / pi
     """

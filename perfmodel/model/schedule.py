@@ -54,7 +54,7 @@ class Schedule:
     """Every task of every batch, in the order of issue: batch after batch; ``tasks``: number per batch."""
 
     spans: tuple[Span, ...]
-    tasks: int  # of one batch
+    tasks: int  # number of tasks of one batch
 
     @property
     def end_s(self) -> float:
@@ -216,7 +216,7 @@ def schedule(tasks: Sequence[Task], batches: int = 1) -> Schedule:
     spans: dict[int, Span] = {}
     last: dict[str, Ended] = {}  # per stream: the task that it ran last
     free: dict[str, Ended] = {}  # per device: the task that it ran last
-    ready: dict[str, Ended] = {}  # of the next task of each stream: the last of what it waited for
+    ready: dict[str, Ended] = {}  # of the next task of each stream: the last task that it waited for
     begun, ended = [0] * batches, [NOTHING] * batches  # per batch: tasks begun; the last to end
     while len(spans) < count * batches:
         best: tuple[float, int, int] | None = None

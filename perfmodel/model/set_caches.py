@@ -181,7 +181,7 @@ def lfu_absent(a: ArrayLike, rows: ArrayLike, sets: float, ways: float) -> Array
 
     v  rows that are asked for more often [rows]: a set keeps its W most popular rows
     a, rows, sets, ways  as in ``lru_batch_misses``: S sets of W rows
-    Source: derived; the counts that decide are those of many batches: then no row takes another's place
+    Source: derived; the counts of many batches decide: then no row takes another's place
     Limits: S W >> rows -> 0;  W -> inf at S W = X -> the rows beyond the X most popular;  S -> 0 -> rows
     """
     rate, count = np.asarray(a, dtype=np.float64), np.asarray(rows, dtype=np.float64)

@@ -312,7 +312,7 @@ class ChipCost:
         return CoreStep(of.wait, busy, of.variance, *[*shared, of.quick, of.after])
 
     def _asked(self, p: Piece, parts: float) -> tuple[Array, ...]:
-        """``_requests`` for all look-ups; if cores have caches, for those that miss them."""
+        """``_requests`` for all look-ups; if cores have caches, for the look-ups that miss them."""
         if p.passed is not None:
             return self._dealt(p, p.passed.requests, p.passed.hottest, p.passed.squares, parts)
         return self._requests(p, *self._draws, parts)

@@ -15,7 +15,7 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _SHARPNESS = 3  # cores are compared by the 2^3 th powers of their loads: the largest loads decide
-MEAN_SHARE = 1e-3  # among equally fast mappings, the less busy one is better
+MEAN_SHARE = 1e-3  # among equally fast mappings, the less busy mapping is better
 _ROOM = 1 + 1e-9
 
 

@@ -28,7 +28,7 @@ _PATIENCE = 1000  # random changes in a row that do not help
 _LEAST_GAIN = 1e-4
 _WORSE = 0.1  # of the best batch's time: excess that is accepted at first
 _TOGETHER = 2  # tables of a change, at most
-_NEAR = 3  # choices next to the present one in the list of cuts: fewer or more slices
+_NEAR = 3  # choices next to the present choice in the list of cuts: fewer or more slices
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ class _Search:
         return Searched(self.cuts, state, mapping, seconds, bound_s, self.tried, self.ended)
 
     def _bound(self, upper_s: float) -> float:
-        """Lower bound on all mappings [s]. Its work comes in addition: as much as that of the search at most.
+        """Lower bound on all mappings [s]. Its work comes in addition: at most as much work as the search.
 
         upper_s  time of a known mapping [s]
         """

@@ -72,7 +72,7 @@ class Simulated:
 
     seconds   until the last core has finished [s];  core_s  until each core has finished [s]
     gm_bytes  that channels of global memory carried [bytes];  channel_s  busy time of each channel [s]
-    requests  number sent to memory and cache;  hits  those whose row was in the cache, or on its way to it
+    requests  number sent to memory and cache;  hits  requests whose row was in the cache, or on its way to it
     in_core   number of rows that were in the requesting core's own cache, or on their way to it
     """
 

@@ -64,7 +64,7 @@ def pack_together(
 
 
 def _together(state: MappingState, choice: int, target_s: float) -> list[Ints] | None:
-    """Cores for the pieces of a choice: those that need least additional working memory, busiest first.
+    """Cores for the pieces of a choice: the cores that need least more working memory, busiest first.
 
     Limits: too few cores that finish within the target -> None
     """

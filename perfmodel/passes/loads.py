@@ -256,7 +256,7 @@ def _partial(a: TableCut, own: Array, everywhere: Array) -> None:
 
 
 def _convert(a: TableCut, own: Array, everywhere: Array) -> None:
-    """Bags are converted to the precision of the exchange and back, if it is not that of pooling."""
+    """Bags are converted to the precision of the exchange and back, if it is not the precision of pooling."""
     if a.v == a.pooled:
         return
     received = np.where((a.kind == Exchange.RB) | a.sparse, a.r * a.q, 1.0)

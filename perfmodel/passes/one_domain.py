@@ -67,7 +67,7 @@ class OneDomain:
     def empty_s(self, collective: str, gpus: Any) -> Array:
         """Measured launch floor of a collective [s]: its time with one byte per peer.
 
-        gpus  ranks, at most those of one domain
+        gpus  ranks, at most the ranks of one domain
         """
         inside = np.minimum(np.asarray(gpus, dtype=np.float64), self.anchor)
         return np.asarray(self.measured.estimate(collective, inside, inside).time_s)

@@ -187,7 +187,7 @@ class RowParts(Enum):
 
 @dataclass(frozen=True)
 class Sharding:
-    """A way to cut a table, as TorchRec and EMBark name it.
+    """A sharding: a way to cut a table, as TorchRec and EMBark name it.
 
     label     its meaning, in words;  exchange  its usual exchange
     rows      rule for its number of row parts

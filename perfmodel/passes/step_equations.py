@@ -189,7 +189,7 @@ BELOW_MEANINGS = {
     "touched": "different rows that are updated",
     "state": "bytes of the optimizer's state of one of them, whole sectors: of cached rows it alone moves",
 }
-"""Meaning of their letters, besides those in ``MEANINGS``."""
+"""Meaning of their letters that are not in ``MEANINGS``."""
 
 
 def bytes_equation(step: Step) -> str:

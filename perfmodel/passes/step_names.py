@@ -73,8 +73,8 @@ def find_step(steps: tuple[StepRow, ...], name: str, what: str = PROJECTION) -> 
     """The step that a user means: by its name, its label, an alias, or a prefix that only one name has.
 
     what  the answer that has the steps, for the error message
-    Limits: '' and names of no step -> NoSuchStepError that lists the steps;  a prefix of several names
-            -> BadInputError that lists those names
+    Limits: '' and names of no step -> NoSuchStepError that lists the steps;  a prefix of several names ->
+            BadInputError that lists these names
     """
     known, meant = {step.name: step for step in steps}, meant_steps(name)
     row = next((known[each] for each in meant if each in known), None)

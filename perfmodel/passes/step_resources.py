@@ -48,7 +48,7 @@ class Resource(IntEnum):
     WEIGHTS_SENT = 34  # weights of ids, where they are sent apart from the ids
     WEIGHTS_RECEIVED = 35
     COPIED_LENGTHS = 36  # in TorchRec: lengths for the look-ups of replicated tables
-    ROW_WISE_LENGTHS_SENT = 37  # of one sharding type of TorchRec; those above are of all other tables
+    ROW_WISE_LENGTHS_SENT = 37  # of one sharding type of TorchRec; resources above are of all other tables
     ROW_WISE_LENGTHS_RECEIVED = 38
     ROW_WISE_IDS_SENT = 39
     ROW_WISE_IDS_RECEIVED = 40
@@ -108,8 +108,8 @@ BELOW = (Resource.CACHE_IDS, Resource.SSD_HELD + 1)
 """First and one past the last resource that a pass with rows below the HBM adds."""
 
 SHARDING_TYPES = ("row_wise", "table_row_wise", "column_wise", "table_column_wise", "grid_shard")
-"""TorchRec's sharding types whose tables may exchange apart from whole tables; those that every plan for
-TorchRec needs come first."""
+"""TorchRec's sharding types whose tables may exchange apart from whole tables, the types in every plan for
+TorchRec first."""
 
 
 def _by_type(name: str) -> dict[Resource, Resource]:

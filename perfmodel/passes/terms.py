@@ -33,7 +33,7 @@ class TimeParts:
     equations: tuple[Equation, ...]
     terms: tuple[Term, ...]
     working: tuple[str, ...]
-    reference: str = ""  # source of the equation, if not the one in its docstring
+    reference: str = ""  # source of the equation, if not in its docstring
     doubts: tuple[tuple[str, float], ...] = ()
 
 

@@ -32,7 +32,7 @@ from perfmodel.schema.distributions import UNIFORM, Distribution
 from perfmodel.units import format_bytes
 
 MOST_TABLES = 10_000
-_PRICED = 500_000  # shards of tables whose loads are kept while ways are compared
+_PRICED = 500_000  # shards of tables whose loads are kept while options are compared
 """Tables that can be compared: a comparison deals each table to its GPUs."""
 
 
@@ -115,7 +115,7 @@ def compared(base: Projection, ways: Iterable[str] = WAYS) -> Iterator[Compared]
     schemes = [scheme for some in schemes_here(evaluator, asked).values() for scheme in some]
     priced = None
     if len(schemes) * evaluator.tables.kinds[0].size <= _PRICED:
-        with contextlib.suppress(NoCalibrationError):  # an exchange was not measured: bounds way by way
+        with contextlib.suppress(NoCalibrationError):  # an exchange was not measured: bounds one by one
             priced = spread_evenly(evaluator, schemes)
     for way in asked:
         found = best_alike(evaluator, way, base.gpu_count.usable_bytes, priced=priced)

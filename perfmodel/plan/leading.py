@@ -1,7 +1,6 @@
-"""The best uniform sharding for a question: the fastest that fits and that some program runs,
-beside row-wise.
+"""The best sharding option for a question, beside row-wise: the fastest that fits and that some program runs.
 
-Uniform means that all tables are sharded in the same way, such as column-wise; such a way is one of ``WAYS``.
+An option (a *way*, one of ``WAYS``) is one sharding for all tables, such as column-wise.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class Planned:
 
     @property
     def listed_schemes(self) -> str:
-        """Words for the schemes that tables have in those plans (``bound_over``)."""
+        """Words for the schemes of tables in the plans of ``bound_over``."""
         words = TORCHREC_SCHEMES if self.found.restricted else LISTED_SCHEMES
         return words if self.evaluator.model.below is None else f"{words}; {_TIERS}"
 

@@ -20,7 +20,7 @@ class DifferenceVerdict(StrEnum):
 
     A = "A is faster"
     B = "B is faster"
-    CANNOT_SAY = "cannot say"  # the interval of the difference contains 0, that of the ratio 1
+    CANNOT_SAY = "cannot say"  # the interval of the difference contains 0, the interval of the ratio 1
     SAME = "the same"
 
 

@@ -149,8 +149,8 @@ class Projection:
     notes: tuple[str, ...]
     crossovers: tuple[Crossover, ...]
     question: Understood | None = None
-    shards: str = ""  # of a sharding other than row-wise: what a GPU holds
-    fullest_part: float = 1.0  # ids of the GPU with the hottest row of a table, over those of the mean GPU
+    shards: str = ""  # parts on a GPU in words, if the sharding is not row-wise
+    fullest_part: float = 1.0  # ids of the GPU with the hottest row of a table, over the mean GPU's
 
     @property
     def uneven(self) -> str:

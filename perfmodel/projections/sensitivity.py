@@ -96,9 +96,9 @@ class NextExperiment:
 
     share: float  # of the time that depends on them
     band_share: float  # of the width of the answer's band that is due to them
-    numbers: int  # how many there are: what calibrate measures, and kernels that it does not
-    only_band_share: float  # of that width what depends on ``only``
-    only: tuple[str, ...]  # what to measure, as backend:operation
+    numbers: int  # how many numbers: measurements of calibrate, and kernels that it cannot time
+    only_band_share: float  # share of that width that depends on ``only``
+    only: tuple[str, ...]  # measurements to make, as backend:operation
     nodes: int  # least number of nodes
     where: str  # the hardware needed, in words
     least_bytes: float | None = None  # missing messages; None for kernels

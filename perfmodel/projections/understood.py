@@ -87,7 +87,7 @@ class Understood:
         }
 
     def arguments(self, machine: str = "", calibration: str = "", backend: str = "") -> list[str]:
-        """Command-line options that repeat this question, without those at their defaults.
+        """Command-line options that repeat this question, without options at their defaults.
 
         machine, calibration  as the user gave them: a name, ``latest``, or the path of a file
         backend               as the user gave it, if it selects one of a run's calibrations

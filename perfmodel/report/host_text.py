@@ -26,7 +26,7 @@ _NAMES = {
 def host_headline(found: Hosted, gpus: int, way: str, below: str = "", ways: str = "") -> str:
     """The first lines of an answer with the host; the next lines are for the device without it.
 
-    way    the sharding;  ways  why it was chosen; "": the user chose it
+    way    name of the sharding;  ways  why it was chosen; "": the user chose it
     below  the slowdown in words if rows are in a tier below the HBM; "": they are in HBM
     """
     what = HOST_WORDS[found.costs.mode]
@@ -71,7 +71,7 @@ def beside_line(found: Hosted) -> str:
 def host_table(found: Issued, way: str = "") -> str:
     """A table of steps: time on the device, time of the host to issue it, and how long the device waits.
 
-    way  the sharding; "": a plan with several
+    way  name of the sharding; "": a plan with several shardings
     """
     rows = [
         [

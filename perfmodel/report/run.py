@@ -174,7 +174,7 @@ def progress_text(
     """The progress line: share done, the point just measured, its median and noise so far, the time left.
 
     done     number of points done out of ``total``; a point that is measured in part counts in part
-    left_s   expected time to go [s];  columns  width of the terminal; None: that of a page
+    left_s   expected time to go [s];  columns  width of the terminal; None: a page's width
     """
     parts = [f"[{int(100 * done / max(total, 1)):3d} %] {point_name(point)}"]
     if summary is not None:

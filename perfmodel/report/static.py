@@ -27,7 +27,7 @@ _WIDE = 0.56  # mean width of a letter over its size, a little more than in most
 _LINE = 1.3  # height of a line of text over its size
 _RAISED = 12  # pixels by which plotly.js draws a title of several lines higher
 _SYMBOL = 52  # pixels of a legend entry without its text
-_UPPER_AXIS, _UPPER_WORDS, _NOTHING = 60, 28, 10  # pixels above the data, by what stands there
+_UPPER_AXIS, _UPPER_WORDS, _NOTHING = 60, 28, 10  # pixels above the data, by content
 _NARROW = 600
 """Width in pixels below which labels at the ends of lines are left out."""
 _AXIS_TITLE, _RIGHT, _LEAST = 34, 24, 80  # pixels; the last is the least height of the data

@@ -45,7 +45,7 @@ def table(
     indent: int = 1,
     drop: Sequence[int | tuple[int, ...]] = (),
 ) -> str:
-    """Text of a table: a header, and rows below it; columns are right-aligned except those in ``left``.
+    """Text of a table: a header, and rows below it; columns are right-aligned except ``left``.
 
     left    positions of columns that are aligned left;  indent  spaces before each line
     drop    positions of columns, or groups of them, in the order in which a narrow terminal leaves them out

@@ -49,8 +49,7 @@ class Curve(BaseModel):
     """One measured *cell*: a collective on one group of ranks, measured at several sizes.
 
     alpha_s, beta_bytes_per_s, p  the fitted curve (docs/model.md#curves)
-    anchor_*  measured sizes, with the median time and its spread;  left_out_log_sd  error when it was left
-              out
+    anchor_*  measured sizes, with the median time and its spread;  left_out_log_sd  error if left out
     loo_*     relative errors of sizes left out of the fit;  alpha_beta_loo_*  of the alpha-beta law, too
     at_bound  parameters that ended at a bound"""
 

@@ -12,7 +12,7 @@ MAIN_SHARE = 0.2
 class Evidence(StrEnum):
     """Origin of a number, strongest first. A sum has the weakest evidence of its terms."""
 
-    MEASURED = "measured"  # this machine, this cell
+    MEASURED = "measured"  # this machine, this cell (``calibration.Curve``)
     INTERPOLATED = "interpolated"  # this machine, between measured cells
     EXTRAPOLATED = "extrapolated"  # this machine, outside the measured range
     TRANSFERRED = "transferred"  # another machine or another software stack

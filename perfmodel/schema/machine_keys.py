@@ -94,8 +94,7 @@ FABRIC_KEYS: dict[str, ValueKey] = {
         "fraction", True, "part of the links above a pod that other jobs take; without pods, of the cards"
     ),
 }
-"""Optional values: the switches above a machine's network cards, and its neighbours; absent: nothing shared.
-"""
+"""Optional values: switches above a machine's network cards, and neighbours; absent: nothing is shared."""
 
 ALL_KEYS = {**KEYS, **TIER_KEYS, **FABRIC_KEYS}
 """Required and optional values."""

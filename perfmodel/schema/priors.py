@@ -119,7 +119,7 @@ class Clusters(BaseModel):
 
 
 class Growth(BaseModel):
-    """Uncertainty per doubling of GPUs beyond those measured: standard deviations of ln t at three sizes."""
+    """Uncertainty per doubling of GPUs above the measured number: standard deviations of ln t at 3 sizes."""
 
     model_config = _STRICT
 

@@ -1,7 +1,7 @@
 """A calibration run on disk: measurements as JSON lines, appended and never rewritten.
 
     {"type": "run", ...}      first line: the stack, the machine, the allow-listed environment
-    {"type": "point", ...}    what is measured, before its first visit; a second one voids earlier visits
+    {"type": "point", ...}    what is measured, before its first visit; a second line voids earlier visits
     {"type": "visit", ...}    one batch of timed calls of a point, checked
     {"type": "finish", ...}   a point is done, and how
 
@@ -32,7 +32,8 @@ Ranks = Annotated[int, Field(ge=1, le=int(limits_of("sample")["gpus"].most))]
 _STRICT = ConfigDict(frozen=True, extra="forbid")
 
 KERNELS = ("gather_pool", "bucketize", "permute", "partial_sum", "copy", "launch_floor")
-"""Kernel cells: gather and pool, ids by owner, received ids in table order, sum of partial bags, copies."""
+"""Kernels that are timed: gather and pool, ids by owner, received ids in table order, sum of partial bags,
+copies, an empty launch."""
 
 HOST_CALLS = ("python_calls", "operator_calls", "kernel_calls", "graph_calls")
 """Host actions in a pass: Python functions, operators without and with a kernel, CUDA graphs. The ``batch``
@@ -78,7 +79,9 @@ class LookupWork(BaseModel):
 
 
 class Point(BaseModel):
-    """One cell of the plan: what is timed, where, and on which clock. ``key`` is its permanent name."""
+    """A *cell* of a measurement plan: what is timed, where, on which clock. ``key`` is its permanent name.
+
+    work  look-ups of a kernel, else None;  held_out  whether fits leave it out, to be tested with it"""
 
     model_config = _STRICT
 
@@ -117,10 +120,10 @@ class Point(BaseModel):
 
 
 class DeviceConditions(BaseModel):
-    """State of the slowest device while a batch ran. Missing where it cannot be read (CPUs).
+    """State of the slowest device while a batch ran; None where it cannot be read (CPUs).
 
-    throttle_reasons  what slows a device below its normal clock: heat, a power brake; flags the visit
-    limits            what limits a clock in normal operation, mostly a power cap; no flag
+    throttle_reasons  why a device runs below its normal clock: heat, a power brake; the visit gets a flag
+    limits            normal limits of the clock, mostly a power cap; no flag
     """
 
     model_config = _STRICT
@@ -180,7 +183,9 @@ class PointLine(BaseModel):
 
 class Visit(BaseModel):
     """One batch of timed calls. ``times_s``: one entry per call, on its slowest rank, in order; empty if
-    ``note`` says why the clock was not credible."""
+    ``note`` says why the clock was not credible.
+
+    checked, wrong  elements of the result that were compared, and that differed;  at  when it began"""
 
     model_config = _STRICT
 

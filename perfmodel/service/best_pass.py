@@ -67,7 +67,7 @@ def sharded_load(
 ) -> ServiceLoad:
     """The answer with a given sharding, or with the best that fits.
 
-    way       name of a sharding that all tables have (``alike.WAYS``), or ``BEST``
+    way       a sharding option, name among ``schemes.WAYS``, or ``BEST``
     base      the row-wise projection, at the batch for which the sharding is chosen
     on        returns the row-wise projection for (GPUs, samples per GPU)
     row_wise  returns the row-wise pass for a number of GPUs

@@ -139,7 +139,7 @@ def simulate(served: ServedPass, rule: Rule, arrivals: Array, late: Lateness | N
     if late is not None:
         passes = _Passes(steps, late.floor_s * per_s, late.share, late.rows, late.more_of(counts))
     wait = round(rule.wait_s * per_s) if rule.requests > 1 else 0
-    come = memoryview(times)  # Python's own integers, only for those that are used
+    come = memoryview(times)  # Python's own integers, only for times that are used
     if rule.overlap:
         found = _overlapped(come, passes, served, full, wait)
     elif full == 1:

@@ -58,7 +58,7 @@ class ServedPass:
     rows          words: where rows are, if not in the GPUs' HBM, and who shares that memory
     node          GPUs per machine;  whole  whether a replica needs the memory of its machines alone
     held_bytes, held_in  rows that a replica keeps on SSDs or in shared memory, and which (``schema.prices``)
-    sharding      of the tables, in words;  way  its name (``alike.WAYS``); "": a plan by table
+    sharding      of the tables, in words;  way  its name (``schemes.WAYS``); "": a plan by table
     runs          name of the program that runs it
     host          mode of the host whose time is included (``hosted.MODES``, or a clock); "": device alone
     payload_bytes  of one rank in each step [S, n]

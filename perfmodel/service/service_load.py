@@ -84,7 +84,7 @@ class ChosenSharding:
 REPLICAS, TABLES, LIMIT, LOAD = "replicas", "tables", "p99", "load"
 """Possible reasons for the number of GPUs of a service."""
 _BEYOND_NOISE = 0.1  # of the load carried: a short simulation resolves no less
-_NEARLY_ALL = 0.99  # of what is served without a limit
+_NEARLY_ALL = 0.99  # share of the requests served without a limit
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ def sharded_pass(base: Projection, way: str) -> ServedPass:
     """The pass with one sharding of all tables, for every batch.
 
     base  the row-wise projection: machine, GPUs, and the batch for which the sharding's details are chosen
-    way   name of the sharding: one of ``alike.WAYS`` except row-wise
+    way   the sharding option: a name of ``schemes.WAYS`` except row-wise
     Limits: a sharding that these tables, GPUs or their memory do not allow -> BadInputError
     """
     (one,) = compared(base, [way])

@@ -1,6 +1,6 @@
 """Estimates errors that a fit does not show, for its 95 % band, from samples that no fit used.
 
-The parts: differences between clusters of the same kind, GPUs beyond those measured, and groups without
+The parts: differences between clusters of the same kind, GPUs beyond the measured number, and groups without
 similar measurements. Points are rows of ``left_out``. log_sd is a standard deviation of ln t. A cell is a
 measured curve: a collective on one group of ranks.
 """
@@ -85,7 +85,7 @@ def law_itself(points: pd.DataFrame) -> pd.DataFrame:
 
     It is the root mean square over clusters; each cluster gives the value that it needs (``needed_log_sd``).
     points  of ``clusters_left_out``
-    One row per class of sizes for all networks except those with a spread of their own: clusters, cells,
+    One row per class of sizes for all networks except networks with a spread of their own: clusters, cells,
     log_sd.
     """
     import pandas as pd

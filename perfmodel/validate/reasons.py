@@ -55,7 +55,7 @@ def reasons_of(one: Series, others: Sequence[Series]) -> tuple[LikelyReason, ...
 
 
 def _tested(one: Series, others: Sequence[Series], rest: Bools) -> list[LikelyReason]:
-    """The reasons that agree with the times: first those that the log states, then by Akaike's criterion.
+    """The reasons that agree with the times: first reasons that the log states, then by Akaike's criterion.
 
     rest  mask of the sizes outside that are to be explained
     """

@@ -166,7 +166,7 @@ def _variant(one: AlignedCollective) -> str:
 
 
 def _without_waits(frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[tuple[str, int], float]]:
-    """(samples with a flag on those that probably contain waits, how much the band grows).
+    """(samples, flagged where they probably contain waits, how much the band grows).
 
     If collectives may include waits, only the shortest of each kind and size are used. The band is given by
     (collective, ranks): half of ln(median / shortest), because even the shortest may include a wait.

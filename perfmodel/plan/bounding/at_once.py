@@ -31,9 +31,9 @@ Ints = NDArray[np.int64]
 
 _ROUNDS = 4  # in each of which slopes are computed
 _TRIALS = 8  # of the price of memory in a round
-_SPREAD = 4.0  # factor between prices of memory, until one is too low and one too high
-_NEAR = 1.05  # final ratio of those two prices
-_RISE = 1e-3  # of the bound: what a round must raise for another to follow
+_SPREAD = 4.0  # factor between prices of memory, until one price is too low and one too high
+_NEAR = 1.05  # final ratio of these two prices
+_RISE = 1e-3  # share of the bound by which a round must raise it for another round
 _ROUNDING = 1e-9  # of a time
 
 

@@ -90,7 +90,7 @@ class Listing:
     def _with(self, more: Sequence[set[Scheme]]) -> Listing:
         """These schemes and ``more``, a set per kind of table. The further schemes come last in their kind.
 
-        Schemes of ``more``, also those that were listed already, are marked as ``asked``.
+        Schemes of ``more``, even if listed already, are marked as ``asked``.
         """
         columns = np.stack([self.exchange, self.r, self.c, self.hot])
         kind = np.repeat(np.arange(len(more)), [len(each) for each in more])

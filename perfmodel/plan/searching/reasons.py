@@ -43,7 +43,7 @@ def _reason(state: Packing, table: int, least_s: float) -> PlanReason:
     best: tuple[float, int, NDArray[np.int64]] | None = None
     for tried, option in enumerate(_likely(state, at, own)):
         if tried >= _TRIED and best is not None:
-            break  # if none of those fits, any scheme that fits is tried
+            break  # if none of them fits, any scheme that fits is tried
         state.choose([table], np.array([option]))
         ranks = state.ranks[table]
         if ranks is None:

@@ -243,7 +243,7 @@ class Starts:
         return min((found[0] for found in self.found), default=np.inf)
 
     def _even(self, count: int, until: Until) -> None:
-        """Rebalance the ``count`` fastest plans among those not yet rebalanced."""
+        """Rebalance the ``count`` fastest plans among all that are not rebalanced yet."""
         for time_s, _, state in sorted(self.found, key=_time)[:count]:
             if until() or time_s > _WORTH_EVENING * self._best_s():
                 return

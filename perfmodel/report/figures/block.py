@@ -40,7 +40,7 @@ class Block:
     source: str
     data: tuple[Mapping[str, Any], ...]
     switches: tuple[Switch, ...] = ()
-    choice: str = ""  # what this figure is of, if there are others: 8 GPUs
+    choice: str = ""  # subject of this figure, if there are others: 8 GPUs
     others: tuple[Block, ...] = ()
 
 

@@ -31,7 +31,7 @@ from perfmodel.units import counted, format_count, format_fraction, format_ratio
 
 Floats = NDArray[np.float64]
 STATE, BUFFERS, WAITS = "optimizer state", "exchange buffers", "waits for busier GPUs"
-_LOW = 0.5  # of a GPU's memory: if the fullest GPU uses less, the figure opens with the view of what is held
+_LOW = 0.5  # of a GPU's memory: if the fullest GPU uses less, the figure opens with bytes held
 _SAME = 5e-4  # of the mean: a smaller spread counts as equal
 
 

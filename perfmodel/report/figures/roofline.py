@@ -77,7 +77,7 @@ def _batches(asked: Projection) -> list[float]:
 def _lines(asked: Projection, batches: list[float]) -> list[Drawn]:
     """A line for each batch: the model's bytes per second over sizes of the tables up to a GPU's memory.
 
-    The tables are those of ``asked``, with rows scaled. All batches are computed in one call, which works out
+    The tables of ``asked`` are used, with rows scaled. All batches are computed in one call, which works out
     skewed ids of each table size once.
     """
     forward, work = asked.forward, asked.work

@@ -40,7 +40,7 @@ _PREDICTED = _ROWS[3:]
 _BAR = Column(data=attributes("row", "kind", "name", "start_s", "end_s"))
 _FAR = 3  # if the measurement ends this many times later, there is a closer view of the prediction
 _WORST = 3
-_FINEST = 1000  # bars that can be told apart along the axis
+_FINEST = 1000  # bars that can be distinguished along the axis
 
 
 def traced_timeline(run: ComparedRun) -> Block:
@@ -83,7 +83,7 @@ def _measured(run: ComparedRun, labels: Mapping[str, str]) -> list[Bar]:
 
 
 def _merged(others: Sequence[TracedBar], end_s: float) -> list[Bar]:
-    """Bars for kernels of no step; neighbours are merged if too close to be told apart up to ``end_s``."""
+    """Bars for kernels of no step; neighbours are merged if too close to be distinguished up to ``end_s``."""
     found: list[Bar] = []
     for bar in others:
         if found and bar.start_s - found[-1].end_s < end_s / _FINEST:

@@ -77,7 +77,7 @@ def _title(answer: ChipAnswer) -> str:
 
 
 def _data(answer: ChipAnswer) -> tuple[dict[str, Any], ...]:
-    """The figure's data: for symmetric-GM a row for each table, for the found mapping one for each piece."""
+    """The figure's data: for symmetric-GM a row for each table, for the searched mapping one per piece."""
     found: list[dict[str, Any]] = [
         {
             "mapping": "before",
@@ -184,7 +184,7 @@ def _frame(answer: ChipAnswer, factor: float) -> dict[str, Any]:
 
 
 def _narrow(cores: int, unit: str) -> dict[str, Any]:
-    """Plotly settings for phones: one half above the other, the found mapping first."""
+    """Plotly settings for phones: one half above the other, the searched mapping first."""
     low, high, across = [0, 0.42], [0.58, 1], {"domain": [0, 1]}
     return {
         "height": 900,

@@ -87,7 +87,7 @@ def _alert(answer: Projection) -> str:
     if experiment is None:
         return f"{rests}something assumed."
     text = unwrapped(experiment_text(experiment, answer.setting.machine.name))
-    same = text.startswith(rests)  # what was not measured is what is assumed: said once
+    same = text.startswith(rests)  # unmeasured and assumed are the same numbers: said once
     return f"{rests}something assumed{': ' if same else '. '}{text.removeprefix(rests)}"
 
 

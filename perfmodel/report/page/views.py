@@ -135,7 +135,7 @@ def _workload(selectors: Sequence[Selector], chosen: Sequence[int]) -> dict[str,
 
 @dataclass(frozen=True)
 class NoView:
-    """A setup without answer for the question's workload. way  its positions in selectors;  why  reason"""
+    """A setup without answer for the question's workload. way  its positions in the selectors"""
 
     way: tuple[int, ...]
     why: str

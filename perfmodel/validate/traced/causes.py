@@ -121,7 +121,7 @@ def slow_rank(kernels: Sequence[Mapping[int, float]], shares: Sequence[Mapping[i
     """The reason that all kernels of one rank take longer than on other ranks, relative to its planned bytes.
 
     kernels  for each kind of kernel, the time on every rank [s]
-    shares   for each kind, the planned bytes of every rank over those of the mean rank [-]
+    shares   for each kind, the planned bytes of every rank over the mean rank's [-]
     Limits: fewer than two ranks, or no kernel -> None;  ``SLOWER`` times the median of the others in
             ``SLOWER_SHARE`` of the kinds -> that rank, by its excess
     """
@@ -266,7 +266,8 @@ def ran_as(planned: str, seen: str, more_s: float | None) -> Reason | None:
     """The reason that another collective ran than in the plan.
 
     planned, seen  names of both
-    more_s  predicted time of the collective that ran, minus that of the plan's [s]; None: unknown
+    more_s  predicted time of the collective that ran, minus the predicted time of the plan's [s]; None:
+            unknown
     Limits: the plan's own -> None
     """
     if planned == seen or not seen:

@@ -313,7 +313,7 @@ def _times(line: ComparedStep) -> tuple[float, float]:
 def _by_distance(
     run: PassSeen, lines: Sequence[ComparedStep]
 ) -> tuple[list[ComparedStep], list[ComparedStep]]:
-    """(exchanges across nodes, exchanges inside one node), only those that are limited by their links."""
+    """(exchanges across nodes, exchanges inside one node), of all that are limited by their links."""
     evaluator = run.plan.evaluator
     node = evaluator.basis.gpus_per_node or evaluator.setting.machine.gpus_per_node
     across: list[ComparedStep] = []
