@@ -80,27 +80,34 @@ def import_logs(
     gpus: int | None = None,
     library_version: str | None = None,
     stack: str | None = None,
+    overruled: bool = False,
 ) -> ImportResult:
     """Samples from nccl-tests text and JSON, NVSHMEM perftest text and CSV files in our format.
 
-    gpus, gpus_per_node, op, library_version   values that a log does not state; a contradiction is an error
+    gpus, gpus_per_node, op, library_version   values that a log does not state
     clock, stack                               keep only samples with this clock, or this stack
+    overruled  what a log states holds against these values, with a warning; else a contradiction is an error
     Raises BadInputError if nothing is usable, or the logs contain several stacks and none is chosen.
     """
-    _check_options(paths, op, clock, gpus, gpus_per_node)
+    check_given(op, clock, gpus, gpus_per_node)
+    if not paths:
+        raise BadInputError("no log was given.", "perfmodel import all_gather.log reduce_scatter.log")
     given = LoggedRun(operation_text=op or "", gpus=gpus or 0, gpus_per_node=gpus_per_node or 0)
     given.library_version = library_version or ""
     rows: list[LoggedRow] = []
     unread: list[UnreadLine] = []
     cut: list[str] = []
     said: list[str] = []
+    against: list[str] = []
     for path in paths:
         reading = _read_file(Path(path))
         said.append(reading.said)
         cut += [_log_name(Path(path))] if reading.cut else []
         unread.extend(reading.unread)
-        _settle(reading.rows, given)
+        against += _settle(reading.rows, given)
         rows.extend(reading.rows)
+    if against and not overruled:
+        raise BadInputError(f"{against[0]}.", f"leave {against[0].split()[0]} out, or name another log.")
     usable = []
     for row in rows:
         reason = _why_run_unusable(row.run) or why_unusable(row)
@@ -114,7 +121,7 @@ def import_logs(
     chosen = _choose(stacks, stack)
     kept = [row for row in usable if _stack(row.run) == chosen]
     frame, warnings = _frame(kept, machine)
-    warnings += _cut_warning(cut)
+    warnings += [*_cut_warning(cut), *(f"{words}: the log's own word holds" for words in against)]
     return ImportResult(frame, sorted(set(unread)), [chosen], cut, warnings, said="\n".join(said))
 
 
@@ -125,15 +132,8 @@ def _cut_warning(cut: list[str]) -> list[str]:
     return [f"{names}: cut before the end of the run; the calibration is partial"]
 
 
-def _check_options(
-    paths: Sequence[str | Path],
-    op: str | None,
-    clock: str | None,
-    gpus: int | None,
-    gpus_per_node: int | None,
-) -> None:
-    if not paths:
-        raise BadInputError("no log was given.", "perfmodel import all_gather.log reduce_scatter.log")
+def check_given(op: str | None, clock: str | None, gpus: int | None, gpus_per_node: int | None) -> None:
+    """Raise BadInputError if a value for logs that do not state it cannot be true of any log."""
     if op is not None and not operation_name(op):
         raise BadInputError(f"--op {op} is not a collective.", f"one of {', '.join(SAMPLE_OPERATIONS)}.")
     if clock is not None and clock not in list(Clock):
@@ -192,8 +192,9 @@ def _operation_in(file: str) -> str:
     return found.pop() if len(found) == 1 else ""
 
 
-def _settle(rows: Iterable[LoggedRow], given: LoggedRun) -> None:
-    """Fill in from ``given`` what headers lack. Limits: an option contradicts a header -> BadInputError"""
+def _settle(rows: Iterable[LoggedRow], given: LoggedRun) -> list[str]:
+    """Fill in from ``given`` what headers lack. Returns the options that contradict a header, with where."""
+    against: list[str] = []
     by_run: dict[int, list[LoggedRow]] = {}
     for row in rows:
         by_run.setdefault(id(row.run), []).append(row)
@@ -202,18 +203,19 @@ def _settle(rows: Iterable[LoggedRow], given: LoggedRun) -> None:
         if not run.operation_text:
             run.operation = operation_name(given.operation_text)
         elif given.operation_text and run.operation != operation_name(given.operation_text):
-            raise BadInputError(f"--op {given.operation_text}, but {where} is of {run.operation_text}.")
+            against.append(f"--op {given.operation_text}, but {where} is of {run.operation_text}")
         run.clock = run.clock or "stream"
         run.library_version = run.library_version or given.library_version
-        _settle_count(run, given, "gpus", "--gpus", where)
+        against += _settle_count(run, given, "gpus", "--gpus", where)
         if not run.gpus:
             run.gpus = infer_gpus(run.operation, mine)
             run.note = run.note or ("GPUs counted from busbw/algbw" if run.gpus else "")
-        _settle_count(run, given, "gpus_per_node", "--gpus-per-node", where)
+        against += _settle_count(run, given, "gpus_per_node", "--gpus-per-node", where)
         if run.backend == "nvshmem":
             buffer_sizes(mine)
         if not (run.operation or run.operation_text or run.trouble):
             run.trouble = f"{_UNNAMED}{' or '.join(_possible(run, mine))}"
+    return against
 
 
 _UNNAMED = "the log does not say which collective it is: give --op "
@@ -229,16 +231,13 @@ def _possible(run: LoggedRun, rows: Sequence[LoggedRow]) -> list[str]:
     return found or list(SAMPLE_OPERATIONS)
 
 
-def _settle_count(run: LoggedRun, given: LoggedRun, name: str, option: str, where: str) -> None:
+def _settle_count(run: LoggedRun, given: LoggedRun, name: str, option: str, where: str) -> list[str]:
     said, wanted = getattr(run, name), getattr(given, name)
     if wanted and name == "gpus_per_node" and run.gpus:
         wanted = min(wanted, run.gpus)
-    if said and wanted and said != wanted:
-        raise BadInputError(
-            f"{option} {wanted}, but the log says {said} ({where}).",
-            f"leave {option} out, or name another log.",
-        )
     setattr(run, name, said or wanted)
+    against = said and wanted and said != wanted
+    return [f"{option} {wanted}, but the log says {said} ({where})"] if against else []
 
 
 def _why_run_unusable(run: LoggedRun) -> str:

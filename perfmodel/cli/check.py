@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
-from calibrate.importers import ImportResult, import_logs
+from calibrate.importers import ImportResult, check_given, import_logs
 from calibrate.machine.identity import gpu_machine
 from perfmodel.cli.chosen import calibration_file, calibration_of, machine_of
 from perfmodel.cli.imports import doubt_gpu, unread_text
 from perfmodel.cli.output import emit, emit_json, note, warn_all
 from perfmodel.collectives.choose import nearest_calibration
 from perfmodel.collectives.estimate import CollectiveModel
-from perfmodel.errors import BadInputError, NoCalibrationError, OutsideBandError
+from perfmodel.errors import BadInputError, NoCalibrationError, OutsideBandError, PerfmodelError
 from perfmodel.question.measured import CheckOptions
-from perfmodel.report.check_text import check_text, outside_line, series_record
+from perfmodel.report.check_text import check_text, no_verdict_line, outside_line, series_record
 from perfmodel.schema.calibration import load_calibration
 from perfmodel.schema.evidence import Backend, Clock
 from perfmodel.schema.machine import Machine, list_machines
@@ -34,55 +35,86 @@ _NETWORKS = {
 """Patterns that name the network in the output of NCCL_DEBUG=INFO."""
 
 
+class _Judged(NamedTuple):
+    """What a log gives: its curves beside their bands, its wrong results, and doubts about both."""
+
+    curves: list[Series]
+    wrong: list[WrongResults]
+    doubts: list[str]
+
+
 def check(context: typer.Context, options: CheckOptions) -> None:
     """Compare benchmark logs with the band of similar clusters, and print which are outside, and why."""
-    from perfmodel.validate.checked import series_of, wrong_results
     from perfmodel.validate.reasons import reasons_of
 
+    check_given(options.op, options.clock, options.gpus, options.gpus_per_node)
     calibration = calibration_of(options.calibration)
-    found: list[Series] = []
-    doubts: list[str] = []
-    wrong: list[WrongResults] = []
+    given = options.machine is not None or calibration is not None
+    machine = machine_of(options.machine, None, calibration) if given else None
+    found, wrong, doubts = _Judged([], [], [])
+    unjudged: list[tuple[str, PerfmodelError]] = []
     for path in options.logs:
-        result = import_logs(
-            [path], library_version=options.version, op=options.op, gpus=options.gpus, clock=options.clock,
-            gpus_per_node=options.gpus_per_node, stack=options.stack,
-        )  # fmt: skip
-        machine = _machine(options.machine, calibration, result)
-        model = _model(machine, calibration, result)
-        same = model.clock == result.stack[0].clock
-        found += series_of(result.samples, model, result.said, same)
-        wrong += wrong_results(result.samples)
-        doubts += [*unread_text(result.unread), *result.warnings]
-        doubts += doubt_gpu(result.stack[0].gpu, machine, force=True)
-        doubts += [] if same else [_other_clock(result.stack[0].clock, model.clock)]
+        try:
+            of_log = _judged(path, options, machine, calibration)
+        except (BadInputError, NoCalibrationError) as error:
+            if len(options.logs) == 1:
+                raise
+            unjudged.append((str(path), error))
+            continue
+        found += of_log.curves
+        wrong += of_log.wrong
+        doubts += of_log.doubts
     warn_all(doubts)
-    if not found and not wrong:
-        raise BadInputError(
-            "nothing in these logs can be compared with a band.",
-            "name logs of all_to_all, all_reduce, all_gather, reduce_scatter or broadcast.",
-        )
     found = [replace(each, reasons=reasons_of(each, found)) for each in found]
     outside = [each for each in found if each.stretches]
     if options.as_json:
         emit_json(
             "check", outside=len(outside), curves=[series_record(each) for each in found],
-            wrong_results=[each._asdict() for each in wrong], warnings=doubts,
-            calibration_file=calibration_file(calibration),
+            wrong_results=[each._asdict() for each in wrong],
+            no_verdict=[{"log": log} | error.to_dict() for log, error in unjudged],
+            warnings=doubts, calibration_file=calibration_file(calibration),
         )  # fmt: skip
     else:
-        emit(check_text(found, wrong))
+        emit(check_text(found, wrong, unjudged))
     if outside or wrong:
         raise OutsideBandError(outside_line(found, wrong))
+    if unjudged:
+        _, first = unjudged[0]
+        raise type(first)(no_verdict_line(unjudged), "the answer says why, and what to do.")
 
 
-def _machine(name: str | None, calibration: str | None, result: ImportResult) -> Machine:
-    """The named machine, else the calibration's, else the likeliest shipped machine with the log's GPU.
+def _judged(path: Path, options: CheckOptions, named: Machine | None, calibration: str | None) -> _Judged:
+    """The curves of a log beside their bands. named  the machine, if it was given or is the calibration's
+
+    Limits: nothing in the log can be compared -> BadInputError; no band is known -> NoCalibrationError
+    """
+    from perfmodel.validate.checked import series_of, wrong_results
+
+    result = import_logs(
+        [path], library_version=options.version, op=options.op, gpus=options.gpus, clock=options.clock,
+        gpus_per_node=options.gpus_per_node, stack=options.stack, overruled=True,
+    )  # fmt: skip
+    machine = named or _likeliest(result)
+    model = _model(machine, calibration, result)
+    same = model.clock == result.stack[0].clock
+    curves = series_of(result.samples, model, result.said, same)
+    wrong = wrong_results(result.samples)
+    if not curves and not wrong:
+        raise BadInputError(
+            f"nothing in {path} can be compared with a band.",
+            "name logs of all_to_all, all_reduce, all_gather, reduce_scatter or broadcast.",
+        )
+    doubts = [*unread_text(result.unread), *result.warnings]
+    doubts += doubt_gpu(result.stack[0].gpu, machine, force=True)
+    doubts += [] if same else [_other_clock(result.stack[0].clock, model.clock)]
+    return _Judged(curves, wrong, doubts)
+
+
+def _likeliest(result: ImportResult) -> Machine:
+    """The likeliest shipped machine with the log's GPU.
 
     Limits: no shipped machine has the GPU, or the log names no GPU -> BadInputError that asks for --machine
     """
-    if name is not None or calibration is not None:
-        return machine_of(name, None, calibration)
     gpu = result.stack[0].gpu
     network = next((key for key, words in _NETWORKS.items() if re.search(words, result.said)), "")
     likely, also = gpu_machine([gpu], network) if gpu else ("", "")

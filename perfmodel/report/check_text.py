@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.collectives.rates import inside_rate
+from perfmodel.errors import PerfmodelError
 from perfmodel.report.columns import Column, attributes, columns_record, columns_text
 from perfmodel.report.terminal import facts, paragraph
 from perfmodel.schema.calibration import list_calibrations
@@ -34,13 +35,22 @@ _COLUMNS = (
 )
 
 
-def check_text(found: Sequence[Series], wrong: Sequence[WrongResults] = ()) -> str:
-    """The text of ``perfmodel check``: wrong results, the number of curves outside, a table, reasons."""
+Unjudged = Sequence[tuple[str, PerfmodelError]]
+"""Logs without a verdict, each with the error that says why."""
+
+
+def check_text(found: Sequence[Series], wrong: Sequence[WrongResults] = (), unjudged: Unjudged = ()) -> str:
+    """The text of ``perfmodel check``: wrong results, the number of curves outside, a table, reasons.
+
+    Logs without a verdict come after these, each with why, and what to do.
+    """
     first = [paragraph(f"Wrong results: {words}. {_CORRUPT}") for words in map(_wrong_words, wrong)]
+    why = [f"{paragraph(f'{log}: no verdict')}\n{_why(error)}" for log, error in unjudged]
     if not found:
-        return "\n\n".join(first)
+        return "\n\n".join(first + why)
     outside = [one for one in found if one.stretches]
     verdict = f"{len(outside)} outside the band" if outside else "all inside the band"
+    beside = f"; no verdict on {counted(len(unjudged), 'other log')}" if unjudged else ""
     models = {one.model.calibration_id: one.model for one in found}
     shipped = set(models) <= set(list_calibrations())
     whose = "clusters like it" if shipped else "this cluster"
@@ -49,9 +59,10 @@ def check_text(found: Sequence[Series], wrong: Sequence[WrongResults] = ()) -> s
     return "\n\n".join(
         [
             *first,
-            paragraph(f"{counted(len(found), 'curve')}, {verdict} of {whose}."),
+            paragraph(f"{counted(len(found), 'curve')}, {verdict} of {whose}{beside}."),
             columns_text(_COLUMNS, found),
             *_blocks(outside),
+            *why,
             paragraph(f"Machine {names} · the 95 % band is {evidence}"),
         ]
     )
@@ -62,10 +73,21 @@ def series_record(one: Series) -> dict[str, Any]:
     return columns_record(_COLUMNS, one)
 
 
+def _why(error: PerfmodelError) -> str:
+    """What is wrong and what to do next, of a log without a verdict."""
+    texts = [" ".join(text.split()) for text in (error.message, error.next_step)]
+    return facts(list(zip(("Why", "Next"), texts, strict=True)), indent=1)
+
+
 def _wrong_words(wrong: WrongResults) -> str:
     sizes = [format_bytes(size) for size in wrong.payload_bytes]
     some = sizes[0] if len(sizes) == 1 else f"{len(sizes)} sizes from {sizes[0]} to {sizes[-1]}"
     return f"{wrong.log}: {wrong.collective.replace('_', '-')} on {wrong.gpus} GPUs, {some} (#wrong)"
+
+
+def no_verdict_line(unjudged: Unjudged) -> str:
+    """The error message that names the logs without a verdict."""
+    return f"no verdict on {counted(len(unjudged), 'log')}: {', '.join(log for log, _ in unjudged)}."
 
 
 def outside_line(found: Sequence[Series], wrong: Sequence[WrongResults] = ()) -> str:

@@ -411,3 +411,75 @@ def test_wrong_results_are_no_normal_log(cli: Any, tmp_path: Path) -> None:
         assert "error: wrong results" in done.err and "fit" not in done.err
         record = json.loads(cli("check", str(tmp_path / f"{name}.log"), "--json").out)
         assert len(record["wrong_results"][0]["payload_bytes"]) == len(bad)
+
+
+def several(tmp_path: Path, *logs: str) -> tuple[str, ...]:
+    """Paths of some of: a normal log, a slow log, and files that cannot be read."""
+    (tmp_path / "nameless.log").write_text(nameless_log())
+    for name, text in (("empty.log", ""), ("letter.txt", "Dear Sir,\n")):
+        (tmp_path / name).write_text(text)
+    (tmp_path / "folder").mkdir(exist_ok=True)
+    return tuple(str((EXAMPLES if (EXAMPLES / name).exists() else tmp_path) / name) for name in logs)
+
+
+@pytest.mark.parametrize(
+    ("logs", "verdicts", "code"),
+    [
+        (("empty.log", "two_nodes.log", "letter.txt", "folder", "missing.log"), ["normal"] * 2, 2),
+        (("half_the_cards.log", "empty.log"), ["slow"] * 2, 6),
+        (("empty.log", "half_the_cards.log", "two_nodes.log"), ["slow"] * 2 + ["normal"] * 2, 6),
+        (("empty.log", "letter.txt"), [], 2),
+    ],
+)
+def test_a_log_that_cannot_be_read_hides_no_verdict(
+    tmp_path: Path, logs: tuple[str, ...], verdicts: list[str], code: int
+) -> None:
+    """Each log has its verdict, or is named with why and the next step; the worst decides the exit code."""
+    words = several(tmp_path, *logs)
+    why = {
+        "empty.log": "is empty", "letter.txt": "nothing in it is a known format",
+        "folder": "is a folder", "missing.log": "No such file",
+    }  # fmt: skip
+    done, answer = called("check", *words), json.loads(called("check", *words, "--json").out)
+    assert done.code == code and [curve["verdict"] for curve in answer["curves"]] == verdicts
+    without = [word for word in words if Path(word).name in why]
+    assert [each["log"] for each in answer["no_verdict"]] == without
+    for each in answer["no_verdict"]:
+        assert why[Path(each["log"]).name] in each["what"] and each["next"] and each["exit"] == 2
+        block = " ".join(done.out.partition(f"{each['log']}: no verdict\n")[2].split())
+        assert block.startswith("Why ") and why[Path(each["log"]).name] in block and "Next " in block
+    if code == 2:
+        assert f"error: no verdict on {len(without)} logs" in done.err
+        assert all(word in " ".join(done.err.split()) for word in without)
+    if verdicts:
+        assert f"; no verdict on {len(without)} other log" in done.out.splitlines()[0]
+
+
+def test_a_machine_or_an_option_that_is_wrong_is_no_matter_of_a_log(tmp_path: Path) -> None:
+    words = several(tmp_path, "two_nodes.log", "empty.log")
+    for more in (("--op", "sums"), ("--machine", "h999"), ("--calibration", str(tmp_path / "no.json"))):
+        done = called("check", *words, *more)
+        assert done.code == 2 and not done.out and "no verdict" not in done.err, done
+
+
+def test_a_log_of_a_library_without_a_band_ends_with_its_own_code(tmp_path: Path) -> None:
+    done = called("check", *several(tmp_path, "two_nodes.log", "empty.log"), "--machine", "mi355x-roce")
+    assert done.code == 3 and "nothing of any evidence class" in " ".join(done.out.split())
+
+
+def test_op_is_for_logs_that_do_not_name_theirs(tmp_path: Path) -> None:
+    """The log that names an all-gather is judged as that, and named as of no all-reduce."""
+    words = several(tmp_path, "two_nodes.log", "nameless.log")
+    done = called("check", *words, "--op", "all_reduce", "--json")
+    kinds = {curve["log"]: curve["collective"] for curve in json.loads(done.out)["curves"]}
+    assert kinds == {"two_nodes": "all_gather", "nameless": "all_reduce"}
+    said = "--op all_reduce, but two_nodes.log, line 27 is of all_gather_perf: the log's own word holds"
+    assert said in " ".join(done.err.split()) and "nameless.log, line" not in done.err
+    counted = called("check", words[0], "--gpus", "8")
+    assert counted.code == 0 and "--gpus 8, but the log says 16" in counted.err
+    assert "--gpus 8" in called("import", words[0], "--machine", "h100-sxm-ib", "--gpus", "8").err
+
+
+def test_the_help_says_the_exit_codes() -> None:
+    text = " ".join(called("check", "--help").out.split())
+    assert "Exit code 6 where a log is outside; else 2 where a log cannot be read" in text
