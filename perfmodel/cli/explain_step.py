@@ -9,7 +9,7 @@ from perfmodel.cli.question import question_of
 from perfmodel.cli.suggest import Typed, answerable
 from perfmodel.cli.workload import ALL, checked_sharding
 from perfmodel.errors import BadInputError
-from perfmodel.passes.schemes import ROW_WISE, way_named
+from perfmodel.passes.schemes import ROW_WISE
 from perfmodel.plan.as_projection import projection_of
 from perfmodel.projections import Projection
 from perfmodel.projections.explain_slowdown import WHOLE, explain_slowdown
@@ -30,7 +30,8 @@ def explain_the_step(context: typer.Context) -> None:
     asked = dict(context.params)
     step, as_json = asked["step"], asked["as_json"]
     names = ("sharding", "reduction", "local_memory", "tier", "remote_memory")
-    if checked_sharding(*(asked[name] for name in names)) == ALL:
+    chosen = checked_sharding(*(asked[name] for name in names))
+    if chosen == ALL:
         raise BadInputError(
             "--sharding all has the steps of many shardings.", "name one of them, e.g. --sharding table-wise"
         )
@@ -42,7 +43,7 @@ def explain_the_step(context: typer.Context) -> None:
     from perfmodel.cli.shardings import advising_enough, explain_way, shown_of
 
     whole = step.strip().lower() in WHOLE
-    way = None if asked["sharding"] is None else way_named(asked["sharding"])
+    way = None if asked["sharding"] is None else chosen or ROW_WISE
     words = ("perfmodel", "explain", step, *(("--sharding", way) if way else ()))
 
     def instead() -> str:

@@ -15,6 +15,7 @@ from perfmodel.cli.options import split_values
 from perfmodel.cli.workload import (
     equal_share,
     local_memory_of,
+    reduction_of,
     remote_memory_of,
     reserve_of,
     share_of,
@@ -22,7 +23,6 @@ from perfmodel.cli.workload import (
 )
 from perfmodel.errors import BadInputError
 from perfmodel.model.serving_cost import copies_in_machine
-from perfmodel.passes.schemes import usual_reduction
 from perfmodel.passes.settings import CLUSTER, Setting, load_setting
 from perfmodel.projections import Projection, prepare, project_one
 from perfmodel.projections.inputs import DEFAULT_RESERVE
@@ -123,7 +123,7 @@ def question_of(typed: Mapping[str, Any], *, copied: bool = False) -> Question:
         reserve=reserve_of(first["reserve"]),
         gpus_per_node=first.get("gpus_per_node"),
         scenario=first["scenario"],
-        reduction=first["reduction"] and usual_reduction(first["reduction"]),
+        reduction=reduction_of(first),
         payload=first.get("payload"),
         kernels=first.get("kernels"),
         distribution=ids,

@@ -75,7 +75,7 @@ def sweep(context: typer.Context, options: SweepOptions) -> None:
     what: list[str | TableSet] = list(split_values(options.dtype, "--dtype") if options.dtype else ["fp32"])
     if options.model:
         what = [load_tables(name) for name in _models(options.model)]
-    own = dict.fromkeys((*_AXES, "dtype", "model", "tier", "global_batch"))
+    own = dict.fromkeys((*_AXES, "dtype", "model", "global_batch"))
     question = question_of({**context.params, **own})
     questions = on_machines(question, context.params)
     tiers = parse_tiers(split_values(options.tier, "--tier")) if options.tier else [None]

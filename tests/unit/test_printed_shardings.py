@@ -1,0 +1,118 @@
+"""Each sharding that a command prints is accepted by ``--sharding``, and is then the same answer."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from cli_calls import called, is_an_error
+
+from perfmodel.passes.schemes import BY_ROWS, WAYS
+
+TABLES = ("--table-size", "2TB")
+SET = ("--model", "mlperf-dlrm-dcnv2", "--gpus", "16")
+QUESTIONS = [
+    TABLES,
+    (*TABLES, "--alpha", "1.05"),
+    (*TABLES, "--objective", "training"),
+    (*TABLES, "--gpus-per-node", "4", "--host", "eager"),
+    SET,
+    (*SET, "--alpha", "1.05", "--objective", "training"),
+    ("--model", "embark-t7", "--gpus", "64"),
+]
+NAMES = [" ".join(question) for question in QUESTIONS]
+
+
+def answer(*words: str) -> dict[str, Any]:
+    done = called(*words, "--json")
+    assert done.code == 0, (words, done.err)
+    found: dict[str, Any] = json.loads(done.out)
+    return found
+
+
+def time_of(*words: str) -> float:
+    return float(answer("project", *words)["time_s"])
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=NAMES)
+def test_every_sharding_that_project_compares(question: tuple[str, ...]) -> None:
+    found = answer("project", *question, "--sharding", "all")
+    assert {row["sharding"] for row in found["shardings"]} == set(WAYS)
+    on = (*question, "--gpus", str(found["gpus"]))
+    for row in found["shardings"]:
+        name = row["sharding"]
+        if row["time_s"] is None:
+            is_an_error(called("project", *on, "--sharding", name), 2, f"{name} is not possible: ")
+        else:
+            assert time_of(*on, "--sharding", name) == pytest.approx(row["time_s"])
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=NAMES)
+def test_the_sharding_that_leads_is_the_one_that_explain_and_the_words_below_name(
+    question: tuple[str, ...],
+) -> None:
+    lead = answer("project", *question)
+    assert time_of(*question, "--sharding", lead["sharding"]) == lead["time_s"]
+    step = lead["steps"][0]["name"].replace("_", "-")
+    said = re.match(r"A step of (\S+), as project has it", called("explain", step, *question[:4]).out)
+    assert said and answer("explain", step, *question[:4], "--sharding", said[1])["sharding"] == said[1]
+
+
+@pytest.mark.parametrize("question", [TABLES, (*TABLES, "--alpha", "1.2"), SET], ids=" ".join)
+def test_every_sharding_of_alternatives(question: tuple[str, ...]) -> None:
+    """The tier, the exchange, the GPUs and their batch of a row give its time again."""
+    asked = [word for word in question if word not in ("--gpus", "16")]
+    tried = 0
+    for row in answer("alternatives", *question, "--no-map")["alternatives"]:
+        place = ("--gpus", str(row["gpus"]), "--batch", f"{row['batch']:.0f}", "--machine", row["machine"])
+        tier = re.match(r"(uvm|uvm-caching|ssd),", row["what"] or "")
+        exchange = re.search(rf", ({'|'.join(BY_ROWS)})\b", row["what"] or "")
+        for named in re.findall(rf"(?<![\w-])(?:{'|'.join(WAYS)})(?![\w-])", row["what"] or ""):
+            time_of(*asked, *place, "--sharding", named)
+        if tier and row["name"] not in ("gh200", "gh200-fast"):  # these on a network of another machine
+            sharding = ("--sharding", exchange[1]) if exchange else ()
+            tried += bool(exchange)
+            assert time_of(*asked, *place, "--tier", tier[1], *sharding) == pytest.approx(row["time_s"])
+    assert tried
+
+
+def test_every_sharding_of_a_plan() -> None:
+    """Its table-wise plan is a search's: only row-wise, which is a single plan, has the same time there."""
+    plan = answer("plan", *SET, "--effort", "quick")
+    assert {each["sharding"] for each in plan["groups"]} <= set(WAYS)
+    times = {each["name"]: time_of(*SET, "--sharding", each["name"]) for each in plan["baselines"]}
+    row_wise = next(each["time_s"] for each in plan["baselines"] if each["name"] == "row-wise")
+    assert len(times) > 1 and times["row-wise"] == pytest.approx(row_wise)
+
+
+@pytest.mark.parametrize("name", BY_ROWS)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("project", *TABLES, "--tier", "uvm"),
+        ("explain", "slowdown", *TABLES, "--tier", "ssd", "--gpus", "16"),
+        ("load", *TABLES, "--tier", "uvm", "--qps", "500k", "--p99", "10ms", "--batch", "512"),
+        ("sweep", *TABLES, "--tier", "uvm,ssd", "--gpus", "16,32"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_tier_has_the_exchange_of_its_sharding(command: tuple[str, ...], name: str) -> None:
+    """The same document as with ``--reduction``, by the short name and by the long name."""
+
+    usual = answer(*command, "--reduction", name)
+    for words in (name, f"row-wise-{name}"):
+        found = answer(*command, "--sharding", words)
+        assert {key: found[key] for key in usual if key != "sharding"} == {
+            key: value for key, value in usual.items() if key != "sharding"
+        }
+    assert answer(*command) != usual
+
+
+def test_a_tier_refuses_other_shardings_and_names_its_own() -> None:
+    for name in ("ub", "table-wise", "table-row-wise", "all"):
+        done = called("project", *TABLES, "--tier", "uvm", "--sharding", name)
+        is_an_error(done, 2, f"--sharding {name} and --tier", "row-wise shards (row-wise, two-level, sparse)")
+    both = called("project", *TABLES, "--tier", "uvm", "--sharding", "sparse", "--reduction", "two-level")
+    is_an_error(both, 2, "--sharding sparse and --reduction cannot be combined")
