@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
+from reuse_histograms import (
+    LOWEST_RATE,
+    TRACES,
+    Reuse,
+    counted_rates,
+    csv_text,
+    fit_system,
+    rates_of,
+    reuse_of,
+    table,
+)
 
 from perfmodel.errors import BadInputError
-from perfmodel.fit.reuse import LOWEST_RATE, Reuse, counted_rates, fit_system, rates_of
 from perfmodel.model.popularity import popularity
 from perfmodel.schema.distributions import ONE_ROW, UNIFORM, Distribution, parse_distribution, shipped, zipf
 
 ROOT = Path(__file__).parents[2]
-
-
-def benchmark() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "reuse_histograms", ROOT / "benchmarks" / "reuse_histograms.py"
-    )
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["reuse_histograms"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-TRACES = benchmark()
 
 
 def test_names() -> None:
@@ -38,7 +31,7 @@ def test_names() -> None:
     assert parse_distribution("zipf:1.05") == zipf(1.05) and zipf(1.05).skew == 1.05
     assert parse_distribution(" One-Row ") == ONE_ROW
     assert parse_distribution("histogram:Reuse-Low").name == "histogram:reuse-low"
-    assert shipped() == sorted(TRACES.TRACES)
+    assert shipped() == sorted(TRACES)
 
 
 @pytest.mark.parametrize(
@@ -123,21 +116,21 @@ def uses(ids: Distribution, reuse: Reuse, rows: float) -> np.ndarray:
     )
 
 
-@pytest.mark.parametrize("name", sorted(TRACES.TRACES))
+@pytest.mark.parametrize("name", sorted(TRACES))
 def test_shipped_files_are_what_the_fit_gives(name: str, tmp_path: Path) -> None:
     """For what they are used; their coefficients are not compared."""
-    reuse = TRACES.reuse_of(TRACES.TRACES[name])
+    reuse = reuse_of(TRACES[name])
     rates = rates_of(reuse)
     shipped_ids = parse_distribution(f"histogram:{name}")
-    fitted = parse_distribution(written(tmp_path, TRACES.csv_text(rates)))
+    fitted = parse_distribution(written(tmp_path, csv_text(rates)))
     found, wanted = (uses(ids, reuse, rates.table_rows) for ids in (shipped_ids, fitted))
     np.testing.assert_allclose(found, wanted, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", sorted(TRACES.TRACES))
+@pytest.mark.parametrize("name", sorted(TRACES))
 def test_the_fit_is_the_least_and_the_only_one(name: str) -> None:
     """Karush-Kuhn-Tucker of a strictly convex sum; no rate is near the least share that is kept."""
-    reuse = TRACES.reuse_of(TRACES.TRACES[name])
+    reuse = reuse_of(TRACES[name])
     rate, matrix, wanted = fit_system(reuse)
     rates = rates_of(reuse)
     share = np.zeros(rate.size)
@@ -149,10 +142,10 @@ def test_the_fit_is_the_least_and_the_only_one(name: str) -> None:
     assert np.linalg.cond(matrix) < 1e5 and share[share > 0].min() > 1e-5
 
 
-@pytest.mark.parametrize("name", sorted(TRACES.TRACES))
+@pytest.mark.parametrize("name", sorted(TRACES))
 def test_a_trace_drawn_anew_has_as_many_distinct_rows(name: str) -> None:
     """Within 0.2 % from rates, through the file and the bins; 15 to 27 % too few from counts."""
-    reuse = TRACES.reuse_of(TRACES.TRACES[name])
+    reuse = reuse_of(TRACES[name])
     rows = rates_of(reuse).table_rows
     ids = parse_distribution(f"histogram:{name}")
     drawn = popularity(ids, np.round(rows)).unique(reuse.lookups, slice(None))
@@ -161,12 +154,12 @@ def test_a_trace_drawn_anew_has_as_many_distinct_rows(name: str) -> None:
 
 
 def test_the_table_of_the_docs_is_what_the_benchmark_prints() -> None:
-    assert TRACES.table() in (ROOT / "docs" / "model.md").read_text(encoding="utf-8")
+    assert table() in (ROOT / "docs" / "model.md").read_text(encoding="utf-8")
 
 
 def test_rows_that_a_trace_does_not_have_are_counted() -> None:
     """The trace of the table of 500 000 rows has 231 073 of them: 484 000 are said."""
-    reuse = TRACES.reuse_of("reuse_low_table_500K")
+    reuse = reuse_of("reuse_low_table_500K")
     assert rates_of(reuse).table_rows == pytest.approx(500_000, rel=0.04)
 
 
