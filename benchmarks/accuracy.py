@@ -18,20 +18,25 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import band_parts
+import left_out
+import numpy as np
 import pandas as pd
 
 from perfmodel.collectives.stored import step_constants
+from perfmodel.fit.curves import leave_one_out
 from perfmodel.fit.links import fit_logs, prior_of
 from perfmodel.fit.shipped import cluster_cells
 from perfmodel.model.laws import LINK_LAWS
 from perfmodel.model.unknowns import PAIRWISE, RING_TREE
-from perfmodel.report.dlrm_text import left_out_table, mlperf_table, share_table, speedup_table
+from perfmodel.report.dlrm_text import mlperf_table, share_table, speedup_table
 from perfmodel.report.terminal import table
+from perfmodel.resources import data_path
+from perfmodel.schema.calibration import list_calibrations, shipped_calibration
 from perfmodel.schema.evidence import Backend
 from perfmodel.schema.priors import LearnedUnknown, load_priors
-from perfmodel.units import counted, format_bytes, format_number
-from perfmodel.validate import Kind, accuracy, band_parts, crossover, dlrm, kept, left_out, measured, validate
-from perfmodel.validate.measured import summary
+from perfmodel.units import counted, format_bytes, format_count, format_fraction, format_number
+from perfmodel.validate import Kind, accuracy, crossover, dlrm, judged_claims, measured, validate
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = ("accuracy.md", "model.md")
@@ -40,6 +45,31 @@ _NUMBERS = ("n", "median %", "p90 %", "bias %", "inside %", "width")
 
 def percent(value: float) -> str:
     return f"{100 * value:.1f}"
+
+
+def summary(points: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """A row for each group of points with equal values in the columns ``by``.
+
+    Columns: n (points), median and p90 of |error|, bias (median error), inside (share), width (median
+    high/low).
+    """
+    rows = []
+    ordered = points.assign(_order=[measured.SIZES.index(s) for s in points["size"]])
+    ordered = ordered.sort_values([*(c for c in by if c != "size"), "_order"], kind="stable")
+    for key, group in ordered.groupby(by, sort=False, observed=True):
+        size = np.abs(group["error"])
+        rows.append(
+            dict(zip(by, key, strict=True))
+            | {
+                "n": len(group),
+                "median": float(size.median()),
+                "p90": float(size.quantile(0.9)),
+                "bias": float(group["error"].median()),
+                "inside": float(group["inside"].mean()),
+                "width": float((group["high_s"] / group["low_s"]).median()),
+            }
+        )
+    return pd.DataFrame(rows)
 
 
 def summary_text(points: pd.DataFrame, by: list[str], names: list[str] | None = None) -> str:
@@ -56,9 +86,15 @@ def summary_text(points: pd.DataFrame, by: list[str], names: list[str] | None = 
     return table([*(names or by), *_NUMBERS], rows, left=range(len(by)))
 
 
+def alpha_beta_errors(cell: pd.DataFrame) -> pd.DataFrame:
+    """A cell with |error| of the plain alpha-beta model, each size predicted from the others."""
+    sizes, times = cell["payload_bytes"].to_numpy(float), cell["time_s"].to_numpy(float)
+    return cell.assign(alpha_beta_error=leave_one_out(sizes, times, sharpness=1.0, anchored=False))
+
+
 def in_node() -> str:
-    points = accuracy.leave_one_size_out()
-    whole = points.assign(all="all")
+    cells = accuracy.leave_one_size_out().groupby(["machine", "collective", "gpus"], observed=True)
+    whole = pd.concat([alpha_beta_errors(cell) for _, cell in cells]).assign(all="all")
     rows = []
     for column in ("all", "machine", "collective", "gpus", "size"):
         for row in summary(whole, [column]).to_dict("records"):
@@ -90,7 +126,7 @@ def other_clusters() -> str:
 
 def other_machines() -> str:
     return summary_text(
-        accuracy.without_the_machine(), ["machine", "like", "where", "size"], ["machine", "from", "", ""]
+        left_out.without_the_machine(), ["machine", "like", "where", "size"], ["machine", "from", "", ""]
     )
 
 
@@ -230,13 +266,43 @@ def claims() -> str:
 
 
 def curve_family() -> str:
-    columns = ("loo_median", "loo_p90", "alpha_beta_median", "alpha_beta_p90")
+    """Leave-one-out errors that calibrations store of their curves, and of the alpha-beta model."""
+    names = ("loo_median", "loo_p90", "alpha_beta_loo_median", "alpha_beta_loo_p90")
+    curves = pd.DataFrame(
+        [
+            {"calibration": name, **{each: getattr(curve, each) for each in names}}
+            for name in list_calibrations()
+            for curve in shipped_calibration(name).curves
+            if curve.loo_median is not None
+        ]
+    )
     rows = [
-        [row["calibration"], str(row["curves"]), *(percent(row[c]) for c in columns)]
-        for row in accuracy.curve_family().to_dict("records")
+        [str(name), str(len(own)), *map(percent, own[list(names)].median())]
+        for name, own in pd.concat([curves, curves.assign(calibration="all")]).groupby(
+            "calibration", sort=False
+        )
     ]
     headers = ["calibration", "curves", "median %", "p90 %", "a-b median %", "a-b p90 %"]
     return table(headers, rows)
+
+
+def steps_left_out(rows: pd.DataFrame, far: pd.DataFrame) -> str:
+    """Errors of training steps whose machine was left out of the fits: by machine, then over all.
+
+    far   steps on 64 GPUs or more, predicted by fits without any of these
+    """
+    rows = rows[rows["fitted"]]
+    groups = {name: own for name, own in rows.groupby("machine")}
+    lines = []
+    for name, own in (groups | {"64 GPUs and more": far, "all machines": rows}).items():
+        over = own["ratio"]
+        cells = [f"{over.median():.2f}", f"{over.min():.2f} – {over.max():.2f}"]
+        shares = [
+            format_fraction(float(share)) for share in ((over - 1).abs().median(), own["inside"].mean())
+        ]
+        lines.append([str(name), format_count(len(own)), *cells, *shares])
+    headers = ["left out", "rows", "ratio", "from – to", "median error", "inside 95 %"]
+    return table(headers, lines)
 
 
 def networks() -> str:
@@ -290,7 +356,7 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     ),
     "mlperf-left-out": (
         "MLPerf's training steps, each machine left out",
-        lambda: left_out_table(records(dlrm.unseen_frame()), records(dlrm.far_frame())),
+        lambda: steps_left_out(dlrm.unseen_frame(), dlrm.far_frame()),
     ),
     "embark-shares": ("EMBark's communication", lambda: share_table(records(dlrm.share_frame()))),
     "embark-speedups": ("EMBark's speed-ups", lambda: speedup_table(records(dlrm.speedup_frame()))),
@@ -317,6 +383,36 @@ def write(made: dict[str, str]) -> None:
         path.write_text(new, encoding="utf-8")
 
 
+_PREDICTED = ["time_s", "predicted_s", "low_s", "high_s"]
+
+
+def stored_sizes() -> pd.DataFrame:
+    """What ``kept.sizes_left_out`` reads (0.6 s per machine)."""
+    points = accuracy.leave_one_size_out(gpus=(8,))
+    cell = ["machine", "collective", "gpus", "payload_bytes", "sources"]
+    return points[cell + _PREDICTED].reset_index(drop=True)
+
+
+def stored_steps() -> pd.DataFrame:
+    """What ``kept.steps_left_out`` reads (2 s)."""
+    return dlrm.unseen_frame().rename(columns={"measured_s": "time_s"})[["system", "gpus", *_PREDICTED]]
+
+
+def save() -> None:
+    """Write what pages show and ``kept`` reads."""
+    claims = {one.claim.check: one.found for one in judged_claims()}
+    found = pd.DataFrame([{"check": check, **vars(one)} for check, one in claims.items()])
+    cell = ["machine", "seen_nodes", "collective", "gpus", "gpus_per_node", "nodes", "payload_bytes"]
+    for name, frame, digits in (
+        ("claims_found", found, None),
+        ("sizes_left_out", stored_sizes(), None),
+        ("steps_left_out", stored_steps(), None),
+        ("nodes_left_out", large_groups()[cell + _PREDICTED], "%.5g"),
+    ):
+        path = data_path("validation", f"{name}.csv")
+        frame.to_csv(path, index=False, float_format=digits, lineterminator="\n")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -333,8 +429,7 @@ def main() -> int:
             print(f"{title}\n{made[name]}\n", flush=True)
     if options.write:
         write(made)
-        left_out.save_large_left_out(large_groups())
-        kept.save()
+        save()
     return 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import median
 from typing import Any
 
 from perfmodel.report.columns import Column, columns_text
@@ -76,29 +75,6 @@ def mlperf_table(rows: Sequence[Mapping[str, Any]], unseen: Sequence[Mapping[str
     unseen  the same steps predicted without their own machine in the fits: the last ratio
     """
     return columns_text(_MLPERF, zip(rows, unseen, strict=True))
-
-
-def left_out_table(rows: Sequence[Mapping[str, Any]], far: Sequence[Mapping[str, Any]]) -> str:
-    """A table of errors of predictions whose machine was left out of the fits: by machine, then over all.
-
-    rows  every step, predicted without its own machine
-    far   steps on 64 GPUs or more, predicted by fits without any of these
-    """
-    rows = [row for row in rows if row["fitted"]]
-    groups = {
-        name: [r for r in rows if r["machine"] == name] for name in sorted({r["machine"] for r in rows})
-    }
-    groups |= {"64 GPUs and more": list(far), "all machines": rows}
-    lines = []
-    for name, found in groups.items():
-        over = sorted(row["ratio"] for row in found)
-        error = median(abs(ratio - 1) for ratio in over)
-        inside = sum(bool(row["inside"]) for row in found) / len(found)
-        ends = f"{over[0]:.2f} – {over[-1]:.2f}"
-        cells = [f"{median(over):.2f}", ends, format_fraction(error), format_fraction(inside)]
-        lines.append([name, format_count(len(found)), *cells])
-    headers = ["left out", "rows", "ratio", "from – to", "median error", "inside 95 %"]
-    return table(headers, lines)
 
 
 def _short(system: str) -> str:

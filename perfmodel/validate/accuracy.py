@@ -1,13 +1,11 @@
 """Errors of predicted collectives on points that the fit did not use.
 
-Each function returns a data frame of points with predictions; ``measured.summary`` makes a table of it.
-Nothing here prints.
+Each function returns a data frame of points with predictions; nothing here prints.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,9 +13,9 @@ import numpy.typing as npt
 
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.errors import NoCalibrationError
-from perfmodel.fit.curves import CurveFit, fit_curve, leave_one_out, local_spread
+from perfmodel.fit.curves import CurveFit, fit_curve, local_spread
 from perfmodel.fit.shipped import Entry, Selection, fit_entry
-from perfmodel.schema.calibration import Calibration, Curve, list_calibrations, shipped_calibration
+from perfmodel.schema.calibration import Calibration, Curve, shipped_calibration
 from perfmodel.schema.evidence import Backend
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.priors import load_priors
@@ -36,31 +34,25 @@ _FEWEST_SIZES = 4
 """Fewest sizes of a measured curve from which one size can be left out."""
 
 
-def leave_one_size_out(
-    machines: Iterable[str] = IN_NODE_MACHINES,
-    alpha_beta: bool = True,
-    gpus: Collection[int] = IN_NODE_GPUS,
-) -> pd.DataFrame:
-    """Every size of every one-node curve, predicted by the model with that size left out of its curve.
+def leave_one_size_out(gpus: Collection[int] = IN_NODE_GPUS) -> pd.DataFrame:
+    """Every size of every one-node cell, predicted by the model with that size left out of its curve.
 
-    A curve is the time of a collective on a number of GPUs against size. The preferred NCCL calibration of
-    each machine is used.
-    alpha_beta  also add a column alpha_beta_error: |error| of the plain alpha-beta model on the same points
-    gpus        numbers of ranks of the curves
-    Columns of ``judged``
+    A cell is a collective on a number of GPUs; its curve is its time against size. The preferred NCCL
+    calibration of each machine is used.
+    gpus  numbers of ranks of the cells
+    Columns of ``judged``, and machine
     """
     import pandas as pd
 
     parts = []
-    for name in machines:
+    for name in IN_NODE_MACHINES:
         machine, entry = load_machine(name), measured.preferred_entries()[name]
         calibration = shipped_calibration(measured.identity(entry))
         points = measured.measured_points(entry, measured.shipped_samples())
         points = points[(points["nodes"] == 1) & points["gpus"].isin(list(gpus))]
         for _, cell in points.groupby(["collective", "gpus"], observed=True):
             if len(cell) >= _FEWEST_SIZES:
-                left_out = _cell_left_out(cell, machine, calibration).assign(machine=name)
-                parts.append(_with_alpha_beta(left_out) if alpha_beta else left_out)
+                parts.append(_cell_left_out(cell, machine, calibration).assign(machine=name))
     return measured.judged(pd.concat(parts))
 
 
@@ -86,11 +78,6 @@ def _cell_left_out(cell: pd.DataFrame, machine: Machine, calibration: Calibratio
         estimate = model.estimate(collective, sizes[i], gpus, node)
         columns[:, i] = float(estimate.time_s), float(estimate.low_s), float(estimate.high_s)
     return cell.assign(predicted_s=columns[0], low_s=columns[1], high_s=columns[2])
-
-
-def _with_alpha_beta(cell: pd.DataFrame) -> pd.DataFrame:
-    sizes, times = cell["payload_bytes"].to_numpy(float), cell["time_s"].to_numpy(float)
-    return cell.assign(alpha_beta_error=leave_one_out(sizes, times, sharpness=1.0, anchored=False))
 
 
 def _refitted(curve: Curve, fit: CurveFit, errors: Floats) -> Curve:
@@ -148,29 +135,15 @@ def one_node_fit(entry: Entry, with_clusters: bool = True) -> Calibration:
     return fit_entry(entry, measured.shipped_samples(), without_nodes=_TWO, priors=priors)
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """A cluster whose samples no fit used.
-
-    source_id  of its samples;  machine  the shipped machine that it resembles
-    title      for people;  overrides  machine values in which it differs, by key
-    """
-
-    source_id: str
-    machine: str
-    title: str
-    overrides: Mapping[str, float]
+OTHER_CLUSTERS = {
+    "nccltests_issue309_aion": "h100-sxm-ib",  # 8 H100 a node, 400G
+    "azure_aks_ib": "a100-sxm-ib",  # 8 A100 a node, HDR
+    "aws_readme_p5_2.18": "h100-sxm-efa",  # p5, NCCL 2.18
+}
+"""Machine of each healthy cluster whose samples inform no fit, by source. ``bands`` checks the first two."""
 
 
-OTHER_CLUSTERS = (
-    Cluster("nccltests_issue309_aion", "h100-sxm-ib", "8 H100 a node, 400G", {}),
-    Cluster("azure_aks_ib", "a100-sxm-ib", "8 A100 a node, HDR", {}),
-    Cluster("aws_readme_p5_2.18", "h100-sxm-efa", "p5, NCCL 2.18", {}),
-)
-"""Healthy clusters in the samples that inform no fit. ``bands`` checks the first two."""
-
-
-def other_clusters(clusters: Iterable[Cluster] = OTHER_CLUSTERS) -> pd.DataFrame:
+def other_clusters(sources: Iterable[str] = tuple(OTHER_CLUSTERS)) -> pd.DataFrame:
     """Samples of several nodes that inform no fit, predicted by the shipped calibration of their machine.
 
     Columns of ``judged`` and machine, source_id.
@@ -178,63 +151,12 @@ def other_clusters(clusters: Iterable[Cluster] = OTHER_CLUSTERS) -> pd.DataFrame
     import pandas as pd
 
     parts = []
-    for cluster in clusters:
-        machine = load_machine(cluster.machine).with_overrides(dict(cluster.overrides))
-        entry = measured.preferred_entries()[cluster.machine]
-        own = entry.model_copy(update={"cells": [Selection(sources=[cluster.source_id])]})
+    for source in sources:
+        name = OTHER_CLUSTERS[source]
+        entry = measured.preferred_entries()[name]
+        own = entry.model_copy(update={"cells": [Selection(sources=[source])]})
         points = measured.measured_points(own, measured.shipped_samples())
-        model = CollectiveModel(machine, shipped_calibration(measured.identity(entry)))
+        model = CollectiveModel(load_machine(name), shipped_calibration(measured.identity(entry)))
         two = points[points["nodes"] >= _TWO]
-        parts.append(
-            measured.predicted(two, model).assign(machine=cluster.machine, source_id=cluster.source_id)
-        )
+        parts.append(measured.predicted(two, model).assign(machine=name, source_id=source))
     return pd.concat(parts)
-
-
-def without_the_machine(machines: Collection[str] = ()) -> pd.DataFrame:
-    """Measurements of a machine that resembles another, predicted with the other's calibration.
-
-    That calibration is fitted without this machine. Samples that it was fitted to anyway (an instance with
-    the same node) are left out.
-    machines   only these (empty: all)
-    Columns of ``judged``, and machine, like (the other), where ("in" a scale-up domain or "across" several).
-    """
-    import pandas as pd
-
-    parts = []
-    for name, entry in measured.preferred_entries().items():
-        machine = load_machine(name)
-        unwanted = bool(machines) and name not in machines
-        if unwanted or machine.links.like not in measured.preferred_entries():
-            continue
-        lender = measured.fitted_alone(machine.links.like)
-        seen = {source for curve in lender.curves for source in curve.sources}
-        points = measured.measured_points(entry, measured.shipped_samples())
-        own = points[[not seen & set(text.split()) for text in points["sources"]]]
-        if len(own):
-            result = measured.predicted(own, CollectiveModel(machine, lender))
-            inside = result["gpus"] <= result["domain_gpus"]
-            where = np.where(inside, "in", "across")
-            parts.append(result.assign(machine=name, like=machine.links.like, where=where))
-    return pd.concat(parts)
-
-
-def curve_family() -> pd.DataFrame:
-    """Leave-one-out errors that every shipped calibration stores, for its curves and for alpha-beta models.
-
-    One row per calibration: curves (their number), and medians over its curves of the median and of the 90th
-    percentile of the errors: loo_median, loo_p90, alpha_beta_median, alpha_beta_p90; a last row "all".
-    """
-    import pandas as pd
-
-    curves = [
-        (name, c.loo_median, c.loo_p90, c.alpha_beta_loo_median, c.alpha_beta_loo_p90)
-        for name in list_calibrations()
-        for c in shipped_calibration(name).curves
-        if c.loo_median is not None
-    ]
-    columns = ["calibration", "loo_median", "loo_p90", "alpha_beta_median", "alpha_beta_p90"]
-    frame = pd.DataFrame(curves, columns=columns)
-    everything = pd.concat([frame, frame.assign(calibration="all")])
-    groups = everything.groupby("calibration", sort=False)
-    return groups.median().assign(curves=groups.size()).reset_index()

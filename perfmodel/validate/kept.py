@@ -9,47 +9,40 @@ from math import isnan
 from typing import TYPE_CHECKING
 
 from perfmodel import resources
-from perfmodel.validate import accuracy, dlrm, judged_claims, measured
+from perfmodel.validate import measured
 from perfmodel.validate.verdicts import Finding, Judged, load_claims
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pandas as pd
-
-GPUS = 8
-"""Number of GPUs for which curves with left-out sizes are stored."""
-_PREDICTED = ("time_s", "predicted_s", "low_s", "high_s")
-_SIZES = ("machine", "collective", "gpus", "payload_bytes", "sources", *_PREDICTED)
-_STEPS = ("system", "gpus", *_PREDICTED)
-
-
-def fresh_sizes_left_out() -> pd.DataFrame:
-    """Computes ``accuracy.leave_one_size_out`` on ``GPUS`` GPUs (0.6 s per machine)."""
-    points = accuracy.leave_one_size_out(alpha_beta=False, gpus=(GPUS,))
-    return points[list(_SIZES)].reset_index(drop=True)
-
-
-def fresh_steps_left_out() -> pd.DataFrame:
-    """Computes MLPerf's training steps, each predicted with a share fitted without its machine (2 s)."""
-    return dlrm.unseen_frame().rename(columns={"measured_s": "time_s"})[list(_STEPS)]
 
 
 def sizes_left_out(machine: str) -> pd.DataFrame:
-    """The stored result of ``fresh_sizes_left_out`` for one machine, with columns error, inside and size.
+    """``accuracy.leave_one_size_out`` on 8 GPUs of one machine.
 
-    Limits: a machine without such curves -> no row
+    Columns machine, collective, gpus, payload_bytes, sources, time_s (measured), predicted_s, low_s, high_s,
+    error, inside, size
+    Limits: a machine without such cells -> no row
     """
     points = measured.judged(_read("sizes_left_out.csv"))
     return points[points["machine"] == machine].reset_index(drop=True)
 
 
 def steps_left_out() -> pd.DataFrame:
-    """The stored result of ``fresh_steps_left_out``, with columns error and inside."""
+    """MLPerf's training steps, each predicted with a share fitted without its machine.
+
+    Columns system, gpus, time_s (measured), predicted_s, low_s, high_s, error, inside
+    """
     points = _read("steps_left_out.csv")
     time = points["time_s"]
     inside = (points["low_s"] <= time) & (time <= points["high_s"])
     return points.assign(error=points["predicted_s"] / time - 1, inside=inside)
+
+
+def nodes_left_out() -> pd.DataFrame:
+    """Groups with many nodes, predicted by a fit to the fewest nodes of the same cluster (``seen_nodes``)."""
+    points = measured.judged(_read("nodes_left_out.csv"))
+    fewest = points.groupby("machine")["seen_nodes"].transform("min")
+    return points[points["seen_nodes"] == fewest].reset_index(drop=True)
 
 
 def claims_found() -> list[Judged]:
@@ -61,26 +54,7 @@ def claims_found() -> list[Judged]:
     return [Judged.of(claim, found[claim.check]) for claim in load_claims().claim]
 
 
-def save() -> None:
-    """Compute and write all three files."""
-    import pandas as pd
-
-    found = {one.claim.check: one.found for one in judged_claims()}
-    rows = [{"check": check, **vars(one)} for check, one in found.items()]
-    _write(pd.DataFrame(rows), "claims_found.csv")
-    _write(fresh_sizes_left_out(), "sizes_left_out.csv")
-    _write(fresh_steps_left_out(), "steps_left_out.csv")
-
-
-def _write(frame: pd.DataFrame, name: str) -> None:
-    frame.to_csv(_path(name), index=False, lineterminator="\n")
-
-
 def _read(name: str) -> pd.DataFrame:
     import pandas as pd
 
-    return pd.read_csv(_path(name))
-
-
-def _path(name: str) -> Path:
-    return resources.data_path("validation", name)
+    return pd.read_csv(resources.data_path("validation", name))

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfmodel.collectives.estimate import CollectiveModel
-from perfmodel.fit.shipped import ClusterEntry, Entry, fit_entry, load_plan
-from perfmodel.schema.calibration import Calibration
+from perfmodel.fit.shipped import ClusterEntry, Entry, load_plan
 from perfmodel.schema.evidence import COLLECTIVES, Backend
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.samples import load_samples
@@ -96,12 +95,6 @@ def medians(rows: pd.DataFrame, machine: Machine) -> pd.DataFrame:
     )
 
 
-@lru_cache(maxsize=16)
-def fitted_alone(machine: str) -> Calibration:
-    """The preferred NCCL calibration of a machine, fitted again."""
-    return fit_entry(preferred_entries()[machine], shipped_samples())
-
-
 def predicted(points: pd.DataFrame, model: CollectiveModel) -> pd.DataFrame:
     """The points with columns predicted_s, low_s, high_s (95 %), error (predicted / measured - 1), inside."""
     import pandas as pd
@@ -126,30 +119,3 @@ def judged(points: pd.DataFrame) -> pd.DataFrame:
         inside=(points["low_s"] <= time) & (time <= points["high_s"]),
         size=np.select([size < FLOOR_BYTES, size < BULK_BYTES], SIZES[:2], SIZES[2]),
     )
-
-
-def summary(points: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """A row for each group of points with equal values in the columns ``by``.
-
-    Columns: n (points), median and p90 of |error|, bias (median error), inside (share), width (median
-    high/low).
-    """
-    import pandas as pd
-
-    rows = []
-    ordered = points.assign(_order=[SIZES.index(s) for s in points["size"]])
-    ordered = ordered.sort_values([*(c for c in by if c != "size"), "_order"], kind="stable")
-    for key, group in ordered.groupby(by, sort=False, observed=True):
-        size = np.abs(group["error"])
-        rows.append(
-            dict(zip(by, key, strict=True))
-            | {
-                "n": len(group),
-                "median": float(size.median()),
-                "p90": float(size.quantile(0.9)),
-                "bias": float(group["error"].median()),
-                "inside": float(group["inside"].mean()),
-                "width": float((group["high_s"] / group["low_s"]).median()),
-            }
-        )
-    return pd.DataFrame(rows)

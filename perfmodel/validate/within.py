@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _FRAMES: dict[str, Callable[[], pd.DataFrame]] = {
-    "in_node": lambda: accuracy.leave_one_size_out(alpha_beta=False),
-    "other_cluster": lambda: accuracy.other_clusters(accuracy.OTHER_CLUSTERS[:2]),
+    "in_node": lambda: accuracy.leave_one_size_out(),
+    "other_cluster": lambda: accuracy.other_clusters(list(accuracy.OTHER_CLUSTERS)[:2]),
     "two_nodes": accuracy.one_node_to_two,
     "steps": dlrm.unseen_frame,
     "far_steps": dlrm.far_frame,

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 from collections.abc import Iterator
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import accuracy as benchmark
+import band_parts
+import left_out
 import numpy as np
 import pandas as pd
 import pytest
 
 from perfmodel.fit.shipped import fit_entry
 from perfmodel.schema.priors import load_priors
-from perfmodel.validate import accuracy, band_parts, kept, left_out, measured, validate, without
+from perfmodel.validate import accuracy, kept, measured, validate
 from perfmodel.validate.verdicts import load_bands
 
-ROOT = Path(__file__).resolve().parents[2]
 FOUR_NODES = (left_out.NodesLeftOut("gh200-slingshot", 3),)
 """The fits of this machine, and of that which it is like, are the quickest."""
 
@@ -59,7 +57,7 @@ def test_two_node_points_are_held_out_of_the_fit() -> None:
 
 
 def test_cells_of_another_machine_that_the_lender_saw_are_left_out() -> None:
-    efa = accuracy.without_the_machine(machines=("h100-sxm-efa",))
+    efa = left_out.without_the_machine(machines=("h100-sxm-efa",))
     assert not efa["sources"].str.contains("aic_h100").any()
     assert set(efa["machine"]) == {"h100-sxm-efa"}
     assert set(efa["where"]) == {"in", "across"}
@@ -68,18 +66,18 @@ def test_cells_of_another_machine_that_the_lender_saw_are_left_out() -> None:
 def test_a_cluster_that_is_left_out_informs_nothing() -> None:
     (entry,) = [e for e in measured.shipped_plan() if e.machine == "h100-sxm-ib" and e.preferred]
     gone = {"xxrjun_c01_single", "xxrjun_c01_pairs", "xxrjun_c01_multi10"}
-    rest = without.without_sources(entry, gone)
+    rest = left_out.without_sources(entry, gone)
     fitted = fit_entry(rest, measured.shipped_samples())
     assert not gone & {source for item in (*fitted.curves, *fitted.laws) for source in item.sources}
     assert max(curve.gpus for curve in fitted.curves) == 32
     assert not fitted.this_cluster
     assert {left_out.cluster_of(source) for source in gone} == {"xxrjun_c01"}
-    assert without.without_sources(rest, {s for c in rest.cells for s in c.sources}).cells == []
+    assert left_out.without_sources(rest, {s for c in rest.cells for s in c.sources}).cells == []
 
 
 def test_the_points_of_the_picture_are_those_of_a_fresh_fit() -> None:
     fresh = left_out.large_left_out(FOUR_NODES)
-    stored = left_out.stored_large_left_out()
+    stored = kept.nodes_left_out()
     own = stored[(stored["machine"] == "gh200-slingshot") & stored["nodes"].isin(fresh["nodes"])]
     own = own[own["seen_nodes"] == 2].reset_index(drop=True)
     assert set(fresh["seen_nodes"]) == {2} and len(fresh) == len(own) > 20
@@ -90,7 +88,7 @@ def test_the_points_of_the_picture_are_those_of_a_fresh_fit() -> None:
 
 
 def test_sizes_left_out_are_those_of_a_fresh_fit() -> None:
-    fresh = kept.fresh_sizes_left_out()
+    fresh = benchmark.stored_sizes()
     stored = pd.concat([kept.sizes_left_out(name) for name in accuracy.IN_NODE_MACHINES])
     for name in ("machine", "collective", "gpus", "payload_bytes", "sources"):
         assert stored[name].tolist() == fresh[name].tolist(), "benchmarks/accuracy.py --write"
@@ -160,16 +158,6 @@ def test_held_out_bands_are_asked_for() -> None:
 # the tables in docs/
 
 
-def benchmark() -> ModuleType:
-    path = ROOT / "benchmarks" / "accuracy.py"
-    spec = importlib.util.spec_from_file_location("benchmark_accuracy", path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 
 
@@ -191,27 +179,24 @@ def test_rounding_is_told_from_change() -> None:
     "name", ["curve-family", "in-node", "other-clusters", "networks", "crossovers", "claims"]
 )
 def test_tables_in_docs_are_fresh(name: str) -> None:
-    module = benchmark()
-    shown = {key: body for page in module.PAGES for key, body in module.blocks(page).items()}
-    assert same_within_rounding(shown[name], module.TABLES[name][1]()), (
+    shown = {key: body for page in benchmark.PAGES for key, body in benchmark.blocks(page).items()}
+    assert same_within_rounding(shown[name], benchmark.TABLES[name][1]()), (
         "python benchmarks/accuracy.py --write"
     )
 
 
 def test_two_node_table_in_docs_is_fresh_for_one_machine() -> None:
-    module = benchmark()
-    shown = module.blocks("accuracy.md")["two-nodes-by-machine"].splitlines()
-    fresh = module.two_nodes_by_machine(("gh200-slingshot",)).splitlines()
+    shown = benchmark.blocks("accuracy.md")["two-nodes-by-machine"].splitlines()
+    fresh = benchmark.two_nodes_by_machine(("gh200-slingshot",)).splitlines()
     own = [line for line in shown if line.split()[0] == "gh200-slingshot"]
     assert same_within_rounding("\n".join(own), "\n".join(fresh[1:])), "python benchmarks/accuracy.py --write"
 
 
 def test_tables_of_clusters_and_nodes_left_out_are_fresh_for_one_machine() -> None:
-    module = benchmark()
-    shown = module.blocks("accuracy.md")
+    shown = benchmark.blocks("accuracy.md")
     for name, fresh, start in (
-        ("clusters-left-out-by-cluster", module.by_cluster(("gh200-slingshot",)), ("clariden", "cscs")),
-        ("nodes-left-out-by-machine", module.nodes_by_machine(FOUR_NODES), ("gh200-slingshot  2 ->",)),
+        ("clusters-left-out-by-cluster", benchmark.by_cluster(("gh200-slingshot",)), ("clariden", "cscs")),
+        ("nodes-left-out-by-machine", benchmark.nodes_by_machine(FOUR_NODES), ("gh200-slingshot  2 ->",)),
     ):
         own = [line for line in shown[name].splitlines() if line.strip().startswith(start)]
         rest = fresh.splitlines()[1:]
@@ -221,7 +206,6 @@ def test_tables_of_clusters_and_nodes_left_out_are_fresh_for_one_machine() -> No
 
 
 def test_every_table_is_in_a_page_and_fits_it() -> None:
-    module = benchmark()
-    shown = {key: body for page in module.PAGES for key, body in module.blocks(page).items()}
-    assert set(shown) == set(module.TABLES)
+    shown = {key: body for page in benchmark.PAGES for key, body in benchmark.blocks(page).items()}
+    assert set(shown) == set(benchmark.TABLES)
     assert max(len(line) for body in shown.values() for line in body.splitlines()) <= 100

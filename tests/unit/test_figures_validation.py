@@ -11,12 +11,13 @@ from typing import Any
 import own_run
 import pandas as pd
 import pytest
+from accuracy import stored_steps
 
 from perfmodel.projections import project_one
 from perfmodel.report.figures import Block, Missing
 from perfmodel.report.figures.evidence_figures import points as points_of
 from perfmodel.report.figures.validation import claims, held_out_points, own_run_points, validation
-from perfmodel.validate import Judged, Kind, Outcome, accuracy, judged_claims, kept, left_out, validate
+from perfmodel.validate import Judged, Kind, Outcome, accuracy, judged_claims, kept, validate
 from perfmodel.validate.own import compare_run, judged
 from perfmodel.validate.verdicts import Finding
 
@@ -80,7 +81,7 @@ def test_no_point_is_missing() -> None:
 
 def test_the_shipped_points_are_those_that_are_validated() -> None:
     frames = held_out_points("gb200-nvl72")
-    large = left_out.stored_large_left_out()
+    large = kept.nodes_left_out()
     many = int((large["gpus"] >= 40).sum())
     assert [len(frame) for frame in frames.values()] == [
         len(accuracy.other_clusters()), len(large) - many, many, 48,
@@ -115,7 +116,7 @@ def test_what_is_kept_is_what_is_computed(name: str, request: pytest.FixtureRequ
     """Sizes left out are compared in tests/integration: they are fitted again."""
     hint = "python benchmarks/accuracy.py --write"
     if name == "steps":
-        fresh, stored = kept.fresh_steps_left_out(), kept.steps_left_out()
+        fresh, stored = stored_steps(), kept.steps_left_out()
         assert stored["system"].tolist() == fresh["system"].tolist(), hint
         for column in ("gpus", "time_s", "predicted_s", "low_s", "high_s"):
             assert stored[column].tolist() == pytest.approx(fresh[column].tolist(), rel=1e-3), hint

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from accuracy import summary
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
@@ -51,7 +52,7 @@ def test_summary_of_four_points() -> None:
             high_s=[10.0, 19.0, 20.0, 22.0],
         )
     )
-    row = measured.summary(frame.assign(machine="m"), ["machine"]).iloc[0]
+    row = summary(frame.assign(machine="m"), ["machine"]).iloc[0]
     assert row["n"] == 4
     assert row["median"] == pytest.approx(0.15)  # of 0.1 0.1 0.2 0.5
     assert row["bias"] == pytest.approx(0.15)  # of -0.1 0.1 0.2 0.5
@@ -63,7 +64,7 @@ def test_summary_keeps_the_order_of_sizes() -> None:
     sizes = [1e9, 1.0, 1e6]
     one = [1.0] * 3
     frame = measured.judged(points(time_s=one, predicted_s=one, low_s=one, high_s=one, payload_bytes=sizes))
-    table = measured.summary(frame.assign(machine="m"), ["machine", "size"])
+    table = summary(frame.assign(machine="m"), ["machine", "size"])
     assert list(table["size"]) == ["floor", "middle", "bulk"]
 
 
@@ -89,12 +90,12 @@ def test_measured_points_are_those_of_the_shipped_curves(name: str) -> None:
 def test_other_clusters_inform_no_calibration() -> None:
     used = {
         source
-        for name in {cluster.machine for cluster in accuracy.OTHER_CLUSTERS}
+        for name in set(accuracy.OTHER_CLUSTERS.values())
         for law in shipped_calibration(measured.identity(measured.preferred_entries()[name])).laws
         for source in law.sources
     }
     used |= {source for cluster in measured.shipped_clusters() for source in cluster.sources}
-    assert not used & {cluster.source_id for cluster in accuracy.OTHER_CLUSTERS}
+    assert not used & set(accuracy.OTHER_CLUSTERS)
 
 
 # NCCL against NVSHMEM

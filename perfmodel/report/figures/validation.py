@@ -19,7 +19,7 @@ from perfmodel.report.figures.registry import CLAIMS, VALIDATION
 from perfmodel.report.figures.words import collective_name, hover, safe, sentence, signed
 from perfmodel.schema.evidence import COLLECTIVES
 from perfmodel.units import counted, format_bytes, format_fraction, format_time
-from perfmodel.validate import Kind, Outcome, accuracy, kept, left_out
+from perfmodel.validate import Kind, Outcome, accuracy, kept
 from perfmodel.validate.own import compare_run, judged
 from perfmodel.validate.verdicts import between
 
@@ -71,7 +71,7 @@ def held_out_points(machine: str, *, across: bool = True) -> dict[str, pd.DataFr
     if not across:
         return frames
     frames[_CLUSTERS] = accuracy.other_clusters()
-    large = left_out.stored_large_left_out()
+    large = kept.nodes_left_out()
     many, few = large[large["gpus"] >= _MANY_GPUS], large[large["gpus"] < _MANY_GPUS]
     frames |= {f"{_gpus_of(part)}: {_LARGE}": part for part in (few, many)}
     frames[_STEPS] = kept.steps_left_out()

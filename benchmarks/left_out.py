@@ -1,30 +1,27 @@
 """Predicts whole clusters, or large groups of nodes, by fits that did not use their samples.
 
-Both functions return data frames of points with predictions (``measured.judged``), from which ``band_parts``
-estimates the parts of a band in ``data/priors/collectives.toml``.
+Data frames of points with predictions (``measured.judged``); ``band_parts`` estimates the parts of a band in
+``data/priors/collectives.toml`` from them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from functools import lru_cache
 
 import numpy as np
+import pandas as pd
 
-from perfmodel import resources
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.fit.build import FORCED, usable_samples
+from perfmodel.fit.links import fit_law
 from perfmodel.fit.shipped import Entry, fit_entry
-from perfmodel.schema.calibration import Calibration
+from perfmodel.schema.calibration import Calibration, shipped_calibration
 from perfmodel.schema.evidence import COLLECTIVES, Backend
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.validate import measured
-from perfmodel.validate.without import calibration_without, priors_without, sources_of
-
-if TYPE_CHECKING:
-    import pandas as pd
+from perfmodel.validate.without import priors_without, sources_of
 
 OPERATORS = {"aic_": "aic", "xxrjun_c01_": "xxrjun_c01"}
 """Prefixes of sources that are one cluster; any other source is a cluster of its own."""
@@ -72,8 +69,6 @@ def clusters_left_out(machines: Collection[str] = ()) -> pd.DataFrame:
     Columns of ``told``, and machine, cluster, how: "refitted"; "shipped" if no fit used the cluster anyway;
     "version" for a cluster that the calibration knows with another version of the library.
     """
-    import pandas as pd
-
     parts: list[pd.DataFrame] = []
     for name, entry in measured.preferred_entries().items():
         if not machines or name in machines:
@@ -83,8 +78,6 @@ def clusters_left_out(machines: Collection[str] = ()) -> pd.DataFrame:
 
 def _left_out_of(entry: Entry) -> Iterator[pd.DataFrame]:
     """The points of each cluster of one machine."""
-    import pandas as pd
-
     samples = measured.shipped_samples()
     nccl = samples[samples["backend"] == str(Backend.NCCL)]
     known = sources_of(entry)
@@ -136,8 +129,6 @@ def large_left_out(cases: Collection[NodesLeftOut] = LARGE_LEFT_OUT) -> pd.DataF
 
     Columns of ``told``, and machine, seen_nodes (most nodes in the fit).
     """
-    import pandas as pd
-
     samples, parts = measured.shipped_samples(), []
     for case in cases:
         entry, machine = measured.preferred_entries()[case.machine], load_machine(case.machine)
@@ -193,26 +184,56 @@ def _doublings(calibration: Calibration, collective: str, gpus: int, domain_gpus
     return float(np.log2(max(gpus / max(seen), 1.0))) if seen else float("nan")
 
 
-_COLUMNS = (
-    "machine", "seen_nodes", "collective", "gpus", "gpus_per_node", "nodes", "payload_bytes", "time_s",
-    "predicted_s", "low_s", "high_s",
-)  # fmt: skip
-_DIGITS = "%.5g"
+def calibration_without(entry: Entry, sources: frozenset[str]) -> Calibration:
+    """The calibration of an entry, fitted without the samples of some sources."""
+    priors = priors_without(sources)
+    rest = without_sources(entry, sources)
+    if rest.cells:
+        return fit_entry(rest, measured.shipped_samples(), priors=priors)
+    machine = load_machine(entry.machine)
+    laws = [
+        law.model_copy(update=dict(fit_law(law.law, [], machine, priors)) | {"collectives": law.collectives})
+        for law in shipped_calibration(measured.identity(entry)).laws
+    ]
+    return shipped_calibration(measured.identity(entry)).model_copy(update={"curves": [], "laws": laws})
 
 
-def save_large_left_out(points: pd.DataFrame) -> None:
-    """Write the points of ``large_left_out`` to a file, for pages that cannot wait for its fits."""
-    points[list(_COLUMNS)].to_csv(_stored(), index=False, float_format=_DIGITS, lineterminator="\n")
+def without_sources(entry: Entry, sources: Collection[str]) -> Entry:
+    """The entry without some sources. Limits: none is left -> an entry without cells"""
+    fewer = [
+        s.model_copy(update={"sources": [one for one in s.sources if one not in sources]})
+        for s in entry.cells
+    ]
+    return entry.model_copy(update={"cells": [s for s in fewer if s.sources]})
 
 
-def stored_large_left_out() -> pd.DataFrame:
-    """The stored points of ``large_left_out``; of each machine, the points of the fit to the fewest nodes."""
-    import pandas as pd
+def without_the_machine(machines: Collection[str] = ()) -> pd.DataFrame:
+    """All cells of a machine that resembles another, predicted with the other's calibration,
+    fitted without this one.
 
-    points = measured.judged(pd.read_csv(_stored()))
-    fewest = points.groupby("machine")["seen_nodes"].transform("min")
-    return points[points["seen_nodes"] == fewest].reset_index(drop=True)
+    Cells whose samples that fit used (an instance with the same node) are left out.
+    machines   only these (empty: all)
+    Columns of ``judged``, and machine, like (the other), where ("in" a scale-up domain or "across" several).
+    """
+    preferred, parts = measured.preferred_entries(), []
+    for name, entry in preferred.items():
+        machine = load_machine(name)
+        like = machine.links.like
+        if (machines and name not in machines) or like not in preferred:
+            continue
+        lender = _fitted(like)
+        seen = {source for curve in lender.curves for source in curve.sources}
+        points = measured.measured_points(entry, measured.shipped_samples())
+        own = points[[not seen & set(text.split()) for text in points["sources"]]]
+        if len(own):
+            result = measured.predicted(own, CollectiveModel(machine, lender))
+            inside = result["gpus"] <= result["domain_gpus"]
+            where = np.where(inside, "in", "across")
+            parts.append(result.assign(machine=name, like=like, where=where))
+    return pd.concat(parts)
 
 
-def _stored() -> Path:
-    return resources.data_path("validation", "nodes_left_out.csv")
+@lru_cache(maxsize=16)
+def _fitted(machine: str) -> Calibration:
+    """The preferred NCCL calibration of a machine, fitted again."""
+    return fit_entry(measured.preferred_entries()[machine], measured.shipped_samples())

@@ -7,19 +7,15 @@ measured curve: a collective on one group of ranks.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy.optimize import brentq
 
 from perfmodel.collectives.spreads import growth_log_sd, law_log_sd
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.priors import load_priors
 from perfmodel.validate import measured
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Floats = npt.NDArray[np.float64]
 
@@ -88,8 +84,6 @@ def law_itself(points: pd.DataFrame) -> pd.DataFrame:
     One row per class of sizes for all networks except networks with a spread of their own: clusters, cells,
     log_sd.
     """
-    import pandas as pd
-
     rows = _by_the_law(points)
     each = pd.concat(
         [_needed(own, "once").assign(cluster=name) for name, own in rows.groupby("cluster", observed=True)]
@@ -107,8 +101,6 @@ def halves(points: pd.DataFrame) -> pd.DataFrame:
     points of the other half, and inside, the share of them in their band. Networks with a spread of their own
     have too few clusters to halve.
     """
-    import pandas as pd
-
     rows = _by_the_law(points)
     rows = rows[rows["where"] == "others"]
     names, found = sorted(rows["cluster"].unique()), []
@@ -165,8 +157,6 @@ def _without(points: pd.DataFrame, variance: Floats) -> Floats:
 
 
 def _needed(points: pd.DataFrame, times: str) -> pd.DataFrame:
-    import pandas as pd
-
     cell = ["cluster", "collective", "gpus", "gpus_per_node"]
     rows = []
     for (where, size), group in points.groupby(["where", "size"], observed=True):
