@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,11 +28,6 @@ class _Value(NamedTuple):
     source: str
     why: str
     evidence: Evidence
-
-
-def machine_from_run(run: Run, memory_bytes: float | None = None) -> Machine:
-    """The machine of a run on a host without a shipped machine file, with the values of ``machine_text``."""
-    return Machine.model_validate(tomllib.loads(machine_text(run, memory_bytes)))
 
 
 def machine_text(run: Run, memory_bytes: float | None = None) -> str:

@@ -32,7 +32,7 @@ def fit_run(run: Run, machine: Machine, planned: Iterable[Point] = ()) -> list[C
     A calibration is complete when every point of its library and clock that was begun or planned has ended,
     whatever else the run measured.
 
-    machine   the measured machine: shipped, if the run names one, else ``machine_from_run``
+    machine   the machine of these cells: the shipped one that the run names, or that of ``host.machine_text``
     planned   points that were to be measured, begun or not
     Limits: kernels alone (one GPU) -> the shipped calibration of the machine with these kernels;
     nothing, or kernels of a machine that is not shipped -> NoCalibrationError

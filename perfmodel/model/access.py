@@ -139,16 +139,3 @@ def l2_hit_ratio(E: ArrayLike, n: ArrayLike, X: ArrayLike, U: ArrayLike) -> Arra
         later = kept + (draws - filling) * (rows - kept) / rows
     misses = np.where(unique <= kept, unique, later)
     return np.clip(1 - misses / draws, 0, 1)
-
-
-def shards_touched(G: ArrayLike, L: ArrayLike) -> Array:
-    """Shards that hold at least one row of a bag: its non-empty partial bags.
-
-        m = G (1 - (1 - 1/G)^L)                                               [shards]
-
-    G      row shards [-], >= 1;  L  rows summed in the bag [-], ids spread evenly over the shards
-    Source: the law of unique rows with shards in place of rows (28 of 128 for L = 32, 4 for L = 4)
-    Limits: G = 1 -> 1;  L = 1 -> 1;  G -> inf -> L;  L -> inf -> G
-    """
-    shards = _array(G)
-    return shards * touched_fraction(1 / shards, L)

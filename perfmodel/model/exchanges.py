@@ -59,8 +59,9 @@ def filled_share(r: ArrayLike, L: ArrayLike, tail: ArrayLike = 1) -> Array:
     r  row parts [-];  L  distinct rows of a bag [-]
     tail  share of the look-ups that ask for rows in the parts [-]; the others ask for hot rows, which are
           replicated
-    Source: tail = 1: ``access.shards_touched(r, L)`` / r. Rows are in parts by chance, so that a row that a
-            bag has twice is in one part: with skewed ids L is the rows that differ
+    Source: ``access.touched_fraction`` with row parts in place of rows (28 of 128 for L = 32, 4 for L = 4).
+            Rows are in parts by chance, so that a row that a bag has twice is in one part: with skewed ids L
+            is the rows that differ
     Limits: tail = 1: r = 1 -> 1, L = 1 -> 1/r, L -> inf -> 1, r -> inf -> L/r;  tail = 0 -> 0;
             r = 1 -> the bags that are not all hot, 1 - (1 - tail)^L
     """

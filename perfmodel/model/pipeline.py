@@ -106,8 +106,3 @@ def forward_overlapped(parts: Parts) -> tuple[Task, ...]:
 def in_line(tasks: Sequence[Task]) -> tuple[Task, ...]:
     """The same tasks on one stream, where nothing overlaps and their times add up."""
     return tuple(Task(task.name, "default", task.duration_s, task.after, (), task.device) for task in tasks)
-
-
-def serial(parts: Parts) -> tuple[Task, ...]:
-    """The tasks of ``overlapped`` on one stream."""
-    return in_line(overlapped(parts))

@@ -139,7 +139,7 @@ class TableScaling:
     """Plans of the same tables on several numbers of GPUs.
 
     found  the plans (``found.points``)
-    knee   number of GPUs beyond which more GPUs add little; None if there is none (``scaling.knee_of``)
+    knee   number of GPUs beyond which more GPUs add little; None if there is none (``scaling.sure_knee``)
     """
 
     found: Scaling

@@ -109,7 +109,7 @@ class ScalePoint:
 class Scaling:
     """Plans of the same tables on several numbers of GPUs, fewest first.
 
-    knee    number of GPUs beyond which more add little (``knee_of``); None: there is none, or it is uncertain
+    knee    number of GPUs beyond which more add little (``sure_knee``); None: none, or it is uncertain
     unsure  numbers of GPUs whose rough plans make the knee uncertain; empty if it is certain
     stopped whether Ctrl-C ended the searches: later points have no plan
     total   samples of all GPUs together, if the batch is global; None: equal samples per GPU
@@ -156,28 +156,17 @@ def added_by_gpu(gpus: ArrayLike, samples_per_s: ArrayLike) -> Array:
     return np.asarray(np.diff(S) / np.diff(N) / (S[:-1] / N[:-1]))
 
 
-def knee_of(gpus: Sequence[int], samples_per_s: Sequence[float]) -> int | None:
-    """The first number of GPUs beyond which each further GPU adds less than ``HALF`` of the average before.
-
-    gpus  increasing;  samples_per_s  of each
-    Limits: one number of GPUs, or every step adds at least ``HALF`` -> None
-    """
-    if len(gpus) < 2:
-        return None
-    low = np.flatnonzero(added_by_gpu(gpus, samples_per_s) < HALF)
-    return gpus[int(low[0])] if low.size else None
-
-
 def sure_knee(
     gpus: Sequence[int], least: Sequence[float], most: Sequence[float]
 ) -> tuple[int | None, tuple[int, ...]]:
     """(the knee, None if it depends on where samples per second are within limits; GPUs that leave it open).
 
-    A further GPU's gain rises with the samples per second after it and falls with the samples before it, so
-    the limits decide.
-    least, most  limits of the samples per second, for each number of GPUs
-    Limits: least = most -> ``knee_of``;  a step that may or may not add ``HALF`` -> None, and the numbers of
-            GPUs before and after that step whose samples are uncertain
+    The knee is the first number of GPUs beyond which a further GPU adds less than ``HALF`` of the average.
+    The gain of a GPU rises with the samples after it and falls with those before it, so the limits decide.
+    gpus  increasing;  least, most  limits of the samples per second, for each number of GPUs
+    Limits: one number of GPUs, or every step adds at least ``HALF`` -> None, ();
+            a step that may or may not add ``HALF`` -> None, and the numbers of GPUs before and after it whose
+            samples are uncertain
     """
     for at in range(len(gpus) - 1):
         here, after = at, at + 1

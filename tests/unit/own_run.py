@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.collectives.library import Library
-from perfmodel.fit.host import machine_from_run
+from perfmodel.fit.host import machine_text
 from perfmodel.model.curves import hockney_time
 from perfmodel.passes.settings import CLUSTER, Setting
 from perfmodel.projections import project
@@ -56,6 +57,10 @@ PASSES = [
         (100, 8, 7, 48),
     )
 ]
+
+
+def machine_from_run(run: Run, memory_bytes: float | None = None) -> Machine:
+    return Machine.model_validate(tomllib.loads(machine_text(run, memory_bytes)))
 
 
 @cache
@@ -186,7 +191,6 @@ def write_run(folder: Path, **options: Any) -> Path:
 @cache
 def _files(**options: Any) -> dict[str, str]:
     """Name and text of each file of the folder: a run is fitted once, whoever wants its folder."""
-    from perfmodel.fit.host import machine_text
     from perfmodel.fit.runs import calibration_file_name, fit_run
     from perfmodel.schema.calibration import save_calibration
     from perfmodel.schema.machine import read_machine

@@ -98,19 +98,6 @@ def test_misses_never_fall_as_lookups_grow(E: float, n: float, cache_rows: float
     assert misses(n * more) >= misses(n) * (1 - 1e-9) - 1e-14 * n * more
 
 
-def test_shards_touched_limits_and_the_published_pair() -> None:
-    assert access.shards_touched(1, 32) == 1
-    assert access.shards_touched(128, 1) == pytest.approx(1)
-    assert access.shards_touched(1e12, 32) == pytest.approx(32, rel=1e-6)
-    assert access.shards_touched(8, 1e6) == pytest.approx(8)
-    assert access.shards_touched(2, 2) == pytest.approx(1.5)
-    assert [round(float(m)) for m in access.shards_touched(128, [32, 4])] == [28, 4]
-
-
-def test_arrays_broadcast() -> None:
-    assert access.shards_touched(np.array([2, 4])[:, np.newaxis], np.array([1, 2, 3])).shape == (2, 3)
-
-
 def test_limits_of_fixed_bags() -> None:
     one, zipf = access.fixed_bags_popularity(1000, 1.2, 1, 16), access.zipf_popularity(1000, 1.2, 16)
     assert np.allclose(one[0], zipf[0]) and np.allclose(one[1], zipf[1])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from perfmodel.model import access, messages
 from perfmodel.model import embedding_bag as eb
 from perfmodel.model import exchanges as ex
+from perfmodel.model import messages
 
 
 def test_shard_lookups() -> None:
@@ -18,7 +19,9 @@ def test_filled_share() -> None:
     assert ex.filled_share(1, 7) == 1
     assert ex.filled_share(4, 1) == pytest.approx(0.25)
     assert ex.filled_share(2, 2) == pytest.approx(0.75)  # both rows elsewhere: 1/4
-    assert ex.filled_share(128, 32) * 128 == pytest.approx(access.shards_touched(128, 32))
+    assert [round(128 * float(ex.filled_share(128, L))) for L in (32, 4)] == [28, 4]  # as published
+    assert ex.filled_share(1e12, 32) * 1e12 == pytest.approx(32, rel=1e-3)
+    assert ex.filled_share(np.array([2, 4])[:, np.newaxis], np.array([1, 2, 3])).shape == (2, 3)
 
 
 def test_part_elements() -> None:

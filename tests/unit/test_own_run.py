@@ -15,7 +15,7 @@ from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.fit import host
 from perfmodel.fit.build import usable_samples
 from perfmodel.fit.context import median_interval
-from perfmodel.fit.host import machine_from_run, machine_text
+from perfmodel.fit.host import machine_text
 from perfmodel.fit.implementations import fit_each, fit_kernels
 from perfmodel.fit.runs import fit_run
 from perfmodel.passes.basis import PassBasis
@@ -101,7 +101,7 @@ def untold(factor: float = 1.0) -> Run:
 def test_a_constant_that_no_sample_tells_stays_the_machines_own(tmp_path: Path) -> None:
     """Gathers that miss read 8 GB/s; the cache (copies: 10 GB/s) is at no time the limit."""
     seen = untold()
-    machine = machine_from_run(seen, 8e9)
+    machine = own_run.machine_from_run(seen, 8e9)
     cache = machine.quantity("l2_bytes_per_s")
     assert (cache.value, cache.why) == (pytest.approx(1e10, rel=0.05), "fastest copy of any size")
     (found,) = fit_run(seen, machine)
@@ -132,7 +132,7 @@ def gather_evidence(machine: Machine, asked: dict[str, Any]) -> str:
 def test_a_constant_that_is_at_least_something_is_kept_and_is_not_measured(tmp_path: Path) -> None:
     """Gathers three times as fast as the copies: their cache cannot be the machine's, but what is it?"""
     seen = untold(1 / 3)
-    slow = machine_from_run(seen, 8e9).with_overrides({"l2_bytes_per_s": 1e10})
+    slow = own_run.machine_from_run(seen, 8e9).with_overrides({"l2_bytes_per_s": 1e10})
     machine = slow.unchanged().model_copy(update={"values": slow.values})
     (found,) = fit_run(seen, machine)
     assert found.kernels is not None and found.kernels.untold == []
@@ -422,15 +422,15 @@ def test_a_node_has_as_many_ranks_as_any_start_of_the_run_had(folder: Path) -> N
     """The first start had two (``--ranks 2``), a later one four: the folder is the same."""
     run = read_run(folder)
     first = run.header.model_copy(update={"ranks": 2})
-    assert machine_from_run(Run(first, run.points, run.visits, run.finishes)).gpus_per_node == 4
-    assert machine_from_run(Run(first, {}, {}, {})).gpus_per_node == 2
+    assert own_run.machine_from_run(Run(first, run.points, run.visits, run.finishes)).gpus_per_node == 4
+    assert own_run.machine_from_run(Run(first, {}, {}, {})).gpus_per_node == 2
 
 
 def test_machine_of_a_run_without_kernels_is_assumed() -> None:
-    machine = machine_from_run(Run(own_run.HEADER, {}, {}, {}))
+    machine = own_run.machine_from_run(Run(own_run.HEADER, {}, {}, {}))
     assert machine.quantity("gather_bytes_per_s").evidence is Evidence.ASSUMED
     odd = own_run.HEADER.model_copy(update={"stack": {"cpu": 'a "quoted" \\ µ name'}})
-    assert 'a "quoted" \\ µ name' in machine_from_run(Run(odd, {}, {}, {})).title
+    assert 'a "quoted" \\ µ name' in own_run.machine_from_run(Run(odd, {}, {}, {})).title
     assert "[values.hbm_bytes]" in machine_text(Run(odd, {}, {}, {}))
 
 
@@ -446,7 +446,7 @@ def test_the_cache_of_a_core_is_its_l2_else_the_largest(
     caches: str, value: float, evidence: Evidence
 ) -> None:
     header = own_run.HEADER.model_copy(update={"stack": {**own_run.HEADER.stack, "caches": caches}})
-    found = machine_from_run(Run(header, {}, {}, {})).quantity("l2_bytes")
+    found = own_run.machine_from_run(Run(header, {}, {}, {})).quantity("l2_bytes")
     assert (found.value, found.evidence) == (value, evidence)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from perfmodel.model.pipeline import Parts, dense_time, forward_overlapped, in_line, overlapped, serial
+from perfmodel.model.pipeline import Parts, dense_time, forward_overlapped, in_line, overlapped
 from perfmodel.model.schedule import (
     COMPUTE,
     NETWORK,
@@ -150,7 +150,7 @@ def test_the_next_batch_begins_with_updated_weights() -> None:
 
 
 def test_the_serial_step_is_the_sum() -> None:
-    found = steady(serial(PARTS))
+    found = steady(in_line(overlapped(PARTS)))
     assert found.step_s == pytest.approx(53) == pytest.approx(found.serial_s)
     assert found.exposed_s == pytest.approx(19) == pytest.approx(found.communication_s)
 

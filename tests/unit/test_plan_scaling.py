@@ -17,7 +17,7 @@ from perfmodel.effort import EFFORTS, Deadline
 from perfmodel.plan import PlanTables
 from perfmodel.plan.limiting import limiting
 from perfmodel.plan.question import PlanQuestion
-from perfmodel.plan.scaling import NEARLY_ALL, ScalePoint, batch_to_begin_with, knee_of, scale, sure_knee
+from perfmodel.plan.scaling import NEARLY_ALL, ScalePoint, batch_to_begin_with, scale, sure_knee
 from perfmodel.plan.searching.carried import carried
 from perfmodel.plan.searching.starts import Starts
 from perfmodel.plan.what_ifs import what_ifs
@@ -45,6 +45,12 @@ def slow_knee(gpus: list[int], rates: list[float]) -> int | None:
         if each_more < 0.5 * a_gpu_before:
             return gpus[at - 1]
     return None
+
+
+def knee_of(gpus: list[int], rates: list[float]) -> int | None:
+    knee, unsure = sure_knee(gpus, rates, rates)
+    assert unsure == ()
+    return knee
 
 
 def test_the_knee_is_what_its_definition_says() -> None:

@@ -64,15 +64,3 @@ class Hulls:
                 todo += [(low, at), (at, high)]
         corners = np.array(sorted(found))
         return x[corners], y[corners] - flat
-
-
-def lines(sizes: Array, times: Array, count: int) -> tuple[Array, Array]:
-    """(slopes, intercepts) of the ``count`` edges of a convex hull with these corners, as lines.
-
-    Limits: a single corner -> flat lines;  fewer edges than ``count`` -> some are repeated
-    """
-    if sizes.size == 1:
-        return np.zeros(count), np.full(count, float(times[0]))
-    slopes = np.maximum(np.diff(times) / np.diff(sizes), 0.0)
-    some = slopes[np.linspace(0, slopes.size - 1, count).astype(np.int64)]
-    return some, (times - some[:, np.newaxis] * sizes).min(axis=1)

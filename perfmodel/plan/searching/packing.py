@@ -45,17 +45,6 @@ class Packing:
         self.held = np.zeros((options.gpus, resources))
         self.memory = np.zeros(options.gpus)
 
-    @staticmethod
-    def placed(
-        evaluator: Evaluator, options: Options, limit_bytes: float, option: Ints, ranks: Sequence[Ints]
-    ) -> Packing:
-        """The plan with all tables on these ranks, with the option of each."""
-        state = Packing(evaluator, options, limit_bytes)
-        state.choose(range(option.size), option)
-        for table in np.flatnonzero(~options.everywhere_held[option]).tolist():
-            state.put(table, ranks[table])
-        return state
-
     def choose(self, tables: Sequence[int] | Ints, option: Ints) -> None:
         """Set the options of tables that have none; a table that every rank holds is placed at once."""
         o = self.options
