@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from perfmodel import resources
 from perfmodel.fit.build import Identity, by_law, cells_of, fit_calibration, require_samples
@@ -15,25 +15,20 @@ from perfmodel.fit.hierarchy import ClusterCells, learn
 from perfmodel.fit.links import Cell
 from perfmodel.schema.calibration import Calibration, save_calibration
 from perfmodel.schema.evidence import Backend, Clock
-from perfmodel.schema.files import invalid_fields
-from perfmodel.schema.gate import read_toml
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.priors import LEARNED, Priors, load_priors, save_learned
 from perfmodel.schema.samples import load_samples
+from perfmodel.schema.strict import Strict, read_as
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_STRICT = ConfigDict(frozen=True, extra="forbid")
 
-
-class Selection(BaseModel):
+class Selection(Strict):
     """A selection of samples: by source, and optionally by variant, collective, nodes and smallest size.
 
     rank  if several selections have a cell, the lowest rank is used
     """
-
-    model_config = _STRICT
 
     sources: list[str]
     variants: list[str] = []
@@ -56,10 +51,8 @@ class Selection(BaseModel):
         return samples[keep]
 
 
-class Entry(BaseModel):
+class Entry(Strict):
     """One calibration in the plan of shipped calibrations."""
-
-    model_config = _STRICT
 
     machine: str
     backend: Backend
@@ -79,14 +72,12 @@ class Entry(BaseModel):
         return _first_of_each_cell([(s.rank, s.rows(samples)) for s in self.cells])
 
 
-class ClusterEntry(BaseModel):
+class ClusterEntry(Strict):
     """A measured cluster from which the prior of its kind of network is learned.
 
     machine  its machine;  values  values that replace the machine's
     network  its kind of network, if it is not the machine's
     """
-
-    model_config = _STRICT
 
     name: str
     machine: str
@@ -106,10 +97,8 @@ class ClusterEntry(BaseModel):
         return {source for selection in self.cells for source in selection.sources}
 
 
-class ShippedFits(BaseModel):
+class ShippedFits(Strict):
     """The whole plan of shipped calibrations."""
-
-    model_config = _STRICT
 
     calibration: list[Entry]
     cluster: list[ClusterEntry]
@@ -118,11 +107,7 @@ class ShippedFits(BaseModel):
 @lru_cache(maxsize=1)
 def load_plan() -> ShippedFits:
     """The shipped plan, read from its file."""
-    path = resources.data_path("calibrations", "plan.toml")
-    try:
-        return ShippedFits.model_validate(read_toml(path, "calibration plan"))
-    except ValidationError as error:
-        raise invalid_fields(error, "calibration plan", str(path)) from None
+    return read_as(ShippedFits, resources.data_path("calibrations", "plan.toml"), "calibration plan")
 
 
 def cluster_cells(samples: pd.DataFrame, without: Collection[str] = ()) -> list[ClusterCells]:

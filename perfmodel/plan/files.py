@@ -7,23 +7,23 @@ from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, ValidationError, ValidationInfo
+from pydantic import BeforeValidator, FailFast, Field, ValidationInfo
 
 from perfmodel.errors import BadInputError
 from perfmodel.passes.placement import Placement, Plan, Scheme
 from perfmodel.passes.schemes import DATA_PARALLEL, EXCHANGED, Exchange, exchange_named
 from perfmodel.passes.tables import PlanTables
 from perfmodel.plan.made_for import MadeFor
-from perfmodel.schema.files import invalid_fields, shown
+from perfmodel.schema.files import shown
 from perfmodel.schema.gate import read_json
 from perfmodel.schema.ranges import MOST_PLANNED_GPUS, MOST_TABLES
+from perfmodel.schema.strict import Typed, validated
 from perfmodel.schema.tiers import HBM, IN_HBM, parse_tier
 from perfmodel.schema.whole_files import write_whole_text
 from perfmodel.units import counted
 
 SCHEMA_VERSION = 1
 _WHAT = "plan file"
-_STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 def _exchange(name: object, info: ValidationInfo) -> Exchange:
@@ -35,15 +35,13 @@ def _exchange(name: object, info: ValidationInfo) -> Exchange:
     return found
 
 
-class _Entry(BaseModel):
+class _Entry(Typed):
     """One table of a plan file.
 
     sharding  a name for the other fields together; may be absent
     ranks     ranks that hold its parts;  memory  hbm, uvm, or uvm-caching with the cached share
               (``parse_tier``)
     """
-
-    model_config = _STRICT
 
     table: str
     sharding: str = ""
@@ -55,10 +53,8 @@ class _Entry(BaseModel):
     ranks: Annotated[list[Annotated[int, Field(ge=0, le=MOST_PLANNED_GPUS)]], FailFast()]
 
 
-class _File(BaseModel):
+class _File(Typed):
     """The fields of a plan file; ``placements`` has an entry per table."""
-
-    model_config = _STRICT
 
     schema_version: Literal[1]
     model: str
@@ -109,12 +105,7 @@ def read_made_for(path: Path) -> MadeFor | None:
     """The question that the plan in a file answers. Limits: no question in it, or a TorchRec plan -> None"""
     document = read_document(path)
     said = document.get("made_for") if isinstance(document, dict) else None
-    if said is None:
-        return None
-    try:
-        return MadeFor.model_validate(said)
-    except ValidationError as error:
-        raise invalid_fields(error, _WHAT, f"{path}: made_for") from None
+    return None if said is None else validated(MadeFor, said, _WHAT, f"{path}: made_for")
 
 
 def read_model(path: Path) -> str:
@@ -154,10 +145,7 @@ def plan_from(document: object, tables: PlanTables, where: str = "given") -> Pla
             "give the plan that --out writes without --format torchrec.",
         )
     _check_kind(document, where)
-    try:
-        file = _File.model_validate(document)
-    except ValidationError as error:
-        raise invalid_fields(error, _WHAT, where) from None
+    file = validated(_File, document, _WHAT, where)
     if file.tables_fingerprint != tables.fingerprint:
         raise BadInputError(
             f"{_WHAT} {where} is for the tables of {shown(file.model)}, not for those of {tables.model}"

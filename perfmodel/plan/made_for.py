@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.settings import Setting
 from perfmodel.question.groups import default_optimizer
 from perfmodel.schema.calibration import load_calibration
+from perfmodel.schema.strict import Typed
 
 
-class MadeFor(BaseModel):
+class MadeFor(Typed):
     """The question that a plan answers. A field that a file lacks is unknown; None is the default.
 
     model_file     file of the tables, if they are not shipped
@@ -25,8 +26,6 @@ class MadeFor(BaseModel):
     dense          dense layers beside the plan, as typed
     The other fields are the options of ``plan`` with these names.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     model_file: str | None = None
     machine: str

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from perfmodel import resources
 from perfmodel.errors import BadInputError, NoCalibrationError
@@ -26,9 +26,10 @@ from perfmodel.schema.files import invalid_fields, shown, unknown_name
 from perfmodel.schema.gate import load_json, read_text
 from perfmodel.schema.home import LATEST
 from perfmodel.schema.host_fits import HostTier, IssueTimes
-from perfmodel.schema.intervals import STRICT, Bytes, Interval, LogSd, Positive, Ranks, Seconds, Share, Whole
+from perfmodel.schema.intervals import Bytes, Interval, LogSd, Positive, Ranks, Seconds, Share, Whole
 from perfmodel.schema.kernel_fits import KernelConstants
 from perfmodel.schema.limits import far_from_sold, limits_of
+from perfmodel.schema.strict import Strict
 from perfmodel.schema.whole_files import cannot_write, write_whole_text
 
 SCHEMA_VERSION = 1
@@ -45,15 +46,8 @@ _MOST_OF_A_CURVE = {
 }
 
 
-class Curve(BaseModel):
-    """One measured *cell*: a collective on one group of ranks, measured at several sizes.
-
-    alpha_s, beta_bytes_per_s, p  the fitted curve (docs/model.md#curves)
-    anchor_*  measured sizes, with the median time and its spread;  left_out_log_sd  error if left out
-    loo_*     relative errors of sizes left out of the fit;  alpha_beta_loo_*  of the alpha-beta law, too
-    at_bound  parameters that ended at a bound"""
-
-    model_config = STRICT
+class Curve(Strict):
+    """One measured cell: the fitted curve, measured sizes (anchors), errors on sizes left out of the fit."""
 
     collective: str
     gpus: Annotated[Ranks, Field(ge=2)]
@@ -108,13 +102,8 @@ _MOST_VARIANCE = 900.0  # of a logarithm
 _MOST = 1e15  # bytes per second of one link; ratios are far below
 
 
-class Law(BaseModel):
-    """A fitted law of collectives: its unknowns (``names``, ``values``) and the covariance of their ln.
-
-    residual_log_sd  standard deviation of ln t around the law
-    fitted_domains, fitted_gpus  most domains and ranks among the samples"""
-
-    model_config = STRICT
+class Law(Strict):
+    """A fitted law of collectives: its unknowns (``values``), and the covariance of their logarithms."""
 
     law: Literal["ring_tree", "pairwise"]
     collectives: list[str]
@@ -159,7 +148,7 @@ PASS_STEPS = (
 """Steps of a whole row-wise pass that may take longer in it than alone, and the time between steps."""
 
 
-class Calibration(BaseModel):
+class Calibration(Strict):
     """Everything fitted from one set of samples.
 
     accepted      limits that correct samples break, as the user said with ``import --accept``
@@ -170,8 +159,6 @@ class Calibration(BaseModel):
                   there is one); ``between_steps``: time of the pass beyond its steps
     host          times of the host to issue a pass;  host_tier  its memory, as a GPU reads it
     """
-
-    model_config = STRICT
 
     schema_version: Literal[1]
     calibration_id: str

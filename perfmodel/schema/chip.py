@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from perfmodel import resources, units
 from perfmodel.errors import BadInputError
@@ -16,6 +16,7 @@ from perfmodel.schema.files import invalid_fields, looks_like_path, unknown_name
 from perfmodel.schema.gate import read_toml
 from perfmodel.schema.machine import OVERRIDE_SOURCE, Name, Quantity, Text
 from perfmodel.schema.machine_keys import ValueKey
+from perfmodel.schema.strict import Strict, validated
 
 _FOLDER = "chips"
 _SUFFIX = ".toml"
@@ -64,27 +65,22 @@ _OPTIONAL = {
     "gm_size_bytes": "it does not say how much its memory holds",
     **dict.fromkeys(_CORE_CACHE, "it gives no cache of a core"),
 }
-_FROZEN = ConfigDict(frozen=True, extra="forbid")
 
 
-class Buffers(BaseModel):
+class Buffers(Strict):
     """Properties of a core's buffers.
 
     persist  rows stay from one batch to the next: they are copied once, which a batch's time does not include
     shared   local and vector buffer are one memory: rows and bags compete for it
     """
 
-    model_config = _FROZEN
-
     persist: bool = Field(strict=True)
     shared: bool = Field(strict=True)
     source: Text
 
 
-class Chip(BaseModel):
+class Chip(Strict):
     """A validated, immutable chip; ``chip.value("cores")`` is in SI units."""
-
-    model_config = _FROZEN
 
     name: Name
     title: Text
@@ -255,7 +251,4 @@ def read_chip(path: Path) -> Chip:
     document: dict[str, Any] = read_toml(path, _WHAT)
     if "overrides" in document:
         raise BadInputError(f"{_WHAT} {path} has a field 'overrides'.", "overrides are given with --set.")
-    try:
-        return Chip.model_validate(document)
-    except ValidationError as error:
-        raise invalid_fields(error, _WHAT, str(path)) from None
+    return validated(Chip, document, _WHAT, str(path))

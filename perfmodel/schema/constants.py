@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from perfmodel import resources
-from perfmodel.schema.files import invalid_fields, unknown_name
-from perfmodel.schema.gate import read_toml
+from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import Name, Quantity, Text
+from perfmodel.schema.strict import Strict, read_as
 
 _SUFFIX = ".toml"
 
 
-class Constants(BaseModel):
+class Constants(Strict):
     """Values with unit, source, why and evidence."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     values: Mapping[str, Quantity]
 
@@ -63,11 +59,7 @@ def load_service_constants() -> Constants:
 
 
 def _constants(folder: str, name: str, what: str) -> Constants:
-    path = resources.data_path(folder, name + _SUFFIX)
-    try:
-        return Constants.model_validate(read_toml(path, what))
-    except ValidationError as error:
-        raise invalid_fields(error, what, str(path)) from None
+    return read_as(Constants, resources.data_path(folder, name + _SUFFIX), what)
 
 
 def list_scenario_files() -> list[str]:
@@ -80,8 +72,4 @@ def load_scenario_file(name: str) -> ScenarioFile:
     """A shipped scenario by name; an unknown name -> BadInputError that lists the known names."""
     if name not in list_scenario_files():
         raise unknown_name("scenario", name, list_scenario_files())
-    path = resources.data_path("scenarios", name + _SUFFIX)
-    try:
-        return ScenarioFile.model_validate(read_toml(path, "scenario file"))
-    except ValidationError as error:
-        raise invalid_fields(error, "scenario file", str(path)) from None
+    return read_as(ScenarioFile, resources.data_path("scenarios", name + _SUFFIX), "scenario file")

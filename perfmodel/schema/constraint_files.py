@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from perfmodel.errors import BadInputError
-from perfmodel.schema.files import invalid_fields, shown
-from perfmodel.schema.gate import over, read_toml
+from perfmodel.schema.files import shown
+from perfmodel.schema.gate import over
 from perfmodel.schema.ranges import MOST_GPUS
+from perfmodel.schema.strict import Typed, read_as
 
 _WHAT = "constraint file"
 _RANKS = "ranks:"
@@ -45,10 +46,8 @@ class TableRule:
 _Ranks = list[Annotated[int, Field(ge=0, le=MOST_GPUS)] | str]
 
 
-class _Entry(BaseModel):
+class _Entry(Typed):
     """One ``[[tables]]`` entry of a file."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     name: str = Field(default="*", min_length=1)
     only: list[str] = []
@@ -60,10 +59,8 @@ class _Entry(BaseModel):
     least_columns: int | None = Field(default=None, ge=1)
 
 
-class _File(BaseModel):
+class _File(Typed):
     """A whole file."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     tables: list[_Entry] = Field(min_length=1)
 
@@ -73,10 +70,7 @@ def read_constraints(path: Path) -> tuple[TableRule, ...]:
 
     Limits: unknown fields, wrong types, no rule, invalid ranks -> BadInputError
     """
-    try:
-        file = _File.model_validate(read_toml(path, _WHAT))
-    except ValidationError as error:
-        raise invalid_fields(error, _WHAT, str(path)) from None
+    file = read_as(_File, path, _WHAT)
     rules, left = [], MOST_GPUS
     for at, entry in enumerate(file.tables):
         where = f"{_WHAT} {path}, tables.{at}"

@@ -5,26 +5,23 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
+from pydantic import Field, PositiveInt
 
 from perfmodel import resources
 from perfmodel.schema.evidence import Evidence
-from perfmodel.schema.files import invalid_fields, looks_like_path, unknown_name
-from perfmodel.schema.gate import read_toml
+from perfmodel.schema.files import looks_like_path, unknown_name
+from perfmodel.schema.strict import Strict, read_as
 
-_STRICT = ConfigDict(frozen=True, extra="forbid")
 _FOLDER, _SUFFIX = "dense", ".toml"
 _WHAT = "file of dense layers"
 
 
-class DenseFile(BaseModel):
+class DenseFile(Strict):
     """Dense layers: bottom MLP, cross layers over all embeddings, top MLP.
 
     bottom  widths from the dense features on;  top  widths after the cross layers, in elements
     rank, layers  low rank and number of the cross layers;  gradient_bytes  of one gradient in the all-reduce
     """
-
-    model_config = _STRICT
 
     name: str = Field(min_length=1, max_length=64)
     bottom: tuple[PositiveInt, ...] = Field(min_length=1, max_length=100)
@@ -35,15 +32,13 @@ class DenseFile(BaseModel):
     source: str
 
 
-class Share(BaseModel):
+class Share(Strict):
     """Share of the datasheet rate that GPUs of one generation reach [-].
 
     products  reached by matrix products, used if the layers are known
     together  reached by all dense layers together, used if only their operations are known
     error     relative error of a dense time from this share, two standard deviations [-]
     """
-
-    model_config = _STRICT
 
     generation: str
     products: float = Field(gt=0, le=1)
@@ -53,10 +48,8 @@ class Share(BaseModel):
     source: str
 
 
-class GpuRate(BaseModel):
+class GpuRate(Strict):
     """Datasheet rate of a machine's GPU in half precision [FLOP/s]."""
-
-    model_config = _STRICT
 
     machine: str
     generation: str
@@ -64,10 +57,8 @@ class GpuRate(BaseModel):
     source: str
 
 
-class DenseRates(BaseModel):
+class DenseRates(Strict):
     """Contents of ``data/dlrm/rates.toml``."""
-
-    model_config = _STRICT
 
     share: list[Share]
     gpu: list[GpuRate]
@@ -101,17 +92,10 @@ def load_dense(name_or_path: str) -> DenseFile:
         if name_or_path not in list_dense():
             raise unknown_name("--dense", name_or_path, list_dense())
         path = resources.data_path(_FOLDER, name_or_path + _SUFFIX)
-    try:
-        return DenseFile.model_validate(read_toml(path, _WHAT))
-    except ValidationError as error:
-        raise invalid_fields(error, _WHAT, str(path)) from None
+    return read_as(DenseFile, path, _WHAT)
 
 
 @lru_cache(maxsize=1)
 def load_rates() -> DenseRates:
     """The shipped rates."""
-    path = resources.data_path("dlrm", "rates.toml")
-    try:
-        return DenseRates.model_validate(read_toml(path, "file of rates"))
-    except ValidationError as error:
-        raise invalid_fields(error, "file of rates", str(path)) from None
+    return read_as(DenseRates, resources.data_path("dlrm", "rates.toml"), "file of rates")

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pydantic import BaseModel, model_validator
+from pydantic import model_validator
 
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.intervals import STRICT, Interval, LogSd, Share, Whole
+from perfmodel.schema.intervals import Interval, LogSd, Share, Whole
 from perfmodel.schema.limits import limits_of
+from perfmodel.schema.strict import Strict
 
 HOST_KEYS = ("host_call_s", "host_operator_s", "host_launch_s", "host_collective_s", "graph_launch_s")
 """Service constants that samples can determine: Python call, operator, launch, collective, graph."""
 
 
-class IssueTimes(BaseModel):
+class IssueTimes(Strict):
     """Times that the host takes to issue work, each with its 95 % interval.
 
     values  by key of a service constant, one of ``HOST_KEYS``; they replace the shipped values
     processor  name of the host's processor;  sample_count  number of points behind the values
     """
-
-    model_config = STRICT
 
     values: Mapping[str, Interval]
     processor: str = ""
@@ -50,15 +49,13 @@ TIER_KEYS = (
 link rate that reads of rows reach, with headers."""
 
 
-class HostTier(BaseModel):
+class HostTier(Strict):
     """Host memory as one GPU reads it over its link: measured values, each with its 95 % interval.
 
     values  by name, one of ``TIER_KEYS``;  untold  names of values that the samples do not determine
     log_sd, loo_median, loo_p90  errors of gathers from host memory that were left out of the fit
     low_row_bytes, high_row_bytes  range of timed rows;  ranks  GPUs of the node that read at once
     """
-
-    model_config = STRICT
 
     values: Mapping[str, Interval]
     untold: list[str] = []

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from perfmodel.schema.limits import limits_of, within
+from perfmodel.schema.strict import Strict
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
@@ -15,13 +16,10 @@ Whole = Annotated[int, Field(ge=1, le=2**53)]
 Ranks = Annotated[int, Field(ge=1, le=int(limits_of("sample")["gpus"].most))]
 Seconds = Annotated[float, within("sample", "time_s")]
 Bytes = Annotated[float, within("sample", "payload_bytes")]
-STRICT = ConfigDict(frozen=True, extra="forbid")
 
 
-class Interval(BaseModel):
+class Interval(Strict):
     """A value with its 95 % interval."""
-
-    model_config = STRICT
 
     value: Positive
     low: Positive

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.intervals import STRICT, Bytes, Interval, LogSd, Share, Whole
+from perfmodel.schema.intervals import Bytes, Interval, LogSd, Share, Whole
 from perfmodel.schema.limits import limits_of
+from perfmodel.schema.strict import Strict
 
 KERNEL_KEYS = (
     "launch_floor_s",
@@ -34,15 +35,13 @@ order, because TorchRec runs FBGEMM's kernels."""
 KernelStep = Literal["gather_pool", "bucketize", "local_sum"]
 
 
-class KernelFit(BaseModel):
+class KernelFit(Strict):
     """How well the model of one kernel fits its samples.
 
     log_sd  standard deviation of ln t, for samples left out of the fit
     loo_median, loo_p90    relative errors of these samples
     low_bytes, high_bytes  range of the samples, in bytes as the model counts them
     """
-
-    model_config = STRICT
 
     log_sd: LogSd
     sample_count: Whole
@@ -58,13 +57,11 @@ class KernelFit(BaseModel):
         return self
 
 
-class InPass(BaseModel):
+class InPass(Strict):
     """How much slower a kernel is in a whole pass than in a loop of its own: t_pass = more_s + factor t_loop.
 
     log_sd  of the residual of ln t_pass;  passes  number of passes behind it
     """
-
-    model_config = STRICT
 
     factor: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
     more_s: Annotated[float, Field(ge=0, le=limits_of("sample")["time_s"].most, allow_inf_nan=False)]
@@ -72,7 +69,7 @@ class InPass(BaseModel):
     passes: Whole
 
 
-class KernelConstants(BaseModel):
+class KernelConstants(Strict):
     """Constants of the kernel model, fitted to kernels timed on the machine itself, all ranks at once.
 
     values     by machine key; they replace the machine file's
@@ -83,8 +80,6 @@ class KernelConstants(BaseModel):
     of_other   steps that the implementation lacks, with the implementation that is used instead
     untold     keys that the samples do not determine: absent from ``values``, so the machine file's are used
     """
-
-    model_config = STRICT
 
     values: Mapping[str, Interval]
     fits: Mapping[KernelStep, KernelFit]

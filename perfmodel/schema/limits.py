@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from perfmodel import resources, units
+from perfmodel.schema.strict import Strict
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,10 +26,8 @@ _LONG_BYTES = 2**20
 """Size above which a slow time indicates a slow link, not a high floor."""
 
 
-class Limit(BaseModel):
+class Limit(Strict):
     """Range in which a value is allowed (``least`` to ``most``), and range of products on the market."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     unit: str
     least: float

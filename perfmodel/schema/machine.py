@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import Field, StringConstraints, ValidationError, model_validator
 
 from perfmodel import resources, units
 from perfmodel.errors import BadInputError
@@ -22,6 +22,7 @@ from perfmodel.schema.machine_keys import ALL_KEYS, FABRIC_KEYS, KEYS
 from perfmodel.schema.machine_shape import check_domain, check_fabric, check_pcie_switch
 from perfmodel.schema.memory_rates import MEMORY_RATE, above_memory, copied, scaled
 from perfmodel.schema.not_modelled import refuse_other_shapes
+from perfmodel.schema.strict import Strict, validated
 
 OVERRIDE_SOURCE = "--set"
 _FOLDER = "machines"
@@ -30,17 +31,14 @@ _SUFFIX = ".toml"
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=2000)]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
-_FROZEN = ConfigDict(frozen=True, extra="forbid")
 _NOT_VALUES = ("name", "title", "notes", "defaults", "links", "accepted")
 
 
-class Quantity(BaseModel):
+class Quantity(Strict):
     """One value with its unit, source, reason and evidence.
 
     log_sd  spread among its sources, as the standard deviation of the logarithm; None: not stated
     """
-
-    model_config = _FROZEN
 
     value: float = Field(ge=0, allow_inf_nan=False, strict=True)
     unit: str
@@ -53,23 +51,19 @@ class Quantity(BaseModel):
         return units.format_quantity(self.value, self.unit)
 
 
-class Defaults(BaseModel):
+class Defaults(Strict):
     """Defaults of this machine."""
-
-    model_config = _FROZEN
 
     backend: Backend = Backend.NCCL
     clock: Clock | None = None
 
 
-class Links(BaseModel):
+class Links(Strict):
     """What connects the GPUs: it selects the initial constants, and calibrations to borrow.
 
     scale_up   name of a domain's link: NVLink, xGMI;  network  kind of network
     nvls       whether the switch of a domain reduces;  like  machine whose calibrations are borrowed
     """
-
-    model_config = _FROZEN
 
     scale_up: Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9 -]{0,19}$")] = "NVLink"
     network: Literal["infiniband", "efa", "slingshot", "roce", "ethernet", "none"] = "infiniband"
@@ -77,14 +71,12 @@ class Links(BaseModel):
     like: str = ""
 
 
-class Machine(BaseModel):
+class Machine(Strict):
     """A validated, immutable machine; ``machine.value("nic_bytes_per_s")`` is in SI units.
 
     accepted   keys of values that are correct although far from every product on the market
     originals  values before overrides, by key
     """
-
-    model_config = _FROZEN
 
     name: Name
     title: Text
@@ -335,10 +327,7 @@ def read_machine(path: Path) -> Machine:
         raise BadInputError(
             f"machine file {path} has a field 'overrides'.", "overrides are given with --set."
         )
-    try:
-        machine = Machine.model_validate(document)
-    except ValidationError as error:
-        raise invalid_fields(error, "machine file", str(path)) from None
+    machine = validated(Machine, document, "machine file", str(path))
     if doubted := machine.doubts():
         raise doubted_values(
             f"machine file {path}: ", doubted, f"write accepted = {json.dumps([*machine.accepted, *doubted])}"

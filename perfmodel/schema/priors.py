@@ -9,22 +9,20 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from perfmodel import resources
 from perfmodel.schema.files import invalid_fields
 from perfmodel.schema.gate import read_text, read_toml
+from perfmodel.schema.strict import Strict
 from perfmodel.schema.whole_files import write_whole_text
 
-_STRICT = ConfigDict(frozen=True, extra="forbid")
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Triple = Annotated[list[Positive], Field(min_length=3, max_length=3)]
 
 
-class NcclConstants(BaseModel):
+class NcclConstants(Strict):
     """Constants of NCCL's tuning model [s]; a ``Triple`` has values for LL, LL128 and Simple."""
-
-    model_config = _STRICT
 
     source: str
     why: str
@@ -48,14 +46,12 @@ class NcclConstants(BaseModel):
     pat_fraction: Positive
 
 
-class Belief(BaseModel):
+class Belief(Strict):
     """Prior of one unknown of a law: a log-normal distribution, and the reason for it.
 
     value  its centre;  log_sd  standard deviation of the logarithm
     relative_to  machine value by which the centre is multiplied; "" if the centre is absolute
     """
-
-    model_config = _STRICT
 
     value: Positive
     log_sd: Positive
@@ -63,13 +59,11 @@ class Belief(BaseModel):
     relative_to: str = ""
 
 
-class Network(BaseModel):
-    """Priors of one kind of network where NCCL's constants or InfiniBand's priors do not fit; None: they fit.
+class Network(Strict):
+    """Priors of one kind of network, where they differ from NCCL's constants and from InfiniBand.
 
     ring_tree, pairwise  priors of unknowns, by name, that replace the general priors of these two laws
     """
-
-    model_config = _STRICT
 
     source: str
     why: str
@@ -85,12 +79,8 @@ class Network(BaseModel):
     pairwise: Mapping[str, Belief] = {}
 
 
-class Shape(BaseModel):
-    """Constants in the laws that are not fitted: how sharp corners are, and how fast corrections fade.
-
-    Each is named and explained in ``data/priors/collectives.toml``; ``why`` is its explanation."""
-
-    model_config = _STRICT
+class Shape(Strict):
+    """Constants in the laws that are not fitted: how sharp corners are, and how fast corrections fade."""
 
     ring_sharpness: Triple
     tree_sharpness: Triple
@@ -105,10 +95,8 @@ class Shape(BaseModel):
     why: str
 
 
-class Clusters(BaseModel):
+class Clusters(Strict):
     """How much the times on two clusters of one kind differ: standard deviations of ln t at three sizes."""
-
-    model_config = _STRICT
 
     at_bytes: Triple
     inside_log_sd: Triple
@@ -118,20 +106,16 @@ class Clusters(BaseModel):
     why: str
 
 
-class Growth(BaseModel):
-    """Uncertainty per doubling of GPUs above the measured number: standard deviations of ln t at 3 sizes."""
-
-    model_config = _STRICT
+class Growth(Strict):
+    """Uncertainty per doubling of GPUs beyond those measured: standard deviations of ln t at three sizes."""
 
     at_bytes: Triple
     log_sd: Triple
     why: str
 
 
-class Uncertainty(BaseModel):
+class Uncertainty(Strict):
     """Errors of the laws themselves, as standard deviations of ln t."""
-
-    model_config = _STRICT
 
     sample_log_sd: Positive
     effective_points: Positive
@@ -148,23 +132,19 @@ class Uncertainty(BaseModel):
     why: str
 
 
-class LearnedUnknown(BaseModel):
+class LearnedUnknown(Strict):
     """Prior of an unknown on a further cluster: centre (relative as in ``Belief``), sd of its logarithm."""
-
-    model_config = _STRICT
 
     value: Positive
     log_sd: Positive
 
 
-class Learned(BaseModel):
+class Learned(Strict):
     """Priors of a law's unknowns across domains, learned from measured clusters on one kind of network.
 
     clusters  their names
     gpus  ranks of the largest measured group, at the three sizes of ``Growth.at_bytes``; 1: none was measured
     """
-
-    model_config = _STRICT
 
     clusters: list[str]
     gpus: Triple
@@ -177,10 +157,8 @@ BEST_KNOWN = "infiniband"
 _NETWORKS = TypeAdapter(Mapping[str, Mapping[str, Learned]])
 
 
-class Priors(BaseModel):
+class Priors(Strict):
     """The whole file of priors; ``learned``: from clusters, by network and law (``networks.json``)."""
-
-    model_config = _STRICT
 
     nccl: NcclConstants
     network: Mapping[str, Network]

@@ -15,10 +15,11 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
 from perfmodel.schema.limits import limits_of, within
+from perfmodel.schema.strict import Strict
 
 SCHEMA_VERSION = 1
 
@@ -29,7 +30,6 @@ Reading = Annotated[float, Field(ge=-1e3, le=1e12, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, le=2**53)]
 Whole = Annotated[int, Field(ge=1, le=2**53)]
 Ranks = Annotated[int, Field(ge=1, le=int(limits_of("sample")["gpus"].most))]
-_STRICT = ConfigDict(frozen=True, extra="forbid")
 
 KERNELS = ("gather_pool", "bucketize", "permute", "partial_sum", "copy", "launch_floor")
 """Kernels that are timed: gather and pool, ids by owner, received ids in table order, sum of partial bags,
@@ -63,10 +63,8 @@ class Status(StrEnum):
     FAILED = "failed"  # wrong result, or an error; its times are not used
 
 
-class LookupWork(BaseModel):
+class LookupWork(Strict):
     """The look-ups of a kernel or of a whole pass: B (batch), T (tables), L (pooling), D (dim), E (rows)."""
-
-    model_config = _STRICT
 
     batch: Whole
     tables: Whole = 1
@@ -78,12 +76,8 @@ class LookupWork(BaseModel):
     shards: Whole = 1  # kernels: owners of ids, sources of ids, partial bags to sum
 
 
-class Point(BaseModel):
-    """A *cell* of a measurement plan: what is timed, where, on which clock. ``key`` is its permanent name.
-
-    work  look-ups of a kernel, else None;  held_out  whether fits leave it out, to be tested with it"""
-
-    model_config = _STRICT
+class Point(Strict):
+    """One cell of the plan: what is timed, where, and on which clock. ``key`` is its permanent name."""
 
     kind: PointKind
     operation: str
@@ -119,14 +113,12 @@ class Point(BaseModel):
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
 
-class DeviceConditions(BaseModel):
-    """State of the slowest device while a batch ran; None where it cannot be read (CPUs).
+class DeviceConditions(Strict):
+    """State of the slowest device while a batch ran. Missing where it cannot be read (CPUs).
 
     throttle_reasons  why a device runs below its normal clock: heat, a power brake; the visit gets a flag
     limits            normal limits of the clock, mostly a power cap; no flag
     """
-
-    model_config = _STRICT
 
     sm_clock_hz: Reading | None = None
     sm_clock_max_hz: Reading | None = None
@@ -137,7 +129,7 @@ class DeviceConditions(BaseModel):
     limits: list[str] = []
 
 
-class RunHeader(BaseModel):
+class RunHeader(Strict):
     """First line of a run: everything that must be equal for samples to be merged, and further information.
 
     stack        versions and topology; its hash is the fingerprint
@@ -145,8 +137,6 @@ class RunHeader(BaseModel):
     functional_only  ranks took turns on too few cores, or a GPU was simulated: it shows that the code works,
                      and is no calibration; ``stack["turns"]`` says which
     """
-
-    model_config = _STRICT
 
     type: Literal["run"] = "run"
     schema_version: Literal[1] = 1
@@ -171,23 +161,19 @@ def functional_reason(header: RunHeader) -> str:
     return header.stack.get("turns", "more ranks than cores")
 
 
-class PointLine(BaseModel):
+class PointLine(Strict):
     """A point is about to be measured for the first time, or is restarted."""
-
-    model_config = _STRICT
 
     type: Literal["point"] = "point"
     key: str
     point: Point
 
 
-class Visit(BaseModel):
+class Visit(Strict):
     """One batch of timed calls. ``times_s``: one entry per call, on its slowest rank, in order; empty if
     ``note`` says why the clock was not credible.
 
     checked, wrong  elements of the result that were compared, and that differed;  at  when it began"""
-
-    model_config = _STRICT
 
     type: Literal["visit"] = "visit"
     key: str
@@ -211,13 +197,11 @@ class Visit(BaseModel):
         return self
 
 
-class Finish(BaseModel):
+class Finish(Strict):
     """A point has ended. ``median_s`` with its 95 % interval over visits.
 
     rank_lost   it failed because a rank died: earlier visits count, and the next start resumes it
     """
-
-    model_config = _STRICT
 
     type: Literal["finish"] = "finish"
     key: str

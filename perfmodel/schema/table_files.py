@@ -8,16 +8,17 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, Field
 
 from perfmodel import resources
 from perfmodel.errors import BadInputError
 from perfmodel.schema import torchrec_tables
 from perfmodel.schema.distributions import parse_distribution
-from perfmodel.schema.files import expected, invalid_fields, looks_like_path, shown, unknown_name
+from perfmodel.schema.files import expected, looks_like_path, shown, unknown_name
 from perfmodel.schema.gate import STDIN, read_csv_lines, read_json, read_text, read_toml
 from perfmodel.schema.parquet_files import read_parquet
 from perfmodel.schema.ranges import LEAST_POOLING, MOST_POOLING, MOST_ROWS, MOST_TABLES, WIDEST
+from perfmodel.schema.strict import Strict, validated
 from perfmodel.schema.workload import Table, TableSet
 from perfmodel.schema.yaml_files import read_yaml
 from perfmodel.units import parse_count
@@ -52,10 +53,8 @@ def _known_ids(text: str) -> str:
     return text
 
 
-class _TableEntry(BaseModel):
+class _TableEntry(Strict):
     """One row of a table file: ``count`` equal tables."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     rows: int = Field(ge=1, le=MOST_ROWS)
     dim: int = Field(ge=1, le=WIDEST)
@@ -71,10 +70,8 @@ _KNOWN = frozenset((*_TableEntry.model_fields, *torchrec_tables.NAMES))
 """Names of columns, all in lower case."""
 
 
-class _TableFile(BaseModel):
+class _TableFile(Strict):
     """A whole table file."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: _Name = ""
     source: str = ""
@@ -139,10 +136,7 @@ def read_tables(path: Path) -> TableSet:
 def _validated(document: Mapping[str, Any], path: Path) -> TableSet:
     if isinstance(tables := document.get("tables"), list):
         document = {**document, "tables": _own_entries(tables, path)}
-    try:
-        return _table_set(_TableFile.model_validate(document, strict=True), path)
-    except ValidationError as error:
-        raise invalid_fields(error, _WHAT, str(path)) from None
+    return _table_set(validated(_TableFile, document, _WHAT, str(path), strict=True), path)
 
 
 def _own_entries(tables: list[Any], path: Path) -> list[Any]:
@@ -170,10 +164,8 @@ def _from_csv(path: Path) -> TableSet:
         raise BadInputError(f"{_WHAT} {path} has a header and no table below it.", "a table is a line.")
     if torchrec_tables.MARK in names:
         entries = _own_entries(entries, path)
-    try:
-        return _table_set(_TableFile.model_validate({"tables": entries}), path)
-    except ValidationError as error:
-        raise invalid_fields(error, _WHAT, str(path), [line for line, _ in lines]) from None
+    numbers = [line for line, _ in lines]
+    return _table_set(validated(_TableFile, {"tables": entries}, _WHAT, str(path), numbers), path)
 
 
 def _from_parquet(path: Path) -> TableSet:
@@ -209,10 +201,7 @@ def _from_records(
     entries = [_plain(dict(zip(names, record.values(), strict=True))) for record in records]
     if torchrec_tables.MARK in names:
         entries = _own_entries(entries, path)
-    try:
-        return _table_set(_TableFile.model_validate({"tables": entries}, strict=True), path)
-    except ValidationError as error:
-        raise invalid_fields(error, what, where) from None
+    return _table_set(validated(_TableFile, {"tables": entries}, what, where, strict=True), path)
 
 
 def _plain(record: Mapping[Any, Any]) -> dict[str, Any]:

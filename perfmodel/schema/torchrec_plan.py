@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Annotated, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError, model_validator
+from pydantic import FailFast, Field, model_validator
 
-from perfmodel.schema.files import invalid_fields
 from perfmodel.schema.gate import read_json
 from perfmodel.schema.ranges import MOST_PLANNED_GPUS, MOST_TABLES
+from perfmodel.schema.strict import Typed, validated
 from perfmodel.schema.whole_files import write_whole_text
 
 WHAT = "TorchRec plan file"
@@ -29,46 +29,39 @@ SHARDING_TYPES: tuple[str, ...] = get_args(ShardingType)
 KEY_VALUE = "key_value"
 """Compute kernel of a table on SSDs."""
 _CACHED, _IN_HBM = ("fused_uvm_caching", KEY_VALUE), ("dense", "fused")
-_STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
 Pair = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class TorchRecCache(BaseModel):
+class TorchRecCache(Typed):
     """Cache of a ``fused_uvm_caching`` or ``key_value`` table: fields of TorchRec's ``CacheParams``.
 
     load_factor  share of the rows that sizes the cache;  prefetch_pipeline  whether the next batch's rows are
     fetched while this batch runs
     """
 
-    model_config = _STRICT
-
     load_factor: float = Field(gt=0, le=1, allow_inf_nan=False)
     algorithm: Literal["LRU", "LFU"]
     prefetch_pipeline: bool
 
 
-class TorchRecKeyValue(BaseModel):
+class TorchRecKeyValue(Typed):
     """Parameters of a ``key_value`` table: fields of TorchRec's ``KeyValueParams``.
 
     max_l1_cache_size  cache in HBM shared by the tables of its group [2^20 bytes];  l2_cache_size  cache in
     host memory [2^30 bytes]
     """
 
-    model_config = _STRICT
-
     max_l1_cache_size: int = Field(ge=1)
     l2_cache_size: int = Field(default=0, ge=0)
 
 
-class TorchRecTable(BaseModel):
+class TorchRecTable(Typed):
     """One table of the plan.
 
     ranks, shard_sizes, shard_offsets  for each shard, in TorchRec's order: its rank, its [rows, columns], and
     its first [row, column]; a data_parallel table has all ranks and no shards
     """
-
-    model_config = _STRICT
 
     table: str
     rows: int = Field(ge=1)
@@ -105,7 +98,7 @@ class TorchRecTable(BaseModel):
         return self
 
 
-class TorchRecTopology(BaseModel):
+class TorchRecTopology(Typed):
     """The hardware, in bytes and bytes per *second*; the loader gives TorchRec bytes per millisecond.
 
     hbm_bytes          memory of one GPU that a rank may use;  hbm_bytes_per_s  its bandwidth
@@ -114,8 +107,6 @@ class TorchRecTopology(BaseModel):
     intra_bytes_per_s  rate of one GPU to others in its domain, one direction
     inter_bytes_per_s  to other domains
     """
-
-    model_config = _STRICT
 
     hbm_bytes: int = Field(ge=1)
     hbm_bytes_per_s: Rate
@@ -126,14 +117,12 @@ class TorchRecTopology(BaseModel):
     ssd_bytes_per_s: Rate | None = None
 
 
-class TorchRecPlan(BaseModel):
+class TorchRecPlan(Typed):
     """The whole file.
 
     gpus  ranks;  gpus_per_node  GPUs of one node;  domain_gpus  GPUs of a scale-up domain
     batch  samples of one rank
     """
-
-    model_config = _STRICT
 
     schema_version: Literal[1]
     kind: Literal["torchrec-plan"]
@@ -177,7 +166,4 @@ def read_torchrec_plan(path: Path) -> TorchRecPlan:
 
 def torchrec_plan_from(document: object, where: str) -> TorchRecPlan:
     """A plan from the parsed JSON of a file. Limits: as ``read_torchrec_plan``"""
-    try:
-        return TorchRecPlan.model_validate(document)
-    except ValidationError as error:
-        raise invalid_fields(error, WHAT, where) from None
+    return validated(TorchRecPlan, document, WHAT, where)

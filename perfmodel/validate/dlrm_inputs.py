@@ -6,26 +6,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from perfmodel import resources
 from perfmodel.model.access import fixed_bags_popularity
 from perfmodel.model.popularity import BINS_PER_OCTAVE
 from perfmodel.plan import Evaluator, Plan, PlanTables, read_plan
 from perfmodel.schema.distributions import UNIFORM, Distribution, zipf
-from perfmodel.schema.files import invalid_fields
-from perfmodel.schema.gate import read_toml
+from perfmodel.schema.strict import Strict, read_as
 from perfmodel.validate.hugectr import PlannerCall, plan_of
 from perfmodel.validate.verdicts import Claim
 
-_STRICT = ConfigDict(frozen=True, extra="forbid")
 _FOLDER = "dlrm"
 
 
-class Conditions(BaseModel):
-    """Conditions under which tables are trained. why  their source"""
-
-    model_config = _STRICT
+class Conditions(Strict):
+    """Conditions under which tables are trained. why  where they come from"""
 
     optimizer: str
     payload: str
@@ -81,32 +77,26 @@ class EmbarkChecks(Conditions):
         return (zipf(self.alpha),) * len(tables)
 
 
-class Gpu(BaseModel):
+class Gpu(Strict):
     """A GPU of the measured rows, by the name that they use.
 
     machine  the shipped machine for it;  unlike  their difference in words; "": none
     """
-
-    model_config = _STRICT
 
     name: str
     machine: str
     unlike: str = ""  # why its rows inform no fit
 
 
-class LeftOut(BaseModel):
+class LeftOut(Strict):
     """A GPU whose rows cannot be predicted."""
-
-    model_config = _STRICT
 
     name: str
     why: str
 
 
-class Inputs(BaseModel):
+class Inputs(Strict):
     """The contents of ``data/dlrm/checks.toml``; ``dense`` names the dense layers."""
-
-    model_config = _STRICT
 
     dense: str
     mlperf: MlperfChecks
@@ -119,11 +109,7 @@ class Inputs(BaseModel):
 @lru_cache(maxsize=1)
 def load_inputs() -> Inputs:
     """The shipped checks."""
-    path = resources.data_path(_FOLDER, "checks.toml")
-    try:
-        return Inputs.model_validate(read_toml(path, "checks file"))
-    except ValidationError as error:
-        raise invalid_fields(error, "checks file", str(path)) from None
+    return read_as(Inputs, resources.data_path(_FOLDER, "checks.toml"), "checks file")
 
 
 @dataclass(frozen=True)

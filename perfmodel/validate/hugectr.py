@@ -11,18 +11,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from perfmodel.passes.placement import COPY
 from perfmodel.passes.schemes import SHARDINGS, TABLE_ROW_WISE, TABLE_WISE
 from perfmodel.plan import Placement, Plan, PlanTables, Scheme
+from perfmodel.schema.strict import Strict
 
 DEALS = 20
 WITH_STATE = 2
 """Bytes of a table with Adagrad's state, over the bytes of its weights."""
 
 
-class PlannerCall(BaseModel):
+class PlannerCall(Strict):
     """The arguments with which a submission calls HugeCTR's planner, and the measured rows that use them.
 
     rounds, gpus, nodes  rows of these MLPerf rounds and GPUs, with at least so many nodes; () or 1: any
@@ -32,8 +33,6 @@ class PlannerCall(BaseModel):
     copied_bytes    smaller tables are replicated;  capacity_bytes  of a GPU for tables; both with optimizer
                     state
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     rounds: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()

@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
 from perfmodel import resources
-from perfmodel.schema.gate import read_toml
+from perfmodel.schema.strict import Strict, read_as
 
 _NOTHING = r"\A(?!)"  # that no log says
 
 
-class ReasonRule(BaseModel):
+class ReasonRule(Strict):
     """A reason why collectives may be slow, as ``data/validation/reasons.toml`` states it.
 
     test      name of the function that predicts its times (``reasons.TESTS``);  rate  range of its parameter
@@ -23,8 +21,6 @@ class ReasonRule(BaseModel):
     network   excluded if other collectives on the same ranks are normal;  alone  excluded if any is slow
     stated, hint, denied  patterns for lines in NCCL's log that prove, suggest or exclude it
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     test: str
@@ -41,11 +37,16 @@ class ReasonRule(BaseModel):
     denied: str = _NOTHING
 
 
+class _Reasons(Strict):
+    """The contents of the table."""
+
+    reason: tuple[ReasonRule, ...]
+
+
 @lru_cache(maxsize=1)
 def rules() -> tuple[ReasonRule, ...]:
     """All reasons in the table."""
-    document = read_toml(resources.data_path("validation", "reasons.toml"), "reasons")
-    return tuple(ReasonRule.model_validate(each) for each in document["reason"])
+    return read_as(_Reasons, resources.data_path("validation", "reasons.toml"), "reasons").reason
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from math import inf
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import model_validator
 
 from perfmodel import resources
-from perfmodel.schema.files import invalid_fields
-from perfmodel.schema.gate import read_toml
+from perfmodel.schema.strict import Strict, read_as
 
-_STRICT = ConfigDict(frozen=True, extra="forbid")
 _FOLDER = "paper"
-_Kind = TypeVar("_Kind", bound=BaseModel)
 
 
 class Outcome(StrEnum):
@@ -102,15 +99,13 @@ class Judged:
         return cls(claim, found, claim.judge(found))
 
 
-class Claim(BaseModel):
+class Claim(Strict):
     """A row of a claims file. A comparison is not judged; a self-check does not concern published numbers.
 
     check  a short name, if a figure or a file needs it;  ask  the question for ``questions.answer``
     low, high  band in which its value must be, and ``band_why``;  recorded  its verdict at present, and
                ``why``
     """
-
-    model_config = _STRICT
 
     id: str
     kind: Kind = Kind.CLAIM
@@ -150,23 +145,19 @@ class Claim(BaseModel):
         )
 
 
-class Paper(BaseModel):
+class Paper(Strict):
     """A claims file: the paper, and its claims."""
-
-    model_config = _STRICT
 
     source: dict[str, str]
     claim: list[Claim]
 
 
-class Band(BaseModel):
+class Band(Strict):
     """A band in which an error of predictions must be: from ``low`` to ``high``.
 
     ask  the question that gives the error (``questions.answer``), and so its unit
     held_out  whether it needs a new fit without a part of the samples
     """
-
-    model_config = _STRICT
 
     id: str
     claim: str
@@ -183,10 +174,8 @@ class Band(BaseModel):
         return Verdict(self.id, self.claim, band, found.words, band, said, self.why, failed)
 
 
-class Bands(BaseModel):
+class Bands(Strict):
     """All bands."""
-
-    model_config = _STRICT
 
     band: list[Band]
 
@@ -194,27 +183,19 @@ class Bands(BaseModel):
 @lru_cache(maxsize=1)
 def load_claims() -> Paper:
     """Reads ``data/paper/claims.toml``."""
-    return _read(Paper, "claims.toml", "claims file")
+    return read_as(Paper, resources.data_path(_FOLDER, "claims.toml"), "claims file")
 
 
 @lru_cache(maxsize=1)
 def load_bands() -> list[Band]:
     """Reads the bands in ``data/paper/bands.toml``."""
-    return _read(Bands, "bands.toml", "bands file").band
+    return read_as(Bands, resources.data_path(_FOLDER, "bands.toml"), "bands file").band
 
 
 @lru_cache(maxsize=1)
 def load_run_bands() -> list[Band]:
     """Reads the bands for a user's own run."""
-    return _read(Bands, "run.toml", "bands file").band
-
-
-def _read(kind: type[_Kind], name: str, what: str) -> _Kind:
-    path = resources.data_path(_FOLDER, name)
-    try:
-        return kind.model_validate(read_toml(path, what))
-    except ValidationError as error:
-        raise invalid_fields(error, what, str(path)) from None
+    return read_as(Bands, resources.data_path(_FOLDER, "run.toml"), "bands file").band
 
 
 def outcome(found: Finding, low: float | None, high: float | None) -> Outcome:

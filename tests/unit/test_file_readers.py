@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 GATE = ("gate.py", "yaml_files.py", "parquet_files.py")
 ASKS = {
     *("read_bounded", "read_text", "read_toml", "read_json", "load_json", "decode_json", "read_yaml"),
-    *("read_csv_lines", "csv_lines", "read_parquet", "Unpacked"),
+    *("read_csv_lines", "csv_lines", "read_parquet", "Unpacked", "read_as"),
 }
 """Functions by which files are read, of which all callers are tried."""
 LIBRARIES = ("json", "tomllib", "yaml", "ijson", "gzip", "pd", "np", "pickle")
@@ -32,14 +32,12 @@ RAW = (
 )
 """Functions of these that read, or parse, a file whatever it holds."""
 OWN = {
-    "perfmodel/fit/host.py": "text that it has just written",
     "perfmodel/report/page/assemble.py": "files of the package",
     "perfmodel/schema/chip.py": "a shipped chip",
     "perfmodel/schema/limits.py": "shipped limits",
     "perfmodel/schema/machine.py": "a shipped machine",
     "perfmodel/validate/dlrm_inputs.py": "shipped measurements",
     "perfmodel/validate/kept.py": "shipped measurements",
-    "perfmodel/validate/left_out.py": "shipped measurements",
     "perfmodel/explore/commands.py": "a page that it has just made",
     "perfmodel/explore/page.py": "files of the package",
     "perfmodel/cli/figure_file.py": "a drawing that it has just made",
@@ -57,8 +55,8 @@ MEASURES = (
     "calibrate/providers",
 )
 SHIPPED = {
-    *("load_priors", "_constants", "load_scenario_file", "load_rates", "_read", "load_inputs", "load_plan"),
-    *("read_table", "parse_samples", "_machine", "rules"),
+    *("load_priors", "_constants", "load_scenario_file", "load_rates", "load_inputs", "load_plan"),
+    *("load_claims", "load_bands", "load_run_bands", "read_table", "parse_samples", "_machine", "rules"),
 }
 """Functions that ask for what is shipped, was measured or written here, or is copied as it is."""
 
