@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import NamedTuple
@@ -95,6 +95,18 @@ class LoggedRun:
     cut: bool = False  # the log ends before this run does
     note: str = ""
 
+    def refuse(self, trouble: str) -> None:
+        """Note why no row can be used; the first reason counts."""
+        self.trouble = self.trouble or trouble
+
+    def spread(self, ranks_by_host: Mapping[str, int]) -> None:
+        """Set the ranks per node, from the number of ranks on each host."""
+        counts = sorted(ranks_by_host.values())
+        if counts and counts[0] == counts[-1]:
+            self.gpus_per_node = counts[0]
+        else:
+            self.refuse(f"ranks are spread unevenly over the nodes ({', '.join(map(str, counts))})")
+
 
 @dataclass
 class LoggedRow:
@@ -125,15 +137,24 @@ class LoggedRow:
 
 @dataclass
 class Reading:
-    """The contents of one log file.
+    """What was read of one file (``file``: its name).
 
     rows    the timed sizes;  unread  lines that look like data but are not used
     said    the head of the file and the output of NCCL_DEBUG=INFO, unchanged
     """
 
+    file: str
     rows: list[LoggedRow] = field(default_factory=list)
     unread: list[UnreadLine] = field(default_factory=list)
     said: str = ""
+
+    def take(self, found: LoggedRow | str, line_no: int, text: str) -> None:
+        """Keep the row of line ``line_no``, or the line with the reason why it is none; "": it is no data."""
+        if isinstance(found, LoggedRow):
+            found.file, found.line_no, found.text = self.file, line_no, text
+            self.rows.append(found)
+        elif found:
+            self.unread.append(UnreadLine(self.file, line_no, clip(text), found))
 
     @property
     def cut(self) -> bool:
@@ -193,6 +214,25 @@ def parse_printed(text: str) -> Printed | None:
 def parse_bytes(text: str) -> int | None:
     """A non-negative integer small enough for a size; None otherwise."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
+
+
+def logged_row(run: LoggedRun, cells: Mapping[str, str]) -> LoggedRow | str:
+    """The row with these texts, or the reason why there is none; ``Reading.take`` says where it is.
+
+    cells  size [bytes] and time [µs]; where the log has them, algbw and busbw [GB/s], type, redop, inplace
+           (1: in place), and wrong, which is no number if the result was not checked
+    """
+    size, time_us = parse_bytes(cells["size"]), parse_printed(cells["time"])
+    if size is None:
+        return f"the size '{clip(cells['size'])[:40]}' is not a whole number of bytes"
+    if time_us is None:
+        return f"the time '{clip(cells['time'])[:40]}' is not a number"
+    datatype, redop = (clip(cells.get(name, ""))[:40] for name in ("type", "redop"))
+    row = LoggedRow("", 0, "", run, size, datatype, redop, cells.get("inplace") == "1", time_us)
+    row.algbw, row.busbw = (parse_printed(cells.get(name, "")) for name in ("algbw", "busbw"))
+    wrong = parse_printed(cells.get("wrong", "0"))
+    row.wrong, row.note = (0.0, "result not checked") if wrong is None else (wrong.value, "")
+    return row
 
 
 def bus_factor(operation: str, gpus: int) -> float:

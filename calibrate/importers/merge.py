@@ -177,7 +177,7 @@ def read_text(text: str, file: str) -> Reading:
         return read_samples_csv(text, file)
     reading = read_nvshmem_text(text, file) if looks_like_nvshmem(text) else read_nccl_text(text, file)
     if not reading.rows and (reason := why_not_ours(text.lstrip("\ufeff"), Path(file).suffix)):
-        return Reading(unread=[UnreadLine(file, 0, "", reason)])
+        return Reading(file, unread=[UnreadLine(file, 0, "", reason)])
     for row in reading.rows:
         if not row.run.operation_text:  # the file name is the last resort: all_gather_8x_h100.log
             row.run.operation_text = row.run.operation = _operation_in(file)

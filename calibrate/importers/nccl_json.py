@@ -17,12 +17,12 @@ from typing import Any
 from calibrate.importers.logged_rows import (
     LoggedRow,
     LoggedRun,
-    Printed,
     Reading,
     UnreadLine,
     clip,
     gpu_name,
     library_of,
+    logged_row,
     operation_name,
 )
 from calibrate.importers.nccl_text import version_from_code
@@ -31,17 +31,16 @@ from perfmodel.units import format_count
 
 _MOST_UNREAD = 10_000
 _SPACE = re.compile(r"[ \t\r\n,]*")
-_PRINTED_HALF_UNIT = 0.5e-6  # %lf prints six decimals
 
 
 def read_nccl_json(text: str, file: str) -> Reading:
     """All rows of a nccl-tests JSON file; never raises on any text."""
-    reading = Reading()
+    reading = Reading(file)
     position, line_no = 0, 1
     while (begin := _skip_space(text, position)) < len(text):
         if len(reading.unread) >= _MOST_UNREAD:
             reason = f"more than {format_count(_MOST_UNREAD)} documents that nccl-tests did not write"
-            return Reading(unread=[UnreadLine(file, line_no, "", reason)])
+            return Reading(file, unread=[UnreadLine(file, line_no, "", reason)])
         line_no += text.count("\n", position, begin)
         position = begin
         try:
@@ -49,9 +48,9 @@ def read_nccl_json(text: str, file: str) -> Reading:
         except ValueError as error:
             line_no = getattr(error, "lineno", line_no)
             reason = "JSON ends early or is damaged: the run was cut?"
-            reading.unread.append(UnreadLine(file, line_no, clip(text[position : position + 200]), reason))
+            reading.take(reason, line_no, text[position : position + 200])
             break
-        _document(document, line_no, file, reading)
+        _document(document, line_no, reading)
         line_no += text.count("\n", begin, position)
     return reading
 
@@ -60,11 +59,11 @@ def _skip_space(text: str, position: int) -> int:
     return _SPACE.match(text, position).end()  # type: ignore[union-attr]  # matches nothing as well
 
 
-def _document(document: Any, line_no: int, file: str, reading: Reading) -> None:
+def _document(document: Any, line_no: int, reading: Reading) -> None:
     results = document.get("results") if isinstance(document, dict) else None
     if not isinstance(results, list):
         reason = "JSON without a 'results' list: not written by nccl-tests -J"
-        reading.unread.append(UnreadLine(file, line_no, clip(str(document)[:200]), reason))
+        reading.take(reason, line_no, str(document)[:200])
         return
     run = _run(document)
     for index, result in enumerate(results):
@@ -73,12 +72,7 @@ def _document(document: Any, line_no: int, file: str, reading: Reading) -> None:
             part = result.get(key) if isinstance(result, dict) else None
             if part is None and isinstance(result, dict) and key in result:
                 continue  # null: this half was not run
-            row = _row(result, part, run)
-            if isinstance(row, str):
-                reading.unread.append(UnreadLine(file, line_no, f"{label}.{key}", row))
-                continue
-            row.file, row.line_no, row.text, row.in_place = file, line_no, f"{label}.{key}", in_place
-            reading.rows.append(row)
+            reading.take(_row(result, part, run, in_place), line_no, f"{label}.{key}")
 
 
 def _int(value: Any, default: int = 0) -> int:
@@ -124,35 +118,26 @@ def _devices(config: dict[str, Any], run: LoggedRun) -> None:
     for device in devices:
         host = str(device.get("hostname", ""))[:200]
         hosts[host] = hosts.get(host, 0) + (1 if one_each else per_process)
-    if len(set(hosts.values())) == 1 and sum(hosts.values()) == run.gpus:
-        run.gpus_per_node = next(iter(hosts.values()))
-    elif not run.trouble:
-        run.trouble = "ranks are spread unevenly over the nodes, or the list of devices is incomplete"
+    if sum(hosts.values()) == run.gpus:
+        run.spread(hosts)
+    else:
+        run.refuse(f"{sum(hosts.values())} of {run.gpus} ranks are in the list of devices")
 
 
-def _number(value: Any) -> Printed | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-        return None
+def _number(value: Any) -> str:
+    """A number as nccl-tests prints it (%lf); "" for anything else."""
     try:
-        return Printed(float(value), _PRINTED_HALF_UNIT)
-    except (ValueError, OverflowError):
-        return None
+        return "" if isinstance(value, bool) else f"{float(value):.6f}"
+    except (TypeError, ValueError, OverflowError):
+        return ""
 
 
-def _row(result: Any, part: Any, run: LoggedRun) -> LoggedRow | str:
+def _row(result: Any, part: Any, run: LoggedRun, in_place: bool) -> LoggedRow | str:
     if not isinstance(result, dict) or not isinstance(part, dict):
         return "not an object with a time and bandwidths"
     if "cpu_time" in part:
         return "CPU time (-C): the time to enqueue, not to run"
-    size, time_us = result.get("size"), _number(part.get("time"))
-    if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size < 10**18:
-        return "the size is not a whole number of bytes"
-    if time_us is None:
-        return "no time"
-    datatype, redop = clip(str(result.get("type", "")))[:40], clip(str(result.get("redop", "")))[:40]
-    row = LoggedRow("", 0, "", run, size, datatype, redop, False, time_us)
-    row.algbw, row.busbw = _number(part.get("alg_bw")), _number(part.get("bus_bw"))
-    wrong = _number(part.get("nwrong"))
-    row.wrong = wrong.value if wrong is not None else 0.0
-    row.note = "" if wrong is not None else "result not checked"
-    return row
+    cells = {name: str(result.get(name, "")) for name in ("size", "type", "redop")}
+    keys = {"time": "time", "algbw": "alg_bw", "busbw": "bus_bw", "wrong": "nwrong"}
+    cells |= {name: _number(part.get(key)) for name, key in keys.items()}
+    return logged_row(run, {**cells, "inplace": str(int(in_place))})

@@ -15,18 +15,18 @@ The first ``time`` is out of place, the second in place. Sizes: bytes of one ran
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from calibrate.importers.logged_rows import (
     LoggedRow,
     LoggedRun,
     Reading,
-    UnreadLine,
-    clip,
     gpu_name,
     library_of,
+    logged_row,
     operation_name,
-    parse_bytes,
     parse_printed,
     without_label,
 )
@@ -42,6 +42,7 @@ _LIBRARY = re.compile(r"nccl-library=(\d{1,7})\b")
 _VERSION = re.compile(r"\b([NR]CCL) version(?: :)? (\d{1,3}(?:\.\d{1,3}){1,3})|rccl-tests: Version")
 _END = re.compile(r"Avg bus bandwidth|Out of bounds values|test concluded")
 _COMMAND = re.compile(r"\b([a-z_]+_perf)\b")
+_CHECKS = ("#wrong", "wrong", "error")
 _UNTABLED = {
     13: "size count type redop root time algbw busbw #wrong time algbw busbw #wrong",
     12: "size count type redop time algbw busbw #wrong time algbw busbw #wrong",
@@ -70,7 +71,7 @@ class _State:
 
 def read_nccl_text(text: str, file: str) -> Reading:
     """All rows of a nccl-tests log; never raises on any text."""
-    reading = Reading()
+    reading = Reading(file)
     state = _State()
     states = [state]
     for line_no, raw in enumerate(text.splitlines(), start=1):
@@ -86,7 +87,7 @@ def read_nccl_text(text: str, file: str) -> Reading:
         if (command := _COMMAND.search(line)) and not stripped[:1].isdigit():
             state.command = command.group(1)
             continue
-        _data_line(stripped, line_no, file, state, reading)
+        _data_line(stripped, line_no, state, reading)
     for finished in states:
         finished.run.cut = bool({"options", "starting"} & finished.seen) and not finished.ended
         _finish(finished.run)
@@ -152,36 +153,15 @@ def _rank_line(match: re.Match[str], state: _State) -> None:
     run.gpus = state.rank_lines
 
 
-def _data_line(line: str, line_no: int, file: str, state: _State, reading: Reading) -> None:
+def _data_line(line: str, line_no: int, state: _State, reading: Reading) -> None:
     tokens = line.split()
     if not tokens or not _looks_like_data(tokens):
         return
     state.seen.add("row")
+    state.run.operation_text = state.run.operation_text or state.command
     columns = state.columns or _UNTABLED.get(len(tokens), "").split()
-
-    def refuse(reason: str) -> None:
-        reading.unread.append(UnreadLine(file, line_no, clip(line), reason))
-
-    times = [i for i, name in enumerate(columns) if name in ("time", "cputime")]
-    if not times:
-        return refuse("no column header before it")
-    if "cputime" in columns:
-        return refuse("CPU time (-C): the time to enqueue, not to run")
-    if len(tokens) != len(columns) and not ("timestamp" in columns and len(tokens) == len(columns) + 1):
-        return refuse(f"{len(tokens)} columns where the header has {len(columns)}: cut short?")
-    payload = parse_bytes(tokens[0])
-    if payload is None:
-        return refuse("the size is not a whole number of bytes")
-    if not state.run.operation_text and state.command:
-        state.run.operation_text = state.command
-    for place, start in enumerate(times[:2]):
-        row = _row(tokens, columns, start, state.run)
-        if isinstance(row, str):
-            refuse(row)
-            continue
-        row.file, row.line_no, row.text = file, line_no, line
-        row.payload_bytes, row.in_place = payload, place == 1
-        reading.rows.append(row)
+    for found in _rows(tokens, columns, state.run):
+        reading.take(found, line_no, line)
 
 
 def _looks_like_data(tokens: list[str]) -> bool:
@@ -192,29 +172,25 @@ def _looks_like_data(tokens: list[str]) -> bool:
     return sum(numbers) >= len(tokens) / 2
 
 
-def _row(tokens: list[str], columns: list[str], start: int, run: LoggedRun) -> LoggedRow | str:
-    """The out-of-place or in-place half of a line as a row, or the reason why it is unusable.
-
-    start  index in ``columns`` of the half's time; the caller fills in the file, the line and the size
-    """
-    values = [parse_printed(token) for token in tokens[start : start + 3]]
-    if len(values) < 3 or values[0] is None:
-        return f"the time '{tokens[start]}' is not a number"
-    if values[1] is None or values[2] is None:
-        return "a bandwidth is not a number"
-    named = dict(zip(columns[:start], tokens, strict=False))
-    row = LoggedRow("", 0, "", run, 0, named.get("type", ""), named.get("redop", ""), False, values[0])
-    row.algbw, row.busbw = values[1], values[2]
-    has_check = start + 3 < len(columns) and columns[start + 3] in ("#wrong", "wrong", "error")
-    if has_check:
-        wrong = parse_printed(tokens[start + 3])
-        if wrong is None:
-            row.note = "result not checked"
-        elif columns[start + 3] == "error":
-            row.note = ""  # old layout: the largest rounding error, no count
-        else:
-            row.wrong = wrong.value
-    return row
+def _rows(tokens: list[str], columns: list[str], run: LoggedRun) -> Iterator[LoggedRow | str]:
+    """The out-of-place half of a line and the in-place half, as rows or as reasons why they are none."""
+    times = [i for i, name in enumerate(columns) if name in ("time", "cputime")]
+    if not times:
+        yield "no column header before it"
+    elif "cputime" in columns:
+        yield "CPU time (-C): the time to enqueue, not to run"
+    elif len(tokens) != len(columns) and not ("timestamp" in columns and len(tokens) == len(columns) + 1):
+        yield f"{len(tokens)} columns where the header has {len(columns)}: cut short?"
+    else:
+        for place, start in enumerate(times[:2]):
+            check = "".join(columns[start + 3 : start + 4])
+            names = [*columns[:start], "time", "algbw", "busbw", *(["wrong"] if check in _CHECKS else [])]
+            cells = dict(zip(names, tokens, strict=False)) | {"inplace": str(place)}
+            if check == "error" and parse_printed(cells["wrong"]) is not None:
+                cells["wrong"] = "0"  # old layout: the largest rounding error, no count
+            row = logged_row(run, cells)
+            whole = isinstance(row, str) or (row.algbw is not None and row.busbw is not None)
+            yield row if whole else "a bandwidth is not a number"
 
 
 def _finish(run: LoggedRun) -> None:
@@ -222,17 +198,8 @@ def _finish(run: LoggedRun) -> None:
     run.operation = operation_name(run.operation_text)
     if not run.gpus:
         return
-    if run.gpus != max(run.hosts) + 1 and not run.trouble:
-        run.trouble = f"{run.gpus} 'Rank' lines for {max(run.hosts) + 1} ranks: the list is cut or repeated"
-    if len(set(run.devices)) < len(run.devices) and not run.trouble:
-        run.trouble = "two ranks share one GPU: such times say nothing about a network"
-    per_host: dict[str, int] = {}
-    for host, _bus in run.devices:
-        per_host[host] = per_host.get(host, 0) + 1
-    counts = set(per_host.values())
-    if len(counts) == 1:
-        run.gpus_per_node = counts.pop()
-    elif not run.trouble:
-        run.trouble = (
-            f"ranks are spread unevenly over the nodes ({', '.join(map(str, sorted(per_host.values())))})"
-        )
+    if run.gpus != max(run.hosts) + 1:
+        run.refuse(f"{run.gpus} 'Rank' lines for {max(run.hosts) + 1} ranks: the list is cut or repeated")
+    if len(set(run.devices)) < len(run.devices):
+        run.refuse("two ranks share one GPU: such times say nothing about a network")
+    run.spread(Counter(host for host, _bus in run.devices))

@@ -19,16 +19,16 @@ Tests named ``*_device`` and ``device_*`` time inside a kernel, ``*_on_stream`` 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from calibrate.importers.logged_rows import (
     LoggedRow,
     LoggedRun,
     Reading,
-    UnreadLine,
     clip,
+    logged_row,
     operation_name,
-    parse_bytes,
     parse_printed,
     without_label,
 )
@@ -60,7 +60,7 @@ class _State:
 
 def read_nvshmem_text(text: str, file: str) -> Reading:
     """All rows of an NVSHMEM perftest log; never raises on any text."""
-    reading = Reading()
+    reading = Reading(file)
     state = _State()
     states = [state]
     for line_no, raw in enumerate(text.splitlines(), start=1):
@@ -71,12 +71,7 @@ def read_nvshmem_text(text: str, file: str) -> Reading:
         if pe:
             _pe_line(pe, state)
         elif not _header(line, state):
-            row = _data(line, state)
-            if isinstance(row, LoggedRow):
-                row.file, row.line_no, row.text = file, line_no, line
-                reading.rows.append(row)
-            elif row:
-                reading.unread.append(UnreadLine(file, line_no, clip(line), row))
+            reading.take(_data(line, state), line_no, line)
     for finished in states:
         _finish(finished)
     return reading
@@ -125,7 +120,7 @@ def _data(line: str, state: _State) -> LoggedRow | str:
         job, sub, size, what, value, unit = machine.groups()
         if what != "latency" or unit != "us":
             return f"'{what}' in {unit}: only latency in us is read"
-        return _row(state, job, sub.split("-"), size, value, None, None)
+        return _row(state, job, sub.split("-"), {"size": size, "time": value})
     if line.startswith("&&&&"):
         return "a machine-readable row that could not be read: cut short?"
     if line.startswith("|") and state.columns[:1] == ["boxed"]:
@@ -133,7 +128,7 @@ def _data(line: str, state: _State) -> LoggedRow | str:
         if "us" not in state.columns[1] or len(cells) != 2:
             return "a table row that is not a size and a latency in us"
         title = state.box[1].split("-") if state.box else []  # a log cut before it has no title
-        return _row(state, state.job, title, cells[0], cells[1], None, None, boxed=True)
+        return _row(state, state.job, title, {"size": cells[0], "time": cells[1]}, boxed=True)
     tokens = line.split()
     if len(tokens) < 3 or not tokens[0].lstrip("+-").isdigit():
         return ""
@@ -143,35 +138,15 @@ def _data(line: str, state: _State) -> LoggedRow | str:
         return "no table header with latency(us) before it"
     if len(tokens) != len(state.columns):
         return f"{len(tokens)} columns where the header has {len(state.columns)}: cut short?"
-    cells_by_name = dict(zip(state.columns, tokens, strict=True))
-    sub = [cells_by_name.get("type", ""), cells_by_name.get("redop", ""), cells_by_name.get("scope", "")]
-    return _row(
-        state,
-        state.job,
-        [part for part in sub if part],
-        tokens[0],
-        cells_by_name["latency(us)"],
-        cells_by_name.get("algbw(GB/s)"),
-        cells_by_name.get("busbw(GB/s)"),
-    )
+    named = {name.partition("(")[0]: token for name, token in zip(state.columns, tokens, strict=True)}
+    sub = [named[name] for name in ("type", "redop", "scope") if named.get(name)]
+    return _row(state, state.job, sub, named | {"size": tokens[0], "time": named["latency"]})
 
 
 def _row(
-    state: _State,
-    job: str,
-    sub: list[str],
-    size: str,
-    latency: str,
-    algbw: str | None,
-    busbw: str | None,
-    *,
-    boxed: bool = False,
+    state: _State, job: str, sub: list[str], cells: Mapping[str, str], *, boxed: bool = False
 ) -> LoggedRow | str:
-    payload, time_us = parse_bytes(size), parse_printed(latency)
-    if payload is None:
-        return "the size is not a whole number of bytes"
-    if time_us is None:
-        return f"the time '{latency}' is not a number"
+    """The row of test ``job``. sub  words for its datatype, reduction and scope;  cells  as in logged_row"""
     sub = [sub[0] + "-" + sub[1], *sub[2:]] if sub[:1] in (["32"], ["64"]) and len(sub) > 1 else sub
     scope = next((_SCOPES[part] for part in sub if part in _SCOPES), "")
     redop = next((part for part in sub[1:] if part not in _SCOPES), "")
@@ -183,12 +158,8 @@ def _row(
     run.operation_text, run.operation, run.variant = job, operation_name(job), variant
     run.clock = ("graph" if state.graph else "stream") if on_stream else "device"
     run.boxed = boxed
-    row = LoggedRow(
-        "", 0, "", run, payload, sub[0] if sub else "", "" if redop == "None" else redop, False, time_us
-    )
-    row.algbw = parse_printed(algbw) if algbw else None
-    row.busbw = parse_printed(busbw) if busbw else None
-    return row
+    kinds = {"type": sub[0] if sub else "", "redop": "" if redop == "None" else redop}
+    return logged_row(run, {**cells, **kinds})
 
 
 def looks_like_nvshmem(text: str) -> bool:

@@ -20,11 +20,9 @@ from calibrate.importers.logged_rows import (
     LoggedRow,
     LoggedRun,
     Reading,
-    UnreadLine,
-    clip,
+    logged_row,
     operation_name,
     parse_bytes,
-    parse_printed,
 )
 from perfmodel.schema.gate import decode_json
 
@@ -40,7 +38,7 @@ def looks_like_rccl(text: str) -> bool:
 
 def read_rccl_file(text: str, file: str) -> Reading:
     """All rows of a file of rccl-tests; never raises on any text."""
-    reading = Reading()
+    reading = Reading(file)
     runs: dict[tuple[str, ...], LoggedRun] = {}
     heads: list[str] = []
     for line_no, line in enumerate(text.splitlines(), start=1):
@@ -50,12 +48,7 @@ def read_rccl_file(text: str, file: str) -> Reading:
         if not heads and not record.startswith("{"):
             heads = [_HEADS.get(name.lower(), name.lower()) for name in _fields(record)]
             continue
-        row = _row(_cells(record, heads), runs)
-        if isinstance(row, str):
-            reading.unread.append(UnreadLine(file, line_no, clip(record), row))
-            continue
-        row.file, row.line_no, row.text = file, line_no, record
-        reading.rows.append(row)
+        reading.take(_row(_cells(record, heads), runs), line_no, record)
     return reading
 
 
@@ -87,9 +80,6 @@ def _cells(record: str, heads: list[str]) -> dict[str, str]:
 def _row(cells: dict[str, str], runs: dict[tuple[str, ...], LoggedRun]) -> LoggedRow | str:
     if missing := [name for name in _NAMED if name not in cells]:
         return f"no {', '.join(missing)}: {CUT} short?"
-    size, time_us = parse_bytes(cells["size"]), parse_printed(cells["time"])
-    if size is None or time_us is None:
-        return f"size '{cells['size'][:40]}' or time '{cells['time'][:40]}' is not a number"
     ranks = [cells.get(name, "") for name in ("nodes", "ranks", "gpusperrank", "gpus")]
     run = runs.setdefault((cells["name"], *ranks), LoggedRun("rccl"))
     run.operation_text, run.operation = cells["name"], operation_name(cells["name"])
@@ -99,11 +89,4 @@ def _row(cells: dict[str, str], runs: dict[tuple[str, ...], LoggedRun]) -> Logge
         run.gpus = (parse_bytes(cells.get("ranks", "")) or 0) * (
             parse_bytes(cells.get("gpusperrank", "")) or 0
         )
-    in_place = cells["inplace"] == "1"
-    row = LoggedRow(
-        "", 0, "", run, size, clip(cells["type"])[:40], clip(cells["redop"])[:40], in_place, time_us
-    )
-    row.algbw, row.busbw = parse_printed(cells["algbw"]), parse_printed(cells["busbw"])
-    wrong = parse_printed(cells["wrong"])
-    row.wrong, row.note = (0.0, "result not checked") if wrong is None else (wrong.value, "")
-    return row
+    return logged_row(run, cells)

@@ -15,8 +15,8 @@ from calibrate.importers.logged_rows import (
     LoggedRun,
     Printed,
     Reading,
-    UnreadLine,
     clip,
+    logged_row,
     operation_name,
     parse_bytes,
     parse_printed,
@@ -73,14 +73,14 @@ def why_not_ours(text: str, suffix: str) -> str:
 
 def read_samples_csv(text: str, file: str) -> Reading:
     """All rows of a CSV file in our format; never raises on any text."""
-    reading = Reading()
+    reading = Reading(file)
     runs: dict[tuple[str, ...], LoggedRun] = {}
     table = csv.DictReader(io.StringIO(text.lstrip("\ufeff \r\n")), skipinitialspace=True)
     while True:
         try:
             record = next(table, None)
         except csv.Error as error:
-            reading.unread.append(UnreadLine(file, table.line_num, "", f"not CSV: {error}"))
+            reading.take(f"not CSV: {error}", table.line_num, "")
             break
         if record is None:
             break
@@ -90,21 +90,11 @@ def read_samples_csv(text: str, file: str) -> Reading:
             continue
         missing = [name for name in REQUIRED if name not in cells]
         row = _row(cells, runs) if not missing else f"no {', '.join(missing)}: {CUT} short?"
-        if isinstance(row, str):
-            reading.unread.append(UnreadLine(file, table.line_num, clip(line), row))
-            continue
-        row.file, row.line_no, row.text = file, table.line_num, line
-        reading.rows.append(row)
+        reading.take(row, table.line_num, line)
     return reading
 
 
 def _row(cells: dict[str, str], runs: dict[tuple[str, ...], LoggedRun]) -> LoggedRow | str:
-    payload, time_s = parse_bytes(cells.get("payload_bytes", "").removesuffix(".0")), cells.get("time_s", "")
-    printed = parse_printed(time_s)
-    if payload is None:
-        return "payload_bytes is not a whole number of bytes"
-    if printed is None:
-        return f"time_s '{clip(time_s)[:40]}' is not a number"
     run = runs.setdefault(tuple(cells.get(name, "") for name in _RUN_COLUMNS), LoggedRun())
     run.operation_text = cells.get("collective", "")
     run.operation = operation_name(run.operation_text)
@@ -122,9 +112,11 @@ def _row(cells: dict[str, str], runs: dict[tuple[str, ...], LoggedRun]) -> Logge
         return f"backend '{clip(run.backend)[:40]}': one of {', '.join(Backend)}"
     if run.clock and run.clock not in list(Clock):
         return f"clock '{clip(run.clock)[:40]}': one of {', '.join(Clock)}"
-    in_place = cells.get("in_place", "").lower() in ("true", "1", "yes")
-    scaled = Printed(printed.value * US_PER_S, printed.half_unit * US_PER_S)
-    row = LoggedRow("", 0, "", run, payload, cells.get("datatype", ""), "", in_place, scaled)
-    row.wrong = 1.0 if cells.get("flag", "") == "wrong" else 0.0
-    row.note = cells.get("note", "")[:200]
+    texts = {"size": cells["payload_bytes"].removesuffix(".0"), "time": cells["time_s"]}
+    texts |= {"type": cells.get("datatype", ""), "wrong": "1" if cells.get("flag") == "wrong" else "0"}
+    texts["inplace"] = "1" if cells.get("in_place", "").lower() in ("true", "1", "yes") else "0"
+    row = logged_row(run, texts)
+    if isinstance(row, LoggedRow):
+        row.time_us = Printed(*(seconds * US_PER_S for seconds in row.time_us))
+        row.note = cells.get("note", "")[:200]
     return row

@@ -28,6 +28,7 @@ from calibrate.importers.traces.names import (
     Datatype,
     all_ranks,
     collective_of,
+    consecutive,
     datatype_of,
     elements,
     received_bytes,
@@ -161,22 +162,11 @@ def _groups_of_threads(asked: Sequence[_Asked], world: TracedWorld) -> dict[int,
     groups = {thread: _group(world, shown) for thread, shown in sizes.items()}
     for size in sorted({group.size for group in groups.values() if group is not None and not group.ranks}):
         fitting = _fitting(world, {size})
-        workers = _neighbours(sorted(t for t, group in groups.items() if group == _Group("", (), size)))
+        workers = consecutive(sorted(t for t, group in groups.items() if group == _Group("", (), size)))
         if len(workers) == len(fitting):
             for threads, (ranks, name) in zip(workers, fitting.items(), strict=True):
                 groups.update(dict.fromkeys(threads, _Group(name, ranks, size)))
     return groups
-
-
-def _neighbours(threads: Sequence[int]) -> list[list[int]]:
-    """Lists of threads with consecutive numbers; each list has the workers of a group."""
-    runs: list[list[int]] = []
-    for thread in threads:
-        if runs and thread == runs[-1][-1] + 1:
-            runs[-1].append(thread)
-        else:
-            runs.append([thread])
-    return runs
 
 
 def _fitting(world: TracedWorld, sizes: set[int]) -> dict[tuple[int, ...], str]:

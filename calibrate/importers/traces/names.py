@@ -97,6 +97,17 @@ _MOST_ELEMENTS = 2**53
 _COPIES = ("gpu_memcpy", "gpu_memset", "memcpy", "memset")
 
 
+def consecutive(numbers: Sequence[int]) -> list[list[int]]:
+    """Rising ``numbers`` in lists of neighbours: 1, 2, 5 -> [1, 2], [5]."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return runs
+
+
 def collective_of(name: str) -> str:
     """This program's name for ``_allgather_base``, ``c10d::alltoall_base_`` …; empty for other names"""
     bare = name.rpartition(":")[2].strip("_").lower()

@@ -13,6 +13,7 @@ import numpy as np
 from calibrate.importers.traces.columns import KernelColumns
 from calibrate.importers.traces.inspector import is_inspector, read_inspector
 from calibrate.importers.traces.kineto import read_kineto
+from calibrate.importers.traces.names import consecutive
 from calibrate.importers.traces.stream import Progress, TraceStream
 from perfmodel.errors import BadInputError
 from perfmodel.schema.trace_alignment import Alignment
@@ -218,11 +219,5 @@ def _overlapping(several: Iterable[tuple[int, ...]]) -> bool:
 
 def _ranges(ranks: Sequence[int]) -> str:
     """Words such as ``rank 3``, ``ranks 2-7, 9``."""
-    runs: list[list[int]] = []
-    for rank in ranks:
-        if runs and rank == runs[-1][-1] + 1:
-            runs[-1].append(rank)
-        else:
-            runs.append([rank])
-    texts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
+    texts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in consecutive(ranks)]
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(texts)}"
