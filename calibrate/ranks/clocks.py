@@ -15,7 +15,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from calibrate.operations import Operation, RankTimes
 from calibrate.ranks import process
@@ -46,71 +46,49 @@ AFTER_KERNEL = "after_kernel"
 Action = Callable[[], None]
 
 
-class Device(Protocol):
-    """A device that runs the calls, and times batches of them."""
-
-    def synchronize(self) -> None:
-        """Wait until all launched work is done."""
-
-    def queueing_s(self, action: Action) -> float:
-        """Host time to launch ``action`` once [s]; 0 on a device whose calls are done when they return."""
-
-    def timed(self, batch: Action, lead_in: Action, queue_s: float = 0.0) -> tuple[float, float]:
-        """Run ``batch``; returns the monotonic times at which it began and ended [s].
-
-        lead_in  an untimed call before the batch, so that all ranks begin the batch together
-        queue_s  host time to launch the batch [s]: a GPU does not begin before all of it is queued
-        """
-
-    def capture(self, run: Action, calls: int) -> Action:
-        """``calls`` calls of ``run`` as one graph replay. Raises BadInputError if that is impossible."""
-
-    def conditions(self) -> DeviceConditions | None:
-        """The device's clock and its limits in the last batch, else now; None if unreadable."""
-
-    def held_bytes(self) -> float:
-        """Memory of the device that this process has allocated [bytes]."""
-
-    def require_alive(self, error: BaseException) -> None:
-        """Raise NoHardwareError if the device cannot be used any more after ``error``."""
-
-
 class Cpu:
-    """A CPU: calls are done when they return."""
+    """A device that runs the calls, and times batches of them: a CPU, whose calls end when they return."""
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
         self._now = now
 
     def synchronize(self) -> None:
-        """Do nothing: no work is pending."""
+        """Wait until all launched work is done."""
 
     def queueing_s(self, action: Action) -> float:
-        """Return 0 without calling ``action``: nothing is queued."""
+        """Host time to launch ``action`` once [s]; 0 on a CPU, which queues nothing and does not call it."""
         return 0.0
 
     def timed(self, batch: Action, lead_in: Action, queue_s: float = 0.0) -> tuple[float, float]:
-        """Time by the host's clock, without a lead-in."""
+        """Run ``batch``; returns the monotonic times at which it began and ended [s].
+
+        lead_in  an untimed call before the batch, so that all ranks begin the batch together; not on a CPU
+        queue_s  host time to launch the batch [s]: a GPU does not begin before all of it is queued
+        """
         start = self._now()
         batch()
         return start, self._now()
 
     def capture(self, run: Action, calls: int) -> Action:
-        """Raise BadInputError: a CPU has no graphs."""
+        """``calls`` calls of ``run`` as one graph replay. Limits: a CPU has no graphs -> BadInputError"""
         raise BadInputError("there is no graph clock on a CPU.", "use --clock eager or --clock stream.")
 
     def conditions(self) -> DeviceConditions | None:
-        """None: reading a CPU's clock needs special rights."""
+        """The device's clock and its limits in the last batch, else now.
+
+        Limits: unreadable, as on a CPU without special rights -> None
+        """
         return None
 
     def held_bytes(self) -> float:
-        """Memory of the process [bytes]."""
+        """Memory that the process has allocated [bytes]: on a GPU, of the device."""
         return process.held_bytes()
 
     def require_alive(self, error: BaseException) -> None:
-        """Do nothing: a CPU is always alive."""
+        """Raise NoHardwareError if the device cannot be used any more after ``error``; a CPU always can."""
 
 
-class Cuda:
+class Cuda(Cpu):
     """An NVIDIA GPU through torch; the calls run on torch's current stream.
 
     watch    reads the state of the GPU (calibrate.ranks.gpu_conditions)
@@ -122,9 +100,9 @@ class Cuda:
         watch: Callable[[], DeviceConditions | None] = lambda: None,
         now: Callable[[], float] = time.perf_counter,
     ) -> None:
+        super().__init__(now)
         self._cuda = torch.cuda
         self._watch = watch
-        self._now = now
         self._seen: DeviceConditions | None = None
         self._side: Any = None
 
@@ -139,7 +117,7 @@ class Cuda:
         return self._now() - start
 
     def timed(self, batch: Action, lead_in: Action, queue_s: float = 0.0) -> tuple[float, float]:
-        """As in ``Device``, by CUDA events; conditions are read in the first batch of a visit."""
+        """As in ``Cpu``, by CUDA events; conditions are read in the first batch of a visit."""
         first = self._cuda.Event(enable_timing=True)
         last = self._cuda.Event(enable_timing=True)
         start = self._now()
@@ -155,7 +133,7 @@ class Cuda:
         return start, start + first.elapsed_time(last) * 1e-3
 
     def capture(self, run: Action, calls: int) -> Action:
-        """As in ``Device``; warm-up and capture use one side stream, as libraries allocate state per stream.
+        """As in ``Cpu``; warm-up and capture use one side stream, as libraries allocate state per stream.
 
         Memory that calls allocate during capture belongs to the graph, as long as its replay is kept.
         """
@@ -181,7 +159,7 @@ class Cuda:
         return replay
 
     def conditions(self) -> DeviceConditions | None:
-        """As in ``Device``. Conditions of a batch are returned once; afterwards the present ones are read."""
+        """As in ``Cpu``. Conditions of a batch are returned once; afterwards the present ones are read."""
         seen, self._seen = self._seen, None
         return seen or self._watch()
 
@@ -191,7 +169,7 @@ class Cuda:
         return float(self._cuda.memory_reserved())
 
     def require_alive(self, error: BaseException) -> None:
-        """As in ``Device``: after some kernel errors every later CUDA call of the process fails."""
+        """As in ``Cpu``: after some kernel errors every later CUDA call of the process fails."""
         if "CUDA error" not in str(error):
             return
         try:
@@ -213,7 +191,7 @@ class Timer:
         operation: Operation,
         clock: Clock,
         variant: str,
-        device: Device,
+        device: Cpu,
         barrier: Action,
         payload_bytes: int = 0,
     ) -> None:

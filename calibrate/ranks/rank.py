@@ -32,7 +32,7 @@ from typing import Any
 from calibrate.machine.libraries import install_torch
 from calibrate.operations import Availability, Place, Provider, RankTimes
 from calibrate.ranks import process
-from calibrate.ranks.clocks import Cpu, Cuda, Device, Timer
+from calibrate.ranks.clocks import Cpu, Cuda, Timer
 from calibrate.ranks.control import Desk, join
 from calibrate.ranks.gpu_conditions import watch_gpu
 from calibrate.running.versions import library_versions
@@ -67,7 +67,7 @@ class RankServer:
         self._place = Place(0, 1)
         self._bound: list[int] = []
         self._all: list[int] = []
-        self._device: Device = Cpu()
+        self._device = Cpu()
         self._open: dict[str, Provider] = {}
         self._timers: dict[str, Timer] = {}
         self._current: Timer | None = None
