@@ -19,6 +19,7 @@ from perfmodel.plan.explain_step import explain_alike_step, explain_step
 from perfmodel.plan.leading import (
     AT_MOST,
     MOST_COMPARED,
+    RUN,
     Leading,
     leading,
     leading_on_enough,
@@ -187,6 +188,8 @@ def print_leading(found: Leading, out: Output, machine: str) -> None:
             **project_record(answer, out.calibration_file, found.changes, found.experiment)
             | _cut(found.best[0]),
             as_good=[each.way for each in found.as_good] if out.host is None else None,
+            leads_among=[way for way in RUN if way not in found.unknown],
+            left_out=vars(found.left_out) if found.left_out else None,
             row_wise=row_wise,
             host=issued.to_dict() if issued else None,
         )

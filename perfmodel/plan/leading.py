@@ -24,6 +24,7 @@ from perfmodel.plan.as_projection import (
     compared_way,
     evaluator_for,
     evaluator_of,
+    is_slower,
     planned_projection,
     tables_of,
     undecided,
@@ -45,13 +46,30 @@ from perfmodel.projections.sensitivity import (
 T = TypeVar("T")
 
 RUN = tuple(name for name, way in WAYS.items() if way.runs and not copied(way.exchange))
-"""Sharding options that some program runs and that spread tables over GPUs: only these can lead an answer."""
+"""Ways that are in use somewhere and spread tables over GPUs: only these can lead an answer."""
+RUNNERS = tuple(dict.fromkeys(WAYS[name].runs for name in RUN))
+"""Whose ways these are."""
+LEFT_OUT = tuple(name for name in WAYS if name not in RUN)
+"""Ways that cannot lead: copies on all GPUs, and what nobody is known to run."""
 MOST_COMPARED = 1000
 """Largest number of tables for which every option is packed onto GPUs, which takes a second or two."""
 _SAME = 1e-6
 AT_MOST = 16
 """Multiple of the GPUs that the rows alone need: the most GPUs that are tried."""
 _MORE = 1.25
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A way of ``LEFT_OUT`` beside the best way.
+
+    ratio  its time divided by the best's [-];  faster  whether it is faster for certain
+    """
+
+    way: str
+    time_s: float
+    ratio: float
+    faster: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,12 +80,14 @@ class Leading:
     best     options that fit; empty if none fits; slower options only if they may be the answer
     unknown  options that are not compared, because no calibration has their exchanges
     enough   if nothing fits the given GPUs: how many would be enough, in words
+    hosted_s  returns the time with the host, if that decides on the sharding; None: the device alone
     """
 
     base: Projection
     best: tuple[Compared, ...]
     unknown: tuple[str, ...] = ()
     enough: str = ""
+    hosted_s: Callable[[Projection], float] | None = None
 
     @property
     def answer(self) -> Projection:
@@ -84,6 +104,30 @@ class Leading:
     def as_good(self) -> tuple[Compared, ...]:
         """Options that are slower than the best by less than the uncertainty: they may be as fast."""
         return undecided(self.best) if self.best else ()
+
+    @cached_property
+    def left_out(self) -> LeftOut | None:
+        """The fastest way of ``LEFT_OUT`` that fits and may be as fast as the best.
+
+        Limits: a host, whose times have no band -> only a faster way;  the best's very time -> none
+        """
+        if not self.best or self.base.gpus == 1 or table_count(self.base) > MOST_COMPARED:
+            return None
+        near = [
+            self._beside(each.way, each.answer)
+            for each in compared(self.base, LEFT_OUT)
+            if each.answer and (self.hosted_s or not is_slower(each.answer, self.answer))
+        ]
+        most = 1 - _SAME if self.hosted_s else math.inf
+        near = [each for each in near if abs(each.ratio - 1) > _SAME and each.ratio < most]
+        return min(near, key=lambda each: each.ratio, default=None)
+
+    def _beside(self, way: str, other: Projection) -> LeftOut:
+        if self.hosted_s:
+            time_s, best_s = self.hosted_s(other), self.hosted_s(self.answer)
+            return LeftOut(way, time_s, time_s / best_s, time_s < best_s)
+        ratio = other.time_s / self.answer.time_s
+        return LeftOut(way, other.time_s, ratio, is_slower(self.answer, other))
 
     @cached_property
     def planned_answer(self) -> Projection | None:
@@ -258,12 +302,15 @@ def leading_with_host(base: Projection, host: str | None, calibration: str | Non
     """
     if host is None or base.gpus == 1 or table_count(base) > MOST_COMPARED:
         return leading(base)
+
+    def hosted_s(answer: Projection) -> float:
+        return hosted(answer, host, calibration).time_s
+
     timed = [
-        (hosted(each.answer, host, calibration).time_s, each)
-        for each in compared(base, RUN)
-        if each.answer is not None and each.fits
+        (hosted_s(each.answer), each) for each in compared(base, RUN) if each.answer is not None and each.fits
     ]
-    return Leading(base, tuple(each for _, each in sorted(timed, key=lambda pair: pair[0])))
+    best = tuple(each for _, each in sorted(timed, key=lambda pair: pair[0]))
+    return Leading(base, best, hosted_s=hosted_s)
 
 
 def table_count(base: Projection) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from perfmodel.collectives.other_fabrics import NO_NEIGHBOURS
 from perfmodel.passes.schemes import ROW_WISE, WAYS, whose
 from perfmodel.plan.as_projection import Compared
-from perfmodel.plan.leading import MOST_COMPARED, Leading, table_count
+from perfmodel.plan.leading import MOST_COMPARED, RUNNERS, Leading, table_count
 from perfmodel.projections import Projection
 from perfmodel.projections.comparison import samples_per_s
 from perfmodel.projections.hosted import Hosted
@@ -47,8 +47,8 @@ def leading_text(found: Leading, calibration_file: str | None, again: Again) -> 
     if found.changes:
         rows = [[f" {label}", times, unbroken(option)] for label, times, option in change_rows(found)]
         parts.append(table(CHANGED, rows, left=(0, 2), indent=0))
-    parts += [text] if (text := measure_text(found, calibration_file)) else []
-    parts.append(f"{provenance(answer, calibration_file, brief=True)}\n{more_words(found, again)}")
+    last = [measure_text(found, calibration_file), provenance(answer, calibration_file, brief=True)]
+    parts.append("\n".join(line for line in [*last, more_words(found, again)] if line))
     return "\n\n".join(parts)
 
 
@@ -86,7 +86,9 @@ def beside_words(found: Leading, row_wise: Hosted | None = None) -> str:
     if not found.best:
         return found.enough
     base, way = found.base, WAYS[found.way]
-    parts = [f"by {found.way} ({way.summary}; {whose(way.runs)})"]
+    their = _and([f"{name}'s" for name in RUNNERS])
+    who = f"({way.summary}; {whose(way.runs)})"
+    parts = [f"by {found.way} {who}, the fastest of {their} ways to spread tables"]
     close = {each.way: each for each in (found.as_good if row_wise is None else ())}
     near = [f"{way} ({_time(each)})" for way, each in close.items() if way != ROW_WISE]
     near += [f"TorchRec's {ROW_WISE} ({_time(close[ROW_WISE])})"] if ROW_WISE in close else []
@@ -98,8 +100,13 @@ def beside_words(found: Leading, row_wise: Hosted | None = None) -> str:
         parts.append(too_large(base))
     elif found.way != ROW_WISE and ROW_WISE not in close:
         beside = row_wise or base
-        time = f"{format_time(beside.time_s)}, {format_ratio(beside.slowdown)} the time of one GPU"
+        time = f"{format_time(beside.time_s)}, {format_ratio(beside.slowdown)}"
         parts.append(f"{ROW_WISE} (TorchRec's) takes {time}")
+    if (other := found.left_out) is not None:
+        left = WAYS[other.way]
+        what = left.summary if left.runs else "which nobody is known to run"
+        may = "is faster" if other.faster else "may be as fast"
+        parts.append(f"{other.way}, {what}, {may} ({format_ratio(other.ratio)} the time)")
     return "; ".join(parts)
 
 

@@ -39,7 +39,7 @@ SCREENS = {
 _EVIDENCE = re.compile(rf"\b({'|'.join(Evidence)})\b.*")
 _NUMBER = re.compile(r"(?<![A-Za-z_0-9])[<>]?\d(?:[\d .]*\d)?|∞")
 _EXPERIMENT = re.compile(
-    r"^(?:\S+ % of the time rests on|\d+ numbers? not measured) .*?(?=^$)", re.DOTALL | re.MULTILINE
+    r"^(?:\S+ % of the time rests on|\d+ numbers? not measured) .*?(?=^$|^Machine )", re.DOTALL | re.MULTILINE
 )
 _UNIT = re.compile(r"# ?(ns|µs|ms|s|B|KiB|MiB|GiB|TiB|kB|MB|GB|TB|GB/s|MB/s|TB/s|%)(?![\w/])")
 

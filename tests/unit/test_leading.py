@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from perfmodel.passes.schemes import ROW_WISE
-from perfmodel.plan.as_projection import compared, winner
-from perfmodel.plan.leading import MOST_COMPARED, RUN, leading
+from perfmodel.plan.as_projection import compared, undecided, winner
+from perfmodel.plan.leading import MOST_COMPARED, RUN, leading, leading_with_host
 from perfmodel.projections import project_one
+from perfmodel.projections.hosted import hosted
 from perfmodel.projections.sensitivity import next_experiment
 from perfmodel.report.experiment_text import experiment_text
 from perfmodel.units import format_number
@@ -51,6 +52,49 @@ def test_what_nobody_runs_does_not_lead() -> None:
     assert [each.way for each in leading(base).best][:2] == [every[0][1], every[2][1]]
 
 
+SMALL: dict[str, Any] = {"table_bytes": 20e9, "gpus": 8}
+"""A copy on each GPU fits, and sends nothing."""
+
+
+@pytest.mark.parametrize("asked", [*QUESTIONS, SMALL, {"table_bytes": 10e12, "pooling": 1}])
+def test_the_fastest_that_cannot_lead_is_known(asked: dict[str, Any]) -> None:
+    """The opponent: what --sharding all compares, the winner and those that cannot be told from it."""
+    base = project_one(**asked)
+    every = list(compared(base))
+    first = winner(every)
+    rivals = [each for each in (first, *undecided(every)) if each.way not in RUN and each.answer]
+    found = leading(base)
+    if not rivals or not rivals[0].answer:
+        assert found.left_out is None
+        return
+    assert found.left_out is not None and found.left_out.way == rivals[0].way
+    assert found.left_out.ratio == pytest.approx(rivals[0].answer.time_s / found.answer.time_s)
+    assert found.left_out.faster == (first.way not in RUN)
+
+
+def test_with_a_host_only_a_faster_sharding_is_said_to_be_left_out() -> None:
+    small, large = (project_one(**asked) for asked in (SMALL, QUESTIONS[0]))
+    found = leading_with_host(small, "eager", None)
+    copies = found.left_out
+    assert copies is not None and copies.way == "data-parallel" and copies.faster
+    assert copies.ratio == pytest.approx(copies.time_s / hosted(found.answer, "eager", None).time_s)
+    assert leading_with_host(large, "graph", None).left_out is None
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    ("--table-size 10TB", "row-wise-sparse, which nobody is known to run, may be as fast (1.19× the time)"),
+    ("--table-size 20GB --gpus 8", "data-parallel, a copy on every GPU, is faster (0.0802× the time)"),
+    ("--table-size 600GB", ""),
+])  # fmt: skip
+def test_the_screen_says_over_which_shardings_it_leads(cli: Any, words: str, said: str) -> None:
+    text = " ".join(cli("project", *words.split()).out.split())
+    assert ", the fastest of TorchRec's and EMBark's ways to spread tables" in text
+    assert said in text and ("the time)" in text) == bool(said)
+    record = json.loads(cli("project", *words.split(), "--json").out)
+    assert record["leads_among"] == list(RUN)
+    assert (record["left_out"] or {"way": ""})["way"] == said.partition(",")[0]
+
+
 @pytest.mark.parametrize("words", [
     ("--table-size", "10TB"),
     MANY,
@@ -75,7 +119,7 @@ def test_the_first_screen_needs_no_glossary(cli: Any) -> None:
     text = cli("project", "--table-size", "10TB").out
     first = " ".join(text.splitlines()[1].split())
     assert first.startswith(
-        "by row-wise-ub (unique rows are sent; as in the paper EMBark); row-wise (TorchRec's)"
+        "by row-wise-ub (unique rows are sent; as in the paper EMBark), the fastest of TorchRec's"
     )
     changed = " ".join(cli("project", "--table-size", "1TB", "--tables", "64").out.split())
     assert not re.search(r"GPUs \([a-z0-9-]+\) ", changed)
@@ -83,9 +127,9 @@ def test_the_first_screen_needs_no_glossary(cli: Any) -> None:
 
 def test_what_does_not_fit_is_no_headline(cli: Any) -> None:
     """300 tables row-wise need more than a GPU has; table-wise they fit, and lead."""
-    first, second, *_ = cli("project", *MANY).out.splitlines()
+    first, second, third, *_ = cli("project", *MANY).out.splitlines()
     assert "GPUs: 7." in first and "by table-wise (the whole table on one GPU; TorchRec's)" in second
-    assert "row-wise does not fit: it" in second
+    assert "ways to spread tables; row-wise does not fit: it" in " ".join(f"{second}{third}".split())
     named = cli("project", *MANY, "--sharding", ROW_WISE).out
     assert named.startswith("Does not fit 152 GPUs: 89.9 GB of 68 GB per GPU.")
     large = ("--table-size", "2TB", "--gpus", "30", "--tables", "300", "--batch", "64000")
