@@ -10,8 +10,6 @@ from perfmodel.schema.evidence import Backend
 from perfmodel.schema.machine import Machine
 from perfmodel.units import format_count, format_fraction
 
-NO_NEIGHBOURS = "background=0"
-
 
 @dataclass(frozen=True)
 class OtherFabric:

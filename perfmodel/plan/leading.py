@@ -157,8 +157,10 @@ class Leading:
 
     @cached_property
     def changes(self) -> tuple[Sensitivity, ...]:
-        """Slowdowns with other links, libraries and batches, each with the option that is best then."""
-        return of_hardware(self.answer, self._changed)
+        """Slowdowns with other links, libraries and batches, each with the way that is best then; the
+        shortest time first.
+        """
+        return tuple(sorted(of_hardware(self.answer, self._changed), key=lambda each: each.after_s))
 
     def _changed(self, _: Projection, change: Change) -> Sensitivity | None:
         try:

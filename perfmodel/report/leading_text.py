@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from perfmodel.collectives.other_fabrics import NO_NEIGHBOURS
 from perfmodel.passes.schemes import ROW_WISE, WAYS, whose
 from perfmodel.plan.as_projection import Compared
 from perfmodel.plan.leading import MOST_COMPARED, RUNNERS, Leading, table_count
@@ -27,8 +26,7 @@ from perfmodel.units import (
     format_time,
 )
 
-CHANGED = ("What would change it", "time", "")
-_ALONE = f"--set {NO_NEIGHBOURS}"
+CHANGED = ("What would change it, shortest time first", "time", "")
 _LINES = 3  # changes that are listed: the screen has 25 lines
 _INDENT = 5
 _MANY_ROWS = 1e7
@@ -223,14 +221,8 @@ def _dtype(base: Projection, element_bytes: float) -> str:
 
 
 def change_rows(found: Leading) -> list[list[str]]:
-    """Rows of the table ``CHANGED``: a change, the times before and after it, its option; the best first.
-
-    A network without background traffic is always listed if it was tried, even if it helps little.
-    """
-    best = sorted(found.changes, key=lambda each: each.after_s)
-    neighbours = [each for each in best[_LINES:] if each.option == _ALONE]
-    best = [*best[: _LINES - len(neighbours)], *neighbours]
+    """Rows of the table ``CHANGED``: a change, the times before and after it, its option."""
     return [
         [each.label, f"{format_time(each.before_s)} → {format_time(each.after_s)}", each.option]
-        for each in best
+        for each in found.changes[:_LINES]
     ]

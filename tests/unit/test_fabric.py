@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -349,11 +350,12 @@ def test_impossible_values_are_refused(values: dict[str, float], error: str) -> 
 
 
 def test_what_neighbours_take_is_said_as_it_was_typed(cli: Callable[..., Outcome]) -> None:
-    """In percent, in the working of the law, and among the changes of the first screen."""
+    """In percent, in the working of the law, and among the changes that were tried."""
     typed = ("--set", "background=30%")
     text = cli("project", "--table-size", "10TB", *typed).out
     assert "assumed: background = 30.0 %" in text and "--set background=30%" in text
-    assert "other jobs on the network 30.0 % → 0 %" in text
+    tried = json.loads(cli("project", "--table-size", "10TB", *typed, "--json").out)["changes"]
+    assert "other jobs on the network 30.0 % → 0 %" in {each["label"] for each in tried}
     size = ("--op", "all_to_all", "--size", "1GiB", "--gpus", "64")
     text = " ".join(cli("explain", "collective", *size, *typed).out.split())
     assert "background 0.300 assumed 30.0 %: part of the links" in text

@@ -16,7 +16,7 @@ from perfmodel.projections import project_one
 from perfmodel.projections.hosted import hosted
 from perfmodel.projections.sensitivity import next_experiment
 from perfmodel.report.experiment_text import experiment_text
-from perfmodel.units import format_number
+from perfmodel.units import format_number, format_time
 
 QUESTIONS: list[dict[str, Any]] = [
     {"table_bytes": 10e12},
@@ -165,6 +165,29 @@ def test_each_change_is_the_answer_to_its_option(asked: dict[str, Any]) -> None:
         assert change.after_s == pytest.approx(anew.answer.time_s)
         assert change.label.endswith(f", sharded {anew.way}") == (anew.way != found.way)
     assert nic or found.base.setting.machine.name == "gb200-nvl72" or found.base.gpus < 8
+
+
+NARROW = "--set pod_nodes=4 --set oversubscription=2"
+
+
+@pytest.mark.parametrize("words", [
+    "--table-size 10TB",
+    f"--table-size 10TB {NARROW} --set background=5%",
+    f"--table-size 10TB {NARROW} --set background=30%",
+    f"--table-size 5TB --objective training {NARROW} --set background=10%",
+    f"--model mlperf-dlrm-dcnv2 --gpus 128 {NARROW} --set background=10%",
+])  # fmt: skip
+def test_the_changes_on_the_screen_are_those_with_the_shortest_times(cli: Any, words: str) -> None:
+    """The opponent: all changes that were tried, of which the screen has the best three."""
+    tried = json.loads(cli("project", *words.split(), "--json").out)["changes"]
+    best = sorted(tried, key=lambda each: each["after_s"])[:3]
+    _, title, table = cli("project", *words.split()).out.partition("What would change it, shortest time")
+    assert title and len(tried) >= 3
+    table = table.partition("\n\n")[0]
+    assert re.findall(r"→ ([\d.]+ [µm]s)", table) == [format_time(each["after_s"]) for each in best]
+    assert [line.split("  --")[-1].split() for line in table.splitlines()[1:] if "  --" in line] == [
+        each["option"].removeprefix("--").split() for each in best
+    ]
 
 
 @pytest.mark.parametrize("asked", QUESTIONS)
