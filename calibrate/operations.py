@@ -17,7 +17,9 @@ from perfmodel.schema.runs import DeviceConditions, Point
 
 @dataclass(frozen=True)
 class Place:
-    """Position of this rank: its number in the job, its node, its device."""
+    """Position of this rank: its number in the job, its node, its device.
+
+    node, local_rank, local_ranks  its node, its number there, ranks of the node"""
 
     rank: int
     ranks: int

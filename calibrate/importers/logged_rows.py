@@ -114,6 +114,7 @@ class LoggedRow:
 
     payload_bytes  size of one rank's buffer;  redop  operation of a reduction, such as sum
     time_us, algbw, busbw  time [µs], algorithm and bus bandwidth [GB/s];  wrong  number of wrong results
+    datatype, in_place, note  as in the log
     """
 
     file: str

@@ -59,7 +59,9 @@ Bit 1, an idle GPU, says nothing about a batch."""
 
 @dataclass(frozen=True)
 class LocalGpu:
-    """A GPU as its driver describes it. Unreadable values are None or empty."""
+    """A GPU as its driver describes it. Unreadable values are None or empty.
+
+    busy_fraction  share of the last second with work of any process [-];  ecc, mig  whether these are on"""
 
     index: int
     name: str

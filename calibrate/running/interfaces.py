@@ -92,6 +92,7 @@ class RunOutcome:
 
     stopped   "" if the plan is done, else "interrupted", "time limit" or "error"
     states    by key: each point of the plan that was begun, in this start or an earlier one
+    seconds   duration of this start;  warnings  texts for the user
     """
 
     plan: MeasurementPlan

@@ -37,6 +37,7 @@ class CollectiveEstimate:
 
     floor_s    part of ``time_s`` that is latency;  evidence  rank of ``Evidence``
     limit      what the time depends on most: index into ``limit_names``
+    low_s, high_s  95 % interval
     """
 
     time_s: Floats

@@ -49,7 +49,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Doubt:
-    """One cause of error: its name, and its part of the standard deviation of ln t on the grid.
+    """One cause of error: its name (``what``), and its part of the standard deviation of ln t on the grid.
 
     All parts add in quadrature.
     """

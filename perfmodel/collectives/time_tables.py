@@ -63,6 +63,8 @@ class TimeTable:
     anchors      measured sizes, and ``anchor_evidence`` of their times
     basis        what the times come from, in words
     stages, doubts, correction  how the times and their errors were derived (``Spread``)
+    log_time, log_low, log_high  ln of the time and of the ends of its 95 % interval, on the grid
+    floor_s      time of the smallest message [s];  evidence  its rank at each size
     """
 
     log_time: Floats

@@ -35,7 +35,8 @@ class Identity:
     """Name of a calibration, and how it was measured.
 
     checked  whether all results were right;  complete  whether all points were measured
-    this_cluster  whether the samples are the user's own cluster's"""
+    this_cluster  whether the samples are the user's own cluster's
+    preferred  whether a projection uses it by default;  environment  variables of the runs"""
 
     machine: str
     backend: Backend

@@ -24,7 +24,12 @@ _FEWEST_POINTS = 3
 
 @dataclass(frozen=True)
 class CurveFit:
-    """A fitted curve of a cell. ``*_interval``: 95 % (low, high); leave-one-out errors are relative."""
+    """A fitted curve of a cell; ``*_interval`` is the 95 % interval (low, high) of a parameter.
+
+    alpha_s, beta_bytes_per_s, p  floor, bandwidth and sharpness of the knee (docs/model.md#curves)
+    anchor_bytes, anchor_times_s  measured sizes with their medians, made non-decreasing
+    anchor_log_sd  standard deviation of ln t around the anchors;  at_bound  parameters that ended at a bound
+    """
 
     alpha_s: float
     beta_bytes_per_s: float

@@ -31,6 +31,7 @@ class Cell:
     """A measured cell: median times of one collective on one group of ranks.
 
     algorithm  the only algorithm that the library was allowed ("ring", "tree"); "" if it chose by itself
+    payload_bytes, time_s  sizes and median times;  source_ids  sources of the samples
     """
 
     collective: str
@@ -80,7 +81,9 @@ def like_cluster(law: str, like: Law, prior: Believed) -> Believed:
 
 @dataclass(frozen=True)
 class Fitted:
-    """The most probable logarithms of a law's unknowns, with their covariance, and ln(law / measured)."""
+    """The most probable logarithms of a law's unknowns, with their covariance, and ln(law / measured).
+
+    logs  ln of the unknowns;  residuals  ln(law / measured) of every point"""
 
     logs: Floats
     covariance: Floats

@@ -28,6 +28,7 @@ class Selection(Strict):
     """A selection of samples: by source, and optionally by variant, collective, nodes and smallest size.
 
     rank  if several selections have a cell, the lowest rank is used
+    variants, collectives  allowed values; empty: all.  nodes  exact number; None: any
     """
 
     sources: list[str]

@@ -39,6 +39,7 @@ class LocalMemory:
 
     latency_s  from a read to its data, over the network; 0: the memory is beside the GPU
     sharers    GPUs that read it at once, each for its own batch
+    capacity_bytes, bytes_per_s  size and rate of the memory
     """
 
     capacity_bytes: float

@@ -70,7 +70,10 @@ SECTIONS = {
 
 @dataclass(frozen=True)
 class Equation:
-    """A printed equation; ``function`` computes it, ``section`` derives it."""
+    """A printed equation.
+
+    text  the formula;  function  full name of the function that computes it
+    section  where docs/model.md derives it;  source  publication or code that it comes from"""
 
     text: str
     function: str

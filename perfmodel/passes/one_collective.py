@@ -47,6 +47,9 @@ class CollectiveExplanation:
     basis    source of the time: a measured curve or a law
     on_grid  whether the size was measured
     doubts  parts of the standard deviation of ln t [-], which add in quadrature
+    time_s, low_s, high_s  the answer with its band [s];  floor_s  its part that is latency [s]
+    limit  what the time depends on most;  speed_of_light_s  least time of the links [s];  time  its
+           derivation
     """
 
     model: CollectiveModel

@@ -12,7 +12,9 @@ from perfmodel.units import format_amount, format_quantity
 
 @dataclass(frozen=True)
 class Term:
-    """One letter of an equation with its value; ``text`` is the value with its unit."""
+    """One letter of an equation with its value; ``text`` is the value with its unit.
+
+    symbol  the letter;  meaning, source, evidence  in words, as printed"""
 
     symbol: str
     value: float | None  # None: differs by table and row

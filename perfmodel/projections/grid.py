@@ -27,7 +27,9 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Grid:
-    """Results for many configurations, arrays with one element each."""
+    """Results for many configurations, arrays with one element each.
+
+    columns  by name (``project_grid``);  step_names  steps that any configuration has"""
 
     columns: dict[str, NDArray[Any]]
     step_names: tuple[str, ...]

@@ -51,6 +51,7 @@ class TableGroup:
     Several groups of different tables can be stacked: then each array has an axis of tables first.
     ids  popularity of the rows of each stacked table; None: the popularity given for all tables
     weight_bytes  bytes of the weight of an id; 0: bags are not weighted
+    count  number of equal tables;  rows, dim, pooling, element_bytes  of each (``PlanTables``)
     """
 
     ids: tuple[Distribution | None, ...]

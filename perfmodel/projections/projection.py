@@ -133,7 +133,8 @@ class GpuCount:
 class Projection:
     """The answer for one configuration, with everything that explains it.
 
-    steps   of the sharded pass;  totals  by name;  crossovers  sizes from which another library is faster"""
+    steps   of the sharded pass;  totals  by name;  crossovers  sizes from which another library is faster
+    forward, work  the pass and the configuration;  clocks, calibrations  of the collective times"""
 
     setting: Setting
     forward: Forward

@@ -102,8 +102,14 @@ _MOST_VARIANCE = 900.0  # of a logarithm
 _MOST = 1e15  # bytes per second of one link; ratios are far below
 
 
-class Law(Strict):
-    """A fitted law of collectives: its unknowns (``values``), and the covariance of their logarithms."""
+class Law(BaseModel):
+    """A fitted law of collectives: its unknowns (``names``, ``values``) and the covariance of their ln.
+
+    residual_log_sd  standard deviation of ln t around the law
+    fitted_domains, fitted_gpus  most domains and ranks among the samples
+    log_covariance  of the logarithms of ``values``, in this order;  sources  ids of the samples' sources"""
+
+    model_config = STRICT
 
     law: Literal["ring_tree", "pairwise"]
     collectives: list[str]
@@ -158,6 +164,8 @@ class Calibration(Strict):
     handover_s    by step of a whole pass: extra time in the pass compared with its curve (after a kernel, if
                   there is one); ``between_steps``: time of the pass beyond its steps
     host          times of the host to issue a pass;  host_tier  its memory, as a GPU reads it
+    preferred     whether projections use it by default;  samples_sha256  digest of the samples
+    complete, checked   whether every planned point has ended; whether all results were right
     """
 
     schema_version: Literal[1]

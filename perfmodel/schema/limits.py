@@ -26,8 +26,10 @@ _LONG_BYTES = 2**20
 """Size above which a slow time indicates a slow link, not a high floor."""
 
 
-class Limit(Strict):
-    """Range in which a value is allowed (``least`` to ``most``), and range of products on the market."""
+class Limit(BaseModel):
+    """Range of allowed values (``least`` to ``most``), and range of products on the market (``sold_*``).
+
+    unit  of all four ends, one of ``units.QUANTITY_UNITS``;  source  of the range"""
 
     unit: str
     least: float

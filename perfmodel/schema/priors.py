@@ -21,8 +21,12 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Triple = Annotated[list[Positive], Field(min_length=3, max_length=3)]
 
 
-class NcclConstants(Strict):
-    """Constants of NCCL's tuning model [s]; a ``Triple`` has values for LL, LL128 and Simple."""
+class NcclConstants(BaseModel):
+    """Constants of NCCL's tuning model [s]; a ``Triple`` has values for LL, LL128 and Simple.
+
+    ring_base_s, tree_base_s  launch and first step;  *_step_s  a further step over this kind of link
+    network_overhead_s  work of a network proxy per step;  nvls_*  reductions in the NVLink switch
+    pat_*  NCCL's PAT algorithm: launch, cost per rank, overlapping chunks, share of the ring's rate"""
 
     source: str
     why: str
@@ -63,6 +67,8 @@ class Network(Strict):
     """Priors of one kind of network, where they differ from NCCL's constants and from InfiniBand.
 
     ring_tree, pairwise  priors of unknowns, by name, that replace the general priors of these two laws
+    ring_step_s, tree_step_s, tree_sharpness  in place of the constants across nodes
+    growth_log_sd, law_log_sd, carried  as in ``Growth``, ``Clusters``;  *why  reasons for these values
     """
 
     source: str
@@ -95,8 +101,11 @@ class Shape(Strict):
     why: str
 
 
-class Clusters(Strict):
-    """How much the times on two clusters of one kind differ: standard deviations of ln t at three sizes."""
+class Clusters(BaseModel):
+    """How much the times on two clusters of one kind differ: standard deviations of ln t at three sizes.
+
+    at_bytes  the sizes;  inside, across  groups within a domain, and larger ones
+    law_log_sd  the law's own error;  carried  share of a residual that holds for other numbers of GPUs [-]"""
 
     at_bytes: Triple
     inside_log_sd: Triple
@@ -114,8 +123,11 @@ class Growth(Strict):
     why: str
 
 
-class Uncertainty(Strict):
-    """Errors of the laws themselves, as standard deviations of ln t."""
+class Uncertainty(BaseModel):
+    """Errors of the laws themselves, as standard deviations of ln t; ``why`` explains every one.
+
+    effective_points  number of independent points that a measured curve counts as, however many sizes it has
+    carry_fraction    share of a measured curve's residual that is carried over to larger groups [-]"""
 
     sample_log_sd: Positive
     effective_points: Positive
@@ -157,8 +169,11 @@ BEST_KNOWN = "infiniband"
 _NETWORKS = TypeAdapter(Mapping[str, Mapping[str, Learned]])
 
 
-class Priors(Strict):
-    """The whole file of priors; ``learned``: from clusters, by network and law (``networks.json``)."""
+class Priors(BaseModel):
+    """The whole file of priors; ``learned``: from clusters, by network and law (``networks.json``).
+
+    nccl, network, shape, clusters, growth, uncertainty  sections of the file
+    ring_tree, pairwise  priors of the unknowns of these two laws, by name"""
 
     nccl: NcclConstants
     network: Mapping[str, Network]

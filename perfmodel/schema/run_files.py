@@ -39,7 +39,9 @@ _IN_PLACE = {"all_reduce": ("gloo", "nccl", "rccl")}
 
 @dataclass(frozen=True)
 class Run:
-    """One run: the header, and by key of a point the points, their visits in order, and how they ended."""
+    """One run: the header, and by key of a point the points, their visits in order, and how they ended.
+
+    where  the file, for messages"""
 
     header: RunHeader
     points: dict[str, Point]

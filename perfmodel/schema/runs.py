@@ -76,8 +76,13 @@ class LookupWork(Strict):
     shards: Whole = 1  # kernels: owners of ids, sources of ids, partial bags to sum
 
 
-class Point(Strict):
-    """One cell of the plan: what is timed, where, and on which clock. ``key`` is its permanent name."""
+class Point(BaseModel):
+    """A *cell* of a measurement plan: what is timed, where, on which clock. ``key`` is its permanent name.
+
+    work  look-ups of a kernel, else None;  held_out  whether fits leave it out, to be tested with it
+    operation  a collective, kernel or pass;  variant  as default, after_kernel, uneven"""
+
+    model_config = _STRICT
 
     kind: PointKind
     operation: str
@@ -136,6 +141,7 @@ class RunHeader(Strict):
     environment  allow-listed variables only
     functional_only  ranks took turns on too few cores, or a GPU was simulated: it shows that the code works,
                      and is no calibration; ``stack["turns"]`` says which
+    started_at   date and time of the first start
     """
 
     type: Literal["run"] = "run"
@@ -173,7 +179,8 @@ class Visit(Strict):
     """One batch of timed calls. ``times_s``: one entry per call, on its slowest rank, in order; empty if
     ``note`` says why the clock was not credible.
 
-    checked, wrong  elements of the result that were compared, and that differed;  at  when it began"""
+    checked, wrong  elements of the result that were compared, and that differed;  at  when it began
+    round  number of the round of visits"""
 
     type: Literal["visit"] = "visit"
     key: str

@@ -61,6 +61,7 @@ class TorchRecTable(Typed):
 
     ranks, shard_sizes, shard_offsets  for each shard, in TorchRec's order: its rank, its [rows, columns], and
     its first [row, column]; a data_parallel table has all ranks and no shards
+    pooling  rows per bag;  cache_params, key_value_params  None for other kernels
     """
 
     table: str
@@ -122,6 +123,7 @@ class TorchRecPlan(Typed):
 
     gpus  ranks;  gpus_per_node  GPUs of one node;  domain_gpus  GPUs of a scale-up domain
     batch  samples of one rank
+    model, tables_fingerprint  name and digest of the set of tables
     """
 
     schema_version: Literal[1]

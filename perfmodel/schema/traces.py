@@ -99,6 +99,7 @@ class TracedKernel:
     overlap_s   part of time_s beside kernels of other streams, with collectives
     types       of the operator's inputs, as the trace spells them; () if not recorded
     call        number of the operator's call, equal for all kernels that it launched; None if not recorded
+    correlation number that the kernel shares with its launch; None if not recorded
     """
 
     rank: int

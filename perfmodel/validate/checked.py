@@ -64,6 +64,7 @@ class Series:
     latency   share of the expected time that no faster link shortens [-]
     evidence  for the expected time at the median size;  judged  sizes whose times can be compared
     said      lines of NCCL in its log;  reasons  why it is outside, the likeliest first
+    datatype  as in the log;  in_place  whether send and receive buffer are one
     """
 
     log: str

@@ -95,8 +95,10 @@ class LeftOut(Strict):
     why: str
 
 
-class Inputs(Strict):
-    """The contents of ``data/dlrm/checks.toml``; ``dense`` names the dense layers."""
+class Inputs(BaseModel):
+    """The contents of ``data/dlrm/checks.toml``; ``dense`` names the dense layers.
+
+    gpu, left_out  GPUs of measured rows, usable or not;  claim  claims to judge"""
 
     dense: str
     mlperf: MlperfChecks

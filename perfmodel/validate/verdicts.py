@@ -157,6 +157,7 @@ class Band(Strict):
 
     ask  the question that gives the error (``questions.answer``), and so its unit
     held_out  whether it needs a new fit without a part of the samples
+    why   why the band has these ends
     """
 
     id: str

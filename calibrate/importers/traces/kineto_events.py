@@ -74,6 +74,8 @@ class KinetoEvents:
     launch_*      columns of the host's launches; an entry of each belongs to one launch
     operator_*    columns of the host's operators; ``operator_name`` has numbers from ``operator_names``
     malformed     number of events that could not be read
+    nccl, kernels, ranges  kernels of NCCL, other kernels, named ranges;  c10d  operators of torch.distributed
+    told          descriptions of collectives, each stored once
     """
 
     origin_us: float | None = None

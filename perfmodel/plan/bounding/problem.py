@@ -113,6 +113,8 @@ class Problem:
     most_s    upper limit of the time [s]
     cached_s  for each option, the least time to fill the table's cache [s], if caches are filled while the
               batch before runs (prefetch); None: filling is a step of the curves
+    last      [P] largest size index of each step within ``most_s``;  tangents  lines below its curve
+    binding   [n, 3] rows of the last linear program that were binding
     """
 
     options: Options

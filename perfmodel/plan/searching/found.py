@@ -21,6 +21,7 @@ class Found:
     tried       number of plans whose tables were placed on ranks
     restricted  whether plan and bound are only for plans within a ``Restriction``
     done        share of the effort that was spent [-]
+    memory  of every rank;  limit_bytes  memory of a rank that tables may use
     """
 
     plan: Plan

@@ -23,6 +23,7 @@ class Card:
     sentence, times  the answer, and both times;  sure  bands and bounds;  gpus  how many GPUs, and why
     evidence  shares of the time: dictionaries with kind, share, words, colour
     question  as the program understood it
+    alert  a doubt that the reader must see;  notes  further sentences
     """
 
     sentence: str
