@@ -122,7 +122,7 @@ def _json_text(document: dict[str, Any], indent: int | None = None) -> str:
 def printable(text: str) -> str:
     """The text with control characters escaped, so that none moves the cursor or changes colours.
 
-    Limits: newline and tab are kept; any other control character -> its escape, as ``\x1b``
+    Limits: newline, tab -> kept;  any other control character -> as Python's ``ascii`` writes it
     """
     return _CONTROL.sub(lambda found: ascii(found.group())[1:-1], text)
 

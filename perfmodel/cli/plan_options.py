@@ -109,7 +109,7 @@ def rules_of(
 def check_one_plan(many: list[int], **others: object) -> None:
     """Raise BadInputError if several numbers of GPUs were typed with an option for a single plan.
 
-    many  the numbers;  others  such options by name; empty: not typed
+    many  the numbers of GPUs;  others  values of options for a single plan, by name; empty: not typed
     """
     given = [f"--{name.replace('_', '-')}" for name, value in others.items() if value]
     if len(many) > 1 and given:

@@ -39,12 +39,7 @@ LISTS = ("table_size", "batch", "pooling", "dim", "machine", "backend", "clock",
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Question:
-    """The typed question, as arguments of ``perfmodel.project`` in its names and units; None: not typed.
-
-    tables        the name or file of a set of tables
-    local_memory  bytes, bytes per second, latency [s], GPUs that share it
-    total         samples of all GPUs together; ``batch`` is then the share of each GPU
-    """
+    """The typed question, as arguments of ``perfmodel.project`` in its names and units; None: not typed."""
 
     machine: Machine
     backend: str

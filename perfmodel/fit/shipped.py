@@ -69,7 +69,7 @@ class Entry(Strict):
         return self.preferred and self.backend is Backend.NCCL
 
     def rows(self, samples: pd.DataFrame) -> pd.DataFrame:
-        """The samples of its cells."""
+        """The samples of its measured curves."""
         return _first_of_each_cell([(s.rank, s.rows(samples)) for s in self.cells])
 
 
@@ -98,8 +98,8 @@ class ClusterEntry(Strict):
         return {source for selection in self.cells for source in selection.sources}
 
 
-class ShippedFits(Strict):
-    """The whole plan of shipped calibrations."""
+class ShippedFits(BaseModel):
+    """The whole plan of shipped calibrations: each calibration, and each cluster to learn a prior from."""
 
     calibration: list[Entry]
     cluster: list[ClusterEntry]

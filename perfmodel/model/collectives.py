@@ -58,7 +58,7 @@ def domains_of(gpus: int, domain_gpus: int) -> int:
 def ring_steps(collective: str, gpus: int, domains: int) -> tuple[int, int]:
     """Steps of a ring: (steps inside domains, steps across domains).
 
-        inside = k (G - N),   across = k (N - 1)  plus  k (1 - 1) ;   k = 2 for all_reduce, else 1
+        inside = k (G - N),   across = k (N - 1) ;   k = 2 for all_reduce, else 1
         one domain: inside = k (G - 1), across = 0
 
     G      gpus;  N  domains (a ring leaves each domain once, and the last step needs no crossing)

@@ -82,11 +82,12 @@ class LookUps:
         return self.whole.unique(draws, tail)
 
     def distinct_in_bag(self, hot: float) -> float:
-        """Distinct rows of the tail in a bag, over the share of look-ups that ask for the tail [rows].
+        """Distinct rows of the tail in a bag of L ids, over the share of its ids in the tail [rows].
 
             U(L) / (1 - H)                                                    [rows]
 
-        Used in place of L, it makes ``exchanges.filled_share`` count a row once that occurs twice in a bag.
+        H  share of ids that are hot rows
+        If it replaces L, ``exchanges.filled_share`` counts a row that occurs twice in a bag only once.
         Limits: no row twice -> L;  all look-ups hot -> L
         """
         rest = 1 - self.hot_share(hot)

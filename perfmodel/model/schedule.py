@@ -22,7 +22,7 @@ class Task:
     duration_s  its time when it runs alone [s];  stream  stream on which it is issued
     after       names of tasks of the same batch that must end before it starts
     after_previous  names of tasks of the batch before that must end before it starts
-    device      COMPUTE, NETWORK or "";  a NETWORK task is communication
+    device      hardware that runs one task at a time: COMPUTE or NETWORK (communication); "": shares none
     """
 
     name: str

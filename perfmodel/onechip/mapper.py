@@ -34,7 +34,7 @@ _PATIENCE = 200  # random changes in a row that do not help
 class Mapper:
     """Searches a fast mapping of tables to cores.
 
-    budget  limits its work;  seed  of the order in which tables choose again
+    budget  limits its work;  seed  of the random order in which tables are moved to better cores
     tried   number of mappings that were evaluated
     """
 

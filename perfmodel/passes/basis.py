@@ -151,7 +151,8 @@ class PassBasis:
         """Time of a gather-and-pool kernel (``kernels.gather_pool_time``), with its band.
 
         dram, l2  bytes that pass DRAM and L2;  memory  memory that it reads instead of the HBM
-        bare      bytes that cross a network;  launches  number of kernels, each with its own launch floor
+        bare      bytes that cross the network to a remote memory, None: ``dram``;  launches  number of
+                  kernels, each with its own launch floor
         """
         value = self.setting.machine.value
         rate = value("gather_bytes_per_s")

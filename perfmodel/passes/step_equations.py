@@ -64,7 +64,7 @@ class Bytes:
 
     @staticmethod
     def of(law: Callable[..., Any], letters: str) -> Bytes:
-        """The bytes by a law whose arguments, in order, are the numbers of these letters."""
+        """The bytes by ``law``; its arguments are the values of ``letters``, for example "G B"."""
         return Bytes(law, lambda x: law(*map(x, letters.split())))
 
     @property

@@ -58,7 +58,7 @@ class PassTimes:
 
     @cached_property
     def tiers(self) -> TierTimes:
-        """Computes the times of rows in host memory and on SSDs."""
+        """The object that computes the times of rows in host memory and on SSDs."""
         return TierTimes(self.basis)
 
     def exact(self, step: Step, most: Array) -> Timing:

@@ -103,12 +103,13 @@ def scale_tables(
     objective: str = "latency",
     **options: Any,
 ) -> TableScaling:
-    """Plan the same tables on several numbers of GPUs (``perfmodel plan --gpus 8,16``), each with all effort.
+    """Plan the same tables on several numbers of GPUs (``perfmodel plan --gpus 8,16``), one full search each.
 
     Ctrl-C  ends all searches: further numbers of GPUs have no plan, and ``stopped`` is True, with a
             UserWarning; before there is a plan, KeyboardInterrupt
     tables, machine, objective, options  as of ``plan_tables``;  gpus  a list of numbers of GPUs [-]
-    The answer has ``table``, a frame with a row a number of GPUs, and ``knee``.
+    The answer has ``table``, a frame with one row per number of GPUs, and ``knee``, the number of GPUs beyond
+    which more GPUs add little.
     Limits: no number of GPUs, or none on which the tables fit -> BadInputError
     """
     check_names(options, scale_tables, question_of)

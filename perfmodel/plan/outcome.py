@@ -250,7 +250,7 @@ def given_outcome(
     """The cost of a plan that the user gives, with reasons for its shardings and with baselines beside it.
 
     limit_bytes  memory of a GPU that tables may use
-    options      alternatives for its tables, including their own, for ``of_other_plans``; None: all
+    options      shardings with which its tables are compared, including their own; None: all
     Limits: a plan for other GPUs or domains, or above ``limit_bytes`` on a GPU -> BadInputError
     """
     loads = evaluator.loads(plan)

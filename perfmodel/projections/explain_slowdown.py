@@ -28,8 +28,8 @@ def explain_slowdown(
 ) -> tuple[ExplainedNumber, ...]:
     """Each number of the headline, with its equation and operands.
 
-    whole, parts, light  functions that computed the sums and their ratio, the parts of the ratio, and the
-                         least time; an explanation names them
+    whole, parts, light  functions that each explanation names as the source of its number: they computed the
+                         sums and their ratio, the parts of the ratio, and the least time
     Limits: one GPU -> t = b, a slowdown of 1
     """
     ratios = _ratio(answer, whole, parts)

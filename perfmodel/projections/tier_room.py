@@ -76,7 +76,7 @@ def placed(forward: Forward, work: Configs, node: int) -> Configs:
 
 
 def has_room(forward: Forward, work: Configs, node: int) -> NDArray[np.bool_]:
-    """Which configurations ``placed`` would accept."""
+    """Which configurations have room for all rows in HBM and tier, so that ``placed`` accepts them."""
     tier = forward.tier
     if tier is None:
         return np.ones(len(work), dtype=bool)

@@ -45,7 +45,7 @@ _FEW_SIZES = 10  # the quick preset has more
 
 
 def calibration_record(item: Calibration) -> dict[str, Any]:
-    """The summary of a calibration for JSON; loo_median and loo_p90 are medians of the curves' errors."""
+    """The summary of a calibration for JSON; loo_*: medians of the curves' leave-one-out errors."""
     medians = [curve.loo_median for curve in item.curves if curve.loo_median is not None]
     p90s = [curve.loo_p90 for curve in item.curves if curve.loo_p90 is not None]
     return {

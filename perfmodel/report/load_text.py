@@ -119,7 +119,7 @@ def choice_words(answer: ServiceLoad) -> str:
 
 
 def overlap_words(answer: ServiceLoad) -> list[str]:
-    """A warning that one batch after the other would be faster at this load; none if it would not be."""
+    """A warning if one batch after the other, without overlap, would be faster at this load; else []."""
     if answer.in_line is None:
         return []
     ours, other = (row.run.quantile(P99) for row in (answer.asked, answer.in_line))

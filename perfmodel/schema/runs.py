@@ -167,8 +167,8 @@ def functional_reason(header: RunHeader) -> str:
     return header.stack.get("turns", "more ranks than cores")
 
 
-class PointLine(Strict):
-    """A point is about to be measured for the first time, or is restarted."""
+class PointLine(BaseModel):
+    """The line of a run's file that a point is about to be measured for the first time, or is restarted."""
 
     type: Literal["point"] = "point"
     key: str

@@ -50,7 +50,7 @@ class Rule:
 
     @property
     def followed(self) -> int:
-        """Simulated requests of a full batch."""
+        """Number of simulated requests in a full batch, each of which stands for ``grain`` requests."""
         return max(self.requests // self.grain, 1)
 
 

@@ -118,7 +118,8 @@ def load_inputs() -> Inputs:
 class Case:
     """Tables trained on some GPUs, for which there is a plan.
 
-    batch  samples per GPU;  planner  the call that makes the plan; None: the plan is stored in a file
+    planner  the call of HugeCTR's planner that makes the plan; None: the plan is stored in a file
+    conditions  how it was trained: ids, element sizes, optimizer, memory that was kept free
     """
 
     model: str

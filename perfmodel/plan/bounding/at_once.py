@@ -53,7 +53,7 @@ class AtOnce:
 
 
 def at_once(problem: Problem, loads: Array) -> AtOnce:
-    """The best of the bounds whose prices are the slopes of the steps at a few loads.
+    """The best bound among a few prices w (see the file): the slopes of the steps' times at a few loads.
 
     loads  [J] loads of the busiest rank of a known plan, for each pair of a step and its resource
     Limits: a table that no scheme fits -> infinite;  tables without loads -> the latency of the steps that

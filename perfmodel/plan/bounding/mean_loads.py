@@ -61,10 +61,10 @@ class _Part:
 
 
 class MeanLoads:
-    """Computes the bound; ``run`` raises it.
+    """Computes the bound of this file; ``run`` raises it. Prices are multipliers w and m of the bound.
 
-    mean  [J] initial prices of the mean loads, for each pair of a step and its resource
-    room  initial price of all memory together [us]
+    mean  [J] initial w: the price of a unit of mean load, for each pair of a step and its resource
+    room  initial m: the price of all memory together [us]
     """
 
     def __init__(self, problem: Problem, mean: Array, room: float) -> None:

@@ -64,7 +64,7 @@ def node_of(machine: Machine, gpus_per_node: int | None = None) -> int:
 
 
 def copies_of(answer: Projection) -> int:
-    """Number of replicas of all tables in HBM that fit a machine: its other GPUs then work too."""
+    """Number of replicas, each on a part of the GPUs, that fit in one machine side by side."""
     node = node_of(answer.setting.machine, answer.forward.gpus_per_node)
     return int(serving_cost.copies_in_machine(answer.gpus, node, whole=False))
 
