@@ -20,12 +20,12 @@ _BINS_PER_OCTAVE = 8
 
 
 def miss_ratios(cells: pd.DataFrame, row_bytes: Floats, cache_bytes: Floats) -> Floats:
-    """L2 misses per look-up of each cell [-].
+    """L2 misses per look-up in each timed gather (a cell) [-].
 
-        uniform   1 - access.l2_hit_ratio     an empty cache: cells rotate through more rows than it holds
+        uniform   1 - access.l2_hit_ratio     an empty cache: calls rotate through more rows than it holds
         zipf:s    caching.miss_ratio(T_c)     a table larger than the cache: popular rows of earlier
                                               calls are still in it
-                  caching.cold_misses / n     a table that fits: cells look up copies of it in turn
+                  caching.cold_misses / n     a table that fits: calls look up copies of it in turn
         one-row   1 / n
 
     cells        rows of ``Run.kernel_samples`` with rows, shards, batch, pooling, distribution

@@ -123,7 +123,7 @@ def fit_implementation(
 def gather_times(cells: pd.DataFrame, machine: Machine, known: KernelConstants) -> Floats:
     """Times of gathers by fitted constants, for a kernel in a loop of its own [s].
 
-    cells  rows of ``Run.kernel_samples``, with any distribution of ids
+    cells  timed gathers: rows of ``Run.kernel_samples``, with any distribution of ids
     known  result of ``fit_implementation`` without passes
     """
     problem = _gather(cells, machine, load_kernel_constants())

@@ -61,7 +61,7 @@ def cache_bytes(
 
     X     slots [rows];  slot  b, bytes of the widest row that a slot may hold [bytes]
     E     rows of the cached tables, in the cache or not [rows]
-    per_slot, per_row  s, e: a slot's row and its time of last use; the table of a row [bytes]
+    per_slot  s, to note the row in a slot and its last use;  per_row  e, to note a row's table [bytes]
     Source: FBGEMM 1.8, ``_apply_cache_state``; TorchRec 1.8, ``_calculate_cache_aux_state_sizes``, has it too
     Limits: X = 0 -> E e;  s = e = 0 -> the rows alone
     """

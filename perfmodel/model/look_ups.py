@@ -100,7 +100,8 @@ class LookUps:
 
             1 + (r - 1) p_1 / (1 - H)                                         [-]
 
-        p_1 belongs to the hottest row of the tail. All other loads are of the mean part, without this factor.
+        p_1  chance that a look-up asks for the hottest row of the tail;  H  share of the hot rows' look-ups
+        All other loads are of the mean part, without this factor.
         Source: p_1 of the tail's 1 - H on one part, the rest spread evenly
         Limits: r = 1 -> 1;  uniform ids of many rows -> 1;  one row -> r;  all look-ups hot -> 1
         """
