@@ -122,7 +122,9 @@ def bags_received_bytes(
 
         B r q (D v + c index_bytes)                                           [bytes]
 
-    B, r, q, D, v, c, index_bytes   as above; all c column parts of a bag arrive, each with its index
+    B  samples of one rank;  r, c  row and column parts;  q  share of the bags that is sent, as in
+    ``bags_sent_bytes``;  D  elements of a row;  v, index_bytes  bytes of a sent element and of an index
+    All c column parts of a bag arrive, each with its index.
     Limits: r = 1 -> B D v;  r = G, q = 1 -> G B D v, what a holder sends;  q = 1/r -> one bag per sample
     """
     return B * r * q * (D * v + c * index_bytes)

@@ -187,7 +187,7 @@ def scale(
 ) -> Scaling:
     """Plans on each number of GPUs: each search has the whole effort, and a share of the time limit.
 
-    A search also starts from the schemes of the plan before.
+    A search also starts from the schemes of the plan on the previous number of GPUs.
 
     tell  called during the search with (GPUs, best plan so far [s], bound [s])
     Limits: too few GPUs for the tables -> a point without a plan;  no number is enough -> BadInputError;
