@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfmodel.errors import BadInputError
+from perfmodel.cli.options import apart
 
 
 def check_host(host: str | None, **others: object) -> None:
@@ -16,9 +16,4 @@ def check_host(host: str | None, **others: object) -> None:
     from perfmodel.projections.hosted import split_host
 
     split_host(host)
-    given = [f"--{name.removeprefix('as_').replace('_', '-')}" for name, value in others.items() if value]
-    if given:
-        raise BadInputError(
-            f"--host and {given[0]} cannot be combined.",
-            "the host is counted on the screen and with --json.",
-        )
+    apart("--host", host, "the host is counted on the screen and with --json.", **others)

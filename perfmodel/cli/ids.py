@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from perfmodel.cli.options import apart
 from perfmodel.errors import BadInputError
 from perfmodel.schema.distributions import UNIFORM, Distribution, parse_distribution, zipf
 from perfmodel.schema.ranges import MOST_SKEW
@@ -10,11 +11,8 @@ from perfmodel.units import parse_ratio
 
 def ids_of(alpha: str | None, distribution: str | None) -> Distribution:
     """The distribution of ids, uniform if neither option was typed. Limits: both options -> BadInputError"""
-    if alpha is not None and distribution is not None:
-        raise BadInputError(
-            "--alpha and --distribution cannot be combined.",
-            f"--alpha {alpha} is --distribution zipf:{alpha}: give one of them.",
-        )
+    same = f"--alpha {alpha} is --distribution zipf:{alpha}: give one of them."
+    apart("--alpha", alpha, same, distribution=distribution)
     if alpha is not None:
         try:
             return zipf(parse_ratio(alpha, "--alpha", allow_zero=True))

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.cli.chosen import calibration_file
 from perfmodel.cli.host_option import check_host
-from perfmodel.cli.load_options import TypedLoad, check_beside_plan, served_sharding
+from perfmodel.cli.load_options import TypedLoad, served_sharding
 from perfmodel.cli.load_progress import LoadProgress
+from perfmodel.cli.options import PLACED, apart
 from perfmodel.cli.question import Question, question_of
 from perfmodel.cli.shardings import advising_enough
 from perfmodel.errors import BadInputError
@@ -57,8 +58,7 @@ def answered(typed: Mapping[str, Any]) -> LoadAnswer:
     memory = {name: typed[name] for name in ("local_memory", "remote_memory")}
     host, plan = typed["host"], typed["plan"]
     check_host(host, **memory)
-    if plan is not None:
-        check_beside_plan(tier=typed["tier"], **memory)
+    apart("--plan", plan, PLACED, tier=typed["tier"], **memory)
     way = served_sharding(typed.get("sharding"), plan, typed["reduction"], tier=typed["tier"], **memory)
     asked = TypedLoad.of(typed)
     if all(typed[name] is None for name in ("table_size", "gpus", "model")):

@@ -16,20 +16,6 @@ if TYPE_CHECKING:
     from perfmodel.service.sizing import ServiceQuestion
 
 
-def check_beside_plan(**options: str | None) -> None:
-    """Raise BadInputError if a typed option says where rows are, since the plan says this.
-
-    options  values by name; None: not typed
-    """
-    for name, value in options.items():
-        if value is not None:
-            option = f"--{name.replace('_', '-')}"
-            raise BadInputError(
-                f"--plan and {option} cannot be combined.",
-                f"a plan says where its rows are: leave out {option} or --plan.",
-            )
-
-
 def served_sharding(name: str | None, plan: Path | None, reduction: str, **memory: str | None) -> str:
     """The sharding of the service: the typed name, or ``best`` without one.
 

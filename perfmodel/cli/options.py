@@ -12,6 +12,8 @@ from perfmodel.schema.files import unknown_name
 from perfmodel.units import parse_bytes, parse_count
 
 _MOST_VALUES = 4096
+LEAVE_ONE = "leave one of them out."
+PLACED = "a plan says where its rows are: leave out {other} or --plan."
 
 
 def settings_of(settings: list[str] | None, example: str = "nic_bytes_per_s=100GB/s") -> dict[str, str]:
@@ -35,6 +37,23 @@ def one_output(**chosen: bool) -> None:
     given = [f"--{name}" for name, wanted in chosen.items() if wanted]
     if len(given) > 1:
         raise BadInputError(f"{' and '.join(given)} cannot be combined.", "choose one output format.")
+
+
+def apart(option: str, typed: object, advice: str, **others: object) -> None:
+    """Raise BadInputError if another option is typed beside one.
+
+    option, typed  the option in words, and its value;  others  values by name
+    advice  what to do; {other} in it is the other option
+    A value of None, False or an empty list: not typed.
+    """
+    if _is_typed(typed):
+        for name in (name for name, value in others.items() if _is_typed(value)):
+            other = f"--{name.removeprefix('as_').replace('_', '-')}"
+            raise BadInputError(f"{option} and {other} cannot be combined.", advice.format(other=other))
+
+
+def _is_typed(value: object) -> bool:
+    return value is not None and value is not False and value != []
 
 
 def split_values(texts: list[str], option: str) -> list[str]:

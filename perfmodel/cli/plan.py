@@ -20,8 +20,9 @@ from perfmodel.cli.chosen import (
 from perfmodel.cli.codes import STOPPED
 from perfmodel.cli.dense import layers_of, whole_of
 from perfmodel.cli.explain_plan_file import explain_line
-from perfmodel.cli.load_options import check_beside_plan
 from perfmodel.cli.options import (
+    PLACED,
+    apart,
     one_output,
 )
 from perfmodel.cli.output import (
@@ -88,8 +89,7 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
     one_output(json=options.as_json, csv=options.as_csv)
     check_out(options.out, options.file_format, force=options.force)
     check_page(options.report, options.out, force=options.force)
-    if options.plan_file is not None:
-        check_beside_plan(tier=options.tier)
+    apart("--plan", options.plan_file, PLACED, tier=options.tier)
     typed = TypedLine.of(context)
     if options.plan_file is not None:
         note_not_searched([name for name, _ in typed.options])

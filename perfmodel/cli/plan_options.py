@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.cli.effort import effort_of, limit_of
-from perfmodel.cli.options import count_values, split_values
+from perfmodel.cli.options import apart, count_values, split_values
 from perfmodel.cli.output import check_named, check_target, not_json, note
 from perfmodel.cli.workload import reserve_of, share_of
 from perfmodel.errors import BadInputError
@@ -83,8 +83,7 @@ def numbers_of(plan_file: Path | None, **texts: str | None) -> dict[str, Any]:
         )
     gpus = count_values([texts["gpus"]], "--gpus") if texts["gpus"] is not None else []
     total = texts.get("global_batch")
-    if total is not None and plan_file is not None:
-        raise BadInputError("--global-batch and --plan cannot be combined.", "give --batch, of each GPU.")
+    apart("--global-batch", total, "give --batch, of each GPU.", plan=plan_file)
     shares = [share_of(texts, each) for each in gpus] if total is not None else []
     batch = shares[0] if shares else parse_count(texts["batch"] or DEFAULT_BATCH, "--batch")
     return {
@@ -111,12 +110,9 @@ def check_one_plan(many: list[int], **others: object) -> None:
 
     many  the numbers of GPUs;  others  values of options for a single plan, by name; empty: not typed
     """
-    given = [f"--{name.replace('_', '-')}" for name, value in others.items() if value]
-    if len(many) > 1 and given:
-        raise BadInputError(
-            f"--gpus with {len(many)} numbers and {given[0]} cannot be combined.",
-            f"{given[0]} is of one plan: give one number of GPUs, e.g. --gpus {many[-1]}.",
-        )
+    if len(many) > 1:
+        advice = f"{{other}} is of one plan: give one number of GPUs, e.g. --gpus {many[-1]}."
+        apart(f"--gpus with {len(many)} numbers", many, advice, **others)
 
 
 def note_not_searched(typed: Sequence[str]) -> None:

@@ -17,6 +17,7 @@ from perfmodel.cli.choices import (
     workload_selectors,
 )
 from perfmodel.cli.compare_page import compare_page
+from perfmodel.cli.options import LEAVE_ONE, apart
 from perfmodel.cli.output import check_target
 from perfmodel.cli.page_file import DEFAULTS, check_place, deliver, format_of, uncollected, write, wrote
 from perfmodel.cli.pictures import draw_all
@@ -79,18 +80,11 @@ def _page(typed: Mapping[str, Any], line: TypedLine, lead: Leading | None = None
 
 def check_compared(params: Mapping[str, Any]) -> None:
     """Raise BadInputError if ``params`` has an option that ``--compare`` does not support."""
-    if params["compare"] is None:
-        return
-    for name in ("sharding", "kernels", "tier", "prices", "global_batch"):
-        if params.get(name) is not None:  # a figure has no --kernels
-            option = f"--{name.replace('_', '-')}"
-            raise BadInputError(f"{option} and --compare cannot be combined.", "leave one of them out.")
+    for name in ("sharding", "kernels", "tier", "prices", "global_batch"):  # a figure has no --kernels
+        apart(f"--{name.replace('_', '-')}", params.get(name), LEAVE_ONE, compare=params["compare"])
     for name in ("gpus", "model"):
-        if params[name] is not None:
-            raise BadInputError(
-                f"--{name} and --compare cannot be combined.",
-                "two machines can be chosen in one page: report --machine A,B --model … --gpus …",
-            )
+        two = "two machines can be chosen in one page: report --machine A,B --model … --gpus …"
+        apart(f"--{name}", params[name], two, compare=params["compare"])
 
 
 def share_batch(context: typer.Context) -> None:
@@ -137,11 +131,7 @@ def check_beside(out: Path, force: bool, **other: object) -> None:
 
     other  such options by name; None: not typed
     """
-    given = [f"--{name.replace('_', '-')}" for name, value in other.items() if value is not None]
-    if given:
-        raise BadInputError(
-            f"--report and {given[0]} cannot be combined.",
-            "a page is of tables in the HBM of many GPUs; perfmodel alternatives --report has the others.",
-        )
+    advice = "a page is of tables in the HBM of many GPUs; perfmodel alternatives --report has the others."
+    apart("--report", out, advice, **other)
     format_of(out, None, "--report")
     check_target(out, force=force, option="--report")

@@ -7,6 +7,7 @@ from typing import Any
 
 import typer
 
+from perfmodel.cli.options import LEAVE_ONE, apart
 from perfmodel.cli.output import emit, emit_json
 from perfmodel.errors import BadInputError, OutsideBandError
 from perfmodel.question.measured import ValidateOptions
@@ -22,28 +23,16 @@ from perfmodel.validate.dlrm_inputs import load_inputs
 
 def validate(context: typer.Context, options: ValidateOptions) -> None:
     """Compare predictions with measurements or published claims, and print the verdicts."""
+    asked = {"paper": options.paper, "held_out": options.held_out}
+    apart("--dlrm", options.dlrm, LEAVE_ONE, **asked, run=options.run)
+    apart("--run", options.run, LEAVE_ONE, **asked)
+    apart("--paper", options.paper, LEAVE_ONE, held_out=options.held_out)
     if options.dlrm:
-        others = [
-            ("--paper", options.paper),
-            ("--held-out", options.held_out),
-            ("--run", options.run is not None),
-        ]
-        clash = [name for name, given in others if given]
-        if clash:
-            raise BadInputError(f"--dlrm and {clash[0]} cannot be combined.", "leave one of them out.")
         _whole_models(as_json=options.as_json)
         return
     if options.run is not None:
-        if options.paper or options.held_out:
-            raise BadInputError(
-                f"--run and --{'paper' if options.paper else 'held-out'} cannot be combined.",
-                "leave one of them out.",
-            )
         _own_run(options.run, as_json=options.as_json)
         return
-
-    if options.paper and options.held_out:
-        raise BadInputError("--paper and --held-out cannot be combined.", "leave one of them out.")
     verdicts = judge(paper=options.paper, held_out=options.held_out)
     if options.as_json:
         _emit_json(verdicts, paper=options.paper)
