@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from calibrate.operations import Availability
 from calibrate.planning import payloads
 from calibrate.planning.presets import Preset, find_preset
 from calibrate.planning.selection import WantedParts, read_selection
@@ -106,23 +105,11 @@ def make_plan(request: Request, world: World) -> MeasurementPlan:
         preset = replace(preset, relative=request.noise)
     selection = read_selection(request.only, request.backends or (), BACKENDS)
     _check_world(request, world)
-    left_out: list[NotMeasured] = []
-    if world.ranks > 1 and 1 in (request.ranks or ()):
-        left_out.append(
-            NotMeasured("1 rank", "a single rank exchanges nothing; --ranks 1 alone times kernels")
-        )
-    backends = _backends(request, selection, preset, world, left_out)
-    points = [
-        point
-        for backend in backends
-        if selection.wants_backend(backend)
-        for point in _collective_points(request, selection, preset, world, backend, left_out)
-    ]
-    points += _grid_points(request, selection, world, backends, left_out)
-    unique = tuple({point.key: point for point in points}.values())
+    choice = _Choice(request, selection, preset, world)
+    unique = tuple({point.key: point for point in choice.points()}.values())
     if not unique:
-        raise _nothing_left(left_out)
-    return MeasurementPlan(unique, tuple(dict.fromkeys(left_out)), preset, world)
+        raise _nothing_left(choice.left_out)
+    return MeasurementPlan(unique, tuple(dict.fromkeys(choice.left_out)), preset, world)
 
 
 def refuse_turns(ranks: int, cores: int) -> None:
@@ -173,47 +160,15 @@ def _check_world(request: Request, world: World) -> None:
             )
 
 
-def _backends(
-    request: Request, selection: WantedParts, preset: Preset, world: World, left_out: list[NotMeasured]
-) -> list[str]:
-    """Names of the libraries whose collectives are planned; adds unusable ones to ``left_out``.
-
-    Limits: a library that the user named cannot run here -> NoHardwareError; no library for one rank
-    """
-    named = list(dict.fromkeys([*(request.backends or ()), *selection.backends]))
-    if named:
-        for name in named:
-            if name not in BACKENDS:
-                raise unknown_name("backend", name, BACKENDS)
-            why = _why_not(world.providers.get(name), name)
-            if why and world.ranks > 1:
-                raise NoHardwareError(
-                    f"{name} cannot be calibrated here: {why.why}.", why.install or _instead(world)
-                )
-        wanted = named
-    else:
-        amd = _why_not(world.providers.get("rccl"), "rccl") is None
-        wanted = ["rccl"] if amd else list(preset.backends[world.device])
-    if world.ranks == 1:
-        left_out.append(NotMeasured("collectives", "one rank exchanges nothing"))
-        return []
-    usable: list[str] = []
-    for name in wanted:
-        why = _why_not(world.providers.get(name), name)
-        if why and (selection.wants_backend(name) or selection.wants_group("composed")):
-            left_out.append(why)
-        elif not why and not (preset.one_backend and world.device == "cpu" and not named and usable):
-            usable.append(name)
-    return [name for name in BACKENDS if name in usable]
-
-
 def _instead(world: World) -> str:
     """Libraries of collectives that work here, in words. Limits: none -> ``perfmodel doctor``"""
-    names = [name for name in BACKENDS if name in world.providers and not _why_not(world.providers[name], "")]
+    names = [name for name in BACKENDS if not _why_not(world, name)]
     return f"these work here: {', '.join(names)}." if names else "perfmodel doctor says what is missing."
 
 
-def _why_not(availability: Availability | None, name: str) -> NotMeasured | None:
+def _why_not(world: World, name: str, what: str = "") -> NotMeasured | None:
+    """Why provider ``name`` cannot be measured; None if it can. what  is left out then; "": the provider"""
+    availability, name = world.providers.get(name), what or name
     if availability is None:
         return NotMeasured(name, "this team does not offer it")
     if not availability.usable:
@@ -224,144 +179,163 @@ def _why_not(availability: Availability | None, name: str) -> NotMeasured | None
     return None
 
 
-def _collective_points(
-    request: Request,
-    selection: WantedParts,
-    preset: Preset,
-    world: World,
-    backend: str,
-    left_out: list[NotMeasured],
-) -> Iterator[Point]:
-    offered = world.providers[backend]
-    clocks = _clocks(request, preset, world, backend, left_out)
-    for operation in SAMPLE_OPERATIONS:
-        if not selection.wants(backend, operation):
-            continue
-        if operation not in offered.operations:
-            left_out.append(NotMeasured(f"{backend} {operation}", "the library has no such operation here"))
-            continue
-        for nodes, per_node in shapes(world, preset.name, request.ranks):
-            if nodes > 1 and backend in _ONE_NODE:
-                left_out.append(NotMeasured(f"{backend} across nodes", "it ends at the node"))
+@dataclass
+class _Choice:
+    """What of ``request`` is measured in ``world``; what cannot be is added to ``left_out``.
+
+    backends  names of the libraries whose collectives are planned
+    """
+
+    request: Request
+    selection: WantedParts
+    preset: Preset
+    world: World
+    left_out: list[NotMeasured] = field(default_factory=list)
+    backends: list[str] = field(default_factory=list)
+
+    def points(self) -> Iterator[Point]:
+        """Every point: collectives, then kernels, host calls and whole passes."""
+        if self.world.ranks > 1 and 1 in (self.request.ranks or ()):
+            why = "a single rank exchanges nothing; --ranks 1 alone times kernels"
+            self.left_out.append(NotMeasured("1 rank", why))
+        self.backends = self._usable()
+        for backend in filter(self.selection.wants_backend, self.backends):
+            yield from self._collectives(backend)
+        yield from self._grids()
+
+    def _usable(self) -> list[str]:
+        """Names of the libraries whose collectives are planned; adds unusable ones to ``left_out``.
+
+        Limits: a library that the user named cannot run here -> NoHardwareError; no library for one rank
+        """
+        named = list(dict.fromkeys([*(self.request.backends or ()), *self.selection.backends]))
+        if named:
+            for name in named:
+                if name not in BACKENDS:
+                    raise unknown_name("backend", name, BACKENDS)
+                why = _why_not(self.world, name)
+                if why and self.world.ranks > 1:
+                    raise NoHardwareError(
+                        f"{name} cannot be calibrated here: {why.why}.", why.install or _instead(self.world)
+                    )
+            wanted = named
+        else:
+            amd = _why_not(self.world, "rccl") is None
+            wanted = ["rccl"] if amd else list(self.preset.backends[self.world.device])
+        if self.world.ranks == 1:
+            self.left_out.append(NotMeasured("collectives", "one rank exchanges nothing"))
+            return []
+        first_only = self.preset.one_backend and self.world.device == "cpu" and not named
+        usable: list[str] = []
+        for name in wanted:
+            why = _why_not(self.world, name)
+            if why and (self.selection.wants_backend(name) or self.selection.wants_group("composed")):
+                self.left_out.append(why)
+            elif not why and not (first_only and usable):
+                usable.append(name)
+        return [name for name in BACKENDS if name in usable]
+
+    def _collectives(self, backend: str) -> Iterator[Point]:
+        offered, clocks = self.world.providers[backend], self._clocks(backend)
+        for operation in SAMPLE_OPERATIONS:
+            if not self.selection.wants(backend, operation):
                 continue
-            cell = _Cell(backend, operation, nodes, per_node)
-            yield from cell.points(request, preset, world, clocks)
+            if operation not in offered.operations:
+                why = "the library has no such operation here"
+                self.left_out.append(NotMeasured(f"{backend} {operation}", why))
+                continue
+            for nodes, per_node in shapes(self.world, self.preset.name, self.request.ranks):
+                if nodes > 1 and backend in _ONE_NODE:
+                    self.left_out.append(NotMeasured(f"{backend} across nodes", "it ends at the node"))
+                    continue
+                yield from self._cell(backend, operation, nodes, per_node, clocks)
 
-
-@dataclass(frozen=True)
-class _Cell:
-    """One collective of one library on one group of ranks: points for all its sizes and clocks."""
-
-    backend: str
-    operation: str
-    nodes: int
-    per_node: int
-
-    @property
-    def ranks(self) -> int:
-        return self.nodes * self.per_node
-
-    def points(
-        self, request: Request, preset: Preset, world: World, clocks: Sequence[Clock]
+    def _cell(
+        self, backend: str, operation: str, nodes: int, per_node: int, clocks: Sequence[Clock]
     ) -> Iterator[Point]:
-        """Points of this collective: every size on every clock.
+        """Points of one collective of one library on one group of ranks: every size on every clock.
 
         An all-to-all adds some sizes with uneven parts. On one node of CPUs, all-to-all and reduce-scatter
         add some sizes that are timed right after a kernel.
         """
-        grid = payloads.payloads(self.backend, self.operation, self.ranks, preset, world, request.sizes)
-        for clock in clocks:
-            for payload_bytes in grid:
-                yield self._point(clock, "default", payload_bytes)
-        if self.operation == "all_to_all" and clocks:
-            for payload_bytes in payloads.uneven(grid, self.ranks, preset.uneven_sizes):
-                yield self._point(clocks[0], "uneven", payload_bytes)
-        follows = self.operation in ("all_to_all", "reduce_scatter") and self.nodes == 1
+        preset, world, ranks = self.preset, self.world, nodes * per_node
+        grid = payloads.payloads(backend, operation, ranks, preset, world, self.request.sizes)
+        variants = [(clock, "default", grid) for clock in clocks]
+        if operation == "all_to_all" and clocks:
+            variants.append((clocks[0], "uneven", payloads.uneven(grid, ranks, preset.uneven_sizes)))
+        follows = operation in ("all_to_all", "reduce_scatter") and nodes == 1
         if follows and world.device == "cpu" and Clock.EAGER in clocks:
-            for payload_bytes in payloads.spread(grid, preset.after_kernel_sizes):
-                yield self._point(Clock.EAGER, "after_kernel", payload_bytes)
+            sizes = payloads.spread(grid, preset.after_kernel_sizes)
+            variants.append((Clock.EAGER, "after_kernel", sizes))
+        for clock, variant, sizes in variants:
+            for payload_bytes in sizes:
+                yield Point(
+                    kind=PointKind.COLLECTIVE,
+                    operation=operation,
+                    backend=backend,
+                    clock=clock,
+                    variant=variant,
+                    payload_bytes=payload_bytes,
+                    gpus=ranks,
+                    nodes=nodes,
+                    gpus_per_node=per_node,
+                )
 
-    def _point(self, clock: Clock, variant: str, payload_bytes: int) -> Point:
-        return Point(
-            kind=PointKind.COLLECTIVE,
-            operation=self.operation,
-            backend=self.backend,
-            clock=clock,
-            variant=variant,
-            payload_bytes=payload_bytes,
-            gpus=self.ranks,
-            nodes=self.nodes,
-            gpus_per_node=self.per_node,
+    def _clocks(self, backend: str) -> list[Clock]:
+        asked, offered = self.request.clocks, self.world.providers[backend].clocks
+        wanted = self.preset.clocks[self.world.device] if asked is None else asked
+        if asked is not None:
+            self.left_out += [
+                NotMeasured(f"{backend} on the {clock} clock", "the library does not offer it here")
+                for clock in wanted
+                if clock not in offered
+            ]
+        return [clock for clock in wanted if clock in offered]
+
+    def _grids(self) -> list[Point]:
+        """Requested points of kernels, host calls and whole passes; ``left_out`` gets what cannot run."""
+        from calibrate.planning.host_cells import host_points
+        from calibrate.planning.kernel_cells import composed_points, kernel_points
+
+        request, selection, world = self.request, self.selection, self.world
+        makers = {"kernels": kernel_points, "host": host_points, "composed": composed_points}
+        grids = {
+            group: made(world, request.preset)
+            for group, made in makers.items()
+            if selection.wants_group(group) and (group != "composed" or world.ranks > 1)
+        }
+        for group, grid in grids.items():
+            made = {point.implementation for point in grid}
+            named = [name for kind, name in selection.pairs if kind == group and name in world.providers]
+            for carrier in [one for one in named or [_CARRIER[group]] if one not in made]:
+                why = _why_not(world, carrier, "" if named else group)
+                self.left_out += [why] if why else []
+        points: list[Point] = []
+        for group, grid in grids.items():
+            for point in grid:
+                name = point.implementation if group == "composed" else point.operation
+                wanted_clock = request.clocks is None or point.clock in request.clocks
+                if not selection.wants(group, name) or not wanted_clock:
+                    continue
+                if group == "composed" and not self._composed_here(point):
+                    continue
+                why = _why_not(world, point.implementation)
+                if why:
+                    self.left_out.append(why)
+                else:
+                    points.append(point)
+        return points
+
+    def _composed_here(self, point: Point) -> bool:
+        """Whether this pass is requested: over a library of the plan; over any if the user named the pass."""
+        named = not self.request.backends and ("composed", point.implementation) in self.selection.pairs
+        usable = self.world.runs(point.backend) and not self.world.providers[point.backend].functional_only
+        fits = point.nodes == 1 or point.backend not in _ONE_NODE
+        return (
+            (point.backend in self.backends or (named and usable))
+            and fits
+            and (not self.request.ranks or point.gpus in self.request.ranks)
         )
-
-
-def _clocks(
-    request: Request, preset: Preset, world: World, backend: str, left_out: list[NotMeasured]
-) -> list[Clock]:
-    wanted = preset.clocks[world.device] if request.clocks is None else tuple(request.clocks)
-    offered = world.providers[backend].clocks
-    if request.clocks is not None:
-        left_out += [
-            NotMeasured(f"{backend} on the {clock} clock", "the library does not offer it here")
-            for clock in wanted
-            if clock not in offered
-        ]
-    return [clock for clock in wanted if clock in offered]
-
-
-def _grid_points(
-    request: Request,
-    selection: WantedParts,
-    world: World,
-    backends: Sequence[str],
-    left_out: list[NotMeasured],
-) -> list[Point]:
-    """Requested points of kernels, host calls and whole passes; impossible points go to ``left_out``."""
-    grids: list[tuple[str, Callable[[World, str], list[Point]]]] = []
-    from calibrate.planning.host_cells import host_points
-    from calibrate.planning.kernel_cells import composed_points, kernel_points
-
-    if selection.wants_group("kernels"):
-        grids.append(("kernels", kernel_points))
-    if selection.wants_group("host"):
-        grids.append(("host", host_points))
-    if selection.wants_group("composed") and world.ranks > 1:
-        grids.append(("composed", composed_points))
-    for group, grid in grids:
-        made = {point.implementation for point in grid(world, request.preset)}
-        named = [name for kind, name in selection.pairs if kind == group and name in world.providers]
-        for carrier in [one for one in named or [_CARRIER[group]] if one not in made]:
-            why = _why_not(world.providers.get(carrier), carrier if named else group)
-            left_out += [why] if why else []
-    points: list[Point] = []
-    for group, grid in grids:
-        for point in grid(world, request.preset):
-            name = point.implementation if group == "composed" else point.operation
-            wanted_clock = request.clocks is None or point.clock in request.clocks
-            if not selection.wants(group, name) or not wanted_clock:
-                continue
-            if group == "composed" and not _composed_here(point, request, selection, world, backends):
-                continue
-            why = _why_not(world.providers.get(point.implementation), point.implementation)
-            if why:
-                left_out.append(why)
-            else:
-                points.append(point)
-    return points
-
-
-def _composed_here(
-    point: Point, request: Request, selection: WantedParts, world: World, backends: Sequence[str]
-) -> bool:
-    """Whether this pass is requested: with a library of the plan, or any library if the pass was named."""
-    named = not request.backends and ("composed", point.implementation) in selection.pairs
-    usable = world.runs(point.backend) and not world.providers[point.backend].functional_only
-    fits = point.nodes == 1 or point.backend not in _ONE_NODE
-    return (
-        (point.backend in backends or (named and usable))
-        and fits
-        and (not request.ranks or point.gpus in request.ranks)
-    )
 
 
 def _nothing_left(left_out: Sequence[NotMeasured]) -> NoHardwareError:
