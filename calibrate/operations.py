@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import DeviceConditions, Point
@@ -104,6 +104,13 @@ class Provider(Protocol):
         """Leave the job; never hangs on a rank that died."""
 
 
+class Parts(NamedTuple):
+    """A 1-D buffer that is cut into a part per rank. counts  elements of each part, in the order of ranks"""
+
+    buffer: Any
+    counts: Sequence[int]
+
+
 class RawCollectives(Protocol):
     """The two collectives that a whole pass needs from a library, on buffers that the pass owns.
 
@@ -111,21 +118,11 @@ class RawCollectives(Protocol):
     the current stream. Called by every rank of ``ranks``, which is open (``open_group``), in the same order.
     """
 
-    def raw_all_to_all(
-        self,
-        send: Any,
-        send_counts: Sequence[int],
-        recv: Any,
-        recv_counts: Sequence[int],
-        ranks: Sequence[int],
-        *,
-        equal: bool = False,
-    ) -> None:
+    def raw_all_to_all(self, send: Parts, recv: Parts, ranks: Sequence[int], *, equal: bool = False) -> None:
         """Part p of ``send`` goes to the p-th of ``ranks``; part p of ``recv`` comes from it.
 
-        send_counts, recv_counts   elements of each part, in the order of ``ranks``
-        equal                      whether all parts of all ranks have one size (the same value on all ranks):
-                                   a faster call of the library is then used, if there is one
+        equal  whether all parts of all ranks have one size (the same value on all ranks): a faster call of
+               the library is then used, if there is one
         Raises BadInputError for parts that the library cannot hold.
         """
 

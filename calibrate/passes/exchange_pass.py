@@ -21,7 +21,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from calibrate.operations import Availability, Operation, Place, Provider, RawCollectives
+from calibrate.operations import Availability, Operation, Parts, Place, Provider, RawCollectives
 from calibrate.passes import lookup
 from calibrate.passes.id_sets import IdSet, draw_sets
 from calibrate.passes.pattern_rows import bag_sums, require_exact
@@ -140,24 +140,24 @@ def forward(
     mark     called with the name of each step when its last call has returned
     weights  weight of each id [n], in the type of the table, or None
     """
-    work, G, ranks, raw = job.work, job.owners, job.ranks, buffers.raw
+    work, G, ranks, raw, send = job.work, job.owners, job.ranks, buffers.raw, library.raw_all_to_all
     fields, bags = [SPLITS] * G, [job.bags] * G
     sent = lookup.bucketize(ids, lengths, work.tables, job.block, G, weights)
     counts = raw(sent.counts)
     buffers.raw_splits_sent[1::SPLITS] = counts
     mark("bucketize")
-    library.raw_all_to_all(buffers.raw_splits_sent, fields, buffers.raw_splits, fields, ranks, equal=True)
+    send(Parts(buffers.raw_splits_sent, fields), Parts(buffers.raw_splits, fields), ranks, equal=True)
     send_counts, recv_counts = counts.tolist(), buffers.raw_splits[1::SPLITS].tolist()
     mark("all_to_all_splits")
-    library.raw_all_to_all(raw(sent.lengths.view(-1)), bags, buffers.raw_lengths, bags, ranks, equal=True)
+    send(Parts(raw(sent.lengths.view(-1)), bags), Parts(buffers.raw_lengths, bags), ranks, equal=True)
     mark("all_to_all_lengths")
     received = buffers.ids(sum(recv_counts))
-    library.raw_all_to_all(raw(sent.ids), send_counts, raw(received), recv_counts, ranks)
+    send(Parts(raw(sent.ids), send_counts), Parts(raw(received), recv_counts), ranks)
     mark("all_to_all_ids")
     received_weights = None
     if weights is not None:
         received_weights = buffers.weights(received.numel())
-        library.raw_all_to_all(raw(sent.weights), send_counts, raw(received_weights), recv_counts, ranks)
+        send(Parts(raw(sent.weights), send_counts), Parts(raw(received_weights), recv_counts), ranks)
         mark("all_to_all_weights")
     lookup.offsets_of(buffers.lengths, buffers.offsets)
     mark("permute")

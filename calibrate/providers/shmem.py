@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrate.operations import Availability, Place, RawCollectives
+from calibrate.operations import Availability, Parts, Place, RawCollectives
 from calibrate.patterns import BufferLayout
 from calibrate.providers.heap import FOLDER, ZONE_BYTES, SymmetricHeap, remove_stale, require_addresses
 from calibrate.providers.host_collectives import Call, HostCollectives, HostOperation, as_numpy
@@ -96,39 +96,30 @@ class Shmem(HostCollectives, RawCollectives):
         """Signal to all ranks, and wait for all."""
         self._group(ranks).barrier()
 
-    def raw_all_to_all(
-        self,
-        send: Any,
-        send_counts: Sequence[int],
-        recv: Any,
-        recv_counts: Sequence[int],
-        ranks: Sequence[int],
-        *,
-        equal: bool = False,
-    ) -> None:
+    def raw_all_to_all(self, send: Parts, recv: Parts, ranks: Sequence[int], *, equal: bool = False) -> None:
         """As in RawCollectives, by puts; received data is copied to ``recv``, equal parts too.
 
         Limits: a part above ZONE_BYTES / ranks -> BadInputError
         """
         heap: SymmetricHeap = self._group(ranks)
-        out, into = as_numpy(send), as_numpy(recv)
+        out, into = as_numpy(send.buffer), as_numpy(recv.buffer)
         slot = ZONE_BYTES // heap.size // _LINE_BYTES * _LINE_BYTES
-        if max([*send_counts, *recv_counts]) * out.dtype.itemsize > slot:
+        if max([*send.counts, *recv.counts]) * out.dtype.itemsize > slot:
             raise BadInputError(
                 "a part of an all-to-all does not fit the symmetric heap.", f"a part may have {slot} bytes."
             )
         half = heap.enter()
-        ends = [0, *accumulate(send_counts)]
+        ends = [0, *accumulate(send.counts)]
         for peer in heap.others:
-            zone = heap.zone(half, peer, slot * heap.index, send_counts[peer], out.dtype)
+            zone = heap.zone(half, peer, slot * heap.index, send.counts[peer], out.dtype)
             zone[...] = out[ends[peer] : ends[peer + 1]]
             heap.signal(peer)
-        at = [0, *accumulate(recv_counts)]
+        at = [0, *accumulate(recv.counts)]
         me = heap.index
         into[at[me] : at[me + 1]] = out[ends[me] : ends[me + 1]]
         for peer in heap.others:
             heap.wait([peer])
-            zone = heap.zone(half, me, slot * peer, recv_counts[peer], out.dtype)
+            zone = heap.zone(half, me, slot * peer, recv.counts[peer], out.dtype)
             into[at[peer] : at[peer + 1]] = zone
 
     def raw_reduce_scatter(self, send: Any, recv: Any, ranks: Sequence[int]) -> None:

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from calibrate.machine.libraries import install_torch
-from calibrate.operations import Availability, Place, RawCollectives
+from calibrate.operations import Availability, Parts, Place, RawCollectives
 from calibrate.patterns import BufferLayout
 from calibrate.running.versions import PACKAGES, package_version
 from perfmodel.errors import BadInputError
@@ -79,19 +79,11 @@ class TorchCollectives(RawCollectives):
         if tuple(ranks) not in self._groups:
             self._groups[tuple(ranks)] = new_group(self._dist, ranks, self.backend)
 
-    def raw_all_to_all(
-        self,
-        send: Any,
-        send_counts: Sequence[int],
-        recv: Any,
-        recv_counts: Sequence[int],
-        ranks: Sequence[int],
-        *,
-        equal: bool = False,
-    ) -> None:
+    def raw_all_to_all(self, send: Parts, recv: Parts, ranks: Sequence[int], *, equal: bool = False) -> None:
         """As in RawCollectives, by ``all_to_all_single``; equal parts need no counts."""
-        counts = [] if equal else [list(recv_counts), list(send_counts)]
-        self._dist.all_to_all_single(tensor_of(recv), tensor_of(send), *counts, group=self._group(ranks))
+        counts = [] if equal else [list(recv.counts), list(send.counts)]
+        into, out = tensor_of(recv.buffer), tensor_of(send.buffer)
+        self._dist.all_to_all_single(into, out, *counts, group=self._group(ranks))
 
     def raw_reduce_scatter(self, send: Any, recv: Any, ranks: Sequence[int]) -> None:
         """As in RawCollectives, by torch's reduce-scatter of whole tensors."""
