@@ -10,6 +10,9 @@ from perfmodel.schema.evidence import Backend
 from perfmodel.schema.machine import Machine
 from perfmodel.units import format_count, format_fraction
 
+RATIOS = {"pod": "oversubscription", "spine": "spine_oversubscription"}
+"""The machine value that narrows the links above a level."""
+
 
 @dataclass(frozen=True)
 class OtherFabric:
@@ -46,7 +49,7 @@ def other_fabrics(machine: Machine, backend: Backend, nodes: int) -> Iterator[Ot
     pod, gpus = machine.count("pod_nodes"), machine.gpus_per_node
     if nodes > pod and _whole_spines(machine, 2 * pod):
         yield _pods("pods", "", machine, {"pod_nodes": 2 * pod})
-    for name, key in (("pod", "oversubscription"), ("spine", "spine_oversubscription")):
+    for name, key in RATIOS.items():
         ratio = machine.value(key) if machine.knows(key) else 1.0
         if ratio > 1:
             words = f"links above a {name} {ratio:g}:1 → 1:1"
@@ -56,6 +59,12 @@ def other_fabrics(machine: Machine, backend: Backend, nodes: int) -> Iterator[Ot
         yield _pods("rails", f"{gpus} rails: ", machine, {"rails": gpus, "pod_nodes": gpus * pod})
     if fabric.rails > 1 and pod % rails == 0:
         yield _pods("rails", "no rails: ", machine, {"rails": 1, "pod_nodes": pod // rails})
+
+
+def full_rate(machine: Machine) -> dict[str, float]:
+    """The values with which the links above the pods carry all that the cards send, and no neighbour's."""
+    ratios = {**dict.fromkeys(RATIOS.values(), 1.0), "background": 0.0}
+    return {key: ratio for key, ratio in ratios.items() if machine.knows(key)}
 
 
 def _pods(name: str, begins: str, machine: Machine, values: dict[str, float]) -> OtherFabric:

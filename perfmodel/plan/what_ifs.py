@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.collectives.other_fabrics import other_fabrics
+from perfmodel.collectives.other_fabrics import full_rate, other_fabrics
 from perfmodel.effort import Deadline
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.passes.placement import Plan
@@ -89,8 +89,7 @@ def what_ifs(question: PlanQuestion, answer: Planned, ends: Deadline) -> tuple[W
 
 def changes_of_pods(q: PlanQuestion, answer: Planned) -> Iterator[WhatIf]:
     """The same plan with the nodes assigned to pods in other ways; no search is needed."""
-    ratios = {"oversubscription": 1.0, "spine_oversubscription": 1.0, "background": 0.0}
-    wide = _with(q, **{key: ratio for key, ratio in ratios.items() if q.machine.knows(key)})
+    wide = _with(q, **full_rate(q.machine))
     orders = None if isinstance(wide, BadInputError) else pod_orders(answer, wide.evaluator)
     if orders is None or math.isclose(orders[0].time_s, orders[1].time_s, rel_tol=_SAME):
         return

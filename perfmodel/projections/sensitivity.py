@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from perfmodel.collectives.other_fabrics import other_fabrics
-from perfmodel.collectives.stored import fabric_of
 from perfmodel.errors import NoCalibrationError
 from perfmodel.passes.basis import LocalMemory
 from perfmodel.passes.measured_tier import SWITCH
@@ -17,6 +16,7 @@ from perfmodel.passes.steps import STEPS, StepRow
 from perfmodel.projections.costs import SPARSE, TWO_LEVEL, Forward
 from perfmodel.projections.grid import project_grid
 from perfmodel.projections.inputs import Configs, local_memory_work
+from perfmodel.projections.pods import forward_with, nodes_beyond_pods
 from perfmodel.projections.projection import Projection
 from perfmodel.projections.understood import exact_text, memory_text
 from perfmodel.question.groups import LARGEST
@@ -241,12 +241,7 @@ def _doubled(p: Projection, name: str, key: str) -> Iterator[Change]:
 
 
 def _changed(p: Projection, label: str, values: dict[str, float | str], text: str) -> Iterator[Change]:
-    s = p.setting
-    machine = s.machine.with_overrides(values)
-    said = s.kernels is None and "gather_bytes_per_s" in values  # known whose kernels have that rate
-    kernels = None if said else s.asked_kernels
-    setting = load_setting(machine, s.backend, s.clock, s.scenario, s.calibration, kernels=kernels)
-    yield Change(label, f"--set {text}", replace(p.forward, setting=setting), p.work)
+    yield Change(label, f"--set {text}", forward_with(p, values), p.work)
 
 
 def _libraries(p: Projection) -> Iterator[Change]:
@@ -323,30 +318,31 @@ def next_experiment(p: Projection) -> NextExperiment | None:
         return None
     node, domain = p.gpu_count.gpus_per_node, int(p.forward.domain(p.work.gpus)[0])
     across = chosen is links and not p.setting.one_domain and domain < p.gpus
-    nodes = max(domain // node + 1, _beyond_pods(p)) if across else 1
     mine = [s for s in weak if any(n in chosen for n in _experiments(s))]
     of_all, of_mine = (sum(s.high_s - s.low_s for s in some) / width for some in (weak, mine))
     if of_mine < _WORTH_SAYING:
         return None
+    beyond = nodes_beyond_pods(p, frozenset(s.name for s in mine)) if across else 0
+    nodes = max(domain // node + 1, beyond) if across else 1
     rests = sum(s.share for s in weak), of_all, len(numbers), of_mine, tuple(chosen)
     if chosen is not links:
         return NextExperiment(*rests, nodes, "one GPU")
-    nodes, where, sizes_alone = _beyond_measured(p, chosen, nodes)
+    nodes, where, sizes_alone = _beyond_measured(p, chosen, nodes, _place(p, beyond))
     sent = [s.payload_bytes for s in mine]
     ends = min(sent), max(sent), sizes_alone
     return NextExperiment(*rests, nodes, where, *ends)
 
 
-def _beyond_measured(p: Projection, chosen: list[str], nodes: int) -> tuple[int, str, bool]:
+def _beyond_measured(p: Projection, chosen: list[str], nodes: int, place: str) -> tuple[int, str, bool]:
     """(least number of nodes, hardware in words, whether only sizes are new) of a useful measurement.
 
-    chosen  what to measure;  nodes  least number of nodes for it
-    Limits: a shipped calibration -> ``_place``;  measured on exactly these GPUs -> other sizes on them;
-    measured on fewer nodes -> more nodes
+    chosen  what to measure;  nodes, place  least number of nodes for it, and these in words
+    Limits: a shipped calibration -> these;  these very GPUs -> the same, at other sizes;  fewer nodes ->
+    more of them
     """
     known = getattr(getattr(p.setting.links, "times", None), "calibration", None)
     if p.setting.calibration is None or known is None or not known.this_cluster:
-        return nodes, _place(p), False
+        return nodes, place, False
     names = {name.partition(":")[2] for name in chosen}
     cells = {(curve.collective, curve.gpus) for curve in known.curves if curve.domain_gpus < curve.gpus}
     here = -(-p.gpus // p.gpu_count.gpus_per_node)
@@ -356,28 +352,23 @@ def _beyond_measured(p: Projection, chosen: list[str], nodes: int) -> tuple[int,
     most = min((max((g for c, g in cells if c == name), default=0) for name in names), default=0)
     had = -(-most // p.gpu_count.gpus_per_node)
     if not 1 < had < here:
-        return nodes, _place(p), False
+        return nodes, place, False
     return had + 1, f"more than the {had} nodes that were measured, {here} if you can", False
 
 
-def _place(p: Projection) -> str:
-    """The smallest hardware that shows the behaviour of this projection's links."""
+def _place(p: Projection, beyond: int) -> str:
+    """The smallest hardware that shows the behaviour of this projection's links.
+
+    beyond  fewest nodes that use the links above a pod, if these matter; 0: they do not
+    """
     node, domain = p.gpu_count.gpus_per_node, int(p.forward.domain(p.work.gpus)[0])
     if p.gpus <= node:
         return "one node"
     if p.setting.one_domain or domain >= p.gpus:
         return f"{p.gpus} GPUs of one {p.setting.machine.links.scale_up} domain (or as many as there are)"
-    if (nodes := _beyond_pods(p)) > 2:
-        return f"≥ {nodes} nodes, more than a pod has"
+    if beyond > 2:
+        return f"≥ {beyond} nodes, more than a pod has"
     return "≥ 2 nodes" if domain <= node else f"≥ 2 {p.setting.machine.links.scale_up} domains"
-
-
-def _beyond_pods(p: Projection) -> int:
-    """Fewest nodes whose exchanges use the narrow links of this projection. Limits: no such links -> 0"""
-    machine = p.setting.machine
-    domains = -(-p.gpus // int(p.forward.domain(p.work.gpus)[0]))
-    narrow = fabric_of(machine, machine.ring_backend).narrow(domains)
-    return max(int(each.domains) for each in narrow) * machine.nodes_per_domain + 1 if narrow else 0
 
 
 def _experiments(step: StepRow) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from perfmodel.projections import Projection
 from perfmodel.projections.comparison import samples_per_s
 from perfmodel.projections.hosted import Hosted
 from perfmodel.projections.inputs import DEFAULTS
+from perfmodel.projections.pods import idle_pods_words
 from perfmodel.report.experiment_text import experiment_text, run_line
 from perfmodel.report.projection_text import Again, explain_words, provenance, step_table
 from perfmodel.report.terminal import command_lines, paragraph, table, unbroken
@@ -39,8 +40,9 @@ def leading_text(found: Leading, calibration_file: str | None, again: Again) -> 
     again  returns the command that asks the same question with another subcommand
     """
     answer, base = found.answer, found.base
-    lines = beside_words(found), planned_words(found), question_words(base), gpu_words(answer), answer.uneven
-    below = [paragraph(line, _INDENT) for line in lines if line]
+    lines = beside_words(found), planned_words(found), question_words(base), gpu_words(answer)
+    notes = answer.uneven, idle_pods_words(answer)
+    below = [paragraph(line, _INDENT) for line in (*lines, *notes) if line]
     parts = ["\n".join([paragraph(headline(found)), *below]), step_table(answer, brief=True)]
     if found.changes:
         rows = [[f" {label}", times, unbroken(option)] for label, times, option in change_rows(found)]

@@ -12,6 +12,7 @@ from perfmodel.projections import Projection
 from perfmodel.projections.hosted import Hosted
 from perfmodel.projections.ids_ahead import IdsAhead
 from perfmodel.projections.kernel_choice import OtherKernels
+from perfmodel.projections.pods import idle_pods_words
 from perfmodel.projections.sensitivity import NextExperiment, Sensitivity
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.experiment_text import experiment_text, run_line
@@ -72,8 +73,8 @@ def projection_text(
         parts[0] = f"{host_headline(host, answer.gpus, _way(answer), below, ways)}\n{parts[0]}"
     elif beside is not None:
         parts[0] += f"\n{beside_line(beside)}"
-    if answer.uneven:
-        parts[0] += f"\n{paragraph(answer.uneven, 5)}"
+    for words in filter(None, (answer.uneven, idle_pods_words(answer))):
+        parts[0] += f"\n{paragraph(words, 5)}"
     if answer.gpus > 1:
         parts[-1] += f"\n{kernel_lines(answer, others)}"
     if answer.steps:

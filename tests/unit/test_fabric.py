@@ -311,6 +311,30 @@ def test_a_projection_offers_what_helps(cli: Callable[..., Outcome]) -> None:
     assert "8 rails: pods of 4 → 32 nodes" in text and "--set rails=8 --set pod_nodes=32" in text
 
 
+@pytest.mark.parametrize("more", [(), ("--sharding", "row-wise"), ("--objective", "training")])
+@pytest.mark.parametrize(
+    "values", ["16", "16 oversubscription=2", "32 oversubscription=8", "4 oversubscription=8",
+               "16 switch_hop_s=1us", "4 background=30%", "4"],
+)  # fmt: skip
+def test_pods_that_change_nothing_are_said_to(
+    cli: Callable[..., Outcome], values: str, more: tuple[str, ...]
+) -> None:
+    """The opponent: the same question without pods and neighbours."""
+    asked = ("project", "--table-size", "10TB", *more)
+    typed = [word for value in f"pod_nodes={values}".split() for word in ("--set", value)]
+    plain, record = (json.loads(cli(*asked, *some, "--json").out) for some in ((), typed))
+    pods = values.split()[0]
+    why = "all GPUs are in one" if pods == "32" else "no exchange waits for the links above them"
+    said = f"pods of {pods} nodes change no time here: {why}" in " ".join(cli(*asked, *typed).out.split())
+    assert (
+        said == (record["longer_by_pods"] == []) == (record["time_s"] == pytest.approx(plain["time_s"], 1e-4))
+    )
+    assert plain["longer_by_pods"] is None
+    longer = [each["name"] for each in record["steps"] for before in plain["steps"]
+              if each["name"] == before["name"] and each["time_s"] > before["time_s"] * 1.001]  # fmt: skip
+    assert sorted(longer) == record["longer_by_pods"] or record["sharding"] != plain["sharding"]
+
+
 @pytest.mark.parametrize(("backend", "rails"), [(Backend.NCCL, 1), (Backend.NVSHMEM, 8)])
 def test_a_fit_finds_the_rate_of_cards_below_narrow_links(backend: Backend, rails: int) -> None:
     """An all-to-all of eight nodes in pods of four at 4:1, of cards that reach 40 GB/s."""
@@ -425,6 +449,13 @@ def test_hashed_flows_are_slower(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ({"pod_nodes": 4, "oversubscription": 4}, "≥ 5 nodes"),
         ({"pod_nodes": 4}, "≥ 2 nodes"),
+        ({"pod_nodes": 4, "switch_hop_s": 1e-6}, "≥ 5 nodes"),
+        ({"pod_nodes": 18, "oversubscription": 2}, "≥ 2 nodes"),  # few bytes leave a pod: they do not wait
+        (
+            {"pod_nodes": 4, "oversubscription": 4, "spine_nodes": 16, "spine_oversubscription": 1},
+            "≥ 5 nodes",
+        ),
+        ({"pod_nodes": 4, "spine_nodes": 8, "spine_oversubscription": 8}, "≥ 9 nodes"),
         ({}, "≥ 2 nodes"),
     ],
 )

@@ -10,6 +10,7 @@ from perfmodel.passes.schemes import ROW_WISE
 from perfmodel.plan.as_projection import Compared
 from perfmodel.plan.leading import Leading
 from perfmodel.projections import Projection
+from perfmodel.projections.pods import idle_pods_words
 from perfmodel.report.columns import Column, columns_cells
 from perfmodel.report.leading_text import (
     CHANGED,
@@ -74,7 +75,7 @@ def leading_card(
         _sentence(planned_words(found)) if whole else "",
         alert=unwrapped(measure_text(found, _own_file(answer))),
         evidence=evidence_bar(answer.evidence_shares()),
-        notes=list(answer.every_note),
+        notes=[*answer.every_note, *filter(None, [_sentence(idle_pods_words(answer))])],
         question=question_words(found.base),
         findings=findings if found.best else findings[1:] if found.changes else [],
     )
