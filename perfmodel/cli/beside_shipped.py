@@ -29,8 +29,8 @@ def beside_shipped(
     """Compare a new calibration with the shipped one, as numbers for JSON and for the lines that are printed.
 
     samples  that ``own`` was fitted to;  shipped  for this machine and library, or None
-    Keys: shipped (its errors on the samples), default_answer (a large table's answer by both), left_out (errors
-    on groups left out of the fit). Keys that cannot be computed are missing.
+    Keys: shipped (its errors on the samples), default_answer (a large table's answer by both), left_out
+    (errors on groups left out of the fit). Keys that cannot be computed are missing.
     """
     from perfmodel.validate.beside_shipped import largest_left_out, told_by
 

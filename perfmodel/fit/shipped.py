@@ -98,7 +98,7 @@ class ClusterEntry(Strict):
         return {source for selection in self.cells for source in selection.sources}
 
 
-class ShippedFits(BaseModel):
+class ShippedFits(Strict):
     """The whole plan of shipped calibrations: each calibration, and each cluster to learn a prior from."""
 
     calibration: list[Entry]

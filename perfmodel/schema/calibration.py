@@ -102,14 +102,12 @@ _MOST_VARIANCE = 900.0  # of a logarithm
 _MOST = 1e15  # bytes per second of one link; ratios are far below
 
 
-class Law(BaseModel):
+class Law(Strict):
     """A fitted law of collectives: its unknowns (``names``, ``values``) and the covariance of their ln.
 
     residual_log_sd  standard deviation of ln t around the law
     fitted_domains, fitted_gpus  most domains and ranks among the samples
     log_covariance  of the logarithms of ``values``, in this order;  sources  ids of the samples' sources"""
-
-    model_config = STRICT
 
     law: Literal["ring_tree", "pairwise"]
     collectives: list[str]

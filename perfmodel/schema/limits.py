@@ -26,7 +26,7 @@ _LONG_BYTES = 2**20
 """Size above which a slow time indicates a slow link, not a high floor."""
 
 
-class Limit(BaseModel):
+class Limit(Strict):
     """Range of allowed values (``least`` to ``most``), and range of products on the market (``sold_*``).
 
     unit  of all four ends, one of ``units.QUANTITY_UNITS``;  source  of the range"""

@@ -21,7 +21,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Triple = Annotated[list[Positive], Field(min_length=3, max_length=3)]
 
 
-class NcclConstants(BaseModel):
+class NcclConstants(Strict):
     """Constants of NCCL's tuning model [s]; a ``Triple`` has values for LL, LL128 and Simple.
 
     ring_base_s, tree_base_s  launch and first step;  *_step_s  a further step over this kind of link
@@ -101,7 +101,7 @@ class Shape(Strict):
     why: str
 
 
-class Clusters(BaseModel):
+class Clusters(Strict):
     """How much the times on two clusters of one kind differ: standard deviations of ln t at three sizes.
 
     at_bytes  the sizes;  inside, across  groups within a domain, and larger ones
@@ -123,7 +123,7 @@ class Growth(Strict):
     why: str
 
 
-class Uncertainty(BaseModel):
+class Uncertainty(Strict):
     """Errors of the laws themselves, as standard deviations of ln t; ``why`` explains every one.
 
     effective_points  number of independent points that a measured curve counts as, however many sizes it has
@@ -169,7 +169,7 @@ BEST_KNOWN = "infiniband"
 _NETWORKS = TypeAdapter(Mapping[str, Mapping[str, Learned]])
 
 
-class Priors(BaseModel):
+class Priors(Strict):
     """The whole file of priors; ``learned``: from clusters, by network and law (``networks.json``).
 
     nccl, network, shape, clusters, growth, uncertainty  sections of the file

@@ -76,13 +76,11 @@ class LookupWork(Strict):
     shards: Whole = 1  # kernels: owners of ids, sources of ids, partial bags to sum
 
 
-class Point(BaseModel):
+class Point(Strict):
     """A *cell* of a measurement plan: what is timed, where, on which clock. ``key`` is its permanent name.
 
     work  look-ups of a kernel, else None;  held_out  whether fits leave it out, to be tested with it
     operation  a collective, kernel or pass;  variant  as default, after_kernel, uneven"""
-
-    model_config = _STRICT
 
     kind: PointKind
     operation: str
@@ -167,7 +165,7 @@ def functional_reason(header: RunHeader) -> str:
     return header.stack.get("turns", "more ranks than cores")
 
 
-class PointLine(BaseModel):
+class PointLine(Strict):
     """The line of a run's file that a point is about to be measured for the first time, or is restarted."""
 
     type: Literal["point"] = "point"

@@ -95,7 +95,7 @@ class LeftOut(Strict):
     why: str
 
 
-class Inputs(BaseModel):
+class Inputs(Strict):
     """The contents of ``data/dlrm/checks.toml``; ``dense`` names the dense layers.
 
     gpu, left_out  GPUs of measured rows, usable or not;  claim  claims to judge"""
