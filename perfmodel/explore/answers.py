@@ -28,7 +28,7 @@ from perfmodel.report.figures.registry import BREAKDOWN, CHANGES, OVER_GPUS, SLO
 from perfmodel.report.host_text import HOST_WORDS
 from perfmodel.report.page.assemble import block_data
 from perfmodel.report.page.gpu_views import frame_of, sharded
-from perfmodel.report.page.leading_card import card_of, changes_finding
+from perfmodel.report.page.leading_card import card_of, completed
 from perfmodel.report.page.lines import Lines
 from perfmodel.report.page.parts import Card
 from perfmodel.report.page.setups import Curves, Loaded, Setup
@@ -107,16 +107,15 @@ def shown(asked: Said, beside: Said | None) -> dict[str, Any]:
 
 def _view(asked: Said, found: Answer, *, whole: bool = False) -> dict[str, Any]:
     """The headline of an answer, as the page's script takes it. whole  with changes that help"""
-    card = _card(asked, found)
-    if whole and found.lead is not None and (found.lead.best or found.lead.changes):
-        card = replace(card, findings=[*card.findings, changes_finding(found.lead)])
-    return {"heads": [vars(card)]}
+    return {"heads": [vars(_card(asked, found, whole=whole))]}
 
 
-def _card(asked: Said, found: Answer) -> Card:
+def _card(asked: Said, found: Answer, *, whole: bool) -> Card:
     prices, host = asked.prices(found.question.machine.name), dict(asked.said).get("host")
     base = found.shown if found.lead is None else found.row_wise
     card = card_of(base, found.lead, whole=False, prices=prices, elsewhere="")
+    if whole and found.lead is not None:
+        card = completed(card, found.lead)
     if host is None:
         return card
     issued = hosted(found.shown, host, None)

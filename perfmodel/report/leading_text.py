@@ -73,10 +73,11 @@ def headline(found: Leading) -> str:
     return f"{where}: no uniform sharding fits. {too_large(found.base)}."
 
 
-def beside_words(found: Leading, row_wise: Hosted | None = None) -> str:
+def beside_words(found: Leading, row_wise: Hosted | None = None, *, whole: bool = True) -> str:
     """The sharding, shardings that may be as fast, row-wise: ``by row-wise-ub (…); row-wise takes 1.33 ms``.
 
     row_wise  row-wise with the host, if the host decided on the sharding; None: without a host
+    whole     whether to name a sharding that cannot lead, if it may be as fast: this takes more answers
     Limits: nothing fits -> how many GPUs would be enough;  too many tables -> the command that compares
     shardings
     """
@@ -102,7 +103,7 @@ def beside_words(found: Leading, row_wise: Hosted | None = None) -> str:
         beside = row_wise or base
         time = f"{format_time(beside.time_s)}, {format_ratio(beside.slowdown)}"
         parts.append(f"{ROW_WISE} (TorchRec's) takes {time}")
-    if (other := found.left_out) is not None:
+    if whole and (other := found.left_out) is not None:
         left = WAYS[other.way]
         what = left.summary if left.runs else "which nobody is known to run"
         may = "is faster" if other.faster else "may be as fast"

@@ -190,11 +190,17 @@ def test_a_price_is_in_the_copied_command(tmp_path: Path) -> None:
 
 def test_what_would_change_it_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
     question = asked(table_size="9TB")
-    before = answers.shown(question, None)["view"]["heads"][0]["findings"]
+    before = answers.shown(question, None)["view"]["heads"][0]
     found = answers.drawn(answers.WHAT_IFS, question, lambda: True)
     assert found is not None
-    *same, changes = found["view"]["heads"][0]["findings"]
-    assert same == before and changes["title"].startswith("What would change it most: NVLink domain ")
+    after = found["view"]["heads"][0]
+    assert (
+        after["times"].removeprefix(before["times"].rstrip(".")).startswith("; row-wise-sparse, which nobody")
+    )
+    *same, changes = after["findings"]
+    assert same == before["findings"] and changes["title"].startswith(
+        "What would change it most: NVLink domain "
+    )
     assert run(["project", "--table-size", "9TB"]) == 0
     printed = {" ".join(line.split()) for line in capsys.readouterr().out.splitlines()}
     assert len(changes["rows"]) == 3 and {" ".join(row) for row in changes["rows"]} <= printed

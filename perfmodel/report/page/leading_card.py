@@ -68,10 +68,10 @@ def leading_card(
     steps = step_columns(answer, brief=True), answer.steps
     findings = [takes, leading_cost(found, prices, whole=whole)] if found.best else []
     findings += [_finding(f"What limits it: {limit_words(answer)}", *steps)]
-    findings += [changes_finding(found)] if whole else [{"title": elsewhere}] if elsewhere else []
-    return Card(
+    findings += [{"title": elsewhere}] if elsewhere and not whole else []
+    card = Card(
         headline(found),
-        _sentence(beside_words(found)),
+        _sentence(beside_words(found, whole=False)),
         _sentence(planned_words(found)) if whole else "",
         alert=unwrapped(measure_text(found, _own_file(answer))),
         evidence=evidence_bar(answer.evidence_shares()),
@@ -79,12 +79,19 @@ def leading_card(
         question=question_words(found.base),
         findings=findings if found.best else findings[1:] if found.changes else [],
     )
+    return completed(card, found) if whole else card
 
 
-def changes_finding(found: Leading) -> dict[str, Any]:
-    """A headline's finding on changes: title, columns and rows of a table. It takes many answers."""
+def completed(card: Card, found: Leading) -> Card:
+    """A headline with what takes many answers: a sharding that cannot lead, and changes that help.
+
+    Limits: nothing fits, and no change helps -> the headline as it is
+    """
+    if not (found.best or found.changes):
+        return card
     changed = {"columns": list(CHANGED), "rows": change_rows(found)} if found.changes else {}
-    return {"title": help_words(found), **changed}
+    findings = [*card.findings, {"title": help_words(found), **changed}]
+    return replace(card, times=_sentence(beside_words(found)), findings=findings)
 
 
 def _beside(found: Leading) -> list[Compared]:
