@@ -66,6 +66,7 @@ def step_constants(machine: Machine, priors: Priors, backend: Backend | None = N
         choice_sharpness=priors.shape.choice_sharpness,
         rendezvous_half_bytes=priors.shape.rendezvous_half_bytes,
         p2p_channels=priors.shape.p2p_channels,
+        p2p_batch=priors.shape.p2p_batch,
         fabric=fabric_of(machine, backend or machine.ring_backend),
     )
 

@@ -26,6 +26,7 @@ from perfmodel.model.recording import (
     minimum,
     named,
     operation,
+    smaller,
     smallest,
 )
 
@@ -251,25 +252,30 @@ def pairwise_latency(
     gpus_per_domain: int,
     domains: int,
     channels: Number,
+    batch: Number,
 ) -> Number:
     """Floor of an exchange with every peer: a cost per peer, and one per round of remote domains.
 
         alpha = a0 + a1 (g - 1)                                           one domain         [s]
-        alpha = a0 + a1 (g - 1) + R (c + b g) + a2 (G - g)                several
-        R = ceil((N - 1) / C)
+        alpha = a0 + a1 (g - 1) + R (c + b min(g, P)) + a2 (G - g)        several
+        R = ceil((N - 1) ceil(g / P) / C)
 
     a0  launch;  a1  per peer inside the domain;  a2  per post to a remote peer [s]
-    c   paid once for leaving the domain;  b  per peer of one remote domain, which share a connection [s]
-    C   channels: this many remote domains are served side by side, the others wait for the next round
+    c   paid once for leaving the domain;  b  per peer of one batch, which share a channel [s]
+    P   peers of a batch: a remote domain has ceil(g / P) batches
+    C   channels: this many batches are served side by side, the others wait for the next round
     g   GPUs per domain (G where one domain holds all)
-    Source: docs/model.md#all-to-all; NVIDIA/nccl src/enqueue.cc (addP2pToPlan), src/transport/net.cc
-    Limits: G = 1 -> a0;  N = 1 -> a0 + a1 (G-1);  2 <= N <= C + 1: slope a2 in G;  b = 0, C -> inf: c once
+    Source: docs/model.md#all-to-all; NVIDIA/nccl src/enqueue.cc (addP2pToPlan), src/include/channel.h
+    (ncclP2pChannelBaseForRound), src/init.cc (NCCL_P2P_SCHEDULE_GROUP_SIZE)
+    Limits: G = 1 -> a0;  N = 1 -> a0 + a1 (G-1);  g <= P, 2 <= N <= C + 1: slope a2 in G;
+            b = 0, C -> inf: c once;  g a multiple of P: P of them cost b as P in a domain of P do
     """
     if domains == 1:
         return launch_s + peer_s * (gpus - 1)
     alpha = launch_s + peer_s * (gpus_per_domain - 1)
-    rounds = named("R", ceil_ratio(domains - 1, channels), "rounds of remote domains")
-    alpha = alpha + rounds * (network_s + node_peer_s * gpus_per_domain)
+    batches = (domains - 1) * ceil_ratio(gpus_per_domain, batch)
+    rounds = named("R", ceil_ratio(batches, channels), "rounds of batches of remote peers")
+    alpha = alpha + rounds * (network_s + node_peer_s * smaller(gpus_per_domain, batch))
     return alpha + remote_peer_s * (gpus - gpus_per_domain)
 
 

@@ -336,7 +336,7 @@ def pairwise_time(
     if nccl.fabric.hop_s > 0:
         network_s = network_s + 2 * nccl.fabric.hop_s * len(nccl.fabric.crossed_by_pairs(group.domains))
     per_peer = (u["launch_s"], u["peer_s"], network_s, u["node_peer_s"], u["remote_peer_s"])
-    alpha = parts.pairwise_latency(*per_peer, *shape, nccl.p2p_channels)
+    alpha = parts.pairwise_latency(*per_peer, *shape, nccl.p2p_channels, nccl.p2p_batch)
     alpha = named("alpha", alpha, "time of an empty message")
     cost = u["link_rendezvous_s"] if group.domains == 1 else u["rendezvous_s"]
     share = parts.rendezvous_share(payload_bytes, group.gpus, nccl.rendezvous_half_bytes)

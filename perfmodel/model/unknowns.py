@@ -71,7 +71,7 @@ PAIRWISE = (
     Unknown("launch_s", "launch", symbol="a0"),
     Unknown("peer_s", "for each peer inside the domain", symbol="a1"),
     Unknown("network_s", "once a round for leaving the domain", True, symbol="c"),
-    Unknown("node_peer_s", "for each peer of one remote domain", True, symbol="b"),
+    Unknown("node_peer_s", "for each peer of one batch", True, symbol="b"),
     Unknown("remote_peer_s", "for each post to a remote peer", True, symbol="a2"),
     Unknown("rendezvous_s", "handshake of large messages across domains", True, symbol="r"),
     Unknown("link_rendezvous_s", "handshake of large messages inside the domain", symbol="r"),
@@ -132,7 +132,8 @@ class StepConstants:
         metadata=_said("n_choice", "sharpness of the corner between two choices", _PRIORS)
     )
     rendezvous_half_bytes: Number = field(metadata=_said("u_half", "u at which half of r shows", _PRIORS))
-    p2p_channels: Number = field(metadata=_said("C", "channels: remote domains served side by side", _PRIORS))
+    p2p_channels: Number = field(metadata=_said("C", "channels: batches served side by side", _PRIORS))
+    p2p_batch: Number = field(metadata=_said("P", "peers of one remote domain that share a channel", _PRIORS))
     has_nvls: bool = field(metadata=_said("", "whether the switch reduces"))
     fabric: Fabric = field(default=Fabric(), metadata=_said("", "switches above the cards"))
 

@@ -92,6 +92,7 @@ class Shape(Strict):
     tree_sharpness: Triple
     rendezvous_half_bytes: Positive
     p2p_channels: Annotated[int, Field(ge=1)]
+    p2p_batch: Annotated[int, Field(ge=1)]
     nvls_channel_s: Positive
     rate_sharpness: Positive
     choice_sharpness: Positive

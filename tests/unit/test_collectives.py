@@ -45,6 +45,7 @@ STEPS = StepConstants(
     choice_sharpness=1e3,
     rendezvous_half_bytes=65536.0,
     p2p_channels=16,
+    p2p_batch=8,
 )
 RING = dict(
     zip(
@@ -172,15 +173,26 @@ def test_nvls_bandwidth() -> None:
 
 def test_pairwise_latency() -> None:
     args = (5 * US, 1 * US, 4 * US, 0.5 * US, 2 * US)
-    assert c.pairwise_latency(*args, 1, 1, 1, 16) == pytest.approx(5 * US)
-    assert c.pairwise_latency(*args, 8, 8, 1, 16) == pytest.approx(12 * US)
-    assert c.pairwise_latency(*args, 24, 8, 3, 16) == pytest.approx((5 + 7 + 4 + 4 + 32) * US)
+    assert c.pairwise_latency(*args, 1, 1, 1, 16, 8) == pytest.approx(5 * US)
+    assert c.pairwise_latency(*args, 8, 8, 1, 16, 8) == pytest.approx(12 * US)
+    assert c.pairwise_latency(*args, 24, 8, 3, 16, 8) == pytest.approx((5 + 7 + 4 + 4 + 32) * US)
 
 
 def test_remote_domains_beyond_the_channels_wait_for_another_round() -> None:
     args = (5 * US, 1 * US, 4 * US, 0.5 * US, 2 * US)
-    full, more = (c.pairwise_latency(*args, 8 * n, 8, n, 16) for n in (17, 18))
+    full, more = (c.pairwise_latency(*args, 8 * n, 8, n, 16, 8) for n in (17, 18))
     assert more - full == pytest.approx((8 * 2 + 4 + 4) * US)
+
+
+def test_peers_of_a_wide_domain_share_a_channel_in_batches() -> None:
+    """512 GPUs: 16 batches of 8 fill the channels, in whichever domains they are."""
+    args = (5 * US, 0.0, 4 * US, 0.5 * US, 0.0)
+    once = (5 + 4 + 8 * 0.5) * US
+    for domain, rounds in ((8, 4), (64, 4), (128, 3), (256, 2)):
+        assert c.pairwise_latency(*args, 512, domain, 512 // domain, 16, 8) == pytest.approx(
+            5 * US + rounds * (once - 5 * US)
+        )
+    assert c.pairwise_latency(*args, 144, 72, 2, 16, 8) == pytest.approx(once)
 
 
 def test_rendezvous_share() -> None:

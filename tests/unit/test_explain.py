@@ -119,7 +119,8 @@ def test_the_floor_of_an_exchange_adds_up() -> None:
     alpha, a0, a1, c, b, a2 = (value_of(found, name) for name in ("alpha", "a0", "a1", "c", "b", "a2"))
     assert a0 + 7 * a1 + c + 8 * b + 120 * a2 == pytest.approx(alpha)  # 15 other nodes: one round
     working = "\n".join(found.working)
-    assert "R × (c + b × g)" in working and "R = ceil((N - 1) / C)" in working
+    assert "R × (c + b × min(g, P))" in working
+    assert "R = ceil((N - 1) × ceil(g / P) / C)" in working
     assert (value_of(found, "R"), value_of(found, "N")) == (1, 16) and value_of(found, "C") >= 15
     u, half, rho = (value_of(found, name) for name in ("u", "u_half", "rho"))
     assert (u, rho) == (2**18 / 128, pytest.approx(u / (u + half)))

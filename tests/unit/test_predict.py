@@ -70,6 +70,15 @@ def test_what_was_asked_before_changes_no_time(monkeypatch: pytest.MonkeyPatch) 
     assert first[0] != first[1]
 
 
+@pytest.mark.parametrize("machine", ["h100-sxm-ib", "h100-sxm-efa", "b200-sxm-ib"])
+def test_an_exchange_in_wider_domains_takes_no_longer(machine: str) -> None:
+    """Of 512 GPUs in domains of 8, 16 … 512: more peers are near, and as many share a channel."""
+    box, sizes = load_machine(machine), [2**12, 2**20, 2**24, 2**28]
+    wider = [box.with_overrides({"nvlink_domain_gpus": 2.0**n}) for n in range(3, 10)]
+    times = [CollectiveModel.load(each).estimate("all_to_all", sizes, 512).time_s for each in wider]
+    assert (np.diff(times, axis=0) <= 0).all()
+
+
 def test_columns_and_rows_are_kept() -> None:
     frame = pd.DataFrame(
         {
