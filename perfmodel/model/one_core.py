@@ -74,7 +74,7 @@ def passes_time(
 
 
 def table_bytes(m: ArrayLike, h: ArrayLike, row: ArrayLike, p: ArrayLike = 1) -> Array:
-    """Bytes of the table that L1, GM-UB and L1-UB read from global memory; GM reads n row.
+    """Bytes of the table that L1, GM-UB and L1-UB read from global memory. (GM reads a row per look-up.)
 
         x = row [h + p (m - h)]                                               [bytes]
 

@@ -81,9 +81,8 @@ class AllLookUps:
     def misses(self, table: Ints, hot: Array, gather: Ints, X: Array) -> Array:
         """Share of the look-ups of each gather that miss a cache (``LookUps.miss``); [...].
 
-        gather  its code;  X  rows that the caches hold together [rows]
-        Passes with different exchanges have the same gathers, so misses are remembered; not with hot rows,
-        which split the popularities.
+        gather  code of the kind of gather;  X  rows that the caches hold together [rows]
+        Passes with different exchanges have the same gathers, so results without hot rows are kept for reuse.
         Limits: uniform ids, no hot rows -> ``UNIFORM``
         """
         heads = "_kinds" in vars(self) and any(asked.heads for asked in self.kinds)

@@ -207,7 +207,7 @@ def _memory(found: Alike) -> float:
 
 
 def projection_of(base: Projection, evaluator: Evaluator, found: Alike) -> Projection:
-    """A plan as a projection: slowdown and band against the local look-up of ``base``."""
+    """The plan of ``found`` as a projection: slowdown and band against the local look-up of ``base``."""
     cost, totals = found.cost, base.totals
     held = int(np.argmax(found.memory.total_bytes))
     low, high = slowdown_band(by_cause(cost.rows), base.local)

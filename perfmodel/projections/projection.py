@@ -78,7 +78,7 @@ class GpuCount:
         return int(sharding.gpus_needed(self.table_bytes + self.state_bytes, self.usable_bytes, 0.0))
 
     def memory_words(self, form: str = "{}: {}") -> str:
-        """``66.3 GB of 68 GB a GPU: rows 65.8 GB, exchange buffers 541 MB``. form  of sum and parts"""
+        """``66.3 GB of 68 GB per GPU: rows 65.8 GB, exchange buffers 541 MB``. form  joins sum and parts"""
         total, usable = (format_bytes(x, binary=False) for x in (self.memory_bytes, self.usable_bytes))
         named = [("cached rows" if self.tier else "rows", self.rows_bytes)]
         named += [("optimizer state", self.optimizer_bytes)]
