@@ -69,7 +69,8 @@ def bucketize_bytes(
 
         (B T L) id_bytes + G (B T) length_bytes                               [bytes]
 
-    lookups  B T L, ids of one rank;  bags  B T, its bags;  id_bytes, length_bytes  bytes of one id, one length
+    lookups  B T L, ids of one rank;  bags  B T, its bags
+    id_bytes, length_bytes  bytes of one id, and of one length
     The measured rate counts produced bytes; each is read twice and written once (count, scan, scatter).
     Source: FBGEMM block_bucketize_sparse_features: its outputs
     Limits: no ids -> the lengths alone;  G = 1 -> ids + lengths

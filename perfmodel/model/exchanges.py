@@ -150,7 +150,7 @@ def convert_bytes(bags: Number, elements: Number, v: Number, w: Number) -> Numbe
 
     bags  bags that are sent or received [-];  elements  of each bag [-]
     v  bytes of a sent element;  w  bytes of a pooled element [bytes]
-    Source: derived; the holder converts bags before it sends them, and every rank converts the bags that arrive
+    Source: derived; the holder converts bags before it sends them, every rank the bags that arrive
     Limits: elements = 0 -> 0;  fp32 as fp16 -> 6 bytes an element
     """
     return bags * elements * (v + w)
