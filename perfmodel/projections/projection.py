@@ -42,9 +42,8 @@ class GpuCount:
     rule             why ``gpus`` is used for ``needed``, in words: given, fits one GPU, whole nodes of 8
     table_bytes, state_bytes    rows, and optimizer state, of all tables;  shard_bytes  table_bytes / gpus
     hbm_bytes, usable_bytes     HBM of one GPU; the part for tables, if a share ``reserve`` stays free
-    rows_bytes, optimizer_bytes, cache_beside_bytes, buffer_bytes   on one GPU: its rows (parts and replicas),
-                                                                    their optimizer state, the bookkeeping of
-                                                                    its cache, buffers of its largest exchange
+    rows_bytes, optimizer_bytes, cache_beside_bytes, buffer_bytes   on one GPU: rows (parts and replicas),
+        their optimizer state, bookkeeping of the cache, buffers of the largest exchange
     tier, tier_bytes, tier_usable_bytes   where all rows are if not in HBM; bytes per node, and for tables
     """
 
@@ -131,24 +130,21 @@ class GpuCount:
 
 @dataclass(frozen=True)
 class Projection:
-    """The answer for one configuration, with everything that explains it.
-
-    steps   of the sharded pass;  totals  by name;  crossovers  sizes from which another library is faster
-    forward, work  the pass and the configuration;  clocks, calibrations  of the collective times"""
+    """The answer for one configuration (``work``), with everything that explains it."""
 
     setting: Setting
     forward: Forward
     work: Configs
     gpu_count: GpuCount
-    steps: tuple[StepRow, ...]
+    steps: tuple[StepRow, ...]  # of the sharded pass
     totals: dict[str, float]  # the columns of ``project_grid``
     evidence: Evidence
     baseline_evidence: Evidence  # of the baseline: the same batch in local memory
     local: dict[str, Times]  # time of the baseline [s], by cause of error
-    clocks: tuple[Clock, ...]
+    clocks: tuple[Clock, ...]  # of the collective times
     calibrations: tuple[str, ...]
     notes: tuple[str, ...]
-    crossovers: tuple[Crossover, ...]
+    crossovers: tuple[Crossover, ...]  # sizes from which another library is faster
     question: Understood | None = None
     shards: str = ""  # parts on a GPU in words, if the sharding is not row-wise
     fullest_part: float = 1.0  # ids of the GPU with the hottest row of a table, over the mean GPU's
