@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.cli.chosen import calibration_file
 from perfmodel.cli.host_option import check_host
-from perfmodel.cli.load_options import TypedLoad, served_sharding
+from perfmodel.cli.load_options import served_sharding, service_options, service_question
 from perfmodel.cli.load_progress import LoadProgress
 from perfmodel.cli.options import PLACED, apart
 from perfmodel.cli.question import Question, question_of
@@ -60,10 +60,10 @@ def answered(typed: Mapping[str, Any]) -> LoadAnswer:
     check_host(host, **memory)
     apart("--plan", plan, PLACED, tier=typed["tier"], **memory)
     way = served_sharding(typed.get("sharding"), plan, typed["reduction"], tier=typed["tier"], **memory)
-    asked = TypedLoad.of(typed)
+    asked = service_options(typed)
     if all(typed[name] is None for name in ("table_size", "gpus", "model")):
         raise BadInputError("which tables?", "give --table-size, --gpus or --model, e.g. --table-size 10TB")
-    batch = asked.batch and min(asked.batch, LARGEST_BATCH)
+    batch = asked["batch"] and min(asked["batch"], LARGEST_BATCH)
     question = replace(question_of({**typed, "batch": None}), batch=batch)
     question.check_gpus()
     known = None if typed["prices"] is None else read_prices(typed["prices"], question.machine.name)
@@ -73,15 +73,16 @@ def answered(typed: Mapping[str, Any]) -> LoadAnswer:
         setting = question.setting()
 
         def simulated(served: ServedPass) -> ServiceLoad:
-            return service_load(asked.question(served, spread, ranks_behind(setting, served)), progress.tell)
+            about = service_question(asked, served, spread, ranks_behind(setting, served))
+            return service_load(about, progress.tell)
 
         serve = Served(
             host=host,
             calibration=file,
             answer=simulated,
-            samples_per_s=None if asked.qps is None else asked.qps * asked.samples,
-            limit_s=asked.limit_s,
-            most=asked.batch or math.inf,
+            samples_per_s=None if asked["qps"] is None else asked["qps"] * asked["samples"],
+            limit_s=asked["limit_s"],
+            most=asked["batch"] or math.inf,
         )
         answer = serve.by(setting, _planned(plan, question)) if plan else _sharded(question, way, serve)
     hourly = hourly_cost(answer, setting.machine.name, known)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,79 +34,50 @@ def served_sharding(name: str | None, plan: Path | None, reduction: str, **memor
     return checked_sharding(name, reduction, **memory, more=BEST) or ROW_WISE
 
 
-@dataclass(frozen=True, kw_only=True)
-class TypedLoad:
-    """The options of ``perfmodel load`` in SI units; None: not typed.
+_OF_SERVICE = ("limit_s", "qps", "batch", "wait_s", "samples", "replicas", "overlap", "requests")
 
-    limit_s  of the p99;  qps  requests per second;  wait_s  of the first request for others
-    samples  per request;  arrivals  a file of arrival times;  requests  to simulate
+
+def service_options(typed: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of ``perfmodel load`` in SI units, by keyword; None: not typed. typed  by name
+
+    Limits: no --p99, a wait as long as the limit, numbers that cannot be used -> BadInputError
     """
-
-    limit_s: float
-    qps: float | None
-    batch: int | None
-    wait_s: float | None
-    samples: float
-    replicas: int | None
-    overlap: bool | None
-    arrivals: Path | None
-    seed: int
-    requests: int
-
-    @staticmethod
-    def of(typed: Mapping[str, Any]) -> TypedLoad:
-        """Read typed options. typed  their values by name
-
-        Limits: no --p99, a wait as long as the limit, numbers that cannot be used -> BadInputError
-        """
-        if typed["p99"] is None:
-            raise BadInputError("within what time?", "give --p99, e.g. --p99 10ms")
-        values = LoadOptions.values(typed)
-        found = TypedLoad(**{field.name: values[field.name] for field in fields(TypedLoad)})
-        if found.wait_s is not None and found.wait_s >= found.limit_s:
-            raise BadInputError(
-                f"--wait {typed['wait']} is not shorter than --p99 {typed['p99']}: a single request "
-                "would be late before its pass begins.",
-                "give a shorter --wait, e.g. --wait 0s.",
-            )
-        return found
-
-    def question(self, served: Any, spread: Any, measured: Any) -> ServiceQuestion:
-        """The question about a service.
-
-        served  its pass;  spread  delays of ranks;  measured  ranks on which the steps' mean times were
-                measured
-        Limits: a wait with a batch of 1, a batch too large -> BadInputError
-        """
-        from perfmodel.service.arrivals import Poisson, read_arrivals
-        from perfmodel.service.sizing import ServiceQuestion
-
-        arrivals = Poisson(self.seed) if self.arrivals is None else read_arrivals(self.arrivals, self.seed)
-        found = ServiceQuestion(
-            served=served,
-            limit_s=self.limit_s,
-            qps=self.qps,
-            replicas=self.replicas,
-            batch=self.batch,
-            wait_s=self.wait_s,
-            overlap=self.overlap,
-            samples=self.samples,
-            arrivals=arrivals,
-            requests=self.requests,
-            spread=spread,
-            measured=measured,
+    if typed["p99"] is None:
+        raise BadInputError("within what time?", "give --p99, e.g. --p99 10ms")
+    values = LoadOptions.values(typed)
+    if values["wait_s"] is not None and values["wait_s"] >= values["limit_s"]:
+        raise BadInputError(
+            f"--wait {typed['wait']} is not shorter than --p99 {typed['p99']}: a single request "
+            "would be late before its pass begins.",
+            "give a shorter --wait, e.g. --wait 0s.",
         )
-        if self.batch is not None and self.batch > served.largest_batch:
-            raise BadInputError(
-                f"--batch {self.batch} does not fit the memory of {counted(served.gpus, 'GPU')}.",
-                f"at most {served.largest_batch}, or more --gpus.",
-            )
-        where, size = counted(served.gpus, "GPU"), self.batch
-        if size is not None and self.wait_s and found.replica(1).rule(size, 0.0, False).requests == 1:
-            raise BadInputError(
-                f"--wait without a batch: --batch {self.batch} on {where} is one request.",
-                "leave --wait out, or give a larger --batch.",
-            )
-        if self.qps is None and arrivals.rate_per_s is not None:
-            return replace(found, qps=arrivals.rate_per_s)
-        return found
+    return values
+
+
+def service_question(asked: Mapping[str, Any], served: Any, spread: Any, measured: Any) -> ServiceQuestion:
+    """The question about a service.
+
+    asked  from ``service_options``;  served  its pass;  spread  how late ranks come
+    measured  ranks behind the mean times of the steps
+    Limits: a wait with a batch of 1, a batch too large -> BadInputError
+    """
+    from perfmodel.service.arrivals import Poisson, read_arrivals
+    from perfmodel.service.sizing import ServiceQuestion
+
+    file, batch = asked["arrivals"], asked["batch"]
+    arrivals = Poisson(asked["seed"]) if file is None else read_arrivals(file, asked["seed"])
+    own = {name: asked[name] for name in _OF_SERVICE}
+    found = ServiceQuestion(**own, served=served, arrivals=arrivals, spread=spread, measured=measured)
+    if batch is not None and batch > served.largest_batch:
+        raise BadInputError(
+            f"--batch {batch} does not fit the memory of {counted(served.gpus, 'GPU')}.",
+            f"at most {served.largest_batch}, or more --gpus.",
+        )
+    if batch is not None and found.wait_s and found.replica(1).rule(batch, 0.0, False).requests == 1:
+        raise BadInputError(
+            f"--wait without a batch: --batch {batch} on {counted(served.gpus, 'GPU')} is one request.",
+            "leave --wait out, or give a larger --batch.",
+        )
+    if found.qps is None and arrivals.rate_per_s is not None:
+        return replace(found, qps=arrivals.rate_per_s)
+    return found
