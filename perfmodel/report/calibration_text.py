@@ -12,6 +12,7 @@ import numpy as np
 from perfmodel.model.curves import anchored_time
 from perfmodel.model.differences import log_span
 from perfmodel.model.laws import LINK_LAWS
+from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.host_calibration import host_parts
 from perfmodel.report.terminal import facts, paragraph, table
 from perfmodel.schema.calibration import Calibration, Curve, Law
@@ -64,27 +65,29 @@ def calibration_record(item: Calibration) -> dict[str, Any]:
 
 def calibrations_text(found: Sequence[Calibration]) -> str:
     """A table of calibrations, a line for each."""
-    rows = []
-    for item in found:
-        record = calibration_record(item)
-        gpus = [curve.gpus for curve in item.curves]
-        rows.append(
-            [
-                item.calibration_id,
-                str(item.clock),
-                str(len(item.curves)),
-                f"{min(gpus)} – {max(gpus)}" if gpus else "",
-                format_count(item.sample_count),
-                errors_text(record["loo_median"], record["loo_p90"]),
-                "" if item.complete else "partial",
-            ]
-        )
-    headers = ["calibration", "clock", "curves", "GPUs", "samples", "LOO p50/p90", ""]
-    return (
-        table(headers, rows, left=(0, 1, 6), drop=(3, 2, 4))
-        + "\n\n"
-        + paragraph("LOO: error on sizes left out of the fit, median over curves.")
-    )
+    said = paragraph("LOO: error on sizes left out of the fit, median over curves.")
+    return f"{columns_text(_LISTED, found)}\n\n{said}"
+
+
+def _measured_gpus(item: Calibration) -> str:
+    gpus = [curve.gpus for curve in item.curves]
+    return f"{min(gpus)} – {max(gpus)}" if gpus else ""
+
+
+def _errors(item: Calibration) -> str:
+    record = calibration_record(item)
+    return errors_text(record["loo_median"], record["loo_p90"])
+
+
+_LISTED = (
+    Column("calibration", lambda item: item.calibration_id, left=True),
+    Column("clock", lambda item: str(item.clock), left=True),
+    Column("curves", lambda item: str(len(item.curves)), goes=2),
+    Column("GPUs", _measured_gpus, goes=1),
+    Column("samples", lambda item: format_count(item.sample_count), goes=3),
+    Column("LOO p50/p90", _errors),
+    Column("", lambda item: "" if item.complete else "partial", left=True),
+)
 
 
 def calibration_text(
@@ -122,7 +125,7 @@ def calibration_text(
     parts = [head]
     if item.curves:
         title = "Fitted   t = (α^p + (S/β)^p)^(1/p), G ranks (/ those that share a domain)"
-        parts.append(paragraph(title) + "\n" + _curve_table(item.curves))
+        parts.append(paragraph(title) + "\n" + columns_text(_CURVES, item.curves))
         if not brief:
             parts.append("Formulas   S is the payload of one rank\n" + _formulas(item.curves))
         parts += _unknown_text(item, run)
@@ -176,25 +179,6 @@ def _domain(item: Calibration, machine: Machine | None) -> str:
     )
 
 
-def _curve_table(curves: Sequence[Curve]) -> str:
-    rows = [
-        [
-            curve.collective,
-            _group(curve.gpus, curve.domain_gpus),
-            _of_sizes(curve, with_interval(curve.alpha_s, format_time)),
-            _of_sizes(curve, with_interval(curve.beta_bytes_per_s, format_rate)),
-            format_number(curve.p.value),
-            errors_text(curve.loo_median, curve.loo_p90),
-            f"{format_bytes(curve.anchor_bytes[0])} – {format_bytes(curve.anchor_bytes[-1])}",
-            "at bound: " + ", ".join(curve.at_bound) if curve.at_bound else "",
-        ]
-        for curve in curves
-    ]
-    return table(
-        ["collective", "G", "α", "β (algbw)", "p", "LOO p50/p90", "range", ""], rows, left=(0, 7), drop=(4, 5)
-    )
-
-
 def with_interval(interval: Interval, write: Callable[[float], str]) -> str:
     """The value ± half the relative width of its 95 % interval; "unknown" if the samples do not determine it.
 
@@ -215,6 +199,23 @@ def errors_text(middle: float | None, high: float | None) -> str:
     if middle is None or high is None:
         return "-"
     return f"{100 * middle:.1f} / {100 * high:.1f} %"
+
+
+def sizes_text(curve: Curve) -> str:
+    """The range of sizes that a curve was measured at."""
+    return f"{format_bytes(curve.anchor_bytes[0])} – {format_bytes(curve.anchor_bytes[-1])}"
+
+
+_CURVES = (
+    Column("collective", lambda curve: curve.collective, left=True),
+    Column("G", lambda curve: group_text(curve.gpus, curve.domain_gpus)),
+    Column("α", lambda curve: _of_sizes(curve, with_interval(curve.alpha_s, format_time))),
+    Column("β (algbw)", lambda curve: _of_sizes(curve, with_interval(curve.beta_bytes_per_s, format_rate))),
+    Column("p", lambda curve: format_number(curve.p.value), goes=1),
+    Column("LOO p50/p90", lambda curve: errors_text(curve.loo_median, curve.loo_p90), goes=2),
+    Column("range", sizes_text),
+    Column("", lambda curve: "at bound: " * bool(curve.at_bound) + ", ".join(curve.at_bound), left=True),
+)
 
 
 def _formulas(curves: Sequence[Curve]) -> str:
@@ -362,7 +363,7 @@ def comparison_text(first: Calibration, second: Calibration, rows: Sequence[dict
         return head + "\n\nThey have no curve in common." + left
     lines = []
     for row in rows:
-        cells = [str(row["collective"]), _group(row["gpus"], row["domain_gpus"]).replace(" ", "")]
+        cells = [str(row["collective"]), group_text(row["gpus"], row["domain_gpus"]).replace(" ", "")]
         for size in _COMPARED_BYTES:
             a, b = row[f"time_{size}_bytes_s"]
             cells += ["-" if time is None else format_time(time) for time in (a, b)]
@@ -387,7 +388,7 @@ def _not_compared(first: Calibration, second: Calibration) -> list[str]:
     for letter, one, other in (("A", first, second), ("B", second, first)):
         groups: dict[str, list[str]] = {}
         for curve in only_in(one, other):
-            groups.setdefault(curve.collective, []).append(_group(curve.gpus, curve.domain_gpus))
+            groups.setdefault(curve.collective, []).append(group_text(curve.gpus, curve.domain_gpus))
         if groups:
             count = counted(sum(map(len, groups.values())), "cell")
             names = "; ".join(f"{name} {', '.join(sizes)}" for name, sizes in groups.items())
@@ -395,6 +396,6 @@ def _not_compared(first: Calibration, second: Calibration) -> list[str]:
     return lines
 
 
-def _group(gpus: int, domain_gpus: int) -> str:
+def group_text(gpus: int, domain_gpus: int) -> str:
     """The number of ranks, then ranks per domain if they span several domains: ``16 / 8``."""
     return f"{gpus} / {domain_gpus}" if domain_gpus < gpus else str(gpus)

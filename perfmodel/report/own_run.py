@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.passes.steps import step_label
-from perfmodel.report.terminal import paragraph, table
+from perfmodel.report.columns import Column, columns_text
+from perfmodel.report.terminal import paragraph
 from perfmodel.report.validation_text import verdicts_text
 from perfmodel.units import format_fraction, format_number, format_time
 from perfmodel.validate import Verdict
@@ -14,51 +15,54 @@ from perfmodel.validate import Verdict
 if TYPE_CHECKING:
     import pandas as pd
 
-_HEADERS = ["library", "pass", "G", "B", "T", "L", "D", "type", "measured", "projected", "error", "band"]
-
 
 def own_run_text(passes: pd.DataFrame, steps: pd.DataFrame, verdicts: Sequence[Verdict]) -> str:
     """The text of a run's check of itself: whole passes, their steps, and verdicts.
 
     passes, steps  frames with a row for each measured pass or kind of step, with its projection
     """
-    rows = [_row(record) for record in passes.to_dict("records")]
     parts = [
         paragraph("Whole passes: measured, and projected from this run's own calibration")
         + "\n"
-        + table(_HEADERS, rows, left=(0, 1, 7, 11), drop=(7, 9, 2, 0))
+        + columns_text(_PASSES, passes.to_dict("records"))
         + "\n"
         + paragraph("held out: not used in any fit · fitted: used to fit how a pass changes its steps")
     ]
     if len(steps):
-        named = [
-            [step_label(row["step"]), str(row["n"]), format_fraction(row["share"]), _signed(row["error"])]
-            for row in steps.to_dict("records")
-        ]
         parts.append(
             paragraph("Steps of our own passes: share of the time, and error without the handover (medians)")
             + "\n"
-            + table(["step", "n", "share", "error"], named)
+            + columns_text(_STEPS, steps.to_dict("records"))
         )
     return "\n\n".join([*parts, verdicts_text(verdicts, paper=False)])
 
 
-def _row(record: Mapping[Any, Any]) -> list[str]:
+def _part(record: Mapping[Any, Any]) -> str:
     part = "held out" if record["held_out"] else "fitted"
-    part = part if record["implementation"] == "exchange" else str(record["implementation"])
-    return [
-        str(record["backend"]),
-        part,
-        *(str(record[name]) for name in ("gpus", "batch", "tables")),
-        format_number(float(record["pooling"])),
-        str(record["dim"]),
-        str(record["dtype"]),
-        format_time(float(record["time_s"])),
-        format_time(float(record["projected_s"])),
-        _signed(float(record["error"])),
-        "inside" if record["inside"] else "outside",
-    ]
+    return part if record["implementation"] == "exchange" else str(record["implementation"])
 
 
 def _signed(value: float) -> str:
     return ("+" if value > 0 else "−" if value < 0 else "") + format_fraction(abs(value))
+
+
+_PASSES = (
+    Column("library", lambda record: str(record["backend"]), left=True, goes=4),
+    Column("pass", _part, left=True),
+    Column("G", lambda record: str(record["gpus"]), goes=3),
+    Column("B", lambda record: str(record["batch"])),
+    Column("T", lambda record: str(record["tables"])),
+    Column("L", lambda record: format_number(float(record["pooling"]))),
+    Column("D", lambda record: str(record["dim"])),
+    Column("type", lambda record: str(record["dtype"]), left=True, goes=1),
+    Column("measured", lambda record: format_time(float(record["time_s"]))),
+    Column("projected", lambda record: format_time(float(record["projected_s"])), goes=2),
+    Column("error", lambda record: _signed(float(record["error"]))),
+    Column("band", lambda record: "inside" if record["inside"] else "outside", left=True),
+)
+_STEPS = (
+    Column("step", lambda row: step_label(row["step"]), left=True),
+    Column("n", lambda row: str(row["n"])),
+    Column("share", lambda row: format_fraction(row["share"])),
+    Column("error", lambda row: _signed(row["error"])),
+)

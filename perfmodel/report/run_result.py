@@ -11,10 +11,11 @@ import numpy as np
 
 from perfmodel.model.collectives import bus_factor
 from perfmodel.model.curves import anchored_time
-from perfmodel.report.calibration_text import errors_text, kernels_text, with_interval
+from perfmodel.report.calibration_text import errors_text, group_text, kernels_text, sizes_text, with_interval
+from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.doctor_text import numbered
 from perfmodel.report.run import point_name
-from perfmodel.report.terminal import facts, table
+from perfmodel.report.terminal import facts
 from perfmodel.schema.calibration import Calibration, Curve
 from perfmodel.schema.evidence import SAMPLES_ONLY
 from perfmodel.schema.intervals import Interval
@@ -127,31 +128,25 @@ def fitted_text(calibrations: Sequence[Calibration]) -> str:
     """A table of the fitted curves of all calibrations; β is a bus bandwidth: payload times f over time."""
     clocks = dict.fromkeys(str(curve.clock) for item in calibrations for curve in item.curves)
     libraries = dict.fromkeys(str(item.backend) for item in calibrations if item.curves)
-    rows = [
-        [
-            str(item.backend) if len(libraries) > 1 else "",
-            curve.collective,
-            f"{curve.gpus} / {curve.domain_gpus}" if curve.domain_gpus < curve.gpus else str(curve.gpus),
-            str(curve.clock) if len(clocks) > 1 else "",
-            _short(curve.alpha_s, format_time),
-            _short(_bus(curve), format_rate),
-            format_number(curve.p.value),
-            errors_text(curve.loo_median, curve.loo_p90),
-            f"{format_bytes(curve.anchor_bytes[0])} – {format_bytes(curve.anchor_bytes[-1])}",
-        ]
-        for item in calibrations
-        for curve in item.curves
-    ]
+    rows = [(item, curve) for item in calibrations for curve in item.curves]
     if not rows:
         return ""
-    names = "library" if len(libraries) > 1 else "", "clock" if len(clocks) > 1 else ""
-    headers = [names[0], "collective", "G", names[1], "α", "β (bus)", "p", "LOO p50/p90", "range"]
-    title = f"t = (α^p + (S·f/β)^p)^(1/p)   {', '.join(libraries)}, clock {', '.join(clocks)}"
-    return (
-        facts([("Fitted", title), ("", "LOO: error on sizes left out of the fit")])
-        + "\n"
-        + table(headers, rows, left=(0, 1, 3), drop=(6, 8, 7))
+    library = Column("library", lambda row: str(row[0].backend), left=True)
+    clock = Column("clock", lambda row: str(row[1].clock), left=True)
+    columns = (
+        *([library] if len(libraries) > 1 else []),
+        Column("collective", lambda row: row[1].collective, left=True),
+        Column("G", lambda row: group_text(row[1].gpus, row[1].domain_gpus)),
+        *([clock] if len(clocks) > 1 else []),
+        Column("α", lambda row: _short(row[1].alpha_s, format_time)),
+        Column("β (bus)", lambda row: _short(_bus(row[1]), format_rate)),
+        Column("p", lambda row: format_number(row[1].p.value), goes=1),
+        Column("LOO p50/p90", lambda row: errors_text(row[1].loo_median, row[1].loo_p90), goes=3),
+        Column("range", lambda row: sizes_text(row[1]), goes=2),
     )
+    title = f"t = (α^p + (S·f/β)^p)^(1/p)   {', '.join(libraries)}, clock {', '.join(clocks)}"
+    head = facts([("Fitted", title), ("", "LOO: error on sizes left out of the fit")])
+    return f"{head}\n{columns_text(columns, rows)}"
 
 
 def _short(interval: Interval, write: Callable[[float], str]) -> str:

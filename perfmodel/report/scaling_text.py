@@ -8,8 +8,10 @@ from collections.abc import Callable
 
 from perfmodel.passes.steps import step_label
 from perfmodel.plan.scaling import HALF, NEARLY_ALL, ROUGH, ScalePoint, Scaling
+from perfmodel.plan.searching.found import Found
 from perfmodel.report.bound_text import LOOSE, listed_words
-from perfmodel.report.terminal import command_lines, paragraph, table, unbroken
+from perfmodel.report.columns import Column, columns_text
+from perfmodel.report.terminal import command_lines, paragraph, unbroken
 from perfmodel.report.what_if_text import pass_line
 from perfmodel.schema.files import cell
 from perfmodel.units import (
@@ -48,42 +50,26 @@ def scaling_text(found: Scaling, other_pass: str, one: Callable[[int], str]) -> 
 
 def scaling_table(found: Scaling) -> str:
     """A table of the plans: time, samples per second, memory, longest step, for each number of GPUs."""
-    headers = [
-        "GPUs",
-        "time",
-        "samples/s",
-        "per GPU",
-        "added",
-        "memory",
-        "longest step",
-        "",
-        "to gain",
-        "batch",
-    ]
-    rows = [_row(point) for point in found.points]
-    if found.total is not None:  # without the suggested batch, which is fixed
-        return table(headers[:-1], [row[:-1] for row in rows], left=(6,), drop=(3, 7))
-    return table(headers, rows, left=(6,), drop=(3, 9, 7))
+    batch = Column("batch", lambda each: "" if each.batch is None else format_count(each.batch), goes=2)
+    return columns_text((*_COLUMNS, *([batch] if found.total is None else [])), found.points)
 
 
-def _row(point: ScalePoint) -> list[str]:
-    answer = point.answer
-    if answer is None:
-        return [format_count(point.gpus), "no plan", *[""] * 8]
-    cost, memory = answer.found.cost, answer.found.memory.total_bytes
-    row = cost.limiting
-    return [
-        format_count(point.gpus),
-        f"{'~' if point.rough else ''}{format_time(cost.time_s)}",
-        _rate(point.samples_per_s),
-        _rate(point.samples_per_s / point.gpus),
-        "" if point.added is None else f"{point.added:.2f}".replace("-", "−"),
-        format_bytes(float(memory.max()), binary=False),
-        unbroken(step_label(row.name)),
-        format_fraction(row.time_s / cost.time_s),
-        to_gain(answer.found.gap),
-        "" if point.batch is None else format_count(point.batch),
-    ]
+def _of_plan(text: Callable[[ScalePoint, Found], str], without: str = "") -> Callable[[ScalePoint], str]:
+    """What a point with a plan shows, from the point and what was found; ``without`` a plan"""
+    return lambda point: without if point.answer is None else text(point, point.answer.found)
+
+
+_COLUMNS = (
+    Column("GPUs", lambda point: format_count(point.gpus)),
+    Column("time", _of_plan(lambda each, at: "~" * each.rough + format_time(at.cost.time_s), "no plan")),
+    Column("samples/s", _of_plan(lambda each, at: _rate(each.samples_per_s))),
+    Column("per GPU", _of_plan(lambda each, at: _rate(each.samples_per_s / each.gpus)), goes=1),
+    Column("added", lambda each: "" if each.added is None else f"{each.added:.2f}".replace("-", "−")),
+    Column("memory", _of_plan(lambda _, at: format_bytes(float(at.memory.total_bytes.max()), binary=False))),
+    Column("longest step", _of_plan(lambda _, at: unbroken(step_label(at.cost.limiting.name))), left=True),
+    Column("", _of_plan(lambda _, at: format_fraction(at.cost.limiting.time_s / at.cost.time_s)), goes=3),
+    Column("to gain", _of_plan(lambda _, at: to_gain(at.gap))),
+)
 
 
 def to_gain(gap: float) -> str:
