@@ -7,12 +7,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from perfmodel import resources, units
 from perfmodel.errors import BadInputError
-from perfmodel.schema.evidence import Evidence
-from perfmodel.schema.files import invalid_fields, looks_like_path, unknown_name
+from perfmodel.schema.files import looks_like_path, unknown_name
 from perfmodel.schema.gate import read_toml
 from perfmodel.schema.machine import OVERRIDE_SOURCE, Name, Quantity, Text
 from perfmodel.schema.machine_keys import ValueKey
@@ -154,22 +153,13 @@ class Chip(Strict):
             for key in others
             if key not in given
         }
-        try:
-            return Chip(
-                **fields, values={**self.values, **gone, **given}, overrides=self.overrides | set(given)
-            )
-        except ValidationError as error:
-            raise invalid_fields(error, source, " ".join(f"{k}={v}" for k, v in values.items())) from None
+        fields |= {"values": {**self.values, **gone, **given}, "overrides": self.overrides | set(given)}
+        return validated(Chip, fields, source, " ".join(f"{k}={v}" for k, v in values.items()))
 
     def _given(self, key: str, value: float | str, source: str) -> Quantity:
-        old = self.quantity(key)
-        number = units.parse_quantity(value, old.unit, f"{source} {key}") if isinstance(value, str) else value
-        try:
-            return Quantity(
-                value=float(number), unit=old.unit, source=source, why="a what-if", evidence=Evidence.ASSUMED
-            )
-        except ValidationError as error:
-            raise invalid_fields(error, source, f"{key}={value}") from None
+        unit = self.quantity(key).unit
+        number = units.parse_quantity(value, unit, f"{source} {key}") if isinstance(value, str) else value
+        return Quantity.what_if(number, unit, source, f"{key}={value}")
 
 
 def _check_size(key: str, quantity: Quantity) -> None:

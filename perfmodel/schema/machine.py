@@ -10,12 +10,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, StringConstraints, ValidationError, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
 from perfmodel import resources, units
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import RING_BACKENDS, Backend, Clock, Evidence
-from perfmodel.schema.files import invalid_fields, looks_like_path, unknown_name
+from perfmodel.schema.files import looks_like_path, unknown_name
 from perfmodel.schema.gate import read_toml
 from perfmodel.schema.limits import limits_of
 from perfmodel.schema.machine_keys import ALL_KEYS, FABRIC_KEYS, KEYS
@@ -49,6 +49,12 @@ class Quantity(Strict):
 
     def __str__(self) -> str:
         return units.format_quantity(self.value, self.unit)
+
+    @staticmethod
+    def what_if(number: float, unit: str, source: str, typed: str) -> Quantity:
+        """A value in place of that of a file. typed  as for ``--set``. Limits: impossible -> BadInputError"""
+        known = {"unit": unit, "source": source, "why": "a what-if", "evidence": Evidence.ASSUMED}
+        return validated(Quantity, {"value": float(number), **known}, source, typed)
 
 
 class Defaults(Strict):
@@ -211,10 +217,8 @@ class Machine(Strict):
         own = [key for key in changed if key not in self.overrides]  # else an earlier override added it
         before = {**{key: self.values[key] for key in own}, **self.originals}
         fields = {name: getattr(self, name) for name in _NOT_VALUES}
-        try:
-            return Machine(**fields, values=replaced, overrides=self.overrides | set(given), originals=before)
-        except ValidationError as error:
-            raise invalid_fields(error, source, " ".join(f"{k}={v}" for k, v in values.items())) from None
+        fields |= {"values": replaced, "overrides": self.overrides | set(given), "originals": before}
+        return validated(Machine, fields, source, " ".join(f"{k}={v}" for k, v in values.items()))
 
     def _given(self, key: str, value: float | str, source: str) -> Quantity:
         if key not in ALL_KEYS:
@@ -227,12 +231,7 @@ class Machine(Strict):
         if outside:
             here = f"; here {self.values[key]}" if key in self.values else ""
             raise BadInputError(f"{source} {key}={value}: it {outside}.", f"{meaning}{here}.")
-        try:
-            return Quantity(
-                value=float(number), unit=unit, source=source, why="a what-if", evidence=Evidence.ASSUMED
-            )
-        except ValidationError as error:
-            raise invalid_fields(error, source, f"{key}={value}") from None
+        return Quantity.what_if(number, unit, source, f"{key}={value}")
 
     def _domain_following(self, node: Quantity) -> Quantity | None:
         ends_at_node = 1 < self.nvlink_domain_gpus == self.gpus_per_node
