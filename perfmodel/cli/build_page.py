@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from perfmodel.cli.choices import with_options
-from perfmodel.cli.output import ProgressBar
 from perfmodel.cli.question import LISTS, Question
 from perfmodel.cli.typed_line import TypedLine
+from perfmodel.effort import Progress
 from perfmodel.plan.leading import Leading
 from perfmodel.report.page.parts import Page, Selector, View
 from perfmodel.report.page.setups import Loaded, Wanted, offer, with_reasons
@@ -47,16 +47,15 @@ def page_of(
     offered = offer(asked, loaded, room, across.largest_bytes, question.reserve)
     lines = across.lines(sizes.values, workloads(workload), loaded, known, asked.own)
     all_of = ViewsAsked(sizes, workload, offered, loaded, lines, known, lead, asked.best, asked.prices)
-    bar = ProgressBar(len(all_of.places()) + across.blocks, "report")
-    made = list(bar.over(views(all_of, across.view)))
+    parts = Progress(len(all_of.places()) + across.blocks, "views and figures")
+    made = list(parts.over(views(all_of, across.view)))
     found = [view for view in made if isinstance(view, View)]
     refused = {**offered.refused, **{none.way: none.why for none in made if isinstance(none, NoView)}}
     setup = next(iter(offered.setups.values()))
     start = tuple(selector.start for selector in workload)
     first = next(view for view in found if view.chosen == (*start, 0, 0, 0, 0))
     answer, lead = first.answers[sizes.start], first.leads[sizes.start]
-    fixed = tuple(bar.over(across.fixed(answer, {**known, **setup.options, **chosen}, lead)))
-    bar.close()
+    fixed = tuple(parts.over(across.fixed(answer, {**known, **setup.options, **chosen}, lead)))
     ways = with_reasons(offered.selectors, [view.chosen[len(workload) :] for view in found], refused)
     return question_page(
         answer,

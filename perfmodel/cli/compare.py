@@ -17,7 +17,8 @@ from perfmodel.cli.chosen import (
     library_of,
     machine_of,
 )
-from perfmodel.cli.output import ProgressBar, emit, emit_json, note, warn_all
+from perfmodel.cli.import_traces import tell_of_file
+from perfmodel.cli.output import emit, emit_json, note, warn_all
 from perfmodel.cli.page_file import write
 from perfmodel.cli.plan_made_for import as_made, ids_as_made
 from perfmodel.cli.plan_options import (
@@ -47,8 +48,6 @@ from perfmodel.validate.traced.comparing import compare as compare_run
 
 if TYPE_CHECKING:
     from perfmodel.schema.machine import Machine
-
-_KILO = 1000
 
 
 def compare(context: typer.Context, options: CompareOptions) -> None:
@@ -116,21 +115,10 @@ def _check_plan(model: str | None, plan_file: Path | None, torchrec_plan: Path |
 
 
 def _read(paths: Sequence[Path]) -> list[RankTrace]:
-    """Read the traces of all ranks, with a progress bar. Limits: traces of different runs -> BadInputError"""
-    from calibrate.importers.traces.reading import check_alignment, read_traces, trace_files
+    """Read the traces of all ranks. Limits: traces of different runs -> BadInputError"""
+    from calibrate.importers.traces.reading import check_alignment, read_traces
 
-    sizes = {path.name: max(path.stat().st_size, 1) for path in trace_files(paths)}
-    bar, done = ProgressBar(sum(sizes.values()) // _KILO, "reading traces"), dict.fromkeys(sizes, 0)
-
-    def progress(name: str, read: int, total: int) -> None:
-        before = sum(done.values()) // _KILO
-        done[name] = read
-        bar.advance(sum(done.values()) // _KILO - before)
-
-    try:
-        found = read_traces(paths, progress)
-    finally:
-        bar.close()
+    found = read_traces(paths, tell_of_file)
     warn_all(check_alignment(found, align(found)))
     return found
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from perfmodel.cli.choices import other_keywords, texts_of, workload_selectors
-from perfmodel.cli.output import ProgressBar, emit
+from perfmodel.cli.output import emit
 from perfmodel.cli.page_file import check_place, deliver, write, wrote
 from perfmodel.cli.question import LISTS, Question, question_of
 from perfmodel.cli.typed_line import TypedLine
+from perfmodel.effort import Progress
 from perfmodel.errors import BadInputError
 from perfmodel.projections.comparison import samples_per_s, whole
 from perfmodel.question.pages import PICTURES
@@ -90,12 +91,10 @@ def comparison(params: Mapping[str, Any], command: str) -> tuple[Pair, Page]:
     if a.name == b.name:
         a, b = (replace(side, name=f"{side.name} ({name})") for side, name in zip((a, b), names, strict=True))
     selectors = (*workload, sizes)
-    bar = ProgressBar(len(combinations(selectors)), "report")
     pair = asked_pair(
         (a, b), sizes.values[sizes.start], {one.name: one.values[one.start] for one in workload}
     )
-    found = list(bar.over(views((a, b), sizes, workload)))
-    bar.close()
+    found = list(Progress(len(combinations(selectors)), "views").over(views((a, b), sizes, workload)))
     return pair, comparison_page((a, b), pair, selectors, found, command)
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shlex
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from calibrate.importers.traces import is_trace, read_traces, without_other_kernels
 from calibrate.importers.traces.samples import TraceSamples, fittable, stem_of, traced_samples
-from perfmodel.cli.output import note, on_terminal, rewrite, warn
+from perfmodel.cli.output import warn
+from perfmodel.effort import tell
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.report.trace_text import (
     host_text,
@@ -32,35 +32,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _OF_HOSTS = (str(Backend.GLOO), str(Backend.MPI), str(Backend.SHMEM))
-_LINE_EVERY_S = 0.2
-_PLAIN_EVERY_S = 10.0
 
 
-class ReadingProgress:
-    """Shows the progress of reading files: on a terminal a line that is rewritten, else a line every 10 s."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._live = clock, on_terminal()
-        self._last_s, self._shown = clock(), ""
-
-    def __call__(self, file: str, done_bytes: int, all_bytes: int) -> None:
-        now = self._clock()
-        if now - self._last_s < (_LINE_EVERY_S if self._live else _PLAIN_EVERY_S):
-            return
-        self._last_s = now
-        share = 100 * done_bytes // max(all_bytes, 1)
-        text = f"reading {file}: {share} % of {format_bytes(all_bytes)}"
-        if self._live:
-            rewrite(text, self._shown)
-            self._shown = text
-        else:
-            note(text)
-
-    def clear(self) -> None:
-        """Remove the progress line from the terminal."""
-        if self._shown:
-            rewrite("", self._shown)
-            self._shown = ""
+def tell_of_file(file: str, done_bytes: int, all_bytes: int) -> None:
+    """Tell the progress line how much of a file is read."""
+    tell(f"reading {file}: {100 * done_bytes // max(all_bytes, 1)} % of {format_bytes(all_bytes)}")
 
 
 def holds_traces(paths: Sequence[Path]) -> bool:
@@ -87,12 +63,8 @@ def _is_traced(path: Path) -> bool:
 
 
 def read_ranks(paths: Sequence[Path]) -> list[RankTrace]:
-    """Read the traces of all ranks, and show the progress on stderr."""
-    progress = ReadingProgress()
-    try:
-        return read_traces(paths, progress, without_other_kernels)
-    finally:
-        progress.clear()
+    """Read the traces of all ranks."""
+    return read_traces(paths, tell_of_file, without_other_kernels)
 
 
 def refuse_log_options(**given: object) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.cli.chosen import calibration_file
 from perfmodel.cli.host_option import check_host
 from perfmodel.cli.load_options import served_sharding, service_options, service_question
-from perfmodel.cli.load_progress import LoadProgress
 from perfmodel.cli.options import PLACED, apart
 from perfmodel.cli.question import Question, question_of
 from perfmodel.cli.shardings import advising_enough
+from perfmodel.effort import tell
 from perfmodel.errors import BadInputError
 from perfmodel.passes.settings import Setting
 from perfmodel.schema.distributions import UNIFORM
@@ -69,12 +68,12 @@ def answered(typed: Mapping[str, Any]) -> LoadAnswer:
     known = None if typed["prices"] is None else read_prices(typed["prices"], question.machine.name)
     file = calibration_file(question.calibration)
     spread = spread_of(question.calibration if file else None) if typed["stragglers"] else NONE
-    with question.advised(), advising_enough(question), contextlib.closing(LoadProgress()) as progress:
+    with question.advised(), advising_enough(question):
         setting = question.setting()
 
         def simulated(served: ServedPass) -> ServiceLoad:
             about = service_question(asked, served, spread, ranks_behind(setting, served))
-            return service_load(about, progress.tell)
+            return service_load(about, tell)
 
         serve = Served(
             host=host,

@@ -13,9 +13,9 @@ import shlex
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from perfmodel import __version__
 from perfmodel.errors import BadInputError, PerfmodelError
@@ -25,7 +25,6 @@ from perfmodel.schema.whole_files import cannot_write
 SCHEMA_VERSION = 3
 """Version of every JSON document that the command line prints (docs/commands.md)."""
 
-T = TypeVar("T")
 _INDENT = " " * len("error: ")
 _COMMAND = "  "
 _LONGEST_ERROR_LINES = 24
@@ -362,36 +361,3 @@ def _check_writable(folder: Path, named: Path) -> None:
         Path(name).unlink()
     except (OSError, ValueError) as error:
         raise cannot_write(named, error) from None
-
-
-class ProgressBar:
-    """A progress bar on stderr for ``total`` items, if that is a terminal. what  words beside the bar"""
-
-    _CELLS = 30
-
-    def __init__(self, total: int, what: str) -> None:
-        self.total, self.what, self.done = max(total, 1), what, 0
-        self.shown = on_terminal()
-        self.advance(0)
-
-    def advance(self, count: int) -> None:
-        """Count ``count`` more items as done."""
-        self.done += count
-        if self.shown:
-            _about_to_write(progress=True)
-            filled = self._CELLS * self.done // self.total
-            bar = "#" * filled + "." * (self._CELLS - filled)
-            sys.stderr.write(f"\r[{bar}] {100 * self.done // self.total:3d} %  {self.what}")
-            sys.stderr.flush()
-
-    def over(self, things: Iterable[T]) -> Iterator[T]:
-        """Yield the items; an item counts as done when the next is requested."""
-        for thing in things:
-            yield thing
-            self.advance(1)
-
-    def close(self) -> None:
-        """Remove the bar."""
-        if self.shown:
-            sys.stderr.write("\r" + " " * (self._CELLS + len(self.what) + 12) + "\r")
-            sys.stderr.flush()

@@ -11,7 +11,8 @@ from pathlib import Path
 import typer
 
 from perfmodel.cli.choices import only, other_keywords, page_question
-from perfmodel.cli.output import ProgressBar, check_target, emit, emit_json, warn
+from perfmodel.cli.output import check_target, emit, emit_json, warn
+from perfmodel.effort import Progress
 from perfmodel.errors import BadInputError
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.registry import QUESTION
@@ -33,11 +34,10 @@ def draw_all(context: typer.Context, folder: Path, ending: str) -> None:
     question.check_gpus()
     from perfmodel.report.page.question_page import every_figure
 
-    bar = ProgressBar(2 * len(QUESTION.figures), "report")
+    figures = Progress(len(QUESTION.figures), "figures")
     with question.advised():
         options = other_keywords(question)
-        found = list(bar.over(every_figure(*only(question), question.machine, options)))
-    bar.close()
+        found = list(figures.over(every_figure(*only(question), question.machine, options)))
     draw(found, folder, ending, typed["as_json"], str(context.info_name))
 
 

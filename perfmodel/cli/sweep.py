@@ -21,7 +21,7 @@ from perfmodel.cli.options import (
     size_values,
     split_values,
 )
-from perfmodel.cli.output import ProgressBar, check_target, emit, emit_json, note, warn
+from perfmodel.cli.output import check_target, emit, emit_json, note, warn
 from perfmodel.cli.question import Question, on_machines, question_of
 from perfmodel.cli.workload import (
     ALL,
@@ -29,6 +29,7 @@ from perfmodel.cli.workload import (
     checked_sharding,
     share_of,
 )
+from perfmodel.effort import Progress
 from perfmodel.errors import BadInputError
 from perfmodel.model.sharding import gpus_needed
 from perfmodel.passes.schemes import ROW_WISE, WAYS
@@ -181,7 +182,7 @@ def _run(
     """
     points = len(next(iter(columns.values())))
     total = points * len(what) * len(questions)
-    bar = ProgressBar(total, _count(total))
+    done = Progress(total, "configurations")
     frames, constants, answered = [], [], 0
     for question in questions:
         with question.advised():
@@ -192,16 +193,15 @@ def _run(
                 for start in range(0, points, _CHUNK):
                     part = {name: column[start : start + _CHUNK] for name, column in columns.items()}
                     kept = _possible(part, question, each)
-                    bar.advance(int(kept.size - kept.sum()))
+                    done.advance(int(kept.size - kept.sum()))
                     if not kept.any():
                         continue
                     part = {name: column[kept] for name, column in part.items()}
-                    frame = swept(part, ways, bar.advance, {**question.keywords(), **own})
+                    frame = swept(part, ways, done.advance, {**question.keywords(), **own})
                     answered += frame.index.nunique()
                     if len(frame):
                         frames.append(frame.reset_index(drop=True))
                         constants.append({**same, **word, "clock": str(frame["clock"].iloc[0])})
-    bar.close()
     left_out = total - answered
     why = "tables that do not fit the GPUs, or have fewer rows than there are GPUs"
     if ways is not None and tuple(ways) != (ROW_WISE,):

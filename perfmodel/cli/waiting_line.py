@@ -8,7 +8,7 @@ import threading
 import time
 from types import TracebackType
 
-from perfmodel.cli.output import before_writing, on_terminal
+from perfmodel.cli.output import before_writing, on_terminal, terminal_columns
 from perfmodel.effort import listeners
 
 _FIRST_S, _EVERY_S = 2.0, 0.5
@@ -56,6 +56,7 @@ class WaitingLine:
             self._rewrite("")
 
     def _rewrite(self, text: str) -> None:
+        text = text[: (terminal_columns() or len(text) + 1) - 1]
         if text or self._shown:
             sys.stderr.write(f"\r{text:<{len(self._shown)}}" + ("" if text else "\r"))
             sys.stderr.flush()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -170,14 +168,3 @@ def test_tables_fit_a_hundred_columns(cli: Any, words: tuple[str, ...]) -> None:
 def test_unknown_names_say_what_is_known(cli: Any) -> None:
     is_an_error(cli("machines", "h100"), 2, "h100-sxm-ib")
     is_an_error(cli("models", "criteo"), 2, "criteo-kaggle")
-
-
-def test_stdout_that_is_no_terminal_gets_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    from perfmodel.cli.output import ProgressBar
-
-    stream = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", stream)
-    bar = ProgressBar(10, "things")
-    bar.advance(10)
-    bar.close()
-    assert stream.getvalue() == ""

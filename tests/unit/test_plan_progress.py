@@ -7,8 +7,7 @@ import re
 import pytest
 from waiting import a_moment, until
 
-from perfmodel.cli import output, plan_progress
-from perfmodel.cli.output import ProgressBar
+from perfmodel.cli import plan_progress
 from perfmodel.cli.plan_progress import PlanProgress
 from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.plan.searching.search import Search
@@ -62,11 +61,3 @@ def test_a_search_tells_of_its_bound_while_its_plan_stays() -> None:
 
     evaluator = Evaluator.on("h100-sxm-ib", PlanTables.load("mlperf-dlrm-dcnv2"), 1024, 8)
     assert Search(evaluator, 20e9, effort_s=60, watch=watch).run().stopped == "interrupt"
-
-
-def test_a_bar_is_there_from_the_start(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(output, "on_terminal", lambda: True)
-    ProgressBar(4, "report")
-    assert capsys.readouterr().err == f"\r[{'.' * 30}]   0 %  report"

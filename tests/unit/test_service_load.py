@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from dataclasses import replace
@@ -563,20 +562,12 @@ def test_whose_load_it_is_and_why_overlap_is_slower(cli: Any) -> None:
     assert words in " ".join(slow.split()) and words not in " ".join(cli(*LINE).out.split())
 
 
-def test_progress_on_a_terminal_from_two_seconds_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    from perfmodel.cli import load_progress
-
+def test_what_is_simulated_is_told() -> None:
     told: list[str] = []
     service_load(
         ServiceQuestion(served=ONE, requests=10_000, limit_s=3e-3, batch=64, wait_s=0.0), told.append
     )
     assert told[0] == "a batch of 64 on each GPU" and told[-1] == "load 7 of 7"
-    with contextlib.closing(load_progress.LoadProgress()) as progress:
-        progress.tell(told[0])
-        now = load_progress.time.monotonic()
-        assert progress.text() == ""
-        monkeypatch.setattr(load_progress.time, "monotonic", lambda: now + 2.2)
-        assert progress.text().startswith("a batch of 64 on each GPU   2 s")
 
 
 def test_examples_of_the_help_are_no_wider_than_a_terminal(cli: Any) -> None:
