@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.cli.plan_options import is_training
 from perfmodel.cli.question import on_machines, question_of
 from perfmodel.cli.workload import local_memory_of, remote_memory_of
-from perfmodel.effort import DEFAULT_EFFORT, EFFORTS
+from perfmodel.effort import DEFAULT_EFFORT, EFFORTS, tell
 from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import AUTO
 from perfmodel.question.passes import GLOBAL
@@ -17,7 +17,6 @@ from perfmodel.schema.distributions import UNIFORM
 from perfmodel.units import counted
 
 if TYPE_CHECKING:
-    from perfmodel.cli.plan_progress import PlanProgress
     from perfmodel.cli.question import Question
     from perfmodel.plan.other_ways.alternatives import Planner
     from perfmodel.plan.other_ways.criteria import Criterion
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from perfmodel.plan.other_ways.one_alternative import Alternative
     from perfmodel.projections import Projection
     from perfmodel.schema.prices import Prices
-
-_PROGRESS_AFTER_S = 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +56,6 @@ def answered(typed: Mapping[str, Any]) -> AlternativesAnswer:
     """
     if typed["table_size"] is None and typed["model"] is None:
         raise BadInputError("which tables?", "give --table-size or --model, e.g. --table-size 10TB")
-    from perfmodel.cli.plan_progress import PlanProgress
     from perfmodel.plan.other_ways.alternatives import read_once
     from perfmodel.schema.prices import read_prices
 
@@ -75,15 +71,11 @@ def answered(typed: Mapping[str, Any]) -> AlternativesAnswer:
     known = None if typed["prices"] is None else read_prices(typed["prices"], *names)
     by = _criterion(typed["by"], known, several=len(questions) > 1)
     options = read_once(question.keywords())
-    progress = PlanProgress(_PROGRESS_AFTER_S, "comparing the alternatives")
-    try:
-        with question.advised():
-            if len(questions) > 1:
-                found = _of_machines(questions, options, known, typed)
-                return AlternativesAnswer(options, by.order(found), by, [], [], known)
-            found, cells, crossed = _of_one(question, options, known, typed, progress)
-    finally:
-        progress.clear()
+    with question.advised():
+        if len(questions) > 1:
+            found = _of_machines(questions, options, known, typed)
+            return AlternativesAnswer(options, by.order(found), by, [], [], known)
+        found, cells, crossed = _of_one(question, options, known, typed)
     return AlternativesAnswer(options, by.order(found) if typed["by"] else found, by, cells, crossed, known)
 
 
@@ -141,7 +133,6 @@ def _of_one(
     options: Mapping[str, Any],
     prices: Prices | None,
     typed: Mapping[str, Any],
-    progress: PlanProgress,
 ) -> tuple[list[Alternative], list[MapCell], list[Crossing]]:
     """The alternatives on a single machine, the points of the map of winners, and its crossings.
 
@@ -153,7 +144,7 @@ def _of_one(
     memories = local_memory_of(typed["local_memory"]), remote_memory_of(typed["remote_memory"])
     planner = _planner(question) if typed["model"] is not None else None
     found = find(options, prices, planner, *memories, equal_batch=typed["equal_batch"])
-    progress.tell("comparing them over skew, batch and table size (--no-map leaves this out)")
+    tell("comparing them over skew, batch and table size (--no-map leaves this out)")
     of_map = winner_map(options, typed["equal_batch"]) if typed["with_map"] else None
     return (found, of_map.cells, of_map.crossings()) if of_map else (found, [], [])
 

@@ -52,7 +52,7 @@ from perfmodel.cli.plan_progress import PlanProgress
 from perfmodel.cli.plan_scaling import print_scaling
 from perfmodel.cli.stopping import acknowledge, ctrl_c
 from perfmodel.cli.typed_line import TypedLine
-from perfmodel.effort import Deadline
+from perfmodel.effort import Deadline, tell
 from perfmodel.errors import BadInputError
 from perfmodel.plan import Plan, PlanTables, write_plan
 from perfmodel.plan.for_torchrec import runnable as torchrec
@@ -226,7 +226,7 @@ def _answer(
         with ctrl_c(acknowledge) as stopped:
             answer = question.answer(progress)
             if with_changes and not stopped() and answer.found.stopped != "interrupt":
-                progress.tell("what would change it")
+                tell("what would change it")
                 with suppress(KeyboardInterrupt):  # the plan itself is complete
                     changes = what_ifs(question, answer, ends)
         if stopped():
@@ -237,8 +237,6 @@ def _answer(
             raise
         note("\nstopped while the answer was being written.")
         raise SaidError(STOPPED) from None
-    finally:
-        progress.clear()
 
 
 def _write(answer: Any, out: Path, file_format: str) -> None:
@@ -279,14 +277,11 @@ def _cost_of_torchrec(question: PlanQuestion, answer: Planned) -> str:
     costs = {name: value for name, value in question.costs.items() if name != "sets"}
     effort_s = _OTHERS_SHARE * question.effort_s
     asked = replace(question, for_torchrec=False, costs=costs, effort_s=effort_s)
-    progress = PlanProgress()
+    tell("without TorchRec's limits")
     try:
-        progress.tell("without TorchRec's limits")
         found = asked.search().run()
     except BadInputError:  # the effort was too small
         return "no plan without TorchRec's limits was found with a quarter of the effort"
-    finally:
-        progress.clear()
     gain = 1 - found.cost.time_s / answer.found.cost.time_s
     if gain < _WORTH_SAYING:
         return "nothing faster without TorchRec's limits was found with a quarter of the effort"

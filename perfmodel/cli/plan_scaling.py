@@ -34,14 +34,10 @@ def print_scaling(
     """
     from perfmodel.report.scaling_text import scaling_csv, scaling_text
 
-    progress = PlanProgress()
-    try:
-        with ctrl_c(acknowledge) as stopped:
-            found = scale(question, gpus, progress.of_gpus)
-        if stopped():
-            found = replace(found, stopped=True)
-    finally:
-        progress.clear()
+    with ctrl_c(acknowledge) as stopped:
+        found = scale(question, gpus, PlanProgress().of_gpus)
+    if stopped():
+        found = replace(found, stopped=True)
     if as_json:
         emit_json("plan", **found.to_dict(), calibration_file=calibration_file)
     elif as_csv:

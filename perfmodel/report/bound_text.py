@@ -69,11 +69,7 @@ def more_effort_words(found: Found) -> str:
     return f" More work may raise it: {more}." if found.stopped == "effort" else ""
 
 
-def progress_text(best_s: float, bound_s: float, spent_s: float, columns: int | None) -> str:
-    """The progress line of a search: the time of the best plan, the lower bound, the time spent.
-
-    columns  width of the terminal, at which the line is cut; None: it is not cut
-    """
+def progress_words(best_s: float, bound_s: float) -> str:
+    """How far a search is: the time of the best plan, and the lower bound."""
     gap = f", no listed plan is below {format_time(bound_s)}" if bound_s > 0 else ""
-    text = f"best {format_time(best_s)}{gap}   {spent_s:.0f} s"
-    return text[: (columns or len(text) + 1) - 1]
+    return f"best {format_time(best_s)}{gap}"

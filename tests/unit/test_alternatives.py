@@ -594,17 +594,3 @@ def test_ctrl_c_in_the_search_for_the_best_plan_ends_the_command(
     monkeypatch.setattr("perfmodel.plan.searching.search.Bounding", stopped)
     found = cli("alternatives", "--model", "criteo-kaggle", "--gpus", "8")
     assert found.code == 130 and found.out == ""
-
-
-def test_a_terminal_shows_what_takes_more_than_two_seconds(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The line comes after two seconds, not before, and goes away with the answer."""
-    lines: list[str] = []
-    monkeypatch.setattr("perfmodel.cli.plan_progress.on_terminal", lambda: True)
-    monkeypatch.setattr("perfmodel.cli.plan_progress.rewrite", lambda text, before="": lines.append(text))
-    monkeypatch.setattr("perfmodel.cli.alternatives_answer._PROGRESS_AFTER_S", 1e-3)
-    assert cli("alternatives", "--table-size", "1TB", "--no-map").code == 0
-    assert re.match(r"comparing the alternatives +\d+ s", lines[0]) and lines[-1] == ""
-    lines.clear()
-    monkeypatch.setattr("perfmodel.cli.alternatives_answer._PROGRESS_AFTER_S", 60.0)
-    assert cli("alternatives", "--table-size", "1TB", "--no-map").code == 0
-    assert not lines

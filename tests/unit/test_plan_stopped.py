@@ -11,7 +11,6 @@ import pytest
 from cli_calls import planned as asked
 
 import perfmodel
-from perfmodel.cli import plan_progress
 from perfmodel.cli.stopping import ctrl_c
 from perfmodel.plan import outcome, scaling, what_ifs
 from perfmodel.plan.searching.search import Search
@@ -31,12 +30,6 @@ def words(tmp_path: Path) -> list[str]:
     path = tmp_path / "mine.csv"
     path.write_text(TABLES, encoding="utf-8")
     return ["--model", str(path), "--gpus", "16", "--max-hbm", "300MB", "--effort", "quick"]
-
-
-@pytest.fixture(autouse=True)
-def no_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a slow machine a line tells how far a search is."""
-    monkeypatch.setattr(plan_progress.PlanProgress, "_draw", lambda progress: None)
 
 
 def press(*_: object, **__: object) -> Any:
