@@ -20,8 +20,8 @@ from typing import Any
 
 import band_parts
 import left_out
-import numpy as np
 import pandas as pd
+from left_out import summary
 
 from perfmodel.collectives.stored import step_constants
 from perfmodel.fit.curves import leave_one_out
@@ -31,12 +31,11 @@ from perfmodel.model.laws import LINK_LAWS
 from perfmodel.model.unknowns import PAIRWISE, RING_TREE
 from perfmodel.report.dlrm_text import mlperf_table, share_table, speedup_table
 from perfmodel.report.terminal import table
-from perfmodel.resources import data_path
 from perfmodel.schema.calibration import list_calibrations, shipped_calibration
 from perfmodel.schema.evidence import Backend
 from perfmodel.schema.priors import LearnedUnknown, load_priors
 from perfmodel.units import counted, format_bytes, format_count, format_fraction, format_number
-from perfmodel.validate import Kind, accuracy, crossover, dlrm, judged_claims, measured, validate
+from perfmodel.validate import Kind, accuracy, crossover, dlrm, measured, validate
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = ("accuracy.md", "model.md")
@@ -45,31 +44,6 @@ _NUMBERS = ("n", "median %", "p90 %", "bias %", "inside %", "width")
 
 def percent(value: float) -> str:
     return f"{100 * value:.1f}"
-
-
-def summary(points: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """A row for each group of points with equal values in the columns ``by``.
-
-    Columns: n (points), median and p90 of |error|, bias (median error), inside (share), width (median
-    high/low).
-    """
-    rows = []
-    ordered = points.assign(_order=[measured.SIZES.index(s) for s in points["size"]])
-    ordered = ordered.sort_values([*(c for c in by if c != "size"), "_order"], kind="stable")
-    for key, group in ordered.groupby(by, sort=False, observed=True):
-        size = np.abs(group["error"])
-        rows.append(
-            dict(zip(by, key, strict=True))
-            | {
-                "n": len(group),
-                "median": float(size.median()),
-                "p90": float(size.quantile(0.9)),
-                "bias": float(group["error"].median()),
-                "inside": float(group["inside"].mean()),
-                "width": float((group["high_s"] / group["low_s"]).median()),
-            }
-        )
-    return pd.DataFrame(rows)
 
 
 def summary_text(points: pd.DataFrame, by: list[str], names: list[str] | None = None) -> str:
@@ -383,36 +357,6 @@ def write(made: dict[str, str]) -> None:
         path.write_text(new, encoding="utf-8")
 
 
-_PREDICTED = ["time_s", "predicted_s", "low_s", "high_s"]
-
-
-def stored_sizes() -> pd.DataFrame:
-    """What ``kept.sizes_left_out`` reads (0.6 s per machine)."""
-    points = accuracy.leave_one_size_out(gpus=(8,))
-    cell = ["machine", "collective", "gpus", "payload_bytes", "sources"]
-    return points[cell + _PREDICTED].reset_index(drop=True)
-
-
-def stored_steps() -> pd.DataFrame:
-    """What ``kept.steps_left_out`` reads (2 s)."""
-    return dlrm.unseen_frame().rename(columns={"measured_s": "time_s"})[["system", "gpus", *_PREDICTED]]
-
-
-def save() -> None:
-    """Write what pages show and ``kept`` reads."""
-    claims = {one.claim.check: one.found for one in judged_claims()}
-    found = pd.DataFrame([{"check": check, **vars(one)} for check, one in claims.items()])
-    cell = ["machine", "seen_nodes", "collective", "gpus", "gpus_per_node", "nodes", "payload_bytes"]
-    for name, frame, digits in (
-        ("claims_found", found, None),
-        ("sizes_left_out", stored_sizes(), None),
-        ("steps_left_out", stored_steps(), None),
-        ("nodes_left_out", large_groups()[cell + _PREDICTED], "%.5g"),
-    ):
-        path = data_path("validation", f"{name}.csv")
-        frame.to_csv(path, index=False, float_format=digits, lineterminator="\n")
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -429,7 +373,7 @@ def main() -> int:
             print(f"{title}\n{made[name]}\n", flush=True)
     if options.write:
         write(made)
-        save()
+        left_out.save(large_groups())
     return 0
 
 

@@ -17,10 +17,11 @@ from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.fit.build import FORCED, usable_samples
 from perfmodel.fit.links import fit_law
 from perfmodel.fit.shipped import Entry, fit_entry
+from perfmodel.resources import data_path
 from perfmodel.schema.calibration import Calibration, shipped_calibration
 from perfmodel.schema.evidence import COLLECTIVES, Backend
 from perfmodel.schema.machine import Machine, load_machine
-from perfmodel.validate import measured
+from perfmodel.validate import accuracy, dlrm, judged_claims, measured
 from perfmodel.validate.without import priors_without, sources_of
 
 OPERATORS = {"aic_": "aic", "xxrjun_c01_": "xxrjun_c01"}
@@ -237,3 +238,58 @@ def without_the_machine(machines: Collection[str] = ()) -> pd.DataFrame:
 def _fitted(machine: str) -> Calibration:
     """The preferred NCCL calibration of a machine, fitted again."""
     return fit_entry(measured.preferred_entries()[machine], measured.shipped_samples())
+
+
+_PREDICTED = ["time_s", "predicted_s", "low_s", "high_s"]
+
+
+def stored_sizes() -> pd.DataFrame:
+    """What ``kept.sizes_left_out`` reads (0.6 s per machine)."""
+    points = accuracy.leave_one_size_out(gpus=(8,))
+    cell = ["machine", "collective", "gpus", "payload_bytes", "sources"]
+    return points[cell + _PREDICTED].reset_index(drop=True)
+
+
+def stored_steps() -> pd.DataFrame:
+    """What ``kept.steps_left_out`` reads (2 s)."""
+    return dlrm.unseen_frame().rename(columns={"measured_s": "time_s"})[["system", "gpus", *_PREDICTED]]
+
+
+def save(large: pd.DataFrame) -> None:
+    """Write what pages show and ``kept`` reads. large  of ``large_left_out``"""
+    claims = {one.claim.check: one.found for one in judged_claims()}
+    found = pd.DataFrame([{"check": check, **vars(one)} for check, one in claims.items()])
+    cell = ["machine", "seen_nodes", "collective", "gpus", "gpus_per_node", "nodes", "payload_bytes"]
+    for name, frame, digits in (
+        ("claims_found", found, None),
+        ("sizes_left_out", stored_sizes(), None),
+        ("steps_left_out", stored_steps(), None),
+        ("nodes_left_out", large[cell + _PREDICTED], "%.5g"),
+    ):
+        path = data_path("validation", f"{name}.csv")
+        frame.to_csv(path, index=False, float_format=digits, lineterminator="\n")
+
+
+def summary(points: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """A row for each group of points with equal values in the columns ``by``.
+
+    Columns: n (points), median and p90 of |error|, bias (median error), inside (share), width (median
+    high/low).
+    """
+    rows = []
+    ordered = points.assign(_order=[measured.SIZES.index(s) for s in points["size"]])
+    ordered = ordered.sort_values([*(c for c in by if c != "size"), "_order"], kind="stable")
+    for key, group in ordered.groupby(by, sort=False, observed=True):
+        size = np.abs(group["error"])
+        rows.append(
+            dict(zip(by, key, strict=True))
+            | {
+                "n": len(group),
+                "median": float(size.median()),
+                "p90": float(size.quantile(0.9)),
+                "bias": float(group["error"].median()),
+                "inside": float(group["inside"].mean()),
+                "width": float((group["high_s"] / group["low_s"]).median()),
+            }
+        )
+    return pd.DataFrame(rows)

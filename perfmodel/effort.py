@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 EFFORTS: Mapping[str, float] = {"quick": 0.3, "normal": 2.0, "thorough": 30.0}
@@ -20,8 +20,6 @@ EFFORTS: Mapping[str, float] = {"quick": 0.3, "normal": 2.0, "thorough": 30.0}
 DEFAULT_EFFORT = "normal"
 
 _NS = 1_000_000_000
-
-
 T = TypeVar("T")
 listeners: list[Callable[[str], None]] = []
 """Functions that are called with the progress of a long work, in words: the line on a terminal."""
@@ -33,28 +31,11 @@ def tell(words: str) -> None:
         listener(words)
 
 
-class Progress:
-    """Tells ``listeners`` how many items are done: ``3 of 40 claims``. what  their plural noun"""
-
-    def __init__(self, total: int, what: str) -> None:
-        self.total, self.what, self.done = total, what, 0
-        self.advance(0)
-
-    def advance(self, count: int) -> None:
-        """Count ``count`` more items as done."""
-        self.done += count
-        tell(f"{self.done} of {self.total} {self.what}")
-
-    def over(self, things: Iterable[T]) -> Iterator[T]:
-        """Yield the items; an item counts as done when the next is requested."""
-        for thing in things:
-            yield thing
-            self.advance(1)
-
-
 def each_of(items: Sequence[T], what: str) -> Iterator[T]:
-    """Yield the items in order, and tell ``listeners`` of each that is done. what  as in ``Progress``"""
-    yield from Progress(len(items), what).over(items)
+    """Yield the items in order; before each, tell ``3 of 40 claims``. what  their plural noun"""
+    for done, item in enumerate(items):
+        tell(f"{done} of {len(items)} {what}")
+        yield item
 
 
 class Work:

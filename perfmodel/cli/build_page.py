@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from perfmodel.cli.choices import with_options
 from perfmodel.cli.question import LISTS, Question
 from perfmodel.cli.typed_line import TypedLine
-from perfmodel.effort import Progress
+from perfmodel.cli.waiting_line import Progress
 from perfmodel.plan.leading import Leading
 from perfmodel.report.page.parts import Page, Selector, View
 from perfmodel.report.page.setups import Loaded, Wanted, offer, with_reasons

@@ -15,7 +15,7 @@ from perfmodel.cli.output import emit
 from perfmodel.cli.page_file import check_place, deliver, write, wrote
 from perfmodel.cli.question import LISTS, Question, question_of
 from perfmodel.cli.typed_line import TypedLine
-from perfmodel.effort import Progress
+from perfmodel.cli.waiting_line import Progress
 from perfmodel.errors import BadInputError
 from perfmodel.projections.comparison import samples_per_s, whole
 from perfmodel.question.pages import PICTURES

@@ -12,7 +12,7 @@ import typer
 
 from perfmodel.cli.choices import only, other_keywords, page_question
 from perfmodel.cli.output import check_target, emit, emit_json, warn
-from perfmodel.effort import Progress
+from perfmodel.cli.waiting_line import Progress
 from perfmodel.errors import BadInputError
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.registry import QUESTION

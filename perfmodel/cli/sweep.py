@@ -23,13 +23,13 @@ from perfmodel.cli.options import (
 )
 from perfmodel.cli.output import check_target, emit, emit_json, note, warn
 from perfmodel.cli.question import Question, on_machines, question_of
+from perfmodel.cli.waiting_line import Progress
 from perfmodel.cli.workload import (
     ALL,
     check_model,
     checked_sharding,
     share_of,
 )
-from perfmodel.effort import Progress
 from perfmodel.errors import BadInputError
 from perfmodel.model.sharding import gpus_needed
 from perfmodel.passes.schemes import ROW_WISE, WAYS

@@ -6,11 +6,14 @@ import contextlib
 import sys
 import threading
 import time
+from collections.abc import Iterable, Iterator
 from types import TracebackType
+from typing import TypeVar
 
 from perfmodel.cli.output import before_writing, on_terminal, terminal_columns
-from perfmodel.effort import listeners
+from perfmodel.effort import listeners, tell
 
+T = TypeVar("T")
 _FIRST_S, _EVERY_S = 2.0, 0.5
 _PLAIN_S = 10.0
 """CPU seconds before the first line in a pipe or a file; each later line comes after twice as many."""
@@ -77,3 +80,22 @@ class WaitingLine:
                     self._next_work_s = 2 * work_s
                     with contextlib.suppress(AttributeError, OSError, ValueError):  # nobody reads stderr
                         print(text, file=sys.stderr, flush=True)
+
+
+class Progress:
+    """Tells ``listeners`` how many items are done: ``3 of 40 claims``. what  their plural noun"""
+
+    def __init__(self, total: int, what: str) -> None:
+        self.total, self.what, self.done = total, what, 0
+        self.advance(0)
+
+    def advance(self, count: int) -> None:
+        """Count ``count`` more items as done."""
+        self.done += count
+        tell(f"{self.done} of {self.total} {self.what}")
+
+    def over(self, things: Iterable[T]) -> Iterator[T]:
+        """Yield the items; an item counts as done when the next is requested."""
+        for thing in things:
+            yield thing
+            self.advance(1)

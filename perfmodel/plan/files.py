@@ -17,7 +17,7 @@ from perfmodel.plan.made_for import MadeFor
 from perfmodel.schema.files import shown
 from perfmodel.schema.gate import read_json
 from perfmodel.schema.ranges import MOST_PLANNED_GPUS, MOST_TABLES
-from perfmodel.schema.strict import Typed, validated
+from perfmodel.schema.strict import Exact, validated
 from perfmodel.schema.tiers import HBM, IN_HBM, parse_tier
 from perfmodel.schema.whole_files import write_whole_text
 from perfmodel.units import counted
@@ -35,7 +35,7 @@ def _exchange(name: object, info: ValidationInfo) -> Exchange:
     return found
 
 
-class _Entry(Typed):
+class _Entry(Exact):
     """One table of a plan file.
 
     sharding  a name for the other fields together; may be absent
@@ -53,7 +53,7 @@ class _Entry(Typed):
     ranks: Annotated[list[Annotated[int, Field(ge=0, le=MOST_PLANNED_GPUS)]], FailFast()]
 
 
-class _File(Typed):
+class _File(Exact):
     """The fields of a plan file; ``placements`` has an entry per table."""
 
     schema_version: Literal[1]

@@ -10,10 +10,10 @@ from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.settings import Setting
 from perfmodel.question.groups import default_optimizer
 from perfmodel.schema.calibration import load_calibration
-from perfmodel.schema.strict import Typed
+from perfmodel.schema.strict import Exact
 
 
-class MadeFor(Typed):
+class MadeFor(Exact):
     """The question that a plan answers. A field that a file lacks is unknown; None is the default.
 
     model_file     file of the tables, if they are not shipped

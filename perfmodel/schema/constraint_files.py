@@ -14,7 +14,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.schema.files import shown
 from perfmodel.schema.gate import over
 from perfmodel.schema.ranges import MOST_GPUS
-from perfmodel.schema.strict import Typed, read_as
+from perfmodel.schema.strict import Exact, read_as
 
 _WHAT = "constraint file"
 _RANKS = "ranks:"
@@ -46,7 +46,7 @@ class TableRule:
 _Ranks = list[Annotated[int, Field(ge=0, le=MOST_GPUS)] | str]
 
 
-class _Entry(Typed):
+class _Entry(Exact):
     """One ``[[tables]]`` entry of a file."""
 
     name: str = Field(default="*", min_length=1)
@@ -59,7 +59,7 @@ class _Entry(Typed):
     least_columns: int | None = Field(default=None, ge=1)
 
 
-class _File(Typed):
+class _File(Exact):
     """A whole file."""
 
     tables: list[_Entry] = Field(min_length=1)

@@ -20,7 +20,7 @@ class Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Typed(Strict):
+class Exact(Strict):
     """The same; a value of another type is not converted, as ``"8"`` to 8."""
 
     model_config = ConfigDict(strict=True)

@@ -10,7 +10,7 @@ from pydantic import FailFast, Field, model_validator
 
 from perfmodel.schema.gate import read_json
 from perfmodel.schema.ranges import MOST_PLANNED_GPUS, MOST_TABLES
-from perfmodel.schema.strict import Typed, validated
+from perfmodel.schema.strict import Exact, validated
 from perfmodel.schema.whole_files import write_whole_text
 
 WHAT = "TorchRec plan file"
@@ -33,7 +33,7 @@ Pair = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_leng
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class TorchRecCache(Typed):
+class TorchRecCache(Exact):
     """Cache of a ``fused_uvm_caching`` or ``key_value`` table: fields of TorchRec's ``CacheParams``.
 
     load_factor  share of the rows that sizes the cache;  prefetch_pipeline  whether the next batch's rows are
@@ -45,7 +45,7 @@ class TorchRecCache(Typed):
     prefetch_pipeline: bool
 
 
-class TorchRecKeyValue(Typed):
+class TorchRecKeyValue(Exact):
     """Parameters of a ``key_value`` table: fields of TorchRec's ``KeyValueParams``.
 
     max_l1_cache_size  cache in HBM shared by the tables of its group [2^20 bytes];  l2_cache_size  cache in
@@ -56,7 +56,7 @@ class TorchRecKeyValue(Typed):
     l2_cache_size: int = Field(default=0, ge=0)
 
 
-class TorchRecTable(Typed):
+class TorchRecTable(Exact):
     """One table of the plan.
 
     ranks, shard_sizes, shard_offsets  for each shard, in TorchRec's order: its rank, its [rows, columns], and
@@ -99,7 +99,7 @@ class TorchRecTable(Typed):
         return self
 
 
-class TorchRecTopology(Typed):
+class TorchRecTopology(Exact):
     """The hardware, in bytes and bytes per *second*; the loader gives TorchRec bytes per millisecond.
 
     hbm_bytes          memory of one GPU that a rank may use;  hbm_bytes_per_s  its bandwidth
@@ -118,7 +118,7 @@ class TorchRecTopology(Typed):
     ssd_bytes_per_s: Rate | None = None
 
 
-class TorchRecPlan(Typed):
+class TorchRecPlan(Exact):
     """The whole file.
 
     gpus  ranks;  gpus_per_node  GPUs of one node;  domain_gpus  GPUs of a scale-up domain

@@ -88,7 +88,7 @@ def test_the_points_of_the_picture_are_those_of_a_fresh_fit() -> None:
 
 
 def test_sizes_left_out_are_those_of_a_fresh_fit() -> None:
-    fresh = benchmark.stored_sizes()
+    fresh = left_out.stored_sizes()
     stored = pd.concat([kept.sizes_left_out(name) for name in accuracy.IN_NODE_MACHINES])
     for name in ("machine", "collective", "gpus", "payload_bytes", "sources"):
         assert stored[name].tolist() == fresh[name].tolist(), "benchmarks/accuracy.py --write"

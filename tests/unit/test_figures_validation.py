@@ -11,7 +11,7 @@ from typing import Any
 import own_run
 import pandas as pd
 import pytest
-from accuracy import stored_steps
+from left_out import stored_steps
 
 from perfmodel.projections import project_one
 from perfmodel.report.figures import Block, Missing

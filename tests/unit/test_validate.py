@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from accuracy import summary
 from hypothesis import given
 from hypothesis import strategies as st
+from left_out import summary
 from scipy.optimize import isotonic_regression
 
 from perfmodel.schema.calibration import shipped_calibration
