@@ -315,11 +315,8 @@ def samples_text(points: pd.DataFrame) -> str:
                 ", ".join(flags),
             ]
         )
-    more = (
-        f"\n … and {len(rows) - _MOST_SAMPLES} more sizes (--json has all)"
-        if len(rows) > _MOST_SAMPLES
-        else ""
-    )
+    left = len(rows) - _MOST_SAMPLES
+    more = f"\n … and {left} more sizes (--json has all)" if left > 0 else ""
     headers = ["collective", "G", "nodes", "variant", "size", "median", "n", "spread", "source", ""]
     return f"Samples   {counted(len(points), 'point')}\n" + table(
         headers, rows[:_MOST_SAMPLES], left=(0, 3, 8, 9), drop=(2, 7, 6)
