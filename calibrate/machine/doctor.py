@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,7 +66,7 @@ def examine(
     """
     wanted = ranks or len(host.gpus) or host.cores
     seen = probe_noise() if noise is None else noise
-    found = [
+    return [
         *_ranks(host, wanted),
         *_noise(seen, host),
         *_frequency(root),
@@ -74,22 +74,18 @@ def examine(
         *_container(wanted, root),
         *_shared_memory(wanted, root),
         *_memory(wanted, root),
+        *gpu_findings(host.gpus),
     ]
-    return found + gpu_findings(host.gpus)
 
 
-def _ranks(host: Host, ranks: int) -> list[MachineDoubt]:
-    if ranks <= host.cores:
-        return []
-    if host.gpus:
+def _ranks(host: Host, ranks: int) -> Iterator[MachineDoubt]:
+    if ranks > host.cores and host.gpus:
         text = f"{host.cores} cores for {ranks} GPUs: host threads wait for each other"
-        return [MachineDoubt("cores", text, "give this process more cores: at least one per GPU")]
-    text = f"{ranks} ranks on {host.cores} cores: they take turns, so times depend on the scheduler"
-    return [
-        MachineDoubt(
-            "cores", text, f"--ranks {host.cores}" if host.cores > 1 else "a machine with more cores"
-        )
-    ]
+        yield MachineDoubt("cores", text, "give this process more cores: at least one per GPU")
+    elif ranks > host.cores:
+        text = f"{ranks} ranks on {host.cores} cores: they take turns, so times depend on the scheduler"
+        advice = f"--ranks {host.cores}" if host.cores > 1 else "a machine with more cores"
+        yield MachineDoubt("cores", text, advice)
 
 
 def probe_noise(duration_s: float = PROBE_S, clock: Callable[[], float] = time.perf_counter) -> Noise:
@@ -126,71 +122,65 @@ def _spin(cpu: int, duration_s: float, clock: Callable[[], float]) -> tuple[floa
     return lost / (last - start), longest
 
 
-def _noise(noise: Noise, host: Host) -> list[MachineDoubt]:
-    found = []
+def _noise(noise: Noise, host: Host) -> Iterator[MachineDoubt]:
     if noise.stolen_share > _NOISY_SHARE:
         text = (
             f"other processes took {100 * noise.stolen_share:.0f} % of a core during {PROBE_S} s "
             f"(longest pause {1e3 * noise.longest_s:.1f} ms)"
         )
-        found.append(MachineDoubt("noise", text, "stop them, or expect points that stay noisy"))
     elif noise.load > _BUSY_LOAD * host.cores:
         text = f"{noise.load:.1f} processes have been running on {host.cores} cores in the last minute"
-        found.append(MachineDoubt("noise", text, "stop them, or expect points that stay noisy"))
-    return found
+    else:
+        return
+    yield MachineDoubt("noise", text, "stop them, or expect points that stay noisy")
 
 
-def _frequency(root: Path) -> list[MachineDoubt]:
+def _frequency(root: Path) -> Iterator[MachineDoubt]:
     governor = text_of(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
-    if not governor or governor in _STEADY_GOVERNORS:
-        return []
-    text = f"the processors' clock follows the load (governor {governor})"
-    return [MachineDoubt("frequency", text, "sudo cpupower frequency-set -g performance")]
+    if governor and governor not in _STEADY_GOVERNORS:
+        text = f"the processors' clock follows the load (governor {governor})"
+        yield MachineDoubt("frequency", text, "sudo cpupower frequency-set -g performance")
 
 
-def _battery(root: Path) -> list[MachineDoubt]:
+def _battery(root: Path) -> Iterator[MachineDoubt]:
     supplies = (root / "sys/class/power_supply").glob("*/status")
-    if not any(text_of(path) == "Discharging" for path in supplies):
-        return []
-    return [MachineDoubt("power", "on battery: clocks are limited", "plug it in")]
+    if any(text_of(path) == "Discharging" for path in supplies):
+        yield MachineDoubt("power", "on battery: clocks are limited", "plug it in")
 
 
-def _container(ranks: int, root: Path) -> list[MachineDoubt]:
+def _container(ranks: int, root: Path) -> Iterator[MachineDoubt]:
     share = cpu_share(root)
-    if share is None or share >= ranks + 1:
-        return []
-    text = f"this container may use {share:g} cores' time: {ranks} busy ranks are paused when it is used up"
-    return [MachineDoubt("container", text, f"allow it {ranks + 1} (docker run --cpus {ranks + 1})")]
+    if share is not None and share < ranks + 1:
+        text = (
+            f"this container may use {share:g} cores' time: {ranks} busy ranks are paused when it is used up"
+        )
+        yield MachineDoubt("container", text, f"allow it {ranks + 1} (docker run --cpus {ranks + 1})")
 
 
-def _shared_memory(ranks: int, root: Path) -> list[MachineDoubt]:
+def _shared_memory(ranks: int, root: Path) -> Iterator[MachineDoubt]:
     try:
         state = os.statvfs(root / "dev/shm")
     except OSError:
-        return []
+        return
     free, needed = state.f_bavail * state.f_frsize, ranks * _LEAST_SHARED_BYTES
-    if free >= needed:
-        return []
-    text = f"/dev/shm has {free // 2**20} MiB left; {ranks} ranks may need {needed // 2**20} MiB"
-    return [MachineDoubt("shared memory", text, "docker run --shm-size=1g (or --ipc=host), or empty it")]
+    if free < needed:
+        text = f"/dev/shm has {free // 2**20} MiB left; {ranks} ranks may need {needed // 2**20} MiB"
+        yield MachineDoubt("shared memory", text, "docker run --shm-size=1g (or --ipc=host), or empty it")
 
 
-def _memory(ranks: int, root: Path) -> list[MachineDoubt]:
+def _memory(ranks: int, root: Path) -> Iterator[MachineDoubt]:
     limits = [
         text_of(root / "sys/fs/cgroup" / name) for name in ("memory.max", "memory/memory.limit_in_bytes")
     ]
     known = [int(text) for text in limits if text.isdigit()]
-    if not known or min(known) >= ranks * _LEAST_MEMORY_BYTES:
-        return []
-    text = f"this container may use {min(known) // 2**20} MiB of memory: large messages will be left out"
-    return [MachineDoubt("memory", text, "allow it 1 GiB per rank")]
+    if known and min(known) < ranks * _LEAST_MEMORY_BYTES:
+        text = f"this container may use {min(known) // 2**20} MiB of memory: large messages will be left out"
+        yield MachineDoubt("memory", text, "allow it 1 GiB per rank")
 
 
 def gpu_findings(gpus: Sequence[LocalGpu]) -> list[MachineDoubt]:
     """Conditions of the GPUs that would spoil measurements. Limits: none, or nothing readable -> empty"""
-    found: list[MachineDoubt] = []
-    for gpu in gpus:
-        found += _gpu(gpu)
+    found = [doubt for gpu in gpus for doubt in _gpu(gpu)]
     clocks = {gpu.sm_clock_max_hz for gpu in gpus if gpu.sm_clock_max_hz}
     if len(clocks) > 1:
         words = " and ".join(f"{1e-6 * clock:.0f} MHz" for clock in sorted(clocks))
@@ -198,29 +188,21 @@ def gpu_findings(gpus: Sequence[LocalGpu]) -> list[MachineDoubt]:
     return found
 
 
-def _gpu(gpu: LocalGpu) -> list[MachineDoubt]:
+def _gpu(gpu: LocalGpu) -> Iterator[MachineDoubt]:
     name = f"GPU {gpu.index}"
-    found = []
     if gpu.mig:
         text = "MIG is on: a slice of a GPU is not the machine's GPU"
-        found.append(MachineDoubt(name, text, "measure a whole GPU"))
+        yield MachineDoubt(name, text, "measure a whole GPU")
     if gpu.ecc is False:
-        found.append(MachineDoubt(name, "ECC is off: memory is a little faster than where it is on"))
+        yield MachineDoubt(name, "ECC is off: memory is a little faster than where it is on")
     held = names_of(gpu.throttle_mask, {_POWER_CAP: LIMITS[_POWER_CAP], **SLOWDOWNS})
     if held:
-        found.append(
-            MachineDoubt(
-                name, f"its clock is limited now: {', '.join(held)}", "let it cool, or raise the cap"
-            )
-        )
+        text = f"its clock is limited now: {', '.join(held)}"
+        yield MachineDoubt(name, text, "let it cool, or raise the cap")
     elif gpu.throttle_mask & _CLOCKS_SET:
-        found.append(
-            MachineDoubt(name, "its clocks were set by hand", "nvidia-smi -rac, unless that is meant")
-        )
+        yield MachineDoubt(name, "its clocks were set by hand", "nvidia-smi -rac, unless that is meant")
     used, busy = gpu.memory_used_bytes or 0.0, gpu.busy_fraction or 0.0
     if busy > _BUSY_GPU or used > _MOST_FOREIGN_BYTES:
         text = f"other processes use it: {100 * busy:.0f} % busy, {used / 2**30:.1f} GiB taken"
-        found.append(
-            MachineDoubt(name, text, "wait for them, or choose other GPUs with CUDA_VISIBLE_DEVICES")
-        )
-    return found
+        advice = "wait for them, or choose other GPUs with CUDA_VISIBLE_DEVICES"
+        yield MachineDoubt(name, text, advice)

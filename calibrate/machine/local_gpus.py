@@ -12,31 +12,12 @@ import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from calibrate.machine.node import said_by
 
-_FIELDS = {
-    "index": "index",
-    "name": "name",
-    "uuid": "uuid",
-    "driver": "driver_version",
-    "ecc": "ecc.mode.current",
-    "mig": "mig.mode.current",
-    "compute_mode": "compute_mode",
-    "sm_clock_mhz": "clocks.sm",
-    "sm_clock_max_mhz": "clocks.max.sm",
-    "throttle": "clocks_event_reasons.active",
-    "utilization": "utilization.gpu",
-    "memory_used_mib": "memory.used",
-    "memory_mib": "memory.total",
-    "temperature_c": "temperature.gpu",
-    "memory_clock_mhz": "clocks.mem",
-    "power_w": "power.draw",
-}
 _OLD_NAMES = {"clocks_event_reasons.active": "clocks_throttle_reasons.active"}
 """Names of fields in drivers before 535."""
-
-_UNKNOWN = ("", "n/a", "[n/a]", "[not supported]", "[unknown error]", "not available")
 
 SLOWDOWNS = {
     0x08: "hardware slowdown",
@@ -80,6 +61,43 @@ class LocalGpu:
     temperature_c: float | None = None
     memory_clock_hz: float | None = None
     power_w: float | None = None
+
+
+def _number(unit: float = 1.0) -> Callable[[str], float | None]:
+    """A reader of numbers in ``unit``. Limits: a text that is no number, as for unknown values -> None"""
+
+    def read(text: str) -> float | None:
+        try:
+            return unit * float(text)
+        except ValueError:
+            return None
+
+    return read
+
+
+_SWITCH = {"enabled": True, "disabled": False}
+_FIELDS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "index": ("index", int),
+    "name": ("name", str),
+    "uuid": ("uuid", str),
+    "driver": ("driver_version", str),
+    "ecc": ("ecc.mode.current", lambda text: _SWITCH.get(text.lower())),
+    "mig": ("mig.mode.current", lambda text: _SWITCH.get(text.lower())),
+    "exclusive": ("compute_mode", lambda text: text.lower().startswith("exclusive")),
+    "sm_clock_hz": ("clocks.sm", _number(1e6)),
+    "sm_clock_max_hz": ("clocks.max.sm", _number(1e6)),
+    "throttle_mask": (
+        "clocks_event_reasons.active",
+        lambda text: int(text, 16) if text.lower().startswith("0x") else 0,
+    ),
+    "busy_fraction": ("utilization.gpu", _number(0.01)),
+    "memory_used_bytes": ("memory.used", _number(2**20)),
+    "memory_bytes": ("memory.total", _number(2**20)),
+    "temperature_c": ("temperature.gpu", _number()),
+    "memory_clock_hz": ("clocks.mem", _number(1e6)),
+    "power_w": ("power.draw", _number()),
+}
+"""Fields of ``LocalGpu``: the name of each for ``nvidia-smi --query-gpu``, and how its text is read."""
 
 
 def find_gpus(environ: Mapping[str, str] | None = None) -> tuple[LocalGpu, ...]:
@@ -150,7 +168,7 @@ def ask_smi(program: str, gpu: str = "") -> list[LocalGpu] | None:
     Limits: it fails, or takes more than 20 s -> None
     """
     which = [f"--id={gpu}"] if gpu else []
-    fields = list(_FIELDS.values())
+    fields = [name for name, _ in _FIELDS.values()]
     for names in (fields, [_OLD_NAMES.get(name, name) for name in fields]):
         text = said_by(program, *which, f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits")
         if text is not None:
@@ -175,45 +193,9 @@ def read_query(text: str) -> list[LocalGpu]:
     found = []
     for cells in csv.reader(text.splitlines(), skipinitialspace=True):
         if len(cells) == len(_FIELDS) and cells[0].strip().isdigit():
-            found.append(_gpu(dict(zip(_FIELDS, (cell.strip() for cell in cells), strict=True))))
+            texts = zip(_FIELDS.items(), cells, strict=True)
+            found.append(LocalGpu(**{name: read(text.strip()) for (name, (_, read)), text in texts}))
     return found
-
-
-def _gpu(cells: Mapping[str, str]) -> LocalGpu:
-    def scaled(name: str, scale: float) -> float | None:
-        number = _number(cells[name])
-        return None if number is None else number * scale
-
-    mask = cells["throttle"]
-    return LocalGpu(
-        index=int(cells["index"]),
-        name=cells["name"],
-        uuid=cells["uuid"],
-        driver=cells["driver"],
-        ecc=_switch(cells["ecc"]),
-        mig=_switch(cells["mig"]),
-        exclusive=cells["compute_mode"].lower().startswith("exclusive"),
-        sm_clock_hz=scaled("sm_clock_mhz", 1e6),
-        sm_clock_max_hz=scaled("sm_clock_max_mhz", 1e6),
-        throttle_mask=int(mask, 16) if mask.lower().startswith("0x") else 0,
-        busy_fraction=scaled("utilization", 0.01),
-        memory_used_bytes=scaled("memory_used_mib", 2**20),
-        memory_bytes=scaled("memory_mib", 2**20),
-        temperature_c=scaled("temperature_c", 1.0),
-        memory_clock_hz=scaled("memory_clock_mhz", 1e6),
-        power_w=scaled("power_w", 1.0),
-    )
-
-
-def _number(text: str) -> float | None:
-    try:
-        return None if text.lower() in _UNKNOWN else float(text)
-    except ValueError:
-        return None
-
-
-def _switch(text: str) -> bool | None:
-    return {"enabled": True, "disabled": False}.get(text.lower())
 
 
 def _by_nvml() -> list[LocalGpu] | None:
