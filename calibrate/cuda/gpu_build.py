@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import io
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -21,8 +21,12 @@ ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 ABOUT = ".json"
 """Suffix of the file that describes the code beside it."""
 
-INSTALL = "pip install 'cupy-cuda13x>=14,<15' 'cuda-bindings>=13,<14' 'nvidia-cuda-nvrtc>=13,<14'"
-OPTIONS = ("--std=c++17", "--ptxas-options=-v", "-default-device")
+INSTALL = (
+    "pip install 'cupy-cuda13x>=14,<15' 'cuda-core>=1.2,<2' 'cuda-bindings>=13,<14' "
+    "'nvidia-cuda-nvrtc>=13,<14'"
+)
+OPTIONS = {"std": "c++17", "ptxas_options": "-v", "device_as_default_execution_space": True}
+"""Options of ``cuda.core.ProgramOptions`` for every kernel."""
 
 _USAGE = re.compile(
     r"Compiling entry function '(?P<name>\w+)'.*?(?P<spilled>\d+) bytes spill stores"
@@ -57,20 +61,20 @@ class Cubin:
         return self.path.read_bytes()
 
 
-def compile_cubin(kernels: Sequence[Kernel], architecture: str, options: Sequence[str] = ()) -> Cubin:
+def compile_cubin(kernels: Sequence[Kernel], architecture: str, headers: Sequence[Path] = ()) -> Cubin:
     """Machine code of ``kernels``, all of one source, from the cache or from NVRTC.
 
-    architecture  such as sm_90;  options  further options of the compiler
+    architecture  such as sm_90
+    headers       folders of a library's headers: the code is relocatable then, to be linked with the library
     Raises NoHardwareError without NVRTC, PerfmodelError with the compiler's message for invalid code.
     """
-    nvrtc = _nvrtc()
+    version = _nvrtc_version()
     (source,) = {kernel.source for kernel in kernels}
     names = sorted(kernel.name for kernel in kernels)
-    version = ".".join(map(str, _ok(nvrtc, nvrtc.nvrtcVersion())))
-    parts = ["nvrtc", version, architecture, source, *OPTIONS, *options, *names]
+    parts = ["nvrtc", version, architecture, source, repr(OPTIONS), *map(str, headers), *names]
 
     def make(path: Path) -> None:
-        code, about = _compiled(nvrtc, source, names, [f"--gpu-architecture={architecture}", *options])
+        code, about = _compiled(source, names, architecture, headers)
         path.write_bytes(code)
         cached(parts, ABOUT, lambda other: _write(other, about))
 
@@ -82,26 +86,26 @@ def compile_cubin(kernels: Sequence[Kernel], architecture: str, options: Sequenc
     return Cubin(path, about["symbols"], {name: Usage(*used) for name, used in about["usage"].items()})
 
 
-def _compiled(nvrtc: Any, source: str, names: Sequence[str], options: Sequence[str]) -> tuple[bytes, Any]:
+def _compiled(
+    source: str, names: Sequence[str], architecture: str, headers: Sequence[Path]
+) -> tuple[bytes, Any]:
     """(machine code, a dict with its source, and the symbols and resources of its kernels by name)."""
-    text = kernels_path(source).read_bytes()
-    program = _ok(nvrtc, nvrtc.nvrtcCreateProgram(text, source.encode(), 0, [], []))
+    from cuda.core import Program, ProgramOptions
+    from cuda.core._utils.cuda_utils import CUDAError
+
+    folders = [str(folder) for folder in (kernels_path(), *headers)]
+    more = {"include_path": folders, "relocatable_device_code": bool(headers) or None}
+    log = io.StringIO()
     try:
-        for name in names:
-            _ok(nvrtc, nvrtc.nvrtcAddNameExpression(program, name.encode()))
-        every = [*OPTIONS, f"--include-path={kernels_path()}", *options]
-        (result,) = nvrtc.nvrtcCompileProgram(program, len(every), [option.encode() for option in every])
-        log = _text(nvrtc, program)
-        if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            raise PerfmodelError(f"kernels/{source} does not compile:\n{log}", "this is a defect: report it.")
-        symbols = {
-            name: _ok(nvrtc, nvrtc.nvrtcGetLoweredName(program, name.encode())).decode() for name in names
-        }
-        code: bytes = b" " * _ok(nvrtc, nvrtc.nvrtcGetCUBINSize(program))
-        _ok(nvrtc, nvrtc.nvrtcGetCUBIN(program, code))
-    finally:
-        _ok(nvrtc, nvrtc.nvrtcDestroyProgram(program))
-    return code, {"source": source, "symbols": symbols, "usage": _usage(log, symbols)}
+        options = ProgramOptions(name=source, arch=architecture, **OPTIONS, **more)
+        program = Program(kernels_path(source).read_text(encoding="utf-8"), "c++", options)
+        made = program.compile("cubin", names, logs=log)
+    except CUDAError as error:
+        raise PerfmodelError(
+            f"kernels/{source} does not compile:\n{error}", "this is a defect: report it."
+        ) from None
+    symbols = {name: symbol.decode() for name, symbol in made.symbol_mapping.items()}
+    return made.code, {"source": source, "symbols": symbols, "usage": _usage(log.getvalue(), symbols)}
 
 
 def _write(path: Path, about: Any) -> None:
@@ -113,27 +117,11 @@ def _usage(log: str, symbols: Mapping[str, str]) -> dict[str, tuple[int, int]]:
     return {name: seen[symbol] for name, symbol in symbols.items() if symbol in seen}
 
 
-def _text(nvrtc: Any, program: Any) -> str:
-    log: bytes = b" " * _ok(nvrtc, nvrtc.nvrtcGetProgramLogSize(program))
-    _ok(nvrtc, nvrtc.nvrtcGetProgramLog(program, log))
-    return log.decode(errors="replace").rstrip("\0 \n")
-
-
-def _nvrtc() -> Any:
-    if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.bindings") is None:
-        raise NoHardwareError("the CUDA run-time compiler is not installed.", INSTALL)
-    from cuda.bindings import nvrtc
-
+def _nvrtc_version() -> str:
     try:
-        nvrtc.nvrtcVersion()
-    except RuntimeError as error:
+        import cuda.core  # noqa: F401 - compiles with it
+        from cuda.bindings import nvrtc
+
+        return ".".join(map(str, nvrtc.nvrtcVersion()[1:]))
+    except (ImportError, RuntimeError) as error:
         raise NoHardwareError(f"the CUDA run-time compiler cannot be loaded: {error}.", INSTALL) from None
-    return nvrtc
-
-
-def _ok(nvrtc: Any, answer: tuple[Any, ...]) -> Any:
-    """The result of a call of NVRTC, whose status ``answer`` has first: nothing, one value or several."""
-    result, *values = answer
-    if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-        raise PerfmodelError(f"NVRTC says {result.name}.", "this is a defect: report it.")
-    return values[0] if len(values) == 1 else values

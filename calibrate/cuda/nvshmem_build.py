@@ -24,8 +24,8 @@ from calibrate.running.versions import package_version
 from perfmodel.errors import NoHardwareError, PerfmodelError
 
 INSTALL = (
-    "pip install nvidia-nvshmem-cu13==3.4.5 'nvidia-cuda-cccl>=13,<14' 'nvidia-cuda-runtime>=13,<14' "
-    "'nvidia-nvjitlink>=13,<14' 'cuda-bindings>=13,<14'"
+    "pip install nvidia-nvshmem-cu13==3.4.5 nvshmem4py-cu13==0.4.1 'nvidia-cuda-cccl>=13,<14' "
+    "'nvidia-cuda-runtime>=13,<14' 'nvidia-nvjitlink>=13,<14' 'cuda-core>=1.2,<2' 'cuda-bindings>=13,<14'"
 )
 
 _loaded: list[tuple[int, list[Kernel], Any]] = []
@@ -100,9 +100,7 @@ def build(kernels: Sequence[Kernel], architecture: str) -> Cubin:
 
 def compile_relocatable(kernels: Sequence[Kernel], architecture: str, wheels: Wheels | None = None) -> Cubin:
     """Machine code of ``kernels`` that is not linked with NVSHMEM yet; ``wheels`` None: find_wheels()."""
-    folders = (wheels or find_wheels()).includes
-    options = ["--relocatable-device-code=true", *(f"--include-path={folder}" for folder in folders)]
-    return compile_cubin(kernels, architecture, options)
+    return compile_cubin(kernels, architecture, (wheels or find_wheels()).includes)
 
 
 def load(kernels: Sequence[Kernel], device: Any) -> None:
@@ -115,7 +113,7 @@ def load(kernels: Sequence[Kernel], device: Any) -> None:
     major, minor = torch.cuda.get_device_capability(device)
     cubin = build(missing, f"sm_{major}{minor}")
     module = launch.load_gpu_functions(missing, device, cubin)
-    result = host_library().nvshmemx_cumodule_init(ctypes.c_void_p(module))
+    result = host_library().cumodule_init(module)
     if result:
         raise PerfmodelError(
             f"NVSHMEM does not take its kernels (status {result}).",
@@ -127,55 +125,35 @@ def load(kernels: Sequence[Kernel], device: Any) -> None:
 def unload() -> None:
     """Unregister all kernels, before NVSHMEM ends; they cannot be launched any more."""
     for module, kernels, device in _loaded:
-        host_library().nvshmemx_cumodule_finalize(ctypes.c_void_p(module))
+        host_library().cumodule_finalize(module)
         launch.forget(kernels, device)
     _loaded.clear()
 
 
 @lru_cache
 def host_library() -> Any:
-    """NVSHMEM's library for the host, loaded once."""
+    """NVSHMEM's functions for the host, as nvshmem4py binds them, of the wheel that kernels link with."""
     path = find_wheels().host_library
     try:
-        library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
-    except OSError as error:
+        ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+        import nvshmem.bindings
+    except (ImportError, OSError) as error:
         raise NoHardwareError(f"NVSHMEM cannot be loaded: {error}.", INSTALL) from None
-    library.nvshmem_malloc.restype = ctypes.c_void_p
-    library.nvshmem_malloc.argtypes = [ctypes.c_size_t]
-    library.nvshmem_free.argtypes = [ctypes.c_void_p]
-    library.nvshmem_ptr.restype = ctypes.c_void_p
-    library.nvshmem_ptr.argtypes = [ctypes.c_void_p, ctypes.c_int]
-    return library
+    return nvshmem.bindings
 
 
 def _linked(code: bytes, architecture: str, library: Path) -> bytes:
-    linker = _linker()
-    handle = linker.create(1, [f"-arch={architecture}"])
+    from cuda.bindings.nvjitlink import nvJitLinkError
+    from cuda.core import Linker, LinkerOptions, ObjectCode
+
+    if Linker.which_backend() != "nvJitLink":
+        raise NoHardwareError("the CUDA linker nvJitLink cannot be loaded.", INSTALL)
+    parts = ObjectCode.from_cubin(code, name="kernels"), ObjectCode.from_library(str(library))
     try:
-        linker.add_data(handle, linker.InputType.CUBIN, code, len(code), "kernels")
-        archive = library.read_bytes()
-        linker.add_data(handle, linker.InputType.LIBRARY, archive, len(archive), library.name)
-        linker.complete(handle)
-        made = bytearray(linker.get_linked_cubin_size(handle))
-        linker.get_linked_cubin(handle, made)
-        return bytes(made)
-    except linker.nvJitLinkError as error:
-        said = bytearray(linker.get_error_log_size(handle))
-        linker.get_error_log(handle, said)
-        log = said.decode(errors="replace").strip("\0 \n")
+        made: bytes = Linker(*parts, options=LinkerOptions(arch=architecture)).link("cubin").code
+    except nvJitLinkError as error:
         raise PerfmodelError(
-            f"kernels do not link with {library.name} for {architecture}: {error} {log[-2000:]}",
+            f"kernels do not link with {library.name} for {architecture}: {str(error)[-2000:]}",
             "NVSHMEM 3.4.5 has device code for sm_80, sm_90, sm_100 and sm_120.",
         ) from None
-    finally:
-        linker.destroy(handle)
-
-
-def _linker() -> Any:
-    try:
-        from cuda.bindings import nvjitlink
-
-        nvjitlink.version()
-    except (ImportError, RuntimeError) as error:
-        raise NoHardwareError(f"the CUDA linker cannot be loaded: {error}.", INSTALL) from None
-    return nvjitlink
+    return made

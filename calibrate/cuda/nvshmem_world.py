@@ -11,43 +11,20 @@ import ctypes
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
+
 from calibrate.cuda import nvshmem_build
 from calibrate.cuda.symmetric_worlds import WAIT_S, Region, digest_of, require_equal
 from perfmodel.errors import BadInputError, NoHardwareError, PerfmodelError, RankLostError
 
-_WITH_UNIQUE_ID = 8
+_UNIQUE_ID_BYTES = 128
+_INITIAL = np.zeros(36, np.int32)
+_INITIAL[[0, 4, 6]] = (1 << 16) + np.array([144, 128, 24])
+"""Versions of NVSHMEM's attributes, and of their parts, with their sizes in bytes: its initializer in C sets
+them (device_host/nvshmem_types.h), nvshmem4py does not."""
+
 _BOOTSTRAPPED = 1  # nvshmemx_init_status: ranks know each other, without a GPU
 _PROBE_BYTES = 256
-
-
-class _UniqueId(ctypes.Structure):
-    _fields_ = (("version", ctypes.c_int), ("internal", ctypes.c_char * 124))
-
-
-class _UniqueIdArguments(ctypes.Structure):
-    _fields_ = (
-        ("version", ctypes.c_int),
-        ("id", ctypes.c_void_p),
-        ("rank", ctypes.c_int),
-        ("ranks", ctypes.c_int),
-    )
-
-
-class _Arguments(ctypes.Structure):
-    _fields_ = (
-        ("version", ctypes.c_int),
-        ("unique", _UniqueIdArguments),
-        ("content", ctypes.c_char * 96),
-    )
-
-
-class _Attributes(ctypes.Structure):
-    _fields_ = (("version", ctypes.c_int), ("mpi", ctypes.c_void_p), ("arguments", _Arguments))
-
-
-def _version(kind: type[ctypes.Structure]) -> int:
-    """The version number that NVSHMEM expects in a structure of this type."""
-    return (1 << 16) + ctypes.sizeof(kind)
 
 
 def start(store: Any, rank: int, ranks: int) -> int:
@@ -57,23 +34,24 @@ def start(store: Any, rank: int, ranks: int) -> int:
     Limits: NVSHMEM fails, or numbers the ranks differently -> PerfmodelError
     """
     library = nvshmem_build.host_library()
-    unique = _UniqueId(version=_version(_UniqueId))
-    if rank == 0:
-        _require(library.nvshmemx_get_uniqueid(ctypes.byref(unique)), "makes no unique id")
-        store.set("unique-id", bytes(unique))
-    unique = _UniqueId.from_buffer_copy(store.get("unique-id"))
-    attributes = _Attributes(version=_version(_Attributes))
-    attributes.arguments.version = _version(_Arguments)
-    attributes.arguments.unique.version = _version(_UniqueIdArguments)
-    by_id = library.nvshmemx_set_attr_uniqueid_args(
-        rank, ranks, ctypes.byref(unique), ctypes.byref(attributes)
-    )
-    _require(by_id, "takes no unique id")
-    _require(library.nvshmemx_hostlib_init_attr(_WITH_UNIQUE_ID, ctypes.byref(attributes)), "does not start")
-    found = library.nvshmem_my_pe(), library.nvshmem_n_pes()
+    unique, attributes = library.uniqueid(), library.InitAttr()
+    ctypes.memmove(attributes.ptr, _INITIAL.ctypes.data, _INITIAL.nbytes)
+    try:
+        if rank == 0:
+            library.get_uniqueid(unique.ptr)
+            store.set("unique-id", ctypes.string_at(unique.ptr, _UNIQUE_ID_BYTES))
+        ctypes.memmove(unique.ptr, store.get("unique-id"), _UNIQUE_ID_BYTES)
+        library.set_attr_uniqueid_args(rank, ranks, unique.ptr, attributes.ptr)
+        library.hostlib_init_attr(library.Flags.INIT_WITH_UNIQUEID, attributes.ptr)
+    except library.NVSHMEMError as error:
+        raise PerfmodelError(
+            f"NVSHMEM does not start ({error}).",
+            "NVSHMEM_DEBUG=INFO says more; NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME names the network to use.",
+        ) from None
+    found = library.my_pe(), library.n_pes()
     if found != (rank, ranks):
         raise PerfmodelError(f"NVSHMEM calls rank {rank} of {ranks} PE {found[0]} of {found[1]}.")
-    return int(library.nvshmemx_init_status())
+    return int(library.init_status())
 
 
 class NvshmemWorld:
@@ -138,12 +116,12 @@ class NvshmemWorld:
         self.agree("leave")  # raises if a rank is missing; NVSHMEM's own barrier would hang
         self._broken = True
         for at in self._held:
-            self._library.nvshmem_free(at)
+            self._library.free(at)
         nvshmem_build.unload()
-        self._library.nvshmemx_hostlib_finalize()
+        self._library.hostlib_finalize()
 
     def _malloc(self, count: int) -> int:
-        at = self._library.nvshmem_malloc(count)
+        at = self._library.malloc(count)
         if not at:
             raise BadInputError(
                 f"{count} bytes do not fit NVSHMEM's symmetric heap.",
@@ -154,7 +132,7 @@ class NvshmemWorld:
 
     def _bases(self, at: int) -> list[int]:
         """For each rank, the address here of its region, at ``at`` on this rank; 0: not mapped."""
-        return [int(self._library.nvshmem_ptr(at, peer) or 0) for peer in range(self.ranks)]
+        return [int(self._library.ptr(at, peer)) for peer in range(self.ranks)]
 
     def _heard(self, key: str, peer: int) -> bytes:
         try:
@@ -177,11 +155,3 @@ def _tensor(address: int, count: int, device: Any) -> Any:
         memory = cupy.cuda.UnownedMemory(address, count, owner=None)
         array = cupy.ndarray((count,), cupy.uint8, cupy.cuda.MemoryPointer(memory, 0))
         return torch.from_dlpack(array)
-
-
-def _require(status: int, what: str) -> None:
-    if status:
-        raise PerfmodelError(
-            f"NVSHMEM {what} (status {status}).",
-            "NVSHMEM_DEBUG=INFO says more; NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME names the network to use.",
-        )

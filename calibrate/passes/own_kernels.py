@@ -34,8 +34,8 @@ def availability() -> Availability:
     found = torch_with_cuda(_OPERATIONS)
     if not found.usable:
         return found
-    if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.bindings") is None:
-        return Availability(False, "cuda-bindings is not installed", INSTALL)
+    if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.core") is None:
+        return Availability(False, "cuda-core is not installed", INSTALL)
     if importlib.util.find_spec("cupy") is None:
         return Availability(False, "CuPy is not installed", INSTALL)
     return replace(found, version=f"perfmodel {version()}", devices=("cuda",))

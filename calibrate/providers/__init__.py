@@ -38,7 +38,7 @@ PROVIDERS = {
 }
 """Every provider: module, class and, if it is not ``availability``, the function that checks it."""
 
-_KERNELS = "import torch, cupy; from cuda.bindings import nvrtc; nvrtc.nvrtcVersion()"
+_KERNELS = "import torch, cupy, cuda.core; from cuda.bindings import nvrtc; nvrtc.nvrtcVersion()"
 _TORCH = ("import torch", install_torch)
 IMPORTS: Mapping[str, tuple[str, Callable[[], str]]] = {
     **dict.fromkeys(("nccl", "rccl", "gloo", "torch", "exchange"), _TORCH),

@@ -186,7 +186,7 @@ def test_our_own_kernels_are_timed_where_there_is_a_gpu(monkeypatch: pytest.Monk
     found = own_kernels.availability()
     assert found.usable and found.devices == ("cuda",) and found.operations == OwnKernels.operations
     assert found.version == f"perfmodel {own_kernels.version()}"
-    for package, name in (("cuda", "cuda-bindings"), ("cupy", "CuPy")):
+    for package, name in (("cuda", "cuda-core"), ("cupy", "CuPy")):
         monkeypatch.setattr(
             own_kernels.importlib.util, "find_spec", lambda name, lost=package: None if lost in name else 1
         )
