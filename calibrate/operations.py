@@ -104,8 +104,8 @@ class Provider(Protocol):
         """Leave the job; never hangs on a rank that died."""
 
 
-class Parts(NamedTuple):
-    """A 1-D buffer that is cut into a part per rank. counts  elements of each part, in the order of ranks"""
+class Slots(NamedTuple):
+    """A 1-D buffer with a slot, or part, per rank. counts  elements of each slot, in the order of ranks"""
 
     buffer: Any
     counts: Sequence[int]
@@ -118,7 +118,7 @@ class RawCollectives(Protocol):
     the current stream. Called by every rank of ``ranks``, which is open (``open_group``), in the same order.
     """
 
-    def raw_all_to_all(self, send: Parts, recv: Parts, ranks: Sequence[int], *, equal: bool = False) -> None:
+    def raw_all_to_all(self, send: Slots, recv: Slots, ranks: Sequence[int], *, equal: bool = False) -> None:
         """Part p of ``send`` goes to the p-th of ``ranks``; part p of ``recv`` comes from it.
 
         equal  whether all parts of all ranks have one size (the same value on all ranks): a faster call of

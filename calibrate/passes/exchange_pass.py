@@ -21,7 +21,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from calibrate.operations import Availability, Operation, Parts, Place, Provider, RawCollectives
+from calibrate.operations import Availability, Operation, Place, Provider, RawCollectives, Slots
 from calibrate.passes import lookup
 from calibrate.passes.id_sets import IdSet, draw_sets
 from calibrate.passes.pattern_rows import bag_sums, require_exact
@@ -146,18 +146,18 @@ def forward(
     counts = raw(sent.counts)
     buffers.raw_splits_sent[1::SPLITS] = counts
     mark("bucketize")
-    send(Parts(buffers.raw_splits_sent, fields), Parts(buffers.raw_splits, fields), ranks, equal=True)
+    send(Slots(buffers.raw_splits_sent, fields), Slots(buffers.raw_splits, fields), ranks, equal=True)
     send_counts, recv_counts = counts.tolist(), buffers.raw_splits[1::SPLITS].tolist()
     mark("all_to_all_splits")
-    send(Parts(raw(sent.lengths.view(-1)), bags), Parts(buffers.raw_lengths, bags), ranks, equal=True)
+    send(Slots(raw(sent.lengths.view(-1)), bags), Slots(buffers.raw_lengths, bags), ranks, equal=True)
     mark("all_to_all_lengths")
     received = buffers.ids(sum(recv_counts))
-    send(Parts(raw(sent.ids), send_counts), Parts(raw(received), recv_counts), ranks)
+    send(Slots(raw(sent.ids), send_counts), Slots(raw(received), recv_counts), ranks)
     mark("all_to_all_ids")
     received_weights = None
     if weights is not None:
         received_weights = buffers.weights(received.numel())
-        send(Parts(raw(sent.weights), send_counts), Parts(raw(received_weights), recv_counts), ranks)
+        send(Slots(raw(sent.weights), send_counts), Slots(raw(received_weights), recv_counts), ranks)
         mark("all_to_all_weights")
     lookup.offsets_of(buffers.lengths, buffers.offsets)
     mark("permute")

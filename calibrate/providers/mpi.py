@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrate.machine.libraries import install_mpi
-from calibrate.operations import Availability, Parts, Place, RawCollectives
+from calibrate.operations import Availability, Place, RawCollectives, Slots
 from calibrate.patterns import BufferLayout
 from calibrate.providers.host_collectives import Call, HostCollectives, as_numpy
 from perfmodel.errors import NoHardwareError
@@ -88,7 +88,7 @@ class Mpi(HostCollectives, RawCollectives):
         """MPI's barrier."""
         self._group(ranks).Barrier()
 
-    def raw_all_to_all(self, send: Parts, recv: Parts, ranks: Sequence[int], *, equal: bool = False) -> None:
+    def raw_all_to_all(self, send: Slots, recv: Slots, ranks: Sequence[int], *, equal: bool = False) -> None:
         """As in RawCollectives, by ``Alltoallv``; equal parts by ``Alltoall``."""
         group, out, into = self._group(ranks), as_numpy(send.buffer), as_numpy(recv.buffer)
         if equal:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrate.operations import Availability, Parts, Place, RawCollectives
+from calibrate.operations import Availability, Place, RawCollectives, Slots
 from calibrate.patterns import BufferLayout
 from calibrate.providers.heap import FOLDER, ZONE_BYTES, SymmetricHeap, remove_stale, require_addresses
 from calibrate.providers.host_collectives import Call, HostCollectives, HostOperation, as_numpy
@@ -96,7 +96,7 @@ class Shmem(HostCollectives, RawCollectives):
         """Signal to all ranks, and wait for all."""
         self._group(ranks).barrier()
 
-    def raw_all_to_all(self, send: Parts, recv: Parts, ranks: Sequence[int], *, equal: bool = False) -> None:
+    def raw_all_to_all(self, send: Slots, recv: Slots, ranks: Sequence[int], *, equal: bool = False) -> None:
         """As in RawCollectives, by puts; received data is copied to ``recv``, equal parts too.
 
         Limits: a part above ZONE_BYTES / ranks -> BadInputError

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from calibrate.machine.libraries import install_torch
-from calibrate.operations import Availability, Parts, Place, RawCollectives
+from calibrate.operations import Availability, Place, RawCollectives, Slots
 from calibrate.patterns import BufferLayout
 from calibrate.running.versions import PACKAGES, package_version
 from perfmodel.errors import BadInputError
@@ -79,7 +79,7 @@ class TorchCollectives(RawCollectives):
         if tuple(ranks) not in self._groups:
             self._groups[tuple(ranks)] = new_group(self._dist, ranks, self.backend)
 
-    def raw_all_to_all(self, send: Parts, recv: Parts, ranks: Sequence[int], *, equal: bool = False) -> None:
+    def raw_all_to_all(self, send: Slots, recv: Slots, ranks: Sequence[int], *, equal: bool = False) -> None:
         """As in RawCollectives, by ``all_to_all_single``; equal parts need no counts."""
         counts = [] if equal else [list(recv.counts), list(send.counts)]
         into, out = tensor_of(recv.buffer), tensor_of(send.buffer)

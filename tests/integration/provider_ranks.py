@@ -17,7 +17,7 @@ import numpy as np
 from forked_ranks import forked
 
 from calibrate import providers
-from calibrate.operations import Parts, Place
+from calibrate.operations import Place, Slots
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
 from perfmodel.schema.runs import Point, PointKind
@@ -121,7 +121,7 @@ def raw(provider: Any, ranks: Sequence[int], index: int) -> dict[str, Any]:
         send = np.repeat([100 * index + peer for peer in range(many)], counts).astype(dtype)
         recv = np.full(sum(into), -1, dtype)
         for _ in range(3):
-            provider.raw_all_to_all(Parts(send, counts), Parts(recv, into), ranks)
+            provider.raw_all_to_all(Slots(send, counts), Slots(recv, into), ranks)
         expected = np.repeat([100 * source + index for source in range(many)], into)
         answer[f"all_to_all {dtype}"] = int((recv != expected).sum())
         out = np.arange(5 * many).astype(dtype) + index
@@ -132,7 +132,7 @@ def raw(provider: Any, ranks: Sequence[int], index: int) -> dict[str, Any]:
         answer[f"reduce_scatter {dtype}"] = int((total != sums).sum())
     send = np.arange(many) + 10 * index
     recv = np.full(many, -1)
-    provider.raw_all_to_all(Parts(send, [1] * many), Parts(recv, [1] * many), ranks, equal=True)
+    provider.raw_all_to_all(Slots(send, [1] * many), Slots(recv, [1] * many), ranks, equal=True)
     answer["equal"] = int((recv != np.arange(many) * 10 + index).sum())
     return answer
 
