@@ -148,15 +148,8 @@ class ExternalTeam(RankTeam):
             if not launcher.port:
                 meeting = {"host": host, "port": coordinator.port, "key": key.hex()}
                 mpi.start().COMM_WORLD.bcast({**meeting, "node": process.node_identity()}, 0)
-            super().__init__(
-                coordinator,
-                launcher.ranks,
-                device,
-                request.backends,
-                host=host,
-                failed=lambda: self._trouble,
-                say=say,
-            )
+            failed = lambda: self._trouble  # noqa: E731
+            super().__init__(coordinator, launcher.ranks, device, request, host=host, failed=failed, say=say)
         except BaseException:
             coordinator.close()
             raise

@@ -19,7 +19,6 @@ from calibrate.machine.identity import usable_cores
 from calibrate.machine.local_gpus import find_gpus
 from calibrate.planning.measurement_plan import refuse_crowd, refuse_turns
 from calibrate.planning.presets import find_preset
-from calibrate.providers import COLLECTIVE_PROVIDERS, PROVIDERS
 from calibrate.ranks.control import Coordinator, say_nothing
 from calibrate.ranks.external import ExternalTeam, detect_launcher, follow
 from calibrate.ranks.scratch import Scratch
@@ -82,16 +81,13 @@ def device_of(request: TeamRequest) -> str:
 class LocalTeam(RankTeam):
     """Ranks that this process starts on this machine: with mpirun if MPI is to be measured, else one by one.
 
-    program      command of a rank
-    providers, collectives  names of everything that can be timed, and of libraries among them
+    program  command of a rank
     """
 
     def __init__(
         self,
         request: TeamRequest,
         program: Sequence[str] = RANK_PROGRAM,
-        providers: Sequence[str] = tuple(PROVIDERS),
-        collectives: Sequence[str] = tuple(COLLECTIVE_PROVIDERS),
         say: Callable[[str], None] = say_nothing,
     ) -> None:
         device = device_of(request)
@@ -105,16 +101,7 @@ class LocalTeam(RankTeam):
         coordinator = Coordinator(key, why_dead=self._why_dead)
         try:
             self._start(ranks, device, request.backends, program, key, coordinator.port)
-            super().__init__(
-                coordinator,
-                ranks,
-                device,
-                request.backends,
-                failed=self._failed,
-                say=say,
-                providers=providers,
-                collectives=collectives,
-            )
+            super().__init__(coordinator, ranks, device, request, failed=self._failed, say=say)
         except BaseException:
             self.lost = True
             coordinator.close()

@@ -15,7 +15,7 @@ from calibrate.planning.presets import find_preset
 from calibrate.planning.world import World
 from calibrate.providers import COLLECTIVE_PROVIDERS, PROVIDERS
 from calibrate.ranks import process
-from calibrate.ranks.control import Coordinator, Message, say_nothing
+from calibrate.ranks.control import Coordinator, Message
 from calibrate.ranks.rank import provider_name
 from calibrate.ranks.ready_operations import KEPT_SHARE, ReadyOperations
 from perfmodel.errors import BadInputError, PerfmodelError, RankLostError
@@ -40,23 +40,23 @@ class TeamRequest:
     device     cpu, cuda, or auto: GPUs if there are any
     backends   libraries of collectives to open; empty: all for the device that can run here
     oversubscribe  whether more CPU ranks than cores may be started here
+    providers, collectives  names of everything that can be timed, and of libraries among them
     """
 
     ranks: int | None = None
     device: str = "auto"
     backends: tuple[str, ...] = ()
     oversubscribe: bool = False
+    providers: Sequence[str] = tuple(PROVIDERS)
+    collectives: Sequence[str] = tuple(COLLECTIVE_PROVIDERS)
 
 
 class RankTeam:
     """Ranks that have joined a coordinator; it times operations on them.
 
-    backends          libraries of collectives to open; empty: all that can run
-    host              address of rank 0's node for the others
-    start_s           how long to wait for the ranks
-    failed            function that returns why a rank will never come, "" while it still may
-    say               called with the missing ranks when they are late
-    providers, collectives  names of everything that can be timed, and of libraries among them
+    host    address of rank 0's node for the others
+    failed  function that returns why a rank will never come, "" while it still may
+    say     called with the missing ranks when they are late
     """
 
     def __init__(
@@ -64,29 +64,26 @@ class RankTeam:
         coordinator: Coordinator,
         ranks: int,
         device: str,
-        backends: Sequence[str] = (),
+        request: TeamRequest,
         *,
         host: str = "127.0.0.1",
-        start_s: float = WELCOME_S,
-        failed: Callable[[], str] = lambda: "",
-        say: Callable[[str], None] = say_nothing,
-        providers: Sequence[str] = tuple(PROVIDERS),
-        collectives: Sequence[str] = tuple(COLLECTIVE_PROVIDERS),
+        failed: Callable[[], str],
+        say: Callable[[str], None],
     ) -> None:
         self._coordinator = coordinator
         self._host = host
         self._run = secrets.token_hex(4)
-        self._collectives = collectives
+        self._collectives = request.collectives
         self._open: set[str] = set()
         self._groups: set[tuple[str, tuple[int, ...]]] = set()
         self._versions: dict[str, list[str]] = {}
         self._gpus = 0  # on the node with the fewest, if the ranks name their GPUs
         self.lost = False
-        hellos = coordinator.gather(ranks, start_s, failed, say)
+        hellos = coordinator.gather(ranks, WELCOME_S, failed, say)
         self.places = places_of(hellos, device)
-        self._world = self._welcome(hellos, providers)
+        self._world = self._welcome(hellos, request.providers)
         self._kept = ReadyOperations(self._world.memory_bytes * KEPT_SHARE)
-        self._open_backends(backends)
+        self._open_backends(request.backends)
 
     def world(self) -> World:
         """The ranks, and what they can measure."""

@@ -59,8 +59,8 @@ def fake() -> Iterator[Callable[..., LocalTeam]]:
     pids: list[int] = []
 
     def make(ranks: int = 2, names: Sequence[str] = ("library",)) -> LocalTeam:
-        request = TeamRequest(ranks=ranks, device="cpu", backends=names)
-        team = LocalTeam(request, FAKE, providers=names, collectives=names)
+        request = TeamRequest(ranks, "cpu", names, providers=names, collectives=names)
+        team = LocalTeam(request, FAKE)
         teams.append(team)
         pids.extend(pids_of(team))
         return team
@@ -243,7 +243,8 @@ def test_no_rank_outlives_a_coordinator_even_in_a_call_that_never_returns(
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from test_team import *\n"
-        "team = LocalTeam(TeamRequest(2, 'cpu', ('library',)), FAKE, ('library',), ('library',))\n"
+        "names = ('library',)\n"
+        "team = LocalTeam(TeamRequest(2, 'cpu', names, providers=names, collectives=names), FAKE)\n"
         "print(json.dumps(pids_of(team)), flush=True)\n"
         "team.visit(kernel('hold'), [0, 1], 3, 0, 1, PATIENCE_S)\n"
     )
