@@ -96,6 +96,9 @@ def _ranges(texts: list[str], option: str, read: Callable[[str], int]) -> list[i
     values: list[int] = []
     for text in split_values(texts, option):
         low, dots, high = (part.strip() for part in text.partition(".."))
+        if high.startswith("."):
+            ends = re.split(r"\.{3,}", text, maxsplit=1)
+            raise BadInputError(f"{option} {text}: a range has two dots.", f"{option} {'..'.join(ends)}")
         if dots and not (low and high):
             raise BadInputError(
                 f"{option} {text}: a range has two ends.",

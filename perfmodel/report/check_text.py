@@ -120,9 +120,9 @@ def _block(one: Series, places: str) -> str:
         first = "Cannot tell" if reason.cannot_tell else "Likeliest"
         label = first if reason is one.reasons[0] else "Or" if reason.cannot_tell else "Also"
         said = ", and the log says so" if reason.stated else ""
-        count = f"{reason.explains} of {counted(reason.of, 'size')}"
+        count = f"{reason.explains} of the {counted(reason.of, 'size')} outside"
         if reason.ratios:
-            count = f"it alone makes the time {_spread(reason.ratios)}, and {count} are then inside"
+            count = f"it alone makes the time {_spread(reason.ratios)}, and brings {count} back inside"
         pairs.append((label, f"{reason.rule.name}: {reason.words} ({count}{said})"))
         pairs.append(("", f"look at {reason.rule.look} [{reason.rule.source}]"))
     if not one.reasons:

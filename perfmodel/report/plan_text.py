@@ -269,9 +269,10 @@ def next_best(answer: Planned, group: AlikeTables) -> str:
     if reason is None:
         return ""
     if reason.scheme is None:
-        return (
-            "no other allowed fits" if answer.constrained or answer.found.restricted else "nothing else fits"
-        )
+        ruled = answer.constrained or answer.found.restricted
+        if ruled and reason.only:
+            return "nothing else is allowed"
+        return "no other allowed fits" if ruled else "nothing else fits"
     scheme = "copies" if reason.scheme.copied else reason.scheme.kind.facts.word
     parts = "" if reason.scheme.parts == 0 else f" {parts_text(reason.scheme)}"
     if reason.scheme.tier != group.scheme.tier:

@@ -47,17 +47,18 @@ def reasons_of(one: Series, others: Sequence[Series]) -> tuple[LikelyReason, ...
     last = one.side.size - 1
     lone = [each.first for each in one.stretches if each.slow and each.first == each.last < last]
     rest = one.outside
+    outside = int(rest.sum())
     rest[lone] = False
-    found = _tested(one, others, rest) if rest.any() else []
+    found = _tested(one, others, rest, outside) if rest.any() else []
     counts = {"first": lone.count(0), "spikes": len(lone) - lone.count(0)}
     alone = [(rule, counts[rule.test]) for rule in rules() if counts.get(rule.test)]
-    return (*found, *(LikelyReason(rule, "", count, (), count) for rule, count in alone))
+    return (*found, *(LikelyReason(rule, "", count, (), outside) for rule, count in alone))
 
 
-def _tested(one: Series, others: Sequence[Series], rest: Bools) -> list[LikelyReason]:
-    """The reasons that agree with the times: first reasons that the log states, then by Akaike's criterion.
+def _tested(one: Series, others: Sequence[Series], rest: Bools, outside: int) -> list[LikelyReason]:
+    """The reasons that agree with the times: first those that the log states, then by Akaike's criterion.
 
-    rest  mask of the sizes outside that are to be explained
+    rest  mask of the sizes outside that are to be explained;  outside  number of all sizes outside
     """
     used = one.judged & (rest | ~one.outside)
     before = int((used & (one.side == 0)).sum())
@@ -82,8 +83,7 @@ def _tested(one: Series, others: Sequence[Series], rest: Bools) -> list[LikelyRe
     proven = [each for each in stand if not each[0][0]]
     alike = proven or [each for each in stand if each[1] <= most + 1]
     told = len(alike) == 1 or bool(proven)
-    count = int(rest.sum())
-    return [LikelyReason(*found, count, bool(proven), not told) for *_, found in alike[:_MOST_REASONS]]
+    return [LikelyReason(*found, outside, bool(proven), not told) for *_, found in alike[:_MOST_REASONS]]
 
 
 def _ruled_out(rule: ReasonRule, one: Series, others: Sequence[Series]) -> bool:

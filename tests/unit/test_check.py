@@ -338,7 +338,7 @@ def test_what_is_normal_and_what_a_reason_makes_of_it_are_said(tmp_path: Path) -
     done = called("check", str(log), "--op", "all_reduce")
     text = " ".join(done.out.split())
     assert "links of 450 GB/s allow a busbw of 700 GB/s" in text and "× the expected time" in text
-    assert "it alone makes the time" in text and "sizes are then inside" in text
+    assert "it alone makes the time" in text and "back inside" in text
 
 
 def test_no_normal_bus_bandwidth_is_above_what_the_links_allow() -> None:
@@ -374,6 +374,17 @@ def test_a_library_without_a_band_is_refused() -> None:
     done = called("check", str(EXAMPLES / "two_nodes.log"), "--machine", "mi355x-roce")
     assert done.code == 3 and "nothing of any evidence class for nccl on mi355x-roce" in done.err
     assert "--backend" not in done.err and "another --machine" in done.err
+
+
+def test_each_reason_counts_all_sizes_outside() -> None:
+    """A slow first call, and half of the cards: every reason counts its part of the same sizes."""
+    times = normal("all_gather", 16)
+    times[0] *= 10
+    times[-8:] *= 2
+    one, reasons = checked(frame("all_gather", 16, times))
+    assert {each.of for each in reasons} == {int(one.outside.sum())}
+    assert "first call" in {each.rule.name for each in reasons} and len(reasons) > 1
+    assert all(each.explains < each.of for each in reasons)
 
 
 def test_ranks_that_ran_alone_are_said(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from perfmodel.projections import project_one
         (("sweep", "--table-size", "1TB.."), ("a range has two ends", "last value", "--table-size 1TB..…")),
         (("sweep", "--table-size", "1..64TB"), ("1 has no unit", "--table-size 1TB..64TB")),
         (("project", "--gpus", "8", "--set", "background=130%"), ("must be 0, or from 0.1 % to 95.0 %",)),
+        (("sweep", "--table-size", "1TB...64TB"), ("has two dots", "--table-size 1TB..64TB")),
         (("sweep", "--gpus", "..8"), ("a range has two ends", "first value", "--gpus …..8")),
         (("explain", "all-to-all-rws"), ("is not a step", "did you mean all-to-all-rows?")),
         (("report", "--model", "criteo-kaggle", "--gpus", "8..2"), ("runs downwards", "--gpus 2..8")),
@@ -169,7 +170,19 @@ def test_an_appliance_has_a_size_that_people_would_type(cli: Any, tmp_path: Path
 def test_rules_that_leave_one_sharding_are_not_called_a_lack_of_room(cli: Any) -> None:
     words = ("plan", "--model", "criteo-kaggle", "--gpus", "4", "--effort", "quick")
     rules = ("--only", "table-wise,bags")
-    assert "no other allowed fits" in re.sub(r"\s+", " ", cli(*words, *rules).out)
+    text = re.sub(r"\s+", " ", cli(*words, *rules).out)
+    assert "nothing else is allowed" in text and "fits" not in text
+
+
+def test_room_and_rules_are_told_apart(cli: Any, tmp_path: Path) -> None:
+    """Of copies and row parts over all GPUs, which are allowed, only the parts of 100 GB fit."""
+    (tmp_path / "t.csv").write_text("rows,dim,pooling\n781250000,32,3\n")
+    words = ("plan", "--model", str(tmp_path / "t.csv"), "--gpus", "8", "--effort", "quick")
+    for rules, said in (
+        ("row-wise,data-parallel,reduce-scatter", "no other allowed fits"),
+        ("row-wise,reduce-scatter", "nothing else is allowed"),
+    ):
+        assert said in re.sub(r"\s+", " ", cli(*words, "--only", rules).out), rules
 
 
 @pytest.mark.parametrize(("words", "key"), [

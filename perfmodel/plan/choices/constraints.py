@@ -167,12 +167,13 @@ class Constraints:
         barred = np.zeros((options.count.size, self.gpus), dtype=bool)
         for q, t in enumerate(sample):
             barred[q, sorted(self.allowed[int(t)].barred)] = True
-        mask = np.array(
-            [
-                not self._refused(int(sample[q]), options, at, int(dims[q]), barred[q])
-                for at, q in enumerate(options.group)
-            ]
-        )
+
+        def allowed(of: Options) -> Mask:
+            each = enumerate(of.group)
+            free = [not self._refused(int(sample[q]), of, at, int(dims[q]), barred[q]) for at, q in each]
+            return np.array(free, dtype=bool)
+
+        mask = allowed(options)
         left = np.bincount(options.group[mask], minlength=options.count.size)
         for none in np.flatnonzero(left == 0):
             at, span = int(sample[none]), range(*_span(options, int(none)))
@@ -188,7 +189,9 @@ class Constraints:
                 )
             why = why or f"of what fits ({', '.join(sorted(could))}) none is allowed"
             raise _nothing_left(self.tables.names[at], self.allowed[at], why)
-        found = replace(options.kept(mask), barred=barred if barred.any() else None)
+        large = options.too_large
+        large = None if large is None else large.kept(allowed(large))
+        found = replace(options.kept(mask), barred=barred if barred.any() else None, too_large=large)
         held = np.array([self.allowed[int(t)].inside for t in sample])[found.group]
         inside = held & (found.r == 1) & (found.c > 1) & (self.domain < self.gpus)
         return replace(found, inside=inside if inside.any() else None)

@@ -50,6 +50,7 @@ class Options:
     tier, cached  [O] tier of the shards, and cached share of their rows; None: all are in HBM
               (``own`` includes bytes in host memory and on SSDs);  below  the tiers in use
     crowded   whether a plan of these options may exceed a node's host memory or SSDs
+    too_large  options that are left out because a shard does not fit a GPU
     """
 
     kind_of: Ints
@@ -75,6 +76,7 @@ class Options:
     cached: Array | None = None
     below: Below | None = None
     crowded: bool = False
+    too_large: Options | None = None
 
     @property
     def bound_to_ranks(self) -> NDArray[np.bool_]:
@@ -185,7 +187,8 @@ class Options:
                 some[name] = getattr(self, name)[keep]
         found = Options(self.kind_of, self.count, first, group, gpus=self.gpus, domain=self.domain, **some)
         inside = None if self.inside is None else self.inside[keep]
-        return replace(found, barred=self.barred, inside=inside, below=self.below, crowded=self.crowded)
+        known = {name: getattr(self, name) for name in ("barred", "below", "crowded", "too_large")}
+        return replace(found, inside=inside, **known)
 
 
 def options_of(
@@ -356,4 +359,4 @@ def _fitting(found: Options, tables: PlanTables, sample: Ints, limit_bytes: floa
             f"use {int(np.ceil(total * found.gpus / limit_bytes))} GPUs or more (--gpus), "
             f"or allow more of the memory of each (--max-hbm, --reserve){_or_tiers(found)}.",
         )
-    return found.kept(fits)
+    return replace(found.kept(fits), too_large=found.kept(~fits))

@@ -20,11 +20,13 @@ class PlanReason:
 
     scheme   the next best; None if no other scheme fits in memory;  sharding  its name
     more_s   extra time of the plan if one of the tables has it [s]; negative: it is faster
+    only     whether no other is allowed, however much memory there is
     """
 
     scheme: Scheme | None
     sharding: str = ""
     more_s: float = 0.0
+    only: bool = False
 
 
 def reasons(state: Packing, tables: Sequence[int], least_s: float = 0.0) -> Iterator[PlanReason]:
@@ -54,7 +56,8 @@ def _reason(state: Packing, table: int, least_s: float) -> PlanReason:
             best = state.time_s, option, ranks
         state.clear(table)
     if best is None:
-        return PlanReason(None)
+        large = o.too_large is None or bool((o.too_large.group == o.kind_of[table]).any())
+        return PlanReason(None, only=at.stop - at.start == 1 and not large)
     scheme = o.scheme(best[1])
     return PlanReason(
         scheme, Placement(scheme, best[2]).sharding(o.gpus, o.domain), max(best[0] - now_s, least_s)
