@@ -202,10 +202,7 @@ def _kernel(whole: Pass, step: StepRow, terms: Mapping[str, float | None], launc
     known = {symbol: _constant(whole.setting, symbol, key) for symbol, key in _KERNEL_KEYS[step.name].items()}
     if STEPS[step.name].sorts:
         known = _sort(whole, known["M"], alone=STEPS[step.name].sorts_alone)
-    floor = known["t0"]
-    if launches > 1:
-        meaning = "launches: one for each group of tables that TorchRec looks up by itself"
-        floor = Recorded(float(launches), symbol="k", meaning=meaning) * floor
+    floor = of_launches(known["t0"], launches)
     if step.name != "gather_pool":
         moved = Recorded(step.payload_bytes, BYTES, symbol="x", meaning="S: bytes that the kernel moves")
         time = kernels.stream_kernel_time(moved, floor, known["rate"])
@@ -221,6 +218,15 @@ def _kernel(whole: Pass, step: StepRow, terms: Mapping[str, float | None], launc
         time, functions = _far(whole, memory, time, floor), (tiers.remote_time, *functions)
     used = ("sector", "least", "beta_bag") if "bags" in terms else ("sector", "least")
     return recorded_parts(named("t", time, ""), *functions, beside=[known[symbol] for symbol in used])
+
+
+def of_launches(floor: Recorded, launches: int) -> Recorded:
+    """The floor t0 of a kernel that is launched several times. Limits: one launch -> ``floor`` itself"""
+    if launches == 1:
+        return floor
+    meaning = "launches: one for each group of tables that TorchRec looks up by itself"
+    count = Recorded(float(launches), symbol="n_launch", meaning=meaning)
+    return cast("Recorded", named("t0", count * replace(floor, symbol="t_launch"), "floors of all launches"))
 
 
 def _memory_rate(setting: Setting, memory: LocalMemory) -> Recorded:

@@ -180,7 +180,8 @@ class _Planned:
         if in_place and not (below.policy == LFU and below.shares):
             tier = Tier(UVM, 0.0)
         both = e.times.training and not in_place
-        reader = Reader(e.basis, e.gpus, e.model.id_bytes, tier, self.loads(row.rank), both)
+        launches = self.launches(self.kind(row.name))
+        reader = Reader(e.basis, e.gpus, e.model.id_bytes, tier, self.loads(row.rank), both, launches)
         return explain_tier(reader, row, tuple(self._whose(row, lfu=below.policy == LFU)))
 
     def _whose(self, row: StepRow, *, lfu: bool) -> Iterator[str]:

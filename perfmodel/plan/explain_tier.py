@@ -12,7 +12,7 @@ from perfmodel.model import exchanges as ex
 from perfmodel.model.recording import BYTES, Recorded, named, smaller
 from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.equations import Equation, equation_of
-from perfmodel.passes.explanation import Explanation
+from perfmodel.passes.explanation import Explanation, of_launches
 from perfmodel.passes.measured_tier import SWITCH
 from perfmodel.passes.recorded_words import equation_lines, recorded_parts, recorded_quantity
 from perfmodel.passes.step_resources import Resource
@@ -36,7 +36,7 @@ class Reader:
     basis  constants and machine;  gpus  of the pass;  id_bytes  bytes of an id
     tier   that holds the rows, with the policy of its cache;  loads  bytes of each resource on the GPU that
            waits longest
-    both   whether as many rows cross the link in the other direction
+    both   whether as many rows cross the link in the other direction;  launches  of the gather
     """
 
     basis: PassBasis
@@ -45,6 +45,7 @@ class Reader:
     tier: Tier
     loads: Any
     both: bool = False
+    launches: int = 1
 
     def machine(self, symbol: str, key: str) -> Recorded:
         """The machine's value ``key`` as a term of an equation, with its letter ``symbol``."""
@@ -198,7 +199,7 @@ def _crossing(reader: Reader, step: StepRow) -> TimeParts:
         rate = reader.constant("both", "link_both_ways_fraction") * rate
     time = tiers.link_time(x, latency, named("R", rate, "of the slower: the link, or a share of the memory"))
     if step.name == GATHER_HOST:
-        time = reader.machine("t0", "launch_floor_s") + time
+        time = of_launches(reader.machine("t0", "launch_floor_s"), reader.launches) + time
     words = _prefetched(reader, step)
     return _parts(named("t", time, ""), *laws, beside=beside, words=words)
 

@@ -12,6 +12,7 @@ import pytest
 from cli_calls import Outcome
 
 from perfmodel.passes.allowed_tiers import Below
+from perfmodel.passes.exchange_sets import ExchangeSets
 from perfmodel.passes.explanation import Explanation
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, uniform_plan
 from perfmodel.plan.explain_step import explain_plan_step, explain_step
@@ -20,6 +21,7 @@ from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.tiers import parse_tier
 from perfmodel.schema.workload import Table, TableSet
+from perfmodel.units import format_time
 
 _SHARED = {"gpus_per_pcie_switch": 8}
 _PODS = {"background": 0.3, "pod_nodes": 4, "oversubscription": 2, "switch_hop_s": 1e-6}
@@ -110,3 +112,33 @@ def test_rows_that_cross_both_ways_below_a_switch() -> None:
     terms = {term.symbol: term for term in found.terms}
     assert (terms["k"].value, terms["both"].value) == (8, 0.85)
     assert terms["both"].source and "R = both × min(R_own, R_up)" in found.equation
+
+
+@pytest.mark.parametrize("tier", ["hbm", "uvm"])
+def test_several_launches_have_the_letters_of_the_formula(tier: str) -> None:
+    """A table by rows and a whole one: two launches, whose floor is a step of its own in the working."""
+    tables = PlanTables.of(
+        TableSet("two", tuple(Table(name, 10**6, 32, 8.0) for name in "ab")), parse_distribution("uniform")
+    )
+    below = None if tier == "hbm" else Below.of([parse_tier(tier)])
+    how: dict[str, Any] = {"below": below, "training": True, "sets": ExchangeSets()}
+    evaluator = Evaluator.on("h100-sxm-ib", tables, 512, 8, **how)
+    rows, _ = uniform_plan(tables, "row-wise", 8, evaluator.domain).placements
+    _, whole = uniform_plan(tables, "table-wise", 8, evaluator.domain).placements
+    if below is not None:
+        rows = Placement(replace(rows.scheme, tier=parse_tier(tier)), rows.ranks)
+    plan = Plan(tables, (rows, whole), 8, evaluator.domain)
+    several = set()
+    cost = evaluator.cost(plan)
+    for step in cost.rows:
+        found = explain_plan_step(evaluator, plan, cost, step.name.replace("_", "-"))
+        check(found.to_dict())
+        letters = {term.symbol for term in found.terms}
+        if "n_launch" in letters:
+            several.add(step.name)
+            formula = found.time.equations[0].text.replace(" [s]", "").splitlines()
+            lines = equations(found.working)
+            assert set(formula) <= {f"{name} = {said}" for name, said, *_ in lines}, found.title
+            assert [term.value for term in found.terms if term.symbol == "n_launch"] == [2]
+            assert format_time(step.time_s) in [value for name, *_, value in lines if name == "t"]
+    assert several >= {"sort_lookups", "update_rows"} and several & {"gather_pool", "gather_host"}
