@@ -33,14 +33,14 @@ class Unique:
 
 
 class Uniquer:
-    """Determines the distinct ids of up to ``ids`` ids in ``buckets`` buckets repeatedly: run() only queues.
+    """Finds the distinct ids of each of ``buckets`` buckets (ranges of up to ``ids`` ids), on a GPU.
 
     id_type  torch.int32 or torch.int64;  wide  whether positions take 8 bytes; None: from 2^31 ids on
-    faults   negative ids, and offsets beyond the ids, since construction: number, first position, int64 [2]
+    faults   negative ids, and ends of buckets beyond the ids, so far: number, first position, int64 [2]
 
     All memory is allocated here: for each id two slots of a hash table (an id and a position each) and two
     more positions, 32 bytes for int64 below 2^31 ids. Slots are accessed at random places, all else in order.
-    run() does not wait and can be captured in a graph. Its results are overwritten by the next run().
+    run() only queues the kernels, and can be captured in a graph. The next run() overwrites its results.
     Limits: another type, no bucket -> BadInputError
     """
 

@@ -64,7 +64,10 @@ def gpus_page(params: Mapping[str, Any], line: TypedLine, lead: Leading | None =
 
 
 def numbers_of(typed: str | None) -> list[int]:
-    """The numbers of GPUs in ``--gpus``, the first typed number first; [] without the option."""
+    """The numbers of GPUs in ``--gpus``: the first typed number, then the others, fewest first.
+
+    Limits: no ``--gpus`` -> []
+    """
     if typed is None:
         return []
     first = count_values([typed.split(",")[0].split("..")[0]], "--gpus")[0]

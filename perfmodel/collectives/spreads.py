@@ -213,7 +213,11 @@ def _joined(spread: Spread, law: Spread, edge: int, outside: npt.NDArray[np.bool
 
 
 def completed(spread: Spread, curve: Curve, law: Spread) -> Spread:
-    """A measured cell, continued by the law at the ends that its measurements do not reach."""
+    """A measured cell's spread, continued by the law's at sizes below and above its measurements.
+
+    spread  of the cell;  curve  the cell itself;  law  spread of the law for the same ranks
+    Limits: the cell shows its floor, or its bandwidth -> not continued on that side
+    """
     first, last = curve.anchor_bytes[0], curve.anchor_bytes[-1]
     if not reaches_floor(curve, law):
         spread = _joined(

@@ -369,7 +369,7 @@ class Evaluator:
     def shard_memory(
         self, table: ArrayLike, r: ArrayLike, c: ArrayLike, *more: ArrayLike
     ) -> tuple[Array, Array]:
-        """(rows, optimizer state) of one shard of r x c parts [bytes] (``MemoryModel.shard``)."""
+        """(rows, optimizer state) of one shard of a table cut into r row parts and c column parts [bytes]."""
         return self.memories.shard(table, r, c, *more)
 
     def hot_share(self, table: int, hot: int) -> float:

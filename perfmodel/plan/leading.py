@@ -46,11 +46,11 @@ from perfmodel.projections.sensitivity import (
 T = TypeVar("T")
 
 RUN = tuple(name for name, way in WAYS.items() if way.runs and not copied(way.exchange))
-"""Ways that are in use somewhere and spread tables over GPUs: only these can lead an answer."""
+"""Shardings that some program runs and that spread tables over GPUs: only these can lead an answer."""
 RUNNERS = tuple(dict.fromkeys(WAYS[name].runs for name in RUN))
-"""Whose ways these are."""
+"""The programs that run them: TorchRec, and a published system."""
 LEFT_OUT = tuple(name for name in WAYS if name not in RUN)
-"""Ways that cannot lead: copies on all GPUs, and what nobody is known to run."""
+"""Shardings that cannot lead: replicas on all GPUs, and shardings that nobody is known to run."""
 MOST_COMPARED = 1000
 """Largest number of tables for which every option is packed onto GPUs, which takes a second or two."""
 _SAME = 1e-6
@@ -61,7 +61,7 @@ _MORE = 1.25
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A way of ``LEFT_OUT`` beside the best way.
+    """A sharding of ``LEFT_OUT`` beside the best sharding.
 
     ratio  its time divided by the best's [-];  faster  whether it is faster for certain
     """
@@ -107,9 +107,9 @@ class Leading:
 
     @cached_property
     def left_out(self) -> LeftOut | None:
-        """The fastest way of ``LEFT_OUT`` that fits and may be as fast as the best.
+        """The fastest sharding of ``LEFT_OUT`` that fits and may be as fast as the best.
 
-        Limits: a host, whose times have no band -> only a faster way;  the best's very time -> none
+        Limits: a host, whose times have no band -> only a faster sharding;  the best's very time -> none
         """
         if not self.best or self.base.gpus == 1 or table_count(self.base) > MOST_COMPARED:
             return None

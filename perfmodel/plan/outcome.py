@@ -67,7 +67,8 @@ class AlikeTables:
     """Equal tables that have the same sharding.
 
     tables  their indices;  sharding  a name of ``SHARDINGS``;  memory_bytes  on each GPU that holds a part
-    reason  why they have this sharding; None: there are too many groups to try other schemes for all
+    scheme  the sharding with its numbers of row and column parts
+    reason  why they have it; None: the plan has too many groups of equal tables to compare schemes for each
     """
 
     tables: tuple[int, ...]

@@ -40,9 +40,10 @@ Unjudged = Sequence[tuple[str, PerfmodelError]]
 
 
 def check_text(found: Sequence[Series], wrong: Sequence[WrongResults] = (), unjudged: Unjudged = ()) -> str:
-    """The text of ``perfmodel check``: wrong results, the number of curves outside, a table, reasons.
+    """The text of ``perfmodel check``: wrong results, how many curves leave their band, a table, reasons.
 
-    Logs without a verdict come after these, each with why, and what to do.
+    found  curves of the logs;  wrong  logs in which nccl-tests counted wrong results
+    unjudged  logs without a verdict, which come last, each with why, and what to do
     """
     first = [paragraph(f"Wrong results: {words}. {_CORRUPT}") for words in map(_wrong_words, wrong)]
     why = [f"{paragraph(f'{log}: no verdict')}\n{_why(error)}" for log, error in unjudged]

@@ -92,9 +92,10 @@ def within(group: Literal["machine", "sample"], key: str) -> Any:
 def far_from_sold(
     payload_bytes: NDArray[np.float64], time_s: NDArray[np.float64], gpus: NDArray[np.float64]
 ) -> dict[str, str]:
-    """By limit, the reason why samples are doubtful: more than ten times off every product on the market.
+    """{name of a limit: why samples are doubtful}: more than ten times beyond every product on the market.
 
-    payload_bytes, time_s, gpus   arrays of one shape
+    payload_bytes, time_s, gpus   of the samples, arrays of one shape
+    Limits: time, bytes, GPUs and bytes per second are all plausible -> {}
     A low rate counts only for messages of at least 1 MiB: below, latency dominates.
     """
     rate = payload_bytes / time_s

@@ -45,7 +45,7 @@ class _Reasons(Strict):
 
 @lru_cache(maxsize=1)
 def rules() -> tuple[ReasonRule, ...]:
-    """All reasons in the table."""
+    """The rules by which ``perfmodel check`` explains a slow log, from the shipped file."""
     return read_as(_Reasons, resources.data_path("validation", "reasons.toml"), "reasons").reason
 
 

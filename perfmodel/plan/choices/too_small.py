@@ -42,7 +42,10 @@ def too_small(allowed: Collection[str], rows: int, dim: int, gpus: int, domain: 
 
 
 def with_copies(rules: Sequence[str]) -> str:
-    """A table's rules with replication allowed too, as advice for a table that is too small to be split."""
+    """Advice for a table that is too small to be split: its rules (allowed shardings) and replication.
+
+    Limits: one rule ``--only table-wise`` -> ``--only table-wise,data-parallel: small tables are then …``
+    """
     small = "small tables are then whole on every GPU."
     typed = [rule.removeprefix("--only ") for rule in rules if rule.startswith("--only ")]
     if len(rules) == len(typed) == 1:

@@ -27,11 +27,11 @@ def question_page(
     lead: Leading | None,
     **rest: Any,
 ) -> Page:
-    """The page of a question with these views.
+    """The HTML page of a question: headline, lists to choose from (``selectors``), a view for each choice.
 
     asked  the projection that it opens with;  command  makes the page
     lead   the fastest sharding of ``asked``; None: shardings are not compared
-    rest   further fields of ``Page``: fixed, alerts, again, refused
+    rest   further fields of ``Page``
     """
     size, answer = format_bytes(asked.gpu_count.table_bytes, binary=False), lead.answer if lead else asked
     where = f"{size} of embedding tables on {asked.setting.machine.name}"
