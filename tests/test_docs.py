@@ -18,10 +18,12 @@ import shlex
 import shutil
 import subprocess
 import sys
+import textwrap
 import tomllib
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,6 +34,7 @@ import perfmodel
 from calibrate import providers
 from perfmodel.cli import measuring, run
 from perfmodel.plan.other_ways import winner_map
+from perfmodel.report import terminal
 from perfmodel.validate import accuracy
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -88,8 +91,14 @@ def test_command_succeeds(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Not how good a plan is, nor what imports, measures and fits here: ``tests/integration`` tries that."""
+    """Not how good a plan is, nor what imports, measures and fits here: ``tests/integration`` tries that.
+
+    Its screen is narrow, 40 columns or 60: no line is wider, and no word is broken.
+    """
     monkeypatch.chdir(tmp_path)
+    columns = 40 + 20 * (len(command) % 2)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    broken = breaks_inside_words(monkeypatch)
     monkeypatch.setattr(providers, "import_troubles", lambda statements: dict.fromkeys(statements, ""))
     monkeypatch.setattr(accuracy, "leave_one_size_out", partial(accuracy.leave_one_size_out, gpus=(8,)))
     monkeypatch.setattr(winner_map, "winner_map", mapped_once(winner_map.winner_map))
@@ -101,6 +110,39 @@ def test_command_succeeds(
     captured = capsys.readouterr()
     assert code == 0, f"{page}: {command}\n{captured.err}"
     assert captured.out or "--out" in words
+    assert not broken
+    text = captured.err if {"--csv", "--json", "--toml"} & set(words) else captured.out + captured.err
+    assert not [line for line in text.splitlines() if is_too_wide(line, columns)]
+
+
+def breaks_inside_words(patch: pytest.MonkeyPatch) -> list[str]:
+    """Where lines are broken from now on elsewhere than at a space or a hyphen, or after one of ``./_``."""
+    found: list[str] = []
+    wrap = textwrap.wrap
+
+    def watched(
+        text: str, width: int, *, initial_indent: str, subsequent_indent: str, **how: Any
+    ) -> list[str]:
+        indents = {"initial_indent": initial_indent, "subsequent_indent": subsequent_indent}
+        lines, rest = wrap(text, width, **indents, **how), text
+        for at, line in enumerate(lines):
+            shown = line.removeprefix(subsequent_indent if at else initial_indent)
+            rest = rest.removeprefix(shown)
+            if rest[:1].strip() and shown[-1:] != "-":
+                found.append(f"{shown}|{rest[:10]}")
+            rest = rest.lstrip()
+        return lines
+
+    patch.setattr(terminal, "textwrap", SimpleNamespace(wrap=watched))
+    return found
+
+
+def is_too_wide(line: str, columns: int) -> bool:
+    """Whether a line is wider than the screen, and neither part of a command nor wide by a path alone."""
+    words = line.removesuffix(" \\").split()
+    paths = [word for word in words if "/" in word and len(word) > columns // 2]
+    command = line.startswith("   ") and (words[0] == "perfmodel" or len(words) == 1)
+    return len(line) - sum(map(len, paths)) > columns and not command
 
 
 def outputs(text: str) -> list[tuple[str, str, str, int | None]]:

@@ -37,7 +37,6 @@ from perfmodel.plan.for_torchrec.printed import read_printed_plan
 from perfmodel.plan.made_for import MadeFor
 from perfmodel.question.groups import default_optimizer
 from perfmodel.question.plans import JUDGED, CompareOptions
-from perfmodel.report.terminal import page_width, wrapped
 from perfmodel.report.traced_text import traced_text
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.files import unknown_name
@@ -82,8 +81,7 @@ def compare(context: typer.Context, options: CompareOptions) -> None:
     at = min(range(len(runs)), key=lambda place: runs[place].run.cost)
     found, evaluator = runs[at], ways[at][0]
     if at > 0:
-        remark = f"{options.plan_file} as TorchRec runs it: each sharding type has exchanges of its own"
-        note("\n".join(wrapped(remark, page_width(), long_words=False)))
+        note(f"{options.plan_file} as TorchRec runs it: each sharding type has exchanges of its own")
     warn_all([*_unread(read), *_other_library(read, evaluator), *evaluator.setting.notes])
     file = calibration_file(calibration)
     if options.report is not None:

@@ -16,7 +16,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.question.pages import ENDINGS, PICTURES, FigureOptions
 from perfmodel.report.figures.registry import EVERY, PAGES, QUESTION
 from perfmodel.report.picture_files import check_kaleido
-from perfmodel.report.terminal import command_lines, page_width, wrapped
+from perfmodel.report.terminal import command_lines, page_width, paragraph, wrapped
 from perfmodel.schema.files import shown, unknown_name
 from perfmodel.schema.whole_files import write_whole
 
@@ -98,9 +98,9 @@ def _list(source: FigureSource, as_json: bool) -> None:
     parts = [_lines(source.figures)]
     for other in others:
         line = other.line.format(name=other.figures[0].name)
-        parts.append(f"Of {other.of}, e.g.\n{command_lines(line)}\n{_lines(other.shows)}")
+        parts.append(f"{paragraph(f'Of {other.of}, e.g.')}\n{command_lines(line)}\n{_lines(other.shows)}")
     first = next(iter(source.figures))
-    emit("\n\n".join([*parts, f"Draw one: {source.command(first, f'{first}.svg')}"]))
+    emit("\n\n".join([*parts, f"Draw one:\n{command_lines(source.command(first, f'{first}.svg'))}"]))
 
 
 def _lines(figures: Mapping[str, str], indent: str = "") -> str:

@@ -99,8 +99,8 @@ def import_(context: typer.Context, options: ImportOptions) -> None:
     _deliver(calibration, box, result, doubtful, beside, as_json=options.as_json)
     if options.out is not None:
         note(f"wrote {options.out} and {_samples_path(options.out)}")
-        note(f"all constants: perfmodel show {shlex.quote(str(options.out))}")
-        note(f"next: {after_import(box, options.machine or box.name, str(options.out), _ASKED_BYTES)}")
+        note(f"all constants:\n  perfmodel show {shlex.quote(str(options.out))}")
+        note(f"next:\n  {after_import(box, options.machine or box.name, str(options.out), _ASKED_BYTES)}")
 
 
 def _check_out(out: Path, *, force: bool) -> None:

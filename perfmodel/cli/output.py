@@ -19,7 +19,7 @@ from typing import Any
 
 from perfmodel import __version__
 from perfmodel.errors import BadInputError, PerfmodelError
-from perfmodel.report.terminal import page_width, wrapped
+from perfmodel.report.terminal import page_width, terminal_columns, wrapped
 from perfmodel.schema.whole_files import cannot_write
 
 SCHEMA_VERSION = 3
@@ -170,8 +170,8 @@ def warn_all(texts: Sequence[str]) -> None:
 
 
 def note(text: str) -> None:
-    """Print progress or a remark on stderr."""
-    _write_error(text)
+    """Print progress or a remark on stderr. Indented lines are commands to paste."""
+    _write_error("\n".join(_wrapped(text.strip().splitlines(), "")), begin="\n" if text[:1] == "\n" else "")
 
 
 def fail(error: PerfmodelError, *, verbose: bool, cause: BaseException | None = None) -> int:
@@ -203,7 +203,7 @@ def _cut(line: str) -> str:
 
 
 def _wrapped(lines: list[str], label: str = "error: ") -> list[str]:
-    """The lines of an error in at most 100 columns, the first after ``label``, the others indented.
+    """The lines of an error as wide as the page, the first after ``label``, the others indented.
 
     An indented line, or a line with pip install, is a command to paste: it is not wrapped.
     """
@@ -214,7 +214,7 @@ def _wrapped(lines: list[str], label: str = "error: ") -> list[str]:
             shown.append(own + line.strip())
             continue
         first = label if i == 0 else own
-        shown += wrapped(line.strip(), page_width(), first, own, long_words=False)
+        shown += wrapped(line.strip(), page_width(sys.stderr), first, own, long_words=False)
     return shown
 
 
@@ -233,7 +233,7 @@ def report_bug(error: BaseException, arguments: list[str], *, verbose: bool) -> 
 
 def rewrite(text: str, before: str = "") -> None:
     """Replace the progress line ``before`` by ``text`` ("": clear it). Uses no escape codes."""
-    _write_error(f"{printable(text):<{len(before)}}", begin="\r", end="" if text else "\r")
+    _write_error(f"{within_terminal(printable(text)):<{len(before)}}", begin="\r", end="" if text else "\r")
 
 
 def on_terminal() -> bool:
@@ -242,12 +242,10 @@ def on_terminal() -> bool:
     return seen and os.environ.get("TERM") != "dumb"
 
 
-def terminal_columns() -> int | None:
-    """Width of the terminal that shows stderr; None if there is none, or its width is unknown."""
-    try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns or None
-    except (OSError, ValueError, AttributeError):
-        return None
+def within_terminal(text: str) -> str:
+    """A progress line, cut so that it does not go on in a second line of the terminal that shows it."""
+    columns = terminal_columns(sys.stderr)
+    return text[: columns - 1] if columns else text
 
 
 def show_help(text: str) -> None:
@@ -361,3 +359,37 @@ def _check_writable(folder: Path, named: Path) -> None:
         Path(name).unlink()
     except (OSError, ValueError) as error:
         raise cannot_write(named, error) from None
+
+
+class ProgressBar:
+    """A progress bar on stderr for ``total`` items, if that is a terminal. what  words beside the bar"""
+
+    _CELLS = 30
+
+    def __init__(self, total: int, what: str) -> None:
+        self.total, self.what, self.done = max(total, 1), what, 0
+        self.shown = on_terminal()
+        self.advance(0)
+
+    def advance(self, count: int) -> None:
+        """Count ``count`` more items as done."""
+        self.done += count
+        if self.shown:
+            _about_to_write(progress=True)
+            filled = self._CELLS * self.done // self.total
+            bar = "#" * filled + "." * (self._CELLS - filled)
+            text = f"[{bar}] {100 * self.done // self.total:3d} %  {self.what}"
+            sys.stderr.write(f"\r{within_terminal(text)}")
+            sys.stderr.flush()
+
+    def over(self, things: Iterable[T]) -> Iterator[T]:
+        """Yield the items; an item counts as done when the next is requested."""
+        for thing in things:
+            yield thing
+            self.advance(1)
+
+    def close(self) -> None:
+        """Remove the bar."""
+        if self.shown:
+            sys.stderr.write(f"\r{within_terminal(' ' * (self._CELLS + len(self.what) + 12))}\r")
+            sys.stderr.flush()

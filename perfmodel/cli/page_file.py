@@ -15,6 +15,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.question.pages import PICTURES
 from perfmodel.report.page.assemble import page_html
 from perfmodel.report.page.markdown import page_markdown
+from perfmodel.report.terminal import page_width, wrapped
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.whole_files import write_whole
 from perfmodel.units import format_bytes
@@ -92,9 +93,10 @@ def write(page: Page, out: Path, file_format: str) -> int:
 
 
 def wrote(out: Path, size: int, file_format: str) -> str:
-    """The line that is printed about a written page: its name, its size [byte], and how to read it."""
+    """The words that are printed about a written page: its name, its size [byte], and how to read it."""
     how = "open it in a browser, no network needed" if file_format == "html" else "sentences and small tables"
-    return f"Wrote {out} ({format_bytes(size, binary=False)}): {how}."
+    line = f"Wrote {out} ({format_bytes(size, binary=False)}): {how}."
+    return "\n".join(wrapped(line, page_width(), long_words=False))
 
 
 @contextlib.contextmanager

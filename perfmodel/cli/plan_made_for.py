@@ -19,7 +19,6 @@ from perfmodel.plan.files import read_made_for, read_model
 from perfmodel.plan.made_for import MadeFor
 from perfmodel.projections.understood import exact_text
 from perfmodel.question.groups import DEFAULT_BATCH, DEFAULT_MACHINE, OBJECTIVES
-from perfmodel.report.terminal import page_width, wrapped
 from perfmodel.schema.calibration import list_calibrations
 from perfmodel.schema.distributions import Distribution, parse_distribution
 from perfmodel.schema.files import shown
@@ -86,7 +85,7 @@ class AsMade:
             parts += [f"without {', '.join(without)}"] if without else []
             said.append(f"{'it' if taken else self.file} was made {' and '.join(parts)}")
         if said:
-            note("\n".join(wrapped("; ".join(said), page_width(), long_words=False)))
+            note("; ".join(said))
 
     def _given(self, option: str) -> bool:
         name = option if option.startswith(_SET) else option.removeprefix("--").replace("-", "_")

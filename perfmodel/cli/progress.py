@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfmodel.cli.output import emit, note, on_terminal, rewrite, terminal_columns, warn
+from perfmodel.cli.output import emit, note, on_terminal, rewrite, warn
 from perfmodel.report.doctor_text import warnings_text
 from perfmodel.report.run import head_text, progress_text
+from perfmodel.report.terminal import terminal_columns
 
 if TYPE_CHECKING:
     from calibrate.machine.doctor import MachineDoubt
@@ -74,7 +76,7 @@ class CalibrationProgress:
             return
 
         self._last_s = now
-        text = progress_text(done, total, point, summary, left_s, terminal_columns() if self._live else None)
+        text = progress_text(done, total, point, summary, left_s, terminal_columns(sys.stderr))
         if self._live:
             rewrite(text, self._shown)
             self._shown = text

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import TypeVar
 
-from perfmodel.cli.output import before_writing, on_terminal, terminal_columns
-from perfmodel.effort import listeners, tell
+from perfmodel.cli.output import before_writing, on_terminal, within_terminal
+from perfmodel.effort import listeners
 
 T = TypeVar("T")
 _FIRST_S, _EVERY_S = 2.0, 0.5
@@ -75,7 +75,7 @@ class WaitingLine:
                     continue
                 text = f"{self._what}   {now - self._began:.0f} s{self._done}"
                 if self._live:
-                    self._rewrite(text)
+                    self._rewrite(within_terminal(text))
                 else:
                     self._next_work_s = 2 * work_s
                     with contextlib.suppress(AttributeError, OSError, ValueError):  # nobody reads stderr

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.report.terminal import facts, table
+from perfmodel.report.terminal import facts, paragraph, table
 from perfmodel.schema.calibration import list_calibrations
 from perfmodel.schema.evidence import COLLECTIVES, Evidence
 from perfmodel.schema.machine import Machine, list_machines, load_machine
@@ -158,7 +158,8 @@ def doctor_text(
         facts([("Machine", f"{host.machine}: {host_words(host)}"), ("", host.note or known)]),
         _measures(libraries),
         _missing(host, libraries),
-        "A projection of this machine would rest on\n"
+        paragraph("A projection of this machine would rest on")
+        + "\n"
         + table(["", "evidence", ""], [[row.part, row.evidence, row.why] for row in rows], left=(0, 1, 2)),
         warnings_text(findings),
         _next(libraries),

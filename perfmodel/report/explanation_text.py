@@ -112,7 +112,7 @@ def collective_explanation_text(found: CollectiveExplanation, origin: str) -> st
             f"Working\n{working}",
             f"How the time came about\n{_stages(found)}",
             f"Band\n{_band(found.doubts, found.time_s, found.low_s, found.high_s)}",
-            f"Speed of light: the lower bound at datasheet rates\n{_light(found)}",
+            f"{paragraph('Speed of light: the lower bound at datasheet rates')}\n{_light(found)}",
         ]
     )
 

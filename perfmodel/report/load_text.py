@@ -140,7 +140,7 @@ def load_table(answer: ServiceLoad) -> str:
     most = answer.best.rate_per_s * answer.replicas
     rows = [_row(row, answer, most) for row in answer.rows]
     headers = ["load/s", "used", "batch", *("p50", "p95", "p99"), *WAITS[:-1], "slowest", ""]
-    shown = "Latency against load, and what the p99 is made of"
+    shown = paragraph("Latency against load, and what the p99 is made of")
     read = _READ + _OPEN * any(uncertain(row) for row in answer.rows)
     return f"{shown}\n{table(headers, rows, left=(10,), drop=(2, (6, 7, 8, 9)))}\n{paragraph(read)}"
 

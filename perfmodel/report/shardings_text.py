@@ -249,4 +249,4 @@ def sizes_table(sizes: Sequence[Size]) -> str:
     """A table with a line for each table size: the fastest sharding, its slowdown, and the next best."""
     title = "Which wins where (as many GPUs as each size needs"
     title += "; ≈: which wins cannot be told)" if any(size.undecided for size in sizes) else ")"
-    return f"{title}\n{columns_text(SIZES, sizes)}"
+    return f"{paragraph(title)}\n{columns_text(SIZES, sizes)}"

@@ -67,7 +67,7 @@ def sweep_text(frame: pd.DataFrame, how: str) -> str:
     parts = [paragraph(head), f"{ends[0]}\n{_rows(least, varying, by_time)}"]
     if len(kept) > _SHOWN:
         parts.append(f"{ends[1]}\n{_rows(most, varying, by_time)}")
-    parts.append("All rows: --out sweep.csv (or .parquet), or --csv on stdout.")
+    parts.append(paragraph("All rows: --out sweep.csv (or .parquet), or --csv on stdout."))
     return "\n\n".join(parts)
 
 

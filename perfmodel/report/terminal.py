@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
+from typing import TextIO
 
 WIDTH = 100
 _LEAST_WIDTH = 40
@@ -19,23 +19,31 @@ _TOTAL = "total"
 _GAP = 2
 _NARROWEST = 6
 _NAME = 24  # characters of a long name that stay on one line
-_WORD = 17  # characters of the longest name of a sharding
 _FIXED_SPACE = "\N{NO-BREAK SPACE}"
 _INSIDE_NUMBER = re.compile(r"(?<=[\d±–/]) (?=[^\s±–/·(])")
 _INDENT = " " * 3  # of a command
 _SHELL_WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|\\.|[^\s'"\\])+""")
 
 
-def page_width() -> int:
-    """Columns to fill: 100, or fewer, but at least 40, on a narrow terminal or with COLUMNS set."""
+def page_width(stream: TextIO | None = None) -> int:
+    """Columns to fill: 100, or fewer, but at least 40, on a narrow terminal or with COLUMNS set.
+
+    stream  what is written to; None: stdout
+    """
     asked = os.environ.get("COLUMNS", "")
     if asked.isascii() and asked.isdigit() and len(asked) < _NARROWEST:
         columns = int(asked)
-    elif sys.stdout is not None and sys.stdout.isatty():
-        columns = shutil.get_terminal_size((WIDTH, 24)).columns
     else:
-        columns = WIDTH
+        columns = terminal_columns(stream or sys.stdout) or 0
     return max(_LEAST_WIDTH, min(WIDTH, columns or WIDTH))
+
+
+def terminal_columns(stream: TextIO | None) -> int | None:
+    """Width of the terminal that shows a stream; None if there is none, or its width is unknown."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or None if stream else None
+    except (OSError, ValueError, AttributeError):
+        return None
 
 
 def table(
@@ -67,7 +75,7 @@ def table(
     if not any(cells[0]):
         cells = cells[1:]
     lefts = [i in left for i in used]
-    if page_width() <= _NARROW and len(every) > 1 and _least(cells, lefts) > room:
+    if page_width() <= _NARROW and len(every) > 1 and _total(_least(cells, lefts)) > room:
         return _as_list(headers, rows, every, indent)
     widths = _shrunk(cells, _natural(headers, rows, used), lefts, room)
     lines: list[str] = []
@@ -87,17 +95,13 @@ def table(
     return "\n".join(lines)
 
 
-def _least(cells: Sequence[Sequence[str]], lefts: Sequence[bool]) -> int:
-    """Characters of the narrowest lines with whole words: texts are broken at spaces and hyphens."""
+def _least(cells: Sequence[Sequence[str]], lefts: Sequence[bool]) -> list[int]:
+    """Widths of the columns with whole words: texts (``lefts``) are broken at spaces and hyphens."""
     columns = list(zip(*cells, strict=True))
-    return _total(
-        [
-            max((_piece_letters(_loosened(cell)) for cell in column), default=0)
-            if is_left
-            else _longest(column)
-            for column, is_left in zip(columns, lefts, strict=True)
-        ]
-    )
+    return [
+        max(_piece_letters(_loosened(cell)) for cell in column) if is_left else _longest(column)
+        for column, is_left in zip(columns, lefts, strict=True)
+    ]
 
 
 def _as_list(headers: Sequence[str], rows: Sequence[Sequence[str]], used: Sequence[int], indent: int) -> str:
@@ -114,9 +118,8 @@ def _as_list(headers: Sequence[str], rows: Sequence[Sequence[str]], used: Sequen
         name = _loosened(row[first]) or total
         lines += [paragraph(each + name, indent)] if name else []
         for i in others:
-            start = f"{' ' * deeper}{headers[i].ljust(width)}{' ' * _GAP}" if headers[i] else " " * deeper
-            if row[i]:
-                lines += wrapped(_loosened(row[i]).strip(), page_width(), start, " " * len(start))
+            start = deeper + width + _GAP if headers[i] else deeper
+            lines += _labelled(" " * deeper + headers[i], _loosened(row[i]).strip(), start) if row[i] else []
     return "\n".join(lines)
 
 
@@ -135,8 +138,13 @@ def _folded(
 
 
 def _longest(cells: Sequence[str]) -> int:
-    """Characters of the longest word; a number with its unit counts as a word."""
-    return max((len(word) for cell in cells for word in _glued(cell).split(" ")), default=0)
+    """Characters of the longest word, with the indent of its cell; a number with its unit is a word."""
+    return max((_own(cell) + len(word) for cell in cells for word in _glued(cell).split(" ")), default=0)
+
+
+def _own(cell: str) -> int:
+    """Spaces before a cell, which are kept on each of its lines."""
+    return len(cell) - len(cell.lstrip(" "))
 
 
 def unbroken(text: str) -> str:
@@ -156,33 +164,31 @@ def _total(widths: Sequence[int]) -> int:
 def _shrunk(cells: Sequence[Sequence[str]], widths: list[int], lefts: Sequence[bool], room: int) -> list[int]:
     """The widths reduced until the table is ``room`` wide; columns of text (``lefts``) shrink first.
 
-    Long names are wrapped first, then lines are broken between words, at hyphens, inside words; a number is
-    separated from its unit only as a last resort.
+    Long names are wrapped first, then lines are broken between words and at hyphens, then in options to copy.
+    Only where that is not enough, a number is separated from its unit, and at last a word is broken.
     """
     order = sorted(range(len(widths)), key=lambda k: (not lefts[k], -k))
     columns = [[row[k] for row in cells] for k in range(len(widths))]
-    whole = [_longest(column) for column in columns]
+    whole, least = [_longest(column) for column in columns], _least(cells, lefts)
     plain = [max(len(word) for cell in column for word in _loosened(cell).split(" ")) for column in columns]
-    numbers = [max(map(_number_letters, column)) for column in columns]
     copied = [each if any(_FIXED_SPACE in cell for cell in column) else 0
               for each, column in zip(whole, columns, strict=True)]  # fmt: skip
     texts = [k for k in order if lefts[k]]
     pieces = [max(map(_piece_letters, column)) for column in columns]
     steps = [(order, whole), (texts, [max(_NAME, each) for each in copied])]
     steps.append((texts, [max(each, fixed) for each, fixed in zip(pieces, copied, strict=True)]))
-    for most in (_WORD, 2 * _NARROWEST, _NARROWEST):
-        steps.append((texts, [max(most, each) for each in numbers]))
+    steps.append((texts, least))
     steps += [(order, plain), *((order, [most] * len(widths)) for most in (2 * _NARROWEST, _NARROWEST, 0))]
-    for some, least in steps:
+    for some, least_of in steps:
         for k in some:
-            floor = max(min(least[k], whole[k]), _NARROWEST // 2)
+            floor = max(min(least_of[k], whole[k]), _NARROWEST // 2)
             widths[k] -= min(max(widths[k] - floor, 0), max(_total(widths) - room, 0))
     return widths
 
 
 def _piece_letters(text: str) -> int:
-    """Characters of the longest piece between spaces and hyphens; a number with its unit is a piece."""
-    return max(map(len, re.split(r" |(?<=\w-)(?=\w)", _glued(text))))
+    """Characters of the longest piece between spaces and hyphens, with the indent; a number has its unit."""
+    return _own(text) + max(map(len, re.split(r" |(?<=\w-)(?=\w)", _glued(text))))
 
 
 def _number_letters(text: str) -> int:
@@ -205,26 +211,35 @@ def _lines(text: str, room: int) -> list[str]:
 def wrapped(text: str, width: int, first: str = "", rest: str = "", long_words: bool = True) -> list[str]:
     """Lines of at most ``width`` characters, broken between words; if needed at hyphens, or before a unit.
 
-    first, rest  beginning of the first line, and of the others;  long_words  break words longer than a line
+    first, rest  what the first line and the others begin with
+    long_words   break words longer than a line; else they stay whole, as paths do
     """
     room, whole, loose = width - len(rest), _glued(text), _glued(_loosened(text))
     if _longest([whole]) > room:
         whole = loose if _number_letters(text) <= room else _loosened(text)
+    if long_words:
+        whole = " ".join(_parted(word, room) for word in whole.split(" "))
     parts = textwrap.wrap(
-        " ".join(_parted(word, room) for word in whole.split(" ")),
+        whole,
         width,
         initial_indent=first,
         subsequent_indent=rest,
         break_long_words=long_words,
-        break_on_hyphens=long_words and _longest([whole]) > room,
+        break_on_hyphens=long_words and max(map(len, whole.split(" "))) > room,
     )
     return [part.replace(_FIXED_SPACE, " ") for part in parts]
 
 
 def _parted(word: str, room: int) -> str:
-    """A word longer than ``room``, with spaces where it may be broken: after a point, slash or underscore."""
-    cut = (max(word.rfind(sign, 0, room) for sign in "./") + 1) or word.rfind("_", 0, room) + 1
-    return word if len(word) <= room or not cut else f"{word[:cut]} {_parted(word[cut:], room)}"
+    """A word longer than ``room``, with spaces where it may be broken.
+
+    That is after a slash, or a point that is not in a number; else after an underscore.
+    """
+    for signs in (r"/|\.(?!\d)", "_") if len(word) > room else ():
+        cuts = [sign.end() for sign in re.finditer(signs, word) if sign.end() <= room]
+        if cuts:
+            return f"{word[: cuts[-1]]} {_parted(word[cuts[-1] :], room)}"
+    return word
 
 
 def facts(pairs: Sequence[tuple[str, str]], indent: int = 0) -> str:
@@ -238,10 +253,18 @@ def facts(pairs: Sequence[tuple[str, str]], indent: int = 0) -> str:
     lines = []
     for name, text in shown:
         first, *commands = text.split("\n")
-        parts = [*_lines(first, max(page_width() - start, _NARROWEST)), *(f"  {line}" for line in commands)]
-        lines.append(" " * indent + name.ljust(width) + "  " + parts[0])
-        lines.extend(" " * start + part for part in parts[1:])
+        lines += _labelled(" " * indent + name, first, start)
+        lines += [f"{' ' * start}  {line}" for line in commands]
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _labelled(label: str, text: str, start: int) -> list[str]:
+    """Lines of a label and its text from column ``start``, or below the label where a word needs the room."""
+    longest, below = max(map(len, _glued(text).split(" "))), len(label) - len(label.lstrip()) + _GAP
+    if label.strip() and page_width() - start < longest <= page_width() - below:
+        return [label, *(" " * below + line for line in _lines(text, page_width() - below))]
+    first, *more = _lines(text, max(page_width() - start, _NARROWEST))
+    return [f"{label:<{start}}{first}", *(" " * start + line for line in more)]
 
 
 def paragraph(text: str, indent: int = 0) -> str:

@@ -182,7 +182,7 @@ def test_traces_of_cpus_go_in_with_the_machine_of_the_cpus(tmp_path: Path) -> No
     assert load_calibration(str(out)).note == (
         "imported from 4 traces, table_row_wise_4_rank0 to table_row_wise_4_rank3"
     )
-    line = done.err.split("next: ")[1].strip()
+    line = done.err.split("next:\n")[1].strip()
     answer = called(*shlex.split(line)[1:], "--sharding", "row-wise")
     assert answer.code == 0, answer.err
     assert "timed on this machine" not in answer.out and "too few look-ups to know a rate" in answer.out

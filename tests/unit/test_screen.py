@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import pty
+import struct
+import subprocess
 import sys
+import termios
 import unicodedata
 import warnings
 from pathlib import Path
@@ -96,3 +102,33 @@ def test_forty_columns_are_enough(words: tuple[str, ...], monkeypatch: pytest.Mo
     long = [line for line in done.out.splitlines() if len(line) > 40]
     assert all(len(line.removesuffix(" \\").split()) == 1 for line in long), long
     assert "\n    time " in done.out or " time " in done.out
+
+
+def test_stderr_is_as_wide_as_its_own_terminal(tmp_path: Path) -> None:
+    """stdout goes to a pipe, and a terminal of 60 columns shows notes, warnings and errors."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+    log = Path(__file__).parents[2] / "docs" / "examples" / "two_nodes.log"
+    words = ("check", str(log), str(tmp_path / "missing.log"), "--op", "all_reduce", "--gpus", "8")
+    own = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    done = subprocess.run(
+        [sys.executable, "-m", "perfmodel", *words],
+        stdout=subprocess.PIPE,
+        stderr=slave,
+        env=own,
+        check=False,
+    )
+    os.close(slave)
+    said = os.read(master, 2**16).decode()
+    os.close(master)
+    lines = said.replace("\r\n", "\n").splitlines()
+    assert done.returncode == 2 and any(len(line) > 60 for line in done.stdout.decode().splitlines())
+    assert {"machine:", "warning:", "error:"} <= {line.split(" ")[0] for line in lines}
+    assert all(len(line) <= 60 or line.strip().startswith("/") for line in lines), lines
+
+
+@pytest.mark.parametrize("columns", [None, 20])
+def test_a_progress_line_stays_on_one_line(monkeypatch: pytest.MonkeyPatch, columns: int | None) -> None:
+    monkeypatch.setattr(output, "terminal_columns", lambda _: columns)
+    line = "comparing the alternatives   18 s"
+    assert output.within_terminal(line) == line[: None if columns is None else 19]

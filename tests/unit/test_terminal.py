@@ -18,6 +18,7 @@ from perfmodel.report.terminal import (
     sides,
     table,
     unbroken,
+    wrapped,
 )
 
 
@@ -222,3 +223,39 @@ def test_a_narrow_cell_breaks_at_hyphens_and_not_in_a_word(monkeypatch: pytest.M
     words = [line[1:12].strip() for line in lines.splitlines()]
     assert words == ["step", "all-to-all", "(splits,", "table-row-", "wise)", "bucketize", "indices"]
     assert max(map(len, lines.splitlines())) <= 60
+
+
+@pytest.mark.parametrize("columns", ["40", "60", "81"])
+def test_no_word_of_a_table_is_broken(monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
+    """The labels of what-ifs are indented, and their options are to be copied."""
+    monkeypatch.setenv("COLUMNS", columns)
+    labels = ["samples per GPU 1 024 → 4 096", "NVLink domain 8 → 64 GPUs", "memory 80 GB → 160 GB per GPU"]
+    options = ["--batch 4096", "--set nvlink_domain_gpus=64", "--set hbm_bytes=160GB"]
+    rows = [
+        [f" {label}", "3.06 ms", "1.32×", unbroken(word)] for label, word in zip(labels, options, strict=True)
+    ]
+    lines = table(["What would change the plan", "time", "samples/s, × now", ""], rows, left=(0, 3))
+    words = {word for row in [*labels, *options] for word in row.split()}
+    assert words <= set(lines.split()) and max(map(len, lines.splitlines())) <= int(columns)
+
+
+@pytest.mark.parametrize(
+    ("word", "first"),
+    [
+        ("h100-sxm-ib/nccl-2.29.2-stream-and-many-more", "h100-sxm-ib/"),
+        ("(x^0.454+y^0.454+z^0.454)^(1/0.454)+x^0.454", "(x^0.454+y^0.454+z^0.454)^(1/"),
+        ("perfmodel.model.collectives.speed_of_light_time", "perfmodel.model.collectives."),
+    ],
+)
+def test_a_long_name_is_not_broken_inside_a_number(
+    monkeypatch: pytest.MonkeyPatch, word: str, first: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    assert paragraph(word).splitlines() == [first, word.removeprefix(first)]
+
+
+def test_a_path_stays_whole_where_long_words_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    path = "/data/of/a/cluster/with/a/long/name/all_reduce.log"
+    assert wrapped(f"wrote the file {path}", 40, long_words=False) == ["wrote the file", path]
+    assert path not in paragraph(f"wrote the file {path}")

@@ -192,4 +192,5 @@ def footer(answer: ChipAnswer) -> str:
     rows, dim, pooling = float(t.rows[at]), float(t.dim[at]), float(t.pooling[at])
     shape = rows, dim, float(t.element_bytes[at]), int(answer.cost.batch), pooling
     line = explain_line(chip, largest.ways[0], *shape, answer.ids)
-    return said + (f"\nThe equation of a way, on one core that has a whole table:\n{line}" if line else "")
+    title = paragraph("The equation of a way, on one core that has a whole table:")
+    return said + (f"\n{title}\n{line}" if line else "")

@@ -47,7 +47,8 @@ def _explained(found: WaysMap) -> list[str]:
     bags = max(1, round(float(found.look_ups[column]) / found.pooling))
     shape = float(found.rows[row]), found.dim, found.element_bytes, bags, found.pooling
     line = explain_line(found.chip, Way(int(found.best[row, column])), *shape, found.ids)
-    return [f"The equations of a cell, with the numbers in them:\n{line}"] if line else []
+    title = paragraph("The equations of a cell, with the numbers in them:")
+    return [f"{title}\n{line}"] if line else []
 
 
 def explain_line(
