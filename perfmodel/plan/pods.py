@@ -40,6 +40,13 @@ class PodOrder:
     time_s: float
 
 
+def narrow_above(e: Evaluator) -> bool:
+    """Whether exchanges cross narrow links above the pods: a plan's time is an upper limit then."""
+    machine, domains = e.setting.machine, -(-e.gpus // e.domain)
+    fabric = fabric_of(machine, machine.ring_backend)
+    return machine.knows("pod_nodes") and bool(fabric.crossed(domains) and fabric.narrow(domains))
+
+
 def pod_orders(answer: Planned, wide: Evaluator) -> tuple[PodOrder, PodOrder] | None:
     """(busiest domains spread over the pods, busiest domains in as few pods as they need), as two orders.
 
@@ -47,11 +54,10 @@ def pod_orders(answer: Planned, wide: Evaluator) -> tuple[PodOrder, PodOrder] | 
     Limits: nothing crosses a narrow link, or even loads -> None
     """
     e = answer.evaluator
-    machine, domains = e.setting.machine, -(-e.gpus // e.domain)
-    fabric = fabric_of(machine, machine.ring_backend)
-    if not machine.knows("pod_nodes") or not fabric.crossed(domains) or not fabric.narrow(domains):
+    if not narrow_above(e):
         return None
-    room = int(fabric.levels[0].domains)
+    machine, domains = e.setting.machine, -(-e.gpus // e.domain)
+    room = int(fabric_of(machine, machine.ring_backend).levels[0].domains)
     exchanges = [e.steps_by_name[row.name] for row in answer.found.cost.rows if row.name in e.steps_by_name]
     exchanges = [step for step in exchanges if step.collective == "all_to_all" and not step.splits]
     loads = e.loads(answer.plan).values

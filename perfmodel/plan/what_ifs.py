@@ -16,7 +16,7 @@ from perfmodel.passes.placement import Plan
 from perfmodel.passes.settings import CLUSTER
 from perfmodel.plan.limiting import Limiting, limiting
 from perfmodel.plan.outcome import Planned
-from perfmodel.plan.pods import Pods, pod_orders
+from perfmodel.plan.pods import Pods, narrow_above, pod_orders
 from perfmodel.plan.question import PlanQuestion
 from perfmodel.plan.searching.carried import as_option, carried, repaired
 from perfmodel.projections.understood import exact_text
@@ -45,6 +45,7 @@ class WhatIf:
     cut_short  whether the time limit left no time for a search
     limits     whether the change is of the limiting resource
     pods       for each pod its nodes or scale-up domains; empty for other changes
+    upper_limit  whether the time is an upper limit for any order of the nodes (``narrow_above``)
     """
 
     name: str
@@ -56,6 +57,7 @@ class WhatIf:
     cut_short: bool = False
     limits: bool = False
     pods: Pods = ()
+    upper_limit: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON, in SI units."""
@@ -83,7 +85,8 @@ def what_ifs(question: PlanQuestion, answer: Planned, ends: Deadline) -> tuple[W
             continue
         found[at] = _known(found[at], changed, plan)
         part = replace(changed, effort_s=EFFORT * question.effort_s / len(asked), time_limit_s=cap_s)
-        found[at] = _converting(_anew(found[at], part, plan), changed, answer)
+        anew = _converting(_anew(found[at], part, plan), changed, answer)
+        found[at] = replace(anew, upper_limit=narrow_above(changed.evaluator))
     return (*found, *changes_of_pods(question, answer))
 
 

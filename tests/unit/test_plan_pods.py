@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -145,3 +146,36 @@ def test_the_first_lines_say_that_the_time_is_an_upper_limit(cli: Any, tmp_path:
     assert f"the busiest nodes in different pods {format_time(apart['time_s'])} ≤ {ratio}" in " ".join(
         table.split()
     )
+
+
+def marks(text: str) -> dict[str, str]:
+    """By its words, the sign before the ratio of each change that is listed."""
+    rows = text.partition("What would change the plan")[2].partition("\n\n")[0].splitlines()[1:]
+    found = (re.match(r" (\S.*?) {2,}\S+ [mµ]?s +([≤≥]?) ?[\d.]+×", row) for row in rows)
+    return {each[1]: each[2] for each in found if each}
+
+
+def test_a_ratio_of_a_limit_and_of_a_time_that_is_none_says_so(cli: Any, tmp_path: Path) -> None:
+    """Links at full rate and orders of nodes have times that are no limits; other cards and batches have."""
+    text = asked_of_skewed(cli, tmp_path).out
+    signs = marks(text)
+    assert signs["links above a pod 4:1 → 1:1"] == "≤" and "≤: at most, since the time now is" in text
+    assert signs["the busiest nodes in different pods"] == "≤" and "≥" not in signs.values()
+    assert next(sign for words, sign in signs.items() if words.startswith("samples per GPU")) == ""
+    changes = json.loads(asked_of_skewed(cli, tmp_path, "--json").out)["changes"]
+    for each in changes:
+        if each["words"] in signs:
+            assert (signs[each["words"]] == "≤") != each["upper_limit"], each["words"]
+            pod = int((re.findall(r"pod_nodes=(\d+)", each["option"]) or [2])[0])
+            wide = pod >= 8 or each["pods"] or "oversubscription=1" in each["option"]  # 8 nodes
+            wide = wide or "nvlink_domain_gpus=64" in each["option"]
+            assert each["upper_limit"] != bool(wide), each["words"]
+
+
+def test_more_gpus_that_leave_the_pod_have_an_upper_limit(cli: Any) -> None:
+    """16 GPUs are one pod of two nodes, and 32 are two."""
+    asked = ("plan", "--model", "criteo-1tb", "--gpus", "16", "--effort", "quick")
+    text = cli(*asked, "--set", "pod_nodes=2", "--set", "oversubscription=4").out
+    signs = marks(text)
+    assert next(sign for words, sign in signs.items() if "16 → 32" in words) == "≥"
+    assert set(signs.values()) == {"≥", ""} and "≥: at least, since this time is an upper limit" in text
