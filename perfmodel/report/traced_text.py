@@ -9,7 +9,6 @@ from perfmodel.report.projection_text import band
 from perfmodel.report.terminal import facts, paragraph, sides, table
 from perfmodel.units import counted, format_bytes, format_fraction, format_ratio, format_time
 from perfmodel.validate.traced.causes import Cause, Reason
-from perfmodel.validate.traced.expected import label_of
 from perfmodel.validate.traced.results import CALIBRATED, FAR, STEPS_ALONE, ComparedRun, ComparedStep
 
 _HEADERS = ["step", "planned", "sent", "predicted", "95 % band", "measured", "ratio", "waits", "in band"]
@@ -202,7 +201,7 @@ def left_out(run: ComparedRun) -> Iterator[str]:
         yield (f"and {len(run.run.left_over) - _MOST_LEFT} more kinds that are not in the plan (--json)")
     others = {name: time for name, time in run.run.other_kernels.items() if time > 0}
     if others:
-        named = ", ".join(f"{label_of(name)} {format_time(time)}" for name, time in others.items())
+        named = ", ".join(f"{step_label(name)} {format_time(time)}" for name, time in others.items())
         yield (f"Kernels that belong to no step of the plan, on the mean rank: {named}")
     if run.run.trace.unaligned:
         yield (f"{run.run.trace.unaligned} collectives are left out, because their ranks do not match")

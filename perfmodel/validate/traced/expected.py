@@ -13,7 +13,7 @@ from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.loads import Loads
 from perfmodel.passes.placement import Plan
 from perfmodel.passes.schemes import OF_TORCHREC, ROW_WISE, SHARDINGS, TABLE_ROW_WISE, TABLE_WISE
-from perfmodel.passes.steps import ALL, BACKWARD, INSIDE, STEPS, Step, StepCost, StepRow, step_label
+from perfmodel.passes.steps import ALL, BACKWARD, INSIDE, STEPS, Step, StepCost, StepRow
 from perfmodel.schema.traces import KernelFamily
 
 Array = NDArray[np.float64]
@@ -225,8 +225,3 @@ def _order(evaluator: Evaluator, plan: Plan, names: Sequence[str]) -> dict[str, 
             phase = 1 if (step.whole or name).removeprefix("all_to_all_") in _INPUT else 2
         found[name] = (phase, place, at)
     return found
-
-
-def label_of(name: str) -> str:
-    """Label of a step, or of a family of kernels, for people."""
-    return step_label(name)

@@ -21,9 +21,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from perfmodel.passes.steps import step_label
 from perfmodel.schema.trace_alignment import AlignedCollective
 from perfmodel.units import format_bytes
-from perfmodel.validate.traced.expected import Group, PlannedExchange, label_of
+from perfmodel.validate.traced.expected import Group, PlannedExchange
 
 ANOTHER_KIND = 0.3
 """Cost of another collective with the same work: equal to the cost of 1.35 times the plan's bytes."""
@@ -185,5 +186,5 @@ def _left_over(event: AlignedCollective, planned: Sequence[Instance]) -> LeftOve
     near = of_group[int(np.argmin(costs))]
     if min(costs) > MOST:
         most = max(near.step.sent.max(), near.step.received.max())
-        return said(f"the nearest step, {label_of(near.step.name)}, has {format_bytes(float(most))}")
+        return said(f"the nearest step, {step_label(near.step.name)}, has {format_bytes(float(most))}")
     return said("one more than the plan has of its kind and size")
