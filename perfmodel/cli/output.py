@@ -359,37 +359,3 @@ def _check_writable(folder: Path, named: Path) -> None:
         Path(name).unlink()
     except (OSError, ValueError) as error:
         raise cannot_write(named, error) from None
-
-
-class ProgressBar:
-    """A progress bar on stderr for ``total`` items, if that is a terminal. what  words beside the bar"""
-
-    _CELLS = 30
-
-    def __init__(self, total: int, what: str) -> None:
-        self.total, self.what, self.done = max(total, 1), what, 0
-        self.shown = on_terminal()
-        self.advance(0)
-
-    def advance(self, count: int) -> None:
-        """Count ``count`` more items as done."""
-        self.done += count
-        if self.shown:
-            _about_to_write(progress=True)
-            filled = self._CELLS * self.done // self.total
-            bar = "#" * filled + "." * (self._CELLS - filled)
-            text = f"[{bar}] {100 * self.done // self.total:3d} %  {self.what}"
-            sys.stderr.write(f"\r{within_terminal(text)}")
-            sys.stderr.flush()
-
-    def over(self, things: Iterable[T]) -> Iterator[T]:
-        """Yield the items; an item counts as done when the next is requested."""
-        for thing in things:
-            yield thing
-            self.advance(1)
-
-    def close(self) -> None:
-        """Remove the bar."""
-        if self.shown:
-            sys.stderr.write(f"\r{within_terminal(' ' * (self._CELLS + len(self.what) + 12))}\r")
-            sys.stderr.flush()

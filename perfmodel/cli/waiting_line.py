@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from perfmodel.cli.output import before_writing, on_terminal, within_terminal
-from perfmodel.effort import listeners
+from perfmodel.effort import listeners, tell
 
 T = TypeVar("T")
 _FIRST_S, _EVERY_S = 2.0, 0.5
@@ -59,7 +59,7 @@ class WaitingLine:
             self._rewrite("")
 
     def _rewrite(self, text: str) -> None:
-        text = text[: (terminal_columns() or len(text) + 1) - 1]
+        text = within_terminal(text)
         if text or self._shown:
             sys.stderr.write(f"\r{text:<{len(self._shown)}}" + ("" if text else "\r"))
             sys.stderr.flush()
@@ -75,7 +75,7 @@ class WaitingLine:
                     continue
                 text = f"{self._what}   {now - self._began:.0f} s{self._done}"
                 if self._live:
-                    self._rewrite(within_terminal(text))
+                    self._rewrite(text)
                 else:
                     self._next_work_s = 2 * work_s
                     with contextlib.suppress(AttributeError, OSError, ValueError):  # nobody reads stderr
