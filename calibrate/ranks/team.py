@@ -15,7 +15,7 @@ from calibrate.planning.presets import find_preset
 from calibrate.planning.world import World
 from calibrate.providers import COLLECTIVE_PROVIDERS, PROVIDERS
 from calibrate.ranks import process
-from calibrate.ranks.control import Coordinator, Message
+from calibrate.ranks.control import Coordinator, Message, say_nothing
 from calibrate.ranks.rank import provider_name
 from calibrate.ranks.ready_operations import KEPT_SHARE, ReadyOperations
 from perfmodel.errors import BadInputError, PerfmodelError, RankLostError
@@ -67,8 +67,8 @@ class RankTeam:
         request: TeamRequest,
         *,
         host: str = "127.0.0.1",
-        failed: Callable[[], str],
-        say: Callable[[str], None],
+        failed: Callable[[], str] = lambda: "",
+        say: Callable[[str], None] = say_nothing,
     ) -> None:
         self._coordinator = coordinator
         self._host = host

@@ -346,5 +346,6 @@ class FakeCoordinator:
 @pytest.mark.parametrize(("ranks", "opened"), [(1, []), (2, ["library", "library"])])
 def test_a_rank_alone_opens_no_library_of_collectives(ranks: int, opened: list[str]) -> None:
     coordinator = FakeCoordinator(ranks)
-    joined = team.RankTeam(coordinator, ranks, "cpu", ["library"])  # type: ignore[arg-type]
+    request = TeamRequest(backends=("library",))
+    joined = team.RankTeam(coordinator, ranks, "cpu", request)  # type: ignore[arg-type]
     assert coordinator.opened == opened and joined.world().ranks == ranks
