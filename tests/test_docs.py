@@ -141,7 +141,7 @@ def is_too_wide(line: str, columns: int) -> bool:
     """Whether a line is wider than the screen, and neither part of a command nor wide by a path alone."""
     words = line.removesuffix(" \\").split()
     paths = [word for word in words if "/" in word and len(word) > columns // 2]
-    command = line.startswith("   ") and (words[0] == "perfmodel" or len(words) == 1)
+    command = line.startswith("  ") and (words[0] == "perfmodel" or len(words) == 1)
     return len(line) - sum(map(len, paths)) > columns and not command
 
 

@@ -150,7 +150,7 @@ def kernels_text(constants: KernelConstants, brief: bool = False) -> str:
     if brief:
         told = sum(value.known for value in constants.values.values())
         return paragraph(f"{title}; {told} of {counted(len(rows), 'constant')} known")
-    return f"{title}\n" + table(["constant", "value"], rows)
+    return paragraph(title) + "\n" + table(["constant", "value"], rows)
 
 
 def _writer(key: str) -> Callable[[float], str]:

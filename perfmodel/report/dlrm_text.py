@@ -120,4 +120,4 @@ def speedup_table(speedups: Sequence[Mapping[str, Any]]) -> str:
     count = format_count(speedups[0]["gpus"])
     title = f"EMBark: a step on {count} GPUs (published: 1.5× on average, 1.77× at most)"
     headers = ["", BASELINE, "+ overlap", "planned", "planned + overlap", "speed-up"]
-    return f"{title}\n" + table(headers, lines)
+    return paragraph(title) + "\n" + table(headers, lines)
