@@ -84,6 +84,7 @@
     at("refused").textContent = doc.error || "";
     at("refused").className = doc.error ? "alert" : "";
     at("cards").classList.toggle("old", Boolean(doc.error));
+    for (const each of at("views").children) each.classList.add("old");
     root.dataset.number = own;
     if (!root.dataset.ready) { theme(); named(); }
     if (doc.error) return;
@@ -96,7 +97,7 @@
     requestAnimationFrame(() => setTimeout(async () => { // the card is painted first
       if (own !== number) return;
       address(doc.search);
-      for (const block of doc.blocks) await show(at("views"), block, plot);
+      for (const block of doc.blocks) await draw(block, own);
       root.dataset.drawn = own;
     }));
     if (own !== number) return;
@@ -110,9 +111,15 @@
       const block = await post("figure", {name});
       if (own !== number) return;
       if (block.view) card(block.view);
-      else if (!block.error) await show(at("views"), block, plot);
+      else if (!block.error) await draw(block, own);
     }
     root.dataset.later = "yes";
+  }
+
+  // A figure is "old" from the next answer on until it is drawn for it.
+  async function draw(block, own) {
+    await show(at("views"), block, plot);
+    if (own === number) at("block-" + block.name).classList.remove("old");
   }
 
   function keep(doc) {

@@ -202,6 +202,27 @@ def test_a_dropped_file_is_asked_about_and_its_names_stay_text(
     assert browser.said == []
 
 
+def test_figures_of_an_earlier_question_are_marked_until_they_are_drawn_again(
+    browser: Chromium, live: Live
+) -> None:
+    browser.open(f"{live.address}?table_size=2TB&gpus=64", 1280)
+    browser.wait("document.documentElement.dataset.later === 'yes'")
+    old = "[...document.querySelectorAll('#views > .old')].map(each => each.id).sort()"
+    assert browser.run(old) == []
+    browser.run(
+        f"seen = []; new MutationObserver(() => seen.push({old}))"
+        ".observe(document.getElementById('headline'), {childList: true})"
+    )
+    focus_and_type(browser, "gpus", "128")
+    says(browser, sentence("table_size=2TB&gpus=128"))
+    browser.wait("document.documentElement.dataset.later === 'yes'")
+    every = sorted(f"block-{each.name}" for each in (answers.BREAKDOWN, *answers.LATER))
+    assert browser.run("seen[0]") == every and browser.run(old) == []
+    focus_and_type(browser, "gpus", "4")
+    browser.wait("document.getElementById('refused').textContent !== ''")
+    assert browser.run(old) == every
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [("rows\n1\n", "missing column dim"), ("rows,dim,pooling\n" + "10,4,1\n" * 10_001, "10001 tables")],
