@@ -88,21 +88,18 @@ def shown(asked: Said, beside: Said | None) -> dict[str, Any]:
     """The immediate part of the page, as JSON; figures that take longer come with ``drawn``.
 
     beside  the pinned question, with whose answer this answer is compared, or None
-    Limits: no answer -> a document with the error, in the words of the command line
+    Limits: as ``answer``
     """
-    try:
-        found = answer(asked)
-        machine = found.question.machine
-        document = {
-            "view": _view(asked, found),
-            "blocks": [block_data(BREAKDOWN.draw(answers=[found.shown]))],
-            "against": _against(found, beside),
-            "across": found.shown.gpus > max(machine.gpus_per_node, machine.nvlink_domain_gpus),
-            "command": commands.command(asked, machine.name),
-        }
-    except PerfmodelError as error:
-        document = {"error": str(error)}
-    return {**document, "search": asked.search}
+    found = answer(asked)
+    machine = found.question.machine
+    return {
+        "view": _view(asked, found),
+        "blocks": [block_data(BREAKDOWN.draw(answers=[found.shown]))],
+        "against": _against(found, beside),
+        "across": found.shown.gpus > max(machine.gpus_per_node, machine.nvlink_domain_gpus),
+        "command": commands.command(asked, machine.name),
+        "search": asked.search,
+    }
 
 
 def _view(asked: Said, found: Answer, *, whole: bool = False) -> dict[str, Any]:

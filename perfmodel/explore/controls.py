@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from perfmodel.errors import PerfmodelError
@@ -111,7 +113,7 @@ _GROUPS: dict[str, tuple[tuple[str, str, str, tuple[str, ...], bool], ...]] = {
     "Batch and GPUs": (
         ("gpus", "GPUs", "as needed", _doubled(2, 8192), False),
         ("batch", "batch of each GPU", "1024", _doubled(64, 65536), False),
-        ("global_batch", "or batch of all", "of each", _doubled(1024, 2**22), False),
+        ("global_batch", "batch of all", "of each", _doubled(1024, 2**22), False),
         ("objective", "pass", "forward", OBJECTIVES[1:], True),
         ("sharding", "sharding", "the fastest that fits", _RUN, True),
         ("payload", "bags travel as", "fp32", PAYLOADS, True),
@@ -135,6 +137,30 @@ _GROUPS: dict[str, tuple[tuple[str, str, str, tuple[str, ...], bool], ...]] = {
     "Price of a GPU-hour": ((PRICE, "price", "none", _PRICES, False),),
 }
 """By group of controls: name, label, value or words if empty, texts to choose, whether only these."""
+
+
+_SAID = re.compile(r"--set ([a-z_]+)|--([a-z]+(?:-[a-z]+)*)")
+
+
+def refused(error: PerfmodelError, known: Mapping[str, Control]) -> dict[str, object]:
+    """The error as JSON: in the page's words, and the names of the controls that it is about.
+
+    A control stands for the option that sets it; a line with a command of this program stays as it is.
+    """
+    named = {OPTIONS[name].flag if name in OPTIONS else name: each for name, each in known.items()}
+
+    def control(found: re.Match[str]) -> Control | None:
+        return named.get(found[1] or found[0])
+
+    def words(found: re.Match[str]) -> str:
+        each = control(found)
+        return found[0] if each is None else f"\u201c{each.label}\u201d"
+
+    lines = [line if "perfmodel " in line else _SAID.sub(words, line) for line in str(error).splitlines()]
+    about = {
+        each.name for found in _SAID.finditer(f"{error.where} {error.message}") if (each := control(found))
+    }
+    return {"error": "\n".join(lines), "wrong": sorted(about)}
 
 
 def controls(model: str | None, machine: str | None) -> dict[str, Control]:

@@ -21,7 +21,7 @@
     if (busy || asked === number) return;
     busy = true;
     asked = number;
-    const own = asked;
+    const own = asked, texts = said;
     let doc;
     try {
       doc = await post("answer");
@@ -29,7 +29,7 @@
       doc = {error: "perfmodel explore does not run any more: " + error.message};
     }
     busy = false;
-    answered(doc, own);
+    answered({...doc, said: texts}, own);
     ask();
   }
 
@@ -80,17 +80,30 @@
     root.dataset.ready = "yes";
   }
 
+  // The controls that an error is about, and those that were changed since the last answer.
+  function mark(doc) {
+    for (const field of document.querySelectorAll(".field")) {
+      const name = field.id.slice("field-".length), box = field.querySelector("input, button");
+      const changed = last && (last.said[name] || "") !== (said[name] || "");
+      const wrong = Boolean(doc.error) && (changed || (doc.wrong || []).includes(name));
+      box?.setAttribute("aria-invalid", String(wrong));
+      box?.setAttribute("aria-describedby", wrong ? "refused" : "");
+    }
+  }
+
   function answered(doc, own) {
     at("refused").textContent = doc.error || "";
     at("refused").className = doc.error ? "alert" : "";
     at("cards").classList.toggle("old", Boolean(doc.error));
     for (const each of at("views").children) each.classList.add("old");
+    at("short").textContent = doc.error || doc.view.heads[0].sentence;
+    at("short").className = doc.error ? "alert" : "";
+    mark(doc);
     root.dataset.number = own;
     if (!root.dataset.ready) { theme(); named(); }
     if (doc.error) return;
     last = doc;
     card(doc.view);
-    at("short").textContent = doc.view.heads[0].sentence;
     at("against").textContent = doc.against;
     at("command").textContent = doc.command;
     at("question").dataset.across = doc.across ? "yes" : "";

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from perfmodel.errors import PerfmodelError
 from perfmodel.explore import answers, commands
 from perfmodel.explore.asked import FILE, MOST_BYTES, Called, Dropped, Posted, Said, texts_of
-from perfmodel.explore.controls import Control, controls
+from perfmodel.explore.controls import Control, controls, refused
 
 Body = TypeVar("Body", Posted, Called)
 _FIRST = {"table_size": "10TB"}
@@ -254,13 +254,13 @@ def _answer(app: Dash, known: Mapping[str, Control]) -> None:
         try:
             question = posted.asked(known)
             beside = Said.of(texts_of(posted.pinned), known, posted.file) if posted.pinned else None
+            if len(newest) > _VISITS:
+                newest.clear()
+            newest[posted.visit] = question.search
+            later = [answers.WHAT_IFS, *(figure.name for figure in answers.LATER)]
+            return answers.shown(question, beside) | {"later": later}
         except PerfmodelError as error:
-            return {"error": str(error)}
-        if len(newest) > _VISITS:
-            newest.clear()
-        newest[posted.visit] = question.search
-        later = [answers.WHAT_IFS, *(figure.name for figure in answers.LATER)]
-        return answers.shown(question, beside) | {"later": later}
+            return refused(error, known)
 
     def figure() -> Any:
         posted = _posted(Posted)
@@ -321,7 +321,7 @@ def _take(app: Dash, known: Mapping[str, Control]) -> None:
             asked = _asked(_texts(values, ids), known, file)
             machine = answers.answer(asked).question.machine.name
         except PerfmodelError as error:
-            return no_update, str(error)
+            return no_update, refused(error, known)["error"]
         text, trouble = commands.page(asked, machine) if kind == "page" else commands.printed(asked, kind)
         if trouble:
             return no_update, trouble
@@ -342,7 +342,7 @@ def _plan(app: Dash, known: Mapping[str, Control], plans: commands.Backgrounds) 
                 asked = _asked(_texts(values, ids), known, file)
                 gpus = answers.answer(asked).shown.gpus
             except PerfmodelError as error:
-                return name, str(error), "", True, False, True
+                return name, refused(error, known)["error"], "", True, False, True
             if "model" not in dict(asked.said):
                 words = "Equal tables have one best sharding: the answer above. Choose a set, or drop a file."
                 return name, words, "", True, False, True

@@ -223,6 +223,23 @@ def test_figures_of_an_earlier_question_are_marked_until_they_are_drawn_again(
     assert browser.run(old) == every
 
 
+def test_an_error_is_seen_at_its_box_and_wherever_the_page_is_scrolled(browser: Chromium, live: Live) -> None:
+    wrong = "[...document.querySelectorAll('[aria-invalid=true]')].map(each => each.closest('.field').id)"
+    short = "document.getElementById('short')"
+    for width in (1280, 390):
+        browser.open(f"{live.address}?table_size=2TB&gpus=256&global_batch=65536", width)
+        says(browser, sentence("table_size=2TB&gpus=256&global_batch=65536"))
+        assert browser.run(wrong) == []
+        browser.run("scrollTo(0, 1000)")
+        focus_and_type(browser, "gpus", "400")
+        browser.wait(f"{short}.textContent.includes('no whole number of samples for each of 400 GPUs')")
+        assert browser.run(wrong) == ["field-gpus", "field-global_batch"]
+        assert browser.run(f"{short}.offsetHeight > 0 && {short}.getBoundingClientRect().bottom < 300")
+        focus_and_type(browser, "gpus", "512")
+        says(browser, sentence("table_size=2TB&gpus=512&global_batch=65536"))
+        assert browser.run(wrong) == [] and browser.run(f"{short}.className") == ""
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [("rows\n1\n", "missing column dim"), ("rows,dim,pooling\n" + "10,4,1\n" * 10_001, "10001 tables")],

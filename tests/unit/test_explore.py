@@ -18,10 +18,11 @@ from flask.testing import FlaskClient
 from waiting import PATIENCE_S
 
 from perfmodel.cli import run
-from perfmodel.errors import BadInputError
+from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.explore import answers, commands, serve
 from perfmodel.explore.asked import FILE, MOST_BYTES, Dropped, Said, texts_of
 from perfmodel.explore.controls import OPTIONS, controls
+from perfmodel.explore.controls import refused as refused_of
 from perfmodel.explore.page import app_of
 from perfmodel.question.passes import ProjectOptions
 from perfmodel.schema.machine_keys import ALL_KEYS
@@ -147,9 +148,33 @@ def test_a_link_to_somebody_elses_file_says_so() -> None:
         asked(model=f"{FILE}mine.csv")
 
 
-def test_what_cannot_be_answered_is_said_in_the_words_of_the_command_line() -> None:
-    assert "ambiguous" in answers.shown(asked(table_size="10Tb"), None)["error"]
-    assert "which tables?" in answers.shown(asked(), None)["error"]
+def refusal(**said: str) -> dict[str, Any]:
+    """What the page shows instead of an answer."""
+    with pytest.raises(PerfmodelError) as caught:
+        answers.shown(asked(**said), None)
+    return refused_of(caught.value, KNOWN)
+
+
+@pytest.mark.parametrize(
+    ("said", "words", "wrong"),
+    [
+        ({"table_size": "10Tb"}, "\u201call tables\u201d 10Tb is ambiguous", ["table_size"]),
+        ({"table_size": "2TB", "gpus": "4"}, "2 TB of tables over 4 GPUs", []),
+        ({"table_size": "2TB", "nic_bytes_per_s": "q"}, "\u201cnetwork per GPU\u201d q is not a rate",
+         ["nic_bytes_per_s"]),
+        ({"table_size": "2TB", "gpus": "400", "global_batch": "65536"},
+         "\u201cbatch of all\u201d 65536 is no whole number of samples", ["global_batch"]),
+        ({}, "which tables?", []),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_answered_is_said_in_the_words_of_the_page(
+    said: dict[str, str], words: str, wrong: list[str]
+) -> None:
+    found = refusal(**said)
+    assert words in found["error"] and found["wrong"] == wrong
+
+
+def test_a_figure_that_cannot_be_drawn_says_why() -> None:
     found = answers.drawn("tornado", asked(table_size="10Tb"), lambda: True)
     assert found is not None and "ambiguous" in found["missing"]
     assert answers.drawn("tornado", asked(table_size="10TB"), lambda: False) is None
@@ -173,7 +198,7 @@ def test_a_price_is_that_of_a_price_file() -> None:
     view = answers.shown(asked(table_size="10TB", price="2.5 EUR/GPU/h"), None)["view"]
     titles = [finding["title"] for finding in view["heads"][0]["findings"]]
     assert any("EUR" in title for title in titles), titles
-    assert "not a price" in answers.shown(asked(table_size="10TB", price="2.5"), None)["error"]
+    assert "not a price" in refusal(table_size="10TB", price="2.5")["error"]
 
 
 def test_a_price_is_in_the_copied_command(tmp_path: Path) -> None:
