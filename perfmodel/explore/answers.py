@@ -39,7 +39,7 @@ LATER = (OVER_GPUS, CHANGES, TORNADO, SLOWDOWN)
 """Figures that need many answers: they are computed once the question stays unchanged."""
 WHAT_IFS = "what-ifs"
 """Name of the headline with changes that would help, which is computed once the question stays unchanged."""
-_NUMBERS = (0.125, 0.25, 0.5, 1, 2, 4, 8)
+_NUMBERS = (0.125, 0.25, 0.5, 1, 2, 4, 8, 16, 32)
 """Of the GPUs of the answer: those that the figure over them has."""
 _LATER = threading.Lock()
 """Only one figure of many answers is made at a time."""
@@ -59,6 +59,11 @@ class Answer:
     shown: Projection
     lead: Leading | None
     way: str | None = None
+
+    @property
+    def sharding(self) -> str:
+        """The sharding of the shown answer."""
+        return self.way or (self.lead.way if self.lead and self.lead.best else ROW_WISE)
 
 
 @lru_cache(maxsize=16)
@@ -94,7 +99,7 @@ def shown(asked: Said, beside: Said | None) -> dict[str, Any]:
     machine = found.question.machine
     return {
         "view": _view(asked, found),
-        "blocks": [block_data(BREAKDOWN.draw(answers=[found.shown]))],
+        "blocks": [block_data(BREAKDOWN.draw(answers=[found.shown], way=found.sharding))],
         "against": _against(found, beside),
         "across": found.shown.gpus > max(machine.gpus_per_node, machine.nvlink_domain_gpus),
         "command": commands.command(asked, machine.name),
@@ -164,7 +169,7 @@ def drawn(name: str, asked: Said, wanted: Callable[[], bool]) -> dict[str, Any] 
 
 def _figure(figure: Figure, found: Answer) -> Block | Missing:
     if figure is OVER_GPUS:
-        return figure.draw(lines=list(_over_gpus(found)), asked=found.shown)
+        return figure.draw(lines=list(_over_gpus(found)), asked=found.shown, first="time")
     if figure is SLOWDOWN:
         if found.question.tables is not None:
             return figure.missing("a set of tables has one size.")

@@ -188,6 +188,33 @@ def test_lines_of_a_figure_can_be_told_apart() -> None:
     assert len({trace["line"]["color"] for trace in lines}) == len(lines)
 
 
+def test_figures_are_of_the_sharding_that_they_name() -> None:
+    said = {"table_size": "2TB", "tables": "400", "dim": "64", "pooling": "20", "gpus": "64"}
+    for question, way in (
+        (asked(**said), "table-wise"),
+        (asked(**said, sharding="column-wise"), "column-wise"),
+        (asked(**said, sharding="row-wise"), "row-wise"),
+    ):
+        found = answers.answer(question)
+        (block,) = answers.shown(question, None)["blocks"]
+        longest = max(found.shown.steps, key=lambda step: step.time_s).label
+        assert f"the longest step of {way} is the {longest}: " in block["title"]
+    changes, tornado = (answers.drawn(name, asked(**said), lambda: True) for name in ("changes", "tornado"))
+    assert changes is not None and "for table-wise sharding" in changes["how"]
+    assert tornado is not None and "of row-wise shards" in tornado["how"]
+
+
+@pytest.mark.parametrize(
+    ("said", "words"), [({}, "same samples per GPU"), ({"global_batch": "65536"}, "on all of them together")]
+)
+def test_the_figure_over_gpus_says_which_batch_stays(said: dict[str, str], words: str) -> None:
+    found = answers.drawn("over-gpus", asked(table_size="2TB", gpus="64", **said), lambda: True)
+    assert found is not None and words in found["how"]
+    assert found["switches"][0]["label"] == "time" and max(row[1] for row in found["rows"]) == 64 * 32
+    y, times = found["figure"]["data"][0]["y"], found["switches"][0]["traces"]["y"][0]
+    assert y == times
+
+
 def test_two_answers_stand_side_by_side() -> None:
     """1.0: the same question twice."""
     one = asked(table_size="10TB")

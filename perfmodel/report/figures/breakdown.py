@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from perfmodel.passes.schemes import ROW_WISE
 from perfmodel.passes.steps import StepRow
 from perfmodel.projections import Projection
 from perfmodel.report.columns import Column, attributes, columns_record
@@ -19,10 +20,10 @@ from perfmodel.schema.evidence import Evidence
 from perfmodel.units import counted, format_bytes, format_count, format_fraction, format_time
 
 
-def breakdown(answers: Sequence[Projection]) -> Block | Missing:
+def breakdown(answers: Sequence[Projection], way: str = ROW_WISE) -> Block | Missing:
     """Bars of the time of a batch at each table size, stacked by step, in time or in shares.
 
-    answers   projections of the same question at increasing table sizes
+    answers   projections of the same question at increasing table sizes;  way  their sharding
     Limits: all tables fit on one GPU -> Missing
     """
     shown = [answer for answer in answers if answer.gpus > 1 or answer.forward.tier is not None]
@@ -36,7 +37,7 @@ def breakdown(answers: Sequence[Projection]) -> Block | Missing:
         "bottom."
     )
     rows = [row for answer in shown for row in step_rows(answer)]
-    return BREAKDOWN.block(_title(shown), how, figure, _source(shown), rows, switches)
+    return BREAKDOWN.block(_title(shown, way), how, figure, _source(shown), rows, switches)
 
 
 def stacked(
@@ -113,7 +114,7 @@ def step_rows(answer: Projection) -> list[dict[str, Any]]:
     return [columns_record(COLUMNS, cell) for cell in cells(answer).values()]
 
 
-def _title(shown: Sequence[Projection]) -> str:
+def _title(shown: Sequence[Projection], way: str) -> str:
     """The title: which step is longest at the largest size, from which size on, and its share of the time."""
     last = shown[-1]
     longest = _longest(last)
@@ -130,8 +131,8 @@ def _title(shown: Sequence[Projection]) -> str:
     else:
         where = f"At {size_words(last.gpu_count.table_bytes)}"
     of = f"on {counted(last.gpus, 'GPU')} ({size_words(last.gpu_count.table_bytes)})"
-    row_wise = "of row-wise " if last.forward.tier is None and last.gpus > 1 else ""
-    return f"{where} the longest step {row_wise}is the {step}: {share} of the time {of}."
+    whose = f"of {way} " if last.forward.tier is None and last.gpus > 1 else ""
+    return f"{where} the longest step {whose}is the {step}: {share} of the time {of}."
 
 
 def _longest(answer: Projection) -> StepRow:

@@ -91,10 +91,11 @@ _QUANTITIES = (
 )
 
 
-def over_gpus(lines: Sequence[SlowdownLine], asked: Projection) -> Block | Missing:
+def over_gpus(lines: Sequence[SlowdownLine], asked: Projection, first: str = "slowdown") -> Block | Missing:
     """Lines with bands over numbers of GPUs; the first line is the requested exchange.
 
     asked   the projection that the title is about, by the first line's exchange
+    first   label of the quantity with which the figure opens
     Limits: no line with two GPUs or more -> Missing
     """
     known = [line for line in lines if (line.frame["gpus"].to_numpy() > 1).any()]
@@ -108,9 +109,10 @@ def over_gpus(lines: Sequence[SlowdownLine], asked: Projection) -> Block | Missi
     left, right = min(row["gpus"] for row in rows), max(row["gpus"] for row in rows)
     borders = [(gpus, words) for gpus, words in full(asked) if left < gpus < right]
     words = rule_words(borders, left, right)
-    switches = tuple(_switch(quantity, drawn, words) for quantity in _QUANTITIES)
+    shown = sorted(_QUANTITIES, key=lambda quantity: quantity.label != first)
+    switches = tuple(_switch(quantity, drawn, words) for quantity in shown)
     figure = style.new_figure(
-        [trace for one in drawn for trace in traces(one, _QUANTITIES[0].columns, _hover)],
+        [trace for one in drawn for trace in traces(one, shown[0].columns, _hover)],
         height=_HEIGHT,
         margin=_MARGIN,
         meta={"min_width": _WIDTH, "right": _MARGIN["r"]},
@@ -118,9 +120,10 @@ def over_gpus(lines: Sequence[SlowdownLine], asked: Projection) -> Block | Missi
         shapes=[rule("x", at, dash="dot") for at, _ in borders],
         **switches[0].layout,
     )
+    same = len({row["batch"] for row in rows}) == 1
     how = (
-        "The same tables on more and more GPUs, with the same samples per GPU. The grey line is one GPU "
-        f"whose memory holds all tables (evidence: {asked.baseline_evidence}). Ribbons are 95 % bands; "
+        "The same tables on more and more GPUs, with the same samples "
+        f"{'per GPU' if same else 'on all of them together'}. The grey line is one GPU whose memory holds all tables (evidence: {asked.baseline_evidence}). Ribbons are 95 % bands; "
         f"{dash_words(row['main_evidence'] for row in rows)}."
     )
     return OVER_GPUS.block(sentence(known, asked), how, figure, source(asked, rows), rows, switches)

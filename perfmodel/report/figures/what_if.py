@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.passes.schemes import ROW_WISE
 from perfmodel.projections import Projection, feasible_below, grids, project
 from perfmodel.projections.sensitivity import Sensitivity, Swing, sensitivities, swings
 from perfmodel.question.groups import OBJECTIVES
@@ -62,9 +63,10 @@ def changes(asked: Projection, lead: Leading | None = None) -> Block | Missing:
     )
     return CHANGES.block(
         _changes_title(asked.slowdown, found),
-        f"One thing is changed at a time: {'' if lead else 'the exchange of row-wise shards, '}the library, "
-        "the machine, or the batch. Each bar goes from the slowdown now to the slowdown after the change; "
-        f"whiskers are its 95 % band. {_evidence_words(kinds)}",
+        f"One thing is changed at a time, for {lead.way if lead and lead.best else ROW_WISE} sharding: "
+        f"{'' if lead else 'its exchange, '}the library, the machine, or the batch. Each bar goes from the "
+        "slowdown now to the slowdown after the change; whiskers are its 95 % band. "
+        f"{_evidence_words(kinds)}",
         figure,
         _source(asked, "each bar is a full projection"),
         [columns_record(_CHANGE, change) for change in found],
@@ -94,8 +96,9 @@ def tornado(asked: Projection) -> Block | Missing:
             f"changes the slowdown most: {format_ratio(top.halved)} if halved, {format_ratio(top.doubled)} "
             "if doubled"
         ),
-        "Each bar is the slowdown with one value of the machine halved (circle) and doubled (square). One "
-        "GPU that holds all tables has the same machine's values, so a faster gather can raise the slowdown.",
+        f"Each bar is the slowdown {_of_shards(asked)}with one value of the machine halved (circle) and "
+        "doubled (square). One GPU that holds all tables has the same machine's values, so a faster gather "
+        "can raise the slowdown.",
         figure,
         _source(asked, "one value is changed at a time"),
         tuple(_swing_row(swing, asked.slowdown) for swing in found),
