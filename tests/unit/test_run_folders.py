@@ -12,7 +12,6 @@ import own_run
 import pytest
 
 from perfmodel.errors import NoCalibrationError
-from perfmodel.fit.host import machine_from_run
 from perfmodel.fit.runs import fit_run
 from perfmodel.schema.calibration import Calibration, read_calibration, save_calibration
 from perfmodel.schema.evidence import Backend, Clock
@@ -119,7 +118,7 @@ def test_nothing_measured_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def machine() -> Any:
-    return machine_from_run(Run(own_run.HEADER, {}, {}, {}), 8e9)
+    return own_run.machine_from_run(Run(own_run.HEADER, {}, {}, {}), 8e9)
 
 
 def run_of(points: list[tuple[Point, float]]) -> Run:
