@@ -28,7 +28,7 @@ from perfmodel.report.figures.registry import BREAKDOWN, CHANGES, OVER_GPUS, SLO
 from perfmodel.report.host_text import HOST_WORDS
 from perfmodel.report.page.assemble import block_data
 from perfmodel.report.page.gpu_views import frame_of, sharded
-from perfmodel.report.page.leading_card import card_of, completed
+from perfmodel.report.page.leading_card import asked_words, card_of, completed
 from perfmodel.report.page.lines import Lines
 from perfmodel.report.page.parts import Card
 from perfmodel.report.page.setups import Curves, Loaded, Setup
@@ -116,6 +116,7 @@ def _card(asked: Said, found: Answer, *, whole: bool) -> Card:
     prices, host = asked.prices(found.question.machine.name), dict(asked.said).get("host")
     base = found.shown if found.lead is None else found.row_wise
     card = card_of(base, found.lead, whole=False, prices=prices, elsewhere="")
+    card = replace(card, question=asked_words(found.row_wise))
     if whole and found.lead is not None:
         card = completed(card, found.lead)
     if host is None:

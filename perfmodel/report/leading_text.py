@@ -179,6 +179,13 @@ def question_words(base: Projection) -> str:
     return f"{', '.join(asked)}; by default {', '.join(rest)}"
 
 
+def setting_words(base: Projection) -> str:
+    """Machine, its values that were changed, and library: ``h100-sxm-ib, hbm_bytes = 96 GB, nccl``."""
+    machine = base.setting.machine
+    changed = [f"{key} = {machine.quantity(key)}" for key in sorted(machine.overrides)]
+    return ", ".join([machine.name, *changed, base.setting.backend])
+
+
 def _items(base: Projection) -> Iterator[tuple[str, str]]:
     """Pairs for each part of the question: the name of its argument, and its value in words.
 
@@ -186,7 +193,7 @@ def _items(base: Projection) -> Iterator[tuple[str, str]]:
     """
     work, groups = base.work, base.work.groups
     model = base.question.model if base.question else None
-    batch, gpus = float(work.batch[0]), base.gpus
+    batch, gpus, payload = float(work.batch[0]), base.gpus, base.forward.payload
     if model is not None:
         count = sum(float(group.count.flat[0]) for group in groups)
         ids = sum(float(group.count.flat[0] * group.pooling.flat[0]) for group in groups)
@@ -201,8 +208,13 @@ def _items(base: Projection) -> Iterator[tuple[str, str]]:
         each = "" if count == 1 else " each"
         yield "table_count", f"{counted(count, 'table')} of {_rows(rows)} rows{each}"
         yield "dim", f"dim {int(only.dim.flat[0])}"
-        yield "dtype", _dtype(base, float(only.element_bytes.flat[0]))
+        yield (
+            "dtype",
+            f"{'' if payload is None else 'rows of '}{_dtype(base, float(only.element_bytes.flat[0]))}",
+        )
         yield "pooling", f"{float(only.pooling.flat[0]):g} ids per bag"
+    if payload is not None and gpus > 1:
+        yield _GIVEN, f"bags sent as {payload}"
     yield "batch", f"{format_count(batch)} samples per GPU ({format_count(batch * gpus)} in all)"
     words = work.ids_words(base.forward.ids)
     yield "" if words == UNIFORM.name else _GIVEN, f"{words} ids"

@@ -314,7 +314,7 @@ def provenance(answer: Projection, calibration_file: str | None = None, *, brief
         parts.append(f"tier {answer.forward.tier} ({answer.forward.tier.kernel})")
     if assumed:
         parts.append("assumed: " + ", ".join(assumed))
-    if answer.forward.payload is not None and answer.gpus > 1:
+    if answer.forward.payload is not None and answer.gpus > 1 and not brief:  # else said in the question
         parts.append(f"bags sent as {answer.forward.payload}")
     if answer.setting.scenario != "cluster":
         parts.append(f"scenario {answer.setting.scenario}")

@@ -188,6 +188,21 @@ def test_lines_of_a_figure_can_be_told_apart() -> None:
     assert len({trace["line"]["color"] for trace in lines}) == len(lines)
 
 
+def test_the_question_names_machine_library_and_what_was_changed() -> None:
+    head = answers.shown(
+        asked(
+            table_size="9TB", machine="b200-sxm-ib", nic_bytes_per_s="100GB/s", payload="fp16",
+            sharding="row-wise",
+        ), None,
+    )["view"]["heads"][0]  # fmt: skip
+    assert head["question"].endswith("; on b200-sxm-ib, nic_bytes_per_s = 100 GB/s, nccl")
+    assert (
+        head["question"].startswith("bags sent as fp16; by default ") and "rows of fp32" in head["question"]
+    )
+    head = answers.shown(asked(table_size="9TB"), None)["view"]["heads"][0]
+    assert head["question"].endswith("forward pass without a host: all by default; on h100-sxm-ib, nccl")
+
+
 def test_figures_are_of_the_sharding_that_they_name() -> None:
     said = {"table_size": "2TB", "tables": "400", "dim": "64", "pooling": "20", "gpus": "64"}
     for question, way in (

@@ -268,7 +268,9 @@ def test_the_page_leads_as_the_screen(cli: Any, tmp_path: Path, words: tuple[str
     head = data["views"]["|".join(map(str, start[1:]))]["heads"][start[0]]
     said = " ".join(screen.split()).replace("\u00a0", " ")
     assert said.startswith(head["sentence"])
-    for words_of in (head["times"], head["sure"], head["question"]):
+    question, _, where = head["question"].partition("; on ")
+    assert where == "h100-sxm-ib, nccl" and "Machine h100-sxm-ib · " in said
+    for words_of in (head["times"], head["sure"], question):
         assert words_of[1:].rstrip(".") in said
     assert " ".join(head["alert"].split()) in said and "perfmodel calibrate" in head["alert"]
     takes, _, limits, helps = head["findings"]

@@ -23,6 +23,7 @@ from perfmodel.report.leading_text import (
     measure_text,
     planned_words,
     question_words,
+    setting_words,
 )
 from perfmodel.report.page.cost_finding import cost_finding, leading_cost
 from perfmodel.report.page.parts import Card
@@ -76,10 +77,15 @@ def leading_card(
         alert=unwrapped(measure_text(found, _own_file(answer))),
         evidence=evidence_bar(answer.evidence_shares()),
         notes=[*answer.every_note, *filter(None, [_sentence(idle_pods_words(answer))])],
-        question=question_words(found.base),
+        question=asked_words(found.base),
         findings=findings if found.best else findings[1:] if found.changes else [],
     )
     return completed(card, found) if whole else card
+
+
+def asked_words(base: Projection) -> str:
+    """The question as the program understood it, with machine, its changed values, and library."""
+    return f"{question_words(base)}; on {setting_words(base)}"
 
 
 def completed(card: Card, found: Leading) -> Card:
