@@ -40,13 +40,20 @@
   }
 
   function say(texts, dropped) {
-    const same = dropped === file && key(texts) === key(said);
+    const same = dropped === file && key(texts) === key(said), lacking = dropped !== file && pinned?.error;
     said = texts;
     file = dropped;
+    if (lacking) recover();
     at("question").dataset.set = said.model ? "yes" : "";
     at("question").dataset.all = said.global_batch ? "yes" : "";
     at("question").dataset.pods = said.pod_nodes ? "yes" : "";
     if (!same || !number) changed();
+  }
+
+  // A pinned question about a file is answered once the file is dropped.
+  async function recover() {
+    const doc = await post("answer", {said: Object.fromEntries(new URLSearchParams(pinned.search)), pinned: null});
+    if (!doc.error) keep(doc);
   }
 
   const key = (texts) => JSON.stringify(Object.entries(texts).filter(([, text]) => text).sort());
@@ -137,7 +144,7 @@
 
   function keep(doc) {
     pinned = doc || null;
-    if (pinned) card(pinned.view, at("pinned-card")); else at("pinned-card").replaceChildren();
+    if (pinned?.view) card(pinned.view, at("pinned-card")); else at("pinned-card").textContent = pinned?.error || "";
     at("pin").textContent = pinned ? "Unpin" : "Pin";
     if (number) changed();
   }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import resources
 from typing import Any, NoReturn, TypeVar
 
@@ -127,6 +128,7 @@ def _layout() -> Any:
                     html.Main(
                         [
                             html.Div(id="refused", role="alert"),
+                            html.P(id="against", role="status"),
                             html.Div(
                                 [
                                     html.Section(id="headline", **_LIVE),
@@ -134,7 +136,6 @@ def _layout() -> Any:
                                 ],
                                 id="cards",
                             ),
-                            html.P(id="against", role="status"),
                             html.Div(take, className="tools"),
                             html.P(html.Code(id="command"), className="wide"),
                             html.P(id="said", role="status"),
@@ -211,8 +212,8 @@ def _fill(app: Dash, known: Mapping[str, Control], first: Mapping[str, str]) -> 
         if beside is not None:
             try:
                 beside = answers.shown(Said.of(texts_of(beside["search"]), known), None)
-            except PerfmodelError:
-                beside = None
+            except PerfmodelError as error:
+                beside |= refused(error, known)
         return _form(known, said), said, beside
 
     slider, stops = ({"type": kind, "name": MATCH} for kind in ("slider", "stops"))
@@ -253,7 +254,9 @@ def _answer(app: Dash, known: Mapping[str, Control]) -> None:
         posted = _posted(Posted)
         try:
             question = posted.asked(known)
-            beside = Said.of(texts_of(posted.pinned), known, posted.file) if posted.pinned else None
+            beside = None
+            with suppress(PerfmodelError):  # it is about a file that has not been dropped yet
+                beside = Said.of(texts_of(posted.pinned), known, posted.file) if posted.pinned else None
             if len(newest) > _VISITS:
                 newest.clear()
             newest[posted.visit] = question.search

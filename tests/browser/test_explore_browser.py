@@ -240,6 +240,34 @@ def test_an_error_is_seen_at_its_box_and_wherever_the_page_is_scrolled(browser: 
         assert browser.run(wrong) == [] and browser.run(f"{short}.className") == ""
 
 
+def test_a_pin_of_a_dropped_file_comes_back_with_the_file(
+    browser: Chromium, live: Live, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.csv").write_text(TABLES, encoding="utf-8")
+    browser.open(f"{live.address}?model=file%3Amine.csv&gpus=8#model=file%3Amine.csv&gpus=16", 1280)
+    browser.wait("document.getElementById('pinned-card').textContent.includes('drop it here too')")
+    browser.give("#upload input[type=file]", tmp_path / "mine.csv")
+    browser.wait(f"{SENTENCE}?.includes('on 8 GPUs')")
+    browser.wait("document.querySelector('#pinned-card h1')?.textContent.includes('on 16 GPUs')")
+    browser.wait("document.getElementById('against').textContent.includes('B takes ')")
+    browser.wait("document.documentElement.dataset.later === 'yes'")
+    top = "document.getElementById('{}').getBoundingClientRect().top"
+    assert browser.run(f"{top.format('against')} < {top.format('cards')}")
+    mark = "getComputedStyle(document.getElementById('{}'), '::before').content"
+    assert [browser.run(mark.format(name)) for name in ("pinned-card", "headline")] == [
+        '"A, pinned"', '"B, now"',
+    ]  # fmt: skip
+    assert browser.said == []
+
+
+def test_times_of_changes_are_seen_on_a_phone(browser: Chromium, live: Live) -> None:
+    browser.open(f"{live.address}?table_size=10TB", 390)
+    browser.wait("document.getElementById('headline').textContent.includes('What would change it most')")
+    cells = "[...document.querySelectorAll('#headline table')].at(-1).querySelector('tbody tr').children"
+    assert "→" in browser.run(f"{cells}[1].textContent")
+    assert browser.run(f"{cells}[1].getBoundingClientRect().right") < 390
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [("rows\n1\n", "missing column dim"), ("rows,dim,pooling\n" + "10,4,1\n" * 10_001, "10001 tables")],
