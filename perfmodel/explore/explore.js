@@ -65,11 +65,16 @@
   // What a slider says is asked before Dash has drawn it and has told it to all others.
   function step(slider, text, stops) {
     const id = window.dash_clientside.callback_context.triggered_id, before = text || "";
-    const place = stops.indexOf(before);
-    if (id.type !== "slider") return [none(), place < 0 || place === slider ? none() : place];
+    if (id.type !== "slider") return place(id.name, before, slider, stops);
     if (stops[slider] === before) return [none(), none()];
     say({...said, [id.name]: stops[slider]}, file);
     return [stops[slider], none()];
+  }
+
+  // The knob for a typed text: Python knows which stop is nearest.
+  async function place(name, text, slider, stops) {
+    const own = stops.indexOf(text), at = own < 0 ? (await post("stop", {name, said: {[name]: text}})).at : own;
+    return [none(), at === undefined || at === slider ? none() : at];
   }
 
   function address(search) {

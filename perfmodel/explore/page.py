@@ -247,7 +247,7 @@ def _fill(app: Dash, known: Mapping[str, Control], first: Mapping[str, str]) -> 
 
 
 def _answer(app: Dash, known: Mapping[str, Control]) -> None:
-    """Add the addresses that the page's script calls without Dash: the answer, then each slow figure."""
+    """Add the addresses that the page's script calls without Dash: answers, slow figures, a knob's place."""
     newest: dict[str, str] = {}
 
     def answer() -> Any:
@@ -274,13 +274,19 @@ def _answer(app: Dash, known: Mapping[str, Control]) -> None:
             return {"error": str(error)}
         return found or {"error": "something else is asked now"}
 
+    def stop() -> Any:
+        posted = _posted(Posted)
+        if posted.name not in known:
+            _refuse("name: the page has no such control")
+        return {"at": known[posted.name].nearest(posted.said.get(posted.name) or "")}
+
     def check() -> None:
         if request.path == "/_dash-update-component" and _posted(Called).output not in app.callback_map:
             _refuse("output: the page has no such callback")
 
     server: Any = app.server
     server.before_request(check)
-    for view in (answer, figure):
+    for view in (answer, figure, stop):
         server.add_url_rule(f"/own/{view.__name__}", view_func=view, methods=["POST"])
 
 

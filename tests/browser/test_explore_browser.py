@@ -140,10 +140,14 @@ def test_keys_alone_reach_and_change_everything(browser: Chromium, live: Live) -
     assert answers_asked(browser) == asked + 1  # by the slider, and not again by its box
     focus_and_type(browser, "pooling", "7")
     says(browser, sentence("table_size=10TB&pod_nodes=8&batch=1536&pooling=7"))
+    near = controls(None, None)["tables"].words.index("384")
+    focus_and_type(browser, "tables", "400")
+    browser.wait(f"{thumb('tables')}.ariaValueNow === '{near}' && {box('tables')}.value === '400'")
+    focus_and_type(browser, "tables", "1")
     focus_and_type(browser, "pooling", "many")
     browser.wait("document.getElementById('refused').textContent.includes('many')")
     focus_and_type(browser, "pooling", "8")
-    says(browser, sentence("table_size=10TB&pod_nodes=8&batch=1536&pooling=8"))
+    says(browser, sentence("table_size=10TB&pod_nodes=8&batch=1536&pooling=8&tables=1"))
     browser.wait("document.getElementById('refused').textContent === ''")
     stop = controls(None, None)["pooling"].words.index("8")
     browser.wait(f"{thumb('pooling')}.ariaValueNow === '{stop}'")  # the slider follows what is typed

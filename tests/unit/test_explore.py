@@ -346,6 +346,22 @@ def test_what_is_not_of_the_page_is_refused_in_words(path: str, sent: Any, words
     assert page.status_code == 200 and "figure of this page 'nobody' is not known" in page.json["error"]
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "stop"),
+    [
+        ("tables", "400", "384"),
+        ("pooling", "22", "24"),
+        ("table_size", "2 TB", "2TB"),
+        ("tables", "many", "1"),
+    ],
+)
+def test_a_knob_goes_to_the_stop_nearest_to_a_typed_text(name: str, text: str, stop: str) -> None:
+    client = app_of(None, None).server.test_client()
+    found = client.post("/own/stop", json=ASKED | {"name": name, "said": {name: text}})
+    assert KNOWN[name].words[found.json["at"]] == stop
+    assert client.post("/own/stop", json=ASKED | {"name": "nobody"}).status_code == 400
+
+
 def refused(*words: str) -> str:
     done = subprocess.run([*EXPLORE, *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 2, done
