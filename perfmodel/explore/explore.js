@@ -116,6 +116,9 @@
     if (doc.error) return;
     last = doc;
     card(doc.view);
+    for (const field of document.querySelectorAll(".field")) {
+      field.firstChild.dataset.own = doc.own[field.id.slice("field-".length)] || "";
+    }
     at("against").textContent = doc.against;
     at("command").textContent = doc.command;
     at("question").dataset.across = doc.across ? "yes" : "";

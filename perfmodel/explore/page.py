@@ -15,6 +15,7 @@ from perfmodel.errors import PerfmodelError
 from perfmodel.explore import answers, commands
 from perfmodel.explore.asked import FILE, MOST_BYTES, Called, Dropped, Posted, Said, texts_of
 from perfmodel.explore.controls import Control, controls, refused
+from perfmodel.schema.machine_keys import KEYS
 
 Body = TypeVar("Body", Posted, Called)
 _FIRST = {"table_size": "10TB"}
@@ -261,7 +262,7 @@ def _answer(app: Dash, known: Mapping[str, Control]) -> None:
                 newest.clear()
             newest[posted.visit] = question.search
             later = [answers.WHAT_IFS, *(figure.name for figure in answers.LATER)]
-            return answers.shown(question, beside) | {"later": later}
+            return answers.shown(question, beside) | {"later": later, "own": _own_values(question, known)}
         except PerfmodelError as error:
             return refused(error, known)
 
@@ -288,6 +289,13 @@ def _answer(app: Dash, known: Mapping[str, Control]) -> None:
     server.before_request(check)
     for view in (answer, figure, stop):
         server.add_url_rule(f"/own/{view.__name__}", view_func=view, methods=["POST"])
+
+
+def _own_values(asked: Said, known: Mapping[str, Control]) -> dict[str, str]:
+    """By control, in words: the values of the machine that the question leaves as they are."""
+    machine, said = answers.answer(asked).question.machine, dict(asked.said)
+    own = [name for name in known if name in KEYS and name not in said]
+    return {name: str(machine.quantity(name)) for name in own}
 
 
 def _posted(kind: type[Body]) -> Body:

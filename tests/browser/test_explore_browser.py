@@ -264,6 +264,16 @@ def test_a_pin_of_a_dropped_file_comes_back_with_the_file(
     assert browser.said == []
 
 
+def test_a_value_of_the_machine_is_seen_before_it_is_changed(browser: Chromium, live: Live) -> None:
+    browser.open(f"{live.address}?table_size=10TB", 1280)
+    says(browser, sentence("table_size=10TB"))
+    label = "document.querySelector('#field-nic_bytes_per_s label').dataset.own"
+    assert browser.run(label) == "50 GB/s"
+    focus_and_type(browser, "nic_bytes_per_s", "100GB/s")
+    says(browser, sentence("table_size=10TB&nic_bytes_per_s=100GB/s"))
+    assert browser.run(label) == "" and browser.said == []
+
+
 def test_times_of_changes_are_seen_on_a_phone(browser: Chromium, live: Live) -> None:
     browser.open(f"{live.address}?table_size=10TB", 390)
     browser.wait("document.getElementById('headline').textContent.includes('What would change it most')")
