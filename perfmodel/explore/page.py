@@ -209,7 +209,7 @@ def _fill(app: Dash, known: Mapping[str, Control], first: Mapping[str, str]) -> 
     )
     def fill(search: str | None, pinned: str | None) -> Any:
         said = texts_of(search or "") or dict(first)
-        beside = {"search": f"?{pinned.lstrip('#')}"} if pinned else None
+        beside: Any = {"search": f"?{pinned.lstrip('#')}"} if pinned else None
         if beside is not None:
             try:
                 beside = answers.shown(Said.of(texts_of(beside["search"]), known), None)
