@@ -39,13 +39,14 @@ def share_of(typed: Mapping[str, Any], gpus: int) -> int:
 def equal_share(total: int, gpus: int) -> int:
     """How many of ``total`` samples each GPU gets.
 
-    Limits: it cannot be divided equally -> BadInputError with the nearest divisible numbers
+    Limits: it cannot be divided equally -> BadInputError with the nearest divisible numbers, and more GPUs
     """
     if total % gpus:
         near = sorted({max(total // gpus, 1) * gpus, (total // gpus + 1) * gpus})
+        more = next((each for each in range(gpus + 1, 2 * gpus + 1) if total % each == 0), None)
         raise BadInputError(
             f"--global-batch {total} is no whole number of samples for each of {format_count(gpus)} GPUs.",
-            f"the nearest: {' or '.join(map(str, near))}.",
+            f"the nearest: {' or '.join(map(str, near))}" + (f"; or --gpus {more}." if more else "."),
         )
     return total // gpus
 
