@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import os
 import re
 import shlex
@@ -32,7 +33,7 @@ from oracles.simulated_team import SimulatedTeam, TrueCurve
 
 import perfmodel
 from calibrate import providers
-from perfmodel.cli import measuring, run
+from perfmodel.cli import measuring, run, waiting_line
 from perfmodel.plan.other_ways import winner_map
 from perfmodel.report import terminal
 from perfmodel.validate import accuracy
@@ -99,6 +100,7 @@ def test_command_succeeds(
     columns = 40 + 20 * (len(command) % 2)
     monkeypatch.setenv("COLUMNS", str(columns))
     broken = breaks_inside_words(monkeypatch)
+    monkeypatch.setattr(waiting_line, "_PLAIN_S", math.inf)  # a slow machine says that it works
     monkeypatch.setattr(providers, "import_troubles", lambda statements: dict.fromkeys(statements, ""))
     monkeypatch.setattr(accuracy, "leave_one_size_out", partial(accuracy.leave_one_size_out, gpus=(8,)))
     monkeypatch.setattr(winner_map, "winner_map", mapped_once(winner_map.winner_map))

@@ -123,7 +123,8 @@ def over_gpus(lines: Sequence[SlowdownLine], asked: Projection, first: str = "sl
     same = len({row["batch"] for row in rows}) == 1
     how = (
         "The same tables on more and more GPUs, with the same samples "
-        f"{'per GPU' if same else 'on all of them together'}. The grey line is one GPU whose memory holds all tables (evidence: {asked.baseline_evidence}). Ribbons are 95 % bands; "
+        f"{'per GPU' if same else 'on all of them together'}. The grey line is one GPU whose memory holds "
+        f"all tables (evidence: {asked.baseline_evidence}). Ribbons are 95 % bands; "
         f"{dash_words(row['main_evidence'] for row in rows)}."
     )
     return OVER_GPUS.block(sentence(known, asked), how, figure, source(asked, rows), rows, switches)
