@@ -43,33 +43,34 @@ def plan_tables(
     """Which sharding for which table on this number of GPUs, and the time of a pass.
 
     tables     a frame with the columns of a table file (rows, dim; pooling, dtype, weighted, distribution,
-               name, count), a ``TableSet``, the name of a shipped table set, or a file
-    gpus       how many GPUs hold the tables [-];  machine  name of a shipped machine, a file, or a
-               ``Machine``
+               name, count), a set of tables, the name of a shipped one, or a file
+    gpus       how many GPUs hold the tables [-];  machine  a shipped one by name, a file, or a ``Machine``
     objective  latency: the forward pass; throughput: forward and backward, as in training
 
     Options, by name, with their defaults:
 
-    batch = 1024            samples of one GPU [-] distribution = "uniform"  of ids, for tables that state
-    none: text such as "zipf:1.05" reserve = None          share of each GPU's memory, and of the host memory,
-    that tables may not use [-];
+    batch = 1024            samples of one GPU [-]
+    distribution = "uniform"  of ids, for tables without one of their own: text such as "zipf:1.05"
+    reserve = None          share of each GPU's memory, and of the host memory, that tables may not use [-];
                             None: 0.15, but with max_hbm_bytes none of the GPU's
     max_hbm_bytes = None    memory of each GPU that tables may use [bytes]; None: all but the reserve
     optimizer = None        whose state is counted: "none", "sgd", "rowwise-adagrad", "adagrad", "adam";
                             None: "none", and "rowwise-adagrad" for throughput
     payload = None          type of the bags that are sent: "fp32", "fp16", "bf16", "fp8"; None: "fp32"
-    id_dtype = "int64"      type of ids: "int32" or "int64" kernels = None          look-up kernels: "fbgemm",
-    "torch" or "perfmodel"; None: fbgemm where timed only = ()               rules for allowed shardings:
-    "row-wise", "user_*=row-wise,unique", or a list without = ()            rules for forbidden shardings, as
-    for only constraints = None      a TOML file with such rules backend = None          library of
-    collectives: "nccl", "nvshmem", "best"; None: the machine's clock = None            how times were
-    measured: "device", "graph", "stream", "eager", "trace" gpus_per_node = None    GPUs in use of each node
-    [-]; None: all scenario = "cluster"    the cluster as it is, or "nvlink-everywhere" overrides = None
-    machine values to change, in SI units: {"nvlink_bytes_per_s": 900e9} calibration = None      a calibration
-    file, or the id of a shipped calibration; None: shipped for_torchrec = False    True: only shardings that
-    TorchRec has tier = None             memory below the HBM that tables may be in too: "uvm,uvm-caching",
-    "ssd" effort = "normal"       how much work the search may do: "quick", "normal", "thorough"; it is
-    counted,
+    id_dtype = "int64"      type of ids: "int32" or "int64"
+    kernels = None          look-up kernels: "fbgemm", "torch" or "perfmodel"; None: fbgemm where timed
+    only = ()               rules for what tables may be: "row-wise", "user_*=row-wise,unique", or a list
+    without = ()            rules for what they may not be, written as for only
+    constraints = None      a TOML file with such rules
+    backend = None          library of collectives: "nccl", "nvshmem", "best"; None: that of the machine
+    clock = None            how times were measured: "device", "graph", "stream", "eager", "trace"
+    gpus_per_node = None    GPUs in use of each node [-]; None: all
+    scenario = "cluster"    the real one, or "nvlink-everywhere"
+    overrides = None        machine values to change, in SI units: {"nvlink_bytes_per_s": 900e9}
+    calibration = None      a calibration file, or the id of a shipped one; None: the shipped ones
+    for_torchrec = False    True: only shardings that TorchRec has
+    tier = None             memory below the HBM that tables may be in too: "uvm,uvm-caching", "ssd"
+    effort = "normal"       how much work the search may do: "quick", "normal", "thorough"; it is counted,
                             not timed: the same question has the same answer
     time_limit_s = None     time by the clock that cuts the search short [s]; None: none
     seed = 0                of the search [-]

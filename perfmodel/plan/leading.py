@@ -60,7 +60,7 @@ _MORE = 1.25
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class Rival:
     """A sharding of ``LEFT_OUT`` beside the best sharding.
 
     ratio  its time divided by the best's [-];  faster  whether it is faster for certain
@@ -106,7 +106,7 @@ class Leading:
         return undecided(self.best) if self.best else ()
 
     @cached_property
-    def left_out(self) -> LeftOut | None:
+    def left_out(self) -> Rival | None:
         """The fastest sharding of ``LEFT_OUT`` that fits and may be as fast as the best.
 
         Limits: a host, whose times have no band -> only a faster sharding;  the best's very time -> none
@@ -122,12 +122,12 @@ class Leading:
         near = [each for each in near if abs(each.ratio - 1) > _SAME and each.ratio < most]
         return min(near, key=lambda each: each.ratio, default=None)
 
-    def _beside(self, way: str, other: Projection) -> LeftOut:
+    def _beside(self, way: str, other: Projection) -> Rival:
         if self.hosted_s:
             time_s, best_s = self.hosted_s(other), self.hosted_s(self.answer)
-            return LeftOut(way, time_s, time_s / best_s, time_s < best_s)
+            return Rival(way, time_s, time_s / best_s, time_s < best_s)
         ratio = other.time_s / self.answer.time_s
-        return LeftOut(way, other.time_s, ratio, is_slower(self.answer, other))
+        return Rival(way, other.time_s, ratio, is_slower(self.answer, other))
 
     @cached_property
     def planned_answer(self) -> Projection | None:

@@ -374,4 +374,5 @@ def copied_rates(machine: Machine) -> tuple[str, dict[str, float]]:
     if like is None or machine.name in list_machines():
         return "", {}
     own = machine.unchanged().values
-    return like.name, {key: scaled(key, own, like.values) for key in copied(own, like.values)}
+    known = [key for key in copied(own, like.values) if key not in machine.overrides]
+    return like.name, {key: scaled(key, own, like.values) for key in known}
