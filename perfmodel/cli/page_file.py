@@ -73,14 +73,14 @@ def check_place(out: Path, file_format: str, names: Iterable[str], *, force: boo
         check_target(out, force=force)
 
 
-def deliver(page: Page, out: Path, file_format: str, as_json: bool, **told: Any) -> None:
-    """Write the page, or its figures as pictures, and print the files' names. told  more entries for JSON"""
+def deliver(page: Page, out: Path, file_format: str, as_json: bool, **entries: Any) -> None:
+    """Write the page, or its figures as pictures, and print the files' names; JSON has ``entries`` too."""
     if file_format in PICTURES:
         draw(page.blocks(), out, file_format, as_json)
         return
     size = write(page, out, file_format)
     if as_json:
-        emit_json("report", **told, file=str(out), bytes=size, blocks=page.contents())
+        emit_json("report", **entries, file=str(out), bytes=size, blocks=page.contents())
         return
     emit(wrote(out, size, file_format))
 

@@ -162,5 +162,5 @@ def rate_shares(
     kinds, link_law = ("inside", "across", "protocol"), LINK_LAWS[law.law]
     moves = _STEP * np.array([[each.rate == kind for each in link_law.unknowns] for kind in kinds])
     moved = np.concatenate([centre - moves, centre + moves])
-    times = link_law.time_at(moved, steps, collective, group, payload_bytes)
-    return dict(zip(kinds, np.log(times[:3] / times[3:]) / (2 * _STEP), strict=True))
+    slower, faster = np.split(link_law.time_at(moved, steps, collective, group, payload_bytes), 2)
+    return dict(zip(kinds, np.log(slower / faster) / (2 * _STEP), strict=True))

@@ -13,7 +13,6 @@ from perfmodel.passes.settings import load_setting
 from perfmodel.passes.steps import STEPS
 from perfmodel.projections.costs import Forward
 from perfmodel.projections.projection import Projection
-from perfmodel.units import counted
 
 _FELT = 5e-4  # part of a time below which its three digits are the same
 
@@ -71,13 +70,3 @@ def nodes_beyond_pods(p: Projection, steps: frozenset[str]) -> int:
         and _longer_than_with(p, {RATIOS[level.name]: 1.0}) & steps
     ]  # fmt: skip
     return int((felt or levels[:1])[-1].domains) * machine.nodes_per_domain + 1 if levels else 0
-
-
-def idle_pods_words(p: Projection) -> str:
-    """That the pods change no time; "" if they do, or if the machine has none."""
-    longer = longer_by_pods(p)
-    if longer is None or longer:
-        return ""
-    pod, nodes = p.setting.machine.count("pod_nodes"), -(-p.gpus // p.gpu_count.gpus_per_node)
-    why = "no exchange waits for the links above them" if nodes > pod else "all GPUs are in one"
-    return f"pods of {counted(pod, 'node')} change no time here: {why}"

@@ -11,9 +11,8 @@ from perfmodel.projections import Projection
 from perfmodel.projections.comparison import samples_per_s
 from perfmodel.projections.hosted import Hosted
 from perfmodel.projections.inputs import DEFAULTS
-from perfmodel.projections.pods import idle_pods_words
 from perfmodel.report.experiment_text import experiment_text, run_line
-from perfmodel.report.projection_text import Again, explain_words, provenance, step_table
+from perfmodel.report.projection_text import Again, explain_words, idle_pods_words, provenance, step_table
 from perfmodel.report.terminal import command_lines, paragraph, table, unbroken
 from perfmodel.schema.distributions import UNIFORM
 from perfmodel.schema.workload import DTYPE_BYTES

@@ -12,7 +12,7 @@ from perfmodel.projections import Projection
 from perfmodel.projections.hosted import Hosted
 from perfmodel.projections.ids_ahead import IdsAhead
 from perfmodel.projections.kernel_choice import OtherKernels
-from perfmodel.projections.pods import idle_pods_words
+from perfmodel.projections.pods import longer_by_pods
 from perfmodel.projections.sensitivity import NextExperiment, Sensitivity
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.experiment_text import experiment_text, run_line
@@ -324,3 +324,13 @@ def provenance(answer: Projection, calibration_file: str | None = None, *, brief
     parts.append("calibration " + ", ".join(dict.fromkeys(answer.calibrations)) + shipped)
     text = paragraph(" · ".join(parts))
     return text + (f"\nCalibration file {calibration_file}{lacking(answer)}" if calibration_file else "")
+
+
+def idle_pods_words(p: Projection) -> str:
+    """That the pods change no time; "" if they do, or if the machine has none."""
+    longer = longer_by_pods(p)
+    if longer is None or longer:
+        return ""
+    pod, nodes = p.setting.machine.count("pod_nodes"), -(-p.gpus // p.gpu_count.gpus_per_node)
+    why = "no exchange waits for the links above them" if nodes > pod else "all GPUs are in one"
+    return f"pods of {counted(pod, 'node')} change no time here: {why}"

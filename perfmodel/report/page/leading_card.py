@@ -10,7 +10,6 @@ from perfmodel.passes.schemes import ROW_WISE
 from perfmodel.plan.as_projection import Compared
 from perfmodel.plan.leading import Leading
 from perfmodel.projections import Projection
-from perfmodel.projections.pods import idle_pods_words
 from perfmodel.report.columns import Column, columns_cells
 from perfmodel.report.leading_text import (
     CHANGED,
@@ -28,7 +27,7 @@ from perfmodel.report.leading_text import (
 from perfmodel.report.page.cost_finding import cost_finding, leading_cost
 from perfmodel.report.page.parts import Card
 from perfmodel.report.page.question_card import evidence_bar, question_card, unwrapped
-from perfmodel.report.projection_text import step_columns
+from perfmodel.report.projection_text import idle_pods_words, step_columns
 from perfmodel.report.shardings_text import SHARDING
 from perfmodel.schema.calibration import list_calibrations
 from perfmodel.schema.prices import Prices
