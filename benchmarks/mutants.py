@@ -1,0 +1,124 @@
+"""Single-token mutants of the product, and which test kills each of them.
+
+    python benchmarks/mutants.py draw --count 40 --seed 56 --exclude 'service|traces' > tests/mutants.csv
+    python benchmarks/mutants.py run tests/mutants.csv --out killed.csv
+
+A mutant is a line of a file with one token replaced. It is killed if one of the test files that import its
+module, or a module that imports it, fails. Where ``killed_by`` names a test, that test alone is run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import csv
+import io
+import random
+import re
+import subprocess
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import grimp
+
+ROOT = Path(__file__).resolve().parents[1]
+FIELDS = "file", "line", "column", "token", "replacement", "killed_by"
+FLIPS = {
+    "<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "+": "-", "-": "+", "*": "/", "/": "*",
+    "and": "or", "or": "and", "True": "False", "False": "True", "min": "max", "max": "min",
+    "1": "2", "0": "1",
+}  # fmt: skip
+SECONDS = 900
+SHOWN = ("tests/golden/test_layout.py",)
+"""Test files that are run for every mutant, last: they print most commands."""
+
+
+def list_mutants(path: Path) -> Iterator[tuple[str, int, str]]:
+    """Line, column and token of what can be flipped in a file: code of functions, no words, no types."""
+    text = path.read_text(encoding="utf-8")
+    lines = text.splitlines()
+    inside = {
+        number
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef)
+        for number in range(node.body[0].lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        row, column = token.start
+        if row in inside and token.string in FLIPS and token.type != tokenize.STRING:
+            yield lines[row - 1], column, token.string
+
+
+def draw(count: int, seed: int, exclude: str) -> list[dict[str, str]]:
+    """Mutants of ``count`` places, drawn from all that can be flipped in files that ``exclude`` does not match."""
+    tracked = subprocess.check_output(["git", "ls-files", "perfmodel", "calibrate"], cwd=ROOT, text=True)
+    names = [name for name in tracked.split() if name.endswith(".py") and not re.search(exclude, name)]
+    places = [(name, *place) for name in names for place in list_mutants(ROOT / name)]
+    chosen = random.Random(seed).sample(places, count)
+    return [
+        dict(zip(FIELDS, (name, line, str(column), token, FLIPS[token], ""), strict=True))
+        for name, line, column, token in chosen
+    ]
+
+
+def list_tests(name: str) -> list[str]:
+    """Test files that import the module of a file, then those of the modules that import it."""
+    module = name.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+    graph = grimp.build_graph("perfmodel", "calibrate", cache_dir=None)
+    sources = {path: path.read_text(encoding="utf-8") for path in sorted((ROOT / "tests").rglob("test_*.py"))}
+    near: list[str] = []
+    for one_module in (module, *sorted(graph.find_modules_that_directly_import(module))):
+        parent, _, stem = one_module.rpartition(".")
+        imports = re.compile(rf"{re.escape(one_module)}\b|from {re.escape(parent)} import .*\b{stem}\b")
+        near += [str(path.relative_to(ROOT)) for path, text in sources.items() if imports.search(text)]
+    browser = ("tests/browser/", "tests/gpu/")
+    return [file for file in dict.fromkeys((*near, *SHOWN)) if not file.startswith(browser)]
+
+
+def find_killer(row: dict[str, str]) -> str:
+    """The first test that fails with the mutant in place; "" if none does; "gone" if its line is."""
+    path = ROOT / row["file"]
+    before = path.read_text(encoding="utf-8") if path.exists() else ""
+    line, column = row["line"], int(row["column"])
+    if line not in before.splitlines():
+        return "gone"
+    mutant = line[:column] + row["replacement"] + line[column + len(row["token"]) :]
+    tests = [row["killed_by"]] if "::" in row["killed_by"] else list_tests(row["file"])
+    path.write_text(before.replace(f"{line}\n", f"{mutant}\n", 1), encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", *tests]
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return "::hangs"
+    finally:
+        path.write_text(before, encoding="utf-8")
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+    return failed[1] if failed else ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    drawing = verbs.add_parser("draw")
+    drawing.add_argument("--count", type=int, default=40)
+    drawing.add_argument("--seed", type=int, default=56)
+    drawing.add_argument("--exclude", default="$^", help="files that are left out [regular expression]")
+    running = verbs.add_parser("run")
+    running.add_argument("mutants", type=Path)
+    running.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    target = sys.stdout if options.verb == "draw" else options.out.open("w", encoding="utf-8", newline="")
+    writer = csv.DictWriter(target, FIELDS, lineterminator="\n")
+    writer.writeheader()
+    if options.verb == "draw":
+        writer.writerows(draw(options.count, options.seed, options.exclude))
+        return
+    for row in csv.DictReader(options.mutants.open(encoding="utf-8", newline="")):
+        writer.writerow(row | {"killed_by": find_killer(row)})
+        target.flush()
+
+
+if __name__ == "__main__":
+    main()
