@@ -1,19 +1,15 @@
-"""Style, types and the downward-only imports of the rooms: one test run proves all of them.
+"""What the linters do not see: circles of imports, packages, lengths, budgets, names.
 
-The linters are the hooks of ``.pre-commit-config.yaml``.
+The linters are the hooks of ``.pre-commit-config.yaml``; ``.ci/run`` runs them before the tests.
 """
 
 from __future__ import annotations
 
 import ast
-import shlex
-import subprocess
-import sys
 import tomllib
 from collections import Counter
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any
 
 import grimp
 import pytest
@@ -24,24 +20,7 @@ from perfmodel.passes.schemes import OF_TORCHREC, WAYS, Exchange
 ROOT = Path(__file__).resolve().parents[1]
 LINES = 400
 
-KEEPS_ALL = (
-    "import gc; gc.disable(); gc.enable = gc.disable\n"
-    "from mypy.__main__ import console_entry; console_entry()"
-)
-"""mypy, which looks for garbage a quarter of its time, and ends before it needs the memory."""
-
 HOOKS = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"][0]["hooks"]
-
-
-@pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook["id"])
-def test_hook(hook: dict[str, Any]) -> None:
-    """What the hook would run before a commit, with the programs of this environment."""
-    program, *words = shlex.split(hook["entry"])
-    command = [str(Path(sys.executable).with_name(program)), *words]
-    if program == "mypy":
-        command = [sys.executable, "-c", KEEPS_ALL, *words]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{hook['entry']}\n{done.stdout}\n{done.stderr}"
 
 
 def test_the_hooks_are_all_linters_of_this_environment() -> None:
