@@ -52,7 +52,7 @@ def list_mutants(path: Path) -> Iterator[tuple[str, int, str]]:
 
 
 def draw(count: int, seed: int, exclude: str) -> list[dict[str, str]]:
-    """Mutants of ``count`` places, drawn from all that can be flipped in files that ``exclude`` does not match."""
+    """Mutants of ``count`` places, drawn from all that can be flipped where ``exclude`` matches no file."""
     tracked = subprocess.check_output(["git", "ls-files", "perfmodel", "calibrate"], cwd=ROOT, text=True)
     names = [name for name in tracked.split() if name.endswith(".py") and not re.search(exclude, name)]
     places = [(name, *place) for name in names for place in list_mutants(ROOT / name)]
