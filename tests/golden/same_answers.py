@@ -2,6 +2,7 @@
 
     python tests/golden/same_answers.py keep FOLDER      write the answers of this checkout
     python tests/golden/same_answers.py compare FOLDER   run them again; exit 1 where one differs
+    python tests/golden/same_answers.py compare FOLDER '^plan'   only what the pattern matches
 
 Words are equal to the letter, and so are numbers on a screen; numbers of data (JSON, CSV, pages, engines) are
 equal to 1e-13. Not part of the test suite: the last digits of a number are those of one machine's libraries.
@@ -128,11 +129,43 @@ alternatives --table-size 10TB --report @alternatives.html
 chip plan --model criteo-kaggle --chip ascend-910 --report @chip.html
 figure slowdown --out @slowdown.html --json
 import all_gather.log --machine h200-sxm-ib --out @mine.json
+import all_gather.log --machine h200-sxm-ib --out @mine.json --json
+import samples.csv --machine h200-sxm-ib --out @mine.json
+check all_gather.log --machine h200-sxm-ib
+check all_gather.log --machine h200-sxm-ib --json
+plan --model two.csv --gpus 6 --batch 8192 --effort quick --out @plan.json --json
+plan --model two.csv --gpus 6 --batch 8192 --effort quick --format torchrec --out @torchrec.json --json
+plan --model two.csv --gpus 6 --batch 8192 --effort quick --only row-wise --json
+plan --model two.csv --gpus 6 --batch 8192 --effort quick --only a=table-wise --without b=row-wise --json
+plan --model two.csv --gpus 8 --batch 8192 --effort quick --optimizer adam --objective throughput --json
+project --model two.csv --gpus 4 --batch 512 --objective training --json
 doctor --help
 """
+PYTHON = {
+    "predict_collectives": (
+        "perfmodel.predict_collectives(pandas.DataFrame({'collective': ['all_to_all', 'reduce_scatter'],"
+        " 'payload_bytes': [2**30, 2**14], 'gpus': [128, 8]}), machine='h100-sxm-ib')"
+    ),
+    "plan_tables": (
+        "perfmodel.plan_tables(pandas.read_csv('two.csv'), gpus=6, batch=8192, effort='quick').tables"
+    ),
+    "plan_steps": (
+        "perfmodel.plan_tables(pandas.read_csv('two.csv'), gpus=6, batch=8192, effort='quick').steps"
+    ),
+    "plan_gpus": "perfmodel.plan_tables(pandas.read_csv('two.csv'), gpus=6, batch=8192, effort='quick').gpus",
+    "scale_tables": (
+        "perfmodel.scale_tables(pandas.read_csv('two.csv'), gpus=[2, 4], batch=8192, effort='quick').table"
+    ),
+}
+"""Expressions of the Python interface, each a frame."""
+MEASURED = "calibrate --quick --only gloo --ranks 2 --machine mine --out runs --json"
+"""A calibration of ranks that do nothing, by a clock of their own."""
 _WIDTHS = "80", "100"
 _DATA = "--json", "--csv", "--out", "--report", "--toml"
 _TABLES = "name,rows,dim,pooling\na,10000000,16,60\nb,10000000,16,60\n"
+_SAMPLES = "collective,gpus,payload_bytes,time_s\n" + "".join(
+    f"all_gather,8,{2**power},{1e-5 + 2**power / 3e11}\n" for power in range(10, 31)
+)
 _PLANS = {"two.json": ("rb", "rb"), "ub.json": ("ub", "sparse")}
 
 
@@ -179,9 +212,39 @@ def _of_command(typed: str, width: str) -> str:
         (folder / "two.csv").write_text(_TABLES, encoding="utf-8")
         for plan, exchanges in _PLANS.items():
             (folder / plan).write_text(json.dumps(_plan(exchanges)), encoding="utf-8")
+        (folder / "samples.csv").write_text(_SAMPLES, encoding="utf-8")
         write(folder, "all_gather.log", new_log([line(1 << k, 10 + 2**k / 1e5) for k in range(10, 31)]))
         os.chdir(folder)
         return answer(shlex.split(typed), folder)
+
+
+def _of_python(name: str) -> str:
+    """A frame of the Python interface as CSV."""
+    import pandas
+
+    import perfmodel
+
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        Path("two.csv").write_text(_TABLES, encoding="utf-8")
+        return str(eval(PYTHON[name], {"perfmodel": perfmodel, "pandas": pandas}).to_csv())
+
+
+def _of_measuring() -> str:
+    """The samples and the fit of a calibration by ranks with known curves."""
+    from oracles.simulated_team import SimulatedTeam, TrueCurve
+
+    from perfmodel.cli import measuring
+
+    team = SimulatedTeam({"": TrueCurve(4e-6, 2e9)}, backends=("gloo",))
+    before, measuring.open_team = measuring.open_team, lambda _: team
+    try:
+        with tempfile.TemporaryDirectory() as name:
+            os.chdir(name)
+            text = answer(shlex.split(MEASURED), Path(name))
+    finally:
+        measuring.open_team = before
+    return text
 
 
 def _one(asked: tuple[str, str]) -> tuple[str, str]:
@@ -189,6 +252,10 @@ def _one(asked: tuple[str, str]) -> tuple[str, str]:
     typed, width = asked
     name = re.sub(r"[^A-Za-z0-9]+", "-", typed).strip("-")[:120] + (f"-{width}" if width else "") + ".txt"
     try:
+        if typed in PYTHON:
+            return name, _of_python(typed)
+        if typed == MEASURED:
+            return name, _of_measuring()
         return name, cases(typed) if typed in CASES else _of_command(typed, width or _WIDTHS[-1])
     except Exception as error:  # what a command raises is its answer
         return name, f"raised {error!r}"
@@ -199,6 +266,7 @@ def _asked() -> Iterator[tuple[str, str]]:
     from perfmodel.report.figures.registry import QUESTION
 
     yield from ((engine, "") for engine in CASES)
+    yield from ((name, "") for name in (*PYTHON, MEASURED))
     yield from ((f"figure {name} --out @{name}.json", "") for name in QUESTION.shows)
     for typed in filter(None, LINES.splitlines()):
         data = not set(_DATA).isdisjoint(typed.split())
@@ -222,9 +290,11 @@ def _differences(before: str, after: str, *, data: bool) -> list[str]:
     return list(difflib.unified_diff(one, two, "before", "after", n=0, lineterm=""))
 
 
-def main(verb: str, place: str) -> int:
-    """Exit code."""
+def main(verb: str, place: str, only: str = "") -> int:
+    """Exit code; ``only`` is a pattern of the commands that are asked."""
     folder, different, asked = Path(place).absolute(), 0, list(_asked())
+    if only:
+        asked = [question for question in asked if re.search(only, question[0])]
     folder.mkdir(parents=True, exist_ok=True)
     with ProcessPoolExecutor(2) as pool:
         for (typed, width), (name, text) in zip(asked, pool.map(_one, asked), strict=True):
@@ -242,4 +312,4 @@ def main(verb: str, place: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2]))
+    sys.exit(main(*sys.argv[1:]))
