@@ -47,7 +47,6 @@ def _of_our_files() -> list[Reader]:
     from perfmodel.schema.prices import read_prices
     from perfmodel.schema.run_files import read_run
     from perfmodel.schema.samples import load_samples
-    from perfmodel.service.arrivals import read_arrivals
 
     measured = data_path("measurements", "nccl").glob("*.csv")
     samples = min(measured, key=lambda path: path.stat().st_size).read_bytes().splitlines()[:8]
@@ -60,7 +59,6 @@ def _of_our_files() -> list[Reader]:
         Reader("calibration", ".json", (_calibration(),), read_calibration),
         Reader("run", ".jsonl", (run_lines(),), lambda p: read_run(p).collective_samples()),
         Reader("prices", ".toml", (b'[machine_hour]\nh100-sxm-ib = "1 000.5 EUR/h"\n',), read_prices),
-        Reader("arrivals", ".txt", (b"".join(b"%d.5\n" % i for i in range(120)),), read_arrivals),
         Reader("samples", ".csv", (b"\n".join(samples) + b"\n",), load_samples),
     ]
 

@@ -7,13 +7,12 @@ from typing import Any
 __version__ = "0.3.0"
 
 _PUBLIC = {
-    "load": "perfmodel.service",
     "plan_tables": "perfmodel.plan.in_python",
     "scale_tables": "perfmodel.plan.in_python",
     "predict_collectives": "perfmodel.collectives.estimate",
     "project": "perfmodel.projections",
 }
-__all__ = ["__version__", "load", "plan_tables", "predict_collectives", "project", "scale_tables"]
+__all__ = ["__version__", "plan_tables", "predict_collectives", "project", "scale_tables"]
 
 
 def __getattr__(name: str) -> Any:

@@ -212,13 +212,12 @@ _NAMED = {
     "1/s": ("a rate of reads", r"|([kMG]?)(?:/s|IOPS)", "8e6 or 8MIOPS"),
     "W": ("a power", r"([kMG]?)W", "700W"),
     "FLOP": ("a number of operations", r"([kMGTP]?)FLOPs?", "32MFLOP"),
-    "things/s": ("a number a second", r"([kMG]?)(?:/s)?", "500k or 1.5M/s"),
 }
 """Units that a letter of thousands may precede: kind of value, spelling, examples."""
 
 
 def parse_named(text: str, unit: str, name: str = "") -> float:
-    """The SI value of a number in ``unit``: ``8MIOPS``, ``10.2 kW``, ``500k`` (per second).
+    """The SI value of a number in ``unit``: ``8MIOPS``, ``10.2 kW``, ``32MFLOP``.
 
     unit  a key of ``_NAMED``
     Limits: text in another unit -> BadInputError

@@ -34,7 +34,6 @@ _PACKAGE = {
     "plan_tables": ["perfmodel.plan.in_python.question_of", "perfmodel.plan.frames.TablePlan"],
     "scale_tables": ["perfmodel.plan.frames.TableScaling"],
     "predict_collectives": [],
-    "load": [],
 }
 """The functions of the package, the most asked first, each with its neighbours."""
 _LAST = ["perfmodel.projections.projection.Projection"]
@@ -75,10 +74,6 @@ print(scaling.table)
     "perfmodel.collectives.estimate.predict_collectives": """\
 asked = {"collective": ["all_to_all", "reduce_scatter"], "payload_bytes": [1e6, 1e6], "gpus": [16, 16]}
 print(perfmodel.predict_collectives(asked)[["collective", "time_s", "low_s", "high_s"]])
-""",
-    "perfmodel.service.load": """\
-frame = perfmodel.load(qps=500e3, p99_s=10e-3, table_bytes=10e12)
-print(frame[["load_per_s", "p50_s", "p99_s"]])
 """,
 }
 """What a page shows below a function; each is run by a test, after ``import perfmodel``."""

@@ -96,11 +96,6 @@ COMMANDS: dict[str, Command | CommandGroup] = {
         "alternatives:alternatives",
         "Sharding, host memory, SSDs, one large memory: time, GPUs and cost side by side.",
     ),
-    "load": Command(
-        "passes:LoadOptions",
-        "load:load",
-        "Which latencies does a service have, and how many GPUs does it need?",
-    ),
     "chip": CommandGroup(
         "One chip of many cores: which way to look up which table, and on which core?",
         ON_CHIP,

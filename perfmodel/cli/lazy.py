@@ -118,7 +118,6 @@ def _parameter(declared: Declared) -> inspect.Parameter:
             min=None if words.read else words.end(words.least),
             max=None if words.read else words.end(words.most),
             callback=declared.checked,
-            show_default=words.said,
         )
     return inspect.Parameter(
         declared.name,

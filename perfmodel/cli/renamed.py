@@ -40,7 +40,7 @@ _LEFT = {
     ("chip simulate", "--way"): "perfmodel chip explain WAY has the equations of a way.",
     ("chip simulate", "--one-core"): "perfmodel chip explain WAY has the equations of a way on one core.",
     ("chip simulate", "--trace"): "give the ids as a histogram: --distribution histogram:FILE.csv.",
-    ("figure", "--page"): "plans, chips and services have their own pages: plan --report FILE.html.",
+    ("figure", "--page"): "plans and chips have their own pages: plan --report FILE.html.",
 }  # fmt: skip
 """Advice in place of an option of 0.1 that is gone, by command and option."""
 

@@ -81,19 +81,6 @@ def machines_in_use(R: ArrayLike, G: ArrayLike, g: ArrayLike, whole: bool) -> Ar
     return np.ceil(_array(R) / copies_in_machine(G, g, whole)) * each
 
 
-def of_requests(hourly: ArrayLike, rate: ArrayLike, N: ArrayLike) -> Array:
-    """Machine-hours or money for N requests, from the cost of an hour of the service.
-
-        c N / (3600 lambda)                                                   [h or money]
-
-    hourly  c, machine-hours or money that an hour of the service costs [h/h or money/h]
-    rate    lambda, requests that the service handles [1/s];  N  requests [-]
-    Source: N requests take N / lambda seconds
-    Limits: lambda = N / 3600 s -> c
-    """
-    return _array(hourly) * _array(N) / (SECONDS_PER_HOUR * _array(rate))
-
-
 def storage_cost(x: ArrayLike, hours: ArrayLike, price: ArrayLike) -> Array:
     """Money for memory that is rented by the month.
 

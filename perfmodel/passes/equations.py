@@ -53,7 +53,6 @@ SECTIONS = {
     "perfmodel.model.one_core": "one-chip",
     "perfmodel.model.pipeline": "a-training-step",
     "perfmodel.model.popularity": "which-rows-are-asked-for",
-    "perfmodel.model.queueing": "what-a-service-sees",
     "perfmodel.model.schedule": "a-training-step",
     "perfmodel.model.sharding": "embedding-bag",
     "perfmodel.model.serving_cost": "memory-tiers",
@@ -63,7 +62,6 @@ SECTIONS = {
     "perfmodel.passes.one_domain": "if-all-gpus-were-in-one-domain",
     "perfmodel.plan": "other-shardings",
     "perfmodel.projections": "embedding-bag",
-    "perfmodel.service": "what-a-service-sees",
 }
 """Sections of ``docs/model.md`` by the start of a function's name; the longest match counts."""
 

@@ -1,4 +1,4 @@
-"""Options of the commands about a pass, a collective, a service, and alternatives to sharding."""
+"""Options of the commands about a pass, a collective, and alternatives to sharding."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from perfmodel.question.groups import (
     page,
 )
 from perfmodel.question.spec import Opt
-from perfmodel.units import parse_bytes, parse_count, parse_named, parse_number, parse_time
+from perfmodel.units import parse_bytes
 
 Texts = list[str] | None
 GLOBAL, PER_GPU = "global", "per-gpu"
@@ -27,16 +27,6 @@ EQUAL_BATCHES = (GLOBAL, PER_GPU)
 """Choices for the batch that all alternatives share: samples of all GPUs together, or of each GPU."""
 BY = ("time", "throughput", "gpu-hours", "cost")
 """Criteria that can rank alternatives."""
-FOLLOWED = 200_000
-"""Number of simulated requests at each load."""
-
-
-def _requests_per_s(text: str, option: str) -> float:
-    return parse_named(text, "things/s", option)
-
-
-def _wait(text: str, option: str) -> float:
-    return parse_time(text, option, allow_zero=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,126 +232,3 @@ class AlternativesOptions(OneMemoryOptions, RowWiseOptions, GlobalBatchOptions, 
         bool, Opt("Show which alternative wins at each skew, batch and table size.", flag="--map/--no-map")
     ] = True
     report: Annotated[Path | None, page("")] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoadOptions(OneMemoryOptions, NodeOptions, RowWiseOptions, EqualTableOptions):
-    """Latencies of a service under load, the best batch and wait, and how many GPUs it needs.
-
-    \b
-    Examples
-      perfmodel load --table-size 10TB --qps 500k --p99 10ms
-      perfmodel load --table-size 10TB --qps 500k --p99 10ms --report load.html
-      perfmodel load --table-size 10TB --p99 5ms --batch 64 --wait 200us
-      perfmodel load --model mlperf-dlrm-dcnv2 --gpus 16 --qps 2M --p99 2ms
-      perfmodel load --model tables.csv --plan plan.json --qps 100k --p99 3ms
-      perfmodel load --table-size 10TB --qps 500k --p99 10ms --host eager
-      perfmodel load --table-size 10TB --qps 500k --p99 10ms --sharding row-wise
-      perfmodel load --table-size 10TB --p99 5ms --tier uvm-caching
-      perfmodel load --table-size 10TB --p99 10ms --arrivals times.txt
-      perfmodel load --table-size 10TB --qps 500k --p99 10ms --prices prices.toml
-    """
-
-    qps: Annotated[
-        str | None,
-        Opt(
-            "Requests per second, e.g. 500k (default: what one replica can serve).",
-            "N",
-            read=_requests_per_s,
-            least=1e-3,
-            most=1e12,
-        ),
-    ] = None
-    p99: Annotated[
-        str | None,
-        Opt(
-            "Limit on the 99th percentile of the latency, e.g. 10ms.",
-            "TIME",
-            read=parse_time,
-            keyword="limit_s",
-            least="1us",
-            most="1h",
-        ),
-    ] = None
-    plan: Annotated[
-        Path | None, Opt("Serve this plan, written by perfmodel plan --out; needs --model.", "FILE")
-    ] = None
-    sharding: Annotated[
-        str | None,
-        Opt(
-            "The sharding that is served: a name of project --sharding, or best (default), the fastest that "
-            "fits in batches of this load, of what TorchRec or a published system runs and, with --model, of "
-            "a quick search of the planner. It is row-wise with --tier, one memory or --reduction.",
-            "NAME",
-        ),
-    ] = None
-    batch: Annotated[
-        str | None,
-        groups.BATCH.saying("Samples per GPU in a full batch (default: the best of several)."),
-    ] = None
-    wait: Annotated[
-        str | None,
-        Opt(
-            "Longest time that the first request of a batch waits for others (default: the best of several).",
-            "TIME",
-            read=_wait,
-            keyword="wait_s",
-            most="1h",
-        ),
-    ] = None
-    samples: Annotated[
-        str,
-        Opt("Samples per request: the items that it ranks.", "N", read=parse_number, least=1, most=2**20),
-    ] = "1"
-    replicas: Annotated[
-        str | None,
-        Opt(
-            "Copies of the tables, each on its own GPUs (default: as many as needed).",
-            "N",
-            read=parse_count,
-            most=2**20,
-        ),
-    ] = None
-    overlap: Annotated[
-        bool | None,
-        Opt(
-            "Whether the steps of two batches overlap (default: the better of the two).",
-            flag="--overlap/--no-overlap",
-            said=False,
-        ),
-    ] = None
-    arrivals: Annotated[
-        Path | None,
-        Opt("File of arrival times in seconds, one per line (default: Poisson arrivals).", "FILE"),
-    ] = None
-    requests: Annotated[
-        int,
-        Opt(
-            "Requests simulated at each load.",
-            "N",
-            least=10_000,
-            most=10_000_000,
-        ),
-    ] = FOLLOWED
-    seed: Annotated[int, Opt("Seed of the arrivals and of the slow ranks.", "N", least=0)] = 0
-    stragglers: Annotated[
-        bool,
-        Opt(
-            "Whether some ranks are slower than others (default: yes).",
-            flag="--stragglers/--no-stragglers",
-            said=False,
-        ),
-    ] = True
-    prices: Annotated[
-        Path | None,
-        Opt(
-            "TOML file of your prices, as for perfmodel alternatives: money per hour and per 10⁹ requests.",
-            "FILE",
-        ),
-    ] = None
-    payload: groups.Payload = None
-    kernels: groups.Kernels = None
-    host: groups.Host = None
-    tier: groups.Tier = None
-    as_csv: groups.Csv = False
-    report: Annotated[Path | None, page(": latency against load")] = None

@@ -19,13 +19,12 @@ class Opt:
     """The help of an option, and how its text becomes a value.
 
     help, metavar  as ``--help`` prints them
-    flag           its flag, if not the field's name: ``--plan``, ``--overlap/--no-overlap``
+    flag           its flag, if not the field's name: ``--plan``, ``--map/--no-map``
     read           reads the text: called with the text and the flag, returns the value in SI units; None: the
                    text is the value
     keyword        the name of the value, if it is not the field's name: ``table_bytes``
     least, most    limits of the value, as a number or as typed: ``1h``;  check  a further check
     several        values may be separated by commas or ``..``; each is within the limits
-    said           whether the help shows the default
     """
 
     help: str
@@ -37,7 +36,6 @@ class Opt:
     most: float | str | None = None
     check: Callable[[Any], Any] | None = None
     several: bool = False
-    said: bool = True
 
     def saying(self, words: str, **changed: Any) -> Opt:
         """A copy of the option with another help text. changed  other fields to replace"""

@@ -54,7 +54,7 @@ def load_kernel_constants() -> Constants:
 
 @lru_cache(maxsize=1)
 def load_service_constants() -> Constants:
-    """The shipped constants of a service: delays of slow ranks, times of the host."""
+    """The shipped constants of the host that issues a pass."""
     return _constants("service", "service", "service constants")
 
 

@@ -146,7 +146,7 @@ def test_the_reference_has_the_public_functions(pages: dict[str, str]) -> None:
     for name in set(perfmodel.__all__) - {"__version__"}:
         function = getattr(perfmodel, name)
         assert f'id="{function.__module__}.{name}"' in door
-    order = ("project", "plan_tables", "scale_tables", "predict_collectives", "load")
+    order = ("project", "plan_tables", "scale_tables", "predict_collectives")
     at = [door.index(f'id="{getattr(perfmodel, name).__module__}.{name}"') for name in order]
     assert at == sorted(at)
     signature = unescape(re.sub(r"<[^>]+>", "", door)).partition("question_of(")[2].partition(")\n")[0]

@@ -94,9 +94,6 @@ plan --model two.csv --batch 8192 --plan two.json --payload fp16
 plan --model two.csv --batch 8192 --plan ub.json --json
 alternatives --table-size 10TB
 alternatives --table-size 10TB --alpha 1.05 --json
-load --table-size 10TB --qps 500k --p99 10ms
-load --table-size 10TB --qps 500k --p99 10ms --json
-load --model two.csv --plan two.json --batch 64 --qps 100k --p99 3ms --json
 chip plan --model criteo-kaggle --chip ascend-910 --distribution zipf:1.05 --json
 chip plan --model criteo-kaggle --chip h100-sxm
 chip simulate --model criteo-kaggle --chip ascend-910 --batch 64 --json
@@ -124,7 +121,6 @@ report --model mlperf-dlrm-dcnv2 --gpus 8,16 --batch 1024 --out @gpus.html
 report --compare h100-sxm-ib h200-sxm-ib --out @compare.html
 report --format markdown --out @page.md
 plan --model criteo-kaggle --gpus 8 --effort quick --report @plan.html
-load --table-size 10TB --qps 500k --p99 10ms --report @load.html
 alternatives --table-size 10TB --report @alternatives.html
 chip plan --model criteo-kaggle --chip ascend-910 --report @chip.html
 figure slowdown --out @slowdown.html --json

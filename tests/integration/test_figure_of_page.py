@@ -41,7 +41,6 @@ def test_names_are_those_of_the_pages(blocks: dict[str, Block | Missing]) -> Non
     [
         ("timeline", ("it is drawn on plan.html, a page that this command writes", "--report plan.html")),
         ("cores", ("the cores of one chip: it is drawn on cores.html", "perfmodel chip plan --chip")),
-        ("latency", ("a figure of a service: it is drawn on load.html", "perfmodel load --table-size")),
         ("over-gpus", ("more and more GPUs", "figure over-gpus --model")),
         ("compare-steps", ("two machines", "figure compare-steps --compare")),
     ],

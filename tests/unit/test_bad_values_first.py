@@ -19,7 +19,6 @@ HEAVY = ("numpy", "scipy", "pandas", "plotly", "perfmodel.projections", "perfmod
         "sweep --table-size 10Tb",
         "project --table-size 10TB --batch many",
         "plan --model criteo-kaggle --gpus x",
-        "load --model criteo-kaggle --gpus 8 --batch x",
         "collective --op all_to_all --size 10Tb --gpus 8",
     ],
 )

@@ -238,3 +238,8 @@ def test_a_gather_of_as_many_rows_as_gpus_adds_up(rows: int) -> None:
     n, r, ids, bags, o = (value_of(gather, s) for s in ("n", "r", "id", "bags", "o"))
     assert n * (r + ids) + bags * o == pytest.approx(gather.step.payload_bytes)
     assert bags == 64 * 8
+
+
+def test_one_gpu_is_not_each_of_one(cli: Any) -> None:
+    text = cli("explain", "gather", "--table-size", "10GB", "--gpus", "1").out
+    assert "on 1 GPU of" in text and "1 GPUs" not in text

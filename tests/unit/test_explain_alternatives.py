@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from perfmodel.errors import BadInputError
 from perfmodel.plan.other_ways import winner_map as maps
 from perfmodel.plan.other_ways.one_alternative import Alternative
+from perfmodel.schema.prices import read_prices
 
 LINE = ("alternatives", "--table-size", "10TB", "--alpha", "1.2")
 PRICES = """[machine_hour]
@@ -67,3 +69,20 @@ def test_machines_of_unknown_power_have_no_energy(cli: Any, monkeypatch: pytest.
     keys = [each["key"] for each in json.loads(cli("explain", *LINE, "--json").out)["numbers"]]
     assert any(key.endswith("gpu_hours") for key in keys)
     assert not any("energy" in key for key in keys)
+
+
+def test_a_machine_of_ones_own_has_a_price_by_its_name(cli: Any, tmp_path: Path) -> None:
+    box = tmp_path / "mine.toml"
+    text = cli("machines", "h100-sxm-ib", "--toml").out
+    box.write_text(text.replace('"h100-sxm-ib"', '"acme-x1"', 1), encoding="utf-8")
+    path = tmp_path / "prices.toml"
+    path.write_text('[machine_hour]\nacme-x1 = "8 EUR/h"\n', encoding="utf-8")
+    asked = ("alternatives", "--table-size", "10GB", "--no-map", "--prices", str(path))
+    found = json.loads(cli(*asked, "--machine", str(box), "--json").out)["alternatives"][0]
+    assert found["copies"] == 8 and found["cost"] == pytest.approx(found["gpu_hours"])
+    assert cli(*asked).code == 2  # nobody asks about it: a slip of the pen
+    path.write_text('[machine_hour]\nacme-x2 = "8 EUR/h"\n', encoding="utf-8")
+    done = cli(*asked, "--machine", str(box))
+    assert done.code == 2 and "acme-x2" in done.err and "acme-x1" in done.err
+    with pytest.raises(BadInputError, match="acme-x2"):
+        read_prices(path, "acme-x1")

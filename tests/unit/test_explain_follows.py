@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,18 +46,6 @@ def test_the_command_of_the_longest_step_is_on_the_screen_and_runs(cli: Any) -> 
         words = pasted(shown.out)
         assert words[1] == longest["name"].replace("_", "-")
         assert json.loads(cli(*words, "--json").out)["step"] == longest
-
-
-def test_a_load_prints_the_command_that_explains_it(cli: Any, tmp_path: Path) -> None:
-    """Quoted: the file of tables has a space in its name."""
-    tables = tmp_path / "my tables.csv"
-    tables.write_text("rows,dim,pooling\n100000,64,20\n", encoding="utf-8")
-    options = ("--model", str(tables), "--gpus", "8", "--qps", "10k", "--p99", "10ms", "--requests", "10000")
-    shown = cli("load", *options)
-    assert "the same options" not in shown.out
-    words = pasted(shown.out)
-    assert words[:2] == ["explain", "load"] and sorted(words[2:]) == sorted(options)
-    assert cli(*words).code == 0
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ from perfmodel.projections import project_one
 from perfmodel.projections.hosted import MODES, HostCosts, check_clock, host_costs, hosted, with_host
 from perfmodel.projections.ids_ahead import ids_ahead
 from perfmodel.schema.evidence import Evidence
-from perfmodel.service.served import hosted_pass, projected_pass
 
 
 def test_time_of_the_host() -> None:
@@ -135,14 +134,6 @@ def test_eager_times_have_the_host_already() -> None:
         check_clock(setting, "eager")
     with pytest.raises(BadInputError, match="host"):
         host_costs("lazy")
-
-
-def test_a_served_pass_with_its_host() -> None:
-    served = projected_pass({"table_bytes": 10e12}, 152, 64)
-    found = hosted_pass(served, "eager")
-    answer = hosted(project_one(table_bytes=10e12, gpus=152, batch=64), "eager")
-    assert found.total(64) == pytest.approx(answer.time_s, rel=2e-3)
-    assert (found.low_s <= found.time_s + 1e-12).all() and (found.time_s <= found.high_s + 1e-12).all()
 
 
 def test_ids_sent_ahead_hide_what_does_not_share_the_links() -> None:
@@ -277,11 +268,3 @@ def test_the_answer_of_the_device_alone_has_that_of_an_eager_host_one_line_below
     assert hosted_line.split()[0] in lines[3] and "1.61 ms per batch (--host eager)" in lines[3]
     assert "device alone" not in cli(*words, "--clock", "eager", "--machine", "h200-sxm-ib").out
     assert "eager host" not in cli("project", "--table-size", "10TB", "--local-memory", "10TB@3TB/s").out
-    asked = ("load", "--table-size", "1TB", "--p99", "5ms", "--batch", "64", "--requests", "10000")
-    load = cli(*asked, "--sharding", "row-wise")
-    added = re.search(r"without the host's time: an eager host adds ([\d.]+) µs to a pass", _words(load.out))
-    assert load.code == 0 and added and "the device alone" in _words(load.out)
-    found = json.loads(cli(*asked, "--sharding", "row-wise", "--json").out)
-    assert found["host_adds_s"] == pytest.approx(float(added[1]) * 1e-6, rel=0.01)
-    graph = _words(cli(*asked, "--sharding", "row-wise", "--host", "graph").out)
-    assert "host graph (transferred)" in graph and "the host's time is in it (graph)" in graph

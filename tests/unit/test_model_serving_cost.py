@@ -29,3 +29,12 @@ def test_lines_cross_where_both_take_as_long() -> None:
     batch = serving_cost.crossing_batch(10, 1, 2, 3)
     assert batch == pytest.approx(4) and 10 + 4 * 1 == 2 + 4 * 3
     assert np.isnan(serving_cost.crossing_batch([1, 1], [1, 2], [2, 1], [1, 1])).all()
+
+
+def test_machines_that_copies_take() -> None:
+    in_use, copies = serving_cost.machines_in_use, serving_cost.copies_in_machine
+    assert in_use(2, 16, 8, True) == in_use(2, 16, 8, False) == 4
+    assert (in_use(10, 1, 8, True), in_use(10, 1, 8, False)) == (10, 2)
+    assert (copies(3, 8, False), in_use(5, 3, 8, False)) == (2, 3)  # 2 GPUs stay idle
+    assert (copies(1, 8, True), copies(12, 8, False)) == (1, 1)
+    assert in_use(2, 12, 8, False) == 4

@@ -164,8 +164,8 @@ def test_options_of_one_kind_of_explanation_are_refused_by_the_others(
         (["gather", "--plan", "plan.json"], "for the tables of 'one', which are not known here"),
         (["gather", "--plan", "plan.json", "--dim", "3"], "--dim says nothing about a plan"),
         (["gather", "--plan=plan.json", "--tier", "uvm"], "--tier says nothing about a plan"),
-        (["gather", "--model", "load"], "table set 'load' is not known"),  # a value is no command
-        (["--json", "load", "--qps", "5k"], "--p99"),
+        (["gather", "--model", "collective"], "table set 'collective' is not known"),  # a value is no command
+        (["--json", "collective", "--op", "all_to_all"], "--size"),
         (["gather", "--nothing", "3"], "No such option"),
     ):
         assert run(["explain", *words]) == BadInputError.exit_code

@@ -93,7 +93,6 @@ def test_every_sharding_of_a_plan() -> None:
     [
         ("project", *TABLES, "--tier", "uvm"),
         ("explain", "slowdown", *TABLES, "--tier", "ssd", "--gpus", "16"),
-        ("load", *TABLES, "--tier", "uvm", "--qps", "500k", "--p99", "10ms", "--batch", "512"),
         ("sweep", *TABLES, "--tier", "uvm,ssd", "--gpus", "16,32"),
     ],
     ids=lambda words: words[0],

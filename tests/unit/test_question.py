@@ -13,7 +13,7 @@ from perfmodel.cli.lazy import Command, placed
 from perfmodel.errors import BadInputError
 from perfmodel.plan.in_python import question_of
 from perfmodel.question.groups import DEFAULT_BATCH, LARGEST, EqualTableOptions
-from perfmodel.question.passes import LoadOptions
+from perfmodel.question.passes import ProjectOptions
 from perfmodel.question.plans import PlanOptions
 from perfmodel.question.spec import Arg, Opt, flag_of
 
@@ -105,11 +105,6 @@ def test_every_number_has_a_range(name: str) -> None:
         ("report --pooling 32,1e-12", "--pooling 1e-12 is less."),
         ("explain gather --pooling 1e-12", "--pooling 1e-12 is less."),
         ("sweep --table-size 10TB --gpus 8..1e9 --csv", "--gpus 1000000000 is more."),
-        ("load --table-size 10TB --p99 1e9s", "--p99 1e9s is more. at most 1h."),
-        (
-            "load --table-size 10TB --p99 9ms --samples 1e-9",
-            "--samples 1e-09 is less.",
-        ),
         ("project --table-size 10TB --alpha 1e9", "0 (uniform ids) to 50"),
         ("project --table-size 10TB --distribution zipf:1e308", "from 0 (uniform ids) to 50"),
         ("project --table-size 10TB --tier uvm-caching:1e-300%", "from 0.0000001 to 100 %"),
@@ -132,6 +127,6 @@ def test_what_cannot_be_meant_is_refused_with_the_range(line: str, says: str, cl
 
 
 def test_values_are_read_by_keyword_and_what_nobody_said_is_none() -> None:
-    values = LoadOptions.values({"p99": "10ms", "qps": "500k", "wait": "0s", "table_size": "10TB"})
-    known = ("limit_s", "qps", "wait_s", "table_bytes", "batch")
-    assert [values[name] for name in known] == [0.01, 5e5, 0.0, 1e13, None]
+    values = ProjectOptions.values({"table_size": "10TB", "pooling": "20"})
+    known = ("table_bytes", "pooling", "batch")
+    assert [values[name] for name in known] == [1e13, 20.0, None]

@@ -12,8 +12,6 @@ from perfmodel.plan.leading import on_fewest
 from perfmodel.plan.other_ways.alternatives import BEST, GB200, ROW_WISE, alternatives, held_otherwise, priced
 from perfmodel.projections import project_one
 from perfmodel.report.alternatives_text import _beyond, headlines, side_by_side
-from perfmodel.report.load_headline import band_words
-from perfmodel.report.load_text import choice_words
 from perfmodel.schema.prices import HourPrice, Prices
 
 MANY = {"table_bytes": 10e12, "table_count": 300, "dim": 128, "pooling": 20, "machine": "h200-sxm-ib"}
@@ -48,24 +46,6 @@ def test_a_price_of_racks_pays_racks(found: dict[str, Any]) -> None:
     assert mine.gpu_hours == pytest.approx(found[GB200].gpu_hours * 72 / 52)
     assert mine.cost == pytest.approx(mine.gpu_hours / 72 * 1260)
     assert re.search(r"GB200 \(NVL72\) +52 +72 ", side_by_side([mine], "EUR"))
-
-
-def chosen(**given: Any) -> str:
-    question = SimpleNamespace(**{"qps": 100.0, "batch": None, "wait_s": None, "overlap": None} | given)
-    return choice_words(SimpleNamespace(question=question))  # type: ignore[arg-type]
-
-
-def test_what_is_given_was_not_chosen() -> None:
-    assert chosen().startswith("batch, wait and overlap: what needs the fewest GPUs")
-    assert chosen(batch=64, wait_s=1e-3).startswith("overlap: what ")
-    assert chosen(qps=None, overlap=True) == "batch and wait: what carries the most load within the limit"
-    assert chosen(batch=64, wait_s=0.0, overlap=False).startswith("nothing: ")
-
-
-def test_a_band_of_one_number_is_no_band() -> None:
-    one = {"low_per_s": 1.0, "high_per_s": 2.0, "question": SimpleNamespace(qps=1.0, replicas=None)}
-    words = [band_words(SimpleNamespace(**one, fewest=8, most=most)) for most in (8, 16)]  # type: ignore[arg-type]
-    assert words == ["the same number over the whole band", "band 8 – 16 GPUs"]
 
 
 def test_what_no_bandwidth_reaches_is_said() -> None:

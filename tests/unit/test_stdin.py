@@ -82,9 +82,8 @@ def test_a_plan_of_piped_tables_names_no_file(pipe: Pipe, tmp_path: Path) -> Non
 
 
 def test_two_things_cannot_both_come_from_it(pipe: Pipe) -> None:
-    pipe(CSV)
-    asked = ("load", "--model", "-", "--gpus", "8", "--p99", "10ms", "--arrivals", "-")
-    found = called(*asked)
+    pipe((EXAMPLES / "criteo-kaggle.plan.json").read_bytes())
+    found = called("plan", "--model", "-", "--plan", "-")
     assert found.code == 2 and "cannot both be read from stdin" in " ".join(found.err.split()), found.err
 
 

@@ -111,10 +111,6 @@ CORES = Figure(
     "..onechip.cores_figure.cores",
 )
 
-LATENCY = Figure("latency", "latency against load, with the limit", ".service.latency")
-MADE_OF = Figure("made-of", "the parts of the p99 at each load", ".service.made_of")
-BATCHES = Figure("batches", "the highest load of a replica at each batch size", ".service.batches")
-
 ALTERNATIVES = Figure("alternatives", "the steps of a batch of each alternative", ".alternatives.steps")
 COSTS = Figure("costs", "GPU-hours of each alternative against its speed", ".alternatives.costs")
 WINNERS = Figure("winners", "the alternative with the fewest GPU-hours, where", ".alternatives.winners")
@@ -167,11 +163,6 @@ CHIP = FigurePage(
     "perfmodel chip plan --chip ascend-910 --model criteo-kaggle --report cores.html",
     (CORES,),
 )
-SERVICE = FigurePage(
-    "a service",
-    "perfmodel load --table-size 10TB --qps 500k --p99 10ms --report load.html",
-    (LATENCY, MADE_OF, BATCHES),
-)
 BESIDE_SHARDING = FigurePage(
     "alternatives to sharding",
     "perfmodel alternatives --table-size 10TB --report alternatives.html",
@@ -182,6 +173,6 @@ TRACED = FigurePage(
     "perfmodel compare traces/ --model tables.csv --plan plan.json --report compare.html",
     (TRACED_TIMELINE, TRACED_STEPS),
 )
-PAGES = (QUESTION, GPUS, COMPARED, PLAN, CHIP, SERVICE, BESIDE_SHARDING, TRACED)
+PAGES = (QUESTION, GPUS, COMPARED, PLAN, CHIP, BESIDE_SHARDING, TRACED)
 EVERY = {name: shows for page in PAGES for name, shows in page.shows.items()}
 """Figures of all pages by name; no two figures have the same name."""

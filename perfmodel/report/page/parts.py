@@ -87,7 +87,7 @@ class View:
 
 @dataclass(frozen=True, eq=False)
 class Page:
-    """The contents of a page for a question, a comparison, a plan, a service or a chip.
+    """The contents of a page for a question, a comparison, a plan or a chip.
 
     views      one for each choice of values from ``selectors``;  fixed  figures in every view
     provenance  sources of the numbers, as HTML;  command  makes the page
