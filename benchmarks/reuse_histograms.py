@@ -78,7 +78,7 @@ class Rates:
 
     def shares(self) -> tuple[Array, Array]:
         """(share of the rows, share of the look-ups), the most popular rows first."""
-        order = np.argsort(-self.rate)
+        order = np.argsort(-self.rate, kind="stable")
         asked = (self.rows * self.rate)[order]
         return self.rows[order] / self.table_rows, asked / asked.sum()
 

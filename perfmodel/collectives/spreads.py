@@ -30,6 +30,8 @@ Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int8]
 
 _SEED, _PAIRS = 35, 48
+_NO_VARIANCE = 1e-9
+"""Share of an unknown's variance below which none is left beside the unknowns before it."""
 _COARSE_BYTES = GRID_BYTES[:: PER_OCTAVE // 2]
 """Sizes at which the uncertainty of the unknowns is computed: two per octave."""
 ANOTHER_CLUSTER = "another cluster of this kind"
@@ -281,17 +283,32 @@ def between_cells(own: Calibrated, collective: str, group: Group) -> Spread | No
 def deviates(count: int) -> Floats:
     """Standard normal numbers, ``count`` per draw, each draw also with its negative; the same in every run.
 
+    Their means are exactly 0 and their covariance is exactly the identity: (H^T H / n)^(-1/2) by Cholesky.
     Where NCCL could choose either of two protocols, some draws use one and some the other, so the standard
     deviation of their times covers both; a derivative at the corner would cover one, or far too much.
     """
     half = np.random.default_rng(_SEED).standard_normal((_PAIRS, count))
+    half = np.linalg.solve(np.linalg.cholesky(half.T @ half / _PAIRS), half.T).T
     return np.concatenate([half, -half])
 
 
 def root_of(covariance: Floats) -> Floats:
-    """A matrix A with A A^T = covariance, which rounding in a file may have made slightly indefinite."""
-    values, vectors = np.linalg.eigh(covariance)
-    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
+    """The lower triangular A with A A^T = covariance, by Cholesky: unlike eigenvectors, it has no free signs.
+
+    Rounding in a file may have made a covariance slightly indefinite. An unknown to which those before it
+    leave no variance then follows them alone, and each row is scaled to the standard deviation in the file.
+    Limits: positive definite -> Cholesky's root;  any covariance -> A A^T has its diagonal
+    """
+    size = len(covariance)
+    variances = np.maximum(np.diag(covariance), 0.0)
+    root = np.zeros((size, size))
+    for j in range(size):
+        left = covariance[j:, j] - (root[j:, :j] * root[j, :j]).sum(axis=1)
+        if left[0] > _NO_VARIANCE * variances[j]:
+            root[j:, j] = left / np.sqrt(left[0])
+    norms = np.sqrt((root**2).sum(axis=1))
+    scale = np.divide(np.sqrt(variances), norms, out=np.zeros(size), where=norms > 0)
+    return np.asarray(root * scale[:, np.newaxis])
 
 
 @lru_cache(maxsize=64)

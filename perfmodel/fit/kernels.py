@@ -227,13 +227,18 @@ def _solution(problem: _Problem, rows: npt.NDArray[np.bool_], start: Sequence[fl
 
 
 def _best(problem: _Problem) -> Any:
-    """The better solution from two starts: a fit may get stuck where DRAM and L2 take equal time."""
+    """The better solution from two starts: a fit may get stuck where DRAM and L2 take equal time.
+
+    Limits: costs equal to six digits -> that of the first start, whatever rounding says
+    """
     everything = np.ones(problem.time_s.size, bool)
     starts = [list(problem.start), list(problem.start)]
     if "l2_bytes_per_s" in problem.keys:
         starts[1][1] = 4 * problem.start[1]
         starts[1][2] = problem.start[2] / 2
-    return min((_solution(problem, everything, start) for start in starts), key=lambda s: float(s.cost))
+    return min(
+        (_solution(problem, everything, start) for start in starts), key=lambda s: float(f"{s.cost:.6g}")
+    )
 
 
 def _told(problem: _Problem, solution: Any, machine: Machine) -> tuple[_Problem, Any, list[str]]:

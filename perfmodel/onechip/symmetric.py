@@ -108,6 +108,7 @@ def _knapsack(time_s: Array, local: Array, count: Ints, capacity: float) -> Ints
     from scipy.sparse import csr_array, vstack
 
     kinds_, ways = time_s.shape
+    time_s, local = ranked(time_s), ranked(local)
     possible = np.isfinite(time_s).ravel()
     unit = float(np.sum(time_s[:, Way.GM] * count)) or 1.0
     one = csr_array(

@@ -15,6 +15,7 @@ from perfmodel.passes.loads import ShardLoads
 from perfmodel.passes.memory import PlanMemory, buffer_bytes
 from perfmodel.passes.placement import COPY, Placement, Plan, Scheme, check_scheme
 from perfmodel.passes.schemes import TABLE_ROW_WISE, WAYS, RowParts, copied, exchanges_of, over_all
+from perfmodel.passes.steady import steady
 from perfmodel.passes.steps import StepCost
 from perfmodel.passes.tables import PlanTables
 from perfmodel.units import format_bytes
@@ -326,7 +327,7 @@ def _costed(
     weights = [np.sum(evaluator.shard_memory(sample, r, c), axis=0)]
     if sample.size > 1:  # for equal tables every order is the same
         shards = shards or evaluator.shard_loads(sample, kinds, r, c)
-        work = shards.own.sum(axis=1)
+        work = steady(shards.own.sum(axis=1))
         weights += [work] if np.ptp(weights[0]) or np.ptp(work) else []
     for weight in weights:
         plan = Plan(tables, tuple(_dealt(way, cut, kind_of, weight, gpus, domain)), gpus, domain)

@@ -103,7 +103,7 @@ def sharding_table(found: Sequence[Compared], hosts: Mapping[str, Hosted] | None
     """A line for each sharding, the fastest first; below them the impossible ones, with the reason."""
     times = {each.way: each.answer.time_s for each in found if each.answer}
     times |= {way: own.time_s for way, own in (hosts or {}).items()}
-    possible = sorted((c for c in found if c.answer), key=lambda c: times[c.way])
+    possible = sorted((c for c in found if c.answer), key=lambda c: float(f"{times[c.way]:.6g}"))
     text = columns_text(_hosted_columns(hosts) if hosts else SHARDING, possible)
     rest = [[each.way, each.why] for each in found if each.answer is None]
     if rest:

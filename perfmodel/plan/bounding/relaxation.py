@@ -114,7 +114,7 @@ class Master:
         for j in self.active:
             p = problem.curves.step[j]
             floor = everywhere[j] + self.part.floor[j] if self.part.floor[j] else 0.0
-            most = np.argsort(-shards[:, j])[:_SHARDS]
+            most = np.argsort(-shards[:, j], kind="stable")[:_SHARDS]
             asked = [(at[j], _MEAN), (floor, _FLOOR), *((shards[q, j], int(q)) for q in most)]
             for size, of in asked:
                 if of == _MEAN or size > at[j]:
