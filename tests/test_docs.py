@@ -140,11 +140,20 @@ def breaks_inside_words(patch: pytest.MonkeyPatch) -> list[str]:
 
 
 def is_too_wide(line: str, columns: int) -> bool:
-    """Whether a line is wider than the screen, and neither part of a command nor wide by a path alone."""
+    """Whether a line is wider than the screen, and neither part of a command nor wide by a path alone.
+
+    Where a checkout lies is the reader's choice: its path counts nothing, however long it is.
+    """
     words = line.removesuffix(" \\").split()
-    paths = [word for word in words if "/" in word and len(word) > columns // 2]
+    paths = [w for w in words if w.startswith("/") or ("/" in w and len(w) > columns // 2)]
     command = line.startswith("  ") and (words[0] == "perfmodel" or len(words) == 1)
     return len(line) - sum(map(len, paths)) > columns and not command
+
+
+@pytest.mark.parametrize("columns", [40, 60])
+def test_a_path_of_any_length_is_no_word_to_wrap(columns: int) -> None:
+    assert not any(is_too_wide(f"Files in data/ are in /{'x' * n}", columns) for n in range(1, 200))
+    assert is_too_wide("a " * 20 + "b", 40) and not is_too_wide("a " * 19 + "b", 40)
 
 
 def outputs(text: str) -> list[tuple[str, str, str, int | None]]:
