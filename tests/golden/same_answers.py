@@ -126,7 +126,7 @@ chip plan --model criteo-kaggle --chip ascend-910 --report @chip.html
 figure slowdown --out @slowdown.html --json
 import all_gather.log --machine h200-sxm-ib --out @mine.json
 import all_gather.log --machine h200-sxm-ib --out @mine.json --json
-import samples.csv --machine h200-sxm-ib --out @mine.json
+import samples.csv --machine h200-sxm-ib --gpus-per-node 8 --out @mine.json
 check all_gather.log --machine h200-sxm-ib
 check all_gather.log --machine h200-sxm-ib --json
 plan --model two.csv --gpus 6 --batch 8192 --effort quick --out @plan.json --json
@@ -198,7 +198,7 @@ def answer(words: list[str], folder: Path) -> str:
     for name in files:
         path = folder / name
         text += f"\n--- {name}\n" + (path.read_text(encoding="utf-8") if path.exists() else "not written")
-    return text.replace(str(folder), "FOLDER")
+    return re.sub(r'"(git|fingerprint)": "\w+"', "", text.replace(str(folder), "FOLDER"))
 
 
 def _of_command(typed: str, width: str) -> str:
