@@ -1,11 +1,10 @@
-"""What a session on a GPU measured, put into the repository: samples kept, machine and chip fitted again.
+"""What a session on a GPU measured, put into the repository: samples kept, machine fitted again.
 
-Run:    python benchmarks/gpu_samples.py first.tar.gz timings.tar.gz [--machine NAME] [--chip h100-sxm]
+Run:    python benchmarks/gpu_samples.py first.tar.gz timings.tar.gz [--machine NAME]
 Of the archives of benchmarks/one_gpu.py it takes
   runs/*/samples.jsonl   a row for each point into data/measurements/kernels; constants are fitted to the run
                          that has most samples at the clock stream and printed; those of FBGEMM's kernels,
                          which a machine's file describes, replace its values, as measured
-  one_core.jsonl         into data/measurements/kernels, and fits data/chips (benchmarks/one_core_fit.py)
   gather_variants.csv    into data/kernels: launches take the fastest variant from it
   gather.csv, floors.csv, stages.csv, sort.csv, dense.csv, environment.json   into data/measurements/kernels
 and prints every value before and after. Files are named after the archive. Nothing is written where one of
@@ -18,7 +17,6 @@ import argparse
 import json
 import math
 import shutil
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -38,7 +36,7 @@ from perfmodel.schema.run_files import Run, read_run
 from perfmodel.schema.runs import REHEARSAL, functional_reason
 
 ROOT = Path(__file__).resolve().parents[1]
-AS_THEY_ARE = ("floors.csv", "stages.csv", "sort.csv", "dense.csv", "one_core.jsonl", "environment.json")
+AS_THEY_ARE = ("floors.csv", "stages.csv", "sort.csv", "dense.csv", "environment.json")
 OF_A_MACHINE = "fbgemm"
 """Whose kernels the constants of a machine's file are: TorchRec runs them."""
 
@@ -137,7 +135,7 @@ def fitted_machine(path: Path, run: Run) -> str:
     return with_values(path.read_text(encoding="utf-8"), changed)
 
 
-def put(folders: Sequence[Path], data: Path, machine: str | None, chip: str) -> None:
+def put(folders: Sequence[Path], data: Path, machine: str | None) -> None:
     """Write what these folders hold below ``data``, files of machines last."""
     run = best_run(folders)
     made = None
@@ -162,13 +160,6 @@ def put(folders: Sequence[Path], data: Path, machine: str | None, chip: str) -> 
             print(f"wrote {target}")
         if (folder / "gather_variants.csv").is_file():
             copied(folder / "gather_variants.csv", data / "kernels" / "gather_variants.csv")
-        if (folder / "one_core.jsonl").is_file():
-            script = str(ROOT / "benchmarks" / "one_core_fit.py")
-            fit = [sys.executable, script, str(folder / "one_core.jsonl")]
-            target = data / "chips" / f"{chip}.toml"
-            if subprocess.run([*fit, "--chip", chip, "--out", str(target)], check=False).returncode:
-                raise BadInputError(f"{target} was not fitted, and stays.", "see above.")
-            print(f"wrote {target}")
     if made is not None:
         made[0].write_text(made[1], encoding="utf-8")
         read_machine(made[0])
@@ -187,11 +178,10 @@ def main() -> int:
     parser.add_argument("archives", type=Path, nargs="+")
     parser.add_argument("--data", type=Path, default=ROOT / "data", help="where the shipped files are")
     parser.add_argument("--machine", help="whose file is fitted (default: that of the run)")
-    parser.add_argument("--chip", default="h100-sxm", help="whose file is fitted: h100-sxm or h200-sxm")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         try:
-            put(taken(given.archives, Path(folder)), given.data, given.machine, given.chip)
+            put(taken(given.archives, Path(folder)), given.data, given.machine)
         except PerfmodelError as error:
             print(f"error: {error}", file=sys.stderr)
             return 2

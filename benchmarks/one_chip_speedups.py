@@ -4,8 +4,7 @@ Run:    python benchmarks/one_chip_speedups.py [--chips ascend-910 h100-sxm] [--
 For table sets, batches and distributions of ids: a batch with every table gathered by all cores (GM), with
 the best way of each table on all cores (best), with GM where cores do not wait for each other between tables
 (any), and with the mapping of ``perfmodel chip plan`` made for these ids (ours); what is busiest, before
-and after. Where look-ups are few, the simulator of single requests runs GM and ours too (simulated). Then how
-much a batch depends on the ids: each mapping with the ids of all others. No chip ran any of it.
+and after. Then how much a batch depends on the ids: each mapping with the ids of all others. No chip ran any.
 arXiv 2507.01676 has 1.5x to 6.5x on real ids and more than 20x on extreme ones, on Huawei Ascend, with tables
 of its own.
 """
@@ -20,7 +19,6 @@ from dataclasses import dataclass
 
 from perfmodel.effort import DEFAULT_EFFORT, EFFORTS
 from perfmodel.onechip.answer import ChipAnswer, answer_on, cost_on
-from perfmodel.onechip.replay import replay_mappings
 from perfmodel.passes.tables import PlanTables
 from perfmodel.schema.chip import load_chip
 from perfmodel.schema.distributions import ONE_ROW, Distribution, parse_distribution
@@ -30,7 +28,6 @@ CHIPS = ("ascend-910", "h100-sxm")
 MODELS = ("mlperf-dlrm-dcnv2", "criteo-kaggle", "criteo-1tb", "embark-t7", "embark-t180", "embark-t200")
 BATCHES = (256, 8192)
 IDS = ("uniform", "histogram:fbgemm-t856", "zipf:1.05", "zipf:1.2", "one-row")
-MOST_LOOK_UPS = 60_000
 REAL, EXTREME = (1.5, 6.5), 20.0
 """Speed-ups of arXiv 2507.01676 over the default compiler, on real and on extreme ids."""
 
@@ -90,12 +87,10 @@ def line(case: Case, ids: Distribution) -> list[str]:
 HEADERS = ["tables", "batch", "ids", "GM", "ours", "x GM", "x best", "x any", "gap", "busiest"]
 
 
-def simulated(answer: ChipAnswer) -> str:
-    """Speed-up over GM by the simulator, where it is asked for few look-ups."""
-    if answer.cost.batch * answer.tables.pooling.sum() > MOST_LOOK_UPS or answer.symmetric:
-        return "-"
-    gathered, *_, ours = (each.simulated for each in replay_mappings(answer, most=MOST_LOOK_UPS))
-    return format_ratio(gathered.seconds / ours.seconds) if gathered and ours else "-"
+def speedups(case: Case) -> list[str]:
+    """Speed-up over GM of the mapping for each of the ids."""
+    ratios = [format_ratio(answer.global_memory.time_s / answer.time_s) for answer in case.found.values()]
+    return [f"{case.model} {case.batch}", *ratios]
 
 
 def dependence(case: Case) -> list[str]:
@@ -130,16 +125,6 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[
     return "\n".join(" " + line.rstrip() for line in lines)
 
 
-def speedups(case: Case) -> list[str]:
-    """Speed-up over GM of the mapping for each of the ids, by the simulator in brackets."""
-    found = []
-    for answer in case.found.values():
-        again = simulated(answer)
-        ratio = format_ratio(answer.global_memory.time_s / answer.time_s)
-        found.append(ratio if again == "-" else f"{ratio} ({again})")
-    return [f"{case.model} {case.batch}", *found]
-
-
 def paper(cases: Sequence[Case]) -> list[str]:
     """How many speed-ups are where the paper has them."""
     lines = []
@@ -161,7 +146,7 @@ def paper(cases: Sequence[Case]) -> list[str]:
 def printed(cases: Sequence[Case], ids: Sequence[Distribution], details: bool) -> str:
     """The tables of one chip, and how many speed-ups are where the paper has them."""
     names = [_short(each) for each in ids]
-    parts = [table(["x GM (simulated)", *names], [speedups(case) for case in cases]), *paper(cases)]
+    parts = [table(["x GM", *names], [speedups(case) for case in cases]), *paper(cases)]
     if details:
         rows = [line(case, each) for case in cases for each in ids]
         parts += ["", table(HEADERS, rows, left=(0, 2, 9))]

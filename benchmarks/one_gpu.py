@@ -10,8 +10,8 @@
 
 Every sitting begins with the check and a smoke test of one kernel, and ends there where one of them fails.
 Sitting "first": functional tests, one process a file, side by side; then one part after the other, for
-timings alone: copies, the L2 cache and launches; gather and pool beside torch; tests that time something; one
-core. Sitting "timings": the calibration of kernels, its projection, summary and kernel model; that of the
+timings alone: copies, the L2 cache and launches; gather and pool beside torch; tests that time something.
+Sitting "timings": the calibration of kernels, its projection, summary and kernel model; that of the
 host (its launches, its memory as the GPU reads it); ids, conversions and the exchange; CUB's sort; products
 of dense layers; every variant of gather and pool over the whole grid. Sitting "sanitizer": each family of
 kernels on small cases under each tool.
@@ -53,12 +53,12 @@ CALIBRATE_S, CALIBRATE_HOST_S, STARTING_S, AFTER_S = 165.0, 25.0, 20.0, 15.0
 On an H200 the kernels take 150 s: 516 points of seven visits each, so a third of the time ends no point.
 """
 
-DOCTOR_S, FLOORS_S, GATHER_S, ONE_CORE_S, STAGES_S, VARIANTS_S = 30.0, 30.0, 80.0, 40.0, 15.0, 80.0
+DOCTOR_S, FLOORS_S, GATHER_S, STAGES_S, VARIANTS_S = 30.0, 30.0, 80.0, 15.0, 80.0
 NVCC_S, SORT_S, DENSE_S = 20.0, 10.0, 15.0
 TEST_LIMIT_S = 60
 """Of one test."""
 
-TESTS = ("exchange", "gather_pool", "id_kernels", "one_core", "kernels", "collectives")
+TESTS = ("exchange", "gather_pool", "id_kernels", "kernels", "collectives")
 """Files of tests, all at once: tests/gpu/test_gpu_*.py."""
 
 TIMED_TESTS = "kernels"
@@ -74,7 +74,7 @@ SHOWN_CHARACTERS = 2500
 """Of the summary, and of the benchmark, at the end of the output."""
 
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
-FAMILIES = ("gather_pool", "ids", "one_core", "partial_bags")
+FAMILIES = ("gather_pool", "ids", "partial_bags")
 """All but the exchange: its ranks wait for each other on one GPU, and the tools run one kernel at a time."""
 
 SANITIZER_S = 100.0
@@ -118,8 +118,6 @@ def first(asked: Asked) -> Groups:
     yield asked.benchmark("gather", GATHER_S, "--out", f"{results}/gather.csv", *more)
     line = (*pytest_line(asked), "-m", "alone", test_file(TIMED_TESTS))
     yield (Part("tests_timed.txt", line, TIMED_TESTS_S),)
-    sizes = asked.sized("", "--batch 2 --most-rows 10 --launches 2 --replays 2")
-    yield asked.benchmark("one_core", ONE_CORE_S, "--out", f"{results}/one_core.jsonl", *sizes)
 
 
 def timings(asked: Asked) -> Groups:

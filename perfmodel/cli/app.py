@@ -29,13 +29,9 @@ ON_CHIP = """One chip of many cores: which way to look up which table, and on wh
 \b
 Examples
   perfmodel chip plan --chip ascend-910 --model criteo-kaggle --distribution zipf:1.05
-  perfmodel chip ways --chip h100-sxm --dim 128
-  perfmodel chip explain L1 --chip ascend-910 --rows 2000 --dim 128 --batch 4096 --pooling 4
-  perfmodel chip simulate --chip ascend-910 --model criteo-kaggle --distribution zipf:1.05
 
 perfmodel chips lists the chips that are shipped.
 """
-_SIMULATED = "Simulate it request by request, and compare with the prediction."
 
 
 def _print_version(wanted: bool) -> None:
@@ -105,17 +101,6 @@ COMMANDS: dict[str, Command | CommandGroup] = {
                 "onechip.plan:plan",
                 "Which way to look up which table, and which core owns it?",
             ),
-            "ways": Command(
-                "chips:ChipWaysOptions",
-                "onechip.ways:ways",
-                "Which way is fastest, by the rows of a table and its look-ups.",
-            ),
-            "explain": Command(
-                "chips:ChipExplainOptions",
-                "onechip.explain:explain",
-                "The equations of a way with your numbers in them.",
-            ),
-            "simulate": Command("chips:ChipSimulateOptions", "onechip.simulate:simulate", _SIMULATED),
         },
     ),
     "report": Command("pages:ReportOptions", "report:report", "One HTML page to send to someone."),

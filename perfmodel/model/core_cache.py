@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.model.recording import Number, exponential, larger, named, over_arrays, smaller, where
+from perfmodel.model.recording import Number
 
 Array = NDArray[np.float64]
 
@@ -34,7 +34,7 @@ def passed_rate(rate: ArrayLike, out: ArrayLike, passed: ArrayLike) -> Array:
         return np.minimum(_array(rate), _array(out) / _array(passed))
 
 
-@over_arrays
+@np.errstate(divide="ignore", invalid="ignore")
 def cold_gather_time(
     n: Number,
     row: Number,
@@ -61,19 +61,18 @@ def cold_gather_time(
     Limits: all miss, l_1 = l_u -> ``one_chip.gather_time``;  u = 0, n -> inf -> n l_0 / k, or n row / BW
     """
     k = in_flight
-    later = named("rest", larger(n - k, 1e-300), "look-ups after the first k")
-    share = named("q", smaller(misses, later) / later, "share of them that the core's cache does not have")
+    later = np.maximum(n - k, 1e-300)
+    share = np.minimum(misses, later) / later
     mean = near + share * (missed - near)
-    each = named("s", larger(mean / k, row / peak), "time between two look-ups")
-    more = larger(missed - near, 0)
-    tail = last_wait(more, share, smaller(later, more / each), each)
-    tail = named("d", tail, "the last look-ups are waited for, as some of them miss")
-    waves = where(n > k, first + larger(n - 2 * k, 0) * each + near + tail, 0)
+    each = np.maximum(mean / k, row / peak)
+    more = np.maximum(missed - near, 0)
+    tail = last_wait(more, share, np.minimum(later, more / each), each)
+    waves = np.where(n > k, first + np.maximum(n - 2 * k, 0) * each + near + tail, 0)
     lined_up = slowest + (n - 1) * row / peak
-    return where(n > 0, larger(waves, lined_up), 0)
+    return np.where(n > 0, np.maximum(waves, lined_up), 0)
 
 
-@over_arrays
+@np.errstate(divide="ignore", invalid="ignore")
 def last_wait(more: Number, chance: Number, window: Number, each: Number) -> Number:
     """Extra wait for the last of a sequence of look-ups, when a share of them is slower than the rest.
 
@@ -84,9 +83,9 @@ def last_wait(more: Number, chance: Number, window: Number, each: Number) -> Num
     Source: the last slow one is i look-ups before the end with q e^(-q i): mean of l - i s where i <= W
     Limits: q = 0 -> 0;  W = l / s, x -> inf -> l
     """
-    x = named("x", larger(chance * window, 1e-12), "q W: slow look-ups among the last")
-    none = exponential(-x)
-    return larger(more * (1 - none) - window * each * (1 - (1 + x) * none) / x, 0)
+    x = np.maximum(chance * window, 1e-12)
+    none = np.exp(-x)
+    return np.maximum(more * (1 - none) - window * each * (1 - (1 + x) * none) / x, 0)
 
 
 def unique_of_pieces(p: Array, rows: Array, draws: Array) -> Array:

@@ -13,7 +13,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.model.recording import Number, larger, named, over_arrays, where
+from perfmodel.model.recording import Number
 
 Array = NDArray[np.float64]
 
@@ -66,7 +66,7 @@ def row_latency(row: ArrayLike, first_byte: ArrayLike, *rates: ArrayLike) -> Arr
     return _array(first_byte) + sum((_array(row) / _array(rate) for rate in rates), _array(0.0))
 
 
-@over_arrays
+@np.errstate(divide="ignore", invalid="ignore")
 def gather_time(
     n: Number, row: Number, latency: Number, slowest: Number, in_flight: Number, peak: Number
 ) -> Number:
@@ -83,7 +83,7 @@ def gather_time(
     """
     waves = n / in_flight * latency
     lined_up = slowest + (n - 1) * row / peak
-    return where(n > 0, larger(waves, lined_up), 0)
+    return np.where(n > 0, np.maximum(waves, lined_up), 0)
 
 
 def slowest_row(latency: Sequence[ArrayLike], share: Sequence[ArrayLike], rows: ArrayLike) -> Array:
@@ -265,7 +265,7 @@ def touched_bags(bags: ArrayLike, pooling: ArrayLike, share: ArrayLike) -> Array
         return -_array(bags) * np.expm1(_array(pooling) * np.log1p(-_array(share)))
 
 
-@over_arrays
+@np.errstate(divide="ignore", invalid="ignore")
 def chunk_times(
     stream: Number, gather: Number, chunks: Number, hottest: Number, latency: Number, scan: Number = 0
 ) -> Number:
@@ -284,12 +284,12 @@ def chunk_times(
     s, g, c, q, wait, each = stream, gather, chunks, hottest, latency, scan
 
     def slot(of: Number) -> Number:
-        return larger(larger(s, of), (s + of + wait) / 2)
+        return np.maximum(np.maximum(s, of), (s + of + wait) / 2)
 
-    rest = named("r", (1 - q) * g / larger(c - 1, 1), "look-ups of another chunk than the hottest")
-    first = named("f_q", slot(each + q * g), "the hottest chunk")
-    other = named("f_r", slot(each + rest), "another chunk")
-    return wait + s + where(c > 1, first + larger(c - 2, 0) * other + (each + rest), each + g)
+    rest = (1 - q) * g / np.maximum(c - 1, 1)
+    first = slot(each + q * g)
+    other = slot(each + rest)
+    return wait + s + np.where(c > 1, first + np.maximum(c - 2, 0) * other + (each + rest), each + g)
 
 
 def chip_time(wait: ArrayLike, core: ArrayLike, even: ArrayLike, fullest: ArrayLike) -> Array:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.model.recording import Number, over_arrays
+from perfmodel.model.recording import Number
 
 Array = NDArray[np.float64]
 
@@ -23,7 +23,7 @@ def _array(value: ArrayLike) -> Array:
     return np.asarray(value, dtype=np.float64)
 
 
-@over_arrays
+@np.errstate(divide="ignore", invalid="ignore")
 def gm_time(n: Number, row: Number, gm_rate: Number) -> Number:
     """GM: every look-up fetches its row.
 
@@ -85,7 +85,7 @@ def table_bytes(m: ArrayLike, h: ArrayLike, row: ArrayLike, p: ArrayLike = 1) ->
     return _array(row) * (_array(h) + _array(p) * (_array(m) - _array(h)))
 
 
-@over_arrays
+@np.errstate(divide="ignore", invalid="ignore")
 def ids_and_bags_time(
     n: Number, id_bytes: Number, bags: Number, bag_bytes: Number, gm_rate: Number
 ) -> Number:

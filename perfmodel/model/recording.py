@@ -221,37 +221,12 @@ def if_any(x: Number, number: Number) -> Number:
     return np.where(np.asarray(x) > 0, number, 0.0)
 
 
-def over_arrays(law: Callable[..., Number]) -> Callable[..., Number]:
-    """The law, made to take arrays: plain numbers become arrays, which divide by 0 and broadcast.
-
-    Calls with recorded numbers are passed on unchanged.
-    """
-
-    @wraps(law)
-    def call(*numbers: Number) -> Number:
-        if any(isinstance(each, Recorded) for each in numbers):
-            return law(*numbers)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return law(*(np.asarray(each, dtype=np.float64) for each in numbers))
-
-    return call
-
-
-def where(condition: Number, number: Number, other: Number) -> Number:
-    """``np.where``; if the numbers are recorded, whichever of the two the condition selects."""
-    if isinstance(number, Recorded):
-        return number if condition else other
-    return np.where(condition, number, other)
-
-
 def _root(first: Number, second: Number) -> Number:
     return np.sqrt(first * second)
 
 
 geometric_mean = operation("sqrt({0} × {1})", alike=2, inner=PRODUCT)(_root)
 """Geometric mean of two numbers as a printed operation."""
-exponential = operation("exp({0})")(np.exp)
-"""``np.exp`` as a printed operation."""
 
 
 def smallest(numbers: Sequence[Number]) -> Number:

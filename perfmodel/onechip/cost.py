@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -110,18 +109,6 @@ class ChipCost:
             fits=piece.lay.fits,
             lockstep=lockstep,
         )
-
-    def asked(
-        self, table: int, way: Way, rows: float, columns: float, bags: float, *, lockstep: bool = False
-    ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """(function that gives the time to look up a piece, its arguments); arguments as in ``work``."""
-        piece = self._piece(table, way, rows, columns, bags, 0, None, lockstep)
-        if way.streams:
-            return one_chip.chunk_times, self._chunks(piece)
-        if way == Way.L1:
-            return one_core.gm_time, (piece.draws, piece.row, self._local(piece))
-        found = gathered(self._v, self._rows(piece))
-        return found.law, found.asked
 
     def _piece(
         self,

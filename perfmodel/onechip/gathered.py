@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,18 +36,13 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Gathered:
-    """Time of a core to gather rows; ``wait`` to ``after`` are as in ``work.CoreStep`` [s], variance [s^2].
-
-    law  the function that gives the time;  asked  its arguments
-    """
+    """Time of a core to gather rows; its fields are as in ``work.CoreStep`` [s], variance [s^2]."""
 
     wait: Array
     busy: Array
     variance: Array
     quick: Array
     after: Array
-    law: Callable[..., Any] = one_chip.gather_time
-    asked: tuple[Any, ...] = ()
 
 
 def gathered(v: Mapping[str, float], rows: Rows) -> Gathered:
@@ -66,12 +60,11 @@ def _past_no_cache(v: Mapping[str, float], rows: Rows) -> Gathered:
     latency = one_chip.slowest_row(far, hits, 1)
     last = one_chip.slowest_row(far, hits, np.clip(n, 1, k))
     peak = one_chip.issued_rate(rows.row, v["core_bytes_per_s"], v["row_issue_s"])
-    asked = n, rows.row, latency, last, k, peak
-    time = one_chip.gather_time(*asked)
+    time = one_chip.gather_time(n, rows.row, latency, last, k, peak)
     wait, none = np.minimum(latency, time), np.zeros_like(n)
     varies = one_chip.gather_variance(n, rows.share, far, hits, k)
     varies = np.where(n / k * latency >= time, varies, 0)
-    return Gathered(wait, time - wait, varies, none, none, one_chip.gather_time, asked)
+    return Gathered(wait, time - wait, varies, none, none)
 
 
 def _through_cache(v: Mapping[str, float], rows: Rows, passed: Passed) -> Gathered:
@@ -86,14 +79,13 @@ def _through_cache(v: Mapping[str, float], rows: Rows, passed: Passed) -> Gather
     some = 1 - later[0]
     beyond = np.divide(latency - later[0] * far[0], some, out=np.copy(latency), where=some > 0)
     misses = np.maximum(n - k, 0) * some
-    asked = n, rows.row, first, last, far[0], beyond, misses, k, peak
-    time = core_cache.cold_gather_time(*asked)
+    time = core_cache.cold_gather_time(n, rows.row, first, last, far[0], beyond, misses, k, peak)
     wait = np.minimum(first, time)
     varies = one_chip.gather_variance(n, rows.share, far, later, k)
     blocked = np.divide(k, rows.top, out=np.full_like(n, np.inf), where=rows.top > 0)
     after = np.maximum(n - blocked, 0) * np.maximum(latency / k, rows.row / peak)
     varies, quick = np.where(n / k * latency >= time, varies, 0), np.broadcast_to(far[1], n.shape)
-    return Gathered(wait, time - wait, varies, quick, after, core_cache.cold_gather_time, asked)
+    return Gathered(wait, time - wait, varies, quick, after)
 
 
 def _hits(rows: Rows, passed: Passed, k: float, shared: bool) -> tuple[list[Array], list[Array]]:

@@ -29,17 +29,14 @@ class CoreBufferLayout:
     """How pieces use a core's buffers; an array entry per piece.
 
     resident    rows that stay in the local buffer [rows]
-    chunk_rows  rows of a chunk; two chunks are in the buffer at a time; 0: there are none
     chunks      number in a pass, 0: nothing streams
-    passes      times that the table streams past [-];  pass_bags  bags that are looked up in a pass [-]
+    passes      times that the table streams past [-]
     local_bytes, vector_bytes  used in the two buffers [bytes];  fits  whether the buffers are large enough
     """
 
     resident: Array
-    chunk_rows: Array
     chunks: Array
     passes: Array
-    pass_bags: Array
     local_bytes: Array
     vector_bytes: Array
     fits: NDArray[np.bool_]
@@ -86,8 +83,7 @@ def layout(
         whole, more = _whole_is_faster(chip, shape, np.asarray(room), turns, chunk)
         whole &= ways == Way.L1_UB
         turns, around = np.where(whole, more, turns), np.where(whole, 0, around)
-    at_once = np.ceil(b / turns)
-    vector = np.where(streams, around + at_once * per_bag + ID_BYTES, 0)
+    vector = np.where(streams, around + np.ceil(b / turns) * per_bag + ID_BYTES, 0)
     free = np.maximum(0, room - vector) if chip.buffers.shared else held
     kept = np.where(ways == Way.L1, m, np.where(ways == Way.L1_UB, np.minimum(m, free // x), 0))
     moved = m - kept if chip.value("local_to_vector_bytes_per_s") == 0 else m
@@ -97,10 +93,8 @@ def layout(
     )
     return CoreBufferLayout(
         resident=kept,
-        chunk_rows=np.where(streams & (around > 0), chunk, 0),
         chunks=np.where(streams, np.ceil(moved / chunk), 0),
         passes=np.where(streams, turns, 1),
-        pass_bags=np.where(streams, at_once, b),
         local_bytes=local_bytes,
         vector_bytes=vector,
         fits=fits,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.onechip.cost import ChipCost
 from perfmodel.onechip.mapping import Mapping
-from perfmodel.onechip.programs import symmetric_pieces
-from perfmodel.onechip.work import WAYS, Batch, Way
+from perfmodel.onechip.work import WAYS, Batch, TableColumns, TablePiece, Way
 from perfmodel.onechip.work_units import ranked
+from perfmodel.schema.chip import Chip
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -49,6 +51,24 @@ class Symmetric:
         """Time of a batch if cores go through the tables in the same order without waiting for each other."""
         mapping = self.mapping(cost)
         return mapping.batch(cost, mapping.work(cost, lockstep=True))
+
+
+def symmetric_pieces(
+    chip: Chip, tables: TableColumns, batch: int, ways: Sequence[Way]
+) -> list[list[TablePiece]]:
+    """The pieces of each core if all N cores have a slice of B/N samples of every table.
+
+    ways  of each table
+    """
+    starts = [batch * core // chip.cores for core in range(chip.cores + 1)]
+    return [
+        [
+            TablePiece(table, way, (0, int(tables.rows[table])), (0, int(tables.dim[table])), (first, end))
+            for table, way in enumerate(ways)
+            if end > first
+        ]
+        for first, end in pairwise(starts)
+    ]
 
 
 def symmetric(cost: ChipCost, way: Ints) -> Symmetric:

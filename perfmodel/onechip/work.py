@@ -27,11 +27,6 @@ class Way(IntEnum):
         """The name as people write it: ``GM-UB``."""
         return self.name.replace("_", "-")
 
-    @property
-    def streams(self) -> bool:
-        """Whether the table passes through the vector buffer."""
-        return self in (Way.GM_UB, Way.L1_UB)
-
 
 WAYS = tuple(Way)
 

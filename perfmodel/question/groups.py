@@ -43,7 +43,6 @@ GPUS = Opt(
 POOLING = Opt(
     "Rows summed per bag.", "N", read=parse_number, least=ranges.LEAST_POOLING, most=ranges.MOST_POOLING
 )
-ROWS = Opt("Rows of the table.", "N", read=parse_count, most=ranges.MOST_ROWS)
 TABLE_SIZE = Opt(
     "Total size of all tables, e.g. 10TB or 10TiB.",
     "SIZE",

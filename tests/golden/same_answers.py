@@ -77,8 +77,6 @@ explain slowdown --sharding row-wise
 explain alternatives --table-size 10TB
 explain rows --table-size 10TB --sharding ub
 explain gather --table-size 10TB --tier uvm-caching:10% --alpha 1.05
-chip explain L1 --chip ascend-910 --rows 2000 --dim 128 --batch 4096 --pooling 4 --json
-chip explain GM-UB --chip h100-sxm --rows 2000 --dim 64 --batch 1024 --pooling 8
 sweep --grid paper-1 --sharding row-wise --csv
 sweep --grid paper-2 --gpus 128 --scenario nvlink-everywhere --csv
 sweep --table-size 1TB..64TB --batch 128..4096 --dim 32,128 --json
@@ -96,11 +94,8 @@ alternatives --table-size 10TB
 alternatives --table-size 10TB --alpha 1.05 --json
 chip plan --model criteo-kaggle --chip ascend-910 --distribution zipf:1.05 --json
 chip plan --model criteo-kaggle --chip h100-sxm
-chip simulate --model criteo-kaggle --chip ascend-910 --batch 64 --json
 chips
 chips ascend-910 --json
-chip ways --chip ascend-910
-chip ways --chip h100-sxm --json
 chips a100-sxm --toml
 validate
 validate --json
@@ -122,7 +117,6 @@ report --compare h100-sxm-ib h200-sxm-ib --out @compare.html
 report --format markdown --out @page.md
 plan --model criteo-kaggle --gpus 8 --effort quick --report @plan.html
 alternatives --table-size 10TB --report @alternatives.html
-chip plan --model criteo-kaggle --chip ascend-910 --report @chip.html
 figure slowdown --out @slowdown.html --json
 import all_gather.log --machine h200-sxm-ib --out @mine.json
 import all_gather.log --machine h200-sxm-ib --out @mine.json --json

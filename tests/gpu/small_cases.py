@@ -2,7 +2,7 @@
 
     python tests/gpu/small_cases.py FAMILY [--device cuda]
 
-FAMILY  gather_pool, ids, partial_bags, one_core, exchange
+FAMILY  gather_pool, ids, partial_bags, exchange
 Exit code 1 where a result is wrong. Says on stdout how many cases there were.
 """
 
@@ -24,14 +24,11 @@ from calibrate.cuda import gather_pool as gp  # noqa: E402
 from calibrate.cuda.bucketize import Bucketizer  # noqa: E402
 from calibrate.cuda.device_tables import make_tables, to_int8  # noqa: E402
 from calibrate.cuda.gather_layout import GatherLayout  # noqa: E402
-from calibrate.cuda.one_core import OneCore, core_bytes, cores, shapes_of  # noqa: E402
-from calibrate.cuda.one_core_plan import WAYS, CorePlan, Item, TableShape, fitted, symmetric  # noqa: E402
 from calibrate.cuda.partial_bags import Packer, SparseSum, partial_sum  # noqa: E402
 from calibrate.cuda.permute import Permuter  # noqa: E402
 from calibrate.cuda.split import row_wise  # noqa: E402
 from calibrate.cuda.unique import Uniquer  # noqa: E402
 from calibrate.passes import lookup  # noqa: E402
-from perfmodel.errors import BadInputError  # noqa: E402
 
 Case = tuple[str, bool]
 """What was run, and whether its result was right."""
@@ -136,29 +133,6 @@ def partial_bags(device: Any) -> Iterator[Case]:
             )
 
 
-def one_core(device: Any) -> Iterator[Case]:
-    """Every way, from all cores."""
-    for dtype in (torch.float32, torch.float16):
-        rows = [torch.randint(-8, 9, size).to(dtype).to(device) for size in ((3, 128), (63, 64), (300, 33))]
-        tables, batch = make_tables(rows), 50
-        shapes, room = shapes_of(tables, 4), core_bytes(device)
-        found, offsets, _ = _drawn([len(one) for one in rows], batch, 8, device)
-        for way in WAYS:
-            ways = [_where_it_fits(shape, way, batch, room) for shape in shapes]
-            plan: CorePlan = symmetric(shapes, ways, batch, min(4, cores(device)), room)
-            for kind in (torch.int32, torch.int64):
-                out = OneCore(tables, plan, batch)(found.to(kind), offsets)
-                yield f"{way} {dtype} {kind}", torch.equal(out.cpu(), _bags(rows, found, offsets))
-
-
-def _where_it_fits(shape: TableShape, way: str, batch: int, room: int) -> str:
-    try:
-        fitted(shape, Item(0, way, 0, batch, 0, shape.dim), room)
-    except BadInputError:
-        return "GM"
-    return way
-
-
 def exchange(device: Any) -> Iterator[Case]:
     """Fused and in three stages, of two threads that play PEs."""
     import exchange_ranks
@@ -189,7 +163,6 @@ FAMILIES: dict[str, Callable[[Any], Iterator[Case]]] = {
     "gather_pool": gather_pool,
     "ids": ids,
     "partial_bags": partial_bags,
-    "one_core": one_core,
     "exchange": exchange,
 }
 

@@ -1,4 +1,4 @@
-"""benchmarks/one_chip_speedups.py: a small run, and the simulator beside it."""
+"""benchmarks/one_chip_speedups.py: a small run."""
 
 from __future__ import annotations
 
@@ -13,17 +13,14 @@ ASKED = (
 )
 
 
-def test_a_small_run_has_both_tables_and_the_simulator_agrees() -> None:
+def test_a_small_run_has_all_tables() -> None:
     done = subprocess.run(
         [sys.executable, str(SCRIPT), *ASKED.split()], capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
     line = next(line for line in done.stdout.splitlines() if line.startswith(" criteo-kaggle 64"))
-    found = [(float(a), float(b)) for a, b in re.findall(r"([\d.]+)× \(([\d.]+)×\)", line)]
-    assert len(found) == 2
-    for modelled, simulated in found:
-        assert modelled > 1.5
-        assert abs(modelled / simulated - 1) < 0.3
+    ratios = [float(text) for text in re.findall(r"([\d.]+)×", line)]
+    assert len(ratios) == 2 and min(ratios) > 1.5
     for words in (
         "uniform and skewed ids, over GM:",
         "one row, over GM",

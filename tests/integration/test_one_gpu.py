@@ -158,7 +158,7 @@ def test_a_sitting_ends_a_minute_before_its_command_does(sitting: str, tmp_path:
     assert one_gpu.LIMIT_S - one_gpu.MARGIN_S == 540 >= most_s
     names = [part.name for group in groups for part in group]
     assert sitting != "timings" or {"project.txt", "kernel_model.txt"} < set(names)
-    timed = ("gather", "one_core", "calibrate", "tests_timed", "gpu_")
+    timed = ("gather", "calibrate", "tests_timed", "gpu_")
     assert all(len(group) == 1 for group in groups if group[0].name.startswith(timed))
 
 

@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 
 from gather_kernels import others, variants
 
-from calibrate.cuda import bucketize, one_core, partial_bags, row_wise_exchange, unique
+from calibrate.cuda import bucketize, partial_bags, row_wise_exchange, unique
 from calibrate.cuda.kernel import Kernel
 from perfmodel.resources import kernels_path
 
@@ -23,7 +23,7 @@ EXCHANGE = row_wise_exchange.kernels("fp32", "int64", row_wise_exchange.row_acce
 KERNELS = [
     *variants()[::3],  # NVRTC compiles all of them
     *others(),
-    *(kernel for family in (one_core, bucketize, partial_bags, unique) for kernel in family.kernels()),
+    *(kernel for family in (bucketize, partial_bags, unique) for kernel in family.kernels()),
     *EXCHANGE,
 ]
 OVER_NVSHMEM = [Kernel(row_wise_exchange.SOURCE_NVSHMEM, kernel.name) for kernel in EXCHANGE]

@@ -1,4 +1,4 @@
-"""Caches of cores: limits, chance against draws, the simulator against a cache of few lines, and both."""
+"""Caches of cores: limits, chance against draws, a cache of few lines."""
 
 from __future__ import annotations
 
@@ -22,10 +22,7 @@ from perfmodel.model.core_cache import stays_in_core
 from perfmodel.onechip.core_misses import Cores, Passed, passed
 from perfmodel.onechip.cost import ChipCost
 from perfmodel.onechip.popular import RowPopularity, popularities
-from perfmodel.onechip.programs import simulate_pieces, symmetric_pieces
-from perfmodel.onechip.simulate import Fetch, simulate
-from perfmodel.onechip.traces import draw
-from perfmodel.onechip.work import CoreStep, TablePiece, Way
+from perfmodel.onechip.work import CoreStep, Way
 from perfmodel.resources import data_path
 from perfmodel.schema.chip import Chip, load_chip, read_chip
 from perfmodel.schema.distributions import parse_distribution
@@ -279,117 +276,10 @@ def test_without_a_cache_every_slice_reads() -> None:
         assert step.gm_bytes.sum() == pytest.approx(8 * 50 * 128)
 
 
-def test_many_slices_that_copy_few_rows_are_those_of_the_simulator() -> None:
-    """80 slices of 6 rows: each counted as read, a batch was predicted 43 % too long."""
-    chip, t = load_chip("h100-sxm"), tables(6, pooling=2)
-    c, pieces = (
-        ChipCost(chip, t, 320),
-        [[TablePiece(0, Way.L1, (0, 6), (0, 32), (4 * k, 4 * k + 4))] for k in range(80)],
-    )
-    said = c.batch_s(np.arange(80), np.zeros(80), c.work(0, Way.L1, 6, 32, np.full(80, 4.0))).seconds
-    seen = simulate_pieces(chip, t, draw(t, 320), pieces)
-    assert said == pytest.approx(seen.seconds, rel=0.15)
-
-
-def test_copies_of_one_wide_row_wait_for_each_other() -> None:
-    """64 slices copy 3 rows of a KiB and sum long bags: without the queue a third too short."""
-    chip, t = load_chip("h100-sxm"), tables(3, dim=256, pooling=80)
-    c, popular = ChipCost(chip, t, 128, [one_row(3)]), [one_row(3)]
-    pieces = [[TablePiece(0, Way.GM_UB, (0, 3), (0, 256), (2 * k, 2 * k + 2))] for k in range(64)]
-    work = c.work(0, Way.GM_UB, 3, 256, np.full(64, 2.0))
-    said = c.batch_s(np.arange(64), np.zeros(64), work)
-    seen = simulate_pieces(chip, t, draw(t, 128, popular), pieces)
-    assert said.seconds > 1.3 * said.core_s.max()
-    assert said.limit == "core"  # which takes longer by itself than the slice
-    assert said.seconds == pytest.approx(seen.seconds, rel=0.20)
-    one = c.batch_s([0], [0], c.work(0, Way.GM_UB, 3, 256, np.array([2.0])))
-    assert one.seconds == pytest.approx(float(work.core_s[0]))
-
-
 # ---- simulator --------------------------------------------------------------------------------------------
 
 
-def chip_of(**values: float) -> Chip:
-    plain = {"cores": 4, "row_latency_s": 1e-6, "gm_bytes_per_s": 4e9, "channels": 4}
-    none = dict.fromkeys(("cache_bytes", "cache_bytes_per_s", "cache_slices", "cache_latency_s"), 0.0)
-    return load_chip("ascend-910").with_overrides({**plain, **none, "core_bytes_per_s": 1e9, **values})
-
-
-def rows(keys: list[int], at_once: int = 1, size: float = 100) -> Fetch:
-    n = len(keys)
-    return Fetch([size] * n, [0.0] * n, keys, keys, [0] * n, [0.0], at_once, looked_up=True)
-
-
-@settings(max_examples=12, deadline=None)
-@given(st.lists(st.integers(0, 15), min_size=1, max_size=100), st.integers(1, 12), st.integers(1, 8))
-def test_the_cache_of_a_core_is_lru(keys: list[int], room: int, at_once: int) -> None:
-    on = chip_of(**{**NEAR, "core_cache_bytes": 100 * room})
-    found = simulate(on, [iter([rows(keys, at_once)])])
-    missed = lru_misses(np.array(keys), room)
-    assert found.in_core == len(keys) - missed and found.requests == missed
-
-
-def test_a_row_that_the_core_has_takes_its_latency() -> None:
-    found = simulate(chip_of(**NEAR), [iter([rows([7] * 5)])])
-    assert found.seconds == pytest.approx(1e-6 + 100e-9 + 4 * 10e-9)
-    at_once = simulate(chip_of(**NEAR), [iter([rows([7] * 5, at_once=5)])])
-    assert at_once.seconds == pytest.approx(1e-6 + 100e-9) and at_once.gm_bytes == 100
-
-
-def test_rows_leave_a_core_one_after_the_other_and_hits_do_not_wait() -> None:
-    found = simulate(chip_of(**NEAR), [iter([rows([0, 1, 2, 3], at_once=4)])])
-    assert found.seconds == pytest.approx(3 * 100e-9 + 1e-6 + 100e-9)
-    keys = [0, 1, 2, 3, 3, 3]
-    assert simulate(chip_of(**NEAR), [iter([rows(keys, at_once=6)])]).seconds == pytest.approx(found.seconds)
-
-
-def test_a_row_that_has_not_left_yet_is_waited_for_as_well() -> None:
-    found = simulate(chip_of(**NEAR), [iter([rows([0, 1, 1, 5], at_once=3)])])
-    assert found.in_core == 1
-    assert found.seconds == pytest.approx(2 * (1e-6 + 100e-9))
-
-
-def test_every_core_has_its_own() -> None:
-    both = simulate(chip_of(**NEAR), [iter([rows([5] * 9)]) for _ in range(3)])
-    assert both.requests == 3 and both.in_core == 24
-
-
 # ---- both, and files --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("ids", ["uniform", "zipf:1.05", "one-row"])
-def test_closed_forms_are_those_of_the_simulator(ids: str) -> None:
-    """A part of benchmarks/one_chip.py."""
-    errors = []
-    for seed, (m, dim, pooling, batch) in enumerate(
-        ((40, 16, 1, 4096), (1000, 128, 1, 1024), (12_000, 16, 4, 512), (12_000, 128, 1, 4096))
-    ):
-        chip, t = load_chip("h100-sxm"), tables(m, dim, pooling)
-        popular = popularities([parse_distribution(ids)], t.rows)
-        c, trace = ChipCost(chip, t, batch, popular), draw(t, batch, popular, seed)
-        pieces = symmetric_pieces(chip, t, batch, [Way.GM])
-        seen = simulate_pieces(chip, t, trace, pieces, seed).seconds
-        errors.append(abs(c.in_step(0, Way.GM).seconds / seen - 1))
-    assert np.median(errors) < 0.10 and max(errors) < (0.08 if ids == "one-row" else 0.25), errors
-
-
-@pytest.mark.parametrize("ids", ["one-row", "uniform"])
-def test_the_first_rows_of_a_core_all_come_from_afar(ids: str) -> None:
-    """One core, few rows: by the mean latency a batch was predicted 20 to 28 % too short."""
-    chip, t = load_chip("h100-sxm"), tables(40, dim=16)
-    popular = popularities([parse_distribution(ids)], t.rows)
-    c = ChipCost(chip, t, 512, popular)
-    said = c.batch_s([0], [0], c.work(0, Way.GM, 40, 16, np.array([512.0]))).seconds
-    piece = TablePiece(0, Way.GM, (0, 40), (0, 16), (0, 512))
-    seen = simulate_pieces(chip, t, draw(t, 512, popular), [[piece]]).seconds
-    assert said == pytest.approx(seen, rel=0.08)
-
-
-def test_the_last_core_to_have_the_row_still_has_its_look_ups_to_do() -> None:
-    chip, t, popular = load_chip("h100-sxm"), tables(1000, dim=128, pooling=10), [one_row(1000)]
-    said = ChipCost(chip, t, 4096, popular).in_step(0, Way.GM).seconds
-    pieces = symmetric_pieces(chip, t, 4096, [Way.GM])
-    assert said == pytest.approx(simulate_pieces(chip, t, draw(t, 4096, popular), pieces).seconds, rel=0.08)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""How far a search came, and where a closed form is off, in words."""
+"""How far a search came, in words."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import time
 from dataclasses import replace
 from functools import cache, partial
 
-import numpy as np
 import pytest
 
 from perfmodel.effort import Budget, Work
@@ -15,13 +14,9 @@ from perfmodel.onechip.answer import ChipAnswer, answer_on, cost_on
 from perfmodel.onechip.cuts import cuts_of
 from perfmodel.onechip.mapper import Mapper
 from perfmodel.onechip.mapping import mapping_of
-from perfmodel.onechip.replay import Replayed
 from perfmodel.onechip.search import search
-from perfmodel.onechip.simulate import Simulated
 from perfmodel.passes.tables import PlanTables
-from perfmodel.report.onechip.mapping_page import chip_card
 from perfmodel.report.onechip.mapping_text import mapping_text, more_effort_words
-from perfmodel.report.onechip.simulated_text import notes_of
 from perfmodel.schema.chip import load_chip
 from perfmodel.schema.distributions import zipf
 from perfmodel.schema.workload import Table, TableSet
@@ -41,29 +36,21 @@ def ended(stopped: str, bound: float) -> ChipAnswer:
     return replace(found, searched=searched, stopped=stopped, done=0.4)
 
 
-def replayed(what: str, predicted_s: float) -> Replayed:
-    """A second was simulated."""
-    return Replayed(what, predicted_s, Simulated(1.0, np.ones(1), 0.0, np.zeros(1), 0, 0))
-
-
 def test_a_search_that_ended_far_from_the_bound_says_what_to_ask_for() -> None:
     said = "The effort was spent: --effort thorough may find a faster mapping."
     assert more_effort_words(ended("effort", 0.5)) == said
     assert said in " ".join(mapping_text(ended("effort", 0.5)).split("\n\n")[0].split())
-    assert said in chip_card(ended("effort", 0.5)).notes
-    assert notes_of(ended("effort", 0.5), [replayed("GM", 1.0)]) == [f"Cores own tables. {said}"]
 
 
 def test_nothing_is_said_of_a_search_that_was_at_an_end_or_near_the_bound() -> None:
     thorough = replace(ended("effort", 0.5), effort="thorough")
     for found in (ended("no improvement", 0.5), ended("effort", 0.95), thorough):
-        assert more_effort_words(found) == "" and notes_of(found, [replayed("GM", 1.0)]) == []
+        assert more_effort_words(found) == ""
 
 
 def test_a_search_that_was_cut_short_says_so_first() -> None:
     said = "stopped by --time-limit after 40.0 % of the work: another run may find another plan"
     assert mapping_text(ended("time-limit", 0.95)).splitlines()[1].strip() == said
-    assert said in chip_card(ended("time-limit", 0.95)).notes
     assert "another run" not in mapping_text(ended("effort", 0.5))
 
 
@@ -117,19 +104,3 @@ def test_no_clock_decides_what_is_found(monkeypatch: pytest.MonkeyPatch) -> None
             told.append((json.dumps(found.to_dict()), mapping_text(found)))
         monkeypatch.undo()
     assert told[1:] == told[:1] * 3
-
-
-def test_a_mapping_that_is_not_simulated_is_said_to_be_none() -> None:
-    found = ended("effort", 0.5)
-    owned = replace(found.searched, seconds=3 * found.best_symmetric.time_s)
-    slow = replace(found, symmetric=True, searched=owned)
-    said = notes_of(slow, [replayed("GM", 1.0)])[0]
-    assert "not simulated, because none was found" in said
-    assert said.endswith("--effort thorough may find a faster mapping.")
-
-
-def test_a_closed_form_that_is_off_is_named() -> None:
-    """Predictions of 1.3 and 0.5 where 1 is simulated; 1.2 is near enough."""
-    found = [replayed("GM", 1.3), replayed("best", 1.2), replayed("own", 0.5)]
-    said = notes_of(ended("no improvement", 0.5), found)
-    assert said == ["The closed form is off by more than 25.0 %: use the simulated time of own, GM."]

@@ -15,8 +15,7 @@ from model_equations import anchors, function_table, page_text, with_equation
 from perfmodel.cli import run
 from perfmodel.passes.equations import PAGE, SECTIONS, section_of
 
-_CHIP = "--chip ascend-910 --rows 2000 --dim 128 --batch 4096 --pooling 4"
-_DRAWN = {"project": 14, "plan": 12, "collective": 10, "chip": 2}
+_DRAWN = {"project": 14, "plan": 12, "collective": 10}
 """How many numbers of each command's answers."""
 
 
@@ -82,7 +81,7 @@ def equations(said: Any) -> Iterator[tuple[str, str]]:
 def test_a_printed_number_is_explained_by_its_function(
     capsys: pytest.CaptureFixture[str], plan_file: str
 ) -> None:
-    """Times of steps of a projection, a sharding and a plan, of a collective, of a chip's way."""
+    """Times of steps of a projection, a sharding and a plan, of a collective."""
     drawn, seen = random.Random(14), list[str]()
     lines = [
         "project --table-size 10TB --sharding row-wise",
@@ -102,7 +101,6 @@ def test_a_printed_number_is_explained_by_its_function(
         for op in ("all_to_all", "all_gather", "all_reduce", "reduce_scatter", "broadcast")
         for size, gpus in (("1GiB", 128), ("64KiB", 8), ("100000", 6), ("33MB", 24))
     ]
-    pool += [(f"chip explain {way} {_CHIP}", "time_s", 0) for way in ("GM", "L1", "GM-UB", "L1-UB")]
     chosen = [
         each
         for name, count in _DRAWN.items()
@@ -111,9 +109,7 @@ def test_a_printed_number_is_explained_by_its_function(
     for line, field, at in chosen:
         printed = answer(capsys, line)
         command, _, options = line.partition(" ")
-        if command == "chip":
-            said, value, told = printed, printed[field], printed[field]
-        elif command == "collective":
+        if command == "collective":
             said = answer(capsys, f"explain collective {options}")
             value, told = printed[field], said[field]
             assert said["stages"][-1]["time_s"] == value

@@ -44,7 +44,6 @@ OWN = {
     "perfmodel/cli/imports.py": "samples that it is about to replace",
     "calibrate/importers/traces/stream.py": "events of what the gate unpacks",
     "perfmodel/onechip/cost.py": "bytes of a row, by the equation of that name",
-    "perfmodel/onechip/explain.py": "the same",
 }
 """Files with such a call of their own, and what it reads."""
 MEASURES = (

@@ -300,9 +300,7 @@ def test_the_name_of_a_page_says_its_format(
     is_an_error(cli("report", *words[1:], "--out", words[0]), 2, said)
 
 
-@pytest.mark.parametrize(
-    "command", [("project",), ("plan", "--gpus", "8"), ("chip", "plan", "--chip", "a100")]
-)
+@pytest.mark.parametrize("command", [("project",), ("plan", "--gpus", "8")])
 @pytest.mark.parametrize(
     ("name", "said"), [("x.txt", ".html"), ("-", "--report page.html"), ("", "--report page.html")]
 )

@@ -105,12 +105,6 @@ MEMORY = Figure("memory", "the bytes of each GPU", ".gpu_loads.memory")
 TABLES = Figure("tables", "which sharding for which table", ".plan_tables.tables")
 OTHERS = Figure("others", "what the next best scheme of each table would cost", ".plan_tables.others")
 
-CORES = Figure(
-    "cores",
-    "the time of each core and its tables, before and after the search",
-    "..onechip.cores_figure.cores",
-)
-
 ALTERNATIVES = Figure("alternatives", "the steps of a batch of each alternative", ".alternatives.steps")
 COSTS = Figure("costs", "GPU-hours of each alternative against its speed", ".alternatives.costs")
 WINNERS = Figure("winners", "the alternative with the fewest GPU-hours, where", ".alternatives.winners")
@@ -158,11 +152,6 @@ PLAN = FigurePage(
     "perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 128 --report plan.html",
     (PLACEMENTS, STEPS, TIMELINE, BALANCE, MEMORY, TABLES, OTHERS),
 )
-CHIP = FigurePage(
-    "the cores of one chip",
-    "perfmodel chip plan --chip ascend-910 --model criteo-kaggle --report cores.html",
-    (CORES,),
-)
 BESIDE_SHARDING = FigurePage(
     "alternatives to sharding",
     "perfmodel alternatives --table-size 10TB --report alternatives.html",
@@ -173,6 +162,6 @@ TRACED = FigurePage(
     "perfmodel compare traces/ --model tables.csv --plan plan.json --report compare.html",
     (TRACED_TIMELINE, TRACED_STEPS),
 )
-PAGES = (QUESTION, GPUS, COMPARED, PLAN, CHIP, BESIDE_SHARDING, TRACED)
+PAGES = (QUESTION, GPUS, COMPARED, PLAN, BESIDE_SHARDING, TRACED)
 EVERY = {name: shows for page in PAGES for name, shows in page.shows.items()}
 """Figures of all pages by name; no two figures have the same name."""

@@ -33,10 +33,7 @@ def chips_text(chips: Sequence[Chip]) -> str:
         [
             columns_text(_CHIPS, chips),
             facts([(chip.name, chip.title) for chip in chips], indent=1),
-            paragraph(
-                "perfmodel chips NAME shows every value with its source; "
-                "perfmodel chip ways --chip NAME where each way to look up wins."
-            ),
+            "perfmodel chips NAME shows every value with its source.",
         ]
     )
 

@@ -8,7 +8,6 @@ from perfmodel.effort import EFFORTS
 from perfmodel.onechip.answer import ChipAnswer
 from perfmodel.onechip.batch import LIMIT_WORDS
 from perfmodel.onechip.groups import TablesCutAlike
-from perfmodel.report.onechip.ways_text import explain_line
 from perfmodel.report.terminal import facts, paragraph, sides, table
 from perfmodel.units import (
     counted,
@@ -176,7 +175,7 @@ def ended(answer: ChipAnswer) -> str:
 
 
 def footer(answer: ChipAnswer) -> str:
-    """The sources of the numbers, how many mappings the search tried, and the command for an equation."""
+    """The sources of the numbers, and how many mappings the search tried."""
     chip = answer.cost.chip
     parts = [f"Chip {chip.name}: perfmodel chips {chip.name} has each value with its source"]
     assumed = [f"{key} = {chip.quantity(key)}" for key in sorted(chip.overrides)]
@@ -186,11 +185,4 @@ def footer(answer: ChipAnswer) -> str:
         f"{counted(answer.searched.tried, 'mapping')} tried with --effort {answer.effort}: {ended(answer)}"
     )
     words = "symmetric: every core looks up a slice of the batch, all cores at one table at a time"
-    said = paragraph(f"Modelled, not measured · {words} · {spent}\n{' · '.join(parts)}")
-    largest = answer.groups[0]
-    t, at = answer.tables, largest.tables[0]
-    rows, dim, pooling = float(t.rows[at]), float(t.dim[at]), float(t.pooling[at])
-    shape = rows, dim, float(t.element_bytes[at]), int(answer.cost.batch), pooling
-    line = explain_line(chip, largest.ways[0], *shape, answer.ids)
-    title = paragraph("The equation of a way, on one core that has a whole table:")
-    return said + (f"\n{title}\n{line}" if line else "")
+    return paragraph(f"Modelled, not measured · {words} · {spent}\n{' · '.join(parts)}")
