@@ -368,13 +368,20 @@ def test_line_of_contributing_succeeds(line: str) -> None:
     assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
 
 
-def test_ci_extracts_the_same_command() -> None:
+@pytest.mark.parametrize(
+    ("page", "mark"),
+    [("README.md", "test-command"), ("CONTRIBUTING.md", "not-run: .ci/run runs them")],
+)
+def test_ci_runs_what_the_pages_say(page: str, mark: str) -> None:
+    """The test command of README, and the linters of CONTRIBUTING, as its own function finds them."""
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    start, end = script.index("awk '"), script.index("README.md)")
+    function = script[script.index("block() {") : script.index("\n}\n") + 3]
     shown = subprocess.run(
-        ["bash", "-c", script[start:end] + "README.md"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
-    assert shown.strip() == marked("test-command")
+        ["bash", "-c", f"{function}\nblock {page} '{mark}'"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert f"<!-- {mark} -->\n```sh\n{shown}```" in text
 
 
 if __name__ == "__main__":

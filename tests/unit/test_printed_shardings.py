@@ -14,13 +14,8 @@ from perfmodel.passes.schemes import BY_ROWS, WAYS
 TABLES = ("--table-size", "2TB")
 SET = ("--model", "mlperf-dlrm-dcnv2", "--gpus", "16")
 QUESTIONS = [
-    TABLES,
-    (*TABLES, "--alpha", "1.05"),
     (*TABLES, "--objective", "training"),
-    (*TABLES, "--gpus-per-node", "4", "--host", "eager"),
-    SET,
-    (*SET, "--alpha", "1.05", "--objective", "training"),
-    ("--model", "embark-t7", "--gpus", "64"),
+    (*SET, "--alpha", "1.05"),
 ]
 NAMES = [" ".join(question) for question in QUESTIONS]
 
@@ -37,16 +32,17 @@ def time_of(*words: str) -> float:
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=NAMES)
-def test_every_sharding_that_project_compares(question: tuple[str, ...]) -> None:
-    found = answer("project", *question, "--sharding", "all")
-    assert {row["sharding"] for row in found["shardings"]} == set(WAYS)
-    on = (*question, "--gpus", str(found["gpus"]))
-    for row in found["shardings"]:
-        name = row["sharding"]
-        if row["time_s"] is None:
-            is_an_error(called("project", *on, "--sharding", name), 2, f"{name} is not possible: ")
-        else:
-            assert time_of(*on, "--sharding", name) == pytest.approx(row["time_s"])
+def test_shardings_that_project_compares(question: tuple[str, ...]) -> None:
+    """The fastest, the slowest, and those that are not possible."""
+    comparison = answer("project", *question, "--sharding", "all")
+    rows = sorted(comparison["shardings"], key=lambda row: row["time_s"] or 0)
+    assert {row["sharding"] for row in rows} == set(WAYS)
+    possible = [row for row in rows if row["time_s"]]
+    on = (*question, "--gpus", str(comparison["gpus"]))
+    for row in (possible[0], possible[-1]):
+        assert time_of(*on, "--sharding", row["sharding"]) == pytest.approx(row["time_s"])
+    for name in {row["sharding"] for row in rows if not row["time_s"]}:
+        is_an_error(called("project", *on, "--sharding", name), 2, f"{name} is not possible: ")
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=NAMES)
