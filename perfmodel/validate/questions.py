@@ -22,6 +22,7 @@ from perfmodel.passes.dense import on_machine
 from perfmodel.passes.tables import PlanTables
 from perfmodel.passes.training import WholeStep
 from perfmodel.projections import grids, project, project_one
+from perfmodel.projections.understood import exact_text
 from perfmodel.schema.chip import load_chip
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.evidence import Clock
@@ -197,11 +198,13 @@ def slowdown(end: str, gpus: int, **asked: Any) -> Finding:
     return Finding.within(float(row["slowdown"]), ends, format_ratio)
 
 
-def gpus_needed(table_bytes: float, reserve: float) -> Finding:
-    """GPUs that hold so many bytes of tables, if a share ``reserve`` of their memory is kept free."""
-    asked, usual = project_one(table_bytes=table_bytes, reserve=reserve), project_one(table_bytes=table_bytes)
+def gpus_needed(table_bytes: float, hbm_bytes: float) -> Finding:
+    """GPUs that hold so many bytes of tables, if each has ``hbm_bytes`` of memory and none is kept free."""
+    asked = project_one(table_bytes=table_bytes, reserve=0, overrides={"hbm_bytes": hbm_bytes})
+    usual = project_one(table_bytes=table_bytes)
     first, second = (f"{one.gpus} GPUs, {format_ratio(one.slowdown)} slower" for one in (asked, usual))
-    return Finding(asked.gpus, f"{first} (--reserve {reserve:g}); {second} as memory is kept free by default")
+    size = exact_text(hbm_bytes, "byte")
+    return Finding(asked.gpus, f"{first} (--reserve 0 --set hbm_bytes={size}); {second} by default")
 
 
 def ratio_of_samples(source: str, slow: str, fast: str, below_bytes: float = inf) -> Finding:

@@ -76,7 +76,7 @@ def test_dependence_is_of_what_the_ids_add() -> None:
 
 def test_10_tb_are_shown_on_128_gpus_and_on_what_memory_kept_free_takes(today: dict[str, Verdict]) -> None:
     said = today["10g"].got
-    assert said.startswith("128 GPUs, ") and "--reserve 0" in said and "152 GPUs, " in said
+    assert said.startswith("128 GPUs, ") and "hbm_bytes=80GB" in said and "144 GPUs, " in said
 
 
 def test_the_batch_that_nobody_published_is_spanned() -> None:

@@ -12,7 +12,7 @@ from perfmodel.onechip.answer import too_large
 from perfmodel.schema.chip import load_chip
 
 TABLES = "name,rows,dim,pooling\nsmall,100,64,1\nlarge,1000000000,64,1\n"
-SAID = "ables of 256 GB do not fit the 80 GB of h100-sxm: the time is as if they did."
+SAID = "ables of 256 GB do not fit the 84.9 GB of h100-sxm: the time is as if they did."
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_what_fits_is_not_talked_about() -> None:
     chip = load_chip("h100-sxm")
     assert too_large(chip, 80e9) == []
     (said,) = too_large(chip, 24e12)
-    assert said == "Tables of 24 TB do not fit the 80 GB of h100-sxm: the time is as if they did."
+    assert said == "Tables of 24 TB do not fit the 84.9 GB of h100-sxm: the time is as if they did."
     assert too_large(chip.with_overrides({"gm_size_bytes": 0}), 24e12) == []
     assert too_large(chip.with_overrides({"gm_size_bytes": "30TB"}), 24e12) == []
 

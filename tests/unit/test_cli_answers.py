@@ -21,9 +21,9 @@ def test_project_answers_first_and_shows_how_it_came_about(cli: Any) -> None:
     outcome = cli("project", "--table-size", "10TB", "--sharding", "row-wise")
     lines = outcome.out.splitlines()
     assert outcome.code == 0
-    assert "slower sharded row-wise over 152 GPUs than if the tables fitted in one." in lines[0]
+    assert "slower sharded row-wise over 144 GPUs than if the tables fitted in one." in lines[0]
     assert "on one GPU; 0.709× its samples per second" in lines[1] and "speed of light" in lines[2]
-    assert "10 TB ÷ 68 GB = 147.1  →  152" in outcome.out and "Memory   65.8 GB of 68 GB" in outcome.out
+    assert "10 TB ÷ 72.2 GB = 138.5  →  144" in outcome.out and "Memory   69.5 GB of 72.2 GB" in outcome.out
     assert "What would change the answer" in outcome.out
     assert "perfmodel explain" in outcome.out
     assert max(len(line) for line in lines) <= WIDTH
@@ -53,7 +53,7 @@ def test_a_size_is_shown_in_the_unit_family_that_was_typed(cli: Any, typed: str,
 
 def test_project_json_is_one_document_and_adds_up(cli: Any) -> None:
     answer = json.loads(cli("project", "--table-size", "10TB", "--json").out)
-    assert (answer["schema_version"], answer["command"], answer["gpus"]) == (3, "project", 152)
+    assert (answer["schema_version"], answer["command"], answer["gpus"]) == (3, "project", 144)
     assert sum(step["time_s"] for step in answer["steps"]) == pytest.approx(answer["time_s"])
     assert answer["slowdown"] == pytest.approx(answer["time_s"] / answer["baseline_time_s"])
     assert answer["changes"] and answer["next_experiment"]["share"] > 0

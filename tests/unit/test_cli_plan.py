@@ -148,14 +148,14 @@ def document_of(*words: str) -> dict[str, Any]:
 
 
 def test_15_percent_are_kept_unless_something_else_is_said(model: str) -> None:
-    """An H100 has 80 GB."""
+    """CUDA reports 84.94 GB of an H100."""
     words = ("--model", model, "--gpus", "8")
-    assert document_of(*words)["memory_limit_bytes"] == 68e9
+    assert document_of(*words)["memory_limit_bytes"] == pytest.approx(0.85 * 84.94e9)
     assert document_of(*words, "--max-hbm", "75GB")["memory_limit_bytes"] == 75e9
-    assert document_of(*words, "--reserve", "0")["memory_limit_bytes"] == 80e9
-    assert "12 GB of each GPU kept for CUDA" in " ".join(asked(*words)[1].split())
+    assert document_of(*words, "--reserve", "0")["memory_limit_bytes"] == 84.94e9
+    assert "12.7 GB of each GPU kept for CUDA" in " ".join(asked(*words)[1].split())
     capped = " ".join(asked(*words, "--max-hbm", "75GB")[1].split())
-    assert "5 GB of each GPU not used (--max-hbm)" in capped and "kept for CUDA" not in capped
+    assert "9.94 GB of each GPU not used (--max-hbm)" in capped and "kept for CUDA" not in capped
     assert "nothing of each GPU kept for CUDA" in " ".join(asked(*words, "--reserve", "0")[1].split())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 
 import pytest
@@ -11,35 +12,36 @@ from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import list_machines, load_machine
 
 TB, GB, MB = 1e12, 1e9, 1e6
-COLUMNS = ("hbm_bytes", "hbm_bytes_per_s", "l2_bytes", "sm_count", "gpus_per_node", "nvlink_domain_gpus",
+MIB, GIB = 2**20, 2**30
+COLUMNS = ("hbm_bytes_per_s", "l2_bytes", "sm_count", "gpus_per_node", "nvlink_domain_gpus",
            "nvlink_bytes_per_s", "pcie_bytes_per_s", "nic_bytes_per_s", "nics_per_node")  # fmt: skip
 DATASHEETS = {
     # NVIDIA A100: 80 GB of HBM2e at 2 039 GB/s, or 40 GB of HBM2 at 1 555; 40 MB of L2, 108 SMs, PCIe 4,
     # NVLink 600 GB/s both ways; DGX A100: 8 cards of 200 Gbit/s; Polaris: 2 Slingshot 10 cards of 100 Gbit/s
-    "a100-sxm-ib": (80 * GB, 2.039 * TB, 40 * MB, 108, 8, 8, 300 * GB, 32 * GB, 25 * GB, 8),
-    "a100-slingshot": (40 * GB, 1.555 * TB, 40 * MB, 108, 4, 4, 300 * GB, 32 * GB, 12.5 * GB, 2),
+    "a100-sxm-ib": (2.039 * TB, 40 * MB, 108, 8, 8, 300 * GB, 32 * GB, 25 * GB, 8),
+    "a100-slingshot": (1.555 * TB, 40 * MB, 108, 4, 4, 300 * GB, 32 * GB, 12.5 * GB, 2),
     # NVIDIA H100 SXM: 80 GB at 3.35 TB/s, 50 MB, 132 SMs, NVLink 900 GB/s both ways, PCIe 5;
     # DGX H100: 8 cards of 400 Gbit/s; p5: 32 interfaces of 100 Gbit/s, four a GPU
-    "h100-sxm-ib": (80 * GB, 3.35 * TB, 50 * MB, 132, 8, 8, 450 * GB, 64 * GB, 50 * GB, 8),
-    "h100-sxm-efa": (80 * GB, 3.35 * TB, 50 * MB, 132, 8, 8, 450 * GB, 64 * GB, 50 * GB, 32),
+    "h100-sxm-ib": (3.35 * TB, 50 * MB, 132, 8, 8, 450 * GB, 64 * GB, 50 * GB, 8),
+    "h100-sxm-efa": (3.35 * TB, 50 * MB, 132, 8, 8, 450 * GB, 64 * GB, 50 * GB, 32),
     # NVIDIA H200: 141 GB at 4.8 TB/s
-    "h200-sxm-ib": (141 * GB, 4.8 * TB, 50 * MB, 132, 8, 8, 450 * GB, 64 * GB, 50 * GB, 8),
-    "h200-sxm-roce": (141 * GB, 4.8 * TB, 50 * MB, 132, 8, 8, 450 * GB, 64 * GB, 50 * GB, 8),
+    "h200-sxm-ib": (4.8 * TB, 50 * MB, 132, 8, 8, 450 * GB, 64 * GB, 50 * GB, 8),
+    "h200-sxm-roce": (4.8 * TB, 50 * MB, 132, 8, 8, 450 * GB, 64 * GB, 50 * GB, 8),
     # NVIDIA GH200: 96 GB of HBM3 at 4 TB/s; Alps: 4 a node, one Slingshot 11 card of 200 Gbit/s each
-    "gh200-slingshot": (96 * GB, 4.0 * TB, 50 * MB, 132, 4, 4, 450 * GB, 64 * GB, 25 * GB, 4),
+    "gh200-slingshot": (4.0 * TB, 50 * MB, 132, 4, 4, 450 * GB, 64 * GB, 25 * GB, 4),
     # NVIDIA B200: 180 GB at 7.7 TB/s, 126 MB, 148 SMs, NVLink 1.8 TB/s both ways; GB200: 186 GB at 8 TB/s
-    "b200-sxm-ib": (180 * GB, 7.7 * TB, 126 * MB, 148, 8, 8, 900 * GB, 64 * GB, 50 * GB, 8),
-    "b200-sxm-roce": (180 * GB, 7.7 * TB, 126 * MB, 148, 8, 8, 900 * GB, 64 * GB, 50 * GB, 8),
-    "gb200-nvl72": (186 * GB, 8.0 * TB, 126 * MB, 148, 4, 72, 900 * GB, 64 * GB, 50 * GB, 4),
+    "b200-sxm-ib": (7.7 * TB, 126 * MB, 148, 8, 8, 900 * GB, 64 * GB, 50 * GB, 8),
+    "b200-sxm-roce": (7.7 * TB, 126 * MB, 148, 8, 8, 900 * GB, 64 * GB, 50 * GB, 8),
+    "gb200-nvl72": (8.0 * TB, 126 * MB, 148, 4, 72, 900 * GB, 64 * GB, 50 * GB, 4),
     # AMD MI355X: 288 GiB at 8 TB/s, 256 MiB of Infinity Cache, 256 compute units, PCIe 5,
     # 7 links of 76.8 GB/s
-    "mi355x-roce": (288 * 2**30, 8 * TB, 256 * 2**20, 256, 8, 8, 537.6 * GB, 64 * GB, 50 * GB, 8),
+    "mi355x-roce": (8 * TB, 256 * 2**20, 256, 8, 8, 537.6 * GB, 64 * GB, 50 * GB, 8),
     # Intel Gaudi 3: 128 GB at 3.67 TB/s, 96 MB of SRAM, 64 cores, 21 ports of 25 GB/s in its box, 3 out
-    "gaudi3-roce": (128 * GB, 3.67 * TB, 96 * MB, 64, 8, 8, 525 * GB, 64 * GB, 75 * GB, 24),
+    "gaudi3-roce": (3.67 * TB, 96 * MB, 64, 8, 8, 525 * GB, 64 * GB, 75 * GB, 24),
     # NVIDIA L40S: 48 GB at 864 GB/s, 96 MB, 142 SMs, PCIe 4
     # NVIDIA RTX PRO 6000: 96 GB at 1 792 GB/s, 128 MB, 188 SMs, PCIe 5
-    "l40s-pcie": (48 * GB, 864 * GB, 96 * MB, 142, 8, 1, 0, 32 * GB, None, None),
-    "rtx-pro-6000-pcie": (96 * GB, 1.792 * TB, 128 * MB, 188, 8, 1, 0, 64 * GB, None, None),
+    "l40s-pcie": (864 * GB, 96 * MB, 142, 8, 1, 0, 32 * GB, None, None),
+    "rtx-pro-6000-pcie": (1.792 * TB, 128 * MB, 188, 8, 1, 0, 64 * GB, None, None),
 }
 DENSE_FLOPS_PER_S = {
     "a100-sxm-ib": 312e12, "a100-slingshot": 312e12, "h100-sxm-ib": 989.4e12, "h100-sxm-efa": 989.4e12,
@@ -47,6 +49,33 @@ DENSE_FLOPS_PER_S = {
     "h200-sxm-roce": 989.4e12, "b200-sxm-roce": 2.25e15, "l40s-pcie": 362e12, "rtx-pro-6000-pcie": 500e12,
     "mi355x-roce": 2.5e15, "gaudi3-roce": 1.835e15,
 }  # fmt: skip
+
+
+MEMORY = {
+    # what CUDA reports [MiB or GiB], and nvidia-smi [MiB]; rocm-smi and Intel state what is sold
+    "a100-sxm-ib": (81251 * MIB, 81920), "a100-slingshot": (40339 * MIB, 40960),
+    "h100-sxm-ib": (79.11 * GIB, 81559), "h100-sxm-efa": (79.11 * GIB, 81559),
+    "h200-sxm-ib": (139.80 * GIB, 143771), "h200-sxm-roce": (139.80 * GIB, 143771),
+    "gh200-slingshot": (94.50 * GIB, None), "gb200-nvl72": (184.31 * GIB, None),
+    "b200-sxm-ib": (178.35 * GIB, 183359), "b200-sxm-roce": (178.35 * GIB, 183359),
+    "l40s-pcie": (44.40 * GIB, 46068), "rtx-pro-6000-pcie": (94.97 * GIB, 97887),
+    "mi355x-roce": (288 * GIB, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MEMORY)
+def test_memory_is_what_the_driver_reports(name: str) -> None:
+    """ "80 GB" are GiB less what the driver holds: 79.11 GiB of an H100 are 84.9e9 bytes."""
+    reported, shown = MEMORY[name]
+    memory = load_machine(name).value("hbm_bytes")
+    assert memory == pytest.approx(reported, rel=1e-4)
+    assert shown is None or 0.96 * shown * MIB < memory < shown * MIB
+
+
+def test_the_h200s_memory_is_that_of_the_measured_card() -> None:
+    path = resources.data_path("measurements", "kernels", "h200-environment.json")
+    card = json.loads(path.read_text(encoding="utf-8"))
+    assert load_machine("h200-sxm-ib").value("hbm_bytes") == card["total_bytes"] == 150_109_880_320
 
 
 @pytest.mark.parametrize("name", DATASHEETS)

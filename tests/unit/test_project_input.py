@@ -83,8 +83,8 @@ def test_the_rate_of_a_local_memory_errs_on_its_own() -> None:
 
 def test_tables_that_fill_the_memory_are_said() -> None:
     p = project_one(gpus=8, reserve=0)
-    assert any("assumed to fill the memory, 640 GB" in note for note in p.notes)
-    assert p.gpu_count.fits and p.gpu_count.memory_bytes == pytest.approx(80e9)  # with the buffers
+    assert any("assumed to fill the memory, 680 GB" in note for note in p.notes)
+    assert p.gpu_count.fits and p.gpu_count.memory_bytes == pytest.approx(84.94e9)  # with the buffers
     assert not any("fill" in note for note in project_one(gpus=8, table_bytes=640e9).notes)
 
 

@@ -215,7 +215,7 @@ def test_the_same_command_writes_the_same_bytes(page: Path, tmp_path: Path) -> N
 def test_the_questions_of_a_reader_come_in_order(page: Path) -> None:
     names = [block["name"] for block in content(page)["fixed"]]
     assert names == [figure.name for figure in contents.STAYING]
-    asked = "10 TB on 152 GPUs of h100-sxm-ib, batch 1 024, tables 1, dim 32, pooling 32, sharded row-wise"
+    asked = "10 TB on 144 GPUs of h100-sxm-ib, batch 1 024, tables 1, dim 32, pooling 32, sharded row-wise"
     assert content(page)["question"] == f"{asked} where a figure names no other sharding"
 
 
@@ -319,7 +319,7 @@ def test_markdown_has_the_sentences_and_the_numbers(
     monkeypatch.setattr(report_command, "page_of", lambda *asked, **more: built[1])
     done = cli(*WORDS, "--out", str(tmp_path / "r.md"))
     text, answer = (tmp_path / "r.md").read_text(), project_one(table_bytes=10e12)
-    assert done.code == 0 and text.startswith("# 10 TB on 152 GPUs: ")
+    assert done.code == 0 and text.startswith("# 10 TB on 144 GPUs: ")
     assert f"| {answer.steps[0].name} | {answer.steps[0].time_s!r} |" in text
     assert text.count("\n## ") > 8 and "rows are in the HTML page" in text
     assert "    perfmodel report --table-size 10TB" in text
@@ -345,10 +345,10 @@ def test_text_from_files_stays_text() -> None:
 
 
 def test_the_marks_of_the_paper_are_on_its_question_alone() -> None:
-    """10 TB on 128 GPUs, NVLink between all of them; by default memory is kept free and takes 152."""
-    papers = {"table_bytes": 10e12, "reserve": 0.0, "scenario": "nvlink-everywhere"}
+    """10 TB on 128 GPUs, NVLink between all of them; they are given, as other memory takes others."""
+    papers = {"table_bytes": 10e12, "reserve": 0.0, "gpus": 128, "scenario": "nvlink-everywhere"}
     assert len(marks([project_one(**papers)])) == 2
-    for other in ({"reserve": 0.15}, {"scenario": "cluster"}, {"table_bytes": 9.9e12}):
+    for other in ({"gpus": 136}, {"scenario": "cluster"}, {"table_bytes": 9.9e12}):
         assert marks([project_one(**{**papers, **other})]) == ()
 
 
