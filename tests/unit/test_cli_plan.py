@@ -120,7 +120,7 @@ def test_without_gpus_the_error_says_how_to_find_the_fewest(cli: Any) -> None:
         (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--objective", "cost"), "--objective 'cost'"),
         (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--optimizer", "lion"), "optimizer 'lion'"),
         (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--payload", "fp12"), "payload 'fp12'"),
-        (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--max-hbm", "90GB"), "more than the 80 GB"),
+        (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--max-hbm", "90GB"), "more than the 84.9 GB"),
         (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--alpha", "-1"), "--alpha"),
         (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--time-limit", "10"), "--time-limit"),
         (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--out", "plan.csv"), "a plan is a .json file"),
@@ -130,7 +130,7 @@ def test_without_gpus_the_error_says_how_to_find_the_fewest(cli: Any) -> None:
         (("--model", "mlperf-dlrm-dcnv2", "--plan", "missing.json"), "missing.json"),
         (
             ("--model", "embark-t7", "--gpus", "8", "--reserve", "0"),
-            "need 1.78 TB, 1.14 TB more than the 640 GB of 8 GPUs",
+            "need 1.78 TB, 1.10 TB more than the 680 GB of 8 GPUs",
         ),
     ],
 )
@@ -160,12 +160,14 @@ def test_15_percent_are_kept_unless_something_else_is_said(model: str) -> None:
 
 
 def test_reserve_and_max_hbm_together_are_the_smaller(model: str) -> None:
-    """An H100 has 80 GB: 25 % kept free leaves 60 GB."""
+    """CUDA reports 84.94 GB of an H100: 25 % kept free leaves 63.7 GB."""
     words = ("--model", model, "--gpus", "8", "--reserve", "25%")
-    assert document_of(*words)["memory_limit_bytes"] == 60e9
-    assert document_of(*words, "--max-hbm", "70GB")["memory_limit_bytes"] == 60e9
-    assert "20 GB of each GPU kept for CUDA" in " ".join(asked(*words, "--max-hbm", "70GB")[1].split())
-    assert "56 GB of each GPU not used (--max-hbm)" in " ".join(asked(*words, "--max-hbm", "24GB")[1].split())
+    assert document_of(*words)["memory_limit_bytes"] == 0.75 * 84.94e9
+    assert document_of(*words, "--max-hbm", "70GB")["memory_limit_bytes"] == 0.75 * 84.94e9
+    assert "21.2 GB of each GPU kept for CUDA" in " ".join(asked(*words, "--max-hbm", "70GB")[1].split())
+    assert "60.9 GB of each GPU not used (--max-hbm)" in " ".join(
+        asked(*words, "--max-hbm", "24GB")[1].split()
+    )
     assert document_of(*words, "--max-hbm", "40GB")["memory_limit_bytes"] == 40e9
 
 

@@ -103,7 +103,7 @@ def test_overrides_are_assumed_and_listed() -> None:
     assert changed.overrides == {"nic_bytes_per_s", "nvlink_domain_gpus"}
     assert changed.quantity("nic_bytes_per_s").evidence is Evidence.ASSUMED
     assert changed.quantity("nic_bytes_per_s").source == "--set"
-    assert changed.quantity("hbm_bytes").evidence is Evidence.DATASHEET
+    assert changed.quantity("hbm_bytes").evidence is Evidence.TRANSFERRED
     assert machine.value("nic_bytes_per_s") == 50e9 and not machine.overrides
     assert machine.with_overrides({}) is machine
     assert changed.with_overrides({"hbm_bytes": "141GB"}).overrides == changed.overrides | {"hbm_bytes"}
@@ -158,7 +158,7 @@ def test_a_users_own_file(tmp_path: Path) -> None:
         ("value = 84.94e9", "value = nan", "values.hbm_bytes.value"),
         ("value = 84.94e9", 'value = "80GB"', "values.hbm_bytes.value"),
         ("value = 84.94e9", "value = true", "values.hbm_bytes.value"),
-        ('evidence = "measured"', 'evidence = "certain"', "values.hbm_bytes.evidence"),
+        ('evidence = "transferred"', 'evidence = "certain"', "values.hbm_bytes.evidence"),
         ('unit = "byte"', 'unit = "GB"', "values.hbm_bytes.unit"),
         ("[values.hbm_bytes]", "[values.hbm_size]", "hbm_bytes"),
         ("[values.hbm_bytes]", "[values.hbm_bytes]\ncolour = 1", "values.hbm_bytes.colour"),
