@@ -207,15 +207,17 @@ def sort_bytes(lookups: Number, digits: Number, id_bytes: Number, place_bytes: N
 
 
 def sort_digits(E: Number) -> Number:
-    """Digits of 8 bits in which FBGEMM's backward pass sorts ids: enough to number the rows of all tables.
+    """Digits of 8 bits in which FBGEMM's backward pass sorts ids: enough to number the rows of a rank.
 
-        ceil(log2(E) / 8)                                                     [-]
+        ceil((floor(log2(E)) + 1) / 8)                                        [-]
 
-    E  rows of all tables of a launch [rows]
-    Source: FBGEMM, ``transpose_embedding_input``: it sorts linear indices, no more bits than their total has
-    Limits: 256 rows -> 1;  257 -> 2;  2^32 -> 4
+    E  rows that one rank holds of the tables of a launch [rows]: TorchRec's ids are local to a shard
+    Source: FBGEMM, ``transpose_embedding_input`` sorts ``total_hash_size_bits``, int(log2(rows) + 1);
+            TorchRec gives it ``local_rows``, and its ``block_bucketize_sparse_features`` subtracts the first
+            row of a shard
+    Limits: 255 rows -> 1;  256 -> 2;  2^32 - 1 -> 4;  2^32 -> 5
     """
-    return np.ceil(np.log2(np.maximum(E, 2.0)) / 8)
+    return np.ceil((np.floor(np.log2(np.maximum(E, 1.0))) + 1) / 8)
 
 
 def shard_rows(E: ArrayLike, r: ArrayLike) -> Array:

@@ -85,9 +85,12 @@ class LoadInputs:
 
     @cached_property
     def sort_digits(self) -> Of:
-        """Number of 8-bit digits of an id that the sort of the backward pass goes through."""
+        """Number of 8-bit digits of an id that the sort of the backward pass goes through.
+
+        The rows of a rank depend on the whole plan; each rank is given an equal share of all rows.
+        """
         rows = self.tables.rows.sum() if self.all_rows is None else self.all_rows
-        return ex.sort_digits(rows)
+        return ex.sort_digits(rows / self.gpus)
 
     @cached_property
     def pools(self) -> dict[tuple[tuple[Part, int], ...], dict[Part, tuple[float, float]]]:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.model.exchanges import sort_digits
 from perfmodel.model.recording import named
 from perfmodel.passes.alike import Alike
 from perfmodel.passes.allowed_tiers import CACHED, IN_PLACE, ON_SSD
@@ -78,7 +77,7 @@ def _pass_of(answer: Projection) -> Pass:
         answer.gpu_count.gpus_per_node,
         f"GPUs: {answer.gpu_count}",
         forward.optimizer,
-        digits=float(sort_digits(answer.work.all_rows).flat[0]),
+        digits=float(np.ravel(forward.times(answer.work).digits)[0]),
         memory=forward.memory,
         bare_bytes=float(answer.loads.bare_bytes[0]),
     )

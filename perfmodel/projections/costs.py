@@ -166,7 +166,7 @@ class Forward(PassBasis):
         steps = (*FORWARD, *BACKWARD) if self.training else FORWARD
         if self.tier is not None:
             steps = with_tiers(steps, ssd=self.tier.kind == SSD)
-        digits, of = ex.sort_digits(work.all_rows), (work.gpus, self.domain(work.gpus), steps)
+        digits, of = ex.sort_digits(work.all_rows / work.gpus), (work.gpus, self.domain(work.gpus), steps)
         return PassTimes(self, *of, id_bytes=work.id_bytes, digits=digits)
 
     def local_steps(self, work: Configs) -> list[TimedStep]:

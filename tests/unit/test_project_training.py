@@ -45,12 +45,24 @@ def test_a_grid_is_its_configurations_one_by_one() -> None:
         one = project_one(table_bytes=size, batch=batch, table_count=4, **TRAINING)
         assert found["time_s"][at] == pytest.approx(one.time_s, rel=1e-13)
         assert found["slowdown_high"][at] == pytest.approx(one.band[1], rel=1e-13)
-        digits = np.ceil(np.log2(size / 128) / 8)
-        assert evaluator_of(one).model.sort_digits == digits == sort_digits(size / 128)
+        assert evaluator_of(one).model.sort_digits == sort_digits(size / 128 / one.gpus)
 
 
 def test_digits_that_a_sort_needs() -> None:
-    assert [sort_digits(rows) for rows in (1, 256, 257, 2.0**32, 2.0**32 + 1)] == [1, 1, 2, 4, 5]
+    """FBGEMM: int(log2(rows) + 1) bits, so 256 rows take 9."""
+    assert [sort_digits(rows) for rows in (1, 255, 256, 2.0**32 - 1, 2.0**32)] == [1, 1, 2, 4, 5]
+
+
+@pytest.mark.parametrize(("gpus", "digits", "rows"), [(1, 4, 2**25), (16, 3, 2**21), (4096, 2, 2**13)])
+def test_ids_are_local_so_a_rank_sorts_the_digits_of_its_own_rows(gpus: int, digits: int, rows: int) -> None:
+    """Two tables of 2^24 rows over G ranks: 2^25 / G rows of a rank."""
+    assert rows == 2**25 // gpus
+    size = 2 * 2**24 * 128
+    found = project_one(table_bytes=size, table_count=2, gpus=gpus, **TRAINING)
+    (sort,) = (step for step in found.steps if step.name == "sort_lookups")
+    lookups = found.work.batch[0] * 32 * 2
+    assert sort.payload_bytes == pytest.approx(lookups * (8 + 2 * digits * (8 + 4)))
+    assert evaluator_of(found).model.sort_digits == digits
 
 
 @pytest.mark.parametrize(
