@@ -17,7 +17,7 @@ from perfmodel.cli.question import LISTS, Question, question_of
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.cli.waiting_line import Progress
 from perfmodel.errors import BadInputError
-from perfmodel.projections.comparison import samples_per_s, whole
+from perfmodel.projections.comparison import whole
 from perfmodel.question.pages import PICTURES
 from perfmodel.report.figures.registry import COMPARED
 from perfmodel.report.page.comparison_card import finding
@@ -64,7 +64,7 @@ def _held(pair: Pair) -> Iterator[str]:
     """A sentence if the sides use different numbers of GPUs: how many samples per second each processes."""
     if pair.a.gpus != pair.b.gpus:
         sides = [
-            f"{letter} {counted(each.gpus, 'GPU')}, {format_per_second(samples_per_s(each), 'samples')}"
+            f"{letter} {counted(each.gpus, 'GPU')}, {format_per_second(each.samples_per_s, 'samples')}"
             for letter, _, each in pair.sides
         ]
         each_gpu = counted(int(pair.a.work.batch[0]), "sample")
@@ -167,7 +167,7 @@ def _record(pair: Pair) -> dict[str, Any]:
             "time_s": answer.time_s,
             "low_s": answer.totals["low_s"],
             "high_s": answer.totals["high_s"],
-            "samples_per_s": samples_per_s(answer),
+            "samples_per_s": answer.samples_per_s,
             "slowdown": answer.slowdown,
         }
         for side, label, answer in pair.sides

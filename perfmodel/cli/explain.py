@@ -20,8 +20,8 @@ Without --sharding a step is of the sharding that project leads with.
 
 \b
 Examples
-  perfmodel explain all-to-all-rows
-  perfmodel explain reduce-scatter --sharding row-wise
+  perfmodel explain reduce-scatter
+  perfmodel explain all-to-all-rows --sharding ub
   perfmodel explain slowdown --table-size 10TB
   perfmodel explain gather --table-size 10TB --dim 128
   perfmodel explain all-to-all-ids --gpus 16 --machine h200-sxm-ib --json
@@ -33,7 +33,7 @@ Examples
   perfmodel explain alternatives --table-size 10TB
 """
 _STEP = (
-    "A step of perfmodel project: all-to-all-rows, gather, bucketize … With --plan, a step of that plan. "
+    "A step of perfmodel project: reduce-scatter-bags, gather, bucketize … With --plan, a step of that plan. "
     "Or slowdown, for how the steps make it up; collective, for one collective; "
     "alternatives, for that comparison."
 )

@@ -75,8 +75,14 @@ def with_fitting(
     """The row-wise projection and all shardings in ``ways``, on the fewest GPUs that one of these fits.
 
     base  the row-wise projection;  say  whether to print a note if that takes more GPUs than ``base``
+    Limits: several ways -> the fewest GPUs that one which may lead (``RUN``) fits
     """
-    found = on_enough(base, question.on_gpus, lambda each: list(compared(each, ways)), any_fits, ways)
+    fitting = [way for way in ways if way in RUN] if len(ways) > 1 else ways
+
+    def fits(found: Sequence[Compared]) -> bool:
+        return any_fits([each for each in found if each.way in fitting])
+
+    found = on_enough(base, question.on_gpus, lambda each: list(compared(each, ways)), fits, fitting)
     if say:
         _say_more(base, found[0], "no sharding fits" if len(ways) > 1 else f"{ways[0]} does not fit")
     return found
@@ -182,15 +188,15 @@ def print_leading(found: Leading, out: Output, machine: str) -> None:
         emit(answer.to_frame().to_csv(index=False))
         return
     if out.as_json:
-        row_wise = {key: found.base.totals[key] for key in _BESIDE} | {"fits": found.base.gpu_count.fits}
         emit_json(
             "project",
             **project_record(answer, out.calibration_file, found.changes, found.experiment)
             | _cut(found.best[0]),
             as_good=[each.way for each in found.as_good] if out.host is None else None,
             leads_among=[way for way in RUN if way not in found.unknown],
-            left_out=vars(found.left_out) if found.left_out else None,
-            row_wise=row_wise,
+            unique_rows=_beside(found.unique_rows),
+            left_out=_beside(found.left_out),
+            row_wise=_times(found.base),
             host=issued.to_dict() if issued else None,
         )
         return
@@ -204,7 +210,17 @@ def print_leading(found: Leading, out: Output, machine: str) -> None:
         warn(line)
 
 
-_BESIDE = ("time_s", "low_s", "high_s", "slowdown", "slowdown_low", "slowdown_high")
+def _times(answer: Projection) -> dict[str, Any]:
+    """The entries of an answer beside the one that leads, by key."""
+    return {key: answer.totals[key] for key in _BESIDE} | {"fits": answer.gpu_count.fits}
+
+
+def _beside(other: Compared | None) -> dict[str, Any] | None:
+    """The entries of a sharding beside the one that leads. Limits: none -> None"""
+    return {"sharding": other.way, **_times(other.answer)} if other and other.answer else None
+
+
+_BESIDE = ("time_s", "low_s", "high_s", "slowdown", "slowdown_low", "slowdown_high", "throughput_ratio")
 
 
 def _again(out: Output, answer: Projection) -> Callable[[Sequence[str]], str]:

@@ -94,7 +94,7 @@ def sweep(context: typer.Context, options: SweepOptions) -> None:
             raise BadInputError("--grid and --global-batch cannot be combined.", "a grid has its batches.")
         columns["batch"] = np.array([float(share_of(context.params, int(g))) for g in columns["gpus"]])
     frame = _run(columns, what, questions, ways)
-    how = "each with the fastest sharding that fits it" if ways is None else f"sharded {ways[0]}"
+    how = "each with the fastest sharding of TorchRec's that fits" if ways is None else f"sharded {ways[0]}"
     how = how if ways is None or len(ways) == 1 else "each with every sharding that it allows"
     _deliver(frame, how, options.out, as_json=options.as_json, as_csv=options.as_csv)
 

@@ -193,7 +193,7 @@ def _over_gpus(found: Answer) -> Iterator[SlowdownLine]:
                 best.append(leading(base).answer if led else sharded(base, found.way))
                 bases.append(base)
     if found.way or found.lead:
-        yield SlowdownLine(found.way or "the fastest that fits", frame_of(best), style=1)
+        yield SlowdownLine(found.way or "the fastest of TorchRec's", frame_of(best), style=1)
     yield SlowdownLine(ROW_WISE, frame_of(bases), style=0)
 
 

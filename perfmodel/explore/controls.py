@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from perfmodel.errors import PerfmodelError
-from perfmodel.passes.schemes import WAYS
-from perfmodel.plan.leading import RUN
+from perfmodel.passes.schemes import DATA_PARALLEL, WAYS
 from perfmodel.question.groups import DEFAULT_MACHINE, OBJECTIVES
 from perfmodel.question.passes import ProjectOptions
 from perfmodel.question.spec import Declared, Opt
@@ -98,7 +97,7 @@ _RATIOS = ("1", "1.5", "2", "3", "4", "6", "8", "12", "16")
 _PARTS = tuple(f"{at / 20:g}" for at in range(19))
 _PRICES = tuple(f"{at / 4:g} EUR/GPU/h" for at in range(1, 41))
 _HBM = ("40GB", "64GB", "80GB", "96GB", "141GB", "192GB", "288GB", "384GB")
-_RUN = tuple(way for way in WAYS if way in RUN)
+_RUN = tuple(name for name, way in WAYS.items() if way.runs and name != DATA_PARALLEL)
 _OWN = "the machine's"
 _GROUPS: dict[str, tuple[tuple[str, str, str, tuple[str, ...], bool], ...]] = {
     "Tables": (
@@ -115,7 +114,7 @@ _GROUPS: dict[str, tuple[tuple[str, str, str, tuple[str, ...], bool], ...]] = {
         ("batch", "batch of each GPU", "1024", _doubled(64, 65536), False),
         ("global_batch", "batch of all", "of each", _doubled(1024, 2**22), False),
         ("objective", "pass", "forward", OBJECTIVES[1:], True),
-        ("sharding", "sharding", "the fastest that fits", _RUN, True),
+        ("sharding", "sharding", "the fastest of TorchRec's", _RUN, True),
         ("payload", "bags travel as", "fp32", PAYLOADS, True),
     ),
     "Machine": (

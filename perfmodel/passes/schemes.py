@@ -185,6 +185,10 @@ class RowParts(Enum):
     ANY = "any number"
 
 
+TORCHREC = "TorchRec"
+_EMBARK = "EMBark"
+
+
 @dataclass(frozen=True)
 class Sharding:
     """A sharding: a way to cut a table, as TorchRec and EMBark name it.
@@ -208,7 +212,7 @@ class Sharding:
     @property
     def runs(self) -> str:
         """Who runs this sharding; "" if nobody has published such a run."""
-        return "TorchRec" if self.torchrec else self.other
+        return TORCHREC if self.torchrec else self.other
 
     @property
     def summary(self) -> str:
@@ -238,9 +242,6 @@ class Sharding:
         return {"": 1, "gpus": gpus, "domain": domain, "domains": gpus // domain, "any": gpus // 2}[
             self.columns
         ]
-
-
-_EMBARK = "EMBark"
 
 
 def whose(runs: str) -> str:
@@ -312,6 +313,8 @@ WAYS = SHARDINGS | {
 """Sharding options of all tables: each sharding with its usual exchange, row-wise also with three others."""
 ROWS_ONCE = f"{ROW_WISE}-{SHORT[Exchange.UB]}"
 """The sharding option in which unique rows are sent."""
+UNIQUE_ROWS = f"unique rows ({WAYS[ROWS_ONCE].other}'s {Exchange.UB.name})"
+"""What ``ROWS_ONCE`` sends, and whose it is, in words."""
 _WAY_BY_NAME = {_plain(name): each for each in WAYS.values() for name in (each.name, *each.also)}
 OF_TORCHREC = {each.torchrec: each for each in _CUTS if each.torchrec}
 """Shardings by TorchRec's ShardingType."""

@@ -1,4 +1,4 @@
-"""The best sharding option for a question, beside row-wise: the fastest that fits and that some program runs.
+"""The best sharding option for a question, beside row-wise: the fastest that fits and that TorchRec runs.
 
 An option (a *way*, one of ``WAYS``) is one sharding for all tables, such as column-wise.
 """
@@ -17,14 +17,13 @@ from perfmodel.effort import EFFORTS
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.model import sharding
 from perfmodel.passes.alike import best_alike, least_times, may_fit
-from perfmodel.passes.schemes import AUTO, ROW_WISE, WAYS, copied
+from perfmodel.passes.schemes import AUTO, ROW_WISE, ROWS_ONCE, WAYS, copied
 from perfmodel.plan.as_projection import (
     Compared,
     compared,
     compared_way,
     evaluator_for,
     evaluator_of,
-    is_slower,
     planned_projection,
     tables_of,
     undecided,
@@ -45,31 +44,16 @@ from perfmodel.projections.sensitivity import (
 
 T = TypeVar("T")
 
-RUN = tuple(name for name, way in WAYS.items() if way.runs and not copied(way.exchange))
-"""Shardings that some program runs and that spread tables over GPUs: only these can lead an answer."""
-RUNNERS = tuple(dict.fromkeys(WAYS[name].runs for name in RUN))
-"""The programs that run them: TorchRec, and a published system."""
-LEFT_OUT = tuple(name for name in WAYS if name not in RUN)
-"""Shardings that cannot lead: replicas on all GPUs, and shardings that nobody is known to run."""
+RUN = tuple(name for name, way in WAYS.items() if way.torchrec and not copied(way.exchange))
+"""Shardings that TorchRec runs and that spread tables over GPUs: only these can lead an answer."""
+LEFT_OUT = tuple(name for name, way in WAYS.items() if way.runs and name not in (*RUN, ROWS_ONCE))
+"""Other shardings that somebody runs: replicas on all GPUs, and EMBark's besides unique rows."""
 MOST_COMPARED = 1000
 """Largest number of tables for which every option is packed onto GPUs, which takes a second or two."""
 _SAME = 1e-6
 AT_MOST = 16
 """Multiple of the GPUs that the rows alone need: the most GPUs that are tried."""
 _MORE = 1.25
-
-
-@dataclass(frozen=True)
-class Rival:
-    """A sharding of ``LEFT_OUT`` beside the best sharding.
-
-    ratio  its time divided by the best's [-];  faster  whether it is faster for certain
-    """
-
-    way: str
-    time_s: float
-    ratio: float
-    faster: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,28 +90,36 @@ class Leading:
         return undecided(self.best) if self.best else ()
 
     @cached_property
-    def left_out(self) -> Rival | None:
-        """The fastest sharding of ``LEFT_OUT`` that fits and may be as fast as the best.
+    def unique_rows(self) -> Compared | None:
+        """The answer if unique rows are sent, on the same GPUs.
 
-        Limits: a host, whose times have no band -> only a faster sharding;  the best's very time -> none
+        Limits: nothing fits, one GPU, a host, too many tables, or it does not fit -> None
         """
-        if not self.best or self.base.gpus == 1 or table_count(self.base) > MOST_COMPARED:
+        if not self.best or not self._packs or self.hosted_s:
             return None
-        near = [
-            self._beside(each.way, each.answer)
-            for each in compared(self.base, LEFT_OUT)
-            if each.answer and (self.hosted_s or not is_slower(each.answer, self.answer))
-        ]
-        most = 1 - _SAME if self.hosted_s else math.inf
-        near = [each for each in near if abs(each.ratio - 1) > _SAME and each.ratio < most]
-        return min(near, key=lambda each: each.ratio, default=None)
+        return next((each for each in compared(self.base, (ROWS_ONCE,)) if each.answer), None)
 
-    def _beside(self, way: str, other: Projection) -> Rival:
-        if self.hosted_s:
-            time_s, best_s = self.hosted_s(other), self.hosted_s(self.answer)
-            return Rival(way, time_s, time_s / best_s, time_s < best_s)
-        ratio = other.time_s / self.answer.time_s
-        return Rival(way, other.time_s, ratio, is_slower(self.answer, other))
+    @cached_property
+    def left_out(self) -> Compared | None:
+        """The fastest sharding of ``LEFT_OUT`` that fits and is faster than the best and than unique rows."""
+        if not self.best or not self._packs:
+            return None
+        shown = [self.answer, *([self.unique_rows.answer] if self.unique_rows else [])]
+        least = min(self._seconds(answer) for answer in shown if answer)
+        faster = [
+            each
+            for each in compared(self.base, LEFT_OUT)
+            if each.answer and self._seconds(each.answer) < least * (1 - _SAME)
+        ]
+        return min(faster, key=lambda each: self._seconds(each.answer or self.base), default=None)
+
+    @property
+    def _packs(self) -> bool:
+        """Whether there are several GPUs, and few enough tables to pack onto them."""
+        return self.base.gpus > 1 and table_count(self.base) <= MOST_COMPARED
+
+    def _seconds(self, answer: Projection) -> float:
+        return self.hosted_s(answer) if self.hosted_s else answer.time_s
 
     @cached_property
     def planned_answer(self) -> Projection | None:

@@ -33,19 +33,6 @@ class Size:
         """Options whose time exceeds the best by less than the difference's 95 % uncertainty."""
         return undecided(self.found)
 
-    @property
-    def second(self) -> Compared | None:
-        """The fastest option that is slower than the best; None on one GPU, or if there is none."""
-        best = self.best
-        assert best.answer is not None
-        if self.base.gpus == 1:
-            return None
-        slower = [c for c in self.found if c.answer and c.answer.time_s > best.answer.time_s * (1 + _SAME)]
-        return winner(slower) if slower else None
-
-
-_SAME = 1e-6
-
 
 def by_size(ask: Callable[[float], Projection], sizes: tuple[float, ...] = SIZES) -> Iterator[Size]:
     """Compares sharding options at every total size of the tables.

@@ -116,8 +116,3 @@ def largest(found: tuple[Difference, ...], saved_s: float) -> tuple[Difference, 
     """
     best = max(found, key=lambda one: one.saved_s / saved_s)
     return best, best.saved_s / saved_s
-
-
-def samples_per_s(answer: Projection) -> float:
-    """Samples per second of all GPUs: G B / t, with B samples on each of G GPUs in t."""
-    return answer.gpus * float(answer.work.batch[0]) / answer.time_s

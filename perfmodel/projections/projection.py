@@ -197,6 +197,11 @@ class Projection:
         """Time of the same batch in local memory."""
         return self.totals["baseline_time_s"]
 
+    @property
+    def samples_per_s(self) -> float:
+        """Samples per second of all GPUs: G B / t, with B samples on each of G GPUs in t."""
+        return self.gpus * float(self.work.batch[0]) / self.time_s
+
     def evidence_shares(self) -> dict[Evidence, float]:
         """Share of the time by evidence class, strongest first."""
         return evidence_shares(self.steps)
@@ -227,6 +232,7 @@ class Projection:
             "tier_plan": below,
             **totals,
             **{k: int(totals[k]) for k in _COUNTS},
+            "samples_per_s": self.samples_per_s,
             "evidence": str(self.evidence),
             "main_evidence": str(self.main_evidence),
             "clocks": [str(c) for c in self.clocks],

@@ -123,7 +123,8 @@ _WAYS = (
 SHARDING = Opt(f"Sharding other than {ROW_WISE}: {_WAYS}", "NAME")
 Sharding = Annotated[str | None, SHARDING]
 BestSharding = Annotated[
-    str | None, SHARDING.saying(f"Sharding (default: the fastest that fits): {ROW_WISE}, {_WAYS}")
+    str | None,
+    SHARDING.saying(f"Sharding (default: the fastest of TorchRec's that fits): {ROW_WISE}, {_WAYS}"),
 ]
 Tier = Annotated[
     str | None,

@@ -103,7 +103,7 @@ class CollectiveOptions(OutputOptions, MachineOptions):
 class SweepOptions(NodeOptions, TrainingOptions, RowWiseOptions, GlobalBatchOptions):
     """Project all combinations of the given values: one row each, in SI units.
 
-    Each has the sharding that project leads with, the fastest that fits; --sharding row-wise takes millions.
+    Each has the sharding that project leads with, TorchRec's fastest; --sharding row-wise takes millions.
     Lists are separated by commas, ranges double: 1TB..16TB is 1, 2, 4, 8 and 16 TB.
 
     \b

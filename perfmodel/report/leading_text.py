@@ -1,14 +1,13 @@
-"""The first screen of ``perfmodel project``: the fastest uniform sharding, row-wise beside it, its limits."""
+"""The first screen of ``perfmodel project``: TorchRec's fastest sharding, what is beside it, its limits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from perfmodel.passes.schemes import ROW_WISE, WAYS, whose
-from perfmodel.plan.as_projection import Compared
-from perfmodel.plan.leading import MOST_COMPARED, RUNNERS, Leading, table_count
+from perfmodel.passes.schemes import ROW_WISE, TORCHREC, UNIQUE_ROWS, WAYS
+from perfmodel.plan.as_projection import Compared, is_slower
+from perfmodel.plan.leading import MOST_COMPARED, Leading, table_count
 from perfmodel.projections import Projection
-from perfmodel.projections.comparison import samples_per_s
 from perfmodel.projections.hosted import Hosted
 from perfmodel.projections.inputs import DEFAULTS
 from perfmodel.report.experiment_text import experiment_text, run_line
@@ -39,7 +38,8 @@ def leading_text(found: Leading, calibration_file: str | None, again: Again) -> 
     again  returns the command that asks the same question with another subcommand
     """
     answer, base = found.answer, found.base
-    lines = beside_words(found), planned_words(found), question_words(base), gpu_words(answer)
+    fair = throughput_words(answer) if found.best else ""
+    lines = fair, beside_words(found), planned_words(found), question_words(base), gpu_words(answer)
     notes = answer.uneven, idle_pods_words(answer)
     below = [paragraph(line, _INDENT) for line in (*lines, *notes) if line]
     parts = ["\n".join([paragraph(headline(found)), *below]), step_table(answer, brief=True)]
@@ -63,20 +63,31 @@ def headline(found: Leading) -> str:
     size = format_bytes(answer.gpu_count.table_bytes, binary=False)
     where = f"{size} on {counted(answer.gpus, 'GPU')}"
     if found.best:
-        low, high = answer.band
-        band = f"{format_ratio(answer.slowdown)} ({format_ratio(low)} – {format_ratio(high)})"
-        alone = f"the {format_time(answer.baseline_time_s)} of one GPU with all rows"
-        return f"{where}: {format_time(answer.time_s)} per batch, {band} {alone}."
+        return f"{where}: {time_words(answer)}"
     if table_count(found.base) > MOST_COMPARED:
         return f"{where}: {too_large(found.base)}."
-    return f"{where}: no uniform sharding fits. {too_large(found.base)}."
+    return f"{where}: no uniform sharding that {TORCHREC} runs fits. {too_large(found.base)}."
+
+
+def time_words(answer: Projection) -> str:
+    """The time of a batch and its ratio to the time of one GPU, with the band of the ratio."""
+    low, high = answer.band
+    alone = f"the {format_time(answer.baseline_time_s)} of one GPU with all rows"
+    band = f"({format_ratio(low)} – {format_ratio(high)})"
+    return f"{format_time(answer.time_s)} a batch, {format_ratio(answer.slowdown)} {alone} {band}"
+
+
+def throughput_words(answer: Projection) -> str:
+    """Samples per second of all GPUs, against the GPU that the time is compared with, at its batch."""
+    rate = format_per_second(answer.samples_per_s, "samples")
+    return f"together {rate}, {format_ratio(answer.totals['throughput_ratio'])} those of that one GPU"
 
 
 def beside_words(found: Leading, row_wise: Hosted | None = None, *, whole: bool = True) -> str:
-    """The sharding, shardings that may be as fast, row-wise: ``by row-wise-ub (…); row-wise takes 1.33 ms``.
+    """The sharding, and what is beside it: ``row-wise, as TorchRec runs it · with unique rows (…): 564 µs``.
 
     row_wise  row-wise with the host, if the host decided on the sharding; None: without a host
-    whole     whether to name a sharding that cannot lead, if it may be as fast: this takes more answers
+    whole     whether to name a sharding that cannot lead, if it is faster: this takes more answers
     Limits: nothing fits -> how many GPUs would be enough;  too many tables -> the command that compares
     shardings
     """
@@ -85,33 +96,38 @@ def beside_words(found: Leading, row_wise: Hosted | None = None, *, whole: bool 
         return f"other shardings of more than {most} tables are compared by --sharding all alone"
     if not found.best:
         return found.enough
-    base, way = found.base, WAYS[found.way]
-    their = _and([f"{name}'s" for name in RUNNERS])
-    who = f"({way.summary}; {whose(way.runs)})"
-    parts = [f"by {found.way} {who}, the fastest of {their} ways to spread tables"]
-    close = {each.way: each for each in (found.as_good if row_wise is None else ())}
-    near = [f"{way} ({_time(each)})" for way, each in close.items() if way != ROW_WISE]
-    near += [f"TorchRec's {ROW_WISE} ({_time(close[ROW_WISE])})"] if ROW_WISE in close else []
+    base = found.base
+    parts = [f"{found.way}, as {TORCHREC} runs it"]
+    near = [f"{each.way} ({_time(each)})" for each in (found.as_good if row_wise is None else ())]
     if near:
-        parts.append(f"{_and(near)} may be as fast")
+        parts.append(f"{join_words(near)} may be as fast")
     if found.unknown:
         parts.append(f"no calibration has times for {', '.join(found.unknown)}")
     if found.way != ROW_WISE and not base.gpu_count.fits:
         parts.append(too_large(base))
-    elif found.way != ROW_WISE and ROW_WISE not in close:
+    elif ROW_WISE not in (found.way, *(each.way for each in found.as_good)):
         beside = row_wise or base
-        time = f"{format_time(beside.time_s)}, {format_ratio(beside.slowdown)}"
-        parts.append(f"{ROW_WISE} (TorchRec's) takes {time}")
-    if whole and (other := found.left_out) is not None:
-        left = WAYS[other.way]
-        what = left.summary if left.runs else "which nobody is known to run"
-        may = "is faster" if other.faster else "may be as fast"
-        parts.append(f"{other.way}, {what}, {may} ({format_ratio(other.ratio)} the time)")
-    return "; ".join(parts)
+        parts.append(f"{ROW_WISE}: {format_time(beside.time_s)}, {format_ratio(beside.slowdown)}")
+    if found.unique_rows is not None:
+        parts.append(f"with {UNIQUE_ROWS}: {_time(found.unique_rows)}, {_against(found, found.unique_rows)}")
+    if whole and found.left_out is not None:
+        way = WAYS[found.left_out.way]
+        parts.append(f"{way.name} ({way.summary}): {_time(found.left_out)}")
+    return " · ".join(parts)
 
 
-def _and(names: list[str]) -> str:
-    """The names joined: ``a, b and c``."""
+def _against(found: Leading, other: Compared) -> str:
+    """How another sharding's time compares with the best's: ``2.38× faster``, or that it may be as fast."""
+    assert other.answer is not None
+    slow, fast = sorted((found.answer, other.answer), key=lambda answer: -answer.time_s)
+    if not is_slower(slow, fast):
+        return "may be as fast"
+    word = "faster" if fast is other.answer else "slower"
+    return f"{format_ratio(slow.time_s / fast.time_s)} {word}"
+
+
+def join_words(names: Sequence[str]) -> str:
+    """The words joined: ``a, b and c``."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
@@ -152,11 +168,10 @@ def measure_text(found: Leading, calibration_file: str | None) -> str:
 
 
 def gpu_words(answer: Projection) -> str:
-    """A line: how many GPUs and why, the memory that each uses, samples per second."""
+    """A line: how many GPUs and why, and the memory that each uses."""
     count = answer.gpu_count
     held, room = (format_bytes(x, binary=False) for x in (count.memory_bytes, count.usable_bytes))
-    per_s = format_per_second(samples_per_s(answer), "samples")
-    return f"{count}, each holds {held} of {room}; {per_s}"
+    return f"{count}, each holds {held} of {room}"
 
 
 def too_large(base: Projection) -> str:

@@ -63,7 +63,7 @@ def projection_text(
     calibration_file  the user's own, named at the end; None: a shipped calibration
     again             returns the command that asks the same question, from other leading words
     others            the answer with other look-up kernels
-    host, ways        the answer with the host, and why its sharding was chosen; "": it was typed
+    host, ways        the answer with the host, and what is beside its sharding; "": it was typed
     beside            the answer with a host, as a line below the answer for the device alone
     ahead             how much sending the ids a batch ahead would hide
     """
@@ -73,6 +73,8 @@ def projection_text(
         parts[0] = f"{host_headline(host, answer.gpus, _way(answer), below, ways)}\n{parts[0]}"
     elif beside is not None:
         parts[0] += f"\n{beside_line(beside)}"
+    elif ways:
+        parts[0] += f"\n{paragraph(ways, 5)}"
     for words in filter(None, (answer.uneven, idle_pods_words(answer))):
         parts[0] += f"\n{paragraph(words, 5)}"
     if answer.gpus > 1:

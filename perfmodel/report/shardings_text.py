@@ -6,13 +6,15 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from perfmodel.passes.schemes import ROW_WISE
+from perfmodel.passes.schemes import ROW_WISE, TORCHREC, WAYS
 from perfmodel.plan.as_projection import Compared, undecided, winner
+from perfmodel.plan.leading import RUN
 from perfmodel.plan.sizes import Size
 from perfmodel.projections import Projection
 from perfmodel.projections.hosted import Hosted
 from perfmodel.report.columns import Column, columns_record, columns_text
 from perfmodel.report.host_text import HOST_WORDS
+from perfmodel.report.leading_text import join_words, throughput_words, time_words
 from perfmodel.report.projection_text import Again, footer, gpu_line
 from perfmodel.report.terminal import paragraph, table
 from perfmodel.units import format_bytes, format_count, format_fraction, format_ratio, format_time
@@ -33,7 +35,9 @@ def shardings_text(
     """
     best = fastest(found, hosts)
     parts = [
-        hosted_headline(base, best, hosts) if hosts else headline(base, best, undecided(found)),
+        hosted_headline(base, best, hosts)
+        if hosts
+        else headline(base, best, fastest_run(found), undecided(found)),
         gpu_line(base).split("  row-wise shards")[0].split("\nMemory")[0].rstrip(),
     ]
     parts.append(sharding_table(found, hosts))
@@ -46,31 +50,36 @@ def shardings_text(
     return "\n\n".join(parts)
 
 
-def headline(base: Projection, best: Compared, near: Sequence[Compared] = ()) -> str:
-    """A sentence: the fastest sharding, against row-wise, and against a GPU that holds all tables.
+def headline(base: Projection, best: Compared, lead: Compared | None, near: Sequence[Compared] = ()) -> str:
+    """The fastest sharding that TorchRec runs, against one GPU that holds all tables, and the fastest of all.
 
-    near  shardings that may be equally fast (``undecided``)
+    lead  the fastest that TorchRec runs and that fits, or None;  near  may be as fast as ``best``
     """
     if best.answer is None or base.gpus == 1:
         return paragraph("The tables fit on one GPU, so nothing is sharded.")
-    ratio = base.time_s / best.answer.time_s
-    than = "" if best.way == ROW_WISE else f", {format_ratio(ratio)} faster than {ROW_WISE}"
-    where, time = f"{format_count(base.gpus)} GPUs", format_time(best.answer.time_s)
-    first = f"{best.way} wins on {where}: {time} per batch{than}."
+    where = f"{format_count(base.gpus)} GPUs"
+    time = format_time(best.answer.time_s)
+    if lead is not None and lead.answer is not None:
+        first = f"{lead.way}, the fastest that {TORCHREC} runs, on {where}: {time_words(lead.answer)}"
+        lines = [throughput_words(lead.answer)]
+        ratio = f", {format_ratio(lead.answer.time_s / best.answer.time_s)} faster"
+        lines += [f"the fastest of all is {best.way}: {time}{ratio}"] if best.way != lead.way else []
+    elif best.fits:
+        first = f"No sharding that {TORCHREC} runs fits {where}: {best.way} does, and takes {time} a batch."
+        lines = []
+    else:
+        first = f"No sharding fits {where}: {best.way} would take {time} a batch."
+        lines = []
     if near:
-        others = ", ".join(f"{each.way} {format_time(each.answer.time_s)}" for each in near if each.answer)
-        first = (
-            f"Which wins on {where} cannot be told: {best.way} takes {time} per batch{than}, and these are "
-            f"slower by less than the band of the difference: {others}."
-        )
-    if not best.fits:
-        first = f"No sharding fits {where}: {best.way} would take {time} per batch."
-    low, high = best.answer.band
-    second = (
-        f"     {format_ratio(best.answer.slowdown)} slower than if the tables fitted in one GPU "
-        f"(band {format_ratio(low)} – {format_ratio(high)})"
-    )
-    return f"{paragraph(first)}\n{paragraph(second)}"
+        others = [f"{each.way} ({format_time(each.answer.time_s)})" for each in near if each.answer]
+        lines.append(f"{join_words(others)} may be as fast as {best.way}")
+    return "\n".join([paragraph(first), *(paragraph(line, 5) for line in lines)])
+
+
+def fastest_run(found: Sequence[Compared]) -> Compared | None:
+    """The fastest sharding that TorchRec runs over all GPUs, and that fits. Limits: none fits -> None"""
+    run = [each for each in found if each.way in RUN and each.answer and each.fits]
+    return winner(run) if run else None
 
 
 def fastest(found: Sequence[Compared], hosts: Mapping[str, Hosted] | None = None) -> Compared:
@@ -105,10 +114,19 @@ def sharding_table(found: Sequence[Compared], hosts: Mapping[str, Hosted] | None
     times |= {way: own.time_s for way, own in (hosts or {}).items()}
     possible = sorted((c for c in found if c.answer), key=lambda c: float(f"{times[c.way]:.6g}"))
     text = columns_text(_hosted_columns(hosts) if hosts else SHARDING, possible)
+    if others := others_words(possible):
+        text += f"\n{paragraph(others)}"
     rest = [[each.way, each.why] for each in found if each.answer is None]
     if rest:
         text += "\n\nNot possible\n" + table(["", ""], rest, left=(0, 1))
     return text
+
+
+def others_words(found: Sequence[Compared]) -> str:
+    """Who runs the shardings that TorchRec does not: ``Not TorchRec's: 3d (EMBark)``. Limits: none -> ''"""
+    runners = {each.way: WAYS[each.way].runs or "nobody runs it" for each in found}
+    others = [f"{way} ({who})" for way, who in runners.items() if who != TORCHREC]
+    return f"Not {TORCHREC}'s: {join_words(others)}" if others else ""
 
 
 def _hosted_columns(hosts: Mapping[str, Hosted]) -> list[Column]:
@@ -116,7 +134,7 @@ def _hosted_columns(hosts: Mapping[str, Hosted]) -> list[Column]:
     of = hosts.__getitem__
     return [
         *SHARDING[:2],
-        Column("device alone", SHARDING[2].text),
+        Column("device alone", SHARDING[3].text),
         Column("with host", lambda each: format_time(of(each.way).time_s)),
         Column("slowdown", lambda each: format_ratio(of(each.way).slowdown)),
         Column("95 % band", lambda each: _ratios(of(each.way).slowdown_low, of(each.way).slowdown_high)),
@@ -158,6 +176,7 @@ def _longest(each: Compared) -> str:
 
 
 _WAY = {"sharding": lambda each: each.way, "exchange": lambda each: each.exchange}
+_RUNS = {"runs": lambda each: WAYS[each.way].runs or None}
 _PARTS = {
     "row_parts": lambda each: each.alike.scheme.row_parts if each.alike else None,
     "col_parts": lambda each: each.alike.scheme.col_parts if each.alike else None,
@@ -178,6 +197,7 @@ _BAND = _answers(slowdown_low=lambda a: a.band[0], slowdown_high=lambda a: a.ban
 SHARDING = (
     Column("sharding", lambda each: each.way, left=True, data=_WAY),
     Column("parts", parts_text, left=True, goes=2, data=_PARTS),
+    Column(data=_RUNS),
     Column("time", lambda each: format_time(each.answer.time_s), data=_TIMES),
     Column(
         "slowdown",
@@ -209,15 +229,15 @@ SIZES = (
             "shardings": lambda size: [columns_record(SHARDING, each) for each in size.found],
         },
     ),
-    Column("parts", lambda size: parts_text(size.best) if _spread(size) else "", left=True, goes=2),
     Column("slowdown", lambda size: format_ratio(_slowdown(size.best)) if size.best.fits else ""),
     Column(
         "95 % band",
         lambda size: " – ".join(map(format_ratio, size.best.answer.band)) if _spread(size) else "",
         goes=1,
     ),
-    Column(ROW_WISE, lambda size: _row_wise(size.base)),
-    Column("next best", lambda size: "≈ " * bool(size.undecided) + _next_best(size.second), left=True),
+    Column(
+        f"{TORCHREC}'s", lambda size: _run(size), left=True, data={"leading": lambda size: _leading(size)}
+    ),
 )
 """Columns of the comparison by table size."""
 
@@ -230,23 +250,28 @@ def _spread(size: Size) -> bool:
 def _wins(size: Size) -> str:
     if size.base.gpus == 1:
         return "fits one GPU"
-    return size.best.way if size.best.fits else "none fits"
+    return "≈ " * bool(size.undecided) + size.best.way if size.best.fits else "none fits"
 
 
-def _row_wise(base: Projection) -> str:
-    return format_ratio(base.slowdown) if base.gpu_count.fits else "too much"
+def _leading(size: Size) -> str | None:
+    lead = fastest_run(size.found)
+    return lead.way if lead else None
+
+
+def _run(size: Size) -> str:
+    """The fastest sharding that TorchRec runs, and its slowdown: what ``project`` leads with at this size."""
+    lead = fastest_run(size.found)
+    if size.base.gpus == 1:
+        return ""
+    return f"{lead.way} {format_ratio(lead.answer.slowdown)}" if lead and lead.answer else "none fits"
 
 
 def _slowdown(best: Compared) -> float:
     return best.answer.slowdown if best.answer else 1.0
 
 
-def _next_best(second: Compared | None) -> str:
-    return f"{second.way} {format_ratio(second.answer.slowdown)}" if second and second.answer else ""
-
-
 def sizes_table(sizes: Sequence[Size]) -> str:
-    """A table with a line for each table size: the fastest sharding, its slowdown, and the next best."""
+    """A table with a line for each table size: the fastest sharding, and the fastest that TorchRec runs."""
     title = "Which wins where (as many GPUs as each size needs"
     title += "; ≈: which wins cannot be told)" if any(size.undecided for size in sizes) else ")"
     return f"{paragraph(title)}\n{columns_text(SIZES, sizes)}"

@@ -70,7 +70,7 @@ explain reduce-scatter --sharding row-wise
 explain reduce-scatter --sharding row-wise --json
 explain gather --table-size 10TB --dim 128 --sharding row-wise --json
 explain all-to-all-ids --gpus 16 --machine h200-sxm-ib --sharding row-wise --json
-explain all-to-all-rows --json
+explain all-to-all-rows --sharding ub --json
 explain convert-out --payload fp16 --sharding row-wise --json
 explain bucketize --sharding row-wise
 explain slowdown --sharding row-wise

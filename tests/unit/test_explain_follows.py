@@ -51,10 +51,10 @@ def test_the_command_of_the_longest_step_is_on_the_screen_and_runs(cli: Any) -> 
 @pytest.mark.parametrize(
     ("asked", "has"),
     [
-        ("reduce-scatter --table-size 10TB", "row-wise"),
+        (f"reduce-scatter {MANY} --gpus 152", "row-wise"),
         ("reduce-scatter-inside --table-size 10TB --gpus 152", "row-wise-two-level"),
         (f"rows {MANY} --gpus 128", "row-wise-ub"),
-        ("deduplicate --table-size 10TB --sharding row-wise", "row-wise-ub"),
+        ("deduplicate --table-size 10TB", "row-wise-ub"),
     ],
 )
 def test_a_step_of_another_sharding_alone_is_refused_with_that_sharding(

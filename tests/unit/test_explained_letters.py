@@ -84,7 +84,7 @@ def test_a_letter_has_the_number_of_its_term(options: dict[str, Any]) -> None:
 def test_a_letter_has_the_number_of_its_term_in_the_best_sharding(cli: Callable[..., Outcome]) -> None:
     typed = ("--table-size", "10TB", "--set", "background=30%", "--json")
     names = [step["name"].replace("_", "-") for step in json.loads(cli("project", *typed).out)["steps"]]
-    assert "all-to-all-rows" in names
+    assert "reduce-scatter-bags" in names
     for name in names:
         check(json.loads(cli("explain", name, *typed).out))
 

@@ -64,7 +64,7 @@ def test_other_sizes_follow_the_typed_ones_of_their_kind(words: str, memory: boo
         "project --table-size 900000TiB",
         "project --table-size 1TiB --tier uvm --gpus 4",
         "sweep --table-size 1TiB,2TiB",
-        "explain all-to-all-rows --table-size 10TiB",
+        "explain reduce-scatter --table-size 10TiB",
         "plan --model criteo-kaggle --gpus 2 --max-hbm 1GiB",
         "plan --model criteo-kaggle --gpus 8 --max-hbm 400GiB",
         "explain collective --op all_to_all --size 1MiB --gpus 16",

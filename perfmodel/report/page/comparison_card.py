@@ -10,7 +10,6 @@ from perfmodel.projections.comparison import (
     DifferenceVerdict,
     differences,
     largest,
-    samples_per_s,
     whole,
 )
 from perfmodel.report.figures.compare import Pair
@@ -104,7 +103,7 @@ def _notes(pair: Pair) -> list[str]:
         notes.append(f"{label}: evidence {words or answer.evidence}")
     batch = counted(int(pair.a.work.batch[0]), "sample")
     if pair.a.gpus != pair.b.gpus:
-        many = [f"{letter} {format_per_second(samples_per_s(p), 'samples')}" for letter, _, p in pair.sides]
+        many = [f"{letter} {format_per_second(p.samples_per_s, 'samples')}" for letter, _, p in pair.sides]
         notes.append(f"a batch is {batch} on each GPU; all GPUs together: {', '.join(many)}")
     clocks = [", ".join(map(str, answer.clocks)) for _, _, answer in pair.sides]
     if clocks[0] != clocks[1]:

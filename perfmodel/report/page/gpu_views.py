@@ -11,7 +11,6 @@ from perfmodel.passes.schemes import ROW_WISE
 from perfmodel.passes.settings import CLUSTER
 from perfmodel.plan.as_projection import compared
 from perfmodel.projections import Projection, project_each
-from perfmodel.projections.comparison import samples_per_s
 from perfmodel.report.figures.block import Missing
 from perfmodel.report.figures.line_traces import SlowdownLine
 from perfmodel.report.figures.over_gpus import samples_words, sentence
@@ -104,7 +103,7 @@ def sharded(base: Projection, way: str | None) -> Projection:
 def _scaling(answer: Projection) -> tuple[str, ...]:
     """A row of the table ``_HEAD``: GPUs, time, band, slowdown, samples per second, memory, longest step."""
     longest, count = max(answer.steps, key=lambda step: step.time_s), answer.gpu_count
-    rate = samples_per_s(answer)
+    rate = answer.samples_per_s
     return (
         format_count(answer.gpus),
         format_time(answer.time_s),

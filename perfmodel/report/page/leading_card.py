@@ -23,6 +23,7 @@ from perfmodel.report.leading_text import (
     planned_words,
     question_words,
     setting_words,
+    throughput_words,
 )
 from perfmodel.report.page.cost_finding import cost_finding, leading_cost
 from perfmodel.report.page.parts import Card
@@ -71,7 +72,7 @@ def leading_card(
     findings += [{"title": elsewhere}] if elsewhere and not whole else []
     card = Card(
         headline(found),
-        _sentence(beside_words(found, whole=False)),
+        _times(found, whole=False),
         _sentence(planned_words(found)) if whole else "",
         alert=unwrapped(measure_text(found, _own_file(answer))),
         evidence=evidence_bar(answer.evidence_shares()),
@@ -96,16 +97,22 @@ def completed(card: Card, found: Leading) -> Card:
         return card
     changed = {"columns": list(CHANGED), "rows": change_rows(found)} if found.changes else {}
     findings = [*card.findings, {"title": help_words(found), **changed}]
-    return replace(card, times=_sentence(beside_words(found)), findings=findings)
+    return replace(card, times=_times(found, whole=True), findings=findings)
+
+
+def _times(found: Leading, *, whole: bool) -> str:
+    """Samples per second, and what is beside the answer, as sentences. whole  as in ``beside_words``"""
+    fair = throughput_words(found.answer) if found.best else ""
+    return " ".join(filter(None, [_sentence(fair), _sentence(beside_words(found, whole=whole))]))
 
 
 def _beside(found: Leading) -> list[Compared]:
-    """The fastest sharding, the shardings that may be equally fast, and row-wise even if it does not fit."""
+    """The fastest sharding, those that may be equally fast, row-wise even if it does not fit, unique rows."""
     shown = [*found.best[:1], *found.as_good]
     if all(each.way != ROW_WISE for each in shown):
         count = found.base.gpu_count
         shown.append(Compared(ROW_WISE, None, found.base, count.memory_bytes, fits=count.fits))
-    return shown
+    return [*shown, *([found.unique_rows] if found.unique_rows else [])]
 
 
 def _finding(title: str, columns: Iterable[Column], rows: Sequence[Any]) -> dict[str, Any]:
