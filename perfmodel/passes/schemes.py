@@ -22,7 +22,7 @@ class Facts:
     word       its word on screens and in constraints on tables;  label  its words in a sentence
     reduction  its name in ``--reduction``, if it reduces partial bags; else ""
     also       other accepted names;  hot  whether the most popular rows may be replicated with it
-    torchrec   why TorchRec cannot run it; "" if TorchRec can
+    torchrec   why TorchRec cannot run it for pooled tables; "" if TorchRec can
     """
 
     word: str
@@ -77,7 +77,8 @@ _FACTS = {
         "unique",
         "each GPU fetches the different rows that it needs, and pools them",
         hot=True,
-        torchrec="TorchRec exchanges bags, not unique rows",
+        torchrec="of pooled tables TorchRec exchanges bags, not unique rows; of unpooled ones it sends them "
+        "(EmbeddingCollection with use_index_dedup)",
     ),
 }
 EXCHANGED = (Exchange.RB, Exchange.SPARSE, Exchange.UB, Exchange.TWO_LEVEL, Exchange.RS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,11 @@ def placed(users: Placement) -> Plan:
     ("scheme", "ranks", "reason"),
     [
         (Scheme(Exchange.SPARSE, 2), [0, 1], r"non-empty"),
-        (Scheme(Exchange.UB), [0], r"not unique rows"),
+        (
+            Scheme(Exchange.UB),
+            [0],
+            r"of pooled tables TorchRec exchanges bags, not unique rows; of unpooled ones",
+        ),
         (Scheme(Exchange.RB, 2), [0, 1], r"no 2 row parts on any ranks"),
         (Scheme(Exchange.TWO_LEVEL, 4), [0, 1, 2, 3], r"inside one domain of 2 GPUs, not over 4"),
         (Scheme(Exchange.RB, 1, 3), [0, 1, 2], r"equal multiples of 4 columns, not 16 / 3"),
@@ -42,6 +47,19 @@ def test_what_torchrec_does_not_have_is_refused_by_name(
     with pytest.raises(BadInputError, match=r"table 'users' is .*" + reason) as error:
         torchrec.torchrec_plan(EVALUATOR, placed(Placement.of(scheme, ranks)))
     assert "--format torchrec" in error.value.next_step
+
+
+def test_torchrec_sends_unique_rows_of_unpooled_tables_alone() -> None:
+    pytest.importorskip("torchrec")
+    from torchrec.distributed.embedding import EmbeddingCollectionSharder
+    from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+
+    unpooled, pooled = (
+        signature(each) for each in (EmbeddingCollectionSharder, EmbeddingBagCollectionSharder)
+    )
+    option = "use_index_dedup"
+    assert option in unpooled.parameters and option not in pooled.parameters
+    assert f"EmbeddingCollection with {option}" in Exchange.UB.facts.torchrec
 
 
 def test_row_parts_are_torchrecs() -> None:
