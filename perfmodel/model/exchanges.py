@@ -12,7 +12,8 @@ shard does for the samples of all ranks, and what *every rank* does for its own 
     two_level   lengths, ids; r = k g          reduce-scatter in each domain of g,     of k bags, 1 < k < N
                                                all-to-all (k < N) or reduce-scatter
                                                (k = N) across the N domains
-    ub          unique ids of the rank         unique rows, all-to-all; pooled here    -
+    ub          unique ids of the rank, each   unique rows, all-to-all; pooled here    -
+                with the id of its feature
 
 B samples per rank, L rows summed per bag, E rows, D elements of a row, w bytes of a stored element, v bytes
 of a pooled element as it is sent, G ranks, N domains of g ranks, q chance that a bag has a row in a row part,
@@ -169,16 +170,18 @@ def across_bytes(B: Number, domains: Number, elements: Number, v: Number) -> Num
     return domains * B * elements * v
 
 
-def row_request_bytes(U: Number, c: Number, id_bytes: Number) -> Number:
-    """Distinct ids that every rank sends to the holders of their rows, once for each column part.
+def row_request_bytes(U: Number, c: Number, request_bytes: Number) -> Number:
+    """Requests that every rank sends to the holders of its distinct rows, once for each column part.
 
-        c U id_bytes                                                          [bytes]
+        c U request_bytes                                                     [bytes]
 
-    U  distinct rows of one rank's look-ups [rows];  c  column parts [-];  id_bytes  of one id [bytes]
-    Source: EMBark (RecSys 2024), unique-based clusters
-    Limits: U = B L, c = 1 -> ``embedding_bag.ids_bytes``;  one row -> id_bytes
+    U  distinct rows of one rank's look-ups [rows];  c  column parts [-]
+    request_bytes  of one id with the id of its feature [bytes]
+    Source: EMBark (RecSys 2024), unique-based clusters; HugeCTR, all2all_keys of
+            dense_data_distribution_op_impl.cu: keys, and int32 feature ids
+    Limits: U = B L, c = 1, no feature id -> ``embedding_bag.ids_bytes``;  one row -> request_bytes
     """
-    return c * U * id_bytes
+    return c * U * request_bytes
 
 
 def requested_rows(G: Number, U: Number, r: Number) -> Number:
@@ -187,7 +190,8 @@ def requested_rows(G: Number, U: Number, r: Number) -> Number:
         G U / r                                                               [rows]
 
     G  ranks;  U  distinct rows of one rank's look-ups [rows];  r  row parts [-]
-    Source: EMBark; a row that two ranks ask for is sent to both
+    Source: EMBark; a row that two ranks ask for is sent to both. HugeCTR, filter_after_all2all of
+            dense_data_distribution_op_impl.cu: the holder first finds the different ones among these ids
     Limits: r = 1 -> G U;  r = G -> U, as many as every rank receives;  U = B L -> ``shard_lookups``
     """
     return G * U / r

@@ -37,6 +37,7 @@ LETTERS: dict[str, Letter] = {
     "v": Letter("bytes of an element on the wire", "B", "pooled_element_bytes"),
     "w": Letter("bytes of an element", "B", "pooled_element_bytes"),
     "id_bytes": Letter("bytes of an id", "B"),
+    "feature_bytes": Letter("bytes of the feature that is sent with a requested id", "B", "feature_id_bytes"),
     "index_bytes": Letter("bytes of the position of a bag in a sparse exchange", "B"),
     "holders": Letter("GPUs that hold a part of the table: parts columns"),
     "copies": Letter("GPUs that hold columns of one row"),

@@ -166,8 +166,11 @@ def _input(a: TableCut, own: Array, everywhere: Array) -> None:
     if not a.ub.any():
         return
     everywhere[..., Resource.DEDUPLICATE] = a.sorted(a.B * (a.L + a.hot_L)) * a.ub
-    everywhere[..., Resource.REQUESTS_SENT] = ex.row_request_bytes(a.U, a.c, plain) * a.ub
-    own[..., Resource.REQUESTS_RECEIVED] = ex.requested_rows(a.G, a.U, a.r) * plain * a.ub
+    request = plain + a.model.constant("feature_id_bytes")
+    asked = ex.requested_rows(a.G, a.U, a.r)
+    everywhere[..., Resource.REQUESTS_SENT] = ex.row_request_bytes(a.U, a.c, request) * a.ub
+    own[..., Resource.REQUESTS_RECEIVED] = asked * request * a.ub
+    own[..., Resource.DEDUPLICATE_REQUESTS] = a.sorted(asked) * a.ub
 
 
 def _copied_lengths(a: TableCut) -> Array:

@@ -33,7 +33,7 @@ GATHERS = (_R.GATHER_DRAM, _R.POOL_DRAM, _R.UPDATE_DRAM, _R.ACCUMULATE_DRAM)
 _SHOWN = (
     *("G", "B", "L", "D", "U", "domains", "parts", "columns", "q", "elements", "v", "w", "id_bytes"),
     *("index_bytes", "holders", "copies", "bag", "received", "fields", "value_bytes", "length_bytes"),
-    *("digits", "place_bytes", "state"),
+    *("digits", "place_bytes", "state", "feature_bytes"),
 )
 GATHERED = {
     "n": "rows looked up by this GPU: of a shard for everybody's samples",
@@ -89,6 +89,10 @@ def _requested(x: Ask) -> Number:
     return ex.requested_rows(x("G"), x("U"), x("parts"))
 
 
+def _request(x: Ask) -> Number:
+    return x("id_bytes") + x("feature_bytes")
+
+
 def _bags_sent(x: Ask) -> Number:
     bag = ex.bag_bytes(x("elements"), x("v"), x("index_bytes"))
     return ex.bags_sent_bytes(x("G"), x("B"), x("q"), named("bag", bag, "bytes of one bag that is sent"))
@@ -131,8 +135,11 @@ _BYTES = {
     _R.WEIGHTS_SENT: _IDS,
     _R.WEIGHTS_RECEIVED: _LOOKED_UP,
     _R.DEDUPLICATE: Bytes(ex.sort_bytes, lambda x: _sorted(x, x("B") * x("L"))),
-    _R.REQUESTS_SENT: Bytes.of(ex.row_request_bytes, "U columns id_bytes"),
-    _R.REQUESTS_RECEIVED: Bytes(ex.requested_rows, lambda x: _requested(x) * x("id_bytes")),
+    _R.REQUESTS_SENT: Bytes(
+        ex.row_request_bytes, lambda x: ex.row_request_bytes(x("U"), x("columns"), _request(x))
+    ),
+    _R.REQUESTS_RECEIVED: Bytes(ex.requested_rows, lambda x: _requested(x) * _request(x)),
+    _R.DEDUPLICATE_REQUESTS: Bytes(ex.sort_bytes, lambda x: _sorted(x, _requested(x))),
     _R.GATHER_DRAM: _GATHER,
     _R.POOL_DRAM: _GATHER,
     _R.ROWS_SENT: Bytes(ex.requested_rows, lambda x: _requested(x) * x("elements") * x("w")),

@@ -15,7 +15,7 @@ ALL, INSIDE, ACROSS = "all", "inside", "across"
 SPLITS = "all_to_all_splits"
 CONVERT_OUT, CONVERT_IN = "convert_out", "convert_in"
 _SORT_ALONE = "sort_lookups"
-_SORTS = frozenset({"deduplicate", _SORT_ALONE})
+_SORTS = frozenset({"deduplicate", "deduplicate_requests", _SORT_ALONE})
 _BELOW_NAMES = frozenset(
     {"cache_lookup", "fetch_rows", "ssd_lookup", "read_ssd", "write_ssd", "gather_host", "update_host"}
 )
@@ -135,6 +135,7 @@ FORWARD: tuple[Step, ...] = (
     Step(
         "all_to_all_requests", (_R.REQUESTS_SENT, _R.REQUESTS_RECEIVED), "all_to_all", like="all_to_all_ids"
     ),
+    Step("deduplicate_requests", (_R.DEDUPLICATE_REQUESTS,)),
     Step("gather_pool", (_R.GATHER_DRAM, _R.GATHER_L2), grouped=True),
     Step("all_to_all_rows", (_R.ROWS_SENT, _R.ROWS_RECEIVED), "all_to_all", like="all_to_all_bags"),
     Step("pool_unique_rows", (_R.POOL_DRAM, _R.POOL_L2), like="gather_pool"),

@@ -32,7 +32,14 @@ PARTS: dict[str, tuple[str, ...]] = {
         "all_to_all_request_splits",
         "all_to_all_requests",
     ),
-    "lookup": ("cache_lookup", "fetch_rows", "gather_pool", "gather_host", "convert_out"),
+    "lookup": (
+        "deduplicate_requests",
+        "cache_lookup",
+        "fetch_rows",
+        "gather_pool",
+        "gather_host",
+        "convert_out",
+    ),
     "forward": (
         "all_to_all_rows",
         "reduce_scatter_bags",

@@ -215,7 +215,7 @@ class Busiest:
             "domains": G / g, "parts": r, "columns": c, "q": q, "elements": elements, "v": cut.v,
             "w": stored if resource in _AS_STORED else cut.pooled,
             "id_bytes": self.id_bytes, "index_bytes": index, "holders": holders, "copies": copies,
-            "digits": self.id_bytes if resource == _R.DEDUPLICATE else _first(cut.model.sort_digits),
+            "digits": self.id_bytes if resource in _DEDUPLICATES else _first(cut.model.sort_digits),
             "E": float(cut.E[0] if kind == Exchange.DP else cut.hot[0]),
         }  # fmt: skip
         if resource in GATHERS:
@@ -304,4 +304,5 @@ _WITHOUT = {
 _STORED = (_R.ROWS_SENT, _R.ROWS_RECEIVED, _R.UPDATE_DRAM)
 _AS_STORED = (*_STORED, _R.COPIED_GRADIENTS)
 """Resources for which w is not the size of a pooled element: rows, and gradients of replicas."""
-_WITHOUT_WEIGHTS = (_R.DEDUPLICATE, _R.REQUESTS_SENT, _R.REQUESTS_RECEIVED, _R.SORT)
+_DEDUPLICATES = (_R.DEDUPLICATE, _R.DEDUPLICATE_REQUESTS)
+_WITHOUT_WEIGHTS = (*_DEDUPLICATES, _R.REQUESTS_SENT, _R.REQUESTS_RECEIVED, _R.SORT)

@@ -59,21 +59,28 @@ def headline(base: Projection, best: Compared, lead: Compared | None, near: Sequ
         return paragraph("The tables fit on one GPU, so nothing is sharded.")
     where = f"{format_count(base.gpus)} GPUs"
     time = format_time(best.answer.time_s)
-    if lead is not None and lead.answer is not None:
-        first = f"{lead.way}, the fastest that {TORCHREC} runs, on {where}: {time_words(lead.answer)}"
-        lines = [throughput_words(lead.answer)]
-        ratio = f", {format_ratio(lead.answer.time_s / best.answer.time_s)} faster"
-        lines += [f"the fastest of all is {best.way}: {time}{ratio}"] if best.way != lead.way else []
-    elif best.fits:
-        first = f"No sharding that {TORCHREC} runs fits {where}: {best.way} does, and takes {time} a batch."
-        lines = []
-    else:
-        first = f"No sharding fits {where}: {best.way} would take {time} a batch."
-        lines = []
-    if near:
-        others = [f"{each.way} ({format_time(each.answer.time_s)})" for each in near if each.answer]
-        lines.append(f"{join_words(others)} may be as fast as {best.way}")
+    if lead is None or lead.answer is None:
+        if best.fits:
+            none = f"No sharding that {TORCHREC} runs fits {where}: {best.way} does"
+            return paragraph(f"{none}, and takes {time} a batch.")
+        return paragraph(f"No sharding fits {where}: {best.way} would take {time} a batch.")
+    first = f"{lead.way}, the fastest that {TORCHREC} runs, on {where}: {time_words(lead.answer)}"
+    lines = [throughput_words(lead.answer)]
+    as_fast = [each for each in (best, *near) if each.way != lead.way]
+    if len(as_fast) > len(near):
+        ratio = format_ratio(lead.answer.time_s / best.answer.time_s)
+        lines.append(f"the fastest of all is {best.way}: {time}, {ratio} faster")
+        lines += [f"{_named(near)} may be as fast as {best.way}"] if near else []
+    elif as_fast:
+        lines.append(f"{_named(as_fast)} may be as fast")
     return "\n".join([paragraph(first), *(paragraph(line, 5) for line in lines)])
+
+
+def _named(shardings: Sequence[Compared]) -> str:
+    """The shardings, each with its time."""
+    return join_words(
+        [f"{each.way} ({format_time(each.answer.time_s)})" for each in shardings if each.answer]
+    )
 
 
 def fastest_run(found: Sequence[Compared]) -> Compared | None:

@@ -23,6 +23,8 @@ Ints = NDArray[np.int64]
 
 ID, LENGTH, POOLED, POSITION = 8, 8, 4, 4
 """Bytes of an id, of a length, of a pooled element (fp32), and of the position of a bag that is not empty."""
+FEATURE = 4
+"""Bytes of the feature that HugeCTR sends with a requested id."""
 SORTED = 8 + 8 * 2 * (8 + 4)
 """Bytes that sorting an id with its place moves: read to count, read and written for each of 8 digits."""
 
@@ -284,14 +286,15 @@ class _Shards:
             part = self.part[rank].reshape(-1)[first]
             mine, part = mine[part >= 0], part[part >= 0]
             count.moved["deduplicate"][rank] += self.ids[rank].size * SORTED
-            count.sent["all_to_all_requests"][rank] += self.c * mine.size * ID
+            count.sent["all_to_all_requests"][rank] += self.c * mine.size * (ID + FEATURE)
             count.received["all_to_all_rows"][rank] += mine.size * table.dim * table.width
             if self.of.training:
                 count.sent["all_to_all_row_gradients"][rank] += mine.size * table.dim * v
             for i in range(self.r):
                 asked = int(np.sum(part == i))
                 for holder in self.holders[i]:
-                    count.received["all_to_all_requests"][holder] += asked * ID
+                    count.received["all_to_all_requests"][holder] += asked * (ID + FEATURE)
+                    count.moved["deduplicate_requests"][holder] += asked * SORTED
                     count.sent["all_to_all_rows"][holder] += asked * self.columns * table.width
                     if self.of.training:
                         count.received["all_to_all_row_gradients"][holder] += asked * self.columns * v

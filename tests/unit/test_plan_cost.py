@@ -154,8 +154,9 @@ def test_unique_rows_by_hand() -> None:
     evaluator = Evaluator.on(MACHINE, tables, 10, 2)
     plan = Plan(tables, (Placement.of(Scheme(Exchange.UB), [1]),), 2, 2)
     loads = evaluator.loads(plan)
-    assert loads.of(Resource.REQUESTS_SENT).tolist() == [8, 8]
-    assert loads.of(Resource.REQUESTS_RECEIVED).tolist() == [0, 16]
+    assert loads.of(Resource.REQUESTS_SENT).tolist() == [8 + 4, 8 + 4]  # an id, and the id of its feature
+    assert loads.of(Resource.REQUESTS_RECEIVED).tolist() == [0, 24]
+    assert loads.of(Resource.DEDUPLICATE_REQUESTS).tolist() == [0, 2 * 200]  # at the holder, of both ranks
     assert loads.of(Resource.ROWS_SENT).tolist() == [0, 2 * 16]
     assert loads.of(Resource.ROWS_RECEIVED).tolist() == [16, 16]
     assert loads.of(Resource.DEDUPLICATE).tolist() == [50 * 200] * 2
@@ -167,6 +168,7 @@ def test_unique_rows_by_hand() -> None:
         "deduplicate",
         "all_to_all_request_splits",
         "all_to_all_requests",
+        "deduplicate_requests",
         "gather_pool",
         "all_to_all_rows",
         "pool_unique_rows",

@@ -84,7 +84,7 @@ def test_unique_rows_are_those_of_the_others() -> None:
     found = loads(e, Scheme(Exchange.UB, hot_rows=10))
     unique = 90 * (1 - (1 - 0.5 / 90) ** 40)
     assert found[Resource.ROWS_RECEIVED] == pytest.approx([unique * D * 4] * 2)
-    assert found[Resource.REQUESTS_SENT] == pytest.approx([unique * 8] * 2)
+    assert found[Resource.REQUESTS_SENT] == pytest.approx([unique * 12] * 2)
     assert found[Resource.DEDUPLICATE] == [40 * 200] * 2  # ids of the copies too
     row = e.setting.machine.value("row_access_bytes")  # each of those that came is read once
     assert found[Resource.POOL_DRAM] == pytest.approx([unique * row + 20 * 8 + 12 * (D * 4 + 8)] * 2)
@@ -104,7 +104,8 @@ def test_training_reduces_the_gradients_of_hot_rows_as_those_of_copies() -> None
 @pytest.mark.parametrize("kind", [Exchange.RB, Exchange.SPARSE, Exchange.UB])
 def test_uniform_ids_have_their_share_of_hot_rows(kind: Exchange) -> None:
     found = loads(evaluator(UNIFORM), Scheme(kind, hot_rows=25))
-    ids = found[Resource.REQUESTS_SENT if kind == Exchange.UB else Resource.IDS_SENT][0] / 8
+    sent = found[Resource.REQUESTS_SENT if kind == Exchange.UB else Resource.IDS_SENT][0]
+    ids = sent / (12 if kind == Exchange.UB else 8)
     wanted = 75 * (1 - 0.99**40) if kind == Exchange.UB else 30
     assert ids == pytest.approx(wanted)
 

@@ -67,14 +67,15 @@ def test_deduplicating_lies_between_a_hash_table_and_torch_unique(
 
 
 def test_the_backward_sorts_as_many_digits_as_the_rows_of_a_rank_have() -> None:
-    assert {name for name, step in STEPS.items() if step.sorts} == {"deduplicate", "sort_lookups"}
+    sorts = {name for name, step in STEPS.items() if step.sorts}
+    assert sorts == {"deduplicate", "deduplicate_requests", "sort_lookups"}
     found = next(each for each in ways() if each.way == "row-wise-ub").alike
     tables = found.plan.tables
     evaluator = Evaluator.on(MACHINE, tables, 1024, 152, training=True)
     assert evaluator.model.sort_digits == 4  # 78 125 M rows / 152 = 514 M: 29 bits
     plan = Plan(tables, found.plan.placements, 152, evaluator.domain)
     rows = {row.name: row for row in evaluator.cost(plan).rows}
-    for name, alone in (("deduplicate", False), ("sort_lookups", True)):
+    for name, alone in (("deduplicate", False), ("deduplicate_requests", False), ("sort_lookups", True)):
         floor, rate = evaluator.basis.sort_middle(4, alone=alone)
         assert rows[name].time_s == pytest.approx(floor + rows[name].payload_bytes / rate)
     assert evaluator.basis.sort_middle(4, alone=True)[0] == pytest.approx(14.8e-6 + 4 * 11.2e-6)
