@@ -21,7 +21,7 @@ from perfmodel.report.terminal import table
 
 _HEAD = """
 import sys, time, numpy as np
-from perfmodel import project
+from perfmodel.projections import project_row_wise
 from perfmodel.plan import Evaluator, PlanTables, uniform_plan
 from perfmodel.projections.grids import product
 from perfmodel.schema.workload import Table, TableSet
@@ -46,14 +46,16 @@ def taken(work, times=1):
     print((time.process_time() - start) / times)
 """
 CASES = {
-    "100 000 random projections": "r = drawn(100_000); taken(lambda: project(r))",
-    "1 000 000 random projections": "r = drawn(1_000_000); taken(lambda: project(r))",
-    "4 800 projections of a regular grid": "g = regular(); project(g); taken(lambda: project(g), 3)",
+    "100 000 random projections": "r = drawn(100_000); taken(lambda: project_row_wise(r))",
+    "1 000 000 random projections": "r = drawn(1_000_000); taken(lambda: project_row_wise(r))",
+    "4 800 projections of a regular grid": (
+        "g = regular(); project_row_wise(g); taken(lambda: project_row_wise(g), 3)"
+    ),
     "4 800 with Zipf's law": (
-        "g = regular(); project(g); taken(lambda: project(g, distribution='zipf:1.05'), 1)"
+        "g = regular(); project_row_wise(g); taken(lambda: project_row_wise(g, distribution='zipf:1.05'), 1)"
     ),
     "20 000 random, the faster library": (
-        "r = drawn(20_000); taken(lambda: project(r, machine='h200-sxm-ib', backend='best'))"
+        "r = drawn(20_000); taken(lambda: project_row_wise(r, machine='h200-sxm-ib', backend='best'))"
     ),
     "one plan, with bands": "e, p = planned(); e.cost(p); taken(lambda: e.cost(p), 5)",
     "one plan, for a search": (

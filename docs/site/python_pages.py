@@ -30,7 +30,11 @@ _DOORS = {
 
 
 _PACKAGE = {
-    "project": ["perfmodel.projections.project_one", "perfmodel.projections.project_each"],
+    "project": [
+        "perfmodel.projections.project_row_wise",
+        "perfmodel.projections.project_one",
+        "perfmodel.projections.project_each",
+    ],
     "plan_tables": ["perfmodel.plan.in_python.question_of", "perfmodel.plan.frames.TablePlan"],
     "scale_tables": ["perfmodel.plan.frames.TableScaling"],
     "predict_collectives": [],
@@ -38,9 +42,9 @@ _PACKAGE = {
 """The functions of the package, the most asked first, each with its neighbours."""
 _LAST = ["perfmodel.projections.projection.Projection"]
 EXAMPLES = {
-    "perfmodel.projections.project": """\
+    "perfmodel.plan.swept.project": """\
 frame = perfmodel.project(table_bytes=[1e12, 10e12], batch=1024)
-print(frame[["table_bytes", "gpus", "slowdown", "low_s", "high_s"]])
+print(frame[["table_bytes", "gpus", "sharding", "slowdown", "low_s", "high_s"]])
 """,
     "perfmodel.projections.project_one": """\
 from perfmodel.projections import project_one

@@ -12,8 +12,7 @@ from perfmodel.cli.chosen import library_of, load_calibration_file, machine_of
 from perfmodel.cli.options import count_values, size_values, split_values
 from perfmodel.cli.question import LISTS, Question, question_of, short_below
 from perfmodel.cli.typed_line import TypedLine
-from perfmodel.cli.workload import ALL
-from perfmodel.passes.schemes import REDUCTIONS, usual_reduction
+from perfmodel.passes.schemes import ALL, REDUCTIONS, usual_reduction
 from perfmodel.question.pages import LISTED
 from perfmodel.report.page.parts import Selector
 from perfmodel.report.page.setups import Curves, Wanted

@@ -7,9 +7,9 @@ import typer
 from perfmodel.cli.output import emit, emit_cited, emit_json
 from perfmodel.cli.question import question_of
 from perfmodel.cli.suggest import Typed, answerable
-from perfmodel.cli.workload import ALL, checked_sharding
+from perfmodel.cli.workload import checked_sharding
 from perfmodel.errors import BadInputError
-from perfmodel.passes.schemes import ROW_WISE
+from perfmodel.passes.schemes import ALL, ROW_WISE
 from perfmodel.plan.as_projection import projection_of
 from perfmodel.projections import Projection
 from perfmodel.projections.explain_slowdown import WHOLE, explain_slowdown

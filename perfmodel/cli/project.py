@@ -13,9 +13,9 @@ from perfmodel.cli.output import emit, emit_json, note, warn
 from perfmodel.cli.project_record import project_record
 from perfmodel.cli.question import question_of
 from perfmodel.cli.suggest import Typed, answerable
-from perfmodel.cli.workload import ALL, checked_sharding
+from perfmodel.cli.workload import checked_sharding
 from perfmodel.errors import BadInputError
-from perfmodel.passes.schemes import ROW_WISE
+from perfmodel.passes.schemes import ALL, ROW_WISE
 from perfmodel.plan.leading import leads
 from perfmodel.projections import Projection
 from perfmodel.projections.hosted import EAGER, Hosted, hosted

@@ -24,10 +24,8 @@ from perfmodel.cli.pictures import draw_all
 from perfmodel.cli.question import question_of
 from perfmodel.cli.report_gpus import gpus_page, numbers_of
 from perfmodel.cli.typed_line import TypedLine
-from perfmodel.cli.workload import (
-    ALL,
-)
 from perfmodel.errors import BadInputError
+from perfmodel.passes.schemes import ALL
 from perfmodel.question.pages import PICTURES, ReportOptions
 from perfmodel.report.figures.registry import GPUS
 

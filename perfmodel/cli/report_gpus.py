@@ -11,8 +11,9 @@ from perfmodel.cli.choices import lists_of, wanted, workload_selectors
 from perfmodel.cli.options import count_values, size_values
 from perfmodel.cli.question import LISTS, Question, question_of
 from perfmodel.cli.typed_line import TypedLine
-from perfmodel.cli.workload import ALL, check_model, checked_sharding
+from perfmodel.cli.workload import check_model, checked_sharding
 from perfmodel.errors import BadInputError, PerfmodelError
+from perfmodel.passes.schemes import ALL
 from perfmodel.plan.leading import Leading, leading_on_enough, leads
 from perfmodel.projections import Projection
 from perfmodel.report.page.gpu_views import across_gpus, sharded

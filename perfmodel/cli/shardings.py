@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.cli.output import emit, emit_json, is_verbose, note, warn
 from perfmodel.cli.project_record import project_record
-from perfmodel.cli.workload import ALL
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.passes.explanation import Explanation
-from perfmodel.passes.schemes import ROW_WISE, WAYS, exchange_named
+from perfmodel.passes.schemes import ALL, ROW_WISE, WAYS, exchange_named
 from perfmodel.passes.step_names import NoSuchStepError, find_step
 from perfmodel.plan.as_projection import Compared, compared, evaluator_of, undecided
 from perfmodel.plan.explain_step import explain_alike_step, explain_step

@@ -25,14 +25,13 @@ from perfmodel.cli.output import check_target, emit, emit_json, note, warn
 from perfmodel.cli.question import Question, on_machines, question_of
 from perfmodel.cli.waiting_line import Progress
 from perfmodel.cli.workload import (
-    ALL,
     check_model,
     checked_sharding,
     share_of,
 )
 from perfmodel.errors import BadInputError
 from perfmodel.model.sharding import gpus_needed
-from perfmodel.passes.schemes import ROW_WISE, WAYS
+from perfmodel.passes.schemes import ALL, ROW_WISE, WAYS
 from perfmodel.plan.swept import MOST_COMPARED, are_compared, swept
 from perfmodel.projections import feasible_below
 from perfmodel.projections.grids import GRIDS, feasible, product

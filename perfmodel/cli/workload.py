@@ -7,11 +7,9 @@ from typing import Any
 
 from perfmodel.errors import BadInputError
 from perfmodel.passes.basis import LocalMemory
-from perfmodel.passes.schemes import AUTO, BY_ROWS, ROW_WISE, rows_reduced, usual_reduction, way_named
+from perfmodel.passes.schemes import ALL, AUTO, BY_ROWS, ROW_WISE, rows_reduced, usual_reduction, way_named
 from perfmodel.question.groups import EqualTableOptions
 from perfmodel.units import format_count, parse_bytes, parse_count, parse_rate, parse_ratio, parse_time
-
-ALL = "all"
 
 
 def workload_values(typed: Mapping[str, Any]) -> dict[str, Any]:

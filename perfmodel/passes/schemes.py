@@ -88,6 +88,8 @@ PARTIAL = tuple(kind for kind in Exchange if kind.facts.reduction)
 HOT = tuple(kind for kind in Exchange if kind.facts.hot)
 """Exchanges of tables whose hot rows may be replicated."""
 AUTO = "auto"
+ALL = "all"
+"""The name of all sharding options together."""
 REDUCTIONS: dict[str, Exchange | None] = {AUTO: None} | {
     kind.facts.reduction: kind for kind in (Exchange.RS, Exchange.RB, Exchange.TWO_LEVEL, Exchange.SPARSE)
 }
@@ -321,7 +323,7 @@ OF_TORCHREC = {each.torchrec: each for each in _CUTS if each.torchrec}
 """Shardings by TorchRec's ShardingType."""
 
 
-def way_named(text: str, more: str = "all") -> str:
+def way_named(text: str, more: str = ALL) -> str:
     """The canonical name, in ``WAYS``, of a sharding option that a user typed.
 
     more  a further name that the caller accepts, for the error message

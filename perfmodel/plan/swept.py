@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.passes.schemes import AUTO, ROW_WISE, WAYS
+from perfmodel.errors import BadInputError
+from perfmodel.passes.schemes import ALL, AUTO, ROW_WISE, WAYS, way_named
 from perfmodel.plan.as_projection import Compared, compared
 from perfmodel.plan.leading import leading_on_enough, leads, on_enough
-from perfmodel.projections import prepare, project, project_one
+from perfmodel.projections import configurations, prepare, project_one, project_row_wise
 from perfmodel.projections.grid import costed
 from perfmodel.projections.projection import Projection, projection_at
+from perfmodel.resources import DEFAULT_MACHINE
 from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.machine import Machine
+from perfmodel.schema.workload import TableSet, Workload
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,6 +27,8 @@ if TYPE_CHECKING:
 Columns = Mapping[str, NDArray[Any]]
 Done = Callable[[int], None]
 
+_ROW_WISE_ALONE = ("reduction", "tier", "local_memory")
+"""Arguments that imply row-wise shards, or none."""
 MOST_COMPARED = 2000
 """Configurations whose shardings are compared: each takes some 30 ms; row-wise alone is a grid."""
 
@@ -30,21 +36,80 @@ MOST_COMPARED = 2000
 def are_compared(ways: Sequence[str] | None, options: Mapping[str, Any]) -> bool:
     """Whether shardings are compared for each configuration; else all are row-wise, and computed together.
 
-    ways  as in ``swept``;  options  of ``project``
+    ways  as in ``swept``;  options  of ``perfmodel.project``
     """
     if ways is None:
         return options.get("tier") is None and options.get("reduction", AUTO) == AUTO
     return tuple(ways) != (ROW_WISE,)
 
 
+def project(
+    workload: Workload | TableSet | Mapping[str, Any] | pd.DataFrame | None = None,
+    machine: str | Machine = DEFAULT_MACHINE,
+    *,
+    sharding: str | None = None,
+    **options: Any,
+) -> pd.DataFrame:
+    """How much slower is each configuration, and which step takes the time? The answers of ``sweep``.
+
+    workload     a Workload, a TableSet, a mapping or data frame of arrays, or None with keywords only
+    machine      a shipped name, the path of a TOML file, or a Machine
+    sharding     of all tables, a name of ``perfmodel project --sharding``, or all; None: the fastest that
+                 TorchRec runs and that fits
+    table_bytes  size of all tables [bytes];  gpus  ranks [-], None: the fewest whole nodes that hold them
+    batch        samples per GPU [-];  table_count  equal tables [-];  pooling  rows per bag [-]
+    dim          elements per row [-];  dtype  their type;  id_bytes  size of one id [bytes]
+    tables       different tables: a TableSet or the name of one, instead of table_count, pooling and dim
+    options      as of ``perfmodel.projections.project_row_wise``
+
+    The numbers are scalars, or arrays of one length (``grids.product`` makes all combinations). The index is
+    the position of a configuration.
+
+    Columns: sharding, and the columns of ``project_row_wise``.
+    Limits: a value that cannot be used, lengths that differ, more than ``MOST_COMPARED`` configurations whose
+            shardings are compared, a sharding that none allows -> BadInputError
+    """
+    columns, shared = configurations(workload, options)
+    ways = _ways(sharding, shared)
+    count = len(next(iter(columns.values()))) if columns else 1
+    if count > MOST_COMPARED and are_compared(ways, shared):
+        raise BadInputError(
+            f"shardings are compared for at most {MOST_COMPARED} configurations, and these are {count}.",
+            f"split them, or give sharding={ROW_WISE!r}.",
+        )
+    frame = swept(columns, ways, lambda done: None, {**shared, "machine": machine})
+    if frame.empty:
+        raise BadInputError(
+            f"none of {count} configurations allows sharding {sharding!r}.",
+            "use more GPUs, or another sharding.",
+        )
+    return frame
+
+
+def _ways(sharding: str | None, options: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """The sharding options of ``sharding``; None: not given.
+
+    Limits: another than row-wise, with an argument that is of row-wise shards -> BadInputError
+    """
+    if sharding is None:
+        return None
+    ways = tuple(WAYS) if sharding.strip().lower() == ALL else (way_named(sharding),)
+    alone = [name for name in _ROW_WISE_ALONE if options.get(name, AUTO) not in (None, AUTO)]
+    if alone and ways != (ROW_WISE,):
+        raise BadInputError(
+            f"sharding {sharding!r} and {alone[0]} cannot be combined.", f"{alone[0]} is of row-wise shards."
+        )
+    return ways
+
+
 def swept(
     columns: Columns, ways: Sequence[str] | None, done: Done, options: Mapping[str, Any]
 ) -> pd.DataFrame:
-    """The frame of ``projections.project``, with a further column ``sharding``.
+    """The frame of ``project_row_wise``, with a further column ``sharding``.
 
     It has a row for each configuration and each of ``ways``; the index is the position of the configuration.
-    columns  arrays of equal length, an entry per configuration, as of ``project``
-    options  arguments of ``project`` that all configurations share
+    columns  arrays of equal length, an entry per configuration, as of ``perfmodel.project``
+    options  arguments of ``perfmodel.project`` that all configurations share
     ways     sharding options, names of ``WAYS``;  None: the fastest that fits each configuration
              (``leading``)
     done     is called with a number of configurations when they are done
@@ -64,7 +129,7 @@ def swept(
             words = [str(each) for each in Evidence]
             frame[name] = pd.Categorical(frame[name], categories=words, ordered=True)
     else:
-        frame = project(columns, **options)
+        frame = project_row_wise(columns, **options)
         frame.insert(0, "sharding", ROW_WISE)
         done(len(frame))
     frame["sharding"] = pd.Categorical(frame["sharding"], categories=list(WAYS))
@@ -79,7 +144,7 @@ def _rows(
     found = costed(forward, work)
     for at in range(len(work)):
         base = projection_at(forward, work, work.reserve, found, at)
-        config = {name: float(values[at]) for name, values in columns.items()}
+        config = {name: values[at].item() for name, values in columns.items()}
         on_gpus = partial(_on_gpus, {**options, **config})
         for each in _leading(base, on_gpus) if ways is None else _named(base, on_gpus, ways):
             if each.answer is not None:
@@ -111,7 +176,7 @@ def any_fits(found: Sequence[Compared]) -> bool:
 
 
 def _row(answer: Projection) -> dict[str, Any]:
-    """The values of a row, by the columns of ``projections.project``."""
+    """The values of a row, by the columns of ``project_row_wise``."""
     work = answer.work
     columns = {"table_bytes": work.table_bytes, "batch": work.batch, "id_bytes": work.id_bytes}
     if len(work.groups) == 1:

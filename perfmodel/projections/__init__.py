@@ -118,9 +118,9 @@ def prepare(
 def feasible_below(
     columns: Mapping[str, Any], machine: str | Machine = DEFAULT_MACHINE, **options: Any
 ) -> NDArray[np.bool_]:
-    """For each configuration of a grid, whether it fits the tier in ``options``, as ``project`` checks it.
+    """For each configuration of a grid, whether it fits the tier in ``options``, as a projection checks it.
 
-    columns  arrays of one length, and ``options``, as for ``project``
+    columns  arrays of one length, and ``options``, as for ``project_row_wise``
     Limits: more tables than the nodes hold, a cache above the HBM, fewer rows than GPUs -> False
     """
     box = load_machine(machine) if isinstance(machine, str) else machine
@@ -229,28 +229,38 @@ def _workload_values(workload: Any) -> dict[str, Any]:
     return {name: value for name, value in raw.items() if value is not None}
 
 
-def project(
+def configurations(
+    workload: Any, options: Mapping[str, Any]
+) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """(values of the configurations, as arrays of one length; options that they share), checked.
+
+    workload, options  as of ``perfmodel.project``.  Limits: tables alone -> no values: one configuration
+    """
+    tables = options.get("tables")
+    own = {name: value for name, value in options.items() if name in _COLUMNS}
+    given = _given(workload, tables, own)
+    rest = {name: value for name, value in options.items() if name not in _COLUMNS} | {
+        "tables": given.pop("tables")
+    }
+    length = max((array.size for array in inputs.shaped(given).values()), default=1)
+    return {name: np.broadcast_to(np.ravel(value), (length,)) for name, value in given.items()}, rest
+
+
+def project_row_wise(
     workload: Workload | TableSet | Mapping[str, Any] | pd.DataFrame | None = None,
     machine: str | Machine = DEFAULT_MACHINE,
     **options: Any,
 ) -> pd.DataFrame:
-    """How much slower is each configuration, and which step takes the time? One row per configuration.
+    """Each configuration sharded row-wise, all costed together. One row per configuration.
 
-    workload     a Workload, a TableSet, a mapping or data frame of arrays, or None with keywords only
-    machine      a shipped name, the path of a TOML file, or a Machine
-    table_bytes  size of all tables [bytes];  gpus  ranks [-], None: the fewest whole nodes that hold them
-    batch        samples per GPU [-];  table_count  equal tables [-];  pooling  rows per bag [-]
-    dim          elements per row [-];  dtype  their type;  id_bytes  size of one id [bytes]
-    tables       different tables: a TableSet or the name of one, instead of table_count, pooling and dim
-    options      options of ``perfmodel project`` by their names: backend (nccl, nvshmem, best), clock,
-                 reserve, gpus_per_node, scenario, local_memory (bytes, bytes/s; of a remote memory also its
-                 latency in s and the GPUs that share it), overrides of machine values, calibration, reduction
-                 (how partial bags become bags), payload (precision of bags on the wire), distribution (of
-                 ids: uniform, zipf:1.05 ...), tier (below the HBM: uvm, uvm-caching:10%, ssd:5% ...), kernels
-                 (fbgemm, torch, perfmodel), objective (latency: the forward pass, throughput: a training
-                 step), optimizer (whose state is kept)
-
-    The numbers are scalars, or arrays of one length (``grids.product`` makes all combinations).
+    workload, machine, values  as of ``perfmodel.project``
+    options  of ``perfmodel project`` by their names: backend (nccl, nvshmem, best), clock, reserve,
+             gpus_per_node, scenario, local_memory (bytes, bytes/s; of a remote memory also its latency in s
+             and the GPUs that share it), overrides of machine values, calibration, reduction (how partial
+             bags become bags), payload (precision of bags on the wire), distribution (of ids: uniform,
+             zipf:1.05 ...), tier (below the HBM: uvm, uvm-caching:10%, ssd:5% ...), kernels (fbgemm, torch,
+             perfmodel), objective (latency: the forward pass, throughput: a training step), optimizer (whose
+             state is kept)
 
     Columns: the configuration, the columns of ``project_grid`` (s, bytes), evidence, main_evidence, clock.
     Limits: a value that cannot be used, lengths that differ -> BadInputError;  no calibration for the
@@ -283,7 +293,7 @@ def project_one(
     machine: str | Machine = DEFAULT_MACHINE,
     **options: Any,
 ) -> Projection:
-    """One configuration in full, with the options of ``project``."""
+    """One configuration in full, sharded row-wise, with the options of ``project_row_wise``."""
     forward, work = prepare(workload, machine, **options)
     if len(work) != 1:
         raise BadInputError(
@@ -366,11 +376,12 @@ __all__ = [
     "LocalMemory",
     "Projection",
     "Understood",
+    "configurations",
     "feasible_below",
     "list_scenarios",
     "prepare",
-    "project",
     "project_each",
     "project_grid",
     "project_one",
+    "project_row_wise",
 ]

@@ -10,7 +10,7 @@ import numpy as np
 from perfmodel.errors import NoCalibrationError
 from perfmodel.fit.context import OWN_PASS, TIMED_AS
 from perfmodel.passes.settings import TORCH
-from perfmodel.projections import project
+from perfmodel.projections import project_row_wise
 from perfmodel.schema.home import MACHINE_NAME
 from perfmodel.schema.machine import Machine, list_machines, load_machine
 from perfmodel.schema.run_files import Run, read_run
@@ -83,7 +83,7 @@ def _projected(passes: pd.DataFrame, folder: Path, machine: Machine) -> pd.DataF
     )
     own = passes["implementation"].iloc[0] == OWN_PASS and found[path].kernels_of(TORCH) is not None
     kernels = TORCH if own else None
-    frame = project(asked, machine, backend=backend, calibration=path, kernels=kernels)
+    frame = project_row_wise(asked, machine, backend=backend, calibration=path, kernels=kernels)
     measured = passes["time_s"].to_numpy(float)
     projected, low, high = (frame[name].to_numpy(float) for name in ("time_s", "low_s", "high_s"))
     more = {

@@ -21,7 +21,7 @@ from perfmodel.onechip.symmetric import global_memory
 from perfmodel.passes.dense import on_machine
 from perfmodel.passes.tables import PlanTables
 from perfmodel.passes.training import WholeStep
-from perfmodel.projections import grids, project, project_one
+from perfmodel.projections import grids, project_one, project_row_wise
 from perfmodel.projections.understood import exact_text
 from perfmodel.schema.chip import load_chip
 from perfmodel.schema.distributions import parse_distribution
@@ -167,8 +167,8 @@ def _bag_ratios(
     """
     import pandas as pd
 
-    one = project(grid, backend="nvshmem", clock=str(nvshmem_clock), **asked)
-    two = project(grid, backend="nccl", clock=str(nccl_clock), **asked)
+    one = project_row_wise(grid, backend="nvshmem", clock=str(nvshmem_clock), **asked)
+    two = project_row_wise(grid, backend="nccl", clock=str(nccl_clock), **asked)
     size = one["gpus"] * one["batch"] * one["table_count"] * one["dim"] * 4
     spans = [(each["low_s"], each["time_s"], each["high_s"]) for each in (two, one)]
     low, ratio, high = ratio_band(*spans)
@@ -178,7 +178,7 @@ def _bag_ratios(
 
 def sane_points(grid: str) -> Finding:
     """Number of points with a finite slowdown that is 1 on one GPU and at least 1 on more."""
-    frame = project(grids.GRIDS[grid]())
+    frame = project_row_wise(grids.GRIDS[grid]())
     slowdown = frame["slowdown"]
     good = np.isfinite(slowdown) & np.where(frame["gpus"] == 1, slowdown == 1, slowdown >= 1)
     return Finding(int(good.sum()), f"{int(good.sum())} of {len(frame)} points")
@@ -191,7 +191,7 @@ def slowdown(end: str, gpus: int, **asked: Any) -> Finding:
     """
     import pandas as pd
 
-    frame = pd.concat(project(grid(gpus=(gpus,)), **asked) for grid in grids.GRIDS.values())
+    frame = pd.concat(project_row_wise(grid(gpus=(gpus,)), **asked) for grid in grids.GRIDS.values())
     pick = np.argmin if end == "least" else np.argmax
     row = frame.iloc[int(pick(frame["slowdown"].to_numpy(float)))]
     ends = float(row["slowdown_low"]), float(row["slowdown_high"])

@@ -15,7 +15,7 @@ from perfmodel.collectives.library import Library
 from perfmodel.fit.host import machine_text
 from perfmodel.model.curves import hockney_time
 from perfmodel.passes.settings import CLUSTER, Setting
-from perfmodel.projections import project
+from perfmodel.projections import project_row_wise
 from perfmodel.schema.constants import load_kernel_constants
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.home import MACHINE_NAME, SAMPLES_NAME
@@ -94,7 +94,7 @@ def answer(work: LookupWork, gpus: int, **options: Any) -> dict[str, float]:
     machine = truth()
     setting = Setting(machine, Library("mpi", Fabric()), load_kernel_constants(), CLUSTER, "mpi")
     size = 4.0 * work.tables * work.rows * work.dim
-    frame = project(
+    frame = project_row_wise(
         None, machine, setting=setting, table_bytes=size, gpus=gpus, batch=work.batch, dim=work.dim,
         table_count=work.tables, pooling=work.pooling, **options,
     )  # fmt: skip

@@ -28,7 +28,7 @@ from perfmodel.plan.other_ways.criteria import GPU_HOURS, TIME
 from perfmodel.plan.other_ways.map_cells import CUTS, WAYS, Crossing, MapCell, place_of
 from perfmodel.plan.other_ways.one_alternative import Alternative
 from perfmodel.plan.other_ways.winner_map import WinnerMap, winner_map
-from perfmodel.projections import project, project_one
+from perfmodel.projections import project_one, project_row_wise
 from perfmodel.report.alternatives_text import (
     alternatives_text,
     by_goal,
@@ -184,7 +184,7 @@ def test_no_number_of_gpus_of_host_memory_is_much_better(skewed: dict[str, Alter
         for way in ("auto", "two_level", "sparse"):
             options = {"distribution": "zipf:1.05", "tier": tier, "reduction": way}
             batches = np.ceil(SAMPLES / gpus)
-            found = project(table_bytes=10 * TB, gpus=gpus, batch=batches, **options)
+            found = project_row_wise(table_bytes=10 * TB, gpus=gpus, batch=batches, **options)
             times.append(found["time_s"].to_numpy())
     host = skewed["host"]  # the fewest GPU-hours, and the shortest time too
     assert host.time_s * host.gpus <= 1.02 * np.min(times @ np.diag(gpus))

@@ -17,7 +17,7 @@ from alpha_beta import AlphaBeta, one
 from cli_calls import Outcome, is_an_error
 
 from perfmodel.cli import run
-from perfmodel.projections import project, project_one
+from perfmodel.projections import project_one, project_row_wise
 from perfmodel.report.figures import Block, Missing
 from perfmodel.report.figures.compare import Pair, steps, times
 from perfmodel.report.figures.registry import COMPARED
@@ -44,7 +44,7 @@ def pair(a: Any = SLOW, b: Any = FAST, **values: Any) -> Pair:
 
 @pytest.fixture(scope="module")
 def frame() -> pd.DataFrame:
-    return project({"table_bytes": SIZES}, "h100-sxm-ib")
+    return project_row_wise({"table_bytes": SIZES}, "h100-sxm-ib")
 
 
 def scaled(frame: pd.DataFrame, *factors: float, spread: float = 1.01) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from perfmodel.projections import Projection, project, project_one
+from perfmodel.projections import Projection, project_one, project_row_wise
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.line_traces import SlowdownLine
 from perfmodel.report.figures.over_gpus import over_gpus
@@ -24,7 +24,7 @@ def answer(gpus: int) -> Projection:
 
 @cache
 def line(label: str = "row-wise", reduction: str = "auto") -> SlowdownLine:
-    return SlowdownLine(label, project({"gpus": NUMBERS}, tables=MODEL, reduction=reduction))
+    return SlowdownLine(label, project_row_wise({"gpus": NUMBERS}, tables=MODEL, reduction=reduction))
 
 
 def drawn(block: Block | Missing) -> Block:
@@ -89,6 +89,6 @@ def test_rules_stand_where_a_node_is_full_and_every_line_is_named() -> None:
 
 
 def test_one_gpu_is_left_out() -> None:
-    alone = SlowdownLine("row-wise", project({"gpus": np.array([1.0])}, tables="criteo-kaggle"))
+    alone = SlowdownLine("row-wise", project_row_wise({"gpus": np.array([1.0])}, tables="criteo-kaggle"))
     found = over_gpus([alone], project_one(tables="criteo-kaggle", gpus=1))
     assert isinstance(found, Missing) and "--gpus" in found.why

@@ -9,7 +9,7 @@ import numpy as np
 import own_run
 import pytest
 
-from perfmodel.projections import Projection, project, project_one
+from perfmodel.projections import Projection, project_one, project_row_wise
 from perfmodel.report.figures import Block, Missing
 from perfmodel.report.figures.roofline import roofline
 from perfmodel.schema.machine import load_machine, read_machine
@@ -35,7 +35,7 @@ def test_lines_are_the_local_times_of_a_projection() -> None:
     found = block(roofline(asked()))
     rows = [row for row in found.data if row["batch"] == 1024]
     sizes = np.array([row["working_set_bytes"] for row in rows])
-    local = project(table_bytes=sizes, gpus=1, batch=1024)
+    local = project_row_wise(table_bytes=sizes, gpus=1, batch=1024)
     assert [row["time_s"] for row in rows] == pytest.approx(local["baseline_time_s"].tolist())
     bytes_asked = 1024 * 32 * (32 * 4 + 8) + 1024 * (32 * 4 + 8)
     assert rows[0]["asked_bytes"] == bytes_asked

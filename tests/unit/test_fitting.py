@@ -17,7 +17,7 @@ from perfmodel.passes.placement import uniform_plan
 from perfmodel.passes.settings import load_setting
 from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.plan.as_projection import compared, winner
-from perfmodel.projections import Projection, prepare, project, project_one
+from perfmodel.projections import Projection, prepare, project_one, project_row_wise
 from perfmodel.projections.fitting import gpu_memory
 from perfmodel.projections.sensitivity import sensitivities
 from perfmodel.report.figures.line_traces import SlowdownLine
@@ -84,7 +84,7 @@ def test_the_default_number_of_gpus_is_the_fewest_whole_nodes_that_fit(batch: in
 
 def test_equal_tables_of_many_sizes_get_the_fewest_that_fit() -> None:
     sizes, batches = np.geomspace(1e11, 1e14, 40), np.repeat([1024, 65536], 20)
-    frame = project(table_bytes=sizes, batch=batches, table_count=64, dim=128)
+    frame = project_row_wise(table_bytes=sizes, batch=batches, table_count=64, dim=128)
     assert frame["fits"].any() and not frame["fits"].all()
     for row in frame.to_dict("records"):
         same: dict[str, Any] = {"table_bytes": row["table_bytes"], "batch": row["batch"], "table_count": 64}
@@ -113,7 +113,9 @@ def test_what_does_not_fit_says_by_how_much_and_what_would() -> None:
 def test_nothing_that_does_not_fit_is_advised() -> None:
     few = asked(gpus=24, batch=4096)
     assert not any(way.fits and way.answer for way in compared(few))
-    frame = project(tables=str(TABLES), machine=H200, gpus=[24, 32, 40, 64], batch=4096).assign(batch=4096)
+    frame = project_row_wise(tables=str(TABLES), machine=H200, gpus=[24, 32, 40, 64], batch=4096).assign(
+        batch=4096
+    )
     assert frame["fits"].tolist() == [False, False, True, True]
     text = sentence([SlowdownLine("row-wise", frame)], few)
     assert "on 24 GPUs" not in text.split("Most samples")[1]

@@ -11,7 +11,6 @@ from alpha_beta import AlphaBeta, one, setting
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import perfmodel
 from perfmodel.collectives.library import Faster, Library
 from perfmodel.errors import BadInputError
 from perfmodel.model.popularity import Popularity
@@ -24,6 +23,7 @@ from perfmodel.projections import (
     project_each,
     project_grid,
     project_one,
+    project_row_wise,
 )
 from perfmodel.projections.sensitivity import sensitivities
 from perfmodel.schema.evidence import Clock, Evidence
@@ -230,7 +230,7 @@ def test_bad_input_is_refused(values: dict[str, Any], message: str) -> None:
 def test_names_that_do_not_exist_are_refused() -> None:
     for values in ({"machine": "h100-sxm"}, {"backend": "oneccl"}, {"scenario": "elsewhere"}):
         with pytest.raises(BadInputError, match="known"):
-            perfmodel.project(gpus=8, **values)
+            project_row_wise(gpus=8, **values)
 
 
 sizes = st.floats(1e9, 1e14)
@@ -249,7 +249,7 @@ config = {
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
 def test_wider_rows_are_never_looked_up_faster(dtype: str) -> None:
     dims = list(range(1, 300))
-    frame = perfmodel.project(gpus=1, table_bytes=50e9, batch=16384, dim=dims, dtype=dtype)
+    frame = project_row_wise(gpus=1, table_bytes=50e9, batch=16384, dim=dims, dtype=dtype)
     assert (frame["time_s"].diff().dropna() > 0).all()
 
 
@@ -298,7 +298,7 @@ def test_larger_tables_never_take_less_time(values: dict[str, Any]) -> None:
 def test_many_configurations_are_the_single_ones_in_order() -> None:
     axes = grids.product(gpus=(1, 8, 64, 128), batch=range(1, 1501), pooling=range(1, 13))
     chosen = setting()
-    frame = perfmodel.project(axes, chosen.machine, setting=chosen, reserve=0)
+    frame = project_row_wise(axes, chosen.machine, setting=chosen, reserve=0)
     assert len(frame) == 72_000  # more than one chunk
     for at in (0, 17_999, 65_535, 65_536, 71_999):
         row = frame.iloc[at]
@@ -330,7 +330,7 @@ _BASELINE = {
 def test_main_evidence_of_many_is_that_of_each(machine: str) -> None:
     sizes = [0.5e11, 1.5e11, 5e11, 1e12, 1e13, 1e14]
     for backend in ("nccl", "nvshmem") if machine != "gb200-nvl72" else ("nccl",):
-        frame = perfmodel.project(table_bytes=sizes, machine=machine, backend=backend)
+        frame = project_row_wise(table_bytes=sizes, machine=machine, backend=backend)
         each = [project_one(table_bytes=s, machine=machine, backend=backend) for s in sizes]
         assert frame["main_evidence"].tolist() == [str(p.main_evidence) for p in each]
         assert [str(p.baseline_evidence) for p in each] == [_BASELINE[machine]] * len(sizes)
@@ -338,11 +338,11 @@ def test_main_evidence_of_many_is_that_of_each(machine: str) -> None:
 
 def test_workload_and_frame_say_the_same() -> None:
     chosen = setting()
-    frame = perfmodel.project(table_bytes=[1e12, 10e12], dim=[64, 32], machine=chosen.machine, setting=chosen)
+    frame = project_row_wise(table_bytes=[1e12, 10e12], dim=[64, 32], machine=chosen.machine, setting=chosen)
     work = Workload(batch=1024, tables=1, pooling=32, dim=32, table_bytes=10e12)
-    single = perfmodel.project(work, chosen.machine, setting=chosen)
+    single = project_row_wise(work, chosen.machine, setting=chosen)
     assert single["time_s"][0] == frame["time_s"][1]
-    again = perfmodel.project(frame[["table_bytes", "dim"]], chosen.machine, setting=chosen)
+    again = project_row_wise(frame[["table_bytes", "dim"]], chosen.machine, setting=chosen)
     assert again["time_s"].tolist() == frame["time_s"].tolist()
 
 

@@ -11,7 +11,7 @@ import pytest
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError
 from perfmodel.model.kernels import wider_factor
-from perfmodel.projections import grids, project, project_one
+from perfmodel.projections import grids, project_one, project_row_wise
 from perfmodel.projections.sensitivity import sensitivities
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.workload import Table, TableSet
@@ -34,7 +34,7 @@ def test_values_have_sensible_limits(values: dict[str, Any]) -> None:
             {k: np.array([v]) for k, v in {"gpus": 8.0, **values}.items()}, load_machine("l40s-pcie")
         )
     with pytest.raises(BadInputError, match="at most"):
-        project(gpus=8, **values)
+        project_row_wise(gpus=8, **values)
 
 
 @pytest.mark.parametrize("key", ["hbm_bytes", "hbm_bytes_per_s", "l2_bytes_per_s", "gather_bytes_per_s"])
@@ -57,7 +57,7 @@ def test_which_points_of_a_grid_are_possible() -> None:
     assert grids.feasible(columns, machine).tolist() == [False, True, True, False, False, True]
     # what leaves no room for the reserve is answered, and marked
     assert grids.feasible(columns, machine, reserve=0.5).tolist() == [False, True, True, False, False, True]
-    marked = project({"table_bytes": [1e12, 10e12], "gpus": [64, 128]}, reserve=0.5)
+    marked = project_row_wise({"table_bytes": [1e12, 10e12], "gpus": [64, 128]}, reserve=0.5)
     assert marked["fits"].tolist() == [True, False]
     # 1000 rows of 128 bytes cannot be cut into 1024 shards
     rows = grids.product(table_bytes=(128_000,), gpus=(512, 1024))

@@ -12,7 +12,7 @@ import pytest
 from perfmodel.model.look_ups import LookUps
 from perfmodel.passes.schemes import Exchange
 from perfmodel.passes.step_resources import Resource
-from perfmodel.projections import inputs, prepare, project, project_one
+from perfmodel.projections import inputs, prepare, project_one, project_row_wise
 from perfmodel.projections.sensitivity import sensitivities
 from perfmodel.schema.workload import Table, TableSet
 
@@ -59,7 +59,7 @@ def calls_of(tables: TableSet) -> int:
 
 def test_a_table_more_is_little_work() -> None:
     """Most of it is done for all tables at once: 40 calls for one more, where one alone takes 47 000."""
-    project(tables=set_of(10), gpus=128)  # curves are read once
+    project_row_wise(tables=set_of(10), gpus=128)  # curves are read once
     few, many = calls_of(set_of(1000)), calls_of(set_of(2000))
     assert few < many < few + 60 * 1000
 

@@ -7,7 +7,7 @@ import pytest
 
 from perfmodel.errors import BadInputError
 from perfmodel.plan.explain_step import explain_step
-from perfmodel.projections import Projection, project, project_one
+from perfmodel.projections import Projection, project_one, project_row_wise
 from perfmodel.projections.sensitivity import sensitivities
 from perfmodel.schema.tiers import parse_tier
 
@@ -109,7 +109,7 @@ def test_ssds_read_blocks_as_fast_as_they_say() -> None:
 
 
 def test_configurations_together_are_those_alone() -> None:
-    frame = project(table_bytes=[TB, 4 * TB], tier="uvm-caching:1%")
+    frame = project_row_wise(table_bytes=[TB, 4 * TB], tier="uvm-caching:1%")
     alone = [one("uvm-caching:1%", table_bytes=size).time_s for size in (TB, 4 * TB)]
     assert frame["time_s"].to_list() == pytest.approx(alone)
     assert frame["gpus"].to_list() == [1, 24]

@@ -14,17 +14,19 @@ from perfmodel.model.exchanges import sort_digits
 from perfmodel.plan import Evaluator, PlanTables, uniform_plan
 from perfmodel.plan.as_projection import evaluator_of
 from perfmodel.plan.leading import leading
-from perfmodel.projections import project, project_one
+from perfmodel.projections import project_one, project_row_wise
 
 TRAINING = {"objective": "training"}
 BOX, MODEL = "h100-sxm-ib", "mlperf-dlrm-dcnv2"
 
 
 def test_on_one_gpu_a_training_step_is_the_local_step() -> None:
-    found = project(table_bytes=[1e9, 10e9], gpus=1, batch=[64, 4096], **TRAINING)
+    found = project_row_wise(table_bytes=[1e9, 10e9], gpus=1, batch=[64, 4096], **TRAINING)
     for name in ("slowdown", "slowdown_low", "slowdown_high", "slowdown_light"):
         assert found[name].tolist() == [1, 1]
-    assert (found["time_s"] > project(table_bytes=[1e9, 10e9], gpus=1, batch=[64, 4096])["time_s"]).all()
+    assert (
+        found["time_s"] > project_row_wise(table_bytes=[1e9, 10e9], gpus=1, batch=[64, 4096])["time_s"]
+    ).all()
 
 
 def test_the_local_step_is_the_plan_on_one_gpu() -> None:
@@ -40,7 +42,7 @@ def test_the_local_step_is_the_plan_on_one_gpu() -> None:
 def test_a_grid_is_its_configurations_one_by_one() -> None:
     """Tables of other sizes sort other digits of an id, each configuration its own."""
     sizes, batches = [1e12, 4e12, 20e12], [256, 1024, 4096]
-    found = project(table_bytes=sizes, batch=batches, table_count=4, **TRAINING)
+    found = project_row_wise(table_bytes=sizes, batch=batches, table_count=4, **TRAINING)
     for at, (size, batch) in enumerate(zip(sizes, batches, strict=True)):
         one = project_one(table_bytes=size, batch=batch, table_count=4, **TRAINING)
         assert found["time_s"][at] == pytest.approx(one.time_s, rel=1e-13)
@@ -77,7 +79,10 @@ def test_the_state_of_the_optimizer_takes_memory_beside_the_rows(optimizer: str,
     assert not fewer.gpu_count.fits
     all_bytes = 10e12 * (1 + state / 128)
     assert count.needed == count.for_rows == np.ceil(all_bytes / count.usable_bytes)
-    assert project(table_bytes=[10e12], optimizer=optimizer, **TRAINING)["gpus_needed"][0] == count.needed
+    assert (
+        project_row_wise(table_bytes=[10e12], optimizer=optimizer, **TRAINING)["gpus_needed"][0]
+        == count.needed
+    )
     assert f"{all_bytes / count.usable_bytes:.4g}" in str(count)
     assert ("of optimizer state" in str(count)) == bool(state)
     filled = project_one(gpus=16, optimizer=optimizer, **TRAINING).gpu_count

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 import pytest
 
 from perfmodel.plan.sizes import Size, by_size
-from perfmodel.projections import Projection, project, project_one
+from perfmodel.projections import Projection, project_one, project_row_wise
 from perfmodel.report.figures import Block, Missing
 from perfmodel.report.figures.breakdown import breakdown
 from perfmodel.report.figures.ends import GAP, PixelScale, dodged
@@ -29,7 +29,7 @@ def asked(size: float = 10 * TB) -> Projection:
 
 
 def line(label: str = "row-wise", **options: str) -> SlowdownLine:
-    return SlowdownLine(label, project({"table_bytes": SIZES}, reserve=0, **options))
+    return SlowdownLine(label, project_row_wise({"table_bytes": SIZES}, reserve=0, **options))
 
 
 def drawn(block: Block | Missing) -> Block:
@@ -87,7 +87,7 @@ def test_a_node_ends_where_its_memory_does() -> None:
     for tier in (None, "uvm", "uvm-caching:50%"):
         options = {"tier": tier} if tier else {}
         sizes = np.array([200e9, 10 * TB])
-        one = SlowdownLine("row-wise", project({"table_bytes": sizes}, **options))
+        one = SlowdownLine("row-wise", project_row_wise({"table_bytes": sizes}, **options))
         figure = drawn(slowdown([one], project_one(table_bytes=10 * TB, **options))).figure
         (x,) = {shape.x0 for shape in figure.layout.shapes}
         ends[tier] = x
@@ -136,7 +136,7 @@ def test_both_figures_are_what_plotly_knows() -> None:
 
 
 def test_slowdown_of_what_fits_one_gpu_is_left_out() -> None:
-    small = SlowdownLine("row-wise", project({"table_bytes": np.array([1e9, 2e9])}))
+    small = SlowdownLine("row-wise", project_row_wise({"table_bytes": np.array([1e9, 2e9])}))
     found = slowdown([small], asked(1e9))
     assert isinstance(found, Missing) and "--table-size" in found.why
     assert "fit on one GPU" in drawn(slowdown([line()], asked(1e9))).title

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from perfmodel.errors import BadInputError, PerfmodelError
-from perfmodel.projections import feasible_below, project, project_one
+from perfmodel.projections import feasible_below, project_one, project_row_wise
 from perfmodel.projections.grids import product
 from perfmodel.schema.tiers import parse_tiers
 
@@ -105,4 +105,4 @@ def test_words_of_a_tier_stay_with_it() -> None:
 
 def test_a_grid_in_python_needs_its_sizes_too() -> None:
     with pytest.raises(BadInputError, match="needs the size of the tables"):
-        project({"gpus": np.array([8.0, 16.0])}, tier="uvm")
+        project_row_wise({"gpus": np.array([8.0, 16.0])}, tier="uvm")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.passes.schemes import ROW_WISE
-from perfmodel.projections import Projection, feasible_below, grids, project
+from perfmodel.projections import Projection, feasible_below, grids, project_row_wise
 from perfmodel.projections.sensitivity import Sensitivity, Swing, sensitivities, swings
 from perfmodel.question.groups import OBJECTIVES
 from perfmodel.report.columns import Column, attributes, columns_record
@@ -229,7 +229,7 @@ def plane(asked: Projection, across: str, up: str) -> pd.DataFrame:
         kept = grids.feasible(columns, machine, **known)
     else:
         kept = feasible_below(columns, machine, **options)
-    frame = project({name: column[kept] for name, column in columns.items()}, machine, **options)
+    frame = project_row_wise({name: column[kept] for name, column in columns.items()}, machine, **options)
     return frame[frame["fits"]] if asked.gpu_count.fits else frame
 
 

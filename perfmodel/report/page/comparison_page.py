@@ -11,7 +11,7 @@ import numpy as np
 
 from perfmodel.errors import NoCalibrationError
 from perfmodel.passes.settings import Setting
-from perfmodel.projections import Projection, project, project_one
+from perfmodel.projections import Projection, project_one, project_row_wise
 from perfmodel.projections.inputs import DEFAULT_RESERVE
 from perfmodel.report.figures.compare import Pair
 from perfmodel.report.figures.registry import COMPARED, COMPARED_STEPS, COMPARED_TIME
@@ -54,7 +54,7 @@ class Side:
     def frame(self, sizes: Sequence[float], workload: Mapping[str, Any]) -> pd.DataFrame:
         """Projections of this side at several table sizes, a row for each. Limits: as ``answer``"""
         known = {**self.options, **workload, "setting": self.setting}
-        return project({"table_bytes": np.array(sizes)}, self.machine, **known)
+        return project_row_wise({"table_bytes": np.array(sizes)}, self.machine, **known)
 
     @property
     def usable_bytes(self) -> float:

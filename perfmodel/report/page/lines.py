@@ -12,7 +12,7 @@ import numpy as np
 from perfmodel.errors import NoCalibrationError, PerfmodelError
 from perfmodel.passes.schemes import AUTO, BY_ROWS, ROW_WISE
 from perfmodel.passes.settings import BEST, CLUSTER, Setting
-from perfmodel.projections import Projection, prepare, project, project_each, project_grid
+from perfmodel.projections import Projection, prepare, project_each, project_grid, project_row_wise
 from perfmodel.projections.inputs import DEFAULT_RESERVE
 from perfmodel.report.figures.line_traces import SlowdownLine
 from perfmodel.report.figures.style import PALETTE
@@ -194,7 +194,7 @@ class Lines:
         n, names = len(grid), list(self._workloads[0])
         columns = {name: np.repeat([work[name] for work in self._workloads], n) for name in names}
         columns[self.axis] = np.tile(grid, len(self._workloads))
-        frame = project(columns, way.machine, **options)
+        frame = project_row_wise(columns, way.machine, **options)
         return [frame.iloc[at : at + n] for at in range(0, len(frame), n)]
 
 

@@ -1,0 +1,107 @@
+"""One question has one answer: Python's functions give the numbers of the commands, as README shows them."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import perfmodel
+from perfmodel.errors import BadInputError
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+NAMES = {"table_bytes": "--table-size", "table_count": "--tables", "tables": "--model"}
+QUESTIONS: list[dict[str, Any]] = [
+    {"table_bytes": 10e12},
+    {"table_bytes": 10e12, "sharding": "row-wise"},
+    {"table_bytes": 10e12, "sharding": "ub", "distribution": "zipf:1.1"},
+    {"table_bytes": 640e9, "batch": 4096, "machine": "h200-sxm-ib", "backend": "best"},
+    {"table_bytes": 4e12, "table_count": 26, "dim": 128, "dtype": "fp16"},
+    {"table_bytes": 10e12, "reduction": "sparse"},
+    {"tables": "mlperf-dlrm-dcnv2", "gpus": 16},
+    {"table_bytes": 20e9},
+]
+
+
+def typed(asked: dict[str, Any]) -> list[str]:
+    """The question as options of ``perfmodel project``."""
+    words: list[str] = []
+    for name, value in asked.items():
+        text = f"{value / 1e9:g}GB" if name == "table_bytes" else str(value)
+        words += [NAMES.get(name, f"--{name.replace('_', '-')}"), text]
+    return words
+
+
+@pytest.mark.parametrize("asked", QUESTIONS, ids=str)
+def test_python_answers_as_the_command(cli: Any, asked: dict[str, Any]) -> None:
+    said = json.loads(cli("project", *typed(asked), "--json").out)
+    (row,) = perfmodel.project(**asked).to_dict(orient="records")
+    assert row["sharding"] == (said.get("sharding") or "row-wise")
+    for name in ("gpus", "time_s", "low_s", "high_s", "slowdown", "baseline_time_s", "throughput_ratio"):
+        assert row[name] == pytest.approx(said[name], rel=1e-12), name
+
+
+def test_all_shardings_are_those_of_the_command(cli: Any) -> None:
+    said = json.loads(cli("project", "--table-size", "10TB", "--sharding", "all", "--json").out)
+    wanted = {each["sharding"]: each["time_s"] for each in said["shardings"] if each["time_s"]}
+    frame = perfmodel.project(table_bytes=10e12, sharding="all")
+    assert dict(zip(frame["sharding"], frame["time_s"], strict=True)) == pytest.approx(wanted, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"sharding": "diagonal"}, "'diagonal' is not known"),
+        ({"sharding": "ub", "reduction": "sparse"}, "cannot be combined"),
+        ({"sharding": "table-wise"}, "allows sharding 'table-wise'"),
+        ({"batch": list(range(1, 2002))}, "at most 2000"),
+    ],
+    ids=str,
+)
+def test_what_python_refuses(asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInputError, match=message):
+        perfmodel.project(table_bytes=10e12, **asked)
+
+
+@pytest.fixture(scope="module")
+def shown() -> dict[str, Any]:
+    """What README's lines of Python give: values by their text, and names that they bind."""
+    (block,) = re.findall(r"```python\n(.*?)```", README, re.S)
+    found: dict[str, Any] = {}
+    for line in ast.parse(block).body:
+        if isinstance(line, ast.Expr):
+            found[ast.unparse(line).partition("(")[0]] = eval(ast.unparse(line), found)
+        else:
+            exec(ast.unparse(line), found)
+    return found
+
+
+def test_readmes_collective_is_that_of_the_command(cli: Any, shown: dict[str, Any]) -> None:
+    words = ("--op", "all_to_all", "--size", "1GiB", "--gpus", "128")
+    said = json.loads(cli("collective", *words, "--json").out)
+    (row,) = shown["perfmodel.predict_collectives"].to_dict(orient="records")
+    assert [row[name] for name in ("time_s", "low_s", "high_s")] == pytest.approx(
+        [said[name] for name in ("time_s", "low_s", "high_s")]
+    )
+
+
+def test_readmes_projections_are_those_of_the_command(cli: Any, shown: dict[str, Any]) -> None:
+    words = ("--table-size", "10TB", "--batch", "1024,4096", "--tables", "8")
+    said = pd.read_csv(io.StringIO(cli("sweep", *words, "--csv").out))
+    frame = shown["perfmodel.project"]
+    assert frame["sharding"].tolist() == said["sharding"].tolist()
+    assert frame["time_s"].tolist() == pytest.approx(said["time_s"].tolist())
+
+
+def test_readmes_plan_is_that_of_the_command(cli: Any, shown: dict[str, Any], tmp_path: Path) -> None:
+    file, plan = tmp_path / "tables.csv", shown["plan"]
+    shown["tables"].to_csv(file, index=False)
+    words = ("--gpus", "16", "--machine", "h200-sxm-ib", "--objective", "throughput", "--effort", "quick")
+    said = json.loads(cli("plan", "--model", str(file), *words, "--json").out)
+    assert plan.time_s == pytest.approx(said["time_s"])
