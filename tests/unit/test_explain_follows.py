@@ -70,7 +70,7 @@ def test_a_step_of_another_sharding_alone_is_refused_with_that_sharding(
 
 def test_a_step_of_no_sharding_is_refused_with_the_steps(cli: Any) -> None:
     refused = cli("explain", "teleport", "--table-size", "10TB")
-    assert refused.code == 2 and "deduplicate" in refused.err and "has it" not in refused.err
+    assert refused.code == 2 and "bucketize" in refused.err and "has it" not in refused.err
 
 
 def test_equal_tables_are_one_equation_however_many() -> None:
@@ -98,6 +98,7 @@ def test_of_unlike_tables_those_that_are_cut_are_added_up() -> None:
 def test_an_update_is_explained_in_its_own_words(cli: Any, optimizer: str, moved: int) -> None:
     """A row of 32 fp32 elements and its state, read and written: of Adam 2 × 32 × (4 + 8) bytes."""
     options = ("--table-size", "1TB", "--objective", "training", "--optimizer", optimizer)
+    options = (*options, "--sharding", "row-wise")
     said = json.loads(cli("explain", "update-rows", *options, "--json").out)
     terms = {term["symbol"]: term["meaning"] for term in said["terms"]}
     values = {term["symbol"]: term["value"] for term in said["terms"]}
@@ -109,7 +110,7 @@ def test_an_update_is_explained_in_its_own_words(cli: Any, optimizer: str, moved
 
 def test_rows_and_their_gradients_have_one_form(cli: Any) -> None:
     """What a rank asks for comes to it, and its gradient goes back: U rows of D elements each."""
-    options = ("--table-size", "10TB", "--objective", "training", "--json")
+    options = ("--table-size", "10TB", "--objective", "training", "--sharding", "ub", "--json")
     forms = [
         json.loads(cli("explain", step, *options).out)["payload_equation"]
         for step in ("all-to-all-rows", "all-to-all-row-gradients")

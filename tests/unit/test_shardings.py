@@ -250,10 +250,6 @@ def test_fast_times_wait_between_steps_where_any_collective_runs(way: str) -> No
 def test_sizes_use_as_many_gpus_as_they_need() -> None:
     sizes = list(by_size(lambda size: project_one(table_bytes=size), (60e9, 540e9, 1.08e12)))
     assert [size.base.gpus for size in sizes] == [1, 8, 16]
-    assert sizes[0].second is None
-    last = sizes[-1]
-    assert last.second is not None and last.best.answer is not None and last.second.answer is not None
-    assert last.second.answer.time_s > last.best.answer.time_s
 
 
 _WORDS = {"t", "min_k", "max", "min", "ceil", "bytes", "s", "the", "measured", "model", "rho(u)"}
@@ -328,9 +324,9 @@ def test_a_size_at_which_nothing_fits_has_no_winner(capsys: pytest.CaptureFixtur
     )
     lines = printed(capsys, *words)[1].splitlines()
     (large,) = [line for line in lines if line.startswith("   20 TB")]
-    assert large.split() == ["20", "TB", "296", "none", "fits", "too", "much"]
+    assert large.split() == ["20", "TB", "296", "none", "fits", "none", "fits"]
     (own,) = [line for line in lines if line.startswith("   10 TB")]
-    assert "table-wise" in own and "too much" in own
+    assert own.count("table-wise") == 2
 
 
 def test_all_prints_every_way_and_every_size(capsys: pytest.CaptureFixture[str]) -> None:
