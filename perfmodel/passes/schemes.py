@@ -247,11 +247,6 @@ class Sharding:
         ]
 
 
-def whose(runs: str) -> str:
-    """``TorchRec's`` if TorchRec runs a sharding, else the publication. runs  value of ``Sharding.runs``"""
-    return f"as in the paper {runs}" if runs == _EMBARK else f"{runs}'s"
-
-
 _CUTS = (
     Sharding(
         "data-parallel",
