@@ -36,7 +36,7 @@ class Reader:
 
 def all_readers() -> list[Reader]:
     """Every reader of files that users, other programs or machines wrote."""
-    return [*_of_our_files(), *_of_tables(), *_of_plans(), *_of_logs(), *_of_traces()]
+    return [*_of_our_files(), *_of_tables(), *_of_plans(), *_of_logs()]
 
 
 def _of_our_files() -> list[Reader]:
@@ -93,7 +93,6 @@ def _of_plans() -> list[Reader]:
     from perfmodel.passes.tables import PlanTables
     from perfmodel.plan.files import read_made_for, read_model, read_plan
     from perfmodel.plan.for_torchrec.files import read_any_plan
-    from perfmodel.plan.for_torchrec.printed import read_printed_plan
     from perfmodel.schema.torchrec_plan import read_torchrec_plan
     from perfmodel.schema.workload import Table, TableSet
 
@@ -139,39 +138,11 @@ def _of_plans() -> list[Reader]:
         Reader("plan, what it is for", ".json", (_text(plan),), read_made_for),
         Reader("TorchRec plan", ".json", (_text(torchrec),), read_torchrec_plan),
         Reader("plan of any kind", ".json", (_text(own),), lambda p: read_any_plan(p, few)),
-        Reader(
-            "plan that TorchRec printed",
-            ".txt",
-            (_PRINTED, _text({"plan": {"bags": {"t": _SERIALIZED}}})),
-            lambda p: read_printed_plan(p, few, 2, 2, 2, 8),
-        ),
     ]
 
 
 def _text(document: object) -> bytes:
     return json.dumps(document, indent=1).encode()
-
-
-_PRINTED = b"""module: bags
-
-param | sharding type | compute kernel | ranks
------ | ------------- | -------------- | ------
-t     | row_wise      | fused          | [0, 1]
-
-param | shard offsets | shard sizes | placement
------ | ------------- | ----------- | -------------
-t     | [0, 0]        | [4, 4]      | rank:0/cuda:0
-t     | [4, 0]        | [4, 4]      | rank:1/cuda:1
-"""
-_SERIALIZED = {
-    "sharding_type": "row_wise",
-    "compute_kernel": "fused",
-    "ranks": [0, 1],
-    "shards": [
-        {"shard_offsets": [4 * r, 0], "shard_sizes": [4, 4], "placement": f"rank:{r}/cuda:{r}"}
-        for r in range(2)
-    ],
-}
 
 
 def _of_logs() -> list[Reader]:
@@ -189,84 +160,6 @@ def _of_logs() -> list[Reader]:
         Reader("log, rccl-tests JSON", ".json", (_RCCL_JSON,), lambda p: import_logs([p], gpus_per_node=8)),
         Reader("log, NVSHMEM", ".log", (_NVSHMEM, _NVSHMEM_OLD), lambda p: import_logs([p])),
         Reader("log, CSV", ".csv", ("\n".join([head, *rows]).encode(),), lambda p: import_logs([p])),
-    ]
-
-
-def _of_traces() -> list[Reader]:
-    from calibrate.importers.traces import is_trace, read_traces
-
-    def read(path: Path) -> object:
-        is_trace(path)
-        return read_traces([path])
-
-    gpu, cpu = _text(_trace(_on_gpu())), _text(_trace(_on_cpu()))
-    perf = {"coll": "AllReduce", "coll_sn": 0, "coll_msg_size_bytes": 1_000_000, "coll_exec_time_us": 50}
-    line = {
-        "header": {"id": "0x7f", "rank": 0, "n_ranks": 2, "nnodes": 1},
-        "metadata": {"dump_timestamp_us": 1748030377748202, "hostname": "node-1"},
-        "coll_perf": {**perf, "coll_timing_source": "kernel_gpu", "coll_algobw_gbs": 20.0},
-    }
-    return [
-        Reader("trace", ".json", (gpu, cpu), read),
-        Reader("trace, packed", ".json.gz", (gpu, cpu), read),
-        Reader("inspector", ".log", ((json.dumps(line) + "\n").encode() * 3,), read),
-    ]
-
-
-def _trace(events: list[dict[str, Any]]) -> dict[str, Any]:
-    """What torch.profiler writes of rank 0 of two."""
-    groups = [{"pg_name": "0", "ranks": [0, 1], "pg_size": 2}]
-    said = {"backend": "nccl", "rank": 0, "world_size": 2, "nccl_version": "2.21.5", "pg_config": groups}
-    before = {"deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}], "distributedInfo": said}
-    whole = {**before, "baseTimeNanoseconds": 1_700_000_000_000_000_000, "traceEvents": events}
-    return {**whole, "traceName": "trace.json", "displayTimeUnit": "ms"}
-
-
-def _event(category: str, name: str, at_us: float, tid: int = 7, **args: object) -> dict[str, Any]:
-    said = {"ph": "X", "cat": category, "name": name, "pid": 0, "tid": tid, "ts": at_us, "dur": 90.5}
-    return {**said, "args": args}
-
-
-def _on_gpu() -> list[dict[str, Any]]:
-    """A collective, a look-up of FBGEMM with its launch and its operator, and a step."""
-    sent: dict[str, object] = {
-        "In msg nelems": 1024,
-        "Out msg nelems": 2048,
-        "Group size": 2,
-        "dtype": "Float",
-    }
-    group = {"Process Group Name": "0", "Process Group Ranks": "[0, 1]", "In split size": "[]"}
-    told = {"stream": 20, "Collective name": "_allgather_base", **sent, **group, "correlation": 5}
-    lookup = "split_embedding_codegen_forward_unweighted_kernel"
-    dims = [[640000], [2], [3], [], [], [3], [], [4022], [1025]]
-    operator = {
-        "External id": 9,
-        "Input Dims": dims,
-        "Input type": ["float"] * 9,
-        "Concrete Inputs": [""] * 9,
-    }
-    return [
-        _event("user_annotation", "ProfilerStep#1", 0.0),
-        _event("cpu_op", "fbgemm::dense_embedding_codegen_lookup_function", 1.0, 1, **operator),
-        _event("cuda_runtime", "cudaLaunchKernel", 2.0, 1, correlation=4),
-        _event("cpu_op", "record_param_comms", 3.0, 1, **{**sent, **group, "External id": 8, "Seq": 1}),
-        _event("kernel", lookup, 30.0, 7, stream=7, correlation=4, **{"External id": 9}),
-        _event("kernel", "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgs)", 130.0, 20, **told),
-    ]
-
-
-def _on_cpu() -> list[dict[str, Any]]:
-    """Exchanges of gloo with their operators."""
-    buffers = {"Input Dims": [[6], [6], [], [], [], [], []], "Input type": ["long int", "long int", ""]}
-    inputs = {"Concrete Inputs": ["", "", "", "[2, 4]", "[3, 3]", "True", "-1"]}
-    send = {"Input Dims": [[6]], "Input type": ["long int"], "Concrete Inputs": [""]}
-    return [
-        _event("cpu_op", "c10d::alltoall_base_", 1.0, 1, **buffers, **inputs),
-        _event("user_annotation", "gloo:all_to_all", 2.0, 11, **send),
-        _event(
-            "cpu_op", "aten::embedding_bag", 5.0, 1, **{"External id": 9, "Input Dims": [[9, 4], [6], [3]]}
-        ),
-        _event("user_annotation", "nccl:all_reduce", 7.0, 1, **send),
     ]
 
 

@@ -353,7 +353,7 @@ def imports(tries: int, dice: random.Random, base: Path) -> Row:
     from perfmodel.cli import run
 
     row = Row("damaged logs, import to the end")
-    logs = [r for r in all_readers() if r.name.startswith(("log", "trace", "inspector"))]
+    logs = [r for r in all_readers() if r.name.startswith("log")]
     accept = ("--accept", "time_s,rate_bytes_per_s,gpus,payload_bytes")
     for number in range(tries):
         reader = logs[number % len(logs)]

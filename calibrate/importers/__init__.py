@@ -1,4 +1,4 @@
-"""Reads logs and traces of other tools."""
+"""Reads logs of other tools."""
 
 from __future__ import annotations
 

@@ -322,7 +322,6 @@ def _nothing_usable(
         "\n".join([message, *lines]),
         "known formats: nccl-tests text and -J JSON, rccl-tests text and -Z JSON or CSV, "
         "NVSHMEM perftest text, "
-        "traces of torch.profiler (.json, .json.gz) or of NCCL's inspector (.log), "
         f"CSV with the columns {', '.join(REQUIRED[:-1])} and {REQUIRED[-1]}.",
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from calibrate.running.stopping import Target
-from perfmodel.schema.evidence import MEASURED_CLOCKS, Clock
+from perfmodel.schema.evidence import Clock
 from perfmodel.schema.files import unknown_name
 
 MIB = 2**20
@@ -82,7 +82,7 @@ _PRESETS = (
         point_s=15.0,
         total_s=None,
         most_bytes={"cpu": 256 * MIB, "cuda": 16384 * MIB},
-        clocks={"cpu": (Clock.EAGER, Clock.STREAM), "cuda": MEASURED_CLOCKS},
+        clocks={"cpu": (Clock.EAGER, Clock.STREAM), "cuda": tuple(Clock)},
         backends={"cpu": _CPU, "cuda": _GPU},
         uneven_sizes=64,
         batch_s=0.020,

@@ -115,11 +115,6 @@ COMMANDS: dict[str, Command | CommandGroup] = {
         "Ask in your browser: sliders for the tables, the machine and prices.",
         "explore",
     ),
-    "compare": Command(
-        "plans:CompareOptions",
-        "compare:compare",
-        "Compare a traced run with its prediction, and say why they differ.",
-    ),
     "check": Command(
         "measured:CheckOptions",
         "check:check",

@@ -12,7 +12,7 @@ from perfmodel.cli.options import count_values, size_values, split_values
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
 from perfmodel.question.measured import CalibrateOptions
-from perfmodel.schema.evidence import MEASURED_CLOCKS, Clock
+from perfmodel.schema.evidence import Clock
 from perfmodel.schema.files import unknown_name
 from perfmodel.units import parse_ratio, parse_time
 
@@ -88,7 +88,7 @@ def _preset(quick: bool, rigorous: bool) -> str:
 
 def _clocks(texts: list[str]) -> list[Clock]:
     names = split_values(texts, "--clock")
-    known = [str(clock) for clock in MEASURED_CLOCKS]
+    known = [str(clock) for clock in Clock]
     for name in names:
         if name not in known:
             raise unknown_name("--clock", name, known)

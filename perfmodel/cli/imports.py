@@ -1,4 +1,4 @@
-"""``perfmodel import``: a calibration from existing logs or traces."""
+"""``perfmodel import``: a calibration from existing logs."""
 
 from __future__ import annotations
 
@@ -11,22 +11,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from calibrate.importers import ImportResult, UnreadLine, import_logs, reasons_of
-from calibrate.importers.traces.samples import TraceSamples
 from calibrate.machine.identity import gpu_class, shipped_with, words_of
 from perfmodel.cli.beside_shipped import beside_shipped, beside_shipped_text, shipped_like
-from perfmodel.cli.import_traces import (
-    doubt_cpus,
-    fit_points,
-    holds_traces,
-    of_cpus,
-    read_ranks,
-    refuse_log_options,
-    refuse_trace_options,
-    samples_of,
-    source_words,
-    summary_text,
-    trace_records,
-)
 from perfmodel.cli.options import split_values
 from perfmodel.cli.output import (
     check_target,
@@ -63,30 +49,23 @@ _ASKED_BYTES = 10e12  # table size in the command of the next projection
 
 
 def import_(context: typer.Context, options: ImportOptions) -> None:
-    """Fit a calibration to benchmark logs or traces, write it with its samples, and print it."""
+    """Fit a calibration to benchmark logs, write it with its samples, and print it."""
     if options.out is not None:
         _check_out(options.out, force=options.force)
 
-    result: ImportResult
-    if holds_traces(options.logs):
-        refuse_log_options(op=options.op, gpus=options.gpus, clock=options.clock, stack=options.stack)
-        traces = read_ranks(options.logs)
-        box = _machine_for(options.machine, traces[0].device)
-        result = samples_of(traces, box, options.gpus_per_node, options.version, options.model)
-    else:
-        refuse_trace_options(model=options.model)
-        result = import_logs(
-            options.logs, gpus_per_node=options.gpus_per_node, op=options.op, clock=options.clock,
-            gpus=options.gpus,
-            library_version=options.version, stack=options.stack,
-        )  # fmt: skip
-        box = _machine_for(options.machine, result.stack[0].gpu)
-        result.samples["machine"] = box.name
+    result = import_logs(
+        options.logs,
+        gpus_per_node=options.gpus_per_node,
+        op=options.op,
+        clock=options.clock,
+        gpus=options.gpus,
+        library_version=options.version,
+        stack=options.stack,
+    )
+    box = _machine_for(options.machine, result.stack[0].gpu)
+    result.samples["machine"] = box.name
     warn_all([*unread_text(result.unread), *result.warnings])
-    if isinstance(result, TraceSamples) and of_cpus(result):
-        gpu_doubt = doubt_cpus(result, box, force=options.force)
-    else:
-        gpu_doubt = doubt_gpu(result.stack[0].gpu, box, force=options.force)
+    gpu_doubt = doubt_gpu(result.stack[0].gpu, box, force=options.force)
     accepted = _doubt_samples(result, split_values(options.accept, "--accept") if options.accept else [])
     stem = options.out.stem if options.out is not None else "own"
     calibration, points = _fit(result, box, stem, accepted)
@@ -208,26 +187,19 @@ def _fit(
     from pydantic import ValidationError
 
     from perfmodel.fit.build import Identity, fit_calibration
-    from perfmodel.fit.traced import fit_traced
 
     stack = result.stack[0]
-    if isinstance(result, TraceSamples):
-        points, sources, traced = fit_points(result), source_words(result), True
-    else:
-        points, traced = _one_variant(result.samples), False
-        sources = ", ".join(sorted(set(points["source_id"])))
+    points = _one_variant(result.samples)
+    sources = ", ".join(sorted(set(points["source_id"])))
     _require_fittable(points, result)
-    checked = not traced and not (points["note"].str.contains("not checked") & ~points["in_place"]).any()
+    checked = not (points["note"].str.contains("not checked") & ~points["in_place"]).any()
     identity = Identity(
         machine.name, Backend(stack.backend), stack.library_version, Clock(stack.clock), checked=checked,
         note=f"imported from {sources}", complete=not result.cut,
     )  # fmt: skip
     like = shipped_like(machine, identity.backend)
     try:
-        if isinstance(result, TraceSamples):
-            found = fit_traced(points, machine, identity, like, result.widened, result.kernels)
-        else:
-            found = fit_calibration(points, machine, identity, like=like)
+        found = fit_calibration(points, machine, identity, like=like)
     except ValidationError as error:
         raise BadInputError(
             f"no curve or law fits these samples: {invalid_fields(error, 'fit', 'of them').message}",
@@ -309,13 +281,11 @@ def _deliver(
             unread=unread,
             warnings=[*result.warnings, *doubtful],
             beside_shipped=beside,
-            **(trace_records(result) if isinstance(result, TraceSamples) else {}),
         )
         return
 
     head = f"{len(result.samples)} samples of {result.stack[0]}: {_shares(result.samples, calibration)}"
     parts = [paragraph(head), calibration_text(calibration, machine, brief=not is_verbose())]
-    parts += [summary_text(result)] if isinstance(result, TraceSamples) else []
     emit("\n\n".join(part for part in (*parts, beside_shipped_text(beside)) if part))
 
 

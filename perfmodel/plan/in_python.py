@@ -63,7 +63,7 @@ def plan_tables(
     without = ()            rules for what they may not be, written as for only
     constraints = None      a TOML file with such rules
     backend = None          library of collectives: "nccl", "nvshmem", "best"; None: that of the machine
-    clock = None            how times were measured: "device", "graph", "stream", "eager", "trace"
+    clock = None            how times were measured: "device", "graph", "stream", "eager"
     gpus_per_node = None    GPUs in use of each node [-]; None: all
     scenario = "cluster"    the real one, or "nvlink-everywhere"
     overrides = None        machine values to change, in SI units: {"nvlink_bytes_per_s": 900e9}

@@ -25,9 +25,7 @@ _TABLE_SUFFIXES = (".csv", ".gz", ".parquet", ".json", ".yaml", ".yml", ".toml")
 RESERVE = "15%"
 """Default of ``--reserve``."""
 
-Clock = Annotated[
-    str | None, Opt("How the times were measured: device, graph, stream, eager or trace.", "NAME")
-]
+Clock = Annotated[str | None, Opt("How the times were measured: device, graph, stream or eager.", "NAME")]
 Csv = Annotated[bool, Opt("Print CSV in SI units.", flag="--csv")]
 BATCH = Opt(f"Samples per GPU (default {DEFAULT_BATCH}).", "N", read=parse_count, most=ranges.MOST_BATCH)
 GLOBAL_BATCH = Opt(

@@ -140,7 +140,7 @@ class LogOptions(OutputOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ImportOptions(LogOptions):
-    """Calibrate from logs or traces that you already have. What cannot be used is reported.
+    """Calibrate from logs that you already have. What cannot be used is reported.
 
     Writes the calibration, and the samples beside it (FILE.samples.csv), only with --out.
 
@@ -148,7 +148,6 @@ class ImportOptions(LogOptions):
     Examples
       perfmodel import all_gather.log reduce_scatter.log --machine h100-sxm-ib --out mine.json
       perfmodel import alltoall.json --machine h200-sxm-ib --gpus-per-node 8
-      perfmodel import trace_rank*.json.gz --machine h100-sxm-ib --out mine.json
       perfmodel project --table-size 10TB --calibration mine.json
     """
 
@@ -156,21 +155,13 @@ class ImportOptions(LogOptions):
         list[Path],
         Arg(
             "Logs: nccl-tests text or -J JSON, NVSHMEM perftest, CSV with the columns collective, "
-            "payload_bytes, gpus and time_s; -: one on stdin. Or traces of torch.profiler (.json, .json.gz) "
-            "or of NCCL's inspector, one per rank, or their folder."
+            "payload_bytes, gpus and time_s; -: one on stdin."
         ),
     ]
     machine: Annotated[
         str | None, Opt("The machine that was measured (default: recognized by its GPU).", "NAME")
     ] = None
     out: Annotated[Path | None, Opt("Calibration to write (.json).", "FILE")] = None
-    model: Annotated[
-        str | None,
-        Opt(
-            "The tables, when a trace does not record their dims.",
-            "NAME",
-        ),
-    ] = None
     accept: Annotated[
         Texts, Opt("Accept a value that is far from any known hardware: rate_bytes_per_s.", "NAME")
     ] = None

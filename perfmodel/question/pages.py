@@ -111,7 +111,7 @@ class ReportOptions(
     clock: Annotated[
         Texts,
         Opt(
-            "Clocks to choose from: device, graph, stream, eager, trace (default: all that are known).",
+            "Clocks to choose from: device, graph, stream, eager (default: all that are known).",
             "NAMES",
         ),
     ] = None

@@ -1,4 +1,4 @@
-"""Options of the planner, and of the comparison of a traced run with its plan."""
+"""Options of the planner."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from perfmodel.effort import DEFAULT_EFFORT
 from perfmodel.passes.schemes import EXCHANGED, SHARDINGS
 from perfmodel.question import groups
 from perfmodel.question.groups import GlobalBatchOptions, PassOptions, TrainingOptions, page
-from perfmodel.question.spec import Arg, Opt
+from perfmodel.question.spec import Opt
 from perfmodel.schema.ranges import MOST_PLANNED_GPUS
 from perfmodel.schema.tiers import HBM, SSD, UVM, UVM_CACHING
 from perfmodel.units import parse_bytes
 
 FORMATS = ("plan", "torchrec")
-JUDGED = ("whole", "steps", "calibrated")
 HOT_ROWS = "hot-rows"
 RULES = (
     *(*SHARDINGS, *(kind.facts.word for kind in EXCHANGED)),
@@ -140,65 +139,3 @@ class PlanOptions(TrainingOptions, GlobalBatchOptions, PassOptions):
         ),
     ] = FORMATS[0]
     as_csv: groups.Csv = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class CompareOptions(PassOptions):
-    """Compare a traced run with its prediction, step by step, and say why they differ.
-
-    Exit code 6 where the step is outside its band, 0 inside.
-
-    \b
-    Examples
-      perfmodel compare trace_rank*.json.gz --model tables.csv --plan plan.json
-      perfmodel compare traces/ --model tables.csv --torchrec-plan plan.txt --batch 4096
-      perfmodel compare traces/ --model tables.csv --plan plan.json --calibration mine.json
-      perfmodel compare traces/ --model tables.csv --plan plan.json --report compare.html
-    """
-
-    traces: Annotated[
-        list[Path],
-        Arg("Traces of torch.profiler, .json or .json.gz, one file per rank, or their folder."),
-    ]
-    model: Annotated[
-        str | None,
-        Opt(
-            "The tables that ran, as for perfmodel plan --model.",
-            "NAME",
-        ),
-    ] = None
-    plan_file: Annotated[
-        Path | None, Opt("The plan that ran, as perfmodel plan --out wrote it.", "FILE", "--plan")
-    ] = None
-    torchrec_plan: Annotated[
-        Path | None,
-        Opt("The plan as TorchRec prints it, str(plan), or json.dumps(plan._serialize()).", "FILE"),
-    ] = None
-    batch: Annotated[
-        str | None,
-        groups.BATCH.saying("Samples per GPU (default: those of --plan; required with --torchrec-plan)."),
-    ] = None
-    objective: Annotated[
-        str | None,
-        Opt(
-            "latency if forward passes ran, throughput if training steps ran (default: what the "
-            "traces show).",
-            "NAME",
-        ),
-    ] = None
-    skip: Annotated[
-        int | None,
-        Opt("Profiler steps to skip at the start (default: 1 of three or more, else 0).", "N", least=0),
-    ] = None
-    judge: Annotated[
-        str,
-        Opt(
-            "What must lie in its band: whole (the pass with waits and gaps), steps (their own "
-            "times) or calibrated (only the steps that rest on measurements).",
-            "NAME",
-        ),
-    ] = JUDGED[0]
-    report: Annotated[Path | None, page(": timeline, steps, reasons")] = None
-    optimizer: groups.Optimizer = None
-    payload: groups.Payload = None
-    gpus_per_node: groups.GpusPerNode = None

@@ -59,11 +59,6 @@ class Clock(StrEnum):
     GRAPH = "graph"  # replay of a captured CUDA graph
     STREAM = "stream"  # back-to-back launches on a stream (nccl-tests)
     EAGER = "eager"  # one host call each (PyTorch)
-    TRACE = "trace"  # of a production run, by its profiler: from the arrival of the last rank
-
-
-MEASURED_CLOCKS = tuple(clock for clock in Clock if clock is not Clock.TRACE)
-"""Clocks that a measurement can choose."""
 
 
 class Backend(StrEnum):

@@ -20,7 +20,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, TextIO
 
 from perfmodel.errors import BadInputError
 from perfmodel.schema.files import check_separator, expected, first_line, key_twice
@@ -34,12 +34,6 @@ MOST_LOG_BYTES = 512 * MIB
 MOST_RUN_BYTES = 1024 * MIB
 MOST_TOML_BYTES = MIB
 """For settings written by hand: tomllib takes up to 500 bytes of memory per byte of table headers."""
-MOST_EVENT_BYTES = 4 * MIB
-"""For one event of a trace, for the text before the first event, and for a line of NCCL's inspector."""
-MOST_CALLS = 500_000
-"""Collectives, named ranges and look-ups in one rank's trace, which are all kept in memory."""
-UNPACKED_ANYWAY, MOST_UNPACKED = 64 * MIB, 100
-"""Unpacked bytes that are allowed at any ratio; for larger files, the largest ratio of unpacked to packed."""
 MOST_VALUES = 4_000_000  # in a JSON or YAML document
 MOST_LEVELS = 32
 MOST_KEY_PARTS = 16  # a.b.c has three
@@ -48,7 +42,7 @@ LONGEST_TEXT = 1_000_000  # characters
 MOST_DIGITS = 400  # the largest double has 309
 MOST_RECORDS, MOST_COLUMNS = 1_000_000, 1_000
 READ_MORE, MOST_MORE = "PERFMODEL_READ_MORE", 1_000
-"""Environment variable that multiplies the limits on bytes, CSV rows, values and calls of a trace."""
+"""Environment variable that multiplies the limits on bytes, CSV rows and values."""
 
 
 def raised(most: int) -> int:
@@ -162,47 +156,6 @@ def read_text(path: Path, what: str, most: int = MOST_BYTES) -> str:
             f"{what} {path} holds a NUL byte: it is not text, or it was cut short.", expected(what)
         )
     return text
-
-
-class Unpacked:
-    """The bytes of a file of any size, unpacked if it is gzip; read in pieces.
-
-    size_bytes   size of the file on disk;  read_bytes  how many of these were read so far
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.size_bytes = path, path.stat().st_size
-        self._raw = path.open("rb")
-        packed = self._raw.read(2) == b"\x1f\x8b"
-        self._raw.seek(0)
-        self._gzip = gzip.GzipFile(fileobj=self._raw) if packed else None
-        self._plain: BinaryIO = self._gzip or self._raw  # type: ignore[assignment]
-        self._given = 0
-
-    @property
-    def read_bytes(self) -> int:
-        """Bytes on disk that were read so far."""
-        return min(self._raw.tell(), self.size_bytes)
-
-    def read(self, size: int) -> bytes:
-        """Up to ``size`` bytes; empty at the end.
-
-        Limits: damaged gzip -> EOFError, zlib.error or gzip.BadGzipFile;  a higher compression ratio than any
-        trace has -> BadInputError
-        """
-        block: bytes = self._plain.read1(size)  # type: ignore[attr-defined]
-        self._given += len(block)
-        if self._gzip is not None and self._given > UNPACKED_ANYWAY + MOST_UNPACKED * self.read_bytes:
-            raise BadInputError(
-                f"{self.path.name} unpacks to more than {MOST_UNPACKED} times its size, beyond "
-                f"{UNPACKED_ANYWAY // MIB} MiB.",
-                "if that is meant, unpack it (gunzip) and give the plain file.",
-            )
-        return block
-
-    def close(self) -> None:
-        """Close the file."""
-        self._raw.close()
 
 
 def require_bounded(document: object) -> None:

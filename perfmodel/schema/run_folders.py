@@ -14,7 +14,7 @@ from perfmodel.schema.run_files import read_header
 from perfmodel.schema.runs import functional_reason
 from perfmodel.units import counted
 
-CLOCK_ORDER = (Clock.STREAM, Clock.GRAPH, Clock.EAGER, Clock.DEVICE, Clock.TRACE)
+CLOCK_ORDER = (Clock.STREAM, Clock.GRAPH, Clock.EAGER, Clock.DEVICE)
 """Default order of clocks in a projection: the clock of the shipped calibrations first."""
 
 _SUFFIX = ".json"

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.errors import NoCalibrationError
 from perfmodel.fit.build import Identity, fit_calibration, usable_samples
-from perfmodel.fit.traced import fewer_sizes
 from perfmodel.schema.calibration import Calibration
 from perfmodel.schema.evidence import LAW_BACKENDS
 from perfmodel.schema.machine import Machine
@@ -51,9 +50,7 @@ def told_by(calibration: Calibration, samples: pd.DataFrame, machine: Machine) -
     if rows.empty:
         return None
     try:
-        points = measured.predicted(
-            measured.medians(fewer_sizes(rows), machine), CollectiveModel(machine, calibration)
-        )
+        points = measured.predicted(measured.medians(rows, machine), CollectiveModel(machine, calibration))
     except NoCalibrationError:
         return None
     return SamplesTold(len(points), float(points["error"].abs().median()), int(points["inside"].sum()))
@@ -77,5 +74,5 @@ def largest_left_out(
     seen = rows[rows[by] < most]
     held = rows[(rows[by] == most) & rows["collective"].isin(set(seen["collective"]))]
     identity = Identity(own.machine, own.backend, own.library_version, own.clock)
-    told = told_by(fit_calibration(fewer_sizes(seen), machine, identity, like=like), held, machine)
+    told = told_by(fit_calibration(seen, machine, identity, like=like), held, machine)
     return None if told is None else LargestLeftOut(by, most, int(seen[by].max()), told)

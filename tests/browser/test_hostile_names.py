@@ -1,9 +1,7 @@
-"""Names in files of tables, plans, traces and dense layers stay text on every page that shows them."""
+"""Names in files of tables, plans and dense layers stay text on every page that shows them."""
 
 from __future__ import annotations
 
-import gzip
-import json
 import re
 from pathlib import Path
 
@@ -14,7 +12,6 @@ from perfmodel import resources
 from perfmodel.cli import run
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on this machine: apt install chromium")
-TRACES = Path(__file__).parents[1] / "unit" / "traces"
 BAD = "<img src=x onerror=alert(1)>"
 TABLES = f"name,rows,dim,pooling\n{BAD}0,20000,32,8\n{BAD}1,20000,32,8\n"
 
@@ -35,30 +32,6 @@ def stays_text(browser: Chromium, page: Path) -> None:
     assert browser.run("document.querySelectorAll('img, image').length") == 0
     assert BAD in browser.run("document.body.textContent")
     assert browser.said == []
-
-
-def test_a_comparison_with_traces(browser: Chromium, tables: Path, tmp_path: Path) -> None:
-    shards = [
-        {"shard_offsets": [10_000 * r, 0], "shard_sizes": [10_000, 32], "placement": f"rank:{r}/cpu"}
-        for r in (0, 1)
-    ]
-    entry = {"sharding_type": "row_wise", "compute_kernel": "fused", "ranks": [0, 1], "shards": shards}
-    plan = tmp_path / "plan.json"
-    plan.write_text(json.dumps({"plan": {BAD: {f"{BAD}{at}": entry for at in (0, 1)}}}))
-    traces = []
-    for rank in (0, 1):
-        document = json.loads(gzip.decompress((TRACES / f"row_wise_2_rank{rank}.json.gz").read_bytes()))
-        for event in document["traceEvents"]:
-            if str(event.get("name")).startswith("ProfilerStep"):
-                continue
-            if event.get("cat") == "user_annotation" and not re.match("gloo:|nccl:", event["name"]):
-                event["name"] = BAD
-        traces.append(tmp_path / f"{BAD}_rank{rank}.json")
-        traces[-1].write_text(json.dumps({**document, "host_name": BAD}))
-    page = tmp_path / "compare.html"
-    words = ("--model", str(tables), "--batch", "256", "--torchrec-plan", str(plan), "--report", str(page))
-    assert run(["compare", *map(str, traces), *words]) == 6
-    stays_text(browser, page)
 
 
 def test_a_plan_with_dense_layers(browser: Chromium, tables: Path, tmp_path: Path) -> None:

@@ -15,11 +15,11 @@ from calibrate.planning.presets import PRESETS
 from calibrate.planning.world import World, group_ranks, shapes
 from calibrate.running.stopping import Target
 from perfmodel.errors import BadInputError, NoHardwareError
-from perfmodel.schema.evidence import MEASURED_CLOCKS, SAMPLE_OPERATIONS, Clock
+from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
 from perfmodel.schema.runs import Point, PointKind
 
 LIBRARY = Availability(True, version="1", clocks=(Clock.EAGER, Clock.STREAM), operations=SAMPLE_OPERATIONS)
-GPU = Availability(True, version="2", clocks=MEASURED_CLOCKS, operations=SAMPLE_OPERATIONS)
+GPU = Availability(True, version="2", clocks=tuple(Clock), operations=SAMPLE_OPERATIONS)
 TORCH = Availability(True, version="3", clocks=(Clock.EAGER,))
 
 

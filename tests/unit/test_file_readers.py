@@ -14,10 +14,10 @@ ROOT = Path(__file__).parents[2]
 GATE = ("gate.py", "yaml_files.py", "parquet_files.py")
 ASKS = {
     *("read_bounded", "read_text", "read_toml", "read_json", "load_json", "decode_json", "read_yaml"),
-    *("read_csv_lines", "csv_lines", "read_parquet", "Unpacked", "read_as"),
+    *("read_csv_lines", "csv_lines", "read_parquet", "read_as"),
 }
 """Functions by which files are read, of which all callers are tried."""
-LIBRARIES = ("json", "tomllib", "yaml", "ijson", "gzip", "pd", "np", "pickle")
+LIBRARIES = ("json", "tomllib", "yaml", "gzip", "pd", "np", "pickle")
 RAW = (
     "load",
     "loads",
@@ -26,8 +26,6 @@ RAW = (
     "fromfile",
     "loadtxt",
     "open",
-    "items",
-    "kvitems",
     "parse",
 )
 """Functions of these that read, or parse, a file whatever it holds."""
@@ -42,7 +40,6 @@ OWN = {
     "perfmodel/explore/page.py": "files of the package",
     "perfmodel/cli/figure_file.py": "a drawing that it has just made",
     "perfmodel/cli/imports.py": "samples that it is about to replace",
-    "calibrate/importers/traces/stream.py": "events of what the gate unpacks",
     "perfmodel/onechip/cost.py": "bytes of a row, by the equation of that name",
 }
 """Files with such a call of their own, and what it reads."""

@@ -5,9 +5,7 @@ Each is read in a process of its own, which may use 40 s of a CPU and whose peak
 
 from __future__ import annotations
 
-import gzip
 import io
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -43,23 +41,7 @@ def _long_word(rows: int) -> object:
     return pyarrow.DictionaryArray.from_arrays([0] * rows, ["A" * 60_000])
 
 
-def _trace(before: bytes, piece: bytes, count: int) -> bytes:
-    out = io.BytesIO()
-    with gzip.GzipFile(fileobj=out, mode="wb", compresslevel=9) as packed:
-        packed.write(before)
-        for _ in range(count):
-            packed.write(piece)
-    return out.getvalue()
-
-
-def _world(size: int) -> bytes:
-    document = json.loads(READERS["trace"].whole[0])
-    document["distributedInfo"]["world_size"] = size
-    return json.dumps(document).encode()
-
-
 _ROWS = b"rows,dim\n"
-_EVENT = b'{"traceEvents":[{"ph":"X","name":"'
 BOMBS: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "rows in gzip": ("tables, CSV in gzip", lambda: _ROWS + b"1,1\n" * 2**23, "more than 100 000 rows"),
     "fields in gzip": ("tables, CSV in gzip", lambda: _ROWS + b"," * 2**25, "more than 1 000 fields"),
@@ -116,28 +98,6 @@ BOMBS: dict[str, tuple[str, Callable[[], bytes], str]] = {
         lambda: b'[machine_hour]\nh100-sxm-ib = "1' + b" " * 300_000 + b'x"\n',
         "not a price",
     ),
-    "ranks of a world": ("trace", lambda: _world(300_000_000), "more than 1 048 576 ranks"),
-    "an event of levels": ("trace", lambda: _EVENT + b'","args":' + b"[" * LARGE, "1 000 brackets"),
-    "levels before the events": ("trace", lambda: b'{"a":' + b"[" * 90_000 + _EVENT, "1 000 brackets"),
-    "a long name": ("trace, packed", lambda: _trace(_EVENT, b"A" * 10**6, 60), "no event in 4 MiB"),
-    "spaces": ("trace, packed", lambda: _trace(b'{"traceEvents":[', b" " * 10**6, 60), "no event in 4 MiB"),
-    "small events": (
-        "trace, packed",
-        lambda: _trace(b'{"traceEvents":[1', b',"a short event that is none"' * 40_000, 150),
-        "more than 100 times its size",
-    ),
-    "ranges": (
-        "trace, packed",
-        lambda: _trace(
-            b'{"traceEvents":[{}', b',{"ph":"X","cat":"user_annotation","name":"a","ts":1}' * 10_000, 60
-        ),
-        "more than 500 000 collectives, ranges and look-ups",
-    ),
-    "ranks of the inspector": (
-        "inspector",
-        lambda: READERS["inspector"].whole[0].replace(b'"n_ranks": 2', b'"n_ranks": 100000000'),
-        "more than 1 048 576 ranks",
-    ),
     "documents in a row": ("log, nccl-tests JSON", lambda: b"{}" * (LARGE // 2), "10 000 documents"),
 }
 
@@ -153,7 +113,7 @@ def test_a_small_file_takes_little(name: str, tmp_path: Path) -> None:
 def test_the_page_has_the_limits() -> None:
     said = " ".join(PAGE.read_text(encoding="utf-8").split())
     sizes = (gate.MOST_BYTES, gate.MOST_TOML_BYTES, gate.MOST_LOG_BYTES, gate.MOST_RUN_BYTES)
-    for size in (*sizes, gate.UNPACKED_ANYWAY, gate.MOST_EVENT_BYTES):
+    for size in sizes:
         assert f" {size // gate.MIB} MiB" in said
     for count, noun in (
         (gate.MOST_VALUES, "values"),
@@ -164,8 +124,6 @@ def test_the_page_has_the_limits() -> None:
         (gate.MOST_COLUMNS, "fields"),
         (ranges.MOST_TABLES, "tables"),
         (ranges.MOST_GPUS, "ranks"),
-        (gate.MOST_UNPACKED, "times"),
-        (gate.MOST_CALLS, "collectives, ranges and look-ups"),
     ):
         assert f" {format_count(count)} {noun}" in said
 

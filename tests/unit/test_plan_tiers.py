@@ -41,7 +41,6 @@ from perfmodel.schema.machine import load_machine
 from perfmodel.schema.tiers import IN_HBM, parse_tier, parse_tiers
 from perfmodel.schema.workload import Table, TableSet
 from perfmodel.units import format_time
-from perfmodel.validate.traced.expected import planned_pass
 
 BOX = "h100-sxm-ib"
 Array = NDArray[np.float64]
@@ -332,19 +331,6 @@ def test_a_next_best_that_fits_is_found_behind_those_that_do_not(monkeypatch: py
     monkeypatch.setattr("perfmodel.plan.searching.reasons._TRIED", 1)  # the fastest: in HBM, where no room is
     found = given_outcome(evaluator, plan, limit)
     assert all(group.reason and group.reason.scheme for group in found.groups)
-
-
-@pytest.mark.parametrize("tier", ["uvm", "uvm-caching:10%", "uvm-caching:10%,prefetch"])
-def test_a_traced_run_is_compared_with_all_steps_of_a_plan_with_tiers(tier: str) -> None:
-    """A gather from host memory is the look-up kernel too, an update there the update kernel."""
-    tables = two_tables()
-    evaluator = on_two(tables, tier, training=True, optimizer="rowwise-adagrad")
-    found = planned_pass(evaluator, placed(tables, tier, tier))
-    kernels = {row.name: kernel.name for kernel in found.kernels for row in kernel.rows}
-    gather = "gather_host" if tier == "uvm" else "gather_pool"
-    assert kernels[gather] == "gather_pool" and kernels["update_host"] == kernels["update_rows"]
-    rows = [row.name for row in (*found.rest, *(each.row for each in found.exchanges))] + list(kernels)
-    assert sorted(rows) == sorted(row.name for row in found.cost.rows)
 
 
 def test_what_is_fetched_ahead_is_said_beside_the_steps_that_hide_it() -> None:

@@ -109,13 +109,6 @@ ALTERNATIVES = Figure("alternatives", "the steps of a batch of each alternative"
 COSTS = Figure("costs", "GPU-hours of each alternative against its speed", ".alternatives.costs")
 WINNERS = Figure("winners", "the alternative with the fewest GPU-hours, where", ".alternatives.winners")
 
-TRACED_TIMELINE = Figure(
-    "traced-timeline", "a traced iteration above the predicted one", ".traced.traced_timeline"
-)
-TRACED_STEPS = Figure(
-    "traced-steps", "each step measured and predicted, with its band", ".traced.traced_steps"
-)
-
 
 @dataclass(frozen=True)
 class FigurePage:
@@ -157,11 +150,6 @@ BESIDE_SHARDING = FigurePage(
     "perfmodel alternatives --table-size 10TB --report alternatives.html",
     (ALTERNATIVES, COSTS, WINNERS),
 )
-TRACED = FigurePage(
-    "a traced run",
-    "perfmodel compare traces/ --model tables.csv --plan plan.json --report compare.html",
-    (TRACED_TIMELINE, TRACED_STEPS),
-)
-PAGES = (QUESTION, GPUS, COMPARED, PLAN, BESIDE_SHARDING, TRACED)
+PAGES = (QUESTION, GPUS, COMPARED, PLAN, BESIDE_SHARDING)
 EVERY = {name: shows for page in PAGES for name, shows in page.shows.items()}
 """Figures of all pages by name; no two figures have the same name."""
