@@ -44,7 +44,6 @@ def _of_our_files() -> list[Reader]:
     from perfmodel.schema.chip import read_chip
     from perfmodel.schema.dense import load_dense
     from perfmodel.schema.machine import read_machine
-    from perfmodel.schema.prices import read_prices
     from perfmodel.schema.run_files import read_run
     from perfmodel.schema.samples import load_samples
 
@@ -58,7 +57,6 @@ def _of_our_files() -> list[Reader]:
         ),
         Reader("calibration", ".json", (_calibration(),), read_calibration),
         Reader("run", ".jsonl", (run_lines(),), lambda p: read_run(p).collective_samples()),
-        Reader("prices", ".toml", (b'[machine_hour]\nh100-sxm-ib = "1 000.5 EUR/h"\n',), read_prices),
         Reader("samples", ".csv", (b"\n".join(samples) + b"\n",), load_samples),
     ]
 

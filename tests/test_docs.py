@@ -21,7 +21,6 @@ import subprocess
 import sys
 import textwrap
 import tomllib
-from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,14 +33,12 @@ from oracles.simulated_team import SimulatedTeam, TrueCurve
 import perfmodel
 from calibrate import providers
 from perfmodel.cli import measuring, run, waiting_line
-from perfmodel.plan.other_ways import winner_map
 from perfmodel.report import terminal
 from perfmodel.validate import accuracy
 
 ROOT = Path(__file__).resolve().parents[1]
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 PAGES = [ROOT / "README.md", CONTRIBUTING, *sorted((ROOT / "docs").glob("*.md"))]
-MAPS: dict[str, Any] = {}
 _BLOCK = re.compile(r"(?P<before>[^\n]*)\n```(?P<kind>console|sh)\n(?P<body>.*?)\n```", re.DOTALL)
 
 
@@ -71,18 +68,6 @@ def marked(name: str) -> str:
     return match[1]
 
 
-def mapped_once(winners: Callable[..., Any]) -> Callable[..., Any]:
-    """Three pages ask for the map of alternatives of the same tables: it is drawn once."""
-
-    def known(options: Mapping[str, Any], equal: str) -> Any:
-        key = repr((sorted(options.items()), equal))
-        if key not in MAPS:
-            MAPS[key] = winners(options, equal)
-        return MAPS[key]
-
-    return known
-
-
 @pytest.mark.usefixtures("once")
 @pytest.mark.parametrize(("page", "command"), commands() or [pytest.param("", "", marks=pytest.mark.skip)])
 def test_command_succeeds(
@@ -103,7 +88,6 @@ def test_command_succeeds(
     monkeypatch.setattr(waiting_line, "_PLAIN_S", math.inf)  # a slow machine says that it works
     monkeypatch.setattr(providers, "import_troubles", lambda statements: dict.fromkeys(statements, ""))
     monkeypatch.setattr(accuracy, "leave_one_size_out", partial(accuracy.leave_one_size_out, gpus=(8,)))
-    monkeypatch.setattr(winner_map, "winner_map", mapped_once(winner_map.winner_map))
     monkeypatch.setattr(measuring, "open_team", lambda _: SimulatedTeam({"": TrueCurve(4e-6, 2e9)}))
     if (ROOT / "docs" / "examples").is_dir():
         shutil.copytree(ROOT / "docs" / "examples", tmp_path / "docs" / "examples")

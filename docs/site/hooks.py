@@ -25,7 +25,7 @@ FROM_CHECKOUT = (
     "data/measurements/SOURCES.md",
 )
 """Pages outside docs/ that the site has too, at the same place below its top."""
-_RANKED = {"reference/python/": 0.2, "tutorial.md": 2, "commands.md": 2, "serving.md": 3}
+_RANKED = {"reference/python/": 0.2, "tutorial.md": 2, "commands.md": 2}
 """How much more a page counts in a search than others: tasks come before functions of their names."""
 _LINK = re.compile(r"\]\((?P<target>[^)\s#:]+)(?P<anchor>#[\w-]+)?\)")
 

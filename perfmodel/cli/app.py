@@ -87,11 +87,6 @@ COMMANDS: dict[str, Command | CommandGroup] = {
         "plan:plan",
         "Which sharding for which table, and how far from the lower bound?",
     ),
-    "alternatives": Command(
-        "passes:AlternativesOptions",
-        "alternatives:alternatives",
-        "Sharding, host memory, SSDs, one large memory: time, GPUs and cost side by side.",
-    ),
     "chip": CommandGroup(
         "One chip of many cores: which way to look up which table, and on which core?",
         ON_CHIP,
@@ -112,7 +107,7 @@ COMMANDS: dict[str, Command | CommandGroup] = {
     "explore": Command(
         "pages:ExploreOptions",
         "serve:explore",
-        "Ask in your browser: sliders for the tables, the machine and prices.",
+        "Ask in your browser: sliders for the tables and the machine.",
         "explore",
     ),
     "check": Command(

@@ -46,7 +46,7 @@ def page_of(
     room = MOST_VIEWS - len(combinations(workload)) + 1
     offered = offer(asked, loaded, room, across.largest_bytes, question.reserve)
     lines = across.lines(sizes.values, workloads(workload), loaded, known, asked.own)
-    all_of = ViewsAsked(sizes, workload, offered, loaded, lines, known, lead, asked.best, asked.prices)
+    all_of = ViewsAsked(sizes, workload, offered, loaded, lines, known, lead, asked.best)
     parts = Progress(len(all_of.places()) + across.blocks, "views and figures")
     made = list(parts.over(views(all_of, across.view)))
     found = [view for view in made if isinstance(view, View)]

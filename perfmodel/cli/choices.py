@@ -19,7 +19,6 @@ from perfmodel.report.page.setups import Curves, Wanted
 from perfmodel.schema.calibration import list_calibrations, load_calibration
 from perfmodel.schema.evidence import LAW_BACKENDS, Clock
 from perfmodel.schema.files import unknown_name
-from perfmodel.schema.prices import read_prices
 from perfmodel.schema.run_folders import calibrations_of, measured_groups, run_folder
 from perfmodel.units import format_bytes, format_count, parse_bytes, parse_number
 
@@ -151,7 +150,6 @@ def wanted(question: Question, texts: Mapping[str, Texts], typed: Mapping[str, A
     machines = [machine_of(name, typed["settings"], file) for name in _names("machine", texts)[1:]]
     libraries = [library_of(machine, name, file) for name in given["backend"][1:]]
     listed = frozenset(name for name in ("machine", *given) if texts.get(name))
-    names, prices = [machine.name, *(each.name for each in machines)], typed.get("prices")
     return Wanted(
         (machine, *machines),
         (question.backend, *libraries),
@@ -160,7 +158,6 @@ def wanted(question: Question, texts: Mapping[str, Texts], typed: Mapping[str, A
         _own(typed["calibration"], file),
         listed,
         typed["sharding"] in (None, ALL),
-        None if prices is None else read_prices(prices, *names),
     )
 
 

@@ -15,7 +15,7 @@ from perfmodel.question.spec import Arg, CommandOptions
 HELP = """The equation of one number with your numbers in it, each with unit, source and evidence.
 
 Takes the options of project (default: --table-size 10TB), those of plan with --plan FILE, those of
-collective for a collective and of alternatives for those: perfmodel explain alternatives --help.
+collective for a collective: perfmodel explain collective --help.
 Without --sharding a step is of the sharding that project leads with.
 
 \b
@@ -30,12 +30,10 @@ Examples
   perfmodel explain gather --remote-memory 10TB@3TB/s,shared:16,latency:3us
   perfmodel explain collective --op all_to_all --size 1GiB --gpus 128
   perfmodel explain gather --plan plan.json --batch 4096
-  perfmodel explain alternatives --table-size 10TB
 """
 _STEP = (
     "A step of perfmodel project: reduce-scatter-bags, gather, bucketize … With --plan, a step of that plan. "
-    "Or slowdown, for how the steps make it up; collective, for one collective; "
-    "alternatives, for that comparison."
+    "Or slowdown, for how the steps make it up; collective, for one collective."
 )
 
 
@@ -92,13 +90,6 @@ _NAMED = {
         "passes:CollectiveOptions",
         "explain_collective:explain_one_collective",
         _PAGE,
-    ),
-    "alternatives": Family(
-        "alternatives",
-        "perfmodel explain alternatives",
-        "passes:AlternativesOptions",
-        "explain_alternatives:explain_the_alternatives",
-        (*_PAGE, "with_map"),
     ),
 }
 

@@ -22,7 +22,6 @@ from perfmodel.cli.workload import (
     workload_values,
 )
 from perfmodel.errors import BadInputError
-from perfmodel.model.serving_cost import copies_in_machine
 from perfmodel.passes.settings import CLUSTER, Setting, load_setting
 from perfmodel.projections import Projection, prepare, project_one
 from perfmodel.projections.inputs import DEFAULT_RESERVE
@@ -97,10 +96,9 @@ class Question:
             check_gpus(max(table_bytes, default=self.table_bytes or 0.0), self.machine, self.reserve)
 
 
-def question_of(typed: Mapping[str, Any], *, copied: bool = False) -> Question:
+def question_of(typed: Mapping[str, Any]) -> Question:
     """The question of a command. typed  its options by name; missing options are not set
 
-    copied  whether a machine that is not full holds several replicas of all tables, which share the batch
     Limits: values that cannot be used, or cannot be combined -> BadInputError
     """
     first = {**typed, **{name: _first(name, typed.get(name)) for name in LISTS}}
@@ -127,13 +125,13 @@ def question_of(typed: Mapping[str, Any], *, copied: bool = False) -> Question:
         objective=OBJECTIVES[trains(first.get("objective") or OBJECTIVES[0], "--objective")],
         optimizer=first.get("optimizer"),
     )
-    return found if first.get("global_batch") is None else _of_all_gpus(found, first, copied)
+    return found if first.get("global_batch") is None else _of_all_gpus(found, first)
 
 
-def _of_all_gpus(question: Question, typed: Mapping[str, Any], copied: bool) -> Question:
+def _of_all_gpus(question: Question, typed: Mapping[str, Any]) -> Question:
     """The question in which ``--global-batch`` is divided by the number of GPUs that tables need.
 
-    typed, copied  as in ``question_of``.  Limits: as ``share_of``
+    typed  as in ``question_of``.  Limits: as ``share_of``
     """
     if question.local_memory is not None:
         sharers = question.local_memory[3] if len(question.local_memory) > 3 else 1
@@ -142,11 +140,9 @@ def _of_all_gpus(question: Question, typed: Mapping[str, Any], copied: bool) -> 
     while more > gpus:
         gpus = more
         more = question.gpus or _needed(question, max(parse_count(typed["global_batch"]) // gpus, 1))
-    node = question.gpus_per_node or question.machine.gpus_per_node
-    copies = int(copies_in_machine(gpus, node, whole=not copied))
     pinned = gpus if more < gpus else question.gpus  # fewer GPUs would each have a larger share of the batch
-    total = parse_count(typed["global_batch"]) if copies == 1 else None
-    return replace(question, batch=share_of(typed, gpus * copies), gpus=pinned, total=total)
+    total = parse_count(typed["global_batch"])
+    return replace(question, batch=share_of(typed, gpus), gpus=pinned, total=total)
 
 
 def _needed(question: Question, batch: int) -> int:

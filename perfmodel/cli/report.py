@@ -41,12 +41,6 @@ def report(context: typer.Context, options: ReportOptions) -> None:
     check_compared(params)
     share_batch(context)
     file_format = params["file_format"] = format_of(options.out, options.file_format)
-    if options.prices is not None and (options.tier is not None or file_format in PICTURES):
-        other = "--tier" if options.tier is not None else f"--format {file_format}"
-        raise BadInputError(
-            f"--prices and {other} cannot be combined.",
-            "the first page of tables in HBM has costs; perfmodel alternatives has those of other memory.",
-        )
     if options.compare is not None:
         compare_page(context)
         return
@@ -78,7 +72,7 @@ def _page(typed: Mapping[str, Any], line: TypedLine, lead: Leading | None = None
 
 def check_compared(params: Mapping[str, Any]) -> None:
     """Raise BadInputError if ``params`` has an option that ``--compare`` does not support."""
-    for name in ("sharding", "kernels", "tier", "prices", "global_batch"):  # a figure has no --kernels
+    for name in ("sharding", "kernels", "tier", "global_batch"):  # a figure has no --kernels
         apart(f"--{name.replace('_', '-')}", params.get(name), LEAVE_ONE, compare=params["compare"])
     for name in ("gpus", "model"):
         two = "two machines can be chosen in one page: report --machine A,B --model … --gpus …"
@@ -129,7 +123,7 @@ def check_beside(out: Path, force: bool, **other: object) -> None:
 
     other  such options by name; None: not typed
     """
-    advice = "a page is of tables in the HBM of many GPUs; perfmodel alternatives --report has the others."
+    advice = "a page is of tables in the HBM of many GPUs."
     apart("--report", out, advice, **other)
     format_of(out, None, "--report")
     check_target(out, force=force, option="--report")

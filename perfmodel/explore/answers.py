@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -102,7 +103,7 @@ def shown(asked: Said, beside: Said | None) -> dict[str, Any]:
         "blocks": [block_data(BREAKDOWN.draw(answers=[found.shown], way=found.sharding))],
         "against": _against(found, beside),
         "across": found.shown.gpus > max(machine.gpus_per_node, machine.nvlink_domain_gpus),
-        "command": commands.command(asked, machine.name),
+        "command": shlex.join(commands.line(asked)),
         "search": asked.search,
     }
 
@@ -113,9 +114,9 @@ def _view(asked: Said, found: Answer, *, whole: bool = False) -> dict[str, Any]:
 
 
 def _card(asked: Said, found: Answer, *, whole: bool) -> Card:
-    prices, host = asked.prices(found.question.machine.name), dict(asked.said).get("host")
+    host = dict(asked.said).get("host")
     base = found.shown if found.lead is None else found.row_wise
-    card = card_of(base, found.lead, whole=False, prices=prices, elsewhere="")
+    card = card_of(base, found.lead, whole=False, elsewhere="")
     card = replace(card, question=asked_words(found.row_wise))
     if whole and found.lead is not None:
         card = completed(card, found.lead)

@@ -15,11 +15,10 @@ from urllib.parse import parse_qsl, urlencode
 from pydantic import BaseModel
 
 from perfmodel.errors import BadInputError
-from perfmodel.explore.controls import OPTIONS, PRICE, Control
+from perfmodel.explore.controls import OPTIONS, Control
 from perfmodel.question.spec import CommandOptions
 from perfmodel.schema.files import shown, unknown_name
 from perfmodel.schema.machine_keys import ALL_KEYS
-from perfmodel.schema.prices import Prices, price_of
 from perfmodel.schema.table_files import read_tables
 from perfmodel.schema.workload import TableSet
 
@@ -165,14 +164,6 @@ class Said:
                 text = (model or text.removeprefix(FILE)) if self.file and name == "model" else text
                 found += [flags[name], text]
         return found
-
-    def prices(self, machine: str) -> Prices | None:
-        """The price of an hour of the machine's GPUs, or None. Limits: not a price -> BadInputError"""
-        text = dict(self.said).get(PRICE)
-        if text is None:
-            return None
-        hour, currency = price_of("price", text, "h")
-        return Prices(currency, {machine: hour}, {})
 
 
 class Posted(BaseModel):

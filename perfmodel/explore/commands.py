@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import atexit
-import json
 import secrets
-import shlex
 import signal
 import subprocess
 import sys
@@ -18,7 +16,6 @@ from typing import Any
 
 from perfmodel.effort import EFFORTS
 from perfmodel.explore.asked import Said
-from perfmodel.explore.controls import PRICE
 from perfmodel.question.pages import ReportOptions
 from perfmodel.question.passes import ProjectOptions
 from perfmodel.question.plans import PlanOptions
@@ -37,24 +34,6 @@ def line(asked: Said, command: str = "project", model: str = "") -> list[str]:
     return ["perfmodel", command, *asked.words(options, model)]
 
 
-def command(asked: Said, machine: str) -> str:
-    """The command line to copy, as a text.
-
-    Limits: a price, which ``project`` does not take -> also a command for ``report``, whose page has costs
-    """
-    found = shlex.join(line(asked))
-    if prices := price_line(asked, machine):
-        report = shlex.join([*line(asked, "report"), "--prices", _STDIN])
-        found += f"\necho {shlex.quote(prices)} | {report}"
-    return found
-
-
-def price_line(asked: Said, machine: str) -> str:
-    """The contents of a price file with the price of the question. Limits: no price -> empty"""
-    price = dict(asked.said).get(PRICE)
-    return f'machine_hour."{machine}" = {json.dumps(price, ensure_ascii=False)}' if price else ""
-
-
 def _words(asked: Said, command: str) -> list[str]:
     return [*_CALL, *line(asked, command, _STDIN)[1:]]
 
@@ -71,13 +50,10 @@ def printed(asked: Said, kind: str) -> tuple[str, str]:
     return (done.stdout.decode(), "") if done.returncode == 0 else ("", done.stderr.decode())
 
 
-def page(asked: Said, machine: str) -> tuple[str, str]:
+def page(asked: Said) -> tuple[str, str]:
     """(the page of ``perfmodel report``, "") or ("", the error of the command)."""
     with tempfile.TemporaryDirectory() as folder:
         words = [*_words(asked, "report"), "--out", "report.html"]
-        if prices := price_line(asked, machine):
-            Path(folder, "prices.toml").write_text(prices, encoding="utf-8")
-            words += ["--prices", "prices.toml"]
         done = subprocess.run(words, input=_fed(asked), capture_output=True, cwd=folder, check=False)
         if done.returncode:
             return "", done.stderr.decode()

@@ -1,4 +1,4 @@
-"""The controls of the page: options of ``perfmodel project``, values of the machine, and a price."""
+"""The controls of the page: options of ``perfmodel project``, and values of the machine."""
 
 from __future__ import annotations
 
@@ -18,12 +18,8 @@ from perfmodel.schema.table_files import list_models
 from perfmodel.schema.workload import DTYPE_BYTES, PAYLOADS
 from perfmodel.units import parse_quantity
 
-PRICE = "price"
 OPTIONS = {each.name: each for each in ProjectOptions.declared()}
 _TENTHS = ("1", "1.25", "1.6", "2", "2.5", "3.2", "4", "5", "6.3", "8")
-
-
-_HELP_OF_PRICE = "Of an hour of one GPU, as a price file has it: 2.5 EUR/GPU/h"
 
 
 @dataclass(frozen=True)
@@ -47,7 +43,7 @@ class Control:
         """The explanation of the control, from the command line or the machine's files if they have it."""
         if self.name in OPTIONS and isinstance(words := OPTIONS[self.name].words, Opt):
             return words.help
-        return ALL_KEYS[self.name].meaning if self.name in ALL_KEYS else _HELP_OF_PRICE
+        return ALL_KEYS[self.name].meaning
 
     def nearest(self, text: str) -> int:
         """Position of the slider's stop nearest to ``text``, or if empty to ``rest``.
@@ -95,7 +91,6 @@ _FLOORS = tuple(f"{at}us" for at in range(1, 21))
 _HOPS = tuple(f"{at / 4:g}us" for at in range(21))
 _RATIOS = ("1", "1.5", "2", "3", "4", "6", "8", "12", "16")
 _PARTS = tuple(f"{at / 20:g}" for at in range(19))
-_PRICES = tuple(f"{at / 4:g} EUR/GPU/h" for at in range(1, 41))
 _HBM = ("40GB", "64GB", "80GB", "96GB", "141GB", "192GB", "288GB", "384GB")
 _RUN = tuple(name for name, way in WAYS.items() if way.runs and name != DATA_PARALLEL)
 _OWN = "the machine's"
@@ -133,7 +128,6 @@ _GROUPS: dict[str, tuple[tuple[str, str, str, tuple[str, ...], bool], ...]] = {
         ("switch_hop_s", "a switch more takes", _OWN, _HOPS, False),
         ("background", "taken by other jobs", _OWN, _PARTS, False),
     ),
-    "Price of a GPU-hour": ((PRICE, "price", "none", _PRICES, False),),
 }
 """By group of controls: name, label, value or words if empty, texts to choose, whether only these."""
 

@@ -336,10 +336,10 @@ def _take(app: Dash, known: Mapping[str, Control]) -> None:
         kind = str(ctx.triggered_id).removeprefix("save-")
         try:
             asked = _asked(_texts(values, ids), known, file)
-            machine = answers.answer(asked).question.machine.name
+            answers.answer(asked)
         except PerfmodelError as error:
             return no_update, refused(error, known)["error"]
-        text, trouble = commands.page(asked, machine) if kind == "page" else commands.printed(asked, kind)
+        text, trouble = commands.page(asked) if kind == "page" else commands.printed(asked, kind)
         if trouble:
             return no_update, trouble
         return {"filename": "report.html" if kind == "page" else f"answer.{kind}", "content": text}, ""

@@ -55,7 +55,6 @@ SECTIONS = {
     "perfmodel.model.popularity": "which-rows-are-asked-for",
     "perfmodel.model.schedule": "a-training-step",
     "perfmodel.model.sharding": "embedding-bag",
-    "perfmodel.model.serving_cost": "memory-tiers",
     "perfmodel.model.set_caches": "memory-tiers",
     "perfmodel.model.tiers": "memory-tiers",
     "perfmodel.passes.handover": "in-a-whole-pass",

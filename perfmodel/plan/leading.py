@@ -6,14 +6,13 @@ An option (a *way*, one of ``WAYS``) is one sharding for all tables, such as col
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
-from perfmodel.effort import EFFORTS
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.model import sharding
 from perfmodel.passes.alike import best_alike, least_times, may_fit
@@ -30,7 +29,6 @@ from perfmodel.plan.as_projection import (
 )
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.searched import searched_plan
-from perfmodel.projections import project_one
 from perfmodel.projections.grid import costed
 from perfmodel.projections.hosted import hosted
 from perfmodel.projections.projection import Projection, projections
@@ -137,7 +135,7 @@ class Leading:
             return None
         tables = tables_of(base.work, "the tables", base.forward.ids)
         try:
-            best = searched_plan(base, tables, EFFORTS["quick"])
+            best = searched_plan(base, tables)
         except BadInputError:
             return None
         return best if best.found.cost.time_s < self.answer.time_s or not self.best else None
@@ -183,17 +181,6 @@ def leads(base: Projection) -> bool:
     """Whether several options are compared: tables are in HBM, on several GPUs, with no exchange given."""
     forward = base.forward
     return base.gpus > 1 and forward.memory is None and forward.tier is None and forward.reduction == AUTO
-
-
-def on_fewest(options: Mapping[str, Any]) -> Projection:
-    """The row-wise projection on the given number of GPUs, else on the fewest GPUs where an option fits.
-
-    options  of ``project_one``
-    """
-    base = project_one(**options)
-    if not leads(base):
-        return base
-    return leading_on_enough(base, lambda gpus: project_one(**{**options, "gpus": gpus})).base
 
 
 def leading_on_enough(

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from perfmodel.passes.allowed_tiers import Below
+from perfmodel.effort import EFFORTS
 from perfmodel.passes.tables import PlanTables
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.question import PlanQuestion, costs_of
 from perfmodel.projections.projection import Projection
 from perfmodel.question.groups import default_optimizer
-from perfmodel.schema.tiers import parse_tier
 
 _ID_DTYPES = {4: "int32", 8: "int64"}
 
 
-def searched_plan(
-    base: Projection,
-    tables: PlanTables,
-    effort_s: float,
-    tiers: Sequence[str] = (),
-    *,
-    training: bool = False,
-) -> Planned:
-    """The best plan of a search, with its cost and memory, for the question of a projection.
+def searched_plan(base: Projection, tables: PlanTables) -> Planned:
+    """The best plan of a quick search, with its cost and memory, for the question of a projection.
 
-    base     gives machine, GPUs, batch, ids and curves;  tables  of the projection, each with a name
-    effort_s counted work of the search;  tiers  memory below the HBM that tables may be in too
-    training whether a pass is forward and backward, also if ``base`` is a forward pass
+    base  gives machine, GPUs, batch, ids and curves;  tables  of the projection, each with a name
     Limits: none fits -> BadInputError;  Ctrl-C -> KeyboardInterrupt, even if there is a plan
     """
     asked, forward, work = base.question, base.forward, base.work
@@ -43,8 +31,8 @@ def searched_plan(
         "payload": forward.payload,
         "id_dtype": _ID_DTYPES[int(work.id_bytes[0])],
     }
-    training = training or forward.training
-    if forward.training or forward.optimizer != default_optimizer(training=False):
+    training = forward.training
+    if training or forward.optimizer != default_optimizer(training=False):
         costs["optimizer"] = forward.optimizer
     found = PlanQuestion(
         tables=tables,
@@ -52,10 +40,9 @@ def searched_plan(
         gpus=base.gpus,
         batch=int(work.batch[0]),
         reserve=asked.reserve,
-        effort_s=effort_s,
+        effort_s=EFFORTS["quick"],
         training=training,
         costs=costs_of(costs, training=training),
-        below=Below.of(map(parse_tier, tiers)),
     )
     planned = found.answer()
     if planned.found.stopped == "interrupt":

@@ -67,7 +67,6 @@ class ReportOptions(
       perfmodel report --batch 1024 --pooling 32 --dim 32 --format markdown
       perfmodel report --table-size 10TB --tier uvm-caching --alpha 1.05
       perfmodel report --model mlperf-dlrm-dcnv2 --gpus 8,64,128
-      perfmodel report --table-size 10TB --prices prices.toml
       perfmodel report --table-size 10TB --format svg --out figures
     """
 
@@ -130,10 +129,6 @@ class ReportOptions(
     kernels: groups.Kernels = None
     tier: groups.Tier = None
     compare: Compared = None
-    prices: Annotated[
-        Path | None,
-        Opt("TOML file of your prices, as for perfmodel alternatives: the first page says the cost.", "FILE"),
-    ] = None
     file_format: Annotated[
         str | None,
         Opt(
@@ -205,7 +200,7 @@ class FigureOptions(NodeOptions, RowWiseOptions, GlobalBatchOptions, EqualTableO
 
 @dataclass(frozen=True, kw_only=True)
 class ExploreOptions(CommandOptions):
-    """Ask in your browser: sliders for the tables, the machine and prices, and the answer beside them.
+    """Ask in your browser: sliders for the tables and the machine, and the answer beside them.
 
     Needs pip install '.[explore]'. The page is served on this machine alone, and needs no network. Its
     address holds the question: a copied link asks it again.

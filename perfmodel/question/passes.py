@@ -1,4 +1,4 @@
-"""Options of the commands about a pass, a collective, and alternatives to sharding."""
+"""Options of the commands about a pass and a collective."""
 
 from __future__ import annotations
 
@@ -16,17 +16,11 @@ from perfmodel.question.groups import (
     OutputOptions,
     RowWiseOptions,
     TrainingOptions,
-    page,
 )
 from perfmodel.question.spec import Opt
 from perfmodel.units import parse_bytes
 
 Texts = list[str] | None
-GLOBAL, PER_GPU = "global", "per-gpu"
-EQUAL_BATCHES = (GLOBAL, PER_GPU)
-"""Choices for the batch that all alternatives share: samples of all GPUs together, or of each GPU."""
-BY = ("time", "throughput", "gpu-hours", "cost")
-"""Criteria that can rank alternatives."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,82 +147,3 @@ class SweepOptions(NodeOptions, TrainingOptions, RowWiseOptions, GlobalBatchOpti
     ] = None
     out: groups.Out = None
     as_csv: groups.Csv = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class AlternativesOptions(OneMemoryOptions, RowWiseOptions, GlobalBatchOptions, EqualTableOptions):
-    """Sharding, host memory, C2C, SSDs, one large memory: time, GPU-hours, energy, money side by side.
-
-    With several machines: the best plan on each of them instead, and what each would need to win.
-
-    \b
-    Examples
-      perfmodel alternatives --table-size 10TB
-      perfmodel alternatives --table-size 10TB --alpha 1.05 --report alternatives.html
-      perfmodel alternatives --model mlperf-dlrm-dcnv2 --gpus 8
-      perfmodel alternatives --table-size 10TB --prices prices.toml
-      perfmodel alternatives --table-size 10TB --equal-batch per-gpu
-      perfmodel alternatives --table-size 10TB --local-memory 10TB@3TB/s
-      perfmodel alternatives --table-size 10TB --remote-memory 10TB@3TB/s,shared:16,latency:3us
-      perfmodel alternatives --model tables.csv --gpus 64 --machine h100-sxm-ib,gb200-nvl72 --by time
-      perfmodel alternatives --model tables.csv --machine h100-sxm-ib,h200-sxm-ib --objective training
-
-    \b
-    A file of prices (--prices): machines by their names, as shipped or in your --machine file. An
-    hour is of a whole machine (gb200-nvl72: a tray of 4 GPUs), or of as many GPUs as the price says
-      [machine_hour]
-      h100-sxm-ib = "80 EUR/h"
-      gb200-nvl72 = "1400 EUR/72 GPUs/h"
-      [tb_month]
-      memory = "3000 EUR/TB/month"
-      ssd = "60 EUR/TB/month"
-    """
-
-    gpus: Annotated[
-        str | None,
-        Opt(
-            "GPUs of the alternatives in HBM, and the most that host memory and SSDs may use (default: as "
-            "many as the tables need in HBM); what needs more is left out, with the reason. With several "
-            "machines: GPUs of each. Whole nodes are paid for.",
-            "N",
-        ),
-    ] = None
-    machine: Annotated[
-        Texts,
-        Opt(
-            "Shipped machines (perfmodel machines) or TOML files: with one, all alternatives; else the "
-            f"best plan on each (default: that of --calibration, else {groups.DEFAULT_MACHINE}).",
-            "NAMES",
-        ),
-    ] = None  # type: ignore[assignment]
-    by: Annotated[
-        str | None,
-        Opt(
-            f"Criterion that sorts the alternatives and that each is to win by: {', '.join(BY)} (default: "
-            "with several machines cost if there are --prices, else time; with one gpu-hours, unsorted).",
-            "NAME",
-        ),
-    ] = None
-    objective: Annotated[
-        str,
-        groups.OBJECTIVE.saying(
-            "What is planned on several machines: latency (or inference), the forward pass; throughput (or "
-            "training), forward and backward."
-        ),
-    ] = groups.OBJECTIVES[0]
-    prices: Annotated[
-        Path | None, Opt("TOML file of your prices, per machine-hour and TB-month, as below.", "FILE")
-    ] = None
-    equal_batch: Annotated[
-        str,
-        Opt(
-            "What is equal in all alternatives: global, samples of all GPUs together (--batch times GPUs of "
-            "row-wise in HBM, or of the first of several machines), or per-gpu, --batch "
-            "samples on each GPU.",
-            "NAME",
-        ),
-    ] = GLOBAL
-    with_map: Annotated[
-        bool, Opt("Show which alternative wins at each skew, batch and table size.", flag="--map/--no-map")
-    ] = True
-    report: Annotated[Path | None, page("")] = None

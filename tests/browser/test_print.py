@@ -31,8 +31,6 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     folder = tmp_path_factory.mktemp("page")
     (folder / f"{LONG}.csv").write_text(f"name,rows,dim,pooling\n{TABLES}")
     words = [word.format(model=folder / f"{LONG}.csv") for word in ASKED[request.param]]
-    (folder / "prices.toml").write_text('[machine_hour]\nh100-sxm-ib = "80 EUR/h"\n')
-    words += ["--prices", str(folder / "prices.toml")]
     ways = ("--batch", "1024", "--machine", "h100-sxm-ib", "--backend", "nccl", "--clock", "stream")
     assert run(["report", *words, *ways, "--reduction", "auto", "--out", str(folder / "page.html")]) == 0
     return folder / "page.html"

@@ -74,7 +74,6 @@ explain all-to-all-rows --sharding ub --json
 explain convert-out --payload fp16 --sharding row-wise --json
 explain bucketize --sharding row-wise
 explain slowdown --sharding row-wise
-explain alternatives --table-size 10TB
 explain rows --table-size 10TB --sharding ub
 explain gather --table-size 10TB --tier uvm-caching:10% --alpha 1.05
 sweep --grid paper-1 --sharding row-wise --csv
@@ -90,8 +89,6 @@ plan --model two.csv --batch 8192 --plan two.json --json
 plan --model two.csv --batch 8192 --plan two.json --objective throughput --csv
 plan --model two.csv --batch 8192 --plan two.json --payload fp16
 plan --model two.csv --batch 8192 --plan ub.json --json
-alternatives --table-size 10TB
-alternatives --table-size 10TB --alpha 1.05 --json
 chip plan --model criteo-kaggle --chip ascend-910 --distribution zipf:1.05 --json
 chip plan --model criteo-kaggle --chip h100-sxm
 chips
@@ -116,7 +113,6 @@ report --model mlperf-dlrm-dcnv2 --gpus 8,16 --batch 1024 --out @gpus.html
 report --compare h100-sxm-ib h200-sxm-ib --out @compare.html
 report --format markdown --out @page.md
 plan --model criteo-kaggle --gpus 8 --effort quick --report @plan.html
-alternatives --table-size 10TB --report @alternatives.html
 figure slowdown --out @slowdown.html --json
 import all_gather.log --machine h200-sxm-ib --out @mine.json
 import all_gather.log --machine h200-sxm-ib --out @mine.json --json

@@ -14,7 +14,6 @@ HEAVY = ("numpy", "scipy", "pandas", "plotly", "perfmodel.projections", "perfmod
     "line",
     [
         "project --table-size 10Tb",
-        "alternatives --table-size 10Tb",
         "report --table-size 10TB,10Tb",
         "sweep --table-size 10Tb",
         "project --table-size 10TB --batch many",

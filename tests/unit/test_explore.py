@@ -26,7 +26,6 @@ from perfmodel.explore.controls import refused as refused_of
 from perfmodel.explore.page import app_of
 from perfmodel.question.passes import ProjectOptions
 from perfmodel.schema.machine_keys import ALL_KEYS
-from perfmodel.schema.prices import read_prices
 
 KNOWN = controls(None, None)
 TABLES = "name,rows,dim,pooling\n<script>alert(1)</script>,1000000,64,20\nb,20000000,128,1\n"
@@ -40,8 +39,8 @@ def asked(file: Dropped | None = None, **said: str) -> Said:
     return Said.of(said, KNOWN, file)
 
 
-def test_every_control_is_an_option_a_machine_value_or_the_price() -> None:
-    assert {*KNOWN} <= {*OPTIONS, *ALL_KEYS, "price"}
+def test_every_control_is_an_option_or_a_machine_value() -> None:
+    assert {*KNOWN} <= {*OPTIONS, *ALL_KEYS}
     for each in KNOWN.values():
         stops = each.words if not each.only else ()
         assert [each.nearest(stop) for stop in stops] == list(range(len(stops))), each.name
@@ -81,7 +80,7 @@ def test_the_command_gives_the_answer_of_the_page(
 
 
 def test_an_address_says_the_question_and_nothing_else() -> None:
-    question = asked(table_size="9TB", nic_bytes_per_s="100GB/s", price="2.5 EUR/GPU/h")
+    question = asked(table_size="9TB", nic_bytes_per_s="100GB/s")
     assert Said.of(texts_of(question.search), KNOWN) == question
     assert commands.line(question)[2:] == ["--table-size", "9TB", "--set", "nic_bytes_per_s=100GB/s"]
     assert asked(**{name: "" for name in KNOWN}).search == ""
@@ -236,25 +235,6 @@ def test_two_answers_stand_side_by_side() -> None:
     """1.0: the same question twice."""
     one = asked(table_size="10TB")
     assert answers.shown(one, one)["against"].endswith("B takes 1.00× the time of A.")
-
-
-def test_a_price_is_that_of_a_price_file() -> None:
-    view = answers.shown(asked(table_size="10TB", price="2.5 EUR/GPU/h"), None)["view"]
-    titles = [finding["title"] for finding in view["heads"][0]["findings"]]
-    assert any("EUR" in title for title in titles), titles
-    assert "not a price" in refusal(table_size="10TB", price="2.5")["error"]
-
-
-def test_a_price_is_in_the_copied_command(tmp_path: Path) -> None:
-    """Of a page: ``project`` knows no prices."""
-    question = asked(table_size="9TB", price="2.5 EUR/GPU/h")
-    first, second = answers.shown(question, None)["command"].splitlines()
-    assert first == "perfmodel project --table-size 9TB"
-    said, _, report = second.partition(" | ")
-    assert report == "perfmodel report --table-size 9TB --prices -"
-    path = tmp_path / "prices.toml"
-    path.write_text(subprocess.run(["sh", "-c", said], capture_output=True, text=True, check=True).stdout)
-    assert read_prices(path) == question.prices("h100-sxm-ib")
 
 
 def test_what_would_change_it_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,14 +8,11 @@ from typing import Any
 
 import pytest
 
-from perfmodel.effort import EFFORTS
 from perfmodel.errors import BadInputError
 from perfmodel.model.sharding import allowed_gpus, gpus_needed, whole_nodes
 from perfmodel.passes.alike import may_fit
-from perfmodel.plan.as_projection import compared, evaluator_of, planned_projection, tables_of
-from perfmodel.plan.leading import RUN, leading_on_enough, on_enough, on_fewest
-from perfmodel.plan.other_ways.machines import on_machines
-from perfmodel.plan.searched import searched_plan
+from perfmodel.plan.as_projection import compared, evaluator_of
+from perfmodel.plan.leading import RUN, leading_on_enough, on_enough
 from perfmodel.projections import Projection, project_one
 from perfmodel.schema.machine import load_machine
 
@@ -57,7 +54,7 @@ def brute_force(asked: dict[str, Any], base: Projection, ways: tuple[str, ...] =
 @pytest.mark.parametrize("asked", ASKED)
 def test_the_best_way_is_on_the_fewest_gpus(asked: dict[str, Any]) -> None:
     base = project_one(**asked)
-    found = on_fewest(asked)
+    found = leading_on_enough(base, lambda gpus: project_one(**asked, gpus=gpus)).base
     assert found.gpus == brute_force(asked, base)
     assert found.gpu_count.needed <= found.gpus and found.totals["gpus_needed"] <= found.gpus
     given = leading_on_enough(project_one(**asked, gpus=found.gpus), lambda gpus: pytest.fail(str(gpus)))
@@ -105,20 +102,3 @@ def test_rows_below_the_hbm_are_on_the_fewest_gpus(asked: dict[str, Any], tier: 
             project_one(**asked, tier=tier)
     else:
         assert project_one(**asked, tier=tier).gpus == whole
-
-
-@pytest.mark.parametrize("training", [False, True])
-def test_a_machine_beside_others_takes_the_fewest_gpus_that_a_plan_fits(training: bool) -> None:
-    """Of training also the optimizer's state."""
-    options: dict[str, Any] = {**ASKED[2], "batch": 65536, "machine": load_machine("h100-sxm-ib")}
-
-    def plan(base: Projection, *_: Any) -> tuple[str, Projection]:
-        tables = tables_of(base.work, "tables")
-        return "", planned_projection(base, searched_plan(base, tables, EFFORTS["quick"], training=training))
-
-    (found,) = on_machines([(options, plan)], equal_batch="per-gpu", training=training)
-    base = project_one(**options)
-    for gpus in allowed_gpus(base.gpu_count.for_rows, found.gpus - 1, base.gpu_count.gpus_per_node):
-        with pytest.raises(BadInputError):
-            plan(project_one(**{**options, "gpus": gpus}))
-    assert found.gpus == {False: 64, True: 72}[training]

@@ -48,18 +48,6 @@ def test_a_memory_that_gpus_share_gives_each_its_part(cli: Any) -> None:
     assert json.loads(cli(*words, "--global-batch", "16384").out)["batch"] == 1024
 
 
-def test_alternatives_have_it_also_where_copies_fill_a_node(cli: Any) -> None:
-    """100 GB on 2 GPUs: 4 copies, and each of 8 GPUs has an eighth."""
-    words = ("alternatives", "--table-size", "100GB", "--no-map", "--global-batch", "8192")
-    rows = json.loads(cli(*words, "--json").out)["alternatives"]
-    assert {each["samples"] for each in rows if not each["why_not"]} == {8192}
-    assert rows[0]["copies"] == 4 and rows[0]["batch"] == 1024
-    machines = cli(*words, "--machine", "h100-sxm-ib,gb200-nvl72", "--json")
-    assert {each["samples"] for each in json.loads(machines.out)["alternatives"]} == {8192}
-    refused = cli(*words, "--equal-batch", "per-gpu")
-    assert refused.code == 2 and "--global-batch is of all GPUs together" in refused.err
-
-
 def test_a_plan_scales_with_the_batch_of_all_gpus_held(cli: Any, tmp_path: Path) -> None:
     tables = tmp_path / "tables.csv"
     tables.write_text("name,rows,dim,pooling\n" + "".join(f"t{i},100000,64,{4 + i}\n" for i in range(6)))
@@ -75,7 +63,7 @@ def test_a_plan_scales_with_the_batch_of_all_gpus_held(cli: Any, tmp_path: Path)
     assert refused.code == 2 and "each of 3 GPUs" in refused.err and "8190 or 8193" in refused.err
 
 
-@pytest.mark.parametrize("command", ["project", "plan", "alternatives", "explain gather"])
+@pytest.mark.parametrize("command", ["project", "plan", "explain gather"])
 def test_both_batches_are_refused(cli: Any, command: str) -> None:
     words = ("--model", "criteo-1tb", "--gpus", "8", "--batch", "64", "--global-batch", "512")
     done = cli(*command.split(), *words)

@@ -15,7 +15,7 @@ from perfmodel.plan.leading import MOST_COMPARED, RUN, leading
 from perfmodel.projections import project_one
 from perfmodel.projections.sensitivity import next_experiment
 from perfmodel.report.experiment_text import experiment_text
-from perfmodel.units import format_number, format_ratio, format_time
+from perfmodel.units import format_ratio, format_time
 
 QUESTIONS: list[dict[str, Any]] = [
     {"table_bytes": 10e12},
@@ -298,7 +298,7 @@ def test_the_page_leads_as_the_screen(cli: Any, tmp_path: Path, words: tuple[str
     for words_of in (fair, beside, head["sure"], question):
         assert words_of[1:].rstrip(".") in said
     assert " ".join(head["alert"].split()) in said and "perfmodel calibrate" in head["alert"]
-    takes, _, limits, helps = head["findings"]
+    takes, limits, helps = head["findings"]
     assert " ".join(takes["title"].removeprefix("What it takes: ").split()).rstrip(".") in said
     ways = [row[0] for row in takes["rows"]]
     assert len(ways) > 1 and ROW_WISE in ways and ways[0] in head["times"].lower()
@@ -307,48 +307,6 @@ def test_the_page_leads_as_the_screen(cli: Any, tmp_path: Path, words: tuple[str
     assert first[0] in limits["title"] and helps["rows"][0][1] in helps["title"]
     title = page.partition("<title>")[2].partition("</title>")[0]
     assert title.rpartition(" ")[2] in head["sentence"]
-
-
-PRICES = '[machine_hour]\nh100-sxm-ib = "80 EUR/h"\n'
-
-
-@pytest.mark.parametrize("prices", [False, True])
-def test_the_first_page_says_what_the_best_and_row_wise_cost(cli: Any, tmp_path: Path, prices: bool) -> None:
-    """The opponent: perfmodel alternatives of the same question."""
-    (tmp_path / "p.toml").write_text(PRICES)
-    asked = ["--table-size", "3TB", *(["--prices", str(tmp_path / "p.toml")] if prices else [])]
-    words = (
-        "--batch",
-        "1024",
-        "--pooling",
-        "32",
-        "--dim",
-        "32",
-        "--machine",
-        "h100-sxm-ib",
-        "--backend",
-        "nccl",
-    )
-    assert not cli("report", *asked, *words, "--out", str(tmp_path / "p.md")).code
-    _, _, text = (tmp_path / "p.md").read_text().partition("What it costs")
-    title, table = text.partition("What limits it")[0].split("\n\n")[:2]
-    found = json.loads(cli("alternatives", *asked, "--no-map", "--json").out)["alternatives"]
-    of = {each["name"]: each for each in found}
-    for name in ("best-plan", ROW_WISE):
-        hours = format_number(of[name]["gpu_hours"])
-        assert f"| {hours} |" in table
-        assert (f"{format_number(of[name]['cost'])} EUR" if prices else f"{hours} GPU-hours") in title
-    assert ("h100-sxm-ib 80.0 EUR/h, of a machine of 8 GPUs" in title) == prices
-
-
-@pytest.mark.parametrize(
-    "more", [("--tier", "uvm"), ("--format", "svg"), ("--compare", "h100-sxm-ib", "h200-sxm-ib")]
-)
-def test_prices_are_never_ignored(cli: Any, tmp_path: Path, more: tuple[str, ...]) -> None:
-    (tmp_path / "p.toml").write_text(PRICES)
-    size = () if "--compare" in more else ("--table-size", "3TB")
-    outcome = cli("report", *size, "--prices", str(tmp_path / "p.toml"), *more)
-    assert outcome.code == 2 and "--prices" in outcome.err
 
 
 def test_the_page_of_a_named_sharding_is_of_that_one(cli: Any, tmp_path: Path) -> None:

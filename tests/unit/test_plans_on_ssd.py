@@ -62,8 +62,8 @@ def test_tables_that_are_all_on_ssds_cost_what_a_projection_says(tier: str, ids:
     assert evaluator.exact_times(most[np.newaxis])[0] == pytest.approx(found.time_s, rel=1e-9)
 
 
-def test_the_alternative_on_ssds_costs_what_a_plan_of_the_same_rows_there_costs() -> None:
-    """``alternatives`` has the largest cache that fits: the plan with that share, row-wise, is the same."""
+def test_rows_on_ssds_cost_what_a_plan_of_the_same_rows_there_costs() -> None:
+    """A projection has the largest cache that fits: the plan with that share, row-wise, is the same."""
     some = {"tables": table_set(4, 2_000_000), "batch": 512, "distribution": "zipf:1.05"}
     answer = project_one(**some, tier="ssd", gpus=8, overrides={"hbm_bytes": 2e8}, reduction="reduce_scatter")
     assert answer.work.cached is not None

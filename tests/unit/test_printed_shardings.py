@@ -56,24 +56,6 @@ def test_the_sharding_that_leads_is_the_one_that_explain_and_the_words_below_nam
     assert said and answer("explain", step, *question[:4], "--sharding", said[1])["sharding"] == said[1]
 
 
-@pytest.mark.parametrize("question", [TABLES, (*TABLES, "--alpha", "1.2"), SET], ids=" ".join)
-def test_every_sharding_of_alternatives(question: tuple[str, ...]) -> None:
-    """The tier, the exchange, the GPUs and their batch of a row give its time again."""
-    asked = [word for word in question if word not in ("--gpus", "16")]
-    tried = 0
-    for row in answer("alternatives", *question, "--no-map")["alternatives"]:
-        place = ("--gpus", str(row["gpus"]), "--batch", f"{row['batch']:.0f}", "--machine", row["machine"])
-        tier = re.match(r"(uvm|uvm-caching|ssd),", row["what"] or "")
-        exchange = re.search(rf", ({'|'.join(BY_ROWS)})\b", row["what"] or "")
-        for named in re.findall(rf"(?<![\w-])(?:{'|'.join(WAYS)})(?![\w-])", row["what"] or ""):
-            time_of(*asked, *place, "--sharding", named)
-        if tier and row["name"] not in ("gh200", "gh200-fast"):  # these on a network of another machine
-            sharding = ("--sharding", exchange[1]) if exchange else ()
-            tried += bool(exchange)
-            assert time_of(*asked, *place, "--tier", tier[1], *sharding) == pytest.approx(row["time_s"])
-    assert tried
-
-
 def test_every_sharding_of_a_plan() -> None:
     """Its table-wise plan is a search's: only row-wise, which is a single plan, has the same time there."""
     plan = answer("plan", *SET, "--effort", "quick")

@@ -251,7 +251,6 @@ ON_AMD = [
     ["explain", "collective", "--op", "all_reduce", "--size", "1MiB", "--gpus", "32"],
     ["project", "--table-size", "10TB"],
     ["plan", "--model", "criteo-kaggle", "--gpus", "16", "--effort", "quick"],
-    ["alternatives", "--table-size", "10TB"],
 ]
 
 

@@ -105,10 +105,6 @@ MEMORY = Figure("memory", "the bytes of each GPU", ".gpu_loads.memory")
 TABLES = Figure("tables", "which sharding for which table", ".plan_tables.tables")
 OTHERS = Figure("others", "what the next best scheme of each table would cost", ".plan_tables.others")
 
-ALTERNATIVES = Figure("alternatives", "the steps of a batch of each alternative", ".alternatives.steps")
-COSTS = Figure("costs", "GPU-hours of each alternative against its speed", ".alternatives.costs")
-WINNERS = Figure("winners", "the alternative with the fewest GPU-hours, where", ".alternatives.winners")
-
 
 @dataclass(frozen=True)
 class FigurePage:
@@ -145,11 +141,6 @@ PLAN = FigurePage(
     "perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 128 --report plan.html",
     (PLACEMENTS, STEPS, TIMELINE, BALANCE, MEMORY, TABLES, OTHERS),
 )
-BESIDE_SHARDING = FigurePage(
-    "alternatives to sharding",
-    "perfmodel alternatives --table-size 10TB --report alternatives.html",
-    (ALTERNATIVES, COSTS, WINNERS),
-)
-PAGES = (QUESTION, GPUS, COMPARED, PLAN, BESIDE_SHARDING)
+PAGES = (QUESTION, GPUS, COMPARED, PLAN)
 EVERY = {name: shows for page in PAGES for name, shows in page.shows.items()}
 """Figures of all pages by name; no two figures have the same name."""

@@ -25,13 +25,11 @@ from perfmodel.report.leading_text import (
     setting_words,
     throughput_words,
 )
-from perfmodel.report.page.cost_finding import cost_finding, leading_cost
 from perfmodel.report.page.parts import Card
 from perfmodel.report.page.question_card import evidence_bar, question_card, unwrapped
 from perfmodel.report.projection_text import idle_pods_words, step_columns
 from perfmodel.report.shardings_text import SHARDING
 from perfmodel.schema.calibration import list_calibrations
-from perfmodel.schema.prices import Prices
 
 _ELSEWHERE = "What would change it: see the question as it was asked, which the page opens with."
 
@@ -41,7 +39,6 @@ def card_of(
     found: Leading | None,
     *,
     whole: bool,
-    prices: Prices | None = None,
     elsewhere: str = _ELSEWHERE,
 ) -> Card:
     """The headline of a projection; of its fastest sharding if shardings are compared.
@@ -51,23 +48,20 @@ def card_of(
     elsewhere  a note on where the changes are, if they are not here; "": no note
     """
     if found is not None:
-        return leading_card(found, whole=whole, prices=prices, elsewhere=elsewhere)
-    card, way = question_card(answer), answer.question.sharding if answer.question else None
-    return replace(card, findings=[cost_finding([(way or ROW_WISE, answer)], prices)]) if prices else card
+        return leading_card(found, whole=whole, elsewhere=elsewhere)
+    return question_card(answer)
 
 
-def leading_card(
-    found: Leading, *, whole: bool, prices: Prices | None = None, elsewhere: str = _ELSEWHERE
-) -> Card:
+def leading_card(found: Leading, *, whole: bool, elsewhere: str = _ELSEWHERE) -> Card:
     """The headline with the fastest sharding: its time, row-wise beside it, the question, and findings.
 
-    The findings are the time, the costs, the step that limits the time, and changes that help.
+    The findings are the GPUs and the time, the step that limits the time, and changes that help.
     whole, elsewhere  as in ``card_of``
     """
     answer = found.answer
     takes = _finding(f"What it takes: {gpu_words(answer)}.", SHARDING, _beside(found))
     steps = step_columns(answer, brief=True), answer.steps
-    findings = [takes, leading_cost(found, prices, whole=whole)] if found.best else []
+    findings = [takes] if found.best else []
     findings += [_finding(f"What limits it: {limit_words(answer)}", *steps)]
     findings += [{"title": elsewhere}] if elsewhere and not whole else []
     card = Card(

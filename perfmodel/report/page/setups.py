@@ -16,7 +16,6 @@ from perfmodel.report.figures.words import library_name
 from perfmodel.report.page.parts import Selector
 from perfmodel.schema.evidence import LAW_BACKENDS, Backend
 from perfmodel.schema.machine import Machine, load_machine
-from perfmodel.schema.prices import Prices
 from perfmodel.schema.ranges import MOST_GPUS
 from perfmodel.schema.run_folders import CLOCK_ORDER
 from perfmodel.units import format_bytes, format_count
@@ -64,8 +63,7 @@ class Wanted:
 
     own     libraries and clocks of the user's own calibration; others are not offered then
     listed  options that were typed: machine, backend, clock, reduction
-    best    whether shardings are compared if no exchange was typed
-    prices  None: no price file was given.  Empty lists get defaults
+    best    whether shardings are compared if no exchange was typed.  Empty lists get defaults
     """
 
     machines: tuple[Machine, ...]  # at least one
@@ -75,7 +73,6 @@ class Wanted:
     own: tuple[Curves, ...] = ()
     listed: frozenset[str] = frozenset()
     best: bool = True
-    prices: Prices | None = None
 
 
 class Loaded:

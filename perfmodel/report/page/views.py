@@ -21,7 +21,6 @@ from perfmodel.report.page.lines import Lines, answerable
 from perfmodel.report.page.parts import Card, Selector, View
 from perfmodel.report.page.setups import Curves, Loaded, Offer, Setup, reason
 from perfmodel.schema.machine import Machine
-from perfmodel.schema.prices import Prices
 from perfmodel.validate.verdicts import load_claims
 
 MOST_VIEWS = 64
@@ -50,7 +49,7 @@ class ViewsAsked:
     lines     computes the lines of figures
     options   of ``perfmodel.project``, without the options of the selectors
     lead      the fastest sharding of the question; None: it is not known yet
-    best      whether shardings are compared;  prices  None: no price file was given
+    best      whether shardings are compared
     """
 
     sizes: Selector
@@ -61,7 +60,6 @@ class ViewsAsked:
     options: Mapping[str, Any]
     lead: Leading | None = None
     best: bool = True
-    prices: Prices | None = None
 
     @property
     def start(self) -> tuple[int, ...]:
@@ -95,10 +93,7 @@ class ViewsAsked:
         answers  the projections;  found  the fastest sharding of each; None: shardings are not compared
         """
         pairs = enumerate(zip(answers, found, strict=True))
-        return tuple(
-            card_of(base, lead, whole=self.is_asked(chosen, at), prices=self.prices)
-            for at, (base, lead) in pairs
-        )
+        return tuple(card_of(base, lead, whole=self.is_asked(chosen, at)) for at, (base, lead) in pairs)
 
     def is_asked(self, chosen: tuple[int, ...], at: int) -> bool:
         """Whether the view and the position ``at`` in ``sizes`` belong to the question as it was typed."""
