@@ -53,7 +53,7 @@ CALIBRATE_S, CALIBRATE_HOST_S, STARTING_S, AFTER_S = 165.0, 25.0, 20.0, 15.0
 On an H200 the kernels take 150 s: 516 points of seven visits each, so a third of the time ends no point.
 """
 
-DOCTOR_S, FLOORS_S, GATHER_S, STAGES_S, VARIANTS_S = 30.0, 30.0, 80.0, 15.0, 80.0
+FLOORS_S, GATHER_S, STAGES_S, VARIANTS_S = 30.0, 80.0, 15.0, 80.0
 NVCC_S, SORT_S, DENSE_S = 20.0, 10.0, 15.0
 TEST_LIMIT_S = 60
 """Of one test."""
@@ -128,7 +128,6 @@ def timings(asked: Asked) -> Groups:
     yield (
         Part("environment.json", (*own, "--only", "environment"), AFTER_S),
         Part("nvidia-smi.txt", ("nvidia-smi", "-q"), AFTER_S),
-        Part("doctor.json", (*PERFMODEL, "doctor", "--json", *machine), DOCTOR_S),
     )
     yield calibration(asked, CALIBRATE_S)
     question = (*PERFMODEL, "project", "--table-size", "10TB", *machine)

@@ -19,7 +19,6 @@ from perfmodel.refused_units import (
     prefix_of,
     unknown_unit,
 )
-from perfmodel.typed_sizes import is_binary
 
 BITS_PER_BYTE = 8
 _TIME_SECONDS = {
@@ -276,9 +275,8 @@ def _scaled(value: float, units: tuple[str, ...], step: float) -> str:
 
 
 def format_bytes(size_bytes: float, *, binary: bool = True) -> str:
-    """A size in the units that the user typed; else in KiB, MiB … or, with ``binary=False``, in kB, MB …."""
-    in_binary = is_binary(size_bytes, binary)
-    return _scaled(size_bytes, *((_BINARY_UNITS, 1024) if in_binary else (_DECIMAL_UNITS, 1000)))
+    """A size in KiB, MiB … or, with ``binary=False``, in kB, MB …."""
+    return _scaled(size_bytes, *((_BINARY_UNITS, 1024) if binary else (_DECIMAL_UNITS, 1000)))
 
 
 def format_rate(bytes_per_s: float) -> str:

@@ -21,7 +21,6 @@ _MAY = {
     "integration/fake_gpu.py": "its events are a GPU's clock, which the product reads",
     "rehearsal/site/stand_in_torch.py": "its events are a GPU's clock, which the product reads",
     "integration/team_rank.py": "a call that takes a millisecond at least",
-    "integration/test_next_lines.py": "the limit is of a simulated clock",
     "integration/test_simulated_calibrate.py": "the limit is of a simulated clock",
     "unit/test_calibrate_session.py": "the limit is of a simulated clock",
     "integration/test_one_gpu.py": "the limit is a word of a command that a shell stands in for",

@@ -42,22 +42,17 @@ Bit 1, an idle GPU, says nothing about a batch."""
 class LocalGpu:
     """A GPU as its driver describes it. Unreadable values are None or empty.
 
-    busy_fraction  share of the last second with work of any process [-];  ecc, mig  whether these are on"""
+    mig  whether it is divided into slices"""
 
     index: int
     name: str
     uuid: str = ""
     driver: str = ""
-    ecc: bool | None = None
     mig: bool | None = None
     slices: tuple[str, ...] = ()  # UUIDs of its MIG slices
-    exclusive: bool = False  # only one process may use it
     sm_clock_hz: float | None = None
     sm_clock_max_hz: float | None = None
     throttle_mask: int = 0  # bits of NVML's clocks event reasons
-    busy_fraction: float | None = None
-    memory_used_bytes: float | None = None
-    memory_bytes: float | None = None
     temperature_c: float | None = None
     memory_clock_hz: float | None = None
     power_w: float | None = None
@@ -81,18 +76,13 @@ _FIELDS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "name": ("name", str),
     "uuid": ("uuid", str),
     "driver": ("driver_version", str),
-    "ecc": ("ecc.mode.current", lambda text: _SWITCH.get(text.lower())),
     "mig": ("mig.mode.current", lambda text: _SWITCH.get(text.lower())),
-    "exclusive": ("compute_mode", lambda text: text.lower().startswith("exclusive")),
     "sm_clock_hz": ("clocks.sm", _number(1e6)),
     "sm_clock_max_hz": ("clocks.max.sm", _number(1e6)),
     "throttle_mask": (
         "clocks_event_reasons.active",
         lambda text: int(text, 16) if text.lower().startswith("0x") else 0,
     ),
-    "busy_fraction": ("utilization.gpu", _number(0.01)),
-    "memory_used_bytes": ("memory.used", _number(2**20)),
-    "memory_bytes": ("memory.total", _number(2**20)),
     "temperature_c": ("temperature.gpu", _number()),
     "memory_clock_hz": ("clocks.mem", _number(1e6)),
     "power_w": ("power.draw", _number()),
@@ -215,7 +205,6 @@ def _by_nvml() -> list[LocalGpu] | None:
                     name=_text(pynvml.nvmlDeviceGetName(handle)),
                     uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
                     driver=_text(pynvml.nvmlSystemGetDriverVersion()),
-                    memory_bytes=float(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
                 )
             )
         return found

@@ -161,9 +161,13 @@ def _check_world(request: Request, world: World) -> None:
 
 
 def _instead(world: World) -> str:
-    """Libraries of collectives that work here, in words. Limits: none -> ``perfmodel doctor``"""
+    """Libraries of collectives that work here, in words. Limits: none -> ``calibrate --plan-only``"""
     names = [name for name in BACKENDS if not _why_not(world, name)]
-    return f"these work here: {', '.join(names)}." if names else "perfmodel doctor says what is missing."
+    return (
+        f"these work here: {', '.join(names)}."
+        if names
+        else "perfmodel calibrate --plan-only says what is missing."
+    )
 
 
 def _why_not(world: World, name: str, what: str = "") -> NotMeasured | None:
@@ -343,5 +347,5 @@ def _nothing_left(left_out: Sequence[NotMeasured]) -> NoHardwareError:
     install = "\n".join(dict.fromkeys(item.install for item in left_out if item.install))
     return NoHardwareError(
         f"nothing can be measured here{f' ({reasons})' if reasons else ''}.",
-        install or "perfmodel doctor says what is missing.",
+        install or "docs/installing.md says what to install.",
     )

@@ -240,7 +240,7 @@ class RankTeam:
                 return name
         raise BadInputError(
             "no library of collectives is open: the ranks cannot start a kernel together.",
-            "measure kernels with one rank, or install a library (perfmodel doctor says which).",
+            "measure kernels with one rank, or install a library that --plan-only names.",
         )
 
 

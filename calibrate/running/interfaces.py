@@ -67,9 +67,7 @@ class Team(Protocol):
 class Listener(Protocol):
     """Receives the events of a run, in the coordinator's thread, for example to print them."""
 
-    def started(
-        self, plan: MeasurementPlan, header: RunHeader, folder: Path, done: int, left_s: float
-    ) -> None:
+    def started(self, plan: MeasurementPlan, header: RunHeader, done: int, left_s: float) -> None:
         """The run begins, or resumes with ``done`` points already done; the rest takes about ``left_s``."""
 
     def progress(self, done: float, total: int, point: Point, summary: Summary | None, left_s: float) -> None:

@@ -132,7 +132,7 @@ class _Session:
         self._find_open()
         done = len(self.plan.points) - len(self.open)
         left_s = estimate_points_s(self.open.values(), self.plan)
-        self.listener.started(self.plan, self.journal.header, self.journal.folder, done, left_s)
+        self.listener.started(self.plan, self.journal.header, done, left_s)
         for text in self.journal.notes:
             self._warn(text)
         if self.journal.header.functional_only:

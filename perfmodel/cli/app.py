@@ -120,11 +120,6 @@ COMMANDS: dict[str, Command | CommandGroup] = {
         "validate:validate",
         "How accurate is it, and which claims of the paper hold?",
     ),
-    "doctor": Command(
-        "measured:DoctorOptions",
-        "doctor:doctor",
-        "What can be measured on this machine, and what would be assumed?",
-    ),
     "calibrate": Command(
         "measured:CalibrateOptions",
         "calibrate:calibrate",

@@ -12,8 +12,6 @@ from perfmodel.errors import BadInputError
 from perfmodel.question.measured import CalibrationListOptions, ShowOptions
 from perfmodel.report import calibration_text as report
 from perfmodel.report.calibration_text import calibration_record, calibrations_text
-from perfmodel.report.doubts import doubts as doubts_of
-from perfmodel.report.doubts import doubts_text
 from perfmodel.schema.calibration import Curve, list_calibrations, load_calibration, shipped_calibration
 from perfmodel.schema.machine import load_machine
 
@@ -59,7 +57,7 @@ def show(context: typer.Context, options: ShowOptions) -> None:
     from perfmodel.validate.points import run_of, samples_of, since_its_fit
 
     if options.compare is not None:
-        if options.name is not None or options.samples or options.check:
+        if options.name is not None or options.samples:
             raise BadInputError(
                 "--compare takes two calibrations and nothing else.", "perfmodel show --compare A B"
             )
@@ -77,7 +75,6 @@ def show(context: typer.Context, options: ShowOptions) -> None:
     name = calibration_of(options.name) or options.name
     found = load_calibration(name)
     points = samples_of(found, name) if options.samples else None
-    doubts = doubts_of(found) if options.check else None
     run = run_of(name)
     try:
         since = since_its_fit(found, run)
@@ -87,10 +84,9 @@ def show(context: typer.Context, options: ShowOptions) -> None:
     if options.as_json:
         records = points.to_dict(orient="records") if points is not None else None
         more = dict(zip(("open_points", "samples_since"), since, strict=True))
-        emit_json("show", calibration=found.model_dump(mode="json"), samples=records, doubts=doubts, **more)
+        emit_json("show", calibration=found.model_dump(mode="json"), samples=records, **more)
         return
-    text = [doubts_text(doubts)] if doubts is not None else []
-    text.append(report.calibration_text(found, run=run, since=since))
+    text = [report.calibration_text(found, run=run, since=since)]
     if points is not None:
         text.append(report.samples_text(points))
     emit("\n\n".join(text))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -131,21 +131,13 @@ def calibration_file(calibration: str | None) -> str | None:
 
 
 @contextlib.contextmanager
-def advice(
-    machine: Machine, library: str, clock: str | None, instead: Callable[[], str | None] = lambda: None
-) -> Iterator[None]:
-    """Context in which NoCalibrationError also names libraries, clocks or shardings that have data.
-
-    instead  returns commands that have an answer; "" or None: there are none
-    """
+def advice(machine: Machine, library: str, clock: str | None) -> Iterator[None]:
+    """Context in which NoCalibrationError also names libraries and clocks that have data."""
     try:
         yield
     except NoKernelsError:
         raise
     except NoCalibrationError as error:
-        lines = instead()
-        if lines:
-            raise NoCalibrationError(error.message, lines) from None
         others = known_clocks(machine, library)
         if library not in (*_SHIPPED_LIBRARIES, "best"):
             raise

@@ -6,7 +6,7 @@ import typer
 
 from perfmodel.cli.output import emit, emit_cited, emit_json
 from perfmodel.cli.question import question_of
-from perfmodel.cli.suggest import Typed, answerable
+from perfmodel.cli.typed_line import TypedNames
 from perfmodel.cli.workload import checked_sharding
 from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import ALL, ROW_WISE
@@ -37,24 +37,14 @@ def explain_the_step(context: typer.Context) -> None:
         )
     if all(asked[name] is None for name in ("table_size", "gpus", "model")):
         asked["table_size"] = _DEFAULT_TABLE_SIZE
-    typed = Typed.of(asked["machine"], asked["calibration"], asked["backend"])
+    typed = TypedNames.of(asked["machine"], asked["calibration"], asked["backend"])
     question = question_of(asked)
     question.check_gpus()
     from perfmodel.cli.shardings import advising_enough, explain_way, shown_of
 
     whole = step.strip().lower() in WHOLE
     way = None if asked["sharding"] is None else chosen or ROW_WISE
-    words = ("perfmodel", "explain", step, *(("--sharding", way) if way else ()))
-
-    def instead() -> str:
-        def check(answer: Projection) -> None:
-            base, shown = shown_of(answer, question, way, typed.line)
-            if not whole:
-                explain_way(base, shown, step, typed.line)
-
-        return answerable(words, typed, question, check)
-
-    with question.advised(instead), advising_enough(question):
+    with question.advised(), advising_enough(question):
         base, shown = shown_of(question.answer(), question, way, typed.line)
         if whole:
             _emit_whole(shown.answer or base, shown.way, as_json)

@@ -12,7 +12,6 @@ import typer
 
 from calibrate.importers import ImportResult, UnreadLine, import_logs, reasons_of
 from calibrate.machine.identity import gpu_class, shipped_with, words_of
-from perfmodel.cli.beside_shipped import beside_shipped, beside_shipped_text, shipped_like
 from perfmodel.cli.options import split_values
 from perfmodel.cli.output import (
     check_target,
@@ -26,11 +25,10 @@ from perfmodel.cli.output import (
     warn,
     warn_all,
 )
-from perfmodel.cli.suggest import after_import
-from perfmodel.errors import BadInputError
+from perfmodel.collectives.choose import choose_calibration
+from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.question.measured import ImportOptions
 from perfmodel.report.calibration_text import calibration_text
-from perfmodel.report.doubts import data_doubts
 from perfmodel.report.terminal import paragraph
 from perfmodel.schema.calibration import Calibration, save_calibration
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock
@@ -45,7 +43,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SHOWN_UNREAD = 5
-_ASKED_BYTES = 10e12  # table size in the command of the next projection
 
 
 def import_(context: typer.Context, options: ImportOptions) -> None:
@@ -68,18 +65,15 @@ def import_(context: typer.Context, options: ImportOptions) -> None:
     gpu_doubt = doubt_gpu(result.stack[0].gpu, box, force=options.force)
     accepted = _doubt_samples(result, split_values(options.accept, "--accept") if options.accept else [])
     stem = options.out.stem if options.out is not None else "own"
-    calibration, points = _fit(result, box, stem, accepted)
+    calibration = _fit(result, box, stem, accepted)
 
-    doubtful = [*gpu_doubt, *data_doubts(calibration, box)]
-    warn_all(doubtful)
+    warn_all(gpu_doubt)
     if options.out is not None:
         _write(calibration, result, options.out)
-    beside = beside_shipped(points, box, calibration, shipped_like(box, calibration.backend))
-    _deliver(calibration, box, result, doubtful, beside, as_json=options.as_json)
+    _deliver(calibration, box, result, gpu_doubt, as_json=options.as_json)
     if options.out is not None:
         note(f"wrote {options.out} and {_samples_path(options.out)}")
         note(f"all constants:\n  perfmodel show {shlex.quote(str(options.out))}")
-        note(f"next:\n  {after_import(box, options.machine or box.name, str(options.out), _ASKED_BYTES)}")
 
 
 def _check_out(out: Path, *, force: bool) -> None:
@@ -176,10 +170,8 @@ def unread_text(unread: list[UnreadLine]) -> list[str]:
     return texts
 
 
-def _fit(
-    result: ImportResult, machine: Machine, own_name: str, accepted: list[str]
-) -> tuple[Calibration, pd.DataFrame]:
-    """The calibration that fits the samples, and the samples that it was fitted to.
+def _fit(result: ImportResult, machine: Machine, own_name: str, accepted: list[str]) -> Calibration:
+    """The calibration that fits the samples.
 
     own_name  appended to the calibration's id;  accepted  as in ``_doubt_samples``
     Limits: no curve and no law fits the samples -> BadInputError
@@ -197,7 +189,7 @@ def _fit(
         machine.name, Backend(stack.backend), stack.library_version, Clock(stack.clock), checked=checked,
         note=f"imported from {sources}", complete=not result.cut,
     )  # fmt: skip
-    like = shipped_like(machine, identity.backend)
+    like = _shipped_like(machine, identity.backend)
     try:
         found = fit_calibration(points, machine, identity, like=like)
     except ValidationError as error:
@@ -206,7 +198,18 @@ def _fit(
             "look for impossible times: too long, too short, or in another unit.",
         ) from None
     update = {"calibration_id": f"{found.calibration_id}+{own_name}", "accepted": accepted}
-    return found.model_copy(update=update), points
+    return found.model_copy(update=update)
+
+
+def _shipped_like(machine: Machine, backend: Backend) -> Calibration | None:
+    """The shipped calibration of exactly this machine and library, where a fit begins, or None."""
+    if machine.name not in list_machines():
+        return None
+    try:
+        found = choose_calibration(machine, backend, None)
+    except NoCalibrationError:
+        return None
+    return found if found.machine == machine.name else None
 
 
 def _require_fittable(points: pd.DataFrame, result: ImportResult) -> None:
@@ -267,8 +270,7 @@ def _deliver(
     calibration: Calibration,
     machine: Machine,
     result: ImportResult,
-    doubtful: list[str],
-    beside: dict[str, Any],
+    gpu_doubt: list[str],
     *,
     as_json: bool,
 ) -> None:
@@ -279,14 +281,13 @@ def _deliver(
             calibration=calibration.model_dump(mode="json"),
             samples=len(result.samples),
             unread=unread,
-            warnings=[*result.warnings, *doubtful],
-            beside_shipped=beside,
+            warnings=[*result.warnings, *gpu_doubt],
         )
         return
 
     head = f"{len(result.samples)} samples of {result.stack[0]}: {_shares(result.samples, calibration)}"
     parts = [paragraph(head), calibration_text(calibration, machine, brief=not is_verbose())]
-    emit("\n\n".join(part for part in (*parts, beside_shipped_text(beside)) if part))
+    emit("\n\n".join(parts))
 
 
 def _shares(samples: pd.DataFrame, calibration: Calibration) -> str:

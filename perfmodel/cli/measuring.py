@@ -10,12 +10,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from calibrate.machine.doctor import MachineDoubt, examine
 from calibrate.machine.identity import Host, identify
 from calibrate.planning.durations import estimate_points_s
 from calibrate.planning.measurement_plan import BACKENDS, Request, make_plan
 from calibrate.planning.selection import read_selection
-from calibrate.planning.world import World
 from calibrate.ranks import start
 from calibrate.ranks.control import LeaderMissingError
 from calibrate.ranks.external import detect_launcher
@@ -25,35 +23,24 @@ from calibrate.running.journal import Journal, require_writable
 from calibrate.running.session import calibrate as measure
 from calibrate.running.session import run_folder, still_open
 from calibrate.running.stack import make_header
-from perfmodel.cli.beside_shipped import beside_shipped, beside_shipped_text, shipped_like
 from perfmodel.cli.codes import STOPPED
-from perfmodel.cli.next_lines import (
-    again,
-    changed_stack,
-    for_a_calibration,
-    next_commands,
-    retry,
-    without_damage,
-)
-from perfmodel.cli.output import SaidError, emit, emit_json, note, warn
+from perfmodel.cli.output import SaidError, emit, emit_json, note
 from perfmodel.cli.progress import CalibrationProgress
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError, NoCalibrationError, NoHardwareError, PerfmodelError, TooNoisyError
 from perfmodel.report import run as pages
 from perfmodel.report import run_result as results
-from perfmodel.report.doctor_text import warnings_text
 from perfmodel.schema.calibration import Calibration, read_calibration, save_calibration
-from perfmodel.schema.evidence import LAW_BACKENDS
 from perfmodel.schema.files import invalid_fields
 from perfmodel.schema.gate import read_bounded
 from perfmodel.schema.home import MACHINE_NAME, runs_folder
 from perfmodel.schema.machine import Machine, list_machines, load_machine, read_machine
 from perfmodel.schema.run_files import Run, read_run
-from perfmodel.schema.run_lines import DamagedRunError
-from perfmodel.schema.runs import PointKind, RunHeader, Status
+from perfmodel.schema.runs import Status
 from perfmodel.schema.whole_files import write_whole_bytes, write_whole_text
 
 _NOT_WELL = (Status.NOISY, Status.THROTTLED, Status.FAILED)
+_OF_ONE_START = ("fresh", "plan_only", "drop_damaged")  # a resumed run does not start again
 SPEAKS_FIRST_S = 2.0
 """Seconds that other ranks wait with their error: a launcher ends all ranks when one of them fails."""
 
@@ -83,6 +70,12 @@ class Asked:
     def folder(self) -> Path:
         """The folder of runs, with a subfolder for each machine and stack of libraries."""
         return runs_folder() if self.out is None else self.out
+
+    def resuming(self) -> str:
+        """The command that resumes this run, begun with the launcher that started it: ``mpirun … LINE``."""
+        line = self.typed.text(_OF_ONE_START)
+        launcher = detect_launcher(os.environ)
+        return line if launcher is None else f"{launcher.name} … {line}"
 
     def team(self) -> TeamRequest:
         """How many ranks to start, on which device, and for which libraries."""
@@ -127,27 +120,17 @@ def run(asked: Asked, *, plan_only: bool, strict: bool, as_json: bool) -> None:
         host = replace(
             host, cores=world.cores_per_node or host.cores
         )  # a launcher binds this rank to cores of its own
-        findings = examine(host, world.ranks_per_node)
         if plan_only:
-            show_plan(asked, host, team, findings, as_json=as_json)
+            show_plan(asked, host, team, as_json=as_json)
             return
-        progress = CalibrationProgress(
-            host, findings, quiet=as_json, new_stack=lambda *run: _new_stack(asked, world, *run)
-        )
-        outcome = _measured(asked, host, team, progress)
-    deliver(asked, host, outcome, findings, as_json=as_json)
+        outcome = _measured(asked, host, team, CalibrationProgress(host, quiet=as_json))
+    deliver(asked, host, outcome, as_json=as_json)
     judge(asked, outcome, strict=strict)
 
 
 def open_team(request: TeamRequest) -> Team | None:
     """Start ranks, or join a launcher's ranks; None on ranks other than 0. Tests replace this function."""
     return start.open_team(request, say=note)
-
-
-def _new_stack(asked: Asked, world: World, header: RunHeader, folder: Path) -> str:
-    """A note if the libraries have changed since the last calibration, so that a new run begins; else ""."""
-    collectives = any(point.kind is PointKind.COLLECTIVE for point in make_plan(asked.request, world).points)
-    return changed_stack(header, folder, "" if collectives else for_a_calibration(asked.typed, world))
 
 
 def _measured(asked: Asked, host: Host, team: Team, progress: CalibrationProgress) -> RunOutcome:
@@ -162,44 +145,26 @@ def _measured(asked: Asked, host: Host, team: Team, progress: CalibrationProgres
     )
     try:
         return measure(options, team, progress)
-    except DamagedRunError as error:
-        raise _offer_to_drop(error, asked) from None
     except PerfmodelError as error:
         progress.clear()
         if progress.outcome is not None:
             kept = f"{progress.outcome.samples} ({results.state_words(progress.outcome)})"
-            error.next_step = f"{error.next_step}\nkept: {kept}\nto resume:\n  {again(asked.typed)}".lstrip(
+            error.next_step = f"{error.next_step}\nkept: {kept}\nto resume:\n  {asked.resuming()}".lstrip(
                 "\n"
             )
         raise
 
 
-def _offer_to_drop(error: DamagedRunError, asked: Asked) -> DamagedRunError:
-    """The error, which now advises to repeat the command with --drop-damaged."""
-    _, _, away = error.next_step.partition(", or ")
-    step = "continue without them (what they held is measured again):"
-    step = f"{step}\n  {without_damage(asked.typed)}\nor {away}"
-    return DamagedRunError(error.message, step)
-
-
-def show_plan(
-    asked: Asked, host: Host, team: Team, findings: Sequence[MachineDoubt], *, as_json: bool
-) -> None:
+def show_plan(asked: Asked, host: Host, team: Team, *, as_json: bool) -> None:
     """Print the plan of the run, how much of it is measured already, and how long the rest takes."""
     world = team.world()
     plan = make_plan(asked.request, world)
     header = make_header(world, machine=host.machine, seed=0, keep_hostnames=asked.keep_hostnames)
     folder = run_folder(asked.folder, header)
     require_writable(folder)
-    try:
-        held = Journal.peek(folder, header).states
-    except DamagedRunError as error:
-        raise _offer_to_drop(error, asked) from None
+    held = Journal.peek(folder, header).states
     left = still_open(plan, held, fresh=asked.fresh)
     seconds, done = estimate_points_s(left, plan), len(plan.points) - len(left)
-    changed = _new_stack(asked, world, header, folder)
-    if changed:
-        warn(changed)
     if as_json:
         emit_json(
             "calibrate",
@@ -214,50 +179,29 @@ def show_plan(
             left_out=[{"what": i.what, "why": i.why, "install": i.install} for i in plan.left_out],
             noise=plan.target.relative,
             estimate_s=seconds,
-            findings=[{"name": f.name, "text": f.text, "advice": f.advice} for f in findings],
         )
         return
-    doubts = warnings_text(findings)
-    emit(pages.head_text(host, header, plan, seconds, done) + (f"\n\n{doubts}" if doubts else ""))
+    emit(pages.head_text(host, header, plan, seconds, done))
 
 
-def deliver(
-    asked: Asked, host: Host, outcome: RunOutcome, findings: Sequence[MachineDoubt], *, as_json: bool
-) -> None:
-    """Fit the run, write the calibrations, print the result. A run that Ctrl-C stopped is not fitted.
-
-    findings  reasons to expect noisy or slow measurements here
-    """
+def deliver(asked: Asked, host: Host, outcome: RunOutcome, *, as_json: bool) -> None:
+    """Fit the run, write the calibrations, print the result. A run that Ctrl-C stopped is not fitted."""
     made = FittedRun() if outcome.interrupted else fitted(asked, host, outcome)
     calibrations, written = made.calibrations, made.written
     if as_json:
-        document = record(asked, outcome, calibrations, written, findings)
-        emit_json("calibrate", **document, beside_shipped=made.beside)
+        emit_json("calibrate", **record(outcome, calibrations, written))
     elif not outcome.interrupted:
-        commands = next_commands(asked.typed, outcome, written, asked.out is not None)
-        doubts = warnings_of(asked, outcome)
         files = [str(path) for path in written]
-        text = results.outcome_text(outcome, calibrations, files, commands, doubts)
-        after = beside_shipped_text(made.beside)
-        emit(f"\n{text}" + (f"\n\n{after}" if after else ""))
-
-
-def warnings_of(asked: Asked, outcome: RunOutcome) -> list[str]:
-    """Warnings about a run that has ended, with commands that measure the doubtful points again."""
-
-    def once_more(only: str, rigorous: bool) -> str:
-        return retry(asked.typed, only, rigorous=rigorous)
-
-    return results.outcome_warnings(outcome, once_more)
+        resume = asked.resuming() if outcome.stopped == "time limit" else ""
+        emit(f"\n{results.outcome_text(outcome, calibrations, files, resume)}")
 
 
 @dataclass(frozen=True)
 class FittedRun:
-    """Calibrations of a run, files written for it, and the comparison with the shipped calibration."""
+    """Calibrations of a run, and files written for it."""
 
     calibrations: list[Calibration] = field(default_factory=list)
     written: list[Path] = field(default_factory=list)
-    beside: dict[str, Any] = field(default_factory=dict)
 
 
 def fitted(asked: Asked, host: Host, outcome: RunOutcome) -> FittedRun:
@@ -288,19 +232,7 @@ def fitted(asked: Asked, host: Host, outcome: RunOutcome) -> FittedRun:
         calibrations.append(_still_partial(item, path, outcome))
         save_calibration(calibrations[-1], path)
         written.append(path)
-    return FittedRun(calibrations, written, _beside(found, machine, calibrations[0]))
-
-
-def _beside(run: Run, machine: Machine, own: Calibration) -> dict[str, Any]:
-    """Compare the calibration with the shipped one on the run's samples. Limits: no samples or laws -> {}"""
-    from perfmodel.fit.runs import DEFAULT_VARIANT
-
-    samples = run.collective_samples()
-    mine = (samples["backend"] == str(own.backend)) & (samples["clock"] == str(own.clock))
-    rows = samples[mine & (samples["variant"] == DEFAULT_VARIANT)]
-    if rows.empty or own.backend not in LAW_BACKENDS:
-        return {}
-    return beside_shipped(rows, machine, own, shipped_like(machine, own.backend))
+    return FittedRun(calibrations, written)
 
 
 def _still_partial(item: Calibration, path: Path, outcome: RunOutcome) -> Calibration:
@@ -335,11 +267,12 @@ def judge(asked: Asked, outcome: RunOutcome, *, strict: bool) -> None:
     if outcome.interrupted:
         state = results.state_words(outcome)
         note(f"stopped. Every time that was measured is kept in {outcome.samples}: {state}.")
-        note(f"to resume:\n  {again(asked.typed)}")
+        note(f"to resume:\n  {asked.resuming()}")
         raise SaidError(STOPPED)
     if failed and len(failed) == outcome.done == outcome.total:
         raise NoHardwareError(
-            f"no point could be measured: {failed[0][1].reason}.", "perfmodel doctor says what can be."
+            f"no point could be measured: {failed[0][1].reason}.",
+            "perfmodel calibrate --plan-only says what can be.",
         )
     if strict:
         _judge_strictly(asked, outcome)
@@ -349,22 +282,16 @@ def _judge_strictly(asked: Asked, outcome: RunOutcome) -> None:
     """Raise TooNoisyError with a command, if some point was noisy, throttled, failed or not reached."""
     counts = {str(status): len(outcome.with_status(status)) for status in _NOT_WELL}
     not_reached = outcome.total - outcome.done
-    steps = [f"to resume:\n  {again(asked.typed)}"] if not_reached else []
+    steps = [f"to resume:\n  {asked.resuming()}"] if not_reached else []
     if any(counts.values()):
-        steps.append(
-            f"stop other work on the machine and measure them again:\n  {again(asked.typed)} --fresh"
-        )
+        steps.append(f"stop other work on the machine and measure them again:\n  {asked.resuming()} --fresh")
     words = [f"{word} {count}" for word, count in (counts | {"not reached": not_reached}).items() if count]
     if words:
         raise TooNoisyError(f"--strict: {', '.join(words)}, of {outcome.total} points.", "\n".join(steps))
 
 
 def record(
-    asked: Asked,
-    outcome: RunOutcome,
-    calibrations: Sequence[Calibration],
-    written: Sequence[Path],
-    findings: Sequence[MachineDoubt],
+    outcome: RunOutcome, calibrations: Sequence[Calibration], written: Sequence[Path]
 ) -> dict[str, Any]:
     """The run for JSON: machine, stack, folder, counts, points, calibrations, crossovers, warnings."""
     header = outcome.header
@@ -394,6 +321,5 @@ def record(
         "calibrations": [item.model_dump(mode="json") for item in calibrations],
         "crossovers": results.crossovers(results.measured_here(calibrations, outcome.folder.name)),
         "left_out": [{"what": i.what, "why": i.why, "install": i.install} for i in outcome.plan.left_out],
-        "warnings": warnings_of(asked, outcome),
-        "findings": [{"name": f.name, "text": f.text, "advice": f.advice} for f in findings],
+        "warnings": results.outcome_warnings(outcome),
     }

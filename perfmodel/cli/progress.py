@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from perfmodel.cli.output import emit, note, on_terminal, rewrite, warn
-from perfmodel.report.doctor_text import warnings_text
 from perfmodel.report.run import head_text, progress_text
 from perfmodel.report.terminal import terminal_columns
 
 if TYPE_CHECKING:
-    from calibrate.machine.doctor import MachineDoubt
     from calibrate.machine.identity import Host
     from calibrate.planning.measurement_plan import MeasurementPlan
     from calibrate.running.interfaces import RunOutcome
@@ -28,43 +25,30 @@ _PLAIN_EVERY_S = 15.0  # in a pipe or the output file of a batch job
 class CalibrationProgress:
     """Prints the progress of a calibration: on a terminal a line that is rewritten, else a line every 15 s.
 
-    findings   reasons to expect noisy or slow measurements here
-    quiet      print only progress, not the results (``--json``)
-    new_stack  returns a note if a run (header, folder) began because libraries have changed; else ""
-    outcome    the run's outcome, once it has ended
+    quiet    print only progress, not the results (``--json``)
+    outcome  the run's outcome, once it has ended
     """
 
     def __init__(
         self,
         host: Host,
-        findings: Sequence[MachineDoubt],
         *,
         quiet: bool,
-        new_stack: Callable[[RunHeader, Path], str] = lambda header, folder: "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._host, self._findings, self._quiet, self._clock = host, findings, quiet, clock
-        self._new_stack, self._live = new_stack, on_terminal()
+        self._host, self._quiet, self._clock = host, quiet, clock
+        self._live = on_terminal()
         self._last_s = clock()
         self._shown = ""
         self.outcome: RunOutcome | None = None
 
-    def started(
-        self, plan: MeasurementPlan, header: RunHeader, folder: Path, done: int, left_s: float
-    ) -> None:
-        """Print machine, libraries, plan and warnings before anything is measured.
+    def started(self, plan: MeasurementPlan, header: RunHeader, done: int, left_s: float) -> None:
+        """Print machine, libraries and plan before anything is measured.
 
         done  points that are measured already;  left_s  expected time of the others [s]
         """
-        changed = self._new_stack(header, folder)
-        if self._quiet:
-            if changed:
-                warn(changed)
-            return
-        doubts = warnings_text(self._findings)
-        emit(head_text(self._host, header, plan, left_s, done) + (f"\n\n{doubts}" if doubts else ""))
-        if changed:
-            warn(changed)
+        if not self._quiet:
+            emit(head_text(self._host, header, plan, left_s, done))
 
     def progress(self, done: float, total: int, point: Point, summary: Summary | None, left_s: float) -> None:
         """Show the point that was just measured, unless a line was shown a moment ago.

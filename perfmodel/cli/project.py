@@ -12,7 +12,7 @@ from perfmodel.cli.options import (
 from perfmodel.cli.output import emit, emit_json, note, warn
 from perfmodel.cli.project_record import project_record
 from perfmodel.cli.question import question_of
-from perfmodel.cli.suggest import Typed, answerable
+from perfmodel.cli.typed_line import TypedNames
 from perfmodel.cli.workload import checked_sharding
 from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import ALL, ROW_WISE
@@ -49,7 +49,7 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
         table_count(tables)
     if options.table_size is None and options.gpus is None and options.model is None:
         raise BadInputError("which tables?", "give --table-size, --gpus or --model, e.g. --table-size 10TB")
-    typed = Typed.of(options.machine, options.calibration, options.backend)
+    typed = TypedNames.of(options.machine, options.calibration, options.backend)
     question = question_of(context.params)
     question.check_gpus()
     file = calibration_file(question.calibration)
@@ -65,7 +65,7 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
     )
 
     out = Output(as_json, as_csv, file, typed.line, host)
-    with question.advised(lambda: answerable(_COMMAND, typed, question)), advising_enough(question):
+    with question.advised(), advising_enough(question):
         answer = question.answer()
         lead = lead_of(answer, question, out) if sharding is None and leads(answer) else None
         if report is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -86,9 +86,9 @@ class Question:
         asked = self.machine, self.backend, self.clock, self.scenario, self.calibration
         return load_setting(*asked, kernels=self.kernels)
 
-    def advised(self, instead: Callable[[], str | None] = lambda: None) -> AbstractContextManager[None]:
+    def advised(self) -> AbstractContextManager[None]:
         """The context ``chosen.advice`` for this question's machine, library and clock."""
-        return advice(self.machine, self.backend, self.clock, instead)
+        return advice(self.machine, self.backend, self.clock)
 
     def check_gpus(self, *table_bytes: float) -> None:
         """Raise BadInputError if tables of these sizes (none: its own) need more GPUs than are covered."""

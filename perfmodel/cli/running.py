@@ -18,20 +18,16 @@ from perfmodel.cli.output import (
     SaidError,
     check_stdout,
     fail,
-    note,
     report_bug,
     set_asked,
     show_help,
     stdout_trouble,
     warn_stopped,
 )
-from perfmodel.cli.renamed import current_words
 from perfmodel.cli.signals import was_asked_to_end
-from perfmodel.cli.size_family import sizes_of
 from perfmodel.cli.waiting_line import WaitingLine
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.resources import out_of_memory
-from perfmodel.typed_sizes import typed_sizes
 
 
 def command(given: list[str]) -> int:
@@ -64,10 +60,7 @@ def run(arguments: list[str], *, verbose: bool = False) -> int:
     usage_error = typer.BadParameter.__mro__[2]  # the base class of typer's errors about arguments
     try:
         check_stdout()
-        arguments, renamed = current_words(arguments)
-        if renamed:
-            note(renamed)
-        with typed_sizes(sizes_of(arguments)), _waiting(arguments):
+        with _waiting(arguments):
             result = app(args=arguments, prog_name="perfmodel", standalone_mode=False)
         if result == STOPPED:
             warn_stopped()

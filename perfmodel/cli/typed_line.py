@@ -14,6 +14,8 @@ from perfmodel.schema.run_folders import latest_run
 if TYPE_CHECKING:
     import typer
 
+    from perfmodel.projections import Projection
+
 
 @dataclass(frozen=True)
 class TypedLine:
@@ -54,6 +56,25 @@ class TypedLine:
         """The line to paste: the command, ``more`` words, then all options except ``without``."""
         kept = [word for name, words in self.options if name not in without for word in words]
         return shlex.join([*self.command, *more, *kept])
+
+
+@dataclass(frozen=True)
+class TypedNames:
+    """Names for printed commands, as the user typed them; "": not typed."""
+
+    machine: str = ""
+    calibration: str = ""
+    backend: str = ""
+
+    @staticmethod
+    def of(machine: str | None, calibration: str | None, backend: str | None) -> TypedNames:
+        """The names from a command's options; None: not typed."""
+        return TypedNames(machine or "", calibration or "", (backend or "") if calibration else "")
+
+    def line(self, words: Sequence[str], answer: Projection) -> str:
+        """The command that asks for ``answer`` again. words  that it begins with"""
+        options = answer.question.arguments(**vars(self)) if answer.question else []
+        return shlex.join([*words, *options])
 
 
 def _words(option: Any, value: Any) -> list[str]:

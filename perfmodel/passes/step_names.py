@@ -6,7 +6,7 @@ import re
 
 from perfmodel.errors import BadInputError
 from perfmodel.passes.steps import BACKWARD, StepRow
-from perfmodel.schema.files import closest_name
+from perfmodel.schema.files import nearest_names
 
 PLAN, PROJECTION = "plan", "projection"
 """Kinds of answers whose steps are explained."""
@@ -89,6 +89,6 @@ def find_step(steps: tuple[StepRow, ...], name: str, what: str = PROJECTION) -> 
     whole = "; slowdown: how they add up" if what == PROJECTION else ""
     if what == PLAN and not {*meant}.isdisjoint(_TRAINED) and not known.keys() & _TRAINED:
         whole = "; the backward pass has others: --objective throughput"
-    close = closest_name(meant[0].replace("_", "-"), [step.name.replace("_", "-") for step in steps])
-    hint = f"did you mean {close}? " if close else ""
+    nearest = nearest_names(meant[0].replace("_", "-"), [step.name.replace("_", "-") for step in steps])
+    hint = f"did you mean {' or '.join(nearest)}? " if nearest else ""
     raise NoSuchStepError(f"{name!r} is not a step of this {what}.", f"{hint}its steps: {listed}{whole}.")

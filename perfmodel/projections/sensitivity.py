@@ -23,7 +23,6 @@ from perfmodel.question.groups import LARGEST
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine_keys import ALL_KEYS, KEYS
 from perfmodel.schema.tiers import LFU, SSD, UVM
-from perfmodel.typed_sizes import is_binary
 from perfmodel.units import format_bytes, format_rate, format_ratio
 
 WELL_KNOWN = Evidence.INTERPOLATED
@@ -289,9 +288,8 @@ def _appliance(p: Projection) -> Iterator[Change]:
 
 
 def _in_few_digits(size_bytes: float) -> float:
-    """A memory size of at least this many bytes, rounded up to few digits in a unit that people type."""
-    unit = 1024.0 ** math.floor(math.log2(size_bytes) / 10) if is_binary(size_bytes, False) else 1.0
-    one = unit * 10.0 ** (math.floor(math.log10(size_bytes / unit)) - 2)
+    """A memory size of at least this many bytes, rounded up to three digits."""
+    one = 10.0 ** (math.floor(math.log10(size_bytes)) - 2)
     return math.ceil(size_bytes / one * (1 - 1e-12)) * one
 
 

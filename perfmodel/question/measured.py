@@ -8,7 +8,6 @@ from typing import Annotated
 
 from perfmodel.question.groups import Clock, OutputOptions
 from perfmodel.question.spec import Arg, Opt
-from perfmodel.schema.ranges import MOST_GPUS
 
 Texts = list[str] | None
 ThisMachine = Annotated[
@@ -20,27 +19,6 @@ ThisMachine = Annotated[
     ),
 ]
 Named = Annotated[str | None, Arg("Show this one in full; without a name, list all.")]
-
-
-@dataclass(frozen=True, kw_only=True)
-class DoctorOptions(OutputOptions):
-    """What can be measured here, what would a projection rest on, and what would disturb a measurement?
-
-    Inspects the machine and imports each library, which takes some seconds. It times only a 0.3 s loop, to
-    find noisy neighbours.
-
-    \b
-    Examples
-      perfmodel doctor
-      perfmodel doctor --ranks 8
-      perfmodel doctor --machine h100-sxm-efa --json
-    """
-
-    machine: ThisMachine = None
-    ranks: Annotated[
-        int | None,
-        Opt("Ranks on this node (default: one per GPU, else one per core).", "N", least=1, most=MOST_GPUS),
-    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,7 +185,6 @@ class ShowOptions(OutputOptions):
     Examples
       perfmodel show h100-sxm-ib/nccl-2.29.2-stream
       perfmodel show h100-sxm-ib/nccl-2.29.2-stream --samples
-      perfmodel show latest --check
       perfmodel show --compare h100-sxm-ib/nccl-2.27.3-stream h100-sxm-ib/nccl-2.29.2-stream
     """
 
@@ -216,7 +193,6 @@ class ShowOptions(OutputOptions):
         Arg("A calibration file, the id of a shipped calibration, or latest (your newest run)."),
     ] = None
     samples: Annotated[bool, Opt("Show the measured points behind it.")] = False
-    check: Annotated[bool, Opt("Show what is doubtful in it.")] = False
     compare: Annotated[tuple[str, str] | None, Opt("Show two calibrations side by side.", "A B")] = None
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from perfmodel.model.collectives import bus_factor
-from perfmodel.report.doctor_text import host_words
 from perfmodel.report.terminal import WIDTH, facts, page_width
 from perfmodel.schema.evidence import SAMPLES_ONLY
 from perfmodel.schema.runs import Point, PointKind, RunHeader, functional_reason
@@ -43,6 +42,20 @@ def head_text(host: Host, header: RunHeader, plan: MeasurementPlan, seconds: flo
         *plan_lines(plan, seconds, done),
     ]
     return facts([(name, text) for name, text in lines if text])
+
+
+def host_words(host: Host) -> str:
+    """The machine on one line: GPUs or processor, cores, caches."""
+    if host.gpus:
+        names = f"{len(host.gpus)}× {host.gpus[0].name}"
+        driver = f"driver {host.gpus[0].driver}" if host.gpus[0].driver else ""
+        parts = [names, driver, f"{host.cores} cores"]
+    else:
+        caches = ", ".join(f"{level} {format_bytes(size)}" for level, size in sorted(host.caches.items()))
+        parts = [host.cpu, f"{host.cores} cores", caches]
+    if host.cores < host.cores_online:
+        parts[-1 if host.gpus else 1] += f" (of {host.cores_online})"
+    return " · ".join(part for part in parts if part)
 
 
 def functional_words(header: RunHeader) -> str:

@@ -13,7 +13,6 @@ from perfmodel.model.collectives import bus_factor
 from perfmodel.model.curves import anchored_time
 from perfmodel.report.calibration_text import errors_text, group_text, kernels_text, sizes_text, with_interval
 from perfmodel.report.columns import Column, columns_text
-from perfmodel.report.doctor_text import numbered
 from perfmodel.report.run import point_name
 from perfmodel.report.terminal import facts
 from perfmodel.schema.calibration import Calibration, Curve
@@ -42,13 +41,12 @@ def outcome_text(
     outcome: RunOutcome,
     calibrations: Sequence[Calibration],
     written: Sequence[str],
-    next_commands: Sequence[str],
-    warnings: Sequence[str],
+    resume: str,
 ) -> str:
-    """The text at the end of a calibration run: curves, constants, crossovers, warnings, files, commands.
+    """The text at the end of a calibration run: curves, constants, crossovers, warnings, files.
 
-    written        files that the run wrote, with their contents in words
-    next_commands  commands to go on with;  warnings  from ``outcome_warnings``
+    written  files that the run wrote, with their contents in words
+    resume   the command that resumes it; "": it ended by itself
     """
     own = measured_here(calibrations, outcome.folder.name)
     borrowed = [old.note for old, new in zip(calibrations, own, strict=True) if old.curves and not new.curves]
@@ -58,12 +56,12 @@ def outcome_text(
         _crossover_text(own),
         facts(_labelled("Collectives", [f"not measured here: {note}" for note in borrowed])),
         _samples_only_text(outcome, own),
-        numbered(_most(warnings)),
+        numbered(_most(outcome_warnings(outcome))),
         _to_paste(
             [
                 ("Checked", checked_words(outcome)),
                 *_labelled("Wrote", [*written, f"{outcome.samples} ({state_words(outcome)})"]),
-                *_labelled("Next", next_commands),
+                *([("Resume", resume)] if resume else []),
             ]
         ),
     ]
@@ -94,6 +92,13 @@ def measured_here(calibrations: Sequence[Calibration], run_id: str) -> list[Cali
         item.model_copy(update={"curves": [curve for curve in item.curves if run_id in curve.sources]})
         for item in calibrations
     ]
+
+
+def numbered(texts: Sequence[str]) -> str:
+    """The texts as a numbered list below the word Warnings; "" if there are none."""
+    if not texts:
+        return ""
+    return "Warnings\n" + facts([(str(number), text) for number, text in enumerate(texts, start=1)], indent=1)
 
 
 def _most(texts: Sequence[str]) -> list[str]:
@@ -247,18 +252,15 @@ def _crossover_text(calibrations: Sequence[Calibration]) -> str:
     return facts(_labelled("Crossover", lines))
 
 
-def outcome_warnings(outcome: RunOutcome, retry: Callable[[str, bool], str]) -> list[str]:
-    """Warnings of the run; for each library, its points that were noisy, throttled or failed.
-
-    retry   returns the command that measures a part (``mpi:all_to_all``) again; with True, with less noise
-    """
+def outcome_warnings(outcome: RunOutcome) -> list[str]:
+    """Warnings of the run; for each library, its points that were noisy, throttled or failed."""
     texts = [text for text in outcome.warnings if " failed: " not in text]
     calm = outcome.header.functional_only  # its times mean nothing anyway
     for status in (Status.FAILED, Status.THROTTLED, *(() if calm else (Status.NOISY,))):
         groups: dict[str, list[tuple[Point, Finish]]] = {}
         for point, finish in outcome.with_status(status):
             groups.setdefault(_group(point), []).append((point, finish))
-        texts += [_group_text(status, name, found, retry) for name, found in groups.items()]
+        texts += [_group_text(status, name, found) for name, found in groups.items()]
     return texts
 
 
@@ -269,24 +271,17 @@ def _group(point: Point) -> str:
     ]
 
 
-def _group_text(
-    status: Status,
-    group: str,
-    found: Sequence[tuple[Point, Finish]],
-    retry: Callable[[str, bool], str],
-) -> str:
+def _group_text(status: Status, group: str, found: Sequence[tuple[Point, Finish]]) -> str:
     many = f"{len(found)} points ({_operations(found)})" if found[1:] else point_name(found[0][0])
     names = dict.fromkeys(_name(point) for point, _ in found)
     only = group if len(names) > 1 else f"{group}:{next(iter(names))}"
     reasons = "; ".join(list(dict.fromkeys(finish.reason for _, finish in found if finish.reason))[:2])
     if status is Status.FAILED:
-        step = f"Rerun the command to try again, or:\n{retry(only, False)}"
-        return f"{group}: {many} failed: {reasons}. Not used. {step}"
+        return f"{group}: {many} failed: {reasons}. Not used. Rerun the command to try again."
     if status is Status.THROTTLED:
         return f"{group}: {many} while the frequency was throttled ({reasons}). Kept, marked."
     worst = format_fraction(max(_halfwidth(finish) for _, finish in found))
-    said = f"{group}: {many} stayed noisy, up to ± {worst}. Kept, marked noisy."
-    return f"{said} Try:\n{retry(only, True)}"
+    return f"{group}: {many} stayed noisy, up to ± {worst}. Kept, marked noisy. Try --only {only} --rigorous."
 
 
 def _name(point: Point) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _SHOWN_PROBLEMS = 5
 _LONGEST_VALUE = 60
 _LONGEST_PROBLEM = 2_000
+_MOST_NEAREST = 3
 _MANY_NAMES = 60  # above this, only the nearest names are listed
 _EXPECTED = {
     "machine file": "TOML with name, title and a table [values.KEY] for each value, as in "
@@ -182,14 +183,14 @@ def _field(location: tuple[int | str, ...], line_numbers: Sequence[int]) -> str:
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], usual: str = "") -> BadInputError:
-    """The error for an unknown name: the closest known name first, then all known names.
+    """The error for an unknown name: the nearest known names first, then all known names.
 
     usual  known name that is preferred to others with the same beginning
     """
     names = sorted(known)
-    close = closest_name(name, sorted(names, key=lambda each: each != usual))
+    nearest = nearest_names(name, sorted(names, key=lambda known: known != usual))
     where = "" if kind.startswith("--") else kind
-    hint = f"did you mean {close}? " if close else ""
+    hint = f"did you mean {' or '.join(nearest)}? " if nearest else ""
     if len(names) > _MANY_NAMES:
         near = difflib.get_close_matches(name, names, n=3, cutoff=0.0)
         return BadInputError(
@@ -202,13 +203,25 @@ def unknown_name(kind: str, name: str, known: Iterable[str], usual: str = "") ->
     return BadInputError(f"{kind} {shown(name)} is not known.", step, where=where, allowed=names)
 
 
-def closest_name(name: str, names: Sequence[str]) -> str:
-    """The known name that is probably meant: another case, a prefix, a typing error; "" if there is none."""
-    plain = {known.casefold(): known for known in reversed(names)}
+def nearest_names(name: str, names: Sequence[str]) -> list[str]:
+    """The known names that are probably meant, at most three.
+
+    That is another case; else all that begin so; else a typing error; else all whose first word, up to a
+    dash, is the nearest.  Limits: no name is near -> none
+    """
     text = name.strip().casefold()
+    plain = {known.casefold(): known for known in reversed(names)}
+    if text in plain:
+        return [plain[text]]
     begins = [known for known in names if len(text) >= 2 and known.casefold().startswith(text)]
+    if begins:
+        return begins[:_MOST_NEAREST]
     alike = difflib.get_close_matches(text, list(plain), n=1, cutoff=0.75)
-    return plain.get(text) or (begins[0] if begins else plain[alike[0]] if alike else "")
+    if alike:
+        return [plain[alike[0]]]
+    words = {known: known.casefold().partition("-")[0] for known in names}
+    nearest = difflib.get_close_matches(text.partition("-")[0], sorted(set(words.values())), n=1)
+    return [known for known in names if words[known] in nearest][:_MOST_NEAREST]
 
 
 def looks_like_path(text: str, suffixes: Sequence[str]) -> bool:

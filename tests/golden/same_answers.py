@@ -125,7 +125,6 @@ plan --model two.csv --gpus 6 --batch 8192 --effort quick --only row-wise --json
 plan --model two.csv --gpus 6 --batch 8192 --effort quick --only a=table-wise --without b=row-wise --json
 plan --model two.csv --gpus 8 --batch 8192 --effort quick --optimizer adam --objective throughput --json
 project --model two.csv --gpus 4 --batch 512 --objective training --json
-doctor --help
 """
 PYTHON = {
     "predict_collectives": (

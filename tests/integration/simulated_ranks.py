@@ -36,7 +36,6 @@ class Ranks:
         self.seed = 0
         self.last: SimulatedTeam | None = None
         monkeypatch.setattr(measuring, "open_team", self.open)
-        monkeypatch.setattr(measuring, "examine", lambda *_: [])
         monkeypatch.setattr(stack, "git_revision", lambda _: "")  # a checkout may change between two starts
         self._monkeypatch = monkeypatch
 

@@ -89,7 +89,7 @@ def test_measure_stop_go_on_show_project(tmp_path: Path) -> None:
     assert run.complete and run.header.ranks == 2
     assert all(visit.bytes_sent and visit.checked for visits in run.visits.values() for visit in visits)
 
-    shown = perfmodel(tmp_path, "show", "latest", "--check")
+    shown = perfmodel(tmp_path, "show", "latest")
     assert shown.code == 0, shown.err
     assert "all_to_all" in shown.out and "reduce_scatter" in shown.out
     asked = ("--table-size", "64MB", "--gpus", "2", "--batch", "64", "--calibration", "latest", "--json")

@@ -304,14 +304,13 @@ def test_the_summary_sets_kernels_beside_copies(tmp_path: Path) -> None:
 def test_a_sitting_goes_on_when_parts_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Doctor fails, the calibration writes samples and hangs: summary and archive are whole."""
+    """A benchmark fails, the calibration writes samples and hangs: summary and archive are whole."""
     results = tmp_path / "work" / "results" / "timings"
     fake = tmp_path / "fake.sh"
     write_run(tmp_path / "made")
     fake.write_text(
         "#!/bin/sh\n"
         'case "$1" in\n'
-        "doctor) echo broken >&2; exit 3;;\n"
         f'calibrate) mkdir -p "{results}/runs/h200-01"; cp "{tmp_path}"/made/* "{results}/runs/h200-01"; '
         'echo "$*" >&2; exec sleep 900;;\n'
         'project) echo "$*";;\n'

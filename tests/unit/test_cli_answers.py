@@ -327,7 +327,6 @@ def test_calibrations_and_show(cli: Any) -> None:
         ("calibrations",),
         ("show", SHIPPED),
         ("show", SHIPPED, "--samples"),
-        ("show", SHIPPED, "--check"),
     ):
         outcome = cli(*words)
         assert outcome.code == 0, outcome.err

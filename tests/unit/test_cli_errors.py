@@ -107,6 +107,23 @@ def test_a_close_name_is_suggested_and_a_far_one_is_not() -> None:
         load_calibration("latset")
 
 
+@pytest.mark.parametrize(
+    ("typed", "nearest"),
+    [
+        ("gb300", "gb200-nvl72"),
+        ("gb300-nvl72", "gb200-nvl72"),
+        ("b200", "b200-sxm-ib or b200-sxm-roce"),
+        ("b300", "b200-sxm-ib or b200-sxm-roce"),
+        ("h100", "h100-sxm-ib or h100-sxm-efa"),
+        ("mi300x", "mi355x-roce"),
+    ],
+)
+def test_an_unknown_machine_names_the_nearest_shipped_ones(typed: str, nearest: str) -> None:
+    with pytest.raises(BadInputError) as caught:
+        load_machine(typed)
+    assert caught.value.next_step.startswith(f"did you mean {nearest}? known: a100-")
+
+
 def test_refusals_are_in_plain_words(tmp_path: Path) -> None:
     machine = load_machine("h100-sxm-ib")
     with pytest.raises(BadInputError) as zero:

@@ -16,9 +16,8 @@ from perfmodel.cli import run
 from perfmodel.cli.imports import doubt_gpu
 from perfmodel.errors import BadInputError
 from perfmodel.report.calibration_text import calibration_text
-from perfmodel.report.doubts import data_doubts, doubts, neighbour_doubts
 from perfmodel.resources import data_path
-from perfmodel.schema.calibration import Calibration, list_calibrations, load_calibration, read_calibration
+from perfmodel.schema.calibration import load_calibration, read_calibration
 from perfmodel.schema.machine import list_machines, load_machine
 
 SHIPPED = "h100-sxm-ib/nccl-2.29.2-stream"
@@ -44,19 +43,8 @@ def test_a_users_calibration_has_a_name_of_its_own(cli: Any, tmp_path: Path) -> 
     made = cli("import", log, "--machine", "h200-sxm-ib", "--out", str(out))
     assert made.code == 0, made.err
     assert read_calibration(out).calibration_id == "h200-sxm-ib/nccl-2.29.7-stream+mine"
-    assert f"--machine h200-sxm-ib --calibration {out}" in made.err
     alone = json.loads(cli("import", log, "--machine", "h200-sxm-ib", "--json").out)
     assert alone["calibration"]["calibration_id"].endswith("+own")
-
-
-def test_the_next_command_names_the_machine_as_it_was_given(cli: Any, tmp_path: Path) -> None:
-    machine = tmp_path / "my box.toml"
-    text = data_path("machines", "h200-sxm-ib.toml").read_text(encoding="utf-8")
-    machine.write_text(text.replace('name = "h200-sxm-ib"', 'name = "mine"'))
-    words = ("import", csv_log(tmp_path / "ag.csv"), "--machine", str(machine))
-    made = cli(*words, "--out", str(tmp_path / "c.json"))
-    assert made.code == 0, made.err
-    assert f"--machine '{machine}' --calibration" in made.err
 
 
 def test_a_calibration_that_is_there_brings_a_name_that_is_free(cli: Any, tmp_path: Path) -> None:
@@ -135,103 +123,6 @@ def test_advice_selects_a_stack() -> None:
     assert "one by one" in _how_to([one, one._replace(library_version="")])
 
 
-def test_data_that_no_link_can_carry_is_doubted(cli: Any, tmp_path: Path) -> None:
-    fast = cli("import", csv_log(tmp_path / "a.csv", lambda s: 1 + s / 4e6), "--machine", "h200-sxm-ib")
-    assert fast.code == 0 and "times faster than the links of h200-sxm-ib allow" in fast.err
-    few = tuple(2**k for k in range(10, 31, 4))  # a fit without a bandwidth is a slow one
-    slow = csv_log(tmp_path / "b.csv", lambda s: 5e4 + s * 1e-9, sizes=few)
-    flat = cli("import", slow, "--machine", "h200-sxm-ib")
-    assert "hardly grows" in flat.err
-    good = cli("import", csv_log(tmp_path / "c.csv"), "--machine", "h200-sxm-ib")
-    assert "faster" not in good.err and "hardly" not in good.err
-
-
-def test_no_shipped_calibration_is_faster_than_its_links() -> None:
-    for name in list_calibrations():
-        found = [
-            d for d in data_doubts(load_calibration(name)) if "faster than the links" in d or "grows" in d
-        ]
-        assert found == [], name
-
-
-def slowed(factors: dict[tuple[str, int], float]) -> Calibration:
-    """A shipped calibration whose named cells are so many times slower."""
-    item = load_calibration("h200-sxm-ib/nccl-2.29.2-stream")
-    curves = []
-    for curve in item.curves:
-        factor = factors.get((curve.collective, curve.gpus), 1.0)
-        curves.append(curve.model_copy(update={"anchor_times_s": [factor * t for t in curve.anchor_times_s]}))
-    return item.model_copy(update={"curves": curves})
-
-
-@pytest.mark.parametrize(("factor", "word"), [(5.0, "slower"), (1 / 5, "faster")])
-@pytest.mark.parametrize("cell", [("all_gather", 8), ("all_to_all", 4), ("reduce_scatter", 2)])
-def test_a_cell_that_contradicts_its_neighbours_is_doubted(
-    factor: float, word: str, cell: tuple[str, int]
-) -> None:
-    found = neighbour_doubts(slowed({cell: factor}), load_machine("h200-sxm-ib"))
-    start = f"{cell[0]} on {cell[1]} GPUs: "
-    (said,) = [doubt for doubt in found if doubt.startswith(start)]
-    assert 3 < float(said.removeprefix(start).split()[0]) < 8
-    assert f"times {word} than its neighbours suggest" in said
-
-
-def test_a_cluster_that_is_slow_everywhere_contradicts_nothing() -> None:
-    every = {(c.collective, c.gpus): 5.0 for c in slowed({}).curves}
-    assert neighbour_doubts(slowed(every), load_machine("h200-sxm-ib")) == []
-
-
-def test_shipped_cells_that_contradict_their_neighbours_are_known() -> None:
-    odd = {
-        name: {doubt.split(":")[0] for doubt in found}
-        for name in list_calibrations()
-        if (found := neighbour_doubts(item := load_calibration(name), load_machine(item.machine)))
-    }
-    assert odd == {
-        # one cell in a node and one of two nodes, of one library: compared with each other
-        "h200-sxm-ib/nccl-2.30.4-eager": {"all_to_all on 8 GPUs", "all_to_all on 16 GPUs"},
-        "h200-sxm-ib/nvshmem-3.3.9-graph": {"all_reduce on 8 GPUs", "all_reduce on 16 GPUs"},
-        "l40s-pcie/nccl-2.27.3-stream": {
-            f"{c} on 8 GPUs" for c in ("all_gather", "all_to_all", "reduce_scatter")
-        }
-        | {"all_to_all on 2 GPUs"},
-    }
-
-
-@pytest.mark.parametrize(("factor", "word"), [(5.0, "slower"), (0.2, "faster")])
-def test_contradictions_are_said_aloud_at_import(cli: Any, tmp_path: Path, factor: float, word: str) -> None:
-    few = tuple(2**k for k in range(10, 31, 4))
-    logs = []
-    for op, gpus, floor in (
-        ("all_gather", 4, 7.2),
-        ("all_gather", 8, 10.4),
-        ("reduce_scatter", 4, 7.2),
-        ("reduce_scatter", 8, 10.4),
-    ):
-        slower = factor if (op, gpus) == ("all_gather", 8) else 1.0
-
-        def time_us(size: int, slower: float = slower, floor: float = floor) -> float:
-            return slower * (floor + size / 350e3)
-
-        logs.append(csv_log(tmp_path / f"{op}{gpus}.csv", time_us, op=op, sizes=few, gpus=gpus))
-    found = cli("import", *logs, "--machine", "h200-sxm-ib")
-    assert found.code == 0
-    assert f"times {word} than its neighbours suggest" in " ".join(found.err.split())
-    assert "all_gather on 8 GPUs" in found.err and "on 4 GPUs: " not in found.err
-
-
-@pytest.mark.parametrize(("factor", "word"), [(8.0, "slower"), (0.2, "faster")])
-def test_the_only_cell_of_several_nodes_is_compared_with_those_of_one(factor: float, word: str) -> None:
-    item = slowed({("all_to_all", 16): factor})
-    (doubted,) = [c for c in item.curves if (c.collective, c.gpus) == ("all_to_all", 16)]
-    beside = [c for c in item.curves if c.collective == "all_to_all" and c.gpus <= 8]
-    found = neighbour_doubts(
-        item.model_copy(update={"curves": [*beside, doubted]}), load_machine("h200-sxm-ib")
-    )
-    (said,) = [doubt for doubt in found if doubt.startswith("all_to_all on 16 GPUs: ")]
-    assert f"times {word} than its neighbours suggest" in said
-
-
 def test_a_log_of_ten_nodes_is_a_cell_of_80_gpus(cli: Any, tmp_path: Path) -> None:
     few = [2**k for k in range(20, 31, 2)]
     rows = [line(size, 300 + size / 300e3, 80, "reduce_scatter") for size in few]
@@ -253,7 +144,6 @@ def test_a_law_without_samples_says_so() -> None:
     bare = item.model_copy(update={"laws": [law.model_copy(update={"sources": []}) for law in item.laws]})
     assert "not fitted here: values of" in calibration_text(bare)
     assert "not fitted here" not in calibration_text(item)
-    assert sum("no sample" in d for d in doubts(bare)) == len(item.laws)
 
 
 def test_an_import_prints_curves_and_leaves_constants_to_show(
@@ -270,14 +160,13 @@ def test_an_import_prints_curves_and_leaves_constants_to_show(
     assert "ll128_overhead_ratio" in capsys.readouterr().out
 
 
-def test_what_a_log_lacks_is_said_at_import_and_in_the_answer(cli: Any, tmp_path: Path) -> None:
+def test_what_a_log_lacks_is_said_in_the_answer(cli: Any, tmp_path: Path) -> None:
     out = str(tmp_path / "mine.json")
     log = tmp_path / "a2a.csv"
     text = Path(csv_log(tmp_path / "ag.csv")).read_text(encoding="utf-8")
     log.write_text(text.replace("all_gather", "all_to_all"), encoding="utf-8")
     made = cli("import", str(log), "--machine", "h200-sxm-ib", "--out", out)
-    told = " ".join(made.err.split())
-    assert "reduce_scatter: no sample;" in told and "the file replaces the whole shipped calibration" in told
+    assert made.code == 0, made.err
     asked = ("project", "--table-size", "10TB", "--machine", "h200-sxm-ib", "--sharding", "row-wise")
     assert "No sample of reduce_scatter in it" in cli(*asked, "--calibration", out).out
     assert "No sample of" not in cli(*asked).out

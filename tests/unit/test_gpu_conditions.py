@@ -104,7 +104,7 @@ def test_only_what_slows_a_gpu_down_marks_its_times(mask: int, slower: list[str]
 
 def smi(path: Path, clocks: str, mask: str, power: str = "300.00") -> str:
     """A program that describes one GPU as nvidia-smi of a driver before 535 does."""
-    gpu = f"0, NVIDIA H100, {UUID}, 530.1, Enabled, Disabled, Default, {clocks}, {mask}, 3, 0, 81559, 50"
+    gpu = f"0, NVIDIA H100, {UUID}, 530.1, Disabled, {clocks}, {mask}, 50"
     path.write_text(
         "#!/bin/sh\n"
         f'[ "$1" = "--id={UUID}" ] || exit 9\n'

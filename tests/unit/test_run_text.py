@@ -14,8 +14,15 @@ from calibrate.machine.local_gpus import LocalGpu
 from calibrate.running.stopping import Summary
 from perfmodel.cli import progress
 from perfmodel.cli.progress import CalibrationProgress
-from perfmodel.report.doctor_text import host_words
-from perfmodel.report.run import clock_words, plan_lines, point_name, progress_text, rate_words, stack_words
+from perfmodel.report.run import (
+    clock_words,
+    host_words,
+    plan_lines,
+    point_name,
+    progress_text,
+    rate_words,
+    stack_words,
+)
 from perfmodel.report.run_result import constants_text, crossovers, fitted_text, measured_here
 from perfmodel.schema.calibration import Calibration, Curve
 from perfmodel.schema.evidence import Clock
@@ -176,7 +183,7 @@ def test_one_line_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     screen, now = Terminal(), Now()
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setenv("TERM", "xterm")
-    listener = CalibrationProgress(HOST, [], quiet=False, clock=now)
+    listener = CalibrationProgress(HOST, quiet=False, clock=now)
     for second in range(1, 4):
         now.now_s = second
         listener.progress(second, 9, A2A, SUMMARY, 60)
@@ -197,7 +204,7 @@ def test_a_dumb_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> No
     screen, now = Terminal(), Now()
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setenv("TERM", "dumb")
-    listener = CalibrationProgress(HOST, [], quiet=False, clock=now)
+    listener = CalibrationProgress(HOST, quiet=False, clock=now)
     now.now_s = 20
     listener.progress(1, 9, A2A, SUMMARY, 60)
     assert screen.getvalue().endswith("left\n") and not {"\r", "\x1b"} & set(screen.getvalue())
@@ -207,7 +214,7 @@ def test_a_plain_line_now_and_then_in_a_pipe(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = Now()
-    listener = CalibrationProgress(HOST, [], quiet=False, clock=now)
+    listener = CalibrationProgress(HOST, quiet=False, clock=now)
     for second in range(1, 61):
         now.now_s = second
         listener.progress(second, 99, A2A, SUMMARY, 60)
@@ -248,14 +255,3 @@ def test_the_fitted_table_says_clock_and_library_where_they_differ(monkeypatch: 
         ["shmem", "reduce_scatter", "2", "stream"],
     ]
     assert max(map(len, two.splitlines())) <= 60
-
-
-def test_what_to_try_stands_on_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    from perfmodel.report.doctor_text import numbered
-    from perfmodel.report.run_result import _group_text
-    from perfmodel.schema.runs import Finish, Status
-
-    monkeypatch.setenv("COLUMNS", "60")
-    end = Finish(key=A2A.key, status=Status.NOISY, median_s=1e-6, low_s=9e-7, high_s=1.2e-6)
-    text = _group_text(Status.NOISY, "nccl", [(A2A, end)], lambda only, rigorous: f"{'a b ' * 20}{only}")
-    assert numbered([text]).splitlines()[-1].strip() == "a b " * 20 + "nccl:all_to_all"

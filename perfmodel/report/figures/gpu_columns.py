@@ -16,7 +16,6 @@ from perfmodel.passes.shares import Shares
 from perfmodel.passes.training import WholeStep
 from perfmodel.plan.outcome import AlikeTables, Planned
 from perfmodel.report.figures import style
-from perfmodel.typed_sizes import is_binary
 from perfmodel.units import format_count, format_time
 
 MOST_COLUMNS = 64
@@ -236,11 +235,10 @@ def time_unit(top_s: float) -> tuple[float, str]:
 
 
 def bytes_unit(top_bytes: float) -> tuple[float, str]:
-    """The unit for memory up to ``top_bytes``, and how many of it a byte has; GB or GiB as the user typed."""
-    step, units = (1024.0, "KMGT") if (binary := is_binary(0.0, False)) else (1000.0, "kMGT")
-    for power in (4, 3, 2, 1):
-        if top_bytes >= step**power:
-            return step**-power, units[power - 1] + ("iB" if binary else "B")
+    """The unit for memory up to ``top_bytes``, and how many of it a byte has: 1e-9, "GB"."""
+    for power, unit in ((12, "TB"), (9, "GB"), (6, "MB"), (3, "kB")):
+        if top_bytes >= 10.0**power:
+            return 10.0**-power, unit
     return 1.0, "B"
 
 

@@ -177,7 +177,7 @@ def _ends(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
 def _size_axes(rows: Sequence[Mapping[str, Any]], first: Drawn) -> dict[str, Any]:
     """The lower axis of bytes, and the upper axis with the number of GPUs."""
     left, right = _ends(rows)
-    ticks = style.bytes_ticks(left, right, _DECADES)
+    ticks = style.log_ticks(left, right, _DECADES)
     lower = {"tickvals": ticks, "ticktext": [style.bytes_tick(size) for size in ticks]}
     upper = style.bytes_axis(left, right, "GPUs needed", side="top", overlaying="x", matches="x")
     upper |= {

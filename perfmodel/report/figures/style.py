@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from perfmodel.schema.evidence import Evidence
-from perfmodel.typed_sizes import is_binary
 from perfmodel.units import format_bytes, format_rate, format_time
 
 PALETTE = ("#2b7bba", "#d55e00", "#00926a", "#b5609b", "#a87900", "#4d8fa8", "#8a6fd1", "#7d7d7d")
@@ -177,19 +176,8 @@ def log_ticks(low: float, high: float, most: float = 3) -> list[float]:
 
 
 def bytes_axis(low: float, high: float, title: str = "bytes", **more: Any) -> dict[str, Any]:
-    """A logarithmic axis of memory sizes with ticks like ``10 TB``, or ``10 TiB`` if sizes were typed so."""
-    ticks = bytes_ticks(low, high)
-    words = {"tickvals": ticks, "ticktext": [bytes_tick(value) for value in ticks]}
-    return log_axis(low, high, bytes_tick, title, **words | more)
-
-
-def bytes_ticks(low: float, high: float, most: float = 3) -> list[float]:
-    """Round memory sizes between the ends, in GB or GiB as the user typed sizes. most  as in ``log_ticks``"""
-    if not is_binary(0.0, False):
-        return log_ticks(low, high, most)
-    wider = log_ticks(low / 1.2, high, most)  # 1 EiB is 1.15 EB
-    values = [value * 1.024 ** max(0, math.floor(math.log10(value) / 3 + 1e-9)) for value in wider]
-    return [value for value in values if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)]
+    """A logarithmic axis of memory sizes with ticks like ``10 TB``."""
+    return log_axis(low, high, bytes_tick, title, **more)
 
 
 def bytes_tick(value: float) -> str:

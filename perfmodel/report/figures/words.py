@@ -37,7 +37,7 @@ def sentence(text: str) -> str:
 
 
 def size_words(size: float) -> str:
-    """A memory size, ``20.5 GB``, in GB or GiB as the user typed sizes."""
+    """A memory size: ``20.5 GB``."""
     return format_bytes(size, binary=False)
 
 

@@ -12,7 +12,6 @@ from perfmodel.errors import NoCalibrationError
 from perfmodel.passes.settings import BEST, Setting
 from perfmodel.passes.steps import StepRow
 from perfmodel.projections import Projection
-from perfmodel.report.doubts import neighbour_doubts
 from perfmodel.report.figures.words import collective_name, library_name
 from perfmodel.schema.calibration import (
     Calibration,
@@ -38,8 +37,8 @@ def alerts(asked: Projection | None, calibration: str | Path | None = None) -> t
     asked        None: nothing is said about steps, or about curves of another machine
     calibration  the user's own file, or the id of a shipped calibration, if one was named
     Reasons: points that are missing, noisy, throttled or failed; unchecked results; floors and rates that the
-    samples do not determine; files that do not match; curves of another machine; an old library; measured
-    curves that contradict their neighbours. The share of assumed time is in the headline instead.
+    samples do not determine; files that do not match; curves of another machine; an old library. The share
+    of assumed time is in the headline instead.
     Limits: a shipped calibration of this machine that was not named -> none;  a named shipped calibration ->
     nothing about unchecked results, because public logs do not record checks
     """
@@ -54,10 +53,6 @@ def alerts(asked: Projection | None, calibration: str | Path | None = None) -> t
         found.append(f"Calibration {item.calibration_id} is incomplete: some planned points are missing.")
     if not item.checked and str(calibration) not in list_calibrations():
         found.append(_unchecked(item, folder))
-    if asked is not None and str(calibration) not in list_calibrations():
-        found += [
-            f"{doubt[:1].upper()}{doubt[1:]}" for doubt in neighbour_doubts(item, asked.setting.machine)
-        ]
     found += _unknown(asked, item, folder)
     found += _older(item, str(calibration))
     return tuple(found)
