@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.cli.output import emit, emit_json, is_verbose, note, warn
 from perfmodel.cli.project_record import project_record
 from perfmodel.errors import BadInputError, NoCalibrationError
+from perfmodel.passes.alike import MOST_COMPARED
 from perfmodel.passes.explanation import Explanation
 from perfmodel.passes.schemes import ALL, ROW_WISE, WAYS, exchange_named
 from perfmodel.passes.step_names import NoSuchStepError, find_step
@@ -17,7 +18,6 @@ from perfmodel.plan.as_projection import Compared, compared, evaluator_of, undec
 from perfmodel.plan.explain_step import explain_alike_step, explain_step
 from perfmodel.plan.leading import (
     AT_MOST,
-    MOST_COMPARED,
     RUN,
     Leading,
     leading,

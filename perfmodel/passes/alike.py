@@ -23,6 +23,8 @@ from perfmodel.units import format_bytes
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+MOST_COMPARED = 1000
+"""Largest number of tables for which every option is packed onto GPUs, which takes a second or two."""
 _TRIED = 4  # schemes of an option that fit and are packed onto GPUs
 _AT_ONCE = 40_000  # shards of tables whose loads are computed together
 _ROUNDING = 1e-6  # rows are not divisible: the largest row part has up to one row more

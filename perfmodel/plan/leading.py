@@ -15,7 +15,7 @@ import numpy as np
 
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.model import sharding
-from perfmodel.passes.alike import best_alike, least_times, may_fit
+from perfmodel.passes.alike import MOST_COMPARED, best_alike, least_times, may_fit
 from perfmodel.passes.schemes import AUTO, ROW_WISE, ROWS_ONCE, WAYS, copied
 from perfmodel.plan.as_projection import (
     Compared,
@@ -46,8 +46,6 @@ RUN = tuple(name for name, way in WAYS.items() if way.torchrec and not copied(wa
 """Shardings that TorchRec runs and that spread tables over GPUs: only these can lead an answer."""
 LEFT_OUT = tuple(name for name, way in WAYS.items() if way.runs and name not in (*RUN, ROWS_ONCE))
 """Other shardings that somebody runs: replicas on all GPUs, and EMBark's besides unique rows."""
-MOST_COMPARED = 1000
-"""Largest number of tables for which every option is packed onto GPUs, which takes a second or two."""
 _SAME = 1e-6
 AT_MOST = 16
 """Multiple of the GPUs that the rows alone need: the most GPUs that are tried."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -149,14 +149,16 @@ class PlanQuestion:
         most = None if self.most_bytes is None else float(self.most_bytes)
         return MadeFor.of(self.evaluator, reserve=reserve, max_hbm_bytes=most)
 
-    def options(self, more: Sequence[Scheme] = ()) -> Options:
+    def options(self, more: Sequence[Scheme] = (), *, named: Sequence[Collection[Scheme]] = ()) -> Options:
         """Options of the tables: the schemes that fit and that the rules allow.
 
-        more  a further scheme per table, added where it is allowed; sharding types of a TorchRec file are
-              ignored
+        more   a further scheme per table;  named  further schemes for each kind of equal tables
+        Both are added where they are allowed; sharding types of a TorchRec file are ignored.
         Limits: tables that do not fit, or have no allowed option -> BadInputError
         """
-        named = self.constraints.named() if self.constraints else ()
+        if self.constraints:
+            ruled = self.constraints.named()
+            named = [{*schemes, *others} for schemes, others in zip(ruled, named or ruled, strict=True)]
         evaluator = of_other_plans(self.evaluator)
         listed = options_of(evaluator, self.limit_bytes, more, named)
         if self.constraints:
@@ -178,6 +180,7 @@ class PlanQuestion:
             seed=self.seed,
             restrict=torchrec.runnable if self.for_torchrec else None,
             options=partial(self.options, more),
+            ruled=self.constraints is not None,
             watch=watch,
         )
 

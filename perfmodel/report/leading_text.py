@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from perfmodel.passes.alike import MOST_COMPARED
 from perfmodel.passes.schemes import ROW_WISE, TORCHREC, UNIQUE_ROWS, WAYS
 from perfmodel.plan.as_projection import Compared, is_slower
-from perfmodel.plan.leading import MOST_COMPARED, Leading, table_count
+from perfmodel.plan.leading import Leading, table_count
 from perfmodel.projections import Projection
 from perfmodel.projections.hosted import Hosted
 from perfmodel.projections.inputs import DEFAULTS

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from perfmodel.passes.alike import MOST_COMPARED
 from perfmodel.passes.schemes import ROW_WISE, ROWS_ONCE, WAYS
 from perfmodel.plan.as_projection import compared, winner
-from perfmodel.plan.leading import MOST_COMPARED, RUN, leading
+from perfmodel.plan.leading import RUN, leading
 from perfmodel.projections import project_one
 from perfmodel.projections.sensitivity import next_experiment
 from perfmodel.report.experiment_text import experiment_text

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,9 @@ from numpy.typing import NDArray
 from perfmodel.effort import DEFAULT_EFFORT, EFFORTS, Budget
 from perfmodel.errors import BadInputError
 from perfmodel.passes.cost import Evaluator
+from perfmodel.passes.loads import Loads
+from perfmodel.passes.placement import Plan, Scheme
+from perfmodel.passes.steps import StepCost
 from perfmodel.plan.bounding.at_once import at_once
 from perfmodel.plan.bounding.bound import Bounding
 from perfmodel.plan.bounding.curves import StepCurves
@@ -26,6 +30,7 @@ from perfmodel.plan.searching.packing import Packing, pack
 from perfmodel.plan.searching.rounding import leanest, roundings
 from perfmodel.plan.searching.schemes import Descent
 from perfmodel.plan.searching.starts import Starts
+from perfmodel.plan.searching.uniform import packed_as, schemes_by_kind, uniform_plans
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -37,6 +42,7 @@ _FEW = 4_000  # and up to here schemes are improved one by one before they are c
 _WORTH_A_FAMILY = 1.3  # of the best plan's time: a slower kind of exchange alone is not pursued
 _VALLEYS = 4  # of such plans are changed at random besides the best plan
 _WORTH_A_TRY = 1.02  # of the best plan's time: slower plans are not improved
+_ALIKE = 1.002  # of the best plan's time: quick times differ from exact times by less
 _LESS = 1e-9  # of a time: a plan must be faster by this to replace the best
 _ROOMS = (1.0, 0.98, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6)
 """Shares of the memory for which schemes are chosen: shards of unequal size do not fill all of it."""
@@ -47,11 +53,18 @@ Restriction = Callable[[Options, Evaluator], Mask]
 Until = Callable[[], bool]
 
 
+class Listed(Protocol):
+    """Lists the options of a search."""
+
+    def __call__(self, *, named: Sequence[Collection[Scheme]]) -> Options:
+        """The options. named  for each kind of equal tables, further schemes to list"""
+
+
 class Search:
     """A search; ``run`` returns the best plan, or the best so far when it is interrupted.
 
     options  that plans may use, or a function that lists them; None: all that fit (``options_of``)
-    restrict  returns a mask of the options to keep
+    restrict  returns a mask of the options to keep;  ruled  whether ``options`` leave out what rules forbid
     effort_s counted work of the search [s];  time_limit_s  by the clock, ends it early; None: no limit
     watch    is called with (best time [s], bound [s]) as they improve
     Another ``evaluator`` needs: ``step_times``, ``tables``, the exchanges with buffers of ``times`` (search);
@@ -67,10 +80,12 @@ class Search:
         time_limit_s: float | None = None,
         seed: int = 0,
         restrict: Restriction | None = None,
-        options: Options | Callable[[], Options] | None = None,
+        options: Options | Listed | None = None,
+        ruled: bool = False,
         watch: Watch = lambda best_s, bound_s: None,
     ) -> None:
         self.evaluator, self.limit_bytes, self.watch = evaluator, limit_bytes, watch
+        uniform = uniform_plans(evaluator, limit_bytes, ruled=ruled or restrict is not None)
         self.budget = Budget(evaluator.work, effort_s, time_limit_s)
         self.random = np.random.default_rng(seed)
         self.best: Packing | None = None
@@ -84,13 +99,18 @@ class Search:
         self.tried = 0  # plans that were packed
         self.bounds_began_s = self.near_s = 0.0  # work before bounds; work for plans near their optima
         self.packed: dict[bytes, bool] = {}  # whether schemes could be packed
-        self.options = options() if callable(options) else options or options_of(evaluator, limit_bytes)
+        schemes = schemes_by_kind(evaluator.tables, uniform)
+        if options is None:
+            options = partial(options_of, evaluator, limit_bytes)
+        self.options = options(named=schemes) if callable(options) else options
         self.restricted = restrict is not None
         if restrict is not None:
             self.options = self.options.kept(restrict(self.options, evaluator))
         self.bounded_enough: Until = self.late
         size = self.options.kind_of.size * self.options.gpus
         self.few, self.small = size <= _FEW, size <= _SMALL
+        states = (packed_as(plan, evaluator, self.options, limit_bytes) for plan in uniform)
+        self.uniform = [state for state in states if state is not None]
         self.starts = Starts(evaluator, self.options, limit_bytes, self._keep, self.late)
 
     def late(self) -> bool:
@@ -173,9 +193,8 @@ class Search:
                 f"no plan was found that fits the memory of {self.options.gpus} GPUs.",
                 "use more GPUs (--gpus), more memory (--max-hbm, --reserve), or --effort thorough.",
             )
-        plan = self.best.plan()
-        loads = self.evaluator.loads(plan)
-        cost = self.evaluator.step(loads)
+        near = [state for state in self.uniform if state.time_s < self.best_s * _ALIKE]
+        plan, loads, cost = min(map(self._costed, [self.best, *near]), key=lambda costed: costed[2].time_s)
         return Found(
             *(plan, cost, self.evaluator.memory(plan, loads), self.limit_bytes),
             bound_s=min(self.bounds.bound_s if self.bounds else 0.0, cost.time_s),
@@ -185,13 +204,20 @@ class Search:
             done=self.budget.share,
         )
 
+    def _costed(self, state: Packing) -> tuple[Plan, Loads, StepCost]:
+        """The plan of a state, its loads, and its cost as precisely as in an answer."""
+        plan = state.plan()
+        loads = self.evaluator.loads(plan)
+        return plan, loads, self.evaluator.step(loads)
+
     def _begin(self) -> None:
-        """Quick plans, then plans with one kind of exchange, then with several, improved if tables are few.
+        """Plans with one sharding for all tables, quick plans, then one kind of exchange, then several.
 
         The quick plans come first because bounds, listings and improvements may take all the time.
         """
         o = self.options
         kinds = o.kinds
+        self.starts.uniform(self.uniform)
         self.starts.quick(self.late if self.few else self._after(shares.QUICK))
         self._try_first()
         times = self.starts.families() if self.few else self._start(shares.STARTING)

@@ -76,6 +76,12 @@ class Starts:
         self.seen: dict[bytes, bool] = {}  # whether schemes could be packed
         self.random = np.random.default_rng(0)
 
+    def uniform(self, states: Sequence[Packing]) -> None:
+        """Begin with plans in which all tables have one sharding."""
+        self.tried += len(states)
+        for state in states:
+            self._found(state)
+
     def quick(self, soon: Until | None = None) -> None:
         """Make a plan with each kind of exchange besides replication, and some by ``by_saving``.
 

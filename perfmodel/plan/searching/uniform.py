@@ -1,0 +1,66 @@
+"""Plans in which all tables have one sharding: a search begins with them, so its plan is never slower."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from perfmodel.passes.alike import MOST_COMPARED, Alike, best_alike, least_times
+from perfmodel.passes.cost import Evaluator
+from perfmodel.passes.placement import Plan, Scheme
+from perfmodel.passes.schemes import ROW_WISE, WAYS
+from perfmodel.passes.tables import PlanTables
+from perfmodel.plan.choices.options import Options
+from perfmodel.plan.searching.packing import Packing
+
+
+def uniform_plans(evaluator: Evaluator, limit_bytes: float, *, ruled: bool) -> list[Plan]:
+    """The fastest plan of each sharding option that fits: those that ``project`` compares.
+
+    ruled  whether rules may exclude an option, even the fastest; without rules, options that cannot be the
+           fastest are left out
+    Limits: one GPU -> none;  more than ``MOST_COMPARED`` tables -> row-wise alone
+    """
+    if evaluator.gpus == 1:
+        return []
+    ways = list(WAYS) if len(evaluator.tables) <= MOST_COMPARED else [ROW_WISE]
+    least, known, _ = least_times(evaluator, ways, limit_bytes)
+    plans: list[Plan] = []
+    best_s = np.inf
+    for way in sorted(least, key=lambda way: least[way]):
+        if least[way] >= best_s and not ruled:
+            break
+        best = best_alike(evaluator, way, limit_bytes, known)
+        if isinstance(best, Alike):
+            plans.append(best.plan)
+            best_s = min(best_s, best.cost.time_s)
+    return plans
+
+
+def schemes_by_kind(tables: PlanTables, plans: Sequence[Plan]) -> list[set[Scheme]]:
+    """For each kind of equal tables, its schemes in some plans."""
+    sample, _, _ = tables.kinds
+    return [{plan.placements[at].scheme for plan in plans} for at in sample]
+
+
+def packed_as(plan: Plan, evaluator: Evaluator, options: Options, limit_bytes: float) -> Packing | None:
+    """A plan as the state of a search. Limits: a table may not have its scheme or its ranks -> None"""
+    if options.bound_to_ranks.any():
+        return None
+    of_scheme: dict[tuple[int, Scheme], int | None] = {}
+    chosen: list[int] = []
+    for table, (kind, placement) in enumerate(zip(options.kind_of.tolist(), plan.placements, strict=True)):
+        key = kind, placement.scheme
+        if key not in of_scheme:
+            of_scheme[key] = options.find(table, placement.scheme)
+        option = of_scheme[key]
+        if option is None:
+            return None
+        chosen.append(option)
+    state = Packing(evaluator, options, limit_bytes)
+    state.choose(range(len(chosen)), np.array(chosen, dtype=np.int64))
+    for table, placement in enumerate(plan.placements):
+        if state.ranks[table] is None:
+            state.put(table, placement.ranks)
+    return state if state.fits else None
