@@ -32,6 +32,7 @@ from perfmodel.cli.workload import (
 from perfmodel.errors import BadInputError
 from perfmodel.model.sharding import gpus_needed
 from perfmodel.passes.schemes import ALL, ROW_WISE, WAYS
+from perfmodel.passes.tables import PlanTables
 from perfmodel.plan.swept import MOST_COMPARED, are_compared, swept
 from perfmodel.projections import feasible_below
 from perfmodel.projections.grids import GRIDS, feasible, product
@@ -221,15 +222,18 @@ def _possible(
 
     what  an element type of equal tables, or a set of tables
     """
+    training = trains(question.objective)
     if question.tier is not None:
         own = {"dtype": what} if isinstance(what, str) else {"tables": what}
         return feasible_below(part, question.machine, **own, **question.keywords("machine"))
     if isinstance(what, str):
-        return feasible(part, question.machine, question.reserve, question.gpus_per_node, dtype=what)
+        fixed = question.machine, question.reserve, question.gpus_per_node
+        return feasible(part, *fixed, training=training, dtype=what)
     if "gpus" not in part:
         return np.ones(len(next(iter(part.values()))), dtype=bool)
     room = question.machine.value("hbm_bytes")
-    return np.asarray(part["gpus"] >= gpus_needed(float(what.total_bytes), room, question.reserve))
+    held = float(PlanTables.of(what).stored_bytes(training=training).sum())
+    return np.asarray(part["gpus"] >= gpus_needed(held, room, question.reserve))
 
 
 def _count(number: int) -> str:

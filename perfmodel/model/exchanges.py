@@ -242,7 +242,8 @@ def shard_bytes(
 
         ceil(E / r) [elements (w + per_element) + per_row]                    [bytes]
 
-    E  rows;  r  row parts;  elements  ``part_elements`` [-];  w  bytes of a stored element [bytes]
+    E  rows;  r  row parts;  elements  ``part_elements`` [-]
+    w  bytes of a stored element, with its share of what else the row has (``sharding.row_bytes``) [bytes]
     per_element, per_row  optimizer state for each element, and for each row of a shard [bytes]:
         none 0, 0;  row-wise Adagrad 0, 4;  Adagrad 4, 0;  Adam 8, 0
     Source: FBGEMM's fused optimizers keep fp32 state

@@ -49,14 +49,29 @@ def allowed_gpus(n: int, m: int, g: int) -> list[int]:
     return [*range(n, min(g, m + 1)), *range(-(-max(n, g) // g) * g, m + 1, g)]
 
 
-def rows_per_table(table_bytes: ArrayLike, T: ArrayLike, D: ArrayLike, w: ArrayLike) -> Array:
+def row_bytes(D: ArrayLike, w: ArrayLike, s: ArrayLike, a: ArrayLike) -> Array:
+    """Bytes of a row in memory: its elements, then its own scale and bias, padded.
+
+        b = a ceil((D w + s) / a)                                             [bytes]
+
+    D  elements of the row [-];  w  bytes of an element [bytes];  a  alignment of rows [bytes]
+    s  bytes of scale and bias in the row, 0 if its elements are floats [bytes]
+    Source: FBGEMM, ``rounded_row_size_in_bytes`` of its inference kernels (a = 16, and s = 4 of int8), and
+            ``construct_split_state`` of its training kernels (a = 1, and s = INT8_EMB_ROW_DIM_OFFSET = 8)
+    Limits: s = 0, a = 1 -> D w;  16 int8 -> 32 to infer, 24 to train;  4 fp16 -> 16 and 8
+    """
+    size, step = np.asarray(D, dtype=np.float64) * np.asarray(w) + np.asarray(s), np.asarray(a)
+    return np.asarray(np.ceil(size / step) * step)
+
+
+def rows_per_table(table_bytes: ArrayLike, T: ArrayLike, b: ArrayLike) -> Array:
     """Rows of each of T equal tables that fill table_bytes together.
 
-        E = table_bytes / (T D w), at least 1                                 [rows]
+        E = table_bytes / (T b), at least 1                                   [rows]
 
-    T      tables [-];  D  elements per row [-];  w  bytes per element [bytes]
-    Source: bytes = rows x columns x bytes per element
-    Limits: T D w = table_bytes -> 1;  10 TB, one table, D = 32, w = 4 -> 7.8125e10
+    T  tables [-];  b  ``row_bytes`` [bytes]
+    Source: bytes = rows x bytes of a row
+    Limits: T b = table_bytes -> 1;  10 TB, one table, b = 128 -> 7.8125e10
     """
-    row = np.asarray(D, dtype=np.float64) * np.asarray(w, dtype=np.float64)
+    row = np.asarray(b, dtype=np.float64)
     return np.maximum(np.asarray(table_bytes, dtype=np.float64) / (np.asarray(T, dtype=np.float64) * row), 1)

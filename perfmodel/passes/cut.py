@@ -110,7 +110,7 @@ class TableCut:
         self.B, self.G, self.g = (_of(x, t) for x in (model.batch, model.gpus, model.domain))
         self.id_bytes = _of(model.id_bytes, t)
         self.beside = _of(len(tables) if model.beside is None else model.beside, t)
-        self.E, self.D, self.w = tables.rows[t], tables.dim[t], tables.element_bytes[t]
+        self.E, self.D = tables.rows[t], tables.dim[t]
         self.dp, self.ub = kind == Exchange.DP, sends_rows(kind)
         self.sparse, self.two = kind == Exchange.SPARSE, kind == Exchange.TWO_LEVEL
         self.hot_L, self.distinct = np.zeros(t.shape), np.array(tables.pooling[t])
@@ -124,9 +124,12 @@ class TableCut:
         self.L = tables.pooling[t] - self.hot_L  # look-ups of a bag that ask for the tail
         self.v, self.pooled = model.payload_bytes, model.constant("pooled_element_bytes")
         self.ids = self.id_bytes + tables.weight_bytes[t]  # bytes of an id with the weight of its row
-        self.gradient = self.w if model.sets else self.pooled  # bytes of an element of a replica's gradient
+        # bytes of an element of a replica's gradient
+        self.gradient = tables.element_bytes[t] if model.sets else self.pooled
         self.split = np.isin(kind, PARTIAL)  # lengths and ids go to the holders
-        self.elements = ex.part_elements(self.D, c)
+        self.elements, training = ex.part_elements(self.D, c), model.training is not None
+        self.w = tables.stored_width(t, self.elements, training=training)
+        self.whole_w = tables.stored_width(t, self.D, training=training)  # of rows that are not cut
         self.q = np.where(self.sparse, ex.filled_share(r, self.distinct, self.L / tables.pooling[t]), 1.0)
         self.index = np.where(self.sparse, model.constant("sparse_bag_index_bytes"), 0.0)
         self.lookups = ex.shard_lookups(self.G, self.B, self.L, r)

@@ -193,7 +193,7 @@ def _look_up_hot(a: TableCut, own: Array, everywhere: Array) -> None:
         return
     bag = a.D * a.pooled + a.model.constant("offset_bytes")
     rows, n, bags = np.maximum(a.hot, 1), a.B * a.hot_L, np.full(a.hot.shape, a.B)
-    moved = a.traffic(rows, n, a.D, bags, bag, a.beside, a.w, Gather.HOT)
+    moved = a.traffic(rows, n, a.D, bags, bag, a.beside, a.whole_w, Gather.HOT)
     everywhere[..., Resource.GATHER_DRAM] += moved.dram_bytes * hot
     everywhere[..., Resource.GATHER_L2] += moved.l2_bytes * hot
     whole = ex.bags_received_bytes(a.B, 1, 1, a.D, a.pooled, a.c, 0)

@@ -53,7 +53,7 @@ class LookUpGroups:
     @cached_property
     def _code(self) -> NDArray[np.int64]:
         """[T] code of each table's data type."""
-        return np.asarray(np.unique(self.tables.element_bytes, return_inverse=True)[1])
+        return np.asarray(np.unique(self.tables.dtype, return_inverse=True)[1])
 
     @property
     def _types(self) -> int:

@@ -125,6 +125,11 @@ class MemoryModel:
         optimizer_state(self.optimizer, self.state_bytes)  # raises if unknown
 
     @property
+    def table_bytes(self) -> float:
+        """Bytes of the rows of all tables."""
+        return float(self.tables.stored_bytes(training=self.training).sum())
+
+    @property
     def state(self) -> tuple[float, float]:
         """(state per element, state per row of a shard) of the optimizer [bytes]."""
         return optimizer_state(self.optimizer, self.state_bytes)
@@ -215,7 +220,7 @@ class MemoryModel:
     ) -> tuple[Array, Array]:
         per_element, per_row = state
         elements = ex.part_elements(self.tables.dim[t], c)
-        width = self.tables.element_bytes[t]
+        width = self.tables.stored_width(t, elements, training=self.training)
         held = ex.shard_bytes(rows, r, elements, width, 0, 0)
         return held, ex.shard_bytes(rows, r, elements, width, per_element, per_row) - held
 

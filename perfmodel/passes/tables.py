@@ -9,14 +9,15 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.errors import BadInputError
 from perfmodel.model import access
 from perfmodel.model.popularity import popularity
+from perfmodel.passes.rows import WIDTHS, row_bytes
 from perfmodel.schema.distributions import UNIFORM, Distribution
 from perfmodel.schema.table_files import load_tables
-from perfmodel.schema.workload import DTYPE_BYTES, WEIGHT_BYTES, Table, TableSet
+from perfmodel.schema.workload import DTYPES, WEIGHT_BYTES, Table, TableSet
 from perfmodel.units import counted
 
 Array = NDArray[np.float64]
@@ -29,7 +30,7 @@ class TableShapes:
 
     rows           E [rows]
     dim            D, elements of a row [-]
-    element_bytes  w, bytes of a stored element [bytes]
+    dtype          type of an element, as its place in ``DTYPES``
     pooling        L, rows summed for one sample [-]
     weight_bytes   bytes of the weight that comes with an id; 0 if bags are not weighted [bytes]
     laws, law      the different distributions of look-ups over rows; each table's index among them
@@ -37,7 +38,7 @@ class TableShapes:
 
     rows: Array
     dim: Array
-    element_bytes: Array
+    dtype: Array
     pooling: Array
     weight_bytes: Array
     laws: tuple[Distribution, ...]
@@ -45,6 +46,18 @@ class TableShapes:
 
     def __len__(self) -> int:
         return self.rows.size
+
+    @property
+    def element_bytes(self) -> Array:
+        """Bytes of an element, without what else a row has [bytes], shape [T]."""
+        return np.asarray(WIDTHS[self.dtype.astype(np.int64)])
+
+    def stored_width(self, t: Ints, elements: ArrayLike, *, training: bool) -> Array:
+        """w, bytes of a stored element with its share of its row's scale, bias and padding [bytes].
+
+        t  indices of tables;  elements  of a row of a shard of each;  training  as in ``rows.row_bytes``
+        """
+        return np.asarray(row_bytes(self.dtype[t], elements, training=training) / np.asarray(elements))
 
     def unique_rows(self, samples: float | Array) -> Array:
         """U, distinct rows among the look-ups of ``samples`` samples in each table [rows], shape [T].
@@ -88,7 +101,7 @@ class PlanTables(TableShapes):
         return PlanTables(
             _column(table.rows for table in tables.tables),
             _column(table.dim for table in tables.tables),
-            _column(DTYPE_BYTES[table.dtype] for table in tables.tables),
+            _column(DTYPES.index(table.dtype) for table in tables.tables),
             _column(table.pooling for table in tables.tables),
             _column(table.weight_bytes for table in tables.tables),
             *laws_of(_for_each(ids, tables.tables)),
@@ -125,10 +138,14 @@ class PlanTables(TableShapes):
         """The same tables, all with a weight per id; weights are 1 where bags were not weighted."""
         return replace(self, weight_bytes=np.full(len(self), float(WEIGHT_BYTES)))
 
+    def stored_bytes(self, *, training: bool) -> Array:
+        """Bytes of each table [T]. training  as in ``rows.row_bytes``"""
+        return self.rows * row_bytes(self.dtype, self.dim, training=training)
+
     @property
     def total_bytes(self) -> float:
-        """Bytes of all tables."""
-        return float(np.sum(self.rows * self.dim * self.element_bytes))
+        """Bytes of all tables in a forward pass."""
+        return float(np.sum(self.stored_bytes(training=False)))
 
     @property
     def distribution(self) -> str | list[str]:
@@ -141,7 +158,7 @@ class PlanTables(TableShapes):
         """Groups of tables that are equal except for their names, Q in all: (index of the first table of each
         group [Q], group of every table [T], number of tables in each group [Q]).
         """
-        columns = [self.rows, self.dim, self.element_bytes, self.pooling, self.weight_bytes, self.law]
+        columns = [self.rows, self.dim, self.dtype, self.pooling, self.weight_bytes, self.law]
         if self.apart is not None:
             columns.append(self.apart)
         _, first, kind_of, count = np.unique(

@@ -52,7 +52,7 @@ def _update_hot(a: TableCut, training: Training, everywhere: Array) -> None:
     hot = a.hot > 0
     if not hot.any():
         return
-    row = ex.update_row_bytes(a.D, a.w, training.per_element, training.per_row) + 2 * a.D * a.pooled
+    row = ex.update_row_bytes(a.D, a.whole_w, training.per_element, training.per_row) + 2 * a.D * a.pooled
     bags, read = np.full(a.hot.shape, a.B), a.B * a.hot_L
     moved = a.traffic(bags, read, a.D, a.hot, row, a.beside, a.pooled)
     everywhere[..., Resource.SORT] += a.sorted(read, backward=True) * hot

@@ -96,13 +96,13 @@ def tables_of(work: Configs, model: str, ids: Distribution = UNIFORM) -> PlanTab
         raise BadInputError(
             f"shardings of {sum(counts)} tables cannot be compared.", f"give at most {MOST_TABLES} --tables."
         )
-    rows, dim, width, pooling, weights = (
+    rows, dim, dtype, pooling, weights = (
         np.repeat([float(getattr(group, name).flat[0]) for group in work.groups], counts)
-        for name in ("rows", "dim", "element_bytes", "pooling", "weight_bytes")
+        for name in ("rows", "dim", "dtype", "pooling", "weight_bytes")
     )
     laws, law = laws_of([group.ids[0] or ids for group in work.groups])
     names = tuple(f"table_{at}" for at in range(sum(counts)))
-    return PlanTables(rows, dim, width, pooling, weights, laws, np.repeat(law, counts), model, names)
+    return PlanTables(rows, dim, dtype, pooling, weights, laws, np.repeat(law, counts), model, names)
 
 
 def compared(base: Projection, ways: Iterable[str] = WAYS) -> Iterator[Compared]:

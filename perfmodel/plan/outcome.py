@@ -168,7 +168,7 @@ class Planned:
             "gpus": e.gpus,
             "domain_gpus": e.domain,
             "tables": len(e.tables),
-            "table_bytes": e.tables.total_bytes,
+            "table_bytes": e.memories.table_bytes,
             "optimizer": e.memories.optimizer,
             "time_s": cost.time_s,
             "low_s": cost.low_s,

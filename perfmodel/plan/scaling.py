@@ -136,7 +136,7 @@ class Scaling:
             **{name: known[name] for name in kept},
             **({"batch": None} if self.total else {}),
             "global_batch": self.total,
-            "table_bytes": answer.evaluator.tables.total_bytes,
+            "table_bytes": answer.evaluator.memories.table_bytes,
             "scaling": [point.to_dict() for point in self.points],
             "knee_gpus": self.knee,
             "knee_unsure_gpus": list(self.unsure),

@@ -96,7 +96,7 @@ def _read(
     if below is not None:
         check_tier(below, memory, _given(workload, tables, values))
     seen = chosen.machine if below is None else without_hbm(chosen.machine)
-    work = _work(workload, tables, values, seen, reserve, node, memory)
+    work = _work(workload, tables, values, seen, reserve, node, memory, training=training)
     if memory is None:
         usable = float(capacity.usable_bytes(chosen.machine.value("hbm_bytes"), reserve))
         work = replace(work, usable_bytes=usable, reserve=reserve)
@@ -130,7 +130,7 @@ def feasible_below(
         own = {name: options[name] for name in _COLUMNS if name in options}
         node = options.get("gpus_per_node") or box.gpus_per_node
         reserve = float(options.get("reserve", DEFAULT_RESERVE))
-        found &= inputs.feasible({**own, **columns}, without_hbm(box), reserve, node)
+        found &= inputs.feasible({**own, **columns}, without_hbm(box), reserve, node, training=False)
     if found.any():
         kept = {name: np.broadcast_to(column, (length,))[found] for name, column in columns.items()}
         found[found] = has_room(*_read(kept, box, **options))
@@ -177,6 +177,8 @@ def _work(
     reserve: float,
     node: int,
     memory: LocalMemory | None,
+    *,
+    training: bool,
 ) -> Configs:
     """The configurations: keywords override the workload's own values, which override the defaults."""
     given = _given(workload, tables, values)
@@ -185,9 +187,9 @@ def _work(
         _check_beside_one_gpu(given, tables)
     if tables is not None:
         known = load_tables(tables) if isinstance(tables, str) else tables
-        work = inputs.table_set(known, given, machine, reserve, node)
+        work = inputs.table_set(known, given, machine, reserve, node, training=training)
     else:
-        work = inputs.equal_tables(given, machine, reserve, node)
+        work = inputs.equal_tables(given, machine, reserve, node, training=training)
     return work if memory is None else local_memory_work(work, memory)
 
 

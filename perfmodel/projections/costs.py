@@ -106,11 +106,11 @@ class Forward(PassBasis):
         of = work.batch, work.gpus, domain, work.id_bytes, work.table_count, work.all_rows
         laws, law = laws_of([ids or self.ids for ids in t.ids])
         each = np.broadcast_to(law[:, np.newaxis] if law.size > 1 else law, shape).reshape(-1)
-        columns = (t.rows, t.dim, t.element_bytes, t.pooling, t.weight_bytes, *of)
-        rows, dim, width, pooling, weight, batch, gpus, g, id_bytes, beside, all_rows = (
+        columns = (t.rows, t.dim, t.dtype, t.pooling, t.weight_bytes, *of)
+        rows, dim, dtype, pooling, weight, batch, gpus, g, id_bytes, beside, all_rows = (
             np.broadcast_to(column, shape).reshape(-1) for column in columns
         )
-        shapes = TableShapes(rows, dim, width, pooling, weight, laws, each)
+        shapes = TableShapes(rows, dim, dtype, pooling, weight, laws, each)
         model = LoadInputs(
             shapes,
             batch,

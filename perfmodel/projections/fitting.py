@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from perfmodel.model import capacity, sharding
 from perfmodel.passes.memory import buffer_bytes
+from perfmodel.passes.rows import row_bytes
 from perfmodel.passes.tier_times import cache_state_bytes
 from perfmodel.projections.costs import Forward
 from perfmodel.projections.inputs import CHUNK, Configs, TableGroup, all_tables
@@ -51,7 +52,7 @@ def gpu_memory(forward: Forward, work: Configs) -> GpuMemory:
     """
     per_element, per_row = forward.state
     held = [(t, t.count * t.rows / np.where(t.rows >= work.gpus, work.gpus, 1.0)) for t in work.stacked]
-    rows = all_tables(count * t.dim * t.element_bytes for t, count in held)
+    rows = all_tables(count * row_bytes(t.dtype, t.dim, training=forward.training) for t, count in held)
     state = all_tables(count * (t.dim * per_element + per_row) for t, count in held)
     largest = np.zeros(work.gpus.shape)
     for at in range(0, len(work), CHUNK):

@@ -30,14 +30,17 @@ def feasible(
     machine: Machine,
     reserve: float = DEFAULT_RESERVE,
     gpus_per_node: int | None = None,
+    *,
+    training: bool = False,
     **values: Any,
 ) -> NDArray[np.bool_]:
     """Which points of a grid are feasible: rows fit the memory, and every GPU gets a row of each table.
 
-    values  fixed values of the grid (dtype, ...)
+    training  whether the rows are those of a training pass;  values  fixed values of the grid (dtype, ...)
     Limits: 10 TB on 64 GPUs of 80 GB -> False, on 128 -> True
     """
-    return inputs.feasible({**values, **columns}, machine, reserve, gpus_per_node or machine.gpus_per_node)
+    node = gpus_per_node or machine.gpus_per_node
+    return inputs.feasible({**values, **columns}, machine, reserve, node, training=training)
 
 
 def paper_1(gpus: Iterable[float] = (1, 2, 4, 8)) -> Columns:

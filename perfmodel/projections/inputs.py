@@ -15,11 +15,13 @@ from numpy.typing import NDArray
 from perfmodel.errors import BadInputError
 from perfmodel.model import capacity, sharding
 from perfmodel.passes.basis import LocalMemory
+from perfmodel.passes.rows import WIDTHS, row_bytes
+from perfmodel.passes.tables import PlanTables
 from perfmodel.question.groups import RANGES
 from perfmodel.schema.distributions import Distribution
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.ranges import MOST_GPUS
-from perfmodel.schema.workload import DTYPE_BYTES, ID_DTYPE_BYTES, TableSet, dtype_bytes
+from perfmodel.schema.workload import DTYPES, ID_DTYPE_BYTES, TableSet, dtype_bytes
 from perfmodel.units import format_bytes
 
 Array = NDArray[np.float64]
@@ -51,7 +53,7 @@ class TableGroup:
     Several groups of different tables can be stacked: then each array has an axis of tables first.
     ids  popularity of the rows of each stacked table; None: the popularity given for all tables
     weight_bytes  bytes of the weight of an id; 0: bags are not weighted
-    count  number of equal tables;  rows, dim, pooling, element_bytes  of each (``PlanTables``)
+    count  number of equal tables;  rows, dim, pooling, dtype  of each (``PlanTables``)
     """
 
     ids: tuple[Distribution | None, ...]
@@ -59,8 +61,13 @@ class TableGroup:
     rows: Array
     dim: Array
     pooling: Array
-    element_bytes: Array
+    dtype: Array
     weight_bytes: Array
+
+    @property
+    def element_bytes(self) -> Array:
+        """Bytes of an element, without what else a row has [bytes]."""
+        return np.asarray(WIDTHS[np.asarray(self.dtype, dtype=np.int64)])
 
     @property
     def plain(self) -> bool:
@@ -72,7 +79,7 @@ class TableGroup:
         return TableGroup(self.ids, *[a[span] if a.ndim else a for a in columns_of(self)])
 
 
-columns_of = attrgetter("count", "rows", "dim", "pooling", "element_bytes", "weight_bytes")
+columns_of = attrgetter("count", "rows", "dim", "pooling", "dtype", "weight_bytes")
 """The numeric fields of a ``TableGroup``."""
 
 
@@ -152,7 +159,7 @@ def shaped(values: Mapping[str, Any]) -> dict[str, Array]:
     """
     given = {name: value for name, value in values.items() if value is not None}
     arrays = {
-        name: _element_bytes(value) if name == "dtype" else _numbers(name, value)
+        name: _dtype_codes(value) if name == "dtype" else _numbers(name, value)
         for name, value in given.items()
     }
     try:
@@ -194,40 +201,46 @@ def _shown(value: float) -> str:
     return f"{value:.15g}"
 
 
-def _element_bytes(value: Any) -> Array:
-    """Bytes per element for a dtype name, an array of names, or a pandas column."""
+def _dtype_codes(value: Any) -> Array:
+    """Places in ``DTYPES`` of a dtype name, an array of names, or a pandas column."""
     if isinstance(value, str):
         names, codes = [value], np.zeros((), dtype=np.intp)
     else:
         unique, codes = np.unique(np.asarray(value, dtype=str), return_inverse=True)
         names = list(unique)
-    return np.array([float(dtype_bytes(name)) for name in names])[codes]
+    for name in names:
+        dtype_bytes(name)  # raises if unknown
+    return np.array([float(DTYPES.index(name)) for name in names])[codes]
 
 
-def equal_tables(values: Mapping[str, Any], machine: Machine, reserve: float, node: int) -> Configs:
+def equal_tables(
+    values: Mapping[str, Any], machine: Machine, reserve: float, node: int, *, training: bool
+) -> Configs:
     """Configurations with equal tables; a missing table size or number of GPUs follows from the other."""
-    a, needed, gpus, row_bytes = _sized(values, machine, reserve, node)
+    a, needed, gpus, row = _sized(values, machine, reserve, node, training=training)
     _check_fit(a["table_bytes"], gpus, needed, machine, reserve)
-    _check_rows(a["table_bytes"] / (a["table_count"] * row_bytes), gpus, row_bytes)
-    rows = sharding.rows_per_table(a["table_bytes"], a["table_count"], a["dim"], a["dtype"])
+    _check_rows(a["table_bytes"] / (a["table_count"] * row), gpus, row)
+    rows = sharding.rows_per_table(a["table_bytes"], a["table_count"], row)
     group = TableGroup((None,), a["table_count"], rows, a["dim"], a["pooling"], a["dtype"], np.zeros(()))
     filled = values.get("table_bytes") is None
     return Configs(a["table_bytes"], gpus, needed, a["batch"], a["id_bytes"], (group,), "gpus" in a, filled)
 
 
-def feasible(values: Mapping[str, Any], machine: Machine, reserve: float, node: int) -> NDArray[np.bool_]:
+def feasible(
+    values: Mapping[str, Any], machine: Machine, reserve: float, node: int, *, training: bool
+) -> NDArray[np.bool_]:
     """Which configurations of equal tables are feasible: rows fit the GPUs, and each GPU gets a row.
 
     Limits: values that are never valid (0, text) -> BadInputError
     """
-    a, needed, gpus, row_bytes = _sized(values, machine, reserve, node)
-    rows = a["table_bytes"] / (a["table_count"] * row_bytes)
+    a, needed, gpus, row = _sized(values, machine, reserve, node, training=training)
+    rows = a["table_bytes"] / (a["table_count"] * row)
     least = sharding.gpus_needed(a["table_bytes"], machine.value("hbm_bytes"), 0.0)
     return np.asarray((gpus >= least) & (needed <= MOST_GPUS) & (rows >= np.maximum(gpus, 1)))
 
 
 def _sized(
-    values: Mapping[str, Any], machine: Machine, reserve: float, node: int
+    values: Mapping[str, Any], machine: Machine, reserve: float, node: int, *, training: bool
 ) -> tuple[dict[str, Array], Array, Array, Array]:
     """(values as arrays, with the table size; GPUs needed; GPUs used; bytes of a row)."""
     a = shaped({**DEFAULTS, **{k: v for k, v in values.items() if v is not None}})
@@ -241,11 +254,17 @@ def _sized(
     with np.errstate(all="ignore"):  # overflow is refused by name: too many GPUs, too few rows
         needed = sharding.gpus_needed(a["table_bytes"], machine.value("hbm_bytes"), reserve)
         gpus = a["gpus"] if "gpus" in a else sharding.whole_nodes(needed, np.float64(node))
-    return a, needed, gpus, a["dim"] * a["dtype"]
+    return a, needed, gpus, row_bytes(a["dtype"], a["dim"], training=training)
 
 
 def table_set(
-    tables: TableSet, values: Mapping[str, Any], machine: Machine, reserve: float, node: int
+    tables: TableSet,
+    values: Mapping[str, Any],
+    machine: Machine,
+    reserve: float,
+    node: int,
+    *,
+    training: bool,
 ) -> Configs:
     """Configurations of a set of different tables: only batch, ids and GPUs vary."""
     free = {name: values.get(name) for name in ("batch", "gpus", "id_bytes")}
@@ -259,7 +278,8 @@ def table_set(
         )
     defaults = {name: DEFAULTS[name] for name in ("batch", "id_bytes")}
     a = shaped({**defaults, **{k: v for k, v in free.items() if v is not None}})
-    total = np.full(a["batch"].shape, float(tables.total_bytes))
+    whole = PlanTables.of(tables).stored_bytes(training=training).sum()
+    total = np.full(a["batch"].shape, float(whole))
     with np.errstate(all="ignore"):
         needed = sharding.gpus_needed(total, machine.value("hbm_bytes"), reserve)
         gpus = a["gpus"] if "gpus" in a else sharding.whole_nodes(needed, np.float64(node))
@@ -270,7 +290,7 @@ def table_set(
 def _groups(tables: TableSet) -> tuple[TableGroup, ...]:
     laws = list(dict.fromkeys(t.distribution for t in tables.tables))
     kinds = Counter(
-        (t.rows, t.dim, t.pooling, DTYPE_BYTES[t.dtype], t.weight_bytes, laws.index(t.distribution))
+        (t.rows, t.dim, t.pooling, DTYPES.index(t.dtype), t.weight_bytes, laws.index(t.distribution))
         for t in tables.tables
     )
     return tuple(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
+from perfmodel.passes.tables import PlanTables
 from perfmodel.report.columns import Column, attributes, columns_record, columns_text
 from perfmodel.report.terminal import facts, paragraph, table
 from perfmodel.schema.machine import Machine
@@ -58,7 +59,7 @@ _MODELS = (
     Column("model", lambda model: model.name, left=True),
     Column("tables", lambda model: format_count(len(model.tables))),
     Column("rows", lambda model: format_count(sum(each.rows for each in model.tables))),
-    Column("bytes", lambda model: format_bytes(model.total_bytes, binary=False)),
+    Column("bytes", lambda model: format_bytes(PlanTables.of(model).total_bytes, binary=False)),
     Column("look-ups per bag", lambda m: format_number(fmean(each.pooling for each in m.tables)), goes=1),
     Column("dim", lambda model: _range([each.dim for each in model.tables])),
 )
@@ -87,7 +88,7 @@ def model_text(model: TableSet) -> str:
     """A set of tables: totals, source, and its largest tables, without columns that are empty."""
     tables = sorted(model.tables, key=lambda item: -item.rows * item.dim)
     shown = tables[:_MOST_TABLE_ROWS]
-    size = format_bytes(model.total_bytes, binary=False)
+    size = format_bytes(PlanTables.of(model).total_bytes, binary=False)
     head = facts(
         [
             (model.name, f"{counted(len(tables), 'table')}, {size}"),
@@ -105,7 +106,7 @@ def model_record(model: TableSet, *, full: bool) -> dict[str, Any]:
     record: dict[str, Any] = {
         "name": model.name,
         "tables": len(model.tables),
-        "total_bytes": model.total_bytes,
+        "total_bytes": int(PlanTables.of(model).total_bytes),
         "source": model.source,
         "note": model.note,
     }

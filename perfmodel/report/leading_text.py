@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from perfmodel.passes.alike import MOST_COMPARED
+from perfmodel.passes.rows import row_bytes
 from perfmodel.passes.schemes import ROW_WISE, TORCHREC, UNIQUE_ROWS, WAYS
 from perfmodel.plan.as_projection import Compared, is_slower
 from perfmodel.plan.leading import Leading, table_count
 from perfmodel.projections import Projection
 from perfmodel.projections.hosted import Hosted
-from perfmodel.projections.inputs import DEFAULTS
+from perfmodel.projections.inputs import TableGroup
 from perfmodel.report.experiment_text import experiment_text, run_line
 from perfmodel.report.projection_text import Again, explain_words, idle_pods_words, provenance, step_table
 from perfmodel.report.terminal import command_lines, paragraph, table, unbroken
 from perfmodel.schema.distributions import UNIFORM
-from perfmodel.schema.workload import DTYPE_BYTES
+from perfmodel.schema.workload import DTYPES
 from perfmodel.units import (
     counted,
     format_bytes,
@@ -214,6 +215,8 @@ def _items(base: Projection) -> Iterator[tuple[str, str]]:
         ids = sum(float(group.count.flat[0] * group.pooling.flat[0]) for group in groups)
         yield _GIVEN, f"{counted(int(count), 'table')} of {model}, {ids / count:.3g} ids per bag on average"
         weighted = sum(float(group.count.flat[0]) for group in groups if group.weight_bytes.any())
+        if any(_stored(base, group) > group.dim * group.element_bytes for group in groups):
+            yield _GIVEN, "rows with their scale, bias and padding"
         if weighted:
             some = "" if weighted == count else f" in {counted(int(weighted), 'table')}"
             yield _GIVEN, f"ids with weights{some}"
@@ -223,10 +226,9 @@ def _items(base: Projection) -> Iterator[tuple[str, str]]:
         each = "" if count == 1 else " each"
         yield "table_count", f"{counted(count, 'table')} of {_rows(rows)} rows{each}"
         yield "dim", f"dim {int(only.dim.flat[0])}"
-        yield (
-            "dtype",
-            f"{'' if payload is None else 'rows of '}{_dtype(base, float(only.element_bytes.flat[0]))}",
-        )
+        dtype, stored = DTYPES[int(only.dtype.flat[0])], _stored(base, only)
+        longer = f" in rows of {format_count(stored)} bytes" if stored > only.dim * only.element_bytes else ""
+        yield "dtype", f"{'' if payload is None else 'rows of '}{dtype}{longer}"
         yield "pooling", f"{float(only.pooling.flat[0]):g} ids per bag"
     if payload is not None and gpus > 1:
         yield _GIVEN, f"bags sent as {payload}"
@@ -239,15 +241,14 @@ def _items(base: Projection) -> Iterator[tuple[str, str]]:
         yield "", "forward pass without a host"
 
 
+def _stored(base: Projection, group: TableGroup) -> float:
+    """Bytes of a row of these tables in memory."""
+    return float(row_bytes(group.dtype, group.dim, training=base.forward.training).flat[0])
+
+
 def _rows(rows: float) -> str:
     """A number of rows; from ten million on in millions: ``78 125 M``."""
     return format_count(rows) if rows < _MANY_ROWS else f"{format_count(rows / 1e6)} M"
-
-
-def _dtype(base: Projection, element_bytes: float) -> str:
-    given = base.question.given if base.question else {}
-    name = str(given.get("dtype", DEFAULTS["dtype"]))
-    return name if DTYPE_BYTES[name] == element_bytes else f"{element_bytes:g} bytes"
 
 
 def change_rows(found: Leading) -> list[list[str]]:

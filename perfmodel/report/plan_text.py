@@ -115,7 +115,7 @@ def gpu_lines(answer: Planned, capped: bool = False) -> str:
     e, memory = answer.evaluator, answer.found.memory
     total = memory.total_bytes
     at = int(np.argmax(total))
-    size = format_bytes(e.tables.total_bytes, binary=False)
+    size = format_bytes(e.memories.table_bytes, binary=False)
     domains = f", {e.setting.machine.links.scale_up} domains of {e.domain}" if 1 < e.domain < e.gpus else ""
     gpus = f"{format_count(e.gpus)}{domains}, for {counted(len(e.tables), 'table')} of {size}"
     parts = [

@@ -34,7 +34,7 @@ def scaling_text(found: Scaling, other_pass: str, one: Callable[[int], str]) -> 
     first = found.planned[0].answer
     assert first is not None
     e = first.evaluator
-    size = format_bytes(e.tables.total_bytes, binary=False)
+    size = format_bytes(e.memories.table_bytes, binary=False)
     head = f"{counted(len(e.tables), 'table')} of {size} on {e.setting.machine.name}"
     held = f"{format_count(e.batch)} samples on each GPU"
     if found.total is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +17,10 @@ if TYPE_CHECKING:
     Number = float | NDArray[np.float64]
 
 DTYPE_BYTES: dict[str, int] = {"fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
-"""Bytes of one element of an embedding row."""
+"""Bytes of one element of an embedding row. Rows may have more: ``passes.rows``."""
+
+DTYPES = tuple(DTYPE_BYTES)
+"""Types of the elements of a row; arrays hold a type as its place here."""
 
 ID_DTYPE_BYTES: dict[str, int] = {"int64": 8, "int32": 4}
 """Bytes of one id."""
@@ -68,19 +70,9 @@ class Table:
     distribution: Distribution | None = None
 
     @property
-    def row_bytes(self) -> int:
-        """Bytes of one row."""
-        return self.dim * DTYPE_BYTES[self.dtype]
-
-    @property
     def weight_bytes(self) -> int:
         """Bytes of the weight of an id; 0 if bags are not weighted."""
         return WEIGHT_BYTES if self.weighted else 0
-
-    @property
-    def total_bytes(self) -> int:
-        """Bytes of the whole table."""
-        return self.rows * self.row_bytes
 
 
 @dataclass(frozen=True)
@@ -106,11 +98,6 @@ class TableSet:
                 )
             seen.add(table.name)
 
-    @cached_property
-    def total_bytes(self) -> int:
-        """Bytes of all tables."""
-        return sum(table.total_bytes for table in self.tables)
-
 
 @dataclass(frozen=True, eq=False)
 class Workload:
@@ -120,7 +107,7 @@ class Workload:
     pooling      rows summed for one sample      dim      elements of one row
     dtype        of a row                        id_bytes bytes of one id
     table_bytes  bytes of all tables together
-    Limits: anything that is not a finite number above 0, or less than one row per table -> BadInputError
+    Limits: anything that is not a finite number above 0 -> BadInputError
     """
 
     batch: Number
@@ -135,26 +122,6 @@ class Workload:
         dtype_bytes(self.dtype)
         for name in ("batch", "tables", "pooling", "dim", "table_bytes", "id_bytes"):
             _check_positive(name, getattr(self, name))
-        if np.any(np.asarray(self.rows_per_table) < 1):
-            raise BadInputError(
-                f"table_bytes {shown(self.table_bytes)} is less than one row per table.",
-                "give a larger --table-size, or fewer tables, or a smaller dim.",
-            )
-
-    @property
-    def element_bytes(self) -> int:
-        """Bytes of one element of a row."""
-        return DTYPE_BYTES[self.dtype]
-
-    @property
-    def row_bytes(self) -> Number:
-        """Bytes of one row."""
-        return self.dim * self.element_bytes
-
-    @property
-    def rows_per_table(self) -> Number:
-        """Rows of one table (not rounded)."""
-        return self.table_bytes / (self.tables * self.row_bytes)
 
 
 def _check_positive(name: str, value: object) -> None:

@@ -5,17 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from perfmodel.errors import NoCalibrationError
 from perfmodel.fit.context import OWN_PASS, TIMED_AS
+from perfmodel.passes.rows import row_bytes
 from perfmodel.passes.settings import TORCH
 from perfmodel.projections import project_row_wise
 from perfmodel.schema.home import MACHINE_NAME
 from perfmodel.schema.machine import Machine, list_machines, load_machine
 from perfmodel.schema.run_files import Run, read_run
 from perfmodel.schema.run_folders import calibrate_line, calibrations_of, no_machine_file
-from perfmodel.schema.workload import dtype_bytes
+from perfmodel.schema.workload import DTYPES
 from perfmodel.units import counted
 from perfmodel.validate.verdicts import Finding, Verdict, load_run_bands
 from perfmodel.validate.within import told
@@ -74,13 +73,11 @@ def _projected(passes: pd.DataFrame, folder: Path, machine: Machine) -> pd.DataF
         )
     clock = str(passes["clock"].iloc[0])
     path = min(found, key=lambda p: str(found[p].clock) != clock)
-    width = np.array([float(dtype_bytes(name)) for name in passes["dtype"]])
+    row = row_bytes([DTYPES.index(name) for name in passes["dtype"]], passes["dim"], training=False)
     columns = ("gpus", "batch", "pooling", "dim", "dtype", "id_bytes")
     asked: dict[str, Any] = {name: passes[name].to_numpy() for name in columns}
     asked["table_count"] = passes["tables"].to_numpy()
-    asked["table_bytes"] = (
-        passes["tables"].to_numpy() * passes["rows"].to_numpy(float) * passes["dim"] * width
-    )
+    asked["table_bytes"] = passes["tables"].to_numpy() * passes["rows"].to_numpy(float) * row
     own = passes["implementation"].iloc[0] == OWN_PASS and found[path].kernels_of(TORCH) is not None
     kernels = TORCH if own else None
     frame = project_row_wise(asked, machine, backend=backend, calibration=path, kernels=kernels)

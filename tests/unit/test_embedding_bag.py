@@ -58,9 +58,9 @@ def test_whole_nodes_adds_less_than_a_node(n: int, g: int) -> None:
 
 
 def test_rows_per_table_limits() -> None:
-    assert sharding.rows_per_table(128, 1, 32, 4) == 1
-    assert sharding.rows_per_table(10e12, 1, 32, 4) == 7.8125e10
-    assert sharding.rows_per_table(10e12, 10, 32, 4) == 7.8125e9
+    assert sharding.rows_per_table(128, 1, 128) == 1
+    assert sharding.rows_per_table(10e12, 1, 128) == 7.8125e10
+    assert sharding.rows_per_table(10e12, 10, 128) == 7.8125e9
 
 
 def test_wire_floor_limits() -> None:

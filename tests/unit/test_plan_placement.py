@@ -41,7 +41,7 @@ def test_tables_as_arrays() -> None:
     assert (tables.names, len(tables), tables.model) == (("a", "b"), 2, "x")
     assert tables.rows.tolist() == [10, 20] and tables.dim.tolist() == [4, 8]
     assert tables.element_bytes.tolist() == [2, 4] and tables.pooling.tolist() == [2.5, 1.0]
-    assert tables.total_bytes == 10 * 8 + 20 * 32
+    assert tables.stored_bytes(training=True).tolist() == [10 * 8, 20 * 32]
     assert len(PlanTables.load("mlperf-dlrm-dcnv2")) == 26
 
 

@@ -103,7 +103,8 @@ def tables_title(shown: Shown) -> str:
     by: dict[str, list[int]] = defaultdict(list)
     for group in answer.groups:
         by[group.sharding] += group.tables
-    size, looked = t.rows * t.dim * t.element_bytes, t.pooling / t.pooling.sum()
+    looked = t.pooling / t.pooling.sum()
+    size = t.stored_bytes(training=answer.evaluator.memories.training)
 
     def words(name: str) -> str:
         mine = by[name]

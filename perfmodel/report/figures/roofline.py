@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from perfmodel.model import kernels
+from perfmodel.passes.rows import row_bytes
 from perfmodel.projections import Projection
 from perfmodel.projections.costs import Forward
 from perfmodel.projections.inputs import Configs
@@ -83,7 +85,8 @@ def _lines(asked: Projection, batches: list[float]) -> list[Drawn]:
     forward, work = asked.forward, asked.work
     sizes = np.geomspace(_SMALLEST, forward.setting.machine.value("hbm_bytes"), _SIZES)
     each, sizes = np.repeat(batches, sizes.size), np.tile(sizes, len(batches))
-    whole = sum(g.count * g.rows * g.dim * g.element_bytes for g in work.groups)
+    stored = partial(row_bytes, training=False)
+    whole = sum(g.count * g.rows * stored(g.dtype, g.dim) for g in work.groups)
     factor = sizes / float(np.asarray(whole).flat[0])
     groups = tuple(replace(g, rows=np.maximum(np.asarray(g.rows).flat[0] * factor, 1.0)) for g in work.groups)
     one, ids = np.ones_like(sizes), np.full_like(sizes, float(work.id_bytes[0]))
@@ -91,7 +94,7 @@ def _lines(asked: Projection, batches: list[float]) -> list[Drawn]:
     timing = forward.local_steps(local)[0].timing
     kinds = [str(Evidence.from_rank(int(rank))) for rank in np.broadcast_to(timing.evidence, sizes.shape)]
     moved = sum(
-        _asked_bytes(forward, each * g.count, g.pooling, g.dim, g.element_bytes, ids + g.weight_bytes)
+        _asked_bytes(forward, each * g.count, g.pooling, g.dim, stored(g.dtype, g.dim), ids + g.weight_bytes)
         for g in local.groups
     )
     moved = np.broadcast_to(moved, sizes.shape)
@@ -118,20 +121,19 @@ def _asked_bytes(
     bags: npt.ArrayLike,
     pooling: npt.ArrayLike,
     dim: npt.ArrayLike,
-    width: npt.ArrayLike,
+    row: npt.ArrayLike,
     id_bytes: npt.ArrayLike,
     written: npt.ArrayLike | None = None,
 ) -> Floats:
     """Bytes that a gather requests (``kernels.gather_bytes``): rows, ids, pooled bags and offsets; no caches.
 
-    width    bytes of an element of a row;  id_bytes  bytes of an id with its weight
+    row      bytes of a row;  id_bytes  bytes of an id with its weight
     written  bags that are written; None: ``bags``
     """
     bag = np.asarray(dim, float) * forward.constant("pooled_element_bytes") + forward.constant("offset_bytes")
-    row = np.asarray(dim, float) * np.asarray(width, float)
     lookups = np.asarray(bags, float) * np.asarray(pooling, float)
     ids, into = np.asarray(id_bytes, float), np.asarray(bags if written is None else written, float)
-    return np.asarray(kernels.gather_bytes(lookups, row, ids, into, bag))
+    return np.asarray(kernels.gather_bytes(lookups, np.asarray(row, float), ids, into, bag))
 
 
 def _points(forward: Forward, samples: pd.DataFrame | None) -> pd.DataFrame | None:
@@ -148,7 +150,7 @@ def _points(forward: Forward, samples: pd.DataFrame | None) -> pd.DataFrame | No
     columns = ("batch", "tables", "pooling", "dim", "rows", "shards", "id_bytes")
     batch, tables, pooling, dim, count, shards, ids = (rows[name].to_numpy(float) for name in columns)
     bags = batch * tables
-    moved = _asked_bytes(forward, bags, pooling, dim, width, ids, bags * shards)
+    moved = _asked_bytes(forward, bags, pooling, dim, dim * width, ids, bags * shards)
     working_set = tables * count / shards * dim * width
     return rows.assign(working_set=working_set, asked=moved, rate=moved / rows["time_s"].to_numpy(float))
 

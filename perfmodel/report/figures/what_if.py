@@ -21,7 +21,7 @@ from perfmodel.report.figures.registry import CHANGES, HEAT_MAP, TORNADO
 from perfmodel.report.figures.words import hover, safe, sentence, told
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine_keys import ALL_KEYS
-from perfmodel.schema.workload import DTYPE_BYTES
+from perfmodel.schema.workload import DTYPES
 from perfmodel.units import format_count, format_quantity, format_ratio
 
 if TYPE_CHECKING:
@@ -212,8 +212,7 @@ def plane(asked: Projection, across: str, up: str) -> pd.DataFrame:
     values = {name: [float(np.asarray(v).flat[0])] for name, v in own.items()}
     for name in (across, up):
         values[name] = around(values[name][0], *_STEPS[name], whole=name != "pooling")
-    width = float(np.asarray(group.element_bytes).flat[0])
-    dtype = next(name for name, size in DTYPE_BYTES.items() if size == width)
+    dtype = DTYPES[int(np.asarray(group.dtype).flat[0])]
     columns = grids.product(
         table_bytes=(float(work.table_bytes[0]),), gpus=(asked.gpus,), id_bytes=(float(work.id_bytes[0]),),
         **values,
@@ -226,7 +225,7 @@ def plane(asked: Projection, across: str, up: str) -> pd.DataFrame:
         "objective": OBJECTIVES[forward.training],
     }  # fmt: skip
     if forward.tier is None:
-        kept = grids.feasible(columns, machine, **known)
+        kept = grids.feasible(columns, machine, training=forward.training, **known)
     else:
         kept = feasible_below(columns, machine, **options)
     frame = project_row_wise({name: column[kept] for name, column in columns.items()}, machine, **options)

@@ -125,7 +125,7 @@ def _gpus(answer: Planned, capped: bool) -> str:
     domains = f" in {e.setting.machine.links.scale_up} domains of {e.domain}" if 1 < e.domain < e.gpus else ""
     size, full, limit = (
         format_bytes(value, binary=False)
-        for value in (e.tables.total_bytes, float(total.max()), answer.found.limit_bytes)
+        for value in (e.memories.table_bytes, float(total.max()), answer.found.limit_bytes)
     )
     return (
         f"{format_count(e.gpus)}{domains}, for {counted(len(e.tables), 'table')} of {size}; memory {full} of "
@@ -282,7 +282,7 @@ def explain_line(answer: Planned, asked: Sequence[str] = ()) -> str:
     Tables that are cut come first. asked  as in ``plan_page``
     """
     e = answer.evaluator
-    size = e.tables.rows * e.tables.dim * e.tables.element_bytes
+    size = e.tables.stored_bytes(training=e.memories.training)
     cut = [group for group in answer.groups if not group.scheme.copied]
     group = max(cut or answer.groups, key=lambda group: float(size[list(group.tables)].sum()))
     way = usual_way(group.scheme.kind, cut=group.scheme.parts > 1)

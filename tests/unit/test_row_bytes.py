@@ -1,0 +1,99 @@
+"""Bytes of rows as FBGEMM stores them: int8 with scale and bias in each row, inference rows padded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from perfmodel.model import sharding
+from perfmodel.passes.alike import best_alike
+from perfmodel.passes.cost import Evaluator
+from perfmodel.passes.placement import uniform_plan
+from perfmodel.passes.rows import row_bytes
+from perfmodel.passes.tables import PlanTables
+from perfmodel.projections import project_one
+from perfmodel.schema.workload import DTYPES, Table, TableSet
+
+BOX = "h100-sxm-ib"
+
+
+def test_limits() -> None:
+    assert sharding.row_bytes([1, 32], 4, 0, 1).tolist() == [4, 128]
+    assert sharding.row_bytes([16, 32, 64, 128], 1, 4, 16).tolist() == [32, 48, 80, 144]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "dim", "inferred", "trained"),
+    [
+        ("int8", 16, 32, 24),  # 16 + 4 padded to 16; 16 + 8
+        ("int8", 32, 48, 40),
+        ("int8", 64, 80, 72),
+        ("int8", 128, 144, 136),
+        ("int8", 12, 16, 20),  # 12 + 4 need no padding
+        ("fp8", 32, 32, 32),  # FBGEMM's floats of 8 bits have no scale in their rows
+        ("fp8", 4, 16, 4),
+        ("fp16", 4, 16, 8),
+        ("fp16", 64, 128, 128),
+        ("bf16", 4, 8, 8),  # which its inference kernels do not know
+        ("fp32", 4, 16, 16),
+        ("fp64", 4, 32, 32),
+    ],
+)
+def test_rows_of_fbgemm(dtype: str, dim: int, inferred: int, trained: int) -> None:
+    code = DTYPES.index(dtype)
+    assert row_bytes(code, dim, training=False) == inferred
+    assert row_bytes(code, dim, training=True) == trained
+
+
+def tables(dtype: str, dim: int, rows: int) -> TableSet:
+    return TableSet("ads", (Table("ads", rows, dim, 20.0, dtype),))
+
+
+def test_int8_rows_take_the_gpus_that_they_take_in_memory() -> None:
+    """4 10^9 rows of 16: 64 GB of elements, 128 GB of rows, 96 GB if they are trained without state."""
+    narrow = tables("int8", 16, 4_000_000_000)
+    answer = project_one(tables=narrow)
+    assert (answer.gpus, answer.gpu_count.table_bytes) == (2, 128e9)
+    trained = project_one(tables=narrow, objective="throughput", optimizer="sgd")
+    assert (trained.gpus, trained.gpu_count.table_bytes) == (2, 96e9)
+
+
+def test_a_table_size_is_filled_with_whole_rows() -> None:
+    """480 GB are 10^10 rows of 32 int8, not 1.5 10^10."""
+    answer = project_one(table_bytes=480e9, dtype="int8", dim=32)
+    assert answer.work.groups[0].rows[0] == 1e10
+    trained = project_one(table_bytes=400e9, dtype="int8", dim=32, objective="throughput")
+    assert trained.work.groups[0].rows[0] == 1e10
+
+
+def loads_of(dtype: str, sharding_name: str, dim: int = 32, **more: Any) -> tuple[Evaluator, np.ndarray]:
+    plan_tables = PlanTables.of(tables(dtype, dim, 80_000_000))
+    evaluator = Evaluator.on(BOX, plan_tables, 1024, 8, **more)
+    plan = uniform_plan(plan_tables, sharding_name, 8, evaluator.domain)
+    return evaluator, np.asarray(evaluator.memory(plan).rows_bytes)
+
+
+def test_shards_hold_whole_rows() -> None:
+    """80 M rows of 32 int8 on 8 GPUs: 10 M of 48 bytes each; columns in two parts: 16 + 4 padded to 32."""
+    _, held = loads_of("int8", "row-wise")
+    assert held.max() == 10_000_000 * 48
+    _, trained = loads_of("int8", "row-wise", training=True, optimizer="sgd")
+    assert trained.max() == 10_000_000 * 40
+    evaluator, _ = loads_of("int8", "row-wise")
+    halves, _ = evaluator.memories.shard(0, 1, 2)
+    assert halves == 80_000_000 * 32
+
+
+def test_rows_are_gathered_and_sent_as_they_are_stored() -> None:
+    """Rows of 256 int8 are 272 bytes, 9 sectors of 32; unique rows travel with their scale."""
+    bytes_of = {}
+    for dtype in ("int8", "fp8"):
+        plan_tables = PlanTables.of(tables(dtype, 256, 3_000_000_000))
+        evaluator = Evaluator.on(BOX, plan_tables, 1024, 16)
+        plan = best_alike(evaluator, "row-wise-ub", 80e9).plan
+        bytes_of[dtype] = {row.name: row.payload_bytes for row in evaluator.cost(plan).rows}
+    int8, fp8 = bytes_of["int8"], bytes_of["fp8"]
+    assert int8["all_to_all_rows"] / fp8["all_to_all_rows"] == pytest.approx(272 / 256)
+    assert int8["gather_pool"] > fp8["gather_pool"]
