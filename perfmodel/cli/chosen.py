@@ -11,6 +11,7 @@ from perfmodel.cli.options import settings_of
 from perfmodel.cli.output import warn
 from perfmodel.collectives.choose import choose_calibration
 from perfmodel.errors import BadInputError, NoCalibrationError, NoKernelsError
+from perfmodel.passes.settings import BEST
 from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.calibration import Calibration, list_calibrations, load_calibration
 from perfmodel.schema.evidence import LAW_BACKENDS, Backend, Clock
@@ -98,11 +99,8 @@ def machine_of(
     return apply_settings(machine, settings)
 
 
-def library_of(machine: Machine, backend: str | None, calibration: str | None, best: bool = True) -> str:
-    """The library that was typed; else the calibration's; else the machine's default.
-
-    best  whether ``best``, the faster of two libraries, may be typed
-    """
+def library_of(machine: Machine, backend: str | None, calibration: str | None) -> str:
+    """The library that was typed; else the calibration's; else the machine's default."""
     if backend is None:
         return (
             machine.default_backend
@@ -110,7 +108,7 @@ def library_of(machine: Machine, backend: str | None, calibration: str | None, b
             else str(load_calibration_file(calibration).backend)
         )
 
-    known = [*(str(item) for item in Backend), *(["best"] if best else [])]
+    known = [*(str(item) for item in Backend), BEST]
     if backend not in known:
         raise unknown_name("--backend", backend, known)
     return backend

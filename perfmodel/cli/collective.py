@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,8 +25,9 @@ from perfmodel.cli.options import (
 )
 from perfmodel.cli.output import emit, emit_json, note, warn
 from perfmodel.collectives.estimate import CollectiveModel
+from perfmodel.collectives.library import Faster
 from perfmodel.errors import BadInputError, NoCalibrationError
-from perfmodel.passes.settings import of_its_file
+from perfmodel.passes.settings import BEST, load_setting, of_its_file
 from perfmodel.question.passes import CollectiveOptions
 from perfmodel.report.collective_text import collective_text
 from perfmodel.report.projection_text import origin
@@ -47,13 +49,13 @@ def collective(context: typer.Context, options: CollectiveOptions) -> None:
     chosen = machine_of(options.machine, options.settings, calibration)
     check_per_node(options.gpus_per_node, chosen)
     frame = questions(options.op, options.size, options.gpus, options.gpus_per_node or chosen.gpus_per_node)
-    library = library_of(chosen, options.backend, calibration, best=False)
-    check_alignment(frame, library)
+    library = library_of(chosen, options.backend, calibration)
     with advice(chosen, library, options.clock):
-        model, answers, missing = _predict(
-            frame, chosen, library, options.clock, calibration, split_values(options.op, "--op")
-        )
-    for text in of_its_file(chosen):
+        models, notes = models_of(chosen, library, options.clock, calibration)
+        check_alignment(frame, models)
+        answers, missing = _predict(frame, models, split_values(options.op, "--op"))
+    calibrations = ", ".join(model.calibration_id for model in models)
+    for text in notes:
         warn(text)
     if missing:
         warn(f"{library} has no {', '.join(missing)} on {chosen.name}: left out")
@@ -68,15 +70,15 @@ def collective(context: typer.Context, options: CollectiveOptions) -> None:
             "collective",
             machine=chosen.name,
             overrides=sorted(chosen.overrides),
-            backend=str(model.calibration.backend),
-            calibration=model.calibration_id,
+            backend=library,
+            calibration=calibrations,
             calibration_file=calibration_file(calibration),
             missing=missing,
             **single,
             results=results,
         )
     else:
-        shown = origin(model.calibration_id, calibration_file(calibration))
+        shown = origin(calibrations, calibration_file(calibration))
         emit(collective_text(answers, shown, chosen))
 
 
@@ -100,18 +102,31 @@ def questions(ops: list[str], sizes: list[str], gpus: list[str], per_node: int) 
     return frame
 
 
-def check_alignment(frame: pd.DataFrame, library: str) -> None:
+def models_of(
+    machine: Machine, library: str, clock: str | None, calibration: str | None
+) -> tuple[tuple[CollectiveModel, ...], tuple[str, ...]]:
+    """The models of a library, two of ``best``, as ``project`` compares them; and notes for the user."""
+    if library != BEST:
+        return (CollectiveModel.load(machine, library, clock, calibration),), of_its_file(machine)
+    setting = load_setting(machine, BEST, clock, calibration=calibration)
+    links = setting.links
+    libraries = (links.first, links.second) if isinstance(links, Faster) else (links,)
+    return tuple(each.times for each in libraries if isinstance(each.times, CollectiveModel)), setting.notes
+
+
+def check_alignment(frame: pd.DataFrame, models: Sequence[CollectiveModel]) -> None:
     """Raise BadInputError for sizes of less than 16 B per peer with NCCL or RCCL, 1 B with other libraries.
 
     Smaller messages would send nothing.
     """
-    least = _NCCL_ALIGNMENT_BYTES if library in RING_BACKENDS else 1
+    rings = [each.calibration.backend for each in models if each.calibration.backend in RING_BACKENDS]
+    least, library = (_NCCL_ALIGNMENT_BYTES, rings[0]) if rings else (1, "")
     split = frame[frame["collective"].isin(PER_PEER) & (frame["gpus"] > 1)]
     short = split[split["payload_bytes"] < least * split["gpus"]]
     if len(short):
         worst = short.iloc[int((short["payload_bytes"] / short["gpus"]).to_numpy().argmin())]
         size, ranks, most = int(worst["payload_bytes"]), int(worst["gpus"]), int(split["gpus"].max())
-        limit = f"{library.upper()}'s {least} B alignment" if library in RING_BACKENDS else "one byte"
+        limit = f"{library.upper()}'s {least} B alignment" if rings else "one byte"
         raise BadInputError(
             f"{size} B over {ranks} ranks is {size / ranks:.3g} B per peer, below {limit}: "
             "it would time an empty call.",
@@ -120,24 +135,18 @@ def check_alignment(frame: pd.DataFrame, library: str) -> None:
 
 
 def _predict(
-    frame: pd.DataFrame,
-    machine: Machine,
-    library: str,
-    clock: str | None,
-    calibration: str | None,
-    ops: list[str],
-) -> tuple[CollectiveModel, pd.DataFrame, list[str]]:
-    """The model, a row of times for each row of ``frame``, and collectives that the library does not have.
+    frame: pd.DataFrame, models: Sequence[CollectiveModel], ops: list[str]
+) -> tuple[pd.DataFrame, list[str]]:
+    """A row of times for each row of ``frame``, and collectives that no library has.
 
-    ops  as typed: only with ``all`` may the library lack some
+    ops  as typed: only with ``all`` may the libraries lack some
     """
     import pandas as pd
 
-    model = CollectiveModel.load(machine, library, clock, calibration)
     parts, missing, first = [], [], None
     for name, rows in frame.groupby("collective", sort=False):
         try:
-            parts.append(model.answers(rows))
+            parts.append(answers_of_faster(models, rows))
         except NoCalibrationError as error:
             missing.append(str(name))
             first = first or error
@@ -150,4 +159,23 @@ def _predict(
     answers["evidence"] = [
         None if one else found for one, found in zip(alone, answers["evidence"], strict=True)
     ]
-    return model, answers, missing
+    return answers, missing
+
+
+def answers_of_faster(models: Sequence[CollectiveModel], rows: pd.DataFrame) -> pd.DataFrame:
+    """The times of one collective by the model that is faster in each row; of several with its ``library``.
+
+    Limits: equal times -> the first model;  one does not know the collective -> the other's;  no model knows
+    it -> NoCalibrationError of the first
+    """
+    answers: list[pd.DataFrame] = []
+    refused: list[NoCalibrationError] = []
+    for model in models:
+        try:
+            answers.append(model.answers(rows).assign(library=str(model.calibration.backend)))
+        except NoCalibrationError as error:
+            refused.append(error)
+    if not answers:
+        raise refused[0]
+    fastest = answers[0].where(answers[0]["time_s"] <= answers[-1]["time_s"], answers[-1])
+    return fastest if len(models) > 1 else fastest.drop(columns="library")

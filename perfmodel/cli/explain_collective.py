@@ -12,9 +12,8 @@ from perfmodel.cli.chosen import (
     library_of,
     machine_of,
 )
-from perfmodel.cli.collective import check_alignment, questions
+from perfmodel.cli.collective import answers_of_faster, check_alignment, models_of, questions
 from perfmodel.cli.output import emit_cited, emit_json
-from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.errors import BadInputError
 from perfmodel.passes.one_collective import explain_collective
 from perfmodel.report.explanation_text import collective_explanation_text
@@ -35,12 +34,16 @@ def explain_one_collective(context: typer.Context) -> None:
     frame = questions(list(asked["op"]), list(asked["size"]), list(asked["gpus"]), node or box.gpus_per_node)
     if len(frame) != 1:
         raise BadInputError(f"these are {len(frame)} collectives.", "explain one of them.")
-    library = library_of(box, backend, calibration, best=False)
-    check_alignment(frame, library)
+    library = library_of(box, backend, calibration)
 
     one = frame.iloc[0]
     with advice(box, library, clock):
-        model = CollectiveModel.load(box, library, clock, calibration)
+        models, _ = models_of(box, library, clock, calibration)
+        check_alignment(frame, models)
+        model = models[0]
+        if len(models) > 1:
+            named = str(answers_of_faster(models, frame)["library"].iloc[0])
+            model = next(each for each in models if each.calibration.backend == named)
         found = explain_collective(
             model,
             str(one["collective"]),

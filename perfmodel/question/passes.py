@@ -87,7 +87,11 @@ class CollectiveOptions(OutputOptions, MachineOptions):
     gpus: Annotated[list[str], groups.GPUS.saying("Number of ranks: 128, 8,16 or 8..1024.", several=True)]
     backend: Annotated[
         str | None,
-        Opt("Communication library: nccl, nvshmem, or any library of your own calibration.", "NAME"),
+        Opt(
+            "Communication library: nccl, nvshmem, any library of your own calibration, or best, the faster "
+            "of NCCL and NVSHMEM.",
+            "NAME",
+        ),
     ] = None
     gpus_per_node: groups.GpusPerNode = None
     as_csv: groups.Csv = False

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 def collective_text(answers: pd.DataFrame, calibration_id: str, machine: Machine) -> str:
     """A line for each question: time, band, bandwidths, clock and evidence."""
     changed = ", ".join(f"{key} = {machine.quantity(key)}" for key in sorted(machine.overrides))
+    columns = (*_COLUMNS[:6], *_COLUMNS[7:], _LIBRARY) if "library" in answers else _COLUMNS
     clocks = ", ".join(sorted({str(clock) for clock in answers["clock"]}))
     origin = f"Machine {machine.name}" + (f" · assumed: {changed}" if changed else "") + f" · clock {clocks}"
     return "\n\n".join(
         [
-            columns_text(_COLUMNS, answers.to_dict(orient="records")),
+            columns_text(columns, answers.to_dict(orient="records")),
             paragraph(f"{origin} · calibration {calibration_id}"),
         ]
     )
@@ -49,3 +50,4 @@ _COLUMNS = (
     Column("busbw", lambda row: _rate(float(row["busbw_bytes_per_s"])), goes=4),
     Column("evidence", lambda row: _evidence(row["evidence"]), left=True),
 )
+_LIBRARY = Column("library", lambda row: str(row["library"]), left=True)

@@ -161,6 +161,39 @@ def test_the_smallest_size_is_that_of_all_that_was_asked(cli: Any) -> None:
     assert cli("collective", "--op", "all", "--size", "1024", "--gpus", "8,16,64").code == 0
 
 
+def test_a_collective_of_the_faster_library_is_a_step_of_project(cli: Any) -> None:
+    """Each exchange of ``project --backend best``, asked by itself: the same library and time."""
+    best = ("--machine", "h100-sxm-ib", "--backend", "best")
+    typed = ("project", "--table-size", "10TB", "--sharding", "ub", *best, "--json")
+    answer, libraries = json.loads(cli(*typed).out), set()
+    for step in answer["steps"]:
+        if not step["collective"]:
+            continue
+        words = ("--op", step["collective"], "--size", f"{step['payload_bytes']:.0f}", *best)
+        alone = json.loads(cli("collective", *words, "--gpus", f"{answer['gpus']}", "--json").out)
+        assert (alone["library"], alone["time_s"]) == (step["library"], pytest.approx(step["time_s"]))
+        libraries.add(alone["library"])
+    assert "nvshmem" in libraries  # which is not the default
+
+
+@pytest.mark.parametrize("gpus", ["8", "128"])
+def test_the_faster_library_is_named_in_each_row(cli: Any, gpus: str) -> None:
+    """The opponents: each library alone. NVSHMEM has no broadcast here, and NCCL's counts."""
+    words = ("collective", "--op", "all", "--size", "4KiB,64MiB", "--gpus", gpus, "--machine", "h200-sxm-ib")
+    alone = {}
+    for library in ("nccl", "nvshmem"):
+        for row in json.loads(cli(*words, "--backend", library, "--json").out)["results"]:
+            alone[row["collective"], row["payload_bytes"], library] = row["time_s"]
+    rows = json.loads(cli(*words, "--backend", "best", "--json").out)["results"]
+    assert len(rows) == 10
+    for row in rows:
+        cell = row["collective"], row["payload_bytes"]
+        times = {each: alone[*cell, each] for each in ("nccl", "nvshmem") if (*cell, each) in alone}
+        assert (row["library"], row["time_s"]) == min(times.items(), key=lambda pair: pair[1])
+    screen = cli(*words, "--backend", "best").out
+    assert max(len(line) for line in screen.splitlines()) <= WIDTH and " nccl\n" in screen
+
+
 def test_comparisons_stay_in_what_both_measured(cli: Any) -> None:
     pair = ("h200-sxm-ib/nccl-2.30.4-eager", "h200-sxm-ib/nccl-2.29.2-stream")
     for row in json.loads(cli("show", "--compare", *pair, "--json").out)["curves"]:
