@@ -28,9 +28,9 @@ from perfmodel.report.figures.line_traces import SlowdownLine
 from perfmodel.report.figures.registry import BREAKDOWN, CHANGES, OVER_GPUS, SLOWDOWN, TORNADO, Figure
 from perfmodel.report.host_text import HOST_WORDS
 from perfmodel.report.page.assemble import block_data
-from perfmodel.report.page.gpu_views import frame_of, sharded
+from perfmodel.report.page.gpu_views import sharded
 from perfmodel.report.page.leading_card import asked_words, card_of, completed
-from perfmodel.report.page.lines import Lines
+from perfmodel.report.page.lines import Lines, frame_of
 from perfmodel.report.page.parts import Card
 from perfmodel.report.page.setups import Curves, Loaded, Setup
 from perfmodel.schema.files import unknown_name
@@ -100,7 +100,7 @@ def shown(asked: Said, beside: Said | None) -> dict[str, Any]:
     machine = found.question.machine
     return {
         "view": _view(asked, found),
-        "blocks": [block_data(BREAKDOWN.draw(answers=[found.shown], way=found.sharding))],
+        "blocks": [block_data(BREAKDOWN.draw(answers=[found.shown]))],
         "against": _against(found, beside),
         "across": found.shown.gpus > max(machine.gpus_per_node, machine.nvlink_domain_gpus),
         "command": shlex.join(commands.line(asked)),

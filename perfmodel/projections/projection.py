@@ -11,7 +11,7 @@ import numpy as np
 
 from perfmodel.collectives.library import Crossover, Faster, crossover
 from perfmodel.model import capacity, sharding
-from perfmodel.passes.schemes import BY_DOMAIN
+from perfmodel.passes.schemes import BY_DOMAIN, ROW_WISE
 from perfmodel.passes.settings import Setting, clock_of
 from perfmodel.passes.steps import StepRow, Times, evidence_shares, step_label
 from perfmodel.projections.costs import TWO_LEVEL, Forward, GpuLoads, fullest_part
@@ -171,6 +171,11 @@ class Projection:
     def gpus(self) -> int:
         """GPUs that the tables are spread over."""
         return self.gpu_count.gpus
+
+    @property
+    def sharding(self) -> str:
+        """The sharding of its tables, a name of ``WAYS``."""
+        return (self.question.sharding if self.question else None) or ROW_WISE
 
     @property
     def slowdown(self) -> float:

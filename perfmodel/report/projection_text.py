@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 
-from perfmodel.passes.schemes import ROW_WISE
 from perfmodel.passes.settings import is_published
 from perfmodel.passes.steps import StepRow
 from perfmodel.projections import Projection
@@ -142,7 +141,7 @@ def sentence(answer: Projection, slowdown: float | None = None) -> str:
 
 
 def _way(answer: Projection) -> str:
-    return (answer.question.sharding if answer.question else None) or ROW_WISE
+    return answer.sharding
 
 
 def gpu_line(answer: Projection) -> str:

@@ -310,6 +310,34 @@ def test_the_page_leads_as_the_screen(cli: Any, tmp_path: Path, words: tuple[str
     assert title.rpartition(" ")[2] in head["sentence"]
 
 
+def test_the_figures_of_a_page_are_of_its_headline(cli: Any, tmp_path: Path) -> None:
+    """640 GB on 16 GPUs: grid leads, so the steps and the slowdown that are drawn are those of grid."""
+    lead = json.loads(cli("project", "--table-size", "640GB", "--json").out)
+    assert lead["sharding"] == "grid"
+    words = (
+        "--batch",
+        "1024",
+        "--pooling",
+        "32",
+        "--dim",
+        "32",
+        "--machine",
+        "h100-sxm-ib",
+        "--backend",
+        "nccl",
+    )
+    assert not cli("report", "--table-size", "640GB", *words, "--out", str(tmp_path / "p.md")).code
+    text = (tmp_path / "p.md").read_text()
+    ratio = format_ratio(lead["slowdown"])
+    assert text.startswith(f"# 640 GB on 16 GPUs: {format_time(lead['time_s'])} a batch, {ratio} ")
+    assert f"Tables of 640 GB sharded grid on 16 GPUs are {ratio} slower than on one GPU" in text
+    rows = [
+        line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| 640000000000 |")
+    ]
+    drawn = {row[3]: float(row[4]) for row in rows if row[2] == "grid"}
+    assert drawn == pytest.approx({step["name"]: step["time_s"] for step in lead["steps"]})
+
+
 def test_the_page_of_a_named_sharding_is_of_that_one(cli: Any, tmp_path: Path) -> None:
     words = ("--gpus", "16", "--model", "mlperf-dlrm-dcnv2", "--machine", "h100-sxm-ib", "--backend", "nccl")
     named = ("--sharding", ROW_WISE, "--out", str(tmp_path / "p.md"))

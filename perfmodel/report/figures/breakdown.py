@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from perfmodel.passes.schemes import ROW_WISE
 from perfmodel.passes.steps import StepRow
 from perfmodel.projections import Projection
 from perfmodel.report.columns import Column, attributes, columns_record
@@ -20,16 +19,17 @@ from perfmodel.schema.evidence import Evidence
 from perfmodel.units import counted, format_bytes, format_count, format_fraction, format_time
 
 
-def breakdown(answers: Sequence[Projection], way: str = ROW_WISE) -> Block | Missing:
+def breakdown(answers: Sequence[Projection]) -> Block | Missing:
     """Bars of the time of a batch at each table size, stacked by step, in time or in shares.
 
-    answers   projections of the same question at increasing table sizes;  way  their sharding
+    answers   projections of the same question at increasing table sizes, each with its sharding
     Limits: all tables fit on one GPU -> Missing
     """
     shown = [answer for answer in answers if answer.gpus > 1 or answer.forward.tier is not None]
     if not shown:
         return BREAKDOWN.missing("every size here fits on one GPU: ask for larger tables with --table-size.")
-    labels = [_lines(answer) for answer in shown]
+    several = len({answer.sharding for answer in shown}) > 1
+    labels = [f"{_lines(answer)}{f'<br>{answer.sharding}' if several else ''}" for answer in shown]
     axis = "bytes of all tables, GPUs, and time of a batch"
     figure, switches = stacked(shown, labels, axis, in_shares_first=True)
     how = (
@@ -37,7 +37,7 @@ def breakdown(answers: Sequence[Projection], way: str = ROW_WISE) -> Block | Mis
         "bottom."
     )
     rows = [row for answer in shown for row in step_rows(answer)]
-    return BREAKDOWN.block(_title(shown, way), how, figure, _source(shown), rows, switches)
+    return BREAKDOWN.block(_title(shown), how, figure, _source(shown), rows, switches)
 
 
 def stacked(
@@ -88,7 +88,7 @@ COLUMNS = (
             f"{size_words(cell.answer.gpu_count.table_bytes)} on {counted(cell.answer.gpus, 'GPU')}"
         ),
         data={"table_bytes": lambda cell: cell.answer.gpu_count.table_bytes}
-        | attributes("gpus", of="answer"),
+        | attributes("gpus", "sharding", of="answer"),
     ),
     Column(
         text=lambda cell: cell.time_words,
@@ -114,7 +114,7 @@ def step_rows(answer: Projection) -> list[dict[str, Any]]:
     return [columns_record(COLUMNS, cell) for cell in cells(answer).values()]
 
 
-def _title(shown: Sequence[Projection], way: str) -> str:
+def _title(shown: Sequence[Projection]) -> str:
     """The title: which step is longest at the largest size, from which size on, and its share of the time."""
     last = shown[-1]
     longest = _longest(last)
@@ -131,7 +131,7 @@ def _title(shown: Sequence[Projection], way: str) -> str:
     else:
         where = f"At {size_words(last.gpu_count.table_bytes)}"
     of = f"on {counted(last.gpus, 'GPU')} ({size_words(last.gpu_count.table_bytes)})"
-    whose = f"of {way} " if last.forward.tier is None and last.gpus > 1 else ""
+    whose = f"of {last.sharding} " if last.forward.tier is None and last.gpus > 1 else ""
     return f"{where} the longest step {whose}is the {step}: {share} of the time {of}."
 
 

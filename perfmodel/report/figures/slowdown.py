@@ -99,7 +99,9 @@ def sentence(lines: Sequence[SlowdownLine], asked: Projection) -> str:
     size = size_words(asked.gpu_count.table_bytes)
     if asked.gpus == 1 and asked.forward.tier is None:
         return f"Tables of {size} fit on one GPU, so nothing is slower there."
-    below = f"in {asked.forward.tier.place}" if asked.forward.tier is not None else "sharded row-wise"
+    below = (
+        f"in {asked.forward.tier.place}" if asked.forward.tier is not None else f"sharded {asked.sharding}"
+    )
     are, held = "are", ""
     if not asked.gpu_count.fits:
         are, held = "would be", f"; they do not fit: {asked.gpu_count.memory_words().partition(':')[0]}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from perfmodel.report.figures.line_traces import SlowdownLine
 from perfmodel.report.figures.over_gpus import samples_words, sentence
 from perfmodel.report.figures.registry import OVER_GPUS
 from perfmodel.report.figures.words import library_name
-from perfmodel.report.page.lines import Lines
+from perfmodel.report.page.lines import Lines, frame_of
 from perfmodel.report.page.parts import View
 from perfmodel.report.page.setups import Setup
 from perfmodel.report.page.views import Across, ViewsAsked
@@ -24,7 +24,7 @@ from perfmodel.report.projection_text import band
 from perfmodel.units import counted, format_bytes, format_count, format_fraction, format_ratio, format_time
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 _HEAD = ("GPUs", "time", "95 % band", "slowdown", "samples/s", "per GPU", "memory per GPU", "longest step")
 
@@ -114,21 +114,3 @@ def _scaling(answer: Projection) -> tuple[str, ...]:
         format_bytes(count.memory_bytes, binary=False) + ("" if count.fits else ": does not fit"),
         f"{longest.label}, {format_fraction(longest.share)}",
     )
-
-
-def frame_of(answers: Sequence[Projection]) -> pd.DataFrame:
-    """The projections as a frame with the columns that lines need (as from ``perfmodel.project``)."""
-    import pandas as pd
-
-    rows = [
-        {
-            **answer.totals,
-            "gpus": answer.gpus,
-            "table_bytes": answer.gpu_count.table_bytes,
-            "batch": float(answer.work.batch[0]),
-            "evidence": str(answer.evidence),
-            "main_evidence": str(answer.main_evidence),
-        }
-        for answer in answers
-    ]
-    return pd.DataFrame(rows)

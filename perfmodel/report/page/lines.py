@@ -62,6 +62,24 @@ def answerable(machine: Any, options: Mapping[str, Any], sizes: Sequence[float])
     return [answer for size in sizes for answer in answerable(machine, options, [size])]
 
 
+def frame_of(answers: Sequence[Projection]) -> pd.DataFrame:
+    """The projections as a frame with the columns that lines need (as from ``perfmodel.project``)."""
+    import pandas as pd
+
+    rows = [
+        {
+            **answer.totals,
+            "gpus": answer.gpus,
+            "table_bytes": answer.gpu_count.table_bytes,
+            "batch": float(answer.work.batch[0]),
+            "evidence": str(answer.evidence),
+            "main_evidence": str(answer.main_evidence),
+        }
+        for answer in answers
+    ]
+    return pd.DataFrame(rows)
+
+
 class Lines:
     """Computes the lines of a figure: the slowdown over table sizes, for each exchange and library.
 

@@ -9,15 +9,18 @@ from functools import lru_cache
 from typing import Any
 
 from perfmodel.errors import BadInputError, PerfmodelError
+from perfmodel.passes.schemes import ROW_WISE
 from perfmodel.passes.settings import CLUSTER
 from perfmodel.plan.leading import Leading, leading_on_enough, leads
 from perfmodel.projections import Projection, project_each, project_one
 from perfmodel.projections.inputs import DEFAULTS
 from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.line_traces import SlowdownLine
 from perfmodel.report.figures.registry import BREAKDOWN, SLOWDOWN
 from perfmodel.report.figures.slowdown import Mark, sentence
+from perfmodel.report.figures.words import library_name
 from perfmodel.report.page.leading_card import card_of
-from perfmodel.report.page.lines import Lines, answerable
+from perfmodel.report.page.lines import Lines, answerable, frame_of
 from perfmodel.report.page.parts import Card, Selector, View
 from perfmodel.report.page.setups import Curves, Loaded, Offer, Setup, reason
 from perfmodel.schema.machine import Machine
@@ -82,6 +85,14 @@ class ViewsAsked:
             return (None,) * len(answers)
         known = {self.sizes.start: self.lead} if chosen == self.start and self.lead is not None else {}
         return tuple(known.get(at) or lead_of(base, machine, options) for at, base in enumerate(answers))
+
+    def lead_answer(self, base: Projection, machine: Machine, options: Mapping[str, Any]) -> Projection:
+        """The answer of the fastest sharding; ``base`` if shardings are not compared.
+
+        base  a row-wise projection;  options  as in ``leads``
+        """
+        lead = lead_of(base, machine, options) if self.best else None
+        return lead.answer if lead else base
 
     def cards(
         self, chosen: tuple[int, ...], answers: Sequence[Projection], found: Sequence[Leading | None]
@@ -166,6 +177,13 @@ def lead_of(base: Projection, machine: Machine, options: Mapping[str, Any]) -> L
     )
 
 
+def best_line(setup: Setup, answers: Sequence[Projection], others: Sequence[SlowdownLine]) -> SlowdownLine:
+    """The line of the fastest sharding of each table size. others  the other lines, whose styles are taken"""
+    taken = {line.style for line in others}
+    style = next(at for at in range(len(taken) + 1) if at not in taken)
+    return SlowdownLine(f"{library_name(setup.curves.backend)} best sharding", frame_of(answers), style=style)
+
+
 def view_of(chosen: tuple[int, ...], workload: Mapping[str, Any], setup: Setup, asked: ViewsAsked) -> View:
     """The view of a workload with a setup, over table sizes.
 
@@ -177,13 +195,17 @@ def view_of(chosen: tuple[int, ...], workload: Mapping[str, Any], setup: Setup, 
     quick = {**known, "setting": setting}
     told = known if machine.overrides else quick  # with a setting, overrides without effect are not reported
     answers = tuple(project_each("table_bytes", sizes.values, machine, **told))
-    others = [size for size in bar_sizes(answers[0], sizes.values) if size not in sizes.values]
-    bars = sorted([*answers, *answerable(machine, quick, others)], key=lambda a: a.gpu_count.table_bytes)
-    lines = list(asked.lines.of(setup, workload))
-    first = SLOWDOWN.draw(lines=lines, asked=answers[sizes.start], marks=marks(answers))
-    titles = {} if isinstance(first, Missing) else {first.name: tuple(sentence(lines, a) for a in answers)}
-    blocks = (first, BREAKDOWN.draw(answers=bars))
     found = asked.leads(chosen, answers, machine, told)
+    shown = [lead.answer if lead else base for base, lead in zip(answers, found, strict=True)]
+    others = [size for size in bar_sizes(answers[0], sizes.values) if size not in sizes.values]
+    beside = [asked.lead_answer(base, machine, quick) for base in answerable(machine, quick, others)]
+    bars = sorted([*shown, *beside], key=lambda answer: answer.gpu_count.table_bytes)
+    lines = list(asked.lines.of(setup, workload))
+    if {answer.sharding for answer in bars if answer.gpus > 1} - {ROW_WISE}:
+        lines = [best_line(setup, bars, lines), *lines]
+    first = SLOWDOWN.draw(lines=lines, asked=shown[sizes.start], marks=marks(answers))
+    titles = {} if isinstance(first, Missing) else {first.name: tuple(sentence(lines, a) for a in shown)}
+    blocks = (first, BREAKDOWN.draw(answers=bars))
     return View(chosen, asked.cards(chosen, answers, found), blocks, titles, answers, found)
 
 
