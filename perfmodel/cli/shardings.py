@@ -12,7 +12,7 @@ from perfmodel.cli.project_record import project_record
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.passes.alike import MOST_COMPARED
 from perfmodel.passes.explanation import Explanation
-from perfmodel.passes.schemes import ALL, ROW_WISE, WAYS, exchange_named
+from perfmodel.passes.schemes import ALL, ROW_WISE, TORCHREC, WAYS, exchange_named
 from perfmodel.passes.step_names import NoSuchStepError, find_step
 from perfmodel.plan.as_projection import Compared, compared, evaluator_of, undecided
 from perfmodel.plan.explain_step import explain_alike_step, explain_step
@@ -124,7 +124,9 @@ def enough_gpus(question: Question) -> str:
     if found.best:
         return f"--gpus {found.answer.gpus} fits, sharded {found.way}."
     most = format_count(AT_MOST * base.gpus)
-    words = f"no uniform sharding fits up to {most} GPUs: on {base.gpus} {too_large(base)}."
+    words = (
+        f"no uniform sharding that {TORCHREC} runs fits up to {most} GPUs: on {base.gpus} {too_large(base)}."
+    )
     return f"{words} Use a smaller --batch."
 
 

@@ -266,7 +266,8 @@ def test_sweep_writes_parquet_and_prints_a_summary(cli: Any, tmp_path: Path) -> 
     assert cli(*words, "--out", str(out)).code == 0
     assert len(pd.read_parquet(out)) == 3 * 2 * 3
     text = cli(*words).out
-    assert text.startswith("18 configurations, each with the fastest sharding that fits it: slowdown ")
+    first = "18 configurations, each with the fastest sharding of TorchRec's that fits: slowdown "
+    assert text.startswith(first)
     assert max(len(line) for line in text.splitlines()) <= WIDTH
     rows = json.loads(cli(*words, "--json").out)["rows"]
     assert len(rows) == 18 and rows[0]["evidence"]

@@ -185,7 +185,7 @@ def test_lines_of_a_figure_can_be_told_apart() -> None:
     found = answers.drawn("over-gpus", asked(table_size="10TB"), lambda: True)
     assert found is not None
     lines = [trace for trace in found["figure"]["data"] if trace.get("showlegend")]
-    assert {trace["name"] for trace in lines} >= {"the fastest that fits", "row-wise"}
+    assert {trace["name"] for trace in lines} >= {"the fastest of TorchRec's", "row-wise"}
     assert len({trace["line"]["color"] for trace in lines}) == len(lines)
 
 
