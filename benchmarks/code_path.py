@@ -143,7 +143,7 @@ ADDED = {
     "a machine": ("rtx-pro-6000-pcie", "^rtx-pro-6000-pcie"),
     "a figure": ("tornado", "tornado"),
     "a term of a law": ("hops", "^hops|_hops"),
-    "a library": ("mpi", "^(mpi|MPI)$"),
+    "a library": ("nvshmem", "^(nvshmem|NVSHMEM)$"),
     "an option": ("id_dtype", "^id_dtype$|--id-dtype"),
     "an exchange": ("sparse", "(?i)^sparse_|_sparse|^sparse(?!_)"),
 }

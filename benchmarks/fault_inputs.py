@@ -185,14 +185,14 @@ def run_lines(points: int = 3, visits: int = 3) -> bytes:
     from perfmodel.schema.evidence import Clock
     from perfmodel.schema.runs import Finish, Point, PointKind, PointLine, RunHeader, Status, Visit
 
-    stack = {"mpi": "5"}
+    stack = {"gloo": "5"}
     header = RunHeader(fingerprint="a" * 64, started_at="now", machine="m", stack=stack, ranks=2, nodes=1)
     lines: list[RunHeader | PointLine | Visit | Finish] = [header]
     for number in range(points):
         point = Point(
             kind=PointKind.COLLECTIVE,
             operation="all_to_all",
-            backend="mpi",
+            backend="gloo",
             clock=Clock.EAGER,
             payload_bytes=1024 << number,
             gpus=2,

@@ -36,7 +36,7 @@ from perfmodel.schema.runs import PointLine, Visit
 from perfmodel.schema.whole_files import write_whole_text
 
 PROGRAM = (sys.executable, "-c", "from perfmodel.cli import main; main()")
-RUN = ("calibrate", "--device", "cpu", "--ranks", "2", "--only", "shmem:all_to_all,shmem:all_reduce")
+RUN = ("calibrate", "--device", "cpu", "--ranks", "2", "--only", "gloo:all_to_all,gloo:all_reduce")
 AIM = ("--sizes", "1KiB..4KiB")
 SHIPPED = "h100-sxm-ib/nccl-2.29.2-stream"
 NOBODY = 65534

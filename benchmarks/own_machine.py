@@ -1,6 +1,6 @@
 """How well a projection of this machine holds: quick calibrations, then passes that no fit has seen.
 
-Run:    python benchmarks/own_machine.py [--runs 3] [--backend mpi]
+Run:    python benchmarks/own_machine.py [--runs 3] [--backend gloo]
 Goal:   median error of the held-out passes at most 15 % on an idle machine (a first experiment had 15-17 %).
 Each run is a fresh `perfmodel calibrate --quick` (about a minute) in a folder that is removed afterwards. One
 line a run, and side by side: the projection as a user gets it, and one whose calibration has not seen how
@@ -69,7 +69,7 @@ def main() -> int:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--backend", default="mpi")
+    parser.add_argument("--backend", default="gloo")
     given = parser.parse_args()
     print(f"{'held-out passes':<28} {'n':>4} {'median %':>9} {'p90 %':>9} {'bias %':>9} {'inside %':>9}")
     medians = []

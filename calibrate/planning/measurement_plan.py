@@ -16,8 +16,11 @@ from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.runs import Point, PointKind
 
-BACKENDS = ("nccl", "rccl", "nvshmem", "symmetric_memory", "mpi", "shmem", "gloo")
+BACKENDS = ("nccl", "rccl", "nvshmem", "gloo")
 """Libraries of collectives that can be calibrated, in the order of a plan."""
+
+DEFAULT_BACKENDS = {"cpu": ("gloo",), "cuda": ("nccl", "nvshmem")}
+"""Libraries of a plan that names none, by device."""
 
 _CARRIER = {
     "kernels": "torch",
@@ -30,14 +33,12 @@ LEAST_NOISE = 1e-4
 MOST_A_CORE = 64
 """Most ranks per core or GPU of a node, even for a functional check."""
 
-_ONE_NODE = ("shmem", "symmetric_memory")  # shared memory and the scale-up link end at the node
-
 
 @dataclass(frozen=True)
 class Request:
     """The measurements that the user asks for.
 
-    only         parts: "mpi", "mpi:all_to_all", "kernels", "kernels:gather_pool", "host", "composed"
+    only         parts: "nccl", "nccl:all_to_all", "kernels", "kernels:gather_pool", "host", "composed"
     ranks        rank counts of the collectives; None: the preset's steps up to the world
     sizes        payloads in bytes; None: 128 B up to the limit of preset and memory
     clocks       ways of timing; None: the preset's for the device
@@ -225,17 +226,16 @@ class _Choice:
             wanted = named
         else:
             amd = _why_not(self.world, "rccl") is None
-            wanted = ["rccl"] if amd else list(self.preset.backends[self.world.device])
+            wanted = ["rccl"] if amd else list(DEFAULT_BACKENDS[self.world.device])
         if self.world.ranks == 1:
             self.left_out.append(NotMeasured("collectives", "one rank exchanges nothing"))
             return []
-        first_only = self.preset.one_backend and self.world.device == "cpu" and not named
         usable: list[str] = []
         for name in wanted:
             why = _why_not(self.world, name)
             if why and (self.selection.wants_backend(name) or self.selection.wants_group("composed")):
                 self.left_out.append(why)
-            elif not why and not (first_only and usable):
+            elif not why:
                 usable.append(name)
         return [name for name in BACKENDS if name in usable]
 
@@ -249,9 +249,6 @@ class _Choice:
                 self.left_out.append(NotMeasured(f"{backend} {operation}", why))
                 continue
             for nodes, per_node in shapes(self.world, self.preset.name, self.request.ranks):
-                if nodes > 1 and backend in _ONE_NODE:
-                    self.left_out.append(NotMeasured(f"{backend} across nodes", "it ends at the node"))
-                    continue
                 yield from self._cell(backend, operation, nodes, per_node, clocks)
 
     def _cell(
@@ -334,11 +331,8 @@ class _Choice:
         """Whether this pass is requested: over a library of the plan; over any if the user named the pass."""
         named = not self.request.backends and ("composed", point.implementation) in self.selection.pairs
         usable = self.world.runs(point.backend) and not self.world.providers[point.backend].functional_only
-        fits = point.nodes == 1 or point.backend not in _ONE_NODE
-        return (
-            (point.backend in self.backends or (named and usable))
-            and fits
-            and (not self.request.ranks or point.gpus in self.request.ranks)
+        return (point.backend in self.backends or (named and usable)) and (
+            not self.request.ranks or point.gpus in self.request.ranks
         )
 
 

@@ -23,7 +23,6 @@ class Preset:
     batch_s         intended time of the timed calls of one visit [s]
     most_bytes      largest payload
     clocks          ways of timing, used if the library offers them
-    backends        libraries of the default plan, best first; with ``one_backend`` only the first usable
     uneven_sizes, after_kernel_sizes  number of sizes for these two variants
     """
 
@@ -34,8 +33,6 @@ class Preset:
     total_s: float | None
     most_bytes: Mapping[str, int]
     clocks: Mapping[str, tuple[Clock, ...]]
-    backends: Mapping[str, tuple[str, ...]]
-    one_backend: bool = False
     uneven_sizes: int = 3
     after_kernel_sizes: int = 6
     batch_s: float = 0.015
@@ -47,8 +44,6 @@ class Preset:
         return Target(self.relative, self.min_visits, self.point_s, self.most_visits, self.batch_s)
 
 
-_GPU = ("nccl", "nvshmem", "symmetric_memory")
-_CPU = ("mpi", "shmem", "gloo")
 _EAGER = (Clock.EAGER,)
 
 _PRESETS = (
@@ -60,8 +55,6 @@ _PRESETS = (
         total_s=45.0,
         most_bytes={"cpu": 8 * MIB, "cuda": 512 * MIB},
         clocks={"cpu": _EAGER, "cuda": (Clock.STREAM, Clock.GRAPH)},
-        backends={"cpu": _CPU, "cuda": _GPU},
-        one_backend=True,
         batch_s=0.010,
     ),
     Preset(
@@ -72,7 +65,6 @@ _PRESETS = (
         total_s=None,
         most_bytes={"cpu": 64 * MIB, "cuda": 4096 * MIB},
         clocks={"cpu": (Clock.EAGER, Clock.STREAM), "cuda": (Clock.STREAM, Clock.GRAPH, Clock.EAGER)},
-        backends={"cpu": ("mpi", "shmem"), "cuda": _GPU},
         uneven_sizes=6,
     ),
     Preset(
@@ -83,7 +75,6 @@ _PRESETS = (
         total_s=None,
         most_bytes={"cpu": 256 * MIB, "cuda": 16384 * MIB},
         clocks={"cpu": (Clock.EAGER, Clock.STREAM), "cuda": tuple(Clock)},
-        backends={"cpu": _CPU, "cuda": _GPU},
         uneven_sizes=64,
         batch_s=0.020,
         most_visits=200,

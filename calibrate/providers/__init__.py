@@ -9,7 +9,6 @@ from dataclasses import replace
 from calibrate.cuda.gpu_build import INSTALL
 from calibrate.machine.libraries import (
     import_troubles,
-    install_mpi,
     install_nvshmem,
     install_torch,
     install_torchrec,
@@ -21,10 +20,7 @@ COLLECTIVE_PROVIDERS = {
     "nccl": "calibrate.providers.nccl:Nccl",
     "rccl": "calibrate.providers.rccl:Rccl",
     "nvshmem": "calibrate.providers.nvshmem:Nvshmem",
-    "symmetric_memory": "calibrate.providers.symmetric_memory:SymmetricMemory",
-    "mpi": "calibrate.providers.mpi:Mpi",
     "gloo": "calibrate.providers.gloo:Gloo",
-    "shmem": "calibrate.providers.shmem:Shmem",
 }
 """Libraries of collectives, by the backend of a point."""
 
@@ -42,14 +38,12 @@ _KERNELS = "import torch, cupy, cuda.core; from cuda.bindings import nvrtc; nvrt
 _TORCH = ("import torch", install_torch)
 IMPORTS: Mapping[str, tuple[str, Callable[[], str]]] = {
     **dict.fromkeys(("nccl", "rccl", "gloo", "torch", "exchange"), _TORCH),
-    "symmetric_memory": ("import torch.distributed._symmetric_memory", install_torch),
     "nvshmem": ("import torch, nvshmem.core", install_nvshmem),
-    "mpi": ("import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI", install_mpi),
     "fbgemm": ("import torch, fbgemm_gpu", install_torchrec),
     "torchrec": ("import torchrec", install_torchrec),
     "perfmodel": (_KERNELS, lambda: INSTALL),
 }
-"""Imports of a provider when it opens, and the command that installs them; ``shmem`` needs none."""
+"""Imports of a provider when it opens, and the command that installs them."""
 
 
 def availability(name: str) -> Availability:
@@ -67,7 +61,7 @@ def availability(name: str) -> Availability:
 
 def proven(found: Mapping[str, Availability]) -> dict[str, Availability]:
     """``found``, with providers that cannot be imported marked as not usable; takes seconds."""
-    tried = {name: IMPORTS[name] for name, one in found.items() if one.usable and name in IMPORTS}
+    tried = {name: IMPORTS[name] for name, one in found.items() if one.usable}
     troubles = import_troubles([statement for statement, _ in tried.values()])
     kept = dict(found)
     for name, (statement, install) in tried.items():

@@ -1,11 +1,10 @@
-"""Common parts of CPU providers: buffers, patterns, several send buffers in turn, and clearing the caches."""
+"""Collectives on CPU buffers: patterns, several send buffers in turn, and clearing the caches."""
 
 from __future__ import annotations
 
 import contextlib
 import mmap
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,6 @@ from numpy.typing import NDArray
 from calibrate import patterns
 from calibrate.operations import Operation
 from calibrate.patterns import BufferLayout
-from perfmodel.errors import BadInputError
-from perfmodel.schema.evidence import Clock
-from perfmodel.schema.runs import Point, PointKind
 
 ROTATING_L2_SHARE = 4
 LEAST_ROTATING = 8
@@ -123,9 +119,9 @@ class HostOperation(Operation):
         call: Call,
         pool: Pool,
         *,
-        rotating: int = 1,
-        clear: Callable[[], None] | None = None,
-        wrap: Callable[[NDArray[Any]], Any] = lambda array: array,
+        rotating: int,
+        clear: Callable[[], None] | None,
+        wrap: Callable[[NDArray[Any]], Any],
     ) -> None:
         self._layout, self._call, self._pool = layout, call, pool
         self._rotating, self._clear, self._wrap = rotating, clear, wrap
@@ -210,76 +206,3 @@ class InPlaceHostOperation(HostOperation):
     def _refill(self) -> None:
         self._recv[...] = self._rows[self._row]
         self._calls = 0
-
-
-class HostCollectives(ABC):
-    """Base of CPU providers of collectives; subclasses implement ``_call``.
-
-    ``_groups`` maps the ranks of a group, in order, to the library's communicator; ``open_group`` fills it.
-    """
-
-    name = ""
-    clocks: tuple[Clock, ...] = (Clock.EAGER, Clock.STREAM)
-
-    def __init__(self) -> None:
-        self._pool = Pool()
-        self._groups: dict[tuple[int, ...], Any] = {}
-        self._rank = 0
-        self._l2 = l2_bytes()
-        self._clear: CacheClearer | None = None
-
-    def operation(self, point: Point, ranks: Sequence[int]) -> HostOperation:
-        """The operation that times the collective of ``point`` over ``ranks``.
-
-        Limits: not a collective, a clock that only GPUs have, less than one element per peer -> BadInputError
-        """
-        if point.kind is not PointKind.COLLECTIVE:
-            raise BadInputError(f"{self.name} times collectives, not {point.operation}.")
-        if point.clock not in self.clocks:
-            raise BadInputError(
-                f"{self.name} has no clock {point.clock}.", f"it has: {', '.join(self.clocks)}."
-            )
-        one = patterns.layout(
-            point.operation,
-            point.payload_bytes,
-            len(ranks),
-            list(ranks).index(self._rank),
-            dtype=point.dtype,
-            variant=point.variant,
-        )
-        eager = point.clock is Clock.EAGER
-        return self._kind(one.operation)(
-            one,
-            self._call(one, point.variant, self._group(ranks)),
-            self._pool,
-            rotating=rotating_count(one.sender_bytes, self._l2) if eager else 1,
-            clear=self._clearer().gather(one.sender_bytes) if point.variant == "after_kernel" else None,
-            wrap=self._wrap,
-        )
-
-    @abstractmethod
-    def _call(self, one: BufferLayout, variant: str, group: Any) -> Call:
-        """A function that makes the library's call for a layout, over ``group`` (a value of ``_groups``)."""
-
-    @staticmethod
-    def _kind(operation: str) -> type[HostOperation]:
-        return HostOperation
-
-    def _wrap(self, array: NDArray[Any]) -> Any:
-        return array
-
-    def _group(self, ranks: Sequence[int]) -> Any:
-        group = self._groups.get(tuple(ranks))
-        if group is None:
-            raise BadInputError(f"{self.name} has no group of ranks {list(ranks)}.", "open it on every rank.")
-        return group
-
-    def _clearer(self) -> CacheClearer:
-        if self._clear is None:
-            self._clear = CacheClearer(self._l2)
-        return self._clear
-
-
-def as_numpy(buffer: Any) -> NDArray[Any]:
-    """A numpy array, or a view of the memory of a CPU tensor."""
-    return buffer if isinstance(buffer, np.ndarray) else buffer.detach().numpy()

@@ -5,14 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import secrets
 import signal
-import socket
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from calibrate.providers import mpi
 from calibrate.ranks import process
 from calibrate.ranks.control import Coordinator, say_nothing
 from calibrate.ranks.rank import JOIN_S, serve
@@ -32,17 +29,17 @@ class Launcher:
 
     name         torchrun, srun or mpirun
     rank, ranks  number of this process, and of all
-    host, port   where rank 0 waits for the others; "" and 0 under an mpirun over nodes, where MPI sends them
+    host, port   where rank 0 waits for the others
     key          bytes that all processes of the job know, to keep jobs apart; no secret from users of the
-                 same machine. Empty if MPI sends the key: then it is random
+                 same machine
     """
 
     name: str
     rank: int
     ranks: int
-    host: str = ""
-    port: int = 0
-    key: bytes = b""
+    host: str
+    port: int
+    key: bytes
 
 
 def detect_launcher(environ: Mapping[str, str]) -> Launcher | None:
@@ -71,18 +68,22 @@ def _torchrun(environ: Mapping[str, str]) -> Launcher | None:
 
 
 def _mpirun(environ: Mapping[str, str]) -> Launcher | None:
-    """The process of mpirun, or None.
+    """The process of mpirun, or None. On one node, ranks meet at a port that the name of the job gives.
 
-    On one node, ranks meet at a port that the name of the job gives: MPI's own start-up would wait for late
-    ranks without naming them.
+    Raises BadInputError for ranks of several nodes, or of a job without a name, that know no MASTER_ADDR.
     """
     for rank, size in (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE")):
         if rank in environ and size in environ and (rank[0] == "O" or "SLURM_STEP_NUM_TASKS" not in environ):
-            launcher = Launcher("mpirun", _number(environ, rank), _number(environ, size))
             job = environ.get("PMIX_NAMESPACE", "")
-            if not job or environ.get("OMPI_COMM_WORLD_LOCAL_SIZE") != environ[size]:
-                return launcher
-            return replace(launcher, host=_LOCALHOST, port=_port(environ, job), key=_key(f"mpirun {job}"))
+            one_node = job and environ.get("OMPI_COMM_WORLD_LOCAL_SIZE") == environ[size]
+            host = environ.get("MASTER_ADDR", _LOCALHOST if one_node else "")
+            ranks = _number(environ, size)
+            if not host and ranks > 1:
+                raise BadInputError(
+                    "mpirun does not say where its ranks meet.", "mpirun -x MASTER_ADDR=HOST-OF-RANK-0 …"
+                )
+            key = _key(f"mpirun {job} {host}")
+            return Launcher("mpirun", _number(environ, rank), ranks, host, _port(environ, job), key)
     return None
 
 
@@ -135,19 +136,14 @@ class ExternalTeam(RankTeam):
         say: Callable[[str], None] = say_nothing,
     ) -> None:
         _end_with(launcher, signal.SIGTERM)
-        key = launcher.key or secrets.token_bytes(32)
-        here = launcher.host if launcher.host == _LOCALHOST else ""
-        coordinator = Coordinator(key, host=here, port=launcher.port)
-        host = launcher.host or socket.gethostname()
+        key, host = launcher.key, launcher.host
+        coordinator = Coordinator(key, host=host if host == _LOCALHOST else "", port=launcher.port)
         self._trouble = ""
         self._own = threading.Thread(
             target=self._serve_own, args=(coordinator.port, key), name="perfmodel-rank-0", daemon=True
         )
         self._own.start()
         try:
-            if not launcher.port:
-                meeting = {"host": host, "port": coordinator.port, "key": key.hex()}
-                mpi.start().COMM_WORLD.bcast({**meeting, "node": process.node_identity()}, 0)
             failed = lambda: self._trouble  # noqa: E731
             super().__init__(coordinator, launcher.ranks, device, request, host=host, failed=failed, say=say)
         except BaseException:
@@ -155,11 +151,9 @@ class ExternalTeam(RankTeam):
             raise
 
     def close(self) -> None:
-        """End the ranks, and MPI if it was used to meet."""
+        """End the ranks."""
         super().close()
         self._own.join(JOIN_S if not self.lost else 1.0)
-        if not self.lost:
-            mpi.leave()
 
     def _serve_own(self, port: int, key: bytes) -> None:
         try:
@@ -186,14 +180,7 @@ def follow(launcher: Launcher, say: Callable[[str], None] = say_nothing) -> None
         signal.SIGHUP,
     ):  # launchers send these to all ranks; rank 0 decides
         signal.signal(number, signal.SIG_IGN)
-    host, port, key = launcher.host, launcher.port, launcher.key
-    if not port:
-        meeting = mpi.start().COMM_WORLD.bcast(None, 0)
-        same = meeting["node"] == process.node_identity()
-        host, port = _LOCALHOST if same else meeting["host"], meeting["port"]
-        key = bytes.fromhex(meeting["key"])
-    serve(host, port, key, launcher.rank, late=late)
-    mpi.leave()
+    serve(launcher.host, launcher.port, launcher.key, launcher.rank, late=late)
 
 
 def _end_with(launcher: Launcher, number: int) -> None:

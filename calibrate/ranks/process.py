@@ -1,7 +1,4 @@
-"""What a rank asks of its operating system: to end with its parent, own cores, memory that is not returned.
-
-``python -m calibrate.ranks.process PARENT COMMAND...`` becomes COMMAND, which gets SIGTERM when PARENT dies.
-"""
+"""What a rank asks of its operating system: to end with its parent, own cores, memory that it keeps."""
 
 from __future__ import annotations
 
@@ -111,8 +108,3 @@ def held_bytes(root: Path = ROOT) -> float:
     """Memory that this process uses [bytes]. Limits: unknown -> 0"""
     fields = text_of(root / "proc/self/statm").split()
     return float(fields[1]) * os.sysconf("SC_PAGE_SIZE") if len(fields) > 1 else 0.0
-
-
-if __name__ == "__main__":
-    die_with_parent(int(sys.argv[1]), signal.SIGTERM)
-    os.execvp(sys.argv[2], sys.argv[2:])

@@ -4,7 +4,7 @@
 
     PERFMODEL_TEAM_ADDRESS   host:port of the coordinator
     PERFMODEL_TEAM_KEY       key of the run, hexadecimal
-    PERFMODEL_TEAM_RANK      number of this rank; without it, mpirun's number is used
+    PERFMODEL_TEAM_RANK      number of this rank
 
 The coordinator's messages, in the order of a run: ``welcome`` (the place of this rank), ``open`` (join the
 job through a library), ``group`` (make a communicator), then for each visit ``prepare`` and ``time``; at
@@ -45,9 +45,6 @@ LEAVE_S = 10.0
 JOIN_S = 120.0
 LOCAL_JOIN_S = 5.0
 """Seconds that a rank looks for the coordinator; on the same machine, it listens before its ranks start."""
-
-MPI_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
-"""Variables of which MPI's launchers set one."""
 
 Loader = Callable[[str], Provider]
 Describer = Callable[[str], Availability]
@@ -135,9 +132,6 @@ class RankServer:
 
     def _availability(self, name: str) -> Availability:
         found, device = self._describe(name), self._place.device
-        launched = self._place.ranks == 1 or any(word in os.environ for word in MPI_VARIABLES)
-        if name == "mpi" and found.usable and not launched:
-            return Availability(False, "the ranks were not started by mpirun or srun --mpi=pmix")
         if found.usable and device not in found.devices:
             return Availability(False, f"it has nothing for ranks on {device}", found.install, found.version)
         return found
@@ -271,9 +265,8 @@ def main(load: Loader | None = None, describe: Describer | None = None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     environ = os.environ
     host, _, port = environ["PERFMODEL_TEAM_ADDRESS"].rpartition(":")
-    rank = environ.get("PERFMODEL_TEAM_RANK") or environ["OMPI_COMM_WORLD_RANK"]
     key = bytes.fromhex(environ["PERFMODEL_TEAM_KEY"])
-    serve(host, int(port), key, int(rank), load, describe, timeout_s=LOCAL_JOIN_S)
+    serve(host, int(port), key, int(environ["PERFMODEL_TEAM_RANK"]), load, describe, timeout_s=LOCAL_JOIN_S)
 
 
 if __name__ == "__main__":

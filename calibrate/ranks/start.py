@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
-import re
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,11 +15,9 @@ from pathlib import Path
 from calibrate.machine.identity import usable_cores
 from calibrate.machine.local_gpus import find_gpus
 from calibrate.planning.measurement_plan import refuse_crowd, refuse_turns
-from calibrate.planning.presets import find_preset
 from calibrate.ranks.control import Coordinator, say_nothing
 from calibrate.ranks.external import ExternalTeam, detect_launcher, follow
-from calibrate.ranks.scratch import Scratch
-from calibrate.ranks.team import RankTeam, TeamRequest, name_of
+from calibrate.ranks.team import RankTeam, TeamRequest
 from perfmodel.errors import NoHardwareError, RankLostError
 from perfmodel.resources import memory_limits
 
@@ -79,7 +74,7 @@ def device_of(request: TeamRequest) -> str:
 
 
 class LocalTeam(RankTeam):
-    """Ranks that this process starts on this machine: with mpirun if MPI is to be measured, else one by one.
+    """Ranks that this process starts on this machine, one by one.
 
     program  command of a rank
     """
@@ -96,11 +91,10 @@ class LocalTeam(RankTeam):
             raise NoHardwareError("there is no GPU here.", "leave --device out to measure the CPUs.")
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the ranks
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._scratch: Scratch | None = None
         key = secrets.token_bytes(32)
         coordinator = Coordinator(key, why_dead=self._why_dead)
         try:
-            self._start(ranks, device, request.backends, program, key, coordinator.port)
+            self._start(ranks, device, program, key, coordinator.port)
             super().__init__(coordinator, ranks, device, request, failed=self._failed, say=say)
         except BaseException:
             self.lost = True
@@ -113,17 +107,9 @@ class LocalTeam(RankTeam):
         super().close()
         self._end()
 
-    def _start(
-        self, ranks: int, device: str, backends: Sequence[str], program: Sequence[str], key: bytes, port: int
-    ) -> None:
+    def _start(self, ranks: int, device: str, program: Sequence[str], key: bytes, port: int) -> None:
         shared = rank_environment(os.environ, device)
         shared |= {"PERFMODEL_TEAM_ADDRESS": f"127.0.0.1:{port}", "PERFMODEL_TEAM_KEY": key.hex()}
-        mpirun = find_mpirun() if ranks > 1 and wants_mpi(backends, device) else None
-        if mpirun:
-            self._scratch = Scratch()
-            own = {**self._scratch.environment(), **shared}  # the user's own settings take precedence
-            self._spawn(mpirun_command(mpirun, ranks, program), own)
-            return
         for rank in range(ranks):
             self._spawn(list(program), {**shared, "PERFMODEL_TEAM_RANK": str(rank)})
 
@@ -152,17 +138,11 @@ class LocalTeam(RankTeam):
         return f"{how_ended(ended[0].returncode)}{doubt}\n{self.last_lines()}".strip()
 
     def _why_dead(self, rank: int) -> str:
-        """How a rank ended, in words; "" under mpirun, which prints it itself."""
-        alone = len(self._processes) == len(self.places)
-        code = _code(self._processes[rank if alone else 0], _DYING_S)
-        return how_ended(code) if alone else ""
+        """How a rank ended, in words."""
+        return how_ended(_code(self._processes[rank], _DYING_S))
 
     def _explain(self, error: RankLostError) -> RankLostError:
         limits, lines = memory_limits(), self.last_lines()
-        blamed = rank_that_ended(lines) if len(self._processes) < len(self.places) else None
-        if blamed is not None and blamed[0] < len(self.places):
-            rank, how = blamed  # mpirun ends the other ranks, whose ends may be seen first
-            error = RankLostError(name_of(self.places[rank]), f"died: {how}", error.next_step)
         if limits and limits not in str(error):
             error.next_step += f"\nit may have run out of memory: a rank is limited to {limits}."
         if lines:
@@ -170,7 +150,7 @@ class LocalTeam(RankTeam):
         return error
 
     def last_lines(self) -> str:
-        """The last lines that the ranks and their launcher printed, indented."""
+        """The last lines that the ranks printed, indented."""
         self._log.seek(0, os.SEEK_END)
         self._log.seek(max(0, self._log.tell() - 8192))
         lines = self._log.read().decode(errors="replace").splitlines()
@@ -178,7 +158,7 @@ class LocalTeam(RankTeam):
         return "\n".join(f"  {line}" for line in kept[-_LAST_LINES:])
 
     def _end(self) -> None:
-        """End every process that was started here, and the processes that mpirun started."""
+        """End every process that was started here."""
         if not self.lost:
             for process in self._processes:
                 _code(process, _LEAVE_S)
@@ -186,42 +166,16 @@ class LocalTeam(RankTeam):
             if process.poll() is None:
                 self._signal(process, signal.SIGTERM)
         for process in self._processes:
-            if _code(process, _LEAVE_S if len(self._processes) == 1 else 0.2) is None:
+            if _code(process, 0.2) is None:
                 self._signal(process, signal.SIGKILL)
                 process.wait()
         self._log.close()
         self._processes.clear()
-        if self._scratch is not None:
-            self._scratch.close()
 
     @staticmethod
     def _signal(process: subprocess.Popen[bytes], number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
-
-
-def find_mpirun() -> str | None:
-    """Path of mpirun: from the environment of this Python if it has one, else the first on PATH."""
-    beside = Path(sys.executable).parent / "mpirun"
-    return str(beside) if os.access(beside, os.X_OK) else shutil.which("mpirun")
-
-
-def wants_mpi(backends: Sequence[str], device: str) -> bool:
-    """Whether MPI is to be measured: it was named, or no library was named and mpi4py is installed.
-
-    Limits: on CPUs, only libraries of GPUs were named -> as if none was named: the ranks then say which
-    libraries run here
-    """
-    if device != "cpu" or any(name in find_preset("rigorous").backends["cpu"] for name in backends):
-        return "mpi" in backends
-    return importlib.util.find_spec("mpi4py") is not None
-
-
-def mpirun_command(mpirun: str, ranks: int, program: Sequence[str]) -> list[str]:
-    """An mpirun that ends with this process; each rank binds itself (calibrate.ranks.process.bind)."""
-    watched = [sys.executable, "-P", "-m", "calibrate.ranks.process", str(os.getpid())]
-    layout = ["--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"]
-    return [*watched, mpirun, "-n", str(ranks), *layout, *program]
 
 
 def rank_environment(environ: Mapping[str, str], device: str) -> dict[str, str]:
@@ -236,8 +190,6 @@ def rank_environment(environ: Mapping[str, str], device: str) -> dict[str, str]:
         kept |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     loopback = "lo" if sys.platform.startswith("linux") else "lo0"
     kept.setdefault("GLOO_SOCKET_IFNAME", loopback)
-    if hasattr(os, "getuid") and os.getuid() == 0:
-        kept |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return kept
 
 
@@ -252,15 +204,6 @@ def import_path(environ: Mapping[str, str], package: Path | None = None) -> dict
         return {}
     rest = environ.get("PYTHONPATH", "")
     return {"PYTHONPATH": f"{folder}{os.pathsep}{rest}" if rest else str(folder)}
-
-
-def rank_that_ended(lines: str) -> tuple[int, str] | None:
-    """(rank that ended first, how it ended), from the output of mpirun (Open MPI 4 or 5); None if unknown."""
-    by_signal = re.search(r"process rank (\d+) with PID .*?exited on\s+signal (\d+)", lines, re.DOTALL)
-    if by_signal:
-        return int(by_signal[1]), how_ended(-int(by_signal[2]))
-    by_code = re.search(r"Process name: \[.*,\s*(\d+)\]\s+Exit code:\s+(\d+)", lines)
-    return (int(by_code[1]), how_ended(int(by_code[2]))) if by_code else None
 
 
 def how_ended(code: int | None) -> str:

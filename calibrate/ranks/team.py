@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from calibrate.machine.identity import node_cores
 from calibrate.operations import Availability, Place, RankTimes
-from calibrate.planning.presets import find_preset
+from calibrate.planning.measurement_plan import DEFAULT_BACKENDS
 from calibrate.planning.world import World
 from calibrate.providers import COLLECTIVE_PROVIDERS, PROVIDERS
 from calibrate.ranks import process
@@ -193,7 +193,7 @@ class RankTeam:
         """Open the libraries that can be timed here; a library that does not open is marked as not usable."""
         found = dict(self._world.providers)
         device = self._world.device
-        for name in backends or find_preset("rigorous").backends[device]:
+        for name in backends or DEFAULT_BACKENDS[device]:
             known = found.get(name)
             if len(self.places) > 1 and known and known.usable and not known.functional_only:
                 try:

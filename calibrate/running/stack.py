@@ -21,21 +21,18 @@ from perfmodel.schema.kernel_fits import GPU_L2
 from perfmodel.schema.runs import REHEARSAL, RunHeader
 
 _ALLOWED = re.compile(
-    r"(NCCL|NVSHMEM|TORCH|OMPI_MCA|GLOO|MALLOC|FI|UCX)_[A-Z0-9_]+|CUDA_VISIBLE_DEVICES",
+    r"(NCCL|NVSHMEM|TORCH|GLOO|MALLOC|FI|UCX)_[A-Z0-9_]+|CUDA_VISIBLE_DEVICES",
     re.IGNORECASE,
 )
-_OF_A_LAUNCH = re.compile(
-    r"OMP_NUM_THREADS|TORCH_NCCL_ASYNC_ERROR_HANDLING|OMPI_MCA_(NUM_PROCS|CPU_TYPE|PREFIXES)", re.IGNORECASE
-)
+_OF_A_LAUNCH = re.compile(r"OMP_NUM_THREADS|TORCH_NCCL_ASYNC_ERROR_HANDLING", re.IGNORECASE)
 """Variables that a launcher sets for every program.
 
-torchrun and mpirun set them; a CPU rank has one thread with any launcher."""
+torchrun sets them; a CPU rank has one thread with any launcher."""
 
 _LOOPBACK = ("lo", "lo0")
 
 _PRIVATE = re.compile(
-    r"HOST|ADDR|COMM_ID|SOCK_IF|NODELIST|URI|JOBID|TOKEN|SECRET|PASSW|KEY|CRED|USER|SESSION|PLUGIN_PATH"
-    r"|OMPI_MCA_(ORTE|PRTE|ESS|PMIX|PLM|MPI_PARAM_FILE|INITIAL_WDIR)",
+    r"HOST|ADDR|COMM_ID|SOCK_IF|NODELIST|URI|JOBID|TOKEN|SECRET|PASSW|KEY|CRED|USER|SESSION|PLUGIN_PATH",
     re.IGNORECASE,
 )
 _USER_OF_URL = re.compile(r"\b([a-z][a-z0-9+.-]*://)[^/\s]*@", re.IGNORECASE)
@@ -91,7 +88,7 @@ def rehearsed(stack: Mapping[str, str]) -> str:
 def describe(world: World, host: Host | None = None) -> dict[str, str]:
     """Versions and topology, sorted by name; unknown values are left out.
 
-    A library's version has the library's name (``mpi``, ``torch``), whether it is measured or not; ``gpu``
+    A library's version has the library's name (``gloo``, ``torch``), whether it is measured or not; ``gpu``
     is the GPUs' name. The number of ranks is not part of it: every point has its own.
     """
     host = host or identify()

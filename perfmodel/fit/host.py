@@ -82,7 +82,7 @@ def _defaults(run: Run) -> tuple[str, str]:
 
     seen = {(point.backend, point.clock) for point in run.points.values() if point.backend in list(Backend)}
     if not seen:
-        return str(Backend.MPI), ""
+        return str(Backend.GLOO), ""
     backend, clock = min(
         seen, key=lambda pair: (list(Backend).index(Backend(pair[0])), CLOCK_ORDER.index(pair[1]))
     )

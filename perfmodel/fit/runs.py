@@ -115,7 +115,7 @@ def _in_use(
 
 
 def calibration_file_name(calibration: Calibration) -> str:
-    """Name of the calibration's file in the folder of its run: ``mpi-5.0.11-eager.json``."""
+    """Name of the calibration's file in the folder of its run: ``gloo-2.13.0-eager.json``."""
     return calibration.calibration_id.rsplit("/", 1)[-1] + ".json"
 
 

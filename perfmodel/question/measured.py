@@ -32,7 +32,7 @@ class CalibrateOptions(OutputOptions):
     Examples
       perfmodel calibrate --quick
       perfmodel calibrate --plan-only
-      perfmodel calibrate --only mpi:all_to_all,mpi:reduce_scatter --ranks 2
+      perfmodel calibrate --only gloo:all_to_all,gloo:reduce_scatter --ranks 2
       perfmodel calibrate --rigorous --time-limit 30min --out runs
       torchrun --nproc-per-node 8 --no-python perfmodel calibrate
     """
@@ -57,7 +57,7 @@ class CalibrateOptions(OutputOptions):
         ),
     ] = None
     sizes: Annotated[Texts, Opt("Payloads, e.g. 1KiB,1MiB or 1KiB..64MiB (doubling).", "SIZE")] = None
-    backend: Annotated[Texts, Opt("Libraries, e.g. nccl or mpi,gloo.", "NAME")] = None
+    backend: Annotated[Texts, Opt("Libraries, e.g. nccl or nccl,nvshmem.", "NAME")] = None
     clock: Annotated[Texts, Opt("Clocks: eager, stream, graph, device.", "NAME")] = None
     device: Annotated[str, Opt("cuda, cpu, or auto: GPUs where there are any.", "NAME")] = "auto"
     machine: ThisMachine = None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from calibrate.planning.measurement_plan import MeasurementPlan, NotMeasured
     from calibrate.running.stopping import Summary
 
-_LIBRARIES = ("nccl", "rccl", "nvshmem", "symmetric_memory", "mpi", "shmem", "gloo")
+_LIBRARIES = ("nccl", "rccl", "nvshmem", "gloo")
 _STACK = (*_LIBRARIES, "torch", "cuda", "torchrec", "fbgemm")
 _MOST_LEFT_OUT = 8
 

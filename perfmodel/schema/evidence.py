@@ -66,15 +66,12 @@ class Backend(StrEnum):
 
     NCCL = "nccl"
     RCCL = "rccl"  # AMD's NCCL
-    HCCL = "hccl"  # Intel's, for Gaudi: never measured here
     NVSHMEM = "nvshmem"
-    SYMMETRIC_MEMORY = "symmetric_memory"  # PyTorch's one-shot and two-shot kernels
-    MPI = "mpi"
+    MPI = "mpi"  # of imported CSV files: nothing here times it
     GLOO = "gloo"
-    SHMEM = "shmem"  # one-sided puts through the shared memory of one machine
 
 
-RING_BACKENDS = (Backend.NCCL, Backend.RCCL, Backend.HCCL)
+RING_BACKENDS = (Backend.NCCL, Backend.RCCL)
 """Libraries of GPU vendors: rings and trees, or as many bytes; an all-to-all sends to each peer."""
 
 LAW_BACKENDS = (*RING_BACKENDS, Backend.NVSHMEM)

@@ -21,7 +21,6 @@ from perfmodel.schema.limits import limits_of
 from perfmodel.schema.machine_keys import ALL_KEYS, FABRIC_KEYS, KEYS
 from perfmodel.schema.machine_shape import check_domain, check_fabric, check_pcie_switch
 from perfmodel.schema.memory_rates import MEMORY_RATE, above_memory, copied, scaled
-from perfmodel.schema.not_modelled import refuse_other_shapes
 from perfmodel.schema.strict import Strict, validated
 
 OVERRIDE_SOURCE = "--set"
@@ -283,7 +282,6 @@ def load_machine(name_or_path: str | Path) -> Machine:
         return read_machine(Path(text))
     found = _shipped(text)
     if found is None:
-        refuse_other_shapes(text)
         raise unknown_name("machine", text, list_machines(), resources.DEFAULT_MACHINE)
     return found
 

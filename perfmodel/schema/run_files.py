@@ -79,7 +79,7 @@ class Run:
                 yield point, visits, flag
 
     def library_version(self, backend: str) -> str:
-        """Version number of a library: ``Open MPI v5.0.11`` -> ``5.0.11``; empty if there is none."""
+        """Version number of a library: ``torch 2.13.0`` -> ``2.13.0``; empty if there is none."""
         words = re.findall(r"[A-Za-z0-9._+]+", self.header.stack.get(backend, ""))
         numbers = re.findall(r"\d[\w.+]*", " ".join(words))
         return numbers[0] if numbers else "-".join(words)

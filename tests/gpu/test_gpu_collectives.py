@@ -44,7 +44,7 @@ def run_two(name: str) -> list[dict[str, Any]]:
     return [json.loads(text.splitlines()[-1]) for text in texts]
 
 
-@pytest.mark.parametrize("name", ["nccl", "nvshmem", "symmetric_memory"])
+@pytest.mark.parametrize("name", ["nccl", "nvshmem"])
 def test_two_ranks(name: str) -> None:
     found = providers.availability(name)
     if not found.usable:

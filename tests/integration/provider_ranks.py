@@ -1,13 +1,12 @@
 """Ranks of test_providers.py: every operation of a library, and one JSON line of what was seen.
 
-python provider_ranks.py RANKS PROVIDER PORT RUN TASK [RANK]    RANK "mpi": the launcher gave it; none: this
-process becomes all of them
+python provider_ranks.py RANKS PROVIDER PORT RUN TASK [RANK]    without RANK this process becomes all of them
+TASK hang: a rank maps the memory of all others, with no provider, and waits
 """
 
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ import numpy as np
 from forked_ranks import forked
 
 from calibrate import providers
+from calibrate.cuda.symmetric_heap import SymmetricHeap
 from calibrate.operations import Place, Slots
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
@@ -145,10 +145,18 @@ def refused(provider: Any, ranks: Sequence[int]) -> str:
     return ""
 
 
+def hang(rank: int, many: int, run: str) -> None:
+    """Say so once all ranks have mapped each other's memory, then wait for ever."""
+    SymmetricHeap(run, range(many), rank)
+    print(json.dumps({"rank": rank}), flush=True)
+    signal.pause()
+
+
 def main() -> None:
     many, (name, port, run, task, *given) = int(sys.argv[1]), sys.argv[2:]
-    own = os.environ["OMPI_COMM_WORLD_RANK"] if given == ["mpi"] else "".join(given)
-    rank = int(own) if own else forked(many)
+    rank = int(given[0]) if given else forked(many)
+    if task == "hang":
+        hang(rank, many, run)
     provider: Any = providers.load(name)
     device = "cuda" if task == "gpus" else "cpu"
     place = Place(rank, many, local_rank=rank, local_ranks=many, device=device)
@@ -156,16 +164,9 @@ def main() -> None:
     provider.open(place, address)
     everyone = list(range(many))
     answer: dict[str, Any] = {"rank": rank}
-    if task == "hang":
-        provider.open_group(everyone)
-        print(json.dumps(answer), flush=True)
-        signal.pause()
-    elif task == "groups":
+    if task == "groups":
         groups = [everyone, [0, 2], [1, 2]]
-        if name == "gloo":
-            answer["refused"] = refused(provider, [2, 0, 1])
-        else:
-            groups.append([2, 0, 1])
+        answer["refused"] = refused(provider, [2, 0, 1])
         for group in groups:
             provider.open_group(group)
         answer["groups"] = {

@@ -15,7 +15,7 @@ from calibrate.running.interfaces import RunOptions, RunOutcome
 from calibrate.running.session import calibrate as measure
 from perfmodel.cli import measuring
 
-ONLY = ("calibrate", "--only", "mpi:all_to_all", "--clock", "eager")
+ONLY = ("calibrate", "--only", "gloo:all_to_all", "--clock", "eager")
 SIZES = ("--sizes", "1KiB..1MiB")
 QUICK = (*ONLY, *SIZES, "--quick")
 

@@ -1,7 +1,7 @@
 """A coordinator in a process of its own, for test_team.py: prints the ranks' process ids, then measures.
 
 python team_caller.py BACKEND RANKS CALLS     under a launcher, RANKS is what the launcher says
-In the environment, TEAM_SCRATCH: where Open MPI's folders lie; TEAM_LATE_S: how long nobody is late;
+In the environment, TEAM_LATE_S: how long nobody is late;
 TEAM_CLOSE_S: how long it waits for ranks that are told to leave;
 TEAM_SAID: a file that is there as soon as somebody was said to be late.
 """
@@ -13,7 +13,7 @@ import os
 import sys
 from pathlib import Path
 
-from calibrate.ranks import control, external, scratch, start
+from calibrate.ranks import control, external, start
 from calibrate.ranks import team as coordinated
 from calibrate.ranks.start import open_team
 from calibrate.ranks.team import TeamRequest
@@ -30,8 +30,6 @@ def say(text: str) -> None:
 def main() -> None:
     backend, ranks, calls = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     request = TeamRequest(ranks=ranks, device="cpu", backends=(backend,))
-    if base := os.environ.get("TEAM_SCRATCH"):
-        scratch._base = lambda: Path(base)
     if late_s := os.environ.get("TEAM_LATE_S"):
         control.LATE_S = external.LATE_S = float(late_s)
     if close_s := os.environ.get("TEAM_CLOSE_S"):

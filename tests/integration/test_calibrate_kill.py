@@ -37,8 +37,8 @@ class Waiting(SimulatedTeam):
         return super().visit(*words, **named)
 
 team = Waiting({"": TrueCurve(5e-6, 1e9)})
-request = Request("quick", only=["mpi:all_to_all", "mpi:all_reduce"])
-options = RunOptions(request, "m", Path(sys.argv[1]), {"mpi": "5"}, {}, seed=1)
+request = Request("quick", only=["gloo:all_to_all", "gloo:all_reduce"])
+options = RunOptions(request, "m", Path(sys.argv[1]), {"gloo": "5"}, {}, seed=1)
 calibrate(options, team, Loud(), team.clock)
 """
 POINTS = 17 + 17 + 3 + 6  # all-to-all, all-reduce, uneven and after a kernel

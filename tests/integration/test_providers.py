@@ -18,7 +18,7 @@ from oracles import environment
 from waiting import PATIENCE_S, until
 
 from calibrate import providers
-from calibrate.providers import heap
+from calibrate.cuda import symmetric_heap
 
 WORKER = Path(__file__).with_name("provider_ranks.py")
 
@@ -36,32 +36,17 @@ def needs(name: str) -> None:
 
 
 def start(ranks: Sequence[int], task: str, run: str) -> list[subprocess.Popen[str]]:
-    """So many of two ranks over shared memory, each a process of its own."""
-    command = [sys.executable, str(WORKER), "2", "shmem", free_port(), run, task]
+    """So many of two ranks that map each other's memory, each a process of its own."""
+    command = [sys.executable, str(WORKER), "2", "heap", free_port(), run, task]
     lines = [[*command, str(rank)] for rank in ranks]
     return [subprocess.Popen(one, env=environment(), stdout=subprocess.PIPE, text=True) for one in lines]
-
-
-def under_mpirun(ranks: int, *words: str) -> str:
-    """What all ranks say."""
-    allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    mpirun = Path(sys.executable).parent / "mpirun"
-    launcher = [str(mpirun) if mpirun.exists() else "mpirun", "--oversubscribe", "-n", str(ranks)]
-    command = [*launcher, sys.executable, str(WORKER), str(ranks), *words, "mpi"]
-    variables = {**environment(), **allowed}
-    done = subprocess.run(command, env=variables, stdout=subprocess.PIPE, text=True, timeout=PATIENCE_S)
-    assert done.returncode == 0
-    return done.stdout
 
 
 def answers(name: str, ranks: int, task: str) -> dict[int, dict[str, Any]]:
     """What each rank printed, by its number."""
     words = (name, free_port(), f"test{os.getpid()}{task}", task)
-    if name == "mpi":
-        texts = under_mpirun(ranks, *words).splitlines()
-    else:
-        codes, texts, complaints = forked_ranks.started(WORKER, ranks, *words)
-        assert codes == [0] * ranks, complaints
+    codes, texts, complaints = forked_ranks.started(WORKER, ranks, *words)
+    assert codes == [0] * ranks, complaints
     lines = [json.loads(line) for text in texts for line in text.splitlines() if line.startswith("{")]
     assert sorted(line["rank"] for line in lines) == list(range(ranks))
     return {line["rank"]: line for line in lines}
@@ -72,10 +57,9 @@ def segments() -> set[str]:
     return {path.name for path in folder.glob("perfmodel-test*")} if folder.exists() else set()
 
 
-@pytest.mark.parametrize("name", ["mpi", "gloo", "shmem"])
-def test_two_ranks(name: str) -> None:
-    needs(name)
-    for rank, answer in answers(name, 2, "all").items():
+def test_two_ranks() -> None:
+    needs("gloo")
+    for rank, answer in answers("gloo", 2, "all").items():
         timed = [one for one in answer["seen"] if "bytes_sent" in one]
         assert len(timed) == 6 * (6 * 2 + 2) + 6  # sizes x variants, two more datatypes; uneven
         assert [one for one in answer["seen"] if one["wrong"]] == []
@@ -91,23 +75,20 @@ def test_two_ranks(name: str) -> None:
         uneven = by_cell["all_to_all", "uneven", 65_536]["bytes_sent"]
         assert uneven == 4 * (10_922 if rank else 5_462)
         assert set(answer["raw"].values()) == {0}
-    assert segments() == set()
 
 
-@pytest.mark.parametrize("name", ["mpi", "gloo", "shmem"])
-def test_groups_of_three_ranks(name: str) -> None:
-    needs(name)
-    for rank, answer in answers(name, 3, "groups").items():
+def test_groups_of_three_ranks() -> None:
+    needs("gloo")
+    for rank, answer in answers("gloo", 3, "groups").items():
         groups = answer["groups"]
-        assert len(groups) == (2, 2, 3)[rank] + (name != "gloo")
-        assert "rising order" in answer.get("refused", "rising order")
+        assert len(groups) == (2, 2, 3)[rank]
+        assert "rising order" in answer["refused"]
         for group, seen in groups.items():
             assert [one for one in seen if one["wrong"]] == [], group
             assert sum(one["spoilt"] for one in seen) == sum(bool(one["received"]) for one in seen)
 
 
 def test_nothing_is_left_of_killed_ranks() -> None:
-    needs("shmem")
     started = start([0, 1], "hang", f"test{os.getpid()}killed")
     try:
         for one in started:
@@ -122,15 +103,14 @@ def test_nothing_is_left_of_killed_ranks() -> None:
 
 
 def test_what_a_rank_killed_alone_leaves_is_removed_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    needs("shmem")
-    monkeypatch.setattr(heap, "_STALE_S", 0.0)
+    monkeypatch.setattr(symmetric_heap, "_STALE_S", 0.0)
     (lonely,) = start([0], "hang", f"test{os.getpid()}lonely")
     try:
         until(lambda: any(Path("/dev/shm", name).stat().st_size for name in segments()))  # and locked
-        heap.remove_stale()
+        symmetric_heap.remove_stale()
         assert len(segments()) == 1  # its owner lives and waits for the other rank
     finally:
         lonely.kill()
         lonely.wait(PATIENCE_S)
-    heap.remove_stale()
+    symmetric_heap.remove_stale()
     assert segments() == set()

@@ -68,13 +68,13 @@ def test_a_damaged_run_goes_on_with_the_option_offered(ranks: Ranks, cli: Any, t
 def test_a_machine_file_of_ones_own_lies_beside_the_calibration(
     ranks: Ranks, cli: Any, tmp_path: Path
 ) -> None:
-    assert cli("calibrate", "--only", "mpi", *SIZES, "--quick").code == 0
+    assert cli("calibrate", "--only", "gloo", *SIZES, "--quick").code == 0
     (own,) = (tmp_path / "home" / "runs").glob("*/machine.toml")
     mine = tmp_path / "mine.toml"
     mine.write_text(
         re.sub("(?m)^name = .*$", 'name = "my-box"', own.read_text(encoding="utf-8")), encoding="utf-8"
     )
-    found = cli("calibrate", "--only", "mpi", *SIZES, "--quick", "--machine", str(mine))
+    found = cli("calibrate", "--only", "gloo", *SIZES, "--quick", "--machine", str(mine))
     assert found.code == 0 and "my-box" in found.out, found.err
     (beside,) = (tmp_path / "home" / "runs").glob("my-box-*/machine.toml")
     assert beside.read_bytes() == mine.read_bytes() and str(beside) in found.out
@@ -108,7 +108,7 @@ def test_one_document(ranks: Ranks, cli: Any) -> None:
     assert (document["schema_version"], document["command"], document["stopped"]) == (3, "calibrate", "")
     assert document["done"] == document["total"] == len(document["points"])
     assert document["wrong"] == 0 < document["checked"]
-    assert document["calibrations"][0]["backend"] == "mpi"
+    assert document["calibrations"][0]["backend"] == "gloo"
     assert {point["status"] for point in document["points"]} == {"ok"}
 
 
@@ -138,8 +138,8 @@ def test_an_unknown_floor_or_rate_has_its_reason_and_a_line_that_tells_it(ranks:
 
 def test_what_is_measured_and_not_fitted_is_said(ranks: Ranks, cli: Any) -> None:
     """sendrecv is in the plan, in no table of curves: plan, result, samples and ``--op`` say where it is."""
-    line = ("calibrate", "--only", "mpi", "--clock", "eager", *SIZES, "--quick")
-    assert "mpi: 5 collectives and sendrecv (samples only)" in cli(*line, "--plan-only").out
+    line = ("calibrate", "--only", "gloo", "--clock", "eager", *SIZES, "--quick")
+    assert "gloo: 5 collectives and sendrecv (samples only)" in cli(*line, "--plan-only").out
     page = " ".join(cli(*line).out.split())
     (command,) = re.findall(r"sendrecv: .*? not fitted: (perfmodel show \S+ --samples)", page)
     shown = cli(*shlex.split(command)[1:])
@@ -151,16 +151,16 @@ def test_what_is_measured_and_not_fitted_is_said(ranks: Ranks, cli: Any) -> None
 
 
 def test_best_of_a_run_names_what_the_run_holds(ranks: Ranks, cli: Any, tmp_path: Path) -> None:
-    ranks.fields = {"backends": ("mpi", "gloo")}
-    assert cli("calibrate", "--only", "mpi,gloo", "--clock", "eager", *SIZES, "--quick").code == 0
+    ranks.fields = {"backends": ("gloo", "nccl")}
+    assert cli("calibrate", "--only", "gloo,nccl", "--clock", "eager", *SIZES, "--quick").code == 0
     asked = ("project", "--gpus", "2", "--backend")
     found = cli(*asked, "best", "--calibration", "latest")
     words = " ".join(found.err.split())
-    assert found.code == 2 and "use --backend mpi or --backend gloo with --calibration latest." in words
-    assert cli(*asked, "gloo", "--calibration", "latest").code == 0
+    assert found.code == 2 and "use --backend gloo or --backend nccl with --calibration latest." in words
+    assert cli(*asked, "nccl", "--calibration", "latest").code == 0
     (file,) = folder(tmp_path).glob("gloo*.json")
     alone = cli(*asked, "best", "--calibration", str(file))
-    assert alone.code == 2 and "use --backend gloo with it" in " ".join(alone.err.split())
+    assert alone.code == 2 and "use --backend nccl with it" in " ".join(alone.err.split())
 
 
 @pytest.mark.parametrize("place", ["/proc/nowhere", "a file", "a file/below", "x" * 300, "a\0b"])
@@ -198,16 +198,16 @@ def test_a_plan_says_what_is_done_and_what_the_rest_takes(ranks: Ranks, cli: Any
 
 
 def test_what_is_measured_apart_lies_together(ranks: Ranks, cli: Any, tmp_path: Path) -> None:
-    ranks.fields = {"backends": ("mpi", "gloo")}
-    assert cli("calibrate", "--only", "mpi:broadcast", "--sizes", "1KiB", "--quick").code == 0
-    ranks.fields = {"backends": ("gloo",), "ranks": 3}
-    other = cli("calibrate", "--only", "gloo:broadcast", "--sizes", "1KiB", "--quick")
+    ranks.fields = {"backends": ("gloo", "nccl")}
+    assert cli("calibrate", "--only", "gloo:broadcast", "--sizes", "1KiB", "--quick").code == 0
+    ranks.fields = {"backends": ("nccl",), "ranks": 3}
+    other = cli("calibrate", "--only", "nccl:broadcast", "--sizes", "1KiB", "--quick")
     assert other.code == 0 and "1 node, 3 ranks\n" in other.out
-    ranks.fields = {"backends": ("mpi", "gloo")}
-    assert cli("calibrate", "--only", "mpi:broadcast", "--sizes", "1KiB", "--rigorous").code == 0
+    ranks.fields = {"backends": ("gloo", "nccl")}
+    assert cli("calibrate", "--only", "gloo:broadcast", "--sizes", "1KiB", "--rigorous").code == 0
     lines = (folder(tmp_path) / "samples.jsonl").read_text(encoding="utf-8").splitlines()
     points = [json.loads(line)["point"] for line in lines if '"type":"point"' in line]
-    assert {(point["backend"], point["gpus"]) for point in points} >= {("mpi", 2), ("gloo", 2), ("gloo", 3)}
+    assert {(point["backend"], point["gpus"]) for point in points} >= {("gloo", 2), ("nccl", 2), ("nccl", 3)}
 
 
 def test_more_ranks_than_cores_are_no_calibration(ranks: Ranks, cli: Any, tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_interrupted_and_resumed(ranks: Ranks, cli: Any, tmp_path: Path) -> None
     found = cli(*QUICK)
     assert found.code == 130
     assert "Fitted" not in found.out
-    assert "to resume:\n  perfmodel calibrate --only mpi:all_to_all --quick --sizes 1KiB..1MiB" in found.err
+    assert "to resume:\n  perfmodel calibrate --only gloo:all_to_all --quick --sizes 1KiB..1MiB" in found.err
     said = " ".join(found.err.split())
     assert "Every time that was measured is kept in" in said
     assert re.search(r"0 of 20 points done, \d+ more measured in part", said)
@@ -261,7 +261,7 @@ def test_noise_that_stays_is_a_warning_or_with_strict_an_error(ranks: Ranks, cli
     found = cli(*QUICK)
     assert found.code == 0
     page = " ".join(found.out.split())
-    assert "stayed noisy" in page and "Try --only mpi:all_to_all --rigorous" in page
+    assert "stayed noisy" in page and "Try --only gloo:all_to_all --rigorous" in page
     strict = cli(*QUICK, "--strict")
     assert strict.code == 5 and "Fitted" in strict.out
     assert re.search(r"--strict: noisy \d+, of \d+ points", strict.err), strict.err
@@ -352,7 +352,7 @@ def test_out_is_another_place(ranks: Ranks, cli: Any, tmp_path: Path) -> None:
         (("--out", " "), "--out"),
         (("--only", "kernels:"), "nothing after the colon"),
         (("--ranks", "2..1000000000"), "--ranks"),
-        (("--only", "mpi:all_to_none"), "all_to_none"),
+        (("--only", "gloo:all_to_none"), "all_to_none"),
         (("--ranks", "3"), "has 2 ranks"),
         (("--sizes", "4"), "smallest"),
         (("--time-limit", "soon"), "--time-limit"),

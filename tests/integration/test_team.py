@@ -9,28 +9,21 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from oracles import environment
 from team_processes import FAKE, HERE, pids_of, start_caller, usable
-from waiting import PATIENCE_S, a_moment, alive, gone, until
+from waiting import PATIENCE_S, a_moment, alive, gone
 
-from calibrate.providers import availability
-from calibrate.ranks import scratch
-from calibrate.ranks.scratch import _base
 from calibrate.ranks.start import LocalTeam
 from calibrate.ranks.team import TeamRequest
 from perfmodel.errors import BadInputError, PerfmodelError, RankLostError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import LookupWork, Point, PointKind
 
-BACKENDS = ("mpi", "gloo", "shmem")
 
-
-def collective(backend: str, **more: object) -> Point:
+def collective(**more: object) -> Point:
     fields = {
         "operation": "all_to_all",
         "clock": Clock.EAGER,
@@ -38,7 +31,7 @@ def collective(backend: str, **more: object) -> Point:
         "gpus": 2,
         "gpus_per_node": 2,
     }
-    return Point(kind=PointKind.COLLECTIVE, backend=backend, **{**fields, **more})  # type: ignore[arg-type]
+    return Point(kind=PointKind.COLLECTIVE, backend="gloo", **{**fields, **more})  # type: ignore[arg-type]
 
 
 def kernel(what: str, ranks: int = 2) -> Point:
@@ -73,9 +66,9 @@ def fake() -> Iterator[Callable[..., LocalTeam]]:
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[LocalTeam]:
-    """Three ranks over all libraries that are here, for all who time: to import torch takes each seconds."""
-    there = tuple(name for name in BACKENDS if availability(name).usable)
-    with LocalTeam(TeamRequest(ranks=3, device="cpu", backends=there)) as team:
+    """Three ranks for all who time: to import torch takes each seconds."""
+    usable("gloo")
+    with LocalTeam(TeamRequest(ranks=3, device="cpu", backends=("gloo",))) as team:
         pids = pids_of(team)
         yield team
     assert gone(pids)
@@ -87,15 +80,11 @@ def test_the_world_is_what_the_ranks_say(three: LocalTeam) -> None:
     assert world.memory_bytes > 2**20 and "numpy" in world.versions
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_real_ranks_time_checked_collectives(three: LocalTeam, backend: str) -> None:
-    usable(backend)
-    world = three.world()
-    assert world.providers[backend].usable
-    assert backend != "mpi" or world.versions["mpi"].startswith("Open MPI v")
+def test_real_ranks_time_checked_collectives(three: LocalTeam) -> None:
+    assert three.world().providers["gloo"].usable
     for clock in (Clock.EAGER, Clock.STREAM):
         for salt in (1, 2):
-            seen = three.visit(collective(backend, clock=clock), [0, 1], 10, 0, salt, PATIENCE_S)
+            seen = three.visit(collective(clock=clock), [0, 1], 10, 0, salt, PATIENCE_S)
             assert [one.wrong for one in seen] == [0, 0]
             assert all(one.checked >= 1024 for one in seen)
             assert [one.bytes_sent for one in seen] == [2048, 2048]
@@ -103,18 +92,16 @@ def test_real_ranks_time_checked_collectives(three: LocalTeam, backend: str) -> 
             assert all(e > s for one in seen for s, e in zip(one.starts_s, one.ends_s, strict=True))
     assert all(one.starts_s[0] < other.ends_s[-1] for one in seen for other in seen)  # one clock
     with pytest.raises(BadInputError):
-        three.visit(collective(backend, payload_bytes=1), [0, 1], 5, 0, 1, PATIENCE_S)
-    again = three.visit(collective(backend), [0, 1], 5, 1, 3, PATIENCE_S)
+        three.visit(collective(payload_bytes=1), [0, 1], 5, 0, 1, PATIENCE_S)
+    again = three.visit(collective(), [0, 1], 5, 1, 3, PATIENCE_S)
     assert [one.wrong for one in again] == [0, 0]  # a refused point harms no other
 
 
 def test_groups_of_ranks_and_a_kernel_on_all_of_them_and_on_one(three: LocalTeam) -> None:
-    usable("shmem")
-    usable("torch")
     work = LookupWork(batch=8, pooling=4, dim=32, rows=1000)
     for group in ([0, 1], [1, 2], [0, 1, 2]):
         many = len(group)
-        point = collective("shmem", gpus=many, gpus_per_node=many, payload_bytes=4 * 3 * 2 * 128)
+        point = collective(gpus=many, gpus_per_node=many, payload_bytes=4 * 3 * 2 * 128)
         assert [one.wrong for one in three.visit(point, group, 5, 0, 1, PATIENCE_S)] == [0] * many
         cell = Point(
             kind=PointKind.KERNEL,
@@ -171,69 +158,37 @@ def test_a_stopped_rank_is_named_after_its_deadline(fake: Callable[..., LocalTea
     assert gone([stopped])
 
 
-@pytest.mark.parametrize("backend", ["mpi", "shmem"])
-def test_a_rank_killed_in_a_collective_is_named(backend: str) -> None:
-    usable(backend)
-    team = LocalTeam(TeamRequest(ranks=2, device="cpu", backends=(backend,)))
+def test_a_rank_killed_in_a_collective_is_named() -> None:
+    usable("gloo")
+    team = LocalTeam(TeamRequest(ranks=2, device="cpu", backends=("gloo",)))
     pids = pids_of(team)
     threading.Timer(0.7, os.kill, (pids[1], signal.SIGKILL)).start()
     with pytest.raises(RankLostError, match=r"rank 1 \(node 0\) died") as caught:
-        team.visit(collective(backend), [0, 1], 10**8, 0, 1, PATIENCE_S)
+        team.visit(collective(), [0, 1], 10**8, 0, 1, PATIENCE_S)
     assert "signal 9" in f"{caught.value.message} {caught.value.next_step}"
     team.close()
     assert gone(pids)
 
 
-@pytest.mark.parametrize("backend", ["mpi", "shmem"])
-def test_a_rank_stopped_in_a_collective_is_named_after_its_deadline(backend: str) -> None:
-    usable(backend)
-    team = LocalTeam(TeamRequest(ranks=2, device="cpu", backends=(backend,)))
+def test_a_rank_stopped_in_a_collective_is_named_after_its_deadline() -> None:
+    usable("gloo")
+    team = LocalTeam(TeamRequest(ranks=2, device="cpu", backends=("gloo",)))
     pids = pids_of(team)
     threading.Timer(0.5, os.kill, (pids[1], signal.SIGSTOP)).start()
     with pytest.raises(RankLostError, match=r"rank 1 \(node 0\) has not answered"):
-        team.visit(collective(backend), [0, 1], 10**8, 0, 1, 2.0)
+        team.visit(collective(), [0, 1], 10**8, 0, 1, 2.0)
     team.close()
     assert gone(pids)
 
 
-@pytest.mark.parametrize("backend", ["mpi", "shmem"])
-def test_no_rank_outlives_a_coordinator_that_is_killed(backend: str) -> None:
-    usable(backend)
-    process, pids = start_caller(backend, 10**8)
+def test_no_rank_outlives_a_coordinator_that_is_killed() -> None:
+    usable("gloo")
+    process, pids = start_caller("gloo", 10**8)
     a_moment()
     assert all(alive(pid) for pid in pids)
     process.kill()
     process.communicate()
     assert gone(pids)
-
-
-def test_what_open_mpi_leaves_when_all_is_killed_is_removed_by_the_next_start(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Ranks, launcher and coordinator at once, as a node does that runs out of memory: nobody tidies up.
-
-    In folders of this test's own: any other start on this machine would tidy up in the usual place.
-    """
-    usable("mpi")
-    with ExitStack() as stack:
-        names = [stack.enter_context(TemporaryDirectory(dir=_base(), prefix="pm-")) for _ in range(2)]
-        base, temporary = map(Path, names)
-        process, pids = start_caller("mpi", 10**8, TEAM_SCRATCH=str(base), TMPDIR=str(temporary))
-        segments = until(lambda: sorted(base.rglob("sm_segment*")), "memory that the ranks share")
-        (folder,) = base.iterdir()
-        assert folder.name.startswith("perfmodel-mpi-")
-        launcher = int(Path(f"/proc/{pids[0]}/stat").read_text().rpartition(")")[2].split()[1])
-        for number in (signal.SIGSTOP, signal.SIGKILL):  # stopped first: nobody sees another one end
-            for pid in (launcher, process.pid, *pids):
-                os.kill(pid, number)
-        process.communicate()
-        assert gone([launcher, *pids])
-        assert folder in segments[0].parents and segments[0].exists()
-        assert not (Path("/dev/shm") / segments[0].name).exists()
-        monkeypatch.setattr(scratch, "_base", lambda: base)
-        with LocalTeam(TeamRequest(ranks=2, device="cpu", backends=("mpi",))):
-            assert not folder.exists()
-        assert not list(base.iterdir()) and not list(temporary.glob("ompi.*"))
 
 
 def test_no_rank_outlives_a_coordinator_even_in_a_call_that_never_returns(
@@ -261,8 +216,8 @@ def test_no_rank_outlives_a_coordinator_even_in_a_call_that_never_returns(
 
 @pytest.mark.usefixtures("signals")
 def test_ctrl_c_reaches_the_coordinator_alone_and_ends_everything() -> None:
-    usable("shmem")
-    process, pids = start_caller("shmem", 10**8, TEAM_CLOSE_S="0.5")
+    usable("gloo")
+    process, pids = start_caller("gloo", 10**8, TEAM_CLOSE_S="0.5")
     a_moment()
     os.killpg(process.pid, signal.SIGINT)
     process.communicate(timeout=PATIENCE_S)

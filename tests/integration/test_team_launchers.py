@@ -1,4 +1,4 @@
-"""Ranks that mpirun, torchrun or srun started: they find each other, and none outlives its launcher."""
+"""Ranks that torchrun or srun started: they find each other, and none outlives its launcher."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from pathlib import Path
 import pytest
 from team_processes import CALLER, launcher_environment, usable
 from waiting import PATIENCE_S, a_moment, gone, until
-
-from calibrate.ranks.start import find_mpirun
 
 
 def seen_by(processes: Sequence[subprocess.Popen[str]]) -> tuple[list[str], list[str]]:
@@ -44,53 +42,19 @@ def run_external(command: Sequence[str], **variables: str) -> subprocess.Popen[s
     )
 
 
-@pytest.mark.parametrize("here", [2, 1])
-def test_ranks_that_mpirun_started(here: int) -> None:
-    """One rank of two on this node, as Open MPI would say it: MPI then tells where they meet."""
-    usable("mpi")
-    mpirun = find_mpirun()
-    assert mpirun is not None
-    said = ["env", f"OMPI_COMM_WORLD_LOCAL_SIZE={here}"]
-    lines, _ = seen_by([run_external([mpirun, "-n", "2", *said, *CALLER, "mpi", "2", "10"])])
-    check_lines(lines)
-
-
-LATE = """
-import os, runpy, sys
-from waiting import until
-if os.environ["OMPI_COMM_WORLD_RANK"] == sys.argv[1]:
-    until(lambda: os.path.exists(os.environ["TEAM_SAID"]))
-sys.argv = sys.argv[2:]
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
-"""A rank that starts when another one has said that it is late, however slow this machine is."""
-
-
 def late_ranks(folder: Path) -> dict[str, str]:
     """Who is not there after 3 s is late; a file says that somebody said so."""
     return {"TEAM_LATE_S": "3", "TEAM_SAID": str(folder / "said")}
 
 
-@pytest.mark.parametrize(("late", "words"), [("1", "1 of 2 ranks (missing: 1)"), ("0", "rank 0; it has")])
-def test_a_rank_of_mpirun_that_is_late_is_named_and_awaited(late: str, words: str, tmp_path: Path) -> None:
-    usable("mpi")
-    mpirun = find_mpirun()
-    assert mpirun is not None
-    program = [sys.executable, "-c", LATE, late, CALLER[1], "mpi", "2", "10"]
-    lines, (errors,) = seen_by([run_external([mpirun, "-n", "2", *program], **late_ranks(tmp_path))])
-    check_lines(lines)
-    assert errors.count("waiting for") == 1
-    assert f"waiting for {words}" in errors
-
-
 def by_torchrun(calls: int) -> subprocess.Popen[str]:
-    usable("shmem")
+    usable("gloo")
     beside = Path(sys.executable).parent / "torchrun"
     torchrun = str(beside) if beside.exists() else shutil.which("torchrun")
     if torchrun is None:
         pytest.skip("torchrun is not installed")
     return run_external(
-        [torchrun, "--standalone", "--nproc-per-node=2", *CALLER[1:], "shmem", "2", str(calls)]
+        [torchrun, "--standalone", "--nproc-per-node=2", *CALLER[1:], "gloo", "2", str(calls)]
     )
 
 
@@ -121,13 +85,13 @@ def step_of_srun(backend: str, calls: int, step: int, **more: str) -> list[subpr
 
 
 def test_the_first_rank_of_srun_is_awaited(tmp_path: Path) -> None:
-    usable("shmem")
+    usable("gloo")
     more = late_ranks(tmp_path)
-    first, second = step_of_srun("shmem", 10, 3, **more)
+    first, second = step_of_srun("gloo", 10, 3, **more)
     first.kill()
     first.communicate()
     until(Path(more["TEAM_SAID"]).exists, "a word about the first rank")
-    again, spare = step_of_srun("shmem", 10, 3, **more)
+    again, spare = step_of_srun("gloo", 10, 3, **more)
     spare.kill()
     spare.communicate()
     lines, errors = seen_by([again, second])
@@ -144,8 +108,8 @@ def test_ranks_that_srun_started() -> None:
 @pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize("killed", [0, 1])
 def test_a_rank_of_srun_that_is_killed_ends_the_others(killed: int) -> None:
-    usable("shmem")
-    ranks = step_of_srun("shmem", 10**8, 1 + killed)
+    usable("gloo")
+    ranks = step_of_srun("gloo", 10**8, 1 + killed)
     assert ranks[0].stdout is not None
     assert "pids" in ranks[0].stdout.readline()
     os.kill(ranks[1].pid, signal.SIGTERM)  # a launcher's request to end is for rank 0 to judge

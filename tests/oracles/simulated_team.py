@@ -63,7 +63,7 @@ class SimulatedTeam:
         *,
         ranks: int = 2,
         nodes: int = 1,
-        backends: Sequence[str] = ("mpi",),
+        backends: Sequence[str] = ("gloo",),
         clocks: Sequence[Clock] = (Clock.EAGER,),
         device: str = "cpu",
         kernels: bool = False,

@@ -30,7 +30,7 @@ from perfmodel.schema.runs import KERNELS, LookupWork
 
 EVERYTHING = {
     name: Availability(True, operations=("all_to_all", "reduce_scatter"))
-    for name in ("torch", "fbgemm", "perfmodel", "torchrec", "mpi", "gloo", "shmem", "nccl")
+    for name in ("torch", "fbgemm", "perfmodel", "torchrec", "gloo", "nccl")
 }
 
 
@@ -85,7 +85,7 @@ def test_quick_copies_stay_below_64_mib_and_tables_fit_the_memory() -> None:
 def test_whole_passes_half_held_out_over_every_library() -> None:
     points = composed_points(world(), "standard")
     ways = {(p.backend, p.implementation) for p in points}
-    assert ways == {(b, "exchange") for b in ("mpi", "gloo", "shmem")} | {("gloo", "torchrec")}
+    assert ways == {("gloo", "exchange"), ("gloo", "torchrec")}
     on_gpus = composed_points(world(device="cuda"), "standard")
     assert {(p.backend, p.implementation) for p in on_gpus} == {("nccl", "exchange"), ("nccl", "torchrec")}
     assert sum(p.held_out for p in points) * 2 == len(points)
@@ -117,8 +117,8 @@ def test_whole_passes_take_whole_nodes() -> None:
 
 
 def test_nothing_without_torch_or_without_peers() -> None:
-    assert kernel_points(world(providers={"mpi": EVERYTHING["mpi"]}), "quick") == []
-    assert composed_points(world(providers={"mpi": EVERYTHING["mpi"]}), "quick") == []
+    assert kernel_points(world(providers={"gloo": EVERYTHING["gloo"]}), "quick") == []
+    assert composed_points(world(providers={"gloo": EVERYTHING["gloo"]}), "quick") == []
     assert composed_points(world(ranks=1), "quick") == []
     missing = {**EVERYTHING, "fbgemm": Availability(False, "not installed")}
     assert {p.implementation for p in kernel_points(world(providers=missing), "standard")} == {"torch"}

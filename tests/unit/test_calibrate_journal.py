@@ -21,7 +21,7 @@ from perfmodel.schema.run_files import read_run
 from perfmodel.schema.runs import DeviceConditions, Finish, Point, PointKind, RunHeader, Status, Visit
 
 POINT = Point(
-    kind=PointKind.COLLECTIVE, operation="all_to_all", backend="mpi", clock=Clock.EAGER, payload_bytes=1024,
+    kind=PointKind.COLLECTIVE, operation="all_to_all", backend="gloo", clock=Clock.EAGER, payload_bytes=1024,
     gpus=2, gpus_per_node=2,
 )  # fmt: skip
 
@@ -31,7 +31,7 @@ def header(fingerprint: str = "a" * 64, machine: str = "m") -> RunHeader:
         fingerprint=fingerprint,
         started_at="now",
         machine=machine,
-        stack={"mpi": "5"},
+        stack={"gloo": "5"},
         ranks=2,
         nodes=1,
         seed=7,

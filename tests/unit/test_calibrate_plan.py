@@ -24,7 +24,7 @@ TORCH = Availability(True, version="3", clocks=(Clock.EAGER,))
 
 
 def cpu(ranks: int = 2, **more: Any) -> World:
-    providers = {"mpi": LIBRARY, "shmem": LIBRARY, "gloo": LIBRARY} | more.pop("providers", {})
+    providers = {"gloo": LIBRARY} | more.pop("providers", {})
     return World(ranks, providers=providers, memory_bytes=2.0**33, **more)
 
 
@@ -46,7 +46,7 @@ def payloads_of(plan: MeasurementPlan, operation: str, variant: str = "default",
 
 def test_quick_on_two_ranks() -> None:
     plan = make_plan(Request("quick"), cpu())
-    assert {point.backend for point in plan.points} == {"mpi"}
+    assert {point.backend for point in plan.points} == {"gloo"}
     assert {point.clock for point in plan.points} == {Clock.EAGER}
     expected = [128 * 2**k for k in range(17)]  # 128 B … 8 MiB
     assert payloads_of(plan, "all_to_all") == payloads_of(plan, "broadcast") == expected
@@ -64,21 +64,19 @@ def test_plans_are_the_same_every_time() -> None:
     assert first.by_key[first.points[0].key] == first.points[0]
 
 
-def test_standard_takes_shared_memory_too_and_rigorous_gloo() -> None:
-    assert {p.backend for p in make_plan(Request(), cpu()).points} == {"mpi", "shmem"}
-    assert {p.backend for p in make_plan(Request("rigorous"), cpu()).points} == {"mpi", "shmem", "gloo"}
-    without = cpu(providers={"mpi": Availability(False, "no mpi4py", "pip install mpi4py")})
+def test_a_library_that_cannot_run_is_left_out_with_what_installs_it() -> None:
+    without = cpu(providers={"gloo": Availability(False, "no torch", "pip install torch"), "torch": TORCH})
     plan = make_plan(Request("quick"), without)
-    assert {p.backend for p in plan.points} == {"shmem"}
+    assert {p.kind for p in plan.points} == {PointKind.KERNEL}
     left = {item.what: item for item in plan.left_out}
-    assert (left["mpi"].why, left["mpi"].install) == ("no mpi4py", "pip install mpi4py")
+    assert (left["gloo"].why, left["gloo"].install) == ("no torch", "pip install torch")
 
 
 def test_kernels_come_with_their_provider_only() -> None:
     assert all(p.kind is PointKind.COLLECTIVE for p in make_plan(Request("quick"), cpu()).points)
     plan = make_plan(Request("quick"), cpu(providers={"torch": TORCH, "exchange": TORCH}))
     assert {p.kind for p in plan.points} == set(PointKind)
-    assert {p.backend for p in plan.points if p.kind is PointKind.COMPOSED} == {"mpi"}
+    assert {p.backend for p in plan.points if p.kind is PointKind.COMPOSED} == {"gloo"}
     alone = make_plan(Request("quick"), World(1, providers={"torch": TORCH}, memory_bytes=2.0**33))
     assert {p.kind for p in alone.points} == {PointKind.KERNEL}
     assert "collectives" in {item.what for item in alone.left_out}
@@ -123,11 +121,11 @@ def test_which_ranks_take_part() -> None:
 @pytest.mark.parametrize(
     ("only", "taken"),
     [
-        (["mpi:all_to_all"], {("mpi", "all_to_all")}),
-        (["mpi:all-to-all, shmem:broadcast"], {("mpi", "all_to_all"), ("shmem", "broadcast")}),
+        (["gloo:all_to_all"], {("gloo", "all_to_all")}),
+        (["gloo:all-to-all, gloo:broadcast"], {("gloo", "all_to_all"), ("gloo", "broadcast")}),
         (["gloo"], {("gloo", operation) for operation in SAMPLE_OPERATIONS}),
         (["kernels:copy"], {("", "copy")}),
-        (["composed"], {("mpi", "row_wise")}),
+        (["composed"], {("gloo", "row_wise")}),
     ],
 )
 def test_only(only: list[str], taken: set[tuple[str, str]]) -> None:
@@ -142,7 +140,7 @@ def test_a_whole_pass_asked_for_by_name_brings_its_library() -> None:
 
 
 def test_clocks_and_sizes_and_ranks_that_were_asked_for() -> None:
-    request = Request("quick", only=["mpi:all_to_all"], ranks=[3], sizes=[1024, 1000], clocks=[Clock.STREAM])
+    request = Request("quick", only=["gloo:all_to_all"], ranks=[3], sizes=[1024, 1000], clocks=[Clock.STREAM])
     plan = make_plan(request, cpu(4))
     assert {(p.payload_bytes, p.gpus, p.clock, p.variant) for p in plan.points} == {
         (996, 3, Clock.STREAM, "default"),  # 1000 and 1024 in whole elements for each of 3 ranks
@@ -150,8 +148,8 @@ def test_clocks_and_sizes_and_ranks_that_were_asked_for() -> None:
         (996, 3, Clock.STREAM, "uneven"),
         (1020, 3, Clock.STREAM, "uneven"),
     }
-    device = Request(only=["mpi"], clocks=[Clock.DEVICE])
-    with pytest.raises(NoHardwareError, match="mpi on the device clock"):
+    device = Request(only=["gloo"], clocks=[Clock.DEVICE])
+    with pytest.raises(NoHardwareError, match="gloo on the device clock"):
         make_plan(device, cpu())
 
 
@@ -162,17 +160,17 @@ def test_clocks_and_sizes_and_ranks_that_were_asked_for() -> None:
         (Request(noise=2.0), "--noise 2: half of an interval"),
         (Request(noise=1e-12), "from 0.01% to 99%"),
         (Request(only=["ncl"]), "did you mean nccl"),
-        (Request(only=["mpi:alltoall"]), "all_to_all"),
-        (Request(only=["mpi"], backends=["gloo"]), "cannot be combined"),
+        (Request(only=["gloo:alltoall"]), "all_to_all"),
+        (Request(only=["gloo"], backends=["nccl"]), "cannot be combined"),
         (Request(backends=["tcp"]), "backend 'tcp' is not known"),
         (Request(only=["kernels:"]), "--only kernels: names nothing after the colon"),
-        (Request(only=["mpi:"]), "write --only mpi for all of it, or one of all_to_all"),
+        (Request(only=["gloo:"]), "write --only gloo for all of it, or one of all_to_all"),
         (Request(ranks=[1]), "--ranks 1: this job has 4 ranks, and kernels run on all of them"),
         (Request(ranks=[2, 10**9]), "--ranks 1000000000: this job has 4 ranks"),
         (Request(ranks=[5]), "counts from 2 to 4"),
-        (Request(only=["mpi:all_to_all"], sizes=[8], ranks=[4]), "the smallest size here is 16 B"),
-        (Request(only=["mpi:broadcast"], sizes=[3]), "below one element of 4 B"),
-        (Request(only=["mpi:broadcast"], sizes=[2**40]), "the largest size here is 1 GiB"),
+        (Request(only=["gloo:all_to_all"], sizes=[8], ranks=[4]), "the smallest size here is 16 B"),
+        (Request(only=["gloo:broadcast"], sizes=[3]), "below one element of 4 B"),
+        (Request(only=["gloo:broadcast"], sizes=[2**40]), "the largest size here is 1 GiB"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_in_words(request_: Request, message: str) -> None:
@@ -193,7 +191,7 @@ def test_a_grid_starts_at_one_aligned_part_a_peer() -> None:
     assert grid[:2] == [512, 1024] and grid[-1] == 4 * 2**30
     assert all(size % (16 * 32) == 0 for size in grid)
     tight = World(2, memory_bytes=2.0**20)
-    assert payloads.payloads("mpi", "broadcast", 2, PRESETS["standard"], tight, None)[-1] == 2**17
+    assert payloads.payloads("gloo", "broadcast", 2, PRESETS["standard"], tight, None)[-1] == 2**17
 
 
 def test_spread_keeps_both_ends() -> None:
@@ -211,24 +209,24 @@ def test_what_was_asked_by_name_must_run_here() -> None:
         make_plan(Request(backends=["nccl"]), world)
     with pytest.raises(NoHardwareError, match="nothing can be measured here"):
         make_plan(Request(), world)
-    missing = cpu(providers={"mpi": Availability(False, "mpi4py is missing", "pip install perfmodel[mpi]")})
+    missing = cpu(providers={"gloo": Availability(False, "torch is missing", "pip install torch")})
     with pytest.raises(NoHardwareError) as caught:
-        make_plan(Request(only=["mpi"]), missing)
-    assert caught.value.next_step == "pip install perfmodel[mpi]"
+        make_plan(Request(only=["gloo"]), missing)
+    assert caught.value.next_step == "pip install torch"
     assert caught.value.exit_code == 4
 
 
 def test_a_library_of_gpus_on_a_machine_without_one_names_those_that_work_here() -> None:
     no_gpu = Availability(False, "there is no NVIDIA GPU here")
-    for name in ("nccl", "nvshmem", "symmetric_memory"):
+    for name in ("nccl", "nvshmem"):
         with pytest.raises(NoHardwareError, match="there is no NVIDIA GPU here") as caught:
             make_plan(Request(backends=[name]), cpu(providers={name: no_gpu}))
-        assert caught.value.next_step == "these work here: mpi, shmem, gloo."
+        assert caught.value.next_step == "these work here: gloo."
 
 
 def test_kernels_and_passes_without_torch_say_what_is_missing() -> None:
     missing = Availability(False, "torch is not installed", "pip install torch==2.13.0")
-    world = cpu(providers={"torch": missing, "exchange": missing, "gloo": missing})
+    world = cpu(providers={"torch": missing, "exchange": missing})
     left = [(item.what, item.why, item.install) for item in make_plan(Request("quick"), world).left_out]
     for group in ("kernels", "composed"):
         assert (group, "torch is not installed", "pip install torch==2.13.0") in left
@@ -248,13 +246,13 @@ def test_a_pass_that_was_named_says_what_it_misses_itself() -> None:
 
 
 def test_what_nobody_asked_for_is_not_missing() -> None:
-    """Kernels need no MPI."""
-    world = cpu(providers={"mpi": Availability(False, "no mpi4py", "pip install mpi4py"), "torch": TORCH})
+    """Kernels need no gloo."""
+    world = cpu(providers={"gloo": Availability(False, "no torch", "pip install torch"), "torch": TORCH})
     assert make_plan(Request("quick", only=["kernels"]), world).left_out == ()
 
 
 def test_one_rank_among_others_is_said_to_be_left_out() -> None:
-    plan = make_plan(Request("quick", only=["mpi"], ranks=[1, 2]), cpu(2))
+    plan = make_plan(Request("quick", only=["gloo"], ranks=[1, 2]), cpu(2))
     assert {point.gpus for point in plan.points} == {2}
     assert [item.what for item in plan.left_out] == ["1 rank"]
     alone = make_plan(Request("quick", ranks=[1]), cpu(1, providers={"torch": TORCH}))
@@ -266,15 +264,6 @@ def test_more_ranks_than_cores_take_turns() -> None:
     with pytest.raises(BadInputError, match="4 ranks on 2 cores"):
         make_plan(Request("quick"), cpu(4, cores_per_node=2))
     assert make_plan(Request("quick", oversubscribe=True), cpu(4, cores_per_node=2)).points
-
-
-def test_a_library_of_one_node_is_left_out_across_nodes() -> None:
-    world = World(4, 2, providers={"mpi": LIBRARY, "shmem": LIBRARY}, memory_bytes=2.0**30)
-    plan = make_plan(Request(), world)
-    assert {point.nodes for point in plan.points if point.backend == "shmem"} == {1}
-    assert {point.nodes for point in plan.points if point.backend == "mpi"} == {1, 2}
-    assert "shmem across nodes" in {item.what for item in plan.left_out}
-    assert not [p for p in plan.points if p.variant == "after_kernel" and p.nodes > 1]
 
 
 def test_a_noise_target_of_ones_own() -> None:
@@ -296,7 +285,7 @@ def test_the_estimate_is_about_a_minute_for_quick_and_longer_for_more() -> None:
 def test_a_guess_grows_with_bytes_and_ranks() -> None:
     def point(payload_bytes: int, gpus: int) -> Point:
         return Point(
-            kind=PointKind.COLLECTIVE, operation="all_to_all", backend="mpi", clock=Clock.EAGER,
+            kind=PointKind.COLLECTIVE, operation="all_to_all", backend="gloo", clock=Clock.EAGER,
             payload_bytes=payload_bytes, gpus=gpus, gpus_per_node=gpus,
         )  # fmt: skip
 

@@ -24,7 +24,7 @@ from perfmodel.schema.run_files import read_run
 from perfmodel.schema.runs import Point, PointKind, Status
 
 CURVE = TrueCurve(alpha_s=4e-6, beta_bytes_per_s=1e9)
-STACK = {"mpi": "5"}
+STACK = {"gloo": "5"}
 SIZES = (1000, 4000, 16000)
 
 
@@ -33,7 +33,7 @@ def team(**changes: Any) -> SimulatedTeam:
 
 
 def options(folder: Path, preset: str = "quick", **changes: Any) -> RunOptions:
-    request = Request(preset, only=["mpi:all_reduce"], sizes=SIZES)
+    request = Request(preset, only=["gloo:all_reduce"], sizes=SIZES)
     fields: dict[str, Any] = {"stack": STACK, "environment": {}, "seed": 5}
     return RunOptions(request, "m", folder, **(fields | changes))
 
@@ -105,7 +105,7 @@ def test_a_pilot_says_how_many_calls_last_ten_milliseconds(tmp_path: Path) -> No
 
 def test_back_to_back_clocks_say_what_one_call_takes(tmp_path: Path) -> None:
     ranks = team(clocks=[Clock.STREAM])
-    request = Request("quick", only=["mpi:all_reduce"], sizes=[1000], clocks=[Clock.STREAM])
+    request = Request("quick", only=["gloo:all_reduce"], sizes=[1000], clocks=[Clock.STREAM])
     outcome = calibrate(RunOptions(request, "m", tmp_path, STACK), ranks, Recorder(), ranks.clock)
     assert outcome.finishes[0][1].median_s == pytest.approx(5e-6)
     assert outcome.calls == sum(calls for _, calls in ranks.visits[1:])
@@ -122,7 +122,7 @@ def test_noise_ends_a_point_as_noisy_after_its_time(tmp_path: Path) -> None:
 def test_the_time_of_a_preset_ends_what_stays_noisy(tmp_path: Path) -> None:
     """Quick shares 45 s: with 0.5 s a visit, 40 noisy points end after the fewest visits, not after 2 s."""
     slow = team(visit_noise=0.5, overhead_s=0.5)
-    request = Request("quick", only=["mpi:all_reduce"], sizes=range(4000, 4160, 4))
+    request = Request("quick", only=["gloo:all_reduce"], sizes=range(4000, 4160, 4))
     outcome = calibrate(RunOptions(request, "m", tmp_path, STACK, seed=1), slow, Recorder(), slow.clock)
     noisy = outcome.with_status(Status.NOISY)
     assert outcome.complete and len(noisy) > 30
@@ -349,7 +349,7 @@ def test_two_at_once_in_one_folder_are_refused(tmp_path: Path) -> None:
 def test_another_stack_is_another_folder(tmp_path: Path) -> None:
     first = run(tmp_path, team())
     ranks = team()
-    second = run(tmp_path, ranks, stack={"mpi": "6"})
+    second = run(tmp_path, ranks, stack={"gloo": "6"})
     assert first.folder != second.folder and len(recorded(ranks)) == 9
     third = run(tmp_path, team(), environment={"MALLOC_ARENA_MAX": "2", "SECRET": "x"})
     assert third.folder not in (first.folder, second.folder)
@@ -383,7 +383,7 @@ def test_groups_get_their_own_ranks(tmp_path: Path) -> None:
             return super().visit(point, ranks, **named)
 
     ranks = Watched({"": CURVE}, ranks=4, nodes=2)
-    request = Request("standard", only=["mpi:broadcast"], sizes=[4096], clocks=[Clock.EAGER])
+    request = Request("standard", only=["gloo:broadcast"], sizes=[4096], clocks=[Clock.EAGER])
     outcome = calibrate(RunOptions(request, "m", tmp_path, STACK), ranks, Recorder(), ranks.clock)
     assert seen == {(0, 1), (0, 2), (0, 1, 2, 3)} and outcome.complete
 

@@ -23,7 +23,6 @@ from perfmodel.schema.run_folders import calibration_in
 from perfmodel.schema.runs import RunHeader
 
 HOST = Host(machine="cpu-x-2", shipped=False, cpu="Some CPU", cores=2, cores_online=4, caches={"L2": 1048576})
-MPI = Availability(True, version="mpi4py 4.1.2")
 GLOO = Availability(True, version="torch 2.13.0")
 
 
@@ -36,8 +35,8 @@ def test_a_gpu_is_asked_for_its_l2_in_a_process_of_its_own(program: str, said: s
 
 
 def test_the_stack_names_versions_and_topology() -> None:
-    found = stack.describe(World(8, 2, versions={"mpi": "Open MPI v5.0.11"}), HOST)
-    assert found["mpi"] == "Open MPI v5.0.11" and "nccl" not in found
+    found = stack.describe(World(8, 2, versions={"gloo": "torch 2.13.0"}), HOST)
+    assert found["gloo"] == "torch 2.13.0" and "nccl" not in found
     assert found["cpu"] == "Some CPU" and found["topology"] == "2 nodes, cpu"
     assert found["cores"] == "4"  # of the node: a launcher binds this process to some of them
     assert list(found) == sorted(found)
@@ -46,9 +45,9 @@ def test_the_stack_names_versions_and_topology() -> None:
 
 def test_what_is_measured_and_on_how_many_ranks_changes_nothing() -> None:
     """``--only``, ``--backend`` and ``--ranks`` decide what can be used, never what is installed."""
-    known = {"mpi": "Open MPI v5.0.11", "torch": "2.13.0"}
-    whole = World(4, providers={"mpi": MPI, "gloo": GLOO}, versions=known)
-    part = World(2, providers={"mpi": Availability(False, "no mpirun"), "gloo": GLOO}, versions=known)
+    known = {"gloo": "torch 2.13.0", "torch": "2.13.0"}
+    whole = World(4, providers={"torch": GLOO, "gloo": GLOO}, versions=known)
+    part = World(2, providers={"torch": Availability(False, "no torch"), "gloo": GLOO}, versions=known)
     assert stack.describe(whole, HOST) == stack.describe(part, HOST)
     for other in (
         World(4, 2, versions=known),
@@ -62,16 +61,14 @@ def test_versions_are_told_without_opening_anything(monkeypatch: pytest.MonkeyPa
     installed = {"torch": "2.13.0", "numpy": "2.4.6", "fbgemm-gpu": "1.8.0", "nvidia-nvshmem-cu12": "3.4.5"}
     monkeypatch.setattr(importlib.metadata, "version", lambda name: installed[name])
     monkeypatch.setattr(importlib.metadata, "PackageNotFoundError", KeyError)
-    monkeypatch.setattr(versions, "mpi_version", lambda: "Open MPI v5.0.11")
     monkeypatch.setattr(versions, "nccl_version", lambda: "2.29.7")
     common = {"torch": "2.13.0", "fbgemm": "1.8.0"}
-    host = common | {"numpy": "2.4.6", "shmem": "numpy 2.4.6", "gloo": "torch 2.13.0"}
-    assert versions.library_versions(Place(0, 2)) == host | {"mpi": "Open MPI v5.0.11"}
+    host = common | {"numpy": "2.4.6", "gloo": "torch 2.13.0"}
+    assert versions.library_versions(Place(0, 2)) == host
     assert versions.library_versions(Place(1, 2, local_rank=1)) == host
     assert versions.library_versions(Place(0, 1, device="cuda")) == common | {
         "nccl": "2.29.7",
         "nvshmem": "3.4.5",
-        "symmetric_memory": "torch 2.13.0",
     }
 
 
@@ -96,7 +93,6 @@ def test_only_settings_that_change_timings_are_kept() -> None:
         "NCCL_ALGO": "Ring",
         "CUDA_VISIBLE_DEVICES": "0,1",
         "MALLOC_MMAP_THRESHOLD_": "1",
-        "OMPI_MCA_btl": "self,sm",
         "NCCL_SOCKET_IFNAME": "eth0",
         "TORCH_NCCL_BLOCKING_WAIT": "1",
     }
@@ -107,12 +103,9 @@ def test_only_settings_that_change_timings_are_kept() -> None:
         "NCCL_HOSTID": "me",
         "NCCL_SECRET_TOKEN": "x",
         "GLOO_SOCKET_HOST": "me",
-        "OMPI_MCA_ess_base_jobid": "7",
-        "OMPI_MCA_orte_hnp_uri": "tcp://10.0.0.1",
         "TORCHELASTIC_RUN_ID": "7",
         "OMP_NUM_THREADS": "1",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
-        "OMPI_MCA_num_procs": "2",
         "GLOO_SOCKET_IFNAME": "lo",  # what this program sets itself, for one machine
         "XNCCL_ALGO": "x",
     }
@@ -151,10 +144,10 @@ def test_host_names_are_hashed_unless_kept() -> None:
 
 def test_the_header_has_all_of_it() -> None:
     header = stack.make_header(
-        World(4, 2), machine="m", seed=7, values={"mpi": "5"}, environ={"NCCL_ALGO": "Ring", "PATH": "/"}
+        World(4, 2), machine="m", seed=7, values={"gloo": "5"}, environ={"NCCL_ALGO": "Ring", "PATH": "/"}
     )
     assert (header.machine, header.seed, header.ranks, header.nodes) == ("m", 7, 4, 2)
-    assert header.stack == {"mpi": "5"} and header.environment == {"NCCL_ALGO": "Ring"}
+    assert header.stack == {"gloo": "5"} and header.environment == {"NCCL_ALGO": "Ring"}
     assert header.fingerprint == stack.fingerprint(header.stack, header.environment)
 
 

@@ -98,7 +98,7 @@ def test_logs_of_another_gpu(cli: Any, tmp_path: Path) -> None:
 def test_every_shipped_machine_knows_its_own_gpu() -> None:
     names = {"h100": "NVIDIA H100 80GB HBM3", "gb200": "NVIDIA GB200", "b200": "NVIDIA B200",
              "a100": "A100-SXM4-80GB", "h200": "NVIDIA H200", "gh200": "NVIDIA GH200 480GB",
-             "l40s": "NVIDIA L40S", "mi355x": "AMD Instinct MI355X", "gaudi3": "Intel Gaudi3",
+             "l40s": "NVIDIA L40S", "mi355x": "AMD Instinct MI355X",
              "rtx": "NVIDIA RTX PRO 6000 Blackwell Server Edition"}  # fmt: skip
     for name in list_machines():
         gpu = names[name.split("-")[0]]

@@ -36,8 +36,6 @@ DATASHEETS = {
     # AMD MI355X: 288 GiB at 8 TB/s, 256 MiB of Infinity Cache, 256 compute units, PCIe 5,
     # 7 links of 76.8 GB/s
     "mi355x-roce": (8 * TB, 256 * 2**20, 256, 8, 8, 537.6 * GB, 64 * GB, 50 * GB, 8),
-    # Intel Gaudi 3: 128 GB at 3.67 TB/s, 96 MB of SRAM, 64 cores, 21 ports of 25 GB/s in its box, 3 out
-    "gaudi3-roce": (3.67 * TB, 96 * MB, 64, 8, 8, 525 * GB, 64 * GB, 75 * GB, 24),
     # NVIDIA L40S: 48 GB at 864 GB/s, 96 MB, 142 SMs, PCIe 4
     # NVIDIA RTX PRO 6000: 96 GB at 1 792 GB/s, 128 MB, 188 SMs, PCIe 5
     "l40s-pcie": (864 * GB, 96 * MB, 142, 8, 1, 0, 32 * GB, None, None),
@@ -47,7 +45,7 @@ DENSE_FLOPS_PER_S = {
     "a100-sxm-ib": 312e12, "a100-slingshot": 312e12, "h100-sxm-ib": 989.4e12, "h100-sxm-efa": 989.4e12,
     "h200-sxm-ib": 989.4e12, "gh200-slingshot": 989.4e12, "b200-sxm-ib": 2.25e15, "gb200-nvl72": 2.5e15,
     "h200-sxm-roce": 989.4e12, "b200-sxm-roce": 2.25e15, "l40s-pcie": 362e12, "rtx-pro-6000-pcie": 500e12,
-    "mi355x-roce": 2.5e15, "gaudi3-roce": 1.835e15,
+    "mi355x-roce": 2.5e15,
 }  # fmt: skip
 
 

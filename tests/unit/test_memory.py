@@ -7,10 +7,8 @@ import resource
 
 import pytest
 
-from calibrate.providers import heap
 from calibrate.ranks import process
 from perfmodel import resources
-from perfmodel.errors import NoHardwareError
 from perfmodel.resources import memory_limits, out_of_memory
 
 
@@ -48,16 +46,6 @@ def test_other_errors_and_other_memories_are_what_they_are(monkeypatch: pytest.M
     assert memory_limits() == ""
     found = out_of_memory(MemoryError())
     assert found is not None and found.message == "memory ran out."
-
-
-@pytest.mark.usefixtures("limited")
-def test_the_symmetric_heap_needs_addresses_and_says_so() -> None:
-    heap.require_addresses(2)
-    with pytest.raises(
-        NoHardwareError,
-        match=r"6 GiB of addresses for 3 ranks.* limited to address space 4 GiB \(ulimit -v\)",
-    ):
-        heap.require_addresses(3)
 
 
 def test_a_rank_plans_with_the_addresses_that_it_has_left(monkeypatch: pytest.MonkeyPatch) -> None:

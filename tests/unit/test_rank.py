@@ -132,16 +132,6 @@ def test_no_gpu_and_no_torch_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "NoHardwareError: torch cannot be imported" in serve(welcome())[0]
 
 
-def test_mpi_needs_ranks_that_a_launcher_of_mpi_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"):
-        monkeypatch.delenv(name, raising=False)
-    message = welcome(place={**PLACE, "device": "cpu"}, providers=["mpi", "gloo"])
-    found = serve(message)[0]["providers"]
-    assert (found["mpi"]["usable"], found["gloo"]["usable"]) == (False, True)
-    monkeypatch.setenv("PMIX_RANK", "5")
-    assert serve(message)[0]["providers"]["mpi"]["usable"]
-
-
 def test_a_library_for_cpus_alone_is_nothing_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", fake_torch(1))
     monkeypatch.setitem(sys.modules, "pynvml", None)

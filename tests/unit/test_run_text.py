@@ -35,7 +35,7 @@ A2A = Point(
     payload_bytes=2**20, gpus=8, gpus_per_node=8,
 )  # fmt: skip
 PASS = Point(
-    kind=PointKind.COMPOSED, operation="row_wise", backend="mpi", implementation="exchange",
+    kind=PointKind.COMPOSED, operation="row_wise", backend="gloo", implementation="exchange",
     clock=Clock.EAGER, payload_bytes=4096, gpus=2, gpus_per_node=2,
     work=LookupWork(batch=64, tables=2, pooling=4.5, dim=48),
 )  # fmt: skip
@@ -106,8 +106,8 @@ def test_time_left(seconds: float, words: str) -> None:
 
 
 def test_versions_are_not_said_twice() -> None:
-    stack = {"torch": "torch 2.13.0", "mpi": "5.0.11", "perfmodel": "0.1.0", "git": "4f1c2ab"}
-    assert stack_words(stack) == "mpi 5.0.11 · torch 2.13.0 · perfmodel 0.1.0 (git 4f1c2ab)"
+    stack = {"torch": "torch 2.13.0", "gloo": "5.0.11", "perfmodel": "0.1.0", "git": "4f1c2ab"}
+    assert stack_words(stack) == "gloo 5.0.11 · torch 2.13.0 · perfmodel 0.1.0 (git 4f1c2ab)"
 
 
 def test_hosts_in_words() -> None:
@@ -118,45 +118,47 @@ def test_hosts_in_words() -> None:
 
 def test_crossover_is_where_two_lines_meet() -> None:
     """1 µs + S / 1 GB/s and 11 µs + S / 2 GB/s meet at 20 kB."""
-    (found,) = crossovers([calibration("mpi", curve(11e-6, 2e9)), calibration("shmem", curve(1e-6, 1e9))])
-    assert (found["small"], found["large"]) == ("shmem", "mpi")
+    (found,) = crossovers([calibration("gloo", curve(11e-6, 2e9)), calibration("nccl", curve(1e-6, 1e9))])
+    assert (found["small"], found["large"]) == ("nccl", "gloo")
     assert found["payload_bytes"] == pytest.approx(20_000, rel=0.1)
 
 
 def test_no_crossover_without_two_libraries_or_common_sizes() -> None:
     slow, fast = curve(11e-6, 1e9), curve(1e-6, 2e9)
-    (found,) = crossovers([calibration("mpi", slow), calibration("shmem", fast)])
-    assert found["payload_bytes"] is None and found["large"] == "shmem"
-    assert crossovers([calibration("mpi", slow)]) == []
+    (found,) = crossovers([calibration("gloo", slow), calibration("nccl", fast)])
+    assert found["payload_bytes"] is None and found["large"] == "nccl"
+    assert crossovers([calibration("gloo", slow)]) == []
     apart = curve(1e-6, 2e9, (2**21, 2**22, 2**23))
-    assert crossovers([calibration("mpi", slow), calibration("shmem", apart)]) == []
-    assert crossovers([calibration("mpi", slow), calibration("shmem", curve(1e-6, 2e9, gpus=4))]) == []
+    assert crossovers([calibration("gloo", slow), calibration("nccl", apart)]) == []
+    assert crossovers([calibration("gloo", slow), calibration("nccl", curve(1e-6, 2e9, gpus=4))]) == []
 
 
 def test_the_fitted_table_shows_bus_bandwidth() -> None:
     """2 GB/s of payload between 2 ranks: half of it crosses the bus."""
-    text = fitted_text([calibration("mpi", curve(4e-6, 2e9))])
+    text = fitted_text([calibration("gloo", curve(4e-6, 2e9))])
     assert "4.00 µs ± 10 %" in text and "1 GB/s ± 10 %" in text
     assert "2.0 / 6.0 %" in text and "1 KiB – 1 MiB" in text
-    assert fitted_text([calibration("mpi")]) == ""
+    assert fitted_text([calibration("gloo")]) == ""
 
 
 def test_borrowed_curves_are_not_shown_as_measured() -> None:
     """A run of kernels alone comes with the shipped collectives of its machine."""
-    ours = calibration("mpi", curve(4e-6, 2e9), curve(4e-6, 2e9, collective="broadcast", sources=["shipped"]))
+    ours = calibration(
+        "gloo", curve(4e-6, 2e9), curve(4e-6, 2e9, collective="broadcast", sources=["shipped"])
+    )
     (kept,) = measured_here([ours], "here")
     assert [item.collective for item in kept.curves] == ["all_to_all"]
     assert measured_here([ours], "another run")[0].curves == []
 
 
 def test_hand_overs() -> None:
-    item = calibration("mpi", curve(4e-6, 2e9)).model_copy(
+    item = calibration("gloo", curve(4e-6, 2e9)).model_copy(
         update={"handover_s": {"reduce_scatter": interval(3e-6)}}
     )
     text = constants_text([item])
     assert (
         text.replace("3.00", "3")
-        == "In a pass  mpi reduce_scatter, eager: 3 µs ± 10.0 % more in a whole pass than alone"
+        == "In a pass  gloo reduce_scatter, eager: 3 µs ± 10.0 % more in a whole pass than alone"
     )
 
 
@@ -229,11 +231,11 @@ def test_a_plan_in_words() -> None:
 
     from calibrate.planning.measurement_plan import Request, make_plan
 
-    team = SimulatedTeam({}, backends=("mpi", "shmem"), kernels=True)
+    team = SimulatedTeam({}, backends=("gloo", "nccl"), kernels=True)
     plan = make_plan(Request("quick", sizes=[1024, 4096]), team.world())
     lines = dict.fromkeys(text for _, text in plan_lines(plan, 600))
     words = "\n".join(lines)
-    assert "mpi: 5 collectives and sendrecv (samples only) × G = 2 × 2 sizes 1 KiB – 4 KiB × eager" in words
+    assert "gloo: 5 collectives and sendrecv (samples only) × G = 2 × 2 sizes 1 KiB – 4 KiB × eager" in words
     assert f"{len(plan.points)} points; noise target 5.0 %, about 10 min" in words
     assert "kernel cells of torch" in words and "held out" in words
 
@@ -241,17 +243,17 @@ def test_a_plan_in_words() -> None:
 def test_the_fitted_table_says_clock_and_library_where_they_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     """However narrow the page: in the title for all, or in a column where the curves differ."""
     monkeypatch.setenv("COLUMNS", "60")
-    one = fitted_text([calibration("mpi", curve(4e-6, 2e9, collective="reduce_scatter"))])
-    assert "mpi, clock eager" in one and max(map(len, one.splitlines())) <= 60
+    one = fitted_text([calibration("gloo", curve(4e-6, 2e9, collective="reduce_scatter"))])
+    assert "gloo, clock eager" in one and max(map(len, one.splitlines())) <= 60
     fields = {"collective": "reduce_scatter", "clock": Clock.STREAM}
     two = fitted_text(
-        [calibration("mpi", curve(4e-6, 2e9)), calibration("shmem", curve(4e-6, 2e9, **fields))]
+        [calibration("gloo", curve(4e-6, 2e9)), calibration("nccl", curve(4e-6, 2e9, **fields))]
     )
     for column in ("library", "clock", " G ", "α", "β (bus)"):
         assert column in two, two
-    rows = [line.split() for line in two.splitlines() if line.startswith((" mpi", " shmem"))]
+    rows = [line.split() for line in two.splitlines() if line.startswith((" gloo", " nccl"))]
     assert [row[:4] for row in rows] == [
-        ["mpi", "all_to_all", "2", "eager"],
-        ["shmem", "reduce_scatter", "2", "stream"],
+        ["gloo", "all_to_all", "2", "eager"],
+        ["nccl", "reduce_scatter", "2", "stream"],
     ]
     assert max(map(len, two.splitlines())) <= 60

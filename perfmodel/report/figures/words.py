@@ -12,12 +12,9 @@ from perfmodel.units import format_bytes, format_fraction, format_ratio
 _LIBRARIES = {
     "nccl": "NCCL",
     "rccl": "RCCL",
-    "hccl": "HCCL",
     "nvshmem": "NVSHMEM",
     "mpi": "MPI",
     "gloo": "Gloo",
-    "shmem": "shared memory",
-    "symmetric_memory": "symmetric memory",
 }
 
 

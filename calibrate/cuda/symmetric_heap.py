@@ -1,13 +1,9 @@
 """A symmetric heap: memory into which all ranks of a group on one node write directly.
 
-Each rank owns one segment of shared memory, which all others map. It has one signal word per sender, and two
-landing zones, where the others write what they send to this rank; calls use the zones alternately. A segment
-is a sparse file whose name is removed as soon as every rank has mapped it; its owner holds a lock on it, so
-that files left by a killed run are recognised and removed later.
-
-Calls are numbered. In every call each rank signals every other rank once, after writing its data for it. A
-rank writes for call e only after all others have entered call e - 1, so the data of a call stays valid until
-its receiver enters the next call. Plain stores are ordered on x86-64; other processors would need fences.
+Each rank owns one segment of shared memory, which all others map. It has a word per rank that has mapped it,
+and two zones, where the others write. A segment is a sparse file whose name is removed as soon as every rank
+has mapped it; its owner holds a lock on it, so that files left by a killed run are recognised and removed
+later. Plain stores are ordered on x86-64; other processors would need fences.
 """
 
 from __future__ import annotations
@@ -29,21 +25,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError, NoHardwareError
-from perfmodel.resources import address_space_bytes, memory_limits
-from perfmodel.units import format_bytes
 
 FOLDER = Path("/dev/shm")
 PREFIX = "perfmodel-"
 ZONE_BYTES = 2**30
-"""Bytes of one landing zone: address space only, memory is allocated on first write."""
+"""Bytes of one zone: address space only, memory is allocated on first write."""
 
 ATTACH_S = 60.0
 _STALE_S = 10.0
-_SIGNAL_STRIDE = 128  # bytes between senders' words: no two share a cache line or its neighbour
+_WORD_BYTES = 8
 _PAGE_BYTES = 4096
-_SPINS = 500  # polls before the processor is yielded
-_YIELDS = 20_000  # yields before the wait sleeps
-_SLEEP_S = 50e-6
 
 _opened: Counter[str] = Counter()  # heaps by group: a second heap of a group gets another name
 
@@ -57,12 +48,11 @@ class SymmetricHeap:
     def __init__(self, run: str, ranks: Sequence[int], index: int, attach_s: float = ATTACH_S) -> None:
         self.index, self.size = index, len(ranks)
         self._others = [(index + step) % self.size for step in range(1, self.size)]
-        self._control_bytes = -(-(2 * self.size * _SIGNAL_STRIDE) // _PAGE_BYTES) * _PAGE_BYTES
+        self._control_bytes = -(-(self.size * _WORD_BYTES) // _PAGE_BYTES) * _PAGE_BYTES
         self._bytes = self._control_bytes + 2 * ZONE_BYTES
         group = f"{PREFIX}{_plain(run)}-{zlib.crc32(repr(list(ranks)).encode()):08x}"
         _opened[group] += 1
         self._stem = f"{group}-{_opened[group]}"
-        self._call = 0
         self._reserved: dict[tuple[int, int], int] = {}
         self._files = [-1] * self.size
         self._maps: list[mmap.mmap] = []
@@ -76,7 +66,7 @@ class SymmetricHeap:
                 self._path(index).unlink()
 
     def zone(self, half: int, peer: int, begin: int, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """A view of ``count`` elements in a landing zone of ``peer``; their memory is allocated now.
+        """A view of ``count`` elements in a zone of ``peer``; their memory is allocated now.
 
         half  which of the two zones;  begin  byte of the zone where the elements begin
         Limits: beyond ZONE_BYTES, or no shared memory left -> BadInputError
@@ -89,40 +79,6 @@ class SymmetricHeap:
         at = self._control_bytes + half * ZONE_BYTES + begin
         self._reserve(peer, at, count * dtype.itemsize)
         return np.frombuffer(self._maps[peer], dtype, count, at)
-
-    def enter(self) -> int:
-        """Begin a call when all others have entered the one before; returns which zone it uses, 0 or 1."""
-        self.wait(self._others)
-        self._call += 1
-        return self._call & 1
-
-    def signal(self, peer: int) -> None:
-        """Tell ``peer`` that this call's data for it is written: once per call for every other rank."""
-        self._signals[peer][self._my_word] = self._call
-
-    def signal_all(self) -> None:
-        """``signal`` to every other rank."""
-        for peer in self._others:
-            self.signal(peer)
-
-    def wait(self, peers: Sequence[int]) -> None:
-        """Wait until ``peers`` have signalled that their data of this call is written."""
-        mine, call = self._signals[self.index], self._call
-        for peer in peers:
-            word = peer * _SIGNAL_STRIDE // 8
-            looks = 0
-            while mine[word] < call:
-                looks += 1
-                if looks > _YIELDS:
-                    time.sleep(_SLEEP_S)
-                elif looks > _SPINS:
-                    os.sched_yield()
-
-    def barrier(self) -> None:
-        """Wait for all ranks of the group."""
-        self.enter()
-        self.signal_all()
-        self.wait(self._others)
 
     def left(self, peer: int) -> bool:
         """Whether ``peer`` has closed its heap or died: no process holds the lock on its segment."""
@@ -140,7 +96,6 @@ class SymmetricHeap:
 
     def close(self) -> None:
         """Free the memory; views that are still held stay valid."""
-        self._signals: list[memoryview] = []
         for one in self._maps:
             with contextlib.suppress(BufferError):
                 one.close()
@@ -155,13 +110,11 @@ class SymmetricHeap:
         for peer in self._others:
             self._files[peer] = self._find(peer, deadline_s)
         self._maps = [mmap.mmap(file, self._bytes) for file in self._files]
-        self._signals = [memoryview(one)[: self._control_bytes].cast("q") for one in self._maps]
-        self._my_word = self.index * _SIGNAL_STRIDE // 8
-        attached = self.size * _SIGNAL_STRIDE // 8
+        attached = [memoryview(one)[: self._control_bytes].cast("q") for one in self._maps]
         for peer in self._others:
-            self._signals[peer][attached + self._my_word] = 1
+            attached[peer][self.index] = 1
         for peer in self._others:
-            while not self._signals[self.index][attached + peer * _SIGNAL_STRIDE // 8]:
+            while not attached[self.index][peer]:
                 self._pause(peer, deadline_s)
 
     def _create(self) -> int:
@@ -205,17 +158,6 @@ class SymmetricHeap:
                 f"use smaller sizes, or give {FOLDER} more room (containers: --shm-size).",
             ) from None
         self._reserved[peer, begin] = count
-
-
-def require_addresses(ranks: int) -> None:
-    """Raise NoHardwareError if a process lacks the address space for the zones of ``ranks`` ranks."""
-    needed, allowed = ranks * 2 * ZONE_BYTES, address_space_bytes()
-    if needed > allowed:
-        raise NoHardwareError(
-            f"the symmetric heap maps {format_bytes(needed)} of addresses for {ranks} ranks, "
-            f"and a process is limited to {memory_limits()}.",
-            "ulimit -v unlimited: addresses alone take no memory",
-        )
 
 
 def remove_stale() -> None:
