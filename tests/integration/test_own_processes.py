@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from waiting import PATIENCE_S
 
 from calibrate.machine.libraries import import_troubles
 from calibrate.ranks import start
 from calibrate.ranks.start import rank_environment
-from calibrate.running import versions
 from perfmodel.schema import machine as machines
 
 
@@ -54,16 +51,6 @@ def test_data_is_found_from_any_folder(tmp_path: Path) -> None:
         check=True,
     )
     assert done.stdout.strip() == "8"
-
-
-def test_mpi_is_asked_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("mpi4py")
-    found = versions.mpi_version()
-    assert re.fullmatch(r"[\w ]+ v?\d+\.\d+.*", found), found
-    monkeypatch.setattr(versions, "_ASK_MPI", "raise SystemExit(1)")
-    assert versions.mpi_version() == ""
-    monkeypatch.setattr(versions, "_ASK_MPI", "pass")
-    assert versions.mpi_version() == ""
 
 
 def test_ranks_import_the_program_that_starts_them(tmp_path: Path) -> None:
