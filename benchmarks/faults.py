@@ -2,8 +2,8 @@
 
 Run:    python benchmarks/faults.py [--kills 40] [--inputs 20000] [--noise 2%] [--seed 1]
 Goal:   no failure at all, and no point lost: a kill costs at most the visit under way.
-About ten minutes on 2 cores; over night: --kills 400 --inputs 200000. Kills are of real calibrations over gloo
-in a folder that is removed afterwards. Exit code 1 when anything failed.
+About ten minutes on 2 cores; over night: --kills 400 --inputs 200000. Kills are of real calibrations over
+gloo, in a folder that is removed afterwards. Exit code 1 when anything failed.
 """
 
 from __future__ import annotations
