@@ -59,7 +59,7 @@ from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.for_torchrec.files import read_any_plan
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.question import PlanQuestion, costs_of
-from perfmodel.plan.what_ifs import WhatIf, changes_of_pods, what_ifs
+from perfmodel.plan.what_ifs import WhatIf, what_ifs
 from perfmodel.projections.hosted import check_pass, issued
 from perfmodel.projections.ids_ahead import ids_ahead
 from perfmodel.question.groups import OBJECTIVES
@@ -213,13 +213,12 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
 def _answer(
     question: PlanQuestion, plan: Plan | None, *, with_changes: bool
 ) -> tuple[Planned, tuple[WhatIf, ...]]:
-    """The plan of a search, and changes that would help; for a given plan its cost and its order of nodes.
+    """The plan of a search, and changes that would help; for a given plan its cost alone.
 
     with_changes  whether to search plans for changes too
     """
     if plan is not None:
-        answer = question.given(plan)
-        return answer, tuple(changes_of_pods(question, answer)) if with_changes else ()
+        return question.given(plan), ()
     ends, progress = Deadline(question.time_limit_s), PlanProgress()
     changes: tuple[WhatIf, ...] = ()
     try:

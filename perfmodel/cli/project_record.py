@@ -7,7 +7,6 @@ from typing import Any
 
 from perfmodel.projections import Projection
 from perfmodel.projections.kernel_choice import OtherKernels
-from perfmodel.projections.pods import longer_by_pods
 from perfmodel.projections.sensitivity import NextExperiment, Sensitivity
 
 
@@ -22,13 +21,11 @@ def project_record(
 
     others  the answer with other kernels
     """
-    longer = longer_by_pods(answer)
     return {
         **answer.to_dict(),
         "calibration_file": calibration_file,
         "changes": [vars(each) for each in changes],
         "next_experiment": vars(experiment) if experiment else None,
-        "longer_by_pods": None if longer is None else sorted(longer),
         "kernels": {
             "implementation": answer.setting.kernel_library,
             "timed": answer.setting.kernels is not None,

@@ -57,7 +57,7 @@ class Calibrated:
         key = collective, group
         if payload_bytes is GRID_BYTES and key in self._laws:
             return self._laws[key]
-        steps = step_constants(self.machine, load_priors(), self.calibration.backend)
+        steps = step_constants(self.machine, load_priors())
         asked = np.log(np.array(law.values)), steps, collective, group, payload_bytes
         found = LINK_LAWS[law.law].time_at(*asked)
         return self._laws.setdefault(key, found) if payload_bytes is GRID_BYTES else found

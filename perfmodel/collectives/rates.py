@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 import numpy.typing as npt
 
 from perfmodel.collectives.calibrated import Calibrated
 from perfmodel.collectives.grid import GRID_BYTES
 from perfmodel.collectives.stored import step_constants
-from perfmodel.model.fabric import Fabric
 from perfmodel.model.laws import LINK_LAWS
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import Law
-from perfmodel.schema.evidence import Backend, Evidence
 from perfmodel.schema.machine import Machine
-from perfmodel.schema.machine_keys import FABRIC_KEYS
 from perfmodel.schema.priors import load_priors
 
 Floats = npt.NDArray[np.float64]
@@ -30,7 +25,6 @@ _LINK_KEYS = (
     "nvlink_domain_gpus",
 )
 _STEP = 0.02
-_FELT = 1e-3
 """Share of a time below which an effect is not printed."""
 
 
@@ -95,69 +89,21 @@ def rate_shift(
     Limits: the same machine -> 0;  small messages -> only the steps change;  large -> only the rates change
     """
     after = scaled_unknowns(np.log(np.array(law.values)), law, machine, own.machine)
-    steps = step_constants(machine, load_priors(), own.calibration.backend)
+    steps = step_constants(machine, load_priors())
     sizes = GRID_BYTES if payload_bytes is None else payload_bytes
     new = LINK_LAWS[law.law].time_at(after, steps, collective, group, sizes)
     return np.asarray(np.log(new / own.law_time(law, collective, group, sizes)))
 
 
-@dataclass(frozen=True)
-class AbovePods:
-    """Effect of the switches above the pods on the times of a group, as arrays over the same sizes.
-
-    slower  whether they slow the collective;  share  - d ln t / d ln rate of the uplinks [-]
-    log_sd  standard deviation of ln t because little is known of the uplinks
-    rank    weakest evidence among the values of the uplinks
-    """
-
-    slower: npt.NDArray[np.bool_]
-    share: Floats
-    log_sd: Floats
-    rank: int
-
-
-def above_pods(
-    machine: Machine, law: Law, backend: Backend, collective: str, group: Group, payload_bytes: Floats
-) -> AbovePods | None:
-    """``AbovePods`` by the law: with and without these switches, and with plausibly slower uplinks.
-
-    Measured clusters have a ratio of 1: their spread already includes how flows share such links.
-    Limits: one pod and no rail to change -> None;  a ratio of 1 -> log_sd 0
-    """
-    priors = load_priors()
-    steps, log_sd = step_constants(machine, priors, backend), _paths_log_sd(machine)
-    fabric = steps.fabric
-    if not fabric.crossed_by_pairs(group.domains):
-        return None
-    unknowns = scaled_unknowns(np.log(np.array(law.values)), law, machine, machine.unchanged())
-
-    def log_time(other: Fabric) -> Floats:
-        of_it = replace(steps, fabric=other)
-        return np.log(LINK_LAWS[law.law].time_at(unknowns, of_it, collective, group, payload_bytes))
-
-    narrow = np.exp(log_sd)
-    levels = [replace(each, wired=each.wired * narrow) if each.ratio > 1 else each for each in fabric.levels]
-    worse = log_time(replace(fabric, levels=tuple(levels))) - log_time(fabric)
-    said = (machine.quantity(key).evidence for key in FABRIC_KEYS if machine.knows(key))
-    slower = log_time(fabric) - log_time(Fabric()) > _FELT
-    return AbovePods(slower, worse / log_sd, worse, Evidence.weakest(said).rank)
-
-
-def _paths_log_sd(machine: Machine) -> float:
-    """Standard deviation of ln(rate of the uplinks): stated in the machine's file, else the prior."""
-    said = machine.quantity("oversubscription").log_sd if machine.knows("oversubscription") else None
-    return said or load_priors().uncertainty.paths_log_sd
-
-
 def rate_shares(
-    machine: Machine, law: Law, backend: Backend, collective: str, group: Group, payload_bytes: Floats
+    machine: Machine, law: Law, collective: str, group: Group, payload_bytes: Floats
 ) -> dict[str, Floats]:
     """Elasticities - d ln t / d ln rate by rate: inside a domain, across domains, and of the slow protocol.
 
     1 where all the time is bytes over that rate, 0 where the rate has no effect; the rest is latency.
     """
     measured_on = machine.unchanged()
-    steps = step_constants(machine, load_priors(), backend)
+    steps = step_constants(machine, load_priors())
     centre = scaled_unknowns(np.log(np.array(law.values)), law, machine, measured_on)
     kinds, link_law = ("inside", "across", "protocol"), LINK_LAWS[law.law]
     moves = _STEP * np.array([[each.rate == kind for each in link_law.unknowns] for kind in kinds])

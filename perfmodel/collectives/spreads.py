@@ -346,7 +346,7 @@ def from_law(own: Calibrated, law: Law | None, collective: str, group: Group) ->
             else f"use --backend {machine.ring_backend}, or another --calibration.",
         )
     priors = load_priors()
-    steps = step_constants(machine, priors, calibration.backend)
+    steps = step_constants(machine, priors)
     link_law, noise = LINK_LAWS[law.law], priors.uncertainty
 
     def log_time(which: Group) -> Floats:

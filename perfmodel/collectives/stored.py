@@ -9,10 +9,8 @@ import numpy.typing as npt
 
 from perfmodel.model.collectives import PROTOCOLS
 from perfmodel.model.curves import anchored_time
-from perfmodel.model.fabric import Fabric, Level
 from perfmodel.model.unknowns import StepConstants
 from perfmodel.schema.calibration import Curve
-from perfmodel.schema.evidence import Backend
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.priors import Priors
 
@@ -31,11 +29,8 @@ def curve_time(curve: Curve, payload_bytes: Floats) -> Floats:
     )
 
 
-def step_constants(machine: Machine, priors: Priors, backend: Backend | None = None) -> StepConstants:
-    """NCCL's constants for this machine's links: scale-up link or PCIe inside, its kind of network across.
-
-    backend  whose messages may change rails; None: the vendor's library
-    """
+def step_constants(machine: Machine, priors: Priors) -> StepConstants:
+    """NCCL's constants for this machine's links: scale-up link or PCIe inside, its kind of network across."""
     nccl = priors.nccl
     nvlink = machine.nvlink_domain_gpus > 1
     network = priors.network.get(machine.network_priors)
@@ -67,38 +62,7 @@ def step_constants(machine: Machine, priors: Priors, backend: Backend | None = N
         rendezvous_half_bytes=priors.shape.rendezvous_half_bytes,
         p2p_channels=priors.shape.p2p_channels,
         p2p_batch=priors.shape.p2p_batch,
-        fabric=fabric_of(machine, backend or machine.ring_backend),
     )
-
-
-def fabric_of(machine: Machine, backend: Backend) -> Fabric:
-    """The switches above the network cards of a machine, counted in its domains.
-
-    NCCL hands each message to the card of its rail over NVLink (PXN); not over libfabric, nor does RCCL by
-    itself, and one-sided puts leave by the card of their own GPU.
-    Source: NVIDIA/nccl and ROCm/rccl src/graph/paths.cc (PXN_DISABLE: 0 and 1)
-    Limits: neither ``pod_nodes`` nor ``background`` -> none;  ``background`` alone -> of each domain's cards
-    """
-
-    def said(key: str, otherwise: float) -> float:
-        return machine.value(key) if machine.knows(key) else otherwise
-
-    taken = said("background", 0.0)
-    if not machine.knows("pod_nodes"):
-        return Fabric((Level("card", 1, 1.0, taken),) if taken else ())
-
-    def level(name: str, nodes: str, ratio: str) -> Level:
-        return Level(name, max(1, machine.count(nodes) // machine.nodes_per_domain), said(ratio, 1.0), taken)
-
-    levels = [level("pod", "pod_nodes", "oversubscription")]
-    if machine.knows("spine_nodes"):
-        levels.append(level("spine", "spine_nodes", "spine_oversubscription"))
-    handed = machine.nvlink_domain_gpus > 1 and machine.links.network not in _LIBFABRIC
-    rails = 1 if handed and backend is Backend.NCCL else int(said("rails", 1))
-    return Fabric(tuple(levels), said("switch_hop_s", 0.0), rails)
-
-
-_LIBFABRIC = ("efa", "slingshot")
 
 
 def _by_protocol(values: Sequence[float]) -> dict[str, float]:

@@ -15,8 +15,6 @@ from perfmodel.collectives.calibrated import Calibrated
 from perfmodel.collectives.corrections import Correction
 from perfmodel.collectives.grid import GRID_BYTES, GRID_LOG2, PER_OCTAVE
 from perfmodel.collectives.rates import (
-    AbovePods,
-    above_pods,
     across_rate,
     inside_rate,
     rate_shares,
@@ -31,11 +29,10 @@ from perfmodel.collectives.spreads import (
     spread_of,
     stack_rank,
 )
-from perfmodel.collectives.stored import fabric_of
 from perfmodel.model.collectives import speed_of_light_time
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import Calibration, Law
-from perfmodel.schema.evidence import RING_BACKENDS, Backend, Evidence
+from perfmodel.schema.evidence import RING_BACKENDS, Evidence
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.priors import load_priors
 
@@ -49,7 +46,6 @@ LIMITS = (
     "network latency",
     "NIC rate",
     "protocol rate",
-    "rate of shared links",
 )
 _Z95 = 1.96
 _SHORTEST_S = 1e-12
@@ -154,11 +150,7 @@ def _finish(machine: Machine, own: Calibrated, collective: str, group: Group, sp
     if touches_links(machine):
         weakest = Evidence.ASSUMED.rank
     found = inside_bound(calibration, collective, group) if curve is None else None
-    backend, moved = calibration.backend, False
-    above = above_pods(machine, law, backend, collective, group, GRID_BYTES) if law is not None else None
-    if above is not None:
-        moved = fabric_of(machine, backend) != fabric_of(own.machine, backend)
-    if (weakest or moved) and law is not None:
+    if weakest and law is not None:
         log_time = log_time + rate_shift(machine, own, law, collective, group)
         stages.append(Stage("links of this machine for those that were measured", rate_shift, log_time))
         if found is not None:
@@ -170,16 +162,11 @@ def _finish(machine: Machine, own: Calibrated, collective: str, group: Group, sp
         stages.append(Stage("at least what the ranks of one domain need", inside_bound, log_time))
     evidence = np.maximum(spread.evidence, weakest)
     anchors = np.array(curve.anchor_bytes) if curve else np.empty(0)
-    if above is not None and (moved or curve is None):  # else these ranks were measured over them
-        anchors = anchors[~above.slower[_place(anchors)[0]]]
-        evidence = np.where(above.slower, np.maximum(evidence, above.rank), evidence)
-        log_sd = np.hypot(log_sd, above.log_sd)
-        doubts.append(Doubt("how flows share links", above.log_sd))
     log_least = np.log(np.maximum(speed_of_light(machine, collective, group), _SHORTEST_S))
     log_time = np.maximum.accumulate(np.maximum(log_time, log_least))
     stages.append(Stage("at least the speed of light, or a smaller message", speed_of_light_time, log_time))
     low = np.maximum.accumulate(np.maximum(log_time - _Z95 * log_sd, log_least))
-    share, limit = _latency_share(machine, law, backend, collective, group, log_time, above)
+    share, limit = _latency_share(machine, law, collective, group, log_time)
     return TimeTable(
         log_time,
         np.minimum(low, log_time),
@@ -210,11 +197,9 @@ def speed_of_light(machine: Machine, collective: str, group: Group) -> Floats:
 def _latency_share(
     machine: Machine,
     law: Law | None,
-    backend: Backend,
     collective: str,
     group: Group,
     log_time: Floats,
-    above: AbovePods | None,
 ) -> tuple[Floats, Codes]:
     """Share of the time at each size that no link rate would shorten, and what the time depends on most.
 
@@ -226,9 +211,8 @@ def _latency_share(
         share = np.exp(log_time[0] - log_time)
         codes = np.where(share < 0.5, 2, 1) + (2 if across else 0)
         return share, np.asarray(codes, np.int8)
-    shares = rate_shares(machine, law, backend, collective, group, GRID_BYTES)
+    shares = rate_shares(machine, law, collective, group, GRID_BYTES)
     latency = np.clip(1 - sum(shares.values()), 0, 1)
-    up = np.zeros(GRID_BYTES.size) if above is None else above.share  # a part of what crosses the cards
-    columns = np.stack([latency, shares["inside"], shares["across"] - up, shares["protocol"], up])
-    names = np.array([3 if across else 1, 2, 4, 5, 6], np.int8)
+    columns = np.stack([latency, shares["inside"], shares["across"], shares["protocol"]])
+    names = np.array([3 if across else 1, 2, 4, 5], np.int8)
     return np.asarray(latency), np.asarray(names[columns.argmax(axis=0)], np.int8)

@@ -97,12 +97,10 @@ def shown(asked: Said, beside: Said | None) -> dict[str, Any]:
     Limits: as ``answer``
     """
     found = answer(asked)
-    machine = found.question.machine
     return {
         "view": _view(asked, found),
         "blocks": [block_data(BREAKDOWN.draw(answers=[found.shown]))],
         "against": _against(found, beside),
-        "across": found.shown.gpus > max(machine.gpus_per_node, machine.nvlink_domain_gpus),
         "command": shlex.join(commands.line(asked)),
         "search": asked.search,
     }

@@ -28,7 +28,6 @@ LONGEST = 200
 FILE = "file:"
 """Prefix of the name of a dropped file, in a control that names a set of tables."""
 _OF_EQUAL = ("table_size", "tables", "pooling", "dim", "dtype")
-_OF_PODS = ("oversubscription", "switch_hop_s")
 _READ = (".csv", ".json")
 
 
@@ -124,8 +123,6 @@ class Said:
                 raise unknown_name(known[name].label, str(text), list(filter(None, known[name].words)))
         said = {name: str(texts[name]).strip() for name in known if texts.get(name)}
         for name in _OF_EQUAL if said.get("model") else ():
-            said.pop(name, None)
-        for name in _OF_PODS if not said.get("pod_nodes") else ():
             said.pop(name, None)
         if said.get("global_batch"):
             said.pop("batch", None)

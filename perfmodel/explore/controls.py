@@ -88,9 +88,6 @@ def _doubled(first: int, last: int) -> tuple[str, ...]:
 _RATES = _decades("GB/s", "10GB/s", "800GB/s")
 _SKEWS = tuple(f"{at / 20:g}" for at in range(10, 31))
 _FLOORS = tuple(f"{at}us" for at in range(1, 21))
-_HOPS = tuple(f"{at / 4:g}us" for at in range(21))
-_RATIOS = ("1", "1.5", "2", "3", "4", "6", "8", "12", "16")
-_PARTS = tuple(f"{at / 20:g}" for at in range(19))
 _HBM = ("40GB", "64GB", "80GB", "96GB", "141GB", "192GB", "288GB", "384GB")
 _RUN = tuple(name for name, way in WAYS.items() if way.runs and name != DATA_PARALLEL)
 _OWN = "the machine's"
@@ -123,10 +120,6 @@ _GROUPS: dict[str, tuple[tuple[str, str, str, tuple[str, ...], bool], ...]] = {
         ("hbm_bytes", "HBM", _OWN, _HBM, False),
         ("hbm_bytes_per_s", "HBM rate", _OWN, _decades("TB/s", "1TB/s", "20TB/s"), False),
         ("launch_floor_s", "floor of a kernel", _OWN, _FLOORS, False),
-        ("pod_nodes", "nodes of a pod", _OWN, _doubled(1, 256), False),
-        ("oversubscription", "its oversubscription", _OWN, _RATIOS, False),
-        ("switch_hop_s", "a switch more takes", _OWN, _HOPS, False),
-        ("background", "taken by other jobs", _OWN, _PARTS, False),
     ),
 }
 """By group of controls: name, label, value or words if empty, texts to choose, whether only these."""

@@ -46,7 +46,6 @@
     if (lacking) recover();
     at("question").dataset.set = said.model ? "yes" : "";
     at("question").dataset.all = said.global_batch ? "yes" : "";
-    at("question").dataset.pods = said.pod_nodes ? "yes" : "";
     if (!same || !number) changed();
   }
 
@@ -121,7 +120,6 @@
     }
     at("against").textContent = doc.against;
     at("command").textContent = doc.command;
-    at("question").dataset.across = doc.across ? "yes" : "";
     requestAnimationFrame(() => setTimeout(async () => { // the card is painted first
       if (own !== number) return;
       address(doc.search);

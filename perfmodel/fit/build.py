@@ -210,7 +210,7 @@ def _laws(
         for law, names in (("pairwise", ["all_to_all"]), ("ring_tree", sorted(RING_TREE_COLLECTIVES))):
             start = same.law(names[0]) if same else None
             other = laws[0] if laws else None
-            found = fit_law(law, by_law(known)[law], machine, priors, start, other, identity.backend)
+            found = fit_law(law, by_law(known)[law], machine, priors, start, other)
             laws.append(found.model_copy(update={"collectives": names}))
         return laws
     unlike_nccl = priors.model_copy(update={"learned": {}})
@@ -221,7 +221,6 @@ def _laws(
             machine,
             unlike_nccl,
             same.law(name) if same else None,
-            backend=identity.backend,
         )
         for name in sorted({c.collective for c in cells})
     ]

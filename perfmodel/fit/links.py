@@ -13,7 +13,6 @@ from perfmodel.collectives.stored import step_constants
 from perfmodel.model.laws import LINK_LAWS
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import Law
-from perfmodel.schema.evidence import Backend
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.priors import Belief, Priors
 
@@ -97,7 +96,6 @@ def fit_logs(
     priors: Priors,
     prior: Believed,
     start: Floats | None = None,
-    backend: Backend | None = None,
 ) -> Fitted:
     """The unknowns of a law from measured cells: their most probable values under the prior.
 
@@ -106,7 +104,7 @@ def fit_logs(
     all derivatives: the unknowns vary along its columns.
     Limits: no measured cells -> the prior itself
     """
-    steps, noise = step_constants(machine, priors, backend), priors.uncertainty
+    steps, noise = step_constants(machine, priors), priors.uncertainty
     count = prior.centre.size
     weight = np.concatenate(
         [
@@ -174,20 +172,18 @@ def fit_law(
     priors: Priors,
     like: Law | None = None,
     other: Law | None = None,
-    backend: Backend | None = None,
 ) -> Law:
     """A fitted law of a machine, as a calibration stores it (``fit_logs``).
 
     like   the law of another cluster of the same machine, at the same clock (``like_cluster``)
     other  the other law of this cluster, fitted before (``known_card``)
-    backend  the library that was measured in ``cells`` (``step_constants``)
     """
     prior = prior_of(law, machine, priors)
     if like is not None:
         prior = like_cluster(law, like, prior)
     if other is not None:
         prior = known_card(law, prior, other, machine, priors)
-    found = fit_logs(law, cells, machine, priors, prior, backend=backend)
+    found = fit_logs(law, cells, machine, priors, prior)
     scatter = found.residuals if cells else np.array([priors.uncertainty.unseen_log_sd])
     return Law(
         law="ring_tree" if law == "ring_tree" else "pairwise",

@@ -6,16 +6,15 @@ Each law is written once: floats or arrays give a time; recorded numbers (``reco
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from perfmodel.model import collectives as parts
-from perfmodel.model import fabric as above
 from perfmodel.model.collectives import PROTOCOLS
 from perfmodel.model.curves import join_power
-from perfmodel.model.link_rates import protocol_part, rate_above, ring_rate, switch_time, tree_rate_above
+from perfmodel.model.link_rates import protocol_part, ring_rate
 from perfmodel.model.recording import Number, larger, named
 from perfmodel.model.unknowns import PAIRWISE, RING_TREE, Group, StepConstants, Unknown, Unknowns
 
@@ -120,7 +119,6 @@ def ring(
         constant = nccl.ring_network_s if group.domain_gpus > 1 else nccl.tree_network_s
         crossing = named("network_k", u[f"{key}_network_ratio"] * constant[protocol], "a step across")
         hops = hops + named("n", network_steps, "steps across domains") * crossing
-    hops = hops + switch_time(nccl, group, lambda pods: parts.ring_steps(collective, group.gpus, pods)[1])
     return Candidate(
         f"ring {protocol}",
         named("base_k", u[f"{key}_base_ratio"] * nccl.ring_base_s[protocol], "launch and first step"),
@@ -154,11 +152,9 @@ def tree(
         across = u[f"{key}_network_ratio"] * nccl.tree_network_s[protocol]
         depth = named("depth", parts.tree_depth(group.domains), "levels of the tree between domains")
         hops = hops + depth * named("network_k", across, "a step across")
-        hops = hops + switch_time(nccl, group, parts.tree_depth)
     shape = (group.gpus, group.smallest_domain_gpus, group.domains, nccl.rate_sharpness)
     rate = parts.tree_bus_bandwidth(u["link_bytes_per_s"], u["nic_bytes_per_s"], *shape)
     rate = named("B_tree", rate, "rate of the trees' links") * u["tree_fraction"]
-    rate = tree_rate_above(rate, u, nccl, group)
     choice = u["tree_choice_ratio"]
     return Candidate(
         f"tree {protocol}",
@@ -208,14 +204,13 @@ def nvls(u: Unknowns, nccl: StepConstants, collective: str, group: Group, protoc
         )
     depth = named("depth", parts.tree_depth(group.domains), "levels of the tree between domains")
     crossing = named("network_k", u["nvls_tree_ratio"] * nccl.nvls_tree_step_s, "a step across")
-    hops = 2 * depth * crossing + 2 * switch_time(nccl, group, parts.tree_depth)
+    hops = 2 * depth * crossing
     of_chunk = nccl.nvls_channel_bytes / nccl.nvls_tree_chunk_bytes
     rate = named("B_switch", rate / (1 + of_chunk), "bus bandwidth inside one domain, in the tree's chunks")
     shape = (group.gpus, group.smallest_domain_gpus, group.domains, sharp)
     rate = parts.tree_bus_bandwidth(rate, u["nic_bytes_per_s"], *shape)
     if group.domains > 2:
         rate = rate * u["nvls_tree_fraction"]
-    rate = tree_rate_above(rate, u, nccl, group)
     return Candidate(
         "NVLS",
         base,
@@ -239,10 +234,7 @@ def pat(u: Unknowns, nccl: StepConstants, collective: str, group: Group, protoco
     """
     step, ratio = nccl.ring_network_s["Simple"], u["simple_network_ratio"]
     hops = parts.pat_hops(group.domains, step, nccl.pat_overlap, nccl.pat_rank_s) * ratio
-    hops = hops + switch_time(nccl, group, parts.tree_depth)
     rate = ring_rate(u, nccl, group) * nccl.pat_fraction
-    wire = parts.bus_factor(collective, group.gpus)
-    rate = rate_above(rate, u, nccl, group, lambda pod: above.pat_crossings(group.domains, pod) / wire)
     return Candidate(
         "PAT",
         named("base_k", u["simple_base_ratio"] * nccl.pat_base_s, "launch and first step"),
@@ -288,11 +280,7 @@ def ring_tree_choice(
     found = ring_tree_candidates(u, nccl, collective, group, algorithm)
     factor = named("f", parts.bus_factor(collective, group.gpus), "bus factor: bytes on the wire over S")
     times = [named(f"t({each.name})", each.time_s(payload_bytes * factor), "its time") for each in found]
-    told = times
-    if nccl.fabric.levels:  # which NCCL's table knows nothing of
-        table = ring_tree_candidates(u, replace(nccl, fabric=above.Fabric()), collective, group, algorithm)
-        told = [each.time_s(payload_bytes * factor) for each in table]
-    expected = [each.choice * time for each, time in zip(found, told, strict=True)]
+    expected = [each.choice * time for each, time in zip(found, times, strict=True)]
     shares = parts.chosen_shares(expected, nccl.choice_sharpness)
     return LibraryChoice(found, times, expected, shares)
 
@@ -332,10 +320,7 @@ def pairwise_time(
     Limits: S = 0 -> alpha;  S -> inf -> slope of the bytes term;  increasing in S
     """
     shape = (group.gpus, group.domain_gpus, group.domains)
-    network_s = u["network_s"]
-    if nccl.fabric.hop_s > 0:
-        network_s = network_s + 2 * nccl.fabric.hop_s * len(nccl.fabric.crossed_by_pairs(group.domains))
-    per_peer = (u["launch_s"], u["peer_s"], network_s, u["node_peer_s"], u["remote_peer_s"])
+    per_peer = (u["launch_s"], u["peer_s"], u["network_s"], u["node_peer_s"], u["remote_peer_s"])
     alpha = parts.pairwise_latency(*per_peer, *shape, nccl.p2p_channels, nccl.p2p_batch)
     alpha = named("alpha", alpha, "time of an empty message")
     cost = u["link_rendezvous_s"] if group.domains == 1 else u["rendezvous_s"]
@@ -348,12 +333,6 @@ def pairwise_time(
         lonely = parts.pairwise_transfer_time(payload_bytes, copies, *rates, *small, nccl.rate_sharpness)
         full = named("bytes_full", moved, "of the ranks of a full domain")
         moved = larger(full, named("bytes_last", lonely, "of those of the last domain, which has more peers"))
-    for level in nccl.fabric.narrow(group.domains):
-        pod_gpus = named(f"p_{level.name}", level.domains * group.domain_gpus, f"GPUs under a {level.name}")
-        rails = nccl.fabric.rails if level is nccl.fabric.levels[0] else 1
-        up = (u["nic_bytes_per_s"], group.gpus, group.domain_gpus, pod_gpus, level.ratio, rails)
-        crossing = above.crossing_time(payload_bytes, copies, *up)
-        moved = larger(moved, named(f"bytes_{level.name}", crossing, f"on the links above a {level.name}"))
     rho = named("rho", share, "part of r that these messages pay")
     return alpha + cost * rho + named("bytes", moved, "time of the bytes on the slower kind of link")
 

@@ -61,23 +61,6 @@ def row_rate(C: Number, f: Number, row: Number, wire: Number, M: Number, g: Numb
     return smaller(f * C * row / wire, M / g)
 
 
-def uplink_rate(C: Number, f: Number, a: Number, h: Number, k: Number) -> Number:
-    """Rate of one GPU's rows over the uplink of its PCIe switch while the k GPUs of the switch read at once.
-
-        R_up = f C a / ((a + h) k)                                            [bytes/s]
-
-    C  rate of the uplink, equal to the rate of one GPU's link [bytes/s]
-    f  share of C that packets of rows can use [-];  a  largest size of one read [bytes]
-    h  header of the packet of a read [bytes];  k  GPUs that share the uplink [-], >= 1
-    A row crosses the host memory, the uplink and the GPU's own port; a message of GPUDirect RDMA crosses only
-    the ports of its network card and its GPU. While a GPU waits for the translation of an address (a term of
-    ``wire_bytes``), it moves no bytes over the uplink, so these waits do not count here.
-    Source: counted; benchmarks/fabric_simulation.py
-    Limits: k = 1 -> what whole packets have on the GPU's own link;  k R_up is the same for all k
-    """
-    return f * C * a / ((a + h) * k)
-
-
 def shared_rate(R: Number, n: Number, C: Number) -> Number:
     """Rate at which one GPU reads a memory over the network while others read it too.
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from perfmodel.model.collectives import PROTOCOLS, domains_of
-from perfmodel.model.fabric import Fabric
 from perfmodel.model.recording import Number, named
 
 Unknowns = Mapping[str, Number]
@@ -135,7 +134,6 @@ class StepConstants:
     p2p_channels: Number = field(metadata=_said("C", "channels: batches served side by side", _PRIORS))
     p2p_batch: Number = field(metadata=_said("P", "peers of one remote domain that share a channel", _PRIORS))
     has_nvls: bool = field(metadata=_said("", "whether the switch reduces"))
-    fabric: Fabric = field(default=Fabric(), metadata=_said("", "switches above the cards"))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ _PAGE_TITLE = "The model"
 _HEADINGS = {
     "all-to-all": "All-to-all",
     "all-reduce-across-domains": "All-reduce across domains",
-    "pods-rails-and-spines": "Pods, rails and spines",
 }
 """Headings with a hyphen or a comma of their own."""
 SECTIONS = {
@@ -42,7 +41,6 @@ SECTIONS = {
     "perfmodel.model.differences": "bands",
     "perfmodel.model.embedding_bag": "embedding-bag",
     "perfmodel.model.exchanges": "other-shardings",
-    "perfmodel.model.fabric": "pods-rails-and-spines",
     "perfmodel.model.issuing": "the-host",
     "perfmodel.model.kernels": "kernels",
     "perfmodel.model.laws": "rings",

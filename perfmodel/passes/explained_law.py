@@ -16,17 +16,14 @@ from perfmodel.collectives.rates import scaled_unknowns
 from perfmodel.collectives.stored import step_constants
 from perfmodel.model import collectives
 from perfmodel.model.differences import log_span
-from perfmodel.model.fabric import Fabric, Level, crossing_time, uplink_rate
 from perfmodel.model.laws import LINK_LAWS, LibraryChoice, ring_tree_choice, ring_tree_time
-from perfmodel.model.recording import SECONDS, Recorded, named, unit_of
+from perfmodel.model.recording import Recorded, named, unit_of
 from perfmodel.model.unknowns import Group, StepConstants
 from perfmodel.passes.equations import Equation
 from perfmodel.passes.letters import LETTERS
 from perfmodel.passes.recorded_words import recorded_terms, value_text, working_lines
 from perfmodel.passes.terms import Term
 from perfmodel.schema.calibration import Law
-from perfmodel.schema.evidence import Evidence
-from perfmodel.schema.machine_keys import FABRIC_KEYS
 from perfmodel.schema.priors import load_priors
 from perfmodel.units import format_fraction, format_time
 
@@ -68,7 +65,7 @@ class ExplainedLaw:
     @property
     def constants(self) -> StepConstants:
         """The library's constants for the links of this machine."""
-        return step_constants(self.model.machine, load_priors(), self.model.calibration.backend)
+        return step_constants(self.model.machine, load_priors())
 
     @property
     def _library(self) -> str:
@@ -82,15 +79,12 @@ class ExplainedLaw:
     @property
     def equations(self) -> tuple[Equation, ...]:
         """The law, then the functions of its parts, whose equations appear in the working."""
-        law, fabric = Equation.of(LINK_LAWS[self.law.law].time), self.constants.fabric
+        law = Equation.of(LINK_LAWS[self.law.law].time)
         if self.choice is not None and self.taken is not None:
             candidate = self.choice.candidates[self.taken].law
-            up = any(level.ratio > 1 for level in fabric.crossed(self.group.domains))
-            more = (Equation.of(uplink_rate, ""),) if up else ()
-            return law, Equation.of(candidate, ""), Equation.of(collectives.chosen_shares, ""), *more
+            return law, Equation.of(candidate, ""), Equation.of(collectives.chosen_shares, "")
         parts = collectives.pairwise_latency, collectives.rendezvous_share, collectives.pairwise_transfer_time
-        crossing = (crossing_time,) if fabric.narrow(self.group.domains) else ()
-        return law, *(Equation.of(part, "") for part in (*parts, *crossing))
+        return law, *(Equation.of(part, "") for part in parts)
 
     def terms(self) -> Iterator[Term]:
         """Every letter of the law at this size, except S and G."""
@@ -195,9 +189,7 @@ def recorded_constants(constants: StepConstants) -> StepConstants:
     for each in fields(constants):
         value, (symbol, meaning, source) = getattr(constants, each.name), each.metadata["said"]
         given = {"unit": unit_of(each.name), "meaning": meaning, "source": source}
-        if isinstance(value, Fabric):
-            found[each.name] = _recorded_fabric(value)
-        elif isinstance(value, bool):
+        if isinstance(value, bool):
             found[each.name] = value
         elif isinstance(value, Mapping):
             found[each.name] = {
@@ -207,23 +199,3 @@ def recorded_constants(constants: StepConstants) -> StepConstants:
         else:
             found[each.name] = Recorded(float(value), symbol=symbol, **given)
     return StepConstants(**found)
-
-
-def _recorded_background(taken: float) -> Recorded | float:
-    """Share of the cards that other jobs take, recorded with its letter. Limits: nothing -> 0"""
-    words = f"{format_fraction(taken)}: {FABRIC_KEYS['background'].meaning}"
-    return Recorded(taken, symbol="background", meaning=words, evidence=Evidence.ASSUMED) if taken else 0.0
-
-
-def _recorded_fabric(fabric: Fabric) -> Fabric:
-    """The switch levels above the network cards, with their numbers recorded."""
-    levels = []
-    for each in fabric.levels:
-        under, ratio = f"domains under a {each.name}", f"rate of a {each.name}'s cards over its links up"
-        domains = Recorded(float(each.domains), symbol=f"P_{each.name}", meaning=under)
-        letter = f"w_{each.name}" if each.taken else f"o_{each.name}"
-        wired = Recorded(float(each.wired), symbol=letter, meaning=ratio)
-        levels.append(Level(each.name, domains, wired, _recorded_background(float(each.taken))))
-    hop = Recorded(float(fabric.hop_s), SECONDS, symbol="h", meaning="what a switch more takes")
-    rails = Recorded(float(fabric.rails), symbol="rails", meaning="between which messages change")
-    return Fabric(tuple(levels), hop, rails)

@@ -8,7 +8,7 @@ from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import Machine, Quantity
 from perfmodel.schema.machine_keys import ALL_KEYS
 
-LINK, FRACTION, SWITCH = "host_link_bytes_per_s", "link_packet_fraction", "gpus_per_pcie_switch"
+LINK, FRACTION = "host_link_bytes_per_s", "link_packet_fraction"
 
 
 def with_host_tier(machine: Machine, constants: Constants, own: Calibration) -> tuple[Machine, Constants]:
@@ -17,7 +17,6 @@ def with_host_tier(machine: Machine, constants: Constants, own: Calibration) -> 
     own  the calibration that measured them
     The rate that reads of rows reach is measured as one number, f C of ``tiers.row_rate``: C is set to that
     rate and f to 1. For a what-if of the link, f is the measured rate over the machine's own C instead.
-    If as many GPUs as share a PCIe switch were timed at once, the rate includes their shares of its uplink.
     Limits: nothing was measured -> both unchanged;  a user's own what-ifs -> kept
     """
     tier = own.host_tier
@@ -37,8 +36,6 @@ def with_host_tier(machine: Machine, constants: Constants, own: Calibration) -> 
         replaced[FRACTION] = measured(fraction, "ratio", tier.log_sd)
         if LINK not in machine.overrides:
             found[LINK] = measured(link.value, ALL_KEYS[LINK].unit)
-        if machine.knows(SWITCH) and tier.ranks >= machine.value(SWITCH):
-            found[SWITCH] = measured(1.0, ALL_KEYS[SWITCH].unit)
     latency = tier.values.get("host_latency_s")
     if latency is not None and "host_latency_s" not in machine.overrides:
         found["host_latency_s"] = measured(latency.value, ALL_KEYS["host_latency_s"].unit)

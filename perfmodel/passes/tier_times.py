@@ -17,7 +17,7 @@ from perfmodel.schema.tiers import LFU
 
 Array = NDArray[np.float64]
 
-LINK = ("link_packet_fraction", "host_link_bytes_per_s", "host_bytes_per_s", "gpus_per_pcie_switch")
+LINK = ("link_packet_fraction", "host_link_bytes_per_s", "host_bytes_per_s")
 PACKET = ("link_request_bytes", "link_header_bytes", "link_row_bytes")
 """Constants of ``tiers.wire_bytes``."""
 
@@ -65,17 +65,6 @@ class TierTimes:
         node = self.basis.gpus_per_node or self.basis.setting.machine.gpus_per_node
         return np.minimum(gpus, float(node))
 
-    @property
-    def _knows_switch(self) -> bool:
-        return self.basis.setting.machine.knows(LINK[3])
-
-    def on_switch(self, sharers: ArrayLike) -> Array:
-        """How many of a node's GPUs read through one PCIe switch; GPUs fill the switches one after the other.
-
-        Limits: the machine file does not state its switches -> 1
-        """
-        return np.minimum(sharers, self._value(LINK[3]) if self._knows_switch else 1.0)
-
     def look_up_s(self, distinct: ArrayLike) -> Array:
         """Time to look up so many distinct rows in the cache [s]."""
         floor, each = (self.basis.constant(key) for key in CACHE)
@@ -97,26 +86,13 @@ class TierTimes:
         some = np.asarray(moved) > 0
         rows, sent = np.where(some, moved, 1.0), np.where(some, wire, 1.0)
         link, packets = self._value(LINK[1]), self.basis.constant(LINK[0])
-        several, on_switch = least & (np.asarray(sharers) > 1), self.on_switch(sharers)
+        several = least & (np.asarray(sharers) > 1)
         uplink, random = (np.where(several, self.basis.constant(key), 1.0) for key in SHARED)
         part: Number = packets
-        if self._knows_switch:
-            part = packets / np.where(least, on_switch, 1.0)
-        elif link <= self._value("pcie_bytes_per_s"):
+        if link <= self._value("pcie_bytes_per_s"):
             part = packets * uplink
         memory = self._value(LINK[2]) * random
-        own = tiers.row_rate(link, part, rows, sent, memory, np.asarray(sharers))
-        return np.minimum(own, self.uplink_rate(sharers))
-
-    def uplink_rate(self, sharers: ArrayLike) -> Array:
-        """Rate of one GPU's rows over the uplink of its PCIe switch [bytes/s].
-
-        Limits: no other GPU on it -> inf
-        """
-        request, header = (self.basis.constant(key) for key in PACKET[:2])
-        known = self._value(LINK[1]), self.basis.constant(LINK[0]), request, header
-        beside = self.on_switch(sharers)
-        return np.where(beside > 1, tiers.uplink_rate(*known, beside), np.inf)
+        return np.asarray(tiers.row_rate(link, part, rows, sent, memory, np.asarray(sharers)))
 
     def _crossing_s(
         self, moved: ArrayLike, wire: ArrayLike, sharers: ArrayLike, part: float = 1.0
@@ -153,9 +129,7 @@ class TierTimes:
         launch = np.asarray(launches, dtype=np.float64) * self._value("launch_floor_s")
         time, most = (launch + part for part in self._crossing_s(moved, wire, sharers))
         floor = np.broadcast_to(launch + self._value("host_latency_s"), time.shape)
-        return self.timing(
-            time, floor, self._link_keys(moved, wire, sharers), most, self._row_sd(moved, wire)
-        )
+        return self.timing(time, floor, self._link_keys(sharers), most, self._row_sd(moved, wire))
 
     def fetched(self, moved: Array, wire: Array, sharers: ArrayLike, part: float = 1.0) -> Timing:
         """Time to fetch the rows that a cache misses.
@@ -164,9 +138,7 @@ class TierTimes:
         """
         time, most = self._crossing_s(moved, wire, sharers, part)
         floor = np.where(moved > 0, self._value("host_latency_s"), 0.0)
-        return self.timing(
-            time, floor, self._link_keys(moved, wire, sharers), most, self._row_sd(moved, wire)
-        )
+        return self.timing(time, floor, self._link_keys(sharers), most, self._row_sd(moved, wire))
 
     def _row_sd(self, moved: ArrayLike, wire: ArrayLike) -> Array:
         """Standard deviation of ln t for short rows, whose time is set by address translation."""
@@ -204,12 +176,11 @@ class TierTimes:
         """Write rate that one GPU gets when ``sharers`` GPUs share the node's SSDs [bytes/s]."""
         return np.asarray(self._value("ssd_write_bytes_per_s") / np.asarray(sharers, dtype=np.float64))
 
-    def _link_keys(self, moved: ArrayLike, wire: ArrayLike, sharers: ArrayLike) -> tuple[str, ...]:
-        """Keys of the constants that set the rate: link, shared uplink, or host memory if that is slower."""
+    def _link_keys(self, sharers: ArrayLike) -> tuple[str, ...]:
+        """Keys of the constants that set the rate: of the link, and of host memory if that is slower."""
         link = self._value(LINK[1]) * self.basis.constant(LINK[0])
         memory = self._value(LINK[2]) / float(np.max(sharers, initial=1.0))
-        uplink = link / self.uplink_rate(sharers) * np.asarray(moved) > np.asarray(wire)
-        return (*LINK[:2], *LINK[2:3] * (memory < link), *LINK[3:] * bool(uplink.any()))
+        return LINK if memory < link else LINK[:2]
 
     def timing(
         self,
@@ -240,7 +211,7 @@ class TierTimes:
             rank = np.where(waits, np.int8(Evidence.ASSUMED.rank), rank)
             limit, keys = (
                 np.where(waits, np.int8(len(keys)), limit),
-                (*keys, SHARED[self._knows_switch and self._value(LINK[3]) == 1]),
+                (*keys, SHARED[0]),
             )
         return Timing(time, time / k, high, least, rank, limit, keys, code, (KERNEL_LIBRARY,))
 

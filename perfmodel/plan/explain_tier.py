@@ -9,11 +9,10 @@ from typing import Any
 
 from perfmodel.model import caching, set_caches, tiers
 from perfmodel.model import exchanges as ex
-from perfmodel.model.recording import BYTES, Recorded, named, smaller
+from perfmodel.model.recording import BYTES, Recorded, named
 from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.equations import Equation, equation_of
 from perfmodel.passes.explanation import Explanation, of_launches
-from perfmodel.passes.measured_tier import SWITCH
 from perfmodel.passes.recorded_words import equation_lines, recorded_parts, recorded_quantity
 from perfmodel.passes.step_resources import Resource
 from perfmodel.passes.steps import BELOW_HBM, StepRow
@@ -61,15 +60,6 @@ class Reader:
         """Number of GPUs of a node that use the memory at once, as a term. what  they do: read, or write"""
         sharers = float(TierTimes(self.basis).sharers(float(self.gpus)))
         return Recorded(sharers, symbol="g", meaning=f"GPUs of a node that {what} at once")
-
-    def on_switch(self) -> Recorded | None:
-        """Number of GPUs that share the uplink of a PCIe switch, as a term. Limits: none do -> None"""
-        times, quantities = TierTimes(self.basis), self.basis.setting.machine.values
-        beside = float(times.on_switch(times.sharers(float(self.gpus))))
-        if beside == 1:
-            return None
-        words = f"{SWITCH}: {ALL_KEYS[SWITCH].meaning}"
-        return recorded_quantity("k", quantities[SWITCH].model_copy(update={"value": beside}), words)
 
     def moved(self, step: str) -> float:
         """Bytes that cross the link in the step with this name; for a look-up in a cache, of the ids."""
@@ -188,20 +178,13 @@ def _crossing(reader: Reader, step: StepRow) -> TimeParts:
     )
     beside = [reader.constant(symbol, key) for symbol, key in zip(("a", "h", "w_min"), PACKET, strict=True)]
     rate = tiers.row_rate(link, packets, x, wire, memory, reader.shared("read")) if size else link
-    laws: tuple[Callable[..., Any], ...] = (tiers.link_time, tiers.row_rate)
-    if k := reader.on_switch():
-        known = named("R_own", rate, "of the GPU's own link, or its share of the memory")
-        uplink = named(
-            "R_up", tiers.uplink_rate(link, packets, beside[0], beside[1], k), "its share of the uplink"
-        )
-        rate, laws = smaller(known, uplink), (*laws, tiers.uplink_rate)
     if reader.both:
         rate = reader.constant("both", "link_both_ways_fraction") * rate
     time = tiers.link_time(x, latency, named("R", rate, "of the slower: the link, or a share of the memory"))
     if step.name == GATHER_HOST:
         time = of_launches(reader.machine("t0", "launch_floor_s"), reader.launches) + time
     words = _prefetched(reader, step)
-    return _parts(named("t", time, ""), *laws, beside=beside, words=words)
+    return _parts(named("t", time, ""), tiers.link_time, tiers.row_rate, beside=beside, words=words)
 
 
 def _read(reader: Reader, step: StepRow) -> TimeParts:

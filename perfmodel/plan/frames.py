@@ -116,8 +116,7 @@ class TablePlan:
         """A row for each change of the question, with the best plan for it: the ``changes`` of ``--json``.
 
         name, words, option (that makes the change), time_s [s], samples_per_s [1/s], why (there is no plan,
-        or it is slower), cut_short (the time limit left no time for a search), limits, pods (their nodes),
-        upper_limit (for any order of the nodes)
+        or it is slower), cut_short (the time limit left no time for a search), limits
 
         time_limit_s  time by the clock that cuts all of them short together [s]; None: none
         """

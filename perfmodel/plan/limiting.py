@@ -103,10 +103,7 @@ def _resources(row: StepRow, answer: Planned) -> tuple[str, str]:
         over = slice(0, 2) if step.name == "read_ssd" else slice(-2, None)
         moved, wire = e.loads(answer.plan).values[list(step.resources[over]), row.rank]
         memory, link = e.times.slopes(step)[over]
-        sharers = e.times.tiers.sharers(float(e.gpus))
-        uplink = e.times.tiers.uplink_rate(sharers) * sharers < e.setting.machine.value("host_bytes_per_s")
-        shares_memory = moved * memory > wire * link and not uplink
-        slower = "host_bytes_per_s" if shares_memory else "host_link_bytes_per_s"
+        slower = "host_bytes_per_s" if moved * memory > wire * link else "host_link_bytes_per_s"
         return slower, "launch_floor_s"
     if step.gathers:
         return "l2_bytes_per_s" if row.limit == "l2_bytes_per_s" else "gather_bytes_per_s", "launch_floor_s"

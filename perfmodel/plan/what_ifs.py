@@ -1,22 +1,19 @@
-"""What-ifs of a plan, each with a new search: faster links, more GPUs, memory, samples, other switches."""
+"""What-ifs of a plan, each with a new search: faster links, more GPUs, memory, samples."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from perfmodel.collectives.other_fabrics import full_rate, other_fabrics
 from perfmodel.effort import Deadline
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.passes.placement import Plan
 from perfmodel.passes.settings import CLUSTER
 from perfmodel.plan.limiting import Limiting, limiting
 from perfmodel.plan.outcome import Planned
-from perfmodel.plan.pods import Pods, narrow_above, pod_orders
 from perfmodel.plan.question import PlanQuestion
 from perfmodel.plan.searching.carried import as_option, carried, repaired
 from perfmodel.projections.understood import exact_text
@@ -24,9 +21,7 @@ from perfmodel.units import format_bytes, format_count, format_time
 
 _MORE_SAMPLES = 4
 _PAYLOAD = "payload"
-_MOST_PODS = 8  # in a line
 _SAME = 5e-4  # of a time: a difference that is not printed
-APART, TOGETHER = "pods-apart", "pods-together"
 EFFORT = 0.5
 """Share of a search's effort that all what-if searches have together."""
 
@@ -35,17 +30,13 @@ EFFORT = 0.5
 class WhatIf:
     """One change to the question, and the time of the best plan with it.
 
-    name       the limiting resource (``plan.limiting``), cards, nvlink-domain, the name of another network
-               (``OtherFabric``), memory, payload, batch, pods-apart or pods-together (the slower of these two
-               is no gain: the plan's time is an upper limit of both)
+    name       the limiting resource (``plan.limiting``), cards, nvlink-domain, memory, payload or batch
     words      what changes;  option  the command-line option that makes the change; "" if there is none
     time_s     of a pass with the change [s]; None if there is no plan, or no search ran
     samples_per_s  of all GPUs [1/s]
     why        why there is no plan, or why fp16 takes longer; else ""
     cut_short  whether the time limit left no time for a search
     limits     whether the change is of the limiting resource
-    pods       for each pod its nodes or scale-up domains; empty for other changes
-    upper_limit  whether the time is an upper limit for any order of the nodes (``narrow_above``)
     """
 
     name: str
@@ -56,8 +47,6 @@ class WhatIf:
     why: str = ""
     cut_short: bool = False
     limits: bool = False
-    pods: Pods = ()
-    upper_limit: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON, in SI units."""
@@ -85,26 +74,8 @@ def what_ifs(question: PlanQuestion, answer: Planned, ends: Deadline) -> tuple[W
             continue
         found[at] = _known(found[at], changed, plan)
         part = replace(changed, effort_s=EFFORT * question.effort_s / len(asked), time_limit_s=cap_s)
-        anew = _converting(_anew(found[at], part, plan), changed, answer)
-        found[at] = replace(anew, upper_limit=narrow_above(changed.evaluator))
-    return (*found, *changes_of_pods(question, answer))
-
-
-def changes_of_pods(q: PlanQuestion, answer: Planned) -> Iterator[WhatIf]:
-    """The same plan with the nodes assigned to pods in other ways; no search is needed."""
-    wide = _with(q, **full_rate(q.machine))
-    orders = None if isinstance(wide, BadInputError) else pod_orders(answer, wide.evaluator)
-    if orders is None or math.isclose(orders[0].time_s, orders[1].time_s, rel_tol=_SAME):
-        return
-    what = "nodes" if q.machine.nodes_per_domain == 1 else "domains"
-    even = " The plan's own time takes all GPUs of a pod to be as busy as the busiest."
-    names = {APART: ("in different pods", ""), TOGETHER: ("in one pod", even)}
-    for (name, (where, said)), found in zip(names.items(), orders, strict=True):
-        listed = [" ".join(map(str, pod)) for pod in found.pods[:_MOST_PODS]]
-        more = " | …" if len(found.pods) > len(listed) else ""
-        change = WhatIf(name, f"the busiest {what} {where}", "", pods=found.pods)
-        timed = _with_time(change, q, found.time_s)
-        yield replace(timed, why=f"{what} of the plan by pod: {' | '.join(listed)}{more}.{said}")
+        found[at] = _converting(_anew(found[at], part, plan), changed, answer)
+    return tuple(found)
 
 
 def _gpus(changed: PlanQuestion | BadInputError) -> int:
@@ -192,10 +163,6 @@ def _asked(q: PlanQuestion, answer: Planned) -> Iterator[tuple[str, str, str, Pl
             words += f", {format_count(e.domain)} → {format_count(q.gpus)} of them in use"
         key = f"nvlink_domain_gpus={wide}"
         yield "nvlink-domain", words, f"--set {key}", _with(q, nvlink_domain_gpus=float(wide))
-    if e.domain < e.gpus and e.setting.scenario == CLUSTER:
-        nodes = -(-q.gpus // (q.costs.get("gpus_per_node") or q.machine.gpus_per_node))
-        for other in other_fabrics(q.machine, q.machine.ring_backend, nodes):
-            yield other.name, other.words, f"--set {other.typed}", _with(q, **other.values)
     yield _memory(q)
     if q.costs.get("payload") in (None, "fp32"):
         costs = {**q.costs, "payload": "fp16"}

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from perfmodel.collectives.other_fabrics import other_fabrics
 from perfmodel.errors import NoCalibrationError
 from perfmodel.passes.basis import LocalMemory
-from perfmodel.passes.measured_tier import SWITCH
 from perfmodel.passes.schemes import AUTO, BY_DOMAIN
 from perfmodel.passes.settings import BEST, load_setting
 from perfmodel.passes.steps import STEPS, StepRow
 from perfmodel.projections.costs import SPARSE, TWO_LEVEL, Forward
 from perfmodel.projections.grid import project_grid
 from perfmodel.projections.inputs import Configs, local_memory_work
-from perfmodel.projections.pods import forward_with, nodes_beyond_pods
 from perfmodel.projections.projection import Projection
 from perfmodel.projections.understood import exact_text, memory_text
 from perfmodel.question.groups import LARGEST
@@ -193,14 +190,11 @@ def _exchanges(p: Projection) -> Iterator[Change]:
 
 
 def _hardware(p: Projection) -> Iterator[Change]:
-    """Changes to twice the network, other switches, twice the scale-up link, and one domain for all."""
+    """Changes to twice the network, twice the scale-up link, and one domain for all."""
     machine, domain = p.setting.machine, int(p.forward.domain(p.work.gpus)[0])
     several = domain < p.gpus and not p.setting.one_domain
     if several:
         yield from _doubled(p, "NIC", "nic_bytes_per_s")
-        nodes = -(-p.gpus // p.gpu_count.gpus_per_node)
-        for other in other_fabrics(machine, machine.ring_backend, nodes):
-            yield from _changed(p, other.words, dict(other.values), other.typed)
     if machine.nvlink_domain_gpus == 1:
         return
     link = machine.links.scale_up
@@ -227,9 +221,6 @@ def _below(p: Projection) -> Iterator[Change]:
         yield from _changed(p, "SSDs with twice the reads per second", {"ssd_reads_per_s": reads}, text)
         return
     yield from _doubled(p, "host link", "host_link_bytes_per_s")
-    if machine.knows(SWITCH) and machine.count(SWITCH) > 1:
-        label = f"GPUs of a PCIe switch {machine.count(SWITCH)} → 1"
-        yield from _changed(p, label, {SWITCH: 1.0}, f"{SWITCH}=1")
 
 
 def _doubled(p: Projection, name: str, key: str) -> Iterator[Change]:
@@ -239,8 +230,17 @@ def _doubled(p: Projection, name: str, key: str) -> Iterator[Change]:
     yield from _changed(p, label, {key: 2 * rate}, f"{key}={exact_text(2 * rate, 'byte/s')}")
 
 
+def _forward_with(p: Projection, values: Mapping[str, float | str]) -> Forward:
+    """The pass of a projection on a machine with other values."""
+    s = p.setting
+    said = s.kernels is None and "gather_bytes_per_s" in values  # known whose kernels have that rate
+    kernels, machine = None if said else s.asked_kernels, s.machine.with_overrides(values)
+    setting = load_setting(machine, s.backend, s.clock, s.scenario, s.calibration, kernels=kernels)
+    return replace(p.forward, setting=setting)
+
+
 def _changed(p: Projection, label: str, values: dict[str, float | str], text: str) -> Iterator[Change]:
-    yield Change(label, f"--set {text}", forward_with(p, values), p.work)
+    yield Change(label, f"--set {text}", _forward_with(p, values), p.work)
 
 
 def _libraries(p: Projection) -> Iterator[Change]:
@@ -320,12 +320,11 @@ def next_experiment(p: Projection) -> NextExperiment | None:
     of_all, of_mine = (sum(s.high_s - s.low_s for s in some) / width for some in (weak, mine))
     if of_mine < _WORTH_SAYING:
         return None
-    beyond = nodes_beyond_pods(p, frozenset(s.name for s in mine)) if across else 0
-    nodes = max(domain // node + 1, beyond) if across else 1
+    nodes = domain // node + 1 if across else 1
     rests = sum(s.share for s in weak), of_all, len(numbers), of_mine, tuple(chosen)
     if chosen is not links:
         return NextExperiment(*rests, nodes, "one GPU")
-    nodes, where, sizes_alone = _beyond_measured(p, chosen, nodes, _place(p, beyond))
+    nodes, where, sizes_alone = _beyond_measured(p, chosen, nodes, _place(p))
     sent = [s.payload_bytes for s in mine]
     ends = min(sent), max(sent), sizes_alone
     return NextExperiment(*rests, nodes, where, *ends)
@@ -354,18 +353,13 @@ def _beyond_measured(p: Projection, chosen: list[str], nodes: int, place: str) -
     return had + 1, f"more than the {had} nodes that were measured, {here} if you can", False
 
 
-def _place(p: Projection, beyond: int) -> str:
-    """The smallest hardware that shows the behaviour of this projection's links.
-
-    beyond  fewest nodes that use the links above a pod, if these matter; 0: they do not
-    """
+def _place(p: Projection) -> str:
+    """The smallest hardware that shows the behaviour of this projection's links."""
     node, domain = p.gpu_count.gpus_per_node, int(p.forward.domain(p.work.gpus)[0])
     if p.gpus <= node:
         return "one node"
     if p.setting.one_domain or domain >= p.gpus:
         return f"{p.gpus} GPUs of one {p.setting.machine.links.scale_up} domain (or as many as there are)"
-    if beyond > 2:
-        return f"≥ {beyond} nodes, more than a pod has"
     return "≥ 2 nodes" if domain <= node else f"≥ 2 {p.setting.machine.links.scale_up} domains"
 
 

@@ -13,7 +13,7 @@ from perfmodel.projections import Projection
 from perfmodel.projections.hosted import Hosted
 from perfmodel.projections.inputs import TableGroup
 from perfmodel.report.experiment_text import experiment_text, run_line
-from perfmodel.report.projection_text import Again, explain_words, idle_pods_words, provenance, step_table
+from perfmodel.report.projection_text import Again, explain_words, provenance, step_table
 from perfmodel.report.terminal import command_lines, paragraph, table, unbroken
 from perfmodel.schema.distributions import UNIFORM
 from perfmodel.schema.workload import DTYPES
@@ -42,8 +42,7 @@ def leading_text(found: Leading, calibration_file: str | None, again: Again) -> 
     answer, base = found.answer, found.base
     fair = throughput_words(answer) if found.best else ""
     lines = fair, beside_words(found), planned_words(found), question_words(base), gpu_words(answer)
-    notes = answer.uneven, idle_pods_words(answer)
-    below = [paragraph(line, _INDENT) for line in (*lines, *notes) if line]
+    below = [paragraph(line, _INDENT) for line in (*lines, answer.uneven) if line]
     parts = ["\n".join([paragraph(headline(found)), *below]), step_table(answer, brief=True)]
     if found.changes:
         rows = [[f" {label}", times, unbroken(option)] for label, times, option in change_rows(found)]

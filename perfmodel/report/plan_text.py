@@ -26,7 +26,7 @@ from perfmodel.report.projection_text import band, origin
 from perfmodel.report.step_words import ahead_words, beside_words
 from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table, unbroken
 from perfmodel.report.training_text import whole_text
-from perfmodel.report.what_if_text import pass_line, pods_words, what_if_lines
+from perfmodel.report.what_if_text import pass_line, what_if_lines
 from perfmodel.schema.files import cell
 from perfmodel.schema.tiers import IN_HBM
 from perfmodel.units import (
@@ -66,7 +66,7 @@ def plan_text(
     host        the plan's time with a host;  ahead  how much sending ids a batch ahead would hide
     """
     parts = [pass_line(answer.training, other_pass)] if other_pass else []
-    first = headline(answer, pods_words(changes, bool(answer.found.bound_s)))
+    first = headline(answer)
     parts.append(f"{issued_lines(host)}\n{first}" if host is not None else first)
     parts += [gpu_lines(answer, capped), placements(answer), steps(answer), limits(answer, ahead)]
     parts.append(what_if_lines(changes, answer))
@@ -82,11 +82,8 @@ def plan_text(
     return "\n\n".join(part for part in parts if part)
 
 
-def headline(answer: Planned, of_pods: str = "") -> str:
-    """The first lines: time with band, speed-up over simple plans, samples per second, and the bound.
-
-    of_pods  a note that the time is an upper limit (``pods_words``)
-    """
+def headline(answer: Planned) -> str:
+    """The first lines: time with band, speed-up over simple plans, samples per second, and the bound."""
     cost, e = answer.found.cost, answer.evaluator
     what = "training step" if answer.training else "batch"
     where = "1 GPU" if e.gpus == 1 else f"each of {e.gpus} GPUs"
@@ -97,7 +94,7 @@ def headline(answer: Planned, of_pods: str = "") -> str:
         [
             sides(first, f"band {band(cost.low_s, cost.high_s)}"),
             sides(paragraph(f"     {compared}"), per_s),
-            *(paragraph(f"     {words}") for words in (of_pods, cut_words(answer.found)) if words),
+            *([paragraph(f"     {cut}")] if (cut := cut_words(answer.found)) else []),
             paragraph(f"     {bound_words(answer)}"),
         ]
     )

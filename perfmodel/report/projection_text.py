@@ -11,7 +11,6 @@ from perfmodel.projections import Projection
 from perfmodel.projections.hosted import Hosted
 from perfmodel.projections.ids_ahead import IdsAhead
 from perfmodel.projections.kernel_choice import OtherKernels
-from perfmodel.projections.pods import longer_by_pods
 from perfmodel.projections.sensitivity import NextExperiment, Sensitivity
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.experiment_text import experiment_text, run_line
@@ -74,8 +73,8 @@ def projection_text(
         parts[0] += f"\n{beside_line(beside)}"
     elif ways:
         parts[0] += f"\n{paragraph(ways, 5)}"
-    for words in filter(None, (answer.uneven, idle_pods_words(answer))):
-        parts[0] += f"\n{paragraph(words, 5)}"
+    if answer.uneven:
+        parts[0] += f"\n{paragraph(answer.uneven, 5)}"
     if answer.gpus > 1:
         parts[-1] += f"\n{kernel_lines(answer, others)}"
     if answer.steps:
@@ -325,13 +324,3 @@ def provenance(answer: Projection, calibration_file: str | None = None, *, brief
     parts.append("calibration " + ", ".join(dict.fromkeys(answer.calibrations)) + shipped)
     text = paragraph(" · ".join(parts))
     return text + (f"\nCalibration file {calibration_file}{lacking(answer)}" if calibration_file else "")
-
-
-def idle_pods_words(p: Projection) -> str:
-    """That the pods change no time; "" if they do, or if the machine has none."""
-    longer = longer_by_pods(p)
-    if longer is None or longer:
-        return ""
-    pod, nodes = p.setting.machine.count("pod_nodes"), -(-p.gpus // p.gpu_count.gpus_per_node)
-    why = "no exchange waits for the links above them" if nodes > pod else "all GPUs are in one"
-    return f"pods of {counted(pod, 'node')} change no time here: {why}"

@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfmodel.plan.outcome import Planned
-from perfmodel.plan.pods import narrow_above
-from perfmodel.plan.what_ifs import APART, TOGETHER, WhatIf
+from perfmodel.plan.what_ifs import WhatIf
 from perfmodel.report.terminal import command_lines, paragraph, table, unbroken
 from perfmodel.units import format_ratio, format_time
 
 _NOT_SEARCHED = "not searched"
 _SAME = format_ratio(1.0)
-_LIMITS = {
-    "≤ ": "≤: at most, since the time now is an upper limit for any order of nodes, and this time is not.",
-    "≥ ": "≥: at least, since this time is an upper limit for any order of nodes, and the time now is not.",
-}
 _CUT = "--time-limit left no time for it."
 
 
@@ -28,56 +23,30 @@ def pass_line(training: bool, other: str) -> str:
     return f"{paragraph(words)}\n{command_lines(other)}"
 
 
-def pods_words(changes: Sequence[WhatIf], bounded: bool) -> str:
-    """A note that a plan's time is an upper limit, with its times by order of nodes; "" if all are equal.
-
-    bounded  whether the answer has a bound
-    """
-    of = {change.name: change for change in changes if change.time_s}
-    if APART not in of:
-        return ""
-    apart, together = (f"{format_time(of[name].time_s or 0)} with" for name in (APART, TOGETHER))
-    too = " (in the bound too)" if bounded else ""
-    return (
-        f"This is an upper limit: all GPUs of a pod count as busy as the busiest{too}. By which nodes share "
-        f"a pod: {apart} {of[APART].words} to {together} them in one."
-    )
-
-
 def what_if_lines(changes: Sequence[WhatIf], answer: Planned) -> str:
     """A table of changes, each with the time of the plan made for it; "no plan" or "not searched" else.
 
-    Changes with which the samples per second stay the same are listed on one line below it. The slower of
-    two orders of nodes is no change (``pods_words`` has its time).
+    Changes with which the samples per second stay the same are listed on one line below it.
     """
     now = answer.evaluator.batch * answer.evaluator.gpus / answer.found.cost.time_s
-    ordered = any(change.name == APART for change in changes)
-    exact = not narrow_above(answer.evaluator)
-
-    def sign(change: WhatIf) -> str:
-        return "≤ " * (ordered and not change.upper_limit) or "≥ " * (exact and change.upper_limit)
-
-    changes = [change for change in changes if change.name != TOGETHER]
     if not changes:
         return ""
     same = [change for change in changes if _cells(change, now)[1] == _SAME]
     rows = [
-        [f" {change.words}", *_cells(change, now, sign(change)), unbroken(change.option)]
+        [f" {change.words}", *_cells(change, now), unbroken(change.option)]
         for change in changes
         if change not in same
     ]
     headers = ["What would change the plan", "time", "samples/s, × now", ""]
     why = [paragraph(f"No faster with {'; '.join(change.words for change in same)}.", 1)] if same else []
-    shown = {sign(change) for change in changes if change not in same and change.time_s}
-    why += [paragraph(words, 1) for each, words in _LIMITS.items() if each in shown]
     why += [paragraph(f"{change.words}: {change.why}", 1) for change in changes if change.why]
     if any(change.cut_short for change in changes):
         why.append(paragraph(f"{_NOT_SEARCHED}: {_CUT}", 1))
     return "\n".join([table(headers, rows, left=(0, 3), indent=0), *why])
 
 
-def _cells(change: WhatIf, now: float, sign: str = "") -> tuple[str, str]:
-    """The time of the plan for a change, and its samples per second divided by ``now``, after ``sign``."""
+def _cells(change: WhatIf, now: float) -> tuple[str, str]:
+    """The time of the plan for a change, and its samples per second divided by ``now``."""
     if change.time_s is None or change.samples_per_s is None:
         return _NOT_SEARCHED if change.cut_short else "no plan", ""
-    return format_time(change.time_s), f"{sign}{format_ratio(change.samples_per_s / now)}"
+    return format_time(change.time_s), format_ratio(change.samples_per_s / now)

@@ -18,8 +18,8 @@ from perfmodel.schema.evidence import RING_BACKENDS, Backend, Clock, Evidence
 from perfmodel.schema.files import looks_like_path, unknown_name
 from perfmodel.schema.gate import read_toml
 from perfmodel.schema.limits import limits_of
-from perfmodel.schema.machine_keys import ALL_KEYS, FABRIC_KEYS, KEYS
-from perfmodel.schema.machine_shape import check_domain, check_fabric, check_pcie_switch
+from perfmodel.schema.machine_keys import ALL_KEYS, KEYS
+from perfmodel.schema.machine_shape import check_domain
 from perfmodel.schema.memory_rates import MEMORY_RATE, above_memory, copied, scaled
 from perfmodel.schema.strict import Strict, validated
 
@@ -104,8 +104,6 @@ class Machine(Strict):
             raise ValueError(f"accepted: {', '.join(unknown)}: not a machine value")
         values = {key: quantity.value for key, quantity in self.values.items()}
         check_domain(values, self.links.scale_up)
-        check_fabric(values)
-        check_pcie_switch(values, {**values, **{key: old.value for key, old in self.originals.items()}})
         return self
 
     def doubts(self) -> dict[str, str]:
@@ -307,11 +305,9 @@ def beside_shipped(machine: Machine) -> Machine:
         for key, quantity in shipped.values.items()
         if machine.knows(key) and not math.isclose(quantity.value, machine.value(key), rel_tol=_SAME)
     }
-    fabric = [key for key in FABRIC_KEYS if machine.knows(key) and not shipped.knows(key)]
-    if not originals and not fabric:
+    if not originals:
         return machine
-    changed = frozenset([*originals, *fabric])
-    return machine.model_copy(update={"overrides": changed, "originals": originals})
+    return machine.model_copy(update={"overrides": frozenset(originals), "originals": originals})
 
 
 _SAME = 1e-9

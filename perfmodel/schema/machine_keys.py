@@ -68,9 +68,6 @@ TIER_KEYS: dict[str, ValueKey] = {
     "host_link_bytes_per_s": ValueKey(
         "byte/s", False, "link from a GPU to its host (PCIe, C2C), one direction, datasheet"
     ),
-    "gpus_per_pcie_switch": ValueKey(
-        "count", False, "GPUs under one PCIe switch, whose uplink to the host has the rate of one GPU's link"
-    ),
     "host_latency_s": ValueKey("s", False, "time from a GPU's read of host memory until the data arrives"),
     "ssd_bytes": ValueKey("byte", False, "SSDs of one node"),
     "ssd_bytes_per_s": ValueKey("byte/s", False, "sequential reads from one node's SSDs"),
@@ -83,18 +80,5 @@ TIER_KEYS: dict[str, ValueKey] = {
 }
 """Optional values of a machine: memory below the HBM, and power. A question that needs one says so."""
 
-FABRIC_KEYS: dict[str, ValueKey] = {
-    "pod_nodes": ValueKey("count", False, "nodes under one leaf or pod, inside which nothing is shared"),
-    "oversubscription": ValueKey("ratio", False, "cards of a pod over its links up, in bytes per second"),
-    "spine_nodes": ValueKey("count", False, "nodes under one spine, where a core joins several"),
-    "spine_oversubscription": ValueKey("ratio", False, "the same of a spine and its links to the core"),
-    "rails": ValueKey("count", False, "leaves of a pod, each for the cards of one index; 1 = one for all"),
-    "switch_hop_s": ValueKey("s", True, "what a switch more on the way of a message takes"),
-    "background": ValueKey(
-        "fraction", True, "part of the links above a pod that other jobs take; without pods, of the cards"
-    ),
-}
-"""Optional values: switches above a machine's network cards, and neighbours; absent: nothing is shared."""
-
-ALL_KEYS = {**KEYS, **TIER_KEYS, **FABRIC_KEYS}
+ALL_KEYS = {**KEYS, **TIER_KEYS}
 """Required and optional values."""

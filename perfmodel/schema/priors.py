@@ -140,7 +140,6 @@ class Uncertainty(Strict):
     least_log_sd: Positive
     outside_octave_log_sd: Positive
     unknown_left_out_log_sd: Positive
-    paths_log_sd: Positive
     carry_fraction: Annotated[float, Field(ge=0, le=1)]
     why: str
 

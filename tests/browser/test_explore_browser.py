@@ -112,8 +112,8 @@ def test_a_slider_is_dragged_and_the_answer_follows(browser: Chromium, live: Liv
 
 
 def test_keys_alone_reach_and_change_everything(browser: Chromium, live: Live) -> None:
-    browser.open(f"{live.address}?table_size=10TB&pod_nodes=8", 1280)
-    says(browser, sentence("table_size=10TB&pod_nodes=8"))
+    browser.open(f"{live.address}?table_size=10TB", 1280)
+    says(browser, sentence("table_size=10TB"))
     browser.run("document.getElementById('theme').focus()")
     reached = set()
     for _ in range(200):
@@ -135,11 +135,11 @@ def test_keys_alone_reach_and_change_everything(browser: Chromium, live: Live) -
     browser.run(f"{thumb('batch')}.focus()")
     asked = answers_asked(browser)
     browser.press("ArrowRight")
-    says(browser, sentence("table_size=10TB&pod_nodes=8&batch=1536"))
+    says(browser, sentence("table_size=10TB&batch=1536"))
     browser.wait(f"{box('batch')}.value === '1536' && document.documentElement.dataset.later === 'yes'")
     assert answers_asked(browser) == asked + 1  # by the slider, and not again by its box
     focus_and_type(browser, "pooling", "7")
-    says(browser, sentence("table_size=10TB&pod_nodes=8&batch=1536&pooling=7"))
+    says(browser, sentence("table_size=10TB&batch=1536&pooling=7"))
     near = controls(None, None)["tables"].words.index("384")
     focus_and_type(browser, "tables", "400")
     browser.wait(f"{thumb('tables')}.ariaValueNow === '{near}' && {box('tables')}.value === '400'")
@@ -147,24 +147,19 @@ def test_keys_alone_reach_and_change_everything(browser: Chromium, live: Live) -
     focus_and_type(browser, "pooling", "many")
     browser.wait("document.getElementById('refused').textContent.includes('many')")
     focus_and_type(browser, "pooling", "8")
-    says(browser, sentence("table_size=10TB&pod_nodes=8&batch=1536&pooling=8&tables=1"))
+    says(browser, sentence("table_size=10TB&batch=1536&pooling=8&tables=1"))
     browser.wait("document.getElementById('refused').textContent === ''")
     stop = controls(None, None)["pooling"].words.index("8")
     browser.wait(f"{thumb('pooling')}.ariaValueNow === '{stop}'")  # the slider follows what is typed
 
 
 def test_what_a_question_does_not_have_is_hidden_and_the_card_grows(browser: Chromium, live: Live) -> None:
-    """Pods where several nodes are, their links where pods are; what would change it when nothing moves."""
-    said, shown = "", "document.getElementById('field-{}').offsetHeight > 0"
-    for name, text, seen in (
-        ("table_size", "100GB", {"pod_nodes": False, "background": False}),
-        ("table_size", "10TB", {"pod_nodes": True, "background": True, "oversubscription": False}),
-        ("pod_nodes", "8", {"oversubscription": True, "switch_hop_s": True}),
-    ):
-        said = f"{said if name != 'table_size' else ''}&{name}={text}"
-        browser.open(f"{live.address}?{said[1:]}", 1280)
-        says(browser, sentence(said[1:]))
-        assert {name: browser.run(shown.format(name)) for name in seen} == seen
+    """The batch of each GPU where that of all is given; what would change it when nothing moves."""
+    shown = "document.getElementById('field-batch').offsetHeight > 0"
+    for said, seen in (("table_size=10TB&global_batch=147456", False), ("table_size=10TB", True)):
+        browser.open(f"{live.address}?{said}", 1280)
+        says(browser, sentence(said))
+        assert browser.run(shown) == seen
     browser.wait("document.getElementById('headline').textContent.includes('What would change it most')")
     assert browser.said == []
 

@@ -18,20 +18,15 @@ from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, uniform_plan
 from perfmodel.plan.explain_step import explain_plan_step, explain_step
 from perfmodel.projections import project_one
 from perfmodel.schema.distributions import parse_distribution
-from perfmodel.schema.machine import load_machine
 from perfmodel.schema.tiers import parse_tier
 from perfmodel.schema.workload import Table, TableSet
 from perfmodel.units import format_time
 
-_SHARED = {"gpus_per_pcie_switch": 8}
-_PODS = {"background": 0.3, "pod_nodes": 4, "oversubscription": 2, "switch_hop_s": 1e-6}
 QUESTIONS: list[dict[str, Any]] = [
-    {"overrides": {"background": 0.3}, "objective": "training"},
-    {"overrides": {"background": 0.3, "pod_nodes": 4}},
-    {"overrides": _PODS, "reduction": "two_level"},
-    {"overrides": {**_PODS, "rails": 8}, "machine": "h100-sxm-efa"},
+    {"objective": "training"},
+    {"reduction": "two_level"},
+    {"machine": "h100-sxm-efa"},
     *({"tier": tier} for tier in ("uvm", "uvm-caching:1%", "ssd:1%")),
-    *({"tier": tier, "overrides": _SHARED} for tier in ("uvm", "uvm-caching:1%")),
 ]
 _SYMBOL = r"log2|[A-Za-z_]\w*(?:\([A-Z][\w ]*\))?"
 _OPERATIONS = {"max", "min", "ceil", "log2", "sqrt"}
@@ -82,7 +77,7 @@ def test_a_letter_has_the_number_of_its_term(options: dict[str, Any]) -> None:
 
 
 def test_a_letter_has_the_number_of_its_term_in_the_best_sharding(cli: Callable[..., Outcome]) -> None:
-    typed = ("--table-size", "10TB", "--set", "background=30%", "--json")
+    typed = ("--table-size", "10TB", "--json")
     names = [step["name"].replace("_", "-") for step in json.loads(cli("project", *typed).out)["steps"]]
     assert "reduce-scatter-bags" in names
     for name in names:
@@ -95,23 +90,6 @@ def test_the_equation_of_a_tier_is_that_of_its_working(options: dict[str, Any]) 
     assert below
     for found in below:
         check_tier(found)
-
-
-def test_rows_that_cross_both_ways_below_a_switch() -> None:
-    """The switch's GPUs and the part of the rate that both ways leave are two terms."""
-    machine = load_machine("h100-sxm-ib").with_overrides(_SHARED)
-    tables = PlanTables.of(TableSet("one", (Table("t", 10**6, 32, 8.0),)), parse_distribution("uniform"))
-    tier = parse_tier("uvm-caching:10%")
-    evaluator = Evaluator.on(machine, tables, 512, 8, below=Below.of([tier]), training=True)
-    rows = uniform_plan(tables, "row-wise", 8, evaluator.domain).placements
-    placed = tuple(Placement(replace(each.scheme, tier=tier), each.ranks) for each in rows)
-    plan = Plan(tables, placed, 8, evaluator.domain)
-    found = explain_plan_step(evaluator, plan, evaluator.cost(plan), "fetch-rows")
-    check(found.to_dict())
-    check_tier(found)
-    terms = {term.symbol: term for term in found.terms}
-    assert (terms["k"].value, terms["both"].value) == (8, 0.85)
-    assert terms["both"].source and "R = both × min(R_own, R_up)" in found.equation
 
 
 @pytest.mark.parametrize("tier", ["hbm", "uvm"])

@@ -53,13 +53,6 @@ QUESTIONS: tuple[dict[str, str], ...] = (
     {"table_size": "2TB", "gpus": "64", "global_batch": "65536", "batch": "7", "sharding": "column-wise"},
     {"model": "mlperf-dlrm-dcnv2", "gpus": "16", "dim": "64", "host": "eager"},
     {"model": f"{FILE}mine.csv", "gpus": "8"},
-    {
-        "table_size": "10TB",
-        "pod_nodes": "4",
-        "oversubscription": "4",
-        "switch_hop_s": "2us",
-        "background": "0.2",
-    },
 )
 
 
@@ -84,13 +77,6 @@ def test_an_address_says_the_question_and_nothing_else() -> None:
     assert Said.of(texts_of(question.search), KNOWN) == question
     assert commands.line(question)[2:] == ["--table-size", "9TB", "--set", "nic_bytes_per_s=100GB/s"]
     assert asked(**{name: "" for name in KNOWN}).search == ""
-
-
-def test_what_is_above_the_cards_is_asked_where_several_nodes_are() -> None:
-    assert asked(table_size="10TB", oversubscription="4", switch_hop_s="2us").search == "?table_size=10TB"
-    assert "oversubscription=4" in asked(table_size="10TB", pod_nodes="4", oversubscription="4").search
-    assert answers.shown(asked(table_size="10TB"), None)["across"]
-    assert not answers.shown(asked(table_size="100GB", gpus="8"), None)["across"]
 
 
 @pytest.mark.parametrize(

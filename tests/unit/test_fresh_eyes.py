@@ -21,7 +21,6 @@ from perfmodel.projections import project_one
         (("sweep", "--gpus", "8..2"), ("--gpus 8..2 runs downwards", "--gpus 2..8")),
         (("sweep", "--table-size", "1TB.."), ("a range has two ends", "last value", "--table-size 1TB..…")),
         (("sweep", "--table-size", "1..64TB"), ("1 has no unit", "--table-size 1TB..64TB")),
-        (("project", "--gpus", "8", "--set", "background=130%"), ("must be 0, or from 0.1 % to 95.0 %",)),
         (("sweep", "--table-size", "1TB...64TB"), ("has two dots", "--table-size 1TB..64TB")),
         (("sweep", "--gpus", "..8"), ("a range has two ends", "first value", "--gpus …..8")),
         (("explain", "all-to-all-rws"), ("is not a step", "did you mean all-to-all-rows?")),

@@ -307,20 +307,6 @@ def test_a_larger_domain_is_asked_about_where_there_is_one_to_enlarge(
     assert ("nvlink-domain" in found) == offered and "cards" in found
 
 
-@pytest.mark.parametrize(
-    ("values", "offered"),
-    [({}, set()), ({"pod_nodes": 8}, set()), ({"pod_nodes": 2}, {"pods", "oversubscription", "rails"})],
-)
-def test_other_switches_are_asked_about_where_the_job_leaves_a_pod(
-    values: dict[str, float], offered: set[str]
-) -> None:
-    machine = load_machine("h100-sxm-ib").with_overrides(values | ({"oversubscription": 4} if values else {}))
-    asked = question("criteo-kaggle", 64, machine=machine, effort_s=0.1)
-    found = {each.name: each.option for each in what_ifs(asked, asked.answer(), Deadline(0.0))}
-    assert found.keys() & {"pods", "oversubscription", "rails"} == offered
-    assert not offered or found["rails"] == "--set rails=8 --set pod_nodes=16"
-
-
 def test_a_larger_domain_holds_all_gpus_where_some_of_each_node_are_used() -> None:
     """Four GPUs, two of each node of eight: a domain of 16 holds them, one of 8 changes nothing."""
     asked = question("criteo-kaggle", 4, costs={"gpus_per_node": 2}, most_bytes=1.2e9, effort_s=0.1)

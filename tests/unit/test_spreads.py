@@ -51,7 +51,7 @@ def test_draws_have_the_covariance_of_the_shipped_law(name: str, law: int) -> No
 def test_few_draws_say_what_many_say() -> None:
     """The standard deviation of ln t of 48 pairs is that of 2 000 within 4 % (rms); unmatched draws: 10 %."""
     machine, calibration = load_machine("h100-sxm-ib"), load_calibration("h100-sxm-ib/nccl-2.29.2-stream")
-    steps, sizes = step_constants(machine, load_priors(), calibration.backend), np.geomspace(1e3, 1e9, 13)
+    steps, sizes = step_constants(machine, load_priors()), np.geomspace(1e3, 1e9, 13)
     ratios = []
     for law in calibration.laws:
         half = np.random.default_rng(1).standard_normal((2000, len(law.values)))

@@ -27,7 +27,7 @@ from perfmodel.report.leading_text import (
 )
 from perfmodel.report.page.parts import Card
 from perfmodel.report.page.question_card import evidence_bar, question_card, unwrapped
-from perfmodel.report.projection_text import idle_pods_words, step_columns
+from perfmodel.report.projection_text import step_columns
 from perfmodel.report.shardings_text import SHARDING
 from perfmodel.schema.calibration import list_calibrations
 
@@ -70,7 +70,7 @@ def leading_card(found: Leading, *, whole: bool, elsewhere: str = _ELSEWHERE) ->
         _sentence(planned_words(found)) if whole else "",
         alert=unwrapped(measure_text(found, _own_file(answer))),
         evidence=evidence_bar(answer.evidence_shares()),
-        notes=[*answer.every_note, *filter(None, [_sentence(idle_pods_words(answer))])],
+        notes=list(answer.every_note),
         question=asked_words(found.base),
         findings=findings if found.best else findings[1:] if found.changes else [],
     )
