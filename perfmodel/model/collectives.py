@@ -132,7 +132,7 @@ def pipelined_time(base_s: Number, hops_s: Number, bytes_s: Number, sharpness: N
     hops   time of the dependent hops of one chunk together;  bytes  time of all bytes at full rate [s]
     q      1 where a slice is received whole before it is sent on (Simple, trees): the two add up;
            larger where lines are sent on as they come (LL128): the longer one counts
-    Source: NVIDIA/nccl src/device/prims_simple.h, prims_ll128.h; benchmarks/ring_simulation.py
+    Source: NVIDIA/nccl src/device/prims_simple.h, prims_ll128.h
     Limits: bytes = 0 -> base + hops;  hops = 0 -> base + bytes;  q = 1 -> base + hops + bytes
     """
     if sharpness == 1:

@@ -1,7 +1,4 @@
-"""The whole command on two real ranks: measure, Ctrl-C, go on, show, project.
-
-How far projections are off here depends on what else runs: ``benchmarks/own_machine.py`` measures that.
-"""
+"""The whole command on two real ranks: measure, Ctrl-C, go on, show, project."""
 
 from __future__ import annotations
 

@@ -227,18 +227,6 @@ def test_torchrecs_score_of_its_own_plan(training: bool) -> None:
 
 
 @pytest.mark.usefixtures("beside")
-def test_other_plans_are_tried_in_the_pipeline() -> None:
-    """benchmarks/overlap_order.py: the plan of the fastest pass, and what others gain in step and pass."""
-    import overlap_order
-
-    lines = list(overlap_order.rows(8, 0.1, 10))
-    assert [line[:2] for line in lines] == [["8", "1×"], ["8", "4×"]]
-    for line in lines:
-        step, climbed = (float(line[at].removesuffix(" %")) for at in (4, 6))
-        assert 0 <= step <= climbed < 50
-
-
-@pytest.mark.usefixtures("beside")
 def test_a_worker_that_is_late_is_ended_and_started_anew() -> None:
     from planner_worker import Worker
 
