@@ -99,11 +99,6 @@ COMMANDS: dict[str, Command | CommandGroup] = {
         },
     ),
     "report": Command("pages:ReportOptions", "report:report", "One HTML page to send to someone."),
-    "figure": Command(
-        "pages:FigureOptions",
-        "figure:figure",
-        "One figure of a page: as a picture, a page of its own, or its numbers.",
-    ),
     "explore": Command(
         "pages:ExploreOptions",
         "serve:explore",

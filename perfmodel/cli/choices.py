@@ -76,25 +76,6 @@ def measured_sizes(question: Question) -> list[float]:
     return [short_below(count * usable) for count in reversed(groups)]
 
 
-def only(question: Question) -> tuple[Selector, tuple[Selector, ...]]:
-    """Selectors from which only the question's value can be chosen: table size; batch, pooling and dim."""
-
-    def one(name: str, label: str, words: Callable[[float], str]) -> Selector:
-        value = getattr(question, name)
-        return Selector(name, label, (value,), (words(value),))
-
-    return one("table_bytes", "table size", _size_words), (
-        one("batch", "batch", format_count),
-        one("pooling", "pooling", "{:g}".format),
-        one("dim", "dim", format_count),
-    )
-
-
-def other_keywords(question: Question) -> dict[str, Any]:
-    """The question as keywords of ``perfmodel.project``, without the machine and ``only``'s values."""
-    return question.keywords("machine", "table_bytes", "batch", "pooling", "dim")
-
-
 def _selector(
     name: str,
     label: str,

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from perfmodel.cli.output import check_named, check_target, emit, emit_json
-from perfmodel.cli.pictures import FOLDER, check_folder, draw
+from perfmodel.cli.output import check_named, emit, emit_json
 from perfmodel.errors import BadInputError
-from perfmodel.question.pages import PICTURES
 from perfmodel.report.page.assemble import page_html
 from perfmodel.report.page.markdown import page_markdown
 from perfmodel.report.terminal import page_width, wrapped
@@ -23,8 +20,8 @@ from perfmodel.units import format_bytes
 if TYPE_CHECKING:
     from perfmodel.report.page.parts import Page
 
-DEFAULTS = {"html": "report.html", "markdown": "report.md", **dict.fromkeys(PICTURES, FOLDER)}
-"""Default names by format: of a file, or of a folder of pictures."""
+DEFAULTS = {"html": "report.html", "markdown": "report.md"}
+"""Default names of a page, by format."""
 _OF_ENDINGS = {".html": "html", ".htm": "html", ".md": "markdown", ".markdown": "markdown"}
 
 
@@ -39,20 +36,10 @@ def format_of(out: Path | None, typed: str | None, option: str = "--out") -> str
     if out is None:
         return typed or "html"
     check_named(out, option)
-    ending = out.suffix.lower()
-    named = _OF_ENDINGS.get(ending, ending.removeprefix(".") if ending[1:] in PICTURES else None)
+    named = _OF_ENDINGS.get(out.suffix.lower())
     if typed is None:
-        if named in PICTURES:
-            raise BadInputError(
-                f"{option} {out}: a page is not {ending.removeprefix('.').upper()}.",
-                "its name must end in .html or .md; perfmodel figure lists pictures and draws one, e.g.\n"
-                f"  {shlex.join(['perfmodel', 'figure', 'slowdown', '--out', str(out)])}",
-            )
         if named is None:
-            folder = "; --format svg --out FOLDER is a folder of pictures" if option == "--out" else ""
-            raise BadInputError(
-                f"{option} {out}: what kind of file?", f"its name must end in .html or .md{folder}."
-            )
+            raise BadInputError(f"{option} {out}: what kind of file?", "its name must end in .html or .md.")
         return named
     if named not in (None, typed):
         raise BadInputError(
@@ -62,25 +49,11 @@ def format_of(out: Path | None, typed: str | None, option: str = "--out") -> str
     return typed
 
 
-def check_place(out: Path, file_format: str, names: Iterable[str], *, force: bool) -> None:
-    """Raise BadInputError if the page or the pictures cannot be written, before any work is done.
-
-    names  of the figures, if a folder of pictures is to be written
-    """
-    if file_format in PICTURES:
-        check_folder(out, file_format, names, force=force)
-    else:
-        check_target(out, force=force)
-
-
-def deliver(page: Page, out: Path, file_format: str, as_json: bool, **entries: Any) -> None:
-    """Write the page, or its figures as pictures, and print the files' names; JSON has ``entries`` too."""
-    if file_format in PICTURES:
-        draw(page.blocks(), out, file_format, as_json)
-        return
+def deliver(page: Page, out: Path, file_format: str, as_json: bool) -> None:
+    """Write the page, and print the file's name."""
     size = write(page, out, file_format)
     if as_json:
-        emit_json("report", **entries, file=str(out), bytes=size, blocks=page.contents())
+        emit_json("report", file=str(out), bytes=size, blocks=page.contents())
         return
     emit(wrote(out, size, file_format))
 

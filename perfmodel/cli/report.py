@@ -1,4 +1,4 @@
-"""``perfmodel report``: an HTML page, Markdown, or pictures of the answer."""
+"""``perfmodel report``: a page of the answer, as HTML or Markdown."""
 
 from __future__ import annotations
 
@@ -16,18 +16,15 @@ from perfmodel.cli.choices import (
     wanted,
     workload_selectors,
 )
-from perfmodel.cli.compare_page import compare_page
-from perfmodel.cli.options import LEAVE_ONE, apart
+from perfmodel.cli.options import apart
 from perfmodel.cli.output import check_target
-from perfmodel.cli.page_file import DEFAULTS, check_place, deliver, format_of, uncollected, write, wrote
-from perfmodel.cli.pictures import draw_all
+from perfmodel.cli.page_file import DEFAULTS, deliver, format_of, uncollected, write, wrote
 from perfmodel.cli.question import question_of
 from perfmodel.cli.report_gpus import gpus_page, numbers_of
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import ALL
-from perfmodel.question.pages import PICTURES, ReportOptions
-from perfmodel.report.figures.registry import GPUS
+from perfmodel.question.pages import ReportOptions
 
 if TYPE_CHECKING:
     from perfmodel.plan.leading import Leading
@@ -36,19 +33,12 @@ if TYPE_CHECKING:
 
 @uncollected()
 def report(context: typer.Context, options: ReportOptions) -> None:
-    """Write a page (HTML, Markdown) or pictures of the answer, and print the names of the files."""
+    """Write a page of the answer, and print the name of the file."""
     params = context.params
-    check_compared(params)
     share_batch(context)
-    file_format = params["file_format"] = format_of(options.out, options.file_format)
-    if options.compare is not None:
-        compare_page(context)
-        return
+    file_format = format_of(options.out, options.file_format)
     out = options.out or Path(DEFAULTS[file_format])
-    if file_format in PICTURES and not over_gpus(params):
-        draw_all(context, out, file_format)
-        return
-    check_place(out, file_format, GPUS.shows, force=options.force)
+    check_target(out, force=options.force)
     deliver(_page(params, TypedLine.of(context).pinned()), out, file_format, options.as_json)
 
 
@@ -68,15 +58,6 @@ def _page(typed: Mapping[str, Any], line: TypedLine, lead: Leading | None = None
     question.check_gpus(*sizes.values)
     with question.advised():
         return page_of(question, sizes, workload, asked, lists, line, lead=lead)
-
-
-def check_compared(params: Mapping[str, Any]) -> None:
-    """Raise BadInputError if ``params`` has an option that ``--compare`` does not support."""
-    for name in ("sharding", "kernels", "tier", "global_batch"):  # a figure has no --kernels
-        apart(f"--{name.replace('_', '-')}", params.get(name), LEAVE_ONE, compare=params["compare"])
-    for name in ("gpus", "model"):
-        two = "two machines can be chosen in one page: report --machine A,B --model … --gpus …"
-        apart(f"--{name}", params[name], two, compare=params["compare"])
 
 
 def share_batch(context: typer.Context) -> None:

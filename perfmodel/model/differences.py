@@ -1,31 +1,16 @@
-"""Two times with their bands: their difference, their ratio, and whether they differ significantly."""
+"""Two times with their bands: their difference, and their ratio."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from perfmodel.model.bands import Array, quadrature
+from perfmodel.model.bands import Array
 
 Span = tuple[ArrayLike, ArrayLike, ArrayLike]
 """(low, middle, high) of a time [s]."""
-
-
-def difference_band(A: Span, B: Span) -> tuple[Array, Array, Array]:
-    """Interval of A - B when their errors are independent: (low, difference, high).
-
-        low  = (A - B) - hypot(A - A_low, B_high - B)                         [s]
-        high = (A - B) + hypot(A_high - A, B - B_low)
-
-    A, B   (low, middle, high) [s]
-    Source: variances of independent variables add (``bands.quadrature``)
-    Limits: no errors -> low = high = A - B;  B = 0 without error -> the interval of A;  A = B -> holds 0
-    """
-    (a_low, a, a_high), (b_low, b, b_high) = _arrays(A), _arrays(B)
-    middle = a - b
-    return middle - quadrature(a - a_low, b_high - b), middle, middle + quadrature(a_high - a, b - b_low)
 
 
 def shared_difference_band(A: Mapping[str, Span], B: Mapping[str, Span]) -> tuple[Array, Array, Array]:
@@ -36,9 +21,9 @@ def shared_difference_band(A: Mapping[str, Span], B: Mapping[str, Span]) -> tupl
         high = the same of A and B exchanged, with the other sign;   up = high_c - t_c,  down = t_c - low_c
 
     A, B   by cause of error, (low, middle, high) of the part of the time with that cause [s]
-    Source: as ``apart``: of a shared cause only the difference is left, causes are independent of each other,
-            and causes that only one has add up as in its own band
-    Limits: A = B -> low = high = 0;  no cause in common, one each -> ``difference_band``;
+    Source: of a shared cause only the difference is left, causes are independent of each other, and causes
+            that only one has add up as in its own band
+    Limits: A = B -> low = high = 0;  no cause in common, one each -> errors add as squares;
             B = 0 -> A's own errors
     """
     both, zero = A.keys() & B.keys(), (0.0, 0.0, 0.0)
@@ -70,9 +55,9 @@ def ratio_band(A: Span, B: Span) -> tuple[Array, Array, Array]:
 
     A, B   (low, middle, high), above 0 [s]
     Source: Donner and Zou, Closed-form confidence intervals for functions of the normal mean and standard
-            deviation, Stat. Methods Med. Res. 21, 2012 (MOVER for a ratio); ``difference_band`` of A and r B
+            deviation, Stat. Methods Med. Res. 21, 2012 (MOVER for a ratio)
     Limits: no errors -> low = high = A / B;  A and B exchanged -> 1/high, B/A, 1/low;  it contains 1 exactly
-            where ``difference_band`` contains 0
+            where the interval of A - B contains 0
     """
     (a_low, a, a_high), (b_low, b, b_high) = _arrays(A), _arrays(B)
     u, v = 1 - a_low / a, b_high / b - 1
@@ -80,19 +65,6 @@ def ratio_band(A: Span, B: Span) -> tuple[Array, Array, Array]:
     u, v = a_high / a - 1, 1 - b_low / b
     high = a / b * (1 + np.sqrt(u**2 + v**2 - (u * v) ** 2)) / (1 - v**2)
     return low, a / b, high
-
-
-def apart(A: Span, B: Span) -> NDArray[np.int8]:
-    """Which of two times is significantly smaller: -1 for A, 1 for B, 0 if their difference may be 0.
-
-    A, B   (low, middle, high) [s]
-    Source: var(A - B) = var A + var B - 2 cov(A, B): a cause that both share, as the same assumed constant,
-            moves both the same way (cov >= 0), so the interval of independent errors is wide enough. Bands
-            that do not overlap ask for more: their errors would have to be opposite (cov = -sd A sd B).
-    Limits: the same times -> 0;  an end at 0 -> 0;  A and B exchanged -> the other sign
-    """
-    low, _, high = difference_band(A, B)
-    return (low > 0).astype(np.int8) - (high < 0).astype(np.int8)
 
 
 def log_span(value: ArrayLike, log_sd: ArrayLike) -> tuple[Array, Array, Array]:

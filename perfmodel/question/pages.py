@@ -1,4 +1,4 @@
-"""Options of the commands whose answer is a page or a figure."""
+"""Options of the commands whose answer is a page."""
 
 from __future__ import annotations
 
@@ -6,42 +6,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import REDUCTIONS
 from perfmodel.question import groups
 from perfmodel.question.groups import (
     CalibrationOptions,
-    EqualTableOptions,
     FileOptions,
     GlobalBatchOptions,
     IdOptions,
     NodeOptions,
-    RowWiseOptions,
     TableOptions,
     TrainingOptions,
 )
-from perfmodel.question.spec import Arg, CommandOptions, Opt
+from perfmodel.question.spec import CommandOptions, Opt
 
 Texts = list[str] | None
 LISTED = {"table_size": "10TB,1TB,100TB", "batch": "1024,256,4096", "pooling": "32,8", "dim": "32,128"}
 """Default values that the reader of a page can choose from."""
 _LIST = {"metavar": "NS", "several": True}
-PICTURES = ("png", "svg", "pdf")
-ENDINGS = (*PICTURES, "html", "json", "csv")
-"""Endings of the file of a figure."""
 
 
-def _both(names: tuple[str, str] | None) -> tuple[str, str] | None:
-    """The two names of ``--compare``, checked. Limits: the second name is an option -> BadInputError"""
-    if names is not None and names[1].startswith("-"):
-        raise BadInputError(f"--compare {names[0]}: and what else?", "--compare A B needs two names.")
-    return names
-
-
-Compared = Annotated[
-    tuple[str, str] | None,
-    Opt("Compare two calibrations or two machines instead.", "A B", check=_both),
-]
 NumbersOfGpus = Annotated[
     str | None,
     groups.GPUS.saying(
@@ -67,7 +50,6 @@ class ReportOptions(
       perfmodel report --batch 1024 --pooling 32 --dim 32 --format markdown
       perfmodel report --table-size 10TB --tier uvm-caching --alpha 1.05
       perfmodel report --model mlperf-dlrm-dcnv2 --gpus 8,64,128
-      perfmodel report --table-size 10TB --format svg --out figures
     """
 
     table_size: Annotated[
@@ -128,12 +110,10 @@ class ReportOptions(
     payload: groups.Payload = None
     kernels: groups.Kernels = None
     tier: groups.Tier = None
-    compare: Compared = None
     file_format: Annotated[
         str | None,
         Opt(
-            "html; markdown: sentences and small tables; png, svg or pdf: a folder of pictures "
-            "(default: as --out ends, else html).",
+            "html, or markdown: sentences and small tables (default: as --out ends, else html).",
             "NAME",
             "--format",
         ),
@@ -141,61 +121,10 @@ class ReportOptions(
     out: Annotated[
         Path | None,
         Opt(
-            "Page (.html, .md), or folder of pictures, to write (default: report, ending as --format).",
+            "Page (.html, .md) to write (default: report, ending as --format).",
             "FILE",
         ),
     ] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class FigureOptions(NodeOptions, RowWiseOptions, GlobalBatchOptions, EqualTableOptions):
-    """Draw one figure of a page, with its finding and its source. Without a name, list all figures.
-
-    Takes the options of project (default: --table-size 10TB), or --compare as in report. Pictures (svg,
-    png, pdf) need kaleido and a Chrome or Chromium; html, json and csv need neither.
-
-    \b
-    Examples
-      perfmodel figure
-      perfmodel figure slowdown --out slowdown.svg
-      perfmodel figure heat-map --draw tables×dim --out heat-map.png --width 1200
-      perfmodel figure links --out links.html
-      perfmodel figure breakdown --table-size 20TB --machine h200-sxm-ib --out breakdown.csv
-      perfmodel figure over-gpus --model mlperf-dlrm-dcnv2 --out over-gpus.svg
-      perfmodel figure compare-time --compare h100-sxm-ib h200-sxm-ib --out both.svg
-      perfmodel figure --table-size 20TB --format svg --out figures
-    """
-
-    name: Annotated[str | None, Arg("Which figure, e.g. slowdown; without a name, list all.")] = None
-    gpus: NumbersOfGpus = None
-    sharding: groups.Sharding = None
-    payload: groups.Payload = None
-    compare: Compared = None
-    draw: Annotated[
-        Texts,
-        Opt("Choose a view of the figure, e.g. linear, ms, tables×dim, '4 GPUs'. Repeat for more.", "LABEL"),
-    ] = None
-    out: Annotated[
-        Path | None,
-        Opt(f"File to write; its ending sets the format:  {', '.join(ENDINGS)}.", "FILE"),
-    ] = None
-    file_format: Annotated[
-        str | None,
-        Opt(
-            f"Without a name: write all figures, as {', '.join(PICTURES)}, into the folder --out.",
-            "NAME",
-            "--format",
-        ),
-    ] = None
-    width: Annotated[int | None, Opt("Width of a picture in pixels (default 960).", "N")] = None
-    height: Annotated[
-        int | None,
-        Opt(
-            "Height of a picture in pixels (default: what it needs).",
-            "N",
-        ),
-    ] = None
-    scale: Annotated[float | None, Opt("Scale of a PNG (default 2).", "X")] = None
 
 
 @dataclass(frozen=True, kw_only=True)

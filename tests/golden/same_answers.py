@@ -110,10 +110,8 @@ machines h100-sxm-ib --json
 models --json
 report --out @page.html
 report --model mlperf-dlrm-dcnv2 --gpus 8,16 --batch 1024 --out @gpus.html
-report --compare h100-sxm-ib h200-sxm-ib --out @compare.html
 report --format markdown --out @page.md
 plan --model criteo-kaggle --gpus 8 --effort quick --report @plan.html
-figure slowdown --out @slowdown.html --json
 import all_gather.log --machine h200-sxm-ib --out @mine.json
 import all_gather.log --machine h200-sxm-ib --out @mine.json --json
 import samples.csv --machine h200-sxm-ib --gpus-per-node 8 --out @mine.json
@@ -248,11 +246,8 @@ def _one(asked: tuple[str, str]) -> tuple[str, str]:
 
 def _asked() -> Iterator[tuple[str, str]]:
     """What is asked, and how wide the screen is; data has no width."""
-    from perfmodel.report.figures.registry import QUESTION
-
     yield from ((engine, "") for engine in CASES)
     yield from ((name, "") for name in (*PYTHON, MEASURED))
-    yield from ((f"figure {name} --out @{name}.json", "") for name in QUESTION.shows)
     for typed in filter(None, LINES.splitlines()):
         data = not set(_DATA).isdisjoint(typed.split())
         yield from ((typed, width) for width in ([""] if data else _WIDTHS))

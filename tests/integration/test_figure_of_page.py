@@ -1,23 +1,20 @@
-"""Figures of other pages than that of one question: their names, and what says where they are."""
+"""Figures of pages: their names, their hatches, and the functions that draw them."""
 
 from __future__ import annotations
 
 import importlib
-import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from cli_calls import Outcome, is_an_error
 
 from perfmodel.plan import Evaluator, PlanTables, uniform_plan
 from perfmodel.plan.outcome import given_outcome
+from perfmodel.report.figures import registry
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.registry import EVERY, PAGES, PLAN
-from perfmodel.report.page import assemble
+from perfmodel.report.figures.registry import PLAN, Figure
 from perfmodel.report.page.plan_page import plan_blocks
 
-Cli = Callable[..., Outcome]
+FIGURES = [value for value in vars(registry).values() if isinstance(value, Figure)]
 
 
 @pytest.fixture(scope="module")
@@ -32,21 +29,9 @@ def _answer() -> Any:
 
 
 def test_names_are_those_of_the_pages(blocks: dict[str, Block | Missing]) -> None:
-    assert list(blocks) == list(PLAN.shows)
-    assert len(EVERY) == sum(len(page.figures) for page in PAGES), "a name stands twice"
-
-
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("timeline", ("it is drawn on plan.html, a page that this command writes", "--report plan.html")),
-        ("cores", ("the cores of one chip: it is drawn on cores.html", "perfmodel chip plan --chip")),
-        ("over-gpus", ("more and more GPUs", "figure over-gpus --model")),
-        ("compare-steps", ("two machines", "figure compare-steps --compare")),
-    ],
-)
-def test_figures_of_other_pages_say_what_draws_them(cli: Cli, name: str, says: tuple[str, ...]) -> None:
-    is_an_error(cli("figure", name), 2, *says)
+    assert list(blocks) == [figure.name for figure in PLAN]
+    names = [figure.name for figure in FIGURES]
+    assert len(set(names)) == len(names) > 20, "a name stands twice"
 
 
 def test_hatches_are_in_the_legend(blocks: dict[str, Block | Missing]) -> None:
@@ -61,18 +46,9 @@ def test_hatches_are_in_the_legend(blocks: dict[str, Block | Missing]) -> None:
     assert seen > 2
 
 
-def test_one_of_a_comparison(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assemble, "whole_page", None)  # no page is written on the way
-    asked = ("--compare", "h100-sxm-ib", "h200-sxm-ib", "--table-size", "10TB", "--batch", "1024")
-    done = cli("figure", "compare-steps", *asked, "--pooling", "32", "--dim", "32", "--json")
-    told = json.loads(done.out)
-    assert told["title"].startswith("For 10 TB the longest step of A is the reduce-scatter (bags) (66.4 % ")
-    assert {row[0] for row in told["rows"]} == {"A", "B"}
-
-
 def test_each_is_drawn_by_a_function_of_its_own() -> None:
     """The registry names functions as text: each is there."""
-    makers = [figure.maker.rpartition(".")[::2] for page in PAGES for figure in page.figures]
+    makers = [figure.maker.rpartition(".")[::2] for figure in FIGURES]
     assert len(set(makers)) == len(makers)
     for module, function in makers:
         assert callable(getattr(importlib.import_module(module, "perfmodel.report.figures"), function))

@@ -116,34 +116,6 @@ def test_project_writes_this_page_of_a_sharding(cli: Callable[..., Outcome], tmp
     assert "bytes of the busiest GPU in this step" in page  # steps are explained as those of a plan
 
 
-def test_one_figure_of_it(cli: Callable[..., Outcome], tmp_path: Path) -> None:
-    words = (*WORDS, "--gpus", "16", "--sharding", "grid")
-    assert cli("figure", "over-gpus", *words, "--out", str(tmp_path / "alone.html")).code == 0
-    data = content(tmp_path / "alone.html")
-    (view,) = data["views"].values()
-    assert [block["name"] for block in view["blocks"]] == ["over-gpus"] and data["fixed"] == []
-    answer = next(compared(base(16), ["grid"])).answer
-    assert answer is not None
-    assert view["heads"][0]["sentence"].startswith(f"{format_ratio(answer.slowdown)} slower sharded grid")
-    is_an_error(cli("figure", "breakdown", "--gpus", "16"), 2, "of one question, not of this page")
-
-
-def test_a_picture_of_it(
-    cli: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def write(wanted: Any, scale: float = 2) -> None:
-        for figure, path in wanted:
-            path.write_text(figure.layout.title.text)
-
-    monkeypatch.setattr("perfmodel.cli.pictures.write_pictures", write)
-    monkeypatch.setattr("perfmodel.cli.pictures.check_kaleido", lambda: None)
-    words = (*WORDS, "--gpus", "16", "--sharding", "grid", "--format", "svg", "--out", str(tmp_path / "a"))
-    done = cli("report", *words)
-    assert done.code == 0
-    assert [path.name for path in (tmp_path / "a").iterdir()] == ["over-gpus.svg"]
-    is_an_error(cli("report", *words), 2, "over-gpus.svg exists already")
-
-
 def test_equal_tables_without_a_size_fill_the_fewest_gpus(
     cli: Callable[..., Outcome], tmp_path: Path
 ) -> None:
@@ -177,7 +149,6 @@ def test_equal_tables_without_a_size_fill_the_fewest_gpus(
             ("--sharding", "grid", "--gpus", "16", "--reduction", "sparse"),
             ("--sharding grid and --reduction",),
         ),
-        (("--gpus", "8", "--compare", "h100-sxm-ib", "h200-sxm-ib"), ("--gpus and --compare",)),
     ],
 )
 def test_what_no_page_can_be_of(

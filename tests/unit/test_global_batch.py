@@ -96,19 +96,6 @@ def test_a_sweep_over_gpus_holds_the_batch_of_all(cli: Any) -> None:
         assert refused.code == 2 and says in refused.err, refused.err
 
 
-def test_a_figure_is_of_the_part_of_each_gpu(cli: Any, tmp_path: Path) -> None:
-    words = ("figure", "breakdown", "--table-size", "10TB", "--json", "--out")
-    whole = json.loads(cli(*words, str(tmp_path / "a.csv"), "--global-batch", "155648").out)
-    part = json.loads(cli(*words, str(tmp_path / "b.csv"), "--batch", "1024").out)
-    assert whole["title"] == part["title"]
-    assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
-    for more in (("--batch", "64"), ("--gpus", "8,16"), ("--compare", "h100-sxm-ib", "h200-sxm-ib")):
-        refused = cli("figure", "slowdown", "--table-size", "1TB", "--global-batch", "65536", *more)
-        assert refused.code == 2 and f"--global-batch and {'several ' if 'gpus' in more[0] else ''}" in (
-            refused.err.replace("--batch and --global-batch", "--global-batch and --batch")
-        ), refused.err
-
-
 def test_a_page_is_of_the_part_of_each_gpu_and_so_is_the_line_that_makes_it(
     cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,5 +113,7 @@ def test_a_page_is_of_the_part_of_each_gpu_and_so_is_the_line_that_makes_it(
     cli("report", "--model", "criteo-1tb", "--gpus", "64", "--global-batch", "65536", "--out", out)
     cli("project", "--table-size", "10TB", "--gpus", "256", "--global-batch", "65536", "--report", out)
     assert [batch for batch, _ in seen] == [["1024"], ["1024"], ["256"]]
+    several = cli("report", "--model", "criteo-1tb", "--gpus", "8,16", "--global-batch", "65536")
+    assert several.code == 2 and "--global-batch and several --gpus" in " ".join(several.err.split())
     for batch, line in seen:
         assert f"--batch {batch[0]}" in line and "--global-batch" not in line

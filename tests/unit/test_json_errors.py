@@ -35,7 +35,6 @@ def refused(*words: str) -> dict[str, Any]:
         ("chip plan --model criteo-kaggle --chip ascend", "chip", ["ascend-910", "h100-sxm"]),
         ("explain nothing --table-size 1TB", None, None),
         ("report --table-size 10Tb", "--table-size", None),
-        ("figure slowdown --table-size 10Tb", "--table-size", None),
         ("plan --model nowhere.csv --gpus 8", "table file nowhere.csv", None),
     ],
 )

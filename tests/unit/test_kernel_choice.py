@@ -161,5 +161,3 @@ def test_a_page_shows_the_kernels_that_are_asked_for(
         words = ("--report", "page.html") if command == "project" else ()
         is_an_error(cli(command, "--table-size", "1TB", "--kernels", "torch", *words), 2, "no page")
     assert asked == ["torch", "torch"]
-    two = cli("report", "--compare", "h100-sxm-ib", "h200-sxm-ib", "--kernels", "torch")
-    is_an_error(two, 2, "cannot be combined")

@@ -189,7 +189,6 @@ def test_a_setting_without_calibration_says_why(cli: Callable[..., Outcome], tmp
     assert list(off) == ["1"] and "nvshmem" in off["1"] and "l40s-pcie" in off["1"]
     is_an_error(cli("report", "--clock", "stream,never", "--out", "x.html"), 2, "never", "device")
     is_an_error(cli("report", "--machine", "", "--out", "x.html"), 2, "--machine is empty")
-    is_an_error(cli("report", "--compare", "a100-sxm-ib"), 2, "see perfmodel report --help")
     is_an_error(cli("report", "--reduction", "auto,never", "--out", "x.html"), 2, "never", "two-level")
     is_an_error(cli("report", "--backend", "nccl,never", "--out", "x.html"), 2, "never", "nvshmem")
 
@@ -276,22 +275,19 @@ def test_a_run_of_ones_own_shows_what_it_knows(cli: Callable[..., Outcome], tmp_
     sizes = measured_sizes(asked)
     assert len(sizes) == 2 and sizes[0] > sizes[1]  # of 4 ranks first, then of 2
     assert asked.table_bytes == sizes[0]
-    assert cli("figure", "breakdown", "--calibration", str(folder)).code == 0
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("x.pdf",), "perfmodel figure slowdown --out x.pdf"),
+        (("x.pdf",), "must end in .html or .md"),
         (("x.txt",), "what kind of file"),
         (("-",), "needs the name of a file"),
         (("",), "needs the name of a file"),
         (("-", "--format", "html"), "needs the name of a file"),
-        (("x.html", "--compare", "h100-sxm-ib"), "needs two"),
         (("/dev/full", "--format", "html"), "a device or a pipe"),
         (("x.html", "--format", "markdown"), "cannot be combined"),
         (("x.md", "--format", "html"), "cannot be combined"),
-        (("x.pdf", "--format", "html"), "cannot be combined"),
     ],
 )
 def test_the_name_of_a_page_says_its_format(

@@ -12,10 +12,7 @@ from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.breakdown import breakdown
 from perfmodel.report.figures.what_if import heat_map, plane, tornado
 from perfmodel.report.page.contents import every_sharding, not_compared
-from perfmodel.report.page.parts import Selector
 from perfmodel.report.page.question_card import question_card
-from perfmodel.report.page.views import view
-from perfmodel.schema.machine import load_machine
 
 TB = 1e12
 
@@ -40,17 +37,6 @@ def test_bars_over_table_sizes_have_the_steps_of_the_tier() -> None:
     assert {(1, "fetch_rows"), (1, "cache_lookup"), (24, "fetch_rows"), (24, "reduce_scatter_bags")} <= steps
 
 
-def test_a_view_over_sizes_draws_the_line_of_the_tier() -> None:
-    sizes = Selector("table_bytes", "table size", (TB, 4 * TB), ("1 TB", "4 TB"))
-    work = [Selector(name, name, (value,), (str(value),)) for name, value in (("batch", 1024), ("dim", 32))]
-    found = view((0, 0), work, sizes, load_machine("h100-sxm-ib"), {"tier": "uvm"})
-    line = found.blocks[0]
-    assert isinstance(line, Block) and "1 TB in host memory on 1 GPU are" in line.title
-    drawn = {row["table_bytes"]: row["slowdown"] for row in line.data if row["line"] == "NCCL row-wise"}
-    assert drawn[TB] == pytest.approx(found.answers[0].slowdown)
-    assert drawn[4 * TB] == pytest.approx(found.answers[1].slowdown)
-
-
 def test_other_shapes_and_halved_rates_keep_the_tier() -> None:
     answer = one("uvm-caching:1%")
     frame = plane(answer, "batch", "pooling")
@@ -72,7 +58,6 @@ def test_shardings_are_not_compared_below_the_hbm() -> None:
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (("--compare", "h100-sxm-ib", "h200-sxm-ib"), "--tier and --compare cannot be combined"),
         (("--sharding", "table-wise"), "--sharding table-wise and --tier cannot be combined"),
         (("--gpus", "8"), "--tier uvm needs the size of the tables"),
         (("--table-size", "10TB", "--gpus", "8"), "need 6 nodes of 1.70 TB of host memory"),

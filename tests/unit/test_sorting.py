@@ -12,7 +12,7 @@ import sort_model
 
 from perfmodel.model import kernels
 from perfmodel.model.bands import sum_band
-from perfmodel.model.differences import difference_band, shared_difference_band
+from perfmodel.model.differences import shared_difference_band
 from perfmodel.model.recording import geometric_mean
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.placement import Plan, PlanTables
@@ -93,7 +93,8 @@ def test_a_shared_cause_moves_both() -> None:
     assert shared_difference_band(a, b) == (1, 1, 1)
     assert shared_difference_band(a, a) == (0, 0, 0)
     assert shared_difference_band(a, {}) == (8, 10, 14)
-    assert shared_difference_band(a, {"y": b["x"]}) == pytest.approx(difference_band(a["x"], b["x"]))
+    low, middle, high = shared_difference_band(a, {"y": (7.0, 9.0, 12.0)})
+    assert (low, middle, high) == pytest.approx((1 - np.hypot(2, 3), 1, 1 + np.hypot(4, 2)))
     low, middle, high = shared_difference_band({**a, "z": (1.0, 4.0, 5.0)}, b)
     assert (low, middle, high) == (2, 5, 6)  # z alone errs
 

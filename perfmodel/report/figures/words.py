@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from perfmodel.report.columns import Column
-from perfmodel.units import format_bytes, format_fraction, format_ratio
+from perfmodel.units import format_bytes, format_fraction
 
 _LIBRARIES = {
     "nccl": "NCCL",
@@ -41,17 +41,6 @@ def size_words(size: float) -> str:
 def signed(share: float) -> str:
     """A signed percentage: ``+2.1 %``, ``−3.0 %``."""
     return ("+" if share >= 0 else "−") + format_fraction(abs(share))
-
-
-_MOST_DIGITS = 17  # enough to tell any two doubles apart
-
-
-def interval_end(ratio: float) -> str:
-    """An end of an interval, with enough digits to show on which side of 1 it is."""
-    if ratio == 1 or format_ratio(ratio) != format_ratio(1.0):
-        return format_ratio(ratio)
-    shown = (f"{ratio:.{digits}g}" for digits in range(4, _MOST_DIGITS + 1))
-    return f"{next(text for text in shown if float(text) != 1)}×"
 
 
 def safe(text: str) -> str:

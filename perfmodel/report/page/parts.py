@@ -5,11 +5,10 @@ A *card* is the headline of a page: the box at its top with the answer in a sent
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.page.sources import code
 
 if TYPE_CHECKING:
     from perfmodel.plan.leading import Leading
@@ -58,12 +57,6 @@ class Selector:
     texts: tuple[str, ...] = ()
     typed: bool = False
     off: Mapping[int, str] = field(default_factory=dict)
-
-    def pinned(self) -> Selector:
-        """A copy from which only the question's value can be chosen."""
-        own = slice(self.start, self.start + 1)
-        values, words, texts = self.values[own], self.words[own], self.texts[own]
-        return replace(self, values=values, words=words, texts=texts, start=0, off={})
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,11 +116,6 @@ class Page:
         """The figures that the page opens with."""
         return (*self.first.blocks, *self.fixed)
 
-    def block(self, name: str) -> Block | Missing:
-        """The figure of this name in the opening view. Limits: the page does not have it -> Missing"""
-        absent = Missing(name, "it is not on this page.")
-        return next((block for block in self.blocks() if block.name == name), absent)
-
     def contents(self) -> list[dict[str, str | None]]:
         """A dictionary for each figure that the page opens with: name, title, left_out.
 
@@ -139,18 +127,3 @@ class Page:
             else {"name": b.name, "title": b.title, "left_out": None}
             for b in self.blocks()
         ]
-
-    def alone(self, block: Block, command: str) -> Page:
-        """A page with the headline of this page and only the figure ``block``. command  makes the new page"""
-        pinned = tuple(selector.pinned() for selector in self.selectors)
-        view = View(tuple(0 for _ in pinned[1:]), (self.card,), (block,))
-        line = f"<p>This figure of it alone:</p>{code(command)}"
-        return Page(
-            self.title,
-            f"{self.provenance}\n{line}",
-            (view,),
-            command,
-            pinned,
-            question=self.question,
-            alerts=self.alerts,
-        )

@@ -79,7 +79,8 @@ def one_line(text: str) -> str:
 def plan_blocks(answer: Planned, whole: WholeStep | None = None) -> tuple[Block | Missing, ...]:
     """All figures of a plan, in the order of the reader's questions."""
     shown = Shown.of(answer, whole)
-    return PLAN.blocks(shown=shown, held=held_by(shown))
+    held = held_by(shown)
+    return tuple(figure.draw(shown=shown, held=held) for figure in PLAN)
 
 
 def plan_card(answer: Planned, whole: WholeStep | None = None, capped: bool = False) -> Card:

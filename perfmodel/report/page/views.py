@@ -22,7 +22,7 @@ from perfmodel.report.figures.words import library_name
 from perfmodel.report.page.leading_card import card_of
 from perfmodel.report.page.lines import Lines, answerable, frame_of
 from perfmodel.report.page.parts import Card, Selector, View
-from perfmodel.report.page.setups import Curves, Loaded, Offer, Setup, reason
+from perfmodel.report.page.setups import Loaded, Offer, Setup, reason
 from perfmodel.schema.machine import Machine
 from perfmodel.validate.verdicts import load_claims
 
@@ -207,33 +207,6 @@ def view_of(chosen: tuple[int, ...], workload: Mapping[str, Any], setup: Setup, 
     titles = {} if isinstance(first, Missing) else {first.name: tuple(sentence(lines, a) for a in shown)}
     blocks = (first, BREAKDOWN.draw(answers=bars))
     return View(chosen, asked.cards(chosen, answers, found), blocks, titles, answers, found)
-
-
-def view(
-    chosen: tuple[int, ...],
-    selectors: Sequence[Selector],
-    sizes: Selector,
-    machine: Machine,
-    options: Mapping[str, Any],
-) -> View:
-    """The view over table sizes for a machine and ``options``, without a page around it.
-
-    chosen   its positions in the selectors;  sizes  the table sizes that can be selected [byte]
-    options  of ``perfmodel.project``, without the selected options
-    """
-    loaded = Loaded(options.get("kernels"))
-    own = Curves(
-        str(options.get("backend") or machine.default_backend),
-        options.get("clock"),
-        options.get("calibration"),
-    )
-    setup = Setup(machine, own, str(options.get("reduction") or "auto"))
-    rest = {name: value for name, value in options.items() if name not in setup.options}
-    workload = _workload(selectors, chosen)
-    only = (own,) if own.calibration else ()
-    lines = Lines(sizes.values, [workload], loaded, rest, only)
-    asked = ViewsAsked(sizes, tuple(selectors), Offer((), {(): setup}), loaded, lines, rest)
-    return view_of(chosen, workload, setup, asked)
 
 
 ViewOf = Callable[[tuple[int, ...], Mapping[str, Any], Setup, Any], View]
