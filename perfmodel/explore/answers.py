@@ -61,11 +61,6 @@ class Answer:
     lead: Leading | None
     way: str | None = None
 
-    @property
-    def sharding(self) -> str:
-        """The sharding of the shown answer."""
-        return self.way or (self.lead.way if self.lead and self.lead.best else ROW_WISE)
-
 
 @lru_cache(maxsize=16)
 def answer(asked: Said) -> Answer:
@@ -173,7 +168,7 @@ def _figure(figure: Figure, found: Answer) -> Block | Missing:
     if figure is SLOWDOWN:
         if found.question.tables is not None:
             return figure.missing("a set of tables has one size.")
-        return figure.draw(lines=list(_over_sizes(found.question, found.row_wise)), asked=found.row_wise)
+        return figure.draw(lines=list(_over_sizes(found.question, found.row_wise)), asked=found.shown)
     return figure.draw(asked=found.row_wise, lead=found.lead)
 
 

@@ -68,7 +68,7 @@ def projection_text(
     parts = [headline(answer), gpu_line(answer)]
     if host is not None:
         below = sentence(answer, host.slowdown) if answer.forward.tier is not None else ""
-        parts[0] = f"{host_headline(host, answer.gpus, _way(answer), below, ways)}\n{parts[0]}"
+        parts[0] = f"{host_headline(host, answer.gpus, answer.sharding, below, ways)}\n{parts[0]}"
     elif beside is not None:
         parts[0] += f"\n{beside_line(beside)}"
     elif ways:
@@ -81,7 +81,7 @@ def projection_text(
         parts.append(step_table(answer))
         parts[-1] += f"\n{facts([ahead_fact(ahead)])}" if ahead is not None else ""
     if host is not None:
-        parts.append(host_table(host, _way(answer)))
+        parts.append(host_table(host, answer.sharding))
     if answer.crossovers:
         parts.append(crossover_text(answer))
     if changes:
@@ -135,12 +135,8 @@ def sentence(answer: Projection, slowdown: float | None = None) -> str:
     if tier is not None:
         over = f" over {counted(answer.gpus, 'GPU')}" if answer.gpus > 1 else " beside one GPU"
         return f"{ratio} slower with all rows in {tier.place}{over} than if they fitted in HBM."
-    over = f"{_way(answer)} over {counted(answer.gpus, 'GPU')}"
+    over = f"{answer.sharding} over {counted(answer.gpus, 'GPU')}"
     return f"{ratio} slower sharded {over} than if the tables fitted in one."
-
-
-def _way(answer: Projection) -> str:
-    return answer.sharding
 
 
 def gpu_line(answer: Projection) -> str:
