@@ -218,9 +218,9 @@ def provenance(answer: Planned, command: str, asked: Sequence[str] = (), explain
     again = f"To repeat this page ({why} {_KEEP}" if why else "To reproduce this page"
     return "\n".join(
         [
-            f"<p>{named('Machine', machine)}. Tables: {escape(e.tables.model)}.</p>",
+            f"<p>{named(machine)}. Tables: {escape(e.tables.model)}.</p>",
             f"<p>Calibrations: {escape(names)}. {versions()}</p>",
-            values(machine, "machine"),
+            values(machine),
             _equations(answer, asked, explain),
             f"<p>{escape(again)}:</p>{code(command)}",
         ]

@@ -24,9 +24,9 @@ def provenance(answer: Projection, command: str) -> str:
     """
     machine = answer.setting.machine
     parts = [
-        f"<p>{named('Machine', machine)}</p>",
+        f"<p>{named(machine)}</p>",
         f"<p>{calibrations(answer)} {versions()}</p>",
-        values(machine, "machine"),
+        values(machine),
         *equations(answer),
         f"<p>To reproduce this page exactly:</p>{code(command)}",
     ]

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from perfmodel.schema.chip import Chip
 from perfmodel.schema.machine import Machine
 
 
-def named(kind: str, thing: Machine | Chip) -> str:
-    """The name and title of a machine or chip: ``Machine NAME: what it is``."""
-    return f"{kind} <strong>{escape(thing.name)}</strong>: {escape(thing.title)}"
+def named(machine: Machine) -> str:
+    """The name and title of a machine: ``Machine NAME: what it is``."""
+    return f"Machine <strong>{escape(machine.name)}</strong>: {escape(machine.title)}"
 
 
 def versions() -> str:
@@ -43,11 +42,11 @@ def folded(summary: str, html: str) -> str:
     return f"<details><summary>{escape(summary)}</summary>{html}</details>"
 
 
-def values(thing: Machine | Chip, kind: str) -> str:
-    """All values of a machine or a chip (``kind``), as an HTML table that opens with a click."""
+def values(machine: Machine) -> str:
+    """All values of a machine, as an HTML table that opens with a click."""
     rows = [
         (key, str(quantity), str(quantity.evidence), quantity.source)
-        for key, quantity in sorted(thing.values.items())
+        for key, quantity in sorted(machine.values.items())
     ]
-    head = (f"value of the {kind}", "", "evidence", "source")
-    return folded(f"Values of the {kind} ({len(rows)})", table(head, rows))
+    head = ("value of the machine", "", "evidence", "source")
+    return folded(f"Values of the machine ({len(rows)})", table(head, rows))
