@@ -57,7 +57,6 @@ def stacked_bars(
     name: Callable[[str, Any], str],
     views: Sequence[Heights],
     order: Sequence[str] = (),
-    flat: bool = False,
     **layout: Any,
 ) -> tuple[Any, tuple[Switch, ...]]:
     """A plotly figure of stacked bars as the first of ``views`` shows them, and a button for each view.
@@ -65,9 +64,8 @@ def stacked_bars(
     bars     the label of each bar, and its parts by key;  order  of the keys from below; (): as they come
     columns  their texts are the hover text of a part, below its name
     name     returns the name of a part, from its key and its first row
-    flat     whether bars are horizontal, the first on top;  layout  further plotly settings
+    layout   further plotly settings
     """
-    along, up = "yx" if flat else "xy"
     keys = list(order or dict.fromkeys(key for _, parts in bars for key in parts))
     rows = {key: [parts.get(key) for _, parts in bars] for key in keys}
     names = {key: name(key, next(filter(None, rows[key]))) for key in keys}
@@ -76,20 +74,17 @@ def stacked_bars(
     ]
     traces = [
         {
-            "type": "bar", along: [words for words, _ in bars], up: heights[0][at], "name": names[key],
+            "type": "bar", "x": [words for words, _ in bars], "y": heights[0][at], "name": names[key],
             "hovertext": [told(columns, row) if row else "" for row in rows[key]],
             "hovertemplate": NAMED, "marker": {"color": part_colour(at), "pattern": pattern(at)},
-            **({"orientation": "h"} if flat else {}),
         }
         for at, key in enumerate(keys)
     ]  # fmt: skip
     switches = tuple(
-        Switch(view.label, {up: y}, {f"{up}axis": view.axis, **(view.layout or {})})
+        Switch(view.label, {"y": y}, {"yaxis": view.axis, **(view.layout or {})})
         for view, y in zip(views, heights, strict=True)
     )
     base = {"barmode": "stack", "height": 460, "legend": {**style.LEGEND, "traceorder": "normal"}, **layout}
-    if flat:
-        base["yaxis"] = style.axis(autorange="reversed", type="category", showgrid=False)
     return style.new_figure(traces, **base, **switches[0].layout), switches if len(views) > 1 else ()
 
 

@@ -39,13 +39,12 @@ def time_bars(
     rows: Sequence[str],
     looks: Mapping[str, Mapping[str, Any]],
     words: Callable[[Bar], str],
-    unnamed: str = "",
 ) -> Any:
     """A plotly figure of bars over time; with several batches, the first and the last are paler.
 
     rows     from the top; rows without bars are left out
     looks    by kind of bar, in the order of the legend, its plotly settings
-    words    returns the hover text of a bar;  unnamed  a kind whose bars have no name above
+    words    returns the hover text of a bar
     """
     rows = seen_rows(bars, rows)
     end_s, last = (max((getattr(bar, name) for bar in bars), default=0) for name in ("end_s", "batch"))
@@ -68,7 +67,7 @@ def time_bars(
         barmode="overlay",
         height=130 + 66 * len(rows),
         meta={"min_width": _NARROWEST},
-        annotations=_names([bar for bar in bars if bar.kind != unnamed], rows, factor, end_s),
+        annotations=_names(bars, rows, factor, end_s),
         xaxis=style.axis(f"time ({unit})", range=[0, 1.01 * factor * end_s]),
         yaxis=style.axis(**row_ticks(rows), showgrid=False, zeroline=False),
     )
