@@ -239,20 +239,15 @@ def smallest(numbers: Sequence[Number]) -> Number:
     return least
 
 
-def steps_of(number: Recorded, apart: Sequence[Recorded] = ()) -> list[Recorded]:
-    """The named steps from which a number was computed: operands first, each once.
-
-    apart  named steps whose own operands are not followed
-    """
+def steps_of(number: Recorded) -> list[Recorded]:
+    """The named steps from which a number was computed: operands first, each once."""
     found: dict[int, Recorded] = {}
-    stop = {id(each) for each in apart}
 
     def follow(each: Number) -> None:
         if not isinstance(each, Recorded) or id(each) in found:
             return
-        if id(each) not in stop:
-            for operand in each.operands:
-                follow(operand)
+        for operand in each.operands:
+            follow(operand)
         if each.symbol:
             found[id(each)] = each
 

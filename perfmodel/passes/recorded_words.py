@@ -65,14 +65,9 @@ def equation_lines(number: Recorded) -> str:
     return "\n".join(dict.fromkeys(made))
 
 
-def working_lines(number: Recorded, apart: Sequence[Recorded] = ()) -> Iterator[str]:
-    """The computation line by line, operands first: ``hops = m × inside + ... = 133 × 1.47 µs + ...``.
-
-    apart  steps whose own operands are omitted
-    """
-    stop = {id(each) for each in apart}
-    made = (step for step in steps_of(number, apart) if step.form and id(step) not in stop)
-    yield from dict.fromkeys(_line(step) for step in made)
+def working_lines(number: Recorded) -> Iterator[str]:
+    """The computation line by line, operands first: ``hops = m × inside + ... = 133 × 1.47 µs + ...``."""
+    yield from dict.fromkeys(_line(step) for step in steps_of(number) if step.form)
 
 
 def _line(step: Recorded) -> str:
@@ -80,9 +75,9 @@ def _line(step: Recorded) -> str:
     return " = ".join(dict.fromkeys([step.symbol, letters, numbers, value_text(step)]))
 
 
-def recorded_terms(number: Recorded, apart: Sequence[Recorded] = ()) -> Iterator[Term]:
+def recorded_terms(number: Recorded) -> Iterator[Term]:
     """Every letter in ``working_lines``: given numbers with source and interval, and the named steps."""
-    for step in steps_of(number, apart):
+    for step in steps_of(number):
         text = value_text(step)
         if step.low is not None and step.high is not None:
             text += f" ({_text(step, step.low)} – {_text(step, step.high)})"

@@ -20,8 +20,7 @@ from perfmodel.passes.alike import (
 )
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.schemes import DATA_PARALLEL, ROW_WISE, SHARDINGS, WAYS
-from perfmodel.passes.settings import Setting
-from perfmodel.passes.steps import STEPS, StepRow, Times, by_cause
+from perfmodel.passes.steps import STEPS, StepRow, by_cause
 from perfmodel.passes.tables import PlanTables, laws_of
 from perfmodel.plan.outcome import Planned
 from perfmodel.projections.costs import Forward
@@ -167,31 +166,13 @@ def undecided(found: Iterable[Compared]) -> tuple[Compared, ...]:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class TimedPass:
-    """The parts of a pass that a comparison needs. time_band  (low, centre, high) of a batch [s]"""
+def is_slower(slower: Projection, best: Projection) -> bool:
+    """Whether a time exceeds another on the same machine by more than the uncertainty of their difference.
 
-    setting: Setting
-    steps: tuple[StepRow, ...]
-    time_band: Times
-
-
-AnyPass = TimedPass | Projection
-
-
-def is_slower(slower: AnyPass, best: AnyPass, scale: float = 1.0, best_scale: float = 1.0) -> bool:
-    """Whether a time exceeds another by more than the uncertainty of their difference.
-
-    scale, best_scale  cost per second of each pass, to compare costs instead of times
-    Source: ``differences.shared_difference_band``; two machines share no cause of error
+    Source: ``differences.shared_difference_band``
     """
-    machines = [answer.setting.machine.name for answer in (slower, best)]
-    both = []
-    for answer, each, machine in zip((slower, best), (scale, best_scale), machines, strict=True):
-        whole = {machine: answer.time_band}
-        causes = by_cause(answer.steps, _curve) if len(set(machines)) == 1 else whole
-        both.append({cause: (each * low, each * t, each * high) for cause, (low, t, high) in causes.items()})
-    return bool(shared_difference_band(*both)[0] > 0)
+    causes, of_best = by_cause(slower.steps, _curve), by_cause(best.steps, _curve)
+    return bool(shared_difference_band(causes, of_best)[0] > 0)
 
 
 def _curve(row: StepRow) -> str:

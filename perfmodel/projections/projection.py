@@ -193,11 +193,6 @@ class Projection:
         return self.totals["time_s"]
 
     @property
-    def time_band(self) -> Times:
-        """(low, centre, high) of the time of a batch."""
-        return self.totals["low_s"], self.time_s, self.totals["high_s"]
-
-    @property
     def baseline_time_s(self) -> float:
         """Time of the same batch in local memory."""
         return self.totals["baseline_time_s"]

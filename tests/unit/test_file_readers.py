@@ -38,7 +38,6 @@ OWN = {
     "perfmodel/validate/kept.py": "shipped measurements",
     "perfmodel/explore/commands.py": "a page that it has just made",
     "perfmodel/explore/page.py": "files of the package",
-    "perfmodel/cli/figure_file.py": "a drawing that it has just made",
     "perfmodel/cli/imports.py": "samples that it is about to replace",
     "perfmodel/onechip/cost.py": "bytes of a row, by the equation of that name",
 }
