@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfmodel.cli.output import check_named, emit, emit_json
+from perfmodel.cli.output import check_named
 from perfmodel.errors import BadInputError
 from perfmodel.report.page.assemble import page_html
 from perfmodel.report.page.markdown import page_markdown
@@ -47,15 +47,6 @@ def format_of(out: Path | None, typed: str | None, option: str = "--out") -> str
             "leave out --format, or rename it.",
         )
     return typed
-
-
-def deliver(page: Page, out: Path, file_format: str, as_json: bool) -> None:
-    """Write the page, and print the file's name."""
-    size = write(page, out, file_format)
-    if as_json:
-        emit_json("report", file=str(out), bytes=size, blocks=page.contents())
-        return
-    emit(wrote(out, size, file_format))
 
 
 def write(page: Page, out: Path, file_format: str) -> int:

@@ -17,8 +17,8 @@ from perfmodel.cli.choices import (
     workload_selectors,
 )
 from perfmodel.cli.options import apart
-from perfmodel.cli.output import check_target
-from perfmodel.cli.page_file import DEFAULTS, deliver, format_of, uncollected, write, wrote
+from perfmodel.cli.output import check_target, emit, emit_json
+from perfmodel.cli.page_file import DEFAULTS, format_of, uncollected, write, wrote
 from perfmodel.cli.question import question_of
 from perfmodel.cli.report_gpus import gpus_page, numbers_of
 from perfmodel.cli.typed_line import TypedLine
@@ -39,7 +39,12 @@ def report(context: typer.Context, options: ReportOptions) -> None:
     file_format = format_of(options.out, options.file_format)
     out = options.out or Path(DEFAULTS[file_format])
     check_target(out, force=options.force)
-    deliver(_page(params, TypedLine.of(context).pinned()), out, file_format, options.as_json)
+    page = _page(params, TypedLine.of(context).pinned())
+    size = write(page, out, file_format)
+    if options.as_json:
+        emit_json("report", file=str(out), bytes=size, blocks=page.contents())
+        return
+    emit(wrote(out, size, file_format))
 
 
 def _page(typed: Mapping[str, Any], line: TypedLine, lead: Leading | None = None) -> Page:

@@ -25,16 +25,6 @@ LISTED = {"table_size": "10TB,1TB,100TB", "batch": "1024,256,4096", "pooling": "
 _LIST = {"metavar": "NS", "several": True}
 
 
-NumbersOfGpus = Annotated[
-    str | None,
-    groups.GPUS.saying(
-        "Numbers of GPUs to choose from, with the same tables on each, e.g. 8,64,128. "
-        "Without --table-size, the tables fill the smallest of them.",
-        **_LIST,
-    ),
-]
-
-
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions(
     NodeOptions, TrainingOptions, FileOptions, CalibrationOptions, IdOptions, GlobalBatchOptions, TableOptions
@@ -60,7 +50,14 @@ class ReportOptions(
             **{**_LIST, "metavar": "SIZES"},
         ),
     ] = None
-    gpus: NumbersOfGpus = None
+    gpus: Annotated[
+        str | None,
+        groups.GPUS.saying(
+            "Numbers of GPUs to choose from, with the same tables on each, e.g. 8,64,128. "
+            "Without --table-size, the tables fill the smallest of them.",
+            **_LIST,
+        ),
+    ] = None
     batch: Annotated[
         Texts,
         groups.BATCH.saying(f"Samples per GPU to choose from (default {LISTED['batch']}).", **_LIST),

@@ -23,7 +23,7 @@ class Opt:
     read           reads the text: called with the text and the flag, returns the value in SI units; None: the
                    text is the value
     keyword        the name of the value, if it is not the field's name: ``table_bytes``
-    least, most    limits of the value, as a number or as typed: ``1h``;  check  a further check
+    least, most    limits of the value, as a number or as typed: ``1h``
     several        values may be separated by commas or ``..``; each is within the limits
     """
 
@@ -34,7 +34,6 @@ class Opt:
     keyword: str = ""
     least: float | str | None = None
     most: float | str | None = None
-    check: Callable[[Any], Any] | None = None
     several: bool = False
 
     def saying(self, words: str, **changed: Any) -> Opt:
@@ -108,7 +107,7 @@ class Declared:
                         continue
                     raise
                 self._check(words, value, part)
-        return words.check(typed) if isinstance(words, Opt) and words.check else typed
+        return typed
 
     def _check(self, words: Opt, value: Any, typed: str) -> None:
         for bound, sign, word, most in ((words.most, 1, "more", "most"), (words.least, -1, "less", "least")):

@@ -109,7 +109,7 @@ def test_a_page_is_of_the_part_of_each_gpu_and_so_is_the_line_that_makes_it(
 
     monkeypatch.setattr(report, "_page", page)
     out = str(tmp_path / "page.html")
-    cli("report", "--table-size", "10TB,1TB", "--global-batch", "155648", "--out", out)
+    cli("report", "--table-size", "10TB,1TB", "--global-batch", "147456", "--out", out)
     cli("report", "--model", "criteo-1tb", "--gpus", "64", "--global-batch", "65536", "--out", out)
     cli("project", "--table-size", "10TB", "--gpus", "256", "--global-batch", "65536", "--report", out)
     assert [batch for batch, _ in seen] == [["1024"], ["1024"], ["256"]]

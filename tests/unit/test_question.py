@@ -62,14 +62,10 @@ def test_a_limit_is_that_of_the_command_and_of_python(keyword: str, most: float)
 
 UNBOUNDED = {
     "seed": "any number starts the same sequence each time",
-    "skip": "more than there are skips all, which is refused",
     "max_hbm": "at most the machine's memory",
     "size": "at most what a calibration's table of times has",
     "gpus_per_node": "at most the machine's",
     "gpus": "of a log: at most what its rows have",
-    "width": "of a picture, checked where it is drawn",
-    "height": "of a picture, checked where it is drawn",
-    "scale": "of a picture, checked where it is drawn",
 }
 """Numbers without a range in their declaration, and why they need none."""
 
