@@ -229,9 +229,7 @@ def test_what_would_change_it_is_what_the_command_prints(capsys: pytest.CaptureF
     found = answers.drawn(answers.WHAT_IFS, question, lambda: True)
     assert found is not None
     after = found["view"]["heads"][0]
-    assert (
-        after["times"].removeprefix(before["times"].rstrip(".")).startswith("; row-wise-sparse, which nobody")
-    )
+    assert after["times"].startswith(before["times"].rstrip("."))
     *same, changes = after["findings"]
     assert same == before["findings"] and changes["title"].startswith(
         "What would change it most: NVLink domain "

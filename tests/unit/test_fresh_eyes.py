@@ -23,7 +23,7 @@ from perfmodel.projections import project_one
         (("sweep", "--table-size", "1..64TB"), ("1 has no unit", "--table-size 1TB..64TB")),
         (("sweep", "--table-size", "1TB...64TB"), ("has two dots", "--table-size 1TB..64TB")),
         (("sweep", "--gpus", "..8"), ("a range has two ends", "first value", "--gpus …..8")),
-        (("explain", "all-to-all-rws"), ("is not a step", "did you mean all-to-all-rows?")),
+        (("explain", "all-to-all-idz"), ("is not a step", "did you mean all-to-all-ids?")),
         (("report", "--model", "criteo-kaggle", "--gpus", "8..2"), ("runs downwards", "--gpus 2..8")),
     ],
 )  # fmt: skip
@@ -56,8 +56,8 @@ def test_the_answer_itself_says_how_uneven_skewed_ids_are(cli: Any) -> None:
     said = json.loads(cli(*words, "--sharding", "row-wise", "--json").out)
     assert f"gets {said['fullest_part']:.1f}× the ids of the mean GPU" in line
     assert "hottest" not in done.err and any("hottest" in note for note in said["notes"])
-    assert json.loads(cli(*words, "--json").out)["fullest_part"] == 1
-    leads = cli("project", "--table-size", "1TB", "--alpha", "1.05").out  # two-level
+    assert json.loads(cli(*words, "--sharding", "ub", "--json").out)["fullest_part"] == 1
+    leads = cli(*words).out  # row-wise
     assert len([line for line in leads.splitlines() if "hottest row gets" in line]) == 1
 
 

@@ -18,6 +18,7 @@ from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.line_traces import SlowdownLine
 from perfmodel.report.figures.registry import BREAKDOWN, SLOWDOWN
 from perfmodel.report.figures.slowdown import Mark, sentence
+from perfmodel.report.figures.style import PALETTE
 from perfmodel.report.figures.words import library_name
 from perfmodel.report.page.leading_card import card_of
 from perfmodel.report.page.lines import Lines, answerable, frame_of
@@ -177,11 +178,10 @@ def lead_of(base: Projection, machine: Machine, options: Mapping[str, Any]) -> L
     )
 
 
-def best_line(setup: Setup, answers: Sequence[Projection], others: Sequence[SlowdownLine]) -> SlowdownLine:
-    """The line of the fastest sharding of each table size. others  the other lines, whose styles are taken"""
-    taken = {line.style for line in others}
-    style = next(at for at in range(len(taken) + 1) if at not in taken)
-    return SlowdownLine(f"{library_name(setup.curves.backend)} best sharding", frame_of(answers), style=style)
+def best_line(setup: Setup, answers: Sequence[Projection]) -> SlowdownLine:
+    """The line of the fastest sharding of each table size, with a marker that no other line has."""
+    label = f"{library_name(setup.curves.backend)} fastest sharding"
+    return SlowdownLine(label, frame_of(answers), style=len(PALETTE))
 
 
 def view_of(chosen: tuple[int, ...], workload: Mapping[str, Any], setup: Setup, asked: ViewsAsked) -> View:
@@ -202,7 +202,7 @@ def view_of(chosen: tuple[int, ...], workload: Mapping[str, Any], setup: Setup, 
     bars = sorted([*shown, *beside], key=lambda answer: answer.gpu_count.table_bytes)
     lines = list(asked.lines.of(setup, workload))
     if {answer.sharding for answer in bars if answer.gpus > 1} - {ROW_WISE}:
-        lines = [best_line(setup, bars, lines), *lines]
+        lines = [best_line(setup, bars), *lines]
     first = SLOWDOWN.draw(lines=lines, asked=shown[sizes.start], marks=marks(answers))
     titles = {} if isinstance(first, Missing) else {first.name: tuple(sentence(lines, a) for a in shown)}
     blocks = (first, BREAKDOWN.draw(answers=bars))
