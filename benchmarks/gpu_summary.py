@@ -114,16 +114,13 @@ def troubles(found: Any) -> list[str]:
 
 
 def fitted(calibration: dict[str, Any]) -> list[str]:
-    """Constants of the kernels and of the host of a calibration, with their intervals."""
+    """Constants of the kernels of a calibration, with their intervals."""
     lines = [f"Fitted ({calibration.get('calibration_id')})"]
-    for part in ("kernels", "host", "host_tier"):
-        found = calibration.get(part)
-        if not found:
-            lines.append(f" {part}: nothing was fitted")
-            continue
-        lines.append(f" {part}" + (f", clock {found['clock']}" if "clock" in found else ""))
-        for name, value in sorted(found["values"].items()):
-            lines.append(f"  {name:<26}{value['value']:>12.4g}  ({value['low']:.4g} to {value['high']:.4g})")
-        error = found.get("loo_median")
-        lines += [] if error is None else [f"  left out, median error {100 * error:.1f} %"]
-    return lines
+    found = calibration.get("kernels")
+    if not found:
+        return [*lines, " kernels: nothing was fitted"]
+    lines.append(f" kernels, clock {found['clock']}")
+    for name, value in sorted(found["values"].items()):
+        lines.append(f"  {name:<26}{value['value']:>12.4g}  ({value['low']:.4g} to {value['high']:.4g})")
+    error = found.get("loo_median")
+    return lines if error is None else [*lines, f"  left out, median error {100 * error:.1f} %"]

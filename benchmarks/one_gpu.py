@@ -11,10 +11,9 @@
 Every sitting begins with the check and a smoke test of one kernel, and ends there where one of them fails.
 Sitting "first": functional tests, one process a file, side by side; then one part after the other, for
 timings alone: copies, the L2 cache and launches; gather and pool beside torch; tests that time something.
-Sitting "timings": the calibration of kernels, its projection, summary and kernel model; that of the
-host (its launches, its memory as the GPU reads it); ids, conversions and the exchange; CUB's sort; products
-of dense layers; every variant of gather and pool over the whole grid. Sitting "sanitizer": each family of
-kernels on small cases under each tool.
+Sitting "timings": the calibration of kernels, its projection, summary and kernel model; ids, conversions and
+the exchange; CUB's sort; products of dense layers; every variant of gather and pool over the whole grid.
+Sitting "sanitizer": each family of kernels on small cases under each tool.
 The archive, <sitting>.tar.gz, is written anew after each part: a cut loses the part under way; parts.txt in
 it says how each part ended. Compiled kernels and installed wheels stay outside it, in build/one_gpu, for the
 next sitting. A part that fails, or outlasts its time, ends alone; the times of all parts add up to less than
@@ -47,8 +46,8 @@ MARGIN_S = 60.0
 """What a sitting leaves of the time that a command has."""
 
 CHECK_S, SMOKE_S, COMPILE_S, TESTS_S, TIMED_TESTS_S = 10.0, 30.0, 50.0, 130.0, 25.0
-CALIBRATE_S, CALIBRATE_HOST_S, STARTING_S, AFTER_S = 165.0, 25.0, 20.0, 15.0
-"""Of the calibrations of kernels and of the host: their limits; start and fit of each; what reads them.
+CALIBRATE_S, STARTING_S, AFTER_S = 165.0, 20.0, 15.0
+"""Of the calibration of kernels: its limit; its start and fit; what reads it.
 
 On an H200 the kernels take 150 s: 516 points of seven visits each, so a third of the time ends no point.
 """
@@ -129,7 +128,7 @@ def timings(asked: Asked) -> Groups:
         Part("environment.json", (*own, "--only", "environment"), AFTER_S),
         Part("nvidia-smi.txt", ("nvidia-smi", "-q"), AFTER_S),
     )
-    yield calibration(asked, CALIBRATE_S)
+    yield calibration(asked)
     question = (*PERFMODEL, "project", "--table-size", "10TB", *machine)
     for path in sorted((results / "runs").glob("*/*.json"))[:1]:
         yield (Part("project.txt", (*question, "--calibration", str(path)), AFTER_S),)
@@ -137,7 +136,6 @@ def timings(asked: Asked) -> Groups:
     for folder in sorted(path.parent for path in (results / "runs").glob("*/samples.jsonl")):
         if not asked.rehearse:  # nothing is judged by made-up times
             yield asked.benchmark("kernel_model", AFTER_S, str(folder))
-    yield calibration(asked, CALIBRATE_HOST_S, "host")
     more = asked.sized("", "--scale 1000")
     yield asked.benchmark("gpu_stages", STAGES_S, "--out", f"{results}/stages.csv", *more)
     if not asked.rehearse:  # it needs nvcc
@@ -163,25 +161,24 @@ def sorting() -> Groups:
     yield (Part("sort.csv", (program,), SORT_S),)
 
 
-def calibration(asked: Asked, limit_s: float, only: str = "kernels") -> tuple[Part]:
-    """Kernels at every clock, or the host, for so long; both in one run."""
+def calibration(asked: Asked) -> tuple[Part]:
+    """Kernels at every clock."""
     words = (
         "--device",
         "cuda",
         "--ranks",
         "1",
         "--only",
-        only,
+        "kernels",
         "--out",
         str(asked.results / "runs"),
         *asked.machine,
         "--json",
     )
-    limit = f"--time-limit={limit_s:.0f}s"
+    limit = f"--time-limit={CALIBRATE_S:.0f}s"
     small = (PYTHON, str(ROOT / "tests" / "rehearsal" / "small_calibration.py"))
     line = (*(small if asked.rehearse else PERFMODEL), "calibrate", *words, limit)
-    name = "calibrate.json" if only == "kernels" else f"calibrate_{only}.json"
-    return (Part(name, line, limit_s + STARTING_S),)
+    return (Part("calibrate.json", line, CALIBRATE_S + STARTING_S),)
 
 
 def sanitizer(asked: Asked) -> Groups:

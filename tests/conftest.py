@@ -42,7 +42,7 @@ MOST_WORKERS = 8
 """Each imports torch: more take more memory than they save time."""
 RANKS = {
     "test_calibrate_cli", "test_calibrate_kill", "test_compare_traces", "test_exchange",
-    "test_gpu_rehearsal", "test_host_time", "test_in_torchrec", "test_one_sided_exchange", "test_providers",
+    "test_gpu_rehearsal", "test_in_torchrec", "test_one_sided_exchange", "test_providers",
     "test_rank_alone", "test_team", "test_team_launchers", "test_torchrec", "test_torchrec_plan",
 }  # fmt: skip
 """Files that start real ranks, each with a core of its own."""

@@ -13,9 +13,6 @@ from perfmodel.errors import BadInputError
 INT8_TAIL_BYTES = 8
 """Bytes of scale and bias, fp32 each, after the bytes of an int8 row."""
 
-_PINNED = 1
-"""cudaMemoryTypeHost, of ``cudaPointerAttributes``."""
-
 DESCRIPTOR = np.dtype(
     [
         ("rows", np.uint64),
@@ -40,18 +37,16 @@ class DeviceTables:
     rows   of each table [E, D], or for int8 [E, row bytes] of uint8: D bytes, fp32 scale, fp32 bias, padding;
            elements of a row are contiguous, rows need not be
     dims   D of each table;  dtype  fp32, fp16, bf16 or int8
-    reader GPU that reads rows in pinned host memory; None: the device that holds the rows
     """
 
     rows: tuple[Any, ...]
     dims: tuple[int, ...]
     dtype: str
-    reader: Any = None
 
     @property
     def device(self) -> Any:
-        """torch.device that reads the rows."""
-        return self.rows[0].device if self.reader is None else self.reader
+        """torch.device that holds the rows."""
+        return self.rows[0].device
 
     @property
     def row_bytes(self) -> tuple[int, ...]:
@@ -68,9 +63,7 @@ class DeviceTables:
         import torch
 
         made = np.zeros(len(self.rows), DESCRIPTOR)
-        made["rows"] = [
-            rows.data_ptr() if self.reader is None else mapped_address(rows) for rows in self.rows
-        ]
+        made["rows"] = [rows.data_ptr() for rows in self.rows]
         made["row_count"] = [rows.shape[0] for rows in self.rows]
         made["row_bytes"] = self.row_bytes
         made["dim"] = self.dims
@@ -129,19 +122,6 @@ def make_tables(rows: Sequence[Any], dims: Sequence[int] | None = None) -> Devic
                 "rows [E, D] are expected, with E and D at least 1 and the elements of a row contiguous.",
             )
     return DeviceTables(tuple(rows), widths, dtype)
-
-
-def mapped_address(rows: Any) -> int:
-    """The address at which a GPU reads ``rows``, a tensor in page-locked host memory.
-
-    Limits: memory that no GPU can read -> BadInputError
-    """
-    import cupy
-
-    found = cupy.cuda.runtime.pointerGetAttributes(rows.data_ptr())
-    if found.type != _PINNED or not found.devicePointer:
-        raise BadInputError("these rows are not in memory of the host that a GPU can read.", "pin them.")
-    return int(found.devicePointer)
 
 
 def to_int8(rows: Any, multiple: int = 16) -> Any:

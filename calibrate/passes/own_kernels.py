@@ -17,16 +17,14 @@ from calibrate.cuda.partial_bags import partial_sum
 from calibrate.cuda.permute import Permuter
 from calibrate.cuda.split import row_wise
 from calibrate.operations import Availability, Place
-from calibrate.passes.id_sets import IdSet, draw_sets
+from calibrate.passes.id_sets import IdSet
 from calibrate.passes.pattern_rows import require_exact
-from calibrate.passes.pattern_tables import LARGEST_PART, Borrowed, PinnedRows
-from calibrate.passes.torch_kernels import Call, Inputs, KernelOperation, Outputs, TorchKernels
+from calibrate.passes.pattern_tables import Borrowed
+from calibrate.passes.torch_kernels import Call, Inputs, Outputs, TorchKernels
 from calibrate.providers.device_collectives import torch_with_cuda
-from calibrate.ranks.process import host_memory_bytes
-from perfmodel.errors import BadInputError
 from perfmodel.schema.runs import LookupWork
 
-_OPERATIONS = ("gather_pool", "bucketize", "permute", "partial_sum", "gather_host")
+_OPERATIONS = ("gather_pool", "bucketize", "permute", "partial_sum")
 
 
 def availability() -> Availability:
@@ -85,31 +83,9 @@ class OwnKernels(TorchKernels):
     operations = _OPERATIONS
 
     def open(self, place: Place, address: Mapping[str, str]) -> None:
-        """Take this rank's device; host memory for rows is allocated on demand."""
+        """Take this rank's device; lengths are int32."""
         super().open(place, address)
         self.length_type = self._torch.int32
-        self._pinned = PinnedRows(self._device, LARGEST_PART * host_memory_bytes(place.local_ranks))
-
-    def close(self) -> None:
-        """Free the tables."""
-        super().close()
-        self._pinned.clear()
-
-    def _gather_host(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
-        """An operation that looks up rows of a table in host memory, with the kernel of ``gather_pool``.
-
-        Limits: more than one table -> BadInputError
-        """
-        if work.tables != 1:
-            raise BadInputError(f"gather_host looks up 1 table, not {work.tables}.", "ask for one table.")
-        reader = self._device if self._device.type == "cuda" else None
-
-        def tables(rows: Any) -> DeviceTables:
-            return DeviceTables((rows,), (work.dim,), "fp32", reader)
-
-        look_up = Lookup(lambda: self._pinned.rows(0, work.rows, work.dim, "fp32"), work, tables)
-        sets = [self._set(work, one, dtype, 0) for one in draw_sets(work, dtype, seed)]
-        return self._summing(work, sets, look_up, look_up)
 
     def _lookup(self, work: LookupWork, dtype: str, copies: int) -> tuple[Lookup, Lookup]:
         joined = work.tables * work.rows

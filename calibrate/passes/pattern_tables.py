@@ -13,11 +13,6 @@ from typing import Any
 from calibrate.passes.pattern_rows import fill_rows
 from perfmodel.errors import BadInputError
 
-LARGEST_PART = 0.25
-"""Share of a rank's host memory that may be page-locked."""
-
-_PIECE_BYTES = 64 * 2**20
-
 
 class PatternTables:
     """Pattern rows on one device, written when they are first needed.
@@ -74,44 +69,6 @@ class PatternTables:
 
     def _write(self, rows: Any, first: int) -> None:
         fill_rows(rows, first)
-
-
-class PinnedRows(PatternTables):
-    """Pattern rows in page-locked host memory, which a GPU reads in place; one allocation serves all tables.
-
-    It is plain page-locked memory (cudaHostAlloc): managed memory beyond the free memory of a GPU can hang
-    the GPU of a shared server. FBGEMM's MANAGED tables stay in host memory and are read over the link too
-    (cudaMemAdviseSetPreferredLocation: the CPU), so these reads represent theirs.
-    device      GPU that writes the rows; on a CPU, nothing is page-locked
-    most_bytes  limit of the allocation
-    Limits: more than ``most_bytes`` -> BadInputError
-    """
-
-    def __init__(self, device: Any, most_bytes: float) -> None:
-        super().__init__(device, shared=True)
-        self._most = most_bytes
-
-    def _new(self, count: int) -> Any:
-        import torch
-
-        if count > self._most:
-            raise BadInputError(
-                f"{count / 2**20:.0f} MiB of page-locked host memory, of {self._most / 2**20:.0f} MiB "
-                "that may be taken.",
-                "free memory of the host.",
-            )
-        return torch.empty(count, dtype=torch.uint8, pin_memory=self._device.type == "cuda")
-
-    def _write(self, rows: Any, first: int) -> None:
-        """Write the rows on the GPU and copy them, piece by piece: a CPU takes seconds for a gigabyte."""
-        import torch
-
-        step = max(1, _PIECE_BYTES // (rows.element_size() * rows.shape[1]))
-        piece = torch.empty(min(step, rows.shape[0]), rows.shape[1], dtype=rows.dtype, device=self._device)
-        for at in range(0, rows.shape[0], step):
-            part = piece[: min(step, rows.shape[0] - at)]
-            fill_rows(part, first + at)
-            rows[at : at + part.shape[0]].copy_(part)
 
 
 class Borrowed:

@@ -17,7 +17,6 @@ from typing import Any
 from calibrate.machine.local_gpus import find_gpus
 from calibrate.operations import Availability, Operation, Place, Provider
 from calibrate.passes import lookup
-from calibrate.passes.host_calls import HostRounds
 from calibrate.passes.id_sets import COLD_BYTES, IdSet, draw_sets, table_copies
 from calibrate.passes.pattern_rows import bag_sums, require_exact
 from calibrate.passes.pattern_tables import Borrowed, PatternTables
@@ -27,7 +26,7 @@ from calibrate.providers.host_collectives import CacheClearer, l2_bytes
 from calibrate.providers.torch_world import torch_here
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.runs import HOST_CALLS, KERNELS, LookupWork, Point, PointKind
+from perfmodel.schema.runs import KERNELS, LookupWork, Point, PointKind
 
 CLOCKS = (Clock.EAGER, Clock.STREAM, Clock.GRAPH)
 _MOST_COPIES = 256
@@ -151,7 +150,7 @@ class TorchKernels(Provider):
     """
 
     name = "torch"
-    operations: tuple[str, ...] = (*KERNELS, *HOST_CALLS, "copy_to_device", "copy_to_host")
+    operations: tuple[str, ...] = KERNELS
     numbers_by_table = False
     length_type: Any = None
 
@@ -166,8 +165,8 @@ class TorchKernels(Provider):
         self._clearer = None if gpu else CacheClearer(l2_bytes())
         self._swept: Any = None
 
-    def operation(self, point: Point, ranks: Sequence[int]) -> KernelOperation | HostRounds:
-        """The operation that times the kernel, or the host work, of ``point``.
+    def operation(self, point: Point, ranks: Sequence[int]) -> KernelOperation:
+        """The operation that times the kernel of ``point``.
 
         Limits: not a kernel, or one that this library lacks -> BadInputError
         """
@@ -175,8 +174,6 @@ class TorchKernels(Provider):
             raise BadInputError(
                 f"{self.name} has no kernel {point.operation!r}.", f"it has: {', '.join(self.operations)}."
             )
-        if point.operation in HOST_CALLS:
-            return HostRounds(point.operation, point.work, self._device, gpu=self._gpu)
         seed = zlib.crc32(point.key.encode())
         made: KernelOperation = getattr(self, f"_{point.operation}")(point.work, point.dtype, seed)
         return made
@@ -326,27 +323,6 @@ class TorchKernels(Provider):
             return (out.copy_(inputs[0]),)
 
         return KernelOperation(self._gpu, [(source,)], call, lambda inputs: inputs, (out,))
-
-    def _copy_to_device(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
-        return self._copy_over(work, to_device=True)
-
-    def _copy_to_host(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
-        return self._copy_over(work, to_device=False)
-
-    def _copy_over(self, work: LookupWork, *, to_device: bool) -> KernelOperation:
-        """The operation that copies ``work.dim`` bytes from page-locked host memory to the GPU, or back."""
-        torch = self._torch
-        there = torch.arange(251, dtype=torch.uint8, device=self._device)
-        there = there.repeat(-(-work.dim // 251))[: work.dim].clone()
-        host = torch.empty(work.dim, dtype=torch.uint8, pin_memory=True)
-        host.copy_(there)
-        source, out = (host, torch.empty_like(there)) if to_device else (there, host)
-        expected = there if to_device else there.cpu()
-
-        def call(inputs: Inputs) -> Outputs:
-            return (out.copy_(inputs[0], non_blocking=True),)
-
-        return KernelOperation(self._gpu, [(source,)], call, lambda inputs: (expected,), (out,))
 
     def _launch_floor(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
         torch = self._torch

@@ -22,11 +22,7 @@ BACKENDS = ("nccl", "rccl", "nvshmem", "gloo")
 DEFAULT_BACKENDS = {"cpu": ("gloo",), "cuda": ("nccl", "nvshmem")}
 """Libraries of a plan that names none, by device."""
 
-_CARRIER = {
-    "kernels": "torch",
-    "host": "torch",
-    "composed": "exchange",
-}  # without it, nothing of the group works
+_CARRIER = {"kernels": "torch", "composed": "exchange"}  # without it, nothing of the group works
 LEAST_NOISE = 1e-4
 """Least half-width of an interval, as a share of the time: a smaller value must be a typing error."""
 
@@ -38,7 +34,7 @@ MOST_A_CORE = 64
 class Request:
     """The measurements that the user asks for.
 
-    only         parts: "nccl", "nccl:all_to_all", "kernels", "kernels:gather_pool", "host", "composed"
+    only         parts: "nccl", "nccl:all_to_all", "kernels", "kernels:gather_pool", "composed"
     ranks        rank counts of the collectives; None: the preset's steps up to the world
     sizes        payloads in bytes; None: 128 B up to the limit of preset and memory
     clocks       ways of timing; None: the preset's for the device
@@ -199,7 +195,7 @@ class _Choice:
     backends: list[str] = field(default_factory=list)
 
     def points(self) -> Iterator[Point]:
-        """Every point: collectives, then kernels, host calls and whole passes."""
+        """Every point: collectives, then kernels and whole passes."""
         if self.world.ranks > 1 and 1 in (self.request.ranks or ()):
             why = "a single rank exchanges nothing; --ranks 1 alone times kernels"
             self.left_out.append(NotMeasured("1 rank", why))
@@ -294,12 +290,11 @@ class _Choice:
         return [clock for clock in wanted if clock in offered]
 
     def _grids(self) -> list[Point]:
-        """Requested points of kernels, host calls and whole passes; ``left_out`` gets what cannot run."""
-        from calibrate.planning.host_cells import host_points
+        """Requested points of kernels and whole passes; ``left_out`` gets what cannot run."""
         from calibrate.planning.kernel_cells import composed_points, kernel_points
 
         request, selection, world = self.request, self.selection, self.world
-        makers = {"kernels": kernel_points, "host": host_points, "composed": composed_points}
+        makers = {"kernels": kernel_points, "composed": composed_points}
         grids = {
             group: made(world, request.preset)
             for group, made in makers.items()

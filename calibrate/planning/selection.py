@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS
 from perfmodel.schema.files import unknown_name
-from perfmodel.schema.runs import HOST_CALLS, HOST_TIER, KERNELS
+from perfmodel.schema.runs import KERNELS
 
 IMPLEMENTATIONS = ("exchange", "torchrec")
 """Whole passes: our own exchange, and TorchRec's."""
 
-_GROUPS = {"kernels": KERNELS, "host": (*HOST_CALLS, *HOST_TIER), "composed": IMPLEMENTATIONS}
+_GROUPS = {"kernels": KERNELS, "composed": IMPLEMENTATIONS}
 
 
 @dataclass(frozen=True)
 class WantedParts:
     """The selection of ``--only``, as pairs (group, name). No pairs: everything.
 
-    The group is a library, ``kernels``, ``host`` or ``composed``; the name is an operation of it, "" for all.
+    The group is a library, ``kernels`` or ``composed``; the name is an operation of it, "" for all.
     """
 
     pairs: tuple[tuple[str, str], ...]
@@ -35,7 +35,7 @@ class WantedParts:
         return not self.pairs or (group, "") in self.pairs or (group, name) in self.pairs
 
     def wants_group(self, group: str) -> bool:
-        """Whether anything of ``kernels``, ``host`` or ``composed`` is selected."""
+        """Whether anything of ``kernels`` or ``composed`` is selected."""
         return not self.pairs or any(group == pair[0] for pair in self.pairs)
 
     def wants_backend(self, backend: str) -> bool:

@@ -74,7 +74,7 @@ _OF_STEP = Family(
     "perfmodel explain STEP",
     "passes:ProjectOptions",
     "explain_step:explain_the_step",
-    (*_PAGE, "host"),
+    _PAGE,
 )
 _STEP_OF_PLAN = Family(
     "a plan",

@@ -60,8 +60,6 @@ from perfmodel.plan.for_torchrec.files import read_any_plan
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.question import PlanQuestion, costs_of
 from perfmodel.plan.what_ifs import WhatIf, what_ifs
-from perfmodel.projections.hosted import check_pass, issued
-from perfmodel.projections.ids_ahead import ids_ahead
 from perfmodel.question.groups import OBJECTIVES
 from perfmodel.question.plans import PlanOptions
 from perfmodel.report.page.plan_page import plan_page
@@ -103,12 +101,9 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
     texts["global_batch"] = options.global_batch
     numbers = {**numbers_of(options.plan_file, **texts), "ids": ids_as_made(asked)}
     of_one = {"plan": options.plan_file, "out": options.out, "report": options.report, "dense": dense}
-    of_one["host"] = options.host
     check_one_plan(numbers["many"], **of_one)
     rules = rules_of(options.constraints, options.only, options.without)
     training = is_training(objective)
-    if options.host is not None:
-        check_pass(options.host, training)
     calibration = calibration_of(asked["calibration"], backend, clock)
     box = machine_of(machine, settings, calibration)
     check_per_node(gpus_per_node, box)
@@ -172,10 +167,6 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
     kept = options.out is not None or options.plan_file is not None
     again = "" if kept else typed.text(more=["--out", "plan.json"])
     whole = whole_of(answer, layers)
-    rows, host = answer.found.cost.rows, options.host
-    with_host = None if host is None else issued(answer.evaluator.setting, rows, host, file, training)
-    ahead = None if training or whole is not None else ids_ahead(rows)
-    more: dict[str, Any]
     longest, saved = answer.found.cost.limiting.name, options.out or options.plan_file or Path("plan.json")
     equation = explain_line(typed, longest, saved)
     if options.report is not None:
@@ -185,15 +176,11 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
         samples = answer.evaluator.batch * answer.evaluator.gpus
         step = whole.to_dict(samples) if whole else None
         told = [change.to_dict() for change in changes]
-        more = {
-            "host": with_host.to_dict() if with_host else None,
-            "ids_ahead": ahead.to_dict() if ahead else None,
-        }
-        emit_json("plan", **answer.to_dict(), dense_step=step, changes=told, calibration_file=file, **more)
+        emit_json("plan", **answer.to_dict(), dense_step=step, changes=told, calibration_file=file)
     elif options.as_csv:
         emit(plan_csv(answer))
     else:
-        more = {"capped": capped, "other_pass": other, "changes": changes, "host": with_host, "ahead": ahead}
+        more = {"capped": capped, "other_pass": other, "changes": changes}
         emit(plan_text(answer, file, again, whole, **more, equation=equation))
         for line in answer.evaluator.setting.notes:
             warn(line)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import typer
 
 from perfmodel.cli.chosen import calibration_file
-from perfmodel.cli.host_option import check_host
 from perfmodel.cli.options import (
     one_output,
 )
@@ -17,15 +16,11 @@ from perfmodel.cli.workload import checked_sharding
 from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import ALL, ROW_WISE
 from perfmodel.plan.leading import leads
-from perfmodel.projections import Projection
-from perfmodel.projections.hosted import EAGER, Hosted, hosted
-from perfmodel.projections.ids_ahead import ids_ahead
 from perfmodel.projections.kernel_choice import other_kernels
 from perfmodel.projections.sensitivity import next_experiment, sensitivities
 from perfmodel.question.groups import table_count
 from perfmodel.question.passes import ProjectOptions
 from perfmodel.report.projection_text import projection_text
-from perfmodel.schema.evidence import Clock
 
 _COMMAND = ("perfmodel", "project")
 
@@ -36,7 +31,7 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
     Limits: as the options say -> BadInputError
     """
     as_json, as_csv, report = options.as_json, options.as_csv, options.report
-    host, sharding, tables = options.host, options.sharding, options.tables
+    sharding, tables = options.sharding, options.tables
     memory = {"local_memory": options.local_memory, "remote_memory": options.remote_memory}
     one_output(json=as_json, csv=as_csv)
     if report is not None:
@@ -44,7 +39,6 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
 
         check_beside(report, options.force, **memory)
     way = checked_sharding(sharding, options.reduction, tier=options.tier, **memory)
-    check_host(host, as_csv=as_csv, report=report, **memory)
     if tables is not None:
         table_count(tables)
     if options.table_size is None and options.gpus is None and options.model is None:
@@ -64,7 +58,7 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
         with_sharding,
     )
 
-    out = Output(as_json, as_csv, file, typed.line, host)
+    out = Output(as_json, as_csv, file, typed.line)
     with question.advised(), advising_enough(question):
         answer = question.answer()
         lead = lead_of(answer, question, out) if sharding is None and leads(answer) else None
@@ -87,15 +81,11 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
     changes = sensitivities(answer)
     experiment = next_experiment(answer) if answer.forward.memory is None else None
     others = tuple(other_kernels(answer)) if answer.forward.memory is None else ()
-    issued = None if host is None else hosted(answer, host, file)
-    ahead = ids_ahead(answer.steps) if answer.forward.memory is None else None
     if as_json:
         emit_json(
             "project",
             **project_record(answer, file, changes, experiment, others)
             | (row_wise_cut(answer) if sharding is not None else {}),
-            host=issued.to_dict() if issued else None,
-            ids_ahead=ahead.to_dict() if ahead else None,
         )
         return
 
@@ -108,22 +98,7 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
             file,
             lambda w: typed.line(w, named),
             others,
-            issued,
-            ahead,
-            _beside(answer, file) if host is None else None,
         )
     )
     for line in answer.notes:
         warn(line)
-
-
-def _beside(answer: Projection, file: str | None) -> Hosted | None:
-    """The answer with an eager host, to print below the answer for the device alone.
-
-    file  the user's calibration.  Limits: nothing is sharded, or times have a host already -> None
-    """
-    clocks = {*answer.setting.links.clocks, answer.setting.kernel_clock}
-    forward = answer.forward
-    if answer.gpus == 1 or forward.memory is not None or forward.training or Clock.EAGER in clocks:
-        return None
-    return hosted(answer, EAGER, file)

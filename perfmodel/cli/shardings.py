@@ -14,7 +14,7 @@ from perfmodel.passes.alike import MOST_COMPARED
 from perfmodel.passes.explanation import Explanation
 from perfmodel.passes.schemes import ALL, ROW_WISE, TORCHREC, WAYS, exchange_named
 from perfmodel.passes.step_names import NoSuchStepError, find_step
-from perfmodel.plan.as_projection import Compared, compared, evaluator_of, undecided
+from perfmodel.plan.as_projection import Compared, compared, evaluator_of, undecided, winner
 from perfmodel.plan.explain_step import explain_alike_step, explain_step
 from perfmodel.plan.leading import (
     AT_MOST,
@@ -22,19 +22,17 @@ from perfmodel.plan.leading import (
     Leading,
     leading,
     leading_on_enough,
-    leading_with_host,
     leads,
     on_enough,
     table_count,
 )
 from perfmodel.plan.sizes import by_size
 from perfmodel.plan.swept import any_fits
-from perfmodel.projections.hosted import Hosted, hosted
 from perfmodel.projections.inputs import TooFewGpusError
 from perfmodel.report.columns import columns_record
 from perfmodel.report.leading_text import beside_words, headline, leading_text, too_large
 from perfmodel.report.projection_text import projection_text
-from perfmodel.report.shardings_text import SHARDING, SIZES, fastest, shardings_text
+from perfmodel.report.shardings_text import SHARDING, SIZES, shardings_text
 from perfmodel.units import format_count
 
 if TYPE_CHECKING:
@@ -50,22 +48,12 @@ class Output:
 
     calibration_file  the user's own; None: a shipped calibration
     again             returns the command that asks for an answer again, from its leading words
-    host              how the host issues the pass; None: the device alone
     """
 
     as_json: bool
     as_csv: bool
     calibration_file: str | None
     again: Again
-    host: str | None = None
-
-    def with_host(self, answer: Projection) -> Hosted | None:
-        """``answer`` with the time of the host; None without --host."""
-        return None if self.host is None else hosted(answer, self.host, self.calibration_file)
-
-    def leading(self, base: Projection) -> Leading:
-        """The shardings that fit for the question of ``base``, the fastest first; with the host if typed."""
-        return leading_with_host(base, self.host, self.calibration_file)
 
 
 def with_fitting(
@@ -93,7 +81,7 @@ def lead_of(base: Projection, question: Question, out: Output, *, say: bool = Tr
     base  the row-wise projection;  say  whether to print a note if that takes more GPUs than ``base``
     Limits: no sharding fits the typed GPUs -> it says how many would be enough
     """
-    found = leading_on_enough(base, question.on_gpus, out.leading)
+    found = leading_on_enough(base, question.on_gpus, leading)
     if say:
         _say_more(base, found.base, "no sharding fits")
     filled = question.table_bytes is None and question.tables is None
@@ -160,16 +148,15 @@ def print_one(base: Projection, question: Question, way: str, out: Output) -> No
     possible(base, found, out.again)
     answer = found.answer
     assert answer is not None and found.alike is not None
-    issued = out.with_host(answer)
     if out.as_csv:
         emit(answer.to_frame().to_csv(index=False))
         return
     if out.as_json:
-        extra = {**_cut(found), "host": issued.to_dict() if issued else None}
-        emit_json("project", **{**answer.to_dict(), "calibration_file": out.calibration_file, **extra})
+        record = {**answer.to_dict(), "calibration_file": out.calibration_file, **_cut(found)}
+        emit_json("project", **record)
         return
     again = _again(out, answer)
-    emit(projection_text(answer, (), None, "", out.calibration_file, again, host=issued))
+    emit(projection_text(answer, (), None, "", out.calibration_file, again))
     for line in answer.notes:
         warn(line)
 
@@ -177,14 +164,13 @@ def print_one(base: Projection, question: Question, way: str, out: Output) -> No
 def print_leading(found: Leading, out: Output, machine: str) -> None:
     """Print the answer for the fastest uniform sharding, with row-wise beside it, as text, JSON or CSV.
 
-    machine  as the user typed it.  With ``-v`` or a host, all steps are printed
+    machine  as the user typed it.  With ``-v``, all steps are printed
     Limits: no sharding fits -> BadInputError that says how many GPUs would be enough
     """
     if not found.best:
         next_step = beside_words(found) or "use more GPUs (--gpus), a smaller --batch or --reserve."
         raise BadInputError(headline(found), next_step)
     answer = found.answer
-    issued = out.with_host(answer)
     if out.as_csv:
         emit(answer.to_frame().to_csv(index=False))
         return
@@ -193,18 +179,16 @@ def print_leading(found: Leading, out: Output, machine: str) -> None:
             "project",
             **project_record(answer, out.calibration_file, found.changes, found.experiment)
             | _cut(found.best[0]),
-            as_good=[each.way for each in found.as_good] if out.host is None else None,
+            as_good=[each.way for each in found.as_good],
             leads_among=[way for way in RUN if way not in found.unknown],
             unique_rows=_beside(found.unique_rows),
             left_out=_beside(found.left_out),
             row_wise=_times(found.base),
-            host=issued.to_dict() if issued else None,
         )
         return
-    if is_verbose() or issued is not None:
+    if is_verbose():
         more = found.changes, found.experiment, machine, out.calibration_file, _again(out, answer)
-        ways = beside_words(found, out.with_host(found.base))
-        emit(projection_text(answer, *more, host=issued, ways=ways))
+        emit(projection_text(answer, *more, ways=beside_words(found)))
     else:
         emit(leading_text(found, out.calibration_file, lambda words: out.again(words, found.base)))
     for line in answer.notes:
@@ -301,8 +285,7 @@ def print_all(base: Projection, question: Question, out: Output) -> None:
     base  the row-wise projection of the question
     """
     base, found = with_fitting(base, question)
-    hosts = {each.way: own for each in found if each.answer and (own := out.with_host(each.answer))}
-    several = question.tables is None and not out.as_csv and not hosts
+    several = question.tables is None and not out.as_csv
     other = replace(question, gpus=None)
     sizes = list(by_size(lambda size: replace(other, table_bytes=size).answer())) if several else []
     if out.as_csv:
@@ -321,18 +304,13 @@ def print_all(base: Projection, question: Question, out: Output) -> None:
             gpu_count=vars(base.gpu_count) | {"text": str(base.gpu_count)},
             baseline_time_s=base.baseline_time_s,
             sharding=ALL,
-            winner=fastest(found, hosts).way,
-            undecided=None if hosts else [each.way for each in undecided(found)],
-            shardings=[columns_record(SHARDING, each) | _host_of(hosts.get(each.way)) for each in found],
+            winner=winner(found).way,
+            undecided=[each.way for each in undecided(found)],
+            shardings=[columns_record(SHARDING, each) for each in found],
             sizes=[columns_record(SIZES, size) for size in sizes],
             calibrations=list(base.calibrations),
         )
         return
-    first = fastest(found, hosts)
+    first = winner(found)
     best = with_sharding(first.answer or base, first.way)
-    emit(shardings_text(base, found, sizes, out.calibration_file, lambda w: out.again(w, best), hosts))
-
-
-def _host_of(found: Hosted | None) -> dict[str, Any]:
-    """The entries of a sharding's host in JSON, by key; {} without a host."""
-    return {"host": found.to_dict()} if found else {}
+    emit(shardings_text(base, found, sizes, out.calibration_file, lambda w: out.again(w, best)))

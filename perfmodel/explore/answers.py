@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from perfmodel.cli.host_option import check_host
 from perfmodel.cli.question import Question, question_of
 from perfmodel.cli.shardings import Output, lead_of, possible, with_fitting, with_sharding
 from perfmodel.cli.workload import checked_sharding
@@ -20,13 +19,11 @@ from perfmodel.explore.asked import Said
 from perfmodel.passes.schemes import ROW_WISE
 from perfmodel.plan.leading import Leading, leading, leads
 from perfmodel.projections import Projection
-from perfmodel.projections.hosted import hosted
 from perfmodel.projections.inputs import DEFAULTS
 from perfmodel.question.passes import ProjectOptions
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.line_traces import SlowdownLine
 from perfmodel.report.figures.registry import BREAKDOWN, CHANGES, OVER_GPUS, SLOWDOWN, TORNADO, Figure
-from perfmodel.report.host_text import HOST_WORDS
 from perfmodel.report.page.assemble import block_data
 from perfmodel.report.page.gpu_views import sharded
 from perfmodel.report.page.leading_card import asked_words, card_of, completed
@@ -67,14 +64,13 @@ def answer(asked: Said) -> Answer:
     """Compute the answer to ``asked``. Limits and errors: as ``perfmodel project``"""
     typed = asked.typed(ProjectOptions)
     way = checked_sharding(typed["sharding"], typed["reduction"])
-    check_host(typed["host"])
     if not (typed["table_size"] or typed["gpus"] or typed["model"]):
         raise BadInputError("which tables?", "say how large all of them are, or choose a set.")
     question = question_of(typed)
     question.check_gpus()
     with question.advised():
         base = question.answer()
-        out = Output(False, False, None, lambda words, _: " ".join(words), typed["host"])
+        out = Output(False, False, None, lambda words, _: " ".join(words))
         if way is not None:
             base, (found,) = with_fitting(base, question, [way], say=False)
             shown = with_sharding(possible(base, found, out.again).answer or base, way)
@@ -107,21 +103,10 @@ def _view(asked: Said, found: Answer, *, whole: bool = False) -> dict[str, Any]:
 
 
 def _card(asked: Said, found: Answer, *, whole: bool) -> Card:
-    host = dict(asked.said).get("host")
     base = found.shown if found.lead is None else found.row_wise
     card = card_of(base, found.lead, whole=False, elsewhere="")
     card = replace(card, question=asked_words(found.row_wise))
-    if whole and found.lead is not None:
-        card = completed(card, found.lead)
-    if host is None:
-        return card
-    issued = hosted(found.shown, host, None)
-    words = (
-        f"With {HOST_WORDS[host]} a batch takes {format_time(issued.time_s)}, "
-        f"{format_ratio(issued.slowdown)} the time of one GPU with it; the device waits "
-        f"{format_time(issued.idle_s)} for the host."
-    )
-    return replace(card, times=f"{card.times} {words}".strip())
+    return completed(card, found.lead) if whole and found.lead is not None else card
 
 
 def _against(found: Answer, beside: Said | None) -> str:

@@ -112,7 +112,6 @@ _GROUPS: dict[str, tuple[tuple[str, str, str, tuple[str, ...], bool], ...]] = {
     "Machine": (
         ("machine", "machine", DEFAULT_MACHINE, tuple(list_machines()), True),
         ("backend", "library", _OWN, (*map(str, LAW_BACKENDS), "best"), True),
-        ("host", "host", "the device alone", ("eager", "compiled", "graph"), True),
         ("nic_bytes_per_s", "network per GPU", _OWN, _RATES, False),
         ("nics_per_node", "cards of a node", _OWN, _doubled(1, 16), False),
         ("nvlink_bytes_per_s", "NVLink per GPU", _OWN, _decades("GB/s TB/s", "50GB/s", "4TB/s"), False),

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.errors import NoCalibrationError
 from perfmodel.fit.build import Identity, fit_calibration, fit_curves
 from perfmodel.fit.context import handovers, passes_to_fit
-from perfmodel.fit.host_calls import fit_host
-from perfmodel.fit.host_tier import fit_host_tier
 from perfmodel.fit.implementations import fit_each
 from perfmodel.schema.calibration import Calibration, list_calibrations, shipped_calibration
 from perfmodel.schema.evidence import COLLECTIVES, LAW_BACKENDS, Backend, Clock, Evidence
@@ -71,9 +69,7 @@ def fit_run(run: Run, machine: Machine, planned: Iterable[Point] = ()) -> list[C
         calibration = fit_calibration(rows, machine, identity, like=like)
         after = known[(known["backend"] == backend) & (known["clock"] == clock)]
         calibration = _in_use(calibration, after[after["variant"] == AFTER_KERNEL], run, machine, identity)
-        fitted = _kernels(run, machine, backend, clock)
-        fitted |= _host(run, machine, fitted)
-        found.append(calibration.model_copy(update=fitted))
+        found.append(calibration.model_copy(update=_kernels(run, machine, backend, clock)))
     first, *others = sorted(found, key=preference)
     return [first.model_copy(update={"preferred": True}), *others]
 
@@ -83,8 +79,7 @@ def _kernels_alone(run: Run, machine: Machine, complete: bool) -> Calibration:
     kernels."""
     shipped = _shipped(machine, machine.defaults.backend)
     kernels = _kernels(run, machine, shipped.backend, shipped.clock) if shipped else {}
-    host = _host(run, machine, kernels)
-    if shipped is None or not (kernels or any(host.values())):
+    if shipped is None or not kernels:
         raise NoCalibrationError(
             f"run {run.run_id} holds no finished point of a collective.",
             "measure some:\n  perfmodel calibrate --quick",
@@ -93,7 +88,6 @@ def _kernels_alone(run: Run, machine: Machine, complete: bool) -> Calibration:
         update={
             "calibration_id": f"{shipped.calibration_id}+{run.run_id}",
             **kernels,
-            **host,
             "complete": complete,
             "preferred": True,
             "note": f"collectives of {shipped.calibration_id}, kernels of run {run.run_id}",
@@ -155,24 +149,6 @@ def _kernels(run: Run, machine: Machine, backend: Backend, clock: Clock) -> dict
             first, *others = (one.model_copy(update={"values": {**one.values, **reported}}) for one in found)
             return {"kernels": first, "more_kernels": others}
     return {}
-
-
-def _host(run: Run, machine: Machine, kernels: dict[str, Any]) -> dict[str, Any]:
-    """Fields of a calibration about the host (issue times, host memory); None if the run timed nothing.
-
-    kernels  result of ``_kernels``; its gather floor is used, if our own kernels were timed
-    """
-    fitted = [kernels["kernels"], *kernels["more_kernels"]] if kernels else []
-    floors = {
-        one.implementation: one.values["launch_floor_s"].value
-        for one in fitted
-        if "launch_floor_s" in one.values
-    }
-    floor = floors.get(_OWN_KERNELS, next(iter(floors.values()), None))
-    return {"host": fit_host(run), "host_tier": fit_host_tier(run, machine, floor)}
-
-
-_OWN_KERNELS = "perfmodel"
 
 
 def _with_reported(machine: Machine, run: Run) -> tuple[Machine, dict[str, Interval]]:

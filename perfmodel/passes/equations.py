@@ -41,7 +41,6 @@ SECTIONS = {
     "perfmodel.model.differences": "bands",
     "perfmodel.model.embedding_bag": "embedding-bag",
     "perfmodel.model.exchanges": "other-shardings",
-    "perfmodel.model.issuing": "the-host",
     "perfmodel.model.kernels": "kernels",
     "perfmodel.model.laws": "rings",
     "perfmodel.model.laws.pairwise_time": "all-to-all",

@@ -11,7 +11,6 @@ from perfmodel.collectives.library import CollectiveTimes, Faster, Library, Link
 from perfmodel.collectives.rates import card_rate
 from perfmodel.errors import BadInputError, NoCalibrationError, NoKernelsError
 from perfmodel.passes.handover import Handover
-from perfmodel.passes.measured_tier import with_host_tier
 from perfmodel.passes.one_domain import OneDomain
 from perfmodel.schema.calibration import Calibration, load_calibration
 from perfmodel.schema.constants import (
@@ -120,7 +119,6 @@ def load_setting(
         if own is not None:
             fitted, handover = _chosen(own, kernels), Handover.of(own)
             machine = _with_kernels(machine, own.calibration_id, fitted)
-            machine, constants = with_host_tier(machine, constants, own)
     if fitted is None:
         machine = _with_published(machine, kernels, constants)
     notes = (*notes, *of_another_memory(machine))

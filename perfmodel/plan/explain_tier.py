@@ -22,6 +22,7 @@ from perfmodel.schema.machine_keys import ALL_KEYS
 from perfmodel.schema.tiers import LFU, Tier
 from perfmodel.units import counted, format_time
 
+SWITCH = "gpus_per_pcie_switch"
 GATHER_HOST, UPDATE_HOST, READ_SSD, WRITE_SSD = "gather_host", "update_host", "read_ssd", "write_ssd"
 _LOOK_UPS = ("cache_lookup", "ssd_lookup")
 OF_SSDS = ("ssd_lookup", READ_SSD, WRITE_SSD)

@@ -30,7 +30,6 @@ from perfmodel.plan.as_projection import (
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.searched import searched_plan
 from perfmodel.projections.grid import costed
-from perfmodel.projections.hosted import hosted
 from perfmodel.projections.projection import Projection, projections
 from perfmodel.projections.sensitivity import (
     Change,
@@ -60,14 +59,12 @@ class Leading:
     best     options that fit; empty if none fits; slower options only if they may be the answer
     unknown  options that are not compared, because no calibration has their exchanges
     enough   if nothing fits the given GPUs: how many would be enough, in words
-    hosted_s  returns the time with the host, if that decides on the sharding; None: the device alone
     """
 
     base: Projection
     best: tuple[Compared, ...]
     unknown: tuple[str, ...] = ()
     enough: str = ""
-    hosted_s: Callable[[Projection], float] | None = None
 
     @property
     def answer(self) -> Projection:
@@ -89,9 +86,9 @@ class Leading:
     def unique_rows(self) -> Compared | None:
         """The answer if unique rows are sent, on the same GPUs.
 
-        Limits: nothing fits, one GPU, a host, too many tables, or it does not fit -> None
+        Limits: nothing fits, one GPU, too many tables, or it does not fit -> None
         """
-        if not self.best or not self._packs or self.hosted_s:
+        if not self.best or not self._packs:
             return None
         return next((each for each in compared(self.base, (ROWS_ONCE,)) if each.answer), None)
 
@@ -101,21 +98,18 @@ class Leading:
         if not self.best or not self._packs:
             return None
         shown = [self.answer, *([self.unique_rows.answer] if self.unique_rows else [])]
-        least = min(self._seconds(answer) for answer in shown if answer)
+        least = min(answer.time_s for answer in shown if answer)
         faster = [
             each
             for each in compared(self.base, LEFT_OUT)
-            if each.answer and self._seconds(each.answer) < least * (1 - _SAME)
+            if each.answer and each.answer.time_s < least * (1 - _SAME)
         ]
-        return min(faster, key=lambda each: self._seconds(each.answer or self.base), default=None)
+        return min(faster, key=lambda each: (each.answer or self.base).time_s, default=None)
 
     @property
     def _packs(self) -> bool:
         """Whether there are several GPUs, and few enough tables to pack onto them."""
         return self.base.gpus > 1 and table_count(self.base) <= MOST_COMPARED
-
-    def _seconds(self, answer: Projection) -> float:
-        return self.hosted_s(answer) if self.hosted_s else answer.time_s
 
     @cached_property
     def planned_answer(self) -> Projection | None:
@@ -271,25 +265,6 @@ def leading(base: Projection) -> Leading:
         each = compared_way(base, evaluator, way, plan)
         found += [each] if each.answer is not None else []
     return Leading(base, tuple(_fastest_first(found)), tuple(way for way in unknown if way != ROW_WISE))
-
-
-def leading_with_host(base: Projection, host: str | None, calibration: str | None) -> Leading:
-    """The options that fit, fastest first, with the time of the host that issues them.
-
-    host, calibration  as in ``hosted.host_costs``
-    Limits: no host -> ``leading``;  errors as in ``hosted.host_costs``
-    """
-    if host is None or base.gpus == 1 or table_count(base) > MOST_COMPARED:
-        return leading(base)
-
-    def hosted_s(answer: Projection) -> float:
-        return hosted(answer, host, calibration).time_s
-
-    timed = [
-        (hosted_s(each.answer), each) for each in compared(base, RUN) if each.answer is not None and each.fits
-    ]
-    best = tuple(each for _, each in sorted(timed, key=lambda pair: pair[0]))
-    return Leading(base, best, hosted_s=hosted_s)
 
 
 def table_count(base: Projection) -> int:

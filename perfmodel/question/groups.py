@@ -57,14 +57,6 @@ Effort = Annotated[
     ),
 ]
 GpusPerNode = Annotated[int | None, Opt("GPUs used in each node (default: all of them).", "N")]
-Host = Annotated[
-    str | None,
-    Opt(
-        "Include the host that launches the kernels: eager, compiled or graph (default: the device alone); "
-        "eager:latest with times of the host that a run of yours measured.",
-        "NAME[:RUN]",
-    ),
-]
 IdDtype = Annotated[str, Opt("Type of an id: int64 or int32.", "TYPE")]
 Kernels = Annotated[
     str | None,

@@ -40,9 +40,8 @@ class CalibrateOptions(OutputOptions):
     only: Annotated[
         Texts,
         Opt(
-            "Measure only LIBRARY, LIBRARY:COLLECTIVE, kernels, kernels:NAME, host (what it takes to "
-            "issue a pass, and its memory as GPUs read it) or composed (whole passes). Repeat, or "
-            "separate with commas.",
+            "Measure only LIBRARY, LIBRARY:COLLECTIVE, kernels, kernels:NAME or composed (whole passes). "
+            "Repeat, or separate with commas.",
             "WHAT",
         ),
     ] = None

@@ -41,7 +41,6 @@ class ProjectOptions(
       perfmodel project --table-size 10TB --tier uvm-caching:10% --alpha 1.05
       perfmodel project --table-size 10TB --payload fp16
       perfmodel project --table-size 10TB --kernels torch
-      perfmodel project --table-size 10TB --host eager
       perfmodel project --table-size 10TB --sharding all
       perfmodel project --table-size 10TB --objective training --optimizer adam
       perfmodel project --table-size 10TB --report out.html
@@ -50,7 +49,6 @@ class ProjectOptions(
     sharding: groups.BestSharding = None
     payload: groups.Payload = None
     kernels: groups.Kernels = None
-    host: groups.Host = None
     tier: groups.Tier = None
     as_csv: groups.Csv = False
     report: Annotated[

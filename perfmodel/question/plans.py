@@ -95,7 +95,6 @@ class PlanOptions(TrainingOptions, GlobalBatchOptions, PassOptions):
         ),
     ] = None
     kernels: groups.Kernels = None
-    host: groups.Host = None
     gpus_per_node: groups.GpusPerNode = None
     scenario: groups.Scenario = "cluster"
     constraints: Annotated[

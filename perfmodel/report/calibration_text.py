@@ -13,7 +13,6 @@ from perfmodel.model.curves import anchored_time
 from perfmodel.model.differences import log_span
 from perfmodel.model.laws import LINK_LAWS
 from perfmodel.report.columns import Column, columns_text
-from perfmodel.report.host_calibration import host_parts
 from perfmodel.report.terminal import facts, paragraph, table
 from perfmodel.schema.calibration import Calibration, Curve, Law
 from perfmodel.schema.intervals import Interval
@@ -98,7 +97,7 @@ def calibration_text(
     brief: bool = False,
     since: tuple[int, int] = (0, 0),
 ) -> str:
-    """The text for a calibration: summary, fitted curves with formulas, laws, kernels, host.
+    """The text for a calibration: summary, fitted curves with formulas, laws, kernels.
 
     run    folder of the run that measured it, for commands that measure more; None: not known
     brief  without formulas and constants; of laws and kernels, only what they are based on
@@ -131,7 +130,6 @@ def calibration_text(
         parts += _unknown_text(item, run)
     parts += [_law_text(law, brief) for law in item.laws]
     parts += [kernels_text(item.kernels, brief)] if item.kernels is not None else []
-    parts += host_parts(item)
     return "\n\n".join(parts)
 
 

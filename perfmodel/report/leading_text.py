@@ -10,7 +10,6 @@ from perfmodel.passes.schemes import ROW_WISE, TORCHREC, UNIQUE_ROWS, WAYS
 from perfmodel.plan.as_projection import Compared, is_slower
 from perfmodel.plan.leading import Leading, table_count
 from perfmodel.projections import Projection
-from perfmodel.projections.hosted import Hosted
 from perfmodel.projections.inputs import TableGroup
 from perfmodel.report.experiment_text import experiment_text, run_line
 from perfmodel.report.projection_text import Again, explain_words, provenance, step_table
@@ -84,11 +83,10 @@ def throughput_words(answer: Projection) -> str:
     return f"together {rate}, {format_ratio(answer.totals['throughput_ratio'])} those of that one GPU"
 
 
-def beside_words(found: Leading, row_wise: Hosted | None = None, *, whole: bool = True) -> str:
+def beside_words(found: Leading, *, whole: bool = True) -> str:
     """The sharding, and what is beside it: ``row-wise, as TorchRec runs it · with unique rows (…): 564 µs``.
 
-    row_wise  row-wise with the host, if the host decided on the sharding; None: without a host
-    whole     whether to name a sharding that cannot lead, if it is faster: this takes more answers
+    whole  whether to name a sharding that cannot lead, if it is faster: this takes more answers
     Limits: nothing fits -> how many GPUs would be enough;  too many tables -> the command that compares
     shardings
     """
@@ -99,7 +97,7 @@ def beside_words(found: Leading, row_wise: Hosted | None = None, *, whole: bool 
         return found.enough
     base = found.base
     parts = [f"{found.way}, as {TORCHREC} runs it"]
-    near = [f"{each.way} ({_time(each)})" for each in (found.as_good if row_wise is None else ())]
+    near = [f"{each.way} ({_time(each)})" for each in found.as_good]
     if near:
         parts.append(f"{join_words(near)} may be as fast")
     if found.unknown:
@@ -107,8 +105,7 @@ def beside_words(found: Leading, row_wise: Hosted | None = None, *, whole: bool 
     if found.way != ROW_WISE and not base.gpu_count.fits:
         parts.append(too_large(base))
     elif ROW_WISE not in (found.way, *(each.way for each in found.as_good)):
-        beside = row_wise or base
-        parts.append(f"{ROW_WISE}: {format_time(beside.time_s)}, {format_ratio(beside.slowdown)}")
+        parts.append(f"{ROW_WISE}: {format_time(base.time_s)}, {format_ratio(base.slowdown)}")
     if found.unique_rows is not None:
         parts.append(f"with {UNIQUE_ROWS}: {_time(found.unique_rows)}, {_against(found, found.unique_rows)}")
     if whole and found.left_out is not None:

@@ -17,11 +17,8 @@ from perfmodel.plan.limiting import limiting
 from perfmodel.plan.listed import table_records
 from perfmodel.plan.outcome import AlikeTables, Baseline, Planned
 from perfmodel.plan.what_ifs import WhatIf
-from perfmodel.projections.hosted import Issued
-from perfmodel.projections.ids_ahead import IdsAhead
 from perfmodel.report.bound_text import bound_words, cut_words, listed_fact
 from perfmodel.report.columns import Column, columns_text
-from perfmodel.report.host_text import ahead_fact, host_table, issued_lines
 from perfmodel.report.projection_text import band, origin
 from perfmodel.report.step_words import ahead_words, beside_words
 from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table, unbroken
@@ -53,8 +50,6 @@ def plan_text(
     other_pass: str = "",
     changes: Sequence[WhatIf] = (),
     equation: str = "",
-    host: Issued | None = None,
-    ahead: IdsAhead | None = None,
 ) -> str:
     """The text of ``perfmodel plan``: the time, the bound, which table goes where, the steps, the limits.
 
@@ -63,15 +58,11 @@ def plan_text(
     capped      whether ``--max-hbm`` limited the memory
     other_pass  the command that plans the other pass (forward, or a training step)
     changes     what would change the plan;  equation  the command that explains the longest step
-    host        the plan's time with a host;  ahead  how much sending ids a batch ahead would hide
     """
     parts = [pass_line(answer.training, other_pass)] if other_pass else []
-    first = headline(answer)
-    parts.append(f"{issued_lines(host)}\n{first}" if host is not None else first)
-    parts += [gpu_lines(answer, capped), placements(answer), steps(answer), limits(answer, ahead)]
+    parts.append(headline(answer))
+    parts += [gpu_lines(answer, capped), placements(answer), steps(answer), limits(answer)]
     parts.append(what_if_lines(changes, answer))
-    if host is not None:
-        parts.append(host_table(host))
     if whole is not None:
         parts.append(whole_text(whole, answer.evaluator.batch * answer.evaluator.gpus))
     parts.append(footer(answer, calibration_file))
@@ -319,8 +310,8 @@ def longest(cost: StepCost) -> tuple[str, str]:
     return f"{', '.join(names[:-1])} and {names[-1]}", " each"
 
 
-def limits(answer: Planned, ahead: IdsAhead | None = None) -> str:
-    """Lines on what limits the plan: its longest step, imbalance, latency, memory; and ids sent ahead."""
+def limits(answer: Planned) -> str:
+    """Lines on what limits the plan: its longest step, imbalance, latency, memory."""
     cost, memory = answer.found.cost, answer.found.memory
     row = cost.limiting
     names, each = longest(cost)
@@ -339,7 +330,7 @@ def limits(answer: Planned, ahead: IdsAhead | None = None) -> str:
     full = float(memory.total_bytes.max()) / answer.found.limit_bytes
     if full > 0.9:
         text += f"; memory is {format_fraction(full)} full: more of it would {_more_memory(answer)}"
-    return facts([("Limits", text + "."), *([ahead_fact(ahead)] if ahead else [])])
+    return facts([("Limits", text + ".")])
 
 
 def _more_memory(answer: Planned) -> str:

@@ -8,13 +8,10 @@ from collections.abc import Callable, Sequence
 from perfmodel.passes.settings import is_published
 from perfmodel.passes.steps import StepRow
 from perfmodel.projections import Projection
-from perfmodel.projections.hosted import Hosted
-from perfmodel.projections.ids_ahead import IdsAhead
 from perfmodel.projections.kernel_choice import OtherKernels
 from perfmodel.projections.sensitivity import NextExperiment, Sensitivity
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.experiment_text import experiment_text, run_line
-from perfmodel.report.host_text import ahead_fact, beside_line, host_headline, host_table
 from perfmodel.report.terminal import (
     command_lines,
     facts,
@@ -50,9 +47,6 @@ def projection_text(
     calibration_file: str | None = None,
     again: Again = shlex.join,
     others: Sequence[OtherKernels] = (),
-    host: Hosted | None = None,
-    ahead: IdsAhead | None = None,
-    beside: Hosted | None = None,
     ways: str = "",
 ) -> str:
     """The text of ``perfmodel project -v``: slowdown, GPUs, steps, changes, the next measurement, sources.
@@ -61,17 +55,10 @@ def projection_text(
     calibration_file  the user's own, named at the end; None: a shipped calibration
     again             returns the command that asks the same question, from other leading words
     others            the answer with other look-up kernels
-    host, ways        the answer with the host, and what is beside its sharding; "": it was typed
-    beside            the answer with a host, as a line below the answer for the device alone
-    ahead             how much sending the ids a batch ahead would hide
+    ways              what is beside its sharding; "": it was typed
     """
     parts = [headline(answer), gpu_line(answer)]
-    if host is not None:
-        below = sentence(answer, host.slowdown) if answer.forward.tier is not None else ""
-        parts[0] = f"{host_headline(host, answer.gpus, answer.sharding, below, ways)}\n{parts[0]}"
-    elif beside is not None:
-        parts[0] += f"\n{beside_line(beside)}"
-    elif ways:
+    if ways:
         parts[0] += f"\n{paragraph(ways, 5)}"
     if answer.uneven:
         parts[0] += f"\n{paragraph(answer.uneven, 5)}"
@@ -79,13 +66,10 @@ def projection_text(
         parts[-1] += f"\n{kernel_lines(answer, others)}"
     if answer.steps:
         parts.append(step_table(answer))
-        parts[-1] += f"\n{facts([ahead_fact(ahead)])}" if ahead is not None else ""
-    if host is not None:
-        parts.append(host_table(host, answer.sharding))
     if answer.crossovers:
         parts.append(crossover_text(answer))
     if changes:
-        parts.append(change_table(answer, changes, alone=host is not None))
+        parts.append(change_table(answer, changes))
     if experiment is not None:
         run = run_line(calibration_file)
         parts.append(experiment_text(experiment, machine or answer.setting.machine.name, run))
@@ -126,12 +110,9 @@ def headline(answer: Projection) -> str:
     )
 
 
-def sentence(answer: Projection, slowdown: float | None = None) -> str:
-    """The slowdown in words: of sharded tables, or of rows in a tier below the HBM.
-
-    slowdown  the value to print, for example with the host; None: the slowdown of ``answer``
-    """
-    ratio, tier = format_ratio(answer.slowdown if slowdown is None else slowdown), answer.forward.tier
+def sentence(answer: Projection) -> str:
+    """The slowdown in words: of sharded tables, or of rows in a tier below the HBM."""
+    ratio, tier = format_ratio(answer.slowdown), answer.forward.tier
     if tier is not None:
         over = f" over {counted(answer.gpus, 'GPU')}" if answer.gpus > 1 else " beside one GPU"
         return f"{ratio} slower with all rows in {tier.place}{over} than if they fitted in HBM."
@@ -247,12 +228,9 @@ def crossover_text(answer: Projection) -> str:
     return "Crossover\n" + facts(pairs, indent=3)
 
 
-def change_table(answer: Projection, changes: Sequence[Sensitivity], *, alone: bool = False) -> str:
-    """A table of changes: the slowdown before and after each, and the option that makes the change.
-
-    alone  whether to say that the slowdowns are without the host
-    """
-    title = "What would change the answer" + (" of the device alone" if alone else "")
+def change_table(answer: Projection, changes: Sequence[Sensitivity]) -> str:
+    """A table of changes: the slowdown before and after each, and the option that makes the change."""
+    title = "What would change the answer"
     rows = [
         [" " + c.label, f"{format_ratio(c.before)} → {format_ratio(c.after)}", unbroken(c.option)]
         for c in changes

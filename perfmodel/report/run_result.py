@@ -18,7 +18,7 @@ from perfmodel.report.terminal import facts
 from perfmodel.schema.calibration import Calibration, Curve
 from perfmodel.schema.evidence import SAMPLES_ONLY
 from perfmodel.schema.intervals import Interval
-from perfmodel.schema.runs import HOST_CALLS, HOST_TIER, Finish, Point, PointKind, Status
+from perfmodel.schema.runs import Finish, Point, PointKind, Status
 from perfmodel.units import (
     counted,
     format_bytes,
@@ -265,10 +265,8 @@ def outcome_warnings(outcome: RunOutcome) -> list[str]:
 
 
 def _group(point: Point) -> str:
-    kernels = "host" if point.operation in (*HOST_CALLS, *HOST_TIER) else "kernels"
-    return {PointKind.COLLECTIVE: point.backend, PointKind.KERNEL: kernels, PointKind.COMPOSED: "composed"}[
-        point.kind
-    ]
+    groups = {PointKind.KERNEL: "kernels", PointKind.COMPOSED: "composed"}
+    return groups.get(point.kind, point.backend)
 
 
 def _group_text(status: Status, group: str, found: Sequence[tuple[Point, Finish]]) -> str:

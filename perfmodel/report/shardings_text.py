@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from perfmodel.passes.schemes import ROW_WISE, TORCHREC, WAYS
+from perfmodel.passes.schemes import TORCHREC, WAYS
 from perfmodel.plan.as_projection import Compared, undecided, winner
 from perfmodel.plan.leading import RUN
 from perfmodel.plan.sizes import Size
 from perfmodel.projections import Projection
-from perfmodel.projections.hosted import Hosted
 from perfmodel.report.columns import Column, columns_record, columns_text
-from perfmodel.report.host_text import HOST_WORDS
 from perfmodel.report.leading_text import join_words, throughput_words, time_words
 from perfmodel.report.projection_text import Again, footer, gpu_line
 from perfmodel.report.terminal import paragraph, table
@@ -26,25 +24,19 @@ def shardings_text(
     sizes: Sequence[Size],
     calibration_file: str | None = None,
     again: Again = shlex.join,
-    hosts: Mapping[str, Hosted] | None = None,
 ) -> str:
     """The text of ``perfmodel project --sharding all``: the fastest sharding, all of them, and by size.
 
     base   the row-wise projection of the same question
-    hosts  by sharding, its time with the host, which then decides; None: the device alone
     """
-    best = fastest(found, hosts)
+    best = winner(found)
     parts = [
-        hosted_headline(base, best, hosts)
-        if hosts
-        else headline(base, best, fastest_run(found), undecided(found)),
+        headline(base, best, fastest_run(found), undecided(found)),
         gpu_line(base).split("  row-wise shards")[0].split("\nMemory")[0].rstrip(),
     ]
-    parts.append(sharding_table(found, hosts))
+    parts.append(sharding_table(found))
     if sizes:
         parts.append(sizes_table(sizes))
-    elif hosts:
-        parts.append(paragraph("Which sharding wins at which size is compared without --host alone."))
     assert best.answer is not None
     parts.append(footer(best.answer, calibration_file, again))
     return "\n\n".join(parts)
@@ -89,38 +81,11 @@ def fastest_run(found: Sequence[Compared]) -> Compared | None:
     return winner(run) if run else None
 
 
-def fastest(found: Sequence[Compared], hosts: Mapping[str, Hosted] | None = None) -> Compared:
-    """The fastest sharding: with a host by the times in ``hosts``, else by ``winner``.
-
-    Shardings that fit come first; if none fits, the fastest of all.
-    """
-    if not hosts:
-        return winner(found)
-    return min(
-        (each for each in found if each.way in hosts),
-        key=lambda each: (not each.fits, hosts[each.way].time_s),
-    )
-
-
-def hosted_headline(base: Projection, best: Compared, hosts: Mapping[str, Hosted]) -> str:
-    """A sentence: the fastest sharding and its time with the host, against row-wise with the host."""
-    own, row_wise = hosts[best.way], hosts[ROW_WISE]
-    where = f"{format_count(base.gpus)} GPUs with {HOST_WORDS[own.costs.mode]}"
-    first = f"{best.way} wins on {where}: {format_time(own.time_s)} per batch"
-    if not best.fits:
-        first = f"No sharding fits {where}: {best.way} would take {format_time(own.time_s)} per batch"
-    if best.way != ROW_WISE:
-        times = format_ratio(row_wise.time_s / own.time_s)
-        first += f", {times} faster than {ROW_WISE} ({format_time(row_wise.time_s)})"
-    return paragraph(f"{first}. No difference of two shardings with a host has a band.")
-
-
-def sharding_table(found: Sequence[Compared], hosts: Mapping[str, Hosted] | None = None) -> str:
+def sharding_table(found: Sequence[Compared]) -> str:
     """A line for each sharding, the fastest first; below them the impossible ones, with the reason."""
     times = {each.way: each.answer.time_s for each in found if each.answer}
-    times |= {way: own.time_s for way, own in (hosts or {}).items()}
     possible = sorted((c for c in found if c.answer), key=lambda c: float(f"{times[c.way]:.6g}"))
-    text = columns_text(_hosted_columns(hosts) if hosts else SHARDING, possible)
+    text = columns_text(SHARDING, possible)
     if others := others_words(possible):
         text += f"\n{paragraph(others)}"
     rest = [[each.way, each.why] for each in found if each.answer is None]
@@ -134,23 +99,6 @@ def others_words(found: Sequence[Compared]) -> str:
     runners = {each.way: WAYS[each.way].runs or "nobody runs it" for each in found}
     others = [f"{way} ({who})" for way, who in runners.items() if who != TORCHREC]
     return f"Not {TORCHREC}'s: {join_words(others)}" if others else ""
-
-
-def _hosted_columns(hosts: Mapping[str, Hosted]) -> list[Column]:
-    """The columns of ``sharding_table`` with a host: times without and with it, and the slowdown with it."""
-    of = hosts.__getitem__
-    return [
-        *SHARDING[:2],
-        Column("device alone", SHARDING[3].text),
-        Column("with host", lambda each: format_time(of(each.way).time_s)),
-        Column("slowdown", lambda each: format_ratio(of(each.way).slowdown)),
-        Column("95 % band", lambda each: _ratios(of(each.way).slowdown_low, of(each.way).slowdown_high)),
-        Column("memory/GPU", _memory),
-    ]
-
-
-def _ratios(low: float, high: float) -> str:
-    return f"{format_ratio(low)} – {format_ratio(high)}"
 
 
 def parts_text(each: Compared) -> str:

@@ -25,7 +25,6 @@ from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock
 from perfmodel.schema.files import invalid_fields, shown, unknown_name
 from perfmodel.schema.gate import load_json, read_text
 from perfmodel.schema.home import LATEST
-from perfmodel.schema.host_fits import HostTier, IssueTimes
 from perfmodel.schema.intervals import Bytes, Interval, LogSd, Positive, Ranks, Seconds, Share, Whole
 from perfmodel.schema.kernel_fits import KernelConstants
 from perfmodel.schema.limits import far_from_sold, limits_of
@@ -34,7 +33,7 @@ from perfmodel.schema.whole_files import cannot_write, write_whole_text
 
 SCHEMA_VERSION = 1
 UNKNOWN_VERSION = "unknown"  # of a library, if neither the file nor an option states it
-_OPTIONAL = ("kernels", "more_kernels", "after_kernel", "handover_s", "accepted", "host", "host_tier")
+_OPTIONAL = ("kernels", "more_kernels", "after_kernel", "handover_s", "accepted")
 """Fields that are omitted from a file if they are empty."""
 _FOLDER = "calibrations"
 _SUFFIX = ".json"
@@ -161,7 +160,6 @@ class Calibration(Strict):
     after_kernel  curves of collectives that were timed right after a kernel that clears the caches
     handover_s    by step of a whole pass: extra time in the pass compared with its curve (after a kernel, if
                   there is one); ``between_steps``: time of the pass beyond its steps
-    host          times of the host to issue a pass;  host_tier  its memory, as a GPU reads it
     preferred     whether projections use it by default;  samples_sha256  digest of the samples
     complete, checked   whether every planned point has ended; whether all results were right
     """
@@ -188,8 +186,6 @@ class Calibration(Strict):
     more_kernels: list[KernelConstants] = []
     after_kernel: list[Curve] = []
     handover_s: Mapping[str, Interval] = {}
-    host: IssueTimes | None = None
-    host_tier: HostTier | None = None
 
     @model_validator(mode="after")
     def _distinct(self) -> Calibration:

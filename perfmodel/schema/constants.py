@@ -52,12 +52,6 @@ def load_kernel_constants() -> Constants:
     return _constants("kernels", "kernel_model", "kernel constants")
 
 
-@lru_cache(maxsize=1)
-def load_service_constants() -> Constants:
-    """The shipped constants of the host that issues a pass."""
-    return _constants("service", "service", "service constants")
-
-
 def _constants(folder: str, name: str, what: str) -> Constants:
     return read_as(Constants, resources.data_path(folder, name + _SUFFIX), what)
 

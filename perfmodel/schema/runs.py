@@ -35,13 +35,6 @@ KERNELS = ("gather_pool", "bucketize", "permute", "partial_sum", "copy", "launch
 """Kernels that are timed: gather and pool, ids by owner, received ids in table order, sum of partial bags,
 copies, an empty launch."""
 
-HOST_CALLS = ("python_calls", "operator_calls", "kernel_calls", "graph_calls")
-"""Host actions in a pass: Python functions, operators without and with a kernel, CUDA graphs. The ``batch``
-of their work is the number of calls."""
-
-HOST_TIER = ("gather_host", "copy_to_device", "copy_to_host")
-"""The tier below the HBM: gathers that read pinned host memory in place, and copies over the link."""
-
 COMPOSED = ("row_wise",)
 """Whole passes: the row-wise embedding bag, end to end."""
 
@@ -100,7 +93,7 @@ class Point(Strict):
     def _known(self) -> Point:
         known = {
             PointKind.COLLECTIVE: SAMPLE_OPERATIONS,
-            PointKind.KERNEL: (*KERNELS, *HOST_CALLS, *HOST_TIER),
+            PointKind.KERNEL: KERNELS,
             PointKind.COMPOSED: COMPOSED,
         }[self.kind]
         if self.operation not in known:

@@ -52,7 +52,6 @@ project --table-size 10TB --sharding all --json
 project --table-size 10TB --sharding ub --alpha 1.1 --json
 project --table-size 10TB --tier uvm-caching:10% --alpha 1.05 --json
 project --table-size 10TB --tier ssd:5% --alpha 1.05
-project --table-size 10TB --host eager --json
 project --model mlperf-dlrm-dcnv2 --gpus 16
 project --model mlperf-dlrm-dcnv2 --gpus 16 --json
 project --model mlperf-dlrm-dcnv2 --gpus 16 --sharding all --json

@@ -19,10 +19,8 @@ from oracles.kernels import gather_pool as reference  # noqa: E402
 from sizes import REHEARSAL, sized  # noqa: E402
 
 from calibrate.cuda import gather_pool as gp  # noqa: E402
-from calibrate.cuda.device_tables import DeviceTables, make_tables, mapped_address, to_int8  # noqa: E402
+from calibrate.cuda.device_tables import make_tables, to_int8  # noqa: E402
 from calibrate.cuda.gather_layout import GatherLayout  # noqa: E402
-from calibrate.passes.pattern_rows import bag_sums  # noqa: E402
-from calibrate.passes.pattern_tables import PinnedRows  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
 
 GPU = torch.device("cuda", 0)
@@ -107,25 +105,3 @@ def test_a_graph_looks_up_what_its_ids_say_when_it_is_replayed() -> None:
         want = torch.nn.functional.embedding_bag(ids, table, offsets, mode="sum", include_last_offset=True)
         torch.testing.assert_close(out, want, rtol=1e-5, atol=1e-5)
     assert faults.tolist() == [0, -1, 0, -1]
-
-
-@pytest.mark.parametrize("dim", [8, 24, 128, 256])
-def test_rows_of_pinned_host_memory_are_read_in_place(dim: int) -> None:
-    """Random rows of a table in memory of the host: the kernel is that of rows in HBM."""
-    rng, batch, rows = np.random.default_rng(dim), sized(4096, 16), sized(2**16, 256)
-    held = PinnedRows(GPU, most_bytes=4 * rows * dim).rows(0, rows, dim, "fp32")
-    lengths = torch.from_numpy(rng.integers(0, 12, batch)).to(GPU)
-    ids = torch.from_numpy(rng.integers(0, rows, int(lengths.sum()))).to(GPU)
-    tables = DeviceTables((held,), (dim,), "fp32", reader=GPU)
-    pool = gp.GatherPool(tables, batch, gp.GatherOptions(layout="table"), float(lengths.float().mean()))
-    out, faults = pool.new_out(), gp.new_gather_faults(GPU)
-    pool(ids, gp.offsets_of(lengths), out, None, faults)
-    assert torch.equal(out.view(batch, dim), bag_sums(ids, lengths, dim))
-    gp.raise_gather_faults(faults)
-
-
-def test_memory_that_no_gpu_reads_is_refused() -> None:
-    if REHEARSAL:
-        pytest.skip("in a rehearsal all memory is one")
-    with pytest.raises(BadInputError, match="that a GPU can read"):
-        mapped_address(torch.zeros(4))

@@ -15,7 +15,6 @@ from calibrate.passes import lookup, own_kernels, reference  # noqa: E402
 from calibrate.passes.fbgemm_kernels import FbgemmKernels  # noqa: E402
 from calibrate.passes.own_kernels import OwnKernels  # noqa: E402
 from calibrate.passes.pattern_rows import bag_sums, column_term, fill_rows, require_exact, row_terms  # noqa: E402
-from calibrate.passes.pattern_tables import PinnedRows  # noqa: E402
 from calibrate.passes.torch_kernels import TorchKernels  # noqa: E402
 from calibrate.providers import device_collectives  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
@@ -152,28 +151,6 @@ def test_other_kernels_are_exact(library: type[TorchKernels], kernel: str) -> No
         operation.run()
     wrong, checked = operation.check()
     assert wrong == 0 and checked > 0
-
-
-@pytest.mark.parametrize("pooling", [1, 8, 2.5])
-def test_rows_of_host_memory_are_gathered_exactly(pooling: float) -> None:
-    """The kernel of a GPU reads them through pointers of the host; here both are one memory."""
-    made = opened(OwnKernels)
-    for dim in (8, 24, 256):  # 32, 96 and 1024 bytes
-        work = LookupWork(batch=9, pooling=pooling, dim=dim, rows=4000)
-        operation = made.operation(point("gather_host", work), [0])
-        for salt in range(2):
-            operation.prepare(salt)
-            operation.before()
-            operation.run()
-            assert operation.check() == (0, 9 * dim)
-
-
-def test_no_more_host_memory_is_taken_than_a_quarter_of_what_is_free() -> None:
-    made = PinnedRows(torch.device("cpu"), most_bytes=4 * 100 * 8)
-    first = made.rows(0, 100, 8, "fp32")
-    assert made.rows(0, 50, 16, "fp32").data_ptr() == first.data_ptr()  # widths take turns
-    with pytest.raises(BadInputError, match="page-locked host memory"):
-        made.rows(0, 101, 8, "fp32")
 
 
 def test_our_own_kernels_are_timed_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

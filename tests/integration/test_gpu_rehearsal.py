@@ -18,7 +18,7 @@ from calibrate.running.interfaces import Listener, RunOptions
 from perfmodel.errors import NoHardwareError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.run_files import read_run
-from perfmodel.schema.runs import HOST_CALLS, KERNELS, PointKind, Status
+from perfmodel.schema.runs import KERNELS, PointKind, Status
 
 RANK = (sys.executable, str(Path(__file__).with_name("fake_gpu.py")))
 
@@ -35,7 +35,7 @@ class Silent(Listener):
 
 
 def options(folder: Path, **more: object) -> RunOptions:
-    request = Request(preset="quick", only=["kernels", "host"], noise=0.9, **more)  # type: ignore[arg-type]
+    request = Request(preset="quick", only=["kernels"], noise=0.9, **more)  # type: ignore[arg-type]
     return RunOptions(request, "h200-sxm-ib", folder, stack={"gpu": "none"}, environment={})
 
 
@@ -63,8 +63,6 @@ def test_every_kernel_at_every_clock_through_a_whole_run(
     seen = {(p.operation, p.clock) for p, _, _ in run.usable(PointKind.KERNEL)}
     assert {(kernel, clock) for kernel in KERNELS for clock in clocks[1:]} <= seen
     assert ("launch_floor", Clock.EAGER) in seen
-    assert {(name, Clock.EAGER) for name in HOST_CALLS} <= seen
-    assert {(f"copy_to_{end}", Clock.STREAM) for end in ("device", "host")} <= seen
 
 
 def test_two_ranks_on_one_gpu_measure_nothing(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ Kernels, clocks, types and numbers of points stay those of a GPU.
 
 import sys
 
-from calibrate.planning import host_cells, kernel_cells
+from calibrate.planning import kernel_cells
 from perfmodel.cli import main
 
 LOOKUPS = (64, 512)
@@ -21,9 +21,6 @@ kernel_cells.LOOKUPS["cuda"] = LOOKUPS
 kernel_cells.MOST_BYTES["cuda"] = BAGS
 kernel_cells.DEFAULT_COPY_LIMIT = COPIES
 kernel_cells.MIB = 2**10  # sums of partial bags end at 16 KiB
-host_cells.COPIES = (2**12, 2**16, COPIES)
-host_cells.LOOKUPS, host_cells.MOST_BYTES = (16, 64), 2**13
-host_cells.TABLE_BYTES.update({preset: SETS[:1] for preset in ("quick", "standard", "rigorous")})
 kernel_cells.WORKING_SETS.update({("cuda", preset): SETS for preset in ("quick", "standard", "rigorous")})
 print(
     f"REHEARSAL: sizes of a CPU that stands in for a GPU: {LOOKUPS[0]} to {LOOKUPS[1]} look-ups, tables of "

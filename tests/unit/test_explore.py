@@ -51,7 +51,7 @@ QUESTIONS: tuple[dict[str, str], ...] = (
     {"table_size": "9TB", "nic_bytes_per_s": "100GB/s", "batch": "4096", "alpha": "1.05"},
     {"table_size": "10TB", "tables": "400", "objective": "throughput", "machine": "h200-sxm-ib"},
     {"table_size": "2TB", "gpus": "64", "global_batch": "65536", "batch": "7", "sharding": "column-wise"},
-    {"model": "mlperf-dlrm-dcnv2", "gpus": "16", "dim": "64", "host": "eager"},
+    {"model": "mlperf-dlrm-dcnv2", "gpus": "16", "dim": "64"},
     {"model": f"{FILE}mine.csv", "gpus": "8"},
 )
 
@@ -83,7 +83,7 @@ def test_an_address_says_the_question_and_nothing_else() -> None:
     "said",
     [
         {"model": "/etc/passwd"}, {"model": "-"}, {"model": "./tables.csv"}, {"machine": "/etc/hosts"},
-        {"host": "eager:/etc/passwd"}, {"calibration": "/etc/passwd"}, {"distribution": "histogram:/etc/x"},
+        {"calibration": "/etc/passwd"}, {"distribution": "histogram:/etc/x"},
         {"table_size": "1" * 300}, {"model": f"{FILE}/etc/passwd"}, {"settings": "hbm_bytes=1"},
     ],
 )  # fmt: skip

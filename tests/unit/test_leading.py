@@ -249,10 +249,9 @@ def test_cards_and_gpus_of_a_node_are_changed_together() -> None:
 
 
 @pytest.mark.parametrize("gpus", [64, 128, 148])
-@pytest.mark.parametrize("host", [(), ("--host", "eager")])
-def test_a_number_of_gpus_that_is_advised_fits(cli: Any, gpus: int, host: tuple[str, ...]) -> None:
+def test_a_number_of_gpus_that_is_advised_fits(cli: Any, gpus: int) -> None:
     """64 do not hold the rows; 128 and 148 hold them without the reserve, and with no exchange."""
-    found = cli("project", *MANY, "--gpus", str(gpus), *host)
+    found = cli("project", *MANY, "--gpus", str(gpus))
     assert found.code == 2
     said = " ".join((found.out + found.err).split())
     advised = int(re.findall(r"--gpus (\d+) fits, sharded table-wise", said)[0])
@@ -350,11 +349,10 @@ def test_a_way_without_times_is_left_out_and_named(cli: Any) -> None:
     assert found.unknown and not {each.way for each in found.best} & set(found.unknown)
 
 
-@pytest.mark.parametrize("more", [(), ("--host", "graph")])
-def test_ways_without_times_do_not_end_the_comparison_of_all(cli: Any, more: tuple[str, ...]) -> None:
+def test_ways_without_times_do_not_end_the_comparison_of_all(cli: Any) -> None:
     """The two that need a reduce-scatter say so; the others are compared."""
     words = ("--table-size", "10TB", "--sharding", "all", "--backend", "nvshmem", "--clock", "device")
-    outcome = cli("project", *words, *more)
+    outcome = cli("project", *words)
     _, _, refused = outcome.out.partition("Not possible")
     text = " ".join(refused.partition("Which")[0].split())
     assert outcome.code == 0 and "row-wise-ub" in outcome.out

@@ -35,7 +35,7 @@ FRAME = pd.DataFrame(
 )
 
 
-VARIES = ("changes", "dense_step", "host", "ids_ahead", "calibration_file", "schema_version", "command")
+VARIES = ("changes", "dense_step", "calibration_file", "schema_version", "command")
 
 
 def told(answer: Any) -> dict[str, Any]:

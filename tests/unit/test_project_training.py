@@ -135,7 +135,5 @@ def test_on_the_command_line(cli: Any) -> None:
     assert "--objective throughput --optimizer adam" in again
     for step in ("sort-lookups", "update-rows", "all-gather-gradients"):
         assert cli("explain", step, *words[1:], "--sharding", "row-wise").code == 0
-    refused = cli(*words, "--host", "eager")
-    assert refused.code == 2 and "leave out --host" in refused.err
     rows = cli("sweep", *words[1:], "--csv").out.splitlines()
     assert "tier,objective,optimizer" in rows[0] and "hbm,throughput,adam" in rows[1]

@@ -159,15 +159,7 @@ def _occupancy(pointer: int, threads: int, shared_bytes: int) -> int:
     return max(0, min(2048 // threads, MOST_SHARED_BYTES // max(1, shared_bytes + 1024), 2))
 
 
-def _attributes(pointer: int) -> SimpleNamespace:
-    """Of memory: every piece of it is the host's, and this GPU reads it."""
-    if not pointer:
-        raise ValueError("cudaErrorInvalidValue")
-    return SimpleNamespace(device=0, devicePointer=pointer, hostPointer=pointer, type=1)
-
-
 cuda = SimpleNamespace(
-    runtime=SimpleNamespace(pointerGetAttributes=_attributes),
     Device=device,
     Stream=SimpleNamespace(from_external=_from_external),
     driver=SimpleNamespace(occupancyMaxActiveBlocksPerMultiprocessor=_occupancy),
