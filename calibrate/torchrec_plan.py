@@ -47,26 +47,22 @@ def sharding_plan(
     *,
     path: str = "",
     device: str = "cuda",
-    ssd_directory: str | None = None,
 ) -> Any:
     """TorchRec's ``ShardingPlan`` of a model, for ``DistributedModelParallel(model, plan=...)``.
 
     module  the EmbeddingBagCollection to shard, whose tables are compared with the plan's; None: no check
     path    name of that module inside the model, such as ``sparse.ebc``; "" if it is the model itself
     device  where the shards are: cuda or cpu
-    ssd_directory  for tables on SSDs; ``@local_rank`` in it stands for the rank's number in its node
     ``module_plan`` returns the part of it that ``torchrec.distributed.shard.shard`` takes.
     Limits: tables that the plan lacks, or with other rows or dims; a running job with other ranks or nodes
             than the plan's -> BadInputError
     """
     with quietly():
         from torchrec.distributed.types import ShardingPlan
-    return ShardingPlan(plan={path: module_plan(plan, module, device=device, ssd_directory=ssd_directory)})
+    return ShardingPlan(plan={path: module_plan(plan, module, device=device)})
 
 
-def module_plan(
-    plan: TorchRecPlan, module: Any = None, *, device: str = "cuda", ssd_directory: str | None = None
-) -> Any:
+def module_plan(plan: TorchRecPlan, module: Any = None, *, device: str = "cuda") -> Any:
     """``EmbeddingModuleShardingPlan`` of one EmbeddingBagCollection; parameters as in ``sharding_plan``."""
     if module is not None:
         check(plan, module)
@@ -74,11 +70,11 @@ def module_plan(
     with quietly():
         from torchrec.distributed.types import EmbeddingModuleShardingPlan
     return EmbeddingModuleShardingPlan(
-        {entry.table: _parameter(entry, plan.gpus_per_node, device, ssd_directory) for entry in plan.tables}
+        {entry.table: _parameter(entry, plan.gpus_per_node, device) for entry in plan.tables}
     )
 
 
-def _parameter(entry: TorchRecTable, node: int, device: str, ssd_directory: str | None) -> Any:
+def _parameter(entry: TorchRecTable, node: int, device: str) -> Any:
     with quietly():
         from torchrec.distributed.sharding_plan import placement
         from torchrec.distributed.types import EnumerableShardingSpec, ParameterSharding, ShardMetadata
@@ -91,33 +87,7 @@ def _parameter(entry: TorchRecTable, node: int, device: str, ssd_directory: str 
         compute_kernel=entry.compute_kernel,
         ranks=list(entry.ranks),
         sharding_spec=EnumerableShardingSpec(shards) if shards else None,
-        cache_params=cache_params(entry),
-        key_value_params=key_value_params(entry, ssd_directory),
     )
-
-
-def key_value_params(entry: TorchRecTable, ssd_directory: str | None = None) -> Any:
-    """TorchRec's ``KeyValueParams`` of a table on SSDs, with the sizes of its caches; None for other tables.
-
-    ssd_directory  as in ``sharding_plan``. Limits: None -> TorchRec uses a temporary directory
-    """
-    sizes = entry.key_value_params
-    if sizes is None:
-        return None
-    with quietly():
-        from torchrec.distributed.types import KeyValueParams
-    return KeyValueParams(ssd_storage_directory=ssd_directory, **sizes.model_dump())
-
-
-def cache_params(entry: TorchRecTable) -> Any:
-    """TorchRec's ``CacheParams`` of a table; None if it has no cache."""
-    cache = entry.cache_params
-    if cache is None:
-        return None
-    with quietly():
-        from torchrec.distributed.types import CacheAlgorithm, CacheParams
-    algorithm = CacheAlgorithm[cache.algorithm]
-    return CacheParams(algorithm, cache.load_factor, prefetch_pipeline=cache.prefetch_pipeline)
 
 
 def check(plan: TorchRecPlan, module: Any) -> None:
@@ -171,16 +141,13 @@ def check_job(plan: TorchRecPlan) -> None:
 def topology(plan: TorchRecPlan, *, device: str = "cuda") -> Any:
     """TorchRec's ``Topology``, with bandwidths converted to bytes per millisecond.
 
-    Limits: rates are from datasheets; host memory and SSDs that the plan does not use keep TorchRec's values
+    Limits: rates are from datasheets; host memory and SSDs keep TorchRec's values
     """
     with quietly():
         from torchrec.distributed.planner.types import Topology
 
         rates = plan.topology
         pods = plan.domain_gpus // plan.gpus_per_node
-        below: dict[str, Any] = {} if rates.host_bytes is None else {"ddr_cap": rates.host_bytes}
-        below |= {} if rates.ssd_bytes is None else {"ssd_cap": rates.ssd_bytes}
-        below |= {} if rates.ssd_bytes_per_s is None else {"ssd_mem_bw": rates.ssd_bytes_per_s * _MS}
         return Topology(
             world_size=plan.gpus,
             compute_device=device,
@@ -190,11 +157,10 @@ def topology(plan: TorchRecPlan, *, device: str = "cuda") -> Any:
             hbm_mem_bw=rates.hbm_bytes_per_s * _MS,
             intra_host_bw=rates.intra_bytes_per_s * _MS,
             inter_host_bw=rates.inter_bytes_per_s * _MS,
-            **below,
         )
 
 
-def constraints(plan: TorchRecPlan, ssd_directory: str | None = None) -> dict[str, Any]:
+def constraints(plan: TorchRecPlan) -> dict[str, Any]:
     """TorchRec's ``ParameterConstraints``, by name of the table, for its ``EmbeddingShardingPlanner``.
 
     They fix the plan's sharding types, column parts, kernels and pooling factors; the planner chooses ranks.
@@ -207,8 +173,6 @@ def constraints(plan: TorchRecPlan, ssd_directory: str | None = None) -> dict[st
             compute_kernels=[entry.compute_kernel],
             min_partition=_width(entry),
             pooling_factors=[entry.pooling],
-            cache_params=cache_params(entry),
-            key_value_params=key_value_params(entry, ssd_directory),
         )
         for entry in plan.tables
     }

@@ -33,7 +33,7 @@ _GROUP_GAP = re.compile(r"(?<=\d) (?=\d{3}(?!\d))")
 _LONGEST_TEXT = 60
 _LONG_COUNT = 1e15
 
-QUANTITY_UNITS = ("byte", "byte/s", "s", "count", "ratio", "fraction", "1/s", "W")
+QUANTITY_UNITS = ("byte", "byte/s", "s", "count", "ratio", "fraction")
 """Units that a machine value may have."""
 
 
@@ -202,27 +202,23 @@ def parse_quantity(text: str, unit: str, name: str = "") -> float:
     if unit == "s":
         plausible = bare is not None and 0 <= bare <= _PLAIN_TIME_AT_MOST
         return bare if bare is not None and plausible else parse_time(text, name, allow_zero=True)
-    if unit in QUANTITY_UNITS:
-        return parse_named(text, unit, name)
     raise BadInputError(f"{name} unit {unit!r} is not known.".strip(), f"one of {', '.join(QUANTITY_UNITS)}.")
 
 
 _NAMED = {
-    "1/s": ("a rate of reads", r"|([kMG]?)(?:/s|IOPS)", "8e6 or 8MIOPS"),
-    "W": ("a power", r"([kMG]?)W", "700W"),
     "FLOP": ("a number of operations", r"([kMGTP]?)FLOPs?", "32MFLOP"),
 }
 """Units that a letter of thousands may precede: kind of value, spelling, examples."""
 
 
 def parse_named(text: str, unit: str, name: str = "") -> float:
-    """The SI value of a number in ``unit``: ``8MIOPS``, ``10.2 kW``, ``32MFLOP``.
+    """The SI value of a number in ``unit``: ``32MFLOP``.
 
     unit  a key of ``_NAMED``
     Limits: text in another unit -> BadInputError
     """
     kind, spelling, example = _NAMED[unit]
-    parts = _split(text, name, kind, example, zero=unit in QUANTITY_UNITS)
+    parts = _split(text, name, kind, example, zero=False)
     if (match := re.fullmatch(spelling, parts.unit)) is None:
         raise unknown_unit(parts, kind, example)
     return parts.number * 10.0 ** (3 * POWERS[match.group(1) or ""])
@@ -306,7 +302,6 @@ def format_time(time_s: float) -> str:
     return f"{_figures(time_s / scale)} {unit}"
 
 
-_SCALED = {"W": ("W", "kW", "MW"), "1/s": ("/s", "k/s", "M/s", "G/s")}
 _TIME_STEPS = (("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0))
 
 
@@ -355,7 +350,5 @@ def format_quantity(value: float, unit: str) -> str:
     """A value of a machine's datasheet with its unit. unit  one of ``QUANTITY_UNITS``"""
     if unit == "byte":
         return format_bytes(value, binary=value < 1e9)
-    if unit in _SCALED:
-        return _scaled(value, _SCALED[unit], 1000)
     known = {"byte/s": format_rate, "s": format_time, "count": format_count, "fraction": format_fraction}
     return known.get(unit, format_number)(value)

@@ -26,7 +26,6 @@ Examples
   perfmodel explain gather --table-size 10TB --dim 128
   perfmodel explain all-to-all-ids --gpus 16 --machine h200-sxm-ib --json
   perfmodel explain convert-out --payload fp16 --sharding grid
-  perfmodel explain fetch-rows --tier uvm-caching:10% --alpha 1.05
   perfmodel explain gather --remote-memory 10TB@3TB/s,shared:16,latency:3us
   perfmodel explain collective --op all_to_all --size 1GiB --gpus 128
   perfmodel explain gather --plan plan.json --batch 4096

@@ -11,7 +11,7 @@ from perfmodel.cli.chosen import advice, calibration_of, check_per_node, library
 from perfmodel.cli.explain import OF_PLAN
 from perfmodel.cli.output import emit_cited, emit_json
 from perfmodel.cli.plan_made_for import as_made, ids_as_made
-from perfmodel.cli.plan_options import below_of, is_training, numbers_of
+from perfmodel.cli.plan_options import is_training, numbers_of
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.plan.explain_step import explain_plan_step
@@ -64,7 +64,6 @@ def explain_step_of_plan(context: typer.Context) -> None:
             optimizer=asked["optimizer"] or default_optimizer(training=training),
             training=training,
             sets=sets,
-            below=below_of(None, plan),
         )
         of_file.tell(MadeFor.of(evaluator))
         found = explain_plan_step(evaluator, plan, evaluator.cost(plan), asked["step"])

@@ -29,7 +29,7 @@ def explain_the_step(context: typer.Context) -> None:
     """
     asked = dict(context.params)
     step, as_json = asked["step"], asked["as_json"]
-    names = ("sharding", "reduction", "local_memory", "tier", "remote_memory")
+    names = ("sharding", "reduction", "local_memory", "remote_memory")
     chosen = checked_sharding(*(asked[name] for name in names))
     if chosen == ALL:
         raise BadInputError(

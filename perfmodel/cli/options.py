@@ -70,7 +70,6 @@ def split_values(texts: list[str], option: str) -> list[str]:
 _EXAMPLES = {
     "--table-size": "10TB,20TB",
     "--machine": "h100-sxm-ib,h200-sxm-ib",
-    "--tier": "hbm,uvm,uvm-caching:10%",
     "--backend": "nccl,nvshmem",
     "--clock": "stream,graph",
     "--reduction": f"{AUTO},{BY_DOMAIN}",

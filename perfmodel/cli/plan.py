@@ -21,8 +21,6 @@ from perfmodel.cli.codes import STOPPED
 from perfmodel.cli.dense import layers_of, whole_of
 from perfmodel.cli.explain_plan_file import explain_line
 from perfmodel.cli.options import (
-    PLACED,
-    apart,
     one_output,
 )
 from perfmodel.cli.output import (
@@ -37,11 +35,9 @@ from perfmodel.cli.page_file import write
 from perfmodel.cli.plan_made_for import as_made, files_of, ids_as_made
 from perfmodel.cli.plan_options import (
     OF_SEARCH,
-    below_of,
     check_one_plan,
     check_out,
     check_page,
-    host_reserve_of,
     is_training,
     limits_of,
     note_not_searched,
@@ -87,7 +83,6 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
     one_output(json=options.as_json, csv=options.as_csv)
     check_out(options.out, options.file_format, force=options.force)
     check_page(options.report, options.out, force=options.force)
-    apart("--plan", options.plan_file, PLACED, tier=options.tier)
     typed = TypedLine.of(context)
     if options.plan_file is not None:
         note_not_searched([name for name, _ in typed.options])
@@ -129,14 +124,12 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
             total=numbers["total"],
             training=training,
             reserve=kept_back,
-            host_reserve=host_reserve_of(reserve),
             most_bytes=most,
             rules=rules,
             for_torchrec=options.file_format == "torchrec",
             effort_s=numbers["effort_s"],
             time_limit_s=numbers["time_limit_s"],
             seed=options.seed,
-            below=below_of(options.tier, given),
             costs=costs_of(
                 {**asked, "backend": library, "calibration": calibration, "sets": sets},
                 training=training,
@@ -170,7 +163,7 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
     longest, saved = answer.found.cost.limiting.name, options.out or options.plan_file or Path("plan.json")
     equation = explain_line(typed, longest, saved)
     if options.report is not None:
-        of_plan = equation if kept or answer.evaluator.model.below is not None else ""
+        of_plan = equation if kept else ""
         _write_page(answer, whole, options.report, typed, calibration, capped=capped, explain=of_plan)
     if options.as_json:
         samples = answer.evaluator.batch * answer.evaluator.gpus

@@ -24,7 +24,7 @@ from perfmodel.schema.distributions import Distribution, parse_distribution
 from perfmodel.schema.files import shown
 from perfmodel.schema.gate import STDIN
 from perfmodel.schema.machine import list_machines
-from perfmodel.schema.machine_keys import ALL_KEYS
+from perfmodel.schema.machine_keys import KEYS
 from perfmodel.schema.table_files import list_models
 from perfmodel.units import parse_quantity, parse_ratio
 
@@ -251,7 +251,7 @@ def _words(option: str, text: Any) -> list[str]:
 
 
 def _of_key(key: str, value: float) -> str:
-    return _quantity(value, ALL_KEYS[key].unit) if key in ALL_KEYS else repr(value)
+    return _quantity(value, KEYS[key].unit) if key in KEYS else repr(value)
 
 
 def _quantity(value: float, unit: str) -> str:

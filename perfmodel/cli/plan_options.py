@@ -8,18 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.cli.effort import effort_of, limit_of
-from perfmodel.cli.options import apart, count_values, split_values
+from perfmodel.cli.options import apart, count_values
 from perfmodel.cli.output import check_named, check_target, not_json, note
 from perfmodel.cli.workload import reserve_of, share_of
 from perfmodel.errors import BadInputError
-from perfmodel.passes.allowed_tiers import Below
 from perfmodel.passes.tables import PlanTables
-from perfmodel.plan import Plan
 from perfmodel.question.groups import DEFAULT_BATCH, RESERVE, trains
 from perfmodel.question.plans import FORMATS
 from perfmodel.schema.constraint_files import TableRule, read_constraints, typed_rules
 from perfmodel.schema.files import unknown_name
-from perfmodel.schema.tiers import parse_tiers
 from perfmodel.units import format_bytes, parse_bytes, parse_count
 
 if TYPE_CHECKING:
@@ -77,9 +74,8 @@ def numbers_of(plan_file: Path | None, **texts: str | None) -> dict[str, Any]:
         raise BadInputError(
             f"the number of GPUs is missing; the tables have {size}.",
             "give --gpus, e.g. --gpus 128, or several to compare: --gpus 8,32,128\n"
-            "the fewest GPUs with rows in HBM, and with rows in host memory (--tier uvm,uvm-caching):\n"
-            f"  perfmodel project --model {shlex.quote(texts['model'])}\n"
-            f"  perfmodel project --model {shlex.quote(texts['model'])} --tier uvm",
+            "the fewest GPUs that hold them:\n"
+            f"  perfmodel project --model {shlex.quote(texts['model'])}",
         )
     gpus = count_values([texts["gpus"]], "--gpus") if texts["gpus"] is not None else []
     total = texts.get("global_batch")
@@ -123,23 +119,9 @@ def note_not_searched(typed: Sequence[str]) -> None:
         note(f"{given} no effect with --plan: the plan in the file is priced, not searched for.")
 
 
-def below_of(text: str | None, plan: Plan | None) -> Below | None:
-    """The memories below the HBM that tables may be in: from ``--tier``, and from a given plan.
-
-    text  as typed; None: not typed.  Limits: as ``Below.of``
-    """
-    tiers = parse_tiers(split_values([text], "--tier")) if text is not None else []
-    return Below.of([*tiers, *dict.fromkeys(plan.tiers if plan is not None else ())])
-
-
 def is_training(objective: str) -> bool:
     """Whether ``--objective`` means a training step. Limits: an unknown objective -> BadInputError"""
     return trains(objective, "--objective")
-
-
-def host_reserve_of(reserve: str | None) -> float:
-    """The share of the host memory that tables may not use. reserve  as typed; None: the default"""
-    return reserve_of(RESERVE if reserve is None else reserve)
 
 
 def limits_of(machine: Machine, max_hbm: str | None, reserve: str | None) -> tuple[float | None, float]:

@@ -28,7 +28,6 @@ from perfmodel.projections.inputs import DEFAULT_RESERVE
 from perfmodel.question.groups import OBJECTIVES, trains
 from perfmodel.schema.distributions import Distribution
 from perfmodel.schema.machine import Machine
-from perfmodel.schema.tiers import Tier
 from perfmodel.schema.workload import TableSet
 from perfmodel.units import parse_count
 
@@ -61,7 +60,6 @@ class Question:
     kernels: str | None = None  # one of ``IMPLEMENTATIONS``
     distribution: Distribution | None = None
     local_memory: tuple[float, ...] | None = None  # bytes, bytes per second, latency, GPUs that share it
-    tier: str | Tier | None = None
     objective: str = OBJECTIVES[0]
     optimizer: str | None = None
     total: int | None = None  # samples of all GPUs together; ``batch`` is the share of each GPU
@@ -92,7 +90,7 @@ class Question:
 
     def check_gpus(self, *table_bytes: float) -> None:
         """Raise BadInputError if tables of these sizes (none: its own) need more GPUs than are covered."""
-        if self.local_memory is None and self.tier is None:
+        if self.local_memory is None:
             check_gpus(max(table_bytes, default=self.table_bytes or 0.0), self.machine, self.reserve)
 
 
@@ -121,7 +119,6 @@ def question_of(typed: Mapping[str, Any]) -> Question:
         kernels=first.get("kernels"),
         distribution=ids,
         local_memory=_memory_of(first.get("local_memory"), first.get("remote_memory")),
-        tier=first.get("tier"),
         objective=OBJECTIVES[trains(first.get("objective") or OBJECTIVES[0], "--objective")],
         optimizer=first.get("optimizer"),
     )

@@ -34,7 +34,7 @@ def gpus_page(params: Mapping[str, Any], line: TypedLine, lead: Leading | None =
     Limits: several table sizes, or tables that do not fit the fewest GPUs -> BadInputError
     """
     lists = lists_of(params, line)
-    way = checked_sharding(params["sharding"], (lists["reduction"] or ["auto"])[0], tier=params.get("tier"))
+    way = checked_sharding(params["sharding"], (lists["reduction"] or ["auto"])[0])
     if way == ALL:
         raise BadInputError(
             "--sharding all: a page over numbers of GPUs is of one sharding.",

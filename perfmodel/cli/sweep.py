@@ -6,7 +6,6 @@ import io
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -34,7 +33,6 @@ from perfmodel.model.sharding import gpus_needed
 from perfmodel.passes.schemes import ALL, ROW_WISE, WAYS
 from perfmodel.passes.tables import PlanTables
 from perfmodel.plan.swept import MOST_COMPARED, are_compared, swept
-from perfmodel.projections import feasible_below
 from perfmodel.projections.grids import GRIDS, feasible, product
 from perfmodel.projections.inputs import DEFAULTS
 from perfmodel.question.groups import default_optimizer, trains
@@ -43,7 +41,6 @@ from perfmodel.report.sweep_text import sweep_text
 from perfmodel.schema.distributions import UNIFORM
 from perfmodel.schema.files import cell, unknown_name
 from perfmodel.schema.table_files import load_tables
-from perfmodel.schema.tiers import HBM, parse_tiers
 from perfmodel.schema.whole_files import write_whole
 from perfmodel.schema.workload import TableSet
 from perfmodel.units import format_count, parse_number
@@ -79,8 +76,6 @@ def sweep(context: typer.Context, options: SweepOptions) -> None:
     own = dict.fromkeys((*_AXES, "dtype", "model", "global_batch"))
     question = question_of({**context.params, **own})
     questions = on_machines(question, context.params)
-    tiers = parse_tiers(split_values(options.tier, "--tier")) if options.tier else [None]
-    questions = [replace(one, tier=below) for one in questions for below in tiers]
     ways = _ways(options)
     for one in questions:
         one.check_gpus(*axes.get("table_bytes", []))
@@ -101,8 +96,7 @@ def sweep(context: typer.Context, options: SweepOptions) -> None:
 
 def _ways(options: SweepOptions) -> tuple[str, ...] | None:
     """The sharding options to project: the named option, or all; None: the fastest for each configuration."""
-    tier = None if options.tier is None else ",".join(options.tier)
-    way = checked_sharding(options.sharding, options.reduction, tier=tier)
+    way = checked_sharding(options.sharding, options.reduction)
     if way == ALL:
         return tuple(WAYS)
     return None if options.sharding is None else (way or ROW_WISE,)
@@ -178,7 +172,7 @@ def _run(
     """Project all configurations: a row for each.
 
     columns  the values of the axes at each point;  ways  the shardings; None: the fastest
-    what     element types of equal tables, or sets of tables;  questions  for each machine and tier
+    what     element types of equal tables, or sets of tables;  questions  for each machine
     """
     points = len(next(iter(columns.values())))
     total = points * len(what) * len(questions)
@@ -206,8 +200,6 @@ def _run(
     why = "tables that do not fit the GPUs, or have fewer rows than there are GPUs"
     if ways is not None and tuple(ways) != (ROW_WISE,):
         why += ", or do not allow the sharding"
-    if any(question.tier for question in questions):
-        why += ", or a tier or a cache without room for them"
     if not frames:
         raise BadInputError(f"none of {_count(total)} is possible: {why}.", "use more GPUs.")
     if left_out:
@@ -223,9 +215,6 @@ def _possible(
     what  an element type of equal tables, or a set of tables
     """
     training = trains(question.objective)
-    if question.tier is not None:
-        own = {"dtype": what} if isinstance(what, str) else {"tables": what}
-        return feasible_below(part, question.machine, **own, **question.keywords("machine"))
     if isinstance(what, str):
         fixed = question.machine, question.reserve, question.gpus_per_node
         return feasible(part, *fixed, training=training, dtype=what)
@@ -250,7 +239,6 @@ def _constants(question: Question) -> dict[str, str]:
         "scenario": question.scenario,
         "reduction": str(question.reduction),
         "distribution": question.distribution.name if question.distribution else UNIFORM.name,
-        "tier": str(question.tier or HBM),
         "objective": question.objective,
         "optimizer": question.optimizer or default_optimizer(training=trains(question.objective)),
         "calibration": f"{own} ({names})" if own else names,
@@ -277,7 +265,7 @@ def _joined(frames: list[pd.DataFrame], constants: list[dict[str, str]]) -> pd.D
         return parts[0]
     whole = pd.concat(parts, ignore_index=True)
     steps = [name for name in whole.columns if name.endswith("_time_s")]
-    return whole.fillna(dict.fromkeys(steps, 0.0))  # some tiers or libraries have further steps
+    return whole.fillna(dict.fromkeys(steps, 0.0))  # some libraries have further steps
 
 
 def _check_kind(path: Path) -> None:

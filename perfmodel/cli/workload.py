@@ -7,7 +7,7 @@ from typing import Any
 
 from perfmodel.errors import BadInputError
 from perfmodel.passes.basis import LocalMemory
-from perfmodel.passes.schemes import ALL, AUTO, BY_ROWS, ROW_WISE, rows_reduced, usual_reduction, way_named
+from perfmodel.passes.schemes import ALL, AUTO, ROW_WISE, usual_reduction, way_named
 from perfmodel.question.groups import EqualTableOptions
 from perfmodel.units import format_count, parse_bytes, parse_count, parse_rate, parse_ratio, parse_time
 
@@ -50,9 +50,8 @@ def equal_share(total: int, gpus: int) -> int:
 
 
 def reduction_of(typed: Mapping[str, Any]) -> str | None:
-    """The typed exchange of partial bags; None: not typed. Rows in a tier have that of ``--sharding``."""
-    named = rows_reduced(typed.get("sharding") or "") if typed.get("tier") else ""
-    return named or (typed["reduction"] and usual_reduction(typed["reduction"]))
+    """The typed exchange of partial bags; None: not typed."""
+    return typed["reduction"] and usual_reduction(typed["reduction"])
 
 
 def check_model(typed: Mapping[str, object]) -> None:
@@ -121,32 +120,23 @@ def checked_sharding(
     name: str | None,
     reduction: str,
     local_memory: str | None = None,
-    tier: str | None = None,
     remote_memory: str | None = None,
     more: str | None = None,
 ) -> str | None:
     """The sharding in ``--sharding``; None: row-wise, or the option was not typed.
 
-    reduction, local_memory, tier, remote_memory  other options, which may imply a sharding
+    reduction, local_memory, remote_memory  other options, which may imply a sharding
     more  a name that is accepted besides ``schemes.WAYS``; None: ``all``
-    Limits: a tier and an exchange of row-wise shards -> None, as ``reduction_of`` has that exchange; unknown
-            names, and options that imply another sharding or none -> BadInputError
+    Limits: unknown names, and options that imply another sharding or none -> BadInputError
     """
     if name is None:
         return None
     other = more or ALL
     way = other if name.strip().lower() == other else way_named(name, other)
     memory = {"--local-memory": local_memory, "--remote-memory": remote_memory}
-    given = {"--reduction": reduction != AUTO, **memory, "--tier": tier}
+    given = {"--reduction": reduction != AUTO, **memory}
     clash = next((option for option, value in given.items() if value not in (None, False)), "")
-    if clash == "--tier" and rows_reduced(name):
-        return None
     if clash and way != ROW_WISE:
-        rows = ", ".join([ROW_WISE, *BY_ROWS])
-        reasons = {
-            "--reduction": "a sharding has its own exchange",
-            "--tier": f"tiers are of row-wise shards ({rows})",
-        }
-        why = reasons.get(clash, "one memory shards nothing")
+        why = "a sharding has its own exchange" if clash == "--reduction" else "one memory shards nothing"
         raise BadInputError(f"--sharding {name} and {clash} cannot be combined.", f"{why}: leave one out.")
     return None if way == ROW_WISE else way

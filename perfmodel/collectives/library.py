@@ -93,24 +93,6 @@ def select(mask: NDArray[np.bool_], a: Timing, b: Timing) -> Timing:
     )
 
 
-_NEARLY = 1 + 1e-12  # two sums of the same numbers
-
-
-def slower(a: Timing, b: Timing) -> Timing:
-    """The slower of two steps that run side by side, element by element; ``b`` where both take equal time.
-
-        low = max(a_low, b_low);  high = max(a_high, b_high);  floor = max(a_floor, b_floor)        [s]
-
-    Source: the maximum increases with both, so the ends of the two intervals give the ends of its interval;
-    evidence and limit are taken from the slower step
-    Limits: a far shorter than b -> b;  equal centres -> the higher ends of both, in either order
-    """
-    longer = select(a.time_s > b.time_s * _NEARLY, a, b)
-    floor = np.minimum(np.maximum(a.floor_s, b.floor_s), longer.time_s)
-    low, high = np.maximum(a.low_s, b.low_s), np.maximum(a.high_s, b.high_s)
-    return replace(longer, low_s=low, high_s=high, floor_s=floor)
-
-
 @dataclass(frozen=True)
 class Library:
     """One communication library on one machine: its name and the source of its times."""

@@ -18,7 +18,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.explore.controls import OPTIONS, Control
 from perfmodel.question.spec import CommandOptions
 from perfmodel.schema.files import shown, unknown_name
-from perfmodel.schema.machine_keys import ALL_KEYS
+from perfmodel.schema.machine_keys import KEYS
 from perfmodel.schema.table_files import read_tables
 from perfmodel.schema.workload import TableSet
 
@@ -148,14 +148,14 @@ class Said:
         for each in options.declared():
             text = said.get(each.name) if each.name in OPTIONS else None
             found[each.name] = each.default if text is None else each.checked(text)
-        found["settings"] = [f"{name}={text}" for name, text in self.said if name in ALL_KEYS] or None
+        found["settings"] = [f"{name}={text}" for name, text in self.said if name in KEYS] or None
         return found | ({"model": self.file.tables()} if self.file else {})
 
     def words(self, options: type[CommandOptions], model: str = "") -> list[str]:
         """Words of a command line. model  the name of the dropped file in it; "": the file's own"""
         flags, found = {each.name: each.flag for each in options.declared()}, []
         for name, text in self.said:
-            if name in ALL_KEYS:
+            if name in KEYS:
                 found += [flags["settings"], f"{name}={text}"]
             elif name in flags:
                 text = (model or text.removeprefix(FILE)) if self.file and name == "model" else text

@@ -13,7 +13,7 @@ from perfmodel.question.passes import ProjectOptions
 from perfmodel.question.spec import Declared, Opt
 from perfmodel.schema.evidence import LAW_BACKENDS
 from perfmodel.schema.machine import list_machines
-from perfmodel.schema.machine_keys import ALL_KEYS
+from perfmodel.schema.machine_keys import KEYS
 from perfmodel.schema.table_files import list_models
 from perfmodel.schema.workload import DTYPE_BYTES, PAYLOADS
 from perfmodel.units import parse_quantity
@@ -43,7 +43,7 @@ class Control:
         """The explanation of the control, from the command line or the machine's files if they have it."""
         if self.name in OPTIONS and isinstance(words := OPTIONS[self.name].words, Opt):
             return words.help
-        return ALL_KEYS[self.name].meaning
+        return KEYS[self.name].meaning
 
     def nearest(self, text: str) -> int:
         """Position of the slider's stop nearest to ``text``, or if empty to ``rest``.
@@ -60,8 +60,8 @@ class Control:
     def _number(self, text: str) -> float:
         if not text:
             return -1.0
-        if self.name in ALL_KEYS:
-            return parse_quantity(text, ALL_KEYS[self.name].unit, self.name)
+        if self.name in KEYS:
+            return parse_quantity(text, KEYS[self.name].unit, self.name)
         declared: Declared | None = OPTIONS.get(self.name)
         read = declared.words.read if declared is not None and isinstance(declared.words, Opt) else None
         return float(read(text, self.label) if read else text.split()[0])

@@ -17,7 +17,7 @@ Number = Any
 """A float, an array of floats, or a ``Recorded`` number: the arguments and results of a law."""
 Unit = tuple[int, int]
 """Exponents of bytes and of seconds."""
-PLAIN, SECONDS, BYTES, BYTES_PER_S, PER_SECOND = (0, 0), (0, 1), (1, 0), (1, -1), (0, -1)
+PLAIN, SECONDS, BYTES, BYTES_PER_S = (0, 0), (0, 1), (1, 0), (1, -1)
 _SUFFIXES = (("_bytes_per_s", BYTES_PER_S), ("_bytes", BYTES), ("_s", SECONDS))
 SUM, PRODUCT, POWER, ATOM = range(4)
 """Binding strength of an expression: operands that bind less than their place needs get parentheses."""
@@ -212,13 +212,6 @@ smaller = operation("min({0}, {1})", alike=2)(minimum)
 def ceil_ratio(first: Number, second: Number) -> int:
     """ceil(first / second): how many of ``second`` hold ``first``."""
     return -int(-first // second)
-
-
-def if_any(x: Number, number: Number) -> Number:
-    """``number`` where ``x`` is not 0, else 0. For a recorded ``number``, one of the two is returned."""
-    if isinstance(x, Recorded):
-        return number if x > 0 else number * 0
-    return np.where(np.asarray(x) > 0, number, 0.0)
 
 
 def _root(first: Number, second: Number) -> Number:

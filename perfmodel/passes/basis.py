@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from perfmodel.collectives.library import Timing, constant
 from perfmodel.errors import BadInputError
-from perfmodel.model import kernels, tiers
+from perfmodel.model import kernels, one_memory
 from perfmodel.model.recording import geometric_mean
 from perfmodel.passes.settings import Setting
 from perfmodel.schema.evidence import Evidence
@@ -49,12 +49,12 @@ class LocalMemory:
 
     def __post_init__(self) -> None:
         """Check the values. Limits: a size, rate or latency that no memory has -> BadInputError"""
-        known = limits_of("machine")
-        size = max(self.capacity_bytes, known["ssd_bytes"].least)  # the memory may be as small as its tables
-        values = {"size": ("ssd_bytes", size), "rate": ("hbm_bytes_per_s", self.bytes_per_s)}
-        values |= {"latency": ("host_latency_s", self.latency_s)} if self.remote else {}
-        for name, (key, value) in values.items():
-            if outside := known[key].refusal(value):
+        known, rates = limits_of("memory"), limits_of("machine")["hbm_bytes_per_s"]
+        size = max(self.capacity_bytes, known["capacity_bytes"].least)  # it may be as small as its tables
+        values = {"size": (known["capacity_bytes"], size), "rate": (rates, self.bytes_per_s)}
+        values |= {"latency": (known["latency_s"], self.latency_s)} if self.remote else {}
+        for name, (limit, value) in values.items():
+            if outside := limit.refusal(value):
                 raise BadInputError(f"{self}: its {name} {outside}.", "check the number and its unit.")
 
     @property
@@ -164,7 +164,7 @@ class PassBasis:
         time = kernels.gather_pool_time(dram, l2, floor, rate, value("l2_bytes_per_s"))
         if memory is not None and memory.remote:
             moved = dram if bare is None else bare
-            time = tiers.remote_time(time, floor, moved, value("nic_bytes_per_s"), memory.latency_s)
+            time = one_memory.remote_time(time, floor, moved, value("nic_bytes_per_s"), memory.latency_s)
             floor = floor + memory.latency_s
         cached = dram / rate < l2 / value("l2_bytes_per_s")
         slow = "gather_bytes_per_s" if memory is None else _ASSUMED_MEMORY
@@ -175,7 +175,7 @@ class PassBasis:
         """Rate at which one GPU can read that memory: the smaller of its rate and the GPU's card's
         [bytes/s]."""
         card = self.setting.machine.value("nic_bytes_per_s") if memory.remote else np.inf
-        return float(tiers.shared_rate(memory.bytes_per_s, memory.sharers, card))
+        return float(one_memory.shared_rate(memory.bytes_per_s, memory.sharers, card))
 
     def stream_timing(self, step: str, moved: Array, floor: str, rate: str) -> Timing:
         """Time of a kernel that streams ``moved`` bytes, with the constants ``floor`` and ``rate``."""

@@ -13,7 +13,6 @@ from perfmodel.effort import Work
 from perfmodel.errors import BadInputError
 from perfmodel.model import bands
 from perfmodel.passes import work_units as units
-from perfmodel.passes.allowed_tiers import Below, check_machine
 from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.cut import Training
 from perfmodel.passes.exchange_sets import ExchangeSets
@@ -34,11 +33,8 @@ from perfmodel.passes.steps import (
     StepRow,
     by_cause,
     step_label,
-    with_tiers,
 )
 from perfmodel.passes.tables import PlanTables
-from perfmodel.passes.tier_times import LINK, SHARED, cache_state_bytes
-from perfmodel.passes.timing import AHEAD
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.workload import id_dtype_bytes
@@ -58,7 +54,6 @@ class Evaluator:
     training       whether a pass is forward and backward, or forward alone
     sets           which tables exchange together: all, or by TorchRec's ``ExchangeSets``, where all bags
                    are weighted if any bag is
-    below          tiers besides the HBM that tables may be in; None: all are in HBM
     Steps run one after the other; every step waits for its busiest rank. A projection uses the same
     functions for kernels and collectives: its row-wise pass is one plan here.
     Limits: unknown names, a batch or a number of GPUs below 1 -> BadInputError
@@ -77,7 +72,6 @@ class Evaluator:
         optimizer: str = "none",
         training: bool = False,
         sets: ExchangeSets | None = None,
-        below: Below | None = None,
     ) -> None:
         for name, value in (("batch", batch), ("gpus", gpus)):
             if value < 1 or value != int(value):
@@ -94,16 +88,9 @@ class Evaluator:
             "payload": payload,
             "optimizer": optimizer,
             "training": training,
-            "below": below,
         }
-        if below is not None:
-            check_machine(setting.machine, below, training=training)
         state = self.basis.constant("optimizer_state_bytes")
         self.memories = MemoryModel(tables, optimizer, state, sets is not None, training)
-        if below is not None:
-            ways = self.basis.constant("cache_ways")
-            state_of = cache_state_bytes(self.basis.constant, *below.way)
-            self.memories = replace(self.memories, below=below, ways=ways, cache_state=state_of)
         backward = (
             Training(
                 *self.memories.state,
@@ -124,15 +111,11 @@ class Evaluator:
             self.basis.sent_element_bytes,
             backward,
             sets,
-            below,
         )
         steps = (*FORWARD, *BACKWARD) if training else FORWARD
         steps = sets.steps(steps, weighted=bool(tables.weight_bytes.any())) if sets else steps
         groups = self.model.groups.resources if self.model.groups else ()
-        steps = with_tiers(steps, ssd=below.ssd) if below is not None else steps
-        prefetch = below is not None and below.prefetch
-        ids = self.model.id_bytes, self.model.sort_digits
-        self.times = FastTimes(self.basis, self.gpus, self.domain, steps, groups, prefetch, *ids)
+        self.times = FastTimes(self.basis, self.gpus, self.domain, steps, groups, self.model.sort_digits)
 
     @staticmethod
     def on(machine: str | Machine, tables: PlanTables, batch: int, gpus: int, **options: Any) -> Evaluator:
@@ -155,12 +138,8 @@ class Evaluator:
 
     @property
     def steps_by_name(self) -> dict[str, Step]:
-        """The steps by name; if tables may be below the HBM, also ``gather_pool``, the gather from HBM
-        alone."""
-        found = {step.name: step for step in self.steps}
-        if self.model.below is not None:
-            found["gather_pool"] = STEPS["gather_pool"]
-        return found
+        """The steps by name."""
+        return {step.name: step for step in self.steps}
 
     def shard_loads(
         self, table: ArrayLike, kind: ArrayLike, r: ArrayLike, c: ArrayLike, *more: ArrayLike
@@ -168,7 +147,7 @@ class Evaluator:
         """Bytes that one shard of each table adds to its rank, and that each table adds to every rank.
 
         table    indices of tables;  kind  ``Exchange`` codes;  r, c  numbers of row and column parts
-        more     hot rows, tier and cached share (``LoadModel.shard_loads``), all 0 by default
+        more     hot rows (``LoadModel.shard_loads``), 0 by default
         """
         found = self.model.shard_loads(table, kind, r, c, *more)
         self.work.add(units.LISTED, found.own.size / found.own.shape[-1])
@@ -198,22 +177,6 @@ class Evaluator:
                 f"the plan is for the tables of {plan.tables.model}, not of {self.tables.model}.",
                 "use the model that it was made for, or plan anew.",
             )
-        if self.model.below is None and plan.tier_codes.any():
-            at = int(np.flatnonzero(plan.tier_codes)[0])
-            raise BadInputError(
-                f"the plan keeps table {plan.tables.names[at]!r} in {plan.placements[at].scheme.tier}, and "
-                "only the HBM may be used here.",
-                "allow it with --tier, e.g. --tier uvm,uvm-caching or --tier ssd.",
-            )
-        below = self.model.below
-        if below is None:
-            return
-        other = [t for t in plan.tiers if t.cached and (t.policy, t.prefetch) != below.way]
-        if other:
-            raise BadInputError(
-                f"the plan has caches like {other[0]}, and here they are {below}.",
-                "name the same policy, and prefetch or not, with --tier.",
-            )
 
     def cost(self, plan: Plan) -> StepCost:
         """The time of every step of a plan: ``step`` of its ``loads``."""
@@ -224,22 +187,18 @@ class Evaluator:
 
         loads  bytes of every resource on every rank
         Source: steps add up; bands as in ``grid.totals``: collectives share one cause of error, kernels
-        another, sorts of ids a third, tiers below the HBM a fourth; these combine in quadrature
+        another, sorts of ids a third; these combine in quadrature
         """
         most = loads.most
         timed = zip(self.steps, self.times.exact_all(self.steps, most), strict=True)
         taken = [(step, t) for step, t in timed if t.time_s[0] > 0]
         rows = [self._row(step, timing, loads) for step, timing in taken]
         rows += self._handover(taken, most)
-        ahead = sum(row.time_s for row in rows if row.name in AHEAD) if self.times.prefetch else 0.0
-        rows = self.times.overlapped(rows)
         time = sum(row.time_s for row in rows)
         rows = [replace(row, share=row.time_s / time) for row in rows]
-        one = self.model.below is not None and most[Resource.IN_PLACE] > 0  # the slower of the two gathers
-        moved = [replace(r, name="gather_host") if one and r.name == "gather_pool" else r for r in rows]
-        low, _, high = bands.sum_band(*by_cause(moved).values())
+        low, _, high = bands.sum_band(*by_cause(rows).values())
         weakest = Evidence.weakest(row.evidence for row in rows)
-        return StepCost(tuple(rows), time, float(low), float(high), weakest, ahead)
+        return StepCost(tuple(rows), time, float(low), float(high), weakest)
 
     def exact_times(self, most: Array) -> Array:
         """Times [...] of many passes, each computed as precisely as in ``step``.
@@ -250,9 +209,6 @@ class Evaluator:
         timed = zip(self.steps, self.times.exact_all(self.steps, most), strict=True)
         times = [(step, t.time_s) for step, t in timed]
         total = np.asarray(sum(time for _, time in times))
-        if self.times.prefetch:
-            ahead = np.asarray(sum(time for step, time in times if step.name in AHEAD))
-            total = np.maximum(ahead, total - ahead)  # no hand-over is hidden: none was measured with tiers
         known = self.setting.handover
         if not known.known:
             return total
@@ -260,20 +216,9 @@ class Evaluator:
         sent = [self.times.sent(step, self.times.payload(step, most), time) for step, time in collectives]
         return total + known.times(sent)[1]
 
-    def hbm_gather(self, loads: Loads) -> StepRow:
-        """The gather from HBM alone, which may be hidden behind a gather of rows in place."""
-        dram, l2 = (loads.most[[resource]] for resource in STEPS["gather_pool"].resources)
-        timing = self.times.basis.gather_timing(dram, l2, None, launches=self.times.launches(loads.most))
-        return replace(self._row(STEPS["gather_pool"], timing, loads), beside="", beside_s=0.0)
-
     def _row(self, step: Step, timing: Timing, loads: Loads) -> StepRow:
         each = np.max([loads.of(resource) for resource in step.resources], axis=0)
-        if step.name == "gather_host" and timing.limit_names[int(timing.limit[0])] not in (*LINK, *SHARED):
-            step = STEPS["gather_pool"]  # the rows that it reads in place take no longer
-        if step.below_hbm:
-            each = loads.of(step.counted)
-            rank = int(np.argmax(each))
-        elif step.gathers:  # the rank with the longest time
+        if step.gathers:  # the rank with the longest time
             value = self.setting.machine.value
             rates = value("gather_bytes_per_s"), value("l2_bytes_per_s")
             slower = np.max(
@@ -291,7 +236,6 @@ class Evaluator:
             Evidence.from_rank(int(timing.evidence[0])),
             timing.limit_names[int(timing.limit[0])],
             (float(each[rank]), float(each.mean()), rank),
-            self.times.beside(step.name, loads.most),
         )
 
     def _line(
@@ -302,13 +246,11 @@ class Evaluator:
         evidence: Evidence,
         limit: str,
         sizes: tuple[float, float, int],
-        beside: tuple[str, float] = ("", 0.0),
     ) -> StepRow:
         """One line of an answer, for a step.
 
         times   (time, low, high, floor) [s];  limit  the input with the weakest evidence
         sizes   (bytes of the busiest rank, mean bytes, index of the busiest rank)
-        beside  (hidden side of a gather from two memories, its time), as in ``PassTimes.beside``
         """
         time, low, high, floor = times
         size, mean, rank = sizes
@@ -328,8 +270,6 @@ class Evaluator:
             limit=limit,
             mean_bytes=mean,
             rank=rank,
-            beside=beside[0],
-            beside_s=beside[1],
         )
 
     def _handover(self, taken: list[tuple[Step, Timing]], most: Array) -> list[StepRow]:

@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 from perfmodel.model import exchanges as ex
 from perfmodel.model import kernels
 from perfmodel.model.look_ups import Gather, LookUps
-from perfmodel.passes.allowed_tiers import Below
 from perfmodel.passes.basis import Of
 from perfmodel.passes.exchange_sets import ExchangeSets
 from perfmodel.passes.schemes import PARTIAL, Exchange, sends_rows
@@ -21,9 +20,6 @@ from perfmodel.passes.skew import UNIFORM, AllLookUps
 from perfmodel.passes.tables import TableShapes
 
 Array = NDArray[np.float64]
-Part = tuple[int, float, float, float, float]
-"""A shard in a cache: look-up kind of its table, row parts, share of its rows that sizes the cache, number of
-ranks that each request a row once (exchange ``ub``, else 0), and rows of its table in flight at once."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +45,7 @@ class LoadInputs:
     id_bytes  of one id [bytes]: one number, or [T] where tables belong to many configurations
     constant, machine_value  return a constant, or a value of the machine, by key
     payload_bytes  v, bytes of a pooled element in an exchange;  training  None: forward only
-    sets      which tables exchange together;  below  tiers below the HBM that are allowed
+    sets      which tables exchange together
     beside    number of tables in the pass, which share the L2; None: T
     all_rows  rows of all these tables together; None: the sum over T
     The L2 is shared by the shards of a rank. Their number depends on the whole plan; each shard is given the
@@ -68,7 +64,6 @@ class LoadInputs:
     payload_bytes: float
     training: Training | None = None
     sets: ExchangeSets | None = None  # TorchRec's sets; None: all tables exchange together
-    below: Below | None = None  # tiers besides the HBM that tables may be in
     beside: Array | None = None
     all_rows: Array | None = None
 
@@ -91,12 +86,6 @@ class LoadInputs:
         """
         rows = self.tables.rows.sum() if self.all_rows is None else self.all_rows
         return ex.sort_digits(rows / self.gpus)
-
-    @cached_property
-    def pools(self) -> dict[tuple[tuple[Part, int], ...], dict[Part, tuple[float, float]]]:
-        """Memo of ``pooled_misses``: for the parts in a cache, (misses, link reads) of a shard of each
-        part."""
-        return {}
 
 
 class TableCut:

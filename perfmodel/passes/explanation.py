@@ -9,7 +9,7 @@ from typing import Any, cast
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.library import Faster
 from perfmodel.errors import BadInputError
-from perfmodel.model import collectives, kernels, tiers
+from perfmodel.model import collectives, kernels, one_memory
 from perfmodel.model.recording import BYTES, BYTES_PER_S, SECONDS, Recorded, geometric_mean, named
 from perfmodel.passes.basis import LocalMemory
 from perfmodel.passes.collective_parts import collective_parts
@@ -215,7 +215,7 @@ def _kernel(whole: Pass, step: StepRow, terms: Mapping[str, float | None], launc
     time = kernels.gather_pool_time(dram, passed, floor, rate, known["l2_rate"])
     functions: tuple[Callable[..., Any], ...] = (kernels.gather_pool_time,)
     if memory is not None and memory.remote:
-        time, functions = _far(whole, memory, time, floor), (tiers.remote_time, *functions)
+        time, functions = _far(whole, memory, time, floor), (one_memory.remote_time, *functions)
     used = ("sector", "least", "beta_bag") if "bags" in terms else ("sector", "least")
     return recorded_parts(named("t", time, ""), *functions, beside=[known[symbol] for symbol in used])
 
@@ -248,7 +248,8 @@ def _far(whole: Pass, memory: LocalMemory, time: Recorded, floor: Recorded) -> A
     reads = "from a read over the network to its data"
     latency = Recorded(memory.latency_s, SECONDS, symbol="lambda", meaning=reads, source=str(memory))
     near = named("t_memory", time, "of the same gather beside the GPU")
-    return tiers.remote_time(near, floor, bare, _constant(whole.setting, "C", "nic_bytes_per_s"), latency)
+    card = _constant(whole.setting, "C", "nic_bytes_per_s")
+    return one_memory.remote_time(near, floor, bare, card, latency)
 
 
 def _sort(whole: Pass, memory: Recorded, *, alone: bool) -> dict[str, Recorded]:

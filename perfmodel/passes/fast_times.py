@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from perfmodel.passes.fast_curve import FastCurve
 from perfmodel.passes.handover import BETWEEN
 from perfmodel.passes.steps import Step
-from perfmodel.passes.timing import AHEAD, PassTimes
+from perfmodel.passes.timing import PassTimes
 
 Array = NDArray[np.float64]
 TimeOf = Callable[[Array], Array]
@@ -24,8 +24,8 @@ _LEAST, _BIG, _BESIDE = 2.0**-60, 2.0**50, 2.0**20
 
 
 @dataclass(frozen=True)
-class KernelSide:
-    """One of the memories or devices that a kernel uses at the same time.
+class KernelLine:
+    """The time of a kernel as a function of its loads.
 
         t = floor + max_k(slope_k x_k)        [s]
 
@@ -51,29 +51,16 @@ class FastTimes(PassTimes):
         Within 0.1 % of the sum of ``exact``; 100 000 passes in tens of milliseconds.
         """
         total = np.zeros(most.shape[:-1])
-        for name, time in self._fast.items():
-            if not (self.prefetch and name in AHEAD):
-                total += time(most)
-        return np.maximum(total, self.ahead(most)) if self.prefetch else total
-
-    def ahead(self, most: Array) -> Array:
-        """Time of the steps that fill caches [s]: with prefetch, a pass takes at least this. It never falls
-        as loads rise.
-        """
-        total = np.zeros(most.shape[:-1])
-        for name in AHEAD:
-            if name in self._fast:
-                total += self._fast[name](most)
+        for time in self._fast.values():
+            total += time(most)
         return total
 
     def parts(self, most: Array) -> dict[str, Array]:
         """Times of every step by name, each rising with its loads.
 
         A collective's time includes its hand-over; hand-over between steps, if any, is "between_steps".
-        Prefetched steps take no time here, because they may run beside all others.
         """
-        hidden = AHEAD if self.prefetch else ()
-        return {name: time(most) * (name not in hidden) for name, time in self._fast.items()}
+        return {name: time(most) for name, time in self._fast.items()}
 
     @cached_property
     def apart(self) -> tuple[Step, ...]:
@@ -82,19 +69,16 @@ class FastTimes(PassTimes):
 
     def slopes(self, step: Step) -> tuple[float, ...]:
         """Seconds per byte of each resource of a kernel."""
-        return tuple(slope for side in self._sides(step) for slope in side.slopes)
+        return self._line(step).slopes
 
-    def _sides(self, step: Step) -> list[KernelSide]:
-        """The memories and devices that a kernel waits for at the same time: the slowest counts."""
-        return [self._side(step, tuple(map(int, side))) for side in step.sides]
-
-    def _side(self, step: Step, resources: tuple[int, ...]) -> KernelSide:
-        """One side of a kernel: its floor from ``exact`` at small loads, each slope from one large load."""
+    def _line(self, step: Step) -> KernelLine:
+        """The line of a kernel: its floor from ``exact`` at small loads, each slope from one large load."""
+        resources = tuple(map(int, step.resources))
         loads = np.zeros((len(resources) + 1, max((*step.resources, *self.groups)) + 1))
         loads[0, resources] = _LEAST
         loads[1:, resources] = np.where(np.eye(len(resources)), _BIG, _BESIDE)
         floor, *times = self.exact(step, loads).time_s.tolist()
-        return KernelSide(resources, tuple((time - floor) / (_BIG - _LEAST) for time in times), floor)
+        return KernelLine(resources, tuple((time - floor) / (_BIG - _LEAST) for time in times), floor)
 
     @cached_property
     def _fast(self) -> dict[str, TimeOf]:
@@ -105,10 +89,10 @@ class FastTimes(PassTimes):
             if step.collective and self.group(step)[0] > 1:
                 fast[step.name] = self._of_collective(step)
             elif not step.collective and (step.always or step.alone or self.gpus > 1):
-                sides = self._sides(step)
-                launch = sides[0].floor if step.grouped and self.groups else 0.0
+                line = self._line(step)
+                launch = line.floor if step.grouped and self.groups else 0.0
                 launches_s += launch
-                fast[step.name] = _of_kernel(sides, launch, always=step.always)
+                fast[step.name] = _of_kernel(line, launch, always=step.always)
         for step in self.apart:
             fast[step.name] = _of_launches(step.resources[0], launches_s)
         between = self.basis.setting.handover.constants.get(BETWEEN)
@@ -136,27 +120,20 @@ class FastTimes(PassTimes):
         return lambda most: curve(np.maximum(most[..., sizes[0]], most[..., sizes[1]]))
 
 
-def _of_kernel(sides: list[KernelSide], launch: float, *, always: bool) -> TimeOf:
-    """The time of a kernel as a function of the loads, which waits for the slowest of its sides.
+def _of_kernel(line: KernelLine, launch: float, *, always: bool) -> TimeOf:
+    """The time of a kernel as a function of the loads.
 
     launch  part of the floor that is counted elsewhere [s];  always  whether it runs even without work
     """
-    first, *others = sides
-
-    def of_side(side: KernelSide, most: Array, *, runs: bool) -> Array:
-        columns = zip(side.resources, side.slopes, strict=True)
-        resource, slope = next(columns)
-        time = most[..., resource] * slope
-        for resource, slope in columns:
-            time = np.maximum(time, most[..., resource] * slope)
-        floor = side.floor - launch
-        return np.asarray(time + floor if runs else time + floor * (time > 0))
+    floor = line.floor - launch
 
     def time(most: Array) -> Array:
-        found = of_side(first, most, runs=always)
-        for side in others:
-            found = np.maximum(found, of_side(side, most, runs=False))
-        return found
+        columns = zip(line.resources, line.slopes, strict=True)
+        resource, slope = next(columns)
+        longest = most[..., resource] * slope
+        for resource, slope in columns:
+            longest = np.maximum(longest, most[..., resource] * slope)
+        return np.asarray(longest + floor if always else longest + floor * (longest > 0))
 
     return time
 

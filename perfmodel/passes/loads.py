@@ -17,15 +17,13 @@ from numpy.typing import ArrayLike, NDArray
 from perfmodel.model import embedding_bag as eb
 from perfmodel.model import exchanges as ex
 from perfmodel.model.look_ups import Gather
-from perfmodel.passes.allowed_tiers import WITH_CACHE
 from perfmodel.passes.cut import LoadInputs, TableCut
 from perfmodel.passes.look_up_groups import LookUpGroups
 from perfmodel.passes.placement import Plan, Scheme, check_scheme
 from perfmodel.passes.rank_loads import Loads, ShardLoads
 from perfmodel.passes.schemes import Exchange
-from perfmodel.passes.step_resources import BELOW, RESOURCES, TOGETHER, Resource
+from perfmodel.passes.step_resources import RESOURCES, TOGETHER, Resource
 from perfmodel.passes.tables import PlanTables
-from perfmodel.passes.tier_loads import TierLoads
 from perfmodel.passes.update_loads import backward
 
 Array = NDArray[np.float64]
@@ -40,82 +38,41 @@ class LoadModel(LoadInputs):
     @property
     def width(self) -> int:
         """K, number of resources: length of an array of loads."""
-        own = self.groups.width if self.groups else TOGETHER
-        return own if self.below is None else max(own, BELOW[1])
+        return self.groups.width if self.groups else TOGETHER
 
     @cached_property
     def groups(self) -> LookUpGroups | None:
         """The groups of tables that TorchRec looks up in one launch each; None: one launch for all tables
         of a rank."""
-        ssd = self.below is not None and self.below.ssd
-        return LookUpGroups(self.sets, self.tables, ssd) if self.sets else None
-
-    @cached_property
-    def tiers(self) -> TierLoads | None:
-        """Computes the loads of tables below the HBM; None if all tables are in HBM."""
-        if self.below is None:
-            return None
-        return TierLoads(self.below, self.constant, self.machine_value, self.training is not None)
+        return LookUpGroups(self.sets, self.tables) if self.sets else None
 
     def shard_loads(
-        self,
-        table: ArrayLike,
-        kind: ArrayLike,
-        r: ArrayLike,
-        c: ArrayLike,
-        hot: ArrayLike = 0,
-        tier: ArrayLike = 0,
-        cached: ArrayLike = 0,
+        self, table: ArrayLike, kind: ArrayLike, r: ArrayLike, c: ArrayLike, hot: ArrayLike = 0
     ) -> ShardLoads:
         """Loads of one shard of each table, and of each table on every rank; arguments broadcast.
 
         table   indices of tables;  kind  ``Exchange`` codes;  r, c  numbers of row and column parts
         hot     h, rows of each table that are also replicated on every rank
-        tier    code of the tier that the parts are in (``allowed_tiers.CODES``)
-        cached  share of the rows that the table's own cache in HBM holds
 
         Limits: more parts than rows or columns -> BadInputError, since the equations assume ids uniform over
         parts;  other checks of a plan are not made here (``placement.check_scheme``)
         """
-        t, kinds, rows, cols, head, where, share = np.broadcast_arrays(
-            np.asarray(table, dtype=np.int64),
-            np.asarray(kind),
-            *(_array(x) for x in (r, c, hot)),
-            np.asarray(tier, dtype=np.int64),
-            _array(cached),
+        t, kinds, rows, cols, head = np.broadcast_arrays(
+            np.asarray(table, dtype=np.int64), np.asarray(kind), *(_array(x) for x in (r, c, hot))
         )
         self._check_parts(t, kinds, rows, cols, head)
-        width = TOGETHER if self.tiers is None else BELOW[1]
-        own, everywhere = (np.moveaxis(np.zeros((width, *t.shape)), 0, -1) for _ in range(2))
+        own, everywhere = (np.moveaxis(np.zeros((TOGETHER, *t.shape)), 0, -1) for _ in range(2))
         cut = TableCut(self, t, kinds, rows, cols, head)
         for fill in (_input, _look_up, _look_up_hot, _unique, *_OF_BAGS):
             fill(cut, own, everywhere)
         if self.training is not None:
             backward(cut, self.training, own, everywhere)
-        if self.tiers is not None:
-            self.tiers.fill(cut, where, share, own)
-            if self.training is not None:
-                self.tiers.fill_update(cut, where, self.training, own)
         if self.sets is not None and self.groups is not None:
-            own, everywhere = (self._spread(t, kinds, each) for each in (own, everywhere))
+            own, everywhere = (self.sets.spread(t, kinds, each) for each in (own, everywhere))
             everywhere[..., Resource.COPIED_LENGTHS] = _copied_lengths(cut)
             spread = self.groups.spread
-            own, everywhere = spread(t, where, own, False), spread(t, where, everywhere, True)
+            own, everywhere = spread(t, own, False), spread(t, everywhere, True)
         return ShardLoads(own, everywhere)
-
-    def _spread(self, t: NDArray[np.int64], kind: NDArray[Any], loads: Array) -> Array:
-        """The loads, moved to the resources of the set of tables that each table exchanges with.
-
-        t  indices of tables;  kind  ``Exchange`` codes
-        """
-        assert self.sets is not None
-        found = self.sets.spread(t, kind, loads)
-        if self.tiers is None:
-            return found
-        whole = np.moveaxis(np.zeros((BELOW[1], *t.shape)), 0, -1)
-        whole[..., : found.shape[-1]] = found
-        whole[..., BELOW[0] :] = loads[..., BELOW[0] :]
-        return whole
 
     def _check_parts(self, t: NDArray[np.int64], kind: NDArray[Any], r: Array, c: Array, hot: Array) -> None:
         empty = (r > self.tables.rows[t] - hot) | (c > self.tables.dim[t])
@@ -139,8 +96,6 @@ class LoadModel(LoadInputs):
         for k in range(self.width):
             if found.own[:, k].any():
                 values[k] += np.bincount(ranks, weights=found.own[tables, k], minlength=plan.gpus)
-        if self.tiers is not None and np.isin(plan.tier_codes, WITH_CACHE).any():
-            self.tiers.add_pooled(self, plan, values)
         return Loads(values)
 
 

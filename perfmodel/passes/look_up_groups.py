@@ -1,12 +1,10 @@
-"""Which tables TorchRec looks up in one launch: all of one sharding type, one data type and one kernel.
+"""Which tables TorchRec looks up in one launch: all of one sharding type and one data type.
 
     launches of a look-up, of its sort and of its update = number of the groups in use     [-]
 
 Without TorchRec, one launch looks up all tables of a rank, whatever their batch and type.
 Source: TorchRec 1.8, ``group_tables`` makes one fused kernel (TBE) of the tables of a sharding type that have
-        one data type and one compute kernel, where ``_get_compute_kernel_type`` counts fused_uvm and
-        fused_uvm_caching as fused, but key_value (SSDs) as a kernel of its own. It also makes one group per
-        width of tables on SSDs, of which only one is counted here (a lower limit);
+        one data type;
         tests/integration/test_torchrec_counts.py and test_torchrec_groups.py count them
 """
 
@@ -19,7 +17,6 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.passes.allowed_tiers import ON_SSD
 from perfmodel.passes.exchange_sets import ExchangeSets
 from perfmodel.passes.placement import Plan
 from perfmodel.passes.schemes import DATA_PARALLEL, SHARDINGS, TABLE_WISE
@@ -40,7 +37,6 @@ class LookUpGroups:
 
     sets: ExchangeSets
     tables: PlanTables
-    ssd: bool = False  # whether tables may be on SSDs
 
     @cached_property
     def _of_type(self) -> dict[str, int]:
@@ -62,13 +58,12 @@ class LookUpGroups:
 
     @property
     def _several(self) -> int:
-        """Number of (data type, kernel) pairs that a group may have; 0 if there is only one."""
-        count = self._types * (2 if self.ssd else 1)
-        return count if count > 1 else 0
+        """Number of data types that a group may have; 0 if there is only one."""
+        return self._types if self._types > 1 else 0
 
     @property
     def width(self) -> int:
-        """K, number of resources: if there are several data types or kernels, each group adds one."""
+        """K, number of resources: if there are several data types, each group adds one."""
         return len(Resource) + len(self._of_type) * self._several if self._several else self.sets.width
 
     @property
@@ -78,9 +73,7 @@ class LookUpGroups:
             return tuple(self._of_type.values())
         return tuple(range(len(Resource), self.width))
 
-    def spread(
-        self, table: NDArray[np.int64], tier: NDArray[np.int64], loads: Array, everywhere: bool
-    ) -> Array:
+    def spread(self, table: NDArray[np.int64], loads: Array, everywhere: bool) -> Array:
         """The loads [..., K] with the groups' resources appended.
 
         everywhere  True: ``loads`` are what every rank has, and are copied to the resource of their table's
@@ -91,7 +84,7 @@ class LookUpGroups:
             return loads
         found = np.moveaxis(np.zeros((self.width, *loads.shape[:-1])), 0, -1)
         found[..., : loads.shape[-1]] = loads
-        codes = self._code[table] + self._types * (self.ssd & (tier == ON_SSD))
+        codes = self._code[table]
         place = iter(self.resources)
         for resource, code in product(self._of_type.values(), range(self._several)):
             here = everywhere & (codes == code)
@@ -105,6 +98,5 @@ class LookUpGroups:
         found: dict[str, int] = {}
         for at, name in enumerate(types):
             words = name.replace("_", "-") + (f" of {bits[at]:.0f} bits" if self._types > 1 else "")
-            words += " on SSDs" if plan.tier_codes[at] == ON_SSD else ""
             found[words] = found.get(words, 0) + 1
         return dict(sorted(found.items()))

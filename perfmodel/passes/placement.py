@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
-from perfmodel.passes.allowed_tiers import CODES, WITH_CACHE
 from perfmodel.passes.schemes import (
     DATA_PARALLEL,
     HOT,
@@ -27,7 +26,6 @@ from perfmodel.passes.schemes import (
 )
 from perfmodel.passes.tables import PlanTables
 from perfmodel.schema.files import unknown_name
-from perfmodel.schema.tiers import HBM, IN_HBM, Tier
 from perfmodel.units import counted
 
 Ranks = NDArray[np.int64]
@@ -40,14 +38,12 @@ class Scheme:
     kind        ``Exchange`` of the looked-up rows or bags
     row_parts, col_parts  r and c, numbers of row parts and of column parts [-]
     hot_rows    h, number of its most popular rows that every rank replicates; the parts hold the rest
-    tier        where the parts are: HBM, or host memory or SSDs with a share of their rows cached in HBM
     """
 
     kind: Exchange
     row_parts: int = 1
     col_parts: int = 1
     hot_rows: int = 0
-    tier: Tier = IN_HBM
 
     @property
     def copied(self) -> bool:
@@ -154,13 +150,6 @@ class Plan:
                 self._check_ranks(at, placement)
                 placed.add(id(placement))
 
-        ways = {(t.policy, t.prefetch) for t in {p.scheme.tier for p in self.placements} if t.cached}
-        if len(ways) > 1:
-            raise BadInputError(
-                "a plan's caches differ in more than their share.",
-                "give all of them one policy, and prefetch or not.",
-            )
-
     def _check_ranks(self, at: int, placement: Placement) -> None:
         name, ranks, scheme = self.tables.names[at], placement.ranks, placement.scheme
         if ranks.shape != (scheme.parts,):
@@ -213,26 +202,10 @@ class Plan:
         """Rows of every table that are replicated, shape [T]."""
         return np.array([p.scheme.hot_rows for p in self.placements], dtype=np.int64)
 
-    @cached_property
-    def tier_codes(self) -> Ranks:
-        """Code of every table's tier, shape [T]: 0 for HBM (``allowed_tiers.CODES``)."""
-        return np.array([CODES[p.scheme.tier.kind] for p in self.placements], dtype=np.int64)
-
-    @cached_property
-    def cached_shares(self) -> NDArray[np.float64]:
-        """Share of every table's rows that its cache is sized for, shape [T]; 0 without a cache."""
-        return np.array([p.scheme.tier.cached or 0.0 for p in self.placements])
-
-    @property
-    def tiers(self) -> tuple[Tier, ...]:
-        """Tier of every table."""
-        return tuple(p.scheme.tier for p in self.placements)
-
     @property
     def schemes(self) -> tuple[NDArray[Any], ...]:
-        """(exchange, row parts, column parts, hot rows, tier, cached share) of every table, each [T]."""
-        cut = self.kinds, self.row_parts, self.col_parts, self.hot_rows
-        return (*cut, self.tier_codes, self.cached_shares) if self.tier_codes.any() else cut
+        """(exchange, row parts, column parts, hot rows) of every table, each [T]."""
+        return self.kinds, self.row_parts, self.col_parts, self.hot_rows
 
     @cached_property
     def shards(self) -> tuple[Ranks, Ranks]:
@@ -253,14 +226,7 @@ def check_scheme(name: str, rows: int, dim: int, scheme: Scheme, gpus: int, doma
     """
     r, c, kind, hot = scheme.row_parts, scheme.col_parts, scheme.kind, scheme.hot_rows
     problem: tuple[str, str] | None = None
-    tier = scheme.tier
-    if tier.kind != HBM and scheme.copied:
-        problem = f"a copy on every GPU with its rows in {tier}", "a copy is in HBM, or another sharding."
-    elif tier.kind != HBM and hot:
-        problem = f"{hot} hot rows on every GPU beside {tier}", "give no hot rows: the cache has them."
-    elif CODES[tier.kind] in WITH_CACHE and not 0 < (tier.cached or 0) <= 1:
-        problem = f"a cache of {tier.cached} of its rows", "give more than 0 and at most 1."
-    elif r < 1 or c < 1:
+    if r < 1 or c < 1:
         problem = f"{r} row parts and {c} column parts", "give 1 or more of each."
     elif c > dim:
         problem = f"{c} column parts of {dim} columns", f"give at most {dim} column parts."

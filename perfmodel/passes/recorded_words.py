@@ -9,7 +9,6 @@ from perfmodel.model.recording import (
     ATOM,
     BYTES,
     BYTES_PER_S,
-    PER_SECOND,
     PLAIN,
     POWER,
     SECONDS,
@@ -23,7 +22,7 @@ from perfmodel.passes.terms import Term, TimeParts
 from perfmodel.schema.machine import Quantity
 from perfmodel.units import format_amount, format_bytes, format_quantity
 
-_UNITS: dict[str, Unit] = {"s": SECONDS, "byte": BYTES, "byte/s": BYTES_PER_S, "1/s": PER_SECOND}
+_UNITS: dict[str, Unit] = {"s": SECONDS, "byte": BYTES, "byte/s": BYTES_PER_S}
 _NAMES = {unit: name for name, unit in _UNITS.items() if unit != BYTES}
 
 
@@ -37,16 +36,15 @@ def recorded_parts(
     number: Recorded,
     *functions: Callable[..., Any],
     beside: Sequence[Recorded] = (),
-    words: Sequence[str] = (),
 ) -> TimeParts:
     """The derivation of a time: the equations of ``functions``, every letter in the recorded number, the
     working.
 
-    beside  constants inside its operands that are explained too;  words  lines after the working
+    beside  constants inside its operands that are explained too
     """
     terms = {term.symbol: term for each in (number, *beside) for term in recorded_terms(each)}
     made = tuple(term for term in terms.values() if term.symbol != number.symbol)
-    return TimeParts(tuple(map(Equation.of, functions)), made, (*working_lines(number), *words))
+    return TimeParts(tuple(map(Equation.of, functions)), made, tuple(working_lines(number)))
 
 
 def letters_text(number: Recorded) -> str:
@@ -57,12 +55,6 @@ def letters_text(number: Recorded) -> str:
 def value_text(number: Recorded) -> str:
     """The recorded number's value with its unit: ``246 µs``."""
     return _text(number, number.value)
-
-
-def equation_lines(number: Recorded) -> str:
-    """The equations of the computation in letters, one a line, the answer's first."""
-    made = (f"{step.symbol} = {letters_text(step)}" for step in reversed(steps_of(number)) if step.form)
-    return "\n".join(dict.fromkeys(made))
 
 
 def working_lines(number: Recorded) -> Iterator[str]:

@@ -334,12 +334,6 @@ def way_named(text: str, more: str = ALL) -> str:
     return found.name
 
 
-def rows_reduced(name: str) -> str:
-    """The exchange, in ``BY_ROWS``, with which a name of a sharding cuts rows over all GPUs; "" if none."""
-    kind = exchange_named(name)
-    return kind.facts.reduction if kind in _ROWS_OVER_ALL and kind.facts.reduction in BY_ROWS else ""
-
-
 def usual_way(exchange: Exchange, *, cut: bool) -> str:
     """The shortest name, in ``WAYS``, of a sharding option with this exchange.
 

@@ -16,8 +16,6 @@ from perfmodel.passes.steps import Step, StepCost
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_TAKEN_AT = {"gather_host": (Resource.IN_PLACE,), "read_ssd": (Resource.SSD_READ,)}
-_POOLED = (Resource.FETCHED, Resource.SSD_READ, Resource.SSD_WRITTEN)
 _OF_COPIES = (Resource.GATHER_DRAM, Resource.SORT, Resource.UPDATE_DRAM, Resource.COPIED_GRADIENTS)
 """Resources that a table in parts loads on every rank only because its hot rows are replicated."""
 
@@ -77,21 +75,12 @@ class Shares:
             if name not in known:
                 continue
             step = known[name]
-            sides = step.resources[:1] if step.gathers or step.below_hbm else step.resources
-            sides = _TAKEN_AT.get(name, sides)
-            values = np.stack([self._alone(side) for side in sides])
+            sides = step.resources[:1] if step.gathers else step.resources
+            values = np.stack([self.loads.of(side) for side in sides])
             found.append(np.array(sides, dtype=np.int64)[values.argmax(axis=0)])
             most = values.max(axis=0)
             rates.append(np.where(most > 0, self.own_s[at] / np.maximum(most, 1e-30), 0.0))
         return steps, np.array(found, dtype=np.int64), np.array(rates)
-
-    def _alone(self, resource: Resource) -> Array:
-        """Loads of one resource on each rank [G], with cache misses as if each table had its own cache."""
-        if resource not in _POOLED:
-            return self.loads.of(resource)
-        tables, ranks = self.plan.shards
-        own = self._bytes[0][tables, resource]
-        return np.asarray(np.bincount(ranks, weights=own, minlength=self.plan.gpus), dtype=np.float64)
 
     @cached_property
     def _bytes(self) -> tuple[Array, Array]:

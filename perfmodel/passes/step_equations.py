@@ -179,36 +179,14 @@ def bytes_of(resource: Resource) -> Bytes:
     return _BYTES[whole_of(resource)]
 
 
-_BELOW = {
-    "cache_lookup": "u id_bytes",
-    "fetch_rows": "m row",
-    "ssd_lookup": "u id_bytes",
-    "read_ssd": "m row",
-    "write_ssd": "m elements w",
-    "gather_host": "m row",
-    "update_host": "touched (row + state)",
-}
-"""Bytes of the steps that wait for a tier below the HBM, as ``tier_loads.TierLoads`` has them."""
-BELOW_MEANINGS = {
-    "u": "different rows that a batch asks for",
-    "m": "rows that cross the link: those that the cache has not, or those that are read in place",
-    "row": "bytes of one of them, whole sectors of the link",
-    "touched": "different rows that are updated",
-    "state": "bytes of the optimizer's state of one of them, whole sectors: of cached rows it alone moves",
-}
-"""Meaning of their letters that are not in ``MEANINGS``."""
-
-
 def bytes_equation(step: Step) -> str:
     """Equation of the bytes in a step, of a shard or of a table on every rank, in letters of ``MEANINGS``.
 
     Limits: a gather -> the bytes that miss the L2;  an exchange of splits -> the bytes of one exchange;
-            a tier below the HBM -> letters of ``BELOW_MEANINGS`` too;  a step that no forward pass has -> ""
+            a step that no forward pass has -> ""
     """
     if step.splits:
         return SPLITS.text
-    if step.below_hbm:
-        return _BELOW[step.name]
     forward = {resource for each in (*FORWARD, WEIGHTS) for resource in each.resources}
     known = [whole_of(resource) for resource in step.resources]
     both = [resource for resource in known if resource in _BYTES and resource in forward]

@@ -14,8 +14,8 @@ GATHER = "gather_pool"
 _ACROSS = ("reduce_scatter_across", "all_to_all_across")
 _ROWS = ("all_to_all_rows",)
 ALIASES: dict[str, tuple[str, ...]] = {
-    "gather": (GATHER, "gather_host"),
-    "lookup": (GATHER, "gather_host"),
+    "gather": (GATHER,),
+    "lookup": (GATHER,),
     "pool": (GATHER,),
     "permute": ("bucketize",),
     "splits": ("all_to_all_splits",),
@@ -41,13 +41,6 @@ ALIASES: dict[str, tuple[str, ...]] = {
             "convert_out": "convert_bags_to_send",
             "convert_in": "convert_bags_that_came",
             "handover": "hand_over waits_between_steps",
-            "cache_lookup": "find_rows_in_the_cache",
-            "fetch_rows": "misses_over_the_link",
-            "ssd_lookup": "find_rows_in_the_cache_of_ssds",
-            "read_ssd": "misses_from_ssds",
-            "write_ssd": "evicted_rows_to_ssds",
-            "gather_host": "gather_pool_host_memory",
-            "update_host": "update_rows_in_host_memory",
         }.items()
         for old in words.split()
     },
@@ -56,7 +49,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
 counts. Besides these, a step is known by its name, its label (``steps.step_label``), and any prefix of its
 name that no other step shares. ``bags`` is the exchange of bags, whatever collective does it."""
 _SHORTEST = 3
-_TRAINED = {step.name for step in BACKWARD} | {"update_host", "write_ssd"}
+_TRAINED = {step.name for step in BACKWARD}
 
 
 class NoSuchStepError(BadInputError):

@@ -86,27 +86,10 @@ class Resource(IntEnum):
     GRID_SHARD_REDUCE_INSIDE = 72
     GRID_SHARD_ACROSS_SENT = 73
     GRID_SHARD_ACROSS_RECEIVED = 74
-    CACHE_IDS = 75  # distinct ids looked up in the cache of rows of host memory
-    FETCHED = 76  # rows that this cache misses, from host memory
-    FETCHED_WIRE = 77  # the same rows with the headers of their packets
-    IN_PLACE = 78  # rows of host memory that a gather reads in place
-    IN_PLACE_WIRE = 79
-    UPDATED_BELOW = 80  # training: rows and optimizer state of host memory that an update reads and writes
-    UPDATED_BELOW_WIRE = 81
-    SSD_CACHE_IDS = 82  # distinct ids looked up in the cache of rows of SSDs
-    SSD_FETCHED = 83  # rows that this cache misses, over the link
-    SSD_FETCHED_WIRE = 84  # the same rows with the headers of their packets
-    SSD_READ = 85  # whole blocks that are read for these rows
-    SSD_WRITTEN = 86  # training: updated rows that this cache evicts
-    HOST_HELD = 87  # capacity used in host memory and on SSDs: it takes no time, but a node has a limit
-    SSD_HELD = 88
 
 
 TOGETHER = Resource.WEIGHTS_RECEIVED + 1
 """Number of resources of a pass that exchanges all tables together."""
-
-BELOW = (Resource.CACHE_IDS, Resource.SSD_HELD + 1)
-"""First and one past the last resource that a pass with rows below the HBM adds."""
 
 SHARDING_TYPES = ("row_wise", "table_row_wise", "column_wise", "table_column_wise", "grid_shard")
 """TorchRec's sharding types whose tables may exchange apart from whole tables, the types in every plan for
@@ -115,7 +98,7 @@ TorchRec first."""
 
 def _by_type(name: str) -> dict[Resource, Resource]:
     whole = {each.name: each for each in list(Resource)[:TOGETHER]}
-    named = {own.name.removeprefix(f"{name.upper()}_"): own for own in list(Resource)[TOGETHER : BELOW[0]]}
+    named = {own.name.removeprefix(f"{name.upper()}_"): own for own in list(Resource)[TOGETHER:]}
     return {whole[part]: own for part, own in named.items() if part in whole}
 
 

@@ -16,9 +16,6 @@ SPLITS = "all_to_all_splits"
 CONVERT_OUT, CONVERT_IN = "convert_out", "convert_in"
 _SORT_ALONE = "sort_lookups"
 _SORTS = frozenset({"deduplicate", "deduplicate_requests", _SORT_ALONE})
-_BELOW_NAMES = frozenset(
-    {"cache_lookup", "fetch_rows", "ssd_lookup", "read_ssd", "write_ssd", "gather_host", "update_host"}
-)
 HANDOVER = "handover"
 """Time that a pass adds to its collectives, where a calibration measured it."""
 
@@ -59,33 +56,16 @@ class Step:
     @property
     def cause(self) -> str:
         """Cause of its error, as a name. The errors of steps with one cause are fully correlated: exchanges,
-        kernels, sorts of ids, tiers below the HBM.
+        kernels, sorts of ids.
         """
         if not self.is_kernel:
             return "exchanges"
-        return "sorts" if self.sorts else "below the HBM" if self.below_hbm else "kernels"
+        return "sorts" if self.sorts else "kernels"
 
     @property
     def gathers(self) -> bool:
         """Whether it reads rows and pools them, so that it has DRAM and L2 bytes."""
-        return not self.collective and len(self.resources) == 2 and not self.below_hbm
-
-    @property
-    def sides(self) -> tuple[tuple[Resource, ...], ...]:
-        """For a kernel: the memories or devices that it uses at once, each as the resources that load it."""
-        cut = 2 if self.name in ("read_ssd", "gather_host") else len(self.resources)
-        return tuple(side for side in (self.resources[:cut], self.resources[cut:]) if side)
-
-    @property
-    def below_hbm(self) -> bool:
-        """Whether it waits for a tier below the HBM, whose constants err independently of the kernels'."""
-        return self.name in _BELOW_NAMES
-
-    @property
-    def counted(self) -> Resource:
-        """For a kernel: the resource whose bytes an answer shows; of two memories, the bytes over the
-        link."""
-        return Resource.IN_PLACE if self.name == "gather_host" else self.resources[0]
+        return not self.collective and len(self.resources) == 2
 
     @property
     def sorts(self) -> bool:
@@ -100,7 +80,7 @@ class Step:
     @property
     def always(self) -> bool:
         """Whether it runs in every pass, even on one GPU; only the gather does."""
-        return self.name in {"gather_pool", "gather_host"}
+        return self.name == "gather_pool"
 
     @property
     def alike(self) -> str:
@@ -197,34 +177,6 @@ WEIGHTS = Step(
 )
 """Exchange of the weights of ids, after the ids: in TorchRec, whose bags are all weighted or none."""
 
-BELOW_HBM: tuple[Step, ...] = (
-    Step("cache_lookup", (_R.CACHE_IDS,), alone=True),
-    Step("fetch_rows", (_R.FETCHED, _R.FETCHED_WIRE), alone=True),
-    Step("ssd_lookup", (_R.SSD_CACHE_IDS,), alone=True),
-    Step("read_ssd", (_R.SSD_FETCHED, _R.SSD_FETCHED_WIRE, _R.SSD_READ), alone=True),
-    Step("write_ssd", (_R.SSD_WRITTEN,), alone=True),
-    Step("gather_host", (_R.GATHER_DRAM, _R.GATHER_L2, _R.IN_PLACE, _R.IN_PLACE_WIRE), grouped=True),
-    Step("update_host", (_R.UPDATED_BELOW, _R.UPDATED_BELOW_WIRE), alone=True),
-)
-"""Steps of a look-up with rows in a tier below the HBM; ``gather_host`` replaces the gather. Training also
-updates rows in that tier, after the rows in HBM."""
-
-
-def with_tiers(steps: tuple[Step, ...], *, ssd: bool = False) -> tuple[Step, ...]:
-    """Steps of a pass with some rows in host memory: steps that fetch rows and update them are added.
-
-    ssd  whether rows may be on SSDs too: steps that read rows, and write back updated rows
-    """
-    below = {step.name: step for step in BELOW_HBM}
-    training = any(step.name == "update_rows" for step in steps)
-    written = (below["write_ssd"],) if training else ()
-    from_ssd = (below["ssd_lookup"], below["read_ssd"], *written) if ssd else ()
-    instead = {
-        "gather_pool": (below["cache_lookup"], below["fetch_rows"], *from_ssd, below["gather_host"]),
-        "update_rows": (next((s for s in steps if s.name == "update_rows"), None), below["update_host"]),
-    }
-    return tuple(each for step in steps for each in instead.get(step.name, (step,)) if each is not None)
-
 
 def by_type(steps: tuple[Step, ...], shardings: tuple[str, ...] = SHARDING_TYPES) -> tuple[Step, ...]:
     """Steps for TorchRec: after each exchange of all tables, the same exchange of each sharding type."""
@@ -236,7 +188,7 @@ def by_type(steps: tuple[Step, ...], shardings: tuple[str, ...] = SHARDING_TYPES
 
 
 STEPS: dict[str, Step] = {
-    step.name: step for step in (*by_type((*FORWARD, WEIGHTS, *BACKWARD)), *BELOW_HBM, Step(HANDOVER, ()))
+    step.name: step for step in (*by_type((*FORWARD, WEIGHTS, *BACKWARD)), Step(HANDOVER, ()))
 }
 """All steps, by name."""
 
@@ -253,18 +205,7 @@ def step_label(name: str) -> str:
         if name.startswith(f"{collective}_"):
             words = name.removeprefix(f"{collective}_").replace("_", " ")
             return f"{collective.replace('_', '-')} ({words})"
-    return _WRITTEN.get(name, name.replace("_", " "))
-
-
-_WRITTEN = {
-    "gather_pool": "gather + pool",
-    "gather_host": "gather (host)",
-    "update_host": "update (host)",
-    "ssd_lookup": "SSD lookup",
-    "read_ssd": "read SSD",
-    "write_ssd": "write SSD",
-}
-"""Labels that are not derived from the name."""
+    return "gather + pool" if name == "gather_pool" else name.replace("_", " ")
 
 
 def evidence_shares(rows: Iterable[StepRow]) -> dict[Evidence, float]:
@@ -308,8 +249,6 @@ class StepRow:
     share          its part of the time of the pass [-];  floor_s  its time with almost no bytes [s]
     evidence, limit   weakest evidence among its inputs, and the input that has it
     mean_bytes, rank  in a plan: mean bytes of a GPU, and the busiest rank
-    beside, beside_s  in a gather from two memories: the name of the shorter side, which is hidden, and its
-                      time; else "" and 0
     """
 
     name: str
@@ -327,8 +266,6 @@ class StepRow:
     limit: str
     mean_bytes: float = 0.0
     rank: int = 0
-    beside: str = ""
-    beside_s: float = 0.0
 
     @property
     def is_kernel(self) -> bool:
@@ -348,23 +285,19 @@ class StepRow:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; only a plan adds its busiest rank."""
         words = {"clock": str(self.clock), "evidence": str(self.evidence)}
-        left_out = {"mean_bytes", "rank", *(() if self.beside else ("beside", "beside_s"))}
+        left_out = {"mean_bytes", "rank"}
         return {k: v for k, v in (vars(self) | words).items() if k not in left_out}
 
 
 @dataclass(frozen=True)
 class StepCost:
-    """Cost of a pass: its steps one after the other, and their sum with its band.
-
-    ahead_s  time of the steps that fetch rows for the next batch while all other steps run (``prefetch``) [s]
-    """
+    """Cost of a pass: its steps one after the other, and their sum with its band."""
 
     rows: tuple[StepRow, ...]
     time_s: float
     low_s: float
     high_s: float
     evidence: Evidence
-    ahead_s: float = 0.0
 
     @property
     def main_evidence(self) -> Evidence:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfmodel.passes.equations import Equation
-from perfmodel.passes.letters import LETTERS
 from perfmodel.schema.machine import Quantity
-from perfmodel.units import format_amount, format_quantity
+from perfmodel.units import format_quantity
 
 
 @dataclass(frozen=True)
@@ -37,11 +36,6 @@ class TimeParts:
     working: tuple[str, ...]
     reference: str = ""  # source of the equation, if not in its docstring
     doubts: tuple[tuple[str, float], ...] = ()
-
-
-def plain_term(symbol: str, value: float, meaning: str = "") -> Term:
-    """A term for a number that the user's question gives, or that follows from it."""
-    return Term(symbol, value, format_amount(value), "", "", meaning or LETTERS[symbol].meaning)
 
 
 def quantity_term(symbol: str, quantity: Quantity, meaning: str) -> Term:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import groupby
 from typing import Any
@@ -11,32 +11,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.collectives.library import Timing, nothing, select, untimed
+from perfmodel.collectives.library import Timing, nothing, untimed
 from perfmodel.model import bounds
 from perfmodel.model import embedding_bag as eb
-from perfmodel.model.tiers import exposed_time
 from perfmodel.passes.basis import Of, PassBasis
 from perfmodel.passes.handover import Sent
-from perfmodel.passes.steps import ACROSS, ALL, INSIDE, SPLITS, STEPS, WEIGHTS, Step, StepRow
-from perfmodel.passes.tier_times import TierTimes
+from perfmodel.passes.steps import ACROSS, ALL, INSIDE, SPLITS, STEPS, WEIGHTS, Step
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
-HBM_GATHER, LINK_GATHER = "HBM gather", "gather over the host link"
-"""The two sides of a gather from two memories."""
-AHEAD = ("cache_lookup", "fetch_rows", "ssd_lookup", "read_ssd", "write_ssd")
-"""Steps that run beside the batch before if they are prefetched."""
-LOOK_UPS = ("cache_lookup", "ssd_lookup")
-"""Steps that look up rows in a cache."""
 
 
 @dataclass(frozen=True)
 class PassTimes:
     """Computes the times of the steps of passes, with the constants and libraries of ``basis``.
 
-    gpus, domain  GPUs of the job, and of a scale-up domain;  id_bytes  size of an id [bytes]
-    digits  8-bit digits of an id that the backward pass sorts (``LoadInputs.sort_digits``) Each of these four
-            is one number for all passes, or an array [...] with a number per pass.
+    gpus, domain  GPUs of the job, and of a scale-up domain
+    digits  8-bit digits of an id that the backward pass sorts (``LoadInputs.sort_digits``). Each of these
+            three is one number for all passes, or an array [...] with a number per pass.
     groups  resource indices, one per group of tables that TorchRec looks up in its own launch: a group is in
             use if its resource has a load (``LookUpGroups``); empty: one launch for all tables
     In all methods, ``most`` has the load of the busiest rank on each of K resources [..., K], in bytes; times
@@ -48,18 +40,11 @@ class PassTimes:
     domain: Of
     steps: tuple[Step, ...]
     groups: tuple[int, ...] = ()
-    prefetch: bool = False  # whether caches are filled while the batch before runs
-    id_bytes: Of = 8.0
     digits: Of = 8.0
 
     def __getstate__(self) -> dict[str, Any]:
         """The state to send to another process, without values that are computed on demand."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    @cached_property
-    def tiers(self) -> TierTimes:
-        """The object that computes the times of rows in host memory and on SSDs."""
-        return TierTimes(self.basis)
 
     def exact(self, step: Step, most: Array) -> Timing:
         """Time of one step for the busiest rank's loads [..., K], with band, floor and evidence [...]."""
@@ -67,8 +52,6 @@ class PassTimes:
         if step.collective:
             return self.collective(step, self.payload(step, most))
         launches = self.launches(most) if step.grouped else 1.0
-        if step.below_hbm:
-            return self._below(step, x, launches)
         if step.gathers:
             timing = self.basis.gather_timing(x[0], x[1], None, launches=launches)
         elif step.sorts:
@@ -104,63 +87,6 @@ class PassTimes:
         if not self.groups:
             return np.ones(most.shape[:-1])
         return np.asarray(np.maximum((most[..., list(self.groups)] > 0).sum(axis=-1), 1.0))
-
-    def beside(self, name: str, most: Array) -> tuple[str, float]:
-        """(shorter side of a gather from HBM and host memory, its time [s]), hidden behind the longer side.
-
-        name  step name of the longer side, which the answer shows
-        Limits: a gather with one side -> "", 0
-        """
-        step = next((each for each in self.steps if each.name == "gather_host"), None)
-        if step is None or name not in ("gather_host", "gather_pool"):
-            return "", 0.0
-        dram, l2, moved, wire = (np.atleast_1d(most[..., resource]) for resource in step.resources)
-        launches = self.launches(most)
-        if name == "gather_host":
-            hidden = self.basis.gather_timing(dram, l2, None, launches=launches)
-            return (HBM_GATHER, float(hidden.time_s[0])) if dram[0] > 0 else ("", 0.0)
-        sharers = self.tiers.sharers(_spread(self.gpus, moved))
-        link = self.tiers.over_link(moved, wire, sharers, launches)
-        return (LINK_GATHER, float(link.time_s[0])) if moved[0] > 0 else ("", 0.0)
-
-    def _below(self, step: Step, x: list[Array], launches: Array | float) -> Timing:
-        """Time of a step that uses host memory or SSDs. x  bytes of each of its resources"""
-        sharers = self.tiers.sharers(_spread(self.gpus, x[0]))
-        if step.name == "gather_host":
-            pool = self.basis.gather_timing(x[0], x[1], None, launches=launches)
-            if not x[2].any():
-                return pool
-            over_link = self.tiers.in_place(x[2], x[3], sharers, pool, launches)
-            return select(x[2] > 0, over_link, pool)
-        if step.name in LOOK_UPS:
-            return self.tiers.looked_up(x[0] / self.id_bytes).where(x[0] > 0)
-        if step.name == "write_ssd":
-            return self.tiers.to_ssd(x[0], sharers)
-        if step.name == "read_ssd":
-            blocks = x[2] / self.basis.setting.machine.value("ssd_block_bytes")
-            return self.tiers.from_ssd(x[0], x[1], blocks, sharers, self.both_ways if self.training else 1.0)
-        both = self.both_ways if step.name == "update_host" or self.training else 1.0
-        return self.tiers.fetched(x[0], x[1], sharers, both)
-
-    @property
-    def training(self) -> bool:
-        """Whether rows are updated, so that rows that leave a cache are written back over the link."""
-        return any(step.name == "update_rows" for step in self.steps)
-
-    @property
-    def both_ways(self) -> float:
-        """Rate of one direction of the link while rows also cross the other way, over its rate alone [-]."""
-        return self.basis.constant("link_both_ways_fraction")
-
-    def overlapped(self, rows: list[StepRow]) -> list[StepRow]:
-        """The steps of a pass; with prefetch, only the exposed time of steps that fill caches is counted."""
-        if not self.prefetch:
-            return rows
-        ahead = sum(row.time_s for row in rows if row.name in AHEAD)
-        other = sum(row.time_s for row in rows if row.name not in AHEAD)
-        left = float(exposed_time(ahead, other)) / ahead if ahead else 1.0
-        shown = [_part(row, left) if row.name in AHEAD else row for row in rows]
-        return [row for row in shown if row.time_s > 0]
 
     def payload(self, step: Step, most: Array) -> Array:
         """Size at which a collective's curve is read [bytes]: the larger of sent and received, or the
@@ -234,9 +160,3 @@ class PassTimes:
 def _spread(value: ArrayLike, like: Array) -> Array:
     """The value repeated in the shape of ``like``."""
     return np.full(like.shape, value, dtype=np.float64)
-
-
-def _part(row: StepRow, left: float) -> StepRow:
-    """The step with all its times multiplied by ``left``, the part that is not hidden."""
-    low, time, high, floor = (left * x for x in (row.low_s, row.time_s, row.high_s, row.floor_s))
-    return replace(row, low_s=low, time_s=time, high_s=high, floor_s=floor)

@@ -32,14 +32,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "all_to_all_request_splits",
         "all_to_all_requests",
     ),
-    "lookup": (
-        "deduplicate_requests",
-        "cache_lookup",
-        "fetch_rows",
-        "gather_pool",
-        "gather_host",
-        "convert_out",
-    ),
+    "lookup": ("deduplicate_requests", "gather_pool", "convert_out"),
     "forward": (
         "all_to_all_rows",
         "reduce_scatter_bags",
@@ -61,7 +54,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "all_gather_gradients",
         "all_to_all_row_gradients",
     ),
-    "update": ("convert_gradients_in", "sort_lookups", "update_rows", "update_host"),
+    "update": ("convert_gradients_in", "sort_lookups", "update_rows"),
     "dp_reduce": ("all_reduce_copies",),
 }
 """Parts of the training pipeline, each with the steps of a pass that it contains."""

@@ -22,7 +22,6 @@ _RULES = ((str, Sequence), 'a rule such as "user_*=row-wise", or a list of rules
 _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "machine": ((str, Path, Machine), "the name of a shipped machine, a file, or a Machine."),
     "distribution": ((str, Distribution), 'text such as "uniform" or "zipf:1.05", or a Distribution.'),
-    "tier": ((str, Sequence), 'text such as "uvm,uvm-caching", or a list of such names.'),
     "only": _RULES,
     "without": _RULES,
     "constraints": ((str, Path, Sequence), "a TOML file, or a list of rules."),
@@ -31,9 +30,7 @@ _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
 }
 """Arguments that are not plain text: their allowed types, and these types in words."""
 
-_OPTIONAL = frozenset(
-    ("kernels", "backend", "clock", "optimizer", "payload", "tier", "constraints", "overrides")
-)
+_OPTIONAL = frozenset(("kernels", "backend", "clock", "optimizer", "payload", "constraints", "overrides"))
 """Arguments that may be None."""
 
 
@@ -57,7 +54,7 @@ def check_kinds(**given: Any) -> None:
     """
     for name, value in given.items():
         kinds, words = _KINDS.get(name, _TEXT)
-        items = value if isinstance(value, Sequence) and name in ("only", "without", "tier") else ()
+        items = value if isinstance(value, Sequence) and name in ("only", "without") else ()
         kind = isinstance(value, kinds) and all(isinstance(item, str) for item in items)
         if not kind and not (value is None and name in _OPTIONAL):
             raise BadInputError(f"{name} {value!r} cannot be used.", words)

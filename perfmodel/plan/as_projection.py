@@ -220,7 +220,6 @@ def projection_of(base: Projection, evaluator: Evaluator, found: Alike) -> Proje
         needed=min(base.gpu_count.needed, base.gpus),
         rows_bytes=rows,
         optimizer_bytes=state,
-        cache_beside_bytes=0.0,
         buffer_bytes=buffers,
         fits=True,
     )

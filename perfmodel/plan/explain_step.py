@@ -10,22 +10,19 @@ import numpy as np
 
 from perfmodel.model.recording import named
 from perfmodel.passes.alike import Alike
-from perfmodel.passes.allowed_tiers import CACHED, IN_PLACE, ON_SSD
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.equations import Equation
 from perfmodel.passes.explanation import Explanation, Pass, Payload, explained
 from perfmodel.passes.placement import Plan
 from perfmodel.passes.recorded_words import letters_text, recorded_terms, working_lines
 from perfmodel.passes.step_equations import EVERY_RANK, GATHERS, ROWS_OF_ASKING, SPLITS, bytes_of, whole_of
-from perfmodel.passes.step_names import GATHER, PLAN, PROJECTION, find_step, meant_steps
+from perfmodel.passes.step_names import PLAN, PROJECTION, find_step
 from perfmodel.passes.step_resources import Resource
 from perfmodel.passes.steps import STEPS, Step, StepCost, StepRow
 from perfmodel.passes.terms import Term
 from perfmodel.plan.busiest import Busiest, RankTables, given, software
-from perfmodel.plan.explain_tier import GATHER_HOST, OF_SSDS, UPDATE_HOST, Reader, explain_tier
 from perfmodel.projections.projection import Projection
-from perfmodel.schema.tiers import LFU, SSD, UVM, UVM_CACHING, Tier
-from perfmodel.units import counted, format_bytes, format_time
+from perfmodel.units import format_bytes, format_time
 
 _EVEN = 1.0005
 """Busiest over mean load below which all GPUs count as equal."""
@@ -94,10 +91,6 @@ class _Rows:
     what: str
     answer: Projection
 
-    def step(self, name: str) -> tuple[StepRow, tuple[str, ...]]:
-        """(the step with this name, remarks on it)."""
-        return find_step(self.whole.steps, name, self.what), ()
-
     def kind(self, name: str) -> Step:
         """The definition of a step."""
         return STEPS[name]
@@ -113,13 +106,6 @@ class _Rows:
     def launches(self, step: Step) -> int:
         """Number of launches of a kernel."""
         return 1
-
-    def below(self, row: StepRow) -> Explanation:
-        """The explanation of a step that waits for memory below the HBM."""
-        forward, work = self.answer.forward, self.answer.work
-        assert forward.tier is not None
-        ids = float(work.id_bytes[0])
-        return explain_tier(Reader(forward, self.whole.gpus, ids, forward.tier, self.loads(row.rank)), row)
 
     def words(self, step: Step) -> Iterator[str]:
         """Further remarks on a step: none."""
@@ -138,21 +124,6 @@ class _Planned:
     evaluator: Evaluator
     plan: Plan
 
-    def step(self, name: str) -> tuple[StepRow, tuple[str, ...]]:
-        """(the step with this name, remarks on it).
-
-        Gathers from HBM and from host memory run together: the shorter gather's name is accepted too, with a
-        remark.
-        """
-        longer = next((row for row in self.whole.steps if row.beside), None)
-        meant = meant_steps(name)[0]
-        if longer is None or meant == longer.name or meant not in (GATHER_HOST, GATHER):
-            return find_step(self.whole.steps, name, self.what), ()
-        if longer.name == GATHER:
-            return longer, ()
-        hidden = self.evaluator.hbm_gather(self.evaluator.loads(self.plan))
-        return hidden, (f"hidden behind {longer.label}, which takes {format_time(longer.time_s)}",)
-
     def kind(self, name: str) -> Step:
         """The definition of a step."""
         return self.evaluator.steps_by_name.get(name, STEPS[name])
@@ -170,39 +141,6 @@ class _Planned:
         e = self.evaluator
         return int(e.times.launches(e.loads(self.plan).most)) if step.grouped else 1
 
-    def below(self, row: StepRow) -> Explanation:
-        """The explanation of a step that waits for memory below the HBM, on the GPU that waits longest."""
-        e, below = self.evaluator, self.evaluator.model.below
-        assert below is not None
-        in_place = row.name == GATHER_HOST
-        tier = Tier(SSD if row.name in OF_SSDS else UVM_CACHING, None, below.policy, below.prefetch)
-        if in_place and not (below.policy == LFU and below.shares):
-            tier = Tier(UVM, 0.0)
-        both = e.times.training and not in_place
-        launches = self.launches(self.kind(row.name))
-        reader = Reader(e.basis, e.gpus, e.model.id_bytes, tier, self.loads(row.rank), both, launches)
-        return explain_tier(reader, row, tuple(self._whose(row, lfu=below.policy == LFU)))
-
-    def _whose(self, row: StepRow, *, lfu: bool) -> Iterator[str]:
-        """Remarks: which tables' rows such a step moves, and which share a cache.
-
-        lfu  whether caches keep the most frequent rows
-        """
-        tables, ranks = self.plan.shards
-        kinds = [IN_PLACE] if row.name == GATHER_HOST else [ON_SSD if row.name in OF_SSDS else CACHED]
-        if row.name == UPDATE_HOST or (lfu and IN_PLACE in kinds):  # LFU takes in no row
-            kinds = [IN_PLACE, CACHED]
-        held = np.bincount(tables[ranks == row.rank], minlength=len(self.plan.tables)) > 0
-        some = np.flatnonzero(held & np.isin(self.plan.tier_codes, kinds))
-        names = ", ".join(self.plan.tables.names[t] for t in some[:_NAMED])
-        names += " ..." if some.size > _NAMED else ""
-        size = format_bytes(float(self.loads(row.rank)[STEPS[row.name].counted]))
-        yield f"S = {size} on rank {row.rank}: {counted(some.size, 'table')} there{names and ', '}{names}"
-        if row.name not in (GATHER_HOST, UPDATE_HOST):
-            shares = sorted({100 * float(self.plan.cached_shares[t]) for t in some})
-            listed = ", ".join(f"{share:g}" for share in shares)
-            yield f"they share one cache, of the mean of their shares of rows: {listed} %"
-
     def words(self, step: Step) -> Iterator[str]:
         """Remarks on TorchRec's sets of exchanges and launches."""
         yield from _sets_words(self.evaluator, self.plan, self.whole, step)
@@ -210,13 +148,11 @@ class _Planned:
 
 
 def _explain(of: _Rows | _Planned, name: str) -> Explanation:
-    step, words = of.step(name)
+    step = find_step(of.whole.steps, name, of.what)
     kind, whole = of.kind(step.name), of.whole
-    if kind.below_hbm:
-        return _with_beside(of.below(step))
     if not kind.resources:
         return explained(whole, step, Payload(Equation("0", "", ""), ()))
-    apart = (*words, *of.words(kind))
+    apart = tuple(of.words(kind))
     if kind.splits:
         size = SPLITS.asked(lambda letter: software(whole.setting, letter) or given(letter, whole.gpus))
         made = (term for term in recorded_terms(size) if term.symbol != "G")
@@ -245,7 +181,7 @@ def _explain(of: _Rows | _Planned, name: str) -> Explanation:
     where = "every GPU" if everywhere else f"rank {step.rank}"
     which = _which_words(busiest) if of.what == PLAN else ()
     working = (_sum_words(busiest, where), *working_lines(number), *which, *apart)
-    return _with_beside(explained(whole, step, Payload(equation, terms, working, like, of.launches(kind))))
+    return explained(whole, step, Payload(equation, terms, working, like, of.launches(kind)))
 
 
 def _most(resource: Resource, loads: Any) -> tuple[float, bool]:
@@ -311,15 +247,3 @@ def _which_words(busiest: Busiest) -> Iterator[str]:
     others = len(order) - len(shown)
     more = f" and {others} more" if others else ""
     yield f"tables there: {', '.join(shown)}{more}"
-
-
-def _with_beside(found: Explanation) -> Explanation:
-    """Adds to a gather's explanation the shorter gather from the other memory, which runs beside it."""
-    row = found.step
-    if not row.beside:
-        return found
-    words = (
-        f"{row.beside} takes {format_time(row.beside_s)} beside it: the step is the maximum of both, "
-        "the ends of its band are those of both bands"
-    )
-    return replace(found, time=replace(found.time, working=(*found.time.working, words)))

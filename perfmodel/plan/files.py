@@ -18,7 +18,6 @@ from perfmodel.schema.files import shown
 from perfmodel.schema.gate import read_json
 from perfmodel.schema.ranges import MOST_PLANNED_GPUS, MOST_TABLES
 from perfmodel.schema.strict import Exact, validated
-from perfmodel.schema.tiers import HBM, IN_HBM, parse_tier
 from perfmodel.schema.whole_files import write_whole_text
 from perfmodel.units import counted
 
@@ -39,8 +38,7 @@ class _Entry(Exact):
     """One table of a plan file.
 
     sharding  a name for the other fields together; may be absent
-    ranks     ranks that hold its parts;  memory  hbm, uvm, or uvm-caching with the cached share
-              (``parse_tier``)
+    ranks     ranks that hold its parts
     """
 
     table: str
@@ -49,7 +47,6 @@ class _Entry(Exact):
     row_parts: int = Field(ge=1)
     col_parts: int = Field(ge=1)
     hot_rows: int = Field(default=0, ge=0)
-    memory: str = HBM
     ranks: Annotated[list[Annotated[int, Field(ge=0, le=MOST_PLANNED_GPUS)]], FailFast()]
 
 
@@ -85,7 +82,6 @@ def plan_record(plan: Plan, made_for: MadeFor | None = None) -> dict[str, Any]:
                 "row_parts": placement.scheme.row_parts,
                 "col_parts": placement.scheme.col_parts,
                 "hot_rows": placement.scheme.hot_rows,
-                **({} if placement.scheme.tier == IN_HBM else {"memory": str(placement.scheme.tier)}),
                 "ranks": placement.ranks.tolist(),
             }
             for name, placement in zip(plan.tables.names, plan.placements, strict=True)
@@ -163,7 +159,7 @@ def plan_from(document: object, tables: PlanTables, where: str = "given") -> Pla
         other = next((entry.table for entry in file.placements if entry.table not in tables.names), "")
         what = f"table {shown(name)} twice" if times > 1 else f"a table {shown(other)} that is not there"
         raise BadInputError(f"{_WHAT} {where} places {what}.", "leave out what is too much.")
-    placements = tuple(_placement(by_name[name], where) for name in tables.names)
+    placements = tuple(_placement(by_name[name]) for name in tables.names)
     plan = Plan(tables, placements, file.gpus, file.domain_gpus)
     for name, placement in zip(tables.names, placements, strict=True):
         said, found = by_name[name].sharding, placement.sharding(plan.gpus, plan.domain)
@@ -192,14 +188,8 @@ def _check_kind(document: object, where: str) -> None:
         raise BadInputError(f"{where} is not a plan.", "`perfmodel plan --out FILE` writes one.")
 
 
-def _placement(entry: _Entry, where: str) -> Placement:
-    try:
-        tier = IN_HBM if entry.memory == HBM else parse_tier(entry.memory)
-    except BadInputError as error:
-        memory = f"{_WHAT} {where}: memory of table {shown(entry.table)}"
-        raise BadInputError(f"{memory}: {error.message}", error.next_step) from None
-    cut = entry.exchange, entry.row_parts, entry.col_parts, entry.hot_rows
-    scheme = Scheme(*cut, tier)
+def _placement(entry: _Entry) -> Placement:
+    scheme = Scheme(entry.exchange, entry.row_parts, entry.col_parts, entry.hot_rows)
     return Placement.of(scheme, entry.ranks)
 
 

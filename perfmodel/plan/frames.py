@@ -75,7 +75,7 @@ class TablePlan:
         """One row a table, as of ``perfmodel plan --csv``.
 
         table, rows [-], dim [-], sharding, exchange, row_parts [-], col_parts [-], hot_rows [-] (on every
-        GPU), memory (the tier), shard_bytes [bytes of HBM on each GPU with a part], ranks (list; empty: all)
+        GPU), shard_bytes [bytes of HBM on each GPU with a part], ranks (list; empty: all)
         """
         import pandas as pd
 

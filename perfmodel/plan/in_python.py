@@ -11,7 +11,6 @@ import numpy as np
 
 from perfmodel.effort import DEFAULT_EFFORT, EFFORTS
 from perfmodel.errors import BadInputError
-from perfmodel.passes.allowed_tiers import Below
 from perfmodel.passes.settings import CLUSTER
 from perfmodel.passes.tables import PlanTables
 from perfmodel.plan.arguments import check_kinds, check_names, check_per_node, number, seconds, whole
@@ -24,7 +23,6 @@ from perfmodel.schema.distributions import UNIFORM, Distribution, parse_distribu
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.table_files import load_tables, tables_from_frame
-from perfmodel.schema.tiers import parse_tiers
 from perfmodel.schema.workload import TableSet
 from perfmodel.units import counted, format_time
 
@@ -69,7 +67,6 @@ def plan_tables(
     overrides = None        machine values to change, in SI units: {"nvlink_bytes_per_s": 900e9}
     calibration = None      a calibration file, or the id of a shipped one; None: the shipped ones
     for_torchrec = False    True: only shardings that TorchRec has
-    tier = None             memory below the HBM that tables may be in too: "uvm,uvm-caching", "ssd"
     effort = "normal"       how much work the search may do: "quick", "normal", "thorough"; it is counted,
                             not timed: the same question has the same answer
     time_limit_s = None     time by the clock that cuts the search short [s]; None: none
@@ -153,7 +150,6 @@ def question_of(
     overrides: Mapping[str, float | str] | None = None,
     calibration: str | Path | None = None,
     for_torchrec: bool = False,
-    tier: str | Sequence[str] | None = None,
     effort: str = DEFAULT_EFFORT,
     time_limit_s: float | None = None,
     seed: int = 0,
@@ -180,14 +176,13 @@ def question_of(
         "payload": payload,
     }
     check_kinds(objective=objective, id_dtype=id_dtype, scenario=scenario, **texts)
-    check_kinds(machine=machine, distribution=distribution, tier=tier, for_torchrec=for_torchrec)
+    check_kinds(machine=machine, distribution=distribution, for_torchrec=for_torchrec)
     check_kinds(only=only, without=without, constraints=constraints, overrides=overrides)
     training = trains(objective)
     box = machine if isinstance(machine, Machine) else load_machine(str(machine))
     if overrides:
         box = box.with_overrides(dict(overrides))
     check_per_node(gpus_per_node, box)
-    kept_of_hosts = RESERVE if reserve is None else reserve
     if reserve is None:
         reserve = RESERVE if max_hbm_bytes is None else 0.0
     hbm = box.value("hbm_bytes")
@@ -207,11 +202,9 @@ def question_of(
         batch=batch,
         training=training,
         reserve=reserve,
-        host_reserve=kept_of_hosts,
         most_bytes=max_hbm_bytes,
         rules=(*of_file, *typed_rules(_listed(only), _listed(without))),
         for_torchrec=for_torchrec,
-        below=None if tier is None else Below.of(parse_tiers(",".join(_listed(tier)).split(","))),
         effort_s=EFFORTS[effort],
         time_limit_s=seconds(time_limit_s),
         seed=seed,

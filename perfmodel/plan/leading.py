@@ -172,7 +172,7 @@ class Leading:
 def leads(base: Projection) -> bool:
     """Whether several options are compared: tables are in HBM, on several GPUs, with no exchange given."""
     forward = base.forward
-    return base.gpus > 1 and forward.memory is None and forward.tier is None and forward.reduction == AUTO
+    return base.gpus > 1 and forward.memory is None and forward.reduction == AUTO
 
 
 def leading_on_enough(

@@ -10,7 +10,7 @@ from perfmodel.plan.outcome import Planned
 def table_records(answer: Planned) -> list[dict[str, Any]]:
     """One record per table, in the order of the model.
 
-    Keys: table, rows, dim, sharding, exchange, row_parts, col_parts, hot_rows, memory, shard_bytes (in HBM,
+    Keys: table, rows, dim, sharding, exchange, row_parts, col_parts, hot_rows, shard_bytes (in HBM,
     on each GPU that holds a part), ranks (a list; empty: all)
     """
     e = answer.evaluator
@@ -26,7 +26,6 @@ def table_records(answer: Planned) -> list[dict[str, Any]]:
             "row_parts": placement.scheme.row_parts,
             "col_parts": placement.scheme.col_parts,
             "hot_rows": placement.scheme.hot_rows,
-            "memory": str(placement.scheme.tier),
             "shard_bytes": round(memory[t]),
             "ranks": placement.ranks.tolist(),
         }

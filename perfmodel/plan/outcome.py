@@ -25,7 +25,6 @@ from perfmodel.plan.bounding.bound import (
     RELAXATION,
     TORCHREC_SCHEMES,
 )
-from perfmodel.plan.choices.node_memory import check_below
 from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.files import plan_record
 from perfmodel.plan.for_torchrec import runnable as torchrec
@@ -39,7 +38,6 @@ from perfmodel.units import format_bytes
 
 _MOST_REASONS = 400
 _LEAST_REASONS = 40  # of the heaviest tables, unless they take as much work as the search
-_TIERS = "each table whole in HBM or in one tier, with any share of its rows cached"
 _LEAST = 1e-300  # avoids division by 0
 _OF_STEP = {
     name: name
@@ -120,8 +118,7 @@ class Planned:
     @property
     def listed_schemes(self) -> str:
         """Words for the schemes of tables in the plans of ``bound_over``."""
-        words = TORCHREC_SCHEMES if self.found.restricted else LISTED_SCHEMES
-        return words if self.evaluator.model.below is None else f"{words}; {_TIERS}"
+        return TORCHREC_SCHEMES if self.found.restricted else LISTED_SCHEMES
 
     @property
     def given(self) -> bool:
@@ -186,8 +183,6 @@ class Planned:
             "effort_done": None if self.given else found.done,
             "memory_limit_bytes": found.limit_bytes,
             "memory_bytes": memory.total_bytes.tolist(),
-            "host_bytes": memory.host.tolist(),
-            "ssd_bytes": memory.ssd.tolist(),
             "baselines": [
                 {"name": item.name, "time_s": item.time_s, "needs_bytes": item.needs_bytes}
                 for item in self.baselines
@@ -225,7 +220,6 @@ def _scheme(scheme: Scheme) -> dict[str, Any]:
         "row_parts": scheme.row_parts,
         "col_parts": scheme.col_parts,
         "hot_rows": scheme.hot_rows,
-        "memory": str(scheme.tier),
     }
 
 
@@ -264,7 +258,6 @@ def given_outcome(
             f"the plan needs {needs} on rank {at}, {more} more than the {room} of a GPU.",
             "plan anew (without --plan), or allow more memory (--max-hbm, --reserve).",
         )
-    check_below(evaluator, memory.below)
     schemes = [placement.scheme for placement in plan.placements]
     others = of_other_plans(evaluator)
     if options is None:

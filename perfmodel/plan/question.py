@@ -12,7 +12,6 @@ import numpy as np
 from perfmodel.effort import DEFAULT_EFFORT, EFFORTS
 from perfmodel.errors import BadInputError
 from perfmodel.model import capacity
-from perfmodel.passes.allowed_tiers import Below
 from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.exchange_sets import ExchangeSets
@@ -20,7 +19,6 @@ from perfmodel.passes.placement import Plan, Scheme
 from perfmodel.passes.settings import CLUSTER, Setting, load_setting
 from perfmodel.passes.tables import PlanTables
 from perfmodel.plan.choices.constraints import Constraints
-from perfmodel.plan.choices.node_memory import below_fits, within_nodes
 from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.for_torchrec.files import plan_of
@@ -28,7 +26,6 @@ from perfmodel.plan.made_for import MadeFor
 from perfmodel.plan.outcome import Planned, given_outcome, of_other_plans, outcome_of
 from perfmodel.plan.searching.carried import as_option, carried
 from perfmodel.plan.searching.search import Search, Watch
-from perfmodel.plan.searching.tiered_search import TieredSearch
 from perfmodel.question.groups import default_optimizer
 from perfmodel.schema.constraint_files import TableRule
 from perfmodel.schema.machine import Machine
@@ -61,10 +58,8 @@ class PlanQuestion:
     batch       samples per GPU;  total  samples of all GPUs, if constant over numbers of GPUs
     training    whether a pass is forward and backward
     reserve     share of each GPU's memory that tables may not use;  most_bytes  usable bytes of each GPU
-    host_reserve  share of the host memory that tables may not use; None: as ``reserve``
     rules       constraints on tables;  for_torchrec  whether TorchRec must be able to run the plan
     costs       options that affect the cost of a plan (``costs_of``)
-    below       tiers of memory below the HBM that tables may be in; None: none
     effort_s    counted work of a search [s];  time_limit_s  time by the clock that ends it early [s]; None:
                 no
                 limit;  seed  of the search's random numbers
@@ -77,7 +72,6 @@ class PlanQuestion:
     total: int | None = None
     training: bool = False
     reserve: float = 0.0
-    host_reserve: float | None = None
     most_bytes: float | None = None
     rules: tuple[TableRule, ...] = ()
     for_torchrec: bool = False
@@ -85,7 +79,6 @@ class PlanQuestion:
     time_limit_s: float | None = None
     seed: int = 0
     costs: Mapping[str, Any] = field(default_factory=dict)
-    below: Below | None = None
 
     def __post_init__(self) -> None:
         """Check the number of GPUs. Limits: more than a plan can list one by one -> BadInputError"""
@@ -135,17 +128,13 @@ class PlanQuestion:
         tables = self.constraints.tables if self.constraints else self.tables
         rest = {name: value for name, value in self.costs.items() if name not in _OF_SETTING}
         rest.setdefault("sets", ExchangeSets() if self.for_torchrec else None)
-        kept = self.reserve if self.host_reserve is None else self.host_reserve
-        below = self.below and replace(self.below, host_reserve=kept)
-        rest |= {"training": self.training, "below": below}
-        return Evaluator(self.setting, tables, self.batch, self.gpus, **rest)
+        return Evaluator(self.setting, tables, self.batch, self.gpus, training=self.training, **rest)
 
     @property
     def made_for(self) -> MadeFor:
         """The question, as stored in the file of a plan that answers it."""
         usual = RESERVE if self.most_bytes is None else 0.0
-        unasked = self.reserve == usual and self.host_reserve == RESERVE
-        reserve = None if unasked else float(self.reserve)
+        reserve = None if self.reserve == usual else float(self.reserve)
         most = None if self.most_bytes is None else float(self.most_bytes)
         return MadeFor.of(self.evaluator, reserve=reserve, max_hbm_bytes=most)
 
@@ -164,15 +153,14 @@ class PlanQuestion:
         if self.constraints:
             listed = self.constraints.applied(listed)
             self.constraints.check_room(listed, self.limit_bytes)
-        return within_nodes(listed, evaluator, self.limit_bytes)
+        return listed
 
     def search(self, watch: Watch = _quiet, more: Sequence[Scheme] = ()) -> Search:
         """A search that is not yet started. Limits: as ``options``
 
         watch  is called with (best time [s], bound [s]);  more  a further scheme per table
         """
-        kind = Search if self.below is None else TieredSearch
-        return kind(
+        return Search(
             self.evaluator,
             self.limit_bytes,
             effort_s=self.effort_s,
@@ -236,7 +224,6 @@ class PlanQuestion:
         if (plan.gpus, plan.domain) != (e.gpus, e.domain):
             return None
         loads = e.loads(plan)
-        memory = e.memory(plan, loads)
-        if float(memory.total_bytes.max()) > self.limit_bytes or not below_fits(e, memory.below):
+        if float(e.memory(plan, loads).total_bytes.max()) > self.limit_bytes:
             return None
         return float(e.exact_times(loads.most[np.newaxis])[0])

@@ -21,7 +21,6 @@ from perfmodel.projections.fitting import sized
 from perfmodel.projections.grid import Grid, costed, project_grid
 from perfmodel.projections.inputs import DEFAULT_RESERVE, Configs, local_memory_work
 from perfmodel.projections.projection import GpuCount, Projection, projections
-from perfmodel.projections.tier_room import check_tier, has_room, placed, without_hbm
 from perfmodel.projections.understood import Understood, understood
 from perfmodel.question.groups import DEFAULT_MACHINE, OBJECTIVES, default_optimizer, trains
 from perfmodel.schema.calibration import list_calibrations
@@ -30,7 +29,6 @@ from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import Machine, beside_shipped, load_machine
 from perfmodel.schema.table_files import load_tables
-from perfmodel.schema.tiers import Tier, parse_tier
 from perfmodel.schema.workload import TableSet, Workload, payload_element_bytes
 
 if TYPE_CHECKING:
@@ -55,7 +53,6 @@ def _read(
     reduction: str = AUTO,
     payload: str | None = None,
     distribution: str | Distribution | None = None,
-    tier: str | Tier | None = None,
     kernels: str | None = None,
     objective: str = OBJECTIVES[0],
     optimizer: str | None = None,
@@ -81,22 +78,13 @@ def _read(
     if payload is not None:
         payload_element_bytes(payload)  # raises if unknown
     ids = parse_distribution(distribution) if isinstance(distribution, str) else distribution or UNIFORM
-    below = parse_tier(tier) if isinstance(tier, str) else tier
     training = trains(objective)
-    if training and (memory is not None or below is not None):
-        what = "one memory" if below is None else f"--tier {below}"
-        raise BadInputError(
-            f"a training step with all rows in {what} is not modelled here.",
-            "leave it out; a plan of a set of tables may have tiers: perfmodel plan --model NAME --objective "
-            "training --tier uvm,uvm-caching.",
-        )
+    if training and memory is not None:
+        raise BadInputError("a training step with all rows in one memory is not modelled.", "leave it out.")
     kept = optimizer or default_optimizer(training=training)
-    forward = Forward(chosen, gpus_per_node, payload, way, memory, ids, below, training, kept)
+    forward = Forward(chosen, gpus_per_node, payload, way, memory, ids, training, kept)
     node = gpus_per_node or box.gpus_per_node
-    if below is not None:
-        check_tier(below, memory, _given(workload, tables, values))
-    seen = chosen.machine if below is None else without_hbm(chosen.machine)
-    work = _work(workload, tables, values, seen, reserve, node, memory, training=training)
+    work = _work(workload, tables, values, chosen.machine, reserve, node, memory, training=training)
     if memory is None:
         usable = float(capacity.usable_bytes(chosen.machine.value("hbm_bytes"), reserve))
         work = replace(work, usable_bytes=usable, reserve=reserve)
@@ -110,31 +98,7 @@ def prepare(
 ) -> tuple[Forward, Configs]:
     """Check the arguments; returns (model, configurations), ready to be costed."""
     forward, work, node = _read(workload, machine, **options)
-    if forward.tier is not None:
-        return forward, placed(forward, work, node)
     return forward, work if forward.memory is not None else sized(forward, work, node)
-
-
-def feasible_below(
-    columns: Mapping[str, Any], machine: str | Machine = DEFAULT_MACHINE, **options: Any
-) -> NDArray[np.bool_]:
-    """For each configuration of a grid, whether it fits the tier in ``options``, as a projection checks it.
-
-    columns  arrays of one length, and ``options``, as for ``project_row_wise``
-    Limits: more tables than the nodes hold, a cache above the HBM, fewer rows than GPUs -> False
-    """
-    box = load_machine(machine) if isinstance(machine, str) else machine
-    length = max(np.size(column) for column in columns.values())
-    found = np.ones(length, dtype=bool)
-    if options.get("tables") is None:
-        own = {name: options[name] for name in _COLUMNS if name in options}
-        node = options.get("gpus_per_node") or box.gpus_per_node
-        reserve = float(options.get("reserve", DEFAULT_RESERVE))
-        found &= inputs.feasible({**own, **columns}, without_hbm(box), reserve, node, training=False)
-    if found.any():
-        kept = {name: np.broadcast_to(column, (length,))[found] for name, column in columns.items()}
-        found[found] = has_room(*_read(kept, box, **options))
-    return found
 
 
 def _memory(values: tuple[float, ...]) -> LocalMemory:
@@ -260,9 +224,8 @@ def project_row_wise(
              gpus_per_node, scenario, local_memory (bytes, bytes/s; of a remote memory also its latency in s
              and the GPUs that share it), overrides of machine values, calibration, reduction (how partial
              bags become bags), payload (precision of bags on the wire), distribution (of ids: uniform,
-             zipf:1.05 ...), tier (below the HBM: uvm, uvm-caching:10%, ssd:5% ...), kernels (fbgemm, torch,
-             perfmodel), objective (latency: the forward pass, throughput: a training step), optimizer (whose
-             state is kept)
+             zipf:1.05 ...), kernels (fbgemm, torch, perfmodel), objective (latency: the forward pass,
+             throughput: a training step), optimizer (whose state is kept)
 
     Columns: the configuration, the columns of ``project_grid`` (s, bytes), evidence, main_evidence, clock.
     Limits: a value that cannot be used, lengths that differ -> BadInputError;  no calibration for the
@@ -379,7 +342,6 @@ __all__ = [
     "Projection",
     "Understood",
     "configurations",
-    "feasible_below",
     "list_scenarios",
     "prepare",
     "project_each",

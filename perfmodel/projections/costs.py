@@ -21,14 +21,12 @@ from perfmodel.passes.placement import COPY
 from perfmodel.passes.schemes import AUTO, FLAT, Exchange, by_domain, copied, exchanges_of
 from perfmodel.passes.schemes import REDUCTIONS as BY_NAME
 from perfmodel.passes.step_resources import Resource
-from perfmodel.passes.steps import BACKWARD, FORWARD, HANDOVER, STEPS, Step, with_tiers
+from perfmodel.passes.steps import BACKWARD, FORWARD, HANDOVER, STEPS, Step
 from perfmodel.passes.tables import TableShapes, laws_of
 from perfmodel.passes.timing import PassTimes
 from perfmodel.projections.inputs import Configs, TableGroup, all_tables
-from perfmodel.projections.tiered import GATHER_HOST, Tiered
 from perfmodel.projections.timed import TimedStep, sum_time
 from perfmodel.schema.distributions import UNIFORM, Distribution
-from perfmodel.schema.tiers import SSD, Tier
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -62,13 +60,11 @@ class Forward(PassBasis):
     training   whether the pass is forward and backward;  optimizer  a key of ``memory.OPTIMIZERS``
     reduction  one of ``REDUCTIONS``;  memory  memory that a rank gathers from, if it is not its HBM
     ids   popularity of the rows of tables that do not specify it
-    tier  tier below the HBM that holds all rows; None: all are in HBM
     """
 
     reduction: str = AUTO
     memory: LocalMemory | None = None
     ids: Distribution = UNIFORM
-    tier: Tier | None = None
     training: bool = False
     optimizer: str = "none"
 
@@ -82,8 +78,6 @@ class Forward(PassBasis):
         """Loads of all tables. kind  ``Exchange`` code of the bags of each configuration (``kinds``)"""
         cuts = list(self.cuts(work, kind))
         most = reduce(np.add, (even_loads(cut, count) for cut, count in cuts))
-        if self.tier is not None:
-            most = Tiered(self, self.tier, self.ids).filled(work, most)
         return GpuLoads(most, all_tables(count * cut.gathered.bare_bytes for cut, count in cuts))
 
     def exchanged(self, work: Configs, kind: Codes) -> Array:
@@ -164,27 +158,24 @@ class Forward(PassBasis):
     def times(self, work: Configs) -> PassTimes:
         """Times of the steps on the GPUs of each configuration."""
         steps = (*FORWARD, *BACKWARD) if self.training else FORWARD
-        if self.tier is not None:
-            steps = with_tiers(steps, ssd=self.tier.kind == SSD)
         digits, of = ex.sort_digits(work.all_rows / work.gpus), (work.gpus, self.domain(work.gpus), steps)
-        return PassTimes(self, *of, id_bytes=work.id_bytes, digits=digits)
+        return PassTimes(self, *of, digits=digits)
 
     def local_steps(self, work: Configs) -> list[TimedStep]:
         """Steps of the same batch with all tables in one GPU's memory: gather, and in training the update."""
         alone = replace(work, gpus=np.ones_like(work.gpus))
         cuts = self.cuts(alone, np.asarray(int(FLAT)))
         most = reduce(np.add, (even_loads(cut, count, exchanges=False) for cut, count in cuts))
-        times = replace(self, tier=None).times(alone)
+        times = self.times(alone)
         steps = [step for step in times.steps if step.is_kernel and (step.always or step.alone)]
         timings = zip(steps, times.exact_all(steps, most), strict=True)
-        return [TimedStep(step, most[..., step.counted], timing) for step, timing in timings]
+        return [TimedStep(step, most[..., step.resources[0]], timing) for step, timing in timings]
 
     def steps(self, work: Configs, loads: GpuLoads) -> list[TimedStep]:
         """All steps that any configuration has, in the order of execution."""
         times = self.times(work)
         used = [step for step in times.steps if step.always or loads.has(*step.resources)]
-        found = list(self._with_handover(times, list(self._timed(times, used, loads))))
-        return found if self.tier is None else Tiered(self, self.tier, self.ids).overlapped(found)
+        return list(self._with_handover(times, list(self._timed(times, used, loads))))
 
     def _timed(self, times: PassTimes, steps: list[Step], loads: GpuLoads) -> Iterator[TimedStep]:
         most = loads.most
@@ -192,12 +183,11 @@ class Forward(PassBasis):
             if step.collective:
                 yield TimedStep(step, times.payload(step, most), timing)
                 continue
-            in_hbm = step.name == GATHER_HOST and not loads.has(step.counted)
-            moved = most[..., step.resources[0] if in_hbm else step.counted]
+            moved = most[..., step.resources[0]]
             if self.memory is not None and step.always:
                 l2 = most[..., step.resources[1]]
                 timing = self.gather_timing(moved, l2, self.memory, loads.bare_bytes)
-            yield TimedStep(STEPS["gather_pool"] if in_hbm else step, moved, timing)
+            yield TimedStep(step, moved, timing)
 
     def _with_handover(self, times: PassTimes, steps: list[TimedStep]) -> Iterator[TimedStep]:
         """The steps, with their hand-over in a whole pass as a further step, if a calibration measured it."""

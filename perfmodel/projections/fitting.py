@@ -10,11 +10,9 @@ from numpy.typing import NDArray
 from perfmodel.model import capacity, sharding
 from perfmodel.passes.memory import buffer_bytes
 from perfmodel.passes.rows import row_bytes
-from perfmodel.passes.tier_times import cache_state_bytes
 from perfmodel.projections.costs import Forward
-from perfmodel.projections.inputs import CHUNK, Configs, TableGroup, all_tables
+from perfmodel.projections.inputs import CHUNK, Configs, all_tables
 from perfmodel.question.groups import LARGEST
-from perfmodel.schema.tiers import SSD, UVM_CACHING
 
 Array = NDArray[np.float64]
 _ROUNDS = 64
@@ -26,18 +24,16 @@ class GpuMemory:
     """HBM of a GPU in each configuration [bytes].
 
     rows_bytes, optimizer_bytes  rows and optimizer state;  buffer_bytes  buffers of the largest exchange
-    beside_bytes  bookkeeping of a cache, besides its rows (``capacity.cache_bytes``)
     """
 
     rows_bytes: Array
     optimizer_bytes: Array
     buffer_bytes: Array
-    beside_bytes: Array
 
     @property
     def kept_bytes(self) -> Array:
         """Memory in use between exchanges."""
-        return self.rows_bytes + self.optimizer_bytes + self.beside_bytes
+        return self.rows_bytes + self.optimizer_bytes
 
     @property
     def total_bytes(self) -> Array:
@@ -60,40 +56,7 @@ def gpu_memory(forward: Forward, work: Configs) -> GpuMemory:
         part = work.part(span) if len(work) > CHUNK else work
         sent = (forward.exchanged(part, forward.even(part, kind)).T for kind in forward.exchanges)
         largest[span] = np.max([buffer_bytes(values, forward.times(part)) for values in sent], axis=0)
-    kept = rows if work.cached is None else rows * work.cached
-    beside = np.maximum(_cache_bytes(forward, work, held) - kept, 0.0)
-    return GpuMemory(kept, state, largest, beside)
-
-
-def _cache_bytes(forward: Forward, work: Configs, held: list[tuple[TableGroup, Array]]) -> Array:
-    """HBM of all caches of a GPU: whole sets of slots, and bookkeeping (``capacity.cache_bytes``) [bytes].
-
-    held  tables, and how many of their rows a GPU holds
-    Limits: no cache, rows read in place -> 0
-    """
-    tier = forward.tier
-    if tier is None or work.cached is None or tier.kind not in (UVM_CACHING, SSD):
-        return np.zeros(work.gpus.shape)
-    on_ssd, each = tier.kind == SSD, []
-    state = cache_state_bytes(forward.constant, tier.policy, tier.prefetch, ssd=on_ssd)
-    for t, rows in held:
-        row = t.dim * t.element_bytes
-        slot = row if on_ssd or tier.prefetch else np.maximum(row, _widest(work.groups, t.element_bytes))
-        each.append(capacity.cache_bytes(rows * work.cached, slot, state[0], rows, state[1]))
-    return all_tables(each)
-
-
-def _widest(groups: tuple[TableGroup, ...], width: Array) -> Array:
-    """For each element width, its longest row [bytes]: the slots of a cache have one size.
-
-    Source: TorchRec has one cache per row length only if tables are prefetched or rows are on SSDs
-    Limits: one group -> 0: the slots fit its own rows
-    """
-    longest = np.zeros(np.shape(width))
-    for group in groups[1:] and groups:
-        alike = np.asarray(width) == group.element_bytes
-        longest = np.maximum(longest, np.where(alike, group.dim * group.element_bytes, 0.0))
-    return longest
+    return GpuMemory(rows, state, largest)
 
 
 def sized(forward: Forward, work: Configs, node: int) -> Configs:

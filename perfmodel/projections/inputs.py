@@ -106,8 +106,7 @@ class Configs:
     given_gpus: bool
     filled: bool = False  # no table size was given: the tables fill the memory
     usable_bytes: float = np.inf  # memory of a GPU for tables and exchanges
-    cached: Array | None = None  # share of the rows in HBM, if all of them are in a tier below it
-    reserve: float = 0.0  # share of GPU and host memory that tables may not use
+    reserve: float = 0.0  # share of the memory that tables may not use
 
     def __len__(self) -> int:
         return self.gpus.size
@@ -147,8 +146,7 @@ class Configs:
         cut = (a[span] for a in (self.table_bytes, self.gpus, self.needed, self.batch, self.id_bytes))
         table_bytes, gpus, needed, batch, ids = cut
         groups = tuple(group.part(span) for group in self.groups)
-        cached = None if self.cached is None else self.cached[span]
-        kept = (self.given_gpus, self.filled, self.usable_bytes, cached, self.reserve)
+        kept = (self.given_gpus, self.filled, self.usable_bytes, self.reserve)
         return Configs(table_bytes, gpus, needed, batch, ids, groups, *kept)
 
 

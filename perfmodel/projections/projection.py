@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -18,12 +17,10 @@ from perfmodel.projections.costs import TWO_LEVEL, Forward, GpuLoads, fullest_pa
 from perfmodel.projections.fitting import gpu_memory
 from perfmodel.projections.grid import CostedGrid, causes_of
 from perfmodel.projections.inputs import Configs
-from perfmodel.projections.tier_room import tier_bytes, tier_room
-from perfmodel.projections.tiered import misses_words, tier_record
 from perfmodel.projections.timed import TimedStep
 from perfmodel.projections.understood import Understood
 from perfmodel.schema.evidence import Clock, Evidence
-from perfmodel.units import counted, format_bytes, format_count, format_fraction, format_rate, format_ratio
+from perfmodel.units import counted, format_bytes, format_count, format_rate, format_ratio
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,9 +39,8 @@ class GpuCount:
     rule             why ``gpus`` is used for ``needed``, in words: given, fits one GPU, whole nodes of 8
     table_bytes, state_bytes    rows, and optimizer state, of all tables;  shard_bytes  table_bytes / gpus
     hbm_bytes, usable_bytes     HBM of one GPU; the part for tables, if a share ``reserve`` stays free
-    rows_bytes, optimizer_bytes, cache_beside_bytes, buffer_bytes   on one GPU: rows (parts and replicas),
-        their optimizer state, bookkeeping of the cache, buffers of the largest exchange
-    tier, tier_bytes, tier_usable_bytes   where all rows are if not in HBM; bytes per node, and for tables
+    rows_bytes, optimizer_bytes, buffer_bytes   on one GPU: rows (parts and replicas), their optimizer state,
+        buffers of the largest exchange
     """
 
     gpus: int
@@ -61,15 +57,11 @@ class GpuCount:
     state_bytes: float = 0.0
     buffer_bytes: float = 0.0
     fits: bool = True  # whether all that one GPU holds is within the usable memory
-    tier: str = ""  # below the HBM, holding all rows: host memory, SSDs
-    tier_bytes: float = 0.0  # capacity of a node
-    tier_usable_bytes: float = 0.0  # part of it that tables may use
-    cache_beside_bytes: float = 0.0
 
     @property
     def memory_bytes(self) -> float:
         """Memory that a GPU needs [bytes]."""
-        return self.rows_bytes + self.optimizer_bytes + self.cache_beside_bytes + self.buffer_bytes
+        return self.rows_bytes + self.optimizer_bytes + self.buffer_bytes
 
     @property
     def for_rows(self) -> int:
@@ -79,9 +71,8 @@ class GpuCount:
     def memory_words(self, form: str = "{}: {}") -> str:
         """``66.3 GB of 68 GB per GPU: rows 65.8 GB, exchange buffers 541 MB``. form  joins sum and parts"""
         total, usable = (format_bytes(x, binary=False) for x in (self.memory_bytes, self.usable_bytes))
-        named = [("cached rows" if self.tier else "rows", self.rows_bytes)]
-        named += [("optimizer state", self.optimizer_bytes)]
-        named += [("state of the cache", self.cache_beside_bytes), ("exchange buffers", self.buffer_bytes)]
+        named = [("rows", self.rows_bytes), ("optimizer state", self.optimizer_bytes)]
+        named += [("exchange buffers", self.buffer_bytes)]
         texts = [f"{name} {format_bytes(size, binary=False)}" for name, size in named if size]
         parts = ", ".join(texts) or "no rows, no buffers"
         return form.format(f"{total} of {usable} per GPU", parts)
@@ -91,8 +82,6 @@ class GpuCount:
         size, state, usable = (format_bytes(x, binary=False) for x in sizes)
         size = f"({size} + {state} of optimizer state)" if self.state_bytes else size
         alone = sharding.whole_nodes(self.for_rows, self.gpus_per_node)
-        if self.tier:
-            return self._of_nodes(size)
         if self.fits and alone < self.gpus:
             room = max(room - self.buffer_bytes, 1.0)
             usable = f"({usable} − {format_bytes(self.buffer_bytes, binary=False)} of buffers)"
@@ -104,28 +93,6 @@ class GpuCount:
             return f"{size} ÷ {usable} = {ratio:.3g}  →  1 ({self.rule})"
         times = format_count(ratio) if ratio >= _MANY else f"{ratio:.4g}"
         return f"{size} ÷ {usable} = {times}  →  {format_count(self.gpus)} ({self.rule})"
-
-    def _of_nodes(self, size: str) -> str:
-        """Words such as ``10 TB ÷ 1.70 TB of host memory per node (85.0 % of 2 TB) = 5.88  →  48``."""
-        room = self.tier_usable_bytes
-        each, ratio = format_bytes(room, binary=False), self.table_bytes / room
-        kept = ""
-        if room < self.tier_bytes:
-            share = format_fraction(room / self.tier_bytes)
-            kept = f" ({share} of {format_bytes(self.tier_bytes, binary=False)})"
-        where = counted(self.gpus, "GPU") if self.rule == "given" else format_count(self.gpus)
-        rule = "as given" if self.rule == "given" else self.rule
-        cache = "" if self.rule == "given" else self._of_cache(ratio)
-        return f"{size} ÷ {each} of {self.tier} per node{kept} = {ratio:.3g}{cache}  →  {where} ({rule})"
-
-    def _of_cache(self, nodes: float) -> str:
-        """Memory of the cache, in words, if the cache and not the tier sets the number of GPUs."""
-        alone = 1 if nodes <= 1 else math.ceil(nodes) * self.gpus_per_node
-        cache_bytes = self.gpus * (self.rows_bytes + self.cache_beside_bytes)
-        if self.gpus <= alone or cache_bytes <= alone * self.usable_bytes:
-            return ""
-        cache, usable = (format_bytes(x, binary=False) for x in (cache_bytes, self.usable_bytes))
-        return f"; its cache {cache} ÷ {usable} per GPU = {cache_bytes / self.usable_bytes:.3g}"
 
 
 @dataclass(frozen=True)
@@ -224,12 +191,9 @@ class Projection:
             k: v for k, v in self.totals.items() if not k.endswith("_time_s") or k in _KEPT_TIMES
         }
         totals["fits"] = self.gpu_count.fits
-        tier = self.forward.tier
-        below = tier_record(self.forward, tier, self.forward.ids, self.work) if tier is not None else None
         return {
             **asked,
             "gpu_count": vars(self.gpu_count) | {"text": str(self.gpu_count)},
-            "tier_plan": below,
             **totals,
             **{k: int(totals[k]) for k in _COUNTS},
             "samples_per_s": self.samples_per_s,
@@ -318,20 +282,16 @@ def _gpu_count(forward: Forward, work: Configs, reserve: float) -> GpuCount:
         rule, usable = "one memory holds it", forward.memory.capacity_bytes
     else:
         usable = hbm * (1 - reserve)
-        alone = "one GPU of a node" if forward.tier else "fits one GPU"
-        alone = alone if gpus == 1 else "inside one node, not rounded"
+        alone = "fits one GPU" if gpus == 1 else "inside one node, not rounded"
         rule = "given" if work.given_gpus else alone if gpus <= node else f"whole nodes of {node}"
     size = float(work.table_bytes[0])
     held = gpu_memory(forward, work)
     parts = held.rows_bytes, held.optimizer_bytes, held.buffer_bytes
     rows, state, buffers = (float(part[0]) for part in parts)
     good = bool(capacity.fits(float(held.total_bytes[0]), work.usable_bytes))
-    below: tuple[str, float, float] = ("", 0.0, 0.0)
-    if (tier := forward.tier) is not None:
-        below = tier.place, tier_bytes(machine, tier), tier_room(machine, tier, reserve)
     counts = (gpus, needed, rule, size, hbm, usable, reserve, node, size / gpus)
     every = float(gpu_memory(forward, replace(work, gpus=np.ones_like(work.gpus))).optimizer_bytes[0])
-    return GpuCount(*counts, rows, state, every, buffers, good, *below, float(held.beside_bytes[0]))
+    return GpuCount(*counts, rows, state, every, buffers, good)
 
 
 def _too_much(count: GpuCount, forward: Forward, work: Configs) -> Iterator[str]:
@@ -370,8 +330,6 @@ def _notes(work: Configs, clocks: tuple[Clock, ...], forward: Forward) -> Iterat
     if work.filled and forward.memory is None:
         size = format_bytes(float(work.table_bytes[0]), binary=False)
         yield f"no table size is given: the tables are assumed to fill the memory, {size}"
-    if forward.tier is not None:
-        yield from misses_words(forward, forward.tier, forward.ids, work)
     memory = forward.memory
     if memory is not None and memory.remote:
         own, share = forward.memory_rate(memory), memory.bytes_per_s / memory.sharers

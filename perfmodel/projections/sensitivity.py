@@ -18,8 +18,7 @@ from perfmodel.projections.projection import Projection
 from perfmodel.projections.understood import exact_text, memory_text
 from perfmodel.question.groups import LARGEST
 from perfmodel.schema.evidence import Evidence
-from perfmodel.schema.machine_keys import ALL_KEYS, KEYS
-from perfmodel.schema.tiers import LFU, SSD, UVM
+from perfmodel.schema.machine_keys import KEYS
 from perfmodel.units import format_bytes, format_rate, format_ratio
 
 WELL_KNOWN = Evidence.INTERPOLATED
@@ -109,11 +108,10 @@ def sensitivities(p: Projection) -> tuple[Sensitivity, ...]:
     always listed.
     Limits: one GPU that holds all rows -> empty
     """
-    below = _helping(p, _below(p))
     if p.gpus == 1:
-        return (*below, *_answers(p, _appliance(p), row_wise)) if p.forward.tier is not None else ()
+        return ()
     exchanges = sorted(_helping(p, _exchanges(p)), key=lambda s: s.after)[:1]
-    return (*exchanges, *below, *of_hardware(p, row_wise), *_answers(p, _appliance(p), row_wise))
+    return (*exchanges, *of_hardware(p, row_wise), *_answers(p, _appliance(p), row_wise))
 
 
 def of_hardware(p: Projection, answered: Answered) -> tuple[Sensitivity, ...]:
@@ -130,15 +128,14 @@ def swings(p: Projection) -> tuple[Swing, ...]:
 
     Local memory is on the same machine: a value that both sides use changes both. The memory's datasheet rate
     is left out, because the kernel rates that follow it are listed.
-    Limits: one GPU without a tier -> none;  a value that changes the slowdown by less than 2 %, or that no
+    Limits: one GPU -> none;  a value that changes the slowdown by less than 2 %, or that no
     calibration covers when changed -> left out
     """
-    if p.gpus == 1 and p.forward.tier is None:
+    if p.gpus == 1:
         return ()
     machine = p.setting.machine
-    below = {key: kind for key, kind in ALL_KEYS.items() if p.forward.tier is not None and machine.knows(key)}
     found = []
-    for key, kind in {**KEYS, **below}.items():
+    for key, kind in KEYS.items():
         value = machine.value(key)
         if kind.unit not in ("byte/s", "s") or not value or key == "hbm_bytes_per_s":
             continue
@@ -206,23 +203,6 @@ def _hardware(p: Projection) -> Iterator[Change]:
         yield from _changed(p, label, {"nvlink_domain_gpus": wide}, f"nvlink_domain_gpus={wide}")
 
 
-def _below(p: Projection) -> Iterator[Change]:
-    """Changes for rows below the HBM: prefetch, twice the link rate, twice the SSD reads per second."""
-    tier, machine = p.forward.tier, p.setting.machine
-    if tier is None:
-        return
-    if tier.kind != UVM and not tier.prefetch and tier.policy != LFU:  # FBGEMM prefetches into no LFU cache
-        ahead = replace(tier, prefetch=True)
-        label = "the next batch's rows fetched while this one runs"
-        yield Change(label, f"--tier {ahead}", replace(p.forward, tier=ahead), p.work)
-    if tier.kind == SSD:
-        reads = 2 * machine.value("ssd_reads_per_s")
-        text = f"ssd_reads_per_s={reads:.12g}"
-        yield from _changed(p, "SSDs with twice the reads per second", {"ssd_reads_per_s": reads}, text)
-        return
-    yield from _doubled(p, "host link", "host_link_bytes_per_s")
-
-
 def _doubled(p: Projection, name: str, key: str) -> Iterator[Change]:
     """Change to twice a rate of the links."""
     rate = p.setting.machine.value(key)
@@ -281,7 +261,7 @@ def _appliance(p: Projection) -> Iterator[Change]:
         return
     size, rate = _in_few_digits(float(p.work.table_bytes[0])), p.forward.constant("appliance_bytes_per_s")
     memory = LocalMemory(size, rate)
-    forward = replace(p.forward, memory=memory, tier=None)
+    forward = replace(p.forward, memory=memory)
     label = f"one memory of {format_bytes(size, binary=False)} at {format_rate(rate)} (appliance)"
     option = f"--local-memory {memory_text(memory)}"
     yield Change(label, option, forward, local_memory_work(p.work, memory))
@@ -366,10 +346,9 @@ def _place(p: Projection) -> str:
 def _experiments(step: StepRow) -> tuple[str, ...]:
     """Measurements for a step: backend:collective, or the kernel (the hand-over counts as a kernel).
 
-    Limits: converting bags, backward-only steps, a tier below the HBM -> none, because calibrate has no such
-    kernel
+    Limits: converting bags, backward-only steps -> none, because calibrate has no such kernel
     """
     if not step.collective:
         known = STEPS[step.name]
-        return () if known.like or known.sorts_alone or known.below_hbm else (f"kernel:{step.name}",)
+        return () if known.like or known.sorts_alone else (f"kernel:{step.name}",)
     return tuple(f"{step.library}:{c}" for c in step.collective.split(" or "))

@@ -26,7 +26,6 @@ _SUFFIXES = {
     "byte": ("B", "kB", "MB", "GB", "TB", "PB", "KiB", "MiB", "GiB", "TiB", "PiB"),
     "byte/s": ("B/s", "kB/s", "MB/s", "GB/s", "TB/s", "PB/s"),
     "s": ("s", "ms", "us", "ns"),
-    "W": ("W", "kW"),
     "fraction": ("%",),
 }
 
@@ -81,7 +80,6 @@ class Understood:
             "gpus_per_node": self.forward.gpus_per_node or self.machine.gpus_per_node,
             "local_memory": _memory(memory) if memory and not memory.remote else None,
             "remote_memory": _memory(memory) if memory and memory.remote else None,
-            "tier": str(self.forward.tier) if self.forward.tier else None,
             "objective": OBJECTIVES[self.forward.training],
             "optimizer": self.forward.optimizer,
         }
@@ -146,8 +144,6 @@ class Understood:
             yield from ("--distribution", forward.ids.name)
         if forward.memory is not None:
             yield from (str(forward.memory), memory_text(forward.memory))
-        if forward.tier is not None:
-            yield from ("--tier", str(forward.tier))
         if forward.training:
             yield from ("--objective", OBJECTIVES[1])
         if forward.optimizer != default_optimizer(training=forward.training):

@@ -97,8 +97,7 @@ Payload = Annotated[
 Reserve = Annotated[
     str,
     Opt(
-        "Share of each GPU's memory reserved for CUDA, NCCL and dense layers, and of the host memory "
-        "for the system.",
+        "Share of each GPU's memory reserved for CUDA, NCCL and dense layers.",
         "PART",
     ),
 ]
@@ -115,15 +114,6 @@ Sharding = Annotated[str | None, SHARDING]
 BestSharding = Annotated[
     str | None,
     SHARDING.saying(f"Sharding (default: the fastest of TorchRec's that fits): {ROW_WISE}, {_WAYS}"),
-]
-Tier = Annotated[
-    str | None,
-    Opt(
-        "Keep the rows outside HBM: uvm, uvm-caching:10% or ssd:5% (the share of rows that "
-        "is cached in HBM; without it, as many as fit). Options follow a comma, lfu or "
-        "prefetch: uvm-caching:10%,prefetch.",
-        "TIER",
-    ),
 ]
 TimeLimit = Annotated[
     str | None,

@@ -38,7 +38,6 @@ class ReportOptions(
       perfmodel report --machine h200-sxm-ib,b200-sxm-ib --backend nccl,nvshmem --out both.html
       perfmodel report --calibration latest --pooling 1,8,64 --force
       perfmodel report --batch 1024 --pooling 32 --dim 32 --format markdown
-      perfmodel report --table-size 10TB --tier uvm-caching --alpha 1.05
       perfmodel report --model mlperf-dlrm-dcnv2 --gpus 8,64,128
     """
 
@@ -106,7 +105,6 @@ class ReportOptions(
     sharding: groups.Sharding = None
     payload: groups.Payload = None
     kernels: groups.Kernels = None
-    tier: groups.Tier = None
     file_format: Annotated[
         str | None,
         Opt(

@@ -38,7 +38,6 @@ class ProjectOptions(
       perfmodel project --table-size 10TB --set nic_bytes_per_s=100GB/s
       perfmodel project --table-size 10TB --local-memory 10TB@3TB/s
       perfmodel project --table-size 10TB --remote-memory 10TB@3TB/s,shared:16,latency:3us
-      perfmodel project --table-size 10TB --tier uvm-caching:10% --alpha 1.05
       perfmodel project --table-size 10TB --payload fp16
       perfmodel project --table-size 10TB --kernels torch
       perfmodel project --table-size 10TB --sharding all
@@ -49,7 +48,6 @@ class ProjectOptions(
     sharding: groups.BestSharding = None
     payload: groups.Payload = None
     kernels: groups.Kernels = None
-    tier: groups.Tier = None
     as_csv: groups.Csv = False
     report: Annotated[
         Path | None, Opt("Also write an HTML page to this file, as perfmodel report does.", "FILE")
@@ -109,7 +107,6 @@ class SweepOptions(NodeOptions, TrainingOptions, RowWiseOptions, GlobalBatchOpti
       perfmodel sweep --table-size 1TB..64TB --batch 128..4096 --dim 32,128 --out sweep.parquet
       perfmodel sweep --gpus 16,128 --machine h100-sxm-ib,gb200-nvl72 --csv
       perfmodel sweep --table-size 1TB --gpus 16..128 --global-batch 65536
-      perfmodel sweep --table-size 1TB..8TB --tier hbm,uvm,uvm-caching:1% --alpha 1.05 --csv
       perfmodel sweep --model mlperf-dlrm-dcnv2,criteo-1tb --gpus 8..128 --batch 512..4096 --csv
     """
 
@@ -140,12 +137,5 @@ class SweepOptions(NodeOptions, TrainingOptions, RowWiseOptions, GlobalBatchOpti
             "NAME",
         ),
     ] = None  # type: ignore[assignment]
-    tier: Annotated[
-        Texts,
-        Opt(
-            "Tiers below the HBM as in project, and hbm for none of them: hbm,uvm,uvm-caching:10%,lfu,ssd.",
-            "TIERS",
-        ),
-    ] = None
     out: groups.Out = None
     as_csv: groups.Csv = False

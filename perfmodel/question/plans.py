@@ -12,15 +12,11 @@ from perfmodel.question import groups
 from perfmodel.question.groups import GlobalBatchOptions, PassOptions, TrainingOptions, page
 from perfmodel.question.spec import Opt
 from perfmodel.schema.ranges import MOST_PLANNED_GPUS
-from perfmodel.schema.tiers import HBM, SSD, UVM, UVM_CACHING
 from perfmodel.units import parse_bytes
 
 FORMATS = ("plan", "torchrec")
 HOT_ROWS = "hot-rows"
-RULES = (
-    *(*SHARDINGS, *(kind.facts.word for kind in EXCHANGED)),
-    *(HOT_ROWS, HBM, UVM, UVM_CACHING, SSD),
-)
+RULES = (*SHARDINGS, *(kind.facts.word for kind in EXCHANGED), HOT_ROWS)
 """Names that rules for tables may use."""
 
 
@@ -37,7 +33,6 @@ class PlanOptions(TrainingOptions, GlobalBatchOptions, PassOptions):
       perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 64 --objective throughput --dense dlrm-dcnv2
       perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 8,16,64,128
       perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 8,16,64,128 --global-batch 65536
-      perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 8 --max-hbm 24GB --tier uvm,uvm-caching
       perfmodel plan --model tables.csv --gpus 16 --machine h200-sxm-ib --out plan.json
       perfmodel plan --model tables.csv --gpus 16 --only 'user_*=row-wise,unique' --out plan.json
       perfmodel plan --model tables.csv --gpus 16 --reserve 20% --format torchrec --out plan.json
@@ -70,18 +65,8 @@ class PlanOptions(TrainingOptions, GlobalBatchOptions, PassOptions):
         str | None,
         Opt(
             "Share of each GPU's memory reserved for CUDA, NCCL and dense layers (default: "
-            f"{groups.RESERVE}; none with --max-hbm), and of the host memory for the system.",
+            f"{groups.RESERVE}; none with --max-hbm).",
             "PART",
-        ),
-    ] = None
-    tier: Annotated[
-        str | None,
-        Opt(
-            "Memory below the HBM that tables may be in too: uvm (host memory, rows read in place), "
-            "uvm-caching (with a share of the rows cached in HBM: 1, 2, 5, 10, 20 or 50 %), ssd (on SSDs of "
-            "the node, with such a cache, from 0.1 %), or one share, uvm-caching:10%; lfu and prefetch "
-            "follow a comma: uvm,uvm-caching,lfu.",
-            "TIERS",
         ),
     ] = None
     payload: groups.Payload = None

@@ -11,7 +11,7 @@ from perfmodel.passes.tables import PlanTables
 from perfmodel.report.columns import Column, attributes, columns_record, columns_text
 from perfmodel.report.terminal import facts, paragraph, table
 from perfmodel.schema.machine import Machine
-from perfmodel.schema.machine_keys import ALL_KEYS
+from perfmodel.schema.machine_keys import KEYS
 from perfmodel.schema.workload import TableSet
 from perfmodel.units import counted, format_bytes, format_count, format_number
 
@@ -46,7 +46,7 @@ def machine_text(machine: Machine) -> str:
     if machine.notes:
         parts.append(paragraph(machine.notes, indent=1))
     rows = []
-    for key in filter(machine.knows, ALL_KEYS):
+    for key in filter(machine.knows, KEYS):
         quantity = machine.quantity(key)
         spread = "" if quantity.log_sd is None else f"×÷ {format_number(math.exp(quantity.log_sd))}"
         words = f"{quantity.source}. {quantity.why}"

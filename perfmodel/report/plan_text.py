@@ -20,12 +20,10 @@ from perfmodel.plan.what_ifs import WhatIf
 from perfmodel.report.bound_text import bound_words, cut_words, listed_fact
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.projection_text import band, origin
-from perfmodel.report.step_words import ahead_words, beside_words
 from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table, unbroken
 from perfmodel.report.training_text import whole_text
 from perfmodel.report.what_if_text import pass_line, what_if_lines
 from perfmodel.schema.files import cell
-from perfmodel.schema.tiers import IN_HBM
 from perfmodel.units import (
     counted,
     format_bytes,
@@ -121,10 +119,6 @@ def gpu_lines(answer: Planned, capped: bool = False) -> str:
         f"(rank {at}: {', '.join(parts)}); {format_bytes(float(total.mean()), binary=False)} on average; "
         f"{kept_words(answer, capped)}"
     )
-    if memory.host.any():
-        fullest += f"; host memory {format_bytes(float(memory.host.sum()), binary=False)}"
-    if memory.ssd.any():
-        fullest += f"; SSDs {format_bytes(float(memory.ssd.sum()), binary=False)}"
     names = dict.fromkeys(each.name for each in e.tables.ids)
     ids = [] if list(names) == ["uniform"] else [("Ids", ", ".join(names))]
     return facts([("GPUs", gpus), ("Memory", fullest), *ids, listed_fact(answer)])
@@ -150,7 +144,6 @@ def placements(answer: Planned) -> str:
     others = [group for group in answer.by_weight if not group.scheme.copied]
     listed = others if folded else list(answer.by_weight)
     rows = []
-    tiered = e.model.below is not None
     for group in listed[:_MOST_GROUPS]:
         t = group.tables[0]
         more = f" +{len(group.tables) - 1}" if len(group.tables) > 1 else ""
@@ -163,16 +156,13 @@ def placements(answer: Planned) -> str:
                 group.scheme.kind.facts.word,
                 parts_text(group.scheme),
                 ranks_text(answer.ranks(group), e.gpus),
-                *([memory_text(group.scheme)] if tiered else []),
                 format_bytes(group.memory_bytes, binary=False),
                 next_best(answer, group),
             ]
         )
     rows += [_copies(answer, folded)] if folded else []
     headers = ["table", "rows", "dim", "sharding", "exchange", "parts", "ranks", "per GPU", "next best"]
-    headers[7:7] = ["memory"] if tiered else []
-    left = (0, 3, 4, 6, 7, 9) if tiered else (0, 3, 4, 6, 8)
-    text = table(headers, rows, left=left, drop=(2, 8, 1) if tiered else (2, 7, 1))
+    text = table(headers, rows, left=(0, 3, 4, 6, 8), drop=(2, 7, 1))
     left_out = max(len(listed) - _MOST_GROUPS, 0)
     used = dict.fromkeys(group.scheme.kind for group in answer.groups)
     words = "; ".join(kind.legend for kind in used if kind in EXCHANGED)
@@ -195,7 +185,6 @@ def _copies(answer: Planned, groups: Sequence[AlikeTables]) -> list[str]:
     tables = [t for group in groups for t in group.tables]
     rows, dims = answer.evaluator.tables.rows[tables], answer.evaluator.tables.dim[tables]
     held = sum(group.memory_bytes * len(group.tables) for group in groups)
-    tiered = answer.evaluator.model.below is not None
     least, most = f"{dims.min():.0f}", f"{dims.max():.0f}"
     return [
         f"{counted(len(tables), 'table')}",
@@ -205,7 +194,6 @@ def _copies(answer: Planned, groups: Sequence[AlikeTables]) -> list[str]:
         COPY.kind.facts.word,
         "-",
         "all",
-        *(["HBM"] if tiered else []),
         format_bytes(held, binary=False),
         "",
     ]
@@ -243,14 +231,6 @@ def parts_text(scheme: Scheme) -> str:
     return "-" if scheme.copied else f"{scheme.row_parts}×{scheme.col_parts}{hot}"
 
 
-def memory_text(scheme: Scheme) -> str:
-    """In which memory a table is, and which share of it is cached: ``HBM``, ``uvm``, ``uvm-caching 5 %``."""
-    tier = scheme.tier
-    if not tier.cached:
-        return "HBM" if tier == IN_HBM else tier.kind
-    return f"{tier.kind} {format_fraction(tier.cached)}"
-
-
 def next_best(answer: Planned, group: AlikeTables) -> str:
     """The table's next best scheme, and how much longer the plan takes with it: ``+120 µs row-wise``."""
     reason = group.reason
@@ -263,8 +243,6 @@ def next_best(answer: Planned, group: AlikeTables) -> str:
         return "no other allowed fits" if ruled else "nothing else fits"
     scheme = "copies" if reason.scheme.copied else reason.scheme.kind.facts.word
     parts = "" if reason.scheme.parts == 0 else f" {parts_text(reason.scheme)}"
-    if reason.scheme.tier != group.scheme.tier:
-        parts += f" {memory_text(reason.scheme)}"
     if format_time(abs(reason.more_s)) == "0 s":
         return unbroken(f"equal {scheme}{parts}")
     sign = "−" if reason.more_s < 0 else "+"
@@ -295,9 +273,7 @@ def steps(answer: Planned) -> str:
         Column("95 % band", lambda row: band(row.low_s, row.high_s), goes=1),
         Column("evidence", lambda row: str(row.evidence), left=True),
     )
-    text = columns_text(columns, cost.rows)
-    beside = (*map(beside_words, cost.rows), ahead_words(cost))
-    return text + "".join(f"\n{paragraph(words, 1)}" for words in beside if words)
+    return columns_text(columns, cost.rows)
 
 
 def longest(cost: StepCost) -> tuple[str, str]:
@@ -316,9 +292,6 @@ def limits(answer: Planned) -> str:
     row = cost.limiting
     names, each = longest(cost)
     text = f"{names} take{'' if each else 's'} {format_fraction(row.time_s / cost.time_s)} of it{each}"
-    if row.beside:
-        text += f", of which a faster one saves at most {format_time(row.time_s - row.beside_s)}"
-        text += f" ({row.beside} takes {format_time(row.beside_s)} beside it)"
     if row.imbalance > 1.05:
         text += f", as rank {row.rank} has {format_ratio(row.imbalance)} the bytes of the mean rank"
     floor = sum(item.time_s for item in cost.rows if item.collective and item.time_s < 1.5 * item.floor_s)
@@ -329,15 +302,8 @@ def limits(answer: Planned) -> str:
         text += f"; this plan with {slow.words} takes {format_time(cost.time_s - slow.saving_s)}"
     full = float(memory.total_bytes.max()) / answer.found.limit_bytes
     if full > 0.9:
-        text += f"; memory is {format_fraction(full)} full: more of it would {_more_memory(answer)}"
+        text += f"; memory is {format_fraction(full)} full: more of it would allow more copies"
     return facts([("Limits", text + ".")])
-
-
-def _more_memory(answer: Planned) -> str:
-    """How a plan would use more HBM: move tables up from slower memory, or replicate more tables."""
-    memory = answer.found.memory
-    below = [place for place, held in (("host memory", memory.host), ("SSDs", memory.ssd)) if np.any(held)]
-    return f"take tables out of {' and '.join(below)}" if below else "allow more copies"
 
 
 def footer(answer: Planned, calibration_file: str | None) -> str:

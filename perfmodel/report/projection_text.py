@@ -80,7 +80,7 @@ def projection_text(
 def headline(answer: Projection) -> str:
     """The slowdown in a sentence, with both times, the throughput, the band and the speed-of-light bound."""
     low, high = answer.band
-    if answer.gpus == 1 and answer.forward.tier is None:
+    if answer.gpus == 1:
         size = format_bytes(answer.gpu_count.table_bytes, binary=False)
         memory = answer.forward.memory
         where = "in one memory" if memory is not None else "on one GPU"
@@ -111,22 +111,15 @@ def headline(answer: Projection) -> str:
 
 
 def sentence(answer: Projection) -> str:
-    """The slowdown in words: of sharded tables, or of rows in a tier below the HBM."""
-    ratio, tier = format_ratio(answer.slowdown), answer.forward.tier
-    if tier is not None:
-        over = f" over {counted(answer.gpus, 'GPU')}" if answer.gpus > 1 else " beside one GPU"
-        return f"{ratio} slower with all rows in {tier.place}{over} than if they fitted in HBM."
+    """The slowdown of sharded tables in words."""
     over = f"{answer.sharding} over {counted(answer.gpus, 'GPU')}"
-    return f"{ratio} slower sharded {over} than if the tables fitted in one."
+    return f"{format_ratio(answer.slowdown)} slower sharded {over} than if the tables fitted in one."
 
 
 def gpu_line(answer: Projection) -> str:
     """How many GPUs there are, and why: the bytes of the tables, and the memory that a GPU may use."""
     count = answer.gpu_count
     shard = f"row-wise shards of {format_bytes(count.shard_bytes, binary=False)}" if answer.gpus > 1 else ""
-    if count.tier:
-        share = format_fraction(count.rows_bytes / count.shard_bytes)
-        shard = f"{share} of the rows in HBM" if count.rows_bytes else "no rows in HBM"
     shard = answer.shards or shard
     gpus, *rest = wrapped(f"{count}", page_width(), "GPUs     ", " " * 9)
     if rest:
@@ -284,8 +277,6 @@ def provenance(answer: Projection, calibration_file: str | None = None, *, brief
         size, rate = format_bytes(memory.capacity_bytes, binary=False), format_rate(memory.bytes_per_s)
         far = f", {format_time(memory.latency_s)} away" if memory.remote else ""
         assumed.append(f"{'remote' if far else 'local'} memory = {size} at {rate}{far}")
-    if answer.forward.tier is not None:
-        parts.append(f"tier {answer.forward.tier} ({answer.forward.tier.kernel})")
     if assumed:
         parts.append("assumed: " + ", ".join(assumed))
     if answer.forward.payload is not None and answer.gpus > 1 and not brief:  # else said in the question

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 _SHOWN = 5
 _CONFIGURATION = (
     "machine",
-    "tier",
     "model",
     "table_bytes",
     "gpus",

@@ -1,6 +1,7 @@
 """For each physical value, the range outside which it is refused, and the range of products on the market.
 
-One table for machines, samples, runs and calibrations: ``data/limits/limits.toml``, each with its source.
+One table for machines, memories, samples, runs and calibrations, each with its source:
+``data/limits/limits.toml``.
 """
 
 from __future__ import annotations
@@ -78,12 +79,12 @@ def _table() -> Mapping[str, Mapping[str, Limit]]:
     return {group: {key: Limit(**values) for key, values in found.items()} for group, found in groups.items()}
 
 
-def limits_of(group: Literal["machine", "sample"]) -> Mapping[str, Limit]:
+def limits_of(group: Literal["machine", "memory", "sample"]) -> Mapping[str, Limit]:
     """The limit of each value in a group, by its key."""
     return _table()[group]
 
 
-def within(group: Literal["machine", "sample"], key: str) -> Any:
+def within(group: Literal["machine", "memory", "sample"], key: str) -> Any:
     """The schema field for a value within its limit: for ``Annotated[float, …]``."""
     limit = limits_of(group)[key]
     return Field(ge=limit.least, le=limit.most, allow_inf_nan=False)

@@ -18,7 +18,7 @@ from perfmodel.schema.evidence import RING_BACKENDS, Backend, Clock, Evidence
 from perfmodel.schema.files import looks_like_path, unknown_name
 from perfmodel.schema.gate import read_toml
 from perfmodel.schema.limits import limits_of
-from perfmodel.schema.machine_keys import ALL_KEYS, KEYS
+from perfmodel.schema.machine_keys import KEYS
 from perfmodel.schema.machine_shape import check_domain
 from perfmodel.schema.memory_rates import MEMORY_RATE, above_memory, copied, scaled
 from perfmodel.schema.strict import Strict, validated
@@ -100,7 +100,7 @@ class Machine(Strict):
             raise ValueError(f"values: missing {', '.join(missing)}")
         for key, quantity in self.values.items():
             _check_quantity(key, quantity)
-        if unknown := [key for key in self.accepted if key not in ALL_KEYS]:
+        if unknown := [key for key in self.accepted if key not in KEYS]:
             raise ValueError(f"accepted: {', '.join(unknown)}: not a machine value")
         values = {key: quantity.value for key, quantity in self.values.items()}
         check_domain(values, self.links.scale_up)
@@ -117,11 +117,11 @@ class Machine(Strict):
 
     def quantity(self, key: str) -> Quantity:
         """The value ``key`` with its source and evidence."""
-        if key not in ALL_KEYS:
-            raise unknown_name("machine value", key, ALL_KEYS)
+        if key not in KEYS:
+            raise unknown_name("machine value", key, KEYS)
         if key not in self.values:
             raise BadInputError(
-                f"machine {self.name} does not say its {key}: {ALL_KEYS[key].meaning}.",
+                f"machine {self.name} does not say its {key}: {KEYS[key].meaning}.",
                 f"give it: --set {key}=…, or in a machine file.",
             )
         return self.values[key]
@@ -218,12 +218,12 @@ class Machine(Strict):
         return validated(Machine, fields, source, " ".join(f"{k}={v}" for k, v in values.items()))
 
     def _given(self, key: str, value: float | str, source: str) -> Quantity:
-        if key not in ALL_KEYS:
-            raise unknown_name("machine value", key, ALL_KEYS)
-        unit, meaning = ALL_KEYS[key].unit, ALL_KEYS[key].meaning
+        if key not in KEYS:
+            raise unknown_name("machine value", key, KEYS)
+        unit, meaning = KEYS[key].unit, KEYS[key].meaning
         number = units.parse_quantity(value, unit, f"{source} {key}") if isinstance(value, str) else value
-        outside = limits_of("machine")[key].refusal(number, zero=ALL_KEYS[key].zero) if number else ""
-        if number == 0 and not ALL_KEYS[key].zero:
+        outside = limits_of("machine")[key].refusal(number, zero=KEYS[key].zero) if number else ""
+        if number == 0 and not KEYS[key].zero:
             outside = "must be more than 0"
         if outside:
             here = f"; here {self.values[key]}" if key in self.values else ""
@@ -239,10 +239,10 @@ class Machine(Strict):
 
 
 def _check_quantity(key: str, quantity: Quantity) -> None:
-    if key not in ALL_KEYS:
-        raise ValueError(f"values.{key}: not a machine value; known: {', '.join(ALL_KEYS)}")
-    ALL_KEYS[key].check(key, quantity)
-    outside = limits_of("machine")[key].refusal(quantity.value, zero=ALL_KEYS[key].zero)
+    if key not in KEYS:
+        raise ValueError(f"values.{key}: not a machine value; known: {', '.join(KEYS)}")
+    KEYS[key].check(key, quantity)
+    outside = limits_of("machine")[key].refusal(quantity.value, zero=KEYS[key].zero)
     if outside:
         raise ValueError(f"values.{key}.value: {outside}")
 

@@ -61,24 +61,3 @@ KEYS: dict[str, ValueKey] = {
     ),
 }
 """Required values of a machine; a file gives all of them."""
-
-TIER_KEYS: dict[str, ValueKey] = {
-    "host_bytes": ValueKey("byte", False, "memory of one node's hosts"),
-    "host_bytes_per_s": ValueKey("byte/s", False, "datasheet bandwidth of one node's host memory"),
-    "host_link_bytes_per_s": ValueKey(
-        "byte/s", False, "link from a GPU to its host (PCIe, C2C), one direction, datasheet"
-    ),
-    "host_latency_s": ValueKey("s", False, "time from a GPU's read of host memory until the data arrives"),
-    "ssd_bytes": ValueKey("byte", False, "SSDs of one node"),
-    "ssd_bytes_per_s": ValueKey("byte/s", False, "sequential reads from one node's SSDs"),
-    "ssd_write_bytes_per_s": ValueKey("byte/s", False, "sequential writes to one node's SSDs"),
-    "ssd_reads_per_s": ValueKey("1/s", False, "random reads of one block from one node's SSDs, IOPS"),
-    "ssd_block_bytes": ValueKey("byte", False, "smallest read from an SSD"),
-    "ssd_latency_s": ValueKey("s", False, "one random read from an SSD"),
-    "ssd_queue_depth": ValueKey("count", False, "reads in flight on one node's SSDs"),
-    "node_w": ValueKey("W", False, "highest power of one node: GPUs, hosts, DRAM, SSDs, cards, fans"),
-}
-"""Optional values of a machine: memory below the HBM, and power. A question that needs one says so."""
-
-ALL_KEYS = {**KEYS, **TIER_KEYS}
-"""Required and optional values."""

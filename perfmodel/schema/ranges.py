@@ -12,9 +12,6 @@ WIDEST = 2**20
 LEAST_POOLING, MOST_POOLING = 1e-6, 1e9
 """Below the lower limit, less than one of a million bags would have a row."""
 
-LEAST_CACHED = 1e-9
-"""Least cached share of the rows: one row of a billion."""
-
 MOST_BATCH = 2**30
 """Samples per GPU; the ids of so many alone fill 8 GiB."""
 

@@ -26,34 +26,8 @@ ShardingType = Literal[
 SHARDING_TYPES: tuple[str, ...] = get_args(ShardingType)
 """TorchRec's names of shardings."""
 
-KEY_VALUE = "key_value"
-"""Compute kernel of a table on SSDs."""
-_CACHED, _IN_HBM = ("fused_uvm_caching", KEY_VALUE), ("dense", "fused")
 Pair = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-
-
-class TorchRecCache(Exact):
-    """Cache of a ``fused_uvm_caching`` or ``key_value`` table: fields of TorchRec's ``CacheParams``.
-
-    load_factor  share of the rows that sizes the cache;  prefetch_pipeline  whether the next batch's rows are
-    fetched while this batch runs
-    """
-
-    load_factor: float = Field(gt=0, le=1, allow_inf_nan=False)
-    algorithm: Literal["LRU", "LFU"]
-    prefetch_pipeline: bool
-
-
-class TorchRecKeyValue(Exact):
-    """Parameters of a ``key_value`` table: fields of TorchRec's ``KeyValueParams``.
-
-    max_l1_cache_size  cache in HBM shared by the tables of its group [2^20 bytes];  l2_cache_size  cache in
-    host memory [2^30 bytes]
-    """
-
-    max_l1_cache_size: int = Field(ge=1)
-    l2_cache_size: int = Field(default=0, ge=0)
 
 
 class TorchRecTable(Exact):
@@ -61,7 +35,7 @@ class TorchRecTable(Exact):
 
     ranks, shard_sizes, shard_offsets  for each shard, in TorchRec's order: its rank, its [rows, columns], and
     its first [row, column]; a data_parallel table has all ranks and no shards
-    pooling  rows per bag;  cache_params, key_value_params  None for other kernels
+    pooling  rows per bag
     """
 
     table: str
@@ -70,12 +44,10 @@ class TorchRecTable(Exact):
     element_bytes: int = Field(ge=1)
     pooling: float = Field(ge=0, allow_inf_nan=False)
     sharding_type: ShardingType
-    compute_kernel: Literal["dense", "fused", "fused_uvm", "fused_uvm_caching", "key_value"]
+    compute_kernel: Literal["dense", "fused"]
     ranks: Annotated[list[Annotated[int, Field(ge=0, le=MOST_PLANNED_GPUS)]], FailFast()]
     shard_sizes: Annotated[list[Pair], FailFast()]
     shard_offsets: Annotated[list[Pair], FailFast()]
-    cache_params: TorchRecCache | None = None
-    key_value_params: TorchRecKeyValue | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -88,14 +60,6 @@ class TorchRecTable(Exact):
         held = sum(rows * columns for rows, columns in self.shard_sizes)
         if shards and held != self.rows * self.dim:
             raise ValueError(f"shards of {held} elements do not make up a table of {self.rows} x {self.dim}")
-        if (self.cache_params is not None) != (self.compute_kernel in _CACHED):
-            raise ValueError(f"compute_kernel {self.compute_kernel} with cache_params {self.cache_params}")
-        if self.compute_kernel not in _IN_HBM and self.sharding_type == "data_parallel":
-            raise ValueError(f"compute_kernel {self.compute_kernel} of a {self.sharding_type} table")
-        if (self.key_value_params is not None) != (self.compute_kernel == KEY_VALUE):
-            raise ValueError(f"compute_kernel {self.compute_kernel} with {self.key_value_params}")
-        if self.compute_kernel == KEY_VALUE and self.cache_params and self.cache_params.algorithm != "LRU":
-            raise ValueError(f"compute_kernel {self.compute_kernel} with a cache that is not LRU")
         return self
 
 
@@ -103,8 +67,6 @@ class TorchRecTopology(Exact):
     """The hardware, in bytes and bytes per *second*; the loader gives TorchRec bytes per millisecond.
 
     hbm_bytes          memory of one GPU that a rank may use;  hbm_bytes_per_s  its bandwidth
-    host_bytes         a rank's share of its node's host memory; None if no tables are there
-    ssd_bytes, ssd_bytes_per_s  a rank's share of its node's SSDs, and of their read rate
     intra_bytes_per_s  rate of one GPU to others in its domain, one direction
     inter_bytes_per_s  to other domains
     """
@@ -113,9 +75,6 @@ class TorchRecTopology(Exact):
     hbm_bytes_per_s: Rate
     intra_bytes_per_s: Rate
     inter_bytes_per_s: Rate
-    host_bytes: int | None = Field(default=None, ge=1)
-    ssd_bytes: int | None = Field(default=None, ge=1)
-    ssd_bytes_per_s: Rate | None = None
 
 
 class TorchRecPlan(Exact):

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from oracles.tiered_plans import BOX, all_plans_s, judged, random_case
-
 from perfmodel.passes.allowed_tiers import Below
+from perfmodel.plan.choices.node_memory import within_nodes
+from perfmodel.plan.searching.tiered_search import TieredSearch
+from perfmodel.schema.tiers import parse_tiers
+
 from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, PlanTables
-from perfmodel.plan.choices.node_memory import within_nodes
 from perfmodel.plan.choices.options import options_of
-from perfmodel.plan.searching.tiered_search import TieredSearch
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.machine import load_machine
-from perfmodel.schema.tiers import parse_tiers
 from perfmodel.schema.workload import Table, TableSet
 
 

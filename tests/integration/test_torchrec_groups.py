@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-
 from perfmodel.passes.allowed_tiers import Below
+from perfmodel.schema.tiers import IN_HBM, parse_tier
+
 from perfmodel.passes.exchange_sets import ExchangeSets
 from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
-from perfmodel.schema.tiers import IN_HBM, parse_tier
 from perfmodel.schema.workload import Table, TableSet
 
 pytest.importorskip("torchrec")

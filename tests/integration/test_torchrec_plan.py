@@ -9,6 +9,7 @@ from typing import Any
 
 import forked_ranks
 import pytest
+from perfmodel.schema.tiers import Tier
 
 from calibrate import torchrec_plan
 from perfmodel.errors import BadInputError
@@ -16,7 +17,6 @@ from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.schema.table_files import load_tables
-from perfmodel.schema.tiers import Tier
 from perfmodel.schema.torchrec_plan import TorchRecPlan
 from perfmodel.schema.workload import Table, TableSet
 

@@ -20,13 +20,14 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from perfmodel.passes.allowed_tiers import Below
+from perfmodel.plan.choices.node_memory import below_fits
+from perfmodel.plan.searching.tiered_search import TieredSearch
+from perfmodel.schema.tiers import parse_tiers
+
 from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, ShardLoads
-from perfmodel.plan.choices.node_memory import below_fits
 from perfmodel.plan.choices.options import Options, options_of
-from perfmodel.plan.searching.tiered_search import TieredSearch
 from perfmodel.schema.distributions import parse_distribution
-from perfmodel.schema.tiers import parse_tiers
 from perfmodel.schema.workload import Table, TableSet
 
 Array = NDArray[np.float64]

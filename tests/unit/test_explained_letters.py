@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 from cli_calls import Outcome
-
 from perfmodel.passes.allowed_tiers import Below
+from perfmodel.schema.tiers import parse_tier
+
 from perfmodel.passes.exchange_sets import ExchangeSets
 from perfmodel.passes.explanation import Explanation
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, uniform_plan
 from perfmodel.plan.explain_step import explain_plan_step, explain_step
 from perfmodel.projections import project_one
 from perfmodel.schema.distributions import parse_distribution
-from perfmodel.schema.tiers import parse_tier
 from perfmodel.schema.workload import Table, TableSet
 from perfmodel.units import format_time
 

@@ -25,7 +25,7 @@ from perfmodel.explore.controls import OPTIONS, controls
 from perfmodel.explore.controls import refused as refused_of
 from perfmodel.explore.page import app_of
 from perfmodel.question.passes import ProjectOptions
-from perfmodel.schema.machine_keys import ALL_KEYS
+from perfmodel.schema.machine_keys import KEYS
 
 KNOWN = controls(None, None)
 TABLES = "name,rows,dim,pooling\n<script>alert(1)</script>,1000000,64,20\nb,20000000,128,1\n"
@@ -40,7 +40,7 @@ def asked(file: Dropped | None = None, **said: str) -> Said:
 
 
 def test_every_control_is_an_option_or_a_machine_value() -> None:
-    assert {*KNOWN} <= {*OPTIONS, *ALL_KEYS}
+    assert {*KNOWN} <= {*OPTIONS, *KEYS}
     for each in KNOWN.values():
         stops = each.words if not each.only else ()
         assert [each.nearest(stop) for stop in stops] == list(range(len(stops))), each.name

@@ -8,11 +8,11 @@ from itertools import product
 import numpy as np
 import pytest
 from oracles.set_cache import SetCache
+from perfmodel.model.set_caches import asked_rate
 from simulated_caches import ROWS, WAYS, batches, lru_fetched, sets_of
 
 from perfmodel.model import access, caching, set_caches
 from perfmodel.model.popularity import popularity_bins
-from perfmodel.model.set_caches import asked_rate
 from perfmodel.schema.distributions import zipf
 
 BINS = 32

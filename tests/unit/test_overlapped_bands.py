@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from perfmodel.passes.allowed_tiers import Below
+from perfmodel.schema.tiers import IN_HBM, parse_tier
+
 from perfmodel.passes.schemes import Exchange
 from perfmodel.passes.steps import StepCost
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
@@ -17,7 +18,6 @@ from perfmodel.projections import project_one
 from perfmodel.report.plan_text import limits, steps
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.machine import Machine, load_machine
-from perfmodel.schema.tiers import IN_HBM, parse_tier
 from perfmodel.schema.workload import Table, TableSet
 from perfmodel.units import format_time
 

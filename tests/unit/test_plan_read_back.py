@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from perfmodel.schema.tiers import parse_tier
 
 from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Placement, Plan, PlanTables, Scheme, write_plan
 from perfmodel.resources import data_path
-from perfmodel.schema.tiers import parse_tier
 
 TABLES = "name,rows,dim,pooling,dtype\nbig,4000000,64,8,fp32\nhalf,2000000,128,4,fp16\nsmall,5000,32,2,fp32\n"
 BOX = "h200-sxm-ib"

@@ -7,12 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from perfmodel.passes.allowed_tiers import Below
+from perfmodel.passes.tier_loads import AskedLaw, law_of, pooled_misses
+from perfmodel.plan.bounding.relaxed_caches import corners, least_missed
+from perfmodel.plan.choices.node_memory import node_bytes
+from perfmodel.plan.searching.greedy_tiers import greedy_plans
+from perfmodel.plan.searching.tiered_search import TieredSearch
+from perfmodel.report.step_words import ahead_words
+from perfmodel.schema.tiers import IN_HBM, parse_tier, parse_tiers
 
 from perfmodel.errors import BadInputError
-from perfmodel.passes.allowed_tiers import Below
 from perfmodel.passes.schemes import Exchange
 from perfmodel.passes.step_resources import Resource
-from perfmodel.passes.tier_loads import AskedLaw, law_of, pooled_misses
 from perfmodel.passes.timing import AHEAD
 from perfmodel.plan import (
     Evaluator,
@@ -24,21 +30,15 @@ from perfmodel.plan import (
     plan_record,
     uniform_plan,
 )
-from perfmodel.plan.bounding.relaxed_caches import corners, least_missed
-from perfmodel.plan.choices.node_memory import node_bytes
 from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.for_torchrec.runnable import torchrec_plan
 from perfmodel.plan.in_python import question_of
 from perfmodel.plan.outcome import given_outcome
 from perfmodel.plan.question import PlanQuestion
-from perfmodel.plan.searching.greedy_tiers import greedy_plans
-from perfmodel.plan.searching.tiered_search import TieredSearch
 from perfmodel.projections import project_one
-from perfmodel.report.step_words import ahead_words
 from perfmodel.schema.constraint_files import typed_rules
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.machine import load_machine
-from perfmodel.schema.tiers import IN_HBM, parse_tier, parse_tiers
 from perfmodel.schema.workload import Table, TableSet
 from perfmodel.units import format_time
 

@@ -7,14 +7,14 @@ import pytest
 from oracles.id_by_id import CountedTable
 from oracles.plan_files import Case, Entry, entry
 from oracles.tiers_by_id import TierReferee
-
 from perfmodel.model.set_caches import lfu_absent
 from perfmodel.passes.allowed_tiers import Below
-from perfmodel.passes.step_resources import Resource
 from perfmodel.passes.tier_loads import law_of
+from perfmodel.schema.tiers import parse_tiers
+
+from perfmodel.passes.step_resources import Resource
 from perfmodel.plan import Evaluator, PlanTables, plan_from
 from perfmodel.schema.distributions import zipf
-from perfmodel.schema.tiers import parse_tiers
 from perfmodel.schema.workload import Table, TableSet
 
 STATE = {"none": (0, 0), "rowwise-adagrad": (0, 4), "adagrad": (4, 0), "adam": (8, 0)}

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 from cli_calls import planned as asked
+from perfmodel.passes.allowed_tiers import Below
+from perfmodel.schema.tiers import IN_HBM, parse_tier
 
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError
-from perfmodel.passes.allowed_tiers import Below
 from perfmodel.passes.exchange_sets import ExchangeSets
 from perfmodel.passes.schemes import Exchange
 from perfmodel.passes.step_equations import BELOW_MEANINGS, MEANINGS, bytes_equation
@@ -20,7 +21,6 @@ from perfmodel.passes.steps import BELOW_HBM, step_label
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, write_plan
 from perfmodel.plan.explain_step import explain_plan_step
 from perfmodel.report.explanation_text import explanation_text
-from perfmodel.schema.tiers import IN_HBM, parse_tier
 from perfmodel.schema.workload import Table, TableSet
 
 BOX = "h100-sxm-ib"

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from perfmodel.passes.allowed_tiers import SHARES, SSD_SHARES, Below
+from perfmodel.passes.tier_loads import law_of, pooled_misses
+from perfmodel.plan.choices.node_memory import within_nodes
+from perfmodel.plan.searching.greedy_tiers import greedy_plans
+from perfmodel.plan.searching.tiered_search import TieredSearch
+from perfmodel.schema.tiers import parse_tier, parse_tiers
 from test_plan_tiers import BOX, in_tier, on_two, placed, question, table_set, two_tables
 
 from perfmodel.errors import BadInputError
-from perfmodel.passes.allowed_tiers import SHARES, SSD_SHARES, Below
 from perfmodel.passes.schemes import Exchange
 from perfmodel.passes.step_resources import Resource
-from perfmodel.passes.tier_loads import law_of, pooled_misses
 from perfmodel.plan import (
     Evaluator,
     Placement,
@@ -21,19 +25,15 @@ from perfmodel.plan import (
     plan_record,
     uniform_plan,
 )
-from perfmodel.plan.choices.node_memory import within_nodes
 from perfmodel.plan.choices.options import options_of
 from perfmodel.plan.explain_step import explain_plan_step
 from perfmodel.plan.for_torchrec.files import plan_of
 from perfmodel.plan.for_torchrec.runnable import torchrec_plan
 from perfmodel.plan.outcome import given_outcome
-from perfmodel.plan.searching.greedy_tiers import greedy_plans
-from perfmodel.plan.searching.tiered_search import TieredSearch
 from perfmodel.projections import project_one
 from perfmodel.schema.constraint_files import typed_rules
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.machine import load_machine
-from perfmodel.schema.tiers import parse_tier, parse_tiers
 from perfmodel.units import format_bytes
 
 _ROUNDING = 4 * np.finfo(np.float64).eps

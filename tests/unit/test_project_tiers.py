@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from perfmodel.schema.tiers import parse_tier
 
 from perfmodel.errors import BadInputError
 from perfmodel.plan.explain_step import explain_step
 from perfmodel.projections import Projection, project_one, project_row_wise
 from perfmodel.projections.sensitivity import sensitivities
-from perfmodel.schema.tiers import parse_tier
 
 TB = 1e12
 

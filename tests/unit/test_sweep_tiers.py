@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from perfmodel.schema.tiers import parse_tiers
 
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.projections import feasible_below, project_one, project_row_wise
 from perfmodel.projections.grids import product
-from perfmodel.schema.tiers import parse_tiers
 
 TB = 1e12
 

@@ -7,18 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-
 from perfmodel.passes.allowed_tiers import CACHED, Below
+from perfmodel.plan.bounding.relaxed_caches import relaxed_caches
+from perfmodel.plan.bounding.tier_parts import by_caches, by_tier, prefetched_s
+from perfmodel.schema.tiers import parse_tiers
+
 from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.bounding.problem import Problem, Subspace
 from perfmodel.plan.bounding.relaxation import relax
-from perfmodel.plan.bounding.relaxed_caches import relaxed_caches
-from perfmodel.plan.bounding.tier_parts import by_caches, by_tier, prefetched_s
 from perfmodel.plan.choices.options import options_of
 from perfmodel.schema.distributions import parse_distribution
-from perfmodel.schema.tiers import parse_tiers
 from perfmodel.schema.workload import Table, TableSet
 
 

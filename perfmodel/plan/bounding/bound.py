@@ -23,7 +23,6 @@ from perfmodel.plan.bounding.mean_loads import MeanLoads
 from perfmodel.plan.bounding.problem import Problem, Relaxation, Subspace
 from perfmodel.plan.bounding.relaxation import relax
 from perfmodel.plan.bounding.tangents import TO_US
-from perfmodel.plan.bounding.tier_parts import by_caches, by_tier
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -186,11 +185,10 @@ def split(problem: Problem, part: Subspace, relaxed: Relaxation) -> list[Subspac
     """
     used = relaxed.share > _SHARE
     chosen, share = relaxed.chosen[used], relaxed.share[used]
-    by_kind = by_caches(problem, part, chosen) or _by_kind(problem, part, chosen, share)
+    by_kind = _by_kind(problem, part, chosen, share)
     if by_kind:
         return by_kind
     tried = (
-        by_tier(problem, part, relaxed),
         _by_copies(problem, part, relaxed),
         _by_curve(problem, part, relaxed),
         _by_size(problem, part, relaxed, chosen),

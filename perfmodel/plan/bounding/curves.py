@@ -11,9 +11,7 @@ from perfmodel.effort import Work
 from perfmodel.passes import work_units as units
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.steady import steady
-from perfmodel.passes.step_resources import Resource
 from perfmodel.passes.steps import Step
-from perfmodel.plan.choices.node_memory import node_bytes, node_size, node_ssd_bytes
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -23,33 +21,12 @@ _FIRST_LOG2, _LAST_LOG2 = 8, 48
 _HEAD = _FIRST_LOG2 + 1  # index of the size 2^8
 
 
-_IN_PLACE = (Resource.IN_PLACE, Resource.IN_PLACE_WIRE)
-_BESIDE_SSDS = (Resource.SSD_FETCHED, Resource.SSD_FETCHED_WIRE)
-"""Link loads beside SSDs: a read takes no less without them, and the bound leaves them out."""
-
-
 def scale_of(evaluator: Evaluator, step: Step, at: int) -> float:
-    """Weight of a byte of a step's resource ``at``: bytes of the step's first resource that take as long.
-
-    Limits: a resource that bounds ignore -> infinite
-    """
-    if step.name == "read_ssd":
-        return np.inf if step.resources[at] in _BESIDE_SSDS else 1.0
+    """Weight of a byte of a step's resource ``at``: bytes of the step's first resource that take as long."""
     if step.collective or at == 0:
         return 1.0
     slopes = evaluator.times.slopes(step)
     return slopes[0] / slopes[at] if slopes[at] else 1.0  # the slope is 0 for a step that never runs here
-
-
-def rooms_of(evaluator: Evaluator) -> dict[Resource, float]:
-    """Mean capacity per rank of host memory and of SSDs [bytes]; empty if all tables are in HBM."""
-    below = evaluator.model.below
-    if below is None:
-        return {}
-    nodes = -(-evaluator.gpus // node_size(evaluator))
-    each = {Resource.HOST_HELD: node_bytes} if below.host else {}
-    each |= {Resource.SSD_HELD: node_ssd_bytes} if below.ssd else {}
-    return {name: nodes * room(evaluator) / evaluator.gpus for name, room in each.items()}
 
 
 def _waited(step: Step) -> tuple[tuple[int, ...], bool]:
@@ -69,8 +46,6 @@ class StepCurves:
     step, resource   [J] index of the step, and of the resource, of each pair
     scale   [J] bytes of the resource that count as one byte of the step's first resource
     work    counts how often times are evaluated
-    most    [P] upper limit of u: infinite for steps. The last two of the P entries take no time: they are the
-            mean bytes that ranks keep in host memory and on SSDs, which are limited
     Limits: ``times`` at sizes[m] is the step's time at sizes[m - 1] (or above it, if that is less): never
             more than at any u from there on, 1/256 octave of slack;  u = 0 -> 0, or the gather's launch;
             sizes are where ``FastCurve`` is exact
@@ -81,7 +56,6 @@ class StepCurves:
     step: Ints
     resource: Ints
     scale: Array
-    most: Array
     work: Work
 
     @staticmethod
@@ -102,8 +76,7 @@ class StepCurves:
         width = max(resource) + 1
         loads = np.zeros((sizes.size, width))
         for k, factor in zip(resource, scale, strict=True):
-            if k not in (*_IN_PLACE, *_BESIDE_SSDS):  # no step takes less without them
-                loads[:, k] = sizes * factor
+            loads[:, k] = sizes * factor
         taken = evaluator.parts(loads)
         none = evaluator.parts(np.zeros((1, width)))
         times = np.zeros((len(waits), sizes.size + 1))
@@ -113,15 +86,8 @@ class StepCurves:
                 at_least = np.minimum.accumulate(taken[found.name][::-1])[::-1]
                 times[p, 0] += none[found.name][0]
                 times[p, 1:] += np.concatenate([at_least[:1], at_least[:-1]])
-        rooms = rooms_of(evaluator)
-        for name in rooms:
-            step.append(len(times))
-            resource.append(int(name))
-            scale.append(1.0)
-            times = np.vstack([times, np.zeros(sizes.size + 1)])
-        most = np.concatenate([np.full(len(waits), np.inf), list(rooms.values())])
         waited = np.array(step), np.array(resource), np.array(scale)
-        return StepCurves(np.concatenate([[0.0], sizes]), steady(times), *waited, most, evaluator.work)
+        return StepCurves(np.concatenate([[0.0], sizes]), steady(times), *waited, evaluator.work)
 
     def units(self, loads: Array) -> Array:
         """Converts loads [..., K] of all K resources to loads [..., J] of the J pairs of step and resource.

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.passes.allowed_tiers import CODES, WITH_CACHE
 from perfmodel.passes.schemes import Exchange
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.bounding.tangents import Tangents
@@ -23,15 +22,13 @@ class Subspace:
     """A part of all plans: the plans within these limits.
 
     There are 6 kinds of exchange, J pairs of a step and its resource, Q kinds of table (equal tables are one
-    kind), P steps and 4 tiers of memory.
+    kind) and P steps.
 
     allowed, forced  [6] kinds of exchange that a plan may use, and that it must use
     cap, floor       [J] no shard has a larger load than ``cap``; some rank holds a shard with at least
                      ``floor``
     fewest, most     [Q] least and largest share of the tables of each kind that are replicated
     first, last      [P] range of indices in ``StepCurves.sizes`` of the busiest rank's loads
-    tiers            [Q, 4] tiers that the tables of each kind may be in
-    used             [4] tiers that some table must be in
     """
 
     allowed: Mask
@@ -42,8 +39,6 @@ class Subspace:
     most: Array
     first: Ints
     last: Ints
-    tiers: Mask
-    used: Mask
 
     @staticmethod
     def whole(problem: Problem) -> Subspace:
@@ -59,9 +54,7 @@ class Subspace:
             np.zeros(Q),
             np.ones(Q),
             np.zeros(len(problem.curves.times), dtype=np.int64),
-            np.minimum(problem.last, problem.curves.at_most(problem.curves.most)),
-            np.ones((Q, len(CODES)), dtype=bool),
-            np.zeros(len(CODES), dtype=bool),
+            problem.last,
         )
 
     def options(self, problem: Problem) -> Mask:
@@ -74,8 +67,6 @@ class Subspace:
         own  load of a shard of each option, for each pair of step and resource, in the units of the curves
         """
         fits = (own <= self.cap).all(axis=1) if np.isfinite(self.cap).any() else np.ones(len(own), dtype=bool)
-        if o.tier is not None:
-            fits &= self.tiers[o.group, o.tier]
         possible = np.where(o.copied, self.most[o.group] > 0, self.fewest[o.group] < 1)
         return np.asarray(self.allowed[o.exchange] & fits & possible)
 
@@ -111,8 +102,6 @@ class Problem:
     """Data of all relaxed problems of one search: options, curves of the steps, and the memory limit.
 
     most_s    upper limit of the time [s]
-    cached_s  for each option, the least time to fill the table's cache [s], if caches are filled while the
-              batch before runs (prefetch); None: filling is a step of the curves
     last      [P] largest size index of each step within ``most_s``;  tangents  lines below its curve
     binding   [n, 3] rows of the last linear program that were binding
     """
@@ -121,7 +110,6 @@ class Problem:
     curves: StepCurves
     limit_bytes: float
     most_s: float  # of a known plan: in a better plan no step takes longer
-    cached_s: Array | None = None
     last: Ints = field(init=False)
     tangents: Tangents = field(init=False)
     binding: Ints = field(init=False)
@@ -156,27 +144,17 @@ class Problem:
         return np.asarray(self.count @ of_kind)
 
     def least_s(self, part: Subspace) -> float:
-        """A least time of every plan of a part [s]: the latency of the steps that all of its plans have.
-
-        If prefetched steps take longer than that, their time.
-        """
+        """A least time of every plan of a part [s]: the latency of the steps that all of its plans have."""
         mask = part.options(self)
         forced = self.forced_steps(part, mask)
-        least = float(np.where(forced, self.curves.times[:, 1], self.curves.times[:, 0]).sum())
-        o = self.options
-        if self.cached_s is None or o.tier is None:
-            return least
-        used = [mask & (o.tier == code) for code in WITH_CACHE if part.used[code]]
-        return max([least, *(float(self.cached_s.min(where=some, initial=np.inf)) for some in used)])
+        return float(np.where(forced, self.curves.times[:, 1], self.curves.times[:, 0]).sum())
 
     def forced_steps(self, part: Subspace, mask: Mask) -> Mask:
-        """[P] whether a step runs in every plan of a part, for an exchange or a tier that they must use."""
+        """[P] whether a step runs in every plan of a part, for an exchange that they must use."""
         steps = np.zeros(len(self.curves.times), dtype=bool)
         o = self.options
-        uses = [mask & (o.exchange == kind) for kind in np.flatnonzero(part.forced)]
-        if o.tier is not None:
-            uses += [mask & (o.tier == tier) for tier in np.flatnonzero(part.used)]
-        for at in uses:
+        for kind in np.flatnonzero(part.forced):
+            at = mask & (o.exchange == kind)
             if at.any():
                 steps[self.curves.step[(self.average[at] > 0).all(axis=0)]] = True
         return steps

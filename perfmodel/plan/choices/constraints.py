@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
-from perfmodel.passes.allowed_tiers import CODES
 from perfmodel.passes.placement import Plan, Scheme, check_scheme
 from perfmodel.passes.schemes import (
     COLUMN_WISE,
@@ -27,7 +26,6 @@ from perfmodel.plan.choices.too_small import too_small, with_copies
 from perfmodel.question.plans import HOT_ROWS, RULES
 from perfmodel.schema.constraint_files import TableRule
 from perfmodel.schema.files import unknown_name
-from perfmodel.schema.tiers import HBM
 from perfmodel.units import counted, format_bytes
 
 Mask = NDArray[np.bool_]
@@ -46,7 +44,6 @@ class Allowed:
     row_parts, col_parts  exact number of row parts and column parts; None: any
     least_columns         fewest columns of a column part
     rules                 the texts of the rules that set these limits, for messages
-    tiers                 kinds of memory that its parts may be in
     """
 
     shardings: frozenset[str] | None = None
@@ -58,7 +55,6 @@ class Allowed:
     col_parts: int | None = None
     least_columns: int = 1
     rules: tuple[str, ...] = ()
-    tiers: frozenset[str] | None = None
 
     @property
     def inside(self) -> bool:
@@ -75,8 +71,6 @@ class Allowed:
         gpus, domain  GPUs of the job, and of a scale-up domain
         """
         name = scheme.sharding(gpus, domain)
-        if self.tiers is not None and scheme.tier.kind not in self.tiers:
-            return f"may not be in {scheme.tier.kind}"
         if scheme.copied:
             cut = self.row_parts is not None or self.col_parts is not None
             return "" if self.copies and not cut else f"may not be {DATA_PARALLEL}"
@@ -178,7 +172,6 @@ class Constraints:
         for none in np.flatnonzero(left == 0):
             at, span = int(sample[none]), range(*_span(options, int(none)))
             could = {options.scheme(o).sharding(self.gpus, self.domain) for o in span}
-            could |= {options.scheme(o).tier.kind for o in span} - {HBM}
             shape = int(self.tables.rows[at]), int(dims[none]), self.gpus, self.domain
             each = self.allowed[at]
             words = (kind.facts.word for kind in each.exchanges or ())
@@ -277,8 +270,7 @@ def _with(found: Allowed, rule: TableRule, gpus: int) -> Allowed:
     """The limits of a table after one more rule; ``found``: its limits before."""
     shardings, exchanges = found.shardings, found.exchanges
     only, without = ([_known(name, rule) for name in names] for names in (rule.only, rule.without))
-    copies, hot, tiers = found.copies, found.hot, _tiers(found, rule, only, without)
-    only = [name for name in only if name not in CODES]
+    copies, hot = found.copies, found.hot
     if only:
         said = {name for name in only if name in SHARDINGS}
         kinds = _exchanges(only)
@@ -320,38 +312,16 @@ def _with(found: Allowed, rule: TableRule, gpus: int) -> Allowed:
         rule.col_parts or found.col_parts,
         max(rule.least_columns or 1, found.least_columns),
         (*found.rules, rule.where),
-        tiers,
     )
-
-
-def _tiers(
-    found: Allowed, rule: TableRule, only: Sequence[str], without: Sequence[str]
-) -> frozenset[str] | None:
-    """Kinds of memory that a table may be in after one more rule; ``found``: its limits before.
-
-    only, without  the names that the rule allows and forbids
-    Limits: replicas outside HBM -> BadInputError
-    """
-    named, gone = ({name for name in names if name in CODES} for names in (only, without))
-    copied = set(only) - named == {DATA_PARALLEL}
-    if copied and named and HBM not in named:
-        raise BadInputError(
-            f"{rule.where}: a copy on every GPU is in HBM, not in {' or '.join(sorted(named))}.",
-            "leave one of them out: of another sharding than {DATA_PARALLEL} the parts may be there.",
-        )
-    if not named and not gone:
-        return found.tiers
-    before = frozenset(CODES) if found.tiers is None else found.tiers
-    return (before & named if named else before) - gone
 
 
 def _known(name: str, rule: TableRule) -> str:
     """The spelling that rules use for a name."""
     plain = name.strip().lower()
-    if plain in (*SHARDINGS, HOT_ROWS, *CODES):
+    if plain in (*SHARDINGS, HOT_ROWS):
         return plain
     kind = exchange_named(plain)
     if kind is not None:
         return kind.key if kind in EXCHANGED else DATA_PARALLEL
-    error = unknown_name("sharding, exchange or memory", name, RULES)
+    error = unknown_name("sharding or exchange", name, RULES)
     raise BadInputError(f"{rule.where}: {error.message}", error.next_step)

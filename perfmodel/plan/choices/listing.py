@@ -9,9 +9,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.passes.allowed_tiers import CACHED, NONE
 from perfmodel.passes.placement import COPY, Scheme
-from perfmodel.passes.schemes import EXCHANGED, HOT, copied, fits
+from perfmodel.passes.schemes import EXCHANGED, HOT, fits
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -64,28 +63,6 @@ class Listing:
         exchange, r, c, few = columns[:, order]
         found = Listing(group[order], exchange, r, c, few, np.zeros(group.size, dtype=bool))
         return found._with(more) if any(more) else found
-
-    def in_tiers(self, tiers: Sequence[tuple[int, float]], *, narrow: bool) -> tuple[Listing, Ints, Array]:
-        """(the schemes in every possible tier, tier of each, cached share of the rows of each).
-
-        tiers   (code, cached share of the rows) of each tier, the HBM first
-        narrow  whether tables cached from host memory may have column parts: without it, all slots of a
-                rank's cache are as wide as the rank's widest row
-        Source: TorchRec has ``fused_uvm``, ``fused_uvm_caching`` and ``key_value`` for all shardings except
-                data-parallel; a cache holds the hot rows that other schemes replicate
-        """
-        may = ~copied(self.exchange) & (self.hot == 0)
-        whole = may & ((self.c == 1) | narrow)
-        mask_of = {NONE: np.ones(may.size, dtype=bool), CACHED: whole}
-        masks = [mask_of.get(code, may) for code, _ in tiers]
-        at = np.concatenate([np.flatnonzero(mask) for mask in masks])
-        sizes = [int(mask.sum()) for mask in masks]
-        tier = np.repeat([code for code, _ in tiers], sizes)
-        cached = np.repeat([share for _, share in tiers], sizes)
-        order = np.argsort(self.group[at], kind="stable")
-        at = at[order]
-        columns = (self.group, self.exchange, self.r, self.c, self.hot, self.asked)
-        return Listing(*(column[at] for column in columns)), tier[order], cached[order]
 
     def _with(self, more: Sequence[set[Scheme]]) -> Listing:
         """These schemes and ``more``, a set per kind of table. The further schemes come last in their kind.

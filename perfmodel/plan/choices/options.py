@@ -11,17 +11,14 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
 from perfmodel.model.popularity import popularity_bins
-from perfmodel.passes.allowed_tiers import CODES, Below
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.placement import Scheme
 from perfmodel.passes.rank_loads import ShardLoads
 from perfmodel.passes.schemes import Exchange, by_domain, copied, unfilled
 from perfmodel.passes.steady import steady
-from perfmodel.passes.step_resources import Resource
 from perfmodel.passes.tables import PlanTables
 from perfmodel.plan.choices.listing import Listing
 from perfmodel.schema.distributions import Distribution
-from perfmodel.schema.tiers import IN_HBM
 from perfmodel.units import counted, format_bytes
 
 Array = NDArray[np.float64]
@@ -47,9 +44,6 @@ class Options:
     gpus, domain      GPUs of the job, and of a scale-up domain
     barred    [Q, G] ranks that may hold no shard of a kind of table; None: all may
     inside    [O] whether all shards must be in one scale-up domain; None: for no option
-    tier, cached  [O] tier of the shards, and cached share of their rows; None: all are in HBM
-              (``own`` includes bytes in host memory and on SSDs);  below  the tiers in use
-    crowded   whether a plan of these options may exceed a node's host memory or SSDs
     too_large  options that are left out because a shard does not fit a GPU
     """
 
@@ -72,10 +66,6 @@ class Options:
     domain: int
     barred: NDArray[np.bool_] | None = None
     inside: NDArray[np.bool_] | None = None
-    tier: Ints | None = None
-    cached: Array | None = None
-    below: Below | None = None
-    crowded: bool = False
     too_large: Options | None = None
 
     @property
@@ -127,21 +117,7 @@ class Options:
     def scheme(self, option: int) -> Scheme:
         """The scheme of the option with this index."""
         kind = Exchange(int(self.exchange[option]))
-        cut = Scheme(kind, int(self.r[option]), int(self.c[option]), int(self.hot[option]))
-        if self.below is None or self.tier is None or self.cached is None or not self.tier[option]:
-            return cut
-        return replace(cut, tier=self.below.tier(int(self.tier[option]), float(self.cached[option])))
-
-    @property
-    def family(self) -> Ints:
-        """For each option, a code of its exchange and tier; a search compares prices within such a family."""
-        kinds = len(Exchange)
-        return self.exchange if self.tier is None else np.asarray(self.exchange + kinds * self.tier)
-
-    @property
-    def families(self) -> int:
-        """Number of possible codes of ``family``."""
-        return len(Exchange) * (1 if self.tier is None else len(CODES))
+        return Scheme(kind, int(self.r[option]), int(self.c[option]), int(self.hot[option]))
 
     def of(self, table: int) -> slice:
         """The range of options of a table, by the table's index."""
@@ -164,10 +140,7 @@ class Options:
         """For each option in the range ``at``, whether it has this scheme."""
         same = (self.exchange[at] == scheme.kind) & (self.r[at] == scheme.row_parts)
         same &= (self.c[at] == scheme.col_parts) & (self.hot[at] == scheme.hot_rows)
-        if self.tier is None or self.cached is None:
-            return np.asarray(same & (scheme.tier == IN_HBM))
-        same &= self.tier[at] == CODES[scheme.tier.kind]
-        return np.asarray(same & (self.cached[at] == scheme.tier.cached))
+        return np.asarray(same)
 
     def kept(self, keep: NDArray[np.bool_]) -> Options:
         """The options where the mask ``keep`` is true. Limits: each kind of table must keep at least one"""
@@ -182,13 +155,9 @@ class Options:
                 *("own_memory", "everywhere_memory", "average", "average_memory"),
             )
         }
-        for name in ("tier", "cached"):
-            if getattr(self, name) is not None:
-                some[name] = getattr(self, name)[keep]
         found = Options(self.kind_of, self.count, first, group, gpus=self.gpus, domain=self.domain, **some)
         inside = None if self.inside is None else self.inside[keep]
-        known = {name: getattr(self, name) for name in ("barred", "below", "crowded", "too_large")}
-        return replace(found, inside=inside, **known)
+        return replace(found, inside=inside, barred=self.barred, too_large=self.too_large)
 
 
 def options_of(
@@ -212,23 +181,14 @@ def options_of(
     for kind, scheme in zip(kind_of, more, strict=False):
         asked[kind].add(scheme)
     listed = Listing.of(tables.rows[sample], tables.dim[sample], gpus, domain, few, asked)
-    below, tier, cached = evaluator.model.below, None, None
-    if below is not None:
-        tiers = below.tiers(s.tier for each in asked for s in each)
-        listed, tier, cached = listed.in_tiers(tiers, narrow=below.prefetch)
-    where = () if tier is None or cached is None else (tier, cached)
     group, exchange, r, c, hot_of = listed.group, listed.exchange, listed.r, listed.c, listed.hot
     parts = np.where(copied(exchange), 0, r * c)
-    memory = np.sum(evaluator.shard_memory(sample[group], r, c, hot_of, *where), axis=0)
-    loads = _loads(evaluator, sample[group], exchange, r, c, hot_of, *where)
+    memory = np.sum(evaluator.shard_memory(sample[group], r, c, hot_of), axis=0)
+    loads = _loads(evaluator, sample[group], exchange, r, c, hot_of)
     spread, whole = parts / gpus, parts == 0
     everywhere_rows = np.where(whole, tables.rows[sample[group]], hot_of)
     everywhere_memory = np.sum(evaluator.copied_memory(sample[group], everywhere_rows), axis=0)
     own_memory = np.where(whole, 0, memory)
-    if tier is not None:
-        place = sample[group], r, c, tier
-        loads.own[:, Resource.HOST_HELD] = evaluator.memories.host(*place)
-        loads.own[:, Resource.SSD_HELD] = evaluator.memories.ssd(*place)
     found = Options(
         kind_of,
         count,
@@ -247,26 +207,20 @@ def options_of(
         steady(everywhere_memory + own_memory * spread),
         gpus,
         domain,
-        tier=tier,
-        cached=cached,
-        below=below,
     )
     return _fitting(found.kept(listed.asked | _worth_copying(found, evaluator)), tables, sample, limit_bytes)
 
 
-def _loads(
-    evaluator: Evaluator, table: Ints, kind: Ints, r: Ints, c: Ints, *more: Array | Ints
-) -> ShardLoads:
+def _loads(evaluator: Evaluator, table: Ints, kind: Ints, r: Ints, c: Ints, hot: Ints) -> ShardLoads:
     """Loads of many options, by ``Evaluator.shard_loads`` in chunks that fit a processor's cache.
 
-    table, kind, r, c  of each option: index of the table, exchange, row parts and column parts
-    more  further arguments of ``shard_loads``: hot rows, tier, cached share
+    table, kind, r, c, hot  of each option: index of the table, exchange, row parts, column parts, hot rows
     """
     count = table.size
     found: list[Array] = []
     for at in range(0, count, _AT_ONCE):
         some = slice(at, at + _AT_ONCE)
-        part = evaluator.shard_loads(table[some], kind[some], r[some], c[some], *(x[some] for x in more))
+        part = evaluator.shard_loads(table[some], kind[some], r[some], c[some], hot[some])
         if part.own.shape[0] == count:
             return part
         found = found or [np.zeros((part.own.shape[1], count)).T for _ in range(2)]
@@ -298,11 +252,6 @@ def _worth_copying(o: Options, evaluator: Evaluator) -> NDArray[np.bool_]:
     """
     if not o.hot.any():
         return np.ones(o.hot.size, dtype=bool)
-    if o.tier is not None and o.tier.any():
-        here = o.tier == 0
-        every: NDArray[np.bool_] = ~here
-        every[here] = _worth_copying(o.kept(here), evaluator)
-        return every
     scheme = ((o.group * len(Exchange) + unfilled(o.exchange, o.r)) * (o.r.max() + 1) + o.r) * (
         o.c.max() + 1
     ) + o.c
@@ -330,12 +279,6 @@ def hot_rows(ids: Distribution, rows: float) -> tuple[int, ...]:
     return tuple(int(h) for h in np.unique(found) if 1 <= h <= rows / 2)
 
 
-def _or_tiers(found: Options) -> str:
-    """The end of an error's advice, to keep rows in host memory or on SSDs; "" if that was allowed."""
-    words = ", or keep rows in host memory (--tier uvm,uvm-caching) or on SSDs (--tier ssd)"
-    return words if found.below is None else ""
-
-
 def _fitting(found: Options, tables: PlanTables, sample: Ints, limit_bytes: float) -> Options:
     fits = found.memory <= limit_bytes
     left = np.bincount(found.group[fits], minlength=found.count.size)
@@ -345,7 +288,7 @@ def _fitting(found: Options, tables: PlanTables, sample: Ints, limit_bytes: floa
         raise BadInputError(
             f"table {name!r} fits nowhere: its smallest shard needs {needs}, "
             f"{more} more than the {room} of a GPU.",
-            f"use more GPUs (--gpus) or GPUs with more memory (--max-hbm, --reserve){_or_tiers(found)}.",
+            "use more GPUs (--gpus) or GPUs with more memory (--max-hbm, --reserve).",
         )
     leanest = np.minimum.reduceat(np.where(fits, found.average_memory, np.inf), found.first[:-1])
     total = float(np.sum(leanest * found.count))
@@ -357,6 +300,6 @@ def _fitting(found: Options, tables: PlanTables, sample: Ints, limit_bytes: floa
             f"the tables of {tables.model} need {needs}, {more} more than the {room} of "
             f"{counted(found.gpus, 'GPU')}.",
             f"use {int(np.ceil(total * found.gpus / limit_bytes))} GPUs or more (--gpus), "
-            f"or allow more of the memory of each (--max-hbm, --reserve){_or_tiers(found)}.",
+            f"or allow more of the memory of each (--max-hbm, --reserve).",
         )
     return replace(found.kept(fits), too_large=found.kept(~fits))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +13,7 @@ from perfmodel.passes.schemes import OF_TORCHREC, by_domain, copied
 from perfmodel.passes.tables import PlanTables
 from perfmodel.plan.files import plan_from, read_document
 from perfmodel.schema.files import shown
-from perfmodel.schema.tiers import IN_HBM, SSD, UVM, UVM_CACHING, Tier
-from perfmodel.schema.torchrec_plan import KEY_VALUE, TorchRecPlan, TorchRecTable, torchrec_plan_from
+from perfmodel.schema.torchrec_plan import TorchRecPlan, TorchRecTable, torchrec_plan_from
 
 
 def read_any_plan(path: Path, tables: PlanTables) -> tuple[Plan, ExchangeSets | None]:
@@ -62,7 +60,6 @@ def _by_name(file: TorchRecPlan, tables: PlanTables, where: str) -> list[str]:
 
 def _placement(entry: TorchRecTable, file: TorchRecPlan) -> Placement:
     kind, ranks, domain = entry.sharding_type, entry.ranks, file.domain_gpus
-    tier = _tier(entry)
     cut = OF_TORCHREC[kind]
     if copied(cut.exchange):
         return Placement.of(COPY)
@@ -74,15 +71,5 @@ def _placement(entry: TorchRecTable, file: TorchRecPlan) -> Placement:
                 "its row parts must fill whole domains: write the plan anew.",
             )
         by_row = np.array(ranks).reshape(columns, domain).T.reshape(-1)
-        return Placement.of(Scheme(cut.exchange, domain, columns, tier=tier), by_row)
-    scheme = Scheme.named(cut.name, file.gpus, domain, col_parts=len(ranks))
-    return Placement.of(replace(scheme, tier=tier), ranks)
-
-
-def _tier(entry: TorchRecTable) -> Tier:
-    """Tier of the table's rows."""
-    cache = entry.cache_params
-    if cache is not None:
-        kind = SSD if entry.compute_kernel == KEY_VALUE else UVM_CACHING
-        return Tier(kind, cache.load_factor, cache.algorithm.lower(), cache.prefetch_pipeline)
-    return Tier(UVM, 0.0) if entry.compute_kernel == "fused_uvm" else IN_HBM
+        return Placement.of(Scheme(cut.exchange, domain, columns), by_row)
+    return Placement.of(Scheme.named(cut.name, file.gpus, domain, col_parts=len(ranks)), ranks)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
-from perfmodel.passes.allowed_tiers import IN_HOST, ON_SSD
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.placement import WHOLE, Placement, Plan, Scheme
 from perfmodel.passes.schemes import (
@@ -28,14 +25,10 @@ from perfmodel.passes.schemes import (
     copied,
     over_all,
 )
-from perfmodel.plan.choices.node_memory import node_bytes, node_ssd_bytes
 from perfmodel.plan.choices.options import Options
 from perfmodel.schema.machine import Machine
-from perfmodel.schema.tiers import SSD, Tier
 from perfmodel.schema.torchrec_plan import (
     ShardingType,
-    TorchRecCache,
-    TorchRecKeyValue,
     TorchRecPlan,
     TorchRecTable,
     TorchRecTopology,
@@ -45,14 +38,6 @@ from perfmodel.schema.torchrec_plan import (
 _COLUMNS = 4
 """FBGEMM reads rows in vectors of four elements: column parts are multiples of this."""
 
-MOST_OF_SSD = 0.2
-"""Largest cache in HBM that TorchRec makes for tables on SSDs, as a share of their rows.
-
-Source: TorchRec 1.8: ``_populate_ssd_tbe_params`` makes a cache of 20 % of the rows, or less with
-        ``max_l1_cache_size``; ``group_tables`` passes no load factor of ``CacheParams`` to it
-"""
-_MEGABYTE = 2**20
-
 
 def why_not(scheme: Scheme, dim: int, gpus: int, domain: int) -> str:
     """Why TorchRec cannot run this scheme for a table of ``dim`` columns; "" if it can.
@@ -61,8 +46,6 @@ def why_not(scheme: Scheme, dim: int, gpus: int, domain: int) -> str:
     Source: TorchRec 1.8: row-wise uses all ranks; table-row-wise and grid use the ranks of one domain
     """
     kind, r, c = scheme.kind, scheme.row_parts, scheme.col_parts
-    if scheme.tier.kind == SSD and (scheme.tier.cached or 0) > MOST_OF_SSD:
-        return f"TorchRec caches at most {100 * MOST_OF_SSD:g} % of the rows of tables on SSDs"
     if scheme.hot_rows:
         return "TorchRec has a row once, not hot rows on every GPU besides"
     if kind.facts.torchrec:
@@ -143,12 +126,7 @@ def torchrec_plan(evaluator: Evaluator, plan: Plan, hbm_bytes: float | None = No
             split inside one -> BadInputError that names the table
     """
     machine, gpus, node = evaluator.setting.machine, plan.gpus, _node(evaluator)
-    _check_optimizer(evaluator, plan)
-    in_host, on_ssd = (bool(np.isin(plan.tier_codes, codes).any()) for codes in (IN_HOST, ON_SSD))
-    host_bytes = node_bytes(evaluator) / node if in_host else None
-    ssd_bytes = node_ssd_bytes(evaluator) / node if on_ssd else None
     types = merged_types([_kind(plan, at, node) for at in range(len(plan.tables))])
-    sizes = _cache_megabytes(plan, types, evaluator.basis.constant("cache_ways"))
     return TorchRecPlan(
         schema_version=1,
         kind="torchrec-plan",
@@ -158,8 +136,8 @@ def torchrec_plan(evaluator: Evaluator, plan: Plan, hbm_bytes: float | None = No
         gpus_per_node=node,
         domain_gpus=plan.domain,
         batch=evaluator.batch,
-        topology=topology(machine, hbm_bytes, host_bytes, ssd_bytes, node),
-        tables=[_table(plan, at, kind, sizes[at]) for at, kind in enumerate(types)],
+        topology=topology(machine, hbm_bytes),
+        tables=[_table(plan, at, kind) for at, kind in enumerate(types)],
     )
 
 
@@ -185,48 +163,18 @@ def write(evaluator: Evaluator, plan: Plan, path: Path, hbm_bytes: float | None 
     write_torchrec_plan(torchrec_plan(evaluator, plan, hbm_bytes), path)
 
 
-def topology(
-    machine: Machine,
-    hbm_bytes: float | None = None,
-    host_bytes: float | None = None,
-    ssd_bytes: float | None = None,
-    node: int = 1,
-) -> TorchRecTopology:
+def topology(machine: Machine, hbm_bytes: float | None = None) -> TorchRecTopology:
     """The machine values that TorchRec's planner needs: datasheet values of one GPU and one direction.
 
-    hbm_bytes   memory that a rank may use; None: all that it has
-    host_bytes, ssd_bytes  host memory and SSDs of its node that a rank may use; None: no table is there
-    node        number of ranks that share the SSDs
+    hbm_bytes  memory that a rank may use; None: all that it has
     """
-    rate = None if ssd_bytes is None else machine.value("ssd_bytes_per_s") / node
     inside = machine.value("nvlink_bytes_per_s") or machine.value("pcie_bytes_per_s")
     return TorchRecTopology(
         hbm_bytes=int(hbm_bytes or machine.value("hbm_bytes")),
         hbm_bytes_per_s=machine.value("hbm_bytes_per_s"),
         intra_bytes_per_s=inside,
         inter_bytes_per_s=machine.value("nic_bytes_per_s"),
-        host_bytes=None if host_bytes is None else int(host_bytes),
-        ssd_bytes=None if ssd_bytes is None else int(ssd_bytes),
-        ssd_bytes_per_s=rate,
     )
-
-
-_OPTIMIZERS = ("rowwise-adagrad", "adam")
-"""Our optimizers that ``SSDTableBatchedEmbeddingBags`` has too."""
-
-
-def _check_optimizer(evaluator: Evaluator, plan: Plan) -> None:
-    """Check the optimizer of tables on SSDs.
-
-    Limits: FBGEMM does not have it for tables on SSDs -> BadInputError
-    """
-    on_ssd = np.flatnonzero(plan.tier_codes == ON_SSD)
-    optimizer = evaluator.memories.optimizer
-    if on_ssd.size and evaluator.model.training is not None and optimizer not in _OPTIMIZERS:
-        raise BadInputError(
-            f"table {plan.tables.names[on_ssd[0]]!r} is on SSDs, where FBGEMM has no {optimizer}.",
-            f"train with {' or '.join(_OPTIMIZERS)} (--optimizer), or keep tables off SSDs (--tier).",
-        )
 
 
 def _node(evaluator: Evaluator) -> int:
@@ -254,28 +202,7 @@ def _kind(plan: Plan, at: int, node: int) -> ShardingType:
     )
 
 
-def _cache_megabytes(plan: Plan, types: Sequence[ShardingType], ways: float) -> list[int | None]:
-    """Cache size for every table [2^20 bytes]; None for a table that is not on SSDs.
-
-    TorchRec groups tables of equal sharding type, dtype and width; the tables of a group share a cache, and
-    state its size. It is the size that the rank with the most rows of the group needs.
-    types  sharding type of each table;  ways  entries of a set of the cache. Source: TorchRec 1.8
-    """
-    tables, (table, rank) = plan.tables, plan.shards
-    held: dict[tuple[str, int, float], dict[int, float]] = defaultdict(lambda: defaultdict(float))
-    width = (tables.dim / plan.col_parts * tables.element_bytes).tolist()
-    keys = list(zip(types, tables.element_bytes.tolist(), width, strict=True))
-    rows = plan.cached_shares * tables.rows / plan.row_parts
-    on_ssd = plan.tier_codes == ON_SSD
-    for t, each in zip(table.tolist(), rank.tolist(), strict=True):
-        if on_ssd[t]:
-            held[keys[t]][each] += float(rows[t])
-    most = {key: ways * np.ceil(max(ranks.values()) / ways) for key, ranks in held.items()}
-    sizes = [math.ceil(most[key] * key[2] / _MEGABYTE) if key in most else None for key in keys]
-    return [size if on_ssd[t] else None for t, size in enumerate(sizes)]
-
-
-def _table(plan: Plan, at: int, kind: ShardingType, megabytes: int | None) -> TorchRecTable:
+def _table(plan: Plan, at: int, kind: ShardingType) -> TorchRecTable:
     tables, placement = plan.tables, plan.placements[at]
     rows, dim = int(tables.rows[at]), int(tables.dim[at])
     copies = copied(OF_TORCHREC[kind].exchange)
@@ -287,21 +214,11 @@ def _table(plan: Plan, at: int, kind: ShardingType, megabytes: int | None) -> To
         element_bytes=int(tables.element_bytes[at]),
         pooling=float(tables.pooling[at]),
         sharding_type=kind,
-        compute_kernel="dense" if copies else placement.scheme.tier.kernel,  # type: ignore[arg-type]
+        compute_kernel="dense" if copies else "fused",
         ranks=list(range(plan.gpus)) if copies else [rank for rank, _, _ in shards],
         shard_sizes=[size for _, size, _ in shards],
         shard_offsets=[offset for _, _, offset in shards],
-        cache_params=_cache(placement.scheme.tier),
-        key_value_params=None if megabytes is None else TorchRecKeyValue(max_l1_cache_size=megabytes),
     )
-
-
-def _cache(tier: Tier) -> TorchRecCache | None:
-    """The cache of a table in TorchRec's terms; None without a cache."""
-    if not tier.cached:
-        return None
-    policy = cast("Literal['LRU', 'LFU']", tier.policy.upper())
-    return TorchRecCache(load_factor=tier.cached, algorithm=policy, prefetch_pipeline=tier.prefetch)
 
 
 def _shards(placement: Placement, rows: int, dim: int, whole: bool) -> list[tuple[int, list[int], list[int]]]:

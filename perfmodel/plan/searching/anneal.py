@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.passes.schemes import Exchange
 from perfmodel.passes.steady import steady
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.searching.improve import put_back
@@ -163,7 +164,7 @@ class Annealing:
         self.most, self.dear = np.maximum(most, 1e-9), slope * most
         price = steady(self.average @ slope)
         allowed = np.flatnonzero(self.mask)
-        segment = o.group[allowed] * o.families + o.family[allowed]
+        segment = o.group[allowed] * len(Exchange) + o.exchange[allowed]
         self.few = allowed[least_few(segment, price[allowed])]
         self.begin = np.searchsorted(o.group[self.few], np.arange(o.count.size + 1))
 

@@ -14,8 +14,6 @@ from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.memory import buffer_bytes
 from perfmodel.passes.placement import Placement, Plan
 from perfmodel.passes.steady import steady
-from perfmodel.passes.step_resources import Resource
-from perfmodel.plan.choices.node_memory import below_fits
 from perfmodel.plan.choices.options import Options
 
 Array = NDArray[np.float64]
@@ -106,17 +104,8 @@ class Packing:
 
     @property
     def fits(self) -> bool:
-        """Whether every rank has the memory for what it holds, and every node if ``options.crowded``."""
-        enough = bool(self.needs().max() <= self.limit_bytes)
-        return enough and (not self.options.crowded or self.below_fits)
-
-    @property
-    def below_fits(self) -> bool:
-        """Whether every node has host memory and SSDs for what its ranks keep there."""
-        if self.options.tier is None:
-            return True
-        there = slice(Resource.HOST_HELD, Resource.SSD_HELD + 1)
-        return below_fits(self.evaluator, (self.base[there] + self.held[:, there]).T)
+        """Whether every rank has the memory for what it holds."""
+        return bool(self.needs().max() <= self.limit_bytes)
 
     def copy(self) -> Packing:
         """An independent copy of the state."""

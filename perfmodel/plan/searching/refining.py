@@ -80,8 +80,6 @@ def _finer(o: Options, option: int, columns: int, rows: int) -> int | None:
     kind = int(o.group[option])
     at = np.arange(int(o.first[kind]), int(o.first[kind + 1]))
     same = (o.exchange[at] == o.exchange[option]) & (o.hot[at] == o.hot[option])
-    if o.tier is not None and o.cached is not None:
-        same &= (o.tier[at] == o.tier[option]) & (o.cached[at] == o.cached[option])
     same &= (o.c[at] == columns * o.c[option]) & (o.r[at] == rows * o.r[option])
     found = at[same]
     return int(found[0]) if found.size else None

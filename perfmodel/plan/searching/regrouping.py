@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.memory import buffer_bytes
+from perfmodel.passes.schemes import Exchange
 from perfmodel.passes.steady import steady
 from perfmodel.plan.choices.options import Options
 from perfmodel.plan.searching.evening import Evening
@@ -60,7 +61,7 @@ class Regrouping:
         self.parts = np.where(o.everywhere_held, 0, o.parts)
         apart = self.parts[:, np.newaxis] > 0
         self.base = np.where(apart, o.everywhere, o.average)  # of every rank, but for shards of some
-        self.segment = o.group * o.families + o.family
+        self.segment = o.group * len(Exchange) + o.exchange
         self.seen: set[bytes] = set()
         self.packed = 0
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.memory import buffer_bytes
+from perfmodel.passes.schemes import Exchange
 from perfmodel.passes.steady import steady
 from perfmodel.plan.choices.options import Options
 
@@ -136,7 +137,7 @@ class Descent:
         time = self.evaluator.step_times(most)
         price = steady(o.average @ ((time[:-1] - time[-1]) / step))
         allowed = np.flatnonzero(mask)
-        segment = o.group[allowed] * o.families + o.family[allowed]
+        segment = o.group[allowed] * len(Exchange) + o.exchange[allowed]
         kept = np.union1d(
             allowed[least_few(segment, price[allowed])],
             allowed[least_few(segment, o.average_memory[allowed])]

@@ -19,7 +19,6 @@ from perfmodel.plan.bounding.at_once import at_once
 from perfmodel.plan.bounding.bound import Bounding
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.bounding.problem import Problem, Relaxation, Subspace
-from perfmodel.plan.bounding.tier_parts import prefetched_s
 from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.searching import effort_shares as shares
 from perfmodel.plan.searching.carried import repaired
@@ -175,15 +174,11 @@ class Search:
         """Whether there may be a plan that is better than the best by more than the tolerance."""
         return self.bounds is None or self.bounds.bound_s < self.best_s * (1 - _TOLERANCE)
 
-    def _bounded(self) -> Options:
-        """The options that the bound uses."""
-        return self.options
-
     def _begin_bounds(self, best: Packing) -> None:
         """Compute an immediate bound, from the loads of a plan."""
-        e, o = self.evaluator, self._bounded()
+        e = self.evaluator
         self.curves = StepCurves.of(e)
-        problem = Problem(o, self.curves, self.limit_bytes, self.best_s, prefetched_s(o, e))
+        problem = Problem(self.options, self.curves, self.limit_bytes, self.best_s)
         self.bounds = Bounding(problem, self._near, _TOLERANCE, self.kinds)
         self.bounds.begin(at_once(problem, self.curves.units(e.loads(best.plan()).most)))
 

@@ -25,7 +25,7 @@ def breakdown(answers: Sequence[Projection]) -> Block | Missing:
     answers   projections of the same question at increasing table sizes, each with its sharding
     Limits: all tables fit on one GPU -> Missing
     """
-    shown = [answer for answer in answers if answer.gpus > 1 or answer.forward.tier is not None]
+    shown = [answer for answer in answers if answer.gpus > 1]
     if not shown:
         return BREAKDOWN.missing("every size here fits on one GPU: ask for larger tables with --table-size.")
     several = len({answer.sharding for answer in shown}) > 1
@@ -131,7 +131,7 @@ def _title(shown: Sequence[Projection]) -> str:
     else:
         where = f"At {size_words(last.gpu_count.table_bytes)}"
     of = f"on {counted(last.gpus, 'GPU')} ({size_words(last.gpu_count.table_bytes)})"
-    whose = f"of {last.sharding} " if last.forward.tier is None and last.gpus > 1 else ""
+    whose = f"of {last.sharding} " if last.gpus > 1 else ""
     return f"{where} the longest step {whose}is the {step}: {share} of the time {of}."
 
 

@@ -147,7 +147,7 @@ def _ideal(frame: pd.DataFrame, asked: Projection) -> SlowdownLine:
 def sentence(lines: Sequence[SlowdownLine], asked: Projection) -> str:
     """The title: the slowdown at the number of GPUs of ``asked``, and where the rate is highest."""
     low, high = asked.band
-    if asked.gpus == 1 and asked.forward.tier is None:
+    if asked.gpus == 1:
         return f"The tables fit on one GPU, so nothing is slower there. {_most(lines[0].frame)}"
     first = f"On {counted(asked.gpus, 'GPU')} a batch takes {format_time(asked.time_s)}, "
     if format_ratio(asked.slowdown) == format_ratio(1.0):

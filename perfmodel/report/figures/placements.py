@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model import exchanges as ex
-from perfmodel.passes.allowed_tiers import IN_PLACE
 from perfmodel.passes.memory import PlanMemory
 from perfmodel.passes.schemes import DATA_PARALLEL, IN_3D
 from perfmodel.report.figures import style
@@ -31,7 +30,6 @@ from perfmodel.report.figures.marks import blocks
 from perfmodel.report.figures.registry import PLACEMENTS
 from perfmodel.report.figures.words import hover, safe, size_words
 from perfmodel.report.plan_text import next_best
-from perfmodel.schema.tiers import IN_HBM, PLACED, UVM
 from perfmodel.units import counted, format_count, format_time
 
 Array = NDArray[np.int64]
@@ -118,15 +116,11 @@ def title(shown: Shown) -> str:
     text += f" on {counted(gpus, 'GPU')}"
     if hot:
         text += f"; {hot} {'has its' if hot == 1 else 'have their'} hottest rows on every GPU"
-    tables, ranks = answer.plan.shards
-    in_place = answer.plan.tier_codes[tables] == IN_PLACE
-    held, read = (np.bincount(ranks[some], minlength=gpus) for some in (~in_place, in_place))
+    ranks = answer.plan.shards[1]
+    held = np.bincount(ranks, minlength=gpus)
     beside = "beside its copies " if DATA_PARALLEL in counts else ""
     if held.max() > 0:
         text += f"; {beside}a GPU holds {_range(held)}"
-    if read.max() > 0:
-        text += " and reads" if held.max() > 0 else f"; {beside}a GPU reads"
-        text += f" {_range(read)} in host memory ({UVM})"
     return text + "."
 
 
@@ -302,8 +296,6 @@ def _what(shown: Shown, where: str, piece: GpuPiece) -> list[str]:
             f": row part {piece.row_part + 1} of {scheme.row_parts}, "
             f"column part {piece.col_part + 1} of {scheme.col_parts}"
         )
-    if scheme.tier != IN_HBM:
-        size += f"; {PLACED[scheme.tier.kind]} ({scheme.tier})"
     return [f"<b>{names[0]}, {piece.sharding}</b> on {where}", size]
 
 

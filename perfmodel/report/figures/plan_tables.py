@@ -19,7 +19,6 @@ from perfmodel.report.figures.registry import OTHERS, TABLES
 from perfmodel.report.figures.time_bars import row_ticks
 from perfmodel.report.figures.words import hover, safe, size_words
 from perfmodel.report.plan_text import next_best, parts_text, ranks_text
-from perfmodel.schema.tiers import IN_HBM, PLACED
 from perfmodel.units import counted, format_count, format_fraction, format_number, format_time
 
 MOST_GROUPS = 40
@@ -153,8 +152,6 @@ def _table_hover(shown: Shown, sharding: str, found: list[tuple[AlikeTables, lis
         cut = "a copy" if parts == "-" else f"{parts} parts"
         other = next_best(shown.answer, group)
         held = f"{size_words(group.memory_bytes)} on each"
-        tier = group.scheme.tier
-        held += f", rows {PLACED[tier.kind]} ({tier})" if tier != IN_HBM else ""
         lines.append(f"{many}{cut} on {where}, {held}")
         lines.append(f"next best: {other}" if other else "")
     return hover(lines)
@@ -187,7 +184,6 @@ def _rows(answer: Any) -> list[dict[str, Any]]:
                 "row_parts": scheme.row_parts,
                 "column_parts": scheme.col_parts,
                 "hot_rows": scheme.hot_rows,
-                "memory": str(scheme.tier),
                 "shard_bytes": group.memory_bytes,
                 "ranks": ranks_text(placement.ranks, e.gpus),
                 "next_best": reason.sharding if reason and reason.scheme else "",

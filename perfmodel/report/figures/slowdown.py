@@ -97,17 +97,15 @@ def sentence(lines: Sequence[SlowdownLine], asked: Projection) -> str:
     """The title: the slowdown at the size of ``asked``, and the fastest other line there."""
     low, high = asked.band
     size = size_words(asked.gpu_count.table_bytes)
-    if asked.gpus == 1 and asked.forward.tier is None:
+    if asked.gpus == 1:
         return f"Tables of {size} fit on one GPU, so nothing is slower there."
-    below = (
-        f"in {asked.forward.tier.place}" if asked.forward.tier is not None else f"sharded {asked.sharding}"
-    )
     are, held = "are", ""
     if not asked.gpu_count.fits:
         are, held = "would be", f"; they do not fit: {asked.gpu_count.memory_words().partition(':')[0]}"
     first = (
-        f"Tables of {size} {below} on {counted(asked.gpus, 'GPU')} {are} {format_ratio(asked.slowdown)} "
-        f"slower than on one GPU that holds all of them ({format_ratio(low)} to {format_ratio(high)}){held}"
+        f"Tables of {size} sharded {asked.sharding} on {counted(asked.gpus, 'GPU')} {are} "
+        f"{format_ratio(asked.slowdown)} slower than on one GPU that holds all of them "
+        f"({format_ratio(low)} to {format_ratio(high)}){held}"
     )
     other = fastest_other(lines, "table_bytes", asked.gpu_count.table_bytes)
     if other is None:
@@ -210,15 +208,8 @@ def _gpus_at(line: Drawn, size: float) -> str:
 
 
 def _borders(asked: Projection, rows: Sequence[Mapping[str, Any]]) -> list[tuple[float, str]]:
-    """Table sizes that fill a node, and a scale-up domain if that is different, with their labels.
-
-    Limits: rows below the HBM -> sizes that fill that memory, or the rows' caches if these fill first
-    """
+    """Table sizes that fill a node, and a scale-up domain if that is different, with their labels."""
     left, right = _ends(rows)
-    count, tier = asked.gpu_count, asked.forward.tier
-    each = count.usable_bytes
-    if tier is not None:
-        held = (count.rows_bytes + count.cache_beside_bytes) / count.shard_bytes
-        each = min(count.tier_bytes / count.gpus_per_node, each / held if tier.cached else math.inf)
+    each = asked.gpu_count.usable_bytes
     sizes = [(gpus * each, words) for gpus, words in full(asked)]
     return [(size, words) for size, words in sizes if left < size < right]

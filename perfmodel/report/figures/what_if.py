@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.passes.schemes import ROW_WISE
-from perfmodel.projections import Projection, feasible_below, grids, project_row_wise
+from perfmodel.projections import Projection, grids, project_row_wise
 from perfmodel.projections.sensitivity import Sensitivity, Swing, sensitivities, swings
 from perfmodel.question.groups import OBJECTIVES
 from perfmodel.report.columns import Column, attributes, columns_record
@@ -20,7 +20,7 @@ from perfmodel.report.figures.ratio_rows import bar, ratio_rows
 from perfmodel.report.figures.registry import CHANGES, HEAT_MAP, TORNADO
 from perfmodel.report.figures.words import hover, safe, sentence, told
 from perfmodel.schema.evidence import Evidence
-from perfmodel.schema.machine_keys import ALL_KEYS
+from perfmodel.schema.machine_keys import KEYS
 from perfmodel.schema.workload import DTYPES
 from perfmodel.units import format_count, format_quantity, format_ratio
 
@@ -44,7 +44,7 @@ def changes(asked: Projection, lead: Leading | None = None) -> Block | Missing:
 
     lead  the fastest sharding, whose changes are shown; None: row-wise
     """
-    if asked.gpus == 1 and asked.forward.tier is None:
+    if asked.gpus == 1:
         return CHANGES.missing(_ONE_GPU)
     tried = lead.changes if lead else sensitivities(asked)
     asked, found = lead.answer if lead else asked, sorted(tried, key=lambda s: s.after)
@@ -75,7 +75,7 @@ def changes(asked: Projection, lead: Leading | None = None) -> Block | Missing:
 
 def tornado(asked: Projection) -> Block | Missing:
     """Rows of the slowdown if a rate or floor of the machine is halved or doubled; the widest range first."""
-    if asked.gpus == 1 and asked.forward.tier is None:
+    if asked.gpus == 1:
         return TORNADO.missing(_ONE_GPU)
     found = swings(asked)
     if not found:
@@ -89,28 +89,20 @@ def tornado(asked: Projection) -> Block | Missing:
         _AXIS,
         asked=asked.slowdown,
     )
-    top, kind = found[0], ALL_KEYS[found[0].key]
+    top, kind = found[0], KEYS[found[0].key]
     return TORNADO.block(
         sentence(
-            f"{_of_shards(asked)}{kind.meaning} ({format_quantity(top.value, kind.unit)}, {top.evidence}) "
+            f"of row-wise shards, {kind.meaning} ({format_quantity(top.value, kind.unit)}, {top.evidence}) "
             f"changes the slowdown most: {format_ratio(top.halved)} if halved, {format_ratio(top.doubled)} "
             "if doubled"
         ),
-        f"Each bar is the slowdown {_of_shards(asked)}with one value of the machine halved (circle) and "
+        "Each bar is the slowdown of row-wise shards, with one value of the machine halved (circle) and "
         "doubled (square). One GPU that holds all tables has the same machine's values, so a faster gather "
         "can raise the slowdown.",
         figure,
         _source(asked, "one value is changed at a time"),
         tuple(_swing_row(swing, asked.slowdown) for swing in found),
     )
-
-
-def _of_shards(asked: Projection) -> str:
-    """A note that the slowdown is for row-wise sharding, because the page is about another sharding.
-
-    Limits: rows below the HBM -> ""
-    """
-    return "of row-wise shards, " if asked.forward.tier is None else ""
 
 
 def _changes_title(before: float, found: Sequence[Sensitivity]) -> str:
@@ -150,7 +142,7 @@ def _change(s: Sensitivity) -> list[dict[str, Any]]:
 
 
 def _value_words(s: Swing) -> str:
-    return f"{s.key} = {format_quantity(s.value, ALL_KEYS[s.key].unit)} ({s.evidence})"
+    return f"{s.key} = {format_quantity(s.value, KEYS[s.key].unit)} ({s.evidence})"
 
 
 def _side(side: int) -> dict[str, Any]:
@@ -159,11 +151,11 @@ def _side(side: int) -> dict[str, Any]:
 
 def _swing(s: Swing, before: float) -> Iterator[dict[str, Any]]:
     """Plotly traces of a row: bars from the present slowdown to the slowdowns at half and twice the value."""
-    unit = ALL_KEYS[s.key].unit
+    unit = KEYS[s.key].unit
     for side, (factor, after) in enumerate(((0.5, s.halved), (2.0, s.doubled))):
         text = hover(
             [
-                f"{s.key}: {ALL_KEYS[s.key].meaning}",
+                f"{s.key}: {KEYS[s.key].meaning}",
                 f"{format_quantity(s.value, unit)} → {format_quantity(s.value * factor, unit)}",
                 f"slowdown {format_ratio(before)} → {format_ratio(after)}",
                 f"evidence of the value: {s.evidence}",
@@ -188,7 +180,7 @@ def _swing_row(s: Swing, before: float) -> dict[str, Any]:
     return {
         "value": s.key,
         "asked": s.value,
-        "unit": ALL_KEYS[s.key].unit,
+        "unit": KEYS[s.key].unit,
         "slowdown": before,
         "halved": s.halved,
         "doubled": s.doubled,
@@ -221,13 +213,10 @@ def plane(asked: Projection, across: str, up: str) -> pd.DataFrame:
     known: dict[str, Any] = {"dtype": dtype, "reserve": reserve, "gpus_per_node": forward.gpus_per_node}
     options = {
         **known, "setting": asked.setting, "reduction": forward.reduction, "payload": forward.payload,
-        "distribution": forward.ids, "tier": forward.tier, "optimizer": forward.optimizer,
+        "distribution": forward.ids, "optimizer": forward.optimizer,
         "objective": OBJECTIVES[forward.training],
     }  # fmt: skip
-    if forward.tier is None:
-        kept = grids.feasible(columns, machine, training=forward.training, **known)
-    else:
-        kept = feasible_below(columns, machine, **options)
+    kept = grids.feasible(columns, machine, training=forward.training, **known)
     frame = project_row_wise({name: column[kept] for name, column in columns.items()}, machine, **options)
     return frame[frame["fits"]] if asked.gpu_count.fits else frame
 
@@ -248,7 +237,7 @@ def heat_map(asked: Projection, frames: Sequence[pd.DataFrame] = ()) -> Block | 
 
     frames  from ``plane`` for each of ``_PLANES``, or from a sweep with the same columns; (): computed
     """
-    if asked.gpus == 1 and asked.forward.tier is None:
+    if asked.gpus == 1:
         return HEAT_MAP.missing(_ONE_GPU)
     if len(asked.work.groups) > 1 or not asked.work.groups[0].plain:
         return HEAT_MAP.missing("the tables of a set have their own pooling and dim: ask about equal tables.")
@@ -354,7 +343,7 @@ def _heat_title(asked: Projection, frame: pd.DataFrame, names: tuple[str, str]) 
         return f"{format_ratio(float(cell['slowdown']))} ({where})"
 
     return sentence(
-        f"{_of_shards(asked)}for tables of the same size, the slowdown goes from {words(cells[0])} "
+        f"of row-wise shards, for tables of the same size, the slowdown goes from {words(cells[0])} "
         f"to {words(cells[-1])}"
     )
 

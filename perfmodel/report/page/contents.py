@@ -55,8 +55,6 @@ def question(asked: Projection, lead: Leading | None) -> str:
 
 def not_compared(asked: Projection, options: Mapping[str, Any]) -> str:
     """Why shardings are not compared for this question; "" if they are."""
-    if asked.forward.tier is not None:
-        return "rows in a tier below the HBM are sharded row-wise: leave --tier out."
     if options.get("reduction", "auto") != "auto":
         return "an exchange was chosen with --reduction: leave it out to compare them."
     return ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
@@ -24,7 +23,6 @@ from perfmodel.report.page.sources import code, folded, named, table, values, ve
 from perfmodel.report.plan_text import compared_with, kept_words
 from perfmodel.report.projection_text import band
 from perfmodel.schema.evidence import MAIN_SHARE, Evidence
-from perfmodel.schema.tiers import IN_HBM, PLACED
 from perfmodel.units import (
     counted,
     format_bytes,
@@ -131,30 +129,7 @@ def _gpus(answer: Planned, capped: bool) -> str:
     return (
         f"{format_count(e.gpus)}{domains}, for {counted(len(e.tables), 'table')} of {size}; memory {full} of "
         f"{limit} on the fullest (rank {int(np.argmax(total))}), {kept_words(answer, capped)}"
-        f"{_below_words(answer)}"
     )
-
-
-def _below_words(answer: Planned) -> str:
-    """How many tables are in which memory: ``; tables: 23 in HBM, 3 in host memory (uvm); host memory …``.
-
-    Limits: all tables in HBM -> ""
-    """
-    kinds = Counter(placement.scheme.tier.kind for placement in answer.plan.placements)
-    if not kinds.keys() - {IN_HBM.kind}:
-        return ""
-    order = sorted(kinds, key=list(PLACED).index)
-    tables = ", ".join(
-        f"{kinds[kind]} {PLACED[kind]}" + (f" ({kind})" if kind != IN_HBM.kind else "") for kind in order
-    )
-    memory = answer.found.memory
-    sizes = (("host memory", memory.host), ("SSDs", memory.ssd))
-    used = "".join(
-        f"; {name} in use {format_bytes(float(held.sum()), binary=False)}"
-        for name, held in sizes
-        if held.any()
-    )
-    return f"; tables: {tables}{used}"
 
 
 def evidence_shares(answer: Planned) -> dict[Evidence, float]:
@@ -240,7 +215,7 @@ def _equations(answer: Planned, asked: Sequence[str], explain: str) -> str:
 
     asked, explain  as in ``plan_page``
     """
-    from perfmodel.passes.step_equations import BELOW_MEANINGS, MEANINGS, bytes_equation
+    from perfmodel.passes.step_equations import MEANINGS, bytes_equation
 
     known = answer.evaluator.steps_by_name
     rows = []
@@ -261,17 +236,14 @@ def _equations(answer: Planned, asked: Sequence[str], explain: str) -> str:
         "evidence",
         "bytes of a shard or table",
     )
-    below = BELOW_MEANINGS if answer.evaluator.model.below is not None else {}
-    meanings = {**MEANINGS, **below}
-    letters = "; ".join(f"{letter}: {meaning}" for letter, meaning in meanings.items()) + "."
-    tiers = "Memory tiers, " if below else ""
+    letters = "; ".join(f"{letter}: {meaning}" for letter, meaning in MEANINGS.items()) + "."
     how = "" if explain else ", for tables that are all sharded one way"
     kept = "" if not explain or answer.given else " of the plan that --out plan.json keeps"
     return folded(
         "Equations of the steps",
         "<p>Bytes of a step are summed over the shards and "
         "copies of the busiest GPU; their time is that of the kernel or collective at these bytes "
-        f"(docs/model.md: Curves, Other shardings, {tiers}A training step). One equation with all its numbers"
+        f"(docs/model.md: Curves, Other shardings, A training step). One equation with all its numbers"
         f"{how}{kept}: <code>{escape(explain or explain_line(answer, asked))}</code></p>"
         f"{table(head, rows)}<p class='how'>{escape(letters)}</p>",
     )

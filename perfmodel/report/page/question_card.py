@@ -22,7 +22,7 @@ def question_card(answer: Projection) -> Card:
     Limits: one GPU -> nothing is sharded, and no evidence bar
     """
     count = answer.gpu_count
-    if answer.gpus == 1 and answer.forward.tier is None:
+    if answer.gpus == 1:
         size = format_bytes(count.table_bytes, binary=False)
         first = f"{format_ratio(answer.slowdown)}: {size} of tables fit on one GPU, so nothing is sharded."
         times, sure = f"{format_time(answer.time_s)} per batch", ""

@@ -246,7 +246,7 @@ def _is_of_the_paper(answer: Projection) -> bool:
     count, forward = answer.gpu_count, answer.forward
     one_domain = answer.setting.one_domain or forward.domain(answer.work.gpus)[0] >= answer.gpus
     same = count.table_bytes == _PAPER_BYTES and answer.gpus == _PAPER_GPUS
-    return same and bool(one_domain) and forward.tier is None
+    return same and bool(one_domain)
 
 
 @lru_cache(maxsize=1)
