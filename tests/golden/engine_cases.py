@@ -10,12 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from oracles import tiered_plans
 from oracles.bound_cases import random_evaluator
 from oracles.plan_files import Case, any_entry
 
 from perfmodel.errors import PerfmodelError
-from perfmodel.passes.placement import Placement
 from perfmodel.plan import Evaluator, Plan
 from perfmodel.projections import project_one
 
@@ -34,7 +32,6 @@ _DRAWN = {
     "distribution": ["uniform", "zipf:0.8", "zipf:1.05", "one-row"],
     "scenario": ["cluster", "nvlink-everywhere"],
     "gpus_per_node": [None, None, 4],
-    "tier": [None, None, "uvm", "uvm-caching:10%", "ssd:5%"],
 }
 """Values of the keywords of ``perfmodel.project``, as likely as each other."""
 
@@ -63,7 +60,7 @@ def _told(evaluator: Evaluator, plan: Plan) -> Any:
     cost = evaluator.step(loads)
     memory = evaluator.memory(plan, loads)
     rows = [[row.name, row.time_s, row.low_s, row.high_s, row.evidence] for row in cost.rows]
-    return [cost.time_s, cost.low_s, cost.high_s, cost.ahead_s, rows, loads.most, memory.total_bytes]
+    return [cost.time_s, cost.low_s, cost.high_s, rows, loads.most, memory.total_bytes]
 
 
 def _of_a_plan(case: int) -> Any:
@@ -74,23 +71,9 @@ def _of_a_plan(case: int) -> Any:
     return _told(asked.evaluator, plan)
 
 
-def _of_tiers(case: int) -> Any:
-    """A plan of three tables, of which some are below the HBM."""
-    drawn, random = tiered_plans.random_case(case), np.random.default_rng(case)
-    o = drawn.options
-    at = [int(random.integers(o.of(table).start, o.of(table).stop)) for table in range(3)]
-    ranks = [tiered_plans.ranks_of(o, option) for option in at]
-    placed = [
-        Placement.of(o.scheme(option), some[int(random.integers(len(some)))])
-        for option, some in zip(at, ranks, strict=True)
-    ]
-    return _told(drawn.evaluator, Plan(drawn.evaluator.tables, tuple(placed), o.gpus, o.domain))
-
-
 CASES: dict[str, tuple[int, Callable[[int], Any]]] = {
     "projections of random questions": (1500, _uniform),
-    "random plans in HBM": (1000, _of_a_plan),
-    "random plans in tiers": (500, _of_tiers),
+    "random plans": (1000, _of_a_plan),
 }
 
 

@@ -50,8 +50,6 @@ project --table-size 10TB --reduction sparse --backend nvshmem --machine h200-sx
 project --table-size 10TB --sharding all
 project --table-size 10TB --sharding all --json
 project --table-size 10TB --sharding ub --alpha 1.1 --json
-project --table-size 10TB --tier uvm-caching:10% --alpha 1.05 --json
-project --table-size 10TB --tier ssd:5% --alpha 1.05
 project --model mlperf-dlrm-dcnv2 --gpus 16
 project --model mlperf-dlrm-dcnv2 --gpus 16 --json
 project --model mlperf-dlrm-dcnv2 --gpus 16 --sharding all --json
@@ -74,11 +72,9 @@ explain convert-out --payload fp16 --sharding row-wise --json
 explain bucketize --sharding row-wise
 explain slowdown --sharding row-wise
 explain rows --table-size 10TB --sharding ub
-explain gather --table-size 10TB --tier uvm-caching:10% --alpha 1.05
 sweep --grid paper-1 --sharding row-wise --csv
 sweep --grid paper-2 --gpus 128 --scenario nvlink-everywhere --csv
 sweep --table-size 1TB..64TB --batch 128..4096 --dim 32,128 --json
-sweep --table-size 1TB..8TB --tier hbm,uvm,uvm-caching:1% --alpha 1.05 --csv
 sweep --model mlperf-dlrm-dcnv2,criteo-1tb --gpus 8..128 --batch 512..4096 --csv
 plan --model criteo-kaggle --gpus 8 --effort quick --json
 plan --model criteo-kaggle --gpus 8 --effort quick

@@ -26,7 +26,7 @@ from perfmodel.model.dense import (
 )
 from perfmodel.passes.dense import Dense
 from perfmodel.passes.loads import Exchange
-from perfmodel.passes.steps import BACKWARD, FORWARD, WEIGHTS, with_tiers
+from perfmodel.passes.steps import BACKWARD, FORWARD, WEIGHTS
 from perfmodel.passes.training import PARTS, CostedPlan, embedding_communication_s
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
 from perfmodel.schema.dense import ANY, load_rates
@@ -58,7 +58,7 @@ def test_dlrm_dcnv2_has_16_million_dense_weights() -> None:
 
 def test_every_step_is_in_one_part() -> None:
     names = Counter(name for part in PARTS.values() for name in part)
-    steps = {step.name for step in (*FORWARD, *with_tiers(FORWARD), WEIGHTS, *with_tiers(BACKWARD))}
+    steps = {step.name for step in (*FORWARD, WEIGHTS, *BACKWARD)}
     assert set(names) == steps | {"handover"}
     assert set(names.values()) == {1}
 

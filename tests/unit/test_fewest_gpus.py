@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 
-from perfmodel.errors import BadInputError
 from perfmodel.model.sharding import allowed_gpus, gpus_needed, whole_nodes
 from perfmodel.passes.alike import may_fit
 from perfmodel.plan.as_projection import compared, evaluator_of
 from perfmodel.plan.leading import RUN, leading_on_enough, on_enough
 from perfmodel.projections import Projection, project_one
-from perfmodel.schema.machine import load_machine
 
 TABLES = str(Path(__file__).parent / "cases" / "400-tables.csv")
 MANY = {"table_bytes": 10e12, "table_count": 300, "dim": 128, "pooling": 20, "machine": "h200-sxm-ib"}
@@ -82,23 +80,3 @@ def test_numbers_that_are_passed_over_fit_nothing(asked: dict[str, Any]) -> None
                 out += 1
                 assert not fits(more, (way,)), (gpus, way)
     assert out
-
-
-@pytest.mark.parametrize("tier", ["uvm", "uvm-caching:20%", "ssd:5%", "ssd:60%"])
-@pytest.mark.parametrize("asked", [MANY | {"batch": 4096}, ASKED[3], ASKED[5]])
-def test_rows_below_the_hbm_are_on_the_fewest_gpus(asked: dict[str, Any], tier: str) -> None:
-    """Row-wise alone: the nodes whose host memory or SSDs hold the rows, and whose HBM the rest."""
-
-    def fits(gpus: int) -> bool:
-        try:
-            return project_one(**asked, tier=tier, gpus=gpus).gpu_count.fits
-        except BadInputError:
-            return False
-
-    node = load_machine(asked.get("machine", "h100-sxm-ib")).gpus_per_node
-    whole = next((gpus for gpus in allowed_gpus(1, 400, node) if fits(gpus)), None)
-    if whole is None:
-        with pytest.raises(BadInputError, match="above the"):
-            project_one(**asked, tier=tier)
-    else:
-        assert project_one(**asked, tier=tier).gpus == whole

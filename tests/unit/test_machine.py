@@ -235,27 +235,3 @@ def test_the_file_of_a_shipped_machine(cli: Any, tmp_path: Path) -> None:
     assert one["time_s"] == other["time_s"]
     for words in (("--toml",), ("b200", "--toml"), ("b200-sxm-ib", "--toml", "--json")):
         assert cli("machines", *words).code == 2
-
-
-def test_what_is_below_the_hbm_is_said_or_asked_for() -> None:
-    dgx, pcie = load_machine("h100-sxm-ib"), load_machine("l40s-pcie")
-    assert dgx.value("host_bytes") == 2e12 and dgx.knows("host_bytes", "ssd_bytes")
-    assert not pcie.knows("host_bytes")
-    with pytest.raises(BadInputError, match=r"machine l40s-pcie does not say its host_bytes: memory of one"):
-        pcie.value("host_bytes")
-    given = pcie.with_overrides({"host_bytes": "1TB", "ssd_reads_per_s": "7.2MIOPS", "node_w": "2.5kW"})
-    assert (given.value("host_bytes"), given.value("ssd_reads_per_s")) == (1e12, 7.2e6)
-    assert given.value("node_w") == 2500 and dgx.value("node_w") == 10_200
-    assert given.what_ifs == ["host_bytes", "node_w", "ssd_reads_per_s"]
-    assert not given.unchanged().knows("host_bytes") and not pcie.knows("node_w")
-    with pytest.raises(BadInputError, match="host_bytes=0"):
-        pcie.with_overrides({"host_bytes": 0})
-
-
-@pytest.mark.parametrize("name", list_machines())
-def test_every_link_has_a_source(name: str) -> None:
-    machine = load_machine(name)
-    assert machine.knows("host_link_bytes_per_s", "host_latency_s")
-    assert machine.value("host_link_bytes_per_s") <= 450e9
-    grace = "NVLink-C2C" in machine.quantity("host_link_bytes_per_s").source
-    assert grace == name.startswith(("gb200", "gh200"))

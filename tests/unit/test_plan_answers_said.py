@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from cli_calls import planned as asked
 
 from perfmodel.errors import BadInputError
-from perfmodel.plan import Evaluator, PlanTables, plan_from, plan_record, uniform_plan
+from perfmodel.plan import Evaluator, PlanTables, plan_from, uniform_plan
 from perfmodel.plan.outcome import Planned, given_outcome
 from perfmodel.report.plan_text import headline, limits
 from perfmodel.report.scaling_text import to_gain
@@ -68,30 +67,16 @@ def test_a_search_that_the_clock_cut_short_says_so_before_its_bound() -> None:
     assert "another run" not in bounded(90)
 
 
-def test_a_memory_that_is_no_tier_names_the_file_and_the_table() -> None:
-    for memory, words in (("floppy", "is not known"), ("uvm-caching:150%", "150 % of the rows")):
-        record = plan_record(planned(2).plan)
-        record["placements"][0]["memory"] = memory
-        with pytest.raises(BadInputError) as raised:
-            plan_from(record, TABLES, "my.json")
-        assert "plan file my.json: memory of table" in raised.value.message
-        assert words in raised.value.message
-
-
 def test_rules_that_want_too_much_hbm_are_named() -> None:
     code, _, err = asked(
         *("--model", "mlperf-dlrm-dcnv2", "--gpus", "2", "--max-hbm", "24GB"),
-        *("--tier", "uvm", "--only", "t*=hbm", "--effort", "quick"),
+        *("--only", "t*=row-wise", "--effort", "quick"),
     )
     said = " ".join(err.split())
-    assert code == 2 and "--only t*=hbm says so" in said and "2 GPUs have 48 GB" in said
+    assert code == 2 and "--only t*=row-wise says so" in said and "2 GPUs have 48 GB" in said
 
 
-def test_more_memory_takes_tables_out_of_host_memory() -> None:
+def test_more_memory_would_allow_more_copies() -> None:
     answer = planned(2)
-    memory = answer.found.memory
-    full = replace(answer.found, limit_bytes=float(memory.total_bytes.max()))
+    full = replace(answer.found, limit_bytes=float(answer.found.memory.total_bytes.max()))
     assert "would allow more copies" in " ".join(limits(replace(answer, found=full)).split())
-    below = replace(full, memory=replace(memory, host_bytes=np.array([1e9, 0.0])))
-    said = " ".join(limits(replace(answer, found=below)).split())
-    assert "would take tables out of host memory." in said and "copies" not in said

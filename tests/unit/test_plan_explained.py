@@ -163,7 +163,6 @@ def test_options_of_one_kind_of_explanation_are_refused_by_the_others(
         (["gather", "--op", "all_to_all"], "--op says nothing about a step of project"),
         (["gather", "--plan", "plan.json"], "for the tables of 'one', which are not known here"),
         (["gather", "--plan", "plan.json", "--dim", "3"], "--dim says nothing about a plan"),
-        (["gather", "--plan=plan.json", "--tier", "uvm"], "--tier says nothing about a plan"),
         (["gather", "--model", "collective"], "table set 'collective' is not known"),  # a value is no command
         (["--json", "collective", "--op", "all_to_all"], "--size"),
         (["gather", "--nothing", "3"], "No such option"),

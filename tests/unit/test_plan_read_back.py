@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from perfmodel.schema.tiers import parse_tier
 
 from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Placement, Plan, PlanTables, Scheme, write_plan
@@ -63,8 +62,8 @@ def by_hand(model: str, path: Path, domain: int = 8) -> Path:
     """A plan that no search made, and that does not say what it was made for."""
     tables = PlanTables.load(model)
     rows, whole = Placement.of(Scheme(Exchange.RB, 8), range(8)), Placement.of(Scheme(Exchange.RB), [3])
-    cached = Placement.of(Scheme(Exchange.RB, 2, tier=parse_tier("uvm-caching:10%")), [1, 2])
-    write_plan(Plan(tables, (rows, cached, whole), 8, domain), path)
+    parts = Placement.of(Scheme(Exchange.RB, 2), [1, 2])
+    write_plan(Plan(tables, (rows, parts, whole), 8, domain), path)
     return path
 
 

@@ -149,7 +149,6 @@ def test_several_numbers_of_gpus() -> None:
         ({"gpus_per_node": "8"}, "gpus_per_node '8' cannot be used"),
         ({"gpus_per_node": 16}, "gpus_per_node 16 cannot be used.*has 1 to 8 in a node"),
         ({"distribution": 1.05}, 'distribution 1.05 cannot be used.*"zipf:1.05"'),
-        ({"tier": 5}, "tier 5 cannot be used.*uvm"),
         ({"payload": 16}, "payload 16 cannot be used"),
         ({"objective": 3}, "objective 3 cannot be used"),
         ({"overrides": "x=3"}, "overrides 'x=3' cannot be used.*a dict"),
@@ -172,11 +171,6 @@ def test_several_numbers_of_gpus_are_a_list_of_whole_numbers(gpus: Any) -> None:
     words = "perfmodel.plan_tables plans on one" if gpus == 8 else "a list of whole numbers"
     with pytest.raises(BadInputError, match=f"(?s)gpus .*cannot be used.*{words}"):
         perfmodel.scale_tables(FRAME, gpus)
-
-
-def test_several_tiers_are_a_list_or_text() -> None:
-    text, listed = (question_of(FRAME, 8, tier=tier) for tier in ("uvm,uvm-caching", ["uvm", "uvm-caching"]))
-    assert text.below is not None and text.below == listed.below
 
 
 def test_numbers_of_numpy_are_numbers() -> None:

@@ -107,8 +107,6 @@ def test_judges_know_nothing_of_what_they_judge() -> None:
     """The referees use nothing of the project; who tries plan files only what reads and costs them, and which
     numbers of hot rows are listed."""
     assert imported("id_by_id.py") == set()
-    assert imported("tiers_by_id.py") <= {"oracles.id_by_id", "oracles.set_cache"}
-    assert imported("set_cache.py") == set()
     assert imported("plan_files.py") <= {
         "perfmodel.passes.schemes",
         "perfmodel.plan",

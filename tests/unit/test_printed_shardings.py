@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from cli_calls import called, is_an_error
 
-from perfmodel.passes.schemes import BY_ROWS, WAYS
+from perfmodel.passes.schemes import WAYS
 
 TABLES = ("--table-size", "2TB")
 SET = ("--model", "mlperf-dlrm-dcnv2", "--gpus", "16")
@@ -63,33 +63,3 @@ def test_every_sharding_of_a_plan() -> None:
     times = {each["name"]: time_of(*SET, "--sharding", each["name"]) for each in plan["baselines"]}
     row_wise = next(each["time_s"] for each in plan["baselines"] if each["name"] == "row-wise")
     assert len(times) > 1 and times["row-wise"] == pytest.approx(row_wise)
-
-
-@pytest.mark.parametrize("name", BY_ROWS)
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("project", *TABLES, "--tier", "uvm"),
-        ("explain", "slowdown", *TABLES, "--tier", "ssd", "--gpus", "16"),
-        ("sweep", *TABLES, "--tier", "uvm,ssd", "--gpus", "16,32"),
-    ],
-    ids=lambda words: words[0],
-)
-def test_a_tier_has_the_exchange_of_its_sharding(command: tuple[str, ...], name: str) -> None:
-    """The same document as with ``--reduction``, by the short name and by the long name."""
-
-    usual = answer(*command, "--reduction", name)
-    for words in (name, f"row-wise-{name}"):
-        found = answer(*command, "--sharding", words)
-        assert {key: found[key] for key in usual if key != "sharding"} == {
-            key: value for key, value in usual.items() if key != "sharding"
-        }
-    assert answer(*command) != usual
-
-
-def test_a_tier_refuses_other_shardings_and_names_its_own() -> None:
-    for name in ("ub", "table-wise", "table-row-wise", "all"):
-        done = called("project", *TABLES, "--tier", "uvm", "--sharding", name)
-        is_an_error(done, 2, f"--sharding {name} and --tier", "row-wise shards (row-wise, two-level, sparse)")
-    both = called("project", *TABLES, "--tier", "uvm", "--sharding", "sparse", "--reduction", "two-level")
-    is_an_error(both, 2, "--sharding sparse and --reduction cannot be combined")

@@ -110,7 +110,6 @@ def test_every_way_to_shard_is_compared_as_a_training_step() -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"tier": "uvm"}, "--tier uvm"),
         ({"local_memory": (20e12, 3e12)}, "one memory"),
         ({"objective": "trainin"}, "did you mean training"),
         ({"optimizer": "adamm"}, "did you mean adam"),
@@ -136,4 +135,4 @@ def test_on_the_command_line(cli: Any) -> None:
     for step in ("sort-lookups", "update-rows", "all-gather-gradients"):
         assert cli("explain", step, *words[1:], "--sharding", "row-wise").code == 0
     rows = cli("sweep", *words[1:], "--csv").out.splitlines()
-    assert "tier,objective,optimizer" in rows[0] and "hbm,throughput,adam" in rows[1]
+    assert "objective,optimizer" in rows[0] and "throughput,adam" in rows[1]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from perfmodel.model.tiers import remote_time, shared_rate
 
 from perfmodel.errors import BadInputError
+from perfmodel.model.one_memory import remote_time, shared_rate
 from perfmodel.plan.explain_step import explain_step
 from perfmodel.projections import Projection, project_one
 

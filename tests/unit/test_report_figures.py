@@ -82,17 +82,12 @@ def test_slowdown_marks_what_was_published() -> None:
 
 
 def test_a_node_ends_where_its_memory_does() -> None:
-    """68 GB of each of 8 GPUs, or 2 TB of host memory unless caches of half the rows fill HBM before."""
-    ends = {}
-    for tier in (None, "uvm", "uvm-caching:50%"):
-        options = {"tier": tier} if tier else {}
-        sizes = np.array([200e9, 10 * TB])
-        one = SlowdownLine("row-wise", project_row_wise({"table_bytes": sizes}, **options))
-        figure = drawn(slowdown([one], project_one(table_bytes=10 * TB, **options))).figure
-        (x,) = {shape.x0 for shape in figure.layout.shapes}
-        ends[tier] = x
-    cached = 640e9 * 0.85 / (0.5 * (128 + 16) / 128 + 4 / 128)  # rows of 128 B; 16 B a slot, 4 B a row
-    assert ends == pytest.approx({None: 640e9 * 0.85, "uvm": 2 * TB, "uvm-caching:50%": cached})
+    """At 85 % of the memory of 8 GPUs."""
+    sizes = np.array([200e9, 10 * TB])
+    one = SlowdownLine("row-wise", project_row_wise({"table_bytes": sizes}))
+    found = project_one(table_bytes=10 * TB)
+    (x,) = {shape.x0 for shape in drawn(slowdown([one], found)).figure.layout.shapes}
+    assert x == pytest.approx(8 * found.setting.machine.value("hbm_bytes") * 0.85)
 
 
 def test_marks_among_the_lines_have_their_words_above_them() -> None:

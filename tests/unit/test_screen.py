@@ -88,7 +88,7 @@ EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "criteo-kaggle.plan.
     "words",
     [
         ("project", "--table-size", "10TB"),
-        ("project", "--model", "criteo-kaggle", "--tier", "uvm"),
+        ("project", "--model", "criteo-kaggle", "--sharding", "row-wise"),
         ("plan", "--model", "criteo-kaggle", "--plan", str(EXAMPLE)),
         ("plan", "--model", "criteo-kaggle", "--gpus", "2", "--effort", "quick"),
         ("plan", "--model", "criteo-kaggle", "--gpus", "2,4", "--effort", "quick"),
