@@ -20,6 +20,7 @@ from typing import Any
 
 import band_parts
 import left_out
+import mlperf_steps
 import pandas as pd
 from left_out import summary
 
@@ -29,13 +30,12 @@ from perfmodel.fit.links import fit_logs, prior_of
 from perfmodel.fit.shipped import cluster_cells
 from perfmodel.model.laws import LINK_LAWS
 from perfmodel.model.unknowns import PAIRWISE, RING_TREE
-from perfmodel.report.dlrm_text import mlperf_table, share_table, speedup_table
 from perfmodel.report.terminal import table
 from perfmodel.schema.calibration import list_calibrations, shipped_calibration
 from perfmodel.schema.evidence import Backend
 from perfmodel.schema.priors import LearnedUnknown, load_priors
-from perfmodel.units import counted, format_bytes, format_count, format_fraction, format_number
-from perfmodel.validate import Kind, accuracy, crossover, dlrm, measured, validate
+from perfmodel.units import counted, format_bytes, format_number
+from perfmodel.validate import accuracy, crossover, measured, validate
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = ("accuracy.md", "model.md")
@@ -229,11 +229,9 @@ def crossovers() -> str:
 
 
 def claims() -> str:
-    lines = []
+    lines, pad = [], " " * 17
     for v in validate(paper=True):
-        said = f"{v.verdict}" if v.kind is Kind.CLAIM else f"{v.verdict} ({v.kind})"
-        said = f"{v.kind}" if v.kind is Kind.COMPARISON else said
-        start, pad = f"{v.identifier:4} {said:18}  ", " " * 25
+        start = f"{v.identifier:4} {v.verdict:10}  "
         lines += textwrap.wrap(v.claim, 100, initial_indent=start, subsequent_indent=pad)
         lines += textwrap.wrap(f"got {v.got}", 100, initial_indent=pad, subsequent_indent=pad)
     return "\n".join(lines)
@@ -260,25 +258,6 @@ def curve_family() -> str:
     return table(headers, rows)
 
 
-def steps_left_out(rows: pd.DataFrame, far: pd.DataFrame) -> str:
-    """Errors of training steps whose machine was left out of the fits: by machine, then over all.
-
-    far   steps on 64 GPUs or more, predicted by fits without any of these
-    """
-    rows = rows[rows["fitted"]]
-    groups = {name: own for name, own in rows.groupby("machine")}
-    lines = []
-    for name, own in (groups | {"64 GPUs and more": far, "all machines": rows}).items():
-        over = own["ratio"]
-        cells = [f"{over.median():.2f}", f"{over.min():.2f} – {over.max():.2f}"]
-        shares = [
-            format_fraction(float(share)) for share in ((over - 1).abs().median(), own["inside"].mean())
-        ]
-        lines.append([str(name), format_count(len(own)), *cells, *shares])
-    headers = ["left out", "rows", "ratio", "from – to", "median error", "inside 95 %"]
-    return table(headers, lines)
-
-
 def networks() -> str:
     """What clusters on each kind of network say of the laws (data/priors/networks.json)."""
     learned, shown = load_priors().learned, ("infiniband", "efa", "slingshot", "roce")
@@ -302,10 +281,6 @@ def _within(name: str, one: LearnedUnknown) -> str:
     return f"{format_number(one.value * scale)}{unit} ×÷ {format_number(math.exp(1.96 * one.log_sd))}"
 
 
-def records(frame: pd.DataFrame) -> list[dict[str, object]]:
-    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
-
-
 TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "curve-family": ("All shipped curves, one size left out: this family and alpha-beta", curve_family),
     "in-node": ("In a node, one size left out (NCCL, 2/4/8 GPUs)", in_node),
@@ -324,16 +299,8 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "forced": ("Forced algorithms, measured and by the law fitted to that cluster", forced),
     "crossovers": ("NCCL against NVSHMEM on 8 H200", crossovers),
     "claims": ("Claims of papers", claims),
-    "mlperf-steps": (
-        "MLPerf's training steps",
-        lambda: mlperf_table(records(dlrm.mlperf_frame()), records(dlrm.unseen_frame())),
-    ),
-    "mlperf-left-out": (
-        "MLPerf's training steps, each machine left out",
-        lambda: steps_left_out(dlrm.unseen_frame(), dlrm.far_frame()),
-    ),
-    "embark-shares": ("EMBark's communication", lambda: share_table(records(dlrm.share_frame()))),
-    "embark-speedups": ("EMBark's speed-ups", lambda: speedup_table(records(dlrm.speedup_frame()))),
+    "mlperf-steps": ("MLPerf's training steps", mlperf_steps.steps_text),
+    "mlperf-left-out": ("MLPerf's training steps, each machine left out", mlperf_steps.left_out_text),
 }
 """Title and maker of each table; a page holds it between ``<!-- table NAME -->`` and ``<!-- end -->``."""
 

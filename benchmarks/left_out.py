@@ -21,7 +21,7 @@ from perfmodel.resources import data_path
 from perfmodel.schema.calibration import Calibration, shipped_calibration
 from perfmodel.schema.evidence import COLLECTIVES, Backend
 from perfmodel.schema.machine import Machine, load_machine
-from perfmodel.validate import accuracy, dlrm, judged_claims, measured
+from perfmodel.validate import accuracy, measured
 from perfmodel.validate.without import priors_without, sources_of
 
 OPERATORS = {"aic_": "aic", "xxrjun_c01_": "xxrjun_c01"}
@@ -244,26 +244,17 @@ _PREDICTED = ["time_s", "predicted_s", "low_s", "high_s"]
 
 
 def stored_sizes() -> pd.DataFrame:
-    """What ``kept.sizes_left_out`` reads (0.6 s per machine)."""
+    """What ``accuracy.sizes_left_out`` reads (0.6 s per machine)."""
     points = accuracy.leave_one_size_out(gpus=(8,))
     cell = ["machine", "collective", "gpus", "payload_bytes", "sources"]
     return points[cell + _PREDICTED].reset_index(drop=True)
 
 
-def stored_steps() -> pd.DataFrame:
-    """What ``kept.steps_left_out`` reads (2 s)."""
-    return dlrm.unseen_frame().rename(columns={"measured_s": "time_s"})[["system", "gpus", *_PREDICTED]]
-
-
 def save(large: pd.DataFrame) -> None:
-    """Write what pages show and ``kept`` reads. large  of ``large_left_out``"""
-    claims = {one.claim.check: one.found for one in judged_claims()}
-    found = pd.DataFrame([{"check": check, **vars(one)} for check, one in claims.items()])
+    """Write what pages show of points left out, which ``accuracy`` reads. large  of ``large_left_out``"""
     cell = ["machine", "seen_nodes", "collective", "gpus", "gpus_per_node", "nodes", "payload_bytes"]
     for name, frame, digits in (
-        ("claims_found", found, None),
         ("sizes_left_out", stored_sizes(), None),
-        ("steps_left_out", stored_steps(), None),
         ("nodes_left_out", large[cell + _PREDICTED], "%.5g"),
     ):
         path = data_path("validation", f"{name}.csv")

@@ -34,9 +34,7 @@ settings.register_profile("same", derandomize=True, deadline=None, suppress_heal
 settings.register_profile("random", settings.get_profile("same"), derandomize=False)
 settings.load_profile("same")
 
-CLAIMS = {
-    "test_accuracy_of_shipped", "test_claims", "test_cli_answers", "test_dlrm", "test_figures_validation"
-}  # fmt: skip
+CLAIMS = {"test_accuracy_of_shipped", "test_claims", "test_cli_answers"}
 """Files that ask what the model says to the claims of papers: one worker works it out."""
 MOST_WORKERS = 8
 """Each imports torch: more take more memory than they save time."""

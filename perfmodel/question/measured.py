@@ -222,7 +222,7 @@ class CalibrationListOptions(OutputOptions):
 class ValidateOptions(OutputOptions):
     """How accurate is the tool, and which claims of the paper hold? Exit code 6 outside a band.
 
-    A claim of the paper that is recorded as not holding does not make the command fail.
+    A claim that does not hold is a finding: it does not make the command fail.
 
     \b
     Examples
@@ -230,7 +230,6 @@ class ValidateOptions(OutputOptions):
       perfmodel validate --held-out
       perfmodel validate --paper
       perfmodel validate --run latest
-      perfmodel validate --dlrm
     """
 
     paper: Annotated[
@@ -243,7 +242,6 @@ class ValidateOptions(OutputOptions):
     run: Annotated[
         str | None, Opt("Check the whole passes of your own run instead: its folder, or latest.", "FOLDER")
     ] = None
-    dlrm: Annotated[bool, Opt("Check published training steps instead: MLPerf's and EMBark's.")] = False
 
 
 @dataclass(frozen=True, kw_only=True)

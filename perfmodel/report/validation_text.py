@@ -6,28 +6,23 @@ import re
 from collections.abc import Sequence
 
 from perfmodel.report.terminal import facts, paragraph
-from perfmodel.units import format_bytes, format_fraction, format_number, format_ratio
-from perfmodel.validate import Kind, Outcome, Verdict
+from perfmodel.units import counted, format_bytes, format_fraction, format_number, format_ratio
+from perfmodel.validate import Outcome, Verdict
 
 
-def verdicts_text(verdicts: Sequence[Verdict], *, paper: bool, what: str = "") -> str:
+def verdicts_text(verdicts: Sequence[Verdict], what: str) -> str:
     """A paragraph for each verdict: claim, expected value, band, result, reason; then how many hold or fail.
 
-    paper  whether the last line calls them claims of papers, else bands;  what  another name for them
+    what  what is judged, in words: "bands", "claims of papers"
     """
-    parts = [_block(verdict) for verdict in verdicts]
-    parts.append(_count(verdicts, what or ("claims of papers" if paper else "bands")))
-    return "\n\n".join(parts)
+    return "\n\n".join([*map(_block, verdicts), _count(verdicts, what)])
 
 
 def _block(verdict: Verdict) -> str:
     mark = "! " if verdict.regression else ""
-    kind = "" if verdict.kind is Kind.CLAIM else f" ({verdict.kind})"
-    said = verdict.kind if verdict.verdict is Outcome.COMPARED else f"{verdict.verdict}{kind}"
-    title = f"{mark}{verdict.identifier}: {said}\n" + paragraph(verdict.claim, indent=3)
-    expected = "" if verdict.expected == verdict.band else verdict.expected
+    title = f"{mark}{verdict.identifier}: {verdict.verdict}\n" + paragraph(verdict.claim, indent=3)
     rows = [
-        ("expected", expected),
+        ("expected", "" if verdict.expected == verdict.band else verdict.expected),
         ("band", in_unit_of(verdict.band, verdict.got)),
         ("got", verdict.got),
         ("why", verdict.why),
@@ -35,28 +30,22 @@ def _block(verdict: Verdict) -> str:
     return title + "\n" + facts(rows, indent=3)
 
 
-_SEVERAL = {Outcome.HOLDS: "hold", Outcome.FAILS: "fail"}
+_WORDS = {
+    Outcome.HOLDS: ("holds", "hold"),
+    Outcome.FAILS: ("fails", "fail"),
+    Outcome.CANNOT_SAY: ("cannot say", "cannot say"),
+}
+"""Each outcome in words, of one and of several."""
 
 
 def _count(verdicts: Sequence[Verdict], what: str) -> str:
-    claims = [verdict for verdict in verdicts if verdict.kind is Kind.CLAIM]
-    what = what.replace("s", "", 1) if len(claims) == 1 else what
-    parts = [f"{len(claims)} {what}: {', '.join(_outcomes(claims, _JUDGED))}"]
-    for kind in (Kind.COMPARISON, Kind.SELF_CHECK):
-        rows = [verdict for verdict in verdicts if verdict.kind is kind]
-        if rows:
-            words = _outcomes(rows, [each for each in _JUDGED if any(v.verdict is each for v in rows)])
-            said = f": {', '.join(words)}" if words else ", not judged"
-            parts.append(f"{len(rows)} {kind}{'s' if len(rows) > 1 else ''}{said}")
-    return paragraph("; ".join(parts))
-
-
-_JUDGED = (Outcome.HOLDS, Outcome.FAILS, Outcome.CANNOT_SAY)
-
-
-def _outcomes(verdicts: Sequence[Verdict], kinds: Sequence[Outcome]) -> list[str]:
-    counted = {kind: sum(v.verdict is kind for v in verdicts) for kind in kinds}
-    return [f"{count} {kind if count == 1 else _SEVERAL.get(kind, kind)}" for kind, count in counted.items()]
+    counts = {kind: sum(verdict.verdict is kind for verdict in verdicts) for kind in Outcome}
+    said = ", ".join(f"{counts[kind]} {words[counts[kind] != 1]}" for kind, words in _WORDS.items())
+    judged = len(verdicts) - counts[Outcome.COMPARED]
+    what = what.replace("s", "", 1) if judged == 1 else what
+    beside = counts[Outcome.COMPARED]
+    more = f"; {counted(beside, 'comparison')}, not judged" if beside else ""
+    return paragraph(f"{judged} {what}: {said}{more}")
 
 
 _NUMBER = re.compile(r"\d[\d.]*(?:e[+-]?\d+)?")

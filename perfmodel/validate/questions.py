@@ -1,4 +1,4 @@
-"""Computes the values for rows of ``claims.toml`` or ``checks.toml``: a function for each question.
+"""Computes the answers to the questions of ``claims.toml``: a function for each question.
 
 The arguments of a function are the options in the row; the result is a number with a range (``Finding``).
 """
@@ -14,37 +14,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.model.dense import BACKWARD, GivenFlops
 from perfmodel.model.differences import ratio_band
 from perfmodel.onechip.answer import ChipAnswer, answer_on, cost_on
 from perfmodel.onechip.symmetric import global_memory
-from perfmodel.passes.dense import on_machine
 from perfmodel.passes.tables import PlanTables
-from perfmodel.passes.training import WholeStep
 from perfmodel.projections import grids, project_one, project_row_wise
 from perfmodel.projections.understood import exact_text
 from perfmodel.schema.chip import load_chip
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.evidence import Clock
-from perfmodel.units import format_bytes, format_count, format_number, format_ratio
-from perfmodel.validate import crossover, dlrm, measured
+from perfmodel.units import format_bytes, format_count, format_ratio
+from perfmodel.validate import crossover, embark, measured
 from perfmodel.validate.crossover import Comparison
-from perfmodel.validate.dlrm_dense import stored
-from perfmodel.validate.dlrm_inputs import Case, embark_case, load_inputs
 from perfmodel.validate.verdicts import Finding
-from perfmodel.validate.within import held_out
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_MILLION = 1e6
 _UNMEASURED = Finding(None, "not measured")
-
-
-def coverage(machine: str) -> Finding:
-    """Number of collectives for which both libraries were measured, with any pair of clocks in ``PAIRS``."""
-    found = [c for c in crossover.COLLECTIVES if any(crossover.compare(c, *pair) for pair in crossover.PAIRS)]
-    return Finding(len(found), f"{len(found)} collectives on {machine}")
 
 
 def lead(collective: str, older: Sequence[str] = (), claimed: float = 1.0) -> Finding:
@@ -123,20 +110,6 @@ def _compare(collective: str, clocks: tuple[str, str]) -> Comparison | None:
     return crossover.compare(collective, Clock(nvshmem), Clock(nccl))
 
 
-def exchange_bytes(**asked: Any) -> Finding:
-    """Modelled bytes of the exchange of bags over G B T D w: GPUs, samples, tables, columns, element bytes.
-
-    asked  arguments of ``project``. Limits: no local sum of bags -> 0
-    """
-    result = project_one(**asked)
-    names = [step.name for step in result.steps]
-    exchange = next(step for step in result.steps if step.name == "all_to_all_bags")
-    value = exchange.payload_bytes / (
-        asked["gpus"] * asked["batch"] * asked["table_count"] * asked["dim"] * 4
-    )
-    return Finding(value if "local_sum" in names else 0.0, f"{value:g}, with a local sum")
-
-
 def crossings(axes: Mapping[str, Sequence[float]], **asked: Any) -> Finding:
     """How often the faster library changes as a grid's exchange grows; 0 if NCCL wins the smallest.
 
@@ -174,14 +147,6 @@ def _bag_ratios(
     low, ratio, high = ratio_band(*spans)
     frame = pd.DataFrame({"ratio": ratio, "low": low, "high": high})
     return frame.groupby(size.to_numpy()).mean().sort_index()
-
-
-def sane_points(grid: str) -> Finding:
-    """Number of points with a finite slowdown that is 1 on one GPU and at least 1 on more."""
-    frame = project_row_wise(grids.GRIDS[grid]())
-    slowdown = frame["slowdown"]
-    good = np.isfinite(slowdown) & np.where(frame["gpus"] == 1, slowdown == 1, slowdown >= 1)
-    return Finding(int(good.sum()), f"{int(good.sum())} of {len(frame)} points")
 
 
 def slowdown(end: str, gpus: int, **asked: Any) -> Finding:
@@ -224,40 +189,6 @@ def ratio_of_samples(source: str, slow: str, fast: str, below_bytes: float = inf
     return Finding(value, f"{format_ratio(value)} at {format_bytes(float(first['payload_bytes'].iloc[0]))}")
 
 
-def throughput(
-    model: str,
-    training_flops: float,
-    *,
-    batches: Sequence[int],
-    gpus: int,
-    alpha: float,
-    gradient_bytes: float,
-) -> Finding:
-    """Millions of samples per second of all GPUs, for EMBark's tables with their stored plan.
-
-    training_flops  operations of a sample, forward and backward;  gradient_bytes  of the dense layers
-    batches         samples of all GPUs: the first is assumed; the band covers all, and errors of their steps
-    alpha           exponent of the ids' power law
-    """
-    found = []
-    for batch in batches:
-        case = throughput_case(model, gpus, alpha, batch)
-        dense = on_machine(GivenFlops(training_flops / (1 + BACKWARD)), case.machine, gradient_bytes)
-        whole = WholeStep.of(stored(case), dense)
-        times = whole.found.step_s, whole.low_s, whole.high_s
-        found.append([batch / time_s / _MILLION for time_s in times])
-    judged = Finding.within(found[0][0], [value for each in found for value in each], format_number)
-    least, most = (format_count(batch) for batch in (min(batches), max(batches)))
-    return replace(judged, words=f"{judged.words} million a second at batches of {least} to {most} in all")
-
-
-def throughput_case(model: str, gpus: int, alpha: float, batch: int) -> Case:
-    """EMBark's training case with this power law of the ids. batch  samples of all GPUs"""
-    inputs = load_inputs()
-    conditions = inputs.embark.model_copy(update={"alpha": alpha})
-    return replace(embark_case(inputs, model, gpus, batch // gpus), conditions=conditions)
-
-
 def dependence(chip: str, models: Sequence[str], batch: int, ids: Sequence[str], effort: str) -> Finding:
     """How much the time depends on the ids: of our mapping to a chip's cores, relative to plain gathers.
 
@@ -295,22 +226,18 @@ def _mapped(chip: str, model: str, batch: int, ids: str, effort: str) -> ChipAns
 
 
 QUESTIONS: dict[str, Callable[..., Finding]] = {
-    "coverage": coverage,
     "lead": lead,
     "crossing": crossing,
     "rise": rise,
-    "exchange_bytes": exchange_bytes,
     "crossings": crossings,
-    "sane_points": sane_points,
     "slowdown": slowdown,
     "ratio_of_samples": ratio_of_samples,
-    "throughput": throughput,
+    "throughput": embark.throughput,
     "gpus_needed": gpus_needed,
     "dependence": dependence,
     "chip_speedup": chip_speedup,
-    "held_out": held_out,
-    "share": dlrm.share,
-    "speedup": dlrm.speedup,
+    "share": embark.share,
+    "speedup": embark.speedup,
 }
 """Questions by the name in ``what`` of a row's ``ask``."""
 

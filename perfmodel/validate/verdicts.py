@@ -1,4 +1,4 @@
-"""A verdict, and the two files of claims and bands: ``data/paper/claims.toml`` and ``bands.toml``."""
+"""A verdict on a claim or a band, and the bands: ``data/paper/bands.toml`` and ``run.toml``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from enum import StrEnum
 from functools import lru_cache
 from math import inf
 from typing import Any
-
-from pydantic import model_validator
 
 from perfmodel import resources
 from perfmodel.schema.strict import Strict, read_as
@@ -26,20 +24,12 @@ class Outcome(StrEnum):
     COMPARED = "compared"
 
 
-class Kind(StrEnum):
-    """Kind of a row: a published statement, a comparison of two numbers, or a check of the tool itself."""
-
-    CLAIM = "claim"
-    COMPARISON = "comparison"
-    SELF_CHECK = "self-check"
-
-
 @dataclass(frozen=True)
 class Verdict:
     """One judged claim or band, in words.
 
     expected, got  number in the claim, and number computed here;  band  range in which it must be
-    why  reason for the verdict;  regression  whether it is unexpected: the program then exits with 6
+    why  reason for the verdict;  regression  whether an own band does not hold: the program exits with 6
     """
 
     identifier: str
@@ -49,8 +39,7 @@ class Verdict:
     band: str
     verdict: Outcome
     why: str
-    regression: bool
-    kind: Kind = Kind.CLAIM
+    regression: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,73 +74,6 @@ class Finding:
         return cls(value, write(value) + apart, low, high)
 
 
-@dataclass(frozen=True)
-class Judged:
-    """A claim of the paper with the value computed for it."""
-
-    claim: Claim
-    found: Finding
-    outcome: Outcome
-
-    @classmethod
-    def of(cls, claim: Claim, found: Finding) -> Judged:
-        """The claim judged by its band."""
-        return cls(claim, found, claim.judge(found))
-
-
-class Claim(Strict):
-    """A row of a claims file. A comparison is not judged; a self-check does not concern published numbers.
-
-    check  a short name, if a figure or a file needs it;  ask  the question for ``questions.answer``
-    low, high  band in which its value must be, and ``band_why``;  recorded  its verdict at present, and
-               ``why``
-    """
-
-    id: str
-    kind: Kind = Kind.CLAIM
-    claim: str
-    expected: str
-    check: str = ""
-    ask: dict[str, Any]
-    low: float | None = None
-    high: float | None = None
-    band_why: str
-    recorded: Outcome
-    why: str
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Claim:
-        if (self.low is None) != (self.high is None):
-            raise ValueError("a band needs low and high")
-        if (self.kind is Kind.COMPARISON) != (self.recorded is Outcome.COMPARED):
-            raise ValueError("a comparison, and nothing else, is recorded as compared")
-        if self.kind is Kind.COMPARISON and self.low is not None:
-            raise ValueError("a comparison has no band")
-        return self
-
-    def judge(self, found: Finding) -> Outcome:
-        """Whether the claim holds for a value. A self-check is judged by the number, without its range."""
-        if self.kind is Kind.COMPARISON:
-            return Outcome.COMPARED
-        alone = Finding(found.value, found.words)
-        return outcome(alone if self.kind is Kind.SELF_CHECK else found, self.low, self.high)
-
-    def verdict(self, found: Finding) -> Verdict:
-        """The verdict for a value; it is a regression if it differs from the recorded verdict."""
-        said, band = self.judge(found), between(self.low, self.high)
-        changed = said is not self.recorded
-        return Verdict(
-            self.id, self.claim, self.expected, found.words, band, said, self.why, changed, self.kind
-        )
-
-
-class Paper(Strict):
-    """A claims file: the paper, and its claims."""
-
-    source: dict[str, str]
-    claim: list[Claim]
-
-
 class Band(Strict):
     """A band in which an error of predictions must be: from ``low`` to ``high``.
 
@@ -182,12 +104,6 @@ class Bands(Strict):
 
 
 @lru_cache(maxsize=1)
-def load_claims() -> Paper:
-    """Reads ``data/paper/claims.toml``."""
-    return read_as(Paper, resources.data_path(_FOLDER, "claims.toml"), "claims file")
-
-
-@lru_cache(maxsize=1)
 def load_bands() -> list[Band]:
     """Reads the bands in ``data/paper/bands.toml``."""
     return read_as(Bands, resources.data_path(_FOLDER, "bands.toml"), "bands file").band
@@ -199,17 +115,21 @@ def load_run_bands() -> list[Band]:
     return read_as(Bands, resources.data_path(_FOLDER, "run.toml"), "bands file").band
 
 
-def outcome(found: Finding, low: float | None, high: float | None) -> Outcome:
-    """Holds if the whole range of the value is inside [low, high], fails if all of it is outside.
+def outcome(found: Finding, low: float | None, high: float | None, published: float | None = None) -> Outcome:
+    """Holds if the whole range of the value is in [low, high]; cannot say if it has what is published.
 
-    Limits: a range that is partly inside, no number, no [low, high] -> cannot say
+    published  the published number; None: all of [low, high] is published
+    Limits: no number -> cannot say;  no [low, high] -> compared;  all else -> fails
     """
-    if found.ends is None or low is None or high is None:
+    if low is None or high is None:
+        return Outcome.COMPARED
+    if found.ends is None:
         return Outcome.CANNOT_SAY
     least, most = found.ends
     if low <= least and most <= high:
         return Outcome.HOLDS
-    return Outcome.FAILS if most < low or least > high else Outcome.CANNOT_SAY
+    first, last = (low, high) if published is None else (published, published)
+    return Outcome.CANNOT_SAY if least <= last and first <= most else Outcome.FAILS
 
 
 def between(low: float | None, high: float | None) -> str:

@@ -1,4 +1,4 @@
-"""Summarizes errors of predictions on samples that no fit used, as a number for a row of bands or checks."""
+"""Summarizes errors of predictions on samples that no fit used, as a number for a row of bands."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from perfmodel.units import format_fraction, format_ratio
-from perfmodel.validate import accuracy, dlrm
+from perfmodel.validate import accuracy
 from perfmodel.validate.verdicts import Finding
 
 if TYPE_CHECKING:
@@ -17,34 +17,24 @@ _FRAMES: dict[str, Callable[[], pd.DataFrame]] = {
     "in_node": lambda: accuracy.leave_one_size_out(),
     "other_cluster": lambda: accuracy.other_clusters(list(accuracy.OTHER_CLUSTERS)[:2]),
     "two_nodes": accuracy.one_node_to_two,
-    "steps": dlrm.unseen_frame,
-    "far_steps": dlrm.far_frame,
 }
 """Points that no fit used, by their name in a row."""
 
 
 @lru_cache(maxsize=8)
 def _points(of: str) -> pd.DataFrame:
-    """The points of this kind with a column error, computed from the measured ratio if missing."""
-    points = _FRAMES[of]()
-    return points if "error" in points else points.assign(error=points["ratio"] - 1)
+    return _FRAMES[of]()
 
 
-def held_out(
-    of: str, answer: str, share: float = 0.5, worst: str = "", **only: Sequence[str | bool]
-) -> Finding:
+def held_out(of: str, answer: str, share: float = 0.5, **only: Sequence[str | bool]) -> Finding:
     """A summary of the errors of points that no fit used.
 
-    of      which points;  answer, share  as in ``told``;  only  values allowed in columns, by column
-    worst   a column: the summary is the largest over its groups; "": over all points
+    of  which points;  answer, share  as in ``told``;  only  values allowed in columns, by column
     """
     points = _points(of)
     for column, wanted in only.items():
         points = points[points[column].isin(wanted)]
-    many = "rows" if "steps" in of else "points"
-    groups = [rows for _, rows in points.groupby(worst)] if worst else [points]
-    found = [told(rows, answer, f"{len(rows)} {many}", share) for rows in groups]
-    return max(found, key=lambda each: each.value or 0.0)
+    return told(points, answer, f"{len(points)} points", share)
 
 
 def told(points: pd.DataFrame, answer: str, many: str, share: float = 0.5) -> Finding:

@@ -93,8 +93,6 @@ validate
 validate --json
 validate --paper
 validate --paper --json
-validate --dlrm
-validate --dlrm --json
 calibrations
 calibrations --json
 show h100-sxm-ib/nccl-2.29.2-stream --json

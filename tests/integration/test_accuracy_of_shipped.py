@@ -15,7 +15,7 @@ import pytest
 
 from perfmodel.fit.shipped import fit_entry
 from perfmodel.schema.priors import load_priors
-from perfmodel.validate import accuracy, kept, measured, validate
+from perfmodel.validate import accuracy, measured, validate
 from perfmodel.validate.verdicts import load_bands
 
 FOUR_NODES = (left_out.NodesLeftOut("gh200-slingshot", 3),)
@@ -76,24 +76,26 @@ def test_a_cluster_that_is_left_out_informs_nothing() -> None:
 
 
 def test_the_points_of_the_picture_are_those_of_a_fresh_fit() -> None:
+    """Within the file's five digits: OpenBLAS's kernels for Haswell and Prescott say the same to 2e-15."""
     fresh = left_out.large_left_out(FOUR_NODES)
-    stored = kept.nodes_left_out()
+    stored = accuracy.nodes_left_out()
     own = stored[(stored["machine"] == "gh200-slingshot") & stored["nodes"].isin(fresh["nodes"])]
     own = own[own["seen_nodes"] == 2].reset_index(drop=True)
     assert set(fresh["seen_nodes"]) == {2} and len(fresh) == len(own) > 20
     for name in ("time_s", "predicted_s", "low_s", "high_s"):
-        assert own[name].tolist() == pytest.approx(fresh[name].tolist(), rel=0.02), (
+        assert own[name].tolist() == pytest.approx(fresh[name].tolist(), rel=1e-4), (
             "benchmarks/accuracy.py --write"
         )
 
 
 def test_sizes_left_out_are_those_of_a_fresh_fit() -> None:
+    """Solvers of fits stop at 1e-8: OpenBLAS's kernels for Haswell and Prescott say the same to 2e-8."""
     fresh = left_out.stored_sizes()
-    stored = pd.concat([kept.sizes_left_out(name) for name in accuracy.IN_NODE_MACHINES])
+    stored = pd.concat([accuracy.sizes_left_out(name) for name in accuracy.IN_NODE_MACHINES])
     for name in ("machine", "collective", "gpus", "payload_bytes", "sources"):
         assert stored[name].tolist() == fresh[name].tolist(), "benchmarks/accuracy.py --write"
     for name in ("time_s", "predicted_s", "low_s", "high_s"):
-        assert stored[name].tolist() == pytest.approx(fresh[name].tolist(), rel=2e-3), (
+        assert stored[name].tolist() == pytest.approx(fresh[name].tolist(), rel=1e-5), (
             "benchmarks/accuracy.py --write"
         )
 

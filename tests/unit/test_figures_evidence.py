@@ -15,7 +15,7 @@ from perfmodel.schema.machine import read_machine
 
 NAMES = [
     "collectives-all-to-all", "collectives-reduce-scatter", "libraries", "links", "roofline", "changes",
-    "tornado", "heat-map", "validation", "claims",
+    "tornado", "heat-map", "validation",
 ]  # fmt: skip
 
 

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import own_run
 import pandas as pd
 import pytest
-from left_out import stored_steps
 
 from perfmodel.projections import project_one
 from perfmodel.report.figures import Block, Missing
 from perfmodel.report.figures.evidence_figures import points as points_of
-from perfmodel.report.figures.validation import claims, held_out_points, own_run_points, validation
-from perfmodel.validate import Judged, Kind, Outcome, accuracy, judged_claims, kept, validate
+from perfmodel.report.figures.validation import held_out_points, own_run_points, validation
+from perfmodel.validate import accuracy
 from perfmodel.validate.own import compare_run, judged
-from perfmodel.validate.verdicts import Finding
 
 
 def points(factors: list[float], wide: float = 1.2) -> pd.DataFrame:
@@ -81,10 +76,10 @@ def test_no_point_is_missing() -> None:
 
 def test_the_shipped_points_are_those_that_are_validated() -> None:
     frames = held_out_points("gb200-nvl72")
-    large = kept.nodes_left_out()
+    large = accuracy.nodes_left_out()
     many = int((large["gpus"] >= 40).sum())
     assert [len(frame) for frame in frames.values()] == [
-        len(accuracy.other_clusters()), len(large) - many, many, 48,
+        len(accuracy.other_clusters()), len(large) - many, many,
     ]  # fmt: skip
     assert large["gpus"].max() == 2160 and (large["nodes"] > large["seen_nodes"]).all()
     found = block(validation(frames))
@@ -105,34 +100,6 @@ def test_what_was_measured_between_nodes_is_beside_an_answer_between_nodes() -> 
     assert {row["gpus"] for row in inside.data} == {8} and len(across.data) > len(inside.data)
 
 
-@pytest.fixture(scope="module")
-def fresh() -> list[Judged]:
-    """Claims judged now: seconds of searches, which two tests ask for."""
-    return judged_claims()
-
-
-@pytest.mark.parametrize("name", ["claims", "steps"])
-def test_what_is_kept_is_what_is_computed(name: str, request: pytest.FixtureRequest) -> None:
-    """Sizes left out are compared in tests/integration: they are fitted again."""
-    hint = "python benchmarks/accuracy.py --write"
-    if name == "steps":
-        fresh, stored = stored_steps(), kept.steps_left_out()
-        assert stored["system"].tolist() == fresh["system"].tolist(), hint
-        for column in ("gpus", "time_s", "predicted_s", "low_s", "high_s"):
-            assert stored[column].tolist() == pytest.approx(fresh[column].tolist(), rel=1e-3), hint
-        return
-    for one, other in zip(kept.claims_found(), request.getfixturevalue("fresh"), strict=True):
-        assert (one.claim, one.outcome) == (other.claim, other.outcome), hint
-        assert (one.found.value is None) == (other.found.value is None), hint
-        assert one.found.ends == (other.found.ends and pytest.approx(other.found.ends, rel=1e-3)), hint
-        assert _NUMBER.sub("#", one.found.words) == _NUMBER.sub("#", other.found.words), hint
-        numbers = [[float(n) for n in _NUMBER.findall(each.found.words)] for each in (one, other)]
-        assert numbers[0] == pytest.approx(numbers[1], rel=0.01), hint
-
-
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
-
-
 def test_passes_of_an_own_run(tmp_path: Path) -> None:
     folder = own_run.write_run(tmp_path / "four-cores-01234567", held_out_factor=3.0)
     (frame,) = own_run_points(folder).values()
@@ -141,61 +108,3 @@ def test_passes_of_an_own_run(tmp_path: Path) -> None:
     found = block(validation(own_run_points(folder)))
     assert [row["time_s"] for row in found.data] == passes["time_s"].tolist()
     assert [row["low_s"] for row in found.data] == passes["projected_low_s"].tolist()
-
-
-# Claims
-
-
-def test_claims_are_those_of_validate(fresh: list[Judged]) -> None:
-    verdicts = validate(paper=True)
-    assert [one.outcome for one in fresh] == [v.verdict for v in verdicts]
-    assert [one.found.words for one in fresh] == [v.got for v in verdicts]
-
-
-def test_marks_of_claims_are_over_the_middle_of_their_band() -> None:
-    found = kept.claims_found()
-    drawn = block(claims(found))
-    least = next(one for one in found if one.claim.check == "figure_9_least")
-    mark = next(t for t in marks(drawn) if t.name == least.claim.id)
-    assert least.found.value is not None
-    assert mark.x[0] == pytest.approx(least.found.value / (20.52 * 25.08) ** 0.5)
-    words = [note.text for note in drawn.figure.layout.annotations]
-    here = least.found.words.split(" (")[0]
-    assert least.found.high is not None
-    assert mark.x[0] + mark.error_x.array[0] == pytest.approx(least.found.high / (20.52 * 25.08) ** 0.5)
-    judged = [one for one in found if one.claim.kind is Kind.CLAIM]
-    many, measured = len(judged), sum(one.found.value is not None for one in judged)
-    assert f"figure 9 least (10a)<br>22.8x claimed, {here} here" in words and len(words) == measured
-    held, failed = (sum(one.outcome is each for one in judged) for each in (Outcome.HOLDS, Outcome.FAILS))
-    rest = f"{held} hold, {failed} fail, {many - held - failed} cannot be judged."
-    assert drawn.title == f"Of {many} claims of papers {rest}"
-    assert len(drawn.data) == len(found) > many
-
-
-def test_ranges_without_an_end_reach_the_edge_and_stay_json() -> None:
-    """At least 20 times, and at most a half from 0 on: neither end is on an axis of ratios."""
-    drawn = block(claims(kept.claims_found()))
-    json.dumps(drawn.data, allow_nan=False)
-    edges = [10**end for end in drawn.figure.layout.xaxis.range]
-    bars = {t.name: t.x for t in drawn.figure.data if t.mode == "lines"}
-    assert bars["11c"] == pytest.approx((1, edges[1]), rel=0.2) and bars["11c"][0] == 1
-    assert bars["11a"] == pytest.approx((edges[0], 1), rel=0.2) and bars["11a"][1] == 1
-
-
-def test_the_count_of_claims_follows_the_data() -> None:
-    found = [one for one in kept.claims_found() if one.claim.kind is Kind.CLAIM][:2]
-    fails = replace(found[0], outcome=Outcome.FAILS)
-    unknown = Judged(found[1].claim, Finding(None, "not measured"), Outcome.CANNOT_SAY)
-    drawn = block(claims([fails, unknown]))
-    assert drawn.title == "Of 2 claims of papers 1 fails, 1 cannot be judged."
-    assert drawn.source.endswith(f"Not drawn, because they have no number or no band: {unknown.claim.id}.")
-    assert isinstance(claims([unknown]), Missing)
-
-
-def test_words_of_a_claim_do_not_reach_the_mark_above() -> None:
-    """Words end 0.17 of a row above their bar; a line has 17 px, and the mark above reaches 7 px down."""
-    figure = block(claims(kept.claims_found())).figure
-    low, high = figure.layout.yaxis.range[1], figure.layout.yaxis.range[0]
-    row = (figure.layout.height - figure.layout.margin.t - figure.layout.margin.b) / (high - low)
-    lines = max(note.text.count("<br>") + 1 for note in figure.layout.annotations)
-    assert lines == 3 and 17 * lines + 2 < 0.83 * row - 7

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from hugectr_planner import PlannerCall, holders, plan_of
+from mlperf_steps import fixed_bags, inputs, kinds, planned
 from scipy.optimize import brentq
 
 from perfmodel.model import access
@@ -11,9 +15,6 @@ from perfmodel.model.popularity import popularity
 from perfmodel.passes.schemes import TABLE_ROW_WISE
 from perfmodel.plan import PlanTables
 from perfmodel.schema.workload import Table, TableSet
-from perfmodel.validate.dlrm_dense import kinds
-from perfmodel.validate.dlrm_inputs import fixed_bags, load_inputs
-from perfmodel.validate.hugectr import PlannerCall, holders, plan_of
 
 SAMPLES = 4_195_197_692 + 2 * 89_137_319
 DIFFERENT = {
@@ -51,20 +52,20 @@ def test_small_tables_are_copied_and_nodes_hold_whole_parts() -> None:
     assert [each.scheme.copied for each in found] == [False, True, False, True]
     assert found[0].ranks.tolist() == [0, 1] and found[2].ranks.tolist() == [2, 3]
     assert found[2].sharding(4, 2) == TABLE_ROW_WISE
-    flat = plan_of(tables, 4, 2, call.model_copy(update={"by_node": False, "copied_bytes": 0.0})).placements
+    flat = plan_of(tables, 4, 2, replace(call, by_node=False, copied_bytes=0.0)).placements
     assert [len(each.ranks) for each in flat] == [2, 1, 1, 1]
 
 
 def test_mlperf_rows_are_planned_as_their_configurations_say() -> None:
     """What NVIDIA's planner printed for its own options: parts of t20 and t21, and how many are copied."""
     said = {}
-    for case in (kind.case for kind in kinds()):
-        found = case.plan(case.evaluator()).placements
-        held = case.evaluator().memory(case.plan(case.evaluator())).total_bytes
-        assert held.max() <= case.usable_bytes(case.evaluator()), case
-        parts = [found[t].scheme.row_parts for t in (0, 19, 20, 21)]
-        copies = sum(each.scheme.copied for each in found)
-        assert case.planner
+    for case, _ in kinds():
+        costed = planned(case)
+        placements, evaluator = costed.plan.placements, costed.evaluator
+        held = evaluator.memory(costed.plan).total_bytes
+        assert held.max() <= evaluator.setting.machine.value("hbm_bytes"), case
+        parts = [placements[t].scheme.row_parts for t in (0, 19, 20, 21)]
+        copies = sum(each.scheme.copied for each in placements)
         said[case.machine, case.gpus, case.planner.copied_bytes] = (*parts, copies)
     assert said == {
         ("h100-sxm-ib", 4, 8e6): (4, 1, 2, 1, 13),
@@ -87,7 +88,7 @@ def test_exponents_follow_from_how_many_ids_occur_fifteen_times() -> None:
         p = lambda s: access.zipf_popularity(ids, s, 64)[0][0]  # noqa: E731  of the first rank
         return float(brentq(lambda s: SAMPLES * p(s) * often**-s - 15, 0.5, 2))
 
-    assert dict(load_inputs().mlperf.skew) == pytest.approx(
+    assert dict(inputs()["skew"]) == pytest.approx(
         {name: exponent(*counts) for name, counts in DIFFERENT.items()}, abs=0.006
     )
 

@@ -15,8 +15,8 @@ from perfmodel.errors import BadInputError
 from perfmodel.schema.constants import load_scenario_file
 from perfmodel.schema.evidence import Backend
 from perfmodel.schema.machine import list_machines, load_machine
+from perfmodel.validate.claims import load_claims
 from perfmodel.validate.measured import shipped_samples
-from perfmodel.validate.verdicts import load_claims
 
 MACHINES = list_machines()
 JUDGED = (
@@ -29,7 +29,7 @@ JUDGED = (
     "2507.01676",
     "mlperf",
 )
-"""Words of what ``validate --paper`` and ``--dlrm`` judge, in a source."""
+"""Words of what ``validate --paper`` and ``benchmarks/mlperf_steps.py`` judge, in a source."""
 
 
 def published(key: str) -> list[tuple[float, float]]:

@@ -155,13 +155,32 @@ def test_unmeasured_pairs_are_said_to_be() -> None:
         (2, 9, 1, 2, "cannot say"),
         (25, 90, 20, math.inf, "holds"),
         (15, 90, 20, math.inf, "cannot say"),
-        (1, 1, None, None, "cannot say"),
+        (1, 1, None, None, "compared"),
     ],
 )
 def test_outcome(least: float, most: float, low: float | None, high: float | None, said: str) -> None:
     """All inside, all outside, or both: whatever the number between the ends is."""
     for value in (least, most):
         assert outcome(Finding(value, "", least, most), low, high) == said
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "published", "low", "high", "said"),
+    [
+        (12.7, 30.2, 11, 8.8, 13.75, "fails"),
+        (8.55, 20.8, 8, 6.4, 10, "fails"),
+        (1.78, 2.27, 1.5, 1.2, 1.8, "fails"),
+        (1.94, 2.63, 1.77, 1.42, 2.12, "fails"),
+        (10.0, 30.2, 11, 8.8, 13.75, "cannot say"),
+        (11.5, 12.0, 11, 8.8, 13.75, "holds"),
+        (20.0, 30.0, 11, 8.8, 13.75, "fails"),
+    ],
+)
+def test_a_published_number_outside_the_band_fails(
+    least: float, most: float, published: float, low: float, high: float, said: str
+) -> None:
+    """However near its range is: "cannot say" is only of a number that our band holds."""
+    assert outcome(Finding(least, "", least, most), low, high, published) == said
 
 
 def test_nothing_that_was_measured_cannot_say() -> None:
@@ -208,13 +227,6 @@ def test_answers_about_points() -> None:
     said = {name: within.told(frame, name, "4 points").value for name in ("error", "ratio", "inside")}
     assert said == {"error": pytest.approx(0.25), "ratio": pytest.approx(0.9), "inside": 0.75}
     assert within.told(frame, "error", "4 points", share=1.0).words == "40.0 % of 4 points"
-
-
-def test_the_worst_group_is_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    frame = pd.DataFrame({"ratio": [1.1, 0.7, 3.0], "inside": [True] * 3, "machine": ["a", "b", "c"]})
-    monkeypatch.setitem(within._FRAMES, "made steps", lambda: frame)
-    found = within.held_out("made steps", "error", worst="machine", machine=["a", "b"])
-    assert found.words == "30.0 % of 1 rows"
 
 
 # numbers that docs/model.md quotes

@@ -13,13 +13,12 @@ from perfmodel.report.figures import registry
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.collective_curves import MeasuredLibrary, collectives, measured
 from perfmodel.report.figures.roofline import roofline
-from perfmodel.report.figures.validation import claims, held_out_points, own_run_points, validation
+from perfmodel.report.figures.validation import held_out_points, own_run_points, validation
 from perfmodel.schema.evidence import Backend, Clock
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.run_files import read_run
 from perfmodel.units import counted
 from perfmodel.validate.crossover import GPUS, MACHINE
-from perfmodel.validate.kept import claims_found
 from perfmodel.validate.points import run_of
 
 _COMPARED = "all_to_all"
@@ -27,7 +26,7 @@ _NVLINK, _PCIE = "h100-sxm-ib", "rtx-pro-6000-pcie"
 
 
 def evidence_blocks(asked: Projection) -> Iterator[Block | Missing]:
-    """The figures of a projection's evidence: curves, roofline, changes, predicted and measured, claims."""
+    """The figures of a projection's evidence: curves, roofline, changes, predicted and measured."""
     for figure in registry.EVIDENCE:
         yield figure.draw(asked=asked)
 
@@ -120,8 +119,3 @@ def points(asked: Projection) -> Block | Missing:
             pass
     across = not asked.setting.one_domain and asked.forward.domain(asked.work.gpus)[0] < asked.gpus
     return validation(held_out_points(asked.setting.machine.name, across=bool(across)))
-
-
-def judged_claims() -> Block | Missing:
-    """Published claims, judged with the verdicts in data/validation."""
-    return claims(claims_found())

@@ -59,10 +59,9 @@ CHANGES = Figure("changes", ".what_if.changes")
 TORNADO = Figure("tornado", ".what_if.tornado")
 HEAT_MAP = Figure("heat-map", ".what_if.heat_map")
 VALIDATION = Figure("validation", ".evidence_figures.points")
-CLAIMS = Figure("claims", ".evidence_figures.judged_claims")
 SHARDINGS = Figure("shardings", "..page.contents.every_sharding")
 EVIDENCE = (
-    ALL_TO_ALL, REDUCE_SCATTER, LIBRARIES, LINKS, ROOFLINE, CHANGES, TORNADO, HEAT_MAP, VALIDATION, CLAIMS,
+    ALL_TO_ALL, REDUCE_SCATTER, LIBRARIES, LINKS, ROOFLINE, CHANGES, TORNADO, HEAT_MAP, VALIDATION,
 )  # fmt: skip
 """Figures of the evidence behind an answer."""
 STAYING = (*EVIDENCE, SHARDINGS)

@@ -1,11 +1,8 @@
-"""Figures of predicted against measured times, and of published claims."""
+"""The figure of predicted against measured times."""
 
 from __future__ import annotations
 
-import re
-import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from math import inf
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,47 +10,26 @@ import numpy.typing as npt
 
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.marks import in_pane, panes, scatter, whiskers
-from perfmodel.report.figures.ratio_rows import bar, ratio_rows
-from perfmodel.report.figures.registry import CLAIMS, VALIDATION
+from perfmodel.report.figures.marks import in_pane, panes, scatter
+from perfmodel.report.figures.registry import VALIDATION
 from perfmodel.report.figures.words import collective_name, hover, safe, sentence, signed
-from perfmodel.schema.evidence import COLLECTIVES
 from perfmodel.units import counted, format_bytes, format_fraction, format_time
-from perfmodel.validate import Kind, Outcome, accuracy, kept
+from perfmodel.validate import accuracy
 from perfmodel.validate.own import compare_run, judged
-from perfmodel.validate.verdicts import between
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import pandas as pd
 
-    from perfmodel.validate.verdicts import Judged
 
 _BANDS = (0.25, 0.10)
 _COLUMNS = ("time_s", "predicted_s", "low_s", "high_s", "error")
-_LEFT_OUT, _CLUSTERS, _STEPS = (
-    "a size left out of the fit",
-    "a cluster left out of the fit",
-    "training steps (MLPerf)",
-)
+_LEFT_OUT, _CLUSTERS = "a size left out of the fit", "a cluster left out of the fit"
 _LARGE = "more nodes than in the fit"
 _MANY_GPUS = 40
 """Points with at least this many GPUs, beyond the nodes of the fit, have a separate marker."""
 _PASSES = "whole passes of this run"
-_ROW = 78
-"""Pixels of a row: three lines of label and a bar fit in it."""
-_OUTCOMES = {
-    Outcome.HOLDS: (style.PALETTE[2], "circle"),
-    Outcome.FAILS: (style.PALETTE[1], "x"),
-    Outcome.CANNOT_SAY: (style.PALETTE[0], "diamond"),
-}
-_WORDS = {
-    Outcome.HOLDS: ("holds", "hold"),
-    Outcome.FAILS: ("fails", "fail"),
-    Outcome.CANNOT_SAY: ("cannot be judged", "cannot be judged"),
-}
-"""The verb for one claim and for several."""
 
 
 def held_out_points(machine: str, *, across: bool = True) -> dict[str, pd.DataFrame]:
@@ -61,20 +37,18 @@ def held_out_points(machine: str, *, across: bool = True) -> dict[str, pd.DataFr
 
     across  whether the answer leaves a scale-up domain; else points between nodes are left out
     Kinds: sizes of this machine on 8 GPUs, left out of their curve; two-node clusters that no fit used; more
-    nodes than in the fit, of all machines; MLPerf training steps, predicted by the other machines. All kinds
-    except the clusters are stored in data/validation.
+    nodes than in the fit, of all machines. All kinds except the clusters are stored in data/validation.
     Limits: a machine without a preferred calibration -> without its sizes
     """
     frames = {}
     if machine in accuracy.IN_NODE_MACHINES:
-        frames[_LEFT_OUT] = kept.sizes_left_out(machine)
+        frames[_LEFT_OUT] = accuracy.sizes_left_out(machine)
     if not across:
         return frames
     frames[_CLUSTERS] = accuracy.other_clusters()
-    large = kept.nodes_left_out()
+    large = accuracy.nodes_left_out()
     many, few = large[large["gpus"] >= _MANY_GPUS], large[large["gpus"] < _MANY_GPUS]
     frames |= {f"{_gpus_of(part)}: {_LARGE}": part for part in (few, many)}
-    frames[_STEPS] = kept.steps_left_out()
     return frames
 
 
@@ -98,7 +72,7 @@ def validation(frames: Mapping[str, pd.DataFrame]) -> Block | Missing:
     """Predicted against measured times on logarithmic axes, and their ratio below.
 
     frames  by kind of points: time_s (measured), predicted_s, low_s, high_s, error, inside; further columns
-            (machine, collective, payload_bytes, gpus, system) are in the hover text
+            (machine, collective, payload_bytes, gpus) are in the hover text
     Limits: no point -> Missing
     """
     kinds = {label: frame for label, frame in frames.items() if len(frame)}
@@ -203,7 +177,7 @@ def _text(label: str, row: Mapping[Any, Any]) -> str:
 
 
 def _what(row: Mapping[Any, Any]) -> str:
-    parts = [safe(str(row[name])) for name in ("machine", "system") if name in row]
+    parts = [safe(str(row[name])) for name in ("machine",) if name in row]
     if "collective" in row:
         parts.append(
             f"{collective_name(str(row['collective']))} of {format_bytes(float(row['payload_bytes']))}"
@@ -214,7 +188,7 @@ def _what(row: Mapping[Any, Any]) -> str:
 
 
 def _rows(label: str, frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    words = [name for name in ("machine", "system", "collective", "sources") if name in frame.columns]
+    words = [name for name in ("machine", "collective", "sources") if name in frame.columns]
     counts = [name for name in ("gpus", "payload_bytes") if name in frame.columns]
     for row in frame.to_dict(orient="records"):
         yield {
@@ -223,100 +197,3 @@ def _rows(label: str, frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
             **{name: float(row[name]) for name in (*counts, *_COLUMNS)},
             "inside": bool(row["inside"]),
         }
-
-
-# Claims of the paper
-
-
-def claims(found: Sequence[Judged]) -> Block | Missing:
-    """Rows of published claims: the claimed range, and this program's result, over the middle of the range.
-
-    found  from ``validate.kept.claims_found``; comparisons and self-checks are in the data only
-    Limits: claims without a number or a range are listed below the figure; no other claims -> Missing
-    """
-    judged = [one for one in found if one.claim.kind is Kind.CLAIM]
-    drawn = [one for one in judged if one.found.value and one.claim.high]
-    if not drawn:
-        return CLAIMS.missing("no published claim can be judged: perfmodel validate --paper")
-    counts = [(kind, sum(one.outcome is kind for one in judged)) for kind in Outcome]
-    said = ", ".join(f"{count} {_WORDS[kind][count != 1]}" for kind, count in counts if count)
-    rest = [one.claim.id for one in judged if one not in drawn]
-    more = f" Not drawn, because they have no number or no band: {', '.join(rest)}." if rest else ""
-    return CLAIMS.block(
-        sentence(f"of {counted(len(judged), 'claim')} of papers {said}"),
-        "Bars are the ranges that claims allow, to the edge where they have no end; marks are the results, "
-        "with their bands. Both are relative to the middle of the bar, or to its only end.",
-        _claims_figure(drawn),
-        "arXiv 2512.05831 and others, evaluated on public measurements: perfmodel validate --paper." + more,
-        tuple(_claim_row(one) for one in found),
-    )
-
-
-def _claims_figure(drawn: Sequence[Judged]) -> Any:
-    over = [value for one in drawn for value in _over_middle(one) if 0 < value < inf]
-    reach = min(over) / 1.3, max(over) * 1.3
-    return ratio_rows(
-        [(_claim_words(one), _claim(one, reach)) for one in drawn],
-        [(str(kind), _marker(kind)) for kind in dict.fromkeys(one.outcome for one in drawn)],
-        reach,
-        "result relative to the claim (×)",
-        _ROW,
-    )
-
-
-def _claim_words(one: Judged) -> str:
-    """The label of a claim: ``all-reduce ratio (2a)``, ``10x claimed, 1.95× here``."""
-    here = re.split(r"[,;(]", one.found.words)[0].strip()
-    return f"{_name(one.claim.check)} ({one.claim.id})\n{one.claim.expected} claimed, {here} here"
-
-
-def _name(check: str) -> str:
-    """A check in words: ``all_to_all_ratio`` -> ``all-to-all ratio``."""
-    for collective in COLLECTIVES:
-        check = check.replace(collective, collective_name(collective))
-    return check.replace("_", " ")
-
-
-def _over_middle(one: Judged) -> tuple[float, float, float, float, float]:
-    """Five ratios to the middle of the claimed range: its low and high end, the result, the result's band.
-
-    The middle is the geometric mean of the ends, or the only end.
-    """
-    low, high, value = (float(each or 0.0) for each in (one.claim.low, one.claim.high, one.found.value))
-    middle = low if high == inf else float(np.sqrt(low * high)) or high
-    least, most = one.found.ends or (value, value)
-    return low / middle, high / middle, value / middle, least / middle, most / middle
-
-
-def _claim(one: Judged, reach: tuple[float, float]) -> list[dict[str, Any]]:
-    low, high, at, least, most = (float(np.clip(each, *reach)) for each in _over_middle(one))
-    text = hover(
-        [
-            *textwrap.wrap(safe(one.claim.claim), 60),
-            f"claimed {between(one.claim.low, one.claim.high)}",
-            f"here {safe(one.found.words)}: {one.outcome}",
-        ]
-    )
-    ends = whiskers([at], [least], [most], thickness=1.5, width=5)
-    mark = scatter([at], [], text, one.claim.id, _marker(one.outcome), error_x=ends)
-    return [bar(low, high, text, style.PALETTE[7], one.claim.id), mark]
-
-
-def _marker(outcome: Outcome) -> dict[str, Any]:
-    colour, symbol = _OUTCOMES[outcome]
-    return {"color": colour, "symbol": symbol, "size": 10}
-
-
-def _claim_row(one: Judged) -> dict[str, Any]:
-    return {
-        "id": one.claim.id,
-        "kind": str(one.claim.kind),
-        "claim": one.claim.claim,
-        "low": one.claim.low,
-        "high": None if one.claim.high == inf else one.claim.high,
-        "found": one.found.value,
-        "found_low": one.found.low,
-        "found_high": one.found.high,
-        "found_in_words": one.found.words,
-        "verdict": str(one.outcome),
-    }

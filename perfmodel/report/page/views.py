@@ -25,7 +25,7 @@ from perfmodel.report.page.lines import Lines, answerable, frame_of
 from perfmodel.report.page.parts import Card, Selector, View
 from perfmodel.report.page.setups import Loaded, Offer, Setup, reason
 from perfmodel.schema.machine import Machine
-from perfmodel.validate.verdicts import load_claims
+from perfmodel.validate.claims import load_claims
 
 MOST_VIEWS = 64
 _PAPER_BYTES, _PAPER_GPUS = 10e12, 128
@@ -251,8 +251,8 @@ def _is_of_the_paper(answer: Projection) -> bool:
 
 @lru_cache(maxsize=1)
 def _published() -> dict[str, float]:
-    found = {claim.id: claim.expected for claim in load_claims().claim}
-    return {name: float(found[name].rstrip("x")) for name in (_LEAST, _MOST)}
+    published = {claim.id: claim.published for claim in load_claims().claim}
+    return {name: published[name] or 0.0 for name in (_LEAST, _MOST)}
 
 
 def marks(answers: Sequence[Projection]) -> tuple[Mark, ...]:

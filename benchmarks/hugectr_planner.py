@@ -9,21 +9,21 @@ Source: mlcommons/training_results_v3.1 and v4.0, NVIDIA, dlrm_dcnv2: sharding/p
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from pydantic import Field
 
 from perfmodel.passes.placement import COPY
 from perfmodel.passes.schemes import SHARDINGS, TABLE_ROW_WISE, TABLE_WISE
 from perfmodel.plan import Placement, Plan, PlanTables, Scheme
-from perfmodel.schema.strict import Strict
 
 DEALS = 20
 WITH_STATE = 2
 """Bytes of a table with Adagrad's state, over the bytes of its weights."""
 
 
-class PlannerCall(Strict):
+@dataclass(frozen=True, kw_only=True)
+class PlannerCall:
     """The arguments with which a submission calls HugeCTR's planner, and the measured rows that use them.
 
     rounds, gpus, nodes  rows of these MLPerf rounds and GPUs, with at least so many nodes; () or 1: any
@@ -34,18 +34,18 @@ class PlannerCall(Strict):
                     state
     """
 
+    part_ids: float
+    copied_bytes: float
+    capacity_bytes: float
     rounds: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
     nodes: int = 1
     by_node: bool = False
-    part_ids: float = Field(ge=0)
-    copied_bytes: float = Field(ge=0)
-    capacity_bytes: float = Field(gt=0)
 
     def of(self, round_: str, gpu: str, nodes: int) -> bool:
         """Whether a measured row was planned with this call."""
-        known = (not self.rounds or round_ in self.rounds) and (not self.gpus or gpu in self.gpus)
-        return known and nodes >= self.nodes
+        fits = (not self.rounds or round_ in self.rounds) and (not self.gpus or gpu in self.gpus)
+        return fits and nodes >= self.nodes
 
 
 def holders(

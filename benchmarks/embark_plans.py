@@ -1,0 +1,35 @@
+"""Writes the plans of EMBark's workloads for ``perfmodel validate --paper``: ``embark_plans.py [EFFORT]``.
+
+EFFORT is the work of each search, in counted seconds (10 unless given). The plans are data, so that what is
+validated is the cost model, and does not move with the planner.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from perfmodel.plan import plan_record
+from perfmodel.plan.searching.search import Search
+from perfmodel.resources import data_path
+from perfmodel.validate.claims import load_claims
+from perfmodel.validate.embark import evaluator_of, plan_name, usable_bytes
+
+_BATCH = 65536
+
+
+def main(effort_s: float) -> None:
+    """Plans of every workload, one file each."""
+    run = load_claims().embark
+    asked = [claim.ask for claim in load_claims().claim]
+    models = dict.fromkeys([*run.models, *(ask["model"] for ask in asked if ask["what"] == "throughput")])
+    for model in models:
+        evaluator = evaluator_of(model, run.gpus, _BATCH)
+        found = Search(evaluator, usable_bytes(evaluator), effort_s=effort_s).run()
+        path = data_path("dlrm", "plans", plan_name(model, run.gpus))
+        path.write_text(json.dumps(plan_record(found.plan), separators=(",", ":")) + "\n", encoding="utf-8")
+        print(f"{model}: {found.cost.time_s * 1e3:.3f} ms, {found.stopped}")
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]) if len(sys.argv) > 1 else 10.0)

@@ -1,0 +1,139 @@
+"""Training steps of EMBark's workloads, for the claims of its paper."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from perfmodel import resources
+from perfmodel.errors import BadInputError
+from perfmodel.model.dense import BACKWARD, GivenFlops
+from perfmodel.passes.alike import Alike, best_alike
+from perfmodel.passes.dense import Dense, from_file, on_machine
+from perfmodel.passes.schemes import TABLE_ROW_WISE
+from perfmodel.passes.training import (
+    CostedPlan,
+    Pick,
+    WholeStep,
+    centre,
+    embedding_communication_s,
+    one_end,
+)
+from perfmodel.plan import Evaluator, PlanTables, read_plan
+from perfmodel.schema.dense import load_dense
+from perfmodel.schema.distributions import zipf
+from perfmodel.units import format_count, format_fraction, format_number, format_ratio
+from perfmodel.validate.claims import load_claims
+from perfmodel.validate.verdicts import Finding
+
+_MILLION = 1e6
+_NODE_GPUS = 8
+
+
+def evaluator_of(model: str, gpus: int, batch: int) -> Evaluator:
+    """The evaluator of a workload on EMBark's machine, forward and backward. batch  samples of all GPUs"""
+    run, tables = load_claims().embark, PlanTables.load(model)
+    return Evaluator.on(
+        run.machine,
+        tables.with_ids((zipf(run.alpha),) * len(tables)),
+        batch // gpus,
+        gpus,
+        gpus_per_node=_NODE_GPUS,
+        id_dtype=run.id_dtype,
+        payload=run.payload,
+        optimizer=run.optimizer,
+        training=True,
+    )
+
+
+def usable_bytes(evaluator: Evaluator) -> float:
+    """Memory of a GPU for tables and their exchange [bytes]."""
+    return evaluator.setting.machine.value("hbm_bytes") * (1 - load_claims().embark.reserve)
+
+
+def plan_name(model: str, gpus: int) -> str:
+    """Name of the file of the stored plan, which ``benchmarks/embark_plans.py`` writes."""
+    return f"{model}_{load_claims().embark.machine}_{gpus}_by_{_NODE_GPUS}.json"
+
+
+@lru_cache(maxsize=32)
+def _planned(model: str, gpus: int, batch: int) -> CostedPlan:
+    """A workload with the plan that our planner found for it; EMBark's own are not published."""
+    evaluator = evaluator_of(model, gpus, batch)
+    path = resources.data_path("dlrm", "plans", plan_name(model, gpus))
+    return CostedPlan.of(evaluator, read_plan(path, evaluator.tables))
+
+
+@lru_cache(maxsize=32)
+def _table_row_wise(model: str, gpus: int, batch: int) -> CostedPlan:
+    evaluator = evaluator_of(model, gpus, batch)
+    found = best_alike(evaluator, TABLE_ROW_WISE, usable_bytes(evaluator))
+    if not isinstance(found, Alike):
+        raise BadInputError(f"{model} on {gpus} GPUs: {found.why}.", "choose more GPUs.")
+    return CostedPlan.of(evaluator, found.plan)
+
+
+def throughput(
+    model: str, training_flops: float, *, batches: Sequence[int], gpus: int, gradient_bytes: float
+) -> Finding:
+    """Millions of samples per second of all GPUs.
+
+    training_flops  operations of a sample, forward and backward;  gradient_bytes  of the dense layers
+    batches         samples of all GPUs: the first is assumed; the band covers all, and errors of their steps
+    """
+    layers = GivenFlops(training_flops / (1 + BACKWARD))
+    dense, found = on_machine(layers, load_claims().embark.machine, gradient_bytes), []
+    for batch in batches:
+        whole = WholeStep.of(_planned(model, gpus, batch), dense)
+        found += [batch / time_s / _MILLION for time_s in (whole.found.step_s, whole.low_s, whole.high_s)]
+    judged = Finding.within(found[0], found, format_number)
+    least, most = (format_count(batch) for batch in (min(batches), max(batches)))
+    return replace(judged, words=f"{judged.words} million a second at batches of {least} to {most} in all")
+
+
+def share(gpus: int, batches: Sequence[int]) -> Finding:
+    """Share of embedding communication in a serial table-row-wise step, with the first of ``batches``.
+
+    batches  of all GPUs together. The tables and the batch are not published: the band covers all workloads
+             and all ``batches``
+    """
+    run, shares = load_claims().embark, []
+    models = sorted(run.models, key=lambda model: model != run.figure_model)
+    for batch in batches:
+        for model in models:
+            plan = _table_row_wise(model, gpus, batch)
+            for dense, pick in _ways():
+                step_s = plan.step(dense, pick, overlap=False).step_s
+                shares.append(embedding_communication_s(plan.parts(dense, pick)) / step_s)
+    return Finding.within(shares[0], shares, format_fraction)
+
+
+def speedup(answer: str, batches: Sequence[int]) -> Finding:
+    """Our plans, overlapped, over serial table-row-wise, on the most GPUs; the band covers all ``batches``.
+
+    answer  "mean" or "max" over the workloads
+    """
+    run, found = load_claims().embark, []
+    for batch in batches:
+        for way in _ways():
+            over = [
+                _table_row_wise(model, run.gpus, batch).step(*way, overlap=False).step_s
+                / _planned(model, run.gpus, batch).step(*way).step_s
+                for model in run.models
+            ]
+            found.append(max(over) if answer == "max" else sum(over) / len(over))
+    return Finding.within(found[0], found, format_ratio)
+
+
+def _ways() -> list[tuple[Dense, Pick]]:
+    """Inputs for a step's band: central values, then each cause of error at either end, others central.
+
+    Each is (dense layers, function that picks the communication times from their bands).
+    """
+    run = load_claims().embark
+    dense = from_file(load_dense(run.dense), run.machine)
+    ends = [one_end(end, communication) for end in ("low_s", "high_s") for communication in (True, False)]
+    shares = [dense.efficiency * (1 + error) for error in (-dense.error, dense.error)]
+    layers = [replace(dense, efficiency=share) for share in shares]
+    return [(dense, centre), *((dense, end) for end in ends), *((each, centre) for each in layers)]
