@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from perfmodel import resources
 from perfmodel.effort import each_of
@@ -31,12 +31,6 @@ class Claim(Strict):
     high: float | None = None
     band_why: str
     why: str
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Claim:
-        if (self.low is None) != (self.high is None):
-            raise ValueError("a band needs low and high")
-        return self
 
     def verdict(self, found: Finding) -> Verdict:
         """The verdict for an answer."""

@@ -58,7 +58,7 @@ def plan_name(model: str, gpus: int) -> str:
 
 
 @lru_cache(maxsize=32)
-def _planned(model: str, gpus: int, batch: int) -> CostedPlan:
+def planned(model: str, gpus: int, batch: int) -> CostedPlan:
     """A workload with the plan that our planner found for it; EMBark's own are not published."""
     evaluator = evaluator_of(model, gpus, batch)
     path = resources.data_path("dlrm", "plans", plan_name(model, gpus))
@@ -85,7 +85,7 @@ def throughput(
     layers = GivenFlops(training_flops / (1 + BACKWARD))
     dense, found = on_machine(layers, load_claims().embark.machine, gradient_bytes), []
     for batch in batches:
-        whole = WholeStep.of(_planned(model, gpus, batch), dense)
+        whole = WholeStep.of(planned(model, gpus, batch), dense)
         found += [batch / time_s / _MILLION for time_s in (whole.found.step_s, whole.low_s, whole.high_s)]
     judged = Finding.within(found[0], found, format_number)
     least, most = (format_count(batch) for batch in (min(batches), max(batches)))
@@ -119,7 +119,7 @@ def speedup(answer: str, batches: Sequence[int]) -> Finding:
         for way in _ways():
             over = [
                 _table_row_wise(model, run.gpus, batch).step(*way, overlap=False).step_s
-                / _planned(model, run.gpus, batch).step(*way).step_s
+                / planned(model, run.gpus, batch).step(*way).step_s
                 for model in run.models
             ]
             found.append(max(over) if answer == "max" else sum(over) / len(over))

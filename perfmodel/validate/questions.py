@@ -34,41 +34,18 @@ if TYPE_CHECKING:
 _UNMEASURED = Finding(None, "not measured")
 
 
-def lead(collective: str, older: Sequence[str] = (), claimed: float = 1.0) -> Finding:
+def lead(collective: str) -> Finding:
     """How far NVSHMEM leads: NCCL's time over NVSHMEM's at 1 KiB, both timed with the paper's clocks.
 
     The words of the finding add the same ratio with other clocks.
-    older    empty, or two sources of samples on the same GPUs: an NCCL as old as the paper, and a newer NCCL
-    claimed  ratio in the paper: the words add the factor of it that the older NCCL explains, and the rest
     """
-    found = {pair: crossover.compare(collective, *pair) for pair in crossover.PAIRS}
-    words = [
-        format_ratio(one.small_ratio) + (f" {nccl}" if index else "")
-        for index, ((_, nccl), one) in enumerate(found.items())
-        if one is not None
-    ]
-    main = found[crossover.PAIRS[0]]
+    compared = {clocks: crossover.compare(collective, *clocks) for clocks in crossover.PAIRS}
+    main = compared.pop(crossover.PAIRS[0])
     if main is None:
         return _UNMEASURED
     judged = Finding.within(main.small_ratio, [end.small_ratio for end in main.ends], format_ratio)
-    said = ", ".join([judged.words, *words[1:]])
-    if older:
-        rows = _samples(collective=collective, gpus=8, payload_bytes=1024)
-        floors = [rows.loc[rows["source_id"] == source, "time_s"].median() for source in older]
-        explained = float(floors[0] / floors[1])
-        left = claimed / (main.small_ratio * explained)
-        said += (
-            f"; NCCL 2.27's floor explains {format_ratio(explained)}, {format_ratio(left)} are unexplained"
-        )
-    return replace(judged, words=said)
-
-
-def _samples(**wanted: Any) -> pd.DataFrame:
-    """The shipped samples that have these values, by column."""
-    rows = measured.shipped_samples()
-    for column, value in wanted.items():
-        rows = rows[rows[column] == value]
-    return rows
+    others = [f"{format_ratio(one.small_ratio)} {nccl}" for (_, nccl), one in compared.items() if one]
+    return replace(judged, words=", ".join([judged.words, *others]))
 
 
 def crossing(collective: str, clocks: tuple[str, str]) -> Finding:
@@ -76,7 +53,7 @@ def crossing(collective: str, clocks: tuple[str, str]) -> Finding:
 
     clocks  how the times of (NVSHMEM, NCCL) were taken
     """
-    found = _compare(collective, clocks)
+    found = crossover.compare(collective, *map(Clock, clocks))
     if found is None:
         return _UNMEASURED
     return Finding.within(_crossing(found), [_crossing(end) for end in found.ends], format_bytes)
@@ -95,7 +72,7 @@ def rise(
     clocks  how the times of (NVSHMEM, NCCL) were taken;  library  "nvshmem" or "nccl"
     A factor on the whole curve cancels in the ratio, so measured medians are used directly.
     """
-    found = _compare(collective, clocks)
+    found = crossover.compare(collective, *map(Clock, clocks))
     if found is None:
         return _UNMEASURED
     of = ("nvshmem", "nccl").index(library)
@@ -103,11 +80,6 @@ def rise(
     judged = Finding.within(growths[-1], growths, format_ratio)
     said = [f"{format_ratio(g)} to {format_bytes(end)}" for g, end in zip(growths, ends, strict=True)]
     return replace(judged, words=f"{'; '.join(reversed(said))}; all from {format_bytes(start)}")
-
-
-def _compare(collective: str, clocks: tuple[str, str]) -> Comparison | None:
-    nvshmem, nccl = clocks
-    return crossover.compare(collective, Clock(nvshmem), Clock(nccl))
 
 
 def crossings(axes: Mapping[str, Sequence[float]], **asked: Any) -> Finding:
@@ -179,8 +151,8 @@ def ratio_of_samples(source: str, slow: str, fast: str, below_bytes: float = inf
             "p2p-disabled", "p2p-on";  below_bytes  only smaller messages count, if a claim is about them
     Limits: no such samples -> unmeasured
     """
-    rows = _samples(source_id=source)
-    rows = rows[rows["payload_bytes"] < below_bytes]
+    rows = measured.shipped_samples()
+    rows = rows[(rows["source_id"] == source) & (rows["payload_bytes"] < below_bytes)]
     if rows.empty:
         return _UNMEASURED
     first = rows[rows["payload_bytes"] == rows["payload_bytes"].min()]

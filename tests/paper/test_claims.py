@@ -8,13 +8,13 @@ import pytest
 
 from perfmodel.model.dense import DenseModel
 from perfmodel.passes.tables import PlanTables
-from perfmodel.projections import grids, project
+from perfmodel.projections import grids, project_one, project_row_wise
 from perfmodel.report.validation_text import verdicts_text
 from perfmodel.schema.dense import load_dense
 from perfmodel.schema.distributions import UNIFORM
 from perfmodel.validate import Verdict, questions, validate
 from perfmodel.validate.claims import Claim, load_claims
-from perfmodel.validate.embark import evaluator_of, usable_bytes
+from perfmodel.validate.embark import evaluator_of, planned, usable_bytes
 from perfmodel.validate.verdicts import Finding, Outcome
 
 
@@ -96,7 +96,7 @@ def test_the_scenario_meets_figure_9_as_it_was_chosen_to(end: str, published: fl
 @pytest.mark.parametrize(("grid", "points"), [("paper-1", 192), ("paper-2", 168)])
 def test_the_papers_grids_are_whole(grid: str, points: int) -> None:
     """One GPU is as fast as itself, and more are slower."""
-    frame = project(grids.GRIDS[grid]())
+    frame = project_row_wise(grids.GRIDS[grid]())
     alone = frame["gpus"] == 1
     assert len(frame) == points
     assert (frame["slowdown"][alone] == 1).all() and (frame["slowdown"][~alone] >= 1).all()
@@ -104,20 +104,16 @@ def test_the_papers_grids_are_whole(grid: str, points: int) -> None:
 
 def test_without_a_reduce_scatter_an_exchange_sends_every_bag_to_every_gpu() -> None:
     """G B T D w bytes: 8 GPUs, 128 samples, 4 tables, 32 columns of 4 bytes; and a local sum."""
-    from perfmodel.projections import project_one
-
     asked = {"gpus": 8, "batch": 128, "table_count": 4, "dim": 32, "pooling": 4}
     steps = {step.name: step for step in project_one(machine="h200-sxm-ib", backend="nvshmem", **asked).steps}
     assert steps["all_to_all_bags"].payload_bytes == 8 * 128 * 4 * 32 * 4 and "local_sum" in steps
 
 
 def test_stored_plans_are_of_their_tables_and_fit() -> None:
-    from perfmodel.validate.embark import _planned
-
     run = load_claims().embark
     for model in run.models:
         evaluator = evaluator_of(model, run.gpus, 65536)
-        held = evaluator.memory(_planned(model, run.gpus, 65536).plan).total_bytes
+        held = evaluator.memory(planned(model, run.gpus, 65536).plan).total_bytes
         assert held.max() <= usable_bytes(evaluator), model
 
 
