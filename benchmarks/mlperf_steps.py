@@ -315,5 +315,8 @@ def left_out_text() -> str:
 
 
 if __name__ == "__main__":
+    for generation, fitted in shares_by_generation().items():
+        print(f"{generation}: products reach {fitted:.3f} of the datasheet's rate")
+    print()
     print(f"{steps_text()}\n\n{left_out_text()}\n\nNot predicted, for want of a shipped machine:")
     print(", ".join(sorted({step.gpu for step in steps() if step.case is None})))
