@@ -34,7 +34,7 @@ def own_run_text(passes: pd.DataFrame, steps: pd.DataFrame, verdicts: Sequence[V
             + "\n"
             + columns_text(_STEPS, steps.to_dict("records"))
         )
-    return "\n\n".join([*parts, verdicts_text(verdicts, paper=False)])
+    return "\n\n".join([*parts, verdicts_text(verdicts, "bands")])
 
 
 def _part(record: Mapping[Any, Any]) -> str:
