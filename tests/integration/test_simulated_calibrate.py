@@ -156,7 +156,7 @@ def test_best_of_a_run_names_what_the_run_holds(ranks: Ranks, cli: Any, tmp_path
     asked = ("project", "--gpus", "2", "--backend")
     found = cli(*asked, "best", "--calibration", "latest")
     words = " ".join(found.err.split())
-    assert found.code == 2 and "use --backend gloo or --backend nccl with --calibration latest." in words
+    assert found.code == 2 and "use --backend nccl or --backend gloo with --calibration latest." in words
     assert cli(*asked, "nccl", "--calibration", "latest").code == 0
     (file,) = folder(tmp_path).glob("gloo*.json")
     alone = cli(*asked, "best", "--calibration", str(file))
