@@ -376,10 +376,6 @@ inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
 }
 inline int __ffs(int x) { return __builtin_ffs(x); }
 template <class T>
-inline T __ldg(const T* at) {
-  return *at;
-}
-template <class T>
 inline T min(T a, T b) {
   return b < a ? b : a;
 }
