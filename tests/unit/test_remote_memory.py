@@ -89,10 +89,6 @@ def test_the_command_asks_the_same_and_says_what_it_was(cli: Any) -> None:
         (("--remote-memory", "10TB@3TB/s,latency:3"), "--remote-memory"),
         (("--remote-memory", "1TB@3TB/s,latency:3us"), "do not fit a memory of 1 TB"),
         (("--remote-memory", FAR, "--local-memory", "10TB@3TB/s"), "would both hold all rows"),
-        (
-            ("--remote-memory", FAR, "--tier", "uvm"),
-            "--tier uvm and --remote-memory would both hold all rows",
-        ),
         (("--remote-memory", FAR, "--gpus", "8"), "contradict each other"),
         (
             ("--remote-memory", FAR, "--sharding", "grid"),
