@@ -173,8 +173,7 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
     elif options.as_csv:
         emit(plan_csv(answer))
     else:
-        more = {"capped": capped, "other_pass": other, "changes": changes}
-        emit(plan_text(answer, file, again, whole, **more, equation=equation))
+        emit(plan_text(answer, file, again, whole, capped, other, changes, equation))
         for line in answer.evaluator.setting.notes:
             warn(line)
     if options.out is not None:

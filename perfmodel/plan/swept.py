@@ -39,7 +39,7 @@ def are_compared(ways: Sequence[str] | None, options: Mapping[str, Any]) -> bool
     ways  as in ``swept``;  options  of ``perfmodel.project``
     """
     if ways is None:
-        return options.get("reduction", AUTO) == AUTO
+        return bool(options.get("reduction", AUTO) == AUTO)
     return tuple(ways) != (ROW_WISE,)
 
 
