@@ -78,7 +78,7 @@ def test_no_step_is_compared_with_a_whole_batch() -> None:
 
 
 def test_the_latency_of_a_ring_adds_up() -> None:
-    found = explain_step(project_one(table_bytes=10e12, reserve=0), "reduce-scatter")
+    found = explain_step(project_one(table_bytes=10e12, gpus=128, reserve=0), "reduce-scatter")
     names = ("hops_k", "base_k", "m", "inside_k", "n", "network_k")
     hops, base, m, inside, n, across = (value_of(found, name) for name in names)
     assert (m, n) == (112, 15)
@@ -115,7 +115,7 @@ def test_why_a_slower_protocol_is_taken_and_what_the_law_makes_of_all() -> None:
 
 
 def test_the_floor_of_an_exchange_adds_up() -> None:
-    found = explain_step(project_one(table_bytes=10e12, reserve=0), "ids")
+    found = explain_step(project_one(table_bytes=10e12, gpus=128, reserve=0), "ids")
     alpha, a0, a1, c, b, a2 = (value_of(found, name) for name in ("alpha", "a0", "a1", "c", "b", "a2"))
     assert a0 + 7 * a1 + c + 8 * b + 120 * a2 == pytest.approx(alpha)  # 15 other nodes: one round
     working = "\n".join(found.working)

@@ -32,6 +32,8 @@ from perfmodel.schema.machine import load_machine
 from perfmodel.schema.workload import Table, TableSet
 
 MACHINE = "h100-sxm-ib"
+ROUND = {"hbm_bytes": 80e9}
+"""GPUs of 80 GB: numbers of bytes divide."""
 QUESTIONS: list[dict[str, Any]] = [
     {"table_bytes": 10e12, "reserve": 0},
     {"table_bytes": 4e12, "table_count": 26, "dim": 128, "pooling": 4},
@@ -110,7 +112,7 @@ def why(base: Projection, way: str) -> str:
 
 
 def test_what_is_impossible_says_why() -> None:
-    big = project_one(table_bytes=10e12, reserve=0)
+    big = project_one(table_bytes=10e12, reserve=0, overrides=ROUND)
     assert why(big, "table-wise") == "one table is 10 TB, larger than a GPU (80 GB)"
     assert why(big, "data-parallel") == "one table is 10 TB, larger than a GPU (80 GB)"
     assert (
@@ -119,10 +121,10 @@ def test_what_is_impossible_says_why() -> None:
     assert (
         why(big, "table-row-wise") == "8 row parts of one table are 1.25 TB each, larger than a GPU (80 GB)"
     )
-    two = project_one(table_bytes=400e9, dim=2, gpus=8, reserve=0)
+    two = project_one(table_bytes=400e9, dim=2, gpus=8, reserve=0, overrides=ROUND)
     assert why(two, "column-wise") == "2 column parts of one table are 200 GB each, larger than a GPU (80 GB)"
     nine = project_one(
-        table_bytes=600e9, table_count=9, gpus=8, reserve=0
+        table_bytes=600e9, table_count=9, gpus=8, reserve=0, overrides=ROUND
     )  # 66.7 GB each: two of them on one GPU
     assert why(nine, "table-wise") == "a GPU would hold 133 GB of tables, and has room for 80 GB"
     assert why(nine, "data-parallel") == "every GPU would hold 600 GB of tables, and has room for 80 GB"
@@ -139,12 +141,12 @@ def test_ways_that_these_gpus_or_columns_do_not_allow() -> None:
 
 def test_a_table_that_just_fits_is_placed_whole() -> None:
     """79.99 GB of table on 80 GB, and 0.5 MB of buffers: of 80 GB of table nothing is left for them."""
-    base = project_one(table_bytes=159.98e9, table_count=2, gpus=2, reserve=0)
+    base = project_one(table_bytes=159.98e9, table_count=2, gpus=2, reserve=0, overrides=ROUND)
     found = next(compared(base, ["table-wise"]))
     assert found.alike is not None and found.fits
     assert list(found.alike.memory.rows_bytes) == [79.99e9, 79.99e9]
     assert "buffers a GPU would hold" in why(
-        project_one(table_bytes=160e9, table_count=2, gpus=2, reserve=0), "table-wise"
+        project_one(table_bytes=160e9, table_count=2, gpus=2, reserve=0, overrides=ROUND), "table-wise"
     )
 
 
@@ -161,7 +163,7 @@ def test_unlike_tables_are_dealt_evenly() -> None:
 
 
 def test_grids_fill_whole_domains() -> None:
-    base = project_one(table_bytes=10e12, reserve=0)
+    base = project_one(table_bytes=10e12, reserve=0, overrides=ROUND)
     found = next(compared(base, ["grid"])).alike
     assert found is not None and (found.scheme.row_parts, found.scheme.col_parts) == (8, 16)
     assert sorted(found.plan.placements[0].ranks) == list(range(128))
@@ -391,7 +393,7 @@ def test_what_is_possible_is_asked_as_the_question_was_typed(capsys: pytest.Capt
     """The advised line has all that was typed, and an answer."""
     typed = ("--gpus", "16", "--tables", "2", "--dim", "64", "--set", "nic_bytes_per_s=100GB/s")
     code, _, said = printed(capsys, *typed, "--sharding", "table-wise", "--alpha", "1.1")
-    assert code == 2 and "table-wise is not possible: one table is 544 GB" in said
+    assert code == 2 and "table-wise is not possible: one table is 578 GB" in said
     wanted = [*typed, "--sharding", "all", "--alpha", "1.1"]
     assert advised(said) == ["project", *wanted]
     assert run(["explain", "gather", *typed, "--sharding", "table-wise", "--alpha", "1.1"]) == 2
@@ -454,6 +456,7 @@ def test_more_gpus_are_tried_where_no_sharding_fits(
     path = tmp_path / "wide.csv"
     path.write_text(WIDE)
     asked = ["project", "--model", str(path), "--machine", "h200-sxm-ib", "--batch", "65536"]
+    asked += ["--set", "hbm_bytes=141GB"]
     assert run([*asked, "--sharding", "column-wise", "--json"]) == 0
     found = capsys.readouterr()
     assert json.loads(found.out)["gpus"] == 7
