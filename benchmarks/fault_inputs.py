@@ -62,7 +62,6 @@ def _of_our_files() -> list[Reader]:
 
 
 def _of_tables() -> list[Reader]:
-    from perfmodel.schema.constraint_files import read_constraints
     from perfmodel.schema.distributions import read_histogram
     from perfmodel.schema.table_files import read_tables
 
@@ -74,7 +73,6 @@ def _of_tables() -> list[Reader]:
     yaml = (
         b"tables:\n- {name: users, rows: 1000, dim: 32, pooling: 3.5}\n- name: items\n  rows: 9\n  dim: 64\n"
     )
-    rules = b'[[tables]]\nname = "u*"\nonly = ["row-wise"]\nranks = [0, "2-3"]\ncol_parts = 2\n'
     return [
         Reader("tables, CSV", ".csv", (csv,), read_tables),
         Reader("tables, CSV in gzip", ".csv.gz", (csv,), read_tables),
@@ -83,7 +81,6 @@ def _of_tables() -> list[Reader]:
         Reader("tables, YAML", ".yaml", (yaml,), read_tables),
         Reader("tables, TOML", ".toml", (_shipped("models", "distemb-tiny.toml")[:3000],), read_tables),
         Reader("histogram", ".csv", (_shipped("distributions", "reuse-medium.csv"),), read_histogram),
-        Reader("constraints", ".toml", (rules,), read_constraints),
     ]
 
 

@@ -87,7 +87,7 @@ class Better:
         self.began = process_time()
         self.found: list[tuple[float, float]] = []
 
-    def watch(self, best_s: float, bound_s: float) -> None:
+    def watch(self, best_s: float) -> None:
         """The search calls it with every plan that it keeps."""
         if not self.found or best_s < self.found[-1][1]:
             self.found.append((self.took_s, best_s))

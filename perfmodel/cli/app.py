@@ -85,7 +85,7 @@ COMMANDS: dict[str, Command | CommandGroup] = {
     "plan": Command(
         "plans:PlanOptions",
         "plan:plan",
-        "Which sharding for which table, and how far from the lower bound?",
+        "Which sharding for which table, and what does the plan cost?",
     ),
     "chip": CommandGroup(
         "One chip of many cores: which way to look up which table, and on which core?",

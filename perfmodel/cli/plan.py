@@ -1,4 +1,4 @@
-"""``perfmodel plan``: the fastest sharding of each table, its cost, and how close it is to the bound."""
+"""``perfmodel plan``: the fastest sharding of each table, and its cost."""
 
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ from perfmodel.cli.plan_options import (
     limits_of,
     note_not_searched,
     numbers_of,
-    rules_of,
 )
 from perfmodel.cli.plan_progress import PlanProgress
 from perfmodel.cli.plan_scaling import print_scaling
@@ -51,6 +50,7 @@ from perfmodel.cli.typed_line import TypedLine
 from perfmodel.effort import Deadline, tell
 from perfmodel.errors import BadInputError
 from perfmodel.plan import Plan, PlanTables, write_plan
+from perfmodel.plan.choices.table_rules import typed_rules
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.for_torchrec.files import read_any_plan
 from perfmodel.plan.outcome import Planned
@@ -97,7 +97,7 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
     numbers = {**numbers_of(options.plan_file, **texts), "ids": ids_as_made(asked)}
     of_one = {"plan": options.plan_file, "out": options.out, "report": options.report, "dense": dense}
     check_one_plan(numbers["many"], **of_one)
-    rules = rules_of(options.constraints, options.only, options.without)
+    rules = typed_rules(options.only or [], options.without or [])
     training = is_training(objective)
     calibration = calibration_of(asked["calibration"], backend, clock)
     box = machine_of(machine, settings, calibration)

@@ -15,7 +15,6 @@ from perfmodel.errors import BadInputError
 from perfmodel.passes.tables import PlanTables
 from perfmodel.question.groups import DEFAULT_BATCH, RESERVE, trains
 from perfmodel.question.plans import FORMATS
-from perfmodel.schema.constraint_files import TableRule, read_constraints, typed_rules
 from perfmodel.schema.files import unknown_name
 from perfmodel.units import format_bytes, parse_bytes, parse_count
 
@@ -91,14 +90,6 @@ def numbers_of(plan_file: Path | None, **texts: str | None) -> dict[str, Any]:
         "effort_s": effort_of(texts["effort"]),
         "time_limit_s": limit_of(texts["time_limit"]),
     }
-
-
-def rules_of(
-    constraints: Path | None, only: list[str] | None, without: list[str] | None
-) -> tuple[TableRule, ...]:
-    """The rules for tables: from the file ``--constraints``, then from ``--only`` and ``--without``."""
-    of_file = () if constraints is None else read_constraints(constraints)
-    return (*of_file, *typed_rules(only or [], without or []))
 
 
 def check_one_plan(many: list[int], **others: object) -> None:

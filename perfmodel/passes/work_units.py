@@ -11,7 +11,6 @@ PRICED = 1.9  # a load of an option that is priced
 PACKED_TABLE = 2_400.0  # a table that is packed
 PLACED = 8.4  # a load of a rank that is examined for a place
 EVENED = 4.9  # a load of a change that is tried in rebalancing
-PROGRAM, PROGRAM_ITERATION = 3_300_000.0, 120_000.0  # a linear program; an iteration of it
 LINES = 4_500_000.0  # lines under a curve
 COSTED, COSTED_TABLE = 5_000_000.0, 1_450.0  # an exact count of a plan's loads; one table of it
 EXACT = 4_000_000.0  # one call that computes exact times of steps

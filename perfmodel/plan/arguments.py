@@ -24,13 +24,12 @@ _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "distribution": ((str, Distribution), 'text such as "uniform" or "zipf:1.05", or a Distribution.'),
     "only": _RULES,
     "without": _RULES,
-    "constraints": ((str, Path, Sequence), "a TOML file, or a list of rules."),
     "overrides": ((Mapping,), 'a dict such as {"nvlink_bytes_per_s": 900e9}.'),
     "for_torchrec": ((bool, np.bool_), "True or False."),
 }
 """Arguments that are not plain text: their allowed types, and these types in words."""
 
-_OPTIONAL = frozenset(("kernels", "backend", "clock", "optimizer", "payload", "constraints", "overrides"))
+_OPTIONAL = frozenset(("kernels", "backend", "clock", "optimizer", "payload", "overrides"))
 """Arguments that may be None."""
 
 

@@ -45,10 +45,9 @@ class TablePlan:
     answer: Planned
 
     def __repr__(self) -> str:
-        """One line: the question, the time and the bound."""
+        """One line: the question and the time."""
         of = f"{counted(len(self.plan.tables), 'table')} on {counted(self.plan.gpus, 'GPU')}"
-        bound = f"none listed below {format_time(self.bound_s)}"
-        return f"<TablePlan of {of}: {format_time(self.time_s)}, {bound}{_said(stopped=self.stopped)}>"
+        return f"<TablePlan of {of}: {format_time(self.time_s)}{_said(stopped=self.stopped)}>"
 
     @property
     def stopped(self) -> bool:
@@ -173,7 +172,7 @@ class TableScaling:
 
         gpus [-], time_s, low_s, high_s [s], samples_per_s, gpu_samples_per_s [1/s], added [-], memory_bytes,
         memory_limit_bytes [bytes of a GPU], longest_step, longest_share [-], bound_s [s], gap [-],
-        rough, batch_to_begin_with [-], batch_samples_per_s [1/s],
+        batch_to_begin_with [-], batch_samples_per_s [1/s],
         why_not (there is no plan)
         """
         import pandas as pd

@@ -14,11 +14,11 @@ from perfmodel.errors import BadInputError
 from perfmodel.passes.settings import CLUSTER
 from perfmodel.passes.tables import PlanTables
 from perfmodel.plan.arguments import check_kinds, check_names, check_per_node, number, seconds, whole
+from perfmodel.plan.choices.table_rules import typed_rules
 from perfmodel.plan.frames import IN_PYTHON, STOPPED, TablePlan, TableScaling
 from perfmodel.plan.question import RESERVE, PlanQuestion, costs_of
 from perfmodel.plan.scaling import scale
 from perfmodel.question.groups import DEFAULT_MACHINE, trains
-from perfmodel.schema.constraint_files import TableRule, read_constraints, typed_rules
 from perfmodel.schema.distributions import UNIFORM, Distribution, parse_distribution
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import Machine, load_machine
@@ -59,7 +59,6 @@ def plan_tables(
     kernels = None          look-up kernels: "fbgemm", "torch" or "perfmodel"; None: fbgemm where timed
     only = ()               rules for what tables may be: "row-wise", "user_*=row-wise,unique", or a list
     without = ()            rules for what they may not be, written as for only
-    constraints = None      a TOML file with such rules
     backend = None          library of collectives: "nccl", "nvshmem", "best"; None: that of the machine
     clock = None            how times were measured: "device", "graph", "stream", "eager"
     gpus_per_node = None    GPUs in use of each node [-]; None: all
@@ -142,7 +141,6 @@ def question_of(
     kernels: str | None = None,
     only: str | Sequence[str] = (),
     without: str | Sequence[str] = (),
-    constraints: str | Path | Sequence[TableRule] | None = None,
     backend: str | None = None,
     clock: str | None = None,
     gpus_per_node: int | None = None,
@@ -177,7 +175,7 @@ def question_of(
     }
     check_kinds(objective=objective, id_dtype=id_dtype, scenario=scenario, **texts)
     check_kinds(machine=machine, distribution=distribution, for_torchrec=for_torchrec)
-    check_kinds(only=only, without=without, constraints=constraints, overrides=overrides)
+    check_kinds(only=only, without=without, overrides=overrides)
     training = trains(objective)
     box = machine if isinstance(machine, Machine) else load_machine(str(machine))
     if overrides:
@@ -192,9 +190,6 @@ def question_of(
             f"reserve is at least 0 and below 1; max_hbm_bytes above 0 and at most {hbm:.0f}.",
         )
     ids = parse_distribution(distribution) if isinstance(distribution, str) else distribution
-    of_file = constraints or ()
-    if isinstance(of_file, (str, Path)):
-        of_file = read_constraints(Path(of_file))
     return PlanQuestion(
         tables=PlanTables.of(_table_set(tables), ids),
         machine=box,
@@ -203,7 +198,7 @@ def question_of(
         training=training,
         reserve=reserve,
         most_bytes=max_hbm_bytes,
-        rules=(*of_file, *typed_rules(_listed(only), _listed(without))),
+        rules=typed_rules(_listed(only), _listed(without)),
         for_torchrec=for_torchrec,
         effort_s=EFFORTS[effort],
         time_limit_s=seconds(time_limit_s),

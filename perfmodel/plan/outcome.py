@@ -18,13 +18,6 @@ from perfmodel.passes.exchange_sets import ExchangeSets
 from perfmodel.passes.placement import WHOLE, Plan, Scheme, uniform_plan
 from perfmodel.passes.schemes import ROW_WISE, SHARDINGS, TABLE_WISE
 from perfmodel.passes.steps import StepCost, StepRow
-from perfmodel.plan.bounding.bound import (
-    LISTED,
-    LISTED_SCHEMES,
-    OF_TORCHREC,
-    RELAXATION,
-    TORCHREC_SCHEMES,
-)
 from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.files import plan_record
 from perfmodel.plan.for_torchrec import runnable as torchrec
@@ -36,6 +29,22 @@ from perfmodel.plan.searching.reasons import PlanReason, reasons
 from perfmodel.plan.searching.search import Search
 from perfmodel.units import format_bytes
 
+LISTED = "plans of the listed schemes"
+"""Plans that the bound covers, in words."""
+LISTED_SCHEMES = (
+    "row parts in powers of two, whole scale-up domains or all GPUs; column parts of 4 columns or more, "
+    "equal ones or a power of two of them; hot rows that get 50, 75, 90 or 97 % of the look-ups, where they "
+    "save time; each part on a GPU of its own"
+)
+"""Schemes that are listed (``options_of``), in words for an answer."""
+OF_TORCHREC = "plans of TorchRec's shardings"
+TORCHREC_SCHEMES = (
+    "whole tables, equal column parts of a multiple of 4 columns, row parts over one scale-up domain or all "
+    "GPUs, both over whole domains, and copies; each part on a GPU of its own"
+)
+"""Schemes that are listed for TorchRec (``runnable``), in words for an answer."""
+NEAR = 0.3
+"""Share of a plan's time: a bound further below says little, and is not printed."""
 _MOST_REASONS = 400
 _LEAST_REASONS = 40  # of the heaviest tables, unless they take as much work as the search
 _LEAST = 1e-300  # avoids division by 0
@@ -125,6 +134,11 @@ class Planned:
         """Whether the plan was given by the user, not searched."""
         return self.found.stopped == "given"
 
+    @property
+    def bounded(self) -> bool:
+        """Whether the plan was searched, and the bound is near enough to its time to be printed."""
+        return not self.given and self.found.gap < NEAR
+
     @cached_property
     def by_weight(self) -> tuple[AlikeTables, ...]:
         """The groups, sorted by the larger of their share of the time and of the bytes, largest first.
@@ -175,7 +189,6 @@ class Planned:
             "gap": None if self.given else found.gap,
             "bound_over": None if self.given else self.bound_over,
             "listed_schemes": None if self.given else self.listed_schemes,
-            "relaxation": RELAXATION,
             "stopped": found.stopped,
             "restricted": found.restricted,
             "constrained": self.constrained,

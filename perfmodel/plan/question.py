@@ -20,6 +20,7 @@ from perfmodel.passes.settings import CLUSTER, Setting, load_setting
 from perfmodel.passes.tables import PlanTables
 from perfmodel.plan.choices.constraints import Constraints
 from perfmodel.plan.choices.options import Options, options_of
+from perfmodel.plan.choices.table_rules import TableRule
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.for_torchrec.files import plan_of
 from perfmodel.plan.made_for import MadeFor
@@ -27,7 +28,6 @@ from perfmodel.plan.outcome import Planned, given_outcome, of_other_plans, outco
 from perfmodel.plan.searching.carried import as_option, carried
 from perfmodel.plan.searching.search import Search, Watch
 from perfmodel.question.groups import default_optimizer
-from perfmodel.schema.constraint_files import TableRule
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.ranges import MOST_PLANNED_GPUS
 from perfmodel.units import format_count
@@ -47,7 +47,7 @@ def costs_of(given: Mapping[str, Any], *, training: bool) -> dict[str, Any]:
     return {"optimizer": default_optimizer(training=training), **asked}
 
 
-def _quiet(best_s: float, bound_s: float) -> None:
+def _quiet(best_s: float) -> None:
     """A watch that does nothing."""
 
 
@@ -145,9 +145,6 @@ class PlanQuestion:
         Both are added where they are allowed; sharding types of a TorchRec file are ignored.
         Limits: tables that do not fit, or have no allowed option -> BadInputError
         """
-        if self.constraints:
-            ruled = self.constraints.named()
-            named = [{*schemes, *others} for schemes, others in zip(ruled, named or ruled, strict=True)]
         evaluator = of_other_plans(self.evaluator)
         listed = options_of(evaluator, self.limit_bytes, more, named)
         if self.constraints:
@@ -158,7 +155,7 @@ class PlanQuestion:
     def search(self, watch: Watch = _quiet, more: Sequence[Scheme] = ()) -> Search:
         """A search that is not yet started. Limits: as ``options``
 
-        watch  is called with (best time [s], bound [s]);  more  a further scheme per table
+        watch  is called with the best time [s];  more  a further scheme per table
         """
         return Search(
             self.evaluator,
@@ -185,7 +182,7 @@ class PlanQuestion:
     def answer(self, watch: Watch = _quiet, like: Plan | None = None) -> Planned:
         """The best plan of a search.
 
-        watch  is called with (best time [s], bound [s])
+        watch  is called with the best time [s]
         like   a plan of the same tables on other GPUs, whose schemes are tried here too
         If no plan fits, the search is repeated with the costs of training, which may lead to smaller plans.
         Limits: none fits -> BadInputError

@@ -22,8 +22,6 @@ HALF = 0.5
 """A further GPU that adds less than this share of the average GPU is beyond the knee."""
 NEARLY_ALL = 0.9
 """Share of the largest samples per second over all batches that the batch to start with reaches."""
-ROUGH = 0.1
-"""Share of a plan's time: a plan with a larger gap to its bound is rough, and no knee is based on it."""
 _OF_PLAN = (
     *("time_s", "low_s", "high_s", "samples_per_s", "gpu_samples_per_s", "added", "memory_bytes"),
     *(
@@ -32,7 +30,6 @@ _OF_PLAN = (
         "longest_share",
         "bound_s",
         "gap",
-        "rough",
         "batch_to_begin_with",
     ),
     "batch_samples_per_s",
@@ -66,19 +63,6 @@ class ScalePoint:
             return 0.0
         return self.answer.evaluator.batch * self.gpus / self.answer.found.cost.time_s
 
-    @property
-    def rough(self) -> bool:
-        """Whether the plan may be far from the best: its gap to the bound exceeds ``ROUGH`` of the time."""
-        return self.answer is not None and self.answer.found.gap > ROUGH
-
-    @property
-    def most_samples_per_s(self) -> float:
-        """The most samples per second of any plan: of this plan if it is not rough, else by the bound."""
-        if self.answer is None or not self.rough:
-            return self.samples_per_s
-        bound_s = self.answer.found.bound_s
-        return self.answer.evaluator.batch * self.gpus / bound_s if bound_s > 0 else np.inf
-
     def to_dict(self) -> dict[str, Any]:
         """The point as plain values, a row of the public schema; null without a plan."""
         numbers: dict[str, Any] = dict.fromkeys(_OF_PLAN)
@@ -98,7 +82,6 @@ class ScalePoint:
                 "longest_share": row.time_s / cost.time_s,
                 "bound_s": found.bound_s,
                 "gap": found.gap,
-                "rough": self.rough,
                 "batch_to_begin_with": self.batch,
                 "batch_samples_per_s": self.batch_samples_per_s,
             }
@@ -109,15 +92,13 @@ class ScalePoint:
 class Scaling:
     """Plans of the same tables on several numbers of GPUs, fewest first.
 
-    knee    number of GPUs beyond which more add little (``sure_knee``); None: none, or it is uncertain
-    unsure  numbers of GPUs whose rough plans make the knee uncertain; empty if it is certain
+    knee    number of GPUs beyond which more add little (``knee_of``); None: none
     stopped whether Ctrl-C ended the searches: later points have no plan
     total   samples of all GPUs together, if the batch is global; None: equal samples per GPU
     """
 
     points: tuple[ScalePoint, ...]
     knee: int | None
-    unsure: tuple[int, ...] = ()
     stopped: bool = False
     total: int | None = None
 
@@ -139,7 +120,6 @@ class Scaling:
             "table_bytes": answer.evaluator.memories.table_bytes,
             "scaling": [point.to_dict() for point in self.points],
             "knee_gpus": self.knee,
-            "knee_unsure_gpus": list(self.unsure),
             **{name: known[name] for name in ("bound_over", "listed_schemes")},
         }
 
@@ -156,40 +136,26 @@ def added_by_gpu(gpus: ArrayLike, samples_per_s: ArrayLike) -> Array:
     return np.asarray(np.diff(S) / np.diff(N) / (S[:-1] / N[:-1]))
 
 
-def sure_knee(
-    gpus: Sequence[int], least: Sequence[float], most: Sequence[float]
-) -> tuple[int | None, tuple[int, ...]]:
-    """(the knee, None if it depends on where samples per second are within limits; GPUs that leave it open).
+def knee_of(gpus: Sequence[int], samples_per_s: Sequence[float]) -> int | None:
+    """The first number of GPUs beyond which a further GPU adds less than ``HALF`` of the average before it.
 
-    The knee is the first number of GPUs beyond which a further GPU adds less than ``HALF`` of the average.
-    The gain of a GPU rises with the samples after it and falls with those before it, so the limits decide.
-    gpus  increasing;  least, most  limits of the samples per second, for each number of GPUs
-    Limits: one number of GPUs, or every step adds at least ``HALF`` -> None, ();
-            a step that may or may not add ``HALF`` -> None, and the numbers of GPUs before and after it whose
-            samples are uncertain
+    gpus, samples_per_s  as in ``added_by_gpu``
+    Limits: one number of GPUs, or every step adds at least ``HALF`` -> None
     """
-    for at in range(len(gpus) - 1):
-        here, after = at, at + 1
-        ends = [gpus[here], gpus[after]]
-        highest = added_by_gpu(ends, [least[here], most[after]])[0]
-        lowest = added_by_gpu(ends, [most[here], least[after]])[0] if np.isfinite(most[here]) else -np.inf
-        if highest < HALF:
-            return gpus[here], ()
-        if lowest < HALF:
-            return None, tuple(gpus[each] for each in (here, after) if most[each] > least[each])
-    return None, ()
+    added = added_by_gpu(gpus, samples_per_s) if len(gpus) > 1 else np.zeros(0)
+    return next((count for count, gain in zip(gpus, added, strict=False) if gain < HALF), None)
 
 
 def scale(
     question: PlanQuestion,
     gpus: Sequence[int],
-    tell: Callable[[int, float, float], None] = lambda gpus, best_s, bound_s: None,
+    tell: Callable[[int, float], None] = lambda gpus, best_s: None,
 ) -> Scaling:
     """Plans on each number of GPUs: each search has the whole effort, and a share of the time limit.
 
     A search also starts from the schemes of the plan on the previous number of GPUs.
 
-    tell  called during the search with (GPUs, best plan so far [s], bound [s])
+    tell  called during the search with (GPUs, best time so far [s])
     Limits: too few GPUs for the tables -> a point without a plan;  no number is enough -> BadInputError;
             Ctrl-C -> the points so far, KeyboardInterrupt before there is a plan
     """
@@ -232,8 +198,7 @@ def scale(
     if len(found) > 1:
         added = dict(zip(numbers[1:], added_by_gpu(numbers, rates).tolist(), strict=True))
         points = [replace(point, added=added.get(point.gpus)) for point in points]
-    knee, unsure = sure_knee(numbers, rates, [point.most_samples_per_s for point in found])
-    return Scaling(tuple(points), knee, unsure, stopped, question.total)
+    return Scaling(tuple(points), knee_of(numbers, rates), stopped, question.total)
 
 
 def batch_to_begin_with(question: PlanQuestion, answer: Planned) -> tuple[int, float]:

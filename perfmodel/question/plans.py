@@ -22,7 +22,7 @@ RULES = (*SHARDINGS, *(kind.facts.word for kind in EXCHANGED), HOT_ROWS)
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions(TrainingOptions, GlobalBatchOptions, PassOptions):
-    """Which sharding for which table, what does it cost, and how far is it from the lower bound?
+    """Which sharding for which table, and what does the plan cost?
 
     Ctrl-C ends the search and prints the best plan so far; in the first seconds there is none yet.
 
@@ -82,14 +82,6 @@ class PlanOptions(TrainingOptions, GlobalBatchOptions, PassOptions):
     kernels: groups.Kernels = None
     gpus_per_node: groups.GpusPerNode = None
     scenario: groups.Scenario = "cluster"
-    constraints: Annotated[
-        Path | None,
-        Opt(
-            "TOML file: the shardings, exchanges, parts and ranks that are allowed or forbidden "
-            "for each table.",
-            "FILE",
-        ),
-    ] = None
     only: Annotated[
         list[str] | None,
         Opt(

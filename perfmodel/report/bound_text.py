@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.searching.found import Found
-from perfmodel.report.terminal import unbroken
 from perfmodel.units import format_fraction, format_time
 
 STOPPED = {
@@ -17,40 +16,34 @@ STOPPED = {
 """Why a search ended, in words."""
 
 
-LOOSE = 0.5
-"""Share of a plan's time: if more could be saved, the bound is called loose."""
-
-
 def bound_words(answer: Planned) -> str:
     """A sentence: no plan is faster than the bound, so at most this share of the time can be saved.
 
     The bound covers only some schemes; ``listed_fact`` lists them.
+    Limits: a bound far below the plan -> ""
     """
     found = answer.found
     if answer.given:
-        return "This plan was given. Without --plan, a search shows how much faster a plan can be."
-    stopped = STOPPED[found.stopped]
-    if not found.bound_s:
-        return f"How much faster a plan can be is not known ({stopped})."
+        return "This plan was given. Without --plan, a search looks for a faster one."
+    if not answer.bounded:
+        return ""
     which = f"No {answer.bound_over.replace('plans', 'plan', 1)}"
     words = f"{which} is faster than {format_time(found.bound_s)}: "
-    words += f"at most {format_fraction(found.gap)} of the time can be saved ({stopped})."
-    if found.gap > LOOSE:
-        words += f" This bound is not tight yet: less may be possible.{more_effort_words(found)}"
-    return words
+    return f"{words}at most {format_fraction(found.gap)} of the time can be saved ({STOPPED[found.stopped]})."
 
 
 def cut_words(found: Found) -> str:
-    """That --time-limit cut the search short, and how much was done; "" otherwise."""
-    if found.stopped != "time-limit":
+    """What cut the search short, and how much was done; "" if nothing did."""
+    what = {"time-limit": "--time-limit", "interrupt": "Ctrl-C"}.get(found.stopped)
+    if what is None:
         return ""
     done = format_fraction(found.done)
-    return f"stopped by --time-limit after {done} of the work: another run may find another plan"
+    return f"stopped by {what} after {done} of the work: another run may find another plan"
 
 
 def listed_fact(answer: Planned) -> tuple[str, str]:
-    """A label and the schemes that plans could use where the bound was computed; both "" without a bound."""
-    if answer.given or not answer.found.bound_s:
+    """A label and the schemes that the printed bound covers; both "" without one."""
+    if not answer.bounded:
         return "", ""
     if answer.found.restricted:
         return "Shardings", f"TorchRec's: {answer.listed_schemes}"
@@ -61,15 +54,3 @@ def listed_words(answer: Planned) -> str:
     """The schemes that the bound covers, as a sentence."""
     name, schemes = listed_fact(answer)
     return f"{name}: {schemes}." if schemes else ""
-
-
-def more_effort_words(found: Found) -> str:
-    """The advice to search longer, if the effort ended the search."""
-    more = unbroken("--effort thorough")
-    return f" More work may raise it: {more}." if found.stopped == "effort" else ""
-
-
-def progress_words(best_s: float, bound_s: float) -> str:
-    """How far a search is: the time of the best plan, and the lower bound."""
-    gap = f", no listed plan is below {format_time(bound_s)}" if bound_s > 0 else ""
-    return f"best {format_time(best_s)}{gap}"

@@ -83,8 +83,11 @@ def headline(answer: Planned) -> str:
         [
             sides(first, f"band {band(cost.low_s, cost.high_s)}"),
             sides(paragraph(f"     {compared}"), per_s),
-            *([paragraph(f"     {cut}")] if (cut := cut_words(answer.found)) else []),
-            paragraph(f"     {bound_words(answer)}"),
+            *(
+                paragraph(f"     {words}")
+                for words in (cut_words(answer.found), bound_words(answer))
+                if words
+            ),
         ]
     )
 
@@ -307,9 +310,7 @@ def limits(answer: Planned) -> str:
 
 
 def footer(answer: Planned, calibration_file: str | None) -> str:
-    """The line of sources, and how many plans the search tried and what its bound assumes."""
-    from perfmodel.plan.bounding.bound import RELAXATION
-
+    """The line of sources, and how many plans the search tried."""
     e, found = answer.evaluator, answer.found
     machine = e.setting.machine
     parts = [f"Machine {machine.name}"]
@@ -323,8 +324,7 @@ def footer(answer: Planned, calibration_file: str | None) -> str:
     if answer.given:
         return paragraph(" · ".join(parts))
     tried = f"The search dealt {counted(found.tried, 'plan')} to the GPUs"
-    over = f"the bound, below which no listed plan is, is of a relaxed problem ({RELAXATION})"
-    return paragraph(f"{tried}; {over}.\n{' · '.join(parts)}")
+    return paragraph(f"{tried}.\n{' · '.join(parts)}")
 
 
 def plan_csv(answer: Planned) -> str:

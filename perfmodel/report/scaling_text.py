@@ -7,9 +7,8 @@ import io
 from collections.abc import Callable
 
 from perfmodel.passes.steps import step_label
-from perfmodel.plan.scaling import HALF, NEARLY_ALL, ROUGH, ScalePoint, Scaling
+from perfmodel.plan.scaling import HALF, NEARLY_ALL, ScalePoint, Scaling
 from perfmodel.plan.searching.found import Found
-from perfmodel.report.bound_text import LOOSE, listed_words
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.terminal import command_lines, paragraph, unbroken
 from perfmodel.report.what_if_text import pass_line
@@ -61,20 +60,14 @@ def _of_plan(text: Callable[[ScalePoint, Found], str], without: str = "") -> Cal
 
 _COLUMNS = (
     Column("GPUs", lambda point: format_count(point.gpus)),
-    Column("time", _of_plan(lambda each, at: "~" * each.rough + format_time(at.cost.time_s), "no plan")),
+    Column("time", _of_plan(lambda _, at: format_time(at.cost.time_s), "no plan")),
     Column("samples/s", _of_plan(lambda each, at: _rate(each.samples_per_s))),
     Column("per GPU", _of_plan(lambda each, at: _rate(each.samples_per_s / each.gpus)), goes=1),
     Column("added", lambda each: "" if each.added is None else f"{each.added:.2f}".replace("-", "−")),
     Column("memory", _of_plan(lambda _, at: format_bytes(float(at.memory.total_bytes.max()), binary=False))),
     Column("longest step", _of_plan(lambda _, at: unbroken(step_label(at.cost.limiting.name))), left=True),
     Column("", _of_plan(lambda _, at: format_fraction(at.cost.limiting.time_s / at.cost.time_s)), goes=3),
-    Column("to gain", _of_plan(lambda _, at: to_gain(at.gap))),
 )
-
-
-def to_gain(gap: float) -> str:
-    """The share of the time that a better plan could save at most: ``≤ 12 %``; ``?`` without a bound."""
-    return f"≤ {format_fraction(gap)}" if gap < 1 else "?"
 
 
 def _rate(samples_per_s: float) -> str:
@@ -83,20 +76,15 @@ def _rate(samples_per_s: float) -> str:
 
 def sentences(found: Scaling) -> str:
     """The meaning of the columns of the table, the knee, and a batch to start with."""
-    first = found.planned[0].answer
-    assert first is not None
     each = (
         "Added: samples per second that each GPU added since the row above brings, divided by the "
-        "average per GPU in that row. Memory is that of the fullest GPU. To gain: the share of the time that "
-        f"the fastest of all {first.bound_over} can save at most; more than {format_fraction(LOOSE)} means "
-        "that the bound is not tight yet (--effort thorough may raise it), and ? that none is known. "
-        f"~ marks times of which more than {format_fraction(ROUGH)} might be saved."
+        "average per GPU in that row. Memory is that of the fullest GPU."
     )
     batch = (
         f"Batch: the least power of two with which this plan reaches {format_fraction(NEARLY_ALL)} of its "
         "highest samples per second with any batch that fits."
     )
-    each = " ".join([each, *([batch] if found.total is None else []), listed_words(first)])
+    each = " ".join([each, *([batch] if found.total is None else [])])
     words = [knee_words(found), batch_words(found), each]
     return "\n".join(paragraph(text) for text in words if text)
 
@@ -109,12 +97,6 @@ def knee_words(found: Scaling) -> str:
     if len(numbers) < 2:
         return "Knee: this needs at least two numbers of GPUs on which the tables fit."
     half = "half" if HALF == 1 / 2 else format_fraction(HALF)
-    if found.unsure:
-        where = " and ".join(format_count(gpus) for gpus in found.unsure)
-        return (
-            f"Knee: not known yet, because more than {format_fraction(ROUGH)} of the time might be saved "
-            f"on {where} GPUs. --effort thorough finds faster plans, or shows that there are none."
-        )
     if found.knee is None:
         most = format_count(numbers[-1])
         return f"No knee up to {most} GPUs: each added GPU brings at least {half} of the average before it."

@@ -29,8 +29,6 @@ _EXPECTED = {
     "distribution file": "CSV with row_share and lookup_share, a bin of rows a line, each adding up to 1",
     "sample file": "CSV with collective, payload_bytes, gpus, time_s and more; perfmodel import --help",
     "calibration": "a file that perfmodel import wrote; perfmodel import --help",
-    "constraint file": "TOML with [[tables]], name, only, without, ranks, without_ranks, row_parts, "
-    'col_parts, least_columns, for example\n  [[tables]]\n  name = "user_*"\n  only = ["row-wise", "unique"]',
 }
 
 

@@ -16,12 +16,8 @@ if __name__ == "__main__":
 from oracles.plan_files import Case, Entry, any_entry, descended
 from perfmodel.errors import BadInputError
 from perfmodel.plan import Evaluator, PlanTables
-from perfmodel.plan.bounding.at_once import at_once
-from perfmodel.plan.bounding.bound import Bounding
 from perfmodel.plan.bounding.curves import StepCurves
-from perfmodel.plan.bounding.mean_loads import MeanLoads
-from perfmodel.plan.bounding.problem import Problem
-from perfmodel.plan.bounding.tangents import TO_US
+from perfmodel.plan.bounding.lower_bound import lower_bound
 from perfmodel.plan.choices.options import options_of
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.workload import Table, TableSet
@@ -76,31 +72,16 @@ def needed_bytes(case: Case, random: np.random.Generator) -> float:
     return float(case.needs_bytes(entries).max())
 
 
-def at_once_s(case: Case, entries: list[Entry], known_s: float) -> float:
-    """The bound at once, at the loads of a plan and of none [s]; the larger of both."""
+def bound_s(case: Case, entries: list[Entry], known_s: float) -> float:
+    """The larger bound [s] of two: from the loads of a plan, and from none."""
     curves = StepCurves.of(case.evaluator)
-    problem = Problem(options_of(case.evaluator, case.limit_bytes), curves, case.limit_bytes, known_s)
+    options = options_of(case.evaluator, case.limit_bytes)
     loads = curves.units(case.evaluator.loads(case.plan(entries)).most)
-    found = [at_once(problem, sizes) for sizes in (loads, np.zeros_like(loads))]
-    return max(each.bound_s for each in found)
-
-
-def bound_s(case: Case, known_s: float, parts: int = 20) -> float:
-    """The bound when a plan of ``known_s`` is known, which it cannot be above [s]."""
-    curves = StepCurves.of(case.evaluator)
-    problem = Problem(options_of(case.evaluator, case.limit_bytes), curves, case.limit_bytes, known_s)
-    bounding = Bounding(problem, lambda part, relaxed: known_s, 0.01)
-    bounding.run(lambda: bounding.solved >= parts)
-    return bounding.bound_s
-
-
-def mean_loads_s(case: Case, known_s: float, parts: int = 100) -> float:
-    """The same from mean loads alone, from no prices but of memory."""
-    curves = StepCurves.of(case.evaluator)
-    problem = Problem(options_of(case.evaluator, case.limit_bytes), curves, case.limit_bytes, known_s)
-    means = MeanLoads(problem, np.zeros(curves.step.size), 1.0)
-    means.run(np.inf, lambda: means.solved >= parts)
-    return min(means.bound_us / TO_US, known_s)
+    bounds = [
+        lower_bound(options, curves, case.limit_bytes, sizes, known_s)
+        for sizes in (loads, np.zeros_like(loads))
+    ]
+    return min(max(bounds), known_s)
 
 
 def compared(seed: int, plans: int = 80, steps: int = 200) -> tuple[float, float]:
@@ -114,9 +95,7 @@ def compared(seed: int, plans: int = 80, steps: int = 200) -> tuple[float, float
     if not np.isfinite(best):
         return np.inf, np.inf
     try:
-        soon = at_once_s(case, entries, best * 4 / 3)
-        means = mean_loads_s(case, best * 4 / 3)
-        return max(soon, means, bound_s(case, best * 4 / 3)), best
+        return bound_s(case, entries, best * 4 / 3), best
     except BadInputError:  # a table fits nowhere, it says: then no plan may fit
         return np.inf, best
 

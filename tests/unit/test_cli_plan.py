@@ -91,10 +91,10 @@ def test_ctrl_c_prints_the_best_so_far(model: str, monkeypatch: pytest.MonkeyPat
     def stop(search: Search, *_: object) -> float:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Search, "_near", stop)
+    monkeypatch.setattr(Search, "_anneal", stop)
     code, out, err = asked("--model", model, "--gpus", "16", "--max-hbm", "300MB", "--effort", "thorough")
     assert code == 130
-    assert "(it was stopped)" in " ".join(out.split())
+    assert "stopped by Ctrl-C after" in " ".join(out.split())
     assert "stopped." in err
 
 

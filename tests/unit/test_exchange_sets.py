@@ -14,11 +14,11 @@ from perfmodel.passes.schemes import Exchange
 from perfmodel.passes.step_resources import TOGETHER, WHOLE, Resource
 from perfmodel.passes.training import CostedPlan
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
+from perfmodel.plan.choices.table_rules import typed_rules
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.outcome import given_outcome
 from perfmodel.plan.question import PlanQuestion
 from perfmodel.plan.searching.search import Search
-from perfmodel.schema.constraint_files import typed_rules
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.workload import Table, TableSet
 

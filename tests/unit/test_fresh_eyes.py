@@ -106,7 +106,6 @@ def test_the_next_experiment_is_not_what_was_just_done(cli: Any, tmp_path: Path)
 
 MANY = "name,rows,dim,pooling\n" + "".join(f"user_{at},{1000 + at},16,1\n" for at in range(80))
 TWICE = "name,rows,dim,pooling\na,1000,32,4\na,2000,32,4\n"
-RULE = '[[tables]]\nname = "a"\nshard = "row-wise"\n'
 
 
 @pytest.mark.parametrize(
@@ -118,11 +117,6 @@ RULE = '[[tables]]\nname = "a"\nshard = "row-wise"\n'
             {"t.csv": MANY},
             ("plan", "--model", "t.csv", "--gpus", "4", "--only", "user42=row-wise"),
             ("table 'user42' is not known", "the nearest of 80: user_42, "),
-        ),
-        (
-            {"t.csv": MANY, "c.toml": RULE},
-            ("plan", "--model", "t.csv", "--gpus", "4", "--constraints", "c.toml"),
-            ("tables.0.shard: is not a field", "[[tables]]", 'only = ["row-wise", "unique"]'),
         ),
     ],
 )  # fmt: skip

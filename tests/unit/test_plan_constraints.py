@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,8 @@ from perfmodel.errors import BadInputError
 from perfmodel.passes.placement import check_scheme
 from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Placement, Plan, PlanTables, Scheme
+from perfmodel.plan.choices.table_rules import TableRule, typed_rules
 from perfmodel.plan.question import PlanQuestion
-from perfmodel.schema.constraint_files import TableRule, read_constraints, typed_rules
 from perfmodel.schema.distributions import UNIFORM, zipf
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.workload import Table, TableSet
@@ -127,21 +126,6 @@ def test_a_plan_of_a_file_is_held_to_the_rules() -> None:
     assert replace(asked, rules=typed_rules([f"{name}={sharding}"], [])).given(plan).constrained
 
 
-def test_parts_that_a_search_does_not_look_at_can_be_named(tmp_path: Path) -> None:
-    path = tmp_path / "rules.toml"
-    path.write_text(
-        '[[tables]]\nname = "user_*"\nrow_parts = 5\ncol_parts = 3\n'
-        '[[tables]]\nname = "deep"\nonly = ["column-wise"]\nleast_columns = 24\nranks = ["0-3", 6]\n'
-    )
-    plan = question(read_constraints(path), 16).answer().plan
-    for name in ("user_a", "user_b"):
-        scheme = held(plan, name).scheme
-        assert (scheme.row_parts, scheme.col_parts) == (5, 3)
-    deep = held(plan, "deep")
-    assert deep.scheme.row_parts == 1 and 96 // deep.scheme.col_parts >= 24
-    assert set(deep.ranks.tolist()) <= {0, 1, 2, 3, 6}
-
-
 @pytest.mark.parametrize("for_torchrec", [False, True])
 def test_columns_stay_inside_one_domain(for_torchrec: bool) -> None:
     """Whichever domain; of equal tables each in its own. One domain holds all GPUs: any are inside it."""
@@ -183,17 +167,6 @@ def test_rules_that_say_nothing(only: list[str], without: list[str], words: str)
         question(typed_rules(only, without)).answer()
 
 
-@pytest.mark.parametrize(
-    "text",
-    ['[[tables]]\nnam = "x"\n', '[[tables]]\nonly = "x"\n', "tables = []\n", "[[tables]]\nrow_parts = 0\n"],
-)
-def test_a_file_that_is_none(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "rules.toml"
-    path.write_text(text)
-    with pytest.raises(BadInputError, match=r"rules\.toml is not valid"):
-        read_constraints(path)
-
-
 def any_plan(asked: PlanQuestion, random: np.random.Generator) -> Plan | None:
     """A plan of any parts, exchanges, hot rows and ranks that the rules allow; None if the draw is none."""
     placements = [any_placement(asked, t, random) for t in range(len(asked.tables))]
@@ -221,7 +194,7 @@ def any_placement(asked: PlanQuestion, t: int, random: np.random.Generator) -> P
             check_scheme(name, int(rows), int(dim), scheme, gpus, constraints.domain)
         except BadInputError:
             continue
-        if not constraints.allowed[t].why_not(scheme, int(dim), gpus, constraints.domain):
+        if not constraints.allowed[t].why_not(scheme, gpus, constraints.domain):
             return Placement.of(scheme, random.permutation(gpus)[: scheme.parts])
 
 

@@ -14,7 +14,6 @@ from perfmodel.passes.loads import RESOURCES, Resource
 from perfmodel.passes.schemes import Exchange
 from perfmodel.passes.steps import Step
 from perfmodel.plan import Evaluator, PlanTables, Scheme
-from perfmodel.plan.bounding.bound import Bounding
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.choices.options import options_of
 from perfmodel.plan.searching import search as plan_search
@@ -171,7 +170,6 @@ def test_two_searches_with_one_seed_find_one_plan(monkeypatch: pytest.MonkeyPatc
     """Of searches that end with the same work, among plans that are changed at random."""
     tables = tables_of(*((10**5 * (i + 1), 32, i + 1) for i in range(24)))
     evaluator = Evaluator.on(MACHINE, tables, 1024, 8)
-    monkeypatch.setattr(Bounding, "run", lambda *_: None)  # which draws nothing
 
     def found(seed: int) -> list[tuple[Scheme, bytes]]:
         plan = Search(evaluator, 500e6, seed=seed, effort_s=0.5).run().plan
@@ -186,7 +184,6 @@ def begun(state: Packing, best_s: float) -> Search:
     """A search with a best plan, and the same state as the best of a kind of exchange alone."""
     search = Search(state.evaluator, 80e9, effort_s=20)
     search.best_s = state.time_s
-    search._begin_bounds(state)
     search.best, search.best_s, search.families = None, best_s, [state.copy()]
     return search
 
@@ -194,13 +191,13 @@ def begun(state: Packing, best_s: float) -> Search:
 def test_the_plan_of_each_kind_alone_is_changed_too_unless_it_is_far_off() -> None:
     state = packed()
     search = begun(state, state.time_s)
-    search._anneal(search.late)
+    search._anneal(StepCurves.of(state.evaluator))
     assert search.best is not None
     assert search.best.time_s == search.best_s < state.time_s
     assert_books_are_right(search.best)
 
     far = begun(state, state.time_s / 2)
-    far._anneal(far.late)
+    far._anneal(StepCurves.of(state.evaluator))
     assert far.best is None
 
 

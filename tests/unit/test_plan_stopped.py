@@ -40,16 +40,16 @@ def test_the_first_press_is_told_of_and_the_plan_is_printed(
     words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = signal.getsignal(signal.SIGINT)
-    monkeypatch.setattr(Search, "_near", press)
+    monkeypatch.setattr(Search, "_anneal", press)
     code, out, err = asked(*words)
-    assert code == 130 and "(it was stopped)" in " ".join(out.split())
+    assert code == 130 and "stopped by Ctrl-C after" in " ".join(out.split())
     assert err.split() == ["stopping…", "stopped."]
     assert "What would change the plan" not in out
     assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_second_press_prints_the_plan_too(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Search, "_near", press)
+    monkeypatch.setattr(Search, "_anneal", press)
     monkeypatch.setattr(outcome, "reasons", lambda *_: (press() for _ in range(2)))
     code, out, err = asked(*words)
     assert code == 130 and "per batch of" in out and err.split() == ["stopping…", "stopped."]
@@ -84,7 +84,7 @@ def test_several_numbers_of_gpus_are_stopped_as_one_is(
 ) -> None:
     before = signal.getsignal(signal.SIGINT)
     several = [*words[:2], "--gpus", "8,16,64", *words[4:]]
-    monkeypatch.setattr(Search, "_near", press)
+    monkeypatch.setattr(Search, "_anneal", press)
     code, out, err = asked(*several)
     assert code == 130 and "64 GPUs: stopped before there was a plan" in out
     assert err.split() == ["stopping…", "stopped."]
@@ -95,12 +95,11 @@ def test_several_numbers_of_gpus_are_stopped_as_one_is(
 
 
 def test_a_press_between_two_searches_is_not_lost(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def caught(*_: object) -> tuple[None, tuple[int, ...]]:
+    def caught(*_: object) -> None:
         with suppress(KeyboardInterrupt):  # as a library may
             press()
-        return None, ()
 
-    monkeypatch.setattr(scaling, "sure_knee", caught)
+    monkeypatch.setattr(scaling, "knee_of", caught)
     code, out, err = asked(*words[:2], "--gpus", "8,16", *words[4:])
     assert code == 130 and "16" in out and err.split() == ["stopping…", "stopped."]
 
@@ -108,7 +107,7 @@ def test_a_press_between_two_searches_is_not_lost(words: list[str], monkeypatch:
 def test_stopped_after_one_number_of_gpus_does_not_say_that_tables_do_not_fit(
     words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Search, "_near", press)
+    monkeypatch.setattr(Search, "_anneal", press)
     _, out, _ = asked(*words[:2], "--gpus", "8,16,64", *words[4:])
     said = " ".join(out.split())
     assert "Knee: not known, because the search was stopped" in said and "tables fit" not in said
@@ -126,7 +125,7 @@ def interrupt(*_: object, **__: object) -> Any:
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("where", [(Search, "_near"), (outcome, "reasons")])
+@pytest.mark.parametrize("where", [(Search, "_anneal"), (outcome, "reasons")])
 def test_a_stopped_plan_in_python_says_so(where: tuple[Any, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """In the search, and while its answer is made."""
     whole = perfmodel.plan_tables(RECORDS, 16, max_hbm_bytes=300e6, effort="quick")
@@ -147,7 +146,7 @@ def test_several_numbers_of_gpus_in_python_end_at_ctrl_c(monkeypatch: pytest.Mon
     begun: list[int] = []
     begin = Search._begin
     monkeypatch.setattr(Search, "_begin", lambda self: (begun.append(self.options.gpus), begin(self))[1])
-    monkeypatch.setattr(Search, "_near", interrupt)
+    monkeypatch.setattr(Search, "_anneal", interrupt)
     with pytest.warns(UserWarning, match="stopped by Ctrl-C"):
         found = perfmodel.scale_tables(RECORDS, [8, 16, 64], max_hbm_bytes=300e6)
     assert begun == [8] and found.stopped

@@ -104,10 +104,7 @@ def test_a_plan_is_written_as_the_command_reads_it(tmp_path: Path) -> None:
 
 def test_a_plan_says_itself_on_a_line() -> None:
     text = repr(perfmodel.plan_tables(FRAME, gpus=2, effort="quick"))
-    assert (
-        re.fullmatch(r"<TablePlan of \d+ tables on 2 GPUs: .*s, none listed below .*s>", text)
-        and len(text) < 90
-    )
+    assert re.fullmatch(r"<TablePlan of \d+ tables on 2 GPUs: .*s>", text) and len(text) < 90
     alone = perfmodel.plan_tables(FRAME[:1], gpus=1, effort="quick", kernels="torch")
     assert "1 table on 1 GPU:" in repr(alone)
     assert alone.time_s > perfmodel.plan_tables(FRAME[:1], gpus=1, effort="quick").time_s

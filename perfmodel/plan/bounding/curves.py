@@ -122,7 +122,3 @@ class StepCurves:
         line = self.times[step, at] * (1 - part) + self.times[step, at + 1] * part
         small = np.minimum(np.searchsorted(self.sizes, u), _HEAD)
         return np.where(u < self.sizes[_HEAD], self.times[step, small], line)
-
-    def at_most(self, size: Array) -> Ints:
-        """Index of the last of ``sizes`` that a step can reach if its u is at most ``size``; both [P]."""
-        return np.minimum(np.searchsorted(self.sizes, size), self.sizes.size - 1)

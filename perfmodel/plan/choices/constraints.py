@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
-from perfmodel.passes.placement import Plan, Scheme, check_scheme
+from perfmodel.passes.placement import Plan, Scheme
 from perfmodel.passes.schemes import (
     COLUMN_WISE,
     DATA_PARALLEL,
@@ -22,9 +22,9 @@ from perfmodel.passes.schemes import (
 )
 from perfmodel.passes.tables import PlanTables
 from perfmodel.plan.choices.options import Options
+from perfmodel.plan.choices.table_rules import TableRule
 from perfmodel.plan.choices.too_small import too_small, with_copies
 from perfmodel.question.plans import HOT_ROWS, RULES
-from perfmodel.schema.constraint_files import TableRule
 from perfmodel.schema.files import unknown_name
 from perfmodel.units import counted, format_bytes
 
@@ -41,8 +41,6 @@ class Allowed:
     shardings, exchanges  allowed names of shardings, and kinds of exchange
     copies                whether the table may be replicated;  hot  whether its hot rows may be replicated
     barred                ranks that may hold none of its shards
-    row_parts, col_parts  exact number of row parts and column parts; None: any
-    least_columns         fewest columns of a column part
     rules                 the texts of the rules that set these limits, for messages
     """
 
@@ -51,9 +49,6 @@ class Allowed:
     copies: bool = True
     hot: bool = True
     barred: frozenset[int] = frozenset()
-    row_parts: int | None = None
-    col_parts: int | None = None
-    least_columns: int = 1
     rules: tuple[str, ...] = ()
 
     @property
@@ -65,15 +60,14 @@ class Allowed:
             and COLUMN_WISE not in self.shardings
         )
 
-    def why_not(self, scheme: Scheme, dim: int, gpus: int, domain: int) -> str:
-        """Why a table of ``dim`` columns may not have this scheme; "" if it may. ``barred`` is not checked.
+    def why_not(self, scheme: Scheme, gpus: int, domain: int) -> str:
+        """Why a table may not have this scheme; "" if it may. ``barred`` is not checked.
 
         gpus, domain  GPUs of the job, and of a scale-up domain
         """
         name = scheme.sharding(gpus, domain)
         if scheme.copied:
-            cut = self.row_parts is not None or self.col_parts is not None
-            return "" if self.copies and not cut else f"may not be {DATA_PARALLEL}"
+            return "" if self.copies else f"may not be {DATA_PARALLEL}"
         if name == COLUMN_WISE and self.inside:
             if scheme.col_parts > domain:
                 return f"may not have {scheme.col_parts} column parts: a domain has {domain} GPUs"
@@ -83,14 +77,6 @@ class Allowed:
             return f"may not be exchanged by {scheme.kind.key}"
         if scheme.hot_rows and not self.hot:
             return "may not have hot rows on every GPU"
-        for wanted, found, what in (
-            (self.row_parts, scheme.row_parts, "row parts"),
-            (self.col_parts, scheme.col_parts, "column parts"),
-        ):
-            if wanted is not None and found != wanted:
-                return f"must have {wanted} {what}, not {found}"
-        if scheme.col_parts > 1 and dim // scheme.col_parts < self.least_columns:
-            return f"must have {self.least_columns} columns or more in a part, not {dim // scheme.col_parts}"
         return ""
 
 
@@ -131,40 +117,19 @@ class Constraints:
         apart = np.array([classes[each] for each in found], dtype=np.float64)
         return Constraints(replace(tables, apart=apart), tuple(found), gpus, domain)
 
-    def named(self) -> list[set[Scheme]]:
-        """For each kind of table, the schemes that rules state exactly, with any numbers of parts."""
-        sample, _, _ = self.tables.kinds
-        return [set(self._pinned(int(t))) for t in sample]
-
-    def _pinned(self, t: int) -> list[Scheme]:
-        each, rows, dim = self.allowed[t], int(self.tables.rows[t]), int(self.tables.dim[t])
-        if each.row_parts is None and each.col_parts is None:
-            return []
-        found = []
-        for kind in Exchange:
-            scheme = Scheme(kind, each.row_parts or 1, each.col_parts or 1)
-            try:
-                check_scheme(self.tables.names[t], rows, dim, scheme, self.gpus, self.domain)
-            except BadInputError:
-                continue
-            if not each.why_not(scheme, dim, self.gpus, self.domain):
-                found.append(scheme)
-        return found
-
     def applied(self, options: Options) -> Options:
         """The allowed options, with the ranks that each kind of table may not use.
 
         Limits: a table has no option left -> BadInputError that names it, its rules and its possible options
         """
         sample, _, _ = self.tables.kinds
-        dims = self.tables.dim[sample]
         barred = np.zeros((options.count.size, self.gpus), dtype=bool)
         for q, t in enumerate(sample):
             barred[q, sorted(self.allowed[int(t)].barred)] = True
 
         def allowed(of: Options) -> Mask:
             each = enumerate(of.group)
-            free = [not self._refused(int(sample[q]), of, at, int(dims[q]), barred[q]) for at, q in each]
+            free = [not self._refused(int(sample[q]), of, at, barred[q]) for at, q in each]
             return np.array(free, dtype=bool)
 
         mask = allowed(options)
@@ -172,7 +137,7 @@ class Constraints:
         for none in np.flatnonzero(left == 0):
             at, span = int(sample[none]), range(*_span(options, int(none)))
             could = {options.scheme(o).sharding(self.gpus, self.domain) for o in span}
-            shape = int(self.tables.rows[at]), int(dims[none]), self.gpus, self.domain
+            shape = int(self.tables.rows[at]), int(self.tables.dim[at]), self.gpus, self.domain
             each = self.allowed[at]
             words = (kind.facts.word for kind in each.exchanges or ())
             why = too_small(each.shardings or tuple(words), *shape)
@@ -189,14 +154,13 @@ class Constraints:
         inside = held & (found.r == 1) & (found.c > 1) & (self.domain < self.gpus)
         return replace(found, inside=inside if inside.any() else None)
 
-    def _refused(self, t: int, options: Options, at: int, dim: int, barred: Mask) -> bool:
+    def _refused(self, t: int, options: Options, at: int, barred: Mask) -> bool:
         """Whether the rules of a table forbid an option, by its scheme or by too few allowed ranks.
 
-        t  index of the table;  at  index of the option;  dim  columns;  barred  mask of the ranks that it may
-           not use
+        t  index of the table;  at  index of the option;  barred  mask of the ranks that it may not use
         """
         scheme = options.scheme(at)
-        if self.allowed[t].why_not(scheme, dim, self.gpus, self.domain):
+        if self.allowed[t].why_not(scheme, self.gpus, self.domain):
             return True
         if not barred.any():
             return False
@@ -230,7 +194,7 @@ class Constraints:
         """Check a plan. Limits: a table of the plan breaks a rule -> BadInputError that names both"""
         for t, (name, placement) in enumerate(zip(plan.tables.names, plan.placements, strict=True)):
             each, scheme = self.allowed[t], placement.scheme
-            why = each.why_not(scheme, int(plan.tables.dim[t]), plan.gpus, plan.domain)
+            why = each.why_not(scheme, plan.gpus, plan.domain)
             everywhere = scheme.copied or scheme.hot_rows > 0
             held = set(range(plan.gpus)) if everywhere else set(placement.ranks.tolist())
             if not why and each.inside and placement.sharding(plan.gpus, plan.domain) == COLUMN_WISE:
@@ -294,11 +258,6 @@ def _with(found: Allowed, rule: TableRule, gpus: int) -> Allowed:
     dropped = _exchanges(without)
     if dropped:
         exchanges = (frozenset(Exchange) if exchanges is None else exchanges) - dropped
-    for name in ("row_parts", "col_parts"):
-        before, now = getattr(found, name), getattr(rule, name)
-        if before and now and before != now:
-            text = f"{rule.where}: {name} {now}, but {before} was said before."
-            raise BadInputError(text, "say one of them.")
     barred = found.barred | rule.without_ranks
     if rule.ranks:
         barred |= frozenset(range(gpus)) - rule.ranks
@@ -308,9 +267,6 @@ def _with(found: Allowed, rule: TableRule, gpus: int) -> Allowed:
         copies and DATA_PARALLEL not in without,
         hot and HOT_ROWS not in without,
         barred,
-        rule.row_parts or found.row_parts,
-        rule.col_parts or found.col_parts,
-        max(rule.least_columns or 1, found.least_columns),
         (*found.rules, rule.where),
     )
 

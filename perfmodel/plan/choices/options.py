@@ -303,3 +303,14 @@ def _fitting(found: Options, tables: PlanTables, sample: Ints, limit_bytes: floa
             f"or allow more of the memory of each (--max-hbm, --reserve).",
         )
     return replace(found.kept(fits), too_large=found.kept(~fits))
+
+
+def least_of(value: Array, first: Ints) -> tuple[Array, Ints]:
+    """(least value, the option that has it) for each kind of table; the first option among equals.
+
+    value  one per option, sorted by kind of table;  first  [Q + 1] where the options of each kind begin
+    """
+    begin = first[:-1]
+    least = np.minimum.reduceat(value, begin)
+    at = np.flatnonzero(value == np.repeat(least, np.diff(first)))
+    return least, at[np.searchsorted(at, begin)]

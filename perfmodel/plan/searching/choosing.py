@@ -18,7 +18,7 @@ from perfmodel.passes import work_units as units
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.memory import buffer_bytes
 from perfmodel.passes.steady import steady
-from perfmodel.plan.choices.options import Options
+from perfmodel.plan.choices.options import Options, least_of
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -68,7 +68,7 @@ class Choosing:
         self.evaluator, self.options = evaluator, options
         o, at = options, np.flatnonzero(mask)
         self.option, self.group = at, o.group[at]
-        self.first = np.searchsorted(self.group, np.arange(o.count.size))
+        self.first = np.searchsorted(self.group, np.arange(o.count.size + 1))
         self.used = np.flatnonzero([(load[at] > 0).any() for load in o.average.T])
         self.own, self.everywhere, self.average = (
             np.array([values[at, k] for k in self.used]).reshape(-1, at.size).T
@@ -78,7 +78,7 @@ class Choosing:
         self.spread = np.where(o.everywhere_held[at], 0, o.parts[at] / o.gpus)
         self.count = o.count.astype(np.float64)
         self.memory_s = 0.0  # the last price of a byte
-        self.leanest = _Few(_least(self.memory, self.first), self.count)
+        self.leanest = _Few(least_of(self.memory, self.first)[1], self.count)
 
     def run(
         self, room_bytes: float, shard: float, start: Array | None, until: Callable[[], bool]
@@ -144,7 +144,7 @@ class Choosing:
         if not np.isfinite(most) or most <= 0:
             return np.ones(each.size, dtype=bool)
         size = np.where(self.spread > 0, np.maximum(each / most, self.own_memory / most_bytes), np.inf)
-        least = np.minimum.reduceat(size, self.first) * _EXCEPT
+        least = np.minimum.reduceat(size, self.first[:-1]) * _EXCEPT
         return np.asarray((self.spread == 0) | (size <= np.maximum(1, least[self.group])))
 
     def _within(self, price: Array, memory: Array, room: float) -> _Few | None:
@@ -152,7 +152,7 @@ class Choosing:
 
         price, memory  of each allowed option. Limits: nothing fits -> None
         """
-        free, dear = _least(price, self.first), _least(memory, self.first)
+        free, dear = least_of(price, self.first)[1], least_of(memory, self.first)[1]
         if float(memory[free] @ self.count) <= room:
             return _Few(free, self.count)
         if float(memory[dear] @ self.count) > room:
@@ -163,7 +163,7 @@ class Choosing:
         middle = middle or float(price[dear] @ self.count) / room or 1 / room  # 0 if options are free
         for _ in range(_TRIALS):
             self.evaluator.work.add(units.PRICED, price.size)
-            now = _least(price + middle * finite, self.first)
+            _, now = least_of(price + middle * finite, self.first)
             if float(self.memory[now] @ self.count) > room:
                 low, free = middle, now
             else:
@@ -213,15 +213,3 @@ class Choosing:
         option = np.empty(o.kind_of.size, dtype=np.int64)
         option[np.argsort(o.kind_of, kind="stable")] = each
         return option
-
-
-def _least(value: Array, first: Ints) -> Ints:
-    """For each kind of table, the index of the least value; the first among equals.
-
-    value  of each option, sorted by kind;  first  where the options of each kind begin
-    """
-    least = np.minimum.reduceat(value, first)
-    each = np.diff(np.append(first, value.size))
-    at = np.flatnonzero(value == np.repeat(least, each))
-    place = np.searchsorted(at, first)
-    return at[place]

@@ -3,8 +3,7 @@
 A kind of exchange in use costs the latency of its collectives. So plans with a single kind besides
 replication are tried first, then pairs of the best kinds, then all; such a set of kinds is a family. The
 limit on shards decides how well ranks can be balanced, and the memory left free whether shards fit: several
-values of both are tried. In the best plans some of the largest shards are cut finer, and all are placed
-again.
+values of both are tried.
 """
 
 from __future__ import annotations
@@ -18,12 +17,9 @@ from numpy.typing import NDArray
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.placement import WHOLE
 from perfmodel.plan.choices.options import Options
-from perfmodel.plan.searching.by_saving import by_saving
 from perfmodel.plan.searching.choosing import Choice, Choosing
 from perfmodel.plan.searching.evening import Evening
-from perfmodel.plan.searching.packing import Packing, balance, pack
-from perfmodel.plan.searching.refining import refined
-from perfmodel.plan.searching.regrouping import Regrouping
+from perfmodel.plan.searching.packing import Packing, pack
 from perfmodel.plan.searching.schemes import Descent
 
 Ints = NDArray[np.int64]
@@ -39,13 +35,8 @@ _WORTH = 1.25  # of the best plan's time: slower families are not pursued
 _FAMILIES = 3  # families that are pursued, and paired
 _IMPROVED = 256  # kinds of table, up to which schemes are also improved one by one
 _QUICK = 1_000  # tables, up to which each kind of exchange alone is tried whatever the time
-_SAVING = 16  # plans by saving per byte that are packed, while they may be the best
-_SHARP: tuple[tuple[int, ...], ...] = ((), (0,))  # sharpness of packing them: the usual, and all loads equal
 _EVENED_SOON = 2  # quick plans that are rebalanced
 _EVENED, _WORTH_EVENING = 5, 1.05  # packed plans that are rebalanced: how many, and how far from the best
-_REGROUPED = 60  # kinds of table, up to which many equal tables are changed together
-_IDLE = 2  # plans in a row that such changes do not help
-_REFINED, _WORSE = 3, 5  # plans whose largest shards are cut finer; variants in a row that do not help
 
 
 class Starts:
@@ -71,7 +62,6 @@ class Starts:
         self.start: dict[tuple[int, ...], Choice] = {}
         self.found: list[tuple[float, tuple[int, ...], Packing]] = []
         self.evened: set[int] = set()
-        self.refined: set[int] = set()
         self.done: set[tuple[tuple[int, ...], float]] = set()
         self.seen: dict[bytes, bool] = {}  # whether schemes could be packed
         self.random = np.random.default_rng(0)
@@ -83,7 +73,7 @@ class Starts:
             self._found(state)
 
     def quick(self, soon: Until | None = None) -> None:
-        """Make a plan with each kind of exchange besides replication, and some by ``by_saving``.
+        """Make a plan with each kind of exchange besides replication, and one of whole tables.
 
         The best are rebalanced until ``soon``; None: while there is time.
         Limits: very many tables -> only as many plans as time allows, at least one
@@ -97,24 +87,7 @@ class Starts:
                 self.done.add((family, _FIRST[0]))
         if few:
             self._in_turn()
-            self._by_saving()
             self._even(_EVENED_SOON, soon or self.until)
-
-    def _by_saving(self) -> None:
-        """Try the plans of ``by_saving``: replicas where they save most per byte, other tables cut small.
-
-        Limits: an evaluator with another score, without loads of whole tables -> nothing
-        """
-        if not isinstance(self.evaluator, Evaluator):
-            return
-        for option in by_saving(self.evaluator, self.options, self.limit_bytes, _SAVING):
-            if float(self.evaluator.step_times(balance(self.options, option))) >= self._best_s():
-                return
-            for sharpness in _SHARP:
-                self.tried += 1
-                state = pack(self.evaluator, self.options, option, self.limit_bytes, *sharpness)
-                if state is not None:
-                    self._found(state)
 
     def _in_turn(self) -> None:
         """Try whole tables, dealt to one GPU after the other. Limits: not allowed, or no memory -> nothing"""
@@ -153,17 +126,6 @@ class Starts:
         self._even(1, self.until_even)
         self._families(best, _MORE)
         self._even(_EVENED, self.until_even)
-        self._refine(self.until_even)
-        self._regroup(self.until_even)
-        self._even(_REFINED, self.until_even)
-
-    def families(self) -> dict[int, float]:
-        """Fastest plan's time with each kind of exchange that was tried alone, by kind [s]."""
-        found: dict[int, float] = {}
-        for time_s, of, _ in self.found:
-            if len(of) == 1:
-                found[of[0]] = min(time_s, found.get(of[0], np.inf))
-        return found
 
     def states(self) -> list[Packing]:
         """The fastest plan of each family."""
@@ -260,51 +222,6 @@ class Starts:
                 if not until():  # otherwise more may be gained later
                     self.evened.add(id(state))
 
-    def _regroup(self, until: Until) -> None:
-        """Change many tables together in the fastest plan of each family, the best plan first."""
-        if self.options.count.size > _REGROUPED:
-            return
-        idle = 0
-        regrouping = Regrouping(self.evaluator, self.options, self.limit_bytes, self.random)
-        states = self.states()
-        while states and idle < _IDLE and not until():
-            state = states.pop(0)
-            if state.time_s > _WORTH * self._best_s():
-                break
-            better = regrouping.better(state, until)
-            idle += 1
-            if better is not None:
-                idle = 0
-                self._found(better)
-                states.insert(0, better)
-                states.sort(key=_time_of)
-        self.tried += regrouping.packed
-
-    def _refine(self, until: Until) -> None:
-        """Cut some of the largest shards of the fastest plans finer and pack again, while that helps."""
-        before = np.inf
-        while self.found and self._best_s() < before:
-            before = self._best_s()
-            for time_s, family, state in sorted(self.found, key=_time)[:_REFINED]:
-                if until():
-                    return
-                if time_s > _WORTH_EVENING * before or id(state) in self.refined:
-                    continue
-                self.refined.add(id(state))
-                self._cut_finer(state, family, until)
-
-    def _cut_finer(self, state: Packing, family: tuple[int, ...], until: Until) -> None:
-        """Cut some tables of a plan finer, until several variants in a row are no better than the best."""
-        worse = 0
-        for estimate_s, option in refined(self.evaluator, self.options, state.option):
-            best_s = self._best_s()
-            if until() or worse == _WORSE:
-                return
-            if estimate_s >= best_s:
-                continue
-            self._pack(option, estimate_s, family)
-            worse = 0 if self._best_s() < best_s else worse + 1
-
 
 def _never() -> bool:
     return False
@@ -312,7 +229,3 @@ def _never() -> bool:
 
 def _time(found: tuple[float, tuple[int, ...], Packing]) -> float:
     return found[0]
-
-
-def _time_of(state: Packing) -> float:
-    return state.time_s

@@ -145,9 +145,9 @@ class Shown:
         return "training step" if self.answer.training else "batch"
 
     def bound_level(self, factor: float) -> list[tuple[float, str]]:
-        """The lower bound's height on an axis of ``factor`` units per second, and its label; [] if none."""
+        """The lower bound's height on an axis of ``factor`` units per second, and its label; or []."""
         found = self.answer.found
-        if self.answer.given or found.bound_s <= 0:
+        if not self.answer.bounded:
             return []
         which = "no plan<br>for TorchRec" if found.restricted else "no plan of<br>listed schemes"
         return [(factor * found.bound_s, f"{format_time(found.bound_s)}:<br>{which}<br>is faster")]

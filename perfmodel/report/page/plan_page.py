@@ -91,7 +91,7 @@ def plan_card(answer: Planned, whole: WholeStep | None = None, capped: bool = Fa
     return Card(
         f"{format_time(cost.time_s)} per {what} on {counted(e.gpus, 'GPU')}: {_against(answer)}.",
         "; ".join(times),
-        f"95 % band {band(cost.low_s, cost.high_s)}; {_bounds(answer)}",
+        _band(answer),
         _gpus(answer, capped),
         evidence_bar(evidence_shares(answer)),
         _alert(answer),
@@ -114,9 +114,11 @@ def _against(answer: Planned) -> str:
     return f"{format_ratio(ratio)} as fast as {best.name} sharding of all tables"
 
 
-def _bounds(answer: Planned) -> str:
-    words = bound_words(answer).rstrip(".")
-    return words[:1].lower() + words[1:]
+def _band(answer: Planned) -> str:
+    """The band of the time, and the bound if it is printed."""
+    cost, words = answer.found.cost, bound_words(answer).rstrip(".")
+    bound = f"; {words[:1].lower()}{words[1:]}" if words else ""
+    return f"95 % band {band(cost.low_s, cost.high_s)}{bound}"
 
 
 def _gpus(answer: Planned, capped: bool) -> str:
@@ -160,8 +162,6 @@ def _notes(answer: Planned, whole: WholeStep | None) -> list[str]:
     e = answer.evaluator
     machine = e.setting.machine
     notes = []
-    if answer.found.stopped == "interrupt":
-        notes.append("The search was stopped: this is the best plan found so far.")
     if cut := cut_words(answer.found):
         notes.append(f"{cut[:1].upper()}{cut[1:]}.")
     if whole is not None:
