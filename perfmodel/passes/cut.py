@@ -15,6 +15,7 @@ from perfmodel.model import kernels
 from perfmodel.model.look_ups import Gather, LookUps
 from perfmodel.passes.basis import Of
 from perfmodel.passes.exchange_sets import ExchangeSets
+from perfmodel.passes.rows import row_bytes
 from perfmodel.passes.schemes import PARTIAL, Exchange, sends_rows
 from perfmodel.passes.skew import UNIFORM, AllLookUps
 from perfmodel.passes.tables import TableShapes
@@ -117,8 +118,9 @@ class TableCut:
         self.gradient = tables.element_bytes[t] if model.sets else self.pooled
         self.split = np.isin(kind, PARTIAL)  # lengths and ids go to the holders
         self.elements, training = ex.part_elements(self.D, c), model.training is not None
-        self.w = tables.stored_width(t, self.elements, training=training)
-        self.whole_w = tables.stored_width(t, self.D, training=training)  # of rows that are not cut
+        self.row = row_bytes(tables.dtype[t], self.elements, training=training)
+        self.whole_row = row_bytes(tables.dtype[t], self.D, training=training)  # of rows that are not cut
+        self.w = self.row / self.elements
         self.q = np.where(self.sparse, ex.filled_share(r, self.distinct, self.L / tables.pooling[t]), 1.0)
         self.index = np.where(self.sparse, model.constant("sparse_bag_index_bytes"), 0.0)
         self.lookups = ex.shard_lookups(self.G, self.B, self.L, r)
@@ -143,9 +145,9 @@ class TableCut:
         asked = ex.requested_rows(self.G, self.U, self.r)
         n = np.where(self.dp, self.B * self.L, np.where(self.ub, asked, self.lookups))
         bag = self.elements * self.pooled + self.model.constant("offset_bytes")
-        bag = np.where(self.ub, self.elements * self.w, bag)
+        bag = np.where(self.ub, self.row, bag)
         gather = np.where(self.dp, Gather.COPY, np.where(self.ub, Gather.REQUESTS, Gather.SHARD))
-        return self.traffic(self.E / self.r, n, self.elements, self.bags, bag, self.shards, self.w, gather)
+        return self.traffic(self.E / self.r, n, self.row, self.bags, bag, self.shards, gather)
 
     def updated(self, training: Training) -> tuple[Array, Array, Array]:
         """(look-ups whose gradients a holder reads, rows that it updates, bytes per updated row)."""
@@ -173,23 +175,21 @@ class TableCut:
         self,
         E: Array,
         n: Array,
-        elements: Array,
+        row: Array,
         bags: Array,
         bag: Array,
         shards: Array | float,
-        w: Array | float,
         gather: NDArray[np.int64] | Gather | None = None,
     ) -> kernels.GatherTraffic:
         """DRAM and L2 bytes of a gather.
 
-        E         rows that it reads from;  n  look-ups;  elements, w  elements of a row, and bytes of each
+        E         rows that it reads from;  n  look-ups;  row  bytes of a row
         bags, bag number of bags that it writes, and bytes of each
         shards  number of shards that share the L2
         gather    which rows each table's gather reads (``Gather``); None: every row is asked for, equally
                   often
         """
         value, constant = self.model.machine_value, self.model.constant
-        row = elements * w
         cache = value("l2_bytes") * constant("l2_usable_fraction") / shards
         ids = np.where(np.asarray(gather) == Gather.REQUESTS, self.id_bytes, self.ids)
         miss = np.array(kernels.uniform_misses(E, np.maximum(n, _LEAST), row, cache))

@@ -148,7 +148,7 @@ def _look_up_hot(a: TableCut, own: Array, everywhere: Array) -> None:
         return
     bag = a.D * a.pooled + a.model.constant("offset_bytes")
     rows, n, bags = np.maximum(a.hot, 1), a.B * a.hot_L, np.full(a.hot.shape, a.B)
-    moved = a.traffic(rows, n, a.D, bags, bag, a.beside, a.whole_w, Gather.HOT)
+    moved = a.traffic(rows, n, a.whole_row, bags, bag, a.beside, Gather.HOT)
     everywhere[..., Resource.GATHER_DRAM] += moved.dram_bytes * hot
     everywhere[..., Resource.GATHER_L2] += moved.l2_bytes * hot
     whole = ex.bags_received_bytes(a.B, 1, 1, a.D, a.pooled, a.c, 0)
@@ -161,11 +161,11 @@ def _unique(a: TableCut, own: Array, everywhere: Array) -> None:
     """Unique rows are sent as stored to the ranks that asked, and pooled there from the receive buffer."""
     if not a.ub.any():
         return
-    own[..., Resource.ROWS_SENT] = ex.requested_rows(a.G, a.U, a.r) * a.elements * a.w * a.ub
+    own[..., Resource.ROWS_SENT] = ex.requested_rows(a.G, a.U, a.r) * a.row * a.ub
     everywhere[..., Resource.ROWS_RECEIVED] = a.U * a.D * a.w * a.ub
     bag = a.D * a.pooled + a.model.constant("offset_bytes")
     bags = np.full(a.U.shape, a.B)  # each received row is read: at least U rows, as from the table
-    moved = a.traffic(a.E, a.B * a.L, a.D, bags, bag, a.beside, a.w, Gather.COPY)
+    moved = a.traffic(a.E, a.B * a.L, a.whole_row, bags, bag, a.beside, Gather.COPY)
     everywhere[..., Resource.POOL_DRAM] = moved.dram_bytes * a.ub
     everywhere[..., Resource.POOL_L2] = moved.l2_bytes * a.ub
 

@@ -12,6 +12,7 @@ from perfmodel.model import capacity
 from perfmodel.model import exchanges as ex
 from perfmodel.passes.loads import Loads
 from perfmodel.passes.placement import Plan
+from perfmodel.passes.rows import row_bytes
 from perfmodel.passes.tables import PlanTables
 from perfmodel.passes.timing import PassTimes
 from perfmodel.schema.files import unknown_name
@@ -137,7 +138,7 @@ class MemoryModel:
     ) -> tuple[Array, Array]:
         per_element, per_row = state
         elements = ex.part_elements(self.tables.dim[t], c)
-        width = self.tables.stored_width(t, elements, training=self.training)
+        width = row_bytes(self.tables.dtype[t], elements, training=self.training) / elements
         held = ex.shard_bytes(rows, r, elements, width, 0, 0)
         return held, ex.shard_bytes(rows, r, elements, width, per_element, per_row) - held
 

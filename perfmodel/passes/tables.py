@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
 from perfmodel.model import access
@@ -51,13 +51,6 @@ class TableShapes:
     def element_bytes(self) -> Array:
         """Bytes of an element, without what else a row has [bytes], shape [T]."""
         return np.asarray(WIDTHS[self.dtype.astype(np.int64)])
-
-    def stored_width(self, t: Ints, elements: ArrayLike, *, training: bool) -> Array:
-        """w, bytes of a stored element with its share of its row's scale, bias and padding [bytes].
-
-        t  indices of tables;  elements  of a row of a shard of each;  training  as in ``rows.row_bytes``
-        """
-        return np.asarray(row_bytes(self.dtype[t], elements, training=training) / np.asarray(elements))
 
     def unique_rows(self, samples: float | Array) -> Array:
         """U, distinct rows among the look-ups of ``samples`` samples in each table [rows], shape [T].

@@ -22,7 +22,7 @@ def backward(a: TableCut, training: Training, own: Array, everywhere: Array) -> 
     asked = ex.requested_rows(a.G, a.U, a.r)
     arrived = np.where(a.dp, a.B, np.where(a.ub, asked, a.G * a.B * a.q))  # gradients at the holder
     read, touched, row = a.updated(training)
-    moved = a.traffic(np.maximum(arrived, 1), read, a.elements, touched, row, a.shards, a.pooled)
+    moved = a.traffic(np.maximum(arrived, 1), read, a.elements * a.pooled, touched, row, a.shards)
     for resource, size in (
         (Resource.SORT, a.sorted(read, backward=True)),
         (Resource.UPDATE_DRAM, moved.dram_bytes),
@@ -40,7 +40,7 @@ def _unique_gradients(a: TableCut, own: Array, everywhere: Array) -> None:
     """Adds the exchange of gradients of unique rows: each rank sums them by row before it sends them."""
     if not a.ub.any():
         return
-    added = a.traffic(np.full(a.U.shape, a.B), a.B * a.L, a.D, a.U, a.D * a.pooled, a.beside, a.pooled)
+    added = a.traffic(np.full(a.U.shape, a.B), a.B * a.L, a.D * a.pooled, a.U, a.D * a.pooled, a.beside)
     everywhere[..., Resource.ACCUMULATE_DRAM] = added.dram_bytes * a.ub
     everywhere[..., Resource.ACCUMULATE_L2] = added.l2_bytes * a.ub
     everywhere[..., Resource.ROW_GRADIENTS_SENT] = a.U * a.D * a.v * a.ub
@@ -52,9 +52,12 @@ def _update_hot(a: TableCut, training: Training, everywhere: Array) -> None:
     hot = a.hot > 0
     if not hot.any():
         return
-    row = ex.update_row_bytes(a.D, a.whole_w, training.per_element, training.per_row) + 2 * a.D * a.pooled
+    row = (
+        ex.update_row_bytes(a.D, a.whole_row / a.D, training.per_element, training.per_row)
+        + 2 * a.D * a.pooled
+    )
     bags, read = np.full(a.hot.shape, a.B), a.B * a.hot_L
-    moved = a.traffic(bags, read, a.D, a.hot, row, a.beside, a.pooled)
+    moved = a.traffic(bags, read, a.D * a.pooled, a.hot, row, a.beside)
     everywhere[..., Resource.SORT] += a.sorted(read, backward=True) * hot
     everywhere[..., Resource.UPDATE_DRAM] += moved.dram_bytes * hot
     everywhere[..., Resource.UPDATE_L2] += moved.l2_bytes * hot

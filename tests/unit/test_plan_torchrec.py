@@ -116,10 +116,10 @@ def _copy() -> Placement:
 
 
 def test_topology_is_si_and_of_one_gpu() -> None:
-    """H100: 80 GB, 3.35 TB/s, 450 GB/s NVLink and 50 GB/s network in one direction."""
+    """H100: 84.94 GB, 3.35 TB/s, 450 GB/s NVLink and 50 GB/s network in one direction."""
     found = torchrec.torchrec_plan(EVALUATOR, placed(_copy()))
     rates = found.topology
-    assert (rates.hbm_bytes, rates.hbm_bytes_per_s) == (80 * 10**9, 3.35e12)
+    assert (rates.hbm_bytes, rates.hbm_bytes_per_s) == (84_940_000_000, 3.35e12)
     assert (rates.intra_bytes_per_s, rates.inter_bytes_per_s) == (450e9, 50e9)
     assert (found.gpus, found.gpus_per_node, found.domain_gpus, found.batch) == (4, 2, 2, 5)
     assert torchrec.torchrec_plan(EVALUATOR, placed(_copy()), 6e10).topology.hbm_bytes == 60 * 10**9
