@@ -134,12 +134,6 @@ def is_too_wide(line: str, columns: int) -> bool:
     return len(line) - sum(map(len, paths)) > columns and not command
 
 
-@pytest.mark.parametrize("columns", [40, 60])
-def test_a_path_of_any_length_is_no_word_to_wrap(columns: int) -> None:
-    assert not any(is_too_wide(f"Files in data/ are in /{'x' * n}", columns) for n in range(1, 200))
-    assert is_too_wide("a " * 20 + "b", 40) and not is_too_wide("a " * 19 + "b", 40)
-
-
 def outputs(text: str) -> list[tuple[str, str, str, int | None]]:
     """(whole block, command, shown output, lines) of every console block after ``<!-- checked-output -->``.
 
@@ -210,10 +204,6 @@ def refresh() -> None:
         for block, command, _, lines in outputs(text):
             text = text.replace(block, f"```console\n$ {command}\n{beginning(command, lines)}```")
         page.write_text(text, encoding="utf-8")
-
-
-def test_readme_has_commands() -> None:
-    assert commands(), "README.md shows no perfmodel command"
 
 
 def test_main_command_is_one_line_and_ends_in_the_main_job() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from chromium import PROGRAM, Chromium
 
-from perfmodel.report.figures import stacked_bars, style
+from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block
 from perfmodel.report.figures.words import safe
 from perfmodel.report.page.assemble import block_data, whole_page
@@ -24,24 +24,6 @@ def test_names_of_a_legend_stay_text(browser: Chromium, tmp_path: Path) -> None:
     browser.open(written(figure, tmp_path), 1280)
     found = browser.run("[...document.querySelectorAll('.legend button')].map(b => b.lastChild.textContent)")
     assert found == list(NAMES)
-    assert browser.said == []
-
-
-def test_swatches_are_hatched_as_the_bars_are(browser: Chromium, tmp_path: Path) -> None:
-    """Whichever hatch a figure has: none is without its sign in the legend."""
-    shapes = sorted({*stacked_bars.PATTERNS})
-    figure = style.new_figure()
-    for at, shape in enumerate(shapes):
-        figure.add_bar(
-            x=[1],
-            y=[1],
-            name=f"step {at}",
-            marker={"color": "#2b7bba", "pattern": {"shape": shape, "fgcolor": "white"}},
-        )
-    browser.open(written(figure, tmp_path), 1280)
-    signs = "document.querySelectorAll('.legend button svg')"
-    found = browser.run(f"[...{signs}].map(s => s.querySelector('path')?.getAttribute('d') || '')")
-    assert len(set(found)) == len(shapes) and [bool(path) for path in found] == [bool(s) for s in shapes]
     assert browser.said == []
 
 

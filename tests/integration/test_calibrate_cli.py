@@ -96,21 +96,6 @@ def test_measure_stop_go_on_show_project(tmp_path: Path) -> None:
     assert steps["all_to_all_ids"]["clock"] == "eager"
 
 
-def test_what_is_measured_apart_lies_together(tmp_path: Path) -> None:
-    """Other collectives, other ranks: one machine and stack, one folder."""
-    line = ("--sizes", "1KiB", "--quick", "--noise", "50%", "--clock", "eager", "--json")
-    folders = []
-    for words in (
-        ("--only", "gloo:broadcast", "--ranks", "2"),
-        ("--only", "gloo:all_reduce", "--ranks", "2"),
-        ("--only", "kernels:copy", "--ranks", "1"),
-    ):
-        found = perfmodel(tmp_path, "calibrate", *words, *line)
-        assert found.code == 0, found.err
-        folders.append(json.loads(found.out)["folder"])
-    assert len(set(folders)) == 1 and samples(tmp_path).parent == Path(folders[0])
-
-
 def test_json_on_real_ranks(tmp_path: Path) -> None:
     words = (
         "calibrate",

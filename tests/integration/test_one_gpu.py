@@ -84,17 +84,6 @@ def test_parts_of_a_group_run_side_by_side_and_groups_one_after_the_other(tmp_pa
     assert session.codes["alone"] == 124
 
 
-def test_what_was_done_is_in_the_archive_when_the_session_is_cut(tmp_path: Path) -> None:
-    """After each part, and nothing else lies beside it."""
-    out = tmp_path / "out"
-    session = Session(tmp_path / "results", out / "all.tar.gz", math.inf)
-    session.together(Part("first.txt", ("echo", "1"), PATIENCE_S))
-    assert held(out / "all.tar.gz") == {"first.txt", "first.txt.log", "parts.txt"}
-    session.together(Part("second.txt", ("echo", "2"), PATIENCE_S))
-    assert {"first.txt", "second.txt"} < held(out / "all.tar.gz")
-    assert [path.name for path in out.iterdir()] == ["all.tar.gz"]
-
-
 CUTTING = """
 import sys
 from pathlib import Path
@@ -162,41 +151,6 @@ def test_a_sitting_ends_a_minute_before_its_command_does(sitting: str, tmp_path:
     assert all(len(group) == 1 for group in groups if group[0].name.startswith(timed))
 
 
-def test_tests_are_one_process_a_file_with_limits_and_no_silent_skip() -> None:
-    side = next(
-        group for group in one_gpu.first(one_gpu.Asked(Path("results"))) if group[0].name.startswith("tests_")
-    )
-    assert {part.name for part in side} == {f"tests_{name}.txt" for name in one_gpu.TESTS}
-    files = {path.name for path in (gpu_session.ROOT / "tests/gpu").glob("test_gpu_*.py")}
-    assert {Path(part.command[-1]).name for part in side} == files
-    for part in side:
-        assert {"-vv", "--skips-fail"} <= set(part.command)
-        assert part.command[part.command.index("-m", 3) + 1] == "not alone"
-
-
-@pytest.mark.parametrize("there", [True, False])
-def test_a_test_that_hangs_is_named(there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """pytest-timeout ends it; without, pytest says where it hangs and the part's time ends it."""
-    monkeypatch.setattr(one_gpu.importlib.util, "find_spec", lambda name: there or None)
-    line = one_gpu.pytest_line(one_gpu.Asked(Path("results")))
-    assert ("--timeout=60" in line, "faulthandler_timeout=60" in line) == (there, not there)
-
-
-def test_important_parts_come_first() -> None:
-    """Right at all, then what copies and look-ups take, then the rest."""
-    groups = list(one_gpu.first(one_gpu.Asked(Path("results"))))
-    names = [group[0].name for group in groups]
-    order = [
-        "check.txt",
-        "smoke.txt",
-        "gpu_compile.txt",
-        "tests_exchange.txt",
-        "gpu_floors.txt",
-        "gather.txt",
-    ]
-    assert names[: len(order)] == order
-
-
 def test_what_is_needed_is_there_or_carried() -> None:
     """Every requirement of the core and the gpu extra, and what carried wheels need in turn."""
     from importlib.metadata import requires
@@ -241,14 +195,6 @@ def test_the_check_names_what_is_missing(
     assert re.search(r"MISSING pydantic.core.*\(for pydantic\): not installed", told)
     assert "MISSING nvidia-cuda-cccl" in told and "MISSING nvidia-smi" in told
     assert "one_gpu.py --pack" in told
-
-
-def test_a_driver_without_a_gpu_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    tool = tmp_path / "nvidia-smi"
-    tool.write_text("#!/bin/sh\necho No devices were found\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert gpu_needs._gpu() == ["a GPU: nvidia-smi -L says 'No devices were found'"]
 
 
 def write_run(folder: Path) -> None:

@@ -36,18 +36,6 @@ def test_a_whole_run(ranks: Ranks, cli: Any, tmp_path: Path) -> None:
     assert ranks.last is not None and ranks.last.closed
 
 
-def test_the_calibration_that_it_writes_can_be_shown(ranks: Ranks, cli: Any, tmp_path: Path) -> None:
-    assert cli(*QUICK).code == 0
-    (path,) = folder(tmp_path).glob("*.json")
-    shown = cli("show", str(path), "--json")
-    assert shown.code == 0
-    calibration = json.loads(shown.out)["calibration"]
-    (curve,) = calibration["curves"]
-    assert calibration["checked"] and calibration["complete"]
-    assert curve["alpha_s"]["value"] == pytest.approx(4e-6, rel=0.05)
-    assert curve["beta_bytes_per_s"]["value"] == pytest.approx(2e9, rel=0.05)
-
-
 def test_a_damaged_run_goes_on_with_the_option_offered(ranks: Ranks, cli: Any, tmp_path: Path) -> None:
     assert cli(*QUICK).code == 0
     path = folder(tmp_path) / "samples.jsonl"
@@ -288,14 +276,6 @@ def test_a_lost_rank_is_named_and_what_is_kept_is_said(ranks: Ranks, cli: Any) -
     assert ranks.last is not None and ranks.last.closed
 
 
-def test_what_failed_is_measured_again_by_the_same_line(ranks: Ranks, cli: Any) -> None:
-    ranks.fields = {"faults": {5: "dead"}}
-    assert cli(*QUICK).code == 4
-    ranks.fields = {}
-    again = json.loads(cli(*QUICK, "--json").out)
-    assert again["complete"] and {point["status"] for point in again["points"]} == {"ok"}
-
-
 def test_a_damaged_run_gets_one_advice_and_it_works(ranks: Ranks, cli: Any, tmp_path: Path) -> None:
     assert cli(*QUICK).code == 0
     path = folder(tmp_path) / "samples.jsonl"
@@ -317,13 +297,6 @@ def test_wrong_results_only(ranks: Ranks, cli: Any) -> None:
 def test_a_time_limit_may_be_in_hours(ranks: Ranks, cli: Any) -> None:
     assert cli(*QUICK, "--time-limit", "1h").code == 0
     assert "seconds or minutes" in cli(*QUICK, "--time-limit", "10").err
-
-
-def test_a_time_limit_keeps_what_is_done(ranks: Ranks, cli: Any) -> None:
-    ranks.fields = {"overhead_s": 1.0}
-    found = cli(*QUICK, "--time-limit", "30s")
-    assert found.code == 0
-    assert "more measured in part" in found.out and "Resume   perfmodel calibrate" in found.out
 
 
 def test_out_is_another_place(ranks: Ranks, cli: Any, tmp_path: Path) -> None:

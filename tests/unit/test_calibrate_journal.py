@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import resource
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,6 @@ from calibrate.running import journal as journal_module
 from calibrate.running.journal import LOCK, Journal
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.home import runs_by_age
 from perfmodel.schema.run_files import read_run
 from perfmodel.schema.runs import DeviceConditions, Finish, Point, PointKind, RunHeader, Status, Visit
 
@@ -137,23 +135,6 @@ def test_a_corrupted_line_is_named_and_never_skipped(
     assert str(read.value) == str(caught.value)  # calibrate and validate give one advice
 
 
-@pytest.mark.parametrize("first", [b"", b"{}", visit().model_dump_json().encode()])
-def test_the_advice_for_a_damaged_first_line_works(tmp_path: Path, first: bytes) -> None:
-    folder = tmp_path / "runs" / "m-1"
-    for broken in ("m-1.broken", "m-1.broken2"):  # twice: the first folder that was put away stays
-        start(folder)
-        path = folder / "samples.jsonl"
-        path.write_bytes(b"\n".join([first, *path.read_bytes().splitlines()[1:]]) + b"\n")
-        with pytest.raises(BadInputError) as caught:
-            Journal.open(folder, header())
-        assert "drop" not in caught.value.next_step
-        subprocess.run(caught.value.next_step.splitlines()[1], shell=True, check=True)
-        assert (tmp_path / "runs" / broken / "samples.jsonl").exists()
-        with Journal.open(folder, header()) as journal:
-            assert journal.states == {}
-    assert runs_by_age(tmp_path / "runs") == [folder]
-
-
 def test_a_look_changes_nothing_and_waits_for_nobody(tmp_path: Path) -> None:
     folder = tmp_path / "m-1"
     assert Journal.peek(folder, header()).states == {} and not folder.exists()
@@ -239,22 +220,6 @@ def largest_file(size_bytes: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-def test_a_real_limit_on_the_file(tmp_path: Path) -> None:
-    start(tmp_path)
-    path = tmp_path / "samples.jsonl"
-    size = path.stat().st_size
-    with Journal.open(tmp_path, header()) as journal, largest_file(size + 600):
-        journal.add(visit(2))
-        with pytest.raises(BadInputError, match="file too large") as caught:
-            for number in range(3, 9):
-                journal.add(visit(number))
-    assert "free some space" in caught.value.next_step
-    kept = read_run(tmp_path).visits[POINT.key]
-    assert 2 <= len(kept) < 8 and path.read_bytes().endswith(b"\n")
-    with Journal.open(tmp_path, header()) as journal:
-        assert journal.notes == [] and journal.states[POINT.key].visits == len(kept)
 
 
 def test_no_room_for_the_first_line(tmp_path: Path) -> None:

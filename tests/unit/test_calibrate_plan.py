@@ -251,23 +251,10 @@ def test_what_nobody_asked_for_is_not_missing() -> None:
     assert make_plan(Request("quick", only=["kernels"]), world).left_out == ()
 
 
-def test_one_rank_among_others_is_said_to_be_left_out() -> None:
-    plan = make_plan(Request("quick", only=["gloo"], ranks=[1, 2]), cpu(2))
-    assert {point.gpus for point in plan.points} == {2}
-    assert [item.what for item in plan.left_out] == ["1 rank"]
-    alone = make_plan(Request("quick", ranks=[1]), cpu(1, providers={"torch": TORCH}))
-    assert {point.gpus for point in alone.points} == {1}
-    assert [item.what for item in alone.left_out] == ["collectives"]
-
-
 def test_more_ranks_than_cores_take_turns() -> None:
     with pytest.raises(BadInputError, match="4 ranks on 2 cores"):
         make_plan(Request("quick"), cpu(4, cores_per_node=2))
     assert make_plan(Request("quick", oversubscribe=True), cpu(4, cores_per_node=2)).points
-
-
-def test_a_noise_target_of_ones_own() -> None:
-    assert make_plan(Request("quick", noise=0.1), cpu()).target.relative == 0.1
 
 
 def test_nodes_of_different_sizes_are_refused() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from oracles.simulated_team import Recorder, SimulatedTeam, TrueCurve
 from calibrate.operations import RankTimes
 from calibrate.planning.measurement_plan import Request
 from calibrate.running.interfaces import RunOptions, RunOutcome
-from calibrate.running.journal import Journal
 from calibrate.running.session import calibrate
 from perfmodel.errors import BadInputError, RankLostError
 from perfmodel.schema.evidence import Clock
@@ -192,15 +190,6 @@ def test_a_signal_ends_after_the_visit_under_way(tmp_path: Path, number: str) ->
 
 
 @pytest.mark.usefixtures("signals")
-def test_what_is_ignored_from_the_start_stays_ignored(tmp_path: Path) -> None:
-    """As ``nohup`` and ``&`` of a script leave Ctrl-C; a request to end is heard."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    ranks = team(faults={3: "SIGINT", 4: "SIGINT", 7: "SIGTERM"})
-    assert run(tmp_path, ranks).interrupted and len(ranks.visits) == 7
-    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-
-
-@pytest.mark.usefixtures("signals")
 def test_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
     class Impatient(SimulatedTeam):
         def visit(self, *words: Any, **named: Any) -> Any:
@@ -337,13 +326,6 @@ def test_a_full_disk_ends_the_run_and_loses_nothing(tmp_path: Path) -> None:
     assert 0 < kept == len(recorded(ranks)) - 1
     after = run(tmp_path, team(call_noise=0.1))
     assert after.complete and sum(finish.visits for _, finish in after.finishes) >= 9
-
-
-def test_two_at_once_in_one_folder_are_refused(tmp_path: Path) -> None:
-    outcome = run(tmp_path, team())
-    writing = pytest.raises(BadInputError, match="another calibration is writing")
-    with Journal.open(outcome.folder, outcome.header), writing:
-        run(tmp_path, team())
 
 
 def test_another_stack_is_another_folder(tmp_path: Path) -> None:

@@ -29,26 +29,6 @@ def test_project_answers_first_and_shows_how_it_came_about(cli: Any) -> None:
     assert max(len(line) for line in lines) <= WIDTH
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("--backend", "best", "--machine", "h200-sxm-ib"),
-        ("--scenario", "nvlink-everywhere"),
-        ("--reduction", "two-level", "--tables", "64", "--dim", "128"),
-        ("--machine", "gb200-nvl72", "--reserve", "15%"),
-    ],
-)
-def test_every_projection_fits_the_page(cli: Any, words: tuple[str, ...]) -> None:
-    outcome = cli("project", "--table-size", "10TB", *words)
-    assert outcome.code == 0, outcome.err
-    assert max(len(line) for line in outcome.out.splitlines()) <= WIDTH
-
-
-@pytest.mark.parametrize(("typed", "shown"), [("1MB", " 977 KiB "), ("1MiB", " 1 MiB ")])
-def test_a_size_of_a_message_is_shown_in_binary_units(cli: Any, typed: str, shown: str) -> None:
-    assert shown in cli("collective", "--op", "all_to_all", "--size", typed, "--gpus", "8").out
-
-
 def test_project_json_is_one_document_and_adds_up(cli: Any) -> None:
     answer = json.loads(cli("project", "--table-size", "10TB", "--json").out)
     assert (answer["schema_version"], answer["command"], answer["gpus"]) == (3, "project", 144)
@@ -116,11 +96,6 @@ def test_bad_input_to_project_is_one_screen_and_exit_2(
     cli: Any, words: tuple[str, ...], parts: tuple[str, ...]
 ) -> None:
     is_an_error(cli("project", *words), 2, *parts)
-
-
-def test_no_calibration_is_exit_3(cli: Any) -> None:
-    words = ("collective", "--op", "all_to_all", "--size", "1MiB", "--gpus", "8", "--machine", "l40s-pcie")
-    is_an_error(cli(*words, "--backend", "nvshmem"), 3, "nvshmem", "l40s-pcie")
 
 
 def test_collective_has_the_public_names(cli: Any) -> None:
@@ -212,24 +187,6 @@ def test_collective_takes_lists_and_ranges(cli: Any) -> None:
     assert "time_s" not in answer
     assert max(len(line) for line in cli(*words).out.splitlines()) <= WIDTH
     assert len(cli(*words, "--csv").out.splitlines()) == 31
-
-
-def test_a_message_below_the_alignment_of_the_library_is_refused(cli: Any) -> None:
-    is_an_error(cli("collective", "--op", "all_to_all", "--size", "64", "--gpus", "128"), 2, "64 B", "2048 B")
-
-
-@pytest.mark.parametrize(
-    "step", ["reduce-scatter", "all-to-all-ids", "gather", "bucketize", "reduce_scatter_bags"]
-)
-def test_explain_shows_equation_numbers_and_sources(cli: Any, step: str) -> None:
-    outcome = cli("explain", step, "--sharding", "row-wise")
-    assert outcome.code == 0, outcome.err
-    for part in ("\nTime\n", "\nBytes S\n", "meaning and source", "\nWorking\n", "evidence"):
-        assert part in outcome.out
-    assert max(len(line) for line in outcome.out.splitlines()) <= WIDTH
-    answer = json.loads(cli("explain", step, "--sharding", "row-wise", "--json").out)
-    assert answer["terms"][0]["symbol"] == "S"
-    assert all(term["text"] for term in answer["terms"])
 
 
 def test_explain_works_in_a_measured_cell_a_scenario_and_with_the_other_library(cli: Any) -> None:

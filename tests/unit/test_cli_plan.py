@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from pathlib import Path
@@ -14,7 +12,6 @@ from cli_calls import planned as asked
 
 from perfmodel.plan import PlanTables, plan_record, read_plan, uniform_plan
 from perfmodel.plan.searching.search import Search
-from perfmodel.question.plans import RULES
 from perfmodel.schema.torchrec_plan import read_torchrec_plan
 
 TABLES = "rows,dim,pooling,name\n1000000,64,10,big\n1000,64,2,small\n1000000,64,5,other\n"
@@ -67,24 +64,6 @@ def test_the_document_holds_the_plan_that_the_file_holds(model: str, tmp_path: P
     assert {name for group in document["groups"] for name in group["tables"]} == {"big", "small", "other"}
     plan = read_plan(file, PlanTables.load(model))
     assert [p["table"] for p in document["plan"]["placements"]] == list(plan.tables.names)
-
-
-def test_csv_has_one_line_a_table(model: str) -> None:
-    code, out, _ = asked("--model", model, "--gpus", "8", "--csv")
-    rows = list(csv.DictReader(io.StringIO(out)))
-    assert code == 0
-    assert [row["table"] for row in rows] == ["big", "small", "other"]
-    assert {row["exchange"] for row in rows} == {"dp"}
-
-
-def test_training_takes_longer_than_a_forward_pass(model: str) -> None:
-    times = []
-    for objective in ("latency", "throughput"):
-        words = ("--objective", objective, "--effort", "quick")  # the plan need not be the best
-        code, out, _ = asked("--model", model, "--gpus", "8", *words, "--json")
-        assert code == 0
-        times.append(json.loads(out)["time_s"])
-    assert times[0] < times[1]
 
 
 def test_ctrl_c_prints_the_best_so_far(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,22 +312,6 @@ def given(folder: Path, model: str, **big: Any) -> str:
     return str(file)
 
 
-def test_negative_pooling_is_refused_with_its_line(tmp_path: Path) -> None:
-    path = tmp_path / "bad.csv"
-    path.write_text(TABLES.replace(",10,", ",-10,"), encoding="utf-8")
-    code, _, err = asked("--model", str(path), "--gpus", "8")
-    assert code == 2
-    assert "line 2" in err
-    assert "pooling" in err
-
-
-def test_the_usual_words_for_a_training_step() -> None:
-    words = ("--model", "criteo-kaggle", "--gpus", "4", "--effort", "quick")
-    code, out, _ = asked(*words, "--objective", "training")
-    assert code == 0 and out.startswith("A training step is planned")
-    assert "--objective latency" in " ".join(out.split())
-
-
 @pytest.mark.parametrize(
     ("out", "name"),
     [("plan.csv", "plan.csv.json"), (".", "plan.json"), ("/dev/null", "plan.json"), ("-", "plan.json")],
@@ -356,11 +319,3 @@ def test_the_usual_words_for_a_training_step() -> None:
 def test_a_name_that_is_no_json_file_has_one_that_is(model: str, out: str, name: str) -> None:
     code, _, err = asked("--model", model, "--gpus", "4", "--out", out)
     assert code == 2 and err.split("\n")[1].strip() == f"--out {name}", err
-
-
-def test_help_lists_the_names_of_rules() -> None:
-    _, out, _ = asked("--help")
-    said = " ".join(re.sub(r"[│|]", " ", out).split()).replace("- ", "-")
-    listed = said[said.index("NAMES: ") :].split(". ")[0]
-    assert listed.removeprefix("NAMES: ").split(", ") == [*RULES, "ranks:0-7"]
-    assert "grid: columns over scale-up domains" in said and "3d: any other row and column parts" in said

@@ -41,13 +41,6 @@ def data_of(page: Path) -> dict[str, Any]:
     return dict(json.loads(found[1]))
 
 
-def test_the_page_is_beside_the_text(model: str) -> None:
-    code, out, err = asked("--model", model, *FITS, "--report", "plan.html")
-    assert (code, err) == (0, "wrote plan.html\n")
-    head = data_of(Path("plan.html"))["views"][""]["heads"][0]
-    assert head["sentence"].split(" per ")[0] + " per batch" in out
-
-
 def test_the_page_has_the_numbers_of_the_document(model: str) -> None:
     code, out, err = asked("--model", model, *FITS, "--report", "plan.html", "--json")
     told, page = json.loads(out), data_of(Path("plan.html"))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import own_run
 import pandas as pd
-import plotly.graph_objects as go
 import pytest
 
 from perfmodel.collectives.estimate import CollectiveModel
@@ -118,13 +116,6 @@ def test_the_crossover_is_in_the_sentence_and_follows_the_data(
     assert "reaches" in block(nccl).title and "reaches" not in both.title
 
 
-def test_bus_bandwidth_of_the_sentence_follows_the_data(nccl: MeasuredLibrary) -> None:
-    fast, slow = block(nccl), block(slower(nccl, 2))
-    best = max(row["busbw_bytes_per_s"] for row in fast.data)
-    assert f"{best / 1e9:.0f} GB/s of bus bandwidth" in fast.title
-    assert f"{best / 2e9:.0f} GB/s of bus bandwidth" in slow.title
-
-
 def test_data_are_the_marks(nccl: MeasuredLibrary, nvshmem: MeasuredLibrary) -> None:
     found = block(nccl, nvshmem)
     time = [
@@ -134,24 +125,6 @@ def test_data_are_the_marks(nccl: MeasuredLibrary, nvshmem: MeasuredLibrary) -> 
     assert {row["clock"] for row in found.data} == {"stream", "device"}
     assert sum(row["samples"] for row in found.data) == 42 + 21
     assert "42 samples of aic_h200_nccl2.29.2" in found.source
-
-
-def test_every_library_has_its_own_colour_and_mark(nccl: MeasuredLibrary, nvshmem: MeasuredLibrary) -> None:
-    shown = [trace for trace in block(nccl, nvshmem).figure.data if trace.showlegend is not False]
-    assert len({trace.marker.symbol for trace in shown}) == len({trace.marker.color for trace in shown}) == 2
-
-
-def test_nvlink_and_pcie_are_named_by_their_machines(nccl: MeasuredLibrary) -> None:
-    pcie = measured(load_machine("rtx-pro-6000-pcie"), "nccl")
-    found = block(nccl, pcie, collective="all_reduce")
-    assert "h200-sxm-ib, NCCL" in found.title and "rtx-pro-6000-pcie, NCCL" in found.title
-
-
-def test_the_figure_is_one_that_plotly_knows(nccl: MeasuredLibrary, nvshmem: MeasuredLibrary) -> None:
-    figure = block(nccl, nvshmem).figure
-    assert go.Figure(figure.to_dict()).to_dict() == figure.to_dict()
-    heights = [figure.layout[name].domain for name in ("yaxis3", "yaxis2", "yaxis")]
-    assert all(low[1] < high[0] for low, high in pairwise(heights))
 
 
 def test_what_was_not_measured_is_missing_with_the_command(nccl: MeasuredLibrary) -> None:

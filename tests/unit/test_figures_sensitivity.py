@@ -9,7 +9,6 @@ import pytest
 from perfmodel.projections import Projection, project_one
 from perfmodel.projections.sensitivity import sensitivities, swings
 from perfmodel.report.figures import Block, Missing
-from perfmodel.report.figures.ratio_rows import ratio_axis
 from perfmodel.report.figures.what_if import around, changes, heat_map, plane, tornado
 from perfmodel.schema.machine import load_machine
 from perfmodel.units import format_ratio
@@ -68,21 +67,6 @@ def test_swings_are_projections_with_half_and_twice_of_a_value(asked: Projection
     assert swings(project_one(table_bytes=1e9, gpus=1)) == ()
 
 
-def test_bars_of_the_tornado_are_the_swings(asked: Projection) -> None:
-    found = block(tornado(asked))
-    sides = [t for t in found.figure.data if t.mode == "lines+markers"]
-    ends = [value for s in swings(asked) for value in (s.halved, s.doubled)]
-    assert [tuple(t.x) for t in sides] == [(asked.slowdown, end) for end in ends]
-    top = swings(asked)[0]
-    assert f"{top.halved:.3g}× if halved, {top.doubled:.3g}× if doubled" in found.title
-    assert {t.name for t in found.figure.data if t.showlegend is not False} == {"halved", "doubled"}
-
-
-def test_the_value_in_the_sentence_follows_the_machine() -> None:
-    pcie = block(tornado(project_one(table_bytes=10e12, reserve=0, machine="l40s-pcie")))
-    assert pcie.title.startswith("Of row-wise shards, PCIe of one GPU")
-
-
 def test_values_around_what_was_asked() -> None:
     assert around(1024, 4, 2, 5, whole=True) == [64, 256, 1024, 4096, 16384]
     assert around(1, 4, 1, 4, whole=True) == [1, 4, 16, 64]
@@ -139,13 +123,6 @@ def test_a_plane_of_a_training_step_has_its_time() -> None:
     assert own == pytest.approx(step.slowdown)
 
 
-def test_pictures_of_row_wise_shards_say_so(asked: Projection) -> None:
-    for figure in (tornado, heat_map):
-        shown = block(figure(asked))
-        titles = [shown.title, *(switch.title or shown.title for switch in shown.switches)]
-        assert all("row-wise" in title for title in titles)
-
-
 def test_cells_that_cannot_be_are_empty() -> None:
     small = project_one(table_bytes=1e6, gpus=8, batch=64, dim=1024)
     found = block(heat_map(small))
@@ -160,9 +137,3 @@ def test_what_cannot_be_drawn_is_missing() -> None:
         assert isinstance(found, Missing) and "--table-size" in found.why
     found = heat_map(project_one(tables="mlperf-dlrm-dcnv2", gpus=16))
     assert isinstance(found, Missing) and "pooling and dim" in found.why
-
-
-def test_ticks_below_rows_are_few_enough_for_a_phone() -> None:
-    wide, near = ratio_axis(0.6, 290, "x"), ratio_axis(100, 450, "x")
-    assert wide["ticktext"] == ["1×", "10×", "100×"]
-    assert len(near["ticktext"]) > 3 and near["tickangle"] == 0

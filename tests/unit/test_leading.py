@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from perfmodel.passes.alike import MOST_COMPARED
 from perfmodel.passes.schemes import ROW_WISE, ROWS_ONCE, WAYS
 from perfmodel.plan.as_projection import compared, winner
 from perfmodel.plan.leading import RUN, leading
@@ -133,15 +132,6 @@ def test_the_question_is_said_as_it_was_understood(cli: Any) -> None:
     assert "dim 128, 20 ids per bag, zipf:1.05 ids; by default fp32, 1 024 samples per GPU" in asked
 
 
-def test_the_first_screen_needs_no_glossary(cli: Any) -> None:
-    """ub, EMBark and transferred are names of its own: it says what they mean."""
-    text = cli("project", "--table-size", "10TB").out
-    first = " ".join(text.splitlines()[2].split())
-    assert first.startswith("row-wise, as TorchRec runs it · with unique rows (EMBark's UB): ")
-    changed = " ".join(cli("project", "--table-size", "1TB", "--tables", "64").out.split())
-    assert not re.search(r"GPUs \([a-z0-9-]+\) ", changed)
-
-
 def test_what_does_not_fit_is_no_headline(cli: Any) -> None:
     """300 tables row-wise need more than a GPU has; table-wise they fit, and lead."""
     first, _, third, *_ = cli("project", *MANY).out.splitlines()
@@ -164,12 +154,6 @@ def test_a_sharding_for_each_table_is_said_where_it_is_faster(cli: Any) -> None:
     (line,) = [line for line in text.splitlines() if "a sharding of its own for each table takes" in line]
     plan = json.loads(cli("plan", *words, "--effort", "quick", "--json").out)["time_s"]
     assert f"{plan * 1e6:.0f} µs" in line
-
-
-def test_more_tables_than_are_compared_say_so(cli: Any) -> None:
-    done = cli("project", "--table-size", "20TB", "--tables", str(MOST_COMPARED + 1))
-    text = " ".join((done.out + done.err).split())
-    assert "row-wise, as TorchRec runs it" in text or "compared by --sharding all alone" in text
 
 
 @pytest.mark.parametrize("asked", QUESTIONS[:5])
@@ -268,11 +252,6 @@ def test_what_fits_no_number_of_gpus_says_what_it_holds(cli: Any) -> None:
     said = " ".join(found.err.split())
     assert found.code == 2 and "no uniform sharding that TorchRec runs fits" in said and "--gpus" not in said
     assert re.search(r"[\d.]+ TB of 72.2 GB per GPU \(rows [\d.]+ GB, exchange buffers [\d.]+ TB\)", said)
-
-
-def test_what_row_wise_needs_is_said_in_parts(cli: Any) -> None:
-    said = " ".join(cli("project", *MANY).out.split())
-    assert re.search(r"needs [\d.]+ GB of 68.0 GB per GPU \(rows [\d.]+ GB, exchange buffers", said)
 
 
 @pytest.mark.parametrize("words", [MANY, ("--model", "mlperf-dlrm-dcnv2", "--gpus", "16")])

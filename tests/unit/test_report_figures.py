@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-import plotly.graph_objects as go
 import pytest
 
 from perfmodel.plan.sizes import Size, by_size
@@ -14,7 +13,7 @@ from perfmodel.projections import Projection, project_one, project_row_wise
 from perfmodel.report.figures import Block, Missing
 from perfmodel.report.figures.breakdown import breakdown
 from perfmodel.report.figures.ends import GAP, PixelScale, dodged
-from perfmodel.report.figures.line_traces import SlowdownLine, rule_words
+from perfmodel.report.figures.line_traces import SlowdownLine
 from perfmodel.report.figures.marks import NUMBERS
 from perfmodel.report.figures.sharding_winners import shardings
 from perfmodel.report.figures.slowdown import Mark, slowdown
@@ -90,12 +89,6 @@ def test_a_node_ends_where_its_memory_does() -> None:
     assert x == pytest.approx(8 * found.setting.machine.value("hbm_bytes") * 0.85)
 
 
-def test_marks_among_the_lines_have_their_words_above_them() -> None:
-    figure = drawn(slowdown([line()], asked(), [Mark(10 * TB, 22.8, ""), Mark(10 * TB, 300, "")])).figure
-    below, above = (w for w in figure.layout.annotations if w.text.startswith("published"))
-    assert (below.ay, below.xanchor, above.xanchor) == (0, "left", "right") and above.ay < 0
-
-
 def test_every_line_has_its_name_at_its_end_and_none_covers_another() -> None:
     one = line()
     lines = [scaled(SlowdownLine(f"way {k}", one.frame), 1 + k / 1e3) for k in range(5)]
@@ -119,15 +112,6 @@ def test_the_upper_axis_tells_the_gpus_of_its_sizes() -> None:
     told = dict(zip(upper.tickvals, upper.ticktext, strict=True))
     assert told[10 * TB] == "128" and told[1 * TB] == "16"
     assert told[20 * TB] == ""  # not drawn here: nothing instead of a neighbour's
-
-
-def test_both_figures_are_what_plotly_knows() -> None:
-    answers = [asked(size) for size in (1 * TB, 10 * TB)]
-    for block in (slowdown([line()], asked(), [Mark(10 * TB, 22.8, "")]), breakdown(answers)):
-        figure = drawn(block).figure
-        assert go.Figure(figure.to_dict()).to_dict() == figure.to_dict()
-        for switch in drawn(block).switches:
-            go.Figure(layout=dict(switch.layout))
 
 
 def test_slowdown_of_what_fits_one_gpu_is_left_out() -> None:
@@ -199,8 +183,3 @@ def test_the_footer_names_the_weakest_evidence() -> None:
     better = SlowdownLine("row-wise", one.frame.assign(evidence=str(Evidence.MEASURED)))
     assert drawn(slowdown([better], asked())).source.endswith("weakest evidence: measured.")
     assert drawn(slowdown([one], asked())).source.endswith("weakest evidence: assumed.")
-
-
-def test_words_of_a_rule_near_the_ticks_are_right_of_it() -> None:
-    near, far = rule_words([(12.0, "a"), (500.0, "b")], 8.0, 1000.0)
-    assert (near["xanchor"], far["xanchor"]) == ("left", "right")

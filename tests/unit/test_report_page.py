@@ -213,13 +213,6 @@ def test_the_same_command_writes_the_same_bytes(page: Path, tmp_path: Path) -> N
     assert content(page)["command"] == " ".join(("perfmodel", *WORDS))
 
 
-def test_the_questions_of_a_reader_come_in_order(page: Path) -> None:
-    names = [block["name"] for block in content(page)["fixed"]]
-    assert names == [figure.name for figure in contents.STAYING]
-    asked = "10 TB on 144 GPUs of h100-sxm-ib, batch 1 024, tables 1, dim 32, pooling 32, sharded row-wise"
-    assert content(page)["question"] == f"{asked} where a figure names no other sharding"
-
-
 @pytest.mark.usefixtures("small")
 def test_json_tells_what_is_in_the_page(cli: Callable[..., Outcome], tmp_path: Path) -> None:
     out = tmp_path / "small.html"
@@ -296,16 +289,6 @@ def test_the_name_of_a_page_says_its_format(
     cli: Callable[..., Outcome], words: tuple[str, ...], said: str
 ) -> None:
     is_an_error(cli("report", *words[1:], "--out", words[0]), 2, said)
-
-
-@pytest.mark.parametrize("command", [("project",), ("plan", "--gpus", "8")])
-@pytest.mark.parametrize(
-    ("name", "said"), [("x.txt", ".html"), ("-", "--report page.html"), ("", "--report page.html")]
-)
-def test_a_page_beside_an_answer_has_the_name_of_one(
-    cli: Callable[..., Outcome], command: tuple[str, ...], name: str, said: str
-) -> None:
-    is_an_error(cli(*command, "--report", name), 2, said)
 
 
 def test_markdown_has_the_sentences_and_the_numbers(
@@ -389,13 +372,3 @@ def test_a_block_is_plain_data() -> None:
     found = block_data(Block("n", "t", "h", figure, "s", rows))
     assert found["columns"] == ["a", "b", "c"] and found["rows"] == [[1.5, "x", None], [None, None, None]]
     assert block_data(Missing("n", "because")) == {"name": "n", "missing": "because"}
-
-
-def test_numbers_of_the_data_keep_their_digits() -> None:
-    """1 048 576 B is not 1.04858e6, and a time has all digits; the drawing has six."""
-    figure = style.new_figure()
-    figure.add_scatter(x=[1048576.0], y=[1 / 3])
-    rows = ({"payload_bytes": 1048576.0, "time_s": 1 / 3},)
-    data = block_data(Block("x", "t", "h", figure, "s", rows))
-    assert data["rows"] == [[1048576, 1 / 3]]
-    assert data["figure"]["data"][0]["y"] == [0.333333]

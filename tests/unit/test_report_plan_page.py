@@ -8,11 +8,9 @@ from collections import defaultdict
 from dataclasses import replace
 from html import unescape
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 import pytest
 
 from perfmodel.passes.dense import dense_of
@@ -203,34 +201,6 @@ def test_tables_and_their_next_best_are_those_of_the_document(answer: Planned, s
     assert said == {g["tables"][0]: g["next_best"]["more_s"] for g in told["groups"] if g["next_best"]}
 
 
-def test_words_beside_markers_have_room_on_either_axis(answer: Planned) -> None:
-    """Tables at 1, 100 and 1000: the second is far right on a logarithmic axis, not on a linear one."""
-    tried = [group for group in answer.groups if group.reason and group.reason.scheme][:3]
-    assert len(tried) == 3
-    times = (1e-6, 1e-4, 1e-3)
-    groups = tuple(
-        replace(group, reason=replace(group.reason, more_s=time)) if group.reason else group
-        for group, time in zip(tried, times, strict=True)
-    )
-    block = others(Shown.of(replace(answer, groups=groups)))
-    assert isinstance(block, Block)
-    log, linear = (switch.traces["textposition"] for switch in block.switches)
-    assert sorted(side for trace in log for side in trace) == ["middle left"] * 2 + ["middle right"]
-    assert sorted(side for trace in linear for side in trace) == ["middle left"] + ["middle right"] * 2
-    assert [list(trace.textposition) for trace in block.figure.data] == log
-
-
-def test_words_of_the_bound_fit_the_margin(answer: Planned) -> None:
-    """At 13 pixels a letter is 7 pixels wide or less, and the margin has 130."""
-    for restricted in (False, True):
-        found = replace(
-            answer, found=replace(answer.found, restricted=restricted, bound_s=1e-4, stopped="bound")
-        )
-        ((_, words),) = Shown.of(found).bound_level(1e6)
-        assert words.startswith("100 µs:") and words.endswith("is faster")
-        assert max(map(len, words.split("<br>"))) <= 16
-
-
 def test_sentences_change_with_the_data(answer: Planned, shown: Shown) -> None:
     cost = answer.found.cost
     slow = replace(answer, found=replace(answer.found, cost=replace(cost, time_s=9 * cost.time_s)))
@@ -301,12 +271,6 @@ def test_many_gpus_are_classes_and_then_some_of_them(
     assert "2 of 16" in Shown.of(answer).column_words()
 
 
-def test_only_a_table_in_parts_names_its_part(shown: Shown) -> None:
-    texts = [str(text) for trace in placements(shown, held_by(shown)).figure.data for text in trace.hovertext]
-    assert any("row part 1 of" in text for text in texts)
-    assert not any("row part 1 of 1, column part 1 of 1" in text for text in texts)
-
-
 def test_many_blocks_are_drawn_as_one(answer: Planned, shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = placements(shown, held_by(shown))
     monkeypatch.setattr(pieces, "MOST_BLOCKS", 50)
@@ -321,14 +285,6 @@ def test_many_blocks_are_drawn_as_one(answer: Planned, shown: Shown, monkeypatch
 def test_no_two_steps_look_alike() -> None:
     looks = {(part_colour(at), pattern(at)["shape"]) for at in range(24)}
     assert len(looks) == 24
-
-
-def test_every_switch_fits_its_figure(answer: Planned, whole: WholeStep) -> None:
-    for block in plan_blocks(answer, whole):
-        assert isinstance(block, Block)
-        go.Figure(block.figure.to_dict())  # checked by plotly
-        for switch in block.switches:
-            assert all(len(values) == len(block.figure.data) for values in switch.traces.values())
 
 
 def test_the_card_says_what_the_text_says(answer: Planned) -> None:
@@ -375,7 +331,3 @@ def test_every_letter_of_an_equation_has_a_meaning(answer: Planned) -> None:
     letters = {unescape(word) for word in re.findall(r"[A-Za-z_]+", equations)} - {"or"}
     said = set(re.findall(r"(\w+): ", table.split("<p class='how'>")[1]))
     assert {"G", "B", "fields", "length_bytes", "elements"} <= letters <= said
-
-
-def test_the_page_names_no_folder_of_this_machine(answer: Planned) -> None:
-    assert str(Path.cwd()) not in page_html(plan_page(answer, "perfmodel plan"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -16,15 +15,12 @@ from perfmodel.passes.training import CostedPlan, WholeStep
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.outcome import Planned, given_outcome
 from perfmodel.plan.searching.search import Search
-from perfmodel.report.figures import gpu_columns as gpus_of
 from perfmodel.report.figures.gpu_columns import ALIKE, EACH, GpuColumn, Shown, runs
 from perfmodel.report.figures.gpu_loads import balance, memory
 from perfmodel.report.figures.placements import held_by
 from perfmodel.report.figures.plan_steps import steps
-from perfmodel.report.figures.timeline import EXPOSED, HIDDEN, KERNEL, timeline
 from perfmodel.report.page.plan_page import provenance
 from perfmodel.report.plan_text import limits, longest
-from perfmodel.units import format_fraction, format_time
 
 GPUS = 128
 TABLES = "rows,dim,pooling,name\n100000000,64,10,big\n100000,64,2,other\n"
@@ -99,39 +95,6 @@ def dense(answer: Planned) -> Shown:
     )
 
 
-def test_the_longest_part_of_the_path_is_a_share_of_it(dense: Shown) -> None:
-    assert dense.whole is not None
-    path = dense.whole.found.on_path()
-    name = max(path, key=lambda each: path[each])
-    share = format_fraction(path[name] / dense.whole.found.step_s)
-    words = f"The longest part of the critical path is {name}, {format_time(path[name])}, {share} of it."
-    assert timeline(dense).title.endswith(words)
-
-
-def test_colours_tell_kinds_apart_when_pale_and_names_do_not_touch(dense: Shown) -> None:
-    figure = timeline(dense).figure
-    colours = {
-        trace.name: trace.marker.color for trace in figure.data if trace.name in (KERNEL, HIDDEN, EXPOSED)
-    }
-    shades = []
-    for colour in colours.values():
-        rgb = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)])
-        shade = rgb - rgb.mean()  # as a direction it is the same in a paler colour
-        shades.append(shade / np.linalg.norm(shade) if np.ptp(rgb) else np.zeros(3))
-    assert len(colours) == 3
-    for at, one in enumerate(shades):
-        assert all(np.linalg.norm(one - two) > 0.5 for two in shades[at + 1 :])
-    pixels = figure.layout.meta["min_width"] - 210  # beside the rows' names
-    end = figure.layout.xaxis.range[1]
-    rows: dict[float, list[tuple[float, float]]] = {}
-    for name in figure.layout.annotations:
-        half = 6.0 * len(name.text) / 2 * end / pixels
-        rows.setdefault(name.y, []).append((name.x - half, name.x + half))
-    for spans in rows.values():
-        spans.sort()
-        assert all(one[1] <= two[0] for one, two in pairwise(spans))
-
-
 @pytest.mark.parametrize(
     ("stopped", "words"),
     [
@@ -154,10 +117,3 @@ def test_ctrl_c_before_the_first_plan_says_so(monkeypatch: pytest.MonkeyPatch, t
     page = tmp_path / "page.html"
     code, out, err = asked("--model", "criteo-kaggle", "--gpus", "8", "--report", str(page))
     assert (code, out) == (130, "") and "before there was a plan" in err and not page.exists()
-
-
-def test_the_fullest_gpus_have_a_tick_among_many(answer: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
-    for wide, ticks in ((600, {"16–<br>23", "40–<br>47", "0–<br>15<br>+96"}), (230, {"16–<br>23"})):
-        monkeypatch.setattr(gpus_of, "_WIDEST", wide)
-        monkeypatch.setattr(gpus_of, "_CHARACTER", 25.0 if wide == 600 else 10.0)
-        assert set(Shown.of(answer).figure([]).layout.xaxis.ticktext) == ticks

@@ -71,12 +71,3 @@ def test_axes_write_units() -> None:
     assert style.ratio_axis(1, 100)["ticktext"][-1] == "100×"
     assert style.rate_axis(1e9, 1e10)["ticktext"] == ["1 GB/s", "2 GB/s", "5 GB/s", "10 GB/s"]
     assert style.ratio_axis(1, 1)["range"][0] < 0 < style.ratio_axis(1, 1)["range"][1]
-
-
-def test_a_ribbon_is_the_colour_of_its_line() -> None:
-    assert style.faded("#2b7bba") == "rgba(43,123,186,0.15)"
-
-
-def test_a_new_figure_leaves_colours_to_the_page() -> None:
-    layout = style.new_figure(height=300).layout
-    assert layout.height == 300 and layout.paper_bgcolor == "rgba(0,0,0,0)"

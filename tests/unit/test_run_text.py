@@ -10,20 +10,16 @@ from typing import Any
 import pytest
 
 from calibrate.machine.identity import Host
-from calibrate.machine.local_gpus import LocalGpu
 from calibrate.running.stopping import Summary
 from perfmodel.cli import progress
 from perfmodel.cli.progress import CalibrationProgress
 from perfmodel.report.run import (
     clock_words,
-    host_words,
-    plan_lines,
     point_name,
     progress_text,
     rate_words,
-    stack_words,
 )
-from perfmodel.report.run_result import constants_text, crossovers, fitted_text, measured_here
+from perfmodel.report.run_result import crossovers, fitted_text, measured_here
 from perfmodel.schema.calibration import Calibration, Curve
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.intervals import Interval
@@ -94,26 +90,9 @@ def test_the_progress_line() -> None:
     assert progress_text(875.99, 876, A2A, None, 0).startswith("[ 99 %]")
 
 
-def test_a_narrow_terminal_drops_whole_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    line = progress_text(211, 876, A2A, SUMMARY, 666)
-    assert len(line) == 59 and "GB/s" not in line and line.endswith("11:06 left")
-
-
 @pytest.mark.parametrize(("seconds", "words"), [(7, "0:07"), (666, "11:06"), (3723, "1:02:03")])
 def test_time_left(seconds: float, words: str) -> None:
     assert clock_words(seconds) == words
-
-
-def test_versions_are_not_said_twice() -> None:
-    stack = {"torch": "torch 2.13.0", "gloo": "5.0.11", "perfmodel": "0.1.0", "git": "4f1c2ab"}
-    assert stack_words(stack) == "gloo 5.0.11 · torch 2.13.0 · perfmodel 0.1.0 (git 4f1c2ab)"
-
-
-def test_hosts_in_words() -> None:
-    assert host_words(HOST) == "ACME · 2 cores"
-    gpus = tuple(LocalGpu(i, "NVIDIA H100 80GB HBM3", driver="550.54.15") for i in range(8))
-    assert host_words(replace(HOST, gpus=gpus)) == "8× NVIDIA H100 80GB HBM3 · driver 550.54.15 · 2 cores"
 
 
 def test_crossover_is_where_two_lines_meet() -> None:
@@ -149,17 +128,6 @@ def test_borrowed_curves_are_not_shown_as_measured() -> None:
     (kept,) = measured_here([ours], "here")
     assert [item.collective for item in kept.curves] == ["all_to_all"]
     assert measured_here([ours], "another run")[0].curves == []
-
-
-def test_hand_overs() -> None:
-    item = calibration("gloo", curve(4e-6, 2e9)).model_copy(
-        update={"handover_s": {"reduce_scatter": interval(3e-6)}}
-    )
-    text = constants_text([item])
-    assert (
-        text.replace("3.00", "3")
-        == "In a pass  gloo reduce_scatter, eager: 3 µs ± 10.0 % more in a whole pass than alone"
-    )
 
 
 class Terminal(io.StringIO):
@@ -224,36 +192,3 @@ def test_a_plain_line_now_and_then_in_a_pipe(
     seen = capsys.readouterr()
     assert len(seen.err.splitlines()) == 60 / progress._PLAIN_EVERY_S
     assert "\r" not in seen.err and seen.out == ""
-
-
-def test_a_plan_in_words() -> None:
-    from oracles.simulated_team import SimulatedTeam
-
-    from calibrate.planning.measurement_plan import Request, make_plan
-
-    team = SimulatedTeam({}, backends=("gloo", "nccl"), kernels=True)
-    plan = make_plan(Request("quick", sizes=[1024, 4096]), team.world())
-    lines = dict.fromkeys(text for _, text in plan_lines(plan, 600))
-    words = "\n".join(lines)
-    assert "gloo: 5 collectives and sendrecv (samples only) × G = 2 × 2 sizes 1 KiB – 4 KiB × eager" in words
-    assert f"{len(plan.points)} points; noise target 5.0 %, about 10 min" in words
-    assert "kernel cells of torch" in words and "held out" in words
-
-
-def test_the_fitted_table_says_clock_and_library_where_they_differ(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However narrow the page: in the title for all, or in a column where the curves differ."""
-    monkeypatch.setenv("COLUMNS", "60")
-    one = fitted_text([calibration("gloo", curve(4e-6, 2e9, collective="reduce_scatter"))])
-    assert "gloo, clock eager" in one and max(map(len, one.splitlines())) <= 60
-    fields = {"collective": "reduce_scatter", "clock": Clock.STREAM}
-    two = fitted_text(
-        [calibration("gloo", curve(4e-6, 2e9)), calibration("nccl", curve(4e-6, 2e9, **fields))]
-    )
-    for column in ("library", "clock", " G ", "α", "β (bus)"):
-        assert column in two, two
-    rows = [line.split() for line in two.splitlines() if line.startswith((" gloo", " nccl"))]
-    assert [row[:4] for row in rows] == [
-        ["gloo", "all_to_all", "2", "eager"],
-        ["nccl", "reduce_scatter", "2", "stream"],
-    ]
-    assert max(map(len, two.splitlines())) <= 60

@@ -89,13 +89,6 @@ def test_columns_that_differ_only_in_capitals_are_refused(tmp_path: Path) -> Non
             ask()
 
 
-def test_torchrec_names_in_a_frame() -> None:
-    found = tables_from_frame(
-        pd.DataFrame({"num_embeddings": [10], "embedding_dim": [8], "name": ["x"], "pooling": [1]})
-    )
-    assert found.tables == (Table("x", 10, 8, 1.0),)
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -180,12 +173,6 @@ def test_plain_digits_are_read_as_any_other_spelling_of_a_number(
     assert quick == table_files._digits(text)
 
 
-def test_plain_digits_are_not_looked_at_as_spellings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """100 000 tables have 200 000 of them, and a look at each took a third of the time."""
-    monkeypatch.delattr(table_files, "parse_count")
-    assert table_files._digits("4000000") == "4000000"
-
-
 def test_a_file_is_shown_with_its_weights_and_distributions(cli: Any, tmp_path: Path) -> None:
     file = tmp_path / "mine.csv"
     file.write_text(
@@ -195,17 +182,3 @@ def test_a_file_is_shown_with_its_weights_and_distributions(cli: Any, tmp_path: 
     assert head.split()[-2:] == ["weights", "ids"]
     assert first.split()[-2:] == ["yes", "zipf:1.05"] and second.split()[-1] == "fp32"
     assert "weights" not in cli("models", "criteo-kaggle").out
-
-
-def test_the_columns_of_a_file_are_in_the_help(cli: Any) -> None:
-    words = set(cli("models", "--help").out.replace(",", " ").split())
-    assert {"rows", "dim", "pooling", "dtype", "weighted", "distribution", "name", "count"} <= words
-    assert "perfmodel models --help" in " ".join(cli("project", "--help").out.split())
-
-
-def test_a_refused_field_ends_with_one_full_stop(tmp_path: Path) -> None:
-    file = tmp_path / "mine.csv"
-    file.write_text("rows,dim,distribution\n9000,64,foo\n", encoding="utf-8")
-    with pytest.raises(BadInputError) as refused:
-        load_tables(file)
-    assert "histogram:FILE.csv." in str(refused.value) and ".." not in str(refused.value)

@@ -40,29 +40,6 @@ def test_a_long_last_column_wraps_under_itself() -> None:
     assert lines[2].startswith(" " * 6 + "word")
 
 
-@pytest.mark.parametrize("columns", ["60", "80", "100"])
-def test_long_names_are_folded_before_numbers(monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
-    monkeypatch.setenv("COLUMNS", columns)
-    name, next_best = "item_history_category_id_embedding_v2" * 2, unbroken("+7.49 µs unique 64×1*")
-    row = [name, "100 000 000", "64", "data-parallel", "1.73 GB", next_best]
-    text = table(["table", "rows", "dim", "sharding", "per GPU", "next best"], [row], left=(0, 3, 5))
-    assert max(map(len, text.splitlines())) <= int(columns)
-    for number in ("100 000 000", "1.73 GB", "+7.49 µs"):
-        assert number in text, text
-
-
-def test_facts_and_paragraphs_stay_inside_the_page() -> None:
-    text = facts([("source", "long " * 60), ("note", "")])
-    assert "note" not in text
-    assert all(len(line) <= WIDTH for line in text.splitlines())
-    assert paragraph("one\ntwo").splitlines() == ["one", "two"]
-
-
-def test_two_sides_fill_the_line_or_take_two() -> None:
-    assert len(sides("left", "right")) == WIDTH
-    assert sides("left " * 18, "right " * 3).count("\n") == 1
-
-
 @given(st.lists(st.lists(st.text("abc 1", max_size=30), min_size=3, max_size=3), max_size=5))
 def test_every_row_is_one_line_with_its_cells(rows: list[list[str]]) -> None:
     lines = table(["x", "y", "z"], rows, left=(0,)).split("\n")
@@ -148,18 +125,6 @@ def test_a_list_has_every_word_of_the_table_whole(monkeypatch: pytest.MonkeyPatc
         assert all(shown.count(word) >= sum(row.count(word) for row in rows) for word in words)
 
 
-def test_a_term_of_an_equation_is_never_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``explain`` had ll128_choice_ra / tio at 60 columns, and a path of a source within a word."""
-    monkeypatch.setenv("COLUMNS", "60")
-    meaning = "time that NCCL's table expects over the real one (src/graph/tuning.cc)"
-    row = ["ll128_choice_ratio", "0.980 (0.773 – 1.24)", "extrapolated", meaning]
-    text = table(["term", "value (95 %)", "evidence", "meaning and source"], [row], left=(0, 1, 2, 3))
-    assert all(word in text for word in ("ll128_choice_ratio", "extrapolated", "(src/graph/tuning.cc)"))
-    name = "perfmodel.model.embedding_bag.partial_bags_bytes"
-    parts = [line.strip() for line in facts([("function", name)], 12).splitlines()]
-    assert parts == ["function  perfmodel.model.embedding_bag.", "partial_bags_bytes"]
-
-
 def test_an_option_and_its_value_are_on_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     lines = command_lines("perfmodel explain gather-pool --plan plan.json --model mine --gpus 16")
@@ -196,12 +161,6 @@ def test_a_number_stays_with_its_unit(monkeypatch: pytest.MonkeyPatch) -> None:
     row = ["x" * 40, "716 ns ± 34.1 %", "128 B – 8 MiB"]
     lines = [line.split() for line in table(["name", "alpha", "range"], [row]).splitlines()]
     assert lines[1:] == [["x" * 40, "716", "ns", "128", "B"], ["±", "34.1", "%", "–", "8", "MiB"]]
-
-
-def test_an_option_to_copy_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    row = ["a change in many words, told at length", "250× → 131×", unbroken("--local-memory 10TB@3TB/s")]
-    assert "--local-memory 10TB@3TB/s" in table(["what", "slowdown", ""], [row], left=(0, 2))
 
 
 def test_further_lines_of_a_fact_are_commands(monkeypatch: pytest.MonkeyPatch) -> None:

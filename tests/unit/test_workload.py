@@ -15,7 +15,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.passes.tables import PlanTables
 from perfmodel.schema.table_files import list_models, load_tables
 from perfmodel.schema.torchrec_tables import table_entry
-from perfmodel.schema.workload import DTYPE_BYTES, Table, Workload, dtype_bytes, id_dtype_bytes
+from perfmodel.schema.workload import Table, Workload
 
 SHIPPED = {
     "mlperf-dlrm-dcnv2": (26, 104_542_509_056),
@@ -249,21 +249,6 @@ def test_whole_numbers_may_be_written_with_an_exponent(tmp_path: Path) -> None:
     assert [(t.rows, t.dim) for t in load_tables(path).tables] == [(10**6, 4)] * 2 + [(1000, 8)]
 
 
-def test_folders_and_other_files_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "notes.txt").write_text("rows,dim\n1,4\n", encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(BadInputError, match=r"table file . is a folder\."):
-        load_tables(".")
-    with pytest.raises(BadInputError, match=r"suffix '\.txt' is not known") as other:
-        load_tables("notes.txt")
-    assert other.value.next_step == ".csv, .csv.gz, .parquet, .json, .yaml, .yml or .toml are read."
-
-
-def test_missing_file() -> None:
-    with pytest.raises(BadInputError, match="cannot be read"):
-        load_tables("no/such.csv")
-
-
 def test_deep_nesting_is_bad_input(tmp_path: Path) -> None:
     for name in ("deep.yaml", "deep.toml"):
         (tmp_path / name).write_text("tables: " + "[" * 5000, encoding="utf-8")
@@ -328,11 +313,3 @@ def test_impossible_workloads(wrong: dict[str, object]) -> None:
     values: dict[str, object] = {"batch": 1, "tables": 1, "pooling": 1, "dim": 32, "table_bytes": 1e12}
     with pytest.raises(BadInputError):
         Workload(**{**values, **wrong})  # type: ignore[arg-type]
-
-
-def test_dtypes() -> None:
-    assert {name: dtype_bytes(name) for name in DTYPE_BYTES} == DTYPE_BYTES
-    assert id_dtype_bytes("int64") == 8 and id_dtype_bytes("int32") == 4
-    for function in (dtype_bytes, id_dtype_bytes):
-        with pytest.raises(BadInputError, match="not known"):
-            function("float")
