@@ -65,11 +65,12 @@ def test_a_search_that_the_clock_cut_short_says_so_before_its_bound() -> None:
 
 def test_rules_that_want_too_much_hbm_are_named() -> None:
     code, _, err = asked(
-        *("--model", "mlperf-dlrm-dcnv2", "--gpus", "2", "--max-hbm", "24GB"),
-        *("--only", "t*=row-wise", "--effort", "quick"),
+        *("--model", "mlperf-dlrm-dcnv2", "--gpus", "2", "--max-hbm", "64GB"),
+        *("--only", "t*=data-parallel", "--effort", "quick"),
     )
     said = " ".join(err.split())
-    assert code == 2 and "--only t*=row-wise says so" in said and "2 GPUs have 48 GB" in said
+    assert code == 2 and "--only t*=data-parallel says so" in said
+    assert "need 209 GB of HBM" in said and "2 GPUs have 128 GB" in said
 
 
 def test_more_memory_would_allow_more_copies() -> None:

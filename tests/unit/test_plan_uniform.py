@@ -75,11 +75,11 @@ def drawn(seed: int) -> Projection:
     )
 
 
-@pytest.mark.parametrize("first", [0, 100])
+@pytest.mark.parametrize("first", range(0, 80, 20))
 def test_no_plan_is_slower_than_the_best_uniform_sharding(first: int) -> None:
-    """Over 200 sets. More effort only improves what a search without effort has, so most have none."""
+    """Over 80 sets. More effort only improves what a search without effort has, so most have none."""
     slower = []
-    for seed in range(first, first + 100):
+    for seed in range(first, first + 20):
         base = drawn(seed)
         evaluator, limit_bytes = evaluator_of(base), base.gpu_count.usable_bytes
         uniform = uniform_s(evaluator, limit_bytes)
