@@ -232,9 +232,9 @@ def _items(base: Projection) -> Iterator[tuple[str, str]]:
     words = work.ids_words(base.forward.ids)
     yield "" if words == UNIFORM.name else _GIVEN, f"{words} ids"
     if base.forward.training:
-        yield _GIVEN, f"training step with {base.forward.optimizer}, without dense layers and host"
+        yield _GIVEN, f"training step with {base.forward.optimizer}, without dense layers"
     else:
-        yield "", "forward pass without a host"
+        yield "", "forward pass"
 
 
 def _stored(base: Projection, group: TableGroup) -> float:

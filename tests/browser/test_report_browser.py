@@ -53,7 +53,7 @@ def test_the_page_opens_clean_at_every_width(browser: Chromium, page: Path, widt
 
 def test_every_choice_shows_the_numbers_of_python(browser: Chromium, page: Path) -> None:
     browser.open(page, 1280)
-    assert "152 GPUs" in browser.run("document.querySelector('h1').textContent")
+    assert "144 GPUs" in browser.run("document.querySelector('h1').textContent")
     for size_at, size in enumerate((1e12, 10e12)):
         for batch_at, batch in enumerate((256, 1024)):
             for dim_at, dim in enumerate((32, 128)):
@@ -127,7 +127,7 @@ def test_the_mouse_reads_the_number_of_the_projection(browser: Chromium, page: P
     )
     for words in (
         "NCCL row-wise",
-        "10 TB on 152 GPUs",
+        "10 TB on 144 GPUs",
         f"{format_ratio(answer.slowdown)}, band {low} – {high}",
     ):
         assert words in text, text
@@ -221,7 +221,7 @@ def test_a_browser_that_cannot_inflate_gets_a_sentence(browser: Chromium, page: 
         browser.call("Page.navigate", url="about:blank")
         browser.call("Page.navigate", url=page.resolve().as_uri())
         browser.wait("document.querySelector('#alerts')?.textContent.includes('too old for the figures')")
-        assert "per batch" in browser.run("document.querySelector('h1').textContent")
+        assert "a batch" in browser.run("document.querySelector('h1').textContent")
         assert browser.said == []
     finally:
         browser.call("Page.removeScriptToEvaluateOnNewDocument", identifier=old["identifier"])

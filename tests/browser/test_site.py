@@ -106,13 +106,13 @@ def test_equations_are_rendered(pages: dict[str, str]) -> None:
                 f"{path.name}: LaTeX that was not read: {text}"
             )
     models = [page for name, page in pages.items() if name.startswith("model")]
-    assert sum(page.count("<math") for page in models) > 30
+    assert sum(page.count("<math") for page in models) > 20
 
 
 def test_equations_of_docs_are_no_plain_text() -> None:
     """Indented by four blanks an equation would stay as it is typed."""
     models = [path.name for path in (ROOT / "docs").glob("model*.md")]
-    for name in (*models, "torchrec.md", "accuracy.md", "compare.md"):
+    for name in (*models, "torchrec.md", "accuracy.md"):
         page = re.sub(
             r"^```.*?^```$", "", (ROOT / "docs" / name).read_text(encoding="utf-8"), flags=re.M | re.S
         )

@@ -187,7 +187,7 @@ def test_the_question_names_machine_library_and_what_was_changed() -> None:
         head["question"].startswith("bags sent as fp16; by default ") and "rows of fp32" in head["question"]
     )
     head = answers.shown(asked(table_size="9TB"), None)["view"]["heads"][0]
-    assert head["question"].endswith("forward pass without a host: all by default; on h100-sxm-ib, nccl")
+    assert head["question"].endswith("forward pass: all by default; on h100-sxm-ib, nccl")
 
 
 def test_figures_are_of_the_sharding_that_they_name() -> None:
