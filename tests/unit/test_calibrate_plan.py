@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from calibrate.operations import Availability
-from calibrate.planning import durations, payloads
+from calibrate.planning import payloads
 from calibrate.planning.durations import estimate_points_s
 from calibrate.planning.measurement_plan import MeasurementPlan, Request, make_plan
 from calibrate.planning.presets import PRESETS
 from calibrate.planning.world import World, group_ranks, shapes
-from calibrate.running.stopping import Target
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
 from perfmodel.schema.runs import Point, PointKind
@@ -251,12 +250,6 @@ def test_what_nobody_asked_for_is_not_missing() -> None:
     assert make_plan(Request("quick", only=["kernels"]), world).left_out == ()
 
 
-def test_more_ranks_than_cores_take_turns() -> None:
-    with pytest.raises(BadInputError, match="4 ranks on 2 cores"):
-        make_plan(Request("quick"), cpu(4, cores_per_node=2))
-    assert make_plan(Request("quick", oversubscribe=True), cpu(4, cores_per_node=2)).points
-
-
 def test_nodes_of_different_sizes_are_refused() -> None:
     with pytest.raises(BadInputError, match="not the same number"):
         World(5, 2)
@@ -267,18 +260,6 @@ def test_the_estimate_is_about_a_minute_for_quick_and_longer_for_more() -> None:
     plans = [make_plan(Request(name), world) for name in ("quick", "standard", "rigorous")]
     quick, standard, rigorous = (estimate_points_s(plan.points, plan) for plan in plans)
     assert 5 < quick < 60 < standard < rigorous
-
-
-def test_a_guess_grows_with_bytes_and_ranks() -> None:
-    def point(payload_bytes: int, gpus: int) -> Point:
-        return Point(
-            kind=PointKind.COLLECTIVE, operation="all_to_all", backend="gloo", clock=Clock.EAGER,
-            payload_bytes=payload_bytes, gpus=gpus, gpus_per_node=gpus,
-        )  # fmt: skip
-
-    assert durations.guess_call_s(point(128, 2), "cpu") < durations.guess_call_s(point(128, 8), "cpu")
-    assert durations.guess_call_s(point(15 * 10**8, 2), "cpu") == pytest.approx(1.0, rel=0.01)
-    assert durations.guess_visit_s(point(15 * 10**6, 2), "cpu", Target(0.02)) == pytest.approx(0.1, rel=0.01)
 
 
 @pytest.mark.parametrize("gloo", [None, {"functional_only": "ranks share a GPU"}, {"usable": False}])

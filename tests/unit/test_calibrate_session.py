@@ -147,13 +147,6 @@ def test_fresh_measures_all_of_it_again(tmp_path: Path) -> None:
     assert samples.time_s.to_list() == pytest.approx([1e-4] * 9, rel=1e-3)
 
 
-def test_starting_again_measures_nothing_twice(tmp_path: Path) -> None:
-    run(tmp_path, team())
-    ranks, recorder = team(), Recorder()
-    outcome = run(tmp_path, ranks, recorder)
-    assert (ranks.visits, recorder.done_at_start, outcome.complete) == ([], 3, True)
-
-
 def test_a_higher_aim_goes_on_where_the_lower_one_stopped(tmp_path: Path) -> None:
     first = run(tmp_path, team(visit_noise=0.02))
     ranks = team(visit_noise=0.02, seed=1)
@@ -368,9 +361,3 @@ def test_groups_get_their_own_ranks(tmp_path: Path) -> None:
     request = Request("standard", only=["gloo:broadcast"], sizes=[4096], clocks=[Clock.EAGER])
     outcome = calibrate(RunOptions(request, "m", tmp_path, STACK), ranks, Recorder(), ranks.clock)
     assert seen == {(0, 1), (0, 2), (0, 1, 2, 3)} and outcome.complete
-
-
-def test_simulated_curves_have_their_limits() -> None:
-    assert TrueCurve(4e-6, 1e9, 2.0).time_s(0) == 4e-6
-    assert TrueCurve(3e-6, 1e9, 2.0).time_s(4000) == pytest.approx(5e-6)
-    assert TrueCurve(4e-6, 1e9, 1.0).time_s(1e12) == pytest.approx(1000.0, rel=1e-6)

@@ -168,13 +168,6 @@ def test_the_example_by_hand_of_the_docs() -> None:
     assert sum(hand) == pytest.approx(757.8e-9, rel=1e-4)
 
 
-def test_what_is_spread_levels_the_cores() -> None:
-    """One huge table beside a small one: nothing of it has room, its look-ups fill all cores alike."""
-    answer = answer_on(small("ascend-910"), tables_of((10**8, 128, 50), (100, 128, 50)), 2000, UNIFORM)
-    assert answer.core_s.max() < 1.01 * answer.core_s.min()
-    assert answer.gap < 0.02
-
-
 def test_equal_tables_are_one_kind_and_other_ids_another() -> None:
     tables = tables_of((100, 8, 1), (100, 8, 1), (200, 8, 1))
     cost = cost_on(small("ascend-910"), tables, 10, UNIFORM)
@@ -231,13 +224,6 @@ def test_rows_larger_than_a_buffer_are_gathered() -> None:
 def test_too_many_tables_are_refused() -> None:
     with pytest.raises(BadInputError, match="5001 tables: too many for one chip"):
         answer_on(load_chip("ascend-910"), tables_of(*([(10, 8, 1)] * 5001)), 10, UNIFORM)
-
-
-def test_where_nothing_is_faster_the_symmetric_mapping_is_given() -> None:
-    """One bag of one table on one core: there is nothing to share."""
-    answer = answer_on(small("h100-sxm", 1), tables_of((10**6, 128, 1)), 1, UNIFORM)
-    assert answer.time_s <= answer.best_symmetric.time_s
-    assert 0 <= answer.gap < 1
 
 
 def test_no_bound_is_above_the_answer() -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_calls import WIDTH, is_an_error
+from cli_calls import is_an_error
 
 import perfmodel
 from calibrate.running import stack
@@ -17,7 +16,6 @@ from perfmodel.cli import app, lazy, main
 from perfmodel.cli.options import collective_name, count_values, size_values, split_values
 from perfmodel.cli.output import plain
 from perfmodel.errors import BadInputError, NoCalibrationError
-from perfmodel.schema.whole_files import write_whole
 
 # --- the program itself ---------------------------------------------------------------------------------
 
@@ -36,19 +34,6 @@ def test_help_lists_the_commands(cli: Any) -> None:
     shown = cli("--help").out
     for name in app.COMMANDS:
         assert f"\n  {name} " in shown
-
-
-@pytest.mark.parametrize("name", sorted(app.COMMANDS))
-def test_every_command_has_an_example_in_its_help(cli: Any, name: str) -> None:
-    outcome = cli(name, "--help")
-    assert outcome.code == 0
-    assert re.search(rf"\n    perfmodel {name}", outcome.out), outcome.out
-    assert all(len(line) <= WIDTH for line in outcome.out.splitlines())
-
-
-def test_no_arguments_shows_the_help(cli: Any) -> None:
-    outcome = cli()
-    assert "Usage: perfmodel" in outcome.out + outcome.err
 
 
 def test_a_group_has_its_own_help_and_commands(capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,20 +112,6 @@ def test_plain_values_for_json() -> None:
     assert plain(value) == {"a": None, "b": [0, 1], "c": [1, 3], "d": [True, None, "x"], "e": 4}
 
 
-def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    target = tmp_path / "out.csv"
-    target.write_text("old")
-
-    def broken(path: Path) -> None:
-        path.write_text("half")
-        raise OSError(28, "No space left on device")
-
-    with pytest.raises(BadInputError, match="no space left"):
-        write_whole(target, broken)
-    assert target.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [target]
-
-
 # --- machines, models -------------------------------------------------------------------------------------
 
 
@@ -156,15 +127,3 @@ def test_machines_and_models_list_what_is_shipped(cli: Any) -> None:
     assert "mlperf-dlrm-dcnv2" in cli("models").out
     full = json.loads(cli("models", "mlperf-dlrm-dcnv2", "--json").out)
     assert len(full["models"][0]["table_list"]) == full["models"][0]["tables"] == 26
-
-
-@pytest.mark.parametrize(
-    "words", [("machines",), ("models",), ("machines", "h100-sxm-ib"), ("models", "criteo-1tb")]
-)
-def test_tables_fit_a_hundred_columns(cli: Any, words: tuple[str, ...]) -> None:
-    assert max(len(line) for line in cli(*words).out.splitlines()) <= WIDTH
-
-
-def test_unknown_names_say_what_is_known(cli: Any) -> None:
-    is_an_error(cli("machines", "h100"), 2, "h100-sxm-ib")
-    is_an_error(cli("models", "criteo"), 2, "criteo-kaggle")

@@ -366,22 +366,6 @@ def nccl_log(gpus: int = 8, op: str = "all_gather") -> str:
     )
 
 
-def test_import_writes_a_calibration_that_projects(cli: Any, tmp_path: Path) -> None:
-    log, out = tmp_path / "ag.log", tmp_path / "mine.json"
-    log.write_text(nccl_log() + "\n4096 1024 float none -1 nan 0.00 0.00 0 nan 0.00 0.00 0\n")
-    words = ("import", str(log), "--machine", "h200-sxm-ib", "--out", str(out))
-    outcome = cli(*words)
-    assert outcome.code == 0, outcome.err
-    assert "warning: " in outcome.err and "ag.log:" in outcome.err and "not used" in outcome.err
-    assert "all_gather" in outcome.out and "nccl 2.29.7" in outcome.out
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["ag.log", "mine.json", "mine.samples.csv"]
-    is_an_error(cli(*words), 2, "exists already")
-    asked = ("collective", "--op", "all_gather", "--size", "1GiB", "--gpus", "8", "--machine", "h200-sxm-ib")
-    answer = json.loads(cli(*asked, "--calibration", str(out), "--json").out)
-    assert answer["time_s"] == pytest.approx(10e-6 + 2**30 / 400e9, rel=0.02)
-    assert "Samples   42 points" in cli("show", str(out), "--samples").out
-
-
 def test_import_refuses_and_writes_nothing(cli: Any, tmp_path: Path) -> None:
     log, out = tmp_path / "ag.log", tmp_path / "mine.json"
     log.write_text("this is no log\n")

@@ -12,7 +12,6 @@ from made_logs import line, new_log, write
 
 from calibrate.importers.merge import Stack, _how_to, _selected
 from calibrate.machine.identity import gpu_class
-from perfmodel.cli import run
 from perfmodel.cli.imports import doubt_gpu
 from perfmodel.errors import BadInputError
 from perfmodel.report.calibration_text import calibration_text
@@ -146,20 +145,6 @@ def test_a_law_without_samples_says_so() -> None:
     assert "not fitted here" not in calibration_text(item)
 
 
-def test_an_import_prints_curves_and_leaves_constants_to_show(
-    cli: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    log, out = csv_log(tmp_path / "ag.csv"), tmp_path / "mine.json"
-    words = ("import", log, "--machine", "h200-sxm-ib")
-    brief = cli(*words, "--out", str(out))
-    assert "all_gather" in brief.out and "400 GB/s" in brief.out
-    assert "ll128_overhead_ratio" not in brief.out and "± 0 %" not in brief.out
-    assert f"perfmodel show {out}" in brief.err
-    assert "ll128_overhead_ratio" in cli("show", str(out)).out
-    run(list(words), verbose=True)
-    assert "ll128_overhead_ratio" in capsys.readouterr().out
-
-
 def test_what_a_log_lacks_is_said_in_the_answer(cli: Any, tmp_path: Path) -> None:
     out = str(tmp_path / "mine.json")
     log = tmp_path / "a2a.csv"
@@ -177,11 +162,6 @@ def test_samples_say_how_many_floors_and_rates_they_tell(cli: Any, tmp_path: Pat
     log.write_text("\n".join(log.read_text(encoding="utf-8").splitlines()[:2]) + "\n", encoding="utf-8")
     shown = cli("import", str(log), "--machine", "h200-sxm-ib").out
     assert "0 of 2 floors and rates are known" in shown and "one size" in shown
-
-
-def test_domains_are_named_after_their_links() -> None:
-    assert "GPUs in an NVLink domain" in calibration_text(load_calibration(SHIPPED))
-    assert "over PCIe" in calibration_text(load_calibration("l40s-pcie/nccl-2.27.3-stream"))
 
 
 def test_files_in_which_nothing_is_known_are_reported(cli: Any, tmp_path: Path) -> None:

@@ -80,14 +80,6 @@ def test_each_switch_draws_its_own_column() -> None:
     assert block.data[0]["samples_per_s"] == pytest.approx(rates[0], rel=1e-5)
 
 
-def test_rules_stand_where_a_node_is_full_and_every_line_is_named() -> None:
-    block = drawn(over_gpus([line(), line("sparse", "sparse")], answer(8)))
-    assert [shape.x0 for shape in block.figure.layout.shapes] == [8]
-    for switch in block.switches:
-        words = [a["text"] for a in switch.layout["annotations"]]
-        assert words == ["node of 8 ends ", "row-wise", "sparse", "no slowdown"]
-
-
 def test_one_gpu_is_left_out() -> None:
     alone = SlowdownLine("row-wise", project_row_wise({"gpus": np.array([1.0])}, tables="criteo-kaggle"))
     found = over_gpus([alone], project_one(tables="criteo-kaggle", gpus=1))

@@ -48,15 +48,6 @@ def test_marks_are_predictions_over_measurements() -> None:
     assert [row["inside"] for row in found.data] == [True, True, False]
 
 
-def test_bands_are_ten_and_twenty_five_percent() -> None:
-    found = block(validation({"some": points([1.0, 1.1])}))
-    bands = {t.name: t for t in found.figure.data if t.name.startswith("±") and t.yaxis == "y2"}
-    assert list(bands["±25%"].y) == [1.25, 1.25, 0.75, 0.75]
-    assert list(bands["±10%"].y) == [1.1, 1.1, 0.9, 0.9]
-    (equal,) = [t for t in found.figure.data if t.name == "equal" and t.yaxis == "y"]
-    assert list(equal.x) == list(equal.y)
-
-
 def test_the_sentence_counts_the_points() -> None:
     good = block(validation({"one": points([1.1, 0.9, 1.1]), "two": points([1.1])}))
     assert good.title == (

@@ -13,39 +13,12 @@ from cli_calls import is_an_error
 from perfmodel.projections import project_one
 
 
-@pytest.mark.parametrize(
-    ("words", "parts"),
-    [
-        (("project", "--table-size", "10"), ("10 B is less than one row", "without a unit is bytes", "10TB")),
-        (("project", "--gpus", "8", "--alpha", "-1"), ("--alpha -1", "Zipf's law", "0 (uniform ids)")),
-        (("sweep", "--gpus", "8..2"), ("--gpus 8..2 runs downwards", "--gpus 2..8")),
-        (("sweep", "--table-size", "1TB.."), ("a range has two ends", "last value", "--table-size 1TB..…")),
-        (("sweep", "--table-size", "1..64TB"), ("1 has no unit", "--table-size 1TB..64TB")),
-        (("sweep", "--table-size", "1TB...64TB"), ("has two dots", "--table-size 1TB..64TB")),
-        (("sweep", "--gpus", "..8"), ("a range has two ends", "first value", "--gpus …..8")),
-        (("explain", "all-to-all-idz"), ("is not a step", "did you mean all-to-all-ids?")),
-        (("report", "--model", "criteo-kaggle", "--gpus", "8..2"), ("runs downwards", "--gpus 2..8")),
-    ],
-)  # fmt: skip
-def test_messages_name_what_is_wrong(cli: Any, words: tuple[str, ...], parts: tuple[str, ...]) -> None:
-    is_an_error(cli(*words), 2, *parts)
-
-
 def test_a_grid_that_loses_an_axis_says_so(cli: Any) -> None:
     done = cli("sweep", "--grid", "paper-1", "--table-size", "1TB", "--csv")
     assert len(done.out.splitlines()) == 1 + 48  # of 192
     said = " ".join(done.err.split())
     assert "4 numbers of GPUs of paper-1 are left out" in said and "--gpus 1,2,4,8" in said
     assert "left out" not in cli("sweep", "--grid", "paper-1", "--csv").err
-
-
-def test_the_shard_with_the_hottest_row_is_told() -> None:
-    """All look-ups of 16 GPUs ask for one row: its owner gets 16 times the mean."""
-    p = project_one(table_bytes=1e12, distribution="one-row")
-    (said,) = [note for note in p.every_note if "hottest row" in note]
-    assert p.gpus == 16 and "16.0× the ids of the mean GPU" in said
-    assert not project_one(table_bytes=1e12).uneven
-    assert not project_one(table_bytes=1e9, distribution="one-row").uneven
 
 
 def test_the_answer_itself_says_how_uneven_skewed_ids_are(cli: Any) -> None:
@@ -59,16 +32,6 @@ def test_the_answer_itself_says_how_uneven_skewed_ids_are(cli: Any) -> None:
     assert json.loads(cli(*words, "--sharding", "ub", "--json").out)["fullest_part"] == 1
     leads = cli(*words).out  # row-wise
     assert len([line for line in leads.splitlines() if "hottest row gets" in line]) == 1
-
-
-def test_columns_that_a_narrow_page_leaves_out_are_named(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = ("project", "--table-size", "10TB", "--sharding", "row-wise")
-    wide = cli(*asked).out
-    assert "Left out" not in wide
-    monkeypatch.setenv("COLUMNS", "60")
-    narrow = cli(*asked).out
-    assert "Left out at 60 columns: bytes/GPU, 95 % band." in narrow
-    assert max(map(len, narrow.splitlines()[:20])) <= 60
 
 
 @pytest.mark.parametrize("size", [100e9, 1e12, 10e12])
@@ -161,13 +124,6 @@ def test_an_appliance_has_a_size_that_people_would_type(cli: Any, tmp_path: Path
     assert option == "--local-memory 161GB@3TB/s"  # of 160.49
 
 
-def test_rules_that_leave_one_sharding_are_not_called_a_lack_of_room(cli: Any) -> None:
-    words = ("plan", "--model", "criteo-kaggle", "--gpus", "4", "--effort", "quick")
-    rules = ("--only", "table-wise,bags")
-    text = re.sub(r"\s+", " ", cli(*words, *rules).out)
-    assert "nothing else is allowed" in text and "fits" not in text
-
-
 def test_room_and_rules_are_told_apart(cli: Any, tmp_path: Path) -> None:
     """Of copies and row parts over all GPUs, which are allowed, only the parts of 100 GB fit."""
     (tmp_path / "t.csv").write_text("rows,dim,pooling\n781250000,32,3\n")
@@ -189,14 +145,3 @@ def test_whose_kernels_may_be_said(cli: Any, words: tuple[str, ...], key: str) -
     )
     assert torch > own
     is_an_error(cli(*words, "--kernels", "nobody"), 2, "kernels 'nobody' is not known")
-
-
-def test_buffers_that_no_number_of_gpus_has_room_for_are_told(cli: Any) -> None:
-    words = ("project", "--table-size", "10TB", "--tables", "400", "--batch", "65536")
-    words = (*words, "--sharding", "row-wise")
-    out = re.sub(r"\s+", " ", cli(*words).out)
-    assert (
-        "Memory fits on no number of GPUs, since the buffers are as large on more of them: 579 GB of 68 GB"
-        in out
-    )
-    assert "Memory does not fit: " in re.sub(r"\s+", " ", cli(*words, "--gpus", "152").out)

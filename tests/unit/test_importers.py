@@ -246,11 +246,6 @@ def test_wrong_results_and_duplicates_are_flagged(tmp_path: Path) -> None:
     assert any("duplicate" in w for w in result.warnings)
 
 
-def test_falling_times_are_a_warning(tmp_path: Path) -> None:
-    log = write(tmp_path, "x.log", new_log([line(8_000_000, 80.0), line(16_000_000, 40.0)]))
-    assert any("falls by 50.0 %" in w and "8 GPUs" in w for w in import_logs([log]).warnings)
-
-
 @pytest.mark.parametrize(("later_us", "said"), [(30.0, False), (29.9, True)])
 def test_a_time_that_falls_by_more_than_a_quarter_is_a_warning(
     tmp_path: Path, later_us: float, said: bool

@@ -16,7 +16,6 @@ from perfmodel.projections import Projection, project_one
 from perfmodel.projections.kernel_choice import other_kernels
 from perfmodel.projections.sensitivity import swings
 from perfmodel.report.page.setups import Curves, Loaded
-from perfmodel.report.projection_text import kernel_lines
 from perfmodel.schema.calibration import Calibration, save_calibration, shipped_calibration
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.schema.intervals import Interval
@@ -113,13 +112,6 @@ def test_a_what_if_of_the_rate_wins_and_leaves_nothing_to_choose() -> None:
     assert kernel_choices(setting) == ["fbgemm"]
     with pytest.raises(NoKernelsError):
         load_setting(box, "nccl", kernels="torch")
-
-
-def test_two_lines_say_both(timed: Path) -> None:
-    p = answer(calibration=timed)
-    first, second = kernel_lines(p, tuple(other_kernels(p))).splitlines()
-    assert first.startswith("Kernels  FBGEMM, timed on this machine: ")
-    assert second.strip().startswith("perfmodel: ") and second.endswith("(--kernels perfmodel)")
 
 
 def test_a_calibration_has_each_implementation_once() -> None:

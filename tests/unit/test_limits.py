@@ -156,7 +156,3 @@ def test_a_calibration_far_from_anything_sold_is_asked_about(tmp_path: Path) -> 
     )
     with pytest.raises(BadInputError, match="unknown names"):
         read_calibration(calibration_with(tmp_path, accepted=["time"]))
-
-
-def test_the_shipped_files_read_as_they_are(tmp_path: Path) -> None:
-    assert read_calibration(calibration_with(tmp_path)).curves

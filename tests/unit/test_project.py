@@ -319,23 +319,6 @@ def test_the_main_evidence_is_what_more_than_a_fifth_rests_on() -> None:
     assert Evidence.main({}) is Evidence.MEASURED
 
 
-_BASELINE = {
-    "h100-sxm-ib": "transferred",
-    "h200-sxm-ib": "transferred",
-    "gb200-nvl72": "assumed",
-}  # of the L2
-
-
-@pytest.mark.parametrize("machine", _BASELINE)
-def test_main_evidence_of_many_is_that_of_each(machine: str) -> None:
-    sizes = [0.5e11, 1.5e11, 5e11, 1e12, 1e13, 1e14]
-    for backend in ("nccl", "nvshmem") if machine != "gb200-nvl72" else ("nccl",):
-        frame = project_row_wise(table_bytes=sizes, machine=machine, backend=backend)
-        each = [project_one(table_bytes=s, machine=machine, backend=backend) for s in sizes]
-        assert frame["main_evidence"].tolist() == [str(p.main_evidence) for p in each]
-        assert [str(p.baseline_evidence) for p in each] == [_BASELINE[machine]] * len(sizes)
-
-
 def test_workload_and_frame_say_the_same() -> None:
     chosen = setting()
     frame = project_row_wise(table_bytes=[1e12, 10e12], dim=[64, 32], machine=chosen.machine, setting=chosen)
@@ -344,21 +327,6 @@ def test_workload_and_frame_say_the_same() -> None:
     assert single["time_s"][0] == frame["time_s"][1]
     again = project_row_wise(frame[["table_bytes", "dim"]], chosen.machine, setting=chosen)
     assert again["time_s"].tolist() == frame["time_s"].tolist()
-
-
-def test_the_paper_grids_have_their_sizes() -> None:
-    assert [len(grid()["gpus"]) for grid in grids.GRIDS.values()] == [192, 168]
-    axes = {
-        "paper1": [(1, 2, 4, 8), (1,), (128, 256, 512, 1024), (32, 64, 128, 256), (4, 8, 16)],
-        "paper2": [(1, 2, 4, 8), (1, 2, 4, 8, 16, 32, 64), (128, 1024, 4096), (32, 128), (32,)],
-    }
-    names = ("gpus", "table_count", "batch", "dim", "pooling")
-    for grid, values in zip(grids.GRIDS.values(), axes.values(), strict=True):
-        assert [tuple(np.unique(grid()[name])) for name in names] == values
-    first = grids.paper_1((128,))
-    assert {name: len(np.unique(a)) for name, a in first.items()} == {
-        "gpus": 1, "table_count": 1, "batch": 4, "dim": 4, "pooling": 3,
-    }  # fmt: skip
 
 
 def test_skewed_look_ups_are_asked_once_whatever_they_are_sent_with(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,12 +101,6 @@ def test_exchanges_of_row_wise_are_the_reductions_of_a_projection(way: str) -> N
     assert found.answer.band == pytest.approx(wanted.band, rel=1e-12)
 
 
-@pytest.mark.parametrize(("backend", "exchange"), [("nccl", "rs"), ("nvshmem", "rb")])
-def test_row_wise_has_the_exchange_of_its_library(backend: str, exchange: str) -> None:
-    base = project_one(table_bytes=2e12, machine="h200-sxm-ib", backend=backend)
-    assert next(compared(base, ["row-wise"])).exchange == exchange
-
-
 def why(base: Projection, way: str) -> str:
     return next(compared(base, [way])).why
 
@@ -333,15 +327,6 @@ def test_a_size_at_which_nothing_fits_has_no_winner(capsys: pytest.CaptureFixtur
     assert own.count("table-wise") == 2
 
 
-def test_all_prints_every_way_and_every_size(capsys: pytest.CaptureFixture[str]) -> None:
-    code, text, _ = printed(capsys, "--table-size", "10TB", "--sharding", "all")
-    assert code == 0
-    assert all(way in text for way in WAYS)
-    assert re.search(r"80 GB +2 +row-wise ", text)
-    assert re.search(r"100 TB +1 \d+ +row-wise-ub", text)
-    assert max(len(line) for line in text.splitlines()) <= 100
-
-
 def test_json_and_csv_have_one_entry_a_way(capsys: pytest.CaptureFixture[str]) -> None:
     code, text, _ = printed(capsys, "--table-size", "10TB", "--sharding", "all", "--json")
     document = json.loads(text)
@@ -353,15 +338,6 @@ def test_json_and_csv_have_one_entry_a_way(capsys: pytest.CaptureFixture[str]) -
     assert [size["table_bytes"] for size in document["sizes"]][::10] == [80e9, 100e12]
     code, text, _ = printed(capsys, "--table-size", "10TB", "--sharding", "all", "--csv")
     assert code == 0 and len(text.splitlines()) == 1 + len(WAYS)
-
-
-def test_one_way_as_json_has_its_cut(capsys: pytest.CaptureFixture[str]) -> None:
-    code, text, _ = printed(capsys, "--table-size", "10TB", "--reserve", "0", "--sharding", "grid", "--json")
-    document = json.loads(text)
-    assert code == 0
-    names = ("sharding", "exchange", "row_parts", "col_parts")
-    assert [document[name] for name in names] == ["grid", "two_level", 8, 16]
-    assert np.isclose(sum(step["time_s"] for step in document["steps"]), document["time_s"])
 
 
 @pytest.mark.parametrize(
@@ -402,21 +378,6 @@ def test_what_is_possible_is_asked_as_the_question_was_typed(capsys: pytest.Capt
     assert run([*again, "--csv"]) == 0
 
 
-def test_skew_makes_unique_rows_fewer(capsys: pytest.CaptureFixture[str]) -> None:
-    _, text, _ = printed(capsys, "--table-size", "10TB", "--sharding", "ub", "--json")
-    even = json.loads(text)
-    code, text, _ = printed(capsys, "--table-size", "10TB", "--sharding", "ub", "--alpha", "1.1", "--json")
-    skewed = json.loads(text)
-    rows = [
-        next(s["payload_bytes"] for s in document["steps"] if s["name"] == "all_to_all_rows")
-        for document in (even, skewed)
-    ]
-    assert code == 0 and (even["distribution"], skewed["distribution"]) == ("uniform", "zipf:1.1")
-    assert rows[0] == pytest.approx(1024 * 32 * 128, rel=1e-4) and rows[1] < 0.8 * rows[0]
-    _, text, _ = printed(capsys, "--table-size", "10TB", "--sharding", "ub", "--alpha", "1.1")
-    assert "--sharding row-wise-ub --alpha 1.1" in " ".join(text.split())
-
-
 def test_skew_finds_rows_in_the_cache(capsys: pytest.CaptureFixture[str]) -> None:
     """The gathers of a row-wise pass and of the local look-up are both faster; the exchange is as it was."""
     asked = ("--table-size", "1TB", "--tables", "8", "--batch", "4096", "--sharding", "row-wise", "--json")
@@ -433,15 +394,6 @@ def test_skew_finds_rows_in_the_cache(capsys: pytest.CaptureFixture[str]) -> Non
     assert skewed["baseline_time_s"] < 0.8 * even["baseline_time_s"]
     code, _, said = printed(capsys, *asked, "--alpha", "1", "--distribution", "uniform")
     assert code == 2 and "--alpha and --distribution cannot be combined" in said
-
-
-def test_explain_knows_shardings(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["explain", "rows", "--sharding", "ub"]) == 0
-    assert "U × D × w" in capsys.readouterr().out
-    for name, way, step in (("across", "grid", "all-to-all (across"), ("bags", "sparse", "sparse bags")):
-        assert run(["explain", name, "--sharding", way, "--reserve", "0"]) == 0
-        assert step in capsys.readouterr().out
-    assert run(["explain", "rows", "--sharding", "all"]) == 2
 
 
 WIDE = "name,rows,dim,pooling\na,960000000,128,50\nb,200000000,256,20\nc,1000,64,100\nd,3000000,256,30\n"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -20,7 +19,6 @@ from perfmodel.validate import accuracy, crossover, measured, questions, validat
 from perfmodel.validate.crossover import Comparison
 from perfmodel.validate.verdicts import Finding, Outcome, between, load_bands, outcome
 
-ROOT = Path(__file__).resolve().parents[2]
 MIB = 2**20
 
 
@@ -230,63 +228,6 @@ def test_answers_about_points() -> None:
 
 
 # numbers that docs/model.md quotes
-
-
-def bus_rates(source: str, collective: str, gpus: int, factor: float) -> pd.Series[float]:
-    """Bus bandwidth [GB/s] of the medians of one source, by size."""
-    samples = measured.shipped_samples()
-    rows = samples[
-        (samples["source_id"] == source)
-        & (samples["collective"] == collective)
-        & (samples["gpus"] == gpus)
-        & (samples["nodes"] == 2)
-        & samples["flag"].isin(["", "ok"])
-        & ~samples["in_place"]
-    ]
-    times = rows.groupby("payload_bytes")["time_s"].median()
-    return pd.Series(times.index.to_numpy(float) * factor / times.to_numpy(float) / 1e9, times.index)
-
-
-@pytest.mark.parametrize(
-    ("source", "collective", "gpus", "factor", "quoted"),
-    [
-        ("surf_snellius_h100", "all_gather", 8, 7 / 8, 97.7),
-        ("surf_snellius_h100", "reduce_scatter", 8, 7 / 8, 97.7),
-        ("alcf_sophia_a100", "all_gather", 16, 15 / 16, 175.9),
-    ],
-)
-def test_quoted_bus_bandwidths(source: str, collective: str, gpus: int, factor: float, quoted: float) -> None:
-    assert bus_rates(source, collective, gpus, factor).max() == pytest.approx(quoted, abs=0.06)
-    assert f"{quoted} GB/s" in (ROOT / "docs" / "model.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("source", "variant", "quoted_us"),
-    [
-        ("alcf_sophia_a100", "", [11, 43, 51, 65, 58]),
-        ("ctc_h200", "host_graph_symm", [8, 23, 34, 57, 61]),
-        ("vultr_b200_poc", "alltoall_v2", [8, 27, 36, 43, 55]),
-    ],
-)
-def test_quoted_rendezvous(source: str, variant: str, quoted_us: list[float]) -> None:
-    samples = measured.shipped_samples()
-    two = samples[
-        (samples["source_id"] == source)
-        & (samples["collective"] == "all_to_all")
-        & (samples["nodes"] == 2)
-        & (samples["gpus"] == 16)
-        & (samples["variant"].str.contains(variant) if variant else samples["backend"].eq("nccl"))
-        & samples["flag"].isin(["", "ok"])
-        & ~samples["in_place"]
-    ]
-    times = two.groupby("payload_bytes")["time_s"].median()
-    sizes = times.index.to_numpy(float)
-    remote_share = 1 / 2
-    rate = sizes[-1] * remote_share / times.iloc[-1]
-    excess = times - times.iloc[:3].median() - sizes * remote_share / rate
-    per_peer = [16, 64, 256, 1024, 4096]
-    found = [1e6 * float(excess[kib * 1024 * 16]) for kib in per_peer]
-    assert found == pytest.approx(quoted_us, abs=0.6)
 
 
 @pytest.mark.parametrize(

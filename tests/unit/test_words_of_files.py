@@ -6,12 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_logs import line, new_log, write
+from made_logs import line, write
 
-from perfmodel.errors import BadInputError
-from perfmodel.report.calibration_text import calibration_text, comparison_text
 from perfmodel.schema.calibration import load_calibration
-from perfmodel.schema.table_files import load_tables
 
 HEAD = "gpu,collective,payload_bytes,gpus,gpus_per_node,time_s"
 BOX = ("--machine", "h200-sxm-ib")
@@ -48,19 +45,6 @@ def test_one_reason_of_many_lines_is_said_once(cli: Any, tmp_path: Path) -> None
     assert "7 lines, x.log:1 the first: the log does not say which collective it is" in words
 
 
-@pytest.mark.parametrize("copies", [0, 3])
-def test_samples_that_are_not_fitted_are_counted(cli: Any, tmp_path: Path, copies: int) -> None:
-    """13 sizes out of place, 13 in place, and some once more: the two counts that are printed agree."""
-    rows = [line(2**k, 20 + 2**k / 3e5) for k in range(12, 25)]
-    found = cli("import", str(write(tmp_path, "ag.log", new_log(rows + rows[:copies]))), *BOX)
-    assert found.code == 0, found.err
-    first, total = found.out.splitlines()[0], 26 + 2 * copies
-    repeated = f", {2 * copies} repeated or wrong" if copies else ""
-    assert first.startswith(f"{total} samples of nccl ")
-    assert first.endswith(f": 13 fitted, 13 in place{repeated}")
-    assert "Samples      13" in found.out
-
-
 def test_every_reason_for_not_fitting_a_sample_has_its_number(cli: Any, tmp_path: Path) -> None:
     """Out of place, in place, once more, and of another variant, which reaches less: on lines of the page."""
     head = f"{HEAD},in_place,variant,library_version"
@@ -93,43 +77,8 @@ def test_a_comparison_says_what_it_leaves_out(cli: Any) -> None:
     assert "Only" not in same
 
 
-def test_cells_of_one_collective_are_told_apart() -> None:
-    found = load_calibration("h200-sxm-ib/nccl-2.29.2-stream")
-    several = next(c for c in found.curves if c.domain_gpus < c.gpus)
-    alone = found.model_copy(update={"curves": []})
-    text = comparison_text(found, alone, [])
-    assert several.collective in text and f", {several.gpus} / {several.domain_gpus}" in text
-    assert "They have no curve in common." in text and f"Only A has {len(found.curves)} cells" in text
-
-
-def test_a_network_that_no_sample_crossed_is_not_said_to_be_fitted() -> None:
-    """8 GPUs of one node say nothing of network cards, 16 of two do; a shipped law has those of clusters."""
-    inside = calibration_text(load_calibration("l40s-pcie/nccl-2.27.3-stream"))
-    shipped = calibration_text(load_calibration("h100-sxm-ib/nccl-2.29.2-stream"))
-    across = calibration_text(load_calibration("h200-sxm-ib/nvshmem-3.3.9-stream"))
-    for text in (inside, shipped):
-        cards = [row for row in text.splitlines() if row.startswith(" nic_bytes_per_s")]
-        links = [row for row in text.splitlines() if row.startswith(" link_bytes_per_s")]
-        assert len(cards) == 2 and all(row.endswith("of its network") for row in cards)
-        assert len(links) == 2 and not any("of its network" in row for row in links)
-    assert "of its network" not in across
-
-
-def test_reasons_of_libraries_end_with_one_dot(tmp_path: Path) -> None:
-    path = tmp_path / "t.parquet"
-    path.write_bytes(b"PAR0" * 40)
-    with pytest.raises(BadInputError, match="not valid Parquet") as caught:
-        load_tables(str(path))
-    assert caught.value.message.endswith(".") and ".." not in caught.value.message
-
-
 @pytest.mark.parametrize("command", ["project", "plan"])
 def test_a_file_of_tables_is_a_model(cli: Any, tmp_path: Path, command: str) -> None:
     path = write(tmp_path, "mine.csv", "rows,dim,pooling\n1000,64,2\n")
     refused = cli(command, "--tables", str(path), "--gpus", "8")
     assert refused.code == 2 and f"--model {path}" in refused.err.replace("\n       ", " ")
-
-
-def test_a_command_without_tables_does_not_speak_of_a_model(cli: Any) -> None:
-    refused = cli("collective", "--op", "all_gather", "--size", "1MiB", "--gpus", "8", "--tables", "x.csv")
-    assert refused.code == 2 and "--model" not in refused.err
