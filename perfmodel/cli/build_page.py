@@ -42,7 +42,7 @@ def page_of(
     chosen = {selector.name: selector.values[selector.start] for selector in workload}
     known = question.keywords("machine", *_OF_A_SETUP, sizes.name, *chosen)
     loaded = Loaded(question.kernels)
-    across = across or across_sizes(sizes, LISTS)
+    across = across or across_sizes(sizes, (*LISTS, "sharding"))
     room = MOST_VIEWS - len(combinations(workload)) + 1
     offered = offer(asked, loaded, room, across.largest_bytes, question.reserve)
     lines = across.lines(sizes.values, workloads(workload), loaded, known, asked.own)
@@ -70,4 +70,4 @@ def page_of(
     )
 
 
-_OF_A_SETUP = ("backend", "clock", "calibration", "reduction")
+_OF_A_SETUP = ("backend", "clock", "calibration")

@@ -11,8 +11,7 @@ from typing import Any
 from perfmodel.cli.chosen import library_of, load_calibration_file, machine_of
 from perfmodel.cli.options import count_values, size_values, split_values
 from perfmodel.cli.question import LISTS, Question, question_of, short_below
-from perfmodel.cli.typed_line import TypedLine
-from perfmodel.passes.schemes import ALL, REDUCTIONS, usual_reduction
+from perfmodel.passes.schemes import ALL, AUTO, ROW_WISE
 from perfmodel.question.pages import LISTED
 from perfmodel.report.page.parts import Selector
 from perfmodel.report.page.setups import Curves, Wanted
@@ -108,25 +107,25 @@ def texts_of(value: object) -> Texts:
     return None if value is None else [str(value)]
 
 
-def lists_of(typed: Mapping[str, Any], line: TypedLine) -> dict[str, Texts]:
+def lists_of(typed: Mapping[str, Any]) -> dict[str, Texts]:
     """The options that become selectors, as lists of texts by name. None: not typed.
 
-    line  knows which options were typed.  Limits: an unknown clock or exchange -> error with similar names
+    Limits: an unknown clock -> error with similar names
     """
-    lists = {name: texts_of(typed[name]) for name in LISTS}
-    if "reduction" not in dict(line.options):
-        lists["reduction"] = None
-    _check("clock", _names("clock", lists))
-    _check("reduction", _names("reduction", lists))
+    lists = {name: texts_of(typed[name]) for name in (*LISTS, "sharding")}
+    known = [str(clock) for clock in Clock]
+    for value in _names("clock", lists):
+        if value.replace("_", "-") not in known:
+            raise unknown_name("clock", value, known)
     return lists
 
 
 def wanted(question: Question, texts: Mapping[str, Texts], typed: Mapping[str, Any]) -> Wanted:
     """Machines, libraries, clocks and exchanges that the page shall offer; the question's come first.
 
-    texts  for machine, backend, clock and reduction, the texts as typed;  typed  all options by name
+    texts  for machine, backend and clock, the texts as typed;  typed  all options by name
     """
-    given = {name: tuple(dict.fromkeys(_names(name, texts))) for name in ("backend", "clock", "reduction")}
+    given = {name: tuple(dict.fromkeys(_names(name, texts))) for name in ("backend", "clock")}
     machine, file = question.machine, question.calibration
     machines = [machine_of(name, typed["settings"], file) for name in _names("machine", texts)[1:]]
     libraries = [library_of(machine, name, file) for name in given["backend"][1:]]
@@ -135,10 +134,9 @@ def wanted(question: Question, texts: Mapping[str, Texts], typed: Mapping[str, A
         (machine, *machines),
         (question.backend, *libraries),
         given["clock"],
-        given["reduction"],
-        _own(typed["calibration"], file),
-        listed,
-        typed["sharding"] in (None, ALL),
+        own=_own(typed["calibration"], file),
+        listed=listed,
+        best=typed["sharding"] in (None, ALL),
     )
 
 
@@ -148,15 +146,7 @@ def _names(name: str, texts: Mapping[str, Texts]) -> list[Any]:
         return []
     if name == "machine" and len(given) == 1 and os.path.isfile(given[0]):
         return list(given)  # a path may hold a comma
-    found = split_values(given, f"--{name}")
-    return [usual_reduction(each) for each in found] if name == "reduction" else found
-
-
-def _check(name: str, values: Sequence[str]) -> None:
-    known = {"clock": [str(c) for c in Clock], "reduction": list(REDUCTIONS)}[name]
-    for value in values:
-        if value.replace("_", "-") not in known:
-            raise unknown_name(name, value, known)
+    return split_values(given, f"--{name}")
 
 
 def _own(calibration: str | None, file: str | None) -> tuple[Curves, ...]:
@@ -181,16 +171,18 @@ def with_options(selectors: Sequence[Selector], typed: Mapping[str, Texts]) -> t
     A machine file is named by its path. typed  the texts of each option, as typed
     """
     names = _names("machine", typed)
+    values = {selector.name: selector.values for selector in selectors}
+    machines = [*names, *(machine.name for machine in values["machine"][len(names) :])]
+    own = (typed["sharding"] or [ROW_WISE])[0]
+    texts = {
+        "machine": tuple(map(shlex.quote, machines)),
+        "sharding": tuple(own if way == AUTO else way for way in values["sharding"]),
+    }
     return tuple(
         replace(
             selector,
             option=f"--{selector.name}",
-            texts=tuple(
-                shlex.quote(names[at] if at < len(names) else value.name)
-                if selector.name == "machine"
-                else value
-                for at, value in enumerate(selector.values)
-            ),
+            texts=texts.get(selector.name, selector.values),
             typed=bool(typed.get(selector.name)),
         )
         for selector in selectors

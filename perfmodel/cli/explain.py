@@ -63,8 +63,8 @@ class Family:
 
 _PAGE = ("as_csv", "report", "force")
 OF_PLAN = (
-    *("plan_file", "model", "gpus", "batch", "objective", "optimizer", "payload", "alpha", "distribution"),
-    *("id_dtype", "machine", "backend", "clock", "kernels", "gpus_per_node", "scenario", "settings"),
+    *("plan_file", "model", "gpus", "batch", "objective", "optimizer", "payload", "distribution"),
+    *("id_dtype", "machine", "backend", "clock", "kernels", "scenario", "settings"),
     *("calibration", "as_json"),
 )
 """Options of ``plan`` that apply to a step of a plan in a file."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from perfmodel.cli.chosen import advice, calibration_of, check_per_node, library_of, machine_of
+from perfmodel.cli.chosen import advice, calibration_of, library_of, machine_of
 from perfmodel.cli.explain import OF_PLAN
 from perfmodel.cli.output import emit_cited, emit_json
 from perfmodel.cli.plan_made_for import as_made, ids_as_made
@@ -42,7 +42,6 @@ def explain_step_of_plan(context: typer.Context) -> None:
     training = is_training(asked["objective"] or OBJECTIVES[0])
     calibration = calibration_of(asked["calibration"], asked["backend"], asked["clock"])
     box = machine_of(asked["machine"], asked["settings"], calibration)
-    check_per_node(asked["gpus_per_node"], box)
     library = library_of(box, asked["backend"], calibration)
 
     with advice(box, library, asked["clock"]):
@@ -57,7 +56,6 @@ def explain_step_of_plan(context: typer.Context) -> None:
             clock=asked["clock"],
             scenario=asked["scenario"],
             calibration=calibration,
-            gpus_per_node=asked["gpus_per_node"],
             id_dtype=asked["id_dtype"],
             payload=asked["payload"],
             kernels=asked["kernels"],

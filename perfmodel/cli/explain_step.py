@@ -29,8 +29,7 @@ def explain_the_step(context: typer.Context) -> None:
     """
     asked = dict(context.params)
     step, as_json = asked["step"], asked["as_json"]
-    names = ("sharding", "reduction", "local_memory", "remote_memory")
-    chosen = checked_sharding(*(asked[name] for name in names))
+    chosen = checked_sharding(asked["sharding"], asked["local_memory"], asked["remote_memory"])
     if chosen == ALL:
         raise BadInputError(
             "--sharding all has the steps of many shardings.", "name one of them, e.g. --sharding table-wise"

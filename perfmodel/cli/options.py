@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 
 from perfmodel.errors import BadInputError
-from perfmodel.passes.schemes import AUTO, BY_DOMAIN
 from perfmodel.schema.evidence import COLLECTIVES, SAMPLES_ONLY
 from perfmodel.schema.files import unknown_name
 from perfmodel.units import parse_bytes, parse_count
@@ -72,7 +71,6 @@ _EXAMPLES = {
     "--machine": "h100-sxm-ib,h200-sxm-ib",
     "--backend": "nccl,nvshmem",
     "--clock": "stream,graph",
-    "--reduction": f"{AUTO},{BY_DOMAIN}",
     **dict.fromkeys(("--batch", "--pooling", "--dim", "--gpus", "--ranks"), "8,64"),
 }
 """Example values of options that take lists, for messages; all others take sizes."""

@@ -13,7 +13,6 @@ from perfmodel.cli.chosen import (
     advice,
     calibration_file,
     calibration_of,
-    check_per_node,
     library_of,
     machine_of,
 )
@@ -66,8 +65,8 @@ if TYPE_CHECKING:
     from perfmodel.passes.training import WholeStep
 
 _OF_EXPLAIN = (
-    *("model", "batch", "alpha", "distribution", "payload", "id_dtype", "machine", "backend", "clock"),
-    *("kernels", "gpus_per_node", "scenario", "settings", "calibration"),
+    *("model", "batch", "distribution", "payload", "id_dtype", "machine", "backend", "clock"),
+    *("kernels", "scenario", "settings", "calibration"),
 )
 """Options that ``perfmodel explain`` also has."""
 _WEIGHTED = (
@@ -90,7 +89,7 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
     asked = of_file.values
     machine, objective, settings = asked["machine"], asked["objective"], asked["settings"]
     backend, clock, dense = asked["backend"], asked["clock"], asked["dense"]
-    max_hbm, reserve, gpus_per_node = asked["max_hbm"], asked["reserve"], asked["gpus_per_node"]
+    max_hbm, reserve = asked["max_hbm"], asked["reserve"]
     texts = {"model": asked["model"], "gpus": options.gpus, "batch": asked["batch"]}
     texts |= {"effort": options.effort, "time_limit": options.time_limit}
     texts["global_batch"] = options.global_batch
@@ -101,7 +100,6 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
     training = is_training(objective)
     calibration = calibration_of(asked["calibration"], backend, clock)
     box = machine_of(machine, settings, calibration)
-    check_per_node(gpus_per_node, box)
     library = library_of(box, backend, calibration)
     layers = layers_of(dense, box)
     file = calibration_file(calibration)

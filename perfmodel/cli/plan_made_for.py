@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.ids import ids_of
 from perfmodel.cli.options import settings_of
 from perfmodel.cli.output import note
 from perfmodel.cli.typed_line import TypedLine
@@ -89,7 +88,7 @@ class AsMade:
 
     def _given(self, option: str) -> bool:
         name = option if option.startswith(_SET) else option.removeprefix("--").replace("-", "_")
-        also = {"distribution": "alpha", **dict.fromkeys(_OF_CALIBRATION, "calibration")}
+        also = dict.fromkeys(_OF_CALIBRATION, "calibration")
         return not self.typed.isdisjoint({name, also.get(name, name)})
 
 
@@ -109,7 +108,6 @@ def as_made(context: typer.Context, plan_file: Path | None, leave: tuple[str, ..
     if made is None:
         return AsMade(values, frozenset(typed), plan_file, None)
     left = {*leave, *typed}
-    left |= {"distribution"} if "alpha" in typed else set()
     if "calibration" in typed:
         left.update(_OF_CALIBRATION)
     elif "machine" in typed and values["machine"] not in (made.machine, made.machine_file):
@@ -135,7 +133,7 @@ def ids_as_made(values: Mapping[str, Any]) -> Distribution | tuple[Distribution,
     """
     if isinstance(values["distribution"], list):
         return tuple(map(parse_distribution, values["distribution"]))
-    return ids_of(values["alpha"], values["distribution"])
+    return parse_distribution(values["distribution"])
 
 
 def files_of(asked: Mapping[str, Any]) -> dict[str, str | None]:
@@ -203,8 +201,8 @@ def _taken(made: MadeFor) -> dict[str, Any]:
 
 
 _SAME = (
-    *("optimizer", "payload", "id_dtype", "backend", "clock", "kernels", "calibration", "gpus_per_node"),
-    *("scenario", "dense"),
+    *("optimizer", "payload", "id_dtype", "backend", "clock", "kernels", "calibration", "scenario"),
+    "dense",
 )
 """Options that have the same name and text in the record."""
 

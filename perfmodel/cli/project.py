@@ -38,7 +38,7 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
         from perfmodel.cli.report import check_beside, write_beside
 
         check_beside(report, options.force, **memory)
-    way = checked_sharding(sharding, options.reduction, **memory)
+    way = checked_sharding(sharding, **memory)
     if tables is not None:
         table_count(tables)
     if options.table_size is None and options.gpus is None and options.model is None:

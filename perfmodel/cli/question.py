@@ -10,12 +10,10 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from perfmodel.cli.chosen import advice, calibration_of, check_gpus, library_of, machine_of
-from perfmodel.cli.ids import ids_of
 from perfmodel.cli.options import split_values
 from perfmodel.cli.workload import (
     equal_share,
     local_memory_of,
-    reduction_of,
     remote_memory_of,
     reserve_of,
     share_of,
@@ -26,12 +24,12 @@ from perfmodel.passes.settings import CLUSTER, Setting, load_setting
 from perfmodel.projections import Projection, prepare, project_one
 from perfmodel.projections.inputs import DEFAULT_RESERVE
 from perfmodel.question.groups import OBJECTIVES, trains
-from perfmodel.schema.distributions import Distribution
+from perfmodel.schema.distributions import Distribution, parse_distribution
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.workload import TableSet
 from perfmodel.units import parse_count
 
-LISTS = ("table_size", "batch", "pooling", "dim", "machine", "backend", "clock", "reduction")
+LISTS = ("table_size", "batch", "pooling", "dim", "machine", "backend", "clock")
 """Options that take several values for a page; a question has the first value of each."""
 
 
@@ -53,9 +51,7 @@ class Question:
     clock: str | None = None
     calibration: str | None = None  # a file, or the id of a shipped calibration
     reserve: float = DEFAULT_RESERVE
-    gpus_per_node: int | None = None
     scenario: str = CLUSTER
-    reduction: str | None = None
     payload: str | None = None
     kernels: str | None = None  # one of ``IMPLEMENTATIONS``
     distribution: Distribution | None = None
@@ -100,7 +96,6 @@ def question_of(typed: Mapping[str, Any]) -> Question:
     Limits: values that cannot be used, or cannot be combined -> BadInputError
     """
     first = {**typed, **{name: _first(name, typed.get(name)) for name in LISTS}}
-    ids = ids_of(first.get("alpha"), first.get("distribution"))
     workload = workload_values(first)
     backend, clock = first["backend"], first["clock"]
     calibration = calibration_of(first.get("calibration"), backend, clock)
@@ -112,12 +107,10 @@ def question_of(typed: Mapping[str, Any]) -> Question:
         clock=clock,
         calibration=calibration,
         reserve=reserve_of(first["reserve"]),
-        gpus_per_node=first.get("gpus_per_node"),
         scenario=first["scenario"],
-        reduction=reduction_of(first),
         payload=first.get("payload"),
         kernels=first.get("kernels"),
-        distribution=ids,
+        distribution=parse_distribution(first.get("distribution")),
         local_memory=_memory_of(first.get("local_memory"), first.get("remote_memory")),
         objective=OBJECTIVES[trains(first.get("objective") or OBJECTIVES[0], "--objective")],
         optimizer=first.get("optimizer"),

@@ -54,7 +54,7 @@ def _page(typed: Mapping[str, Any], line: TypedLine, lead: Leading | None = None
     """
     if over_gpus(typed):
         return gpus_page(typed, line, lead)
-    lists = lists_of(typed, line)
+    lists = lists_of(typed)
     question = page_question(typed)
     if not lists["table_size"]:
         lists["table_size"] = [f"{size:.0f}" for size in measured_sizes(question)]

@@ -13,7 +13,7 @@ from perfmodel.cli.question import LISTS, Question, question_of
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.cli.workload import check_model, checked_sharding
 from perfmodel.errors import BadInputError, PerfmodelError
-from perfmodel.passes.schemes import ALL
+from perfmodel.passes.schemes import ALL, AUTO
 from perfmodel.plan.leading import Leading, leading_on_enough, leads
 from perfmodel.projections import Projection
 from perfmodel.report.page.gpu_views import across_gpus, sharded
@@ -33,8 +33,8 @@ def gpus_page(params: Mapping[str, Any], line: TypedLine, lead: Leading | None =
     lead    the fastest sharding of the question; None: it is not known yet
     Limits: several table sizes, or tables that do not fit the fewest GPUs -> BadInputError
     """
-    lists = lists_of(params, line)
-    way = checked_sharding(params["sharding"], (lists["reduction"] or ["auto"])[0])
+    lists = lists_of(params)
+    way = checked_sharding(params["sharding"])
     if way == ALL:
         raise BadInputError(
             "--sharding all: a page over numbers of GPUs is of one sharding.",
@@ -49,7 +49,7 @@ def gpus_page(params: Mapping[str, Any], line: TypedLine, lead: Leading | None =
     if params["model"] is not None:
         workload = workload[:1]
     if way is not None:
-        asked = replace(asked, reductions=("auto",), listed=asked.listed | {"reduction"})
+        asked = replace(asked, ways=(AUTO,))
     with question.advised():
         chosen = {selector.name: selector.values[selector.start] for selector in workload}
         start = replace(question, **said(workload, chosen), gpus=next(iter(numbers), None))
@@ -127,6 +127,5 @@ def _selector(numbers: list[int], *, typed: bool) -> Selector:
 
 def _named(page: Page, way: str) -> Page:
     """The page, whose selector of exchanges shows the sharding ``way`` instead."""
-    own: dict[str, Any] = {"words": (way,), "option": "--sharding", "texts": (way,), "typed": True}
-    shown = (replace(s, **own) if s.name == "reduction" else s for s in page.selectors)
+    shown = (replace(s, words=(way,), texts=(way,)) if s.name == "sharding" else s for s in page.selectors)
     return replace(page, selectors=tuple(shown))

@@ -12,7 +12,7 @@ from perfmodel.cli.project_record import project_record
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.passes.alike import MOST_COMPARED
 from perfmodel.passes.explanation import Explanation
-from perfmodel.passes.schemes import ALL, ROW_WISE, TORCHREC, WAYS, exchange_named
+from perfmodel.passes.schemes import ALL, ROW_WISE, TORCHREC, WAYS
 from perfmodel.passes.step_names import NoSuchStepError, find_step
 from perfmodel.plan.as_projection import Compared, compared, evaluator_of, undecided, winner
 from perfmodel.plan.explain_step import explain_alike_step, explain_step
@@ -265,11 +265,9 @@ def row_wise_cut(base: Projection) -> dict[str, Any]:
     if base.forward.memory is not None:
         return _cut(Compared(ROW_WISE, None, None, 0.0, "one memory shards nothing"))
     try:
-        found = _cut(next(compared(base, [ROW_WISE])))
+        return _cut(next(compared(base, [ROW_WISE])))
     except BadInputError:
-        found = _cut(Compared(ROW_WISE, None, base, base.gpu_count.memory_bytes))
-    chosen = exchange_named(base.forward.reduction)
-    return found | ({"exchange": chosen.key} if chosen else {})
+        return _cut(Compared(ROW_WISE, None, base, base.gpu_count.memory_bytes))
 
 
 def _cut(found: Compared) -> dict[str, Any]:

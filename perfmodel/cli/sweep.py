@@ -96,7 +96,7 @@ def sweep(context: typer.Context, options: SweepOptions) -> None:
 
 def _ways(options: SweepOptions) -> tuple[str, ...] | None:
     """The sharding options to project: the named option, or all; None: the fastest for each configuration."""
-    way = checked_sharding(options.sharding, options.reduction)
+    way = checked_sharding(options.sharding)
     if way == ALL:
         return tuple(WAYS)
     return None if options.sharding is None else (way or ROW_WISE,)
@@ -216,8 +216,7 @@ def _possible(
     """
     training = trains(question.objective)
     if isinstance(what, str):
-        fixed = question.machine, question.reserve, question.gpus_per_node
-        return feasible(part, *fixed, training=training, dtype=what)
+        return feasible(part, question.machine, question.reserve, training=training, dtype=what)
     if "gpus" not in part:
         return np.ones(len(next(iter(part.values()))), dtype=bool)
     room = question.machine.value("hbm_bytes")
@@ -237,7 +236,6 @@ def _constants(question: Question) -> dict[str, str]:
         "machine": machine.name,
         "backend": question.backend,
         "scenario": question.scenario,
-        "reduction": str(question.reduction),
         "distribution": question.distribution.name if question.distribution else UNIFORM.name,
         "objective": question.objective,
         "optimizer": question.optimizer or default_optimizer(training=trains(question.objective)),

@@ -7,7 +7,7 @@ from typing import Any
 
 from perfmodel.errors import BadInputError
 from perfmodel.passes.basis import LocalMemory
-from perfmodel.passes.schemes import ALL, AUTO, ROW_WISE, usual_reduction, way_named
+from perfmodel.passes.schemes import ALL, ROW_WISE, way_named
 from perfmodel.question.groups import EqualTableOptions
 from perfmodel.units import format_count, parse_bytes, parse_count, parse_rate, parse_ratio, parse_time
 
@@ -47,11 +47,6 @@ def equal_share(total: int, gpus: int) -> int:
             f"the nearest: {' or '.join(map(str, near))}" + (f"; or --gpus {more}." if more else "."),
         )
     return total // gpus
-
-
-def reduction_of(typed: Mapping[str, Any]) -> str | None:
-    """The typed exchange of partial bags; None: not typed."""
-    return typed["reduction"] and usual_reduction(typed["reduction"])
 
 
 def check_model(typed: Mapping[str, object]) -> None:
@@ -118,25 +113,24 @@ def remote_memory_of(text: str | None) -> tuple[float, float, float, int] | None
 
 def checked_sharding(
     name: str | None,
-    reduction: str,
     local_memory: str | None = None,
     remote_memory: str | None = None,
     more: str | None = None,
 ) -> str | None:
     """The sharding in ``--sharding``; None: row-wise, or the option was not typed.
 
-    reduction, local_memory, remote_memory  other options, which may imply a sharding
+    local_memory, remote_memory  other options, which imply that nothing is sharded
     more  a name that is accepted besides ``schemes.WAYS``; None: ``all``
-    Limits: unknown names, and options that imply another sharding or none -> BadInputError
+    Limits: unknown names, and options that imply no sharding -> BadInputError
     """
     if name is None:
         return None
     other = more or ALL
     way = other if name.strip().lower() == other else way_named(name, other)
     memory = {"--local-memory": local_memory, "--remote-memory": remote_memory}
-    given = {"--reduction": reduction != AUTO, **memory}
-    clash = next((option for option, value in given.items() if value not in (None, False)), "")
+    clash = next((option for option, value in memory.items() if value is not None), "")
     if clash and way != ROW_WISE:
-        why = "a sharding has its own exchange" if clash == "--reduction" else "one memory shards nothing"
-        raise BadInputError(f"--sharding {name} and {clash} cannot be combined.", f"{why}: leave one out.")
+        raise BadInputError(
+            f"--sharding {name} and {clash} cannot be combined.", "one memory shards nothing: leave one out."
+        )
     return None if way == ROW_WISE else way

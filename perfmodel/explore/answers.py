@@ -16,7 +16,7 @@ from perfmodel.cli.workload import checked_sharding
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.explore import commands
 from perfmodel.explore.asked import Said
-from perfmodel.passes.schemes import ROW_WISE
+from perfmodel.passes.schemes import AUTO, ROW_WISE
 from perfmodel.plan.leading import Leading, leading, leads
 from perfmodel.projections import Projection
 from perfmodel.projections.inputs import DEFAULTS
@@ -63,7 +63,7 @@ class Answer:
 def answer(asked: Said) -> Answer:
     """Compute the answer to ``asked``. Limits and errors: as ``perfmodel project``"""
     typed = asked.typed(ProjectOptions)
-    way = checked_sharding(typed["sharding"], typed["reduction"])
+    way = checked_sharding(typed["sharding"])
     if not (typed["table_size"] or typed["gpus"] or typed["model"]):
         raise BadInputError("which tables?", "say how large all of them are, or choose a set.")
     question = question_of(typed)
@@ -179,7 +179,7 @@ def _over_gpus(found: Answer) -> Iterator[SlowdownLine]:
 def _over_sizes(question: Question, answer: Projection) -> Iterator[SlowdownLine]:
     """Curves over the size of the tables, as in the report, for the library of the question only."""
     own = Curves(question.backend, question.clock)
-    setup = Setup(question.machine, own, str(question.reduction or "auto"))
+    setup = Setup(question.machine, own, AUTO)
     names = ("batch", "pooling", "dim")
     workload = {name: getattr(question, name) or DEFAULTS[name] for name in names}
     rest = question.keywords("machine", "table_bytes", "gpus", *names, *setup.options, "setting")

@@ -11,6 +11,7 @@ from perfmodel.passes.schemes import DATA_PARALLEL, WAYS
 from perfmodel.question.groups import DEFAULT_MACHINE, OBJECTIVES
 from perfmodel.question.passes import ProjectOptions
 from perfmodel.question.spec import Declared, Opt
+from perfmodel.schema.distributions import ONE_ROW
 from perfmodel.schema.evidence import LAW_BACKENDS
 from perfmodel.schema.machine import list_machines
 from perfmodel.schema.machine_keys import KEYS
@@ -86,7 +87,7 @@ def _doubled(first: int, last: int) -> tuple[str, ...]:
 
 
 _RATES = _decades("GB/s", "10GB/s", "800GB/s")
-_SKEWS = tuple(f"{at / 20:g}" for at in range(10, 31))
+_IDS = (*(f"zipf:{at / 20:g}" for at in range(10, 31)), ONE_ROW.name)
 _FLOORS = tuple(f"{at}us" for at in range(1, 21))
 _HBM = ("40GB", "64GB", "80GB", "96GB", "141GB", "192GB", "288GB", "384GB")
 _RUN = tuple(name for name, way in WAYS.items() if way.runs and name != DATA_PARALLEL)
@@ -99,7 +100,7 @@ _GROUPS: dict[str, tuple[tuple[str, str, str, tuple[str, ...], bool], ...]] = {
         ("dim", "dim", "32", _doubled(4, 1024), False),
         ("pooling", "pooling", "32", _doubled(1, 512), False),
         ("dtype", "type of a row", "fp32", tuple(DTYPE_BYTES), True),
-        ("alpha", "skew of ids (Zipf)", "uniform", _SKEWS, False),
+        ("distribution", "ids", "uniform", _IDS, True),
     ),
     "Batch and GPUs": (
         ("gpus", "GPUs", "as needed", _doubled(2, 8192), False),

@@ -167,7 +167,7 @@ class Evaluator:
         if (plan.gpus, plan.domain) != (self.gpus, self.domain):
             change = "leave out --gpus, for a plan brings its own"
             if plan.gpus == self.gpus:
-                change = "name the machine and --gpus-per-node that it was made for"
+                change = "name the machine that it was made for, with --set gpus_per_node"
             raise BadInputError(
                 f"the plan is for {plan.gpus} GPUs in scale-up domains of {plan.domain}.",
                 f"here are {self.gpus} in domains of {self.domain}: {change}; or plan anew without --plan.",

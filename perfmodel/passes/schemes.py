@@ -20,7 +20,7 @@ class Facts:
     """Properties of an exchange.
 
     word       its word on screens and in constraints on tables;  label  its words in a sentence
-    reduction  its name in ``--reduction``, if it reduces partial bags; else ""
+    reduction  its name in ``REDUCTIONS``, if it reduces partial bags; else ""
     also       other accepted names;  hot  whether the most popular rows may be replicated with it
     torchrec   why TorchRec cannot run it for pooled tables; "" if TorchRec can
     """
@@ -93,7 +93,7 @@ ALL = "all"
 REDUCTIONS: dict[str, Exchange | None] = {AUTO: None} | {
     kind.facts.reduction: kind for kind in (Exchange.RS, Exchange.RB, Exchange.TWO_LEVEL, Exchange.SPARSE)
 }
-"""How a row-wise pass reduces partial bags to bags, by the names of ``--reduction``."""
+"""How a row-wise pass reduces partial bags to bags, by the names of ``perfmodel.project``'s ``reduction``."""
 
 
 FLAT = Exchange.RS
@@ -162,7 +162,7 @@ def exchange_named(text: str) -> Exchange | None:
 
 
 def usual_reduction(text: str) -> str:
-    """The name in ``REDUCTIONS`` for a typed ``--reduction``; an unknown text is returned as typed."""
+    """The name in ``REDUCTIONS`` for a ``reduction`` as given; an unknown text is returned as given."""
     kind = exchange_named(text)
     return (kind.facts.reduction if kind else "") or text
 

@@ -41,7 +41,6 @@ class MadeFor(Exact):
     clock: str | None = None
     kernels: str | None = None
     calibration: str | None = None
-    gpus_per_node: int | None = Field(default=None, ge=1)
     scenario: str | None = None
     reserve: float | None = Field(default=None, ge=0, lt=1)
     max_hbm_bytes: float | None = Field(default=None, gt=0)
@@ -54,9 +53,12 @@ class MadeFor(Exact):
         asked: dict[str, Any] = evaluator.asked
         machine, training = setting.machine, evaluator.model.training is not None
         optimizer = evaluator.memories.optimizer
+        overrides = {key: machine.value(key) for key in machine.what_ifs}
+        if asked["gpus_per_node"] is not None:
+            overrides |= machine.values_of_node(asked["gpus_per_node"])
         return MadeFor(
             machine=machine.name,
-            overrides={key: machine.value(key) for key in machine.what_ifs},
+            overrides=overrides,
             batch=evaluator.batch,
             training=training,
             optimizer=None if optimizer == default_optimizer(training=training) else optimizer,
@@ -67,7 +69,6 @@ class MadeFor(Exact):
             clock=None if setting.clock is None else str(setting.clock),
             kernels=setting.asked_kernels,
             calibration=None if setting.calibration is None else str(setting.calibration),
-            gpus_per_node=asked["gpus_per_node"],
             scenario=setting.scenario,
             **more,
         )

@@ -181,9 +181,9 @@ def _exchanges(p: Projection) -> Iterator[Change]:
     if 1 < domain < p.gpus and p.gpus % domain == 0:
         label = f"{BY_DOMAIN} exchange instead of a flat {flat}"
         two_level = replace(p.forward, reduction=TWO_LEVEL)
-        yield Change(label, f"--reduction {BY_DOMAIN}", two_level, p.work)
+        yield Change(label, f"--sharding {BY_DOMAIN}", two_level, p.work)
     sparse = replace(p.forward, reduction=SPARSE)
-    yield Change("sending only the partial bags that are not empty", "--reduction sparse", sparse, p.work)
+    yield Change("sending only the partial bags that are not empty", "--sharding sparse", sparse, p.work)
 
 
 def _hardware(p: Projection) -> Iterator[Change]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from perfmodel.errors import BadInputError
 from perfmodel.passes.basis import LocalMemory
-from perfmodel.passes.schemes import AUTO
+from perfmodel.passes.schemes import AUTO, BY_ROWS, ROW_WISE
 from perfmodel.passes.settings import CLUSTER
 from perfmodel.projections.costs import Forward
 from perfmodel.projections.inputs import DEFAULT_RESERVE, DEFAULTS, Configs
@@ -114,8 +114,10 @@ class Understood:
         beside = self.calibration is not None and where not in list_machines() and not machine
         if where != DEFAULT_MACHINE and not beside:  # otherwise its file lies beside the calibration
             yield from ("--machine", where)
-        for key in self.machine.what_ifs:
-            value = self.machine.value(key)
+        values = {key: self.machine.value(key) for key in self.machine.what_ifs}
+        if forward.gpus_per_node is not None:
+            values |= self.machine.values_of_node(forward.gpus_per_node)
+        for key, value in values.items():
             yield from ("--set", f"{key}={exact_text(value, self.machine.quantity(key).unit)}")
         if self.calibration is not None:
             yield from ("--calibration", calibration or str(self.calibration))
@@ -126,12 +128,11 @@ class Understood:
             yield from ("--clock", self.clock)
         if self.reserve != DEFAULT_RESERVE:
             yield from ("--reserve", _plain(self.reserve))
-        if forward.gpus_per_node is not None:
-            yield from ("--gpus-per-node", str(forward.gpus_per_node))
         if setting.scenario != CLUSTER:
             yield from ("--scenario", setting.scenario)
         if forward.reduction != AUTO:
-            yield from ("--reduction", forward.reduction.replace("_", "-"))
+            way = forward.reduction.replace("_", "-")
+            yield from ("--sharding", way if way in BY_ROWS else ROW_WISE)
         if forward.payload not in (None, PAYLOADS[0]):
             yield from ("--payload", str(forward.payload))
         if setting.asked_kernels is not None:
@@ -139,7 +140,7 @@ class Understood:
         if self.sharding is not None:
             yield from ("--sharding", self.sharding)
         if forward.ids.skew:
-            yield from ("--alpha", _plain(forward.ids.skew))
+            yield from ("--distribution", f"zipf:{_plain(forward.ids.skew)}")
         elif not forward.ids.uniform:
             yield from ("--distribution", forward.ids.name)
         if forward.memory is not None:

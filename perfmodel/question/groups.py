@@ -10,7 +10,7 @@ from typing import Annotated
 from perfmodel import resources
 from perfmodel.effort import EFFORTS
 from perfmodel.errors import BadInputError
-from perfmodel.passes.schemes import REDUCTIONS, ROW_WISE, SHARDINGS, SHORT
+from perfmodel.passes.schemes import ROW_WISE, SHARDINGS, SHORT
 from perfmodel.question.spec import CommandOptions, Opt
 from perfmodel.schema import ranges
 from perfmodel.schema.files import unknown_name
@@ -56,7 +56,6 @@ Effort = Annotated[
         "NAME",
     ),
 ]
-GpusPerNode = Annotated[int | None, Opt("GPUs used in each node (default: all of them).", "N")]
 IdDtype = Annotated[str, Opt("Type of an id: int64 or int32.", "TYPE")]
 Kernels = Annotated[
     str | None,
@@ -183,13 +182,6 @@ class IdOptions(CommandOptions):
     """Options about the distribution of the ids."""
 
     turn = 2
-    alpha: Annotated[
-        str | None,
-        Opt(
-            "Zipf exponent of the ids: short for --distribution zipf:A.",
-            "A",
-        ),
-    ] = None
     distribution: Annotated[
         str | None,
         Opt(
@@ -274,13 +266,10 @@ class GlobalBatchOptions(CommandOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class RowWiseOptions(PassOptions):
-    """Options of a row-wise pass: the exchange of partial bags, and the memory that is kept free."""
+    """Options of a pass on many GPUs: the memory that is kept free."""
 
     turn = 2
     reserve: Reserve = RESERVE
-    reduction: Annotated[
-        str, Opt(f"How partial bags are exchanged and summed: {', '.join(REDUCTIONS)}.", "NAME")
-    ] = "auto"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,7 +286,6 @@ class NodeOptions(CommandOptions):
     """Options about how the GPUs are connected."""
 
     turn = 2
-    gpus_per_node: GpusPerNode = None
     scenario: Scenario = "cluster"
 
 

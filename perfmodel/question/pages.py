@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from perfmodel.passes.schemes import REDUCTIONS
 from perfmodel.question import groups
 from perfmodel.question.groups import (
     CalibrationOptions,
@@ -89,14 +88,6 @@ class ReportOptions(
         Texts,
         Opt(
             "Clocks to choose from: device, graph, stream, eager (default: all that are known).",
-            "NAMES",
-        ),
-    ] = None
-    reduction: Annotated[
-        Texts,
-        Opt(
-            f"Exchanges of partial bags to choose from: {', '.join(REDUCTIONS)} "
-            "(default: all but reduce-scatter).",
             "NAMES",
         ),
     ] = None

@@ -89,7 +89,7 @@ class CollectiveOptions(OutputOptions, MachineOptions):
             "NAME",
         ),
     ] = None
-    gpus_per_node: groups.GpusPerNode = None
+    gpus_per_node: Annotated[int | None, Opt("GPUs used in each node (default: all of them).", "N")] = None
     as_csv: groups.Csv = False
 
 

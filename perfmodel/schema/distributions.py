@@ -58,11 +58,13 @@ def shipped() -> list[str]:
     return data_names(_FOLDER, ".csv")
 
 
-def parse_distribution(text: str) -> Distribution:
-    """The distribution that ``--distribution`` means.
+def parse_distribution(text: str | None) -> Distribution:
+    """The distribution that ``--distribution`` means; None: uniform.
 
     Limits: an unknown law or name, a negative exponent, a file without shares -> BadInputError
     """
+    if text is None:
+        return UNIFORM
     kind, colon, rest = text.strip().partition(":")
     kind = kind.strip().lower()
     if not colon and kind in (UNIFORM.name, ONE_ROW.name):

@@ -32,7 +32,7 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     (folder / f"{LONG}.csv").write_text(f"name,rows,dim,pooling\n{TABLES}")
     words = [word.format(model=folder / f"{LONG}.csv") for word in ASKED[request.param]]
     ways = ("--batch", "1024", "--machine", "h100-sxm-ib", "--backend", "nccl", "--clock", "stream")
-    assert run(["report", *words, *ways, "--reduction", "auto", "--out", str(folder / "page.html")]) == 0
+    assert run(["report", *words, *ways, "--out", str(folder / "page.html")]) == 0
     return folder / "page.html"
 
 

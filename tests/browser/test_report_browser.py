@@ -70,7 +70,7 @@ def test_every_choice_shows_the_numbers_of_python(browser: Chromium, page: Path)
 SETTINGS = (
     ("backend", 1, {"backend": "nvshmem", "clock": "stream"}),
     ("clock", 1, {"clock": "graph"}),
-    ("reduction", 3, {"reduction": "sparse"}),
+    ("sharding", 2, {"reduction": "sparse"}),
     ("machine", 1, {"machine": "h200-sxm-ib"}),
 )
 
@@ -83,7 +83,7 @@ def test_every_setting_shows_the_numbers_of_python(browser: Chromium, page: Path
         browser.choose(name, at)
         answer = project_one(table_bytes=10e12, **options)
         slower = f"{format_ratio(answer.slowdown)} slower"
-        words = slower if name == "reduction" else headline(leading(answer))
+        words = slower if name == "sharding" else headline(leading(answer))
         browser.wait(f"document.querySelector('h1').textContent.startsWith({json.dumps(words)})")
         first = part(1e13, browser.run(f"{LINES}.find(t => t.showlegend).name"))
         browser.wait(f"Math.abs({first}.y[{first}.x.indexOf(1e13)] / {answer.slowdown} - 1) < 1e-5")
@@ -103,7 +103,7 @@ def test_a_combination_that_is_not_there_is_no_dead_end(browser: Chromium, page:
     assert browser.run(places) == asked[:4] + "1" + asked[5:]
     words = "perfmodel report --table-size 10TB --batch 256 --pooling 32 --dim 32 --machine h200-sxm-ib"
     command = browser.run(f"{line}.querySelector('code').textContent")
-    assert command == f"{words} --backend nccl --clock stream --reduction auto"
+    assert command == f"{words} --backend nccl --clock stream"
     browser.choose("machine", 0)
     browser.choose("clock", 2)
     assert browser.run(f"{line}.textContent") == ""

@@ -45,11 +45,11 @@ project --table-size 10TB --local-memory 10TB@3TB/s --json
 project --table-size 10TB --remote-memory 10TB@3TB/s,shared:16,latency:3us --json
 project --table-size 10TB --payload fp16 --distribution zipf:1.05 --json
 project --table-size 10TB --scenario nvlink-everywhere --json
-project --table-size 10TB --reduction two-level --json
-project --table-size 10TB --reduction sparse --backend nvshmem --machine h200-sxm-ib --json
+project --table-size 10TB --sharding two-level --json
+project --table-size 10TB --sharding sparse --backend nvshmem --machine h200-sxm-ib --json
 project --table-size 10TB --sharding all
 project --table-size 10TB --sharding all --json
-project --table-size 10TB --sharding ub --alpha 1.1 --json
+project --table-size 10TB --sharding ub --distribution zipf:1.1 --json
 project --model mlperf-dlrm-dcnv2 --gpus 16
 project --model mlperf-dlrm-dcnv2 --gpus 16 --json
 project --model mlperf-dlrm-dcnv2 --gpus 16 --sharding all --json

@@ -45,17 +45,17 @@ def content(path: Path) -> dict[str, Any]:
 
 
 def test_a_model_has_an_answer_for_every_number_of_gpus(cli: Callable[..., Outcome], tmp_path: Path) -> None:
-    words = ("report", *WORDS, "--gpus", "64,8", "--reduction", "auto,sparse")
+    words = ("report", *WORDS, "--gpus", "64,8")
     assert cli(*words, "--out", str(tmp_path / "a.html")).code == 0
     data = content(tmp_path / "a.html")
     first, *others = data["selectors"]
     assert (first["name"], first["words"]) == ("gpus", ["8", "64"])
     assert first["start"] == 1  # the first that was typed
-    assert [s["name"] for s in others] == ["batch", "machine", "backend", "clock", "reduction"]
+    assert [s["name"] for s in others] == ["batch", "machine", "backend", "clock", "sharding"]
     view = data["views"]["0|0|0|0|0"]
     whole = {8: False, 64: True}  # what would change it, of the question as it was asked alone
     assert view["heads"] == [vars(leading_card(best(n), whole=asked)) for n, asked in whole.items()]
-    assert data["views"]["0|0|0|0|1"]["heads"][1] == vars(
+    assert data["views"]["0|0|0|0|2"]["heads"][1] == vars(
         question_card(project_one(tables=MODEL, gpus=64, reduction="sparse"))
     )
     assert [b["name"] for b in (*view["blocks"], *data["fixed"])] == ["over-gpus"]
@@ -81,7 +81,7 @@ def test_the_table_has_a_row_for_each_number_of_gpus(cli: Callable[..., Outcome]
 def test_doublings_that_have_an_answer_can_be_chosen(cli: Callable[..., Outcome], tmp_path: Path) -> None:
     """Tables of 7812 rows cannot be cut for 8192 GPUs."""
     words = ("report", "--table-size", "1MB", "--gpus", "2048", "--batch", "64", "--pooling", "1", "--dim")
-    assert cli(*words, "32", *ONE_WAY, "--reduction", "auto", "--out", str(tmp_path / "a.html")).code == 0
+    assert cli(*words, "32", *ONE_WAY, "--out", str(tmp_path / "a.html")).code == 0
     assert content(tmp_path / "a.html")["selectors"][0]["texts"] == ["2048", "4096"]
 
 
@@ -89,7 +89,7 @@ def test_all_shardings_are_on_the_page_over_table_sizes(
     cli: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ("--table-size", "1TB", "--batch", "64", "--pooling", "1", "--dim", "32", *ONE_WAY)
-    words = ("report", "--sharding", "all", *words, "--reduction", "auto")
+    words = ("report", "--sharding", "all", *words)
     monkeypatch.setattr(contents, "STAYING", (contents.SHARDINGS,))
     assert cli(*words, "--out", str(tmp_path / "a.html")).code == 0
     assert [block["name"] for block in content(tmp_path / "a.html")["fixed"]] == ["shardings"]
@@ -120,7 +120,7 @@ def test_equal_tables_without_a_size_fill_the_fewest_gpus(
     cli: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     words = ("--gpus", "16,8", "--batch", "64", "--pooling", "1", "--dim", "32", *ONE_WAY)
-    assert cli("report", *words, "--reduction", "auto", "--out", str(tmp_path / "x.html")).code == 0
+    assert cli("report", *words, "--out", str(tmp_path / "x.html")).code == 0
     data = content(tmp_path / "x.html")
     heads = data["views"]["0|0|0|0|0|0|0"]["heads"]
     for n, head in zip((8, 16), heads, strict=True):
@@ -145,10 +145,6 @@ def test_equal_tables_without_a_size_fill_the_fewest_gpus(
         (("--sharding", "grid", "--gpus", "8"), ("grid is not possible on 8 GPUs", "--gpus")),
         (("--sharding", "grid", "--gpus", "16,8"), ("grid is not possible on 8 GPUs", "--gpus")),
         (("--sharding", "all", "--gpus", "8"), ("of one sharding", "project --sharding all")),
-        (
-            ("--sharding", "grid", "--gpus", "16", "--reduction", "sparse"),
-            ("--sharding grid and --reduction",),
-        ),
     ],
 )
 def test_what_no_page_can_be_of(

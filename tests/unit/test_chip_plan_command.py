@@ -154,7 +154,7 @@ def test_a_second_ctrl_c_aborts(model: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_more_effort_is_more_work(model: str) -> None:
-    words = ("--chip", "ascend-910", "--model", model, "--alpha", "1.1", "--json", "--effort")
+    words = ("--chip", "ascend-910", "--model", model, "--distribution", "zipf:1.1", "--json", "--effort")
     quick, normal = (json.loads(asked(*words, effort)[1]) for effort in ("quick", "normal"))
     assert (quick["effort"], quick["stopped"]) == ("quick", "effort")
     assert quick["mappings_tried"] < normal["mappings_tried"]

@@ -84,7 +84,6 @@ def test_what_ifs_change_the_numbers_and_show_as_assumed(cli: Any) -> None:
         (("--table-size", "1TB", "--set", "nonsense"), ("key=value",)),
         (("--table-size", "1TB", "--set", "nic_bytes_per_s=400Gbps"), ("ambiguous",)),
         (("--table-size", "1TB", "--local-memory", "10TB"), ("SIZE@RATE",)),
-        (("--table-size", "1TB", "--gpus-per-node", "99"), ("99",)),
         (("--table-size", "1TB", "--model", "criteo-1tb"), ("--model and --table-size",)),
         (("--table-size", "1KB", "--gpus", "128"), ("row",)),
         (("--table-size", "1TB", "--json", "--csv"), ("--json and --csv",)),

@@ -98,7 +98,7 @@ def test_without_gpus_the_error_says_how_to_find_the_fewest(cli: Any) -> None:
         (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--optimizer", "lion"), "optimizer 'lion'"),
         (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--payload", "fp12"), "payload 'fp12'"),
         (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--max-hbm", "90GB"), "more than the 84.9 GB"),
-        (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--alpha", "-1"), "--alpha"),
+        (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--distribution", "zipf:-1"), "exponent of zipf -1"),
         (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--time-limit", "10"), "--time-limit"),
         (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--out", "plan.csv"), "a plan is a .json file"),
         (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--format", "torchrec"), "needs a file"),
@@ -160,7 +160,7 @@ def test_a_name_that_no_torch_module_may_have_is_refused_before_the_search(tmp_p
 def test_torchrec_gets_a_plan_of_its_shardings(model: str, tmp_path: Path) -> None:
     """Of skewed ids the best plan sends only bags that are not empty, which TorchRec does not have."""
     file, words = tmp_path / "torchrec.json", ("--model", model, "--gpus", "32", "--max-hbm", "300MB")
-    words = (*words, "--alpha", "1.1")
+    words = (*words, "--distribution", "zipf:1.1")
     free = document_of(*words)
     assert not free["restricted"]
     assert {group["exchange"] for group in free["groups"]} & {"sparse", "ub"}

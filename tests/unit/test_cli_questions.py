@@ -23,11 +23,11 @@ def own(path: Path, **changes: Any) -> str:
 
 def test_project_json_carries_the_whole_question(cli: Any) -> None:
     words = ("--batch", "2048", "--tables", "4", "--pooling", "8", "--dim", "64", "--dtype", "fp16")
-    more = ("--id-dtype", "int32", "--reduction", "two-level", "--set", "nic_bytes_per_s=100GB/s")
+    more = ("--id-dtype", "int32", "--sharding", "row-wise", "--set", "nic_bytes_per_s=100GB/s")
     answer = json.loads(cli("project", "--table-size", "10TB", *words, *more, "--json").out)
     expected = {
         "table_bytes": 1e13, "batch": 2048, "tables": 4, "pooling": 8, "dim": 64, "dtype": "fp16",
-        "id_dtype": "int32", "reduction": "two-level", "overrides": {"nic_bytes_per_s": 1e11}, "model": None,
+        "id_dtype": "int32", "reduction": "auto", "overrides": {"nic_bytes_per_s": 1e11}, "model": None,
         "local_memory": None, "scenario": "cluster", "backend": "nccl", "machine": "h100-sxm-ib",
     }  # fmt: skip
     assert {name: answer[name] for name in expected} == expected
@@ -54,7 +54,7 @@ def test_sweeps_carry_what_is_constant_and_count_in_whole_numbers(
     frame = pd.read_parquet(out) if kind == "parquet" else pd.read_csv(out)
     assert len(frame) == 16
     assert set(frame["machine"]) == {"h100-sxm-ib", "gb200-nvl72"} and set(frame["dtype"]) == {"fp32", "fp16"}
-    for name, value in (("backend", "nccl"), ("scenario", "cluster"), ("reduction", "auto"),
+    for name, value in (("backend", "nccl"), ("scenario", "cluster"),
                         ("clock", "stream"), ("overrides", "nic_bytes_per_s=100000000000")):  # fmt: skip
         assert set(frame[name]) == {value}
     assert frame["calibration"].str.startswith("h100-sxm-ib/").sum() == 8
@@ -154,11 +154,9 @@ def test_limits_are_said_in_words(cli: Any) -> None:
         assert "1 to 8 in a node" in cli("collective", *words).err
 
 
-def test_help_names_every_dtype_and_reduction(cli: Any) -> None:
-    from perfmodel.projections.costs import REDUCTIONS
+def test_help_names_every_dtype(cli: Any) -> None:
     from perfmodel.schema.workload import DTYPE_BYTES
 
     text = " ".join(cli("project", "--help").out.split()).replace("- ", "-")
     assert [name for name in DTYPE_BYTES if name not in text] == []
-    assert [name for name in REDUCTIONS if name.replace("_", "-") not in text] == []
     assert [name for name in DTYPE_BYTES if name not in cli("sweep", "--help").out] == []

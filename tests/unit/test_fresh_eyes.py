@@ -23,7 +23,7 @@ def test_a_grid_that_loses_an_axis_says_so(cli: Any) -> None:
 
 def test_the_answer_itself_says_how_uneven_skewed_ids_are(cli: Any) -> None:
     """Row-wise, its screen and its document; unique rows are asked for once, so none is hottest."""
-    words = ("project", "--table-size", "10TB", "--alpha", "1.05")
+    words = ("project", "--table-size", "10TB", "--distribution", "zipf:1.05")
     done = cli(*words, "--sharding", "row-wise")
     (line,) = [line for line in done.out.splitlines() if "hottest row" in line]
     said = json.loads(cli(*words, "--sharding", "row-wise", "--json").out)

@@ -127,7 +127,7 @@ def test_the_question_is_said_as_it_was_understood(cli: Any) -> None:
     plain = " ".join(cli("project", "--table-size", "10TB").out.split())
     assert "1 table of 78 125 M rows, dim 32, fp32, 32 ids per bag, 1 024 samples per GPU (147 456" in plain
     assert "in all), uniform ids, forward pass: all by default" in plain
-    asked = " ".join(cli("project", *MANY, "--alpha", "1.05").out.split())
+    asked = " ".join(cli("project", *MANY, "--distribution", "zipf:1.05").out.split())
     assert "300 tables of 65 M rows each" in asked
     assert "dim 128, 20 ids per bag, zipf:1.05 ids; by default fp32, 1 024 samples per GPU" in asked
 

@@ -284,14 +284,13 @@ def test_a_part_with_the_hottest_row_is_busier_than_is_counted(tmp_path: Path) -
     words = ("--model", str(tables), "--plan", str(file))
     factor = 1 + 7 / np.sum(np.arange(1.0, 100_001) ** -1.1)
     said = f"The part of t0 with its hottest row gets {factor:.2f}× the ids of the mean part"
-    assert said in " ".join(asked(*words, "--alpha", "1.1")[1].split())
+    assert said in " ".join(asked(*words, "--distribution", "zipf:1.1")[1].split())
     assert "hottest row" not in asked(*words)[1]
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--alpha", "1", "--distribution", "zipf:1"), "--alpha and --distribution cannot be combined"),
         (("--distribution", "histogram:mine"), "histogram 'mine' is not known"),
         (("--distribution", "skewed"), "give one of: uniform, zipf:A"),
     ],

@@ -74,7 +74,16 @@ def test_the_tables_are_those_of_the_file(cli: Any, model: str, tmp_path: Path) 
 
 def test_what_was_typed_is_repeated(cli: Any, model: str, tmp_path: Path) -> None:
     file = tmp_path / "p.json"
-    asked = ("--model", model, "--gpus", "8", "--set", "nvlink_bytes_per_s=900GB/s", "--alpha", "1.1")
+    asked = (
+        "--model",
+        model,
+        "--gpus",
+        "8",
+        "--set",
+        "nvlink_bytes_per_s=900GB/s",
+        "--distribution",
+        "zipf:1.1",
+    )
     assert cli("plan", *asked, "--objective", "throughput", *SHORT, "--out", str(file)).code == 0
     again = cli("plan", "--model", model, "--plan", str(file), *SHORT)
     words = f"taken from {file}: --set nvlink_bytes_per_s=900GB/s"

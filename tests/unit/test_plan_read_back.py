@@ -17,7 +17,7 @@ BOX = "h200-sxm-ib"
 ASKED = {
     "machine": ("--machine", BOX),
     "batch": ("--batch", "4096"),
-    "alpha": ("--alpha", "1.05"),
+    "zipf": ("--distribution", "zipf:1.05"),
     "distribution": ("--distribution", "one-row"),
     "payload": ("--payload", "fp16"),
     "id-dtype": ("--id-dtype", "int32"),
@@ -27,7 +27,7 @@ ASKED = {
     "kernels": ("--kernels", "torch"),
     "calibration": ("--calibration", "h200-sxm-ib/nccl-2.30.4-graph"),
     "scenario": ("--scenario", "nvlink-everywhere"),
-    "gpus-per-node": ("--gpus-per-node", "4"),
+    "gpus": ("--set", "gpus_per_node=4"),
     "set": ("--set", "nvlink_bytes_per_s=701.3GB/s", "--set", "nic_bytes_per_s=33GB/s"),
     "doubted": ("--set", "nic_bytes_per_s=1GB/s", "--set", "accepted=nic_bytes_per_s"),
     "reserve": ("--reserve", "37.5%"),
@@ -37,11 +37,11 @@ ASKED = {
     "dense": ("--dense", "32MFLOP"),
     "objective": ("--objective", "throughput"),
     "many": (
-        *("--machine", BOX, "--batch", "4096", "--alpha", "1.05", "--payload", "fp16"),
+        *("--machine", BOX, "--batch", "4096", "--distribution", "zipf:1.05", "--payload", "fp16"),
         *("--id-dtype", "int32", "--clock", "graph", "--reserve", "30%"),
     ),
 }
-TRAINED = ("batch", "alpha", "payload", "id-dtype", "set", "optimizer", "dense", "many")
+TRAINED = ("batch", "zipf", "payload", "id-dtype", "set", "optimizer", "dense", "many")
 TRAINING = ("--objective", "throughput")
 
 
@@ -79,7 +79,7 @@ def test_a_plan_is_read_back_with_the_options_it_was_made_with(
     found, said = answer_of(cli, "--model", model, "--plan", str(file))
     assert found == made
     assert f"taken from {file}: " in said
-    for option in (word for word in asked if word.startswith("--") and word not in ("--alpha",)):
+    for option in (word for word in asked if word.startswith("--")):
         assert option in said
     if training:
         return
@@ -105,7 +105,16 @@ def test_what_is_given_wins_and_is_said_where_it_differs(cli: Any, model: str, t
     )
     answer_of(cli, *options, *ASKED["many"], "--out", str(file))
     options = ("--model", model, "--plan", str(file))
-    other = ("--batch", "64", "--kernels", "torch", "--set", "nic_bytes_per_s=40GB/s", "--alpha", "1.05")
+    other = (
+        "--batch",
+        "64",
+        "--kernels",
+        "torch",
+        "--set",
+        "nic_bytes_per_s=40GB/s",
+        "--distribution",
+        "zipf:1.05",
+    )
     found, said = answer_of(cli, *options, *other)
     assert found["batch"] == 64
     taken = f"--machine {BOX} --payload fp16 --id-dtype int32 --clock graph --reserve 30%"
@@ -135,10 +144,12 @@ def test_distributions_of_each_table_are_read_back(cli: Any, model: str, tmp_pat
         "\n".join([f"{lines[0]},distribution", f"{lines[1]},zipf:1.2", *(f"{x}," for x in lines[2:])])
     )
     hand = str(by_hand(str(own), tmp_path / "h.json"))
-    made, _ = answer_of(cli, "--model", str(own), "--plan", hand, "--alpha", "1.05", "--out", file)
+    made, _ = answer_of(
+        cli, "--model", str(own), "--plan", hand, "--distribution", "zipf:1.05", "--out", file
+    )
     found, said = answer_of(cli, "--model", str(own), "--plan", file)
     assert found["time_s"] == made["time_s"] and found["plan"] == made["plan"]
-    _, said = answer_of(cli, "--model", str(own), "--plan", file, "--alpha", "1.3")
+    _, said = answer_of(cli, "--model", str(own), "--plan", file, "--distribution", "zipf:1.3")
     assert "was made with --distribution zipf:1.2,zipf:1.05" in said
 
 

@@ -15,7 +15,7 @@ TABLES = ("--table-size", "2TB")
 SET = ("--model", "mlperf-dlrm-dcnv2", "--gpus", "16")
 QUESTIONS = [
     (*TABLES, "--objective", "training"),
-    (*SET, "--alpha", "1.05"),
+    (*SET, "--distribution", "zipf:1.05"),
 ]
 NAMES = [" ".join(question) for question in QUESTIONS]
 

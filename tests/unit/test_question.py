@@ -101,7 +101,7 @@ def test_every_number_has_a_range(name: str) -> None:
         ("report --pooling 32,1e-12", "--pooling 1e-12 is less."),
         ("explain gather --pooling 1e-12", "--pooling 1e-12 is less."),
         ("sweep --table-size 10TB --gpus 8..1e9 --csv", "--gpus 1000000000 is more."),
-        ("project --table-size 10TB --alpha 1e9", "0 (uniform ids) to 50"),
+        ("project --table-size 10TB --distribution zipf:1e9", "0 (uniform ids) to 50"),
         ("project --table-size 10TB --distribution zipf:1e308", "from 0 (uniform ids) to 50"),
         ("plan --model criteo-kaggle --gpus 8 --dense 1e-30s", "from 1ns to 1h for a batch"),
         ("plan --model criteo-kaggle --gpus 8 --time-limit 1e9h", "at most 720h"),

@@ -34,9 +34,9 @@ from perfmodel.report.page.views import marks
 from perfmodel.schema.machine import load_machine
 
 PARAMETERS: dict[str, Any] = dict.fromkeys(
-    ("table_size", "batch", "pooling", "dim", "tables", "dtype", "machine", "backend", "clock", "reduction",
-     "settings", "gpus_per_node", "payload", "alpha", "distribution")
-) | {"id_dtype": "int64", "reserve": "0", "scenario": "cluster", "reduction": "auto"}  # fmt: skip
+    ("table_size", "batch", "pooling", "dim", "tables", "dtype", "machine", "backend", "clock",
+     "settings", "payload", "distribution", "sharding")
+) | {"id_dtype": "int64", "reserve": "0", "scenario": "cluster"}  # fmt: skip
 WORDS = ("report", "--table-size", "10TB,1TB", "--batch", "1024,256", "--pooling", "32", "--dim", "32")
 TYPED: dict[str, Any] = {"pooling": 32, "dim": 32}
 LARGEST = 6_000_000
@@ -115,7 +115,7 @@ def test_another_library_clock_exchange_or_machine_has_its_own_numbers(page: Pat
     views = content(page)["views"]
     asked = {
         "1|0|0|0|1|3|0": {"backend": "nvshmem", "clock": "device"},
-        "1|0|0|0|0|0|2": {"reduction": "two-level"},
+        "1|0|0|0|0|0|1": {"reduction": "two-level"},
         "1|0|0|1|0|0|0": {"machine": "h200-sxm-ib"},
     }
     for key, options in asked.items():
@@ -156,14 +156,12 @@ def test_lists_of_settings_are_combined_and_only_they_are_shown(
         "nvshmem,nccl",
         "--clock",
         "graph,device",
-        "--reduction",
-        "auto,two-level",
     )
     assert cli("report", *words, *lists, "--out", str(tmp_path / "r.html")).code == 0
     data = content(tmp_path / "r.html")
     sent = {key.split("|", 3)[3] for key in data["views"]}
     # NCCL has no device clock, and NVSHMEM no reduce-scatter inside a node
-    assert sent == {"0|0|0|0", "0|0|1|0", "0|1|0|0", "0|1|0|1"}
+    assert sent == {"0|0|0|0", "0|0|0|2", "0|0|1|0", "0|0|1|2", "0|1|0|0", "0|1|0|1", "0|1|0|2"}
     assert "device" in data["refused"]["0|1|1"] and "reduce_scatter" in data["refused"]["0|0|0|1"]
     assert data["again"] == "perfmodel report" and data["selectors"][5]["texts"] == ["nvshmem", "nccl"]
 
@@ -191,7 +189,6 @@ def test_a_setting_without_calibration_says_why(cli: Callable[..., Outcome], tmp
     assert list(off) == ["1"] and "nvshmem" in off["1"] and "l40s-pcie" in off["1"]
     is_an_error(cli("report", "--clock", "stream,never", "--out", "x.html"), 2, "never", "device")
     is_an_error(cli("report", "--machine", "", "--out", "x.html"), 2, "--machine is empty")
-    is_an_error(cli("report", "--reduction", "auto,never", "--out", "x.html"), 2, "never", "two-level")
     is_an_error(cli("report", "--backend", "nccl,never", "--out", "x.html"), 2, "never", "nvshmem")
 
 

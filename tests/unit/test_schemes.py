@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
-from cli_calls import Outcome
 
 from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import (
@@ -117,7 +113,7 @@ def test_sparse_bags_of_one_row_part_are_all_bags() -> None:
     assert unfilled(codes, np.array([1, 2, 1, 1])).tolist() == [1, 3, 5, 4]
 
 
-def test_reductions_are_those_of_the_help() -> None:
+def test_reductions_have_these_names() -> None:
     assert list(REDUCTIONS) == ["auto", "reduce-scatter", "all-to-all", "two-level", "sparse"]
 
 
@@ -127,20 +123,3 @@ def test_reductions_are_those_of_the_help() -> None:
 )
 def test_a_reduction_has_one_name_in_answers(typed: str, usual: str) -> None:
     assert usual_reduction(typed) == usual
-
-
-def test_a_sweep_and_a_page_take_every_name_of_a_reduction(
-    cli: Callable[..., Outcome], tmp_path: Path
-) -> None:
-    made = cli("sweep", "--table-size", "1TB", "--reduction", "bags", "--csv")
-    assert made.code == 0 and "all-to-all" in made.out and "bags" not in made.out.splitlines()[1]
-    asked = ("report", "--table-size", "1TB", "--reduction")
-    bags, usual = (
-        cli(*asked, name, "--out", str(tmp_path / f"{name}.md")) for name in ("bags", "all-to-all")
-    )
-    assert (bags.code, usual.code) == (0, 0)
-    one, two = (
-        p.read_text().partition("perfmodel report")[0]
-        for p in (tmp_path / "bags.md", tmp_path / "all-to-all.md")
-    )
-    assert one == two

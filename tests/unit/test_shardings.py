@@ -289,17 +289,13 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, 
 def test_row_wise_by_name_has_the_keys_of_every_sharding(capsys: pytest.CaptureFixture[str]) -> None:
     """10 TB over 144 GPUs: 144 row parts of one table, and what the list of all shardings says of it."""
     words = ("--table-size", "10TB", "--json")
-    plain = json.loads(printed(capsys, *words, "--reduction", "reduce-scatter")[1])
     named = json.loads(printed(capsys, *words, "--sharding", "row-wise")[1])
     listed = json.loads(printed(capsys, *words, "--sharding", "all")[1])["shardings"]
-    more = {name: named[name] for name in named.keys() - plain.keys()}
-    assert named | {"reduction": "reduce-scatter", "changes": []} == plain | more | {"changes": []}
     row_wise = next(each for each in listed if each["sharding"] == "row-wise")
-    assert more == {name: row_wise[name] for name in more}
+    more = {name: named[name] for name in row_wise}
+    assert more == row_wise
     assert (more["exchange"], more["row_parts"], more["col_parts"], more["why_not"]) == ("rs", 144, 1, None)
     assert {"longest_step", "longest_share", "sharding"} < more.keys()
-    other = printed(capsys, *words, "--sharding", "row-wise", "--reduction", "sparse")[1]
-    assert json.loads(other)["exchange"] == "sparse"
     one = printed(capsys, *words, "--sharding", "row-wise", "--local-memory", "10TB@3TB/s")[1]
     assert json.loads(one)["why_not"] == "one memory shards nothing"
 
@@ -344,7 +340,6 @@ def test_json_and_csv_have_one_entry_a_way(capsys: pytest.CaptureFixture[str]) -
     ("words", "message"),
     [
         (("--sharding", "table-wise"), "one table is 10 TB, larger than a GPU"),
-        (("--sharding", "all", "--reduction", "sparse"), "--sharding all and --reduction cannot be combined"),
         (
             ("--sharding", "ub", "--local-memory", "10TB@3TB/s"),
             "--sharding ub and --local-memory cannot be combined",
@@ -368,11 +363,11 @@ def advised(said: str) -> list[str]:
 def test_what_is_possible_is_asked_as_the_question_was_typed(capsys: pytest.CaptureFixture[str]) -> None:
     """The advised line has all that was typed, and an answer."""
     typed = ("--gpus", "16", "--tables", "2", "--dim", "64", "--set", "nic_bytes_per_s=100GB/s")
-    code, _, said = printed(capsys, *typed, "--sharding", "table-wise", "--alpha", "1.1")
+    code, _, said = printed(capsys, *typed, "--sharding", "table-wise", "--distribution", "zipf:1.1")
     assert code == 2 and "table-wise is not possible: one table is 578 GB" in said
-    wanted = [*typed, "--sharding", "all", "--alpha", "1.1"]
+    wanted = [*typed, "--sharding", "all", "--distribution", "zipf:1.1"]
     assert advised(said) == ["project", *wanted]
-    assert run(["explain", "gather", *typed, "--sharding", "table-wise", "--alpha", "1.1"]) == 2
+    assert run(["explain", "gather", *typed, "--sharding", "table-wise", "--distribution", "zipf:1.1"]) == 2
     again = advised(capsys.readouterr().err)
     assert again == ["project", *wanted]
     assert run([*again, "--csv"]) == 0
@@ -382,18 +377,16 @@ def test_skew_finds_rows_in_the_cache(capsys: pytest.CaptureFixture[str]) -> Non
     """The gathers of a row-wise pass and of the local look-up are both faster; the exchange is as it was."""
     asked = ("--table-size", "1TB", "--tables", "8", "--batch", "4096", "--sharding", "row-wise", "--json")
     documents = []
-    for words in ((), ("--alpha", "1.1"), ("--distribution", "zipf:1.1")):
+    for words in ((), ("--distribution", "zipf:1.1")):
         code, text, _ = printed(capsys, *asked, *words)
         assert code == 0
         documents.append(json.loads(text))
-    even, skewed, named = documents
-    assert named == skewed and skewed["distribution"] == "zipf:1.1"
+    even, skewed = documents
+    assert skewed["distribution"] == "zipf:1.1"
     steps = [{step["name"]: step["time_s"] for step in each["steps"]} for each in (even, skewed)]
     assert steps[1]["gather_pool"] < 0.9 * steps[0]["gather_pool"]
     assert steps[1]["reduce_scatter_bags"] == steps[0]["reduce_scatter_bags"]
     assert skewed["baseline_time_s"] < 0.8 * even["baseline_time_s"]
-    code, _, said = printed(capsys, *asked, "--alpha", "1", "--distribution", "uniform")
-    assert code == 2 and "--alpha and --distribution cannot be combined" in said
 
 
 WIDE = "name,rows,dim,pooling\na,960000000,128,50\nb,200000000,256,20\nc,1000,64,100\nd,3000000,256,30\n"

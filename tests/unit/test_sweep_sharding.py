@@ -29,9 +29,8 @@ QUESTIONS = st.fixed_dictionaries(
         "--gpus": st.sampled_from(["1", "8", "20", "24"]),
         "--dtype": st.just("fp16"),
         "--objective": st.just("training"),
-        "--alpha": st.just("1.05"),
+        "--distribution": st.just("zipf:1.05"),
         "--reserve": st.just("0"),
-        "--reduction": st.just("two-level"),
         "--machine": st.sampled_from(["gb200-nvl72", "a100-sxm-ib"]),
     },
 )

@@ -8,7 +8,6 @@ import typer
 
 from perfmodel.cli.codes import STOPPED
 from perfmodel.cli.effort import limit_of
-from perfmodel.cli.ids import ids_of
 from perfmodel.cli.onechip.options import chip_of
 from perfmodel.cli.output import (
     SaidError,
@@ -20,6 +19,7 @@ from perfmodel.cli.output import (
 from perfmodel.cli.stopping import ctrl_c, end_softly
 from perfmodel.errors import BadInputError
 from perfmodel.question.chips import ChipPlanOptions
+from perfmodel.schema.distributions import parse_distribution
 
 if TYPE_CHECKING:
     from perfmodel.onechip.answer import ChipAnswer
@@ -40,7 +40,7 @@ def plan(context: typer.Context, options: ChipPlanOptions) -> None:
     samples = parse_count(options.batch, "--batch")
     if samples > _MOST_SAMPLES:
         raise BadInputError(f"--batch {samples} is more than one chip is given.", f"at most {_MOST_SAMPLES}.")
-    ids = ids_of(options.alpha, options.distribution)
+    ids = parse_distribution(options.distribution)
     limit_s = limit_of(options.time_limit)
     box = chip_of(options.chip, options.settings, "local_bytes=1MiB")
     tables = PlanTables.load(options.model, ids)

@@ -53,18 +53,8 @@ def question(asked: Projection, lead: Leading | None) -> str:
     return ", ".join([f"{what} on {where}", *words])
 
 
-def not_compared(asked: Projection, options: Mapping[str, Any]) -> str:
-    """Why shardings are not compared for this question; "" if they are."""
-    if options.get("reduction", "auto") != "auto":
-        return "an exchange was chosen with --reduction: leave it out to compare them."
-    return ""
-
-
 def every_sharding(asked: Projection, options: Mapping[str, Any]) -> Block | Missing:
     """The figure of all shardings over table sizes. asked, options  as in ``fixed_blocks``"""
-    why = not_compared(asked, options)
-    if why:
-        return SHARDINGS.missing(why)
     machine, known = asked.setting.machine, {**options, "setting": asked.setting}
     sizes = sorted({*SIZES, *small_sizes(asked)})
     answers = {a.gpu_count.table_bytes: a for a in answerable(machine, known, sizes)}

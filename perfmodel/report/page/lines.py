@@ -10,21 +10,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.errors import NoCalibrationError, PerfmodelError
-from perfmodel.passes.schemes import AUTO, BY_ROWS, ROW_WISE
+from perfmodel.passes.schemes import AUTO, ROW_WISE
 from perfmodel.passes.settings import BEST, CLUSTER, Setting
 from perfmodel.projections import Projection, prepare, project_each, project_grid, project_row_wise
 from perfmodel.projections.inputs import DEFAULT_RESERVE
 from perfmodel.report.figures.line_traces import SlowdownLine
 from perfmodel.report.figures.style import PALETTE
 from perfmodel.report.figures.words import library_name
-from perfmodel.report.page.setups import Curves, Loaded, Setup, beside, clock_words, libraries, with_way
+from perfmodel.report.page.setups import WAYS, Curves, Loaded, Setup, beside, clock_words, libraries, with_way
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _LARGEST_BYTES = 100e12
 _ONE_DOMAIN = "nvlink-everywhere"
-_DRAWN = (AUTO, *BY_ROWS)
 _WORDS = {AUTO: ROW_WISE}
 _CLOSE = 1e-9
 _STYLES = len(PALETTE)
@@ -136,7 +135,7 @@ class Lines:
         own = setup.curves
         mine = [] if own.backend == BEST else [own]
         for curves in [*mine, *(c for c in self._beside(setup) if c.backend != own.backend)]:
-            for reduction in _DRAWN:
+            for reduction in WAYS:
                 if (curves, reduction) != (own, setup.reduction):
                     yield with_way(setup, curves, reduction), scenario
         if setup.machine.nvlink_domain_gpus > 1 and scenario != _ONE_DOMAIN:
@@ -158,8 +157,8 @@ class Lines:
         kind = _STYLES - 1
         if scenario != CLUSTER:
             kind = _STYLES - 2
-        elif way.curves.backend in known and way.reduction in _DRAWN:
-            kind = len(_DRAWN) * known.index(way.curves.backend) + _DRAWN.index(way.reduction)
+        elif way.curves.backend in known and way.reduction in WAYS:
+            kind = len(WAYS) * known.index(way.curves.backend) + WAYS.index(way.reduction)
         free = [at for at in range(_STYLES) if at not in taken]
         kind = kind % _STYLES if kind % _STYLES in free or not free else free[0]
         taken.add(kind)

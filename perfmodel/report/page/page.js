@@ -351,13 +351,14 @@
     const all = data.selectors.map((_, i) => i), moved = all.filter((i) => wanted[i] !== chosen[i]);
     const kept = all.filter((i) => wanted[i] === chosen[i] && wanted[i] !== data.selectors[i].start);
     const back = "Shown instead: " + named(chosen, moved) + ".";
-    const sending = ["machine", "backend", "clock", "reduction"].map((name) => wanted[at(name)]), refused = data.refused || {};
+    const sending = ["machine", "backend", "clock", "sharding"].map((name) => wanted[at(name)]), refused = data.refused || {};
     const why = refused[sending.slice(0, 3).join("|")] || refused[sending.join("|")];
     if (why) return [why[0].toUpperCase() + why.slice(1) + ". " + back];
     if (!data.again) return ["Not in this page: " + named(wanted, [...kept, ...moved]) + ". " + back];
-    const settings = ["machine", "backend", "clock", "reduction"].map(at), sent = settings.some((i) => wanted[i] !== data.selectors[i].start);
+    const settings = ["machine", "backend", "clock"].map(at), sent = settings.some((i) => wanted[i] !== data.selectors[i].start);
+    const way = at("sharding"), tables = wanted[way] !== data.selectors[way].start;  // a page of one sharding is of one size
     const words = data.selectors.map((selector, i) =>
-      selector.typed || wanted[i] !== selector.start || (sent && settings.includes(i)) ? " " + selector.option + " " + selector.texts[wanted[i]] : "");
+      selector.typed || wanted[i] !== selector.start || (sent && settings.includes(i)) || (tables && i === 0) ? " " + selector.option + " " + selector.texts[wanted[i]] : "");
     return [
       "Not in this page: " + named(wanted, [...kept, ...moved]) + ". " + back + " A page of it: ",
       element("code", {}, data.again + words.join("")),

@@ -98,7 +98,7 @@ class Page:
     alerts: tuple[str, ...] = ()  # doubts about the calibration: incomplete, noisy
     again: str = ""
     refused: Mapping[tuple[int, ...], str] = field(default_factory=dict)
-    """Positions of machine, backend, clock and perhaps reduction that have no view: the reason for each."""
+    """Positions of machine, backend, clock and perhaps sharding that have no view: the reason for each."""
     besides: Mapping[str, Any] = field(default_factory=dict)
 
     @property

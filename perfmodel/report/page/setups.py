@@ -10,7 +10,7 @@ from typing import Any
 
 from perfmodel.collectives.choose import choose_calibration
 from perfmodel.errors import NoCalibrationError, PerfmodelError
-from perfmodel.passes.schemes import AUTO, REDUCTIONS, ROW_WISE, over_all
+from perfmodel.passes.schemes import AUTO, BY_ROWS, ROW_WISE
 from perfmodel.passes.settings import BEST, CLUSTER, Setting, load_setting
 from perfmodel.report.figures.words import library_name
 from perfmodel.report.page.parts import Selector
@@ -20,8 +20,8 @@ from perfmodel.schema.ranges import MOST_GPUS
 from perfmodel.schema.run_folders import CLOCK_ORDER
 from perfmodel.units import format_bytes, format_count
 
-WAYS = tuple(name for name, kind in REDUCTIONS.items() if not over_all(kind))
-"""Default exchanges of a page; NCCL's reduce-scatter is among them as ``auto``."""
+WAYS = (AUTO, *BY_ROWS)
+"""Exchanges of a page, by the names of ``--sharding``; ``auto`` is that of row-wise."""
 _OTHERS = ("h200-sxm-ib", "h100-sxm-ib")
 _BOTH = (str(Backend.NCCL), str(Backend.NVSHMEM))
 
@@ -59,17 +59,17 @@ class Setup:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The typed machines, libraries, clocks and exchanges; lists begin with the question's value.
+    """The machines, libraries, clocks and exchanges to offer; lists begin with the question's value.
 
     own     libraries and clocks of the user's own calibration; others are not offered then
-    listed  options that were typed: machine, backend, clock, reduction
-    best    whether shardings are compared if no exchange was typed.  Empty lists get defaults
+    listed  options that were typed: machine, backend, clock
+    best    whether shardings are compared with the exchange ``auto``.  Empty lists get defaults
     """
 
     machines: tuple[Machine, ...]  # at least one
     backends: tuple[str, ...]  # at least one: the question's
     clocks: tuple[str, ...] = ()
-    reductions: tuple[str, ...] = ()
+    ways: tuple[str, ...] = WAYS
     own: tuple[Curves, ...] = ()
     listed: frozenset[str] = frozenset()
     best: bool = True
@@ -109,7 +109,7 @@ class Loaded:
 class Offer:
     """The setups that a page has.
 
-    selectors  for machine, backend, clock and reduction
+    selectors  for machine, backend, clock and sharding
     setups     by positions in the selectors; the first is the question's
     refused    by positions (machine, backend, clock), why there is no such setup
     """
@@ -133,7 +133,7 @@ def offer(wanted: Wanted, loaded: Loaded, most: int, largest_bytes: float, reser
     word = clock_words(loaded.of(machines[0], asked))
     backends = wanted.backends if "backend" in wanted.listed else _backends(wanted)
     clocks = wanted.clocks if "clock" in wanted.listed else _clocks(wanted, backends, word)
-    ways = wanted.reductions if "reduction" in wanted.listed else _ways(wanted)
+    ways = wanted.ways
     known: dict[tuple[int, ...], Curves] = {}
     refused: dict[tuple[int, ...], str] = {}
     for at in itertools.product(range(len(machines)), range(len(backends)), range(len(clocks))):
@@ -148,7 +148,7 @@ def offer(wanted: Wanted, loaded: Loaded, most: int, largest_bytes: float, reser
             known[at] = curves if any(at) else asked
         except PerfmodelError as error:
             refused[at] = reason(error)
-    several = {"machine": machines, "backend": backends, "clock": clocks, "reduction": ways}
+    several = {"machine": machines, "backend": backends, "clock": clocks, "sharding": ways}
     lists = [name for name, values in several.items() if name in wanted.listed and len(values) > 1]
     places = [(*at, way) for at in known for way in range(len(ways))]
     if len(lists) < 2 or len(places) > most:
@@ -164,7 +164,7 @@ def offer(wanted: Wanted, loaded: Loaded, most: int, largest_bytes: float, reser
     return Offer(tuple(selectors), setups, refused)
 
 
-_LABELS = {"machine": "machine", "backend": "library", "clock": "clock", "reduction": "sharding"}
+_LABELS = {"machine": "machine", "backend": "library", "clock": "clock", "sharding": "sharding"}
 
 
 def _one_at_a_time(
@@ -266,10 +266,6 @@ def _clocks(wanted: Wanted, backends: Sequence[str], asked: str) -> tuple[str, .
     drawn = (*backends, *_BOTH) if BEST in backends else backends
     known = {c.clock for c in wanted.own or libraries(wanted.machines[0]) if c.backend in drawn}
     return tuple(dict.fromkeys([asked, *(str(clock) for clock in CLOCK_ORDER if clock in known)]))
-
-
-def _ways(wanted: Wanted) -> tuple[str, ...]:
-    return tuple(dict.fromkeys([*wanted.reductions[:1], *WAYS]))
 
 
 def _check(machine: Machine, largest_bytes: float, reserve: float) -> None:
