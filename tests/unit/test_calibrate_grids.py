@@ -192,14 +192,6 @@ def test_working_sets_rise_from_the_cache_to_the_memory_in_even_steps(key: tuple
     assert not coarser or sizes[-1] >= WORKING_SETS[key[0], coarser][-1]
 
 
-@pytest.mark.parametrize(("coarse", "fine"), [("quick", "standard"), ("standard", "rigorous")])
-def test_a_finer_preset_measures_more(coarse: str, fine: str) -> None:
-    one, other = EXTENTS[coarse], EXTENTS[fine]
-    assert set(one.dims) < set(other.dims) and list(other.dims) == sorted(other.dims)
-    assert all(dim % 16 == 0 for dim in other.dims)
-    assert one.draws <= other.draws and one.stream_cells <= other.stream_cells and one.passes < other.passes
-
-
 @pytest.mark.parametrize("memory_bytes", [32, 31])
 def test_fbgemms_tables_take_a_32nd_of_the_memory_at_most(memory_bytes: int) -> None:
     """Each cell has tables of its own there: those of exactly a 32nd are timed, larger ones are not."""

@@ -249,21 +249,6 @@ def test_any_bytes_are_refused_with_words(tmp_path_factory: pytest.TempPathFacto
         read_calibration(path)
 
 
-def test_unknown_names_list_what_there_is() -> None:
-    with pytest.raises(BadInputError, match="nope"):
-        load_calibration("nope")
-
-
-def test_a_floor_that_the_samples_do_not_tell_is_not_printed() -> None:
-    curve = load_calibration("h100-sxm-ib/nccl-2.29.2-stream").curves[0]
-    value = curve.alpha_s.value
-    vague = curve.model_copy(
-        update={"alpha_s": curve.alpha_s.model_copy(update={"low": value / 9, "high": 4 * value})}
-    )
-    assert "floor unknown" in vague.formula() and "µs" not in vague.formula()
-    assert "unknown" not in curve.formula()
-
-
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [

@@ -65,13 +65,6 @@ def test_a_shipped_file_is_a_start_for_ones_own(cli: Any, tmp_path: Path) -> Non
     assert "perfmodel chips ascend-910 --toml" in cli("chips", str(mine)).err
 
 
-@pytest.mark.parametrize("columns", [60, 100])
-@pytest.mark.parametrize("words", [("chips",), ("chips", "h100-sxm")])
-def test_lines_fit(cli: Any, monkeypatch: pytest.MonkeyPatch, columns: int, words: tuple[str, ...]) -> None:
-    monkeypatch.setenv("COLUMNS", str(columns))
-    assert max(map(len, cli(*words).out.splitlines())) <= columns
-
-
 # ---- simulate ---------------------------------------------------------------------------------------------
 
 

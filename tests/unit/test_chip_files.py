@@ -149,14 +149,3 @@ def test_wrong_files_are_refused_with_their_field(tmp_path: Path, change: object
     with pytest.raises(BadInputError) as caught:
         load_chip(own(tmp_path, change(text_of("ascend-910"))))  # type: ignore[operator]
     assert said in str(caught.value)
-
-
-def test_a_file_of_ones_own_is_read(tmp_path: Path) -> None:
-    path = own(tmp_path, text_of("ascend-910").replace('name = "ascend-910"', 'name = "mine"'))
-    assert load_chip(path).name == "mine" == load_chip(str(path)).name
-
-
-def test_unknown_names_are_refused() -> None:
-    with pytest.raises(BadInputError) as caught:
-        load_chip("ascend-91")
-    assert "did you mean ascend-910" in str(caught.value.next_step)

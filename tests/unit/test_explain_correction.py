@@ -110,15 +110,3 @@ def test_a_cited_section_is_a_heading_of_the_page() -> None:
         said = documented(f"NVIDIA/nccl; {PAGE}#{section}; fitted")
         found = re.fullmatch(r'NVIDIA/nccl; The model, "(.*)"; fitted', said)
         assert found is not None and found.group(1) in headings, said
-
-
-@pytest.mark.parametrize("step", ["gather", "ids", "reduce-scatter-bags"])
-def test_explain_cites_no_file_of_a_checkout(step: str, cli: Any) -> None:
-    out = cli("explain", step, "--table-size", "10TB", "--sharding", "row-wise").out
-    assert 'The model, "' in out and "docs/" not in out
-
-
-def test_samples_name_their_sources(cli: Any) -> None:
-    name = "h100-sxm-ib/nccl-2.29.2-stream"
-    text = cli("show", name, "--samples").out.partition(" points\n")[2]
-    assert "source" in text.splitlines()[0] and "aic_h100_nccl2.29.2" in text.splitlines()[1]

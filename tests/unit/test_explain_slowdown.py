@@ -46,24 +46,6 @@ def test_the_numbers_are_those_of_project(cli: Any, name: str, question: str) ->
     assert all(step["label"] in numbers["time_s"]["working"][0] for step in answer["steps"])
 
 
-def test_the_screen_begins_with_the_headline(cli: Any) -> None:
-    headline = cli("project", *_TABLES.split(), "--sharding", "row-wise").out.split("\n\n")[0]
-    screen = cli("explain", "slowdown", "--sharding", "row-wise").out
-    first, second = screen.split("\n\n")[:2]
-    assert headline.startswith(first)
-    assert len(first.splitlines()) == 3
-    assert second.startswith("slowdown s")
-    assert "perfmodel.model.bands.slowdown_band" in screen
-
-
-def test_the_exact_function_is_named(cli: Any) -> None:
-    """Of row-wise the projection's; of another sharding that of a plan."""
-    words = ("explain", "slowdown", "--model", "criteo-kaggle", "--gpus", "8")
-    assert "perfmodel.projections.grid.totals" in cli(*words, "--sharding", "row-wise").out
-    other = cli(*words, "--sharding", "table-wise").out
-    assert "perfmodel.plan.as_projection.projection_of" in other and "project.grid" not in other
-
-
 def test_files_of_data_are_found_by_who_has_a_wheel(cli: Any) -> None:
     """Sources cite data/…: a line says where that folder is; an answer without such a source has none."""
     for words in (("explain", "gather"), ("machines", "h100-sxm-ib")):

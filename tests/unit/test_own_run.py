@@ -234,11 +234,6 @@ def test_its_band_is_that_of_its_own_fit(folder: Path, noisy: Path) -> None:
     assert wide.high_s / wide.time_s == pytest.approx(np.exp(1.96 * fit.fits["gather_pool"].log_sd), rel=1e-3)
 
 
-def test_kernels_beyond_their_grid_are_extrapolated(folder: Path) -> None:
-    large = asked(folder, batch=200_000)
-    assert {s.name: s.evidence for s in large.steps}["gather_pool"] is Evidence.EXTRAPOLATED
-
-
 def test_a_what_if_wins_over_the_calibration(folder: Path) -> None:
     answer = asked(folder, overrides={"gather_bytes_per_s": 1e9})
     assert answer.setting.machine.value("gather_bytes_per_s") == 1e9
@@ -357,12 +352,6 @@ def test_three_passes_tell_a_factor_and_four_a_constant_as_well(
         assert there.more_s == 0 and there.factor > 1.15
     else:
         assert (there.factor, there.more_s) == (pytest.approx(1.1, rel=0.01), pytest.approx(50e-6, rel=0.05))
-
-
-def test_an_empty_run_on_a_shipped_machine_is_no_calibration() -> None:
-    gpu = own_run.HEADER.model_copy(update={"machine": "h100-sxm-ib"})
-    with pytest.raises(NoCalibrationError, match="no finished point"):
-        fit_run(Run(gpu, {}, {}, {}), load_machine("h100-sxm-ib"))
 
 
 def test_kernels_are_known_to_a_thousandth_beyond_the_bytes_that_were_timed(folder: Path) -> None:

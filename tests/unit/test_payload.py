@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from typing import Any
@@ -158,23 +157,6 @@ def test_explained_conversions_of_a_plan_multiply_to_their_bytes(way: str) -> No
         found = explain_alike_step(each.answer, evaluator_of(base), each.alike, name)
         tables = 16 if way == "table-wise" and name == "convert_in" else 1
         assert tables * product(found) == pytest.approx(found.step.payload_bytes), found.payload_equation
-
-
-def test_the_payload_is_said_and_asked_again(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["project", "--table-size", "10TB", "--payload", "fp16", "--sharding", "row-wise"]) == 0
-    text = capsys.readouterr().out
-    assert "convert out" in text and "bags sent as fp16" in text
-    words = "--table-size 10TB --payload fp16 --sharding row-wise"
-    assert f"perfmodel explain reduce-scatter-bags {words}" in text
-    assert "kernel:convert" not in text
-    assert run(["project", "--table-size", "10TB", "--payload", "fp16", "--sharding", "ub", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["payload"] == "fp16"
-    assert run(["project", "--table-size", "10TB", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["payload"] == "fp32"
-    assert (
-        run(["explain", "convert-in", "--payload", "bf16", "--sharding", "grid", "--table-size", "1TB"]) == 0
-    )
-    assert "B × parts × D × (v + w)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("payload", ["int8", "fp64", "fp4"])
