@@ -292,7 +292,7 @@ def test_planning_quickly_shows_no_less_than_a_what_if(model: str, gpus: int) ->
     of = {each.name: each.time_s for each in what_ifs(asked, asked.answer(), Deadline(None))}
     for name, there in (("cards", replace(asked, gpus=2 * gpus)), ("batch", replace(asked, batch=4096))):
         quick = replace(there, effort_s=EFFORTS["quick"]).answer().found.cost.time_s
-        assert of[name] <= quick * 1.02  # type: ignore[operator]
+        assert of[name] <= quick * 1.03  # type: ignore[operator]
 
 
 def test_bags_as_fp16_that_take_longer_say_why() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,10 +133,12 @@ class Scale:
 
     target  [K] loads that count as full: of a balanced rank, or of the largest shard
     weight  [K] time that twice the load would cost
+    sharpness  how often loads are squared: how much more the fullest rank counts; 0: all count equally
     """
 
     target: Array
     weight: Array
+    sharpness: int = _SHARPNESS
 
     @staticmethod
     def of(evaluator: Evaluator, target: Array) -> Scale:
@@ -149,7 +151,7 @@ class Scale:
     def score(self, loads: Array) -> Array:
         """How full ranks are with these loads; the last axis of ``loads`` is the resource."""
         share: Array = loads / self.target
-        for _ in range(_SHARPNESS):
+        for _ in range(self.sharpness):
             share = share * share
         return steady(share @ self.weight)
 
@@ -164,16 +166,18 @@ def balance(options: Options, option: Ints) -> Array:
     return np.asarray(np.maximum(options.average[option].sum(axis=0), largest))
 
 
-def pack(evaluator: Evaluator, options: Options, option: Ints, limit_bytes: float) -> Packing | None:
+def pack(
+    evaluator: Evaluator, options: Options, option: Ints, limit_bytes: float, sharpness: int = _SHARPNESS
+) -> Packing | None:
     """Places tables with these options on ranks: largest shards first, each on the least full ranks.
 
-    option  of every table
+    option  of every table;  sharpness  as ``Scale.sharpness``
     Limits: no rank has memory for a shard -> None
     """
     evaluator.work.add(units.PACKED_TABLE, option.size)
     state = Packing(evaluator, options, limit_bytes)
     state.choose(range(option.size), option)
-    scale = Scale.of(evaluator, balance(options, option))
+    scale = replace(Scale.of(evaluator, balance(options, option)), sharpness=sharpness)
     size = scale.score(options.own[option] + state.base) + 1e-9 * options.own_memory[option] / limit_bytes
     order = np.lexsort((option, -size))
     order = order[~options.everywhere_held[option[order]]]

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.placement import WHOLE
 from perfmodel.plan.choices.options import Options
+from perfmodel.plan.searching.by_saving import by_saving
 from perfmodel.plan.searching.choosing import Choice, Choosing
 from perfmodel.plan.searching.evening import Evening
-from perfmodel.plan.searching.packing import Packing, pack
+from perfmodel.plan.searching.packing import Packing, balance, pack
 from perfmodel.plan.searching.schemes import Descent
 
 Ints = NDArray[np.int64]
@@ -35,6 +36,8 @@ _WORTH = 1.25  # of the best plan's time: slower families are not pursued
 _FAMILIES = 3  # families that are pursued, and paired
 _IMPROVED = 256  # kinds of table, up to which schemes are also improved one by one
 _QUICK = 1_000  # tables, up to which each kind of exchange alone is tried whatever the time
+_SAVING = 16  # plans by saving per byte that are packed, while they may be the best
+_SHARP: tuple[tuple[int, ...], ...] = ((), (0,))  # sharpness of packing them: the usual, and all loads equal
 _EVENED_SOON = 2  # quick plans that are rebalanced
 _EVENED, _WORTH_EVENING = 5, 1.05  # packed plans that are rebalanced: how many, and how far from the best
 
@@ -73,7 +76,7 @@ class Starts:
             self._found(state)
 
     def quick(self, soon: Until | None = None) -> None:
-        """Make a plan with each kind of exchange besides replication, and one of whole tables.
+        """Make a plan with each kind of exchange besides replication, by ``by_saving``, and of whole tables.
 
         The best are rebalanced until ``soon``; None: while there is time.
         Limits: very many tables -> only as many plans as time allows, at least one
@@ -87,7 +90,24 @@ class Starts:
                 self.done.add((family, _FIRST[0]))
         if few:
             self._in_turn()
+            self._by_saving()
             self._even(_EVENED_SOON, soon or self.until)
+
+    def _by_saving(self) -> None:
+        """Try the plans of ``by_saving``: replicas where they save most per byte, other tables cut small.
+
+        Limits: an evaluator with another score, without loads of whole tables -> nothing
+        """
+        if not isinstance(self.evaluator, Evaluator):
+            return
+        for option in by_saving(self.evaluator, self.options, self.limit_bytes, _SAVING):
+            if float(self.evaluator.step_times(balance(self.options, option))) >= self._best_s():
+                return
+            for sharpness in _SHARP:
+                self.tried += 1
+                state = pack(self.evaluator, self.options, option, self.limit_bytes, *sharpness)
+                if state is not None:
+                    self._found(state)
 
     def _in_turn(self) -> None:
         """Try whole tables, dealt to one GPU after the other. Limits: not allowed, or no memory -> nothing"""
