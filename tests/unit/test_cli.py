@@ -16,6 +16,7 @@ from perfmodel.cli import app, lazy, main
 from perfmodel.cli.options import collective_name, count_values, size_values, split_values
 from perfmodel.cli.output import plain
 from perfmodel.errors import BadInputError, NoCalibrationError
+from perfmodel.schema.whole_files import write_whole
 
 # --- the program itself ---------------------------------------------------------------------------------
 
@@ -113,6 +114,20 @@ def test_plain_values_for_json() -> None:
 
 
 # --- machines, models -------------------------------------------------------------------------------------
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "out.csv"
+    target.write_text("old")
+
+    def broken(path: Path) -> None:
+        path.write_text("half")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(BadInputError, match="no space left"):
+        write_whole(target, broken)
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
 
 
 def test_machines_and_models_list_what_is_shipped(cli: Any) -> None:

@@ -13,6 +13,23 @@ from cli_calls import is_an_error
 from perfmodel.projections import project_one
 
 
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("project", "--table-size", "10"), ("10 B is less than one row", "without a unit is bytes", "10TB")),
+        (("sweep", "--gpus", "8..2"), ("--gpus 8..2 runs downwards", "--gpus 2..8")),
+        (("sweep", "--table-size", "1TB.."), ("a range has two ends", "last value", "--table-size 1TB..…")),
+        (("sweep", "--table-size", "1..64TB"), ("1 has no unit", "--table-size 1TB..64TB")),
+        (("sweep", "--table-size", "1TB...64TB"), ("has two dots", "--table-size 1TB..64TB")),
+        (("sweep", "--gpus", "..8"), ("a range has two ends", "first value", "--gpus …..8")),
+        (("explain", "all-to-all-idz"), ("is not a step", "did you mean all-to-all-ids?")),
+        (("report", "--model", "criteo-kaggle", "--gpus", "8..2"), ("runs downwards", "--gpus 2..8")),
+    ],
+)  # fmt: skip
+def test_messages_name_what_is_wrong(cli: Any, words: tuple[str, ...], parts: tuple[str, ...]) -> None:
+    is_an_error(cli(*words), 2, *parts)
+
+
 def test_a_grid_that_loses_an_axis_says_so(cli: Any) -> None:
     done = cli("sweep", "--grid", "paper-1", "--table-size", "1TB", "--csv")
     assert len(done.out.splitlines()) == 1 + 48  # of 192

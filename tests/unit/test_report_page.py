@@ -288,6 +288,16 @@ def test_the_name_of_a_page_says_its_format(
     is_an_error(cli("report", *words[1:], "--out", words[0]), 2, said)
 
 
+@pytest.mark.parametrize("command", [("project",), ("plan", "--gpus", "8")])
+@pytest.mark.parametrize(
+    ("name", "said"), [("x.txt", ".html"), ("-", "--report page.html"), ("", "--report page.html")]
+)
+def test_a_page_beside_an_answer_has_the_name_of_one(
+    cli: Callable[..., Outcome], command: tuple[str, ...], name: str, said: str
+) -> None:
+    is_an_error(cli(*command, "--report", name), 2, said)
+
+
 def test_markdown_has_the_sentences_and_the_numbers(
     cli: Callable[..., Outcome],
     tmp_path: Path,
