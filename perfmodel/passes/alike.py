@@ -13,7 +13,7 @@ from perfmodel.errors import NoCalibrationError, PerfmodelError
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.loads import ShardLoads
 from perfmodel.passes.memory import PlanMemory, buffer_bytes
-from perfmodel.passes.placement import COPY, Placement, Plan, Scheme, check_scheme
+from perfmodel.passes.placement import Placement, Plan, Scheme, check_scheme, cut_to_table
 from perfmodel.passes.schemes import TABLE_ROW_WISE, WAYS, RowParts, copied, exchanges_of, over_all
 from perfmodel.passes.steady import steady
 from perfmodel.passes.steps import StepCost
@@ -272,7 +272,7 @@ def _evenly(evaluator: Evaluator, schemes: Sequence[Scheme]) -> Iterator[_Evenly
 def _cuts(tables: PlanTables, scheme: Scheme) -> list[Scheme]:
     """The scheme that each kind of equal tables gets if a whole plan is to have ``scheme``."""
     sample, _, _ = tables.kinds
-    return [_cut(scheme, int(tables.rows[at]), int(tables.dim[at])) for at in sample]
+    return [cut_to_table(scheme, int(tables.rows[at]), int(tables.dim[at])) for at in sample]
 
 
 def _columns(cut: list[Scheme]) -> tuple[Ints, Ints, Ints]:
@@ -346,13 +346,6 @@ def _costed(
             yield most, f"with its exchange buffers a GPU would hold {need}, and has room for {room}"
             continue
         yield Alike(way, scheme, plan, evaluator.step(loads), memory)
-
-
-def _cut(scheme: Scheme, rows: int, dim: int) -> Scheme:
-    """The scheme of one table: replicated if it has fewer rows than row parts; no more parts than columns."""
-    if scheme.row_parts > rows:
-        return COPY
-    return Scheme(scheme.kind, scheme.row_parts, min(scheme.col_parts, dim))
 
 
 def _dealt(

@@ -259,6 +259,13 @@ def check_scheme(name: str, rows: int, dim: int, scheme: Scheme, gpus: int, doma
         raise BadInputError(f"table {name!r} cannot be cut so: {problem[0]}.", problem[1])
 
 
+def cut_to_table(scheme: Scheme, rows: int, dim: int) -> Scheme:
+    """The scheme of one table: replicated if it has fewer rows than row parts; no more parts than columns."""
+    if scheme.row_parts > rows:
+        return COPY
+    return Scheme(scheme.kind, scheme.row_parts, min(scheme.col_parts, dim))
+
+
 def uniform_plan(tables: PlanTables, name: str, gpus: int, domain: int, col_parts: int = 1) -> Plan:
     """Every table with one sharding, dealt to GPUs (or domains) in turn: the first plan of a search.
 
