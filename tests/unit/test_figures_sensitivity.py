@@ -42,10 +42,10 @@ def test_bars_go_from_the_answer_to_what_each_change_leaves(asked: Projection) -
 
 def test_the_change_in_the_sentence_is_the_one_that_helps_most(asked: Projection) -> None:
     first = block(changes(asked)).title
-    box = load_machine("h100-sxm-ib").with_overrides({"nvlink_domain_gpus": 128})
+    box = load_machine("h100-sxm-ib").with_overrides({"nvlink_domain_gpus": 120})
     wide = project_one(table_bytes=10e12, reserve=0, machine=box)
     assert first == (
-        "NVLink domain 8 → 128 GPUs would help most: "
+        "NVLink domain 8 → 120 GPUs would help most: "
         f"{asked.slowdown:.0f}× becomes {wide.slowdown:.1f}×; "
         "one memory of 10 TB at 3 TB/s (appliance): 1.04×."
     )
@@ -81,9 +81,9 @@ def test_cells_are_projections(asked: Projection) -> None:
     assert list(first.x) == ["64", "256", "1 024", "4 096", "16 384"]
     assert list(second.x) == ["1", "4", "16", "64"] and list(second.y) == ["16", "32", "64", "128"]
     at = list(first.x).index("4 096"), list(first.y).index("8")
-    cell = project_one(**ASKED, gpus=128, batch=4096, pooling=8)
+    cell = project_one(**ASKED, gpus=120, batch=4096, pooling=8)
     assert 10 ** first.z[at[1]][at[0]] == pytest.approx(cell.slowdown)
-    cell = project_one(**ASKED, gpus=128, table_count=16, dim=64)
+    cell = project_one(**ASKED, gpus=120, table_count=16, dim=64)
     assert 10 ** second.z[list(second.y).index("64")][2] == pytest.approx(cell.slowdown)
     assert [s.label for s in found.switches] == ["batch × pooling", "tables × dim"]
     assert found.switches[1].traces["visible"] == [False, True]

@@ -43,7 +43,7 @@ def scaled(one: SlowdownLine, factor: float) -> SlowdownLine:
 def test_slowdown_names_the_way_that_would_be_faster_and_only_then() -> None:
     two = replace(line("two-level", reduction="two-level"))
     block = drawn(slowdown([line(), two], asked()))
-    assert "two-level would make it" in block.title and "128 GPUs" in block.title
+    assert "two-level would make it" in block.title and "120 GPUs" in block.title
     assert "no other way drawn here is faster" in drawn(slowdown([line(), scaled(two, 1e3)], asked())).title
     supposed = replace(two, supposed=True)
     assert "two-level" not in drawn(slowdown([line(), supposed], asked())).title
@@ -57,7 +57,7 @@ def test_slowdown_has_the_numbers_of_the_projection() -> None:
     last = next(trace for trace in reversed(block.figure.data) if trace.mode == "lines+markers")
     at = list(last.x).index(10 * TB)
     first, *_, evidence = last.hovertext[at].split("<br>")
-    assert last.y[at] == row["slowdown"] and first == "10 TB on 128 GPUs"
+    assert last.y[at] == row["slowdown"] and first == "10 TB on 120 GPUs"
     assert evidence == f"evidence: {answer.main_evidence}; in part {answer.evidence}"
 
 
@@ -110,7 +110,7 @@ def test_names_stay_where_they_are_while_there_is_room() -> None:
 def test_the_upper_axis_tells_the_gpus_of_its_sizes() -> None:
     upper = drawn(slowdown([line()], asked())).figure.layout.xaxis2
     told = dict(zip(upper.tickvals, upper.ticktext, strict=True))
-    assert told[10 * TB] == "128" and told[1 * TB] == "16"
+    assert told[10 * TB] == "120" and told[1 * TB] == "16"
     assert told[20 * TB] == ""  # not drawn here: nothing instead of a neighbour's
 
 
@@ -127,7 +127,7 @@ def test_breakdown_names_the_longest_step_of_these_data() -> None:
     assert "reduce-scatter" in block.title
     assert "gather + pool" in drawn(breakdown([longest_is(a, "gather_pool") for a in answers])).title
     mixed = drawn(breakdown([longest_is(answers[0], "gather_pool"), answers[1]]))
-    assert mixed.title.startswith("From 128 GPUs on, the longest step of row-wise is the reduce-scatter")
+    assert mixed.title.startswith("From 120 GPUs on, the longest step of row-wise is the reduce-scatter")
 
 
 def longest_is(answer: Projection, name: str) -> Projection:
