@@ -106,7 +106,8 @@ def _families_named(words: Sequence[str]) -> Iterator[Family]:
         family = _NAMED.get(word.strip().lower())
         if family is None:
             continue
-        valued = {name for one in family.options() if not getattr(one, "is_flag", False) for name in one.opts}
+        options = [option for kind in (family, _OF_STEP, _STEP_OF_PLAN) for option in kind.options()]
+        valued = {name for option in options if not getattr(option, "is_flag", False) for name in option.opts}
         if before not in valued:
             yield family
 

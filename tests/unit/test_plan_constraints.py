@@ -150,7 +150,7 @@ def test_columns_stay_inside_one_domain(for_torchrec: bool) -> None:
     ("only", "without", "words"),
     [
         (["users=row-wise"], [], "--only users=row-wise: table 'users' is not known"),
-        (["row"], [], "sharding, exchange or memory 'row' is not known"),
+        (["row"], [], "sharding or exchange 'row' is not known"),
         ([], ["table-column-wise"], "case of column-wise, and cannot be forbidden alone"),
         (["user_a=table-column-wise"], ["user_a=column-wise"], "user_a.*none is allowed"),
         (["geo=ranks:99"], [], "rank 99 does not exist"),

@@ -149,7 +149,6 @@ def test_several_numbers_of_gpus() -> None:
         ({"payload": 16}, "payload 16 cannot be used"),
         ({"objective": 3}, "objective 3 cannot be used"),
         ({"overrides": "x=3"}, "overrides 'x=3' cannot be used.*a dict"),
-        ({"constraints": 5}, "constraints 5 cannot be used"),
         ({"only": [5]}, r"only \[5\] cannot be used.*row-wise"),
         ({"machine": None}, "machine None cannot be used.*the name of a shipped machine"),
         ({"objective": None}, "objective None cannot be used"),
