@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perfmodel.effort import each_of
-from perfmodel.validate.claims import judge_claims
+from perfmodel.validate.claims import load_claims
 from perfmodel.validate.verdicts import Outcome, Verdict, load_bands
 
 
@@ -17,9 +17,11 @@ def validate(paper: bool = False, held_out: bool = False) -> list[Verdict]:
     from perfmodel.validate import within
 
     if paper:
-        return judge_claims()
+        from perfmodel.validate.questions import answer
+
+        return [claim.verdict(answer(claim.ask)) for claim in each_of(load_claims().claim, "claims")]
     asked = [band for band in load_bands() if held_out or not band.held_out]
     return [band.verdict(within.held_out(**band.ask)) for band in each_of(asked, "bands")]
 
 
-__all__ = ["Outcome", "Verdict", "judge_claims", "validate"]
+__all__ = ["Outcome", "Verdict", "validate"]

@@ -8,7 +8,6 @@ from typing import Any
 from pydantic import Field
 
 from perfmodel import resources
-from perfmodel.effort import each_of
 from perfmodel.schema.strict import Strict, read_as
 from perfmodel.validate.verdicts import Finding, Verdict, between, outcome
 
@@ -71,10 +70,3 @@ class Claims(Strict):
 def load_claims() -> Claims:
     """Reads ``data/paper/claims.toml``."""
     return read_as(Claims, resources.data_path("paper", "claims.toml"), "claims file")
-
-
-def judge_claims() -> list[Verdict]:
-    """A verdict for every claim (15 s)."""
-    from perfmodel.validate.questions import answer
-
-    return [claim.verdict(answer(claim.ask)) for claim in each_of(load_claims().claim, "claims")]
