@@ -234,7 +234,7 @@ def test_the_version_of_a_rocm_build_is_rccls(monkeypatch: pytest.MonkeyPatch) -
     )
     monkeypatch.setattr(versions, "nccl_version", lambda: "2.27.7")
     found = versions.library_versions(Place(rank=0, ranks=2, local_rank=0, local_ranks=2, device="cuda"))
-    assert found == {"rccl": "2.27.7", "torch": "2.8.0+rocm6.4", "symmetric_memory": "torch 2.8.0+rocm6.4"}
+    assert found == {"rccl": "2.27.7", "torch": "2.8.0+rocm6.4"}
 
 
 @pytest.mark.parametrize(("machine", "link"), [(MACHINE, "xGMI"), ("h100-sxm-ib", "NVLink")])

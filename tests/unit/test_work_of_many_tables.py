@@ -20,7 +20,6 @@ from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.question import PlanQuestion
 from perfmodel.plan.searching import packing
 from perfmodel.plan.searching.carried import as_option, carried, repaired
-from perfmodel.plan.searching.choosing import Choosing
 from perfmodel.plan.searching.packing import pack
 from perfmodel.plan.searching.schemes import Descent
 from perfmodel.plan.searching.search import Search
@@ -105,22 +104,6 @@ def test_equal_tables_of_a_plan_are_looked_up_once_on_other_gpus(monkeypatch: py
     calls = counted(monkeypatch, Options, "find")
     assert as_option(o, schemes).tolist() == expected
     assert calls["find"] < 50
-
-
-def test_a_search_without_time_gets_its_plan_from_the_first_choice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One round of prices is no choice yet: each exchange was begun in turn, and none was finished."""
-    found: list[Any] = []
-    run = Choosing.run
-
-    def watched(*args: Any) -> Any:
-        found.append(run(*args))
-        return found[-1]
-
-    monkeypatch.setattr(Choosing, "run", watched)
-    evaluator = Evaluator.on(MACHINE, distinct(1_100), 1024, 8)
-    Search(evaluator, LIMIT, effort_s=0).run()
-    assert len(found) == 1
-    assert found[0] is not None
 
 
 def test_the_work_to_list_the_options_counts() -> None:
