@@ -11,7 +11,6 @@ import random
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from calibrate.operations import Availability, RankTimes
 from calibrate.planning.measurement_plan import BACKENDS, MeasurementPlan
@@ -182,9 +181,7 @@ class Recorder:
     warnings: list[str] = field(default_factory=list)
     outcome: RunOutcome | None = None
 
-    def started(
-        self, plan: MeasurementPlan, header: RunHeader, folder: Path, done: int, left_s: float
-    ) -> None:
+    def started(self, plan: MeasurementPlan, header: RunHeader, done: int, left_s: float) -> None:
         """Keeps ``done``."""
         self.done_at_start = done
 

@@ -53,7 +53,7 @@ def test_a_chip_of_ones_own(model: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--model", "criteo-kaggle", "--chip", "ascend-91"), "did you mean ascend-910?"),
+        (("--model", "criteo-kaggle", "--chip", "ascend-91"), "did you mean ascend-910 or ascend-910b?"),
         (("--chip", "ascend-910"), "which tables?"),
         (("--chip", "ascend-910", "--model", "criteo-kaggle", "--batch", "0"), "--batch 0 is zero"),
         (("--chip", "ascend-910", "--model", "criteo-kaggle", "--batch", "9e12"), "--batch 9"),

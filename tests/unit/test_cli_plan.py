@@ -41,6 +41,8 @@ def test_the_page_says_time_placements_and_limits(model: str) -> None:
         *("small", "gather + pool", "Limits", "The search dealt", "--out plan.json"),
     ):
         assert words in out, words
+    alone = asked("--model", model, "--gpus", "2")[1]
+    assert "No plan of the listed schemes is faster than" in alone
 
 
 def test_the_document_holds_the_plan_that_the_file_holds(model: str, tmp_path: Path) -> None:

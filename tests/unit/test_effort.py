@@ -100,7 +100,7 @@ def test_a_search_without_a_time_limit_never_reads_the_clock(monkeypatch: pytest
 def test_a_search_that_is_cut_short_says_how_far_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = iter(range(10**9))
     monkeypatch.setattr(Budget.__init__, "__defaults__", (None, None, lambda: float(next(looks))))
-    found = searched(time_limit_s=400.0)
+    found = searched(time_limit_s=100.0)
     assert found.stopped == "time-limit" and 0 < found.done < 1
 
 

@@ -182,7 +182,6 @@ def test_a_step_is_typed_as_it_is_read_and_by_its_old_names() -> None:
         ("deduplicate indices", "deduplicate"),
         ("all-to-all (unique rows)", "all_to_all_rows"),
         ("reduce-scatter (inside a domain)", "reduce_scatter_inside"),
-        ("misses over the link", "fetch_rows"),
         ("waits between steps", "handover"),
     ):
         assert find_step(every, old).name == name

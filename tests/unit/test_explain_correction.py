@@ -85,11 +85,11 @@ def test_no_part_of_a_correction_is_left_unsaid(machine: str, overrides: dict[st
 
 
 def test_what_was_not_measured_is_not_said_to_be(cli: Any) -> None:
-    """Ten nodes were measured from 32 MiB on; 19 MiB on 152 GPUs is 10 MiB of theirs."""
+    """Ten nodes were measured from 32 MiB on; 18 MiB on 144 GPUs is 10 MiB of theirs."""
     done = cli("explain", "reduce-scatter-bags", "--table-size", "10TB", "--sharding", "row-wise")
     text = " ".join(done.out.split())
     assert "80 GPUs (10 domains of 8), measured from 32.0 MiB to 16.0 GiB (xxrjun_c01_multi10)" in text
-    assert "19 MiB × 80/152 = 10 MiB, the same S/G, is outside: 32.0 MiB is the nearest" in text
+    assert "18 MiB × 80/144 = 10 MiB, the same S/G, is outside: 32.0 MiB is the nearest" in text
     assert "corrected by 80 measured GPUs" not in text
     said = re.search(r"measured (\S+ .s), law (\S+ .s), ln\(.*?\) = (\S+) ", text)
     assert said is not None

@@ -149,7 +149,7 @@ def refusal(**said: str) -> dict[str, Any]:
          ["nic_bytes_per_s"]),
         ({"table_size": "2TB", "gpus": "400", "global_batch": "65536"},
          "\u201cbatch of all\u201d 65536 is no whole number of samples", ["global_batch"]),
-        ({"table_size": "2TB", "tables": "400", "dim": "64", "global_batch": "65536"},
+        ({"table_size": "2.5TB", "tables": "400", "dim": "64", "global_batch": "65536"},
          "each of 40 GPUs.\nthe nearest: 65520 or 65560; or \u201cGPUs\u201d 64.", ["global_batch"]),
         ({}, "which tables?", []),
     ],

@@ -22,7 +22,7 @@ ASKED: tuple[dict[str, Any], ...] = (
     {"table_bytes": 4e12, "table_count": 40, "batch": 16384, "dim": 64},  # parts in powers of two leave gaps
     {"table_bytes": 300e9, "table_count": 9, "batch": 20_000, "dim": 256},  # inside a node
     {"table_bytes": 3e12, "table_count": 150, "dim": 64, "machine": "gb200-nvl72", "batch": 60_000},
-    {"tables": TABLES, "machine": "h200-sxm-ib", "batch": 4096},
+    {"tables": TABLES, "machine": "h200-sxm-ib", "batch": 8192},
     {"tables": "mlperf-dlrm-dcnv2", "batch": 300_000},
 )
 

@@ -54,15 +54,11 @@ def test_a_projection_holds_what_the_plan_of_it_holds(gpus: int, options: dict[s
 
 
 def test_tables_with_as_many_rows_as_gpus_are_cut_and_shorter_tables_are_whole() -> None:
-    """Of 16 rows a GPU holds 1, of 3 rows all: 4 rows of 128 bytes, half of them in the cache.
-
-    LRU keeps 16 bytes for a slot and 4 for a row.
-    """
+    """Of 16 rows a GPU holds 1, of 3 rows all: 4 rows of 128 bytes."""
     tables = TableSet("short", (Table("even", 16, 32, 4), Table("short", 3, 32, 4)))
-    forward, work = prepare(None, H200, tables=tables, gpus=16, batch=64, tier="uvm-caching:50%")
+    forward, work = prepare(None, H200, tables=tables, gpus=16, batch=64)
     memory = gpu_memory(forward, work)
-    assert memory.rows_bytes.tolist() == [4 * 128 / 2]
-    assert memory.beside_bytes.tolist() == [4 / 2 * 16 + 4 * 4]
+    assert memory.rows_bytes.tolist() == [4 * 128]
 
 
 @pytest.mark.parametrize("batch", [256, 4096, 8192])
