@@ -29,7 +29,7 @@ SORTED = 8 + 8 * 2 * (8 + 4)
 """Bytes that sorting an id with its place moves: read to count, read and written for each of 8 digits."""
 
 DIGIT = 256
-"""Values of a digit: the backward sorts the digits that the rows of all tables have."""
+"""Values of a digit: the backward sorts the digits that a rank's equal share of all rows has."""
 
 
 @dataclass(frozen=True)
@@ -99,11 +99,10 @@ class Referee:
     per_row: int
     training: bool
 
-    @property
-    def sorted_bytes(self) -> int:
-        """Of an id in the backward: as ``SORTED``, with fewer digits."""
-        rows, digits = sum(table.rows for table in self.tables), 1
-        while DIGIT**digits < rows:
+    def sorted_bytes(self, gpus: int) -> int:
+        """Of an id in the backward on ``gpus`` ranks: as ``SORTED``, with fewer digits."""
+        rows, digits = sum(table.rows for table in self.tables) // gpus, 1
+        while DIGIT**digits <= rows:
             digits += 1
         return ID + digits * 2 * (ID + 4)
 
@@ -169,7 +168,7 @@ class Referee:
     def _copied(self, count: Count, table: CountedTable, rows: int, asked: Ints) -> None:
         """The update of copies: look-ups sorted, the gradient of all rows added up over ranks."""
         if self.training:
-            count.moved["sort_lookups"] += asked * self.sorted_bytes
+            count.moved["sort_lookups"] += asked * self.sorted_bytes(count.gpus)
             if count.gpus > 1:
                 size = float(rows * table.dim * POOLED)
                 count.sent["all_reduce_copies"] += size
@@ -206,7 +205,7 @@ class _Shards:
                 count.received["all_to_all_lengths"][holder] += self.G * self.B * LENGTH
                 count.received["all_to_all_ids"][holder] += here.size * ID
                 if self.of.training:
-                    count.moved["sort_lookups"][holder] += here.size * self.of.sorted_bytes
+                    count.moved["sort_lookups"][holder] += here.size * self.of.sorted_bytes(self.G)
 
     def _back(self, step: str, sent: Array, received: Array, backward: str) -> None:
         """An exchange, and that of the gradients: the other way."""
@@ -298,4 +297,4 @@ class _Shards:
                     count.sent["all_to_all_rows"][holder] += asked * self.columns * table.width
                     if self.of.training:
                         count.received["all_to_all_row_gradients"][holder] += asked * self.columns * v
-                        count.moved["sort_lookups"][holder] += asked * self.of.sorted_bytes
+                        count.moved["sort_lookups"][holder] += asked * self.of.sorted_bytes(self.G)

@@ -88,11 +88,6 @@ BOMBS: dict[str, tuple[str, Callable[[], bytes], str]] = {
         lambda: b'{"tables":[' + b"{}," * (LARGE // 4) + b"{}]}",
         "is missing",
     ),
-    "ranks of many rules": (
-        "constraints",
-        lambda: b'[[tables]]\nname = "*"\nwithout_ranks = ["100-9999999"]\n' * 99,
-        "more than 1 048 576 ranks",
-    ),
     "documents in a row": ("log, nccl-tests JSON", lambda: b"{}" * (LARGE // 2), "10 000 documents"),
 }
 

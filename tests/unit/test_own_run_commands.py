@@ -94,7 +94,7 @@ def test_commands_take_latest(folder: Path, cli: Any, monkeypatch: pytest.Monkey
     assert "four-cores/mpi-5.0.11-eager" in cli("show", "latest").out
     assert "after_kernel" in cli("show", str(folder), "--samples").out
     beyond = cli("project", "--table-size", "100MB", "--gpus", "8", "--calibration", "latest")
-    assert beyond.code == 3 and "G = 2, 4" in beyond.err and "--gpus 4" in beyond.err
+    assert beyond.code == 3 and "G = 2, 4" in beyond.err and "measure on more ranks" in beyond.err
     missing = cli("project", *words, "--backend", "gloo")
     assert missing.code == 3 and "--backend mpi" in missing.err
 

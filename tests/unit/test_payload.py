@@ -66,7 +66,7 @@ def test_fp32_is_what_no_payload_is(reduction: str) -> None:
 
 def test_bytes_by_hand() -> None:
     """B = 1024, D = 32, G = 128, one table: 16 MiB of fp32 bags; 6 bytes an element to convert to fp16."""
-    asked: dict[str, Any] = {"table_bytes": 10e12, "reserve": 0}
+    asked: dict[str, Any] = {"table_bytes": 10e12, "reserve": 0, "gpus": 128}
     full, half, quarter = (steps(project_one(**asked, payload=p)) for p in (None, "fp16", "fp8"))
     sizes = [each["reduce_scatter_bags"].payload_bytes for each in (full, half, quarter)]
     assert sizes == [16 * MIB, 8 * MIB, 4 * MIB]

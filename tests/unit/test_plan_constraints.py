@@ -156,6 +156,7 @@ def test_columns_stay_inside_one_domain(for_torchrec: bool) -> None:
         (["geo=ranks:99"], [], "rank 99 does not exist"),
         (["geo=ranks:7-3"], [], "run backwards"),
         (["geo=ranks:x"], [], "are not ranks"),
+        ([], ["ranks:100-9999999"], "more than 1 048 576 ranks"),
         (["geo="], [], "names nothing"),
         (["geo=row-wise"], ["geo=row-wise"], "geo.*none is allowed"),
         (["geo=ranks:0"], ["geo=ranks:0"], "geo.*no rank is left"),
