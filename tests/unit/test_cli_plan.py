@@ -165,9 +165,8 @@ def test_torchrec_gets_a_plan_of_its_shardings(model: str, tmp_path: Path) -> No
     free = document_of(*words)
     assert not free["restricted"]
     assert {group["exchange"] for group in free["groups"]} & {"sparse", "ub"}
-    code, out, err = asked(*words, "--format", "torchrec", "--out", str(file))
+    code, _, err = asked(*words, "--format", "torchrec", "--out", str(file))
     assert code == 0
-    assert "No plan of TorchRec's shardings is faster than" in " ".join(out.split())
     assert f"wrote {file}" in err
     assert "TorchRec's limits cost" in err
     written = read_torchrec_plan(file)

@@ -135,4 +135,3 @@ def test_a_plan_for_torchrec_is_made_again_with_its_format(model: str) -> None:
     assert code == 0 and "wrote torchrec.json\nwrote plan.html\n" in err
     page = data_of(Path("plan.html"))
     assert "--format torchrec" in page["command"] and "--out torchrec.json" in page["command"]
-    assert "of TorchRec's shardings" in page["views"][""]["heads"][0]["sure"]

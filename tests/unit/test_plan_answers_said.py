@@ -36,11 +36,12 @@ def test_another_file_is_called_by_its_name(document: object, words: str) -> Non
     assert "perfmodel plan --out" in raised.value.next_step
 
 
-def bounded(bound_s: float, stopped: str = "effort") -> str:
-    """What is said of a plan of 100 µs with this bound [µs]."""
+def bounded(bound_s: float, stopped: str = "effort", *, restricted: bool = False) -> str:
+    """What is said of a plan of 100 µs with this bound [µs]; restricted: to TorchRec's shardings."""
     answer = planned(2)
     cost = replace(answer.found.cost, time_s=100e-6)
     found = replace(answer.found, cost=cost, bound_s=bound_s * 1e-6, stopped=stopped, done=0.4)
+    found = replace(found, restricted=restricted)
     return headline(replace(answer, found=found)).replace("\n     ", " ")
 
 
@@ -48,6 +49,7 @@ def test_a_bound_says_what_can_be_saved_at_most_if_it_is_near() -> None:
     near = bounded(90)
     assert "No plan of the listed schemes is faster than 90.0 µs: at most 10.0 % of the time can be" in near
     assert "(the effort was spent)." in near
+    assert "No plan of TorchRec's shardings is faster than 90.0 µs" in bounded(90, restricted=True)
     assert "faster than" in bounded(70.1) and "faster than" not in bounded(69.9)
 
 
