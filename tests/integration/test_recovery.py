@@ -27,7 +27,7 @@ SIZES = tuple(2**k for k in range(8, 25))
 def _held(folder: Path, seed: int, visit_noise: float) -> list[bool]:
     """For every floor, rate and knee of a run: whether its interval holds the truth."""
     team = SimulatedTeam(TRUTH, visit_noise=visit_noise, call_noise=0.05, seed=seed)
-    request = Request("quick", only=[f"mpi:{name}" for name in TRUTH], sizes=SIZES)
+    request = Request("quick", only=[f"gloo:{name}" for name in TRUTH], sizes=SIZES)
     calibrate(
         RunOptions(request, "m", folder, stack={}, environment={}, seed=seed), team, Recorder(), team.clock
     )
