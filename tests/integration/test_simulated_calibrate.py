@@ -148,7 +148,7 @@ def test_best_of_a_run_names_what_the_run_holds(ranks: Ranks, cli: Any, tmp_path
     assert cli(*asked, "nccl", "--calibration", "latest").code == 0
     (file,) = folder(tmp_path).glob("gloo*.json")
     alone = cli(*asked, "best", "--calibration", str(file))
-    assert alone.code == 2 and "use --backend nccl with it" in " ".join(alone.err.split())
+    assert alone.code == 2 and "use --backend gloo with it" in " ".join(alone.err.split())
 
 
 @pytest.mark.parametrize("place", ["/proc/nowhere", "a file", "a file/below", "x" * 300, "a\0b"])
