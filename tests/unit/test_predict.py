@@ -419,7 +419,7 @@ def test_without_a_law_latency_decides_from_half_of_the_time_on(share: float, co
     """The smallest message takes 1 µs; one that takes 1 µs / share is so much latency."""
     log_time = np.log(np.array([1e-6, 1e-6 / share]))
     group = Group.of(8, 8)
-    asked = (load_machine("h100-sxm-ib"), None, Backend.NCCL, "all_gather", group, log_time, None)
+    asked = (load_machine("h100-sxm-ib"), None, "all_gather", group, log_time)
     found, codes = _latency_share(*asked)
     assert found == pytest.approx([1.0, share]) and codes.tolist() == [1, code]
 
