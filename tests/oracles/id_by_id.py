@@ -28,6 +28,9 @@ FEATURE = 4
 SORTED = 8 + 8 * 2 * (8 + 4)
 """Bytes that sorting an id with its place moves: read to count, read and written for each of 8 digits."""
 
+LINE = 16
+"""Bytes of the load that FBGEMM's forward kernels of narrow elements read rows by."""
+
 DIGIT = 256
 """Values of a digit: the backward sorts the digits that a rank's equal share of all rows has."""
 
@@ -125,11 +128,15 @@ class Referee:
                         whole[step] += values / draws
         return total
 
+    def _stored(self, row_bytes: int, width: int) -> int:
+        """A row in memory: a forward pass fills up rows of narrow elements to whole lines of a load."""
+        return row_bytes if self.training or width >= POOLED else -(-row_bytes // LINE) * LINE
+
     def _held(self, count: Count, table: CountedTable, entry: dict[str, Any]) -> None:
         """Rows and optimizer state of every shard and copy."""
 
         def hold(ranks: Any, rows: int, columns: int) -> None:
-            count.rows[ranks] += rows * columns * table.width
+            count.rows[ranks] += rows * self._stored(columns * table.width, table.width)
             count.optimizer[ranks] += rows * (columns * self.per_element + self.per_row)
 
         everywhere = np.arange(count.gpus)
