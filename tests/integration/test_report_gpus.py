@@ -126,7 +126,7 @@ def test_equal_tables_without_a_size_fill_the_fewest_gpus(
     for n, head in zip((8, 16), heads, strict=True):
         takes = head["findings"][0]
         assert takes["title"].startswith(
-            f"What it takes: 544 GB over {n} GPUs as given (the rows alone need 8), "
+            f"What it takes: 578 GB over {n} GPUs as given (the rows alone need 8), "
         )
         assert not any("too much" in row[5] for row in takes["rows"])
 

@@ -177,7 +177,7 @@ def test_its_planner_takes_topology_and_constraints() -> None:
     assert topology.hbm_mem_bw == pytest.approx(3.35e9)  # bytes/ms: 3.35 TB/s
     assert topology.inter_host_bw == pytest.approx(50e6) and topology.intra_host_bw == pytest.approx(450e6)
     assert (topology.world_size, topology.intra_group_size) == (4, 2)
-    assert topology.devices[0].storage.hbm == 80_000_000_000
+    assert topology.devices[0].storage.hbm == 84_940_000_000
     limits = torchrec_plan.constraints(plan)
     planner = EmbeddingShardingPlanner(topology=topology, batch_size=plan.batch, constraints=limits)
     found = planner.plan(module_of(plan, "meta"), [EmbeddingBagCollectionSharder()]).plan[""]
