@@ -23,7 +23,6 @@ QUESTIONS: list[dict[str, Any]] = [
     {"table_bytes": 10e12, "sharding": "ub", "distribution": "zipf:1.1"},
     {"table_bytes": 640e9, "batch": 4096, "machine": "h200-sxm-ib", "backend": "best"},
     {"table_bytes": 4e12, "table_count": 26, "dim": 128, "dtype": "fp16"},
-    {"table_bytes": 10e12, "reduction": "sparse"},
     {"tables": "mlperf-dlrm-dcnv2", "gpus": 16},
     {"table_bytes": 20e9},
 ]
