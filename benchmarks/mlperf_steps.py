@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from hugectr_planner import PlannerCall, plan_of
+from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from perfmodel.errors import BadInputError
-from perfmodel.model.access import fixed_bags_popularity
+from perfmodel.model.access import zipf_popularity
 from perfmodel.model.popularity import BINS_PER_OCTAVE
 from perfmodel.passes.dense import Dense, from_file
 from perfmodel.passes.training import CostedPlan, WholeStep
@@ -84,8 +85,30 @@ def ids_of(tables: PlanTables) -> tuple[Distribution, ...]:
     )
 
 
+def fixed_bags_popularity(
+    E: float, s: float, L: float, bins_per_octave: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(probability of a row per look-up, rows with that probability), by bin, where each of E values under
+    Zipf's law has a fixed bag of L random rows.
+
+        p = q_v / L + (1 - sum_{u <= E/L} q_u) / E,   v = ceil(rank / L)                 [-]
+
+    E  rows, and values [-];  s  skew of the values [-];  L  rows of a bag [-], >= 1
+    Rows of the E/L most popular values have bins of their own; rows of all others are uniform. A bag that
+    recurs asks for the same rows, so n bags have as many distinct rows as n L draws of p. Rows shared between
+    bags are neglected, which makes U distinct rows up to U/(2 E) too many.
+    Source: derived; the multi-hot ids of mlcommons/training, recommendation_v2 (facebookresearch/dlrm,
+    multi_hot.py: an id's bag is itself and L - 1 uniform ones, drawn once)
+    Limits: L = 1 -> Zipf's law of the rows;  s = 0 -> all p = 1/E
+    """
+    q, values = zipf_popularity(E, s, bins_per_octave)
+    apart = np.diff(np.minimum(np.cumsum(values), int(E) / L), prepend=0)
+    q, apart = q[apart > 0], apart[apart > 0]
+    return q / L + (1 - np.sum(q * apart)) / int(E), L * apart
+
+
 def fixed_bags(rows: float, skew: float, pooling: float) -> Distribution:
-    """The distribution of ids in MLPerf's data: ``access.fixed_bags_popularity``."""
+    """The distribution of ids in MLPerf's data: ``fixed_bags_popularity``."""
     p, count = fixed_bags_popularity(rows, skew, pooling, BINS_PER_OCTAVE)
     bins = tuple(zip((count / rows).tolist(), (p * count).tolist(), strict=True))
     return Distribution(f"bags:{skew:g}:{pooling:g}:{rows:g}", 0.0, bins)

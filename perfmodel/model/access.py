@@ -57,26 +57,6 @@ def zipf_popularity(E: float, s: float, bins_per_octave: int) -> tuple[Array, Ar
     return weight / np.sum(weight * counts), counts
 
 
-def fixed_bags_popularity(E: float, s: float, L: float, bins_per_octave: int) -> tuple[Array, Array]:
-    """(probability of a row per look-up, rows with that probability), by bin, where each of E values under
-    Zipf's law has a fixed bag of L random rows.
-
-        p = q_v / L + (1 - sum_{u <= E/L} q_u) / E,   v = ceil(rank / L)                 [-]
-
-    E  rows, and values [-];  s  skew of the values [-];  L  rows of a bag [-], >= 1
-    Rows of the E/L most popular values have bins of their own; rows of all others are uniform. A bag that
-    recurs asks for the same rows, so n bags have as many distinct rows as n L draws of p. Rows shared between
-    bags are neglected, which makes U distinct rows up to U/(2 E) too many.
-    Source: derived; the multi-hot ids of mlcommons/training, recommendation_v2 (facebookresearch/dlrm,
-    multi_hot.py: an id's bag is itself and L - 1 uniform ones, drawn once)
-    Limits: L = 1 -> Zipf's law of the rows;  s = 0 -> all p = 1/E
-    """
-    q, values = zipf_popularity(E, s, bins_per_octave)
-    apart = np.diff(np.minimum(np.cumsum(values), int(E) / L), prepend=0)
-    q, apart = q[apart > 0], apart[apart > 0]
-    return q / L + (1 - np.sum(q * apart)) / int(E), L * apart
-
-
 def unique_rows(p: ArrayLike, rows: ArrayLike, n: ArrayLike) -> Array:
     """Expected distinct rows among n draws.
 

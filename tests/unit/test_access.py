@@ -96,12 +96,3 @@ def test_misses_never_fall_as_lookups_grow(E: float, n: float, cache_rows: float
         return float(look_ups * (1 - access.l2_hit_ratio(E, look_ups, kept, unique)))
 
     assert misses(n * more) >= misses(n) * (1 - 1e-9) - 1e-14 * n * more
-
-
-def test_limits_of_fixed_bags() -> None:
-    one, zipf = access.fixed_bags_popularity(1000, 1.2, 1, 16), access.zipf_popularity(1000, 1.2, 16)
-    assert np.allclose(one[0], zipf[0]) and np.allclose(one[1], zipf[1])
-    p, rows = access.fixed_bags_popularity(1000, 0, 7, 16)
-    assert np.allclose(p, 1e-3) and rows.sum() == pytest.approx(1000)
-    p, rows = access.fixed_bags_popularity(1e6, 1.3, 40, 16)
-    assert (np.diff(p) <= 0).all() and (p * rows).sum() == pytest.approx(1)
