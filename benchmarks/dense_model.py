@@ -32,7 +32,6 @@ def main() -> int:
     )
     rates, machine = load_rates(), load_machine(MACHINE)
     gpu = rates.of(MACHINE)
-    assert gpu is not None
     share = rates.share_of(gpu.generation).products
     memory, floor_s = machine.value("local_sum_bytes_per_s"), machine.value("launch_floor_s")
     model, rows = DenseModel(BOTTOM, TOP, RANK, LAYERS), pd.read_csv(path)
@@ -49,8 +48,7 @@ def main() -> int:
         products_s = float(sum(all_products))
         flops = sum(6 * batch * k * n for k, n in shapes)
         torch_s = float(found[found["what"] == "forward and backward"]["time_s"].iloc[0])
-        passes = model.passes(EMBEDDINGS, float(batch))
-        kernels = (*passes.bottom, *passes.bottom_backward, *passes.top, *passes.top_backward)
+        kernels = [kernel for part in model.kernels(EMBEDDINGS, float(batch)).values() for kernel in part]
         said_s = kernels_time(kernels, gpu.flops_per_s, share, memory, floor_s)
         print(
             f"{batch:>8}{1e6 * products_s:>13.0f}{flops / products_s / gpu.flops_per_s:>7.2f}"

@@ -1,6 +1,6 @@
 """Are MLPerf's training steps predicted? ``python benchmarks/mlperf_steps.py`` prints each of them (10 s).
 
-Embeddings are costed like any plan and enter the overlap pipeline beside the dense layers. One number per
+Embeddings are costed like any plan and overlap with the dense layers. One number per
 generation of GPUs is fitted: the share of the datasheet rate that matrix products reach (``rates.toml``).
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,9 @@ from scipy.optimize import brentq
 
 from perfmodel.errors import BadInputError
 from perfmodel.model.access import zipf_popularity
+from perfmodel.model.dense import step_time
 from perfmodel.model.popularity import BINS_PER_OCTAVE
-from perfmodel.passes.dense import Dense, from_file
-from perfmodel.passes.training import CostedPlan, WholeStep
+from perfmodel.passes.training import CostedPlan, Dense, WholeStep
 from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.report.projection_text import band
 from perfmodel.report.terminal import table
@@ -159,10 +159,14 @@ def planned(case: Case) -> CostedPlan:
     return CostedPlan.of(evaluator, plan_of(evaluator.tables, case.gpus, case.gpus_per_node, case.planner))
 
 
-def dense_of(machine: str, share: float | None = None) -> Dense:
-    """The dense layers on the GPU of a machine, at the shipped share of its rate or another share."""
-    dense = from_file(load_dense(inputs()["dense"]), machine)
-    return replace(dense, efficiency=share) if share else dense
+def dense_of(case: Case, share: float | None = None) -> Dense:
+    """The dense layers of a case, at the shipped share of its GPU's rate or another share."""
+    return Dense.of(load_dense(inputs()["dense"]), planned(case).evaluator, share)
+
+
+def step_s(case: Case, share: float) -> float:
+    """Time of a case's training step at a share of its GPU's rate [s]."""
+    return step_time(planned(case).parts(dense_of(case, share)), training=True)
 
 
 @lru_cache(maxsize=1)
@@ -186,7 +190,7 @@ def fitted_share(informs: Callable[[Case], bool] = lambda case: True) -> float:
 
     def middle(share: float) -> float:
         cases = {case for case, _ in used}
-        times = {case: planned(case).step(dense_of(case.machine, share)).step_s for case in cases}
+        times = {case: step_s(case, share) for case in cases}
         return float(np.median([np.log(times[case] / time_s) for (case, _), time_s in used.items()]))
 
     if middle(_MOST) > 0 or middle(_LEAST) < 0:
@@ -196,8 +200,7 @@ def fitted_share(informs: Callable[[Case], bool] = lambda case: True) -> float:
 
 def generation_of(machine: str) -> str:
     """Name of the generation of a machine's GPU."""
-    rate = load_rates().of(machine)
-    return rate.generation if rate else ANY
+    return load_rates().of(machine).generation
 
 
 def shares_by_generation(informs: Callable[[Case], bool] = lambda case: True) -> Shares:
@@ -251,7 +254,7 @@ def predicted(shares: Shares | None = None) -> pd.DataFrame:
             if shares is not None:
                 names = case.machine, generation_of(case.machine), ANY
                 share = next((shares[name] for name in names if name in shares), None)
-            whole[case] = WholeStep.of(planned(case), dense_of(case.machine, share))
+            whole[case] = WholeStep.of(planned(case), dense_of(case, share))
         found = whole[case]
         rows.append(
             {
@@ -263,10 +266,10 @@ def predicted(shares: Shares | None = None) -> pd.DataFrame:
                 "global_batch": step.global_batch,
                 "informs": step.informs,
                 "measured_s": step.time_s,
-                "predicted_s": found.found.step_s,
+                "predicted_s": found.step_s,
                 "low_s": found.low_s,
                 "high_s": found.high_s,
-                "ratio": found.found.step_s / step.time_s,
+                "ratio": found.step_s / step.time_s,
                 "inside": found.low_s <= step.time_s <= found.high_s,
             }
         )

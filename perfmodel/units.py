@@ -205,25 +205,6 @@ def parse_quantity(text: str, unit: str, name: str = "") -> float:
     raise BadInputError(f"{name} unit {unit!r} is not known.".strip(), f"one of {', '.join(QUANTITY_UNITS)}.")
 
 
-_NAMED = {
-    "FLOP": ("a number of operations", r"([kMGTP]?)FLOPs?", "32MFLOP"),
-}
-"""Units that a letter of thousands may precede: kind of value, spelling, examples."""
-
-
-def parse_named(text: str, unit: str, name: str = "") -> float:
-    """The SI value of a number in ``unit``: ``32MFLOP``.
-
-    unit  a key of ``_NAMED``
-    Limits: text in another unit -> BadInputError
-    """
-    kind, spelling, example = _NAMED[unit]
-    parts = _split(text, name, kind, example, zero=False)
-    if (match := re.fullmatch(spelling, parts.unit)) is None:
-        raise unknown_unit(parts, kind, example)
-    return parts.number * 10.0 ** (3 * POWERS[match.group(1) or ""])
-
-
 def _bare(text: str) -> float | None:
     """The number that ``text`` consists of; None if it has a unit, is not a number, or is infinite."""
     match = _NUMBER.fullmatch(text) if len(text) <= _LONGEST_TEXT else None

@@ -17,7 +17,7 @@ from perfmodel.cli.chosen import (
     machine_of,
 )
 from perfmodel.cli.codes import STOPPED
-from perfmodel.cli.dense import layers_of, whole_of
+from perfmodel.cli.dense import parse_dense, whole_of
 from perfmodel.cli.explain_plan_file import explain_line
 from perfmodel.cli.options import (
     one_output,
@@ -101,7 +101,7 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
     calibration = calibration_of(asked["calibration"], backend, clock)
     box = machine_of(machine, settings, calibration)
     library = library_of(box, backend, calibration)
-    layers = layers_of(dense, box)
+    layers = None if dense is None else parse_dense(dense, box.name)
     file = calibration_file(calibration)
     left_out = ["objective", "out", "report", "force", *(OF_SEARCH if options.plan_file is not None else ())]
     other = typed.text(without=left_out, more=["--objective", OBJECTIVES[not training]])

@@ -1,14 +1,13 @@
-"""Floating-point operations of the dense parts of a recommendation model with cross layers (DLRM-DCNv2)."""
+"""Dense layers of a training step: their kernels, and the communication that kernels of a step hide."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
 
-BACKWARD = 2.0
-"""Operations of the backward pass relative to the forward pass: gradients of inputs, and of weights."""
+BACKWARD_RATIO = 2.0
+"""Operations of the backward pass over those of the forward pass: gradients of inputs, and of weights [-]."""
 
 
 MASTER_BYTES = 4.0
@@ -91,16 +90,6 @@ def kernels_time(
     return sum(floor_s + max(k.flops / (rate * share), k.moved_bytes / bytes_per_s) for k in kernels)
 
 
-@dataclass(frozen=True)
-class Passes:
-    """Kernels of the dense layers for one batch, by part of a training step."""
-
-    bottom: tuple[DenseKernel, ...]
-    bottom_backward: tuple[DenseKernel, ...]
-    top: tuple[DenseKernel, ...]
-    top_backward: tuple[DenseKernel, ...]
-
-
 def chain(
     rows: float, shapes: Iterable[tuple[float, float]]
 ) -> tuple[tuple[DenseKernel, ...], tuple[DenseKernel, ...]]:
@@ -114,44 +103,6 @@ def chain(
     forward = tuple(product(rows, k, n) for k, n in shapes)
     backward = tuple(each for k, n in shapes for each in (product(rows, n, k), product(k, rows, n)))
     return forward, backward
-
-
-class Layers(Protocol):
-    """Protocol of dense layers: bottom layers run before the embeddings are needed, top layers after."""
-
-    def bottom_flops(self) -> float:
-        """Operations of the bottom layers, forward [FLOP]."""
-
-    def top_flops(self, embedding_elements: float) -> float:
-        """Operations of the top layers, forward, on all embeddings of a sample [FLOP]."""
-
-    def weights(self, embedding_elements: float) -> float:
-        """Number of weights, whose gradients are reduced [-]."""
-
-
-@dataclass(frozen=True)
-class GivenFlops:
-    """Dense layers of which only the operations are known: all run after the embeddings.
-
-        weights = flops / 2                                                   [-]
-
-    flops  forward, one sample [FLOP]
-    Source: definition of fully connected layers; a convolution or attention has fewer weights
-    """
-
-    flops: float
-
-    def bottom_flops(self) -> float:
-        """0: nothing runs before the embeddings are there."""
-        return 0.0
-
-    def top_flops(self, embedding_elements: float) -> float:
-        """All operations."""
-        return self.flops
-
-    def weights(self, embedding_elements: float) -> float:
-        """One weight per multiply-add."""
-        return self.flops / 2
 
 
 @dataclass(frozen=True)
@@ -171,27 +122,120 @@ class DenseModel:
         """Elements of the concatenated embeddings and bottom output, for one sample."""
         return embedding_elements + self.bottom[-1]
 
-    def bottom_flops(self) -> float:
-        """Operations of the bottom MLP, forward, for one sample: two per multiply-add [FLOP]."""
-        return 2 * mlp_macs(self.bottom)
-
-    def top_flops(self, embedding_elements: float) -> float:
-        """Operations of cross layers and top MLP, forward, for one sample [FLOP]."""
-        width = self.width(embedding_elements)
-        return 2 * (cross_macs(width, self.rank, self.layers) + mlp_macs((width, *self.top)))
-
     def weights(self, embedding_elements: float) -> float:
-        """Number of weights, whose gradients are reduced [-]."""
-        return (self.bottom_flops() + self.top_flops(embedding_elements)) / 2
+        """Number of weights, whose gradients are reduced; each is one multiply-add of a sample [-]."""
+        width = self.width(embedding_elements)
+        crossed = cross_macs(width, self.rank, self.layers)
+        return mlp_macs(self.bottom) + crossed + mlp_macs((width, *self.top))
 
-    def passes(self, embedding_elements: float, rows: float) -> Passes:
-        """The products of every layer for ``rows`` samples.
+    def kernels(self, embedding_elements: float, rows: float) -> dict[str, tuple[DenseKernel, ...]]:
+        """The products of every layer for ``rows`` samples, by part of a step (``StepParts``).
 
         Element-wise work of the cross layers is counted as part of their products.
         Limits: no cross layers -> products of the MLPs
         """
         width = self.width(embedding_elements)
         crossed = [(width, self.rank), (self.rank, width)] * self.layers
-        return Passes(
-            *chain(rows, pairwise(self.bottom)), *chain(rows, [*crossed, *pairwise((width, *self.top))])
+        bottom, bottom_backward = chain(rows, pairwise(self.bottom))
+        top, top_backward = chain(rows, [*crossed, *pairwise((width, *self.top))])
+        return {
+            "bottom": bottom,
+            "bottom_backward": bottom_backward,
+            "top": top,
+            "top_backward": top_backward,
+        }
+
+
+@dataclass(frozen=True)
+class StepParts:
+    """Times of the parts of a step [s]; "dp" are replicated (data-parallel) tables.
+
+    keys, forward, backward  exchange of ids, of bags, and of the gradients of bags
+    dp_reduce, dense_reduce  all-reduce of the gradients of replicated tables, and of the dense layers
+    bucketize     ids sorted by holder;  lookup, dp_lookup  gathers
+    pool, unpool  kernels around the exchanges: sums of partial bags, conversions, gradients summed by row
+    bottom, top   layers before the embeddings are needed, and after;  ``*_backward``  their gradients
+    update, dp_update, dense_update  of rows and of dense weights, with their optimizer state
+    """
+
+    keys: float = 0.0
+    forward: float = 0.0
+    backward: float = 0.0
+    dp_reduce: float = 0.0
+    dense_reduce: float = 0.0
+    bucketize: float = 0.0
+    lookup: float = 0.0
+    dp_lookup: float = 0.0
+    pool: float = 0.0
+    unpool: float = 0.0
+    bottom: float = 0.0
+    bottom_backward: float = 0.0
+    top: float = 0.0
+    top_backward: float = 0.0
+    update: float = 0.0
+    dp_update: float = 0.0
+    dense_update: float = 0.0
+
+    @property
+    def serial_time(self) -> float:
+        """Time of all parts one after the other [s]."""
+        return float(sum(vars(self).values()))
+
+    @property
+    def embedding_communication_time(self) -> float:
+        """Time of all communication for the embeddings, hidden or not [s]."""
+        return self.keys + self.forward + self.backward + self.dp_reduce
+
+
+def exposed_time(parts: StepParts, *, training: bool) -> float:
+    """Communication of a step that no kernel hides: time that it adds to the kernels.
+
+        t = max(0, F - f) + max(0, X - b) + max(0, K - k, P - u, A - a - u, K + A - k - u)   [s]
+        t = K + max(0, F - f)   one forward pass alone, whose ids are sent first             [s]
+
+    F  exchange of bags;  f  kernels that need no bag of it: bottom layers, look-up of replicated tables, and
+       in training the next batch's ids sorted
+    X  exchange of the gradients of bags;  b  bottom layers, backward
+    K  ids of the next batch, sent after F;  k  kernels between F and X: sums of bags, top layers forward and
+       backward, gradients summed
+    A  all-reduces;  P  that of replicated tables alone, after all of k;  a  top layers, backward, a part of k
+    u  row update, and the next look-up, neither of which needs a reduced gradient
+    What F and X bring is needed at once. K and A are needed by the next batch and share k and u: each set of
+    them hides beside no more than the kernels that may run beside one of the set.
+    Source: derived; TorchRec 1.8 ``TrainPipelineSparseDist`` (F, X and K on one stream of the network), and
+    PyTorch's ``DistributedDataParallel`` (A in buckets, during backward). The next look-up beside A: HugeCTR
+    (EMBark, RecSys 2024); in TorchRec it waits for the dense optimizer
+    Limits: no communication -> 0;  kernels without end -> 0;  no kernels -> all communication;
+            kernels + t is never less than all communication
+    """
+    p = parts
+    hides_forward = p.bottom + p.dp_lookup
+    if not training:
+        return p.keys + max(0.0, p.forward - hides_forward)
+    hides_forward += p.bucketize
+    between = p.pool + p.top + p.top_backward + p.unpool
+    after = p.update + p.lookup
+    reduces = p.dp_reduce + p.dense_reduce
+    return (
+        max(0.0, p.forward - hides_forward)
+        + max(0.0, p.backward - p.bottom_backward)
+        + max(
+            0.0,
+            p.keys - between,
+            p.dp_reduce - after,
+            reduces - p.top_backward - after,
+            p.keys + reduces - between - after,
         )
+    )
+
+
+def step_time(parts: StepParts, *, training: bool) -> float:
+    """Time of a step: its kernels, and the communication that they do not hide.
+
+        t = serial - communication + ``exposed_time``                         [s]
+
+    Source: definition
+    Limits: one GPU -> the kernels;  no kernels -> the communication;  never more than all parts in sequence
+    """
+    communication = parts.embedding_communication_time + parts.dense_reduce
+    return parts.serial_time - communication + exposed_time(parts, training=training)

@@ -1,74 +1,115 @@
-"""A training step of a plan with dense layers: the parts of the pipeline, and what overlap gains."""
+"""A step of a plan with dense layers: its parts, its time with overlap, and the band of that time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from perfmodel.model import bands
-from perfmodel.model.pipeline import Parts, forward_overlapped, in_line, overlapped
-from perfmodel.model.schedule import Steady, alone, steady
+from perfmodel.model.dense import (
+    BACKWARD_RATIO,
+    DenseModel,
+    StepParts,
+    exposed_time,
+    kernels_time,
+    step_time,
+    update_bytes,
+)
 from perfmodel.passes.cost import Evaluator
-from perfmodel.passes.dense import PARTS as DENSE_PARTS
-from perfmodel.passes.dense import Dense, DenseTime
 from perfmodel.passes.loads import Loads
 from perfmodel.passes.placement import Plan
-from perfmodel.passes.steps import SPLITS, STEPS, StepCost, StepRow
+from perfmodel.passes.steps import BACKWARD, FORWARD, HANDOVER, SPLITS, STEPS, WEIGHTS, Step, StepCost
+from perfmodel.schema.dense import DenseFile, load_rates
 
-Array = NDArray[np.float64]
+_BAGS = [step.name for step in FORWARD].index("gather_pool")
+
+
+def _exchanges(steps: Iterable[Step]) -> tuple[str, ...]:
+    return tuple(step.name for step in steps if step.collective not in ("", "all_reduce"))
+
 
 PARTS: dict[str, tuple[str, ...]] = {
     "bucketize": ("bucketize", "deduplicate"),
-    "keys": (
-        "all_to_all_splits",
-        "all_to_all_lengths",
-        "all_to_all_ids",
-        "all_to_all_weights",
-        "all_to_all_request_splits",
-        "all_to_all_requests",
-    ),
+    "keys": _exchanges((*FORWARD[:_BAGS], WEIGHTS)),
     "lookup": ("deduplicate_requests", "gather_pool", "convert_out"),
-    "forward": (
-        "all_to_all_rows",
-        "reduce_scatter_bags",
-        "reduce_scatter_inside",
-        "reduce_scatter_across",
-        "all_to_all_across",
-        "all_to_all_bags",
-        "all_to_all_sparse_bags",
-        "handover",
-    ),
+    "forward": (*_exchanges(FORWARD[_BAGS:]), HANDOVER),
     "pool": ("convert_in", "local_sum", "pool_unique_rows"),
     "unpool": ("convert_gradients_out", "accumulate_row_gradients"),
-    "backward": (
-        "all_to_all_gradients",
-        "all_to_all_sparse_gradients",
-        "all_to_all_gradients_across",
-        "all_gather_across",
-        "all_gather_inside",
-        "all_gather_gradients",
-        "all_to_all_row_gradients",
-    ),
+    "backward": _exchanges(BACKWARD),
     "update": ("convert_gradients_in", "sort_lookups", "update_rows"),
     "dp_reduce": ("all_reduce_copies",),
 }
-"""Parts of the training pipeline, each with the steps of a pass that it contains."""
-
-EMBEDDING_COMMUNICATION = ("keys", "forward", "backward", "dp_reduce")
-DENSE_REDUCE = "dense reduce"
-"""Name of the only communication task without embeddings: the all-reduce of dense gradients."""
-
-Pick = Callable[[StepRow], float]
+"""Steps of a pass by part of a step (``StepParts``); exchanges carry ids before look-ups, bags after them."""
 
 
-def centre(row: StepRow) -> float:
-    """Central estimate of a step's time [s]."""
-    return row.time_s
+@dataclass(frozen=True)
+class GivenTime:
+    """Dense layers of which only the time is known: one batch on one GPU [s].
+
+    error  relative, two standard deviations [-]; 0: not given
+    """
+
+    time_s: float
+    error: float = 0.0
+
+
+@dataclass(frozen=True)
+class Dense:
+    """Dense layers for one batch on one GPU of a plan.
+
+    times   by part of a step (``StepParts``) [s];  error  of them, relative, two standard deviations [-]
+    weights, gradient_bytes  number of weights, and bytes of the gradient of one; 0: not known
+    name    of the layers; "": their time was given
+    rate, share  rate of the GPU by its datasheet [FLOP/s], and the share that products reach [-]; 0: unused
+    """
+
+    times: Mapping[str, float]
+    error: float = 0.0
+    weights: float = 0.0
+    gradient_bytes: float = 0.0
+    name: str = ""
+    rate: float = 0.0
+    share: float = 0.0
+
+    @staticmethod
+    def of(layers: DenseFile | GivenTime, evaluator: Evaluator, share: float | None = None) -> Dense:
+        """The layers on the GPUs of an evaluator, forward and, in training, backward.
+
+        share  of the datasheet's rate that products reach; None: the shipped one
+        Limits: a given time -> all of it after the embeddings;  a GPU of no known rate -> BadInputError
+        """
+        training = evaluator.model.training is not None
+        if isinstance(layers, GivenTime):
+            top = layers.time_s / (1 + BACKWARD_RATIO) if training else layers.time_s
+            return Dense({"top": top, "top_backward": layers.time_s - top}, layers.error)
+        machine, elements = evaluator.setting.machine, float(evaluator.tables.dim.sum())
+        rates = load_rates()
+        gpu = rates.of(machine.name)
+        shipped = rates.share_of(gpu.generation)
+        share = shipped.products if share is None else share
+        model = DenseModel(layers.bottom, layers.top, layers.rank, layers.layers)
+        memory = machine.value("local_sum_bytes_per_s"), machine.value("launch_floor_s")
+        times = {
+            part: kernels_time(kernels, gpu.flops_per_s, share, *memory)
+            for part, kernels in model.kernels(elements, evaluator.batch).items()
+            if training or not part.endswith("_backward")
+        }
+        of_gpu = (layers.name, gpu.flops_per_s, share)
+        return Dense(times, shipped.error, model.weights(elements), layers.gradient_bytes, *of_gpu)
+
+    @property
+    def time_s(self) -> float:
+        """Time of all parts, without the all-reduce and the optimizer [s]."""
+        return sum(self.times.values())
+
+    @property
+    def reduced_bytes(self) -> float:
+        """Bytes of the gradients of all weights."""
+        return self.weights * self.gradient_bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,21 +132,21 @@ class CostedPlan:
         """Whether a step is forward and backward."""
         return self.evaluator.model.training is not None
 
-    def parts(self, dense: Dense | DenseTime, pick: Pick = centre) -> Parts:
-        """Times of the parts of the pipeline, from the plan's steps and the dense layers.
+    def parts(self, dense: Dense, fabric: str = "time_s", kernels: str = "time_s") -> StepParts:
+        """Times of the parts of a step, from the plan's steps and the dense layers.
 
-        pick  returns a step's time, or one end of its band
+        fabric, kernels  time_s, or an end of the band, of all exchanges and of all kernels of tables and
+                         optimizers: low_s or high_s
         Limits: an evaluator without training -> no backward, update or reduction
         """
-        times = self._times(pick)
+        times = self._times(fabric, kernels)
         sums = {part: sum(times.get(name, 0.0) for name in names) for part, names in PARTS.items()}
-        owned = (("lookup", "gather_pool", "dp_lookup"), ("update", "update_rows", "dp_update"))
-        for part, name, own in owned:
-            sums[own] = times[name] * self._copied_share(name) if name in times else 0.0
-            sums[part] -= sums[own]
-        return Parts(**sums, **_dense_times(self.evaluator, dense, self.training))
+        for part, step in (("lookup", "gather_pool"), ("update", "update_rows")):
+            sums[f"dp_{part}"] = times.get(step, 0.0) * self._copied_shares.get(step, 0.0)
+            sums[part] -= sums[f"dp_{part}"]
+        return StepParts(**sums, **dense.times, **self._weight_times(dense, fabric, kernels))
 
-    def _times(self, pick: Pick) -> dict[str, float]:
+    def _times(self, fabric: str, kernels: str) -> dict[str, float]:
         """Times of all steps by name. Steps that TorchRec runs once per sharding type are added up; the
         splits of all types travel in one exchange.
 
@@ -115,245 +156,93 @@ class CostedPlan:
         splits = [row for row in self.cost.rows if STEPS[row.name].splits]
         for row in self.cost.rows:
             name = STEPS[row.name].whole or row.name
-            times[name] = times.get(name, 0.0) + pick(row)
+            times[name] = times.get(name, 0.0) + getattr(row, kernels if row.is_kernel else fabric)
         if self.evaluator.model.sets is not None and self.training and len(splits) > 1:
             fused = self.evaluator.times.all_splits(len(splits)) / sum(row.time_s for row in splits)
-            times[SPLITS] = fused * sum(pick(row) for row in splits)
+            times[SPLITS] = fused * sum(getattr(row, fabric) for row in splits)
         return times
 
     @cached_property
-    def _copied(self) -> Array:
-        """Loads [K] on each rank of gathers from replicas: replicated tables and replicated hot rows."""
-        plan, t = self.plan, np.arange(len(self.plan.tables))
-        found = self.evaluator.shard_loads(t, *plan.schemes)
-        return np.asarray(found.everywhere.sum(axis=0))
+    def _copied_shares(self) -> dict[str, float]:
+        """Share of the DRAM bytes of look-ups and of row updates, on the busiest rank, of replicas [-]."""
+        t, steps = np.arange(len(self.plan.tables)), self.evaluator.steps_by_name
+        copied = self.evaluator.shard_loads(t, *self.plan.schemes).everywhere.sum(axis=0)
+        dram = {name: steps[name].resources[0] for name in ("gather_pool", "update_rows") if name in steps}
+        return {name: float(copied[at]) / max(float(self.loads.most[at]), 1.0) for name, at in dram.items()}
 
-    def _copied_share(self, name: str) -> float:
-        """Share of a gather's DRAM bytes, on the busiest rank, that is read from replicas.
+    def _weight_times(self, dense: Dense, fabric: str, kernels: str) -> dict[str, float]:
+        """Times of the all-reduce of the dense layers' gradients, and of their optimizer [s].
 
-        name  the gather's step
+        The optimizer is the tables', with state for every weight: row-wise Adagrad becomes Adagrad.
         """
-        resource = self.evaluator.steps_by_name[name].resources[0]
-        most = float(self.loads.most[resource])
-        return float(self._copied[resource]) / most if most > 0 else 0.0
+        if not self.training or dense.weights == 0:
+            return {}
+        e, gpus = self.evaluator, np.array([float(self.evaluator.gpus)])
+        size = np.array([dense.reduced_bytes])
+        reduced = e.setting.links.timing("all_reduce", size, gpus, e.basis.gpus_per_node)
+        per_element, per_row = e.memories.state
+        moved = np.array([update_bytes(dense.weights, dense.gradient_bytes, per_element or per_row)])
+        updated = e.basis.stream_timing("local_sum", moved, "launch_floor_s", "local_sum_bytes_per_s")
+        times = {"dense_reduce": getattr(reduced, fabric), "dense_update": getattr(updated, kernels)}
+        return {part: float(time[0]) for part, time in times.items()}
 
-    def step(self, dense: Dense | DenseTime, pick: Pick = centre, *, overlap: bool = True) -> Steady:
-        """The schedule of a step: in training, consecutive batches in steady state; else one batch alone.
-
-        overlap  whether streams overlap; False: tasks run one after the other
-        """
-        tasks = (overlapped if self.training else forward_overlapped)(self.parts(dense, pick))
-        return (steady if self.training else alone)(tasks if overlap else in_line(tasks))
-
-    def band(self, dense: Dense | DenseTime, time: float) -> tuple[float, float]:
-        """95 % band of the overlapped step [s], with independent errors of fabric, kernels and dense layers.
-
-        The all-reduce of dense gradients errs with the fabric, their optimizer with the kernels.
-
-        time  ``step(dense).step_s``
-        """
-        ends = []
-        for end, other in (("low_s", 1 - dense.error), ("high_s", 1 + dense.error)):
-            moved = [self._at_end(dense, end, comm) - time for comm in (True, False)]
-            moved.append(self._with_dense(dense, other) - time)
-            both = bands.quadrature(moved[0], moved[1])
-            ends.append(float(bands.quadrature(both, moved[2])))
-        return time - ends[0], time + ends[1]
-
-    def _at_end(self, dense: Dense | DenseTime, end: str, communication: bool) -> float:
-        """The overlapped step if all steps of the fabric, or all kernels, are at one end of their bands [s].
-
-        end  low_s or high_s;  communication  True: the fabric, False: the kernels
-        """
-        parts = self.parts(dense, one_end(end, communication))
-        if self.training:
-            elements = float(self.evaluator.tables.dim.sum())
-            if communication:
-                size = dense.reduced_bytes(elements)
-                parts = replace(parts, dense_reduce=_reduce_time(self.evaluator, size, end))
-            else:
-                parts = replace(parts, dense_update=_update_time(self.evaluator, dense, elements, end))
-        return self._overlapped(parts)
-
-    def _overlapped(self, parts: Parts) -> float:
-        tasks = (overlapped if self.training else forward_overlapped)(parts)
-        return (steady if self.training else alone)(tasks).step_s
-
-    def _with_dense(self, dense: Dense | DenseTime, over: float) -> float:
-        """The overlapped step if dense layers take ``over`` times as long [s]."""
-        parts = self.parts(dense)
-        return self._overlapped(replace(parts, **{name: getattr(parts, name) * over for name in DENSE_PARTS}))
-
-
-def one_end(end: str, communication: bool) -> Pick:
-    """A ``pick`` for ``parts``: one end of the band for steps of one cause of error, else the centre.
-
-    end  low_s or high_s;  communication  True: steps of the fabric, False: kernels
-    """
-
-    def pick(row: StepRow) -> float:
-        return float(getattr(row, end)) if is_communication(row) == communication else row.time_s
-
-    return pick
+    def ends(self, dense: Dense) -> tuple[StepParts, ...]:
+        """The parts; then exchanges, kernels and dense layers in turn at the low and high end of a band."""
+        causes, both = ("fabric", "kernels"), ("low_s", "high_s")
+        tables = [self.parts(dense, **{cause: end}) for cause, end in product(causes, both)]
+        middle, ratios = self.parts(dense), (1 - dense.error, 1 + dense.error)
+        layers = [{part: time * ratio for part, time in dense.times.items()} for ratio in ratios]
+        return (middle, *tables, *(replace(middle, **times) for times in layers))
 
 
 @dataclass(frozen=True, eq=False)
 class WholeStep:
     """A step of a plan with dense layers: training in steady state, or one forward pass alone.
 
-    parts   times of the parts of the pipeline;  found  the schedule with overlap;  low_s, high_s  95 % band
-            of its step [s]
-    forward_flops  operations of the dense layers for one sample, forward; None if unknown
-    reduced_bytes  bytes of the dense layers' gradients in the all-reduce
+    low_s, high_s  95 % band of the step with overlap [s]
     """
 
-    dense: Dense | DenseTime
-    parts: Parts
-    found: Steady
+    dense: Dense
+    parts: StepParts
     low_s: float
     high_s: float
     training: bool
-    forward_flops: float | None
-    reduced_bytes: float
 
     @staticmethod
-    def of(costed: CostedPlan, dense: Dense | DenseTime) -> WholeStep:
-        """The whole step of a plan."""
-        found = costed.step(dense)
-        low_s, high_s = costed.band(dense, found.step_s)
-        elements = float(costed.evaluator.tables.dim.sum())
-        flops = None
-        if isinstance(dense, Dense):
-            flops = dense.model.bottom_flops() + dense.model.top_flops(elements)
-        several = costed.training and costed.evaluator.gpus > 1
-        return WholeStep(
-            dense,
-            costed.parts(dense),
-            found,
-            low_s,
-            high_s,
-            costed.training,
-            flops,
-            dense.reduced_bytes(elements) if several else 0.0,
-        )
+    def of(costed: CostedPlan, dense: Dense) -> WholeStep:
+        """The whole step of a plan; exchanges, kernels and dense layers err independently."""
+        every = costed.ends(dense)
+        time, *ends = (step_time(parts, training=costed.training) for parts in every)
+        down, up = (np.sqrt(np.sum(np.square(np.array(side) - time))) for side in (ends[::2], ends[1::2]))
+        return WholeStep(dense, every[0], time - float(down), time + float(up), costed.training)
 
     @property
-    def dense_s(self) -> float:
-        """Time of the dense layers, forward and backward, without the all-reduce and the optimizer [s]."""
-        p = self.parts
-        return p.bottom + p.bottom_backward + p.top + p.top_backward
+    def step_s(self) -> float:
+        """Time of a step with overlap [s]."""
+        return step_time(self.parts, training=self.training)
 
     @property
     def communication_s(self) -> float:
         """Time of all communication for the embeddings, hidden or not [s]."""
-        return embedding_communication_s(self.parts)
+        return self.parts.embedding_communication_time
 
     @property
     def exposed_s(self) -> float:
-        """Time of communication for the embeddings that compute does not hide [s]."""
-        exposed = sum(time for name, time in self.found.exposed().items() if name != DENSE_REDUCE)
-        return min(exposed, self.communication_s)
-
-    def tasks(self) -> list[dict[str, Any]]:
-        """Every task that takes time in a batch, as a dictionary: name, stream, device, time_s, exposed_s
-        (None for compute) and path_s (its time on the critical path).
-        """
-        exposed, path = self.found.exposed(), self.found.on_path()
-        return [
-            {
-                "task": task.name,
-                "stream": task.stream,
-                "device": task.device,
-                "time_s": task.duration_s,
-                "exposed_s": exposed.get(task.name),
-                "path_s": path[task.name],
-            }
-            for task in self.found.tasks
-            if task.duration_s > 0
-        ]
+        """Time that it adds to the kernels, were the dense layers' gradients not reduced [s]."""
+        return exposed_time(replace(self.parts, dense_reduce=0.0), training=self.training)
 
     def to_dict(self, samples: float) -> dict[str, Any]:
         """The public schema of ``--json``, in SI units. ``samples``: of all GPUs in a step."""
-        found, dense = self.found, self.dense
+        step_s, serial_s = self.step_s, self.parts.serial_time
         return {
-            "dense": getattr(dense, "name", "") or None,
-            "dense_s": self.dense_s,
-            "dense_forward_flops": self.forward_flops,
-            "dense_flops_per_s": getattr(dense, "flops_per_s", None),
-            "dense_efficiency": getattr(dense, "efficiency", None),
-            "dense_reduced_bytes": self.reduced_bytes,
-            "serial_s": found.serial_s,
-            "step_s": found.step_s,
+            "dense_s": self.dense.time_s,
+            "serial_s": serial_s,
+            "step_s": step_s,
             "low_s": self.low_s,
             "high_s": self.high_s,
-            "samples_per_s": samples / found.step_s,
+            "samples_per_s": samples / step_s,
             "communication_s": self.communication_s,
             "exposed_s": self.exposed_s,
-            "serial_share": self.communication_s / found.serial_s,
-            "exposed_share": self.exposed_s / found.step_s,
-            "tasks": self.tasks(),
-            "timeline": found.timeline(),
+            "serial_share": self.communication_s / serial_s,
+            "exposed_share": self.exposed_s / step_s,
         }
-
-
-def _dense_times(evaluator: Evaluator, dense: Dense | DenseTime, training: bool) -> dict[str, float]:
-    elements = float(evaluator.tables.dim.sum())
-    machine = evaluator.setting.machine
-    rates = machine.value("local_sum_bytes_per_s"), machine.value("launch_floor_s")
-    times = dense.times(elements, evaluator.batch, *rates)
-    if not training:
-        times = _forward(dense, times)
-    return {
-        **times,
-        "dense_reduce": _reduce_time(evaluator, dense.reduced_bytes(elements)) if training else 0.0,
-        "dense_update": _update_time(evaluator, dense, elements) if training else 0.0,
-    }
-
-
-def _forward(dense: Dense | DenseTime, times: dict[str, float]) -> dict[str, float]:
-    """The times of the dense layers in a forward pass, from ``times`` of a training step.
-
-    A dense time that the user gave as a whole counts fully.
-    """
-    if isinstance(dense, DenseTime):
-        return {**times, "top": dense.time_s, "top_backward": 0.0}
-    return {**times, "bottom_backward": 0.0, "top_backward": 0.0}
-
-
-def _reduce_time(evaluator: Evaluator, size: float, end: str = "time_s") -> float:
-    """Time of the all-reduce of the dense layers' gradients [s]; 0 on one GPU.
-
-    size  bytes of the gradients;  end  time_s, or low_s or high_s for an end of the band
-    """
-    if size == 0:
-        return 0.0
-    node, gpus = evaluator.basis.gpus_per_node, np.array([float(evaluator.gpus)])
-    timing = evaluator.setting.links.timing("all_reduce", np.array([size]), gpus, node)
-    return float(getattr(timing, end)[0])
-
-
-def _update_time(
-    evaluator: Evaluator, dense: Dense | DenseTime, elements: float, end: str = "time_s"
-) -> float:
-    """Time of the dense layers' optimizer, a streaming kernel [s].
-
-    It is the tables' optimizer with state for every weight: row-wise Adagrad becomes Adagrad.
-    elements  of a sample's embeddings;  end  time_s, or low_s or high_s for an end of the band
-    """
-    per_element, per_row = evaluator.memories.state
-    moved = dense.updated_bytes(elements, per_element or per_row)
-    if moved == 0:
-        return 0.0
-    constants = ("launch_floor_s", "local_sum_bytes_per_s")
-    timing = evaluator.basis.stream_timing("local_sum", np.array([moved]), *constants)
-    return float(getattr(timing, end)[0])
-
-
-def embedding_communication_s(parts: Parts) -> float:
-    """Time of all communication for the embeddings in these parts, hidden or not [s]."""
-    return float(sum(getattr(parts, name) for name in EMBEDDING_COMMUNICATION))
-
-
-def is_communication(row: StepRow) -> bool:
-    """Whether a step's error comes from the fabric (a collective), not from a kernel."""
-    return bool(row.collective) or row.name == "handover"

@@ -73,9 +73,8 @@ class PlanOptions(TrainingOptions, GlobalBatchOptions, PassOptions):
     dense: Annotated[
         str | None,
         Opt(
-            "Add dense layers and show the whole step with overlap: dlrm-dcnv2, a TOML file, "
-            "operations per sample of the forward pass (32MFLOP), or the time of a batch on one "
-            "GPU (3ms, 3ms±10%).",
+            "Add dense layers and show the whole step with overlap: dlrm-dcnv2, a TOML file, or the "
+            "time of a batch on one GPU (3ms, 3ms±10%).",
             "VALUE",
         ),
     ] = None

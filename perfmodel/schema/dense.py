@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import Field, PositiveInt
 
 from perfmodel import resources
-from perfmodel.schema.evidence import Evidence
+from perfmodel.errors import BadInputError
 from perfmodel.schema.files import looks_like_path, unknown_name
 from perfmodel.schema.strict import Strict, read_as
 
@@ -38,13 +38,13 @@ class Share(Strict):
     products  reached by matrix products, used if the layers are known
     together  reached by all dense layers together, used if only their operations are known
     error     relative error of a dense time from this share, two standard deviations [-]
+    Evidence: transferred, from MLPerf's training steps.
     """
 
     generation: str
     products: float = Field(gt=0, le=1)
     together: float = Field(gt=0, le=1)
     error: float = Field(ge=0, lt=1)
-    evidence: Evidence
     source: str
 
 
@@ -63,9 +63,16 @@ class DenseRates(Strict):
     share: list[Share]
     gpu: list[GpuRate]
 
-    def of(self, machine: str) -> GpuRate | None:
-        """The rate of a shipped machine; None for any other."""
-        return next((each for each in self.gpu if each.machine == machine), None)
+    def of(self, machine: str) -> GpuRate:
+        """The rate of a machine's GPU. Limits: a machine that is not shipped -> BadInputError"""
+        for rate in self.gpu:
+            if rate.machine == machine:
+                return rate
+        raise BadInputError(
+            f"no rate of dense layers is known for a GPU of {machine}.",
+            "give their time for a batch, forward and backward, e.g. --dense 3ms; "
+            f"known: {', '.join(rate.machine for rate in self.gpu)}.",
+        )
 
     def share_of(self, generation: str) -> Share:
         """Share of a generation; for a generation without measured steps, the share of all others."""

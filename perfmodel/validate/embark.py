@@ -8,20 +8,12 @@ from functools import lru_cache
 
 from perfmodel import resources
 from perfmodel.errors import BadInputError
-from perfmodel.model.dense import BACKWARD, GivenFlops
+from perfmodel.model.dense import BACKWARD_RATIO, StepParts, step_time
 from perfmodel.passes.alike import Alike, best_alike
-from perfmodel.passes.dense import Dense, from_file, on_machine
 from perfmodel.passes.schemes import TABLE_ROW_WISE
-from perfmodel.passes.training import (
-    CostedPlan,
-    Pick,
-    WholeStep,
-    centre,
-    embedding_communication_s,
-    one_end,
-)
+from perfmodel.passes.training import CostedPlan, Dense, WholeStep
 from perfmodel.plan import Evaluator, PlanTables, read_plan
-from perfmodel.schema.dense import load_dense
+from perfmodel.schema.dense import load_dense, load_rates
 from perfmodel.schema.distributions import zipf
 from perfmodel.units import format_count, format_fraction, format_number, format_ratio
 from perfmodel.validate.claims import load_claims
@@ -82,14 +74,31 @@ def throughput(
     training_flops  operations of a sample, forward and backward;  gradient_bytes  of the dense layers
     batches         samples of all GPUs: the first is assumed; the band covers all, and errors of their steps
     """
-    layers = GivenFlops(training_flops / (1 + BACKWARD))
-    dense, found = on_machine(layers, load_claims().embark.machine, gradient_bytes), []
+    rates = []
     for batch in batches:
-        whole = WholeStep.of(planned(model, gpus, batch), dense)
-        found += [batch / time_s / _MILLION for time_s in (whole.found.step_s, whole.low_s, whole.high_s)]
-    judged = Finding.within(found[0], found, format_number)
+        plan = planned(model, gpus, batch)
+        dense = dense_of_flops(plan.evaluator, training_flops / (1 + BACKWARD_RATIO), gradient_bytes)
+        whole = WholeStep.of(plan, dense)
+        rates += [batch / time_s / _MILLION for time_s in (whole.step_s, whole.low_s, whole.high_s)]
+    judged = Finding.within(rates[0], rates, format_number)
     least, most = (format_count(batch) for batch in (min(batches), max(batches)))
     return replace(judged, words=f"{judged.words} million a second at batches of {least} to {most} in all")
+
+
+def dense_of_flops(evaluator: Evaluator, flops: float, gradient_bytes: float) -> Dense:
+    """Dense layers of which only the operations are known: all run after the embeddings.
+
+        t = flops B / (rate share),   weights = flops / 2                     [s], [-]
+
+    flops  forward, one sample [FLOP];  gradient_bytes  of one weight;  B  samples of one GPU
+    Source: definition of fully connected layers; a convolution or attention has fewer weights
+    """
+    rates = load_rates()
+    gpu = rates.of(evaluator.setting.machine.name)
+    share = rates.share_of(gpu.generation)
+    top = flops * evaluator.batch / (gpu.flops_per_s * share.together)
+    times = {"top": top, "top_backward": BACKWARD_RATIO * top}
+    return Dense(times, share.error, flops / 2, gradient_bytes)
 
 
 def share(gpus: int, batches: Sequence[int]) -> Finding:
@@ -102,10 +111,8 @@ def share(gpus: int, batches: Sequence[int]) -> Finding:
     models = sorted(run.models, key=lambda model: model != run.figure_model)
     for batch in batches:
         for model in models:
-            plan = _table_row_wise(model, gpus, batch)
-            for dense, pick in _ways():
-                step_s = plan.step(dense, pick, overlap=False).step_s
-                shares.append(embedding_communication_s(plan.parts(dense, pick)) / step_s)
+            for parts in _ends(_table_row_wise(model, gpus, batch)):
+                shares.append(parts.embedding_communication_time / parts.serial_time)
     return Finding.within(shares[0], shares, format_fraction)
 
 
@@ -114,26 +121,19 @@ def speedup(answer: str, batches: Sequence[int]) -> Finding:
 
     answer  "mean" or "max" over the workloads
     """
-    run, found = load_claims().embark, []
+    run, ratios = load_claims().embark, []
     for batch in batches:
-        for way in _ways():
+        before = [_ends(_table_row_wise(model, run.gpus, batch)) for model in run.models]
+        after = [_ends(planned(model, run.gpus, batch)) for model in run.models]
+        for serial, overlapped in zip(zip(*before, strict=True), zip(*after, strict=True), strict=True):
             over = [
-                _table_row_wise(model, run.gpus, batch).step(*way, overlap=False).step_s
-                / planned(model, run.gpus, batch).step(*way).step_s
-                for model in run.models
+                slow.serial_time / step_time(fast, training=True)
+                for slow, fast in zip(serial, overlapped, strict=True)
             ]
-            found.append(max(over) if answer == "max" else sum(over) / len(over))
-    return Finding.within(found[0], found, format_ratio)
+            ratios.append(max(over) if answer == "max" else sum(over) / len(over))
+    return Finding.within(ratios[0], ratios, format_ratio)
 
 
-def _ways() -> list[tuple[Dense, Pick]]:
-    """Inputs for a step's band: central values, then each cause of error at either end, others central.
-
-    Each is (dense layers, function that picks the communication times from their bands).
-    """
-    run = load_claims().embark
-    dense = from_file(load_dense(run.dense), run.machine)
-    ends = [one_end(end, communication) for end in ("low_s", "high_s") for communication in (True, False)]
-    shares = [dense.efficiency * (1 + error) for error in (-dense.error, dense.error)]
-    layers = [replace(dense, efficiency=share) for share in shares]
-    return [(dense, centre), *((dense, end) for end in ends), *((each, centre) for each in layers)]
+def _ends(plan: CostedPlan) -> tuple[StepParts, ...]:
+    """The parts of a step, then with each cause of error at either end, others central."""
+    return plan.ends(Dense.of(load_dense(load_claims().embark.dense), plan.evaluator))

@@ -36,7 +36,7 @@ def test_the_page_opens_clean(
     path, told = made
     browser.open(path, width, dark=dark)
     assert browser.run("document.documentElement.scrollWidth") == width  # nothing sticks out
-    assert browser.run("document.querySelectorAll('.plot:has(.main-svg)').length") == 7
+    assert browser.run("document.querySelectorAll('.plot:has(.main-svg)').length") == 6
     assert format_time(told["time_s"]) in browser.run("document.querySelector('h1').textContent")
     assert browser.run("document.querySelectorAll('#headline .evidence span').length") > 0
     assert browser.run("document.body.innerText.includes('undefined')") is False
@@ -90,15 +90,3 @@ def test_bytes_and_time_are_two_views_of_the_same_blocks(
     unit = {"ms": 1e-3, "µs": 1e-6}[title.split("(")[-1].rstrip(")")]
     assert max(heights) * unit <= told["time_s"] * (1 + 1e-4)
     assert browser.said == []
-
-
-def test_the_timeline_has_the_tasks_of_the_document(
-    browser: Chromium, made: tuple[Path, dict[str, Any]]
-) -> None:
-    path, told = made
-    browser.open(path, 1280)
-    names = browser.run("document.querySelector('#block-timeline .plot').data.map(trace => trace.name)")
-    assert {"kernels", "exposed communication", "critical path"} <= set(names)
-    step, exposed = told["dense_step"]["step_s"], told["dense_step"]["exposed_s"]
-    title = browser.run("document.querySelector('#block-timeline h2').textContent")
-    assert format_time(step) in title and format_time(exposed) in title

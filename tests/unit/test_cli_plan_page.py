@@ -64,7 +64,7 @@ def test_a_given_plan_has_a_page_without_a_search(model: str, monkeypatch: pytes
     kept = json.loads(Path("plan.json").read_text("utf-8"))
     assert page["plan"] == {**kept, "made_for": {**kept["made_for"], "dense": "dlrm-dcnv2"}}
     names = [block["name"] for block in page["views"][""]["blocks"]]
-    assert names == ["placements", "steps", "timeline", "balance", "memory", "tables", "others"]
+    assert names == ["placements", "steps", "balance", "memory", "tables", "others"]
 
 
 def test_the_command_of_the_page_makes_it_again(model: str) -> None:

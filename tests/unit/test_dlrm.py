@@ -1,4 +1,4 @@
-"""Whole models: operations by hand, every step in one part of the pipeline, published steps predicted."""
+"""Whole models: operations by hand, every step of a pass in one part, published steps predicted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.model.dense import (
     DenseKernel,
     DenseModel,
-    GivenFlops,
+    StepParts,
     chain,
     cross_macs,
     kernels_time,
@@ -20,12 +20,11 @@ from perfmodel.model.dense import (
     product,
     update_bytes,
 )
-from perfmodel.passes.dense import Dense
 from perfmodel.passes.loads import Exchange
 from perfmodel.passes.steps import BACKWARD, FORWARD, WEIGHTS
-from perfmodel.passes.training import PARTS, CostedPlan, embedding_communication_s
+from perfmodel.passes.training import PARTS, CostedPlan, Dense
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
-from perfmodel.schema.dense import ANY, load_rates
+from perfmodel.schema.dense import ANY, load_dense, load_rates
 from perfmodel.schema.workload import Table, TableSet
 
 DCNV2 = DenseModel((13, 512, 256, 128), (1024, 1024, 512, 256, 1), 512, 3)
@@ -37,8 +36,6 @@ def test_operations_by_hand() -> None:
     assert cross_macs(2, 3, 1) == 12
     small = DenseModel((2, 3), (5, 1), 4, 2)
     assert small.width(7) == 10
-    assert small.bottom_flops() == 12
-    assert small.top_flops(7) == 2 * (2 * 2 * 10 * 4 + 10 * 5 + 5)
     assert small.weights(7) == 6 + 160 + 55
     assert (update_bytes(10, 4, 0), update_bytes(10, 2, 4), update_bytes(0, 2, 4)) == (120, 200, 0)
 
@@ -59,9 +56,6 @@ def tables(count: int) -> PlanTables:
     return PlanTables.of(TableSet("mine", tuple(Table(f"t{i}", 1000, 64, 4.0, "fp32") for i in range(count))))
 
 
-DENSE = Dense(DCNV2, 1e15, 0.5, 2)
-
-
 def test_a_product_reads_and_writes_each_operand_once() -> None:
     assert product(1, 1, 1) == DenseKernel(2, 6)
     assert product(2, 3, 5) == DenseKernel(60, 2 * (6 + 15 + 10))
@@ -76,17 +70,23 @@ def test_kernels_are_bound_by_arithmetic_or_memory_and_have_a_floor() -> None:
     assert kernels_time([DenseKernel(0, 0)], 10, 0.5, 2, 1) == 1
 
 
-def test_passes_have_all_operations() -> None:
+def test_kernels_have_all_operations() -> None:
     """Bottom, two cross layers of two products, two of the top; backward twice as many and as much."""
     small = DenseModel((2, 3), (5, 1), 4, 2)
-    found = small.passes(7, 5)
-    counts = [len(k) for k in (found.bottom, found.bottom_backward, found.top, found.top_backward)]
-    assert counts == [1, 2, 6, 12]
-    assert sum(k.flops for k in found.bottom) == 5 * small.bottom_flops()
-    assert sum(k.flops for k in found.top) == 5 * small.top_flops(7)
-    assert sum(k.flops for k in found.top_backward) == 2 * 5 * small.top_flops(7)
+    kernels = small.kernels(7, 5)
+    assert {part: len(products) for part, products in kernels.items()} == {
+        "bottom": 1, "bottom_backward": 2, "top": 6, "top_backward": 12,
+    }  # fmt: skip
+    flops = {part: sum(product.flops for product in products) for part, products in kernels.items()}
+    assert flops["bottom"] == 5 * 2 * 6 and flops["top"] == 5 * 2 * (160 + 55)
+    assert flops["top_backward"] == 2 * flops["top"]
+    assert sum(flops.values()) == 5 * 3 * 2 * small.weights(7)
     assert chain(5, []) == ((), ())
-    assert len(DenseModel((2, 3), (5, 1), 4, 0).passes(7, 5).top) == 2
+    assert len(DenseModel((2, 3), (5, 1), 4, 0).kernels(7, 5)["top"]) == 2
+
+
+def parts_of(evaluator: Evaluator, plan: Plan) -> StepParts:
+    return CostedPlan.of(evaluator, plan).parts(Dense.of(load_dense("dlrm-dcnv2"), evaluator))
 
 
 def test_parts_add_up_to_the_pass_and_the_dense_layers() -> None:
@@ -95,35 +95,32 @@ def test_parts_add_up_to_the_pass_and_the_dense_layers() -> None:
     evaluator = Evaluator.on("h100-sxm-ib", three, 1024, 16, training=True)
     copy, whole = Placement.of(Scheme(Exchange.DP)), Placement.of(Scheme(Exchange.RB), [3])
     plan = Plan(three, (copy, whole, whole), 16, 8)
-    parts = CostedPlan.of(evaluator, plan).parts(DENSE)
-    assert parts.bottom > DCNV2.bottom_flops() * 1024 / 5e14
-    assert parts.top_backward > 2 * DCNV2.top_flops(192) * 1024 / 5e14
-    machine = evaluator.setting.machine
-    rates = machine.value("local_sum_bytes_per_s"), machine.value("launch_floor_s")
-    times = DENSE.times(192, 1024, *rates)
-    assert {name: getattr(parts, name) for name in times} == times
-    dense = sum(times.values()) + parts.dense_reduce + parts.dense_update
-    assert sum(vars(parts).values()) - dense == pytest.approx(evaluator.cost(plan).time_s)
+    parts, layers = parts_of(evaluator, plan), Dense.of(load_dense("dlrm-dcnv2"), evaluator)
+    rate = load_rates().of("h100-sxm-ib").flops_per_s * load_rates().share_of("Hopper").products
+    assert sum(layers.times.values()) > 3 * 2 * DCNV2.weights(192) * 1024 / rate
+    assert {name: getattr(parts, name) for name in layers.times} == layers.times
+    dense = layers.time_s + parts.dense_reduce + parts.dense_update
+    assert parts.serial_time - dense == pytest.approx(evaluator.cost(plan).time_s)
     assert 0 < parts.dp_lookup < parts.lookup
     assert parts.dp_update > 0 and parts.dp_reduce > 0
     communication = parts.keys + parts.forward + parts.backward + parts.dp_reduce
-    assert embedding_communication_s(parts) == pytest.approx(communication)
+    assert parts.embedding_communication_time == pytest.approx(communication)
 
 
 def test_copies_alone_have_nothing_else_to_look_up() -> None:
     evaluator = Evaluator.on("h100-sxm-ib", tables(2), 256, 8, training=True)
-    parts = CostedPlan.of(evaluator, uniform_plan(tables(2), "data-parallel", 8, 8)).parts(DENSE)
+    parts = parts_of(evaluator, uniform_plan(tables(2), "data-parallel", 8, 8))
     assert parts.lookup == pytest.approx(0, abs=1e-15)
     assert parts.keys == parts.forward == parts.backward == 0
     assert parts.dp_lookup > 0
-    alone = CostedPlan.of(evaluator, uniform_plan(tables(2), "table-wise", 8, 8)).parts(DENSE)
+    alone = parts_of(evaluator, uniform_plan(tables(2), "table-wise", 8, 8))
     assert alone.dp_lookup == alone.dp_update == alone.dp_reduce == 0
 
 
 def test_a_forward_pass_has_no_backward_parts() -> None:
     evaluator = Evaluator.on("h100-sxm-ib", tables(1), 256, 8)
-    costed = CostedPlan.of(evaluator, uniform_plan(tables(1), "table-wise", 8, 8))
-    parts = costed.parts(DENSE)
+    plan = uniform_plan(tables(1), "table-wise", 8, 8)
+    parts = parts_of(evaluator, plan)
     for name in (
         "backward",
         "update",
@@ -136,7 +133,7 @@ def test_a_forward_pass_has_no_backward_parts() -> None:
     ):
         assert getattr(parts, name) == 0, name
     dense = parts.bottom + parts.top
-    assert sum(vars(parts).values()) - dense == pytest.approx(costed.cost.time_s)
+    assert parts.serial_time - dense == pytest.approx(evaluator.cost(plan).time_s)
 
 
 def test_every_measured_row_is_predicted_or_left_out_by_name() -> None:
@@ -155,10 +152,7 @@ def test_half_of_the_kinds_of_a_generation_are_too_fast_and_machines_are_left_ou
     hopper = mlperf_steps.fitted_share(lambda case: mlperf_steps.generation_of(case.machine) == "Hopper")
     assert shares["Hopper"] == pytest.approx(hopper, rel=0.01)  # of 21 kinds, whatever others reach
     own = {kind: s for kind, s in kinds.items() if mlperf_steps.generation_of(kind[0].machine) == "Hopper"}
-    ratios = [
-        np.log(mlperf_steps.planned(case).step(mlperf_steps.dense_of(case.machine, hopper)).step_s / time_s)
-        for (case, _), time_s in own.items()
-    ]
+    ratios = [np.log(mlperf_steps.step_s(case, hopper) / time_s) for (case, _), time_s in own.items()]
     assert np.median(ratios) == pytest.approx(0, abs=2e-3)
     assert np.sqrt(np.mean(np.square(ratios))) == pytest.approx(mlperf_steps._KINDS_LOG_SD, abs=0.02)
     alone = mlperf_steps.fitted_share(lambda case: case.machine == "b200-sxm-ib")
@@ -174,8 +168,3 @@ def test_steps_of_machines_left_out_are_predicted_within_their_bands() -> None:
     assert rows[rows["informs"]]["inside"].mean() > 0.8
     h100 = rows[(rows["machine"] == "h100-sxm-ib") & ~rows["system"].str.startswith("v3.0")]
     assert (h100.groupby("gpus")["ratio"].median() - 1).abs().max() < 0.06
-
-
-def test_a_model_of_given_flops_has_a_weight_for_each_multiply_add() -> None:
-    model = GivenFlops(3e9)
-    assert (model.bottom_flops(), model.top_flops(10), model.weights(10)) == (0, 3e9, 1.5e9)

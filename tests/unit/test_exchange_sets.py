@@ -7,12 +7,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from perfmodel.passes.dense import DenseTime
 from perfmodel.passes.exchange_sets import ExchangeSets
 from perfmodel.passes.placement import uniform_plan
 from perfmodel.passes.schemes import Exchange
 from perfmodel.passes.step_resources import TOGETHER, WHOLE, Resource
-from perfmodel.passes.training import CostedPlan
+from perfmodel.passes.training import CostedPlan, Dense
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.choices.table_rules import typed_rules
 from perfmodel.plan.for_torchrec import runnable as torchrec
@@ -149,7 +148,7 @@ def test_the_pipeline_sends_the_splits_of_all_sets_at_once() -> None:
             "all_to_all", np.array([3 * evaluator.times.splits_bytes]), np.array([4.0]), 2
         )
         want = keys + (float(one.time_s[0]) if training else splits)
-        assert costed.parts(DenseTime(1e-3)).keys == pytest.approx(want, rel=1e-12)
+        assert costed.parts(Dense({})).keys == pytest.approx(want, rel=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,9 @@ from oracles.plans import exact
 
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError
-from perfmodel.passes.dense import dense_of
 from perfmodel.passes.loads import Resource
 from perfmodel.passes.schemes import Exchange
-from perfmodel.passes.training import CostedPlan
+from perfmodel.passes.training import CostedPlan, Dense
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, read_plan, write_plan
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.bounding.lower_bound import lower_bound
@@ -304,7 +303,7 @@ def test_hot_rows_are_looked_up_beside_the_exchange_as_copies_are() -> None:
     """In an overlapped step the hot part of the gather waits for no ids: half of its bytes and more here."""
     e = evaluator(HALVES, rows=10**6, training=True)
     plan = Plan(e.tables, (Placement.of(Scheme(Exchange.SPARSE, 2, 1, 10**5), [0, 1]),), G, e.domain)
-    parts = CostedPlan.of(e, plan).parts(dense_of("dlrm-dcnv2", MACHINE))
+    parts = CostedPlan.of(e, plan).parts(Dense({}))
     found = loads(e, Scheme(Exchange.SPARSE, 2, 1, 10**5))[Resource.GATHER_DRAM][0]
     own = e.shard_loads(0, Exchange.SPARSE, 2, 1, 10**5).own[Resource.GATHER_DRAM]
     assert parts.dp_lookup / (parts.dp_lookup + parts.lookup) == pytest.approx(1 - own / found, rel=1e-6)

@@ -34,7 +34,7 @@ ASKED = {
     "max-hbm": ("--max-hbm", "20GB"),
     "both": ("--max-hbm", "21GiB", "--reserve", "1%"),
     "optimizer": ("--optimizer", "adam"),
-    "dense": ("--dense", "32MFLOP"),
+    "dense": ("--dense", "3ms±10%"),
     "objective": ("--objective", "throughput"),
     "many": (
         *("--machine", BOX, "--batch", "4096", "--distribution", "zipf:1.05", "--payload", "fp16"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfmodel.model.schedule import COMPUTE, NETWORK, Task, schedule
 from perfmodel.passes.schemes import Exchange
 from perfmodel.passes.shares import Shares
 from perfmodel.passes.step_equations import bytes_equation
@@ -58,20 +57,6 @@ def test_copies_alone_are_all_of_a_pass() -> None:
     shares = shares_of(uniform_plan(TABLES, "data-parallel", 4, 4))
     assert shares.names == ("gather_pool",)
     assert shares.copies_s(3).sum() == pytest.approx(shares.total_s[3]) == pytest.approx(shares.step_s[0])
-
-
-def test_exposed_parts_are_where_no_compute_runs() -> None:
-    """a 0-2, send 2-7 beside b 3-5: 2-3 and 5-7 are exposed."""
-    found = schedule(
-        (
-            Task("a", "one", 2.0, device=COMPUTE),
-            Task("send", "two", 5.0, ("a",), device=NETWORK),
-            Task("wait", "one", 1.0, ("a",)),
-            Task("b", "one", 2.0, ("wait",), device=COMPUTE),
-        )
-    )
-    assert found.exposed_parts() == [(1, 2, 3), (1, 5, 7)]
-    assert sum(end - start for _, start, end in found.exposed_parts()) == found.exposed_s() == 3
 
 
 def test_the_bytes_of_a_step_have_an_equation() -> None:

@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfmodel.passes.dense import dense_of
 from perfmodel.passes.schemes import Exchange
-from perfmodel.passes.training import CostedPlan, WholeStep
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.outcome import Planned, given_outcome
 from perfmodel.report.figures import gpu_columns as gpus_of
@@ -27,7 +25,6 @@ from perfmodel.report.figures.placements import held_by, placements
 from perfmodel.report.figures.plan_steps import steps
 from perfmodel.report.figures.plan_tables import others, tables
 from perfmodel.report.figures.stacked_bars import part_colour, pattern
-from perfmodel.report.figures.timeline import EXPOSED, HIDDEN, timeline
 from perfmodel.report.page.assemble import document, page_html
 from perfmodel.report.page.plan_page import (
     evidence_shares,
@@ -69,11 +66,6 @@ def answer(tmp_path_factory: pytest.TempPathFactory) -> Planned:
 @pytest.fixture(scope="module")
 def shown(answer: Planned) -> Shown:
     return Shown.of(answer)
-
-
-@pytest.fixture(scope="module")
-def whole(answer: Planned) -> WholeStep:
-    return WholeStep.of(CostedPlan.of(answer.evaluator, answer.plan), dense_of("dlrm-dcnv2", "h100-sxm-ib"))
 
 
 def searched(answer: Planned, bound_s: float, stopped: str = "effort") -> Planned:
@@ -159,23 +151,6 @@ def test_the_bound_is_drawn_where_it_is_known(answer: Planned) -> None:
     assert "given" in plan_card(answer).sure
 
 
-def test_the_timeline_adds_up(shown: Shown, answer: Planned, whole: WholeStep) -> None:
-    alone = timeline(shown)
-    assert sum(row["end_s"] - row["start_s"] for row in alone.data) == pytest.approx(answer.found.cost.time_s)
-    assert all(one["end_s"] == two["start_s"] for one, two in pairwise(alone.data))
-    block = timeline(Shown.of(answer, whole))
-    rows = [row for row in block.data if row["batch"] == 1 and row["row"] != "one after the other"]
-    times: dict[str, float] = defaultdict(float)
-    for row in rows:
-        times[row["task"]] += row["end_s"] - row["start_s"]
-    assert times == pytest.approx({t["task"]: t["time_s"] for t in whole.tasks()})
-    exposed = sum(r["end_s"] - r["start_s"] for r in rows if r["kind"] == EXPOSED)
-    assert exposed == pytest.approx(whole.found.exposed_s, rel=1e-6)
-    assert {row["kind"] for row in rows} >= {EXPOSED, HIDDEN}
-    assert format_time(whole.found.step_s) in block.title and format_time(whole.exposed_s) in block.title
-    assert "--dense" in alone.how_to_read and "--dense" not in block.how_to_read
-
-
 def test_tables_and_their_next_best_are_those_of_the_document(answer: Planned, shown: Shown) -> None:
     told = answer.to_dict()
     rows = {row["table"]: row for row in tables(shown).data}
@@ -245,7 +220,6 @@ def test_one_gpu_has_a_page_too(answer: Planned) -> None:
     titles = {name: block.title for name, block in blocks.items() if isinstance(block, Block)}
     assert titles["placements"] == "All 5 tables are data-parallel on 1 GPU."
     assert titles["balance"] == "One GPU does not wait."
-    assert titles["timeline"].startswith("There is no exchange")
     assert plan_card(one).sentence.endswith("on 1 GPU: nothing is sharded.")
 
 

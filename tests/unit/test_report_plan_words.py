@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 from cli_calls import planned as asked
 
-from perfmodel.passes.dense import dense_of
 from perfmodel.passes.schemes import Exchange
-from perfmodel.passes.training import CostedPlan, WholeStep
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.outcome import Planned, given_outcome
 from perfmodel.plan.searching.search import Search
@@ -85,14 +83,6 @@ def test_steps_that_take_as_long_are_all_named(answer: Planned) -> None:
     assert title.lower().startswith(f"{one} and {two} take the largest part of ") and "100 % each" in title
     alone = replace(cost, rows=(first, *cost.rows[1:]))
     assert longest(alone) == (one, "")
-
-
-@pytest.fixture(scope="module")
-def dense(answer: Planned) -> Shown:
-    return Shown.of(
-        answer,
-        WholeStep.of(CostedPlan.of(answer.evaluator, answer.plan), dense_of("dlrm-dcnv2", "h100-sxm-ib")),
-    )
 
 
 @pytest.mark.parametrize(

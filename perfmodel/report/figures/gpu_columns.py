@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from perfmodel.passes.schemes import DATA_PARALLEL, SHARDINGS
 from perfmodel.passes.shares import Shares
-from perfmodel.passes.training import WholeStep
 from perfmodel.plan.outcome import AlikeTables, Planned
 from perfmodel.report.figures import style
 from perfmodel.units import format_count, format_time
@@ -82,17 +81,15 @@ class Shown:
     """A plan as its figures show it.
 
     shares  each GPU's own time, by step and by table
-    whole   the step with its dense layers; None: without dense layers
     """
 
     answer: Planned
     shares: Shares
-    whole: WholeStep | None = None
 
     @staticmethod
-    def of(answer: Planned, whole: WholeStep | None = None) -> Shown:
-        """The plan with its shares computed. whole  the step with its dense layers; None: without"""
-        return Shown(answer, Shares.of(answer.evaluator, answer.plan, answer.found.cost), whole)
+    def of(answer: Planned) -> Shown:
+        """The plan with its shares computed."""
+        return Shown(answer, Shares.of(answer.evaluator, answer.plan, answer.found.cost))
 
     @cached_property
     def groups(self) -> dict[int, AlikeTables]:

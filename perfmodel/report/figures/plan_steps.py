@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfmodel.passes.steps import StepCost, StepRow, step_label
-from perfmodel.passes.training import is_communication
 from perfmodel.report.columns import Column, attributes
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block
@@ -111,7 +110,7 @@ def steps_title(shown: Shown) -> str:
         default=None,
     )
     names, each = longest(cost)
-    links = sum(row.time_s for row in cost.rows if is_communication(row))
+    links = sum(row.time_s for row in cost.rows if not row.is_kernel)
     text = (
         f"{_capital(names)} take{'' if each else 's'} the largest part of the {format_time(cost.time_s)}, "
         f"{format_fraction(cost.limiting.time_s / cost.time_s)}{each}; "

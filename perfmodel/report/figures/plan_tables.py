@@ -16,7 +16,6 @@ from perfmodel.report.figures.block import Block, Missing, Switch
 from perfmodel.report.figures.gpu_columns import Shown, colour_of, source, time_unit
 from perfmodel.report.figures.marks import scatter
 from perfmodel.report.figures.registry import OTHERS, TABLES
-from perfmodel.report.figures.time_bars import row_ticks
 from perfmodel.report.figures.words import hover, safe, size_words
 from perfmodel.report.plan_text import next_best, parts_text, ranks_text
 from perfmodel.units import counted, format_count, format_fraction, format_number, format_time
@@ -241,7 +240,12 @@ def others(shown: Shown) -> Block | Missing:
         height=110 + 20 * len(drawn),
         showlegend=len(members) > 1,
         meta={"min_width": 520},
-        yaxis=style.axis(**row_ticks(labels) | {"range": [len(drawn) - 0.3, -0.7]}),
+        yaxis=style.axis(
+            tickmode="array",
+            tickvals=list(range(len(labels))),
+            ticktext=labels,
+            range=[len(drawn) - 0.3, -0.7],
+        ),
         **views[0].layout,
     )
     left = len(tried) - len(drawn)

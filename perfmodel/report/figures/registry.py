@@ -71,10 +71,9 @@ OVER_GPUS = Figure("over-gpus", ".over_gpus.over_gpus")
 
 PLACEMENTS = Figure("placements", ".placements.placements")
 STEPS = Figure("steps", ".plan_steps.steps")
-TIMELINE = Figure("timeline", ".timeline.timeline")
 BALANCE = Figure("balance", ".gpu_loads.balance")
 MEMORY = Figure("memory", ".gpu_loads.memory")
 TABLES = Figure("tables", ".plan_tables.tables")
 OTHERS = Figure("others", ".plan_tables.others")
-PLAN = (PLACEMENTS, STEPS, TIMELINE, BALANCE, MEMORY, TABLES, OTHERS)
+PLAN = (PLACEMENTS, STEPS, BALANCE, MEMORY, TABLES, OTHERS)
 """Figures of a plan, in the order of its page."""

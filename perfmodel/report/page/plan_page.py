@@ -62,7 +62,7 @@ def plan_page(
     return Page(
         f"{one_line(e.tables.model)} on {counted(e.gpus, 'GPU')}: {card.sentence}",
         provenance(answer, command, asked, explain),
-        (View((), (card,), plan_blocks(answer, whole)),),
+        (View((), (card,), plan_blocks(answer)),),
         command,
         alerts=tuple(alerts),
         besides={"plan": record if shards <= MOST_RANKS else None},
@@ -74,9 +74,9 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def plan_blocks(answer: Planned, whole: WholeStep | None = None) -> tuple[Block | Missing, ...]:
+def plan_blocks(answer: Planned) -> tuple[Block | Missing, ...]:
     """All figures of a plan, in the order of the reader's questions."""
-    shown = Shown.of(answer, whole)
+    shown = Shown.of(answer)
     held = held_by(shown)
     return tuple(figure.draw(shown=shown, held=held) for figure in PLAN)
 
@@ -167,8 +167,8 @@ def _notes(answer: Planned, whole: WholeStep | None) -> list[str]:
     if whole is not None:
         what = "a training step" if whole.training else "a batch"
         notes.append(
-            f"With dense layers {format_time(whole.found.step_s)} {what} (band "
-            f"{band(whole.low_s, whole.high_s)}), overlapped; {format_time(whole.found.serial_s)} one "
+            f"With dense layers {format_time(whole.step_s)} {what} (band "
+            f"{band(whole.low_s, whole.high_s)}), overlapped; {format_time(whole.parts.serial_time)} one "
             "after the other. The time above is of the tables alone."
         )
     names = dict.fromkeys(each.name for each in e.tables.ids)
