@@ -108,7 +108,7 @@ def test_names_of_schemes_are_in_their_table() -> None:
     """
     table = "perfmodel/passes/schemes.py"
     torchrec = {table, "perfmodel/schema/torchrec_plan.py", "perfmodel/passes/step_resources.py"}
-    coding = ("passes/cut", "passes/loads", "passes/placement", "plan/busiest")
+    coding = ("passes/cut", "passes/loads", "passes/placement")
     coded = {table, *(f"perfmodel/{file}.py" for file in coding)}
     own = {word for kind in Exchange for word in (kind.key, kind.facts.word, kind.facts.reduction)}
     own |= set(WAYS)

@@ -72,11 +72,6 @@ COMMANDS: dict[str, Command | CommandGroup] = {
         "collective:collective",
         "How long does a collective take, on any number of GPUs?",
     ),
-    "explain": Command(
-        "",
-        "explain:explaining",
-        "The equation of a step with your numbers in it, each with its source.",
-    ),
     "sweep": Command(
         "passes:SweepOptions",
         "sweep:sweep",

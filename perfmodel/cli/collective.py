@@ -17,16 +17,18 @@ from perfmodel.cli.chosen import (
     machine_of,
 )
 from perfmodel.cli.options import (
+    check_explained,
     collective_name,
     count_values,
     one_output,
     size_values,
     split_values,
 )
-from perfmodel.cli.output import emit, emit_json, note, warn
+from perfmodel.cli.output import emit, emit_explanation, emit_json, note, warn
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.library import Faster
 from perfmodel.errors import BadInputError, NoCalibrationError
+from perfmodel.passes.explained import explain_collective
 from perfmodel.passes.settings import BEST, load_setting, of_its_file
 from perfmodel.question.passes import CollectiveOptions
 from perfmodel.report.collective_text import collective_text
@@ -45,6 +47,7 @@ _NCCL_ALIGNMENT_BYTES = 16
 def collective(context: typer.Context, options: CollectiveOptions) -> None:
     """Predict collectives, and print their times as a table, JSON or CSV."""
     one_output(json=options.as_json, csv=options.as_csv)
+    check_explained(options.explain, csv=options.as_csv)
     calibration = calibration_of(options.calibration, options.backend, options.clock)
     chosen = machine_of(options.machine, options.settings, calibration)
     check_per_node(options.gpus_per_node, chosen)
@@ -53,6 +56,9 @@ def collective(context: typer.Context, options: CollectiveOptions) -> None:
     with advice(chosen, library, options.clock):
         models, notes = models_of(chosen, library, options.clock, calibration)
         check_alignment(frame, models)
+        if options.explain:
+            _explain(frame, models, as_json=options.as_json)
+            return
         answers, missing = _predict(frame, models, split_values(options.op, "--op"))
     calibrations = ", ".join(model.calibration_id for model in models)
     for text in notes:
@@ -80,6 +86,18 @@ def collective(context: typer.Context, options: CollectiveOptions) -> None:
     else:
         shown = origin(calibrations, calibration_file(calibration))
         emit(collective_text(answers, shown, chosen))
+
+
+def _explain(frame: pd.DataFrame, models: Sequence[CollectiveModel], *, as_json: bool) -> None:
+    """Print how the time of a collective follows, by the faster model. Limits: several -> BadInputError"""
+    if len(frame) != 1:
+        raise BadInputError(f"these are {len(frame)} collectives.", "explain one of them.")
+    one = frame.iloc[0]
+    fastest = answers_of_faster(models, frame).get("library", [str(models[0].calibration.backend)])
+    model = next(each for each in models if each.calibration.backend in list(fastest))
+    counts = int(one["gpus"]), int(one["gpus_per_node"])
+    found = explain_collective(model, str(one["collective"]), float(one["payload_bytes"]), *counts)
+    emit_explanation("collective", found, as_json=as_json)
 
 
 def questions(ops: list[str], sizes: list[str], gpus: list[str], per_node: int) -> pd.DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Annotated, Any
@@ -18,9 +18,8 @@ from perfmodel.question.spec import Arg, CommandOptions, Declared, flag_of
 class Command:
     """A command, by the modules that are imported when it is called.
 
-    asks     ``module:class`` of its options in ``perfmodel.question``; "": see ``answers``
-    answers  ``module:function`` in ``perfmodel.ROOM``, called with the context and the options; without
-             ``asks``, called with the words that follow, and returns the command
+    asks     ``module:class`` of its options in ``perfmodel.question``
+    answers  ``module:function`` in ``perfmodel.ROOM``, called with the context and the options
     summary  its line of help;  room  the package of ``answers``
     """
 
@@ -45,7 +44,7 @@ class LazyGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The name of the command in ``args``, the command itself (imported now), and the words after it."""
         name, found, rest = super().resolve_command(ctx, args)
-        return name, found.load(rest) if isinstance(found, _Unloaded) else found, rest
+        return name, found.load() if isinstance(found, _Unloaded) else found, rest
 
     def add(self, commands: Mapping[str, Command | CommandGroup]) -> LazyGroup:
         """Add commands and groups, by name, to this group; return it."""
@@ -71,10 +70,8 @@ class _Unloaded(TyperCommand):
         super().__init__(name, short_help=known.summary, rich_markup_mode=None)
         self._known = known
 
-    def load(self, words: Sequence[str] = ()) -> Any:
-        """Import the command and return it. words  that follow its name on the command line"""
-        if not self._known.asks:
-            return placed(self._known.answers)(words)
+    def load(self) -> Any:
+        """Import the command and return it."""
         return loaded(str(self.name), self._known.asks, self._known.answers, self._known.room)
 
 

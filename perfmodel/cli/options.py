@@ -51,6 +51,11 @@ def apart(option: str, typed: object, advice: str, **others: object) -> None:
             raise BadInputError(f"{option} and {other} cannot be combined.", advice.format(other=other))
 
 
+def check_explained(explain: object, **others: object) -> None:
+    """Raise BadInputError if another output is typed beside ``--explain``. others  as in ``apart``"""
+    apart("--explain", explain, "leave out {other}: --explain prints one step alone.", **others)
+
+
 def _is_typed(value: object) -> bool:
     return value is not None and value is not False and value != []
 

@@ -15,12 +15,15 @@ import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perfmodel import __version__
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.report.terminal import page_width, terminal_columns, wrapped
 from perfmodel.schema.whole_files import cannot_write
+
+if TYPE_CHECKING:
+    from perfmodel.passes.explained import Explanation
 
 SCHEMA_VERSION = 3
 """Version of every JSON document that the command line prints (docs/commands.md)."""
@@ -93,6 +96,16 @@ def emit_cited(text: str) -> None:
 
     where = f"\n\nFiles in data/ are in {data_path()}" if _CITED.search(text) else ""
     emit(f"{text}{where}")
+
+
+def emit_explanation(command: str, found: Explanation, *, as_json: bool, **more: object) -> None:
+    """Print an explained step on stdout, as text or JSON. more  further keys of the document"""
+    from perfmodel.report.explanation_text import explanation_text
+
+    if as_json:
+        emit_json(command, **more, **found.to_dict())
+    else:
+        emit_cited(explanation_text(found))
 
 
 def check_stdout() -> None:

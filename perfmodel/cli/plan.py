@@ -18,13 +18,11 @@ from perfmodel.cli.chosen import (
 )
 from perfmodel.cli.codes import STOPPED
 from perfmodel.cli.dense import parse_dense, whole_of
-from perfmodel.cli.explain_plan_file import explain_line
-from perfmodel.cli.options import (
-    one_output,
-)
+from perfmodel.cli.options import check_explained, one_output
 from perfmodel.cli.output import (
     SaidError,
     emit,
+    emit_explanation,
     emit_json,
     note,
     warn,
@@ -48,6 +46,7 @@ from perfmodel.cli.stopping import acknowledge, ctrl_c
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.effort import Deadline, tell
 from perfmodel.errors import BadInputError
+from perfmodel.passes.explained import ExplainedPass
 from perfmodel.plan import Plan, PlanTables, write_plan
 from perfmodel.plan.choices.table_rules import typed_rules
 from perfmodel.plan.for_torchrec import runnable as torchrec
@@ -64,11 +63,6 @@ from perfmodel.units import format_fraction, format_time
 if TYPE_CHECKING:
     from perfmodel.passes.training import WholeStep
 
-_OF_EXPLAIN = (
-    *("model", "batch", "distribution", "payload", "id_dtype", "machine", "backend", "clock"),
-    *("kernels", "scenario", "settings", "calibration"),
-)
-"""Options that ``perfmodel explain`` also has."""
 _WEIGHTED = (
     "TorchRec's collection is weighted as a whole: the ids of tables without weights count with a weight "
     "of 1. To leave those out, plan weighted and other tables apart"
@@ -80,6 +74,7 @@ _OTHERS_SHARE = 0.25  # share of the effort, for a search without the limits of 
 def plan(context: typer.Context, options: PlanOptions) -> None:
     """Search a plan (which table is sharded how, on which GPUs), or price a given plan, and print it."""
     one_output(json=options.as_json, csv=options.as_csv)
+    check_explained(options.explain, csv=options.as_csv, report=options.report, out=options.out)
     check_out(options.out, options.file_format, force=options.force)
     check_page(options.report, options.out, force=options.force)
     typed = TypedLine.of(context)
@@ -95,6 +90,7 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
     texts["global_batch"] = options.global_batch
     numbers = {**numbers_of(options.plan_file, **texts), "ids": ids_as_made(asked)}
     of_one = {"plan": options.plan_file, "out": options.out, "report": options.report, "dense": dense}
+    of_one["explain"] = options.explain
     check_one_plan(numbers["many"], **of_one)
     rules = typed_rules(options.only or [], options.without or [])
     training = is_training(objective)
@@ -148,21 +144,26 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
                     as_csv=options.as_csv,
                 )
                 return
-            answer, changes = _answer(question, given, with_changes=not options.as_csv)
+            other_outputs = options.as_csv or options.explain is not None
+            answer, changes = _answer(question, given, with_changes=not other_outputs)
             answer = replace(answer, asked=made_for)
         except KeyboardInterrupt:
             note("\nstopped before there was a plan to print: the first takes a few seconds.")
             raise SaidError(STOPPED) from None
+    if options.explain is not None:
+        found = answer.found
+        explained = ExplainedPass.of_plan(answer.evaluator, found.plan, found.cost.rows)
+        emit_explanation("plan", explained.explain(options.explain), as_json=options.as_json)
+        return
     if options.out is not None:
         _write(answer, options.out, options.file_format)
     kept = options.out is not None or options.plan_file is not None
     again = "" if kept else typed.text(more=["--out", "plan.json"])
     whole = whole_of(answer, layers)
-    longest, saved = answer.found.cost.limiting.name, options.out or options.plan_file or Path("plan.json")
-    equation = explain_line(typed, longest, saved)
+    saved = options.out or options.plan_file
+    equation = _explaining_line(typed, answer.found.cost.limiting.name, saved)
     if options.report is not None:
-        of_plan = equation if kept else ""
-        _write_page(answer, whole, options.report, typed, calibration, capped=capped, explain=of_plan)
+        _write_page(answer, whole, options.report, typed, calibration, capped=capped)
     if options.as_json:
         samples = answer.evaluator.batch * answer.evaluator.gpus
         step = whole.to_dict(samples) if whole else None
@@ -185,6 +186,15 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
     if answer.found.stopped == "interrupt":
         warn_stopped()
         raise SaidError(STOPPED)
+
+
+def _explaining_line(typed: TypedLine, step: str, saved: Path | None) -> str:
+    """The command that explains a step of the plan: of the file that it is saved in, else of a new search."""
+    more, without = ["--explain", step.replace("_", "-")], ["dense", "out", "report", "force", "as_json"]
+    if saved is not None:
+        more += ["--plan", str(saved)]
+        without += ["plan_file", "file_format", "only", "without", *OF_SEARCH]
+    return typed.text(without=without, more=more)
 
 
 def _answer(
@@ -231,20 +241,17 @@ def _write_page(
     calibration: str | Path | None,
     *,
     capped: bool,
-    explain: str,
 ) -> None:
     """Write the page of a plan, which names the command that makes it again in any folder.
 
-    capped   whether ``--max-hbm`` limited the memory;  explain  explains the plan's longest step
+    capped   whether ``--max-hbm`` limited the memory
     """
     from perfmodel.report.page.alerts import alerts
 
     without = ["report", "force", "as_json", "as_csv"]
     without += [] if answer.found.restricted else ["out", "file_format"]
     command = typed.text(without=without, more=["--report", path.name])
-    asked = [word for name, words in typed.options if name in _OF_EXPLAIN for word in words]
-    doubts = alerts(None, calibration)
-    page = plan_page(answer, command, whole, capped=capped, alerts=doubts, asked=asked, explain=explain)
+    page = plan_page(answer, command, whole, capped=capped, alerts=alerts(None, calibration))
     write(page, path, "html")
 
 

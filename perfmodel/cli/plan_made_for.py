@@ -92,10 +92,10 @@ class AsMade:
         return not self.typed.isdisjoint({name, also.get(name, name)})
 
 
-def as_made(context: typer.Context, plan_file: Path | None, leave: tuple[str, ...] = ()) -> AsMade:
+def as_made(context: typer.Context, plan_file: Path | None) -> AsMade:
     """The options of a command; options that were not typed are taken from the plan file.
 
-    plan_file  None: no option is taken;  leave  names of options that are not taken
+    plan_file  None: no option is taken
     """
     values, typed = dict(context.params), {name for name, _ in TypedLine.of(context).options}
     typed |= {f"{_SET}{key}" for key in settings_of(values.get("settings"))}
@@ -107,7 +107,7 @@ def as_made(context: typer.Context, plan_file: Path | None, leave: tuple[str, ..
         values["model"] = _tables_of(plan_file, made)
     if made is None:
         return AsMade(values, frozenset(typed), plan_file, None)
-    left = {*leave, *typed}
+    left = {*typed}
     if "calibration" in typed:
         left.update(_OF_CALIBRATION)
     elif "machine" in typed and values["machine"] not in (made.machine, made.machine_file):
@@ -119,10 +119,9 @@ def as_made(context: typer.Context, plan_file: Path | None, leave: tuple[str, ..
             if option not in left:
                 note(f"no {option} {missing} is known here: give its file with --{option}")
     for name, value in taken.items():
-        if name in values and name not in left and value is not None:
+        if name not in left and value is not None:
             values[name] = value
-    if "settings" in values and "settings" not in leave:
-        values["settings"] = _settings(values["settings"], made)
+    values["settings"] = _settings(values["settings"], made)
     return AsMade(values, frozenset(typed), plan_file, made)
 
 

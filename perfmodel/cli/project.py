@@ -5,9 +5,7 @@ from __future__ import annotations
 import typer
 
 from perfmodel.cli.chosen import calibration_file
-from perfmodel.cli.options import (
-    one_output,
-)
+from perfmodel.cli.options import check_explained, one_output
 from perfmodel.cli.output import emit, emit_json, note, warn
 from perfmodel.cli.project_record import project_record
 from perfmodel.cli.question import question_of
@@ -34,6 +32,7 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
     sharding, tables = options.sharding, options.tables
     memory = {"local_memory": options.local_memory, "remote_memory": options.remote_memory}
     one_output(json=as_json, csv=as_csv)
+    check_explained(options.explain, csv=as_csv, report=report)
     if report is not None:
         from perfmodel.cli.report import check_beside, write_beside
 
@@ -58,7 +57,7 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
         with_sharding,
     )
 
-    out = Output(as_json, as_csv, file, typed.line)
+    out = Output(as_json, as_csv, file, typed.line, options.explain)
     with question.advised(), advising_enough(question):
         answer = question.answer()
         lead = lead_of(answer, question, out) if sharding is None and leads(answer) else None
@@ -68,10 +67,14 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
         print_leading(lead, out, typed.machine)
         return
     if way is not None:
+        if way == ALL and options.explain is not None:
+            raise BadInputError("--sharding all has the steps of many shardings.", "name one of them.")
         if way == ALL:
             print_all(answer, question, out)
         else:
             print_one(answer, question, way, out)
+        return
+    if out.explained(answer):
         return
     if as_csv:
         emit(answer.to_frame().to_csv(index=False))

@@ -7,24 +7,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.output import emit, emit_json, is_verbose, note, warn
+from perfmodel.cli.output import emit, emit_explanation, emit_json, is_verbose, note, warn
 from perfmodel.cli.project_record import project_record
 from perfmodel.errors import BadInputError, NoCalibrationError
-from perfmodel.passes.alike import MOST_COMPARED
-from perfmodel.passes.explanation import Explanation
 from perfmodel.passes.schemes import ALL, ROW_WISE, TORCHREC, WAYS
-from perfmodel.passes.step_names import NoSuchStepError, find_step
-from perfmodel.plan.as_projection import Compared, compared, evaluator_of, undecided, winner
-from perfmodel.plan.explain_step import explain_alike_step, explain_step
+from perfmodel.plan.as_projection import Compared, compared, explained_pass, undecided, winner
 from perfmodel.plan.leading import (
     AT_MOST,
     RUN,
     Leading,
     leading,
     leading_on_enough,
-    leads,
     on_enough,
-    table_count,
 )
 from perfmodel.plan.sizes import by_size
 from perfmodel.plan.swept import any_fits
@@ -48,12 +42,21 @@ class Output:
 
     calibration_file  the user's own; None: a shipped calibration
     again             returns the command that asks for an answer again, from its leading words
+    explain           the step that is explained instead of the answer; None: the answer is printed
     """
 
     as_json: bool
     as_csv: bool
     calibration_file: str | None
     again: Again
+    explain: str | None = None
+
+    def explained(self, answer: Projection) -> bool:
+        """Print the explanation of a step of the answer, if one was typed; return whether one was."""
+        if self.explain is not None:
+            found = explained_pass(answer).explain(self.explain)
+            emit_explanation("project", found, as_json=self.as_json, sharding=answer.sharding)
+        return self.explain is not None
 
 
 def with_fitting(
@@ -148,6 +151,8 @@ def print_one(base: Projection, question: Question, way: str, out: Output) -> No
     possible(base, found, out.again)
     answer = found.answer
     assert answer is not None and found.alike is not None
+    if out.explained(answer):
+        return
     if out.as_csv:
         emit(answer.to_frame().to_csv(index=False))
         return
@@ -171,6 +176,8 @@ def print_leading(found: Leading, out: Output, machine: str) -> None:
         next_step = beside_words(found) or "use more GPUs (--gpus), a smaller --batch or --reserve."
         raise BadInputError(headline(found), next_step)
     answer = found.answer
+    if out.explained(answer):
+        return
     if out.as_csv:
         emit(answer.to_frame().to_csv(index=False))
         return
@@ -190,7 +197,7 @@ def print_leading(found: Leading, out: Output, machine: str) -> None:
         more = found.changes, found.experiment, machine, out.calibration_file, _again(out, answer)
         emit(projection_text(answer, *more, ways=beside_words(found)))
     else:
-        emit(leading_text(found, out.calibration_file, lambda words: out.again(words, found.base)))
+        emit(leading_text(found, out.calibration_file))
     for line in answer.notes:
         warn(line)
 
@@ -210,51 +217,6 @@ _BESIDE = ("time_s", "low_s", "high_s", "slowdown", "slowdown_low", "slowdown_hi
 
 def _again(out: Output, answer: Projection) -> Callable[[Sequence[str]], str]:
     return lambda words: out.again(words, answer)
-
-
-def shown_of(
-    base: Projection, question: Question, way: str | None, again: Again
-) -> tuple[Projection, Compared]:
-    """The row-wise projection, and the sharding that ``project`` prints: ``way``, else the fastest."""
-    row_wise = Compared(ROW_WISE, None, base, base.gpu_count.memory_bytes)
-    if way is None and leads(base):
-        found = lead_of(base, question, Output(False, False, None, again))
-        return (found.base, found.best[0]) if found.best else (base, row_wise)
-    if way in (None, ROW_WISE):
-        return base, row_wise
-    base, (one,) = with_fitting(base, question, [way])
-    return base, possible(base, one, again)
-
-
-def explain_way(base: Projection, shown: Compared, step: str, again: Again) -> Explanation:
-    """The explanation of a step of a sharding.
-
-    base   the row-wise projection;  shown  the sharding;  again  as in ``possible``
-    Limits: only other shardings have the step -> BadInputError that names one of them
-    """
-    try:
-        find_step((shown.answer or base).steps, step)
-    except NoSuchStepError:
-        other = next(_that_have(base, step), None)
-        if other is None:
-            raise
-        line = again(("perfmodel", "explain", step), with_sharding(base, other))
-        message = f"{step!r} is not a step of {shown.way}, by which project answers this."
-        raise BadInputError(message, f"{other} has it:\n  {line}") from None
-    if shown.alike is None or shown.way == ROW_WISE:
-        return explain_step(base, step)
-    return explain_alike_step(shown.answer or base, evaluator_of(base), shown.alike, step)
-
-
-def _that_have(base: Projection, step: str) -> Iterator[str]:
-    """Shardings that have a step of this name, row-wise first. Limits: shardings are not compared -> none"""
-    if not leads(base) or table_count(base) > MOST_COMPARED:
-        return
-    for way in (ROW_WISE, *(each for each in WAYS if each != ROW_WISE)):
-        for found in compared(base, [way]):
-            with contextlib.suppress(BadInputError):
-                if found.answer is not None and find_step(found.answer.steps, step):
-                    yield way
 
 
 def row_wise_cut(base: Projection) -> dict[str, Any]:

@@ -19,27 +19,6 @@ from perfmodel.schema.priors import load_priors
 Floats = npt.NDArray[np.float64]
 
 _SLACK = 1 / PER_OCTAVE
-_AT_A_SIZE = 2e-3
-
-
-@dataclass(frozen=True)
-class NearestSize:
-    """Which measured cell corrects the law at one size, and at which of its own sizes.
-
-    wanted_bytes   size of the cell that corresponds to the asked size: the same S, in a ring the same S/G
-    size_bytes     nearest size in the cell's measured range;  measured  whether exactly this size was timed
-    time_s, law_s  time of the cell, and of the law for that cell, at ``size_bytes`` [s]
-    octaves        from ``wanted_bytes`` to ``size_bytes`` [-];  weight  e^(-octaves / fading octaves)
-    """
-
-    cell: Curve
-    wanted_bytes: float
-    size_bytes: float
-    measured: bool
-    time_s: float
-    law_s: float
-    octaves: float
-    weight: float
 
 
 @dataclass(frozen=True)
@@ -51,7 +30,7 @@ class Correction:
     gpus          ranks of the cell used at each size, fading to the fewest that leave a domain
     weight        1 at a measured size, falling to 0 away from it
     cells, taken  the measured cells; index of the cell that is used at each size
-    group         the ranks whose time is corrected;  nearest  index of the nearest measured size, on the grid
+    nearest       index of the nearest measured size, on the grid
     sizes_log2, log_measured, log_law  on the grid: log2 of the cell's size, ln of its time and of the law's
                                        [s]
     """
@@ -61,29 +40,20 @@ class Correction:
     gpus: Floats
     weight: Floats
     cells: tuple[Curve, ...]
-    group: Group
     taken: npt.NDArray[np.int64]
     nearest: npt.NDArray[np.int64]
     sizes_log2: Floats
     log_measured: Floats
     log_law: Floats
 
-    def at(self, payload_bytes: float) -> NearestSize:
-        """The measured cell and size that correct this payload, read at the nearest grid point."""
+    def at(self, payload_bytes: float) -> tuple[Curve, float, dict[str, float]]:
+        """(cell, its size [bytes], letters of ``correction``) for a payload, at the nearest grid point."""
         point = int(np.clip(round(np.log2(payload_bytes) * PER_OCTAVE), 0, GRID_LOG2.size - 1))
         near = int(self.nearest[point])
-        cell, size = self.cells[int(self.taken[near])], float(np.exp2(self.sizes_log2[near]))
-        apart = np.abs(np.array(cell.anchor_bytes) / size - 1)
-        return NearestSize(
-            cell=cell,
-            wanted_bytes=payload_bytes / 2 ** same_step_shift(cell.collective, cell.gpus, self.group.gpus),
-            size_bytes=size,
-            measured=bool(apart.min() < _AT_A_SIZE),
-            time_s=float(np.exp(self.log_measured[near])),
-            law_s=float(np.exp(self.log_law[near])),
-            octaves=float(abs(point - near)) / PER_OCTAVE,
-            weight=float(self.weight[point]),
-        )
+        letters = {"carry": self.carried[point], "res": self.log_residual[point]}
+        letters |= {"t_near": np.exp(self.log_measured[near]), "law_near": np.exp(self.log_law[near])}
+        letters["fade"] = self.weight[point]
+        return self.cells[int(self.taken[near])], float(np.exp2(self.sizes_log2[near])), letters
 
 
 def nearest_cells(calibration: Calibration, collective: str, group: Group) -> list[Curve]:
@@ -108,13 +78,14 @@ def correction(
 ) -> Correction:
     """Residual of the law against measured cells, carried over to another group of ranks.
 
-        ln corr = carry res,   res = mean( fade ln(t_near / law_near) )     [-]
+        corr = e^(carry res),   res = mean of fade ln(t_near / law_near)    [-]
 
-    corr      factor on the law's time;  carry  ``spreads.carried_share`` [-]
+    corr      factor on the law's time [-];  carry  part of res that is carried over [-]
+    res       residual of the measured cells, averaged over about an octave of sizes [-]
     t_near    measured time of the nearest cell at this size, or at the nearest size that it has [s]
     law_near  the law's time of that cell at that size [s]
-    fade      e^(-octaves to the measured sizes / fading_octaves) [-];  mean: over about an octave of sizes
-    cells     nearest first: each size uses the nearest cell that was measured there
+    fade      e^(-octaves to the measured sizes / fading_octaves) [-]
+    Each size uses the nearest of the ``cells`` that was measured there.
     The residual is averaged because single points scatter. Beyond the measured sizes it fades to 0, and the
     number of GPUs fades from the measured cell's to the fewest that leave a domain (two full domains).
     Source: docs/model.md#how-a-time-is-found
@@ -140,7 +111,7 @@ def correction(
     least = np.minimum(gpus[near], 2 * group.domain_gpus if group.domains > 1 else np.inf)
     residual = smoothed((log_measured - log_law)[near] * weight)
     carried_gpus = least * (gpus[near] / least) ** weight
-    found = (tuple(cells), group, taken, near, sizes_log2, log_measured, log_law)
+    found = (tuple(cells), taken, near, sizes_log2, log_measured, log_law)
     return Correction(residual, carried, carried_gpus, weight, *found)
 
 

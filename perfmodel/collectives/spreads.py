@@ -5,10 +5,9 @@ Times are logarithms on one grid of sizes, eight per octave, each with a standar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +17,7 @@ from perfmodel.collectives.corrections import Correction, correction, nearest_ce
 from perfmodel.collectives.grid import GRID_BYTES, GRID_LOG2, PER_OCTAVE
 from perfmodel.collectives.stored import curve_time, step_constants
 from perfmodel.errors import NoCalibrationError
-from perfmodel.model.curves import anchored_time
+from perfmodel.model.curves import time_between_counts
 from perfmodel.model.laws import LINK_LAWS
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import Calibration, Curve, Law
@@ -41,11 +40,10 @@ ANOTHER_CLUSTER = "another cluster of this kind"
 class Stage:
     """One step in the derivation of a time.
 
-    what  the step, in words;  function  computed it;  log_time  ln t on the grid after the step
+    what  the step, in words;  log_time  ln t on the grid after the step
     """
 
     what: str
-    function: Callable[..., Any]
     log_time: Floats
 
 
@@ -101,7 +99,7 @@ def from_curve(own: Calibrated, curve: Curve) -> Spread:
         _together(doubts),
         np.maximum(evidence, stack_rank(curve, calibration)).astype(np.int8),
         f"{basis} ({', '.join(curve.sources)})",
-        (Stage(basis, anchored_time, log_time),),
+        (Stage(basis, log_time),),
         doubts,
     )
 
@@ -209,7 +207,7 @@ def _joined(spread: Spread, law: Spread, edge: int, outside: npt.NDArray[np.bool
         np.where(outside, log_sd, spread.log_sd),
         np.where(outside, np.maximum(spread.evidence, law.evidence), spread.evidence).astype(np.int8),
         f"{spread.basis}; beyond its sizes the {law.basis}",
-        (*spread.stages, Stage("beyond its sizes the law", completed, joined)),
+        (*spread.stages, Stage("beyond its sizes the law", joined)),
         (*kept, *more),
     )
 
@@ -250,32 +248,36 @@ def inside_bound(calibration: Calibration, collective: str, group: Group) -> tup
     return GRID_BYTES * share, np.asarray(np.log(curve_time(cell, GRID_BYTES * share)))
 
 
+def cells_around(calibration: Calibration, collective: str, group: Group) -> tuple[Curve, Curve] | None:
+    """The cells in one domain with the next fewer and the next more ranks. Limits: several domains -> None"""
+    cells = sorted(
+        (c for c in calibration.curves if c.collective == collective and c.domain_gpus >= c.gpus),
+        key=lambda c: c.gpus,
+    )
+    below = [c for c in cells if c.gpus < group.gpus]
+    above = [c for c in cells if c.gpus > group.gpus]
+    return (below[-1], above[0]) if group.domains == 1 and below and above else None
+
+
 def between_cells(own: Calibrated, collective: str, group: Group) -> Spread | None:
     """Interpolation between cells with fewer and with more ranks in one domain: ln t linear in G.
 
     Source: docs/model.md#how-a-time-is-found
     """
-    if group.domains > 1:
+    cells = cells_around(own.calibration, collective, group)
+    if cells is None:
         return None
-    cells = sorted(
-        (c for c in own.calibration.curves if c.collective == collective and c.domain_gpus >= c.gpus),
-        key=lambda c: c.gpus,
-    )
-    below = [c for c in cells if c.gpus < group.gpus]
-    above = [c for c in cells if c.gpus > group.gpus]
-    if not below or not above:
-        return None
-    low, high = from_curve(own, below[-1]), from_curve(own, above[0])
-    share = (group.gpus - below[-1].gpus) / (above[0].gpus - below[-1].gpus)
-    log_time = low.log_time + share * (high.log_time - low.log_time)
+    low, high = (from_curve(own, cell) for cell in cells)
+    times = np.exp(low.log_time), np.exp(high.log_time)
+    log_time = np.log(time_between_counts(*times, group.gpus, *(cell.gpus for cell in cells)))
     log_sd = np.hypot(np.maximum(low.log_sd, high.log_sd), load_priors().uncertainty.least_log_sd)
     evidence = np.maximum(np.maximum(low.evidence, high.evidence), Evidence.INTERPOLATED.rank)
-    basis = f"between {below[-1].gpus} and {above[0].gpus} measured GPUs"
+    basis = f"between {cells[0].gpus} and {cells[1].gpus} measured GPUs"
     doubts = (
         Doubt("the less sure of the two cells", np.maximum(low.log_sd, high.log_sd)),
         Doubt("between the two", _everywhere(load_priors().uncertainty.least_log_sd)),
     )
-    stages = (*low.stages, *high.stages, Stage(basis, between_cells, log_time))
+    stages = (*low.stages, *high.stages, Stage(basis, log_time))
     return Spread(log_time, log_sd, evidence.astype(np.int8), basis, stages, doubts)
 
 
@@ -356,7 +358,7 @@ def from_law(own: Calibrated, law: Law | None, collective: str, group: Group) ->
     draws = np.log(np.array(law.values)) + _drawn(tuple(map(tuple, law.log_covariance)))
     drawn = np.log(link_law.time_at(draws, steps, collective, group, _COARSE_BYTES)).std(axis=0)
     basis = f"law of the links ({calibration.calibration_id})"
-    stages = [Stage("law of the links", link_law.time, centre)]
+    stages = [Stage("law of the links", centre)]
     nearest = nearest_cells(calibration, collective, group)
     measured_gpus, near = np.full(GRID_BYTES.size, float(law.fitted_gpus)), np.zeros(GRID_BYTES.size)
     share = carried_share(machine, calibration, group)
@@ -365,7 +367,7 @@ def from_law(own: Calibrated, law: Law | None, collective: str, group: Group) ->
         measured_gpus, near = carried.gpus, carried.weight
         centre = centre + share * carried.log_residual
         basis += ", corrected by measured cells"
-        stages.append(Stage("corrected by measured cells", correction, centre))
+        stages.append(Stage("corrected by measured cells", centre))
     across, about = group.domains > 1, _everywhere(max(law.residual_log_sd, noise.sample_log_sd))
     other = cluster_log_sd(calibration, across=across)
     if across and rests_on_others(calibration):

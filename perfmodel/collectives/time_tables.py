@@ -152,19 +152,19 @@ def _finish(machine: Machine, own: Calibrated, collective: str, group: Group, sp
     found = inside_bound(calibration, collective, group) if curve is None else None
     if weakest and law is not None:
         log_time = log_time + rate_shift(machine, own, law, collective, group)
-        stages.append(Stage("links of this machine for those that were measured", rate_shift, log_time))
+        stages.append(Stage("links of this machine for those that were measured", log_time))
         if found is not None:
             size, bound = found
             inside = Group.of(group.domain_gpus, group.domain_gpus)
             found = size, bound + rate_shift(machine, own, law, collective, inside, size)
     if found is not None:
         log_time = np.maximum(log_time, found[1])
-        stages.append(Stage("at least what the ranks of one domain need", inside_bound, log_time))
+        stages.append(Stage("at least what the ranks of one domain need", log_time))
     evidence = np.maximum(spread.evidence, weakest)
     anchors = np.array(curve.anchor_bytes) if curve else np.empty(0)
     log_least = np.log(np.maximum(speed_of_light(machine, collective, group), _SHORTEST_S))
     log_time = np.maximum.accumulate(np.maximum(log_time, log_least))
-    stages.append(Stage("at least the speed of light, or a smaller message", speed_of_light_time, log_time))
+    stages.append(Stage("at least the speed of light, or a smaller message", log_time))
     low = np.maximum.accumulate(np.maximum(log_time - _Z95 * log_sd, log_least))
     share, limit = _latency_share(machine, law, collective, group, log_time)
     return TimeTable(

@@ -10,25 +10,13 @@ A *domain* is a group of GPUs that reach each other without a network card (8 in
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
 
-from perfmodel.model.curves import join_power
-from perfmodel.model.recording import (
-    POWER,
-    PRODUCT,
-    Number,
-    Recorded,
-    ceil_ratio,
-    larger,
-    maximum,
-    minimum,
-    named,
-    operation,
-    smaller,
-    smallest,
-)
+from perfmodel.model.curves import join_power, maximum, minimum
+from perfmodel.model.recording import Number, equation
 
 Floats = npt.NDArray[np.float64]
 
@@ -44,7 +32,7 @@ def bus_factor(collective: str, gpus: Number) -> Number:
     Source: NVIDIA/nccl-tests doc/PERFORMANCE.md
     Limits: G = 1 -> 0 (broadcast 1);  G = 2 -> 1/2 (all_reduce 1);  G -> inf -> 1 (all_reduce 2)
     """
-    ranks = gpus if isinstance(gpus, Recorded) else np.asarray(gpus, float)
+    ranks = np.asarray(gpus, float)
     if collective == "broadcast":
         return ranks / ranks
     share = (ranks - 1) / ranks
@@ -70,22 +58,6 @@ def ring_steps(collective: str, gpus: int, domains: int) -> tuple[int, int]:
     return (2 * inside, 2 * across) if collective == "all_reduce" else (inside, across)
 
 
-def pat_hops(domains: int, network_s: Number, overlap: Number, rank_s: Number) -> Number:
-    """Time of the dependent steps of PAT (parallel aggregated trees, a Bruck exchange) with one rank per
-    node.
-
-        depth(N) network / o + N p                                                           [s]
-
-    N  domains, nodes here;  depth  ``tree_depth``;  network  one step across [s]
-    o  overlap: how many chunks' steps run at the same time [-];  p  time that each rank adds [s]
-    Source: NVIDIA/nccl src/graph/tuning.cc (NCCL_ALGO_PAT: log2(nNodes) interLat / 3.5 + 2.8 us nRanks)
-    Limits: N = 1 -> p;  large N -> N p, where a ring takes (N - 1) network
-    """
-    depth = named("depth", tree_depth(domains), "rounds of the exchange")
-    return depth * network_s / overlap + domains * rank_s
-
-
-@operation("ceil(log2 {0})")
 def tree_depth(domains: int) -> int:
     """Levels between the root and the deepest domain of NCCL's binary tree, ceil(log2 N).
 
@@ -95,7 +67,6 @@ def tree_depth(domains: int) -> int:
     return max(int(domains) - 1, 0).bit_length()
 
 
-@operation("min({0}, 4) / 2", tie=PRODUCT)
 def tree_network_share(domains: int) -> float:
     """Payload copies that the busiest domain sends over its network cards in a double binary tree.
 
@@ -110,7 +81,6 @@ def tree_network_share(domains: int) -> float:
     return min(domains, 2 + 2) / 2
 
 
-@operation("({0}^-{2} + {1}^-{2})^(-1/{2})", alike=2, inner=POWER)
 def join_rates(first: Number, second: Number, sharpness: float) -> Number:
     """Rate of two links in a row: the slower one, with a smooth corner.
 
@@ -124,20 +94,55 @@ def join_rates(first: Number, second: Number, sharpness: float) -> Number:
     return low * (1 + (low / high) ** sharpness) ** (-1 / sharpness)
 
 
-def pipelined_time(base_s: Number, hops_s: Number, bytes_s: Number, sharpness: Number) -> Number:
+@equation
+def wire_bytes(S: Number, f: Number) -> Number:
+    """Bytes that a collective sends over the wire.
+
+        S f                                                                                  [bytes]
+
+    S  payload, as nccl-tests has it [bytes];  f  bus factor [-]: ``bus_factor``
+    Source: NVIDIA/nccl-tests doc/PERFORMANCE.md
+    Limits: one rank -> 0
+    """
+    return S * f
+
+
+@equation
+def pipelined_time(base: Number, hops: Number, wire: Number, bandwidth: Number, q: Number) -> Number:
     """Launch, then the hops of a chunk and the bytes of all chunks, which overlap.
 
-        t = base + (hops^q + bytes^q)^(1/q)                                                  [s]
+        t = base + (hops^q + (wire / bandwidth)^q)^(1/q)                                     [s]
 
-    hops   time of the dependent hops of one chunk together;  bytes  time of all bytes at full rate [s]
-    q      1 where a slice is received whole before it is sent on (Simple, trees): the two add up;
-           larger where lines are sent on as they come (LL128): the longer one counts
+    base   launch and first step [s];  hops   dependent hops of one chunk together [s]
+    wire   bytes on the wire [bytes];  bandwidth  bus bandwidth [bytes/s]
+    q      overlap of hops and bytes [-]: 1 where a slice is received whole before it is sent on (Simple,
+           trees), and the two add up; larger where lines are sent on as they come (LL128): the longer counts
     Source: NVIDIA/nccl src/device/prims_simple.h, prims_ll128.h
-    Limits: bytes = 0 -> base + hops;  hops = 0 -> base + bytes;  q = 1 -> base + hops + bytes
+    Limits: wire = 0 -> base + hops;  hops = 0 -> base + wire / bandwidth;  q = 1 -> the sum of the three
     """
-    if sharpness == 1:
-        return base_s + hops_s + bytes_s
-    return base_s + join_power(hops_s, bytes_s, sharpness)
+    moved = wire / bandwidth
+    if q == 1:
+        return base + hops + moved
+    return base + join_power(hops, moved, q)
+
+
+@equation
+def in_switch_time(
+    base: Number, channels: Number, wire: Number, n_half: Number, n_grow: Number, bandwidth: Number
+) -> Number:
+    """Time of NVLS inside one domain: launch, the channels in use, and the bytes in their chunks.
+
+        t = base + channels wire / (wire + n_half) + wire / bandwidth (1 + (1 + wire / n_grow)^(-3/7)) [s]
+
+    base   launch and first step [s];  channels  time that all channels add together [s]
+    wire   bytes on the wire [bytes];  bandwidth  bus bandwidth [bytes/s]
+    n_half  bytes on the wire at which half of the channels are in use (``channels_in_use``) [bytes]
+    n_grow  bytes on the wire from which chunks grow (``small_chunks``) [bytes]
+    Source: NVIDIA/nccl src/enqueue.cc; docs/model.md#all-reduce-across-domains
+    Limits: wire = 0 -> base;  wire -> inf -> bandwidth
+    """
+    used, small = channels_in_use(wire, n_half), small_chunks(wire, n_grow)
+    return base + channels * used + wire / bandwidth * (1 + small)
 
 
 def chosen_shares(expected_s: Sequence[Number], sharpness: Number) -> list[Number]:
@@ -150,7 +155,7 @@ def chosen_shares(expected_s: Sequence[Number], sharpness: Number) -> list[Numbe
     Limits: one e far below the others -> 1 for it;  all equal -> equal shares;  n_choice -> inf -> 1
             for the least
     """
-    least = smallest(expected_s)
+    least = reduce(np.minimum, expected_s)
     weights = [(each / least) ** -sharpness for each in expected_s]
     total = sum(weights[1:], weights[0])
     return [weight / total for weight in weights]
@@ -191,8 +196,7 @@ def tree_bus_bandwidth(
     """
     if domains == 1:
         return link_bytes_per_s
-    share = named("share", tree_network_share(domains), "copies of S that the busiest domain sends")
-    cards = 2 * (gpus - 1) / gpus * gpus_per_domain * nic_bytes_per_s / share
+    cards = 2 * (gpus - 1) / gpus * gpus_per_domain * nic_bytes_per_s / tree_network_share(domains)
     return join_rates(link_bytes_per_s, cards, sharpness)
 
 
@@ -242,87 +246,109 @@ def small_chunks(wire_bytes: Number, growing_bytes: Number) -> Number:
     return (1 + wire_bytes / growing_bytes) ** (-3 / 7)
 
 
+@equation
 def pairwise_latency(
-    launch_s: Number,
-    peer_s: Number,
-    network_s: Number,
-    node_peer_s: Number,
-    remote_peer_s: Number,
-    gpus: int,
-    gpus_per_domain: int,
-    domains: int,
-    channels: Number,
-    batch: Number,
+    a0: Number,
+    a1: Number,
+    c: Number,
+    b: Number,
+    a2: Number,
+    G: int,
+    g: int,
+    N: int,
+    C: Number,
+    P: Number,
 ) -> Number:
     """Floor of an exchange with every peer: a cost per peer, and one per round of remote domains.
 
-        alpha = a0 + a1 (g - 1)                                           one domain         [s]
-        alpha = a0 + a1 (g - 1) + R (c + b min(g, P)) + a2 (G - g)        several
-        R = ceil((N - 1) ceil(g / P) / C)
+        alpha = a0 + a1 (g - 1) + R (c + b min(g, P)) + a2 (G - g),
+        R = ceil((N - 1) ceil(g / P) / C)                                                   [s]
 
-    a0  launch;  a1  per peer inside the domain;  a2  per post to a remote peer [s]
-    c   paid once for leaving the domain;  b  per peer of one batch, which share a channel [s]
-    P   peers of a batch: a remote domain has ceil(g / P) batches
-    C   channels: this many batches are served side by side, the others wait for the next round
-    g   GPUs per domain (G where one domain holds all)
+    a0  launch [s];  a1  for each peer inside the domain [s];  a2  for each post to a remote peer [s]
+    c   once a round for leaving the domain [s];  b  for each peer of one batch, which share a channel [s]
+    G   ranks [-];  g  ranks of one domain [-];  N  domains [-];  R  rounds of batches of remote peers [-]
+    P   peers of a batch: a remote domain has ceil(g / P) batches [-]
+    C   channels: this many batches are served side by side, the others wait for the next round [-]
     Source: docs/model.md#all-to-all; NVIDIA/nccl src/enqueue.cc (addP2pToPlan), src/include/channel.h
     (ncclP2pChannelBaseForRound), src/init.cc (NCCL_P2P_SCHEDULE_GROUP_SIZE)
     Limits: G = 1 -> a0;  N = 1 -> a0 + a1 (G-1);  g <= P, 2 <= N <= C + 1: slope a2 in G;
             b = 0, C -> inf: c once;  g a multiple of P: P of them cost b as P in a domain of P do
     """
-    if domains == 1:
-        return launch_s + peer_s * (gpus - 1)
-    alpha = launch_s + peer_s * (gpus_per_domain - 1)
-    batches = (domains - 1) * ceil_ratio(gpus_per_domain, batch)
-    rounds = named("R", ceil_ratio(batches, channels), "rounds of batches of remote peers")
-    alpha = alpha + rounds * (network_s + node_peer_s * smaller(gpus_per_domain, batch))
-    return alpha + remote_peer_s * (gpus - gpus_per_domain)
+    if N == 1:
+        return a0 + a1 * (G - 1)
+    alpha = a0 + a1 * (g - 1)
+    rounds = _ceil_ratio((N - 1) * _ceil_ratio(g, P), C)
+    alpha = alpha + rounds * (c + b * min(g, P))
+    return alpha + a2 * (G - g)
 
 
-def rendezvous_share(payload_bytes: Number, gpus: int, half_bytes: Number) -> Number:
+def _ceil_ratio(first: Number, second: Number) -> int:
+    """ceil(first / second): how many of ``second`` hold ``first``."""
+    return -int(-first // second)
+
+
+@equation
+def rendezvous_share(S: Number, G: int, u_half: Number) -> Number:
     """Share of the rendezvous cost that a message to one peer pays: from 0 if tiny to 1 if large.
 
-        rho = u / (u + u_half),    u = S / G                                                [-]
+        rho = u / (u + u_half),   u = S / G                                                 [-]
 
-    S       payload of one rank [bytes];  u  bytes for one peer
+    S       payload of one rank [bytes];  G  ranks [-];  u  bytes for one peer [bytes]
     u_half  bytes per peer at which half the cost shows [bytes]
     Source: seen on A100, H200 and B200 pairs; more channels a peer, more chunks, their clear-to-send: which
             of these it is is not known (docs/model.md#all-to-all)
     Limits: S = 0 -> 0;  S / G = u_half -> 1/2;  S -> inf -> 1
     """
-    per_peer = named("u", payload_bytes / gpus, "S/G: bytes for one peer")
-    return per_peer / (per_peer + half_bytes)
+    per_peer = S / G
+    return per_peer / (per_peer + u_half)
 
 
+@equation
 def pairwise_transfer_time(
-    payload_bytes: Number,
-    wire_copies: Number,
-    link_bytes_per_s: Number,
-    nic_bytes_per_s: Number,
-    remote_peer_bytes_per_s: Number,
-    gpus: int,
-    gpus_per_domain: int,
-    domains: int,
-    sharpness: Number,
+    S: Number,
+    k: Number,
+    B_link: Number,
+    B_nic: Number,
+    B_peer: Number,
+    G: int,
+    g: int,
+    N: int,
+    n: Number,
 ) -> Number:
     """Time of the bytes of a pairwise exchange: the slower of the two link classes.
 
-        t = k max( S (g-1)/G / B_link,   S (G-g)/G / min(B_nic, (G-g) B_peer) )              [s]
+        t = k max(S (g - 1) / G / B_link, S (G - g) / G / r),
+        r = (B_nic^-n + ((G - g) B_peer)^-n)^(-1/n)                                         [s]
 
-    S       payload of one rank [bytes];  g  GPUs per domain
-    k       wire copies of the payload (1; 2 for an all-reduce made of puts)
-    B_link  rate inside the domain;  B_nic  realised rate of one card;  B_peer  rate towards a single
-            remote peer (few peers cannot fill a card)                                    [bytes/s]
+    S       payload of one rank [bytes];  G  ranks [-];  g  ranks of one domain [-];  N  domains [-]
+    k       wire copies of the payload [-]: 1; 2 for an all-reduce made of puts
+    B_link  rate inside the domain [bytes/s];  B_nic  realised rate of one network card [bytes/s]
+    B_peer  rate towards a single remote peer (few peers cannot fill a card) [bytes/s]
+    r       rate to remote peers (``join_rates``) [bytes/s];  n  sharpness of its corner [-]
     Source: hierarchical all-to-all, docs/model.md#all-to-all; B_peer seen on pairs of nodes with 1..8 GPUs
     Limits: N = 1 -> k S (G-1)/G / B_link;  B_link -> inf, many peers -> k S (G-g)/G / B_nic
     """
-    size = payload_bytes if wire_copies == 1 else wire_copies * payload_bytes
-    if domains == 1:
-        return size * (gpus - 1) / gpus / link_bytes_per_s
-    remote = gpus - gpus_per_domain
-    card = join_rates(nic_bytes_per_s, remote * remote_peer_bytes_per_s, sharpness)
-    inside = size * (gpus_per_domain - 1) / gpus / link_bytes_per_s
-    return larger(inside, size * remote / gpus / card)
+    size = k * S
+    if N == 1:
+        return size * (G - 1) / G / B_link
+    remote = G - g
+    card = join_rates(B_nic, remote * B_peer, n)
+    return maximum(size * (g - 1) / G / B_link, size * remote / G / card)
+
+
+@equation
+def exchange_time(alpha: Number, r: Number, rho: Number, moved: Number) -> Number:
+    """Time of an exchange with every peer: the sum of floor, rendezvous and bytes.
+
+        t = alpha + r rho + moved                                                            [s]
+
+    alpha  time of an empty message (``pairwise_latency``) [s];  r  handshake of large messages [s]
+    rho    part of r that these messages pay (``rendezvous_share``) [-]
+    moved  time of the bytes on the slower kind of link (``pairwise_transfer_time``) [s]
+    Source: docs/model.md#all-to-all
+    Limits: rho = 0, moved = 0 -> alpha
+    """
+    return alpha + r * rho + moved
 
 
 def speed_of_light_time(

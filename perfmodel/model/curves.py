@@ -9,32 +9,44 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from perfmodel.model.recording import POWER, Number, maximum, minimum, operation
+from perfmodel.model.recording import Number, equation
 
 Floats = npt.NDArray[np.float64]
 
 _LEAST = float(np.finfo(float).tiny)  # so that 0 / 0 gives 0
 
 
-def hockney_time(
-    payload_bytes: npt.ArrayLike, alpha_s: npt.ArrayLike, beta_bytes_per_s: npt.ArrayLike, p: npt.ArrayLike
-) -> Floats:
+@equation
+def hockney_time(S: npt.ArrayLike, alpha: npt.ArrayLike, beta: npt.ArrayLike, p: npt.ArrayLike) -> Floats:
     """Generalised Hockney curve: latency floor and bandwidth joined by a knee of sharpness p.
 
         t(S) = (alpha^p + (S / beta)^p)^(1/p)                                   [s]
 
-    S      payload_bytes [bytes], any shape, broadcast against the parameters
+    S      payload [bytes], any shape, broadcast against the parameters
     alpha  floor: the time of an empty message [s], > 0
     beta   asymptotic algorithm bandwidth S / t [bytes/s], > 0
     p      sharpness of the knee [-], > 0: 1 is the alpha-beta model of Hockney (1994), infinity is max()
     Source: R. W. Hockney, Parallel Computing 20 (1994), for p = 1; its p-norm: docs/model.md#curves
     Limits: S = 0 -> alpha;  S -> inf -> S/beta;  S = alpha*beta -> alpha * 2^(1/p);  p = 1 -> alpha + S/beta
     """
-    moved = np.asarray(payload_bytes, float) / np.asarray(beta_bytes_per_s, float)
-    return np.asarray(join_power(np.asarray(alpha_s, float), moved, np.asarray(p, float)))
+    moved = np.asarray(S, float) / np.asarray(beta, float)
+    return np.asarray(join_power(np.asarray(alpha, float), moved, np.asarray(p, float)))
 
 
-@operation("({0}^{2} + {1}^{2})^(1/{2})", alike=2, inner=POWER)
+def maximum(first: Number, second: Number) -> Number:
+    """The larger of two, element by element; two floats are compared without numpy, which is slower."""
+    if isinstance(first, float) and isinstance(second, float):
+        return max(first, second)
+    return np.maximum(first, second)
+
+
+def minimum(first: Number, second: Number) -> Number:
+    """The smaller of two, element by element; as ``maximum``."""
+    if isinstance(first, float) and isinstance(second, float):
+        return min(first, second)
+    return np.minimum(first, second)
+
+
 def join_power(first: Number, second: Number, p: Number) -> Number:
     """p-norm of two non-negative terms, without overflow.
 
@@ -47,6 +59,48 @@ def join_power(first: Number, second: Number, p: Number) -> Number:
     high = maximum(first, second)
     ratio = minimum(first, second) / maximum(high, _LEAST)
     return high * (1 + ratio**p) ** (1 / p)
+
+
+@equation
+def time_between_anchors(t_i: Number, t_j: Number, w: Number) -> Number:
+    """Time between two measured sizes i and j of a cell.
+
+        t = t_i (t_j / t_i)^w                                                   [s]
+
+    t_i  measured time of the next smaller size [s];  t_j  of the next larger one [s]
+    w    part of the way from i to j along the fitted curve c [-]: ln c(S)/c(S_i) over ln c(S_j)/c(S_i)
+    Source: docs/model.md#curves
+    Limits: w = 0 -> t_i;  w = 1 -> t_j
+    """
+    return np.exp(np.log(t_i) + w * (np.log(t_j) - np.log(t_i)))
+
+
+@equation
+def time_beyond_anchors(c: Number, t_end: Number, c_end: Number) -> Number:
+    """Time of a cell below its smallest or above its largest measured size: its curve, shifted to meet it.
+
+        t = c t_end / c_end                                                     [s]
+
+    c      time of the fitted curve (``hockney_time``) [s];  c_end  the same at the last measured size [s]
+    t_end  measured time of that size [s]
+    Source: docs/model.md#curves
+    Limits: c = c_end -> t_end
+    """
+    return np.exp(np.log(c) + (np.log(t_end) - np.log(c_end)))
+
+
+@equation
+def time_between_counts(t_a: Number, t_b: Number, G: Number, a: Number, b: Number) -> Number:
+    """Time on G ranks of a domain, between cells that were measured on fewer and on more: ln t linear in G.
+
+        t = t_a (t_b / t_a)^((G - a) / (b - a))                                 [s]
+
+    G    ranks [-];  a  the next fewer that were measured [-];  b  the next more [-]
+    t_a  time on a ranks [s];  t_b  time on b ranks [s]
+    Source: docs/model.md#how-a-time-is-found
+    Limits: G = a -> t_a;  G = b -> t_b
+    """
+    return t_a * (t_b / t_a) ** ((G - a) / (b - a))
 
 
 def anchored_time(
@@ -71,20 +125,20 @@ def anchored_time(
     Limits: S = anchor -> its time;  non-decreasing in S;  S -> inf -> shifted curve;  n = 1 -> shifted curve
     """
     size = np.asarray(payload_bytes, float)
-    curve = np.log(hockney_time(size, alpha_s, beta_bytes_per_s, p))
-    at_anchors = np.log(hockney_time(anchor_bytes, alpha_s, beta_bytes_per_s, p))
-    logs = np.log(anchor_times_s)
+    curve = hockney_time(size, alpha_s, beta_bytes_per_s, p)
+    ends = np.asarray(hockney_time(anchor_bytes, alpha_s, beta_bytes_per_s, p))
     if anchor_bytes.size == 1:
-        return np.asarray(np.exp(curve + (logs[0] - at_anchors[0])))
+        return np.asanyarray(time_beyond_anchors(curve, anchor_times_s[0], ends[0]))
+    at_anchors = np.log(ends)
     left = np.clip(np.searchsorted(anchor_bytes, size, side="right") - 1, 0, anchor_bytes.size - 2)
     span = at_anchors[left + 1] - at_anchors[left]
     linear = np.log(np.maximum(size, 1) / anchor_bytes[left]) / np.log(
         anchor_bytes[left + 1] / anchor_bytes[left]
     )
     flat = span <= np.finfo(float).eps * 2**10
-    weight = np.where(flat, linear, (curve - at_anchors[left]) / np.where(flat, 1, span))
-    inside = logs[left] + np.clip(weight, 0, 1) * (logs[left + 1] - logs[left])
-    below = curve + (logs[0] - at_anchors[0])
-    above = curve + (logs[-1] - at_anchors[-1])
-    result = np.where(size < anchor_bytes[0], below, np.where(size > anchor_bytes[-1], above, inside))
-    return np.asarray(np.exp(result))
+    weight = np.where(flat, linear, (np.log(curve) - at_anchors[left]) / np.where(flat, 1, span))
+    before, after = anchor_times_s[left], anchor_times_s[left + 1]
+    inside = time_between_anchors(before, after, np.clip(weight, 0, 1))
+    below = time_beyond_anchors(curve, anchor_times_s[0], ends[0])
+    above = time_beyond_anchors(curve, anchor_times_s[-1], ends[-1])
+    return np.where(size < anchor_bytes[0], below, np.where(size > anchor_bytes[-1], above, inside))

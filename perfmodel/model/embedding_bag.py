@@ -9,9 +9,10 @@ All functions take arrays and broadcast; B T, B T L and B T D may be sums over u
 
 from __future__ import annotations
 
-from perfmodel.model.recording import Number
+from perfmodel.model.recording import Number, equation
 
 
+@equation
 def splits_bytes(G: Number, fields: Number, value_bytes: Number) -> Number:
     """Send buffer of the splits all-to-all: how much each peer will receive.
 
@@ -24,12 +25,13 @@ def splits_bytes(G: Number, fields: Number, value_bytes: Number) -> Number:
     return fields * value_bytes * G
 
 
+@equation
 def lengths_bytes(G: Number, bags: Number, length_bytes: Number) -> Number:
     """Send buffer of the lengths all-to-all: one length per bag for every shard.
 
-        G (B T) length_bytes                                                  [bytes]
+        G bags length_bytes                                                   [bytes]
 
-    G             ranks [-];  bags  B T, bags of one rank [-]
+    G             ranks that hold part of a table [-];  bags  B T, bags of one rank [-]
     length_bytes  bytes of one length [bytes]: 8 in TorchRec (int64), 4 in the paper's own count
     Source: TorchRec logged on 128 fake ranks: 8 N B F
     Limits: G = 1 -> B T length_bytes;  proportional to G
@@ -37,12 +39,14 @@ def lengths_bytes(G: Number, bags: Number, length_bytes: Number) -> Number:
     return G * bags * length_bytes
 
 
+@equation
 def ids_bytes(lookups: Number, id_bytes: Number) -> Number:
     """Send buffer of the ids all-to-all: every id goes to exactly one owner.
 
-        (B T L) id_bytes                                                      [bytes]
+        lookups id_bytes                                                      [bytes]
 
-    lookups   B T L, ids of one rank [-];  id_bytes  bytes of one id [bytes]
+    lookups   ids of one rank, B T L, once for each column part [-]
+    id_bytes  bytes of one id, with its weight where it has one [bytes]
     Source: TorchRec logged on 128 fake ranks: 8 B L F
     Limits: independent of G;  proportional to L
     """

@@ -18,7 +18,7 @@ shard does for the samples of all ranks, and what *every rank* does for its own 
 B samples per rank, L rows summed per bag, E rows, D elements of a row, w bytes of a stored element, v bytes
 of a pooled element as it is sent, G ranks, N domains of g ranks, q chance that a bag has a row in a row part,
 U distinct rows among one rank's B L look-ups. Ids are assumed uniform over the row parts. All functions take
-arrays and broadcast. For r = G, c = 1 they equal ``embedding_bag``; for r = 1 they equal ``messages``.
+arrays and broadcast. For r = G, c = 1 they equal ``embedding_bag``.
 
 Backward, gradients travel the path of the bags in reverse: an all-to-all sends as many bytes as it received
 before, and an all-gather (its size is the receive buffer) replaces a reduce-scatter (its size is the send
@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.model import access
-from perfmodel.model.recording import Number
+from perfmodel.model.recording import Number, equation
 
 Array = NDArray[np.float64]
 
@@ -40,6 +40,7 @@ def _array(value: ArrayLike) -> Array:
     return np.asarray(value, dtype=np.float64)
 
 
+@equation
 def shard_lookups(G: Number, B: Number, L: Number, r: Number) -> Number:
     """Rows that the holder of a shard looks up for the samples of all ranks.
 
@@ -52,10 +53,11 @@ def shard_lookups(G: Number, B: Number, L: Number, r: Number) -> Number:
     return G * B * L / r
 
 
+@equation
 def filled_share(r: ArrayLike, L: ArrayLike, tail: ArrayLike = 1) -> Array:
     """Share of bags that have at least one row in a given row part.
 
-        q = 1 - (1 - tail/r)^L                                                [-]
+        q = 1 - (1 - tail / r)^L                                              [-]
 
     r  row parts [-];  L  distinct rows of a bag [-]
     tail  share of the look-ups that ask for rows in the parts [-]; the others ask for hot rows, which are
@@ -80,42 +82,47 @@ def part_elements(D: ArrayLike, c: ArrayLike) -> Array:
     return np.ceil(_array(D) / _array(c))
 
 
+@equation
 def holder_lengths_bytes(G: Number, B: Number, length_bytes: Number) -> Number:
     """Bytes of bag lengths that the holder of a shard receives: one length for each bag of every rank.
 
         G B length_bytes                                                      [bytes]
 
     G  ranks [-];  B  samples of one rank [-];  length_bytes  bytes of one length [bytes]: 8
-    Source: TorchRec 1.8 (``messages.routed_lengths_bytes`` is what the senders send)
+    Source: TorchRec 1.8 (``embedding_bag.lengths_bytes`` is what the senders send)
     Limits: over the r c shards of a table: r c G B length_bytes, what all G ranks send
     """
     return G * B * length_bytes
 
 
+@equation
 def bag_bytes(elements: Number, v: Number, index_bytes: Number = 0) -> Number:
     """Bytes of one bag on the wire: its elements and, in a sparse exchange, its index.
 
         elements v + index_bytes                                              [bytes]
 
-    elements  columns that the holder has [-];  v  bytes of a sent element;  index_bytes  bytes of the index
+    elements  columns that the holder has [-];  v  bytes of a sent element [bytes]
+    index_bytes  bytes of the index of a bag, in a sparse exchange [bytes]
     Limits: index_bytes = 0 -> a dense exchange's;  D = 32, v = 4, index 4 -> 132
     """
     return elements * v + index_bytes
 
 
+@equation
 def bags_sent_bytes(G: Number, B: Number, q: Number, bag: Number) -> Number:
     """Bags that the holder of a shard sends (with its own share, as in every send buffer).
 
         G B q bag                                                             [bytes]
 
-    G  ranks;  B  samples of one rank;  q  share of the bags that is sent [-]: 1, or ``filled_share``
-    bag  ``bag_bytes`` of the holder's columns [bytes]
+    G  ranks [-];  B  samples of one rank [-];  q  share of the bags that is sent [-]: 1, or ``filled_share``
+    bag  bytes of one bag that is sent [bytes]: ``bag_bytes`` of the holder's columns
     Source: TorchRec 1.8, its all-to-all of pooled bags, with q = 1
     Limits: q = 1, r = 1 -> whole bags of the table;  q = 1, r = G -> ``embedding_bag.partial_bags_bytes``
     """
     return G * B * q * bag
 
 
+@equation
 def bags_received_bytes(
     B: Number, r: Number, q: Number, D: Number, v: Number, c: Number, index_bytes: Number
 ) -> Number:
@@ -123,20 +130,23 @@ def bags_received_bytes(
 
         B r q (D v + c index_bytes)                                           [bytes]
 
-    B  samples of one rank;  r, c  row and column parts;  q  share of the bags that is sent, as in
-    ``bags_sent_bytes``;  D  elements of a row;  v, index_bytes  bytes of a sent element and of an index
+    B  samples of one rank [-];  r  row parts that send a bag, or domains with some [-];  c  column parts [-]
+    q  share of the bags that is sent, as in ``bags_sent_bytes`` [-];  D  elements of a row [-]
+    v  bytes of a sent element [bytes];  index_bytes  bytes of the index of a bag [bytes]
     All c column parts of a bag arrive, each with its index.
     Limits: r = 1 -> B D v;  r = G, q = 1 -> G B D v, what a holder sends;  q = 1/r -> one bag per sample
     """
     return B * r * q * (D * v + c * index_bytes)
 
 
+@equation
 def bag_sum_bytes(B: Number, received: Number, D: Number, w: Number) -> Number:
     """Bytes that adding up received partial bags moves: all are read, whole bags are written.
 
         received + B D w                                                      [bytes]
 
-    B  samples of one rank;  received  ``bags_received_bytes`` [bytes];  D  elements of a row [-]
+    B  samples of one rank [-];  received  bytes of the bags that are added up [bytes]
+    D  elements of a row [-]
     w  bytes of a pooled element [bytes]
     Source: ``embedding_bag.local_sum_bytes`` with received = G B D w
     Limits: received = 0 -> B D w;  r = G dense -> (G + 1) B D w
@@ -144,32 +154,35 @@ def bag_sum_bytes(B: Number, received: Number, D: Number, w: Number) -> Number:
     return received + B * D * w
 
 
+@equation
 def convert_bytes(bags: Number, elements: Number, v: Number, w: Number) -> Number:
     """Bytes that changing the precision of bags moves: each element is read in one and written in the other.
 
         bags elements (v + w)                                                 [bytes]
 
     bags  bags that are sent or received [-];  elements  of each bag [-]
-    v  bytes of a sent element;  w  bytes of a pooled element [bytes]
+    v  bytes of a sent element [bytes];  w  bytes of a pooled element [bytes]
     Source: derived; the holder converts bags before it sends them, every rank the bags that arrive
     Limits: elements = 0 -> 0;  fp32 as fp16 -> 6 bytes an element
     """
     return bags * elements * (v + w)
 
 
+@equation
 def across_bytes(B: Number, domains: Number, elements: Number, v: Number) -> Number:
     """Bags, already reduced inside a domain, that a rank sends to the same place in all N domains.
 
-        N B elements v                                                        [bytes]
+        domains B elements v                                                  [bytes]
 
-    B  samples of one rank;  domains  N [-];  elements  elements of the domain's columns [-]
-    v  bytes of each
+    B  samples of one rank [-];  domains  N, scale-up domains [-]
+    elements  elements of the domain's columns [-];  v  bytes of each [bytes]
     Source: TorchRec 1.8, its all-to-all between nodes: 1/g of the G B elements v that the domain reduced
     Limits: N = 1 -> the rank's own bags, nothing to send
     """
     return domains * B * elements * v
 
 
+@equation
 def row_request_bytes(U: Number, c: Number, request_bytes: Number) -> Number:
     """Requests that every rank sends to the holders of its distinct rows, once for each column part.
 
@@ -184,12 +197,13 @@ def row_request_bytes(U: Number, c: Number, request_bytes: Number) -> Number:
     return c * U * request_bytes
 
 
+@equation
 def requested_rows(G: Number, U: Number, r: Number) -> Number:
     """Rows that the holder of a shard reads and sends: the distinct rows that each rank asks for.
 
         G U / r                                                               [rows]
 
-    G  ranks;  U  distinct rows of one rank's look-ups [rows];  r  row parts [-]
+    G  ranks [-];  U  distinct rows of one rank's look-ups [rows];  r  row parts [-]
     Source: EMBark; a row that two ranks ask for is sent to both. HugeCTR, filter_after_all2all of
             dense_data_distribution_op_impl.cu: the holder first finds the different ones among these ids
     Limits: r = 1 -> G U;  r = G -> U, as many as every rank receives;  U = B L -> ``shard_lookups``
@@ -197,15 +211,30 @@ def requested_rows(G: Number, U: Number, r: Number) -> Number:
     return G * U / r
 
 
+@equation
+def rows_bytes(rows: Number, row: Number) -> Number:
+    """Bytes of rows, requests for rows, or gradients of rows that are sent.
+
+        rows row                                                              [bytes]
+
+    rows  rows that are sent or received [rows];  row  bytes of one, or of one request for it [bytes]
+    Source: EMBark; ``requested_rows`` at the holder, U at the rank that asks
+    Limits: no rows -> 0
+    """
+    return rows * row
+
+
+@equation
 def sort_bytes(lookups: Number, digits: Number, id_bytes: Number, place_bytes: Number) -> Number:
     """Bytes that a radix sort of ids with their positions moves, to deduplicate ids or add up gradients.
 
-        n [id + 2 digits (id + place)]                                        [bytes]
+        lookups (id_bytes + 2 digits (id_bytes + place_bytes))                [bytes]
 
-    n  ids [-];  digits  of 8 bits, one for each byte of an id [-];  id, place  bytes of each [bytes]
+    lookups  ids that are sorted [-];  digits  digits of 8 bits of an id [-]
+    id_bytes  bytes of an id [bytes];  place_bytes  bytes of the place of an id in the batch [bytes]
     Source: Adinets and Merrill, Onesweep, arXiv 2206.01784: keys are read once to count their digits, and
             for each digit keys and values are read and written
-    Limits: no ids -> 0;  one digit, no places -> 3 id;  of 8 bytes with places of 4 -> 200 an id
+    Limits: no ids -> 0;  one digit, no places -> 3 ids;  of 8 bytes with places of 4 -> 200 an id
     """
     return lookups * (id_bytes + 2 * digits * (id_bytes + place_bytes))
 
@@ -253,12 +282,14 @@ def shard_bytes(
     return shard_rows(E, r) * row
 
 
+@equation
 def update_row_bytes(elements: Number, w: Number, per_element: Number, per_row: Number) -> Number:
     """Bytes that updating one row of a shard moves: it and its optimizer's state, read and written.
 
-        2 [elements (w + per_element) + per_row]                              [bytes]
+        2 (elements (w + per_element) + per_row)                              [bytes]
 
-    elements, w, per_element, per_row   as in ``shard_bytes``
+    elements  elements of a row that this shard holds [-];  w  bytes of a stored element [bytes]
+    per_element  optimizer's state of an element [bytes];  per_row  of a row, beside that [bytes]
     Source: FBGEMM's fused backward: every distinct row that a batch touches is read and written once
     Limits: no state -> 2 elements w
     """
@@ -277,12 +308,14 @@ def touched_rows(U: ArrayLike, r: ArrayLike) -> Array:
     return _array(U) / _array(r)
 
 
+@equation
 def copied_gradient_bytes(E: Number, D: Number, v: Number) -> Number:
     """Send buffer of the all-reduce of a replicated table: the gradient of all its rows.
 
         E D v                                                                 [bytes]
 
-    E  rows;  D  elements of a row;  v  bytes of an element of the gradient [bytes]
+    E  rows of which every rank has a copy [rows];  D  elements of a row [-]
+    v  bytes of an element of the gradient [bytes]
     Source: TorchRec's data-parallel tables are dense parameters of DistributedDataParallel
     Limits: one row -> D v;  independent of the batch
     """

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.model import access
-from perfmodel.model.recording import Number, larger
+from perfmodel.model.recording import Number, equation
 
 Array = NDArray[np.float64]
 
@@ -47,16 +47,19 @@ def row_bytes(b: ArrayLike, sector: float, least: float) -> Array:
     return np.asarray(np.where(moved > 0, np.maximum(moved, least), 0.0))
 
 
+@equation
 def gather_bytes(n: Number, r: Number, id_bytes: Number, bags: Number, o: Number) -> Number:
     """Bytes that a gather-and-pool kernel moves.
 
-        n (r + id) + bags o                                                   [bytes]
+        n (r + id_bytes) + bags o                                             [bytes]
 
-    n         rows looked up [-];  r  bytes moved for one row [bytes] (``row_bytes``, misses included)
-    id_bytes  id, bytes of one id [bytes];  bags  bags written [-]
-    o         bytes of a bag (pooled row and offset) times the cost of writing over reading a byte [bytes]
+    n         rows that this GPU looks up, or whose gradients it reads [-]
+    r         bytes of one of them that miss the cache [bytes]: ``row_bytes`` times the share of misses
+    id_bytes  bytes of one id, with its weight where it has one [bytes]
+    bags      bags, parts of bags, or rows that are written [-]
+    o         bytes of one of them, times the cost of writing over reading a byte [bytes]
     Source: FBGEMM's split table-batched embedding forward; SCIENCE form B T L (phi D w + 8) + bags (D w + 8)
-    Limits: n = 0 -> bags o;  bags = 0 -> n (r + id)
+    Limits: n = 0 -> bags o;  bags = 0 -> n (r + id_bytes)
     """
     return n * (r + id_bytes) + bags * o
 
@@ -128,34 +131,39 @@ def traffic_of_misses(
     )
 
 
+@equation
 def gather_pool_time(
-    dram_bytes: Number, l2_bytes: Number, t0: Number, dram_rate: Number, l2_rate: Number
+    dram_bytes: Number, l2_bytes: Number, t0: Number, dram_rate: Number, l2_rate: Number, launches: Number = 1
 ) -> Number:
     """Time of gather and pool: launch floor, then the slower of DRAM and L2.
 
-        t = t0 + max(dram_bytes / dram_rate, l2_bytes / l2_rate)              [s]
+        t = launches t0 + max(dram_bytes / dram_rate, l2_bytes / l2_rate)     [s]
 
     dram_bytes  bytes that miss the L2 [bytes];  l2_bytes  all bytes that pass the L2 [bytes]
     t0          launch floor [s];  dram_rate, l2_rate  achieved rates [bytes/s]
+    launches    kernels: one for each group of tables that TorchRec looks up by itself [-]
     Source: Lin et al., arXiv 2201.07821 (roofline over DRAM and L2); the floor is a constant of the machine
     Limits: no bytes -> t0;  l2_rate -> inf -> t0 + dram_bytes / dram_rate;
             all hits -> t0 + l2_bytes / l2_rate
     """
-    return t0 + larger(dram_bytes / dram_rate, l2_bytes / l2_rate)
+    return t0 * launches + np.maximum(dram_bytes / dram_rate, l2_bytes / l2_rate)
 
 
-def stream_kernel_time(x: Number, t0: Number, rate: Number) -> Number:
+@equation
+def stream_kernel_time(x: Number, t0: Number, rate: Number, launches: Number = 1) -> Number:
     """Time of a kernel that streams x bytes: bucketize, local sum, sort.
 
-        t = t0 + x / rate                                                     [s]
+        t = launches t0 + x / rate                                            [s]
 
-    x      bytes read and written [bytes];  t0  launch floor [s];  rate  achieved bytes per second [bytes/s]
+    x      S, bytes read and written [bytes];  t0  launch floor [s];  rate  achieved rate [bytes/s]
+    launches  kernels: one for each group of tables that TorchRec looks up by itself [-]
     Source: roofline of a memory-bound kernel
     Limits: x = 0 -> t0;  x -> inf -> x / t = rate
     """
-    return t0 + x / rate
+    return t0 * launches + x / rate
 
 
+@equation
 def sort_floor(t0: Number, t1: Number, digits: Number) -> Number:
     """Time of a radix sort of a few ids with their positions, and of the run-length encoding after it.
 

@@ -1,6 +1,6 @@
 """The two laws of collectives as functions of their unknowns, which a fit adjusts and a prediction reads.
 
-Each law is written once: floats or arrays give a time; recorded numbers (``recording``) also its derivation.
+Both are made of equations that explain themselves (``recording``).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from perfmodel.model import collectives as parts
 from perfmodel.model.collectives import PROTOCOLS
-from perfmodel.model.curves import join_power
+from perfmodel.model.curves import join_power, maximum
 from perfmodel.model.link_rates import protocol_part, ring_rate
-from perfmodel.model.recording import Number, larger, named
+from perfmodel.model.recording import Number, equation
 from perfmodel.model.unknowns import PAIRWISE, RING_TREE, Group, StepConstants, Unknown, Unknowns
 
 Floats = npt.NDArray[np.float64]
@@ -29,7 +29,6 @@ class Candidate:
     bus_bytes_per_s     bus bandwidth [bytes/s]
     sharpness           how far hops and bytes overlap (``collectives.pipelined_time``)
     choice              time that NCCL expects over the real time [-]: it chooses the least expected time
-    law                 the function that made the candidate
     """
 
     name: str
@@ -38,17 +37,11 @@ class Candidate:
     bus_bytes_per_s: Number
     sharpness: Number
     choice: Number
-    law: Callable[..., Candidate]
-
-    @property
-    def latency_s(self) -> float:
-        """Time of an empty message [s]."""
-        return float(self.base_s + self.hops_s)
 
     def time_s(self, wire_bytes: Number) -> Number:
         """Time with this many bytes on the wire (S f), by ``collectives.pipelined_time`` [s]."""
-        moved = wire_bytes / self.bus_bytes_per_s
-        return parts.pipelined_time(self.base_s, self.hops_s, moved, self.sharpness)
+        at_rate = wire_bytes, self.bus_bytes_per_s
+        return parts.pipelined_time(self.base_s, self.hops_s, *at_rate, self.sharpness)
 
 
 @dataclass(frozen=True)
@@ -66,10 +59,9 @@ class InSwitch(Candidate):
     growing_bytes: Number
 
     def time_s(self, wire_bytes: Number) -> Number:
-        """Launch, the channels in use, and the bytes in their chunks [s]."""
-        used = parts.channels_in_use(wire_bytes, self.channels_half_bytes)
-        small = parts.small_chunks(wire_bytes, self.growing_bytes)
-        return self.base_s + self.channels_s * used + wire_bytes / self.bus_bytes_per_s * (1 + small)
+        """Time with this many bytes on the wire, by ``collectives.in_switch_time`` [s]."""
+        sizes = wire_bytes, self.channels_half_bytes, self.growing_bytes
+        return parts.in_switch_time(self.base_s, self.channels_s, *sizes, self.bus_bytes_per_s)
 
 
 @dataclass(frozen=True)
@@ -92,6 +84,52 @@ class LibraryChoice:
         return sum(products[1:], products[0])
 
 
+@equation
+def ring_hops(m: Number, inside: Number, n: Number, network: Number) -> Number:
+    """Time of the dependent steps of one chunk in a ring.
+
+        m inside + n network                                                                 [s]
+
+    m  steps inside domains (``collectives.ring_steps``) [-];  inside  one of them [s]
+    n  steps across domains [-];  network  one of them [s]
+    Source: NVIDIA/nccl src/graph/tuning.cc
+    Limits: n = 0 -> m inside
+    """
+    return m * inside + n * network
+
+
+@equation
+def tree_hops(g: Number, inside: Number, depth: Number, network: Number) -> Number:
+    """Time of the dependent steps of one chunk in a double binary tree, up and down.
+
+        2 ((g - 1) inside + depth network)                                                   [s]
+
+    g  ranks of a domain, a chain [-];  inside  a step inside a domain [s]
+    depth  levels of the tree between domains, ceil(log2 N) [-];  network  a step across domains [s]
+    Source: NVIDIA/nccl src/graph/tuning.cc, src/graph/trees.cc
+    Limits: depth = 0 -> no network term;  g = 1 -> no inside term
+    """
+    return 2 * ((g - 1) * inside + depth * network)
+
+
+@equation
+def pat_hops(
+    depth: Number, network: Number, overlap: Number, N: Number, rank: Number, ratio: Number
+) -> Number:
+    """Time of the dependent steps of PAT (parallel aggregated trees, a Bruck exchange) with one rank per
+    node.
+
+        (depth network / overlap + N rank) ratio                                             [s]
+
+    depth  rounds, ceil(log2 N) [-];  network  one step across [s];  N  nodes [-]
+    overlap  how many chunks' steps run at the same time [-];  rank  time that each rank adds [s]
+    ratio  fitted step over NCCL's step [-]
+    Source: NVIDIA/nccl src/graph/tuning.cc (NCCL_ALGO_PAT: log2(nNodes) interLat / 3.5 + 2.8 us nRanks)
+    Limits: N = 1 -> rank ratio;  large N -> N rank ratio, where a ring takes (N - 1) network
+    """
+    return (depth * network / overlap + N * rank) * ratio
+
+
 def ring(
     u: Unknowns, nccl: StepConstants, collective: str, group: Group, protocol: str = "Simple"
 ) -> Candidate:
@@ -112,21 +150,16 @@ def ring(
     if group.domains > 1:
         proxies = u[f"{key}_overhead_ratio"] * nccl.network_overhead_s[protocol]
         inside = join_power(inside, proxies, nccl.choice_sharpness)
-    m = named("m", inside_steps, "steps inside domains")
     rate = ring_rate(u, nccl, group)
-    hops = m * named("inside_k", inside, "a step inside a domain")
-    if group.domains > 1:
-        constant = nccl.ring_network_s if group.domain_gpus > 1 else nccl.tree_network_s
-        crossing = named("network_k", u[f"{key}_network_ratio"] * constant[protocol], "a step across")
-        hops = hops + named("n", network_steps, "steps across domains") * crossing
+    constant = nccl.ring_network_s if group.domain_gpus > 1 else nccl.tree_network_s
+    network = u[f"{key}_network_ratio"] * constant[protocol]
     return Candidate(
         f"ring {protocol}",
-        named("base_k", u[f"{key}_base_ratio"] * nccl.ring_base_s[protocol], "launch and first step"),
-        named("hops_k", hops, "dependent steps of one chunk together"),
-        named("bandwidth_k", rate * protocol_part(u, nccl, group, protocol, rate), "bus bandwidth of k"),
+        u[f"{key}_base_ratio"] * nccl.ring_base_s[protocol],
+        ring_hops(inside_steps, inside, network_steps, network),
+        rate * protocol_part(u, nccl, group, protocol, rate),
         nccl.ring_sharpness[protocol],
         u[f"{key}_choice_ratio"] if protocol != "LL" else 1.0,
-        ring,
     )
 
 
@@ -144,30 +177,19 @@ def tree(
     Limits: N = 1 -> no network term;  g = 1 -> no inside term
     """
     key = protocol.lower()
-    inside = named(
-        "inside_k", u[f"{key}_inside_ratio"] * nccl.tree_inside_s[protocol], "a step inside a domain"
-    )
-    hops = (group.domain_gpus - 1) * inside
-    if group.domains > 1:
-        across = u[f"{key}_network_ratio"] * nccl.tree_network_s[protocol]
-        depth = named("depth", parts.tree_depth(group.domains), "levels of the tree between domains")
-        hops = hops + depth * named("network_k", across, "a step across")
+    inside = u[f"{key}_inside_ratio"] * nccl.tree_inside_s[protocol]
+    network = u[f"{key}_network_ratio"] * nccl.tree_network_s[protocol]
     shape = (group.gpus, group.smallest_domain_gpus, group.domains, nccl.rate_sharpness)
     rate = parts.tree_bus_bandwidth(u["link_bytes_per_s"], u["nic_bytes_per_s"], *shape)
-    rate = named("B_tree", rate, "rate of the trees' links") * u["tree_fraction"]
+    rate = rate * u["tree_fraction"]
     choice = u["tree_choice_ratio"]
     return Candidate(
         f"tree {protocol}",
-        named("base_k", u[f"{key}_base_ratio"] * nccl.tree_base_s[protocol], "launch and first step"),
-        named("hops_k", 2 * hops, "dependent steps of one chunk together"),
-        named(
-            "bandwidth_k",
-            rate * protocol_part(u, nccl, group, protocol, ring_rate(u, nccl, group)),
-            "bus bandwidth of k",
-        ),
+        u[f"{key}_base_ratio"] * nccl.tree_base_s[protocol],
+        tree_hops(group.domain_gpus, inside, parts.tree_depth(group.domains), network),
+        rate * protocol_part(u, nccl, group, protocol, ring_rate(u, nccl, group)),
         nccl.tree_sharpness[protocol],
         u[f"{key}_choice_ratio"] * choice if protocol != "LL" else choice,
-        tree,
     )
 
 
@@ -185,9 +207,8 @@ def nvls(u: Unknowns, nccl: StepConstants, collective: str, group: Group, protoc
     rate = parts.nvls_bus_bandwidth(
         u["nvls_bytes_per_s"], u["nvls_bus_bytes_per_s"], group.domain_gpus, sharp
     )
-    base = named("base_k", u["nvls_ratio"] * nccl.nvls_s, "launch and first step")
+    base = u["nvls_ratio"] * nccl.nvls_s
     if group.domains == 1:
-        rate = named("bandwidth_k", rate, "bus bandwidth of k")
         half = parts.bus_factor(collective, group.gpus) * nccl.nvls_channels * nccl.nvls_channel_bytes
         channels = nccl.nvls_channel_s * nccl.nvls_channels * group.gpus
         return InSwitch(
@@ -197,16 +218,13 @@ def nvls(u: Unknowns, nccl: StepConstants, collective: str, group: Group, protoc
             rate,
             1.0,
             u["nvls_choice_ratio"],
-            nvls,
-            named("channels", channels, "all channels together"),
-            named("n_half", half, "bytes on the wire at which half of the channels take part"),
-            named("n_grow", 4 * group.gpus * half, "bytes on the wire from which chunks grow"),
+            channels,
+            half,
+            4 * group.gpus * half,
         )
-    depth = named("depth", parts.tree_depth(group.domains), "levels of the tree between domains")
-    crossing = named("network_k", u["nvls_tree_ratio"] * nccl.nvls_tree_step_s, "a step across")
-    hops = 2 * depth * crossing
+    network = u["nvls_tree_ratio"] * nccl.nvls_tree_step_s
     of_chunk = nccl.nvls_channel_bytes / nccl.nvls_tree_chunk_bytes
-    rate = named("B_switch", rate / (1 + of_chunk), "bus bandwidth inside one domain, in the tree's chunks")
+    rate = rate / (1 + of_chunk)
     shape = (group.gpus, group.smallest_domain_gpus, group.domains, sharp)
     rate = parts.tree_bus_bandwidth(rate, u["nic_bytes_per_s"], *shape)
     if group.domains > 2:
@@ -214,11 +232,10 @@ def nvls(u: Unknowns, nccl: StepConstants, collective: str, group: Group, protoc
     return Candidate(
         "NVLS",
         base,
-        named("hops_k", hops, "dependent steps of one chunk together"),
-        named("bandwidth_k", rate, "bus bandwidth of k"),
+        tree_hops(1, 0.0, parts.tree_depth(group.domains), network),
+        rate,
         nccl.tree_sharpness["Simple"],
         u["nvls_choice_ratio"],
-        nvls,
     )
 
 
@@ -233,16 +250,14 @@ def pat(u: Unknowns, nccl: StepConstants, collective: str, group: Group, protoco
     Limits: N = 1 -> rank ratio;  large N -> N rank ratio, where a ring takes (N - 1) step ratio
     """
     step, ratio = nccl.ring_network_s["Simple"], u["simple_network_ratio"]
-    hops = parts.pat_hops(group.domains, step, nccl.pat_overlap, nccl.pat_rank_s) * ratio
-    rate = ring_rate(u, nccl, group) * nccl.pat_fraction
+    depth, ranks = parts.tree_depth(group.domains), (group.domains, nccl.pat_rank_s)
     return Candidate(
         "PAT",
-        named("base_k", u["simple_base_ratio"] * nccl.pat_base_s, "launch and first step"),
-        named("hops_k", hops, "dependent steps of one chunk together"),
-        named("bandwidth_k", rate, "bus bandwidth of k"),
+        u["simple_base_ratio"] * nccl.pat_base_s,
+        pat_hops(depth, step, nccl.pat_overlap, *ranks, ratio),
+        ring_rate(u, nccl, group) * nccl.pat_fraction,
         1.0,
         u["simple_choice_ratio"],
-        pat,
     )
 
 
@@ -278,8 +293,8 @@ def ring_tree_choice(
 ) -> LibraryChoice:
     """The candidates at some sizes, with their weights in the law's time."""
     found = ring_tree_candidates(u, nccl, collective, group, algorithm)
-    factor = named("f", parts.bus_factor(collective, group.gpus), "bus factor: bytes on the wire over S")
-    times = [named(f"t({each.name})", each.time_s(payload_bytes * factor), "its time") for each in found]
+    wire = parts.wire_bytes(payload_bytes, parts.bus_factor(collective, group.gpus))
+    times = [each.time_s(wire) for each in found]
     expected = [each.choice * time for each, time in zip(found, times, strict=True)]
     shares = parts.chosen_shares(expected, nccl.choice_sharpness)
     return LibraryChoice(found, times, expected, shares)
@@ -322,7 +337,6 @@ def pairwise_time(
     shape = (group.gpus, group.domain_gpus, group.domains)
     per_peer = (u["launch_s"], u["peer_s"], u["network_s"], u["node_peer_s"], u["remote_peer_s"])
     alpha = parts.pairwise_latency(*per_peer, *shape, nccl.p2p_channels, nccl.p2p_batch)
-    alpha = named("alpha", alpha, "time of an empty message")
     cost = u["link_rendezvous_s"] if group.domains == 1 else u["rendezvous_s"]
     share = parts.rendezvous_share(payload_bytes, group.gpus, nccl.rendezvous_half_bytes)
     copies = 2.0 if collective == "all_reduce" else 1.0
@@ -331,10 +345,8 @@ def pairwise_time(
     if group.smallest_domain_gpus < group.domain_gpus:
         small = (group.gpus, group.smallest_domain_gpus, group.domains)
         lonely = parts.pairwise_transfer_time(payload_bytes, copies, *rates, *small, nccl.rate_sharpness)
-        full = named("bytes_full", moved, "of the ranks of a full domain")
-        moved = larger(full, named("bytes_last", lonely, "of those of the last domain, which has more peers"))
-    rho = named("rho", share, "part of r that these messages pay")
-    return alpha + cost * rho + named("bytes", moved, "time of the bytes on the slower kind of link")
+        moved = maximum(moved, lonely)
+    return parts.exchange_time(alpha, cost, share, moved)
 
 
 @dataclass(frozen=True)

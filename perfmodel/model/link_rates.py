@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from perfmodel.model import collectives as parts
-from perfmodel.model.recording import Number, named
+from perfmodel.model.recording import Number
 from perfmodel.model.unknowns import Group, StepConstants, Unknowns
 
 
 def ring_rate(u: Unknowns, nccl: StepConstants, group: Group) -> Number:
     """Bus bandwidth of a ring; the domain that is filled last has the fewest network cards, and limits it."""
     shape = (group.smallest_domain_gpus, group.domains, nccl.rate_sharpness)
-    rate = parts.ring_bus_bandwidth(u["link_bytes_per_s"], u["nic_bytes_per_s"], *shape)
-    return named("B_ring", rate, "rate of the ring's links")
+    return parts.ring_bus_bandwidth(u["link_bytes_per_s"], u["nic_bytes_per_s"], *shape)
 
 
 def protocol_part(u: Unknowns, nccl: StepConstants, group: Group, protocol: str, ring_rate: Number) -> Number:
@@ -28,6 +27,4 @@ def protocol_part(u: Unknowns, nccl: StepConstants, group: Group, protocol: str,
     if group.domains == 1:
         return u["ll_fraction"]
     alone = u["ll_network_bytes_per_s"] / ring_rate
-    return named(
-        "part_k", parts.join_rates(u["ll_fraction"], alone, nccl.rate_sharpness), "part of that rate"
-    )
+    return parts.join_rates(u["ll_fraction"], alone, nccl.rate_sharpness)

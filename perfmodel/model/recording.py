@@ -1,248 +1,180 @@
-"""Numbers that record how they were computed: a law that is evaluated with them explains itself.
+"""Equations that explain themselves: while a recording is on, numbers remember what made them.
 
-A law is ordinary arithmetic. Floats or arrays give a number; with ``Recorded`` numbers among its arguments
-the same lines give a ``Recorded`` answer, which has its operands, its unit and the name of each step.
+A function with the decorator ``equation`` computes one formula. Its docstring has the formula, its unit,
+every parameter as a letter with meaning and unit, and the source. With the recording off, it is called as it
+is. While the recording is on, it returns ``Traced`` arrays, and arithmetic of numpy carries their equations
+along: what computes a number also explains it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from functools import wraps
-from typing import Any, NoReturn
+from functools import cache, wraps
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
 Number = Any
-"""A float, an array of floats, or a ``Recorded`` number: the arguments and results of a law."""
-Unit = tuple[int, int]
-"""Exponents of bytes and of seconds."""
-PLAIN, SECONDS, BYTES, BYTES_PER_S = (0, 0), (0, 1), (1, 0), (1, -1)
-_SUFFIXES = (("_bytes_per_s", BYTES_PER_S), ("_bytes", BYTES), ("_s", SECONDS))
-SUM, PRODUCT, POWER, ATOM = range(4)
-"""Binding strength of an expression: operands that bind less than their place needs get parentheses."""
+"""A float, or an array of floats: the arguments and the result of an equation."""
+UNITS = "-", "bytes", "s", "bytes/s", "rows"
+_UNIT = re.compile(rf"\s*\[({'|'.join(UNITS)})\]")
+_LETTER = re.compile(r"([A-Za-z]\w*(?:, [A-Za-z]\w*)*) {2,}(\S.*)")
+_SAME = 1e-9
+_ON: ContextVar[bool] = ContextVar("recording", default=False)
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def unit_of(name: str) -> Unit:
-    """The unit that the end of a name states (``_s``, ``_bytes``). Limits: no known end -> a plain number"""
-    return next((unit for end, unit in _SUFFIXES if name.endswith(end)), PLAIN)
+@contextmanager
+def recording() -> Iterator[None]:
+    """Context in which equations return ``Traced`` arrays."""
+    token = _ON.set(True)
+    try:
+        yield
+    finally:
+        _ON.reset(token)
+
+
+def equation(function: Function) -> Function:
+    """Decorator of a function that computes one formula; its parameters are the formula's letters."""
+    parameters = inspect.signature(function)
+
+    @wraps(function)
+    def evaluate(*values: Number, **named: Number) -> Number:
+        value = function(*values, **named)
+        if not _ON.get():
+            return value
+        bound = parameters.bind(*values, **named)
+        bound.apply_defaults()
+        traced = np.asarray(value, dtype=np.float64).view(Traced)
+        traced.equations = (Evaluation(function, dict(bound.arguments), value),)
+        return traced
+
+    return cast("Function", evaluate)
 
 
 @dataclass(frozen=True, eq=False)
-class Recorded:
-    """A number together with the expression that computed it.
+class Evaluation:
+    """An equation with its numbers: ``function`` returned ``value`` for these ``letters``.
 
-    form     the expression, operands in braces: ``{0} + {1}``; "" for a given number
-    tie      how tightly the expression binds (``SUM`` to ``ATOM``), which decides on parentheses
-    inner    how tightly an operand must bind to need no parentheses
-    symbol, meaning       its letter and the letter's meaning: of a given number, or of a step with a name
-    source, evidence, low, high  of a given number; low and high are its 95 % interval
+    symbol  the letter that it computes;  times  how often its value counts in what it is a term of
     """
 
-    value: float
-    unit: Unit = PLAIN
-    form: str = ""
-    operands: tuple[Number, ...] = ()
-    tie: int = ATOM
-    inner: int = SUM
+    function: Callable[..., Any]
+    letters: dict[str, Number]
+    value: Number
     symbol: str = ""
-    meaning: str = ""
-    source: str = ""
-    evidence: str = ""
-    low: float | None = None
-    high: float | None = None
+    times: float = 1.0
 
-    __array_ufunc__ = None  # numpy then leaves array * Recorded to this class, which refuses it
-    ndim = 0
+    def derivation(self, symbol: str, times: float = 1.0) -> Iterator[Evaluation]:
+        """This equation as that of ``symbol``, and then the equations of its letters."""
+        yield replace(self, symbol=symbol, times=times)
+        for letter, number in self.letters.items():
+            for made in getattr(number, "equations", ()):
+                if np.isclose(first(made.value), first(number), rtol=_SAME, atol=0):
+                    yield from made.derivation(letter)
+                    break
 
-    def __array__(self, *_: Any, **__: Any) -> NoReturn:
-        raise TypeError(f"{self.symbol or self.form}: an array would drop how the number came about")
-
-    def __float__(self) -> float:
-        return float(self.value)
-
-    def _alike(self, other: Number, form: str, value: float) -> Recorded:
-        """The sum or difference ``form`` of this number and ``other``, which has the same unit or is 0."""
-        if isinstance(other, Recorded) and other.unit != self.unit:
-            raise TypeError(f"{form}: {self.symbol} and {other.symbol} have different units")
-        return Recorded(value, self.unit, form, (self, other), SUM, SUM)
-
-    def __add__(self, other: Number) -> Recorded:
-        if not isinstance(_checked(other), Recorded) and other == 0:
-            return self
-        return self._alike(other, "{0} + {1}", self.value + float(other))
-
-    def __radd__(self, other: Number) -> Recorded:
-        made = self.__add__(other)
-        return made if made is self else replace(made, operands=(other, self))
-
-    def __sub__(self, other: Number) -> Recorded:
-        made = self._alike(_checked(other), "{0} - {1}", self.value - float(other))
-        return replace(made, inner=PRODUCT)
-
-    def __rsub__(self, other: Number) -> Recorded:
-        made = Recorded(float(_checked(other)), self.unit) - self
-        return replace(made, operands=(other, self))
-
-    def __mul__(self, other: Number) -> Recorded:
-        return _times(self, other)
-
-    def __rmul__(self, other: Number) -> Recorded:
-        return _times(other, self)
-
-    def __truediv__(self, other: Number) -> Recorded:
-        return _over(self, other)
-
-    def __rtruediv__(self, other: Number) -> Recorded:
-        return _over(other, self)
-
-    def __pow__(self, power: Number) -> Recorded:
-        exponent = float(power)
-        if self.unit != PLAIN and not exponent.is_integer():
-            raise TypeError(f"{self.symbol} has a unit: its power {exponent} has none")
-        unit = (self.unit[0] * int(exponent), self.unit[1] * int(exponent)) if self.unit != PLAIN else PLAIN
-        return Recorded(self.value**exponent, unit, "{0}^{1}", (self, power), POWER, ATOM)
-
-    def __neg__(self) -> Recorded:
-        return Recorded(-self.value, self.unit, "-{0}", (self,), PRODUCT, POWER)
-
-    def __lt__(self, other: Number) -> bool:
-        return self.value < float(other)
-
-    def __le__(self, other: Number) -> bool:
-        return self.value <= float(other)
-
-    def __gt__(self, other: Number) -> bool:
-        return self.value > float(other)
-
-    def __ge__(self, other: Number) -> bool:
-        return self.value >= float(other)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, (int, float, Recorded)) and self.value == float(other)
-
-    __hash__ = object.__hash__
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        formula = formula_of(self.function)
+        letters = [
+            {
+                "letter": x,
+                "value": first(value),
+                "meaning": formula.letters[x][0],
+                "unit": formula.letters[x][1],
+            }
+            for x, value in self.letters.items()
+        ]
+        own = {"symbol": self.symbol, "value": first(self.value), "times": self.times}
+        name = f"{self.function.__module__}.{self.function.__qualname__}"
+        return own | formula._asdict() | {"letters": letters, "function": name}
 
 
-def _checked(other: Number) -> Number:
-    if isinstance(other, np.ndarray):
-        raise TypeError("an array and a recorded number: give both as numbers")
-    return other
+def derivation(symbol: str, number: Number, times: float = 1.0) -> tuple[Evaluation, ...]:
+    """The equations that made a recorded number: its terms, which count ``times``, each before its parts."""
+    terms = getattr(number, "equations", ()) if times else ()
+    return tuple(part for term in terms for part in term.derivation(symbol, float(times)))
 
 
-def _unit(number: object) -> Unit:
-    return number.unit if isinstance(number, Recorded) else PLAIN
+class Traced(np.ndarray[Any, Any]):
+    """An array that remembers the equations that it was computed from."""
+
+    equations: tuple[Evaluation, ...] = ()
+
+    def __array_finalize__(self, other: Any) -> None:
+        """Views and parts of an array have its equations."""
+        self.equations = getattr(other, "equations", ())
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """Results of arithmetic have the equations of all operands."""
+        plain = {name: _plain(option) for name, option in options.items()}
+        return _traced(getattr(ufunc, method)(*map(_plain, inputs), **plain), inputs)
+
+    def __array_function__(self, function: Any, types: Any, inputs: Any, options: Any) -> Any:
+        """Results of functions have the equations of all arguments, choices those of what is chosen."""
+        result = function(*map(_plain, inputs), **options)
+        if function is np.where and (np.all(inputs[0]) or not np.any(inputs[0])):
+            inputs = inputs[1:2] if np.all(inputs[0]) else inputs[2:]
+        return _traced(result, inputs)
 
 
-def _times(first: Number, second: Number) -> Recorded:
-    """The product of two numbers; a factor of 1 is dropped."""
-    for one, other in ((first, second), (second, first)):
-        if isinstance(other, Recorded) and not isinstance(one, Recorded) and np.ndim(one) == 0 and one == 1:
-            return other
-    a, b = _unit(_checked(first)), _unit(_checked(second))
-    value = float(first) * float(second)
-    return Recorded(value, (a[0] + b[0], a[1] + b[1]), "{0} × {1}", (first, second), PRODUCT, PRODUCT)
+def _plain(number: Any) -> Any:
+    if isinstance(number, (list, tuple)):
+        return type(number)(map(_plain, number))
+    return number.view(np.ndarray) if isinstance(number, Traced) else number
 
 
-def _over(first: Number, second: Number) -> Recorded:
-    a, b = _unit(_checked(first)), _unit(_checked(second))
-    if isinstance(second, Recorded) and not second.symbol and second.tie == PRODUCT:
-        second = replace(second, tie=SUM)  # a / (b c)
-    value = float(first) / float(second)
-    return Recorded(value, (a[0] - b[0], a[1] - b[1]), "{0} / {1}", (first, second), PRODUCT, PRODUCT)
+def _traced(result: Any, inputs: Iterable[Any]) -> Any:
+    """A result with the equations of its inputs. Limits: zeros -> none"""
+    if not isinstance(result, (np.ndarray, np.generic)):
+        return result
+    traced = np.asarray(result).view(Traced)
+    traced.equations = tuple(dict.fromkeys(_equations(inputs))) if np.any(result) else ()
+    return traced
 
 
-def named(symbol: str, number: Number, meaning: str) -> Number:
-    """A recorded number, named as a step of a law; other numbers are returned unchanged."""
-    if not isinstance(number, Recorded):
-        return number
-    if number.symbol:
-        return Recorded(number.value, number.unit, "{0}", (number,), ATOM, SUM, symbol, meaning)
-    return replace(number, symbol=symbol, meaning=meaning)
+def _equations(inputs: Iterable[Any]) -> Iterator[Evaluation]:
+    for each in inputs:
+        yield from _equations(each) if isinstance(each, (list, tuple)) else getattr(each, "equations", ())
 
 
-def operation(form: str, alike: int = 0, inner: int = SUM, tie: int = ATOM) -> Callable[..., Any]:
-    """Decorator: a function of recorded numbers is recorded as one printed operation, not step by step.
+def first(number: Number) -> float:
+    """The number itself, or the first of an array."""
+    return float(np.asarray(number).flat[0])
 
-    form   the printed operation, with arguments in braces by position
-    alike  number of leading arguments that share one unit, which the result has too (0: a plain number)
-    inner, tie  how tightly its operands must bind, and how tightly it binds, as in ``Recorded``
+
+class Formula(NamedTuple):
+    """The formula in a docstring, without the letter that it computes.
+
+    unit  of its value;  letters  (meaning, unit) of each;  source  where it comes from
     """
 
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(function)
-        def call(*arguments: Number) -> Number:
-            for each in arguments:
-                if isinstance(each, Recorded):
-                    break
-            else:
-                return function(*arguments)
-            units = {_unit(each) for each in arguments[:alike] if isinstance(each, Recorded)}
-            if len(units) > 1:
-                raise TypeError(f"{function.__name__}: its arguments have different units")
-            value = float(function(*(float(_checked(each)) for each in arguments)))
-            return Recorded(value, next(iter(units), PLAIN), form, arguments, tie, inner)
-
-        return call
-
-    return decorate
+    text: str
+    unit: str
+    letters: dict[str, tuple[str, str]]
+    source: str
 
 
-def maximum(first: Number, second: Number) -> Number:
-    """The larger of two, element by element; two floats are compared without numpy, which is slower."""
-    if isinstance(first, float) and isinstance(second, float):
-        return max(first, second)
-    return np.maximum(first, second)
+@cache
+def formula_of(function: Callable[..., Any]) -> Formula:
+    """The formula in a docstring: its first indented lines, the letters below, and the text after Source.
 
-
-def minimum(first: Number, second: Number) -> Number:
-    """The smaller of two, element by element; as ``maximum``."""
-    if isinstance(first, float) and isinstance(second, float):
-        return min(first, second)
-    return np.minimum(first, second)
-
-
-larger = operation("max({0}, {1})", alike=2)(maximum)
-"""``maximum`` as a printed operation."""
-smaller = operation("min({0}, {1})", alike=2)(minimum)
-"""``minimum`` as a printed operation."""
-
-
-@operation("ceil({0} / {1})", inner=PRODUCT)
-def ceil_ratio(first: Number, second: Number) -> int:
-    """ceil(first / second): how many of ``second`` hold ``first``."""
-    return -int(-first // second)
-
-
-def _root(first: Number, second: Number) -> Number:
-    return np.sqrt(first * second)
-
-
-geometric_mean = operation("sqrt({0} × {1})", alike=2, inner=PRODUCT)(_root)
-"""Geometric mean of two numbers as a printed operation."""
-
-
-def smallest(numbers: Sequence[Number]) -> Number:
-    """The smallest of several numbers, element by element; of recorded numbers, with its record."""
-    if isinstance(numbers[0], Recorded):
-        return min(numbers)
-    least = numbers[0]
-    for each in numbers[1:]:
-        least = np.minimum(least, each)
-    return least
-
-
-def steps_of(number: Recorded) -> list[Recorded]:
-    """The named steps from which a number was computed: operands first, each once."""
-    found: dict[int, Recorded] = {}
-
-    def follow(each: Number) -> None:
-        if not isinstance(each, Recorded) or id(each) in found:
-            return
-        for operand in each.operands:
-            follow(operand)
-        if each.symbol:
-            found[id(each)] = each
-
-    follow(number)
-    return list(found.values())
+    Letters are bound as ``B  samples [-];  r, c  row and column parts [-]``; words after a unit say more.
+    """
+    _, _, below = (inspect.getdoc(function) or "").partition("\n\n    ")
+    indented, _, body = below.partition("\n\n")
+    body, *end = re.split(r"^(?:Source|Limits):", body, flags=re.MULTILINE)
+    letters: dict[str, tuple[str, str]] = {}
+    for entry in re.split(r"\n(?! )|;  ", body):
+        if bound := _LETTER.match(" ".join(re.split(r"\n *", entry))):
+            meaning, *units = _UNIT.split(bound[2])
+            letters |= dict.fromkeys(bound[1].split(", "), (meaning.replace("`", ""), "".join(units[:1])))
+    unit, text = _UNIT.search(indented), " ".join(_UNIT.sub("", indented).split())
+    source = " ".join(end[0].replace("`", "").split()) if "Source:" in below else ""
+    return Formula(re.sub(r"^[\w()]+ = ", "", text), unit[1] if unit else "-", letters, source)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from perfmodel.model.collectives import PROTOCOLS, domains_of
-from perfmodel.model.recording import Number, named
+from perfmodel.model.recording import Number
 
 Unknowns = Mapping[str, Number]
 """Values of unknowns by name."""
@@ -22,14 +22,12 @@ class Unknown:
     rate     kind of link rate that it scales with: of links ``inside`` a domain or of cards ``across``
              domains; ``protocol``: the rate of a slow protocol, whatever the link;  "": a latency or a
              fraction
-    symbol   its letter in the equations, if it differs from its name
     """
 
     name: str
     meaning: str
     network: bool = False
     rate: str = ""
-    symbol: str = ""
 
 
 RING_TREE = (
@@ -67,73 +65,64 @@ RING_TREE = (
 """Unknowns of the ring and tree law, in the order of a calibration."""
 
 PAIRWISE = (
-    Unknown("launch_s", "launch", symbol="a0"),
-    Unknown("peer_s", "for each peer inside the domain", symbol="a1"),
-    Unknown("network_s", "once a round for leaving the domain", True, symbol="c"),
-    Unknown("node_peer_s", "for each peer of one batch", True, symbol="b"),
-    Unknown("remote_peer_s", "for each post to a remote peer", True, symbol="a2"),
-    Unknown("rendezvous_s", "handshake of large messages across domains", True, symbol="r"),
-    Unknown("link_rendezvous_s", "handshake of large messages inside the domain", symbol="r"),
-    Unknown("link_bytes_per_s", "rate inside the domain", rate="inside", symbol="B_link"),
-    Unknown("nic_bytes_per_s", "realised rate of one network card", True, "across", symbol="B_nic"),
-    Unknown("remote_peer_bytes_per_s", "rate towards a single remote peer", True, "across", symbol="B_peer"),
+    Unknown("launch_s", "launch"),
+    Unknown("peer_s", "for each peer inside the domain"),
+    Unknown("network_s", "once a round for leaving the domain", True),
+    Unknown("node_peer_s", "for each peer of one batch", True),
+    Unknown("remote_peer_s", "for each post to a remote peer", True),
+    Unknown("rendezvous_s", "handshake of large messages across domains", True),
+    Unknown("link_rendezvous_s", "handshake of large messages inside the domain"),
+    Unknown("link_bytes_per_s", "rate inside the domain", rate="inside"),
+    Unknown("nic_bytes_per_s", "realised rate of one network card", True, "across"),
+    Unknown("remote_peer_bytes_per_s", "rate towards a single remote peer", True, "across"),
 )
 """Unknowns of the pairwise law, in the order of a calibration."""
 
 
-_NCCL, _PRIORS = "NCCL's own constant (src/graph/tuning.cc)", "data/priors"
-
-
-def _said(symbol: str, meaning: str, source: str = _NCCL) -> dict[str, tuple[str, str, str]]:
-    """(symbol, meaning, source) of a constant, for explanations; ``{}`` in a symbol is the protocol."""
-    return {"said": (symbol, meaning, source)}
-
-
 @dataclass(frozen=True, kw_only=True)
 class StepConstants:
-    """NCCL's constants for one class of links; ``ByProtocol``: one value each for LL, LL128 and Simple."""
+    """NCCL's constants for one class of links; ``ByProtocol``: one value each for LL, LL128 and Simple.
 
-    ring_base_s: ByProtocol = field(metadata=_said("ring_base({})", "launch and first step of a ring"))
-    tree_base_s: ByProtocol = field(metadata=_said("tree_base({})", "launch and first step of a tree"))
-    ring_inside_s: ByProtocol = field(metadata=_said("ring_inside({})", "a ring's step inside a domain"))
-    tree_inside_s: ByProtocol = field(metadata=_said("tree_inside({})", "a tree's step inside a domain"))
-    ring_network_s: ByProtocol = field(
-        metadata=_said("ring_network({})", "a ring's step across a network card")
-    )
-    tree_network_s: ByProtocol = field(
-        metadata=_said("tree_network({})", "a tree's step across a network card")
-    )
-    network_overhead_s: ByProtocol = field(
-        metadata=_said("overhead({})", "the proxies' part of a ring's step inside")
-    )
-    ring_sharpness: ByProtocol = field(metadata=_said("q", "overlap of hops and bytes in a ring", _PRIORS))
-    tree_sharpness: ByProtocol = field(metadata=_said("q", "overlap of hops and bytes in a tree", _PRIORS))
-    nvls_s: Number = field(metadata=_said("nvls_base", "launch and first step of NVLS"))
-    nvls_tree_step_s: Number = field(
-        metadata=_said("nvls_network", "a step of NVLS's trees across a network card")
-    )
-    nvls_channels: Number = field(metadata=_said("C_nvls", "channels of NVLS"))
-    nvls_channel_bytes: Number = field(metadata=_said("c", "least bytes of a channel of NVLS"))
-    nvls_tree_chunk_bytes: Number = field(metadata=_said("c_tree", "chunk of NVLS's trees"))
-    nvls_channel_s: Number = field(
-        metadata=_said("kappa", "what a channel of NVLS costs for each GPU", _PRIORS)
-    )
-    pat_base_s: Number = field(metadata=_said("pat_base", "launch and first step of PAT"))
-    pat_rank_s: Number = field(metadata=_said("rank", "what each rank adds to PAT"))
-    pat_overlap: Number = field(metadata=_said("o", "how many chunks' steps overlap in PAT"))
-    pat_fraction: Number = field(
-        metadata=_said("pat_fraction", "part of the ring's rate that PAT reaches", _PRIORS)
-    )
-    rate_sharpness: Number = field(
-        metadata=_said("n_rate", "sharpness of the corner between two rates", _PRIORS)
-    )
-    choice_sharpness: Number = field(
-        metadata=_said("n_choice", "sharpness of the corner between two choices", _PRIORS)
-    )
-    rendezvous_half_bytes: Number = field(metadata=_said("u_half", "u at which half of r shows", _PRIORS))
-    p2p_channels: Number = field(metadata=_said("C", "channels: batches served side by side", _PRIORS))
-    p2p_batch: Number = field(metadata=_said("P", "peers of one remote domain that share a channel", _PRIORS))
-    has_nvls: bool = field(metadata=_said("", "whether the switch reduces"))
+    ring_base_s, tree_base_s, nvls_s, pat_base_s  launch and first step [s]
+    ring_inside_s, tree_inside_s  a step inside a domain;  ring_network_s, tree_network_s, nvls_tree_step_s  a
+        step across a network card [s];  network_overhead_s  the proxies' part of a ring's step inside [s]
+    pat_rank_s  time that each rank adds to PAT [s];  pat_overlap  how many chunks' steps overlap in PAT [-]
+    nvls_channels  of NVLS;  nvls_channel_bytes  least bytes of one;  nvls_tree_chunk_bytes  of its trees
+    has_nvls  whether the switch reduces
+    Source: NVIDIA/nccl src/graph/tuning.cc. These are from data/priors instead:
+    ring_sharpness, tree_sharpness  q, overlap of hops and bytes [-]
+    nvls_channel_s  time that a channel of NVLS adds for each GPU [s]
+    pat_fraction  part of the ring's rate that PAT reaches [-]
+    rate_sharpness, choice_sharpness  of the corner between two rates, and between two choices [-]
+    rendezvous_half_bytes  bytes for one peer at which half of the rendezvous shows
+    p2p_channels  batches served side by side;  p2p_batch  peers of one remote domain that share a channel
+    """
+
+    ring_base_s: ByProtocol
+    tree_base_s: ByProtocol
+    ring_inside_s: ByProtocol
+    tree_inside_s: ByProtocol
+    ring_network_s: ByProtocol
+    tree_network_s: ByProtocol
+    network_overhead_s: ByProtocol
+    ring_sharpness: ByProtocol
+    tree_sharpness: ByProtocol
+    nvls_s: Number
+    nvls_tree_step_s: Number
+    nvls_channels: Number
+    nvls_channel_bytes: Number
+    nvls_tree_chunk_bytes: Number
+    nvls_channel_s: Number
+    pat_base_s: Number
+    pat_rank_s: Number
+    pat_overlap: Number
+    pat_fraction: Number
+    rate_sharpness: Number
+    choice_sharpness: Number
+    rendezvous_half_bytes: Number
+    p2p_channels: Number
+    p2p_batch: Number
+    has_nvls: bool
 
 
 @dataclass(frozen=True)
@@ -152,7 +141,4 @@ class Group:
     @property
     def smallest_domain_gpus(self) -> int:
         """Ranks of the domain that is filled last: its few network cards carry all of its traffic."""
-        ranks = self.gpus - self.domain_gpus * (self.domains - 1)
-        return (
-            named("g_last", ranks, "ranks of the domain that is filled last") if self.domains > 1 else ranks
-        )
+        return self.gpus - self.domain_gpus * (self.domains - 1)

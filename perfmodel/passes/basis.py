@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from perfmodel.collectives.library import Timing, constant
 from perfmodel.errors import BadInputError
 from perfmodel.model import kernels, one_memory
-from perfmodel.model.recording import geometric_mean
 from perfmodel.passes.settings import Setting
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.kernel_fits import KernelFit
@@ -161,7 +160,8 @@ class PassBasis:
             rate = rate / value("hbm_bytes_per_s") * memory.bytes_per_s / memory.sharers
             keys = ()
         floor: Array | float = value("launch_floor_s") * launches
-        time = kernels.gather_pool_time(dram, l2, floor, rate, value("l2_bytes_per_s"))
+        rates = rate, value("l2_bytes_per_s")
+        time = kernels.gather_pool_time(dram, l2, value("launch_floor_s"), *rates, launches)
         if memory is not None and memory.remote:
             moved = dram if bare is None else bare
             time = one_memory.remote_time(time, floor, moved, value("nic_bytes_per_s"), memory.latency_s)
@@ -204,7 +204,7 @@ class PassBasis:
     def sort_middle(self, digits: Of, *, alone: bool) -> tuple[Of, float]:
         """(floor, rate) that is used for deduplicating ids: the geometric means of both ``sort_ends``."""
         ends = self.sort_ends(digits, alone=alone)
-        floor, rate = (geometric_mean(*pair) for pair in zip(*ends, strict=True))
+        floor, rate = (np.sqrt(fast * slow) for fast, slow in zip(*ends, strict=True))
         return floor, float(rate)
 
     def sort_timing(self, moved: Array, digits: Of, launches: Array | float = 1.0, *, alone: bool) -> Timing:
@@ -215,7 +215,7 @@ class PassBasis:
         ends, middle = self.sort_ends(digits, alone=alone), self.sort_middle(digits, alone=alone)
         floors, rates = zip(*ends, strict=True)
         low, time, high = (
-            kernels.stream_kernel_time(moved, floor * launches, rate)
+            kernels.stream_kernel_time(moved, floor, rate, launches)
             for floor, rate in (
                 (np.minimum(*floors), max(rates)),
                 middle,

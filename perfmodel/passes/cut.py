@@ -169,7 +169,8 @@ class TableCut:
         """
         digits = _of(self.model.sort_digits, self.t) if backward else self.id_bytes
         place = self.model.constant("sort_place_bytes")
-        return np.asarray(ex.sort_bytes(lookups, digits, self.id_bytes, place))
+        size: Array = ex.sort_bytes(lookups, digits, self.id_bytes, place)
+        return size
 
     def traffic(
         self,

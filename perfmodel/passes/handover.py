@@ -39,11 +39,11 @@ class Sent:
 class Handover:
     """Extra time of collectives in a whole pass, beyond their times when they are timed alone.
 
-        t = sum over steps of max(0, t_after(S) - t_alone(S)) + h(step),   + h(between steps)        [s]
+        t = colder + waits                                                                           [s]
 
-    t_after, t_alone   measured curves after a kernel and alone, of the group with the nearest number of ranks
-                       [s]
-    h                  constant of a step: median, over the run's whole passes, of its time beyond t_after [s]
+    colder  sum over steps of max(0, t_after(S) - t_alone(S)): measured curves after a kernel and alone [s]
+    waits   sum of constants h of steps and between steps (``waits_s``) [s]: medians, over the run's whole
+            passes, of their time beyond t_after
     pairs      (t_after, t_alone) curves by collective;  constants  h by step
     Source: variant after_kernel and the composed passes of a calibration, except the passes that are held out
     Limits: neither was measured -> 0;  nothing is sent -> 0;  S below the smallest size -> the difference of
@@ -67,6 +67,11 @@ class Handover:
     def known(self) -> bool:
         """Whether the calibration measured hand-over times."""
         return bool(self.pairs or self.constants)
+
+    def waits_s(self, names: Iterable[str]) -> float:
+        """The constants of these steps, and of what is between them, together [s]."""
+        known = (self.constants.get(_LIKE.get(name, name)) for name in (*names, BETWEEN))
+        return sum(constant.value for constant in known if constant)
 
     def times(self, steps: Iterable[Sent]) -> tuple[Array, Array, Array, NDArray[np.int8]]:
         """(low, time, high [s], rank of the evidence) of all collective steps of a pass together."""

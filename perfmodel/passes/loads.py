@@ -7,6 +7,7 @@ Functions of (a, own, everywhere) add the bytes of tables ``a`` to two arrays [.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -63,7 +64,7 @@ class LoadModel(LoadInputs):
         self._check_parts(t, kinds, rows, cols, head)
         own, everywhere = (np.moveaxis(np.zeros((TOGETHER, *t.shape)), 0, -1) for _ in range(2))
         cut = TableCut(self, t, kinds, rows, cols, head)
-        for fill in (_input, _look_up, _look_up_hot, _unique, *_OF_BAGS):
+        for fill in _FILLS:
             fill(cut, own, everywhere)
         if self.training is not None:
             backward(cut, self.training, own, everywhere)
@@ -108,23 +109,21 @@ def _input(a: TableCut, own: Array, everywhere: Array) -> None:
     length, ids, plain = a.model.constant("length_bytes"), a.ids, a.id_bytes
     sent = eb.lengths_bytes(a.r * a.c, a.B, length) * a.split
     ids_sent = eb.ids_bytes(a.c * a.B * a.L, ids) * a.split
-    apart = (ids - plain if a.model.sets else 0 * ids) * a.split  # bytes of a weight sent on its own
+    apart = ids - plain if a.model.sets else 0 * ids  # bytes of a weight sent on its own
     everywhere[..., Resource.LENGTHS_SENT] = sent
-    everywhere[..., Resource.WEIGHTS_SENT] = eb.ids_bytes(a.c * a.B * a.L, apart)
-    own[..., Resource.WEIGHTS_RECEIVED] = eb.ids_bytes(a.lookups, apart)
-    everywhere[..., Resource.IDS_SENT] = ids_sent - everywhere[..., Resource.WEIGHTS_SENT]
+    everywhere[..., Resource.WEIGHTS_SENT] = eb.ids_bytes(a.c * a.B * a.L, apart) * a.split
+    own[..., Resource.WEIGHTS_RECEIVED] = eb.ids_bytes(a.lookups, apart) * a.split
+    everywhere[..., Resource.IDS_SENT] = eb.ids_bytes(a.c * a.B * a.L, ids - apart) * a.split
     everywhere[..., Resource.BUCKETIZE] = sent + ids_sent + eb.ids_bytes(a.B * a.hot_L, ids) * a.split
     own[..., Resource.LENGTHS_RECEIVED] = ex.holder_lengths_bytes(a.G, a.B, length) * a.split
-    own[..., Resource.IDS_RECEIVED] = (
-        eb.ids_bytes(a.lookups, ids) * a.split - own[..., Resource.WEIGHTS_RECEIVED]
-    )
+    own[..., Resource.IDS_RECEIVED] = eb.ids_bytes(a.lookups, ids - apart) * a.split
     if not a.ub.any():
         return
     everywhere[..., Resource.DEDUPLICATE] = a.sorted(a.B * (a.L + a.hot_L)) * a.ub
     request = plain + a.model.constant("feature_id_bytes")
     asked = ex.requested_rows(a.G, a.U, a.r)
     everywhere[..., Resource.REQUESTS_SENT] = ex.row_request_bytes(a.U, a.c, request) * a.ub
-    own[..., Resource.REQUESTS_RECEIVED] = asked * request * a.ub
+    own[..., Resource.REQUESTS_RECEIVED] = ex.rows_bytes(asked, request) * a.ub
     own[..., Resource.DEDUPLICATE_REQUESTS] = a.sorted(asked) * a.ub
 
 
@@ -161,8 +160,8 @@ def _unique(a: TableCut, own: Array, everywhere: Array) -> None:
     """Unique rows are sent as stored to the ranks that asked, and pooled there from the receive buffer."""
     if not a.ub.any():
         return
-    own[..., Resource.ROWS_SENT] = ex.requested_rows(a.G, a.U, a.r) * a.row * a.ub
-    everywhere[..., Resource.ROWS_RECEIVED] = a.U * a.D * a.w * a.ub
+    own[..., Resource.ROWS_SENT] = ex.rows_bytes(ex.requested_rows(a.G, a.U, a.r), a.row) * a.ub
+    everywhere[..., Resource.ROWS_RECEIVED] = ex.rows_bytes(a.U, a.D * a.w) * a.ub
     bag = a.D * a.pooled + a.model.constant("offset_bytes")
     bags = np.full(a.U.shape, a.B)  # each received row is read: at least U rows, as from the table
     moved = a.traffic(a.E, a.B * a.L, a.whole_row, bags, bag, a.beside, Gather.COPY)
@@ -226,6 +225,17 @@ def _convert(a: TableCut, own: Array, everywhere: Array) -> None:
 
 
 _OF_BAGS = (_dense, _two_level, _partial, _convert)
+_FILLS = (_input, _look_up, _look_up_hot, _unique, *_OF_BAGS)
+
+
+def loads_by_resource(cut: TableCut) -> tuple[Mapping[Resource, Array], Mapping[Resource, Array]]:
+    """(loads of a shard of each table, loads of each table on every rank), as ``shard_loads`` adds them."""
+    own, everywhere = _Columns(), _Columns()
+    for fill in _FILLS:
+        fill(cut, cast("Array", own), cast("Array", everywhere))
+    if cut.model.training is not None:
+        backward(cut, cut.model.training, cast("Array", own), cast("Array", everywhere))
+    return own, everywhere
 
 
 def even_loads(cut: TableCut, count: Array, *, works: bool = True, exchanges: bool = True) -> Array:

@@ -10,34 +10,28 @@ import numpy as np
 from perfmodel.collectives.estimate import CollectiveEstimate
 from perfmodel.collectives.library import Array, CollectiveTimes
 from perfmodel.model.collectives import bus_factor
-from perfmodel.model.recording import Number
+from perfmodel.model.recording import Number, equation
 from perfmodel.schema.constants import ScenarioFile
 from perfmodel.schema.evidence import Clock, Evidence
 
 
+@equation
 def beyond_one_domain(
-    alpha: Number,
-    gpus: Number,
-    anchor: Number,
-    a: Number,
-    payload: Number,
-    f: Number,
-    k: Number,
-    beta: Number,
+    alpha: Number, G: Number, G0: Number, a: Number, S: Number, f: Number, k: Number, beta: Number
 ) -> Number:
     """Time of a collective on more GPUs than one scale-up domain has, as if all were in one domain.
 
-        t = alpha(G0) + (G - G0) a + S f / (k beta)                                 [s]
+        t = alpha + (G - G0) a + S f / (k beta)                                     [s]
 
-    S       payload [bytes];  G  gpus;  G0  anchor: anchor_gpus, or the whole domain if that is smaller
+    S       payload [bytes];  G  ranks [-];  G0  anchor_gpus, or the whole domain if that is smaller [-]
     alpha   measured floor at G0 ranks [s]
     a       extra_peer_s [s];  beta  bus_bytes_per_s [bytes/s]
     k       NVLink rate of a what-if over the machine's own [-], else 1
-    f       ``collectives.bus_factor`` of G
+    f       ``collectives.bus_factor`` of G [-]
     Source: data/scenarios/nvlink-everywhere.toml
     Limits: G = G0, S -> 0 -> alpha;  S -> inf -> bus rate k beta
     """
-    return alpha + (gpus - anchor) * a + payload * f / (k * beta)
+    return alpha + (G - G0) * a + S * f / (k * beta)
 
 
 @dataclass(frozen=True)

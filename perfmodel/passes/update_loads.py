@@ -43,8 +43,9 @@ def _unique_gradients(a: TableCut, own: Array, everywhere: Array) -> None:
     added = a.traffic(np.full(a.U.shape, a.B), a.B * a.L, a.D * a.pooled, a.U, a.D * a.pooled, a.beside)
     everywhere[..., Resource.ACCUMULATE_DRAM] = added.dram_bytes * a.ub
     everywhere[..., Resource.ACCUMULATE_L2] = added.l2_bytes * a.ub
-    everywhere[..., Resource.ROW_GRADIENTS_SENT] = a.U * a.D * a.v * a.ub
-    own[..., Resource.ROW_GRADIENTS_RECEIVED] = ex.requested_rows(a.G, a.U, a.r) * a.elements * a.v * a.ub
+    everywhere[..., Resource.ROW_GRADIENTS_SENT] = ex.rows_bytes(a.U, a.D * a.v) * a.ub
+    asked = ex.requested_rows(a.G, a.U, a.r)
+    own[..., Resource.ROW_GRADIENTS_RECEIVED] = ex.rows_bytes(asked, a.elements * a.v) * a.ub
 
 
 def _update_hot(a: TableCut, training: Training, everywhere: Array) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from perfmodel.collectives.library import Timing
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.model import bounds
 from perfmodel.model.differences import shared_difference_band
@@ -19,8 +20,11 @@ from perfmodel.passes.alike import (
     spread_evenly,
 )
 from perfmodel.passes.cost import Evaluator
+from perfmodel.passes.cut import TableCut
+from perfmodel.passes.explained import ExplainedPass
+from perfmodel.passes.loads import even_loads
 from perfmodel.passes.schemes import DATA_PARALLEL, ROW_WISE, SHARDINGS, WAYS
-from perfmodel.passes.steps import STEPS, StepRow, by_cause
+from perfmodel.passes.steps import STEPS, Step, StepRow, by_cause
 from perfmodel.passes.tables import PlanTables, laws_of
 from perfmodel.plan.outcome import Planned
 from perfmodel.projections.costs import Forward
@@ -129,6 +133,35 @@ def compared_way(base: Projection, evaluator: Evaluator, way: str, found: Alike 
     if isinstance(found, Impossible):
         return Compared(way, None, None, float("nan"), found.why)
     return Compared(way, found, projection_of(base, evaluator, found), _memory(found))
+
+
+def explained_pass(answer: Projection) -> ExplainedPass:
+    """The pass of a projection, to explain its steps; if it is not row-wise, its plan is made again."""
+    if answer.sharding == ROW_WISE:
+        return _explained_rows(answer)
+    evaluator = evaluator_of(answer)
+    found = best_alike(evaluator, answer.sharding, answer.gpu_count.usable_bytes)
+    assert isinstance(found, Alike)  # the answer is of this sharding
+    return ExplainedPass.of_plan(evaluator, found.plan, answer.steps)
+
+
+def _explained_rows(answer: Projection) -> ExplainedPass:
+    """The pass of a row-wise projection, in which all ranks have the same loads."""
+    forward, work, loads = answer.forward, answer.work, answer.loads
+    kind = forward.kinds(work)
+
+    def cut(table: int) -> TableCut:
+        return forward.cut(work, work.groups[table], kind)[0]
+
+    def timing(step: Step) -> Timing:
+        return next(each.timing for each in forward.steps(work, loads) if each.name == step.name)
+
+    cuts = [forward.cut(work, group, kind) for group in work.groups]
+    counts = np.array([float(count.flat[0]) for _, count in cuts])
+    names = [f"table_{begin:.0f}" for begin in np.cumsum(counts) - counts]
+    by_table = np.concatenate([even_loads(table, count) for table, count in cuts])
+    tables = names, counts, cut, lambda _: (np.ones(counts.size), by_table)
+    return ExplainedPass(forward.times(work), answer.steps, timing, *tables)
 
 
 def winner(found: Iterable[Compared]) -> Compared:

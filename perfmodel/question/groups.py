@@ -109,6 +109,14 @@ _WAYS = (
     f"{', '.join(SHORT.values())}; all compares them."
 )
 SHARDING = Opt(f"Sharding other than {ROW_WISE}: {_WAYS}", "NAME")
+Explain = Annotated[
+    str | None,
+    Opt(
+        "Print how the time of this step follows, instead of the answer: its equations with your numbers, "
+        "their sources, the parts of its band. reduce-scatter-bags, gather-pool, or the beginning of one.",
+        "STEP",
+    ),
+]
 Sharding = Annotated[str | None, SHARDING]
 BestSharding = Annotated[
     str | None,

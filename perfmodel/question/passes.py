@@ -41,6 +41,7 @@ class ProjectOptions(
       perfmodel project --table-size 10TB --payload fp16
       perfmodel project --table-size 10TB --kernels torch
       perfmodel project --table-size 10TB --sharding all
+      perfmodel project --table-size 10TB --explain reduce-scatter-bags
       perfmodel project --table-size 10TB --objective training --optimizer adam
       perfmodel project --table-size 10TB --report out.html
     """
@@ -48,6 +49,7 @@ class ProjectOptions(
     sharding: groups.BestSharding = None
     payload: groups.Payload = None
     kernels: groups.Kernels = None
+    explain: groups.Explain = None
     as_csv: groups.Csv = False
     report: Annotated[
         Path | None, Opt("Also write an HTML page to this file, as perfmodel report does.", "FILE")
@@ -66,6 +68,7 @@ class CollectiveOptions(OutputOptions, MachineOptions):
       perfmodel collective --op all_to_all --size 1GiB --gpus 128
       perfmodel collective --op all --size 1MiB..64MiB --gpus 8,16 --machine h200-sxm-ib
       perfmodel collective --op all_gather --size 1GiB --gpus 64 --set nic_bytes_per_s=100GB/s --json
+      perfmodel collective --op all_to_all --size 1GiB --gpus 128 --explain
     """
 
     op: Annotated[
@@ -90,6 +93,9 @@ class CollectiveOptions(OutputOptions, MachineOptions):
         ),
     ] = None
     gpus_per_node: Annotated[int | None, Opt("GPUs used in each node (default: all of them).", "N")] = None
+    explain: Annotated[
+        bool, Opt("Print how the time of the one collective follows: equations, sources, parts of the band.")
+    ] = False
     as_csv: groups.Csv = False
 
 

@@ -37,6 +37,7 @@ class PlanOptions(TrainingOptions, GlobalBatchOptions, PassOptions):
       perfmodel plan --model tables.csv --gpus 16 --only 'user_*=row-wise,unique' --out plan.json
       perfmodel plan --model tables.csv --gpus 16 --reserve 20% --format torchrec --out plan.json
       perfmodel plan --plan plan.json --batch 4096
+      perfmodel plan --plan plan.json --explain gather-pool
       perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 128 --report plan.html
     """
 
@@ -112,4 +113,5 @@ class PlanOptions(TrainingOptions, GlobalBatchOptions, PassOptions):
             "--format",
         ),
     ] = FORMATS[0]
+    explain: groups.Explain = None
     as_csv: groups.Csv = False

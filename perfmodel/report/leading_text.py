@@ -12,8 +12,8 @@ from perfmodel.plan.leading import Leading, table_count
 from perfmodel.projections import Projection
 from perfmodel.projections.inputs import TableGroup
 from perfmodel.report.experiment_text import experiment_text, run_line
-from perfmodel.report.projection_text import Again, explain_words, provenance, step_table
-from perfmodel.report.terminal import command_lines, paragraph, table, unbroken
+from perfmodel.report.projection_text import explain_words, provenance, step_table
+from perfmodel.report.terminal import paragraph, table, unbroken
 from perfmodel.schema.distributions import UNIFORM
 from perfmodel.schema.workload import DTYPES
 from perfmodel.units import (
@@ -33,11 +33,8 @@ _MANY_ROWS = 1e7
 _GIVEN = "given"
 
 
-def leading_text(found: Leading, calibration_file: str | None, again: Again) -> str:
-    """The first screen of ``perfmodel project``, at most 25 lines by default: answer, steps, changes.
-
-    again  returns the command that asks the same question with another subcommand
-    """
+def leading_text(found: Leading, calibration_file: str | None) -> str:
+    """The first screen of ``perfmodel project``, at most 25 lines by default: answer, steps, changes."""
     answer, base = found.answer, found.base
     fair = throughput_words(answer) if found.best else ""
     lines = fair, beside_words(found), planned_words(found), question_words(base), gpu_words(answer)
@@ -47,14 +44,13 @@ def leading_text(found: Leading, calibration_file: str | None, again: Again) -> 
         rows = [[f" {label}", times, unbroken(option)] for label, times, option in change_rows(found)]
         parts.append(table(CHANGED, rows, left=(0, 2), indent=0))
     last = [measure_text(found, calibration_file), provenance(answer, calibration_file, brief=True)]
-    parts.append("\n".join(line for line in [*last, more_words(found, again)] if line))
+    parts.append("\n".join(line for line in [*last, more_words(found)] if line))
     return "\n\n".join(parts)
 
 
-def more_words(found: Leading, again: Again) -> str:
-    """The commands for more: all shardings, more lines, and the explanation of the longest step."""
-    more = "More: -v, --sharding all"
-    return command_lines(f"{more}, {again(explain_words(found.answer))}").lstrip()
+def more_words(found: Leading) -> str:
+    """The options for more: all lines, all shardings, and the explanation of the longest step."""
+    return paragraph(f"More: -v, --sharding all, {' '.join(explain_words(found.answer))}")
 
 
 def headline(found: Leading) -> str:

@@ -256,15 +256,15 @@ def lacking(answer: Projection) -> str:
 
 
 def explain_words(answer: Projection) -> list[str]:
-    """The words of the command that explains the longest step: perfmodel, explain, gather."""
+    """The words of the option that explains the longest step: --explain, gather-pool."""
     longest = max(answer.steps, key=lambda step: step.time_s)
-    return ["perfmodel", "explain", longest.name.replace("_", "-")]
+    return ["--explain", longest.name.replace("_", "-")]
 
 
 def footer(answer: Projection, calibration_file: str | None = None, again: Again = shlex.join) -> str:
     """The sources of the numbers, and the command that explains the longest step of this pass."""
     text = provenance(answer, calibration_file)
-    line = command_lines(again(explain_words(answer)))
+    line = command_lines(again(["perfmodel", "project", *explain_words(answer)]))
     return f"{text}\n{paragraph('The equation behind the longest step:')}\n{line}"
 
 

@@ -63,15 +63,13 @@ collective --op all_gather --size 1GiB --gpus 64 --set nic_bytes_per_s=100GB/s -
 collective --op all --size 64KiB --gpus 8 --machine h200-sxm-ib --backend nvshmem --json
 collective --op all_reduce --size 1MiB..64MiB --gpus 16,72 --machine gb200-nvl72 --json
 collective --op all_to_all --size 64 --gpus 8
-explain reduce-scatter --sharding row-wise
-explain reduce-scatter --sharding row-wise --json
-explain gather --table-size 10TB --dim 128 --sharding row-wise --json
-explain all-to-all-ids --gpus 16 --machine h200-sxm-ib --sharding row-wise --json
-explain all-to-all-rows --sharding ub --json
-explain convert-out --payload fp16 --sharding row-wise --json
-explain bucketize --sharding row-wise
-explain slowdown --sharding row-wise
-explain rows --table-size 10TB --sharding ub
+project --table-size 10TB --explain reduce-scatter
+project --table-size 10TB --sharding row-wise --explain reduce-scatter --json
+project --gpus 16 --machine h200-sxm-ib --sharding row-wise --explain all-to-all-ids --json
+project --table-size 10TB --sharding ub --explain all-to-all-rows --json
+project --table-size 10TB --payload fp16 --sharding row-wise --explain convert-out --json
+collective --op all_to_all --size 1GiB --gpus 128 --explain --json
+plan --model two.csv --batch 8192 --plan two.json --explain gather --json
 sweep --grid paper-1 --sharding row-wise --csv
 sweep --grid paper-2 --gpus 128 --scenario nvlink-everywhere --csv
 sweep --table-size 1TB..64TB --batch 128..4096 --dim 32,128 --json

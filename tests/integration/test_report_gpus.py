@@ -113,7 +113,7 @@ def test_project_writes_this_page_of_a_sharding(cli: Callable[..., Outcome], tmp
     lines = {trace["name"] for trace in data["views"]["0|0|0|0|0"]["blocks"][0]["figure"]["data"]}
     assert lines == {"NCCL grid", "NCCL row-wise", "no slowdown"}
     page = (tmp_path / "page.html").read_text()
-    assert "bytes of the busiest GPU in this step" in page  # steps are explained as those of a plan
+    assert "GPU 0, the busiest" in page or "on every GPU" in page  # steps are explained as those of a plan
 
 
 def test_equal_tables_without_a_size_fill_the_fewest_gpus(

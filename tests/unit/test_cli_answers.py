@@ -25,7 +25,7 @@ def test_project_answers_first_and_shows_how_it_came_about(cli: Any) -> None:
     assert "on one GPU; 0.703× its samples per second" in lines[1] and "speed of light" in lines[2]
     assert "10 TB ÷ 72.2 GB = 138.5  →  144" in outcome.out and "Memory   69.5 GB of 72.2 GB" in outcome.out
     assert "What would change the answer" in outcome.out
-    assert "perfmodel explain" in outcome.out
+    assert "perfmodel project --explain" in outcome.out
     assert max(len(line) for line in lines) <= WIDTH
 
 
@@ -189,14 +189,14 @@ def test_collective_takes_lists_and_ranges(cli: Any) -> None:
 
 
 def test_explain_works_in_a_measured_cell_a_scenario_and_with_the_other_library(cli: Any) -> None:
-    row_wise = ("--sharding", "row-wise")
-    measured = cli("explain", "reduce-scatter", "--gpus", "8", *row_wise).out
-    assert "measured" in measured and "alpha" in measured
-    assumed = cli("explain", "reduce-scatter", "--scenario", "nvlink-everywhere", *row_wise).out
+    row_wise = ("project", "--gpus", "16", "--sharding", "row-wise", "--explain")
+    measured = cli(*row_wise, "reduce-scatter", "--gpus", "8").out
+    assert "measured on 8 GPUs" in measured and "t_i" in measured
+    assumed = cli(*row_wise, "reduce-scatter", "--scenario", "nvlink-everywhere").out
     assert "extra_peer_s" in assumed
-    best = cli("explain", "all-to-all-ids", "--machine", "h200-sxm-ib", "--backend", "best", *row_wise)
+    best = cli(*row_wise, "all-to-all-ids", "--machine", "h200-sxm-ib", "--backend", "best")
     assert best.code == 0, best.err
-    is_an_error(cli("explain", "teleport"), 2, "teleport", "gather-pool")
+    is_an_error(cli(*row_wise, "teleport"), 2, "teleport", "gather-pool")
 
 
 @pytest.mark.parametrize(("grid", "points"), [("paper-1", 192), ("paper-2", 168)])

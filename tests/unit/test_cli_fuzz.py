@@ -45,7 +45,7 @@ OPTIONS = {
         if isinstance(each.words, Opt) and each.kind is not bool and Path not in get_args(each.kind)
     ]
     for command, asked in ASKED.items()
-} | {"explain": ["--table-size", "--gpus", "--batch", "--machine", "--backend", "--dim", "--set"]}
+}
 """Options with a value, but files to write."""
 
 
@@ -72,7 +72,6 @@ def test_any_words_are_answered_or_refused(data: st.DataObject) -> None:
         "project": ["--table-size", "1TB"],
         "collective": ["--op", "all_gather", "--size", "1MiB", "--gpus", "8"],
         "sweep": ["--gpus", "16"],
-        "explain": ["gather"],
     }
     words += base.get(command, [data.draw(VALUES)])
     if OPTIONS[command]:

@@ -145,9 +145,8 @@ def test_advice_is_never_what_was_just_used(
 
 
 def test_limits_are_said_in_words(cli: Any) -> None:
-    for command in ("project", "explain"):
-        words = ("gather",) if command == "explain" else ()
-        outcome = cli(command, *words, "--table-size", "1000PB", "--reserve", "0")
+    for words in ((), ("--explain", "gather")):
+        outcome = cli("project", *words, "--table-size", "1000PB", "--reserve", "0")
         assert outcome.code == 2 and "11 773 016 GPUs" in outcome.err and "at most 1 048 576" in outcome.err
     for count in ("0", "-1", "9"):
         words = ("--op", "all_gather", "--size", "1MiB", "--gpus", "8", "--gpus-per-node", count)

@@ -22,7 +22,7 @@ from perfmodel.projections import project_one
         (("sweep", "--table-size", "1..64TB"), ("1 has no unit", "--table-size 1TB..64TB")),
         (("sweep", "--table-size", "1TB...64TB"), ("has two dots", "--table-size 1TB..64TB")),
         (("sweep", "--gpus", "..8"), ("a range has two ends", "first value", "--gpus …..8")),
-        (("explain", "all-to-all-idz"), ("is not a step", "did you mean all-to-all-ids?")),
+        (("project", "--gpus", "16", "--explain", "all-to-all-idz"), ("is not a step", "all-to-all-ids")),
         (("report", "--model", "criteo-kaggle", "--gpus", "8..2"), ("runs downwards", "--gpus 2..8")),
     ],
 )  # fmt: skip

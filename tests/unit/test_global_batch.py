@@ -63,7 +63,7 @@ def test_a_plan_scales_with_the_batch_of_all_gpus_held(cli: Any, tmp_path: Path)
     assert refused.code == 2 and "each of 3 GPUs" in refused.err and "8190 or 8193" in refused.err
 
 
-@pytest.mark.parametrize("command", ["project", "plan", "explain gather"])
+@pytest.mark.parametrize("command", ["project", "plan", "project --explain gather"])
 def test_both_batches_are_refused(cli: Any, command: str) -> None:
     words = ("--model", "criteo-1tb", "--gpus", "8", "--batch", "64", "--global-batch", "512")
     done = cli(*command.split(), *words)
@@ -71,7 +71,7 @@ def test_both_batches_are_refused(cli: Any, command: str) -> None:
 
 
 def test_a_step_is_explained_with_its_part(cli: Any) -> None:
-    words = ("explain", "gather", "--table-size", "10TB", "--gpus", "256", "--json")
+    words = ("project", "--table-size", "10TB", "--gpus", "256", "--explain", "gather", "--json")
     assert json.loads(cli(*words, "--global-batch", "65536").out) == json.loads(
         cli(*words, "--batch", "256").out
     )

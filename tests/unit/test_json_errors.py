@@ -33,7 +33,7 @@ def refused(*words: str) -> dict[str, Any]:
         ("collective --op all_gather", "--size", None),
         ("collective --op gossip --size 1MiB --gpus 8", "--op", ["all_gather", "all_to_all"]),
         ("chip plan --model criteo-kaggle --chip ascend", "chip", ["ascend-910", "h100-sxm"]),
-        ("explain nothing --table-size 1TB", None, None),
+        ("project --table-size 1TB --explain nothing", None, None),
         ("report --table-size 10Tb", "--table-size", None),
         ("plan --model nowhere.csv --gpus 8", "table file nowhere.csv", None),
     ],

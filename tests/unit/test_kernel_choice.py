@@ -126,7 +126,7 @@ def test_the_command_takes_the_option_and_explain_too(cli: Callable[..., Outcome
     said = json.loads(cli("project", *words, "--json").out)["kernels"]
     assert said["implementation"] == "torch" and not said["timed"]
     assert [other["implementation"] for other in said["others"]] == ["fbgemm"]
-    told = cli("explain", "gather", *words)
+    told = cli("project", *words, "--explain", "gather")
     assert told.code == 0 and "2410.22249" in told.out
     shown = cli("project", *words)
     assert "FBGEMM: " in shown.out and "explain" in shown.out and shown.out.count("--kernels torch") == 1

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from test_shardings import value_of
 
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError
 from perfmodel.passes.alike import Alike, best_alike
-from perfmodel.passes.explanation import Explanation
 from perfmodel.passes.schemes import Exchange
 from perfmodel.passes.steps import StepRow
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.as_projection import compared, evaluator_of
-from perfmodel.plan.explain_step import explain_alike_step, explain_step
 from perfmodel.projections import Projection, project_one
 
 TABLES = PlanTables.load("mlperf-dlrm-dcnv2")
@@ -124,39 +120,6 @@ def test_every_sharding_has_the_payload() -> None:
     base = project_one(**asked, payload="fp16")
     found = best_alike(evaluator_of(base), "row-wise", base.gpu_count.usable_bytes)
     assert isinstance(found, Alike) and found.cost.time_s == pytest.approx(base.time_s, rel=1e-12)
-
-
-def product(found: Explanation) -> float:
-    """The equation of the bytes, of one table of several, with its terms; letters side by side multiply."""
-    one = re.sub(r"^sum over the \d+ tables there of \( (.*) \)$", r"\1", found.payload_equation)
-    return value_of(one, {term.symbol: term.value for term in found.terms})
-
-
-@pytest.mark.parametrize("reduction", ["auto", "all_to_all", "two_level", "sparse"])
-def test_explained_conversions_multiply_to_their_bytes(reduction: str) -> None:
-    answer = project_one(table_bytes=10e12, reserve=0, payload="fp16", reduction=reduction)
-    for name in ("convert_out", "convert_in"):
-        found = explain_step(answer, name)
-        assert product(found) == pytest.approx(found.step.payload_bytes), found.payload_equation
-    bags = next(step for step in answer.steps if step.name.endswith(("_bags", "_inside")))
-    sent = {term.symbol: term.value for term in explain_step(answer, bags.name).terms}
-    assert sent["v"] == 2
-
-
-@pytest.mark.parametrize(
-    "way", ["table-wise", "table-row-wise", "grid", "3d", "row-wise-two-level", "row-wise-sparse"]
-)
-def test_explained_conversions_of_a_plan_multiply_to_their_bytes(way: str) -> None:
-    base = project_one(
-        table_bytes=600e9, table_count=1 if way != "table-wise" else 16, gpus=16, payload="fp8"
-    )
-    base = replace(base, gpu_count=replace(base.gpu_count, usable_bytes=1e12))
-    each = next(compared(base, [way]))
-    assert each.answer is not None and each.alike is not None, each.why
-    for name in ("convert_out", "convert_in"):
-        found = explain_alike_step(each.answer, evaluator_of(base), each.alike, name)
-        tables = 16 if way == "table-wise" and name == "convert_in" else 1
-        assert tables * product(found) == pytest.approx(found.step.payload_bytes), found.payload_equation
 
 
 @pytest.mark.parametrize("payload", ["int8", "fp64", "fp4"])

@@ -42,7 +42,7 @@ def test_a_plan_is_judged_on_what_it_was_made_for(cli: Any, model: str, tmp_path
     assert found["time_s"] == planned["time_s"] and found["plan"] == planned["plan"]
     assert f"taken from {file}: --machine h200-sxm-ib --batch 4096" in " ".join(again.err.split())
     step = found["steps"][0]
-    told = cli("explain", step["name"].replace("_", "-"), "--plan", str(file), "--model", model, "--json")
+    told = cli("plan", "--explain", step["name"], "--plan", str(file), "--model", model, "--json")
     assert json.loads(told.out)["step"]["time_s"] == step["time_s"]
     other = cli(
         "plan", "--model", model, "--plan", str(file), *SHORT, "--batch", "64", "--machine", "h100-sxm-ib"
@@ -63,7 +63,7 @@ def test_the_tables_are_those_of_the_file(cli: Any, model: str, tmp_path: Path) 
     assert json.loads(again.out)["time_s"] == planned["time_s"]
     assert f"taken from {file}: --model {model} --batch 64" in " ".join(again.err.split())
     step = planned["steps"][0]["name"].replace("_", "-")
-    assert cli("explain", step, "--plan", str(file), "--json").code == 0
+    assert cli("plan", "--explain", step, "--plan", str(file), "--json").code == 0
     other = cli("plan", "--plan", str(file), "--model", "criteo-kaggle")
     assert other.code == 2 and "of 'two', not for those of criteo-kaggle" in " ".join(other.err.split())
     Path(model).unlink()

@@ -176,6 +176,6 @@ def test_explain_has_the_numbers_of_the_plan(cli: Any, model: str, tmp_path: Pat
     torch = ("--kernels", "torch")
     made, _ = answer_of(cli, "--model", model, "--plan", str(hand), *ASKED["many"], *torch, "--out", file)
     for step in made["steps"]:
-        told = cli("explain", step["name"].replace("_", "-"), "--plan", file, "--model", model, "--json")
+        told = cli("plan", "--explain", step["name"], "--plan", file, "--model", model, "--json")
         assert json.loads(told.out)["step"]["time_s"] == step["time_s"], told.err
         assert "--payload fp16 --id-dtype int32 --clock graph" in " ".join(told.err.split())

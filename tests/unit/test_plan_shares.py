@@ -7,7 +7,6 @@ import pytest
 
 from perfmodel.passes.schemes import Exchange
 from perfmodel.passes.shares import Shares
-from perfmodel.passes.step_equations import bytes_equation
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
 from perfmodel.schema.distributions import zipf
 from perfmodel.schema.workload import Table, TableSet
@@ -57,12 +56,3 @@ def test_copies_alone_are_all_of_a_pass() -> None:
     shares = shares_of(uniform_plan(TABLES, "data-parallel", 4, 4))
     assert shares.names == ("gather_pool",)
     assert shares.copies_s(3).sum() == pytest.approx(shares.total_s[3]) == pytest.approx(shares.step_s[0])
-
-
-def test_the_bytes_of_a_step_have_an_equation() -> None:
-    steps = {step.name: step for step in Evaluator.on("h100-sxm-ib", TABLES, 256, 4, training=True).steps}
-    both = "G × B × q × bag or B × parts × q × (D × v + columns × index_bytes)"
-    assert bytes_equation(steps["all_to_all_bags"]) == both
-    assert "n × (r + id)" in bytes_equation(steps["gather_pool"])
-    assert bytes_equation(steps["update_rows"]) == ""
-    assert bytes_equation(steps["all_to_all_splits"]) == "fields × value_bytes × G"

@@ -130,9 +130,9 @@ def test_on_the_command_line(cli: Any) -> None:
     document = json.loads(cli(*words, "--json").out)
     assert (document["objective"], document["optimizer"]) == ("throughput", "adam")
     shown = cli(*words, "--sharding", "row-wise").out
-    again = " ".join(shown[shown.index("perfmodel explain") :].split())
+    again = " ".join(shown[shown.index("perfmodel project --explain") :].split())
     assert "--objective throughput --optimizer adam" in again
     for step in ("sort-lookups", "update-rows", "all-gather-gradients"):
-        assert cli("explain", step, *words[1:], "--sharding", "row-wise").code == 0
+        assert cli(*words, "--sharding", "row-wise", "--explain", step).code == 0
     rows = cli("sweep", *words[1:], "--csv").out.splitlines()
     assert "objective,optimizer" in rows[0] and "throughput,adam" in rows[1]

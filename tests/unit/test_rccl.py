@@ -248,7 +248,7 @@ def test_answers_call_the_scale_up_link_by_its_name(cli: Any, machine: str, link
 
 
 ON_AMD = [
-    ["explain", "collective", "--op", "all_reduce", "--size", "1MiB", "--gpus", "32"],
+    ["collective", "--op", "all_reduce", "--size", "1MiB", "--gpus", "32", "--explain"],
     ["project", "--table-size", "10TB"],
     ["plan", "--model", "criteo-kaggle", "--gpus", "16", "--effort", "quick"],
 ]
@@ -262,5 +262,5 @@ def test_answers_on_amd_name_its_library_and_its_links(words: list[str]) -> None
         and "NVLink" not in said
         and not re.search(r"\b(?:what|where) NCCL|\bNCCL (?:takes|changes)", said)
     )
-    if words[0] == "explain":
-        assert "RCCL takes what its own table expects" in said and "what RCCL takes of" in said
+    if words[0] == "collective":
+        assert "RCCL takes " in said and ", by its own table, of " in said

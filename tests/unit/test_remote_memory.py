@@ -8,7 +8,8 @@ import pytest
 
 from perfmodel.errors import BadInputError
 from perfmodel.model.one_memory import remote_time, shared_rate
-from perfmodel.plan.explain_step import explain_step
+from perfmodel.model.recording import first
+from perfmodel.plan.as_projection import explained_pass
 from perfmodel.projections import Projection, project_one
 
 TB = 1e12
@@ -47,15 +48,16 @@ def test_the_gather_is_explained_with_the_numbers_that_make_it(cli: Any) -> None
     """Beside the GPU and over the network, at the card and at the memory: the terms give the time again."""
     for memory in ((10 * TB, 3e12), (10 * TB, 3e12, 3e-6, 16), (10 * TB, 300e9, 3e-6, 16)):
         answer = one(*memory)
-        found = explain_step(answer, "gather")
-        term = {t.symbol: t.value for t in found.terms}
-        time = term["t0"] + max(term["dram_bytes"] / term["dram_rate"], term["l2_bytes"] / term["l2_rate"])
+        *far, near = explained_pass(answer).explain("gather").time
+        of = {letter: first(number) for letter, number in near.letters.items()}
+        time = of["t0"] + max(of["dram_bytes"] / of["dram_rate"], of["l2_bytes"] / of["l2_rate"])
         if len(memory) > 2:
-            time = term["lambda"] + max(time, term["t0"] + term["x"] / term["C"])
+            of = {letter: first(number) for letter, number in far[0].letters.items()}
+            assert time == pytest.approx(of["t"])
+            time = of["latency"] + max(time, of["t0"] + of["x"] / of["C"])
         assert time == pytest.approx(answer.time_s)
-    done = cli("explain", "gather", "--remote-memory", FAR)
-    said = " ".join(done.out.split())
-    assert "t = lambda + max(t_memory, t0 + x / C) = 3.00 µs + max(" in said and " = 99.5 µs" in said
+    done = cli("project", "--table-size", "10TB", "--remote-memory", FAR, "--explain", "gather")
+    assert "t 99.5 µs = latency + max(t, t0 + x / C) " in " ".join(done.out.split())
 
 
 def test_more_sharers_wait_longer_and_no_card_makes_up_for_it() -> None:

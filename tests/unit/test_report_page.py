@@ -341,7 +341,7 @@ def test_the_marks_of_the_paper_are_on_its_question_alone() -> None:
 def test_provenance_has_every_equation() -> None:
     answer = project_one(table_bytes=10e12)
     text = provenance(answer, "perfmodel report")
-    assert text.count("Equation of") == len(answer.steps)
+    assert text.count("Equations of") == len(answer.steps)
     assert all(key in text for key in answer.setting.machine.values)
 
 

@@ -13,7 +13,6 @@ import sort_model
 from perfmodel.model import kernels
 from perfmodel.model.bands import sum_band
 from perfmodel.model.differences import shared_difference_band
-from perfmodel.model.recording import geometric_mean
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.placement import Plan, PlanTables
 from perfmodel.passes.steps import STEPS
@@ -32,7 +31,6 @@ def ways(**asked: Any) -> Any:
 def test_floor_of_a_sort() -> None:
     assert kernels.sort_floor(15e-6, 11e-6, 0) == 15e-6
     assert kernels.sort_floor(15e-6, 11e-6, 4) == pytest.approx(59e-6)
-    assert geometric_mean(4.0, 9.0) == 6
 
 
 def test_constants_are_those_of_the_shipped_measurements(capsys: pytest.CaptureFixture[str]) -> None:

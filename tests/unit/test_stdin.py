@@ -75,7 +75,7 @@ def test_a_plan_of_piped_tables_names_no_file(pipe: Pipe, tmp_path: Path) -> Non
     pipe(CSV)
     assert called("plan", "--model", "-", "--gpus", "8", "--out", str(out)).code == 0
     assert json.loads(out.read_text())["made_for"]["model_file"] is None
-    asked = ("explain", "gather-pool", "--plan", str(out))
+    asked = ("plan", "--explain", "gather-pool", "--plan", str(out))
     assert "give their file" in called(*asked).err
     pipe(CSV)
     assert called(*asked, "--model", "-").code == 0

@@ -127,7 +127,7 @@ def test_a_list_has_every_word_of_the_table_whole(monkeypatch: pytest.MonkeyPatc
 
 def test_an_option_and_its_value_are_on_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
-    lines = command_lines("perfmodel explain gather-pool --plan plan.json --model mine --gpus 16")
+    lines = command_lines("perfmodel plan --explain gather-pool --plan plan.json --model mine --gpus 16")
     assert lines.splitlines()[1].strip() == "--model mine --gpus 16"
     assert max(map(len, lines.splitlines())) <= 60
 

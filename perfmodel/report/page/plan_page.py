@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from html import escape
 
 import numpy as np
 
-from perfmodel.passes.schemes import usual_way
+from perfmodel.passes.explained import ExplainedPass
 from perfmodel.passes.training import WholeStep
 from perfmodel.plan.files import plan_record
 from perfmodel.plan.outcome import Planned
@@ -18,8 +17,9 @@ from perfmodel.report.figures.gpu_columns import Shown
 from perfmodel.report.figures.placements import held_by
 from perfmodel.report.figures.registry import PLAN
 from perfmodel.report.page.parts import Card, Page, View
+from perfmodel.report.page.provenance import equations
 from perfmodel.report.page.question_card import evidence_bar
-from perfmodel.report.page.sources import code, folded, named, table, values, versions
+from perfmodel.report.page.sources import code, named, values, versions
 from perfmodel.report.plan_text import compared_with, kept_words
 from perfmodel.report.projection_text import band
 from perfmodel.schema.evidence import MAIN_SHARE, Evidence
@@ -44,8 +44,6 @@ def plan_page(
     *,
     capped: bool = False,
     alerts: Sequence[str] = (),
-    asked: Sequence[str] = (),
-    explain: str = "",
 ) -> Page:
     """The page of a plan: headline, figures, and the plan as data; the reader has nothing to choose.
 
@@ -53,15 +51,13 @@ def plan_page(
     whole    the step with its dense layers; None: none were given
     capped   whether ``--max-hbm`` limited the memory
     alerts   doubts about the calibration
-    asked    typed options that ``perfmodel explain`` also takes; none: the options that make the plan
-    explain  the command that explains the plan's longest step; "": a step of its main sharding instead
     """
     e, card = answer.evaluator, plan_card(answer, whole, capped)
     shards = sum(placement.ranks.size for placement in answer.plan.placements)
     record = plan_record(answer.plan, answer.made_for)
     return Page(
         f"{one_line(e.tables.model)} on {counted(e.gpus, 'GPU')}: {card.sentence}",
-        provenance(answer, command, asked, explain),
+        provenance(answer, command),
         (View((), (card,), plan_blocks(answer)),),
         command,
         alerts=tuple(alerts),
@@ -184,8 +180,8 @@ def _notes(answer: Planned, whole: WholeStep | None) -> list[str]:
     return notes + list(e.setting.notes)
 
 
-def provenance(answer: Planned, command: str, asked: Sequence[str] = (), explain: str = "") -> str:
-    """The sources as HTML: machine, steps with equations, command. asked, explain  as in ``plan_page``"""
+def provenance(answer: Planned, command: str) -> str:
+    """The sources as HTML: machine, equations of the steps, command."""
     e = answer.evaluator
     machine = e.setting.machine
     names = ", ".join(dict.fromkeys(e.setting.links.calibrations)) or "none"
@@ -196,7 +192,7 @@ def provenance(answer: Planned, command: str, asked: Sequence[str] = (), explain
             f"<p>{named(machine)}. Tables: {escape(e.tables.model)}.</p>",
             f"<p>Calibrations: {escape(names)}. {versions()}</p>",
             values(machine),
-            _equations(answer, asked, explain),
+            *equations(ExplainedPass.of_plan(e, answer.plan, answer.found.cost.rows)),
             f"<p>{escape(again)}:</p>{code(command)}",
         ]
     )
@@ -208,57 +204,3 @@ _ENDED = {
     "interrupt": "Ctrl-C ended this search: it may find another plan next time.",
 }
 """A note if a time limit or Ctrl-C ended the search: the command may then give another plan."""
-
-
-def _equations(answer: Planned, asked: Sequence[str], explain: str) -> str:
-    """A table of the steps with their bytes, as HTML, and the command that prints a step's equation.
-
-    asked, explain  as in ``plan_page``
-    """
-    from perfmodel.passes.step_equations import MEANINGS, bytes_equation
-
-    known = answer.evaluator.steps_by_name
-    rows = []
-    for row in answer.found.cost.rows:
-        text = bytes_equation(known[row.name]) if row.name in known else ""
-        where = f"{row.library} {row.collective.replace('_', '-')}" if row.collective else "kernel"
-        numbers = (
-            value.replace(" ", "\u00a0")
-            for value in (format_time(row.time_s), format_bytes(row.payload_bytes))
-        )
-        rows.append((row.label, *numbers, where, row.limit, str(row.evidence), text))
-    head = (
-        "step",
-        "time",
-        "bytes of the busiest GPU",
-        "runs as",
-        "limit",
-        "evidence",
-        "bytes of a shard or table",
-    )
-    letters = "; ".join(f"{letter}: {meaning}" for letter, meaning in MEANINGS.items()) + "."
-    how = "" if explain else ", for tables that are all sharded one way"
-    kept = "" if not explain or answer.given else " of the plan that --out plan.json keeps"
-    return folded(
-        "Equations of the steps",
-        "<p>Bytes of a step are summed over the shards and "
-        "copies of the busiest GPU; their time is that of the kernel or collective at these bytes "
-        f"(docs/model.md: Curves, Other shardings, A training step). One equation with all its numbers"
-        f"{how}{kept}: <code>{escape(explain or explain_line(answer, asked))}</code></p>"
-        f"{table(head, rows)}<p class='how'>{escape(letters)}</p>",
-    )
-
-
-def explain_line(answer: Planned, asked: Sequence[str] = ()) -> str:
-    """The command that explains the gather of the sharding that has most bytes.
-
-    Tables that are cut come first. asked  as in ``plan_page``
-    """
-    e = answer.evaluator
-    size = e.tables.stored_bytes(training=e.memories.training)
-    cut = [group for group in answer.groups if not group.scheme.copied]
-    group = max(cut or answer.groups, key=lambda group: float(size[list(group.tables)].sum()))
-    way = usual_way(group.scheme.kind, cut=group.scheme.parts > 1)
-    words = ["perfmodel", "explain", "gather", "--gpus", str(e.gpus), "--sharding", way]
-    shared = ["--model", e.tables.model, "--batch", str(e.batch), "--machine", e.setting.machine.name]
-    return shlex.join([*words, *(asked or shared)])

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from html import escape
 
-from perfmodel.errors import PerfmodelError
-from perfmodel.passes.alike import Alike, best_alike
-from perfmodel.passes.explanation import Explanation
-from perfmodel.plan.as_projection import evaluator_of
-from perfmodel.plan.explain_step import explain_alike_step, explain_step
+from perfmodel.passes.explained import ExplainedPass
+from perfmodel.plan.as_projection import explained_pass
 from perfmodel.projections import Projection
 from perfmodel.report.explanation_text import explanation_text
 from perfmodel.report.page.sources import code, folded, named, values, versions
@@ -27,7 +23,7 @@ def provenance(answer: Projection, command: str) -> str:
         f"<p>{named(machine)}</p>",
         f"<p>{calibrations(answer)} {versions()}</p>",
         values(machine),
-        *equations(answer),
+        *equations(explained_pass(answer)),
         f"<p>To reproduce this page exactly:</p>{code(command)}",
     ]
     return "\n".join(parts)
@@ -39,27 +35,9 @@ def calibrations(answer: Projection) -> str:
     return f"Calibrations: {escape(names)}. Clock: {escape(', '.join(map(str, answer.clocks)))}."
 
 
-def equations(answer: Projection) -> Iterator[str]:
-    """HTML for each step: its equation with the numbers in it, which opens with a click."""
-    explain = _explaining(answer)
-    for step in answer.steps:
-        try:
-            text = explanation_text(explain(step.name))
-        except PerfmodelError as error:
-            text = error.message
+def equations(explained: ExplainedPass) -> Iterator[str]:
+    """HTML for each step: its equations with the numbers in them, which open with a click."""
+    for step in explained.rows:
         title = f"{step.label}: {format_time(step.time_s)}, {format_fraction(step.share)} of the time"
-        yield folded(f"Equation of {title}", f"<div class='wide'><pre>{escape(text)}</pre></div>")
-
-
-def _explaining(answer: Projection) -> Callable[[str], Explanation]:
-    """A function that explains a step of the projection, from the step's name.
-
-    For shardings other than row-wise the plan is made again.
-    """
-    way = answer.question.sharding if answer.question else None
-    if way is None:
-        return partial(explain_step, answer)
-    evaluator = evaluator_of(answer)
-    found = best_alike(evaluator, way, answer.gpu_count.usable_bytes)
-    assert isinstance(found, Alike)  # the answer is of this sharding
-    return partial(explain_alike_step, answer, evaluator, found)
+        text = escape(explanation_text(explained.explain(step.name)))
+        yield folded(f"Equations of {title}", f"<div class='wide'><pre>{text}</pre></div>")
