@@ -11,7 +11,6 @@ Source: TorchRec 1.8, ``ShardedEmbeddingBagCollection`` makes one input dist, on
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -19,15 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.passes.placement import Plan
 from perfmodel.passes.schemes import (
-    OF_TORCHREC,
     ROW_WISE,
     SHARDINGS,
     TABLE_ROW_WISE,
-    Exchange,
-    copied,
-    torchrec_type,
 )
 from perfmodel.passes.step_resources import BY_TYPE, SHARDING_TYPES, TOGETHER, Resource
 from perfmodel.passes.steps import STEPS, WEIGHTS, Step, by_type
@@ -81,17 +75,6 @@ class ExchangeSets:
                 found[..., own] = np.where(here, loads[..., whole], 0)
                 found[..., whole] = np.where(here, 0, found[..., whole])
         return found
-
-    def tables_of(self, plan: Plan) -> dict[str, int]:
-        """Number of tables by sharding type; replicated tables exchange nothing forward and do not count."""
-        found = Counter(name for name in self.named(plan) if not copied(OF_TORCHREC[name].exchange))
-        return dict(sorted(found.items()))
-
-    def named(self, plan: Plan) -> tuple[str, ...]:
-        """[T] sharding type of each table."""
-        cut = plan.col_parts > 1
-        names = {kind: torchrec_type(kind, cut=bool(cut[plan.kinds == kind].any())) for kind in Exchange}
-        return self.types or tuple(names[Exchange(kind)] for kind in plan.kinds.tolist())
 
     def steps(self, steps: tuple[Step, ...], *, weighted: bool) -> tuple[Step, ...]:
         """The steps of a pass with the steps of each set added; gradients of replicas are reduced in place.

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.passes.exchange_sets import ExchangeSets
-from perfmodel.passes.placement import Plan
 from perfmodel.passes.schemes import DATA_PARALLEL, SHARDINGS, TABLE_WISE
 from perfmodel.passes.step_resources import BY_TYPE, Resource
 from perfmodel.passes.tables import PlanTables
@@ -52,14 +51,10 @@ class LookUpGroups:
         return np.asarray(np.unique(self.tables.dtype, return_inverse=True)[1])
 
     @property
-    def _types(self) -> int:
-        """Number of data types."""
-        return int(self._code.max()) + 1
-
-    @property
     def _several(self) -> int:
         """Number of data types that a group may have; 0 if there is only one."""
-        return self._types if self._types > 1 else 0
+        types = int(self._code.max()) + 1
+        return types if types > 1 else 0
 
     @property
     def width(self) -> int:
@@ -90,13 +85,3 @@ class LookUpGroups:
             here = everywhere & (codes == code)
             found[..., next(place)] = np.where(here, loads[..., resource], 0)
         return found
-
-    def tables_of(self, plan: Plan) -> dict[str, int]:
-        """Number of tables in each group that a plan uses, by the group's name in words."""
-        types = self.sets.named(plan)
-        bits = 8 * self.tables.element_bytes
-        found: dict[str, int] = {}
-        for at, name in enumerate(types):
-            words = name.replace("_", "-") + (f" of {bits[at]:.0f} bits" if self._types > 1 else "")
-            found[words] = found.get(words, 0) + 1
-        return dict(sorted(found.items()))

@@ -334,29 +334,6 @@ def way_named(text: str, more: str = ALL) -> str:
     return found.name
 
 
-def usual_way(exchange: Exchange, *, cut: bool) -> str:
-    """The shortest name, in ``WAYS``, of a sharding option with this exchange.
-
-    cut  whether tables are in several parts
-    """
-    if exchange in SHORT:
-        return SHORT[exchange]
-    return next(
-        each.name for each in _CUTS if each.exchange == exchange and (not cut or each.name != TABLE_WISE)
-    )
-
-
-def torchrec_type(exchange: Exchange, *, cut: bool) -> str:
-    """TorchRec's ShardingType of tables with this exchange; "" if it has none.
-
-    cut  whether any table has column parts
-    """
-    found = [each for each in _CUTS if each.exchange == exchange and each.torchrec and not each.inside]
-    return next(
-        (each.torchrec for each in found if bool(each.columns) == cut), found[0].torchrec if found else ""
-    )
-
-
 def sharding_of(
     exchange: Exchange, row_parts: int, col_parts: int, gpus: int, domain: int, *, inside: bool
 ) -> str:

@@ -7,14 +7,12 @@ import pytest
 from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import (
     EXCHANGED,
-    OF_TORCHREC,
     REDUCTIONS,
     WAYS,
     Exchange,
     exchange_named,
     fits,
     sharding_of,
-    torchrec_type,
     unfilled,
     usual_reduction,
     way_named,
@@ -100,10 +98,6 @@ def test_names_of_cuts_and_torchrecs_types() -> None:
         assert sharding_of(kind, r, c, 8, 4, inside=False) == name
     assert sharding_of(Exchange.RB, 1, 4, 8, 4, inside=True) == "table-column-wise"
     assert sharding_of(Exchange.RB, 1, 4, 4, 4, inside=True) == "column-wise"
-    types = [torchrec_type(kind, cut=cut) for kind in Exchange for cut in (False, True)]
-    both = "table_wise column_wise row_wise row_wise - - table_row_wise grid_shard - -"
-    assert types == ["data_parallel", "data_parallel", *("" if x == "-" else x for x in both.split())]
-    assert set(types) - {""} <= set(OF_TORCHREC)
 
 
 def test_sparse_bags_of_one_row_part_are_all_bags() -> None:
