@@ -13,7 +13,6 @@ import pytest
 
 from perfmodel.model import embedding_bag as eb
 from perfmodel.model import exchanges as ex
-from perfmodel.model import messages
 
 pytest.importorskip("torch")
 pytest.importorskip("torchrec")
@@ -54,11 +53,11 @@ def expected(one: dict[str, Any], G: int) -> list[tuple[str, int, float]]:
     }[one["sharding"]]
     sent = [
         ("all_to_all", G, eb.splits_bytes(G, fields, 8)),
-        ("all_to_all", G, messages.routed_lengths_bytes(holders, bags, 8)),
-        ("all_to_all", G, messages.routed_ids_bytes(copies, lookups, 8)),
+        ("all_to_all", G, eb.lengths_bytes(holders, bags, 8)),
+        ("all_to_all", G, eb.ids_bytes(copies * lookups, 8)),
     ]
     if one["weighted"]:
-        sent.append(("all_to_all", G, messages.routed_ids_bytes(copies, lookups, 4)))
+        sent.append(("all_to_all", G, eb.ids_bytes(copies * lookups, 4)))
     if one["sharding"] == "row_wise":
         back = [("reduce_scatter", G, eb.partial_bags_bytes(G, BATCH * sum(dims), 4))]
     elif one["sharding"] == "table_row_wise":  # node 0 holds every N-th table

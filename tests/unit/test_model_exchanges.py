@@ -7,7 +7,6 @@ import pytest
 
 from perfmodel.model import embedding_bag as eb
 from perfmodel.model import exchanges as ex
-from perfmodel.model import messages
 
 
 def test_shard_lookups() -> None:
@@ -37,7 +36,7 @@ def test_part_elements() -> None:
 def test_holder_lengths() -> None:
     assert ex.holder_lengths_bytes(4, 10, 8) == 4 * 10 * 8
     # over the shards of a table, what all ranks send
-    assert 4 * 2 * ex.holder_lengths_bytes(8, 10, 8) == 8 * messages.routed_lengths_bytes(4 * 2, 10, 8)
+    assert 4 * 2 * ex.holder_lengths_bytes(8, 10, 8) == 8 * eb.lengths_bytes(4 * 2, 10, 8)
 
 
 def test_bag_bytes() -> None:
