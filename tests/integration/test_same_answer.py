@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 LOG = Path(__file__).parents[2] / "docs" / "examples" / "half_the_cards.log"
-PLAN = "plan --model mlperf-dlrm-dcnv2 --gpus 16 --batch 512 --max-hbm 40GB --effort quick"
+PLAN = "plan --model criteo-kaggle --gpus 8 --max-hbm 500MB --effort quick"
 COMMANDS = (
     "project --table-size 10TB",
     "project --model criteo-kaggle --gpus 8 --sharding all",
-    "collective --op all --size 16KiB..1GiB --gpus 2..1024",
+    "collective --op all --size 1MiB --gpus 2..1024",
     PLAN,
     f"check {LOG}",
     "validate",
@@ -25,10 +25,9 @@ SCRIPT = """
 import shlex, sys
 from functools import partial
 from perfmodel.cli import run
-from perfmodel.effort import EFFORTS
 from perfmodel.validate import accuracy
-EFFORTS["quick"] = 0.8  # plans are changed at random too
-accuracy.leave_one_size_out = partial(accuracy.leave_one_size_out, gpus=(8,))  # a quarter of the fits
+accuracy.IN_NODE_MACHINES = ("h100-sxm-ib",)
+accuracy.leave_one_size_out = partial(accuracy.leave_one_size_out, gpus=(8,))  # a few of the fits
 for command in sys.argv[1:]:
     print(f"$ {command}")
     code = run(shlex.split(command))
@@ -75,7 +74,7 @@ def missing(kernel: str) -> str:
 
 @pytest.fixture(scope="module")
 def here() -> str:
-    return answers({}, *COMMANDS)
+    return answers({"OPENBLAS_NUM_THREADS": "1"}, *COMMANDS, f"{PLAN} --json")
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -87,10 +86,10 @@ def test_another_cpu_prints_the_same_text(kernel: str, request: pytest.FixtureRe
         )
         pytest.skip(f"{kernel} needs {lacking}")
     environment = {"OPENBLAS_CORETYPE": kernel, "NPY_DISABLE_CPU_FEATURES": KERNELS[kernel][0]}
-    assert answers(environment, *COMMANDS) == request.getfixturevalue("here")
+    assert request.getfixturevalue("here").startswith(answers(environment, *COMMANDS))
 
 
-def test_one_kind_of_cpu_prints_the_same_json_with_any_number_of_threads() -> None:
-    one, many = (answers({"OPENBLAS_NUM_THREADS": count}, f"{PLAN} --json") for count in ("1", "8"))
-    assert one == many
-    assert json.loads(one[one.index("{") : one.rindex("}") + 1])["stopped"] == "effort"
+def test_one_kind_of_cpu_prints_the_same_json_with_any_number_of_threads(here: str) -> None:
+    text = answers({"OPENBLAS_NUM_THREADS": "8"}, f"{PLAN} --json")
+    assert here.endswith(text)
+    assert json.loads(text[text.index("{") : text.rindex("}") + 1])["stopped"] == "effort"
