@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -16,21 +15,43 @@ from oracles import environment
 from calibrate.running.journal import Journal, PointState
 from perfmodel.errors import BadInputError
 
+CALIBRATION = """
+import os, subprocess, sys
+from pathlib import Path
+from calibrate.planning.measurement_plan import Request
+from calibrate.running.interfaces import RunOptions
+from calibrate.running.session import calibrate
+from oracles.simulated_team import Recorder, SimulatedTeam, TrueCurve
 
-def test_a_little_of_each_fault_costs_nothing() -> None:
-    program = str(Path(faults.__file__))
-    done = subprocess.run(
-        [sys.executable, program, "--kills", "2", "--inputs", "100", "--noise", "50%"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        env=environment(),
-    )
-    rows = done.stdout.splitlines()[1:]
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert len(rows) == 8 and all(row.split()[-2:] == ["0", "0"] for row in rows)
-    assert all(int(row.split()[-3]) > 0 for row in rows)
+class Team(SimulatedTeam):
+    def visit(self, *words, **named):
+        if ranks and len(self.visits) == 40:
+            os.wait()
+            for rank in ranks:
+                rank.kill()
+            os._exit(4)
+        return super().visit(*words, **named)
+
+folder = Path(sys.argv[-1])
+ranks = [] if folder.exists() else [subprocess.Popen(["sleep", "60"]) for _ in range(2)]
+team = Team({"": TrueCurve(5e-6, 1e9)})
+request = Request("quick", only=["gloo:all_reduce"])
+calibrate(RunOptions(request, "m", folder, {"gloo": "5"}, {}, seed=1), team, Recorder(), team.clock)
+"""
+"""A calibration that in its first start waits after some visits until a rank is lost, and then ends."""
+
+
+def test_a_little_of_each_fault_costs_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(faults, "PROGRAM", (sys.executable, "-c", CALIBRATION))
+    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
+    monkeypatch.setattr(sys, "argv", ["faults.py", "--kills", "2", "--inputs", "60"])
+    code, (out, problems) = faults.main(), capsys.readouterr()
+    rows = [row.split() for row in out.splitlines()[1:]]
+    assert code == 0, out + problems
+    assert [row[-2:] for row in rows] == 8 * [["0", "0"]]
+    assert all(int(row[-3]) > 0 for row in rows)
 
 
 def in_place(path: Path, text: str) -> None:
