@@ -15,9 +15,6 @@ from calibrate.cuda.kernel import Kernel
 from perfmodel.errors import NoHardwareError, PerfmodelError
 from perfmodel.resources import kernels_path
 
-ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
-"""A100, H100 and H200, B200: every kernel compiles for these."""
-
 ABOUT = ".json"
 """Suffix of the file that describes the code beside it."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+from collections.abc import Sequence
 
 from calibrate.cuda.gather_layout import RowAccess
 from calibrate.cuda.gather_pool import GatherOptions
@@ -15,11 +16,11 @@ PLAIN = GatherOptions()
 COMMON = RowAccess(32, 1, 16), RowAccess(8, 1, 16)
 
 
-def variants(options: GatherOptions = PLAIN) -> list[Kernel]:
+def variants(options: GatherOptions = PLAIN, shapes: Sequence[RowAccess] = COMMON) -> list[Kernel]:
     """Both kernels for the rows of most tables, in every variant."""
     return [
         options.kernel(shape, "fp32", variant, long=long)
-        for shape in COMMON
+        for shape in shapes
         for variant in VARIANTS
         for long in (False, True)
     ]
@@ -47,8 +48,8 @@ def others() -> list[Kernel]:
     return made + [PLAIN.kernel(shape, dtype) for shape, dtype in rows]
 
 
-def gpu_code(architecture: str) -> Cubin:
-    """All of them for a GPU, compiled once: other workers wait. Whoever ends, however, frees the lock."""
-    with (home_folder() / f"{architecture}.lock").open("w") as lock:
+def gpu_code() -> Cubin:
+    """All of them for an H100, compiled once: other workers wait. Whoever ends, however, frees the lock."""
+    with (home_folder() / "gather_kernels.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return compile_cubin([*variants(), *others()], architecture)
+        return compile_cubin([*variants(), *others()], "sm_90")

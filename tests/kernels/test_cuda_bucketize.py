@@ -17,7 +17,7 @@ from oracles.kernels import bucketize as reference  # noqa: E402
 from calibrate.cuda import launch as launching  # noqa: E402
 from calibrate.cuda import scan  # noqa: E402
 from calibrate.cuda.bucketize import LANES, Bucketizer, bucketize, kernels  # noqa: E402
-from calibrate.cuda.gpu_build import ARCHITECTURES, compile_cubin  # noqa: E402
+from calibrate.cuda.gpu_build import compile_cubin  # noqa: E402
 from calibrate.cuda.permute import Permuter, permute  # noqa: E402
 from calibrate.cuda.split import Shard, Split, make_split, row_wise  # noqa: E402
 from calibrate.passes import lookup  # noqa: E402
@@ -271,10 +271,9 @@ def test_what_cannot_be_bucketized_or_permuted() -> None:
         permute(ids, torch.ones(3, dtype=torch.int32), 2, 2)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_it_compiles_for_gpus_without_spilling(architecture: str) -> None:
+def test_it_compiles_for_a_gpu_without_spilling() -> None:
     """An SM has 65536 registers: 56 let 9 blocks of 128 threads run at once, 48 let 10, or 5 of 256."""
-    usage = compile_cubin(kernels(), architecture).usage
+    usage = compile_cubin(kernels(), "sm_90").usage
     assert len(usage) == len(kernels())
     for name, used in usage.items():
         assert used.spilled_bytes == 0 and used.registers <= (56 if "scatter" in name else 48), (name, used)

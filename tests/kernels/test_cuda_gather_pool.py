@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from calibrate.cuda.gather_variants import (  # noqa: E402
     TimedVariant,
     write_table,
 )  # fmt: skip
-from calibrate.cuda.gpu_build import ARCHITECTURES  # noqa: E402
+from calibrate.cuda.gpu_build import Usage  # noqa: E402
 from calibrate.cuda.kernel import Kernel  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
 
@@ -401,23 +402,22 @@ def test_work_is_spread_evenly() -> None:
 
 
 @pytest.fixture(scope="module")
-def usage() -> dict[str, dict[str, Any]]:
-    return {name: dict(gpu_code(name).usage) for name in ARCHITECTURES}
+def usage() -> Mapping[str, Usage]:
+    return gpu_code().usage
 
 
-def test_every_kernel_compiles_and_spills_nothing(usage: dict[str, dict[str, Any]]) -> None:
-    for used in usage.values():
-        assert len(used) == len(KERNELS)
-        assert {name: one.spilled_bytes for name, one in used.items() if one.spilled_bytes} == {}
+def test_every_kernel_compiles_and_spills_nothing(usage: Mapping[str, Usage]) -> None:
+    assert len(usage) == len(KERNELS)
+    assert {name: used.spilled_bytes for name, used in usage.items() if used.spilled_bytes} == {}
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda one: one.name)
-def test_enough_bytes_are_in_flight(variant: GatherVariant, usage: dict[str, dict[str, Any]]) -> None:
+def test_enough_bytes_are_in_flight(variant: GatherVariant, usage: Mapping[str, Usage]) -> None:
     """By Little's law, for as many blocks as the variant says; the rest of the memory is L1 cache."""
     for dim, blocks in ((32, 4), (128, 4)):
         shape = variant.access(shape_of(4 * dim, 16, 4)[0])
         kernel = gp.GatherOptions().kernel(shape, "fp32", variant)
-        used = usage["sm_90"][kernel.name]
+        used = usage[kernel.name]
         blocks = 2 if variant.half else blocks
         assert 65536 // (256 * used.registers) >= blocks
         assert kernel.sm_shared_bytes <= 227 * 1024
@@ -430,11 +430,11 @@ def test_enough_bytes_are_in_flight(variant: GatherVariant, usage: dict[str, dic
 
 @pytest.mark.parametrize(("dim", "registers", "threads"), [(4, 64, 768), (16, 64, 1024), (256, 80, 768)])
 def test_other_rows_have_enough_in_flight(
-    dim: int, registers: int, threads: int, usage: dict[str, dict[str, Any]]
+    dim: int, registers: int, threads: int, usage: Mapping[str, Usage]
 ) -> None:
     shape, _ = shape_of(4 * dim, 16, 4)
     kernel = gp.GatherOptions().kernel(shape, "fp32")
-    used = usage["sm_90"][kernel.name]
+    used = usage[kernel.name]
     room = min(
         65536 // (256 * used.registers), 227 * 1024 // (kernel.sm_shared_bytes // (4 if dim < 256 else 3))
     )

@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from calibrate.cuda import launch as launching  # noqa: E402
-from calibrate.cuda.gpu_build import ARCHITECTURES, compile_cubin  # noqa: E402
+from calibrate.cuda.gpu_build import compile_cubin  # noqa: E402
 from calibrate.cuda.kernel import Kernel  # noqa: E402
 from perfmodel.errors import PerfmodelError  # noqa: E402
 
@@ -127,9 +127,8 @@ def test_shared_memory_that_nobody_wrote_is_poisoned() -> None:
     assert set(out.numpy().view(np.uint32).tolist()) == {0xA5A5A5A5}
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_it_compiles_for_a_gpu_too(architecture: str) -> None:
-    cubin = compile_cubin(list(KERNELS.values()), architecture)
+def test_it_compiles_for_a_gpu_too() -> None:
+    cubin = compile_cubin(list(KERNELS.values()), "sm_90")
     assert set(cubin.symbols) == {kernel.name for kernel in KERNELS.values()}
     assert cubin.code[:4] == b"\x7fELF"
     assert all(usage.spilled_bytes == 0 for usage in cubin.usage.values()) and len(cubin.usage) == len(

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from cuda_memory import POISON, assert_guards_hold, guarded, poison  # noqa: E402
 from oracles.kernels import partial_bags as reference  # noqa: E402
 
-from calibrate.cuda.gpu_build import ARCHITECTURES, compile_cubin  # noqa: E402
+from calibrate.cuda.gpu_build import compile_cubin  # noqa: E402
 from calibrate.cuda.partial_bags import (  # noqa: E402
     Packer,
     SparseSum,
@@ -192,10 +192,9 @@ def test_what_cannot_be_added_or_packed() -> None:
         SparseSum(70_000, 1, 1, 1, torch.float32, CPU)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_it_compiles_for_gpus_without_spilling(architecture: str) -> None:
+def test_it_compiles_for_a_gpu_without_spilling() -> None:
     """64 registers let 4 blocks of 256 threads run at once on an SM of 65536."""
-    usage = compile_cubin(kernels(), architecture).usage
+    usage = compile_cubin(kernels(), "sm_90").usage
     assert len(usage) == len(kernels())
     for name, used in usage.items():
         assert used.spilled_bytes == 0 and used.registers <= 64, (name, used)

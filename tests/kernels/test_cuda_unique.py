@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from oracles.kernels import unique as reference  # noqa: E402
 
-from calibrate.cuda.gpu_build import ARCHITECTURES, compile_cubin  # noqa: E402
+from calibrate.cuda.gpu_build import compile_cubin  # noqa: E402
 from calibrate.cuda.unique import Uniquer, kernels, unique  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
 
@@ -136,7 +136,7 @@ def test_what_cannot_be_told_apart() -> None:
         Uniquer(1, 3, torch.int64, CPU).run(ids, offsets)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
 def test_it_compiles_for_gpus_without_spilling(architecture: str) -> None:
     """48 registers let 5 blocks of 256 threads run at once on an SM of 65536."""
     usage = compile_cubin(kernels(), architecture).usage
