@@ -43,7 +43,7 @@ def _held(folder: Path, seed: int, visit_noise: float) -> list[bool]:
     return held
 
 
-@pytest.mark.parametrize(("visit_noise", "runs"), [(0.02, 12), (0.08, 9)])
+@pytest.mark.parametrize(("visit_noise", "runs"), [(0.02, 6), (0.08, 4)])
 def test_the_intervals_of_a_whole_calibration_hold_the_truth(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visit_noise: float, runs: int
 ) -> None:

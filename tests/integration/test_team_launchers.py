@@ -99,12 +99,6 @@ def test_the_first_rank_of_srun_is_awaited(tmp_path: Path) -> None:
     assert "waiting for rank 0; it has 120 s to start" in errors[1]
 
 
-def test_ranks_that_srun_started() -> None:
-    usable("gloo")
-    lines, _ = seen_by(step_of_srun("gloo", 10, 0))
-    check_lines(lines)
-
-
 @pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize("killed", [0, 1])
 def test_a_rank_of_srun_that_is_killed_ends_the_others(killed: int) -> None:
