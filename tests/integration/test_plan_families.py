@@ -24,9 +24,7 @@ def alone(kind: Exchange) -> Restriction:
     )
 
 
-@pytest.mark.parametrize(
-    ("model", "gpus"), [("embark-t510", 64), ("mlperf-dlrm-dcnv2", 64), ("mlperf-dlrm-dcnv2", 128)]
-)
+@pytest.mark.parametrize(("model", "gpus"), [("embark-t510", 64), ("mlperf-dlrm-dcnv2", 128)])
 def test_no_kind_of_sharding_alone_beats_the_full_search(model: str, gpus: int) -> None:
     evaluator = Evaluator.on(
         *("h100-sxm-ib", PlanTables.load(model), SAMPLES // gpus, gpus),

@@ -148,7 +148,7 @@ def test_the_pipeline_sends_the_splits_of_all_sets_at_once() -> None:
 
 @pytest.mark.parametrize(
     ("shapes", "training"),
-    [(SHAPES[:3], True), (SHAPES[1:], False), ((SHAPES[0], SHAPES[3], SHAPES[3]), True)],
+    [(SHAPES[:3], True), (SHAPES[1:], False)],
 )
 def test_no_plan_for_torchrec_is_below_the_bound(
     shapes: tuple[tuple[int, int, float], ...], training: bool
@@ -161,28 +161,9 @@ def test_no_plan_for_torchrec_is_below_the_bound(
         for placed in product(range(len(PLACED)), repeat=3)
     ]
     best = float(evaluator.exact_times(np.array(loads)).min())
-    found = Search(evaluator, 80e9, effort_s=0.8, restrict=torchrec.runnable).run()
+    found = Search(evaluator, 80e9, effort_s=0.4, restrict=torchrec.runnable).run()
     assert found.bound_s <= best * (1 + 1e-3)
     assert found.cost.time_s <= best * (1 + 1e-3)
-
-
-def test_the_search_weighs_a_second_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small tables on many GPUs: a second set of exchanges costs more than the better cut of a table saves,
-    so no search kept to one kind beside copies beats that among all by more than short searches differ."""
-    tables = PlanTables.load("mlperf-dlrm-dcnv2")
-    how = {"training": True, "optimizer": "rowwise-adagrad", "sets": ExchangeSets()}
-    evaluator = Evaluator.on("h100-sxm-ib", tables, 512, 128, **how)
-    all_kinds = Search(evaluator, 68e9, effort_s=1.6, restrict=torchrec.runnable).run()
-    for kind in (Exchange.RB, Exchange.TWO_LEVEL):
-        one = Search(
-            evaluator,
-            68e9,
-            effort_s=0.8,
-            restrict=lambda o, e, kind=kind: (
-                torchrec.runnable(o, e) & np.isin(o.exchange, [Exchange.DP, kind])
-            ),
-        ).run()
-        assert all_kinds.cost.time_s <= one.cost.time_s * 1.01
 
 
 def test_copies_are_one_dense_parameter() -> None:

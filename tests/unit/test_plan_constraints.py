@@ -35,7 +35,7 @@ TABLES = TableSet(
 def question(rules: tuple[TableRule, ...], gpus: int = 16, **more: Any) -> PlanQuestion:
     tables = PlanTables.of(TABLES, more.pop("ids", zipf(1.05)))
     machine = load_machine("h100-sxm-ib")
-    options = {"batch": 512, "most_bytes": 1.5e9, "effort_s": 0.4, **more}
+    options = {"batch": 512, "most_bytes": 1.5e9, "effort_s": 0.1, **more}
     return PlanQuestion(tables=tables, machine=machine, gpus=gpus, rules=rules, **options)
 
 
@@ -43,8 +43,7 @@ def held(plan: Plan, name: str) -> Placement:
     return plan.placements[plan.tables.names.index(name)]
 
 
-@pytest.mark.parametrize("gpus", [4, 16])
-@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(("gpus", "training"), [(4, True), (16, False)])
 def test_a_search_obeys(gpus: int, training: bool) -> None:
     """Each rule is read off the plan, without the code that applies it."""
     rules = typed_rules(
@@ -62,7 +61,7 @@ def test_a_search_obeys(gpus: int, training: bool) -> None:
     assert deep.scheme.kind in (Exchange.UB, Exchange.DP) and deep.scheme.hot_rows == 0
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_random_rules_are_obeyed(seed: int) -> None:
     """Random rules on random tables: what came out is allowed, table by table."""
     random = np.random.default_rng(seed)
@@ -90,7 +89,7 @@ def test_the_bound_holds_for_every_allowed_plan() -> None:
     """Brute force: all placements of three tables on three GPUs that the rules allow."""
     small = TableSet("three", TABLES.tables[2:5])
     rules = typed_rules(["item_a=table-wise,column-wise"], ["geo=data-parallel", "item_b=ranks:0"])
-    asked = replace(question(rules, 3), tables=PlanTables.of(small), effort_s=1.0)
+    asked = replace(question(rules, 3), tables=PlanTables.of(small), effort_s=0.2)
     found = asked.answer().found
     cut = [Scheme(Exchange.RB)], [Scheme(Exchange.RB, 1, c) for c in (2, 3)]
     item_a = [(s, r) for s in (*cut[0], *cut[1]) for r in itertools.combinations(range(3), s.parts)]
@@ -218,7 +217,7 @@ def test_no_allowed_plan_is_below_the_bound(seed: int) -> None:
     assert asked.constraints is not None
     asked.constraints.check(found.plan)
     times, tried = [], 0
-    while len(times) < 100 and tried < 3000:
+    while len(times) < 60 and tried < 2000:
         tried += 1
         plan = any_plan(asked, random)
         time_s = None if plan is None else asked.recosted(plan)

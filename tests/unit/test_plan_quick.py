@@ -18,7 +18,7 @@ MACHINE, LIMIT = "h100-sxm-ib", 68e9
 GPUS = {False: (8, 128), True: (16, 128)}
 """Of a forward pass, and of a training step."""
 MODELS = (
-    *("mlperf-dlrm-dcnv2", "criteo-kaggle", "embark-t180", "embark-t200", "embark-t510", "distemb-tiny"),
+    *("mlperf-dlrm-dcnv2", "criteo-kaggle", "embark-t200", "embark-t510", "distemb-tiny"),
     "100 different",
 )
 MORE_SAMPLES = {("embark-t510", 128): 8192}

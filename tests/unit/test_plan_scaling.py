@@ -195,7 +195,7 @@ def test_what_ifs_are_planned_anew(training: bool) -> None:
         time_s = found[name].time_s
         assert time_s is not None
         assert found[name].samples_per_s == pytest.approx(there.batch * there.gpus / time_s)
-        bound = replace(there, effort_s=0.2).answer().found.bound_s
+        bound = replace(there, effort_s=0.0).answer().found.bound_s
         assert time_s >= bound * (1 - 1e-6)
         same = there.recosted(answer.plan)
         assert same is None or time_s <= same * (1 + 1e-9)
@@ -269,10 +269,9 @@ def test_a_larger_domain_holds_all_gpus_where_some_of_each_node_are_used() -> No
     assert replace(asked, machine=machine).evaluator.domain == 4
 
 
-@pytest.mark.parametrize("training", [False, True])
-def test_what_ifs_without_time_are_left_out(training: bool) -> None:
+def test_what_ifs_without_time_are_left_out() -> None:
     """What nobody planned has no time: a plan with the change may take much less than this one does."""
-    asked = question("mlperf-dlrm-dcnv2", 16, effort_s=0.1, training=training)
+    asked = question("mlperf-dlrm-dcnv2", 16, effort_s=0.1, training=True)
     answer = asked.answer()
     found = what_ifs(asked, answer, Deadline(0.0))
     assert [each.name for each in found][-5:] == ["cards", "nvlink-domain", "memory", "payload", "batch"]
@@ -285,12 +284,11 @@ def test_what_ifs_without_time_are_left_out(training: bool) -> None:
     assert "not searched" not in what_if_lines(longer, answer)
 
 
-@pytest.mark.parametrize(("model", "gpus"), [("mlperf-dlrm-dcnv2", 16), ("embark-t180", 16)])
-def test_planning_quickly_shows_no_less_than_a_what_if(model: str, gpus: int) -> None:
+def test_planning_quickly_shows_no_less_than_a_what_if() -> None:
     """The opponent: the same change as a question of its own, with the quick effort."""
-    asked = question(model, gpus, effort_s=EFFORTS["normal"])
+    asked = question("mlperf-dlrm-dcnv2", 16, effort_s=EFFORTS["normal"])
     of = {each.name: each.time_s for each in what_ifs(asked, asked.answer(), Deadline(None))}
-    for name, there in (("cards", replace(asked, gpus=2 * gpus)), ("batch", replace(asked, batch=4096))):
+    for name, there in (("cards", replace(asked, gpus=32)), ("batch", replace(asked, batch=4096))):
         quick = replace(there, effort_s=EFFORTS["quick"]).answer().found.cost.time_s
         assert of[name] <= quick * 1.03  # type: ignore[operator]
 
@@ -321,7 +319,7 @@ def test_bags_as_fp16_that_take_longer_say_why() -> None:
 
 def test_more_memory_is_used_where_memory_limits() -> None:
     """A plan that fills the memory with copies: with twice the memory another one is found."""
-    asked = question("embark-t180", 128, effort_s=0.5)
+    asked = question("embark-t180", 128, effort_s=0.1)
     answer = asked.answer()
     assert answer.found.memory.total_bytes.max() > 0.9 * asked.limit_bytes
     found = {each.name: each for each in what_ifs(asked, answer, Deadline(None))}

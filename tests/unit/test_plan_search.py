@@ -38,7 +38,7 @@ def tables_of(*shapes: tuple[int, int, float]) -> PlanTables:
 
 def searched(tables: PlanTables, gpus: int, limit_bytes: float = 80e9, seed: int = 0) -> Found:
     evaluator = Evaluator.on(MACHINE, tables, 1024, gpus)
-    return Search(evaluator, limit_bytes, seed=seed, effort_s=20).run()
+    return Search(evaluator, limit_bytes, seed=seed, effort_s=1).run()
 
 
 def test_tables_that_fit_everywhere_are_copied() -> None:
