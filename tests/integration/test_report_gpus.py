@@ -22,6 +22,7 @@ from perfmodel.report.page.leading_card import leading_card
 from perfmodel.report.page.question_card import question_card
 from perfmodel.units import format_ratio, format_time
 
+pytestmark = pytest.mark.usefixtures("small_pages")
 MODEL = "mlperf-dlrm-dcnv2"
 ONE_WAY = ("--machine", "h100-sxm-ib", "--backend", "nccl", "--clock", "stream")
 WORDS = ("--model", MODEL, "--batch", "1024", *ONE_WAY)

@@ -29,6 +29,9 @@ QUESTIONS: list[dict[str, Any]] = [
 MANY = ("--table-size", "10TB", "--tables", "300", "--dim", "128", "--pooling", "20", "--reserve", "20%")
 
 
+pytestmark = pytest.mark.usefixtures("small_pages")
+
+
 @pytest.mark.parametrize("asked", QUESTIONS)
 def test_no_way_that_torchrec_runs_is_faster(asked: dict[str, Any]) -> None:
     """The opponent: every way dealt to its GPUs, without the bounds that leave some out."""
@@ -256,8 +259,8 @@ def test_what_fits_no_number_of_gpus_says_what_it_holds(cli: Any) -> None:
 
 def test_the_page_leads_as_the_screen(cli: Any, tmp_path: Path) -> None:
     """Every sentence and table of the screen is on the first page, in its words."""
-    words = ("--model", "mlperf-dlrm-dcnv2", "--gpus", "16")
-    screen = cli("project", *words, "--report", str(tmp_path / "p.html")).out
+    words = ("--model", "mlperf-dlrm-dcnv2", "--gpus", "16", "--machine", "h100-sxm-ib", "--backend", "nccl")
+    screen = cli("project", *words, "--clock", "stream", "--report", str(tmp_path / "p.html")).out
     page = (tmp_path / "p.html").read_text()
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
     assert found

@@ -7,7 +7,7 @@ import gc
 import gzip
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from perfmodel.passes.one_domain import OneDomain
 from perfmodel.plan.leading import leading
 from perfmodel.projections import project_one
 from perfmodel.report.figures import Block, Missing, registry, style
-from perfmodel.report.page import assemble, contents, lines, markdown
+from perfmodel.report.page import assemble, contents, markdown
 from perfmodel.report.page.assemble import Page, block_data, script_safe
 from perfmodel.report.page.leading_card import leading_card
 from perfmodel.report.page.provenance import provenance
@@ -42,16 +42,11 @@ TYPED: dict[str, Any] = {"pooling": 32, "dim": 32}
 LARGEST = 6_000_000
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _quick() -> Iterator[None]:
-    """Shardings at three sizes: what is in this block has its own tests."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(contents, "SIZES", contents.SIZES[::3])
-        yield
+pytestmark = pytest.mark.usefixtures("small_pages")
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Page]:
+def built(tmp_path_factory: pytest.TempPathFactory, small_pages: None) -> tuple[Path, Page]:
     """The file of a page, and the page."""
     path, made, page_of = tmp_path_factory.mktemp("page") / "report.html", [], report_command.page_of
 
@@ -72,9 +67,8 @@ def page(built: tuple[Path, Page]) -> Path:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page of the choices alone: without the blocks that stay, and lines of few sizes."""
+    """A page of the choices alone: without the blocks that stay."""
     monkeypatch.setattr(contents, "STAYING", ())
-    monkeypatch.setattr(lines, "_STEPS", (1.0,))
 
 
 def content(path: Path) -> dict[str, Any]:
