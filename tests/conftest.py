@@ -7,15 +7,18 @@ that hangs is ended by its processor time, and one that takes too much memory fa
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import json
 import os
+import pickle
 import resource
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -34,16 +37,15 @@ settings.register_profile("same", derandomize=True, deadline=None, suppress_heal
 settings.register_profile("random", settings.get_profile("same"), derandomize=False)
 settings.load_profile("same")
 
-CLAIMS = {"test_accuracy_of_shipped", "test_claims", "test_cli_answers"}
-"""Files that ask what the model says to the claims of papers: one worker works it out."""
 MOST_WORKERS = 8
 """Each imports torch: more take more memory than they save time."""
 RANKS = {
-    "test_calibrate_cli", "test_calibrate_kill", "test_compare_traces", "test_exchange",
-    "test_gpu_rehearsal", "test_in_torchrec", "test_one_sided_exchange", "test_providers",
-    "test_rank_alone", "test_team", "test_team_launchers", "test_torchrec", "test_torchrec_plan",
+    "test_calibrate_cli", "test_calibrate_kill", "test_exchange", "test_gpu_rehearsal", "test_in_torchrec",
+    "test_message_sizes", "test_one_sided_exchange", "test_planner_benchmark", "test_providers",
+    "test_rank_alone", "test_team", "test_team_launchers", "test_torchrec", "test_torchrec_counts",
+    "test_torchrec_plan",
 }  # fmt: skip
-"""Files that start real ranks, each with a core of its own."""
+"""Files that start real ranks, each with a core of its own, or import TorchRec, which takes seconds."""
 SEARCHED: dict[Any, Any] = {}
 CPU_S, MOST_BYTES = 50, 4 * 2**30
 """Of one test: processor time after which it hangs, and the memory that it may add to its process."""
@@ -86,7 +88,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             stem = Path(path).stem
             if stem in RANKS or path.startswith(("tests/browser/", "tests/gpu/")):
                 return "processes"
-            return "claims" if stem in CLAIMS else path
+            return path
 
     config.option.loadscopereorder = False
     return Files(config, log)
@@ -168,33 +170,41 @@ def _commands_are_read_once() -> Iterator[None]:
         yield
 
 
+def shared_folder(factory: pytest.TempPathFactory, name: str) -> Path:
+    """A folder of this run for all workers."""
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 @pytest.fixture(scope="session", autouse=True)
-def _claims_are_judged_once() -> Iterator[None]:
+def _claims_are_judged_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What the model says to a claim takes searches, and several files ask; so much effort, one answer."""
     questions = sys.modules.get("perfmodel.validate.questions")
     if questions is None:  # no test of this run imports it
         yield
         return
-    answer, answers = questions.answer, dict[str, Any]()
+    answer, folder = questions.answer, shared_folder(tmp_path_factory, "claims")
 
-    def known(ask: Mapping[str, Any]) -> Any:
-        key = json.dumps([ask, EFFORTS])
-        if key not in answers:
-            answers[key] = answer(ask)
-        return answers[key]
+    def judge_once(ask: Mapping[str, Any]) -> Any:
+        path = folder / sha256(json.dumps([ask, EFFORTS]).encode()).hexdigest()
+        with path.open("a+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if not path.stat().st_size:
+                file.write(pickle.dumps(answer(ask)))
+            file.seek(0)
+            return pickle.load(file)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(questions, "answer", known)
+        patch.setattr(questions, "answer", judge_once)
         yield
 
 
 @pytest.fixture(scope="session")
 def kernel_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home of perfmodel for all workers of this run: what one test compiled, the others find."""
-    base = tmp_path_factory.getbasetemp()
-    home = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "kernel_home"
-    home.mkdir(exist_ok=True)
-    return home
+    """A home of perfmodel: what one test compiled, the others find."""
+    return shared_folder(tmp_path_factory, "kernel_home")
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.util
 import json
 import os
 import runpy
@@ -22,6 +23,14 @@ from threading import Timer
 
 from oracles import environment
 from waiting import PATIENCE_S
+
+
+def require_torchrec() -> None:
+    """Skip a file of tests where TorchRec is not installed, and do not import it: that takes seconds."""
+    import pytest
+
+    if importlib.util.find_spec("torchrec") is None:
+        pytest.skip("TorchRec is not installed", allow_module_level=True)
 
 
 @functools.cache

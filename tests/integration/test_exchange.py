@@ -28,12 +28,12 @@ WORKS = [
 ]
 
 
-def point(backend: str, ranks: int, work: LookupWork, dtype: str = "fp32", **more: str) -> Point:
+def point(backend: str, ranks: int, work: LookupWork, dtype: str = "fp32") -> Point:
     return Point(
         kind=PointKind.COMPOSED,
         operation="row_wise",
         backend=backend,
-        implementation=more.get("implementation", "exchange"),
+        implementation="exchange",
         clock=Clock.EAGER,
         gpus=ranks,
         gpus_per_node=ranks,
@@ -77,13 +77,3 @@ def check_bytes(work: LookupWork, G: int, sent: list[int]) -> None:
     assert all(away <= each <= away + ids for each in sent)
     if work.distribution == "one-row":  # row 2500 of 5000 belongs to rank G/2: the others send it everything
         assert sorted(sent) == [away, *itertools.repeat(away + ids, G - 1)]
-
-
-def test_torchrec_as_a_point_is_exact(team: LocalTeam) -> None:
-    pytest.importorskip("torchrec")
-    for work, dtype in WORKS[1:3]:
-        work = work.model_copy(update={"dim": 32})
-        one = point("gloo", 2, work, dtype, implementation="torchrec")
-        for times in team.visit(one, [0, 1], calls=3, round=0, salt=1, deadline_s=PATIENCE_S):
-            assert times.wrong == 0 and times.checked == work.batch * work.tables * 32
-            assert times.bytes_sent > 0

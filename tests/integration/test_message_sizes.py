@@ -14,8 +14,7 @@ import pytest
 from perfmodel.model import embedding_bag as eb
 from perfmodel.model import exchanges as ex
 
-pytest.importorskip("torch")
-pytest.importorskip("torchrec")
+forked_ranks.require_torchrec()
 
 PROGRAM = Path(__file__).with_name("fake_torchrec.py")
 LOCAL, BATCH = 8, 6

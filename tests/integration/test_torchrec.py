@@ -10,18 +10,12 @@ import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import forked_ranks
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("torchrec")
-
-import torch
-
-from calibrate.cuda import launch
-from calibrate.cuda.exchange_memory import METHODS
-from calibrate.cuda.row_wise_exchange import kernels, row_access
+forked_ranks.require_torchrec()
 
 PROGRAM = Path(__file__).with_name("torchrec_ranks.py")
 NAMES = [
@@ -35,6 +29,12 @@ NAMES = [
 @pytest.fixture(scope="module", autouse=True)
 def built(kernel_home: Path) -> Iterator[None]:
     """Kernels of the one-sided passes are compiled once, before the ranks start."""
+    import torch
+
+    from calibrate.cuda import launch
+    from calibrate.cuda.exchange_memory import METHODS
+    from calibrate.cuda.row_wise_exchange import kernels, row_access
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PERFMODEL_HOME", str(kernel_home))
         for method in METHODS:
@@ -46,7 +46,7 @@ def built(kernel_home: Path) -> Iterator[None]:
 
 
 @functools.cache
-def answers(ranks: int) -> list[dict[str, dict[str, float]]]:
+def answers(ranks: int) -> list[dict[str, dict[str, Any]]]:
     """What each rank saw: one start of the ranks for all cases, because TorchRec takes seconds to import."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -67,3 +67,11 @@ def test_passes_are_equal(ranks: int, name: str) -> None:
     assert max(errors["largest"] for errors in seen) > 1
     if "empty" in name:
         assert seen[0]["largest"] == 0  # a rank without ids still serves the others
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16"])
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_point_is_exact(ranks: int, dtype: str) -> None:
+    for answer in answers(ranks):
+        wrong, checked, bytes_sent = answer["points"][dtype]
+        assert (wrong, checked) == (0, 33 * 3 * 32) and bytes_sent > 0

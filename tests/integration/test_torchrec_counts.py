@@ -17,8 +17,7 @@ from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.schema.workload import Table, TableSet
 
-pytest.importorskip("torch")
-pytest.importorskip("torchrec")
+forked_ranks.require_torchrec()
 
 PROGRAM = Path(__file__).with_name("torchrec_counts.py")
 NODE, BATCH, POOLING, ROWS = 8, 32, 4.0, 1024

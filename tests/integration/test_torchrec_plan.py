@@ -19,8 +19,7 @@ from perfmodel.schema.table_files import load_tables
 from perfmodel.schema.torchrec_plan import TorchRecPlan
 from perfmodel.schema.workload import Table, TableSet
 
-pytest.importorskip("torch")
-pytest.importorskip("torchrec")
+forked_ranks.require_torchrec()
 
 PROGRAM = Path(__file__).with_name("torchrec_plan_ranks.py")
 

@@ -23,7 +23,8 @@ from calibrate.operations import Place
 from calibrate.passes.exchange_pass import Job, PassBuffers, forward
 from calibrate.passes.torchrec_pass import TorchRec, features, local_shards, row_wise_module
 from calibrate.providers.gloo import Gloo
-from perfmodel.schema.runs import LookupWork
+from perfmodel.schema.evidence import Clock
+from perfmodel.schema.runs import LookupWork, Point, PointKind
 
 ROWS, DIM, BATCH = 101, 12, 7  # 101 rows: the last rank owns fewer
 CASES = [
@@ -136,6 +137,21 @@ def compare(
     return errors(case, job, tables, ours, theirs, given, others)
 
 
+def measure(torchrec: TorchRec, everyone: range, dtype: str) -> list[int]:
+    """A point of a calibration: wrong and checked elements, and the bytes that this rank sends."""
+    work = LookupWork(batch=33, tables=3, pooling=2.5, dim=32, rows=101)
+    point = Point(
+        kind=PointKind.COMPOSED, operation="row_wise", implementation="torchrec", backend="gloo",
+        clock=Clock.EAGER, gpus=len(everyone), gpus_per_node=len(everyone), dtype=dtype, work=work,
+    )  # fmt: skip
+    operation = torchrec.operation(point, everyone)
+    operation.prepare(1)
+    for _ in range(3):
+        operation.before()
+        operation.run()
+    return [*operation.check(), operation.bytes_sent]
+
+
 def main() -> None:
     warnings.filterwarnings("ignore")
     logging.disable(logging.CRITICAL)
@@ -150,7 +166,8 @@ def main() -> None:
         provider.open_group(everyone)
     group = torchrec._groups[tuple(everyone)]
     world = SharedWorld(f"torchrec{port}", rank, ranks)
-    seen = {case["name"]: compare(case, rank, ranks, gloo, group, world) for case in CASES}
+    seen: dict[str, Any] = {case["name"]: compare(case, rank, ranks, gloo, group, world) for case in CASES}
+    seen["points"] = {dtype: measure(torchrec, everyone, dtype) for dtype in ("fp32", "fp16")}
     gloo.barrier(everyone)
     world.close()
     print(json.dumps(seen), flush=True)
