@@ -13,6 +13,9 @@ from typing import Any
 
 from waiting import PATIENCE_S, until
 
+BAD = "<img src=x onerror=alert(1)>"
+"""A name that would run as HTML."""
+
 PROGRAM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))),
     None,

@@ -1,4 +1,4 @@
-"""The live page in a real browser: drag, keys, dropped files, links, a plan that is stopped, two visitors."""
+"""The live page in a real browser: drag, keys, dropped files, links, a plan that is stopped."""
 
 from __future__ import annotations
 
@@ -86,6 +86,9 @@ def test_it_opens_clean_at_every_width_and_asks_nobody_else(
     assert browser.run("document.querySelectorAll('#views .plot .main-svg').length") >= 5
     colour = browser.run("getComputedStyle(document.body).backgroundColor")
     assert colour == ("rgb(20, 24, 29)" if dark else "rgb(255, 255, 255)")
+    cells = "[...document.querySelectorAll('#headline table')].at(-1).querySelector('tbody tr').children"
+    assert "→" in browser.run(f"{cells}[1].textContent")  # the times of changes are seen
+    assert browser.run(f"{cells}[1].getBoundingClientRect().right") < width
 
 
 def test_a_slider_is_dragged_and_the_answer_follows(browser: Chromium, live: Live) -> None:
@@ -181,14 +184,12 @@ def test_a_link_asks_the_same_and_a_pin_stays_beside(browser: Chromium, live: Li
     browser.wait(f"document.getElementById('cards').textContent === {json.dumps(words)}")
     browser.wait("document.getElementById('against').textContent.includes('B takes ')")
     assert browser.said == []
-    browser.open(f"{live.address}?model=%2Fetc%2Fpasswd", 1280)
-    browser.wait("document.getElementById('refused').textContent.includes('/etc/passwd')")
 
 
-@pytest.mark.parametrize("name", ["mine.csv", "<b>odd & 'name'.csv"])
 def test_a_dropped_file_is_asked_about_and_its_names_stay_text(
-    browser: Chromium, live: Live, tmp_path: Path, name: str
+    browser: Chromium, live: Live, tmp_path: Path
 ) -> None:
+    name = "<b>odd & 'name'.csv"
     (tmp_path / name).write_text(TABLES, encoding="utf-8")
     browser.open(live.address, 1280)
     says(browser, sentence("table_size=10TB"))
@@ -225,18 +226,17 @@ def test_figures_of_an_earlier_question_are_marked_until_they_are_drawn_again(
 def test_an_error_is_seen_at_its_box_and_wherever_the_page_is_scrolled(browser: Chromium, live: Live) -> None:
     wrong = "[...document.querySelectorAll('[aria-invalid=true]')].map(each => each.closest('.field').id)"
     short = "document.getElementById('short')"
-    for width in (1280, 390):
-        browser.open(f"{live.address}?table_size=2TB&gpus=256&global_batch=65536", width)
-        says(browser, sentence("table_size=2TB&gpus=256&global_batch=65536"))
-        assert browser.run(wrong) == []
-        browser.run("scrollTo(0, 1000)")
-        focus_and_type(browser, "gpus", "400")
-        browser.wait(f"{short}.textContent.includes('no whole number of samples for each of 400 GPUs')")
-        assert browser.run(wrong) == ["field-gpus", "field-global_batch"]
-        assert browser.run(f"{short}.offsetHeight > 0 && {short}.getBoundingClientRect().bottom < 300")
-        focus_and_type(browser, "gpus", "512")
-        says(browser, sentence("table_size=2TB&gpus=512&global_batch=65536"))
-        assert browser.run(wrong) == [] and browser.run(f"{short}.className") == ""
+    browser.open(f"{live.address}?table_size=2TB&gpus=256&global_batch=65536", 390)
+    says(browser, sentence("table_size=2TB&gpus=256&global_batch=65536"))
+    assert browser.run(wrong) == []
+    browser.run("scrollTo(0, 1000)")
+    focus_and_type(browser, "gpus", "400")
+    browser.wait(f"{short}.textContent.includes('no whole number of samples for each of 400 GPUs')")
+    assert browser.run(wrong) == ["field-gpus", "field-global_batch"]
+    assert browser.run(f"{short}.offsetHeight > 0 && {short}.getBoundingClientRect().bottom < 300")
+    focus_and_type(browser, "gpus", "512")
+    says(browser, sentence("table_size=2TB&gpus=512&global_batch=65536"))
+    assert browser.run(wrong) == [] and browser.run(f"{short}.className") == ""
 
 
 def test_a_pin_of_a_dropped_file_comes_back_with_the_file(
@@ -269,34 +269,15 @@ def test_a_value_of_the_machine_is_seen_before_it_is_changed(browser: Chromium, 
     assert browser.run(label) == "" and browser.said == []
 
 
-def test_times_of_changes_are_seen_on_a_phone(browser: Chromium, live: Live) -> None:
-    browser.open(f"{live.address}?table_size=10TB", 390)
-    browser.wait("document.getElementById('headline').textContent.includes('What would change it most')")
-    cells = "[...document.querySelectorAll('#headline table')].at(-1).querySelector('tbody tr').children"
-    assert "→" in browser.run(f"{cells}[1].textContent")
-    assert browser.run(f"{cells}[1].getBoundingClientRect().right") < 390
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [("rows\n1\n", "missing column dim"), ("rows,dim,pooling\n" + "10,4,1\n" * 10_001, "10001 tables")],
-)
-def test_a_bad_file_is_refused_and_the_answer_stays(
-    browser: Chromium, live: Live, tmp_path: Path, text: str, words: str
-) -> None:
-    (tmp_path / "bad.csv").write_text(text, encoding="utf-8")
+def test_a_bad_file_is_refused_and_the_answer_stays(browser: Chromium, live: Live, tmp_path: Path) -> None:
+    (tmp_path / "bad.csv").write_text("rows\n1\n", encoding="utf-8")
     browser.open(live.address, 1280)
     says(browser, sentence("table_size=10TB"))
     browser.give("#upload input[type=file]", tmp_path / "bad.csv")
-    browser.wait(f"document.getElementById('file-words').textContent.includes({json.dumps(words)})")
+    browser.wait("document.getElementById('file-words').textContent.includes('missing column dim')")
     says(browser, sentence("table_size=10TB"))
-
-
-def test_a_huge_file_stays_in_the_browser(browser: Chromium, live: Live, tmp_path: Path) -> None:
     (tmp_path / "huge.csv").write_bytes(b"rows,dim,pooling\n" + b"10,4,1\n" * 1_000_000)
-    browser.open(live.address, 1280)
-    says(browser, sentence("table_size=10TB"))
-    browser.give("#upload input[type=file]", tmp_path / "huge.csv")
+    browser.give("#upload input[type=file]", tmp_path / "huge.csv")  # it stays in the browser
     browser.wait("document.getElementById('file-words').textContent.includes('at most 1000000 bytes')")
     says(browser, sentence("table_size=10TB"))
 
@@ -311,24 +292,3 @@ def test_a_plan_is_searched_for_and_stopped(browser: Chromium, live: Live) -> No
     assert gone(started) and live.children() == []
     browser.wait("document.getElementById('plan-stop').disabled")
     browser.wait("!document.getElementById('plan-start').disabled")
-
-
-def test_two_visitors_do_not_see_each_other(
-    browser: Chromium, live: Live, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    (tmp_path / "mine.csv").write_text(TABLES, encoding="utf-8")
-    browser.open(live.address, 1280)
-    says(browser, sentence("table_size=10TB"))
-    browser.give("#upload input[type=file]", tmp_path / "mine.csv")
-    browser.wait("location.search.includes('file')")
-    other = Chromium(tmp_path_factory.mktemp("other"))
-    try:
-        other.open(live.address, 1280)
-        says(other, sentence("table_size=10TB"))
-        other.open(browser.run("location.href"), 1280)
-        other.wait(
-            "document.getElementById('refused').textContent.includes('a file stays with who dropped it')"
-        )
-    finally:
-        other.close()
-    browser.wait(f"{SENTENCE}.includes('10.5 GB')")

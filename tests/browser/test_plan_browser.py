@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import PROGRAM, Chromium
+from chromium import BAD, PROGRAM, Chromium
 
-from perfmodel.cli import run
 from perfmodel.units import format_bytes, format_time
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on this machine: apt install chromium")
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """A training plan with dense layers and hot rows, in little memory: no table is on every GPU whole."""
-    path, out = tmp_path_factory.mktemp("page") / "plan.html", io.StringIO()
-    words = ["--model", "criteo-kaggle", "--gpus", "8", "--max-hbm", "400MB", "--objective", "throughput"]
-    words += ["--distribution", "zipf:1.05", "--dense", "dlrm-dcnv2", "--effort", "quick"]
-    with contextlib.redirect_stdout(out):
-        code = run(["plan", *words, "--report", str(path), "--json"])
-    assert code == 0
-    return path, json.loads(out.getvalue())
-
-
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
 def test_the_page_opens_clean(
-    browser: Chromium, made: tuple[Path, dict[str, Any]], width: int, dark: bool
+    browser: Chromium, plan_page: tuple[Path, dict[str, Any]], width: int, dark: bool
 ) -> None:
-    path, told = made
+    path, told = plan_page
     browser.open(path, width, dark=dark)
     assert browser.run("document.documentElement.scrollWidth") == width  # nothing sticks out
     assert browser.run("document.querySelectorAll('.plot:has(.main-svg)').length") == 6
@@ -44,8 +28,8 @@ def test_the_page_opens_clean(
     assert browser.left_for() == {path.resolve().as_uri()}
 
 
-def test_the_mouse_reads_a_block(browser: Chromium, made: tuple[Path, dict[str, Any]]) -> None:
-    path, told = made
+def test_the_mouse_reads_a_block(browser: Chromium, plan_page: tuple[Path, dict[str, Any]]) -> None:
+    path, told = plan_page
     browser.open(path, 1280)
     words = browser.run(
         """(async () => {
@@ -66,9 +50,9 @@ def test_the_mouse_reads_a_block(browser: Chromium, made: tuple[Path, dict[str, 
 
 
 def test_bytes_and_time_are_two_views_of_the_same_blocks(
-    browser: Chromium, made: tuple[Path, dict[str, Any]]
+    browser: Chromium, plan_page: tuple[Path, dict[str, Any]]
 ) -> None:
-    path, told = made
+    path, told = plan_page
     browser.open(path, 1280)
     press = (
         "[...document.querySelectorAll('#block-placements button')].find(b => b.textContent === '{}').click()"
@@ -89,4 +73,14 @@ def test_bytes_and_time_are_two_views_of_the_same_blocks(
     title, heights = browser.run(tops)
     unit = {"ms": 1e-3, "µs": 1e-6}[title.split("(")[-1].rstrip(")")]
     assert max(heights) * unit <= told["time_s"] * (1 + 1e-4)
+    assert browser.said == []
+
+
+def test_names_from_files_stay_text(browser: Chromium, plan_page: tuple[Path, dict[str, Any]]) -> None:
+    """Nothing of the page is an image, nothing ran, and the name is there to read."""
+    browser.show(plan_page[0], 1280)
+    browser.run("dispatchEvent(new Event('beforeprint'))")  # draws what is far below, too
+    browser.wait("[...document.querySelectorAll('.plot')].every(p => p.querySelector('.main-svg'))")
+    assert browser.run("document.querySelectorAll('img, image').length") == 0
+    assert BAD in browser.run("document.body.textContent")
     assert browser.said == []

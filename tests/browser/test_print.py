@@ -11,29 +11,17 @@ from typing import Any
 import pytest
 from chromium import PROGRAM, Chromium
 
-from perfmodel.cli import run
-
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on this machine: apt install chromium")
 
 PIXELS, MARGIN_IN = 96, 12 / 25.4
 """Of an inch, and the margin of page.css."""
 PAPERS = {"A4": (8.27, 11.69), "Letter": (8.5, 11.0)}
-LONG = "a_set_of_tables_with_a_name_that_nobody_would_want_to_type_twice_in_one_day_" * 2
-TABLES = "".join(f"{LONG}{at},{20_000_000 + at},{dim},20\n" for at, dim in enumerate((32, 64, 128) * 8))
-ASKED = {
-    "sizes": ("--table-size", "10TB", "--tables", "300", "--dim", "128", "--pooling", "20"),
-    "model": ("--model", "{model}", "--gpus", "16"),
-}
 
 
-@pytest.fixture(scope="module", params=ASKED)
-def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("page")
-    (folder / f"{LONG}.csv").write_text(f"name,rows,dim,pooling\n{TABLES}")
-    words = [word.format(model=folder / f"{LONG}.csv") for word in ASKED[request.param]]
-    ways = ("--batch", "1024", "--machine", "h100-sxm-ib", "--backend", "nccl", "--clock", "stream")
-    assert run(["report", *words, *ways, "--out", str(folder / "page.html")]) == 0
-    return folder / "page.html"
+@pytest.fixture(scope="module", params=["report", "plan"])
+def page(request: pytest.FixtureRequest) -> Path:
+    path = request.getfixturevalue(f"{request.param}_page")
+    return path if isinstance(path, Path) else path[0]
 
 
 def test_no_figure_is_clipped_on_paper(browser: Chromium, page: Path) -> None:
@@ -65,8 +53,8 @@ def test_no_figure_is_clipped_on_paper(browser: Chromium, page: Path) -> None:
     assert browser.said == []
 
 
-def test_figures_are_as_they_were_after_printing(browser: Chromium, page: Path) -> None:
-    browser.open(page, 1280)
+def test_figures_are_as_they_were_after_printing(browser: Chromium, report_page: Path) -> None:
+    browser.open(report_page, 1280)
     width = "document.querySelector('#views .main-svg').getBoundingClientRect().width"
     shown = browser.run(width)
     for paper in PAPERS:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from chromium import PROGRAM, Chromium
 
-from perfmodel.cli import run
 from perfmodel.plan.leading import leading
 from perfmodel.projections import project_one
 from perfmodel.report.leading_text import headline
@@ -24,22 +23,16 @@ def part(size: float, name: str = "NCCL row-wise") -> str:
     return f"{LINES}.find(t => t.name === '{name}' && t.hoverinfo !== 'skip' && [...t.x].includes({size}))"
 
 
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("page") / "report.html"
-    words = ["--table-size", "10TB,1TB", "--batch", "1024,256", "--pooling", "32", "--dim", "32,128"]
-    assert run(["report", *words, "--out", str(path)]) == 0
-    return path
-
-
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
-def test_the_page_opens_clean_at_every_width(browser: Chromium, page: Path, width: int, dark: bool) -> None:
-    browser.open(page, width, dark=dark)
+def test_the_page_opens_clean_at_every_width(
+    browser: Chromium, report_page: Path, width: int, dark: bool
+) -> None:
+    browser.open(report_page, width, dark=dark)
     browser.run("dispatchEvent(new Event('beforeprint'))")  # draws what is far below, too
     browser.wait("[...document.querySelectorAll('.plot')].every(p => p.querySelector('.main-svg'))")
     assert browser.run("document.documentElement.scrollWidth") == width  # nothing sticks out
     assert browser.said == []
-    assert browser.left_for() == {page.resolve().as_uri()}
+    assert browser.left_for() == {report_page.resolve().as_uri()}
     colour = browser.run("getComputedStyle(document.body).backgroundColor")
     assert colour == ("rgb(20, 24, 29)" if dark else "rgb(255, 255, 255)")
     titles = browser.run(
@@ -51,19 +44,18 @@ def test_the_page_opens_clean_at_every_width(browser: Chromium, page: Path, widt
     assert len(titles) == drawn + 1 > 10 and all(titles)  # the sources have a title and no figure
 
 
-def test_every_choice_shows_the_numbers_of_python(browser: Chromium, page: Path) -> None:
-    browser.open(page, 1280)
+def test_every_choice_shows_the_numbers_of_python(browser: Chromium, report_page: Path) -> None:
+    browser.open(report_page, 1280)
     assert "144 GPUs" in browser.run("document.querySelector('h1').textContent")
     for size_at, size in enumerate((1e12, 10e12)):
         for batch_at, batch in enumerate((256, 1024)):
-            for dim_at, dim in enumerate((32, 128)):
-                for name, at in (("table-bytes", size_at), ("batch", batch_at), ("dim", dim_at)):
-                    browser.choose(name, at)
-                answer = project_one(table_bytes=size, batch=batch, dim=dim)
-                words = headline(leading(answer))
-                browser.wait(f"document.querySelector('h1').textContent === {json.dumps(words)}")
-                line = part(size)
-                browser.wait(f"Math.abs({line}.y[{line}.x.indexOf({size})] / {answer.slowdown} - 1) < 1e-5")
+            browser.choose("table-bytes", size_at)
+            browser.choose("batch", batch_at)
+            answer = project_one(table_bytes=size, batch=batch)
+            words = headline(leading(answer))
+            browser.wait(f"document.querySelector('h1').textContent === {json.dumps(words)}")
+            line = part(size)
+            browser.wait(f"Math.abs({line}.y[{line}.x.indexOf({size})] / {answer.slowdown} - 1) < 1e-5")
     assert browser.said == []
 
 
@@ -75,9 +67,9 @@ SETTINGS = (
 )
 
 
-def test_every_setting_shows_the_numbers_of_python(browser: Chromium, page: Path) -> None:
+def test_every_setting_shows_the_numbers_of_python(browser: Chromium, report_page: Path) -> None:
     """Each by itself: it goes back before the next."""
-    browser.open(page, 1280)
+    browser.open(report_page, 1280)
     for name, at, options in SETTINGS:
         before = int(browser.run(f"document.getElementById('select-{name}').value"))
         browser.choose(name, at)
@@ -92,8 +84,8 @@ def test_every_setting_shows_the_numbers_of_python(browser: Chromium, page: Path
     assert browser.said == []
 
 
-def test_a_combination_that_is_not_there_is_no_dead_end(browser: Chromium, page: Path) -> None:
-    browser.open(page, 1280)
+def test_a_combination_that_is_not_there_is_no_dead_end(browser: Chromium, report_page: Path) -> None:
+    browser.open(report_page, 1280)
     places = "[...document.querySelectorAll('#selectors select')].map(s => Number(s.value)).join('')"
     line = "document.getElementById('choice')"
     asked = browser.run(places)
@@ -112,8 +104,8 @@ def test_a_combination_that_is_not_there_is_no_dead_end(browser: Chromium, page:
     assert browser.run(places)[5:] == "100" and browser.said == []
 
 
-def test_the_mouse_reads_the_number_of_the_projection(browser: Chromium, page: Path) -> None:
-    browser.open(page, 1280)
+def test_the_mouse_reads_the_number_of_the_projection(browser: Chromium, report_page: Path) -> None:
+    browser.open(report_page, 1280)
     answer = project_one(table_bytes=10e12)
     low, high = (format_ratio(value) for value in answer.band)
     text = browser.run(
@@ -134,8 +126,8 @@ def test_the_mouse_reads_the_number_of_the_projection(browser: Chromium, page: P
     assert f"evidence: {answer.main_evidence}; in part {answer.evidence}" in text
 
 
-def test_switches_legend_and_table(browser: Chromium, page: Path) -> None:
-    browser.show(page, 1280)
+def test_switches_legend_and_table(browser: Chromium, report_page: Path) -> None:
+    browser.show(report_page, 1280)
     buttons = "[...document.querySelectorAll('#block-{block} button')]"
     press = buttons + ".find(b => b.textContent === '{words}').click()"
     axis = "document.querySelector('#block-{block} .plot').layout.yaxis.{key}"
@@ -158,8 +150,10 @@ def test_switches_legend_and_table(browser: Chromium, page: Path) -> None:
     assert browser.said == []
 
 
-def test_curves_of_another_number_of_gpus_are_chosen_in_their_block(browser: Chromium, page: Path) -> None:
-    browser.show(page, 1280)
+def test_curves_of_another_number_of_gpus_are_chosen_in_their_block(
+    browser: Chromium, report_page: Path
+) -> None:
+    browser.show(report_page, 1280)
     block = "document.getElementById('block-libraries')"
     title, rows = (f"{block}.querySelector('{part}').textContent" for part in ("h2", "summary"))
     before = browser.run(title), browser.run(rows)
@@ -174,8 +168,8 @@ def test_curves_of_another_number_of_gpus_are_chosen_in_their_block(browser: Chr
     assert "on 8 GPUs" in browser.run(other)
 
 
-def test_everything_is_reached_by_keyboard(browser: Chromium, page: Path) -> None:
-    browser.show(page, 1280)
+def test_everything_is_reached_by_keyboard(browser: Chromium, report_page: Path) -> None:
+    browser.show(report_page, 1280)
     lonely = (
         "[...document.querySelectorAll('select')]"
         ".filter(s => !s.closest('label') && !s.getAttribute('aria-label')).length"
@@ -187,8 +181,8 @@ def test_everything_is_reached_by_keyboard(browser: Chromium, page: Path) -> Non
     )
 
 
-def test_what_is_wider_than_a_phone_scrolls_by_keyboard(browser: Chromium, page: Path) -> None:
-    browser.open(page, 390)
+def test_what_is_wider_than_a_phone_scrolls_by_keyboard(browser: Chromium, report_page: Path) -> None:
+    browser.open(report_page, 390)
     browser.run("dispatchEvent(new Event('beforeprint'))")
     browser.wait("[...document.querySelectorAll('.plot')].every(p => p.querySelector('.main-svg'))")
     browser.run("document.querySelector('#provenance details').open = true")
@@ -198,16 +192,16 @@ def test_what_is_wider_than_a_phone_scrolls_by_keyboard(browser: Chromium, page:
     browser.wait(f"{wide}.every(w => w.tabIndex === 0 && w.getAttribute('aria-label'))")
 
 
-def test_far_figures_are_drawn_when_one_comes_near(browser: Chromium, page: Path) -> None:
-    browser.open(page, 1280)
+def test_far_figures_are_drawn_when_one_comes_near(browser: Chromium, report_page: Path) -> None:
+    browser.open(report_page, 1280)
     place = "document.querySelector('#block-shardings .plot')"
     assert not browser.run(f"Boolean({place}.querySelector('.main-svg'))")
     browser.run(f"{place}.scrollIntoView()")
     browser.wait(f"Boolean({place}.querySelector('.main-svg'))")
 
 
-def test_a_dark_page_on_request(browser: Chromium, page: Path) -> None:
-    browser.show(page, 1280)
+def test_a_dark_page_on_request(browser: Chromium, report_page: Path) -> None:
+    browser.show(report_page, 1280)
     words = "document.getElementById('theme').textContent"
     assert browser.run(words) == "Dark"
     browser.run("document.getElementById('theme').click()")
@@ -215,11 +209,11 @@ def test_a_dark_page_on_request(browser: Chromium, page: Path) -> None:
     assert browser.run(words) == "Light"  # what it does next
 
 
-def test_a_browser_that_cannot_inflate_gets_a_sentence(browser: Chromium, page: Path) -> None:
+def test_a_browser_that_cannot_inflate_gets_a_sentence(browser: Chromium, report_page: Path) -> None:
     old = browser.call("Page.addScriptToEvaluateOnNewDocument", source="delete window.DecompressionStream")
     try:
         browser.call("Page.navigate", url="about:blank")
-        browser.call("Page.navigate", url=page.resolve().as_uri())
+        browser.call("Page.navigate", url=report_page.resolve().as_uri())
         browser.wait("document.querySelector('#alerts')?.textContent.includes('too old for the figures')")
         assert "a batch" in browser.run("document.querySelector('h1').textContent")
         assert browser.said == []
