@@ -92,12 +92,12 @@ def _explain(frame: pd.DataFrame, models: Sequence[CollectiveModel], *, as_json:
     """Print how the time of a collective follows, by the faster model. Limits: several -> BadInputError"""
     if len(frame) != 1:
         raise BadInputError(f"these are {len(frame)} collectives.", "explain one of them.")
-    one = frame.iloc[0]
-    fastest = answers_of_faster(models, frame).get("library", [str(models[0].calibration.backend)])
-    model = next(each for each in models if each.calibration.backend in list(fastest))
-    counts = int(one["gpus"]), int(one["gpus_per_node"])
-    found = explain_collective(model, str(one["collective"]), float(one["payload_bytes"]), *counts)
-    emit_explanation("collective", found, as_json=as_json)
+    answer = answers_of_faster(models, frame).iloc[0]
+    library = answer.get("library", models[0].calibration.backend)
+    model = next(model for model in models if model.calibration.backend == library)
+    counts = int(answer["gpus"]), int(answer["gpus_per_node"])
+    name, size = str(answer["collective"]), float(answer["payload_bytes"])
+    emit_explanation("collective", explain_collective(model, name, size, *counts), as_json=as_json)
 
 
 def questions(ops: list[str], sizes: list[str], gpus: list[str], per_node: int) -> pd.DataFrame:

@@ -98,14 +98,14 @@ def emit_cited(text: str) -> None:
     emit(f"{text}{where}")
 
 
-def emit_explanation(command: str, found: Explanation, *, as_json: bool, **more: object) -> None:
+def emit_explanation(command: str, explanation: Explanation, *, as_json: bool, **more: object) -> None:
     """Print an explained step on stdout, as text or JSON. more  further keys of the document"""
     from perfmodel.report.explanation_text import explanation_text
 
     if as_json:
-        emit_json(command, **more, **found.to_dict())
+        emit_json(command, **more, **explanation.to_dict())
     else:
-        emit_cited(explanation_text(found))
+        emit_cited(explanation_text(explanation))
 
 
 def check_stdout() -> None:

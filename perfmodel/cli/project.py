@@ -74,7 +74,7 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
         else:
             print_one(answer, question, way, out)
         return
-    if out.explained(answer):
+    if out.print_explanation(answer):
         return
     if as_csv:
         emit(answer.to_frame().to_csv(index=False))

@@ -11,7 +11,7 @@ from perfmodel.cli.output import emit, emit_explanation, emit_json, is_verbose, 
 from perfmodel.cli.project_record import project_record
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.passes.schemes import ALL, ROW_WISE, TORCHREC, WAYS
-from perfmodel.plan.as_projection import Compared, compared, explained_pass, undecided, winner
+from perfmodel.plan.as_projection import Compared, build_explained_pass, compared, undecided, winner
 from perfmodel.plan.leading import (
     AT_MOST,
     RUN,
@@ -51,11 +51,11 @@ class Output:
     again: Again
     explain: str | None = None
 
-    def explained(self, answer: Projection) -> bool:
-        """Print the explanation of a step of the answer, if one was typed; return whether one was."""
+    def print_explanation(self, answer: Projection) -> bool:
+        """Print the explanation of a step of the answer, if a step was typed; return whether one was."""
         if self.explain is not None:
-            found = explained_pass(answer).explain(self.explain)
-            emit_explanation("project", found, as_json=self.as_json, sharding=answer.sharding)
+            explanation = build_explained_pass(answer).explain(self.explain)
+            emit_explanation("project", explanation, as_json=self.as_json, sharding=answer.sharding)
         return self.explain is not None
 
 
@@ -151,7 +151,7 @@ def print_one(base: Projection, question: Question, way: str, out: Output) -> No
     possible(base, found, out.again)
     answer = found.answer
     assert answer is not None and found.alike is not None
-    if out.explained(answer):
+    if out.print_explanation(answer):
         return
     if out.as_csv:
         emit(answer.to_frame().to_csv(index=False))
@@ -176,7 +176,7 @@ def print_leading(found: Leading, out: Output, machine: str) -> None:
         next_step = beside_words(found) or "use more GPUs (--gpus), a smaller --batch or --reserve."
         raise BadInputError(headline(found), next_step)
     answer = found.answer
-    if out.explained(answer):
+    if out.print_explanation(answer):
         return
     if out.as_csv:
         emit(answer.to_frame().to_csv(index=False))

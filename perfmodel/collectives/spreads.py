@@ -248,7 +248,7 @@ def inside_bound(calibration: Calibration, collective: str, group: Group) -> tup
     return GRID_BYTES * share, np.asarray(np.log(curve_time(cell, GRID_BYTES * share)))
 
 
-def cells_around(calibration: Calibration, collective: str, group: Group) -> tuple[Curve, Curve] | None:
+def find_cells_around(calibration: Calibration, collective: str, group: Group) -> tuple[Curve, Curve] | None:
     """The cells in one domain with the next fewer and the next more ranks. Limits: several domains -> None"""
     cells = sorted(
         (c for c in calibration.curves if c.collective == collective and c.domain_gpus >= c.gpus),
@@ -264,7 +264,7 @@ def between_cells(own: Calibrated, collective: str, group: Group) -> Spread | No
 
     Source: docs/model.md#how-a-time-is-found
     """
-    cells = cells_around(own.calibration, collective, group)
+    cells = find_cells_around(own.calibration, collective, group)
     if cells is None:
         return None
     low, high = (from_curve(own, cell) for cell in cells)

@@ -1,4 +1,4 @@
-"""Equations that explain themselves: while a recording is on, numbers remember what made them.
+"""Equations that explain themselves: while a recording is on, numbers remember what computed them.
 
 A function with the decorator ``equation`` computes one formula. Its docstring has the formula, its unit,
 every parameter as a letter with meaning and unit, and the source. With the recording off, it is called as it
@@ -30,7 +30,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @contextmanager
-def recording() -> Iterator[None]:
+def record_equations() -> Iterator[None]:
     """Context in which equations return ``Traced`` arrays."""
     token = _ON.set(True)
     try:
@@ -44,11 +44,11 @@ def equation(function: Function) -> Function:
     parameters = inspect.signature(function)
 
     @wraps(function)
-    def evaluate(*values: Number, **named: Number) -> Number:
-        value = function(*values, **named)
+    def evaluate(*values: Number, **options: Number) -> Number:
+        value = function(*values, **options)
         if not _ON.get():
             return value
-        bound = parameters.bind(*values, **named)
+        bound = parameters.bind(*values, **options)
         bound.apply_defaults()
         traced = np.asarray(value, dtype=np.float64).view(Traced)
         traced.equations = (Evaluation(function, dict(bound.arguments), value),)
@@ -70,36 +70,36 @@ class Evaluation:
     symbol: str = ""
     times: float = 1.0
 
-    def derivation(self, symbol: str, times: float = 1.0) -> Iterator[Evaluation]:
+    def follow(self, symbol: str, times: float = 1.0) -> Iterator[Evaluation]:
         """This equation as that of ``symbol``, and then the equations of its letters."""
         yield replace(self, symbol=symbol, times=times)
         for letter, number in self.letters.items():
-            for made in getattr(number, "equations", ()):
-                if np.isclose(first(made.value), first(number), rtol=_SAME, atol=0):
-                    yield from made.derivation(letter)
+            for part in getattr(number, "equations", ()):
+                if np.isclose(to_float(part.value), to_float(number), rtol=_SAME, atol=0):
+                    yield from part.follow(letter)
                     break
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        formula = formula_of(self.function)
+        formula, name = (
+            read_formula(self.function),
+            f"{self.function.__module__}.{self.function.__qualname__}",
+        )
         letters = [
-            {
-                "letter": x,
-                "value": first(value),
-                "meaning": formula.letters[x][0],
-                "unit": formula.letters[x][1],
-            }
-            for x, value in self.letters.items()
+            {"letter": letter, "value": to_float(number)} | formula.letters[letter]
+            for letter, number in self.letters.items()
         ]
-        own = {"symbol": self.symbol, "value": first(self.value), "times": self.times}
-        name = f"{self.function.__module__}.{self.function.__qualname__}"
-        return own | formula._asdict() | {"letters": letters, "function": name}
+        numbers = {"symbol": self.symbol, "value": to_float(self.value), "times": self.times}
+        return numbers | formula._asdict() | {"letters": letters, "function": name}
 
 
-def derivation(symbol: str, number: Number, times: float = 1.0) -> tuple[Evaluation, ...]:
-    """The equations that made a recorded number: its terms, which count ``times``, each before its parts."""
+def derive(symbol: str, number: Number, times: float = 1.0) -> tuple[Evaluation, ...]:
+    """The equations that computed a recorded number: its terms, and after each those of its letters.
+
+    times  how often each term counts;  0: there is none
+    """
     terms = getattr(number, "equations", ()) if times else ()
-    return tuple(part for term in terms for part in term.derivation(symbol, float(times)))
+    return tuple(part for term in terms for part in term.follow(symbol, float(times)))
 
 
 class Traced(np.ndarray[Any, Any]):
@@ -113,38 +113,39 @@ class Traced(np.ndarray[Any, Any]):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         """Results of arithmetic have the equations of all operands."""
-        plain = {name: _plain(option) for name, option in options.items()}
-        return _traced(getattr(ufunc, method)(*map(_plain, inputs), **plain), inputs)
+        plain = {name: _untrace(option) for name, option in options.items()}
+        return _trace(getattr(ufunc, method)(*map(_untrace, inputs), **plain), _list_equations(inputs))
 
     def __array_function__(self, function: Any, types: Any, inputs: Any, options: Any) -> Any:
         """Results of functions have the equations of all arguments, choices those of what is chosen."""
-        result = function(*map(_plain, inputs), **options)
+        result = function(*map(_untrace, inputs), **options)
         if function is np.where and (np.all(inputs[0]) or not np.any(inputs[0])):
             inputs = inputs[1:2] if np.all(inputs[0]) else inputs[2:]
-        return _traced(result, inputs)
+        return _trace(result, _list_equations(inputs))
 
 
-def _plain(number: Any) -> Any:
+def _untrace(number: Any) -> Any:
     if isinstance(number, (list, tuple)):
-        return type(number)(map(_plain, number))
+        return type(number)(map(_untrace, number))
     return number.view(np.ndarray) if isinstance(number, Traced) else number
 
 
-def _traced(result: Any, inputs: Iterable[Any]) -> Any:
-    """A result with the equations of its inputs. Limits: zeros -> none"""
+def _trace(result: Any, equations: Iterable[Evaluation]) -> Any:
+    """A result with the equations that computed it. Limits: zeros -> none"""
     if not isinstance(result, (np.ndarray, np.generic)):
         return result
     traced = np.asarray(result).view(Traced)
-    traced.equations = tuple(dict.fromkeys(_equations(inputs))) if np.any(result) else ()
+    traced.equations = tuple(dict.fromkeys(equations)) if np.any(result) else ()
     return traced
 
 
-def _equations(inputs: Iterable[Any]) -> Iterator[Evaluation]:
-    for each in inputs:
-        yield from _equations(each) if isinstance(each, (list, tuple)) else getattr(each, "equations", ())
+def _list_equations(inputs: Iterable[Any]) -> Iterator[Evaluation]:
+    for number in inputs:
+        nested = isinstance(number, (list, tuple))
+        yield from _list_equations(number) if nested else getattr(number, "equations", ())
 
 
-def first(number: Number) -> float:
+def to_float(number: Number) -> float:
     """The number itself, or the first of an array."""
     return float(np.asarray(number).flat[0])
 
@@ -152,29 +153,30 @@ def first(number: Number) -> float:
 class Formula(NamedTuple):
     """The formula in a docstring, without the letter that it computes.
 
-    unit  of its value;  letters  (meaning, unit) of each;  source  where it comes from
+    unit  of its value;  letters  with the ``meaning`` and ``unit`` of each;  source  where it comes from
     """
 
     text: str
     unit: str
-    letters: dict[str, tuple[str, str]]
+    letters: dict[str, dict[str, str]]
     source: str
 
 
 @cache
-def formula_of(function: Callable[..., Any]) -> Formula:
+def read_formula(function: Callable[..., Any]) -> Formula:
     """The formula in a docstring: its first indented lines, the letters below, and the text after Source.
 
     Letters are bound as ``B  samples [-];  r, c  row and column parts [-]``; words after a unit say more.
     """
     _, _, below = (inspect.getdoc(function) or "").partition("\n\n    ")
     indented, _, body = below.partition("\n\n")
-    body, *end = re.split(r"^(?:Source|Limits):", body, flags=re.MULTILINE)
-    letters: dict[str, tuple[str, str]] = {}
+    body, *ends = re.split(r"^(?:Source|Limits):", body, flags=re.MULTILINE)
+    letters: dict[str, dict[str, str]] = {}
     for entry in re.split(r"\n(?! )|;  ", body):
         if bound := _LETTER.match(" ".join(re.split(r"\n *", entry))):
             meaning, *units = _UNIT.split(bound[2])
-            letters |= dict.fromkeys(bound[1].split(", "), (meaning.replace("`", ""), "".join(units[:1])))
+            words = {"meaning": meaning.replace("`", ""), "unit": "".join(units[:1])}
+            letters |= dict.fromkeys(bound[1].split(", "), words)
     unit, text = _UNIT.search(indented), " ".join(_UNIT.sub("", indented).split())
-    source = " ".join(end[0].replace("`", "").split()) if "Source:" in below else ""
+    source = " ".join(ends[0].replace("`", "").split()) if "Source:" in below else ""
     return Formula(re.sub(r"^[\w()]+ = ", "", text), unit[1] if unit else "-", letters, source)

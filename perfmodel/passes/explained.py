@@ -20,18 +20,18 @@ from perfmodel.collectives.corrections import correction
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.library import Faster, Timing
 from perfmodel.collectives.rates import scaled_unknowns
-from perfmodel.collectives.spreads import cells_around
+from perfmodel.collectives.spreads import find_cells_around
 from perfmodel.collectives.stored import curve_time, step_constants
 from perfmodel.collectives.time_tables import LIMITS
 from perfmodel.errors import BadInputError
 from perfmodel.model.curves import time_between_counts
 from perfmodel.model.laws import LINK_LAWS, ring_tree_choice, ring_tree_time
-from perfmodel.model.recording import Evaluation, derivation, first, recording
+from perfmodel.model.recording import Evaluation, Number, derive, record_equations, to_float
 from perfmodel.model.unknowns import Group
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.cut import TableCut
 from perfmodel.passes.handover import Handover
-from perfmodel.passes.loads import loads_by_resource
+from perfmodel.passes.loads import compute_resource_loads
 from perfmodel.passes.one_domain import OneDomain
 from perfmodel.passes.placement import Plan
 from perfmodel.passes.step_resources import WHOLE
@@ -80,7 +80,7 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        equations = {name: [each.to_dict() for each in getattr(self, name)] for name in ("time", "load")}
+        equations = {name: [part.to_dict() for part in getattr(self, name)] for name in ("time", "load")}
         rows = {
             name: [dict(zip(columns, row, strict=True)) for row in getattr(self, name)]
             for name, columns in _COLUMNS.items()
@@ -110,14 +110,14 @@ class ExplainedPass:
         """The pass of a plan; ``rows`` are the steps of its cost."""
         tables, times, most = evaluator.tables, evaluator.times, evaluator.loads(plan).most
         every, timing = np.arange(len(tables)), lambda step: times.exact(step, most)
-        loads, (held, ranks) = evaluator.shard_loads(every, *plan.schemes), plan.shards
+        loads, (shard_tables, shard_ranks) = evaluator.shard_loads(every, *plan.schemes), plan.shards
 
         def cut(table: int) -> TableCut:
             kind, *parts = (column[[table]] for column in plan.schemes)
             return TableCut(evaluator.model, every[[table]], kind, *(part.astype(float) for part in parts))
 
         def on_rank(rank: int) -> tuple[Array, Array]:
-            shards = np.bincount(held[ranks == rank], minlength=every.size).astype(float)
+            shards = np.bincount(shard_tables[shard_ranks == rank], minlength=every.size).astype(float)
             return shards, loads.own * shards[:, np.newaxis] + loads.everywhere
 
         return ExplainedPass(times, rows, timing, tables.names, np.ones(every.size), cut, on_rank)
@@ -129,70 +129,69 @@ class ExplainedPass:
         """
         row = find_step(self.rows, name)
         step = next((step for step in self.times.steps if step.name == row.name), STEPS[row.name])
-        where = f"{counted(int(first(self.times.gpus)), 'GPU')} of {self.times.basis.setting.machine.name}"
+        where = f"{counted(int(to_float(self.times.gpus)), 'GPU')} of {self.times.basis.setting.machine.name}"
         if row.name == HANDOVER:
-            return replace(self._handover(row), where=where)
-        explanation = self._collective(step, row) if step.collective else self._kernel(step, row)
-        return replace(self._with_load(explanation, step, row), where=where)
+            return replace(self._explain_handover(row), where=where)
+        explain_time = self._explain_collective if step.collective else self._explain_kernel
+        return replace(self._add_load(explain_time(step, row), step), where=where)
 
-    def _with_load(self, explanation: Explanation, step: Step, row: StepRow) -> Explanation:
+    def _add_load(self, explanation: Explanation, step: Step) -> Explanation:
         if step.splits:
-            with recording():
+            with record_equations():
                 size = replace(self.times).splits_bytes  # a copy has not computed it yet
-            return replace(explanation, load=derivation("S", size))
+            return replace(explanation, load=derive("S", size))
+        row = explanation.step
         shards, loads = self.on_rank(row.rank)
         total = loads.sum(axis=0)
-        resource = step.resources[0] if step.gathers else max(step.resources, key=lambda each: total[each])
-        size = loads[:, resource]
-        order = [table for table in np.argsort(-size, kind="stable").tolist() if size[table] > 0]
-        most, whole = order[0], WHOLE.get(resource, resource)
-        with recording():
-            own, everywhere = (side.get(whole) for side in loads_by_resource(self.cut(most)))
-        count = self.counts[most]
+        resource = step.resources[0] if step.gathers else max(step.resources, key=lambda name: total[name])
+        sizes, whole = loads[:, resource], WHOLE.get(resource, resource)
+        order = [table for table in np.argsort(-sizes, kind="stable").tolist() if sizes[table] > 0]
+        with record_equations():
+            sides = [side.get(whole) for side in compute_resource_loads(self.cut(order[0]))]
+        count, shard_count = self.counts[order[0]], shards[order[0]]
         return replace(
             explanation,
-            load=derivation("S", own, count * shards[most]) + derivation("S", everywhere, count),
+            load=derive("S", sides[0], count * shard_count) + derive("S", sides[1], count),
             rank=None if row.imbalance < _EVEN else row.rank,
-            tables=tuple((self.names[at], int(self.counts[at]), float(size[at])) for at in order),
+            tables=tuple((self.names[i], int(self.counts[i]), float(sizes[i])) for i in order),
         )
 
-    def _kernel(self, step: Step, row: StepRow) -> Explanation:
-        basis, total = self.times.basis, _log_sd(row)
-        with recording():
+    def _explain_kernel(self, step: Step, row: StepRow) -> Explanation:
+        basis, total = self.times.basis, _get_log_sd(row)
+        with record_equations():
             timing = self.timing(step)
         kernel = "gather_pool" if step.gathers else step.name if step.name == "bucketize" else "local_sum"
         cause = "samples of this kernel" if basis.kernel_fit(kernel) else "published errors of this model"
-        known = min(math.log(basis.kernel_factor(kernel)) / _Z95, total)
-        band = [(cause, known), ("sources of its constants disagree", math.sqrt(total**2 - known**2))]
+        part = min(math.log(basis.kernel_factor(kernel)) / _Z95, total)
+        band = [(cause, part), ("sources of its constants disagree", math.sqrt(total**2 - part**2))]
         if step.sorts:
             band = [("its sources disagree" if step.sorts_alone else "a hash table or torch.unique", total)]
         keys = _UNIQUE_KEYS if step.sorts and not step.sorts_alone else timing.limit_names
         values = {**basis.setting.constants.values, **basis.setting.machine.values}
-        sources = tuple(_source(key, values[key]) for key in keys if key in values)
-        return Explanation(row, derivation("t", timing.time_s), sources, tuple(band))
+        sources = tuple(_cite(key, values[key]) for key in keys if key in values)
+        return Explanation(row, derive("t", timing.time_s), sources, tuple(band))
 
-    def _handover(self, row: StepRow) -> Explanation:
+    def _explain_handover(self, row: StepRow) -> Explanation:
         setting = self.times.basis.setting
-        waits = setting.handover.waits_s([STEPS[each.name].alike for each in self.rows if each.collective])
-        equation = Evaluation(Handover, {"colder": row.time_s - waits, "waits": waits}, row.time_s, "t")
+        names = [STEPS[row.name].alike for row in self.rows if row.collective]
+        waits_s = setting.handover.sum_waits_s(names)
+        equation = Evaluation(Handover, {"colder": row.time_s - waits_s, "waits": waits_s}, row.time_s, "t")
         source = HANDOVER, format_time(row.time_s), str(row.evidence), ", ".join(setting.links.calibrations)
-        return Explanation(row, (equation,), (source,), (("whole passes of the run", _log_sd(row)),))
+        return Explanation(row, (equation,), (source,), (("whole passes of the run", _get_log_sd(row)),))
 
-    def _collective(self, step: Step, row: StepRow) -> Explanation:
+    def _explain_collective(self, step: Step, row: StepRow) -> Explanation:
         links, (ranks, node) = self.times.basis.setting.links, self.times.group(step)
         if isinstance(links, Faster):
             links = links.first if links.first.name == row.library else links.second
-        model, gpus = links.times, int(first(ranks))
+        model, gpus = links.times, int(to_float(ranks))
         if isinstance(model, OneDomain) and gpus > model.anchor:
-            with recording():
+            with record_equations():
                 time_s = model.estimate(step.collective, row.payload_bytes, gpus).time_s
-            keys = "extra_peer_s", "bus_bytes_per_s"
-            sources = tuple(_source(key, model.assumed.quantity(key)) for key in keys)
-            return Explanation(
-                row, derivation("t", time_s), sources, (("the scenario's error", _log_sd(row)),)
-            )
+            keys, band = ("extra_peer_s", "bus_bytes_per_s"), (("the scenario's error", _get_log_sd(row)),)
+            sources = tuple(_cite(key, model.assumed.quantity(key)) for key in keys)
+            return Explanation(row, derive("t", time_s), sources, band)
         measured: Any = model.measured if isinstance(model, OneDomain) else model
-        return _explain(measured, row, gpus, node or measured.machine.gpus_per_node)
+        return _explain_estimate(measured, row, gpus, node or measured.machine.gpus_per_node)
 
 
 def explain_collective(
@@ -201,50 +200,48 @@ def explain_collective(
     """The explanation of a collective, whose size is that of nccl-tests. Limits: one rank -> BadInputError"""
     if gpus == 1:
         raise BadInputError("one GPU sends nothing: 0 s.", "give --gpus 2 or more.")
-    found = model.estimate(collective, payload_bytes, gpus, gpus_per_node)
+    estimate = model.estimate(collective, payload_bytes, gpus, gpus_per_node)
     row = StepRow(
         name=collective,
         label=f"{collective.replace('_', '-')} of {format_bytes(payload_bytes)}",
         collective=collective,
         library=str(model.calibration.backend),
         payload_bytes=payload_bytes,
-        time_s=float(found.time_s),
+        time_s=float(estimate.time_s),
         share=1.0,
-        low_s=float(found.low_s),
-        high_s=float(found.high_s),
-        floor_s=float(found.floor_s),
+        low_s=float(estimate.low_s),
+        high_s=float(estimate.high_s),
+        floor_s=float(estimate.floor_s),
         clock=model.clock,
-        evidence=Evidence.from_rank(int(found.evidence)),
-        limit=LIMITS[int(found.limit)],
+        evidence=Evidence.from_rank(int(estimate.evidence)),
+        limit=LIMITS[int(estimate.limit)],
     )
     where = f"{counted(gpus, 'GPU')} of {model.machine.name}"
-    return replace(_explain(model, row, gpus, gpus_per_node), where=where)
+    return replace(_explain_estimate(model, row, gpus, gpus_per_node), where=where)
 
 
-def _explain(model: CollectiveModel, row: StepRow, gpus: int, gpus_per_node: int) -> Explanation:
+def _explain_estimate(model: CollectiveModel, row: StepRow, gpus: int, gpus_per_node: int) -> Explanation:
     """A collective: its time by a measured curve, between two of them, or by the law."""
     collective, size, node = row.collective, row.payload_bytes, min(gpus_per_node, gpus)
     group, calibration = Group.of(gpus, model.machine.domain_gpus_of(node)), model.calibration
-    table, law = model.table(collective, gpus, node), calibration.law(collective)
-    curve, notes = calibration.curve(collective, gpus, group.domain_gpus), [table.basis]
+    table, law, notes = model.table(collective, gpus, node), calibration.law(collective), list[str]()
+    curve = calibration.curve(collective, gpus, group.domain_gpus)
     sources = [*curve.sources] if curve else [*law.sources] if law else []
     stages = [(stage.what, math.exp(table.at(stage.log_time, size))) for stage in table.stages]
-    if curve is not None:
-        with recording():
-            equations = derivation("t", curve_time(curve, np.array([size])))
-    elif cells := cells_around(calibration, collective, group):
-        with recording():
+    with record_equations():
+        if curve is not None:
+            time_s = curve_time(curve, np.array([size]))
+        elif cells := find_cells_around(calibration, collective, group):
             t_a, t_b = (curve_time(cell, np.array([size])) for cell in cells)
-            time_s = time_between_counts(t_a, t_b, gpus, *(cell.gpus for cell in cells))
-        equations, stages = derivation("t", time_s), stages[2:]
-    else:
-        time_s, chosen = _law_time(model, collective, group, size)
-        equations, notes = derivation("t", time_s), [*notes, *chosen]
+            time_s, stages = time_between_counts(t_a, t_b, gpus, *(cell.gpus for cell in cells)), stages[2:]
+        else:
+            time_s, notes = _evaluate_law(model, collective, group, size)
+    equations = derive("t", time_s)
     if table.correction is not None and curve is None:
         cell, near_bytes, letters = table.correction.at(size)
         factor = math.exp(letters["carry"] * letters["res"])
         equations = (*equations, Evaluation(correction, letters, factor, "corr"))
-        notes.append(f"nearest measured cell: {format_bytes(near_bytes)} on {cell.gpus} GPUs")
+        notes = [*notes, f"nearest measured cell: {format_bytes(near_bytes)} on {cell.gpus} GPUs"]
         sources += cell.sources
     source = f"{model.calibration_id}: {', '.join(dict.fromkeys(sources))}"
     return Explanation(
@@ -252,29 +249,30 @@ def _explain(model: CollectiveModel, row: StepRow, gpus: int, gpus_per_node: int
         equations,
         (("calibration", "", str(row.evidence), source),),
         tuple((doubt.what, table.at(doubt.log_sd, size)) for doubt in table.doubts),
-        row.time_s / first(equations[0].value),
+        row.time_s / to_float(equations[0].value),
         tuple(stages),
         tuple(notes),
     )
 
 
-def _law_time(model: CollectiveModel, collective: str, group: Group, size: float) -> tuple[Any, list[str]]:
+def _evaluate_law(
+    model: CollectiveModel, collective: str, group: Group, size: float
+) -> tuple[Number, list[str]]:
     """(time by the law with this machine's links, of rings and trees that of NCCL's choice; notes)."""
     machine, law = model.machine, model.calibration.law(collective)
     assert law is not None  # else there would be no table
-    measured_on, known = Calibrated.of(machine, model.calibration).machine, LINK_LAWS[law.law]
+    measured_on, link_law = Calibrated.of(machine, model.calibration).machine, LINK_LAWS[law.law]
     logs = scaled_unknowns(np.log(np.array(law.values)), law, machine, measured_on)
-    unknowns = dict(zip(known.names, np.exp(logs).tolist(), strict=True))
-    given = unknowns, step_constants(machine, load_priors()), collective, group, size
-    with recording():
-        if known.time is not ring_tree_time:
-            return known.time(*given), []
-        choice = ring_tree_choice(*given)
-    taken = int(np.argmin([first(each) for each in choice.expected_s]))
+    unknowns = dict(zip(link_law.names, np.exp(logs).tolist(), strict=True))
+    arguments = unknowns, step_constants(machine, load_priors()), collective, group, size
+    if link_law.time is not ring_tree_time:
+        return link_law.time(*arguments), []
+    choice = ring_tree_choice(*arguments)
+    taken = int(np.argmin([to_float(time_s) for time_s in choice.expected_s]))
     pairs = zip(choice.candidates, choice.times_s, strict=True)
-    times = ", ".join(f"{candidate.name} {format_time(first(time))}" for candidate, time in pairs)
-    who, what = str(model.calibration.backend).upper(), choice.candidates[taken].name
-    return choice.times_s[taken], [f"{who} takes {what}, by its own table, of {times}"]
+    times = ", ".join(f"{candidate.name} {format_time(to_float(time_s))}" for candidate, time_s in pairs)
+    library, name = str(model.calibration.backend).upper(), choice.candidates[taken].name
+    return choice.times_s[taken], [f"{library} takes {name}, by its own table, of {times}"]
 
 
 def find_step(rows: Sequence[StepRow], name: str) -> StepRow:
@@ -289,10 +287,10 @@ def find_step(rows: Sequence[StepRow], name: str) -> StepRow:
     raise BadInputError(f"{name!r} {which} of this answer.", f"its steps: {listed}.")
 
 
-def _source(name: str, quantity: Quantity) -> tuple[str, str, str, str]:
+def _cite(name: str, quantity: Quantity) -> tuple[str, str, str, str]:
     return name, format_quantity(quantity.value, quantity.unit), str(quantity.evidence), quantity.source
 
 
-def _log_sd(row: StepRow) -> float:
+def _get_log_sd(row: StepRow) -> float:
     """Standard deviation of ln t behind the upper end of a step's band [-]."""
     return math.log(row.high_s / row.time_s) / _Z95

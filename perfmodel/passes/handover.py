@@ -42,7 +42,7 @@ class Handover:
         t = colder + waits                                                                           [s]
 
     colder  sum over steps of max(0, t_after(S) - t_alone(S)): measured curves after a kernel and alone [s]
-    waits   sum of constants h of steps and between steps (``waits_s``) [s]: medians, over the run's whole
+    waits   sum of constants h of steps and between steps (``sum_waits_s``) [s]: medians, over the run's whole
             passes, of their time beyond t_after
     pairs      (t_after, t_alone) curves by collective;  constants  h by step
     Source: variant after_kernel and the composed passes of a calibration, except the passes that are held out
@@ -68,10 +68,10 @@ class Handover:
         """Whether the calibration measured hand-over times."""
         return bool(self.pairs or self.constants)
 
-    def waits_s(self, names: Iterable[str]) -> float:
+    def sum_waits_s(self, names: Iterable[str]) -> float:
         """The constants of these steps, and of what is between them, together [s]."""
-        known = (self.constants.get(_LIKE.get(name, name)) for name in (*names, BETWEEN))
-        return sum(constant.value for constant in known if constant)
+        constants = (self.constants.get(_LIKE.get(name, name)) for name in (*names, BETWEEN))
+        return sum(constant.value for constant in constants if constant)
 
     def times(self, steps: Iterable[Sent]) -> tuple[Array, Array, Array, NDArray[np.int8]]:
         """(low, time, high [s], rank of the evidence) of all collective steps of a pass together."""

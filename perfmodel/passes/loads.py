@@ -228,7 +228,7 @@ _OF_BAGS = (_dense, _two_level, _partial, _convert)
 _FILLS = (_input, _look_up, _look_up_hot, _unique, *_OF_BAGS)
 
 
-def loads_by_resource(cut: TableCut) -> tuple[Mapping[Resource, Array], Mapping[Resource, Array]]:
+def compute_resource_loads(cut: TableCut) -> tuple[Mapping[Resource, Array], Mapping[Resource, Array]]:
     """(loads of a shard of each table, loads of each table on every rank), as ``shard_loads`` adds them."""
     own, everywhere = _Columns(), _Columns()
     for fill in _FILLS:

@@ -135,17 +135,17 @@ def compared_way(base: Projection, evaluator: Evaluator, way: str, found: Alike 
     return Compared(way, found, projection_of(base, evaluator, found), _memory(found))
 
 
-def explained_pass(answer: Projection) -> ExplainedPass:
+def build_explained_pass(answer: Projection) -> ExplainedPass:
     """The pass of a projection, to explain its steps; if it is not row-wise, its plan is made again."""
     if answer.sharding == ROW_WISE:
-        return _explained_rows(answer)
+        return _build_row_wise_pass(answer)
     evaluator = evaluator_of(answer)
-    found = best_alike(evaluator, answer.sharding, answer.gpu_count.usable_bytes)
-    assert isinstance(found, Alike)  # the answer is of this sharding
-    return ExplainedPass.of_plan(evaluator, found.plan, answer.steps)
+    alike = best_alike(evaluator, answer.sharding, answer.gpu_count.usable_bytes)
+    assert isinstance(alike, Alike)  # the answer is of this sharding
+    return ExplainedPass.of_plan(evaluator, alike.plan, answer.steps)
 
 
-def _explained_rows(answer: Projection) -> ExplainedPass:
+def _build_row_wise_pass(answer: Projection) -> ExplainedPass:
     """The pass of a row-wise projection, in which all ranks have the same loads."""
     forward, work, loads = answer.forward, answer.work, answer.loads
     kind = forward.kinds(work)
@@ -154,7 +154,7 @@ def _explained_rows(answer: Projection) -> ExplainedPass:
         return forward.cut(work, work.groups[table], kind)[0]
 
     def timing(step: Step) -> Timing:
-        return next(each.timing for each in forward.steps(work, loads) if each.name == step.name)
+        return next(timed.timing for timed in forward.steps(work, loads) if timed.name == step.name)
 
     cuts = [forward.cut(work, group, kind) for group in work.groups]
     counts = np.array([float(count.flat[0]) for _, count in cuts])

@@ -20,7 +20,7 @@ from perfmodel.fit.implementations import fit_each, fit_kernels
 from perfmodel.fit.runs import fit_run
 from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.settings import load_setting
-from perfmodel.plan.as_projection import explained_pass
+from perfmodel.plan.as_projection import build_explained_pass
 from perfmodel.projections import project_one
 from perfmodel.report.calibration_text import calibration_text
 from perfmodel.schema.calibration import Calibration, read_calibration, save_calibration
@@ -125,7 +125,7 @@ def test_a_constant_that_no_sample_tells_stays_the_machines_own(tmp_path: Path) 
 
 
 def gather_sources(machine: Machine, asked: dict[str, Any]) -> tuple[tuple[str, str, str, str], ...]:
-    return explained_pass(project_one(None, machine, **asked)).explain("gather").sources
+    return build_explained_pass(project_one(None, machine, **asked)).explain("gather").sources
 
 
 def gather_evidence(machine: Machine, asked: dict[str, Any]) -> str:

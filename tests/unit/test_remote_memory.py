@@ -8,8 +8,8 @@ import pytest
 
 from perfmodel.errors import BadInputError
 from perfmodel.model.one_memory import remote_time, shared_rate
-from perfmodel.model.recording import first
-from perfmodel.plan.as_projection import explained_pass
+from perfmodel.model.recording import to_float
+from perfmodel.plan.as_projection import build_explained_pass
 from perfmodel.projections import Projection, project_one
 
 TB = 1e12
@@ -48,11 +48,11 @@ def test_the_gather_is_explained_with_the_numbers_that_make_it(cli: Any) -> None
     """Beside the GPU and over the network, at the card and at the memory: the terms give the time again."""
     for memory in ((10 * TB, 3e12), (10 * TB, 3e12, 3e-6, 16), (10 * TB, 300e9, 3e-6, 16)):
         answer = one(*memory)
-        *far, near = explained_pass(answer).explain("gather").time
-        of = {letter: first(number) for letter, number in near.letters.items()}
+        *far, near = build_explained_pass(answer).explain("gather").time
+        of = {letter: to_float(number) for letter, number in near.letters.items()}
         time = of["t0"] + max(of["dram_bytes"] / of["dram_rate"], of["l2_bytes"] / of["l2_rate"])
         if len(memory) > 2:
-            of = {letter: first(number) for letter, number in far[0].letters.items()}
+            of = {letter: to_float(number) for letter, number in far[0].letters.items()}
             assert time == pytest.approx(of["t"])
             time = of["latency"] + max(time, of["t0"] + of["x"] / of["C"])
         assert time == pytest.approx(answer.time_s)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from html import escape
 
 from perfmodel.passes.explained import ExplainedPass
-from perfmodel.plan.as_projection import explained_pass
+from perfmodel.plan.as_projection import build_explained_pass
 from perfmodel.projections import Projection
 from perfmodel.report.explanation_text import explanation_text
 from perfmodel.report.page.sources import code, folded, named, values, versions
@@ -23,7 +23,7 @@ def provenance(answer: Projection, command: str) -> str:
         f"<p>{named(machine)}</p>",
         f"<p>{calibrations(answer)} {versions()}</p>",
         values(machine),
-        *equations(explained_pass(answer)),
+        *equations(build_explained_pass(answer)),
         f"<p>To reproduce this page exactly:</p>{code(command)}",
     ]
     return "\n".join(parts)
