@@ -28,7 +28,6 @@ from perfmodel.cli.output import emit, emit_explanation, emit_json, note, warn
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.library import Faster
 from perfmodel.errors import BadInputError, NoCalibrationError
-from perfmodel.passes.explained import explain_collective
 from perfmodel.passes.settings import BEST, load_setting, of_its_file
 from perfmodel.question.passes import CollectiveOptions
 from perfmodel.report.collective_text import collective_text
@@ -90,6 +89,8 @@ def collective(context: typer.Context, options: CollectiveOptions) -> None:
 
 def _explain(frame: pd.DataFrame, models: Sequence[CollectiveModel], *, as_json: bool) -> None:
     """Print how the time of a collective follows, by the faster model. Limits: several -> BadInputError"""
+    from perfmodel.passes.explained import explain_collective
+
     if len(frame) != 1:
         raise BadInputError(f"these are {len(frame)} collectives.", "explain one of them.")
     answer = answers_of_faster(models, frame).iloc[0]
