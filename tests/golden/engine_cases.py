@@ -10,9 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from oracles.bound_cases import random_evaluator
+from oracles.bound_cases import random_evaluator, random_tables
 from oracles.plan_files import Case, any_entry
 
+import perfmodel
 from perfmodel.errors import PerfmodelError
 from perfmodel.plan import Evaluator, Plan
 from perfmodel.projections import project_one
@@ -55,6 +56,24 @@ def _uniform(case: int) -> Any:
     return project_one(**asked).to_dict()
 
 
+def _of_a_set(case: int) -> Any:
+    """Every sharding of a set of different tables, forward or training."""
+    random = np.random.default_rng(case)
+    tables = random_tables(random)
+    frame = perfmodel.project(
+        tables=tables,
+        gpus=int(random.choice([2, 4, 8, 16, 24])),
+        batch=int(random.choice([64, 1024])),
+        sharding="all",
+        machine=str(random.choice(_DRAWN["machine"])),
+        backend=str(random.choice(["nccl", "nccl", "best"])),
+        payload=[None, "fp16"][int(random.integers(2))],
+        objective=str(random.choice(["latency", "training"])),
+        optimizer=[None, "adam"][int(random.integers(2))],
+    )
+    return frame.to_dict(orient="records")
+
+
 def _told(evaluator: Evaluator, plan: Plan) -> Any:
     loads = evaluator.loads(plan)
     cost = evaluator.step(loads)
@@ -74,6 +93,7 @@ def _of_a_plan(case: int) -> Any:
 CASES: dict[str, tuple[int, Callable[[int], Any]]] = {
     "projections of random questions": (1500, _uniform),
     "random plans": (1000, _of_a_plan),
+    "all shardings of random sets": (500, _of_a_set),
 }
 
 

@@ -29,6 +29,23 @@ _ROUNDING = 1 + 1e-9
 _TOLD = 50  # cases, after which it says how far it is
 
 
+def random_tables(random: np.random.Generator) -> TableSet:
+    """3 to 6 tables, each with ids of its own popularity."""
+    count = int(random.integers(3, 7))
+    tables = tuple(
+        Table(
+            f"t{place}",
+            int(10 ** random.uniform(0.5, 7)),
+            int(random.choice(_DIMS)),
+            float(random.choice([1, 2, 4, 30, 100])),
+            str(random.choice(["fp32", "fp16"])),
+            distribution=parse_distribution(str(random.choice(DISTRIBUTIONS))),
+        )
+        for place in range(count)
+    )
+    return TableSet("random", tables)
+
+
 def random_evaluator(random: np.random.Generator) -> Evaluator:
     """3 to 6 tables on 4 to 8 GPUs."""
     G, T = int(random.integers(4, 9)), int(random.integers(3, 7))
