@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.collectives.library import Timing
 from perfmodel.effort import Work
 from perfmodel.errors import BadInputError
-from perfmodel.model import bands
 from perfmodel.passes import work_units as units
 from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.cut import Training
@@ -19,21 +16,12 @@ from perfmodel.passes.exchange_sets import ExchangeSets
 from perfmodel.passes.fast_times import FastTimes
 from perfmodel.passes.loads import LoadModel, Loads, Resource, ShardLoads
 from perfmodel.passes.memory import MemoryModel, PlanMemory
+from perfmodel.passes.pass_cost import cost_passes
 from perfmodel.passes.placement import Plan, Scheme
 from perfmodel.passes.schemes import asks_once
-from perfmodel.passes.settings import CLUSTER, Setting, clock_of, load_setting
+from perfmodel.passes.settings import CLUSTER, Setting, load_setting
 from perfmodel.passes.steady import steady
-from perfmodel.passes.steps import (
-    BACKWARD,
-    FORWARD,
-    HANDOVER,
-    STEPS,
-    Step,
-    StepCost,
-    StepRow,
-    by_cause,
-    step_label,
-)
+from perfmodel.passes.steps import BACKWARD, FORWARD, Step, StepCost
 from perfmodel.passes.tables import PlanTables
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import Machine, load_machine
@@ -186,19 +174,13 @@ class Evaluator:
         """The time of every step that runs, as in a projection, and their sum with its band.
 
         loads  bytes of every resource on every rank
-        Source: steps add up; bands as in ``grid.totals``: collectives share one cause of error, kernels
-        another, sorts of ids a third; these combine in quadrature
         """
-        most = loads.most
-        timed = zip(self.steps, self.times.exact_all(self.steps, most), strict=True)
-        taken = [(step, t) for step, t in timed if t.time_s[0] > 0]
-        rows = [self._row(step, timing, loads) for step, timing in taken]
-        rows += self._handover(taken, most)
-        time = sum(row.time_s for row in rows)
-        rows = [replace(row, share=row.time_s / time) for row in rows]
-        low, _, high = bands.sum_band(*by_cause(rows).values())
-        weakest = Evidence.weakest(row.evidence for row in rows)
-        return StepCost(tuple(rows), time, float(low), float(high), weakest)
+        cost = cost_passes(self.times, loads.most[np.newaxis])
+        rows = cost.rows(0, lambda step: self._busiest(step, loads))
+        low, _, high = (float(end[0]) for end in cost.band)
+        return StepCost(
+            rows, float(cost.time_s[0]), low, high, Evidence.weakest(row.evidence for row in rows)
+        )
 
     def exact_times(self, most: Array) -> Array:
         """Times [...] of many passes, each computed as precisely as in ``step``.
@@ -206,92 +188,23 @@ class Evaluator:
         most  bytes of every resource on the busiest rank, [..., K] for K resources
         """
         self.work.add(units.EXACT)
-        timed = zip(self.steps, self.times.exact_all(self.steps, most), strict=True)
-        times = [(step, t.time_s) for step, t in timed]
-        total = np.asarray(sum(time for _, time in times))
-        known = self.setting.handover
-        if not known.known:
-            return total
-        collectives = [(step, time) for step, time in times if step.collective]
-        sent = [self.times.sent(step, self.times.payload(step, most), time) for step, time in collectives]
-        return total + known.times(sent)[1]
+        return cost_passes(self.times, most).time_s
 
-    def _row(self, step: Step, timing: Timing, loads: Loads) -> StepRow:
-        each = np.max([loads.of(resource) for resource in step.resources], axis=0)
-        if step.gathers:  # the rank with the longest time
+    def _busiest(self, step: Step, loads: Loads) -> tuple[float, float, int]:
+        """(bytes of the busiest rank, mean bytes of a rank, the busiest rank) of a step; of a gather the rank
+        with the longest time is the busiest.
+        """
+        if step.gathers:
             value = self.setting.machine.value
             rates = value("gather_bytes_per_s"), value("l2_bytes_per_s")
-            slower = np.max(
-                [loads.of(x) / rate for x, rate in zip(step.resources, rates, strict=True)], axis=0
-            )
-            rank, each = int(np.argmax(slower)), loads.of(step.resources[0])
+            seconds = [loads.of(x) / rate for x, rate in zip(step.resources, rates, strict=True)]
+            rank, size = int(np.argmax(np.max(seconds, axis=0))), loads.of(step.resources[0])
         else:
-            rank = int(np.argmax(each))
+            size = np.max([loads.of(resource) for resource in step.resources], axis=0)
+            rank = int(np.argmax(size))
         if step.splits:
-            each = np.full(self.gpus, self.times.splits_bytes)
-        return self._line(
-            step,
-            timing.library_names[int(timing.library[0])],
-            tuple(float(t[0]) for t in (timing.time_s, timing.low_s, timing.high_s, timing.floor_s)),
-            Evidence.from_rank(int(timing.evidence[0])),
-            timing.limit_names[int(timing.limit[0])],
-            (float(each[rank]), float(each.mean()), rank),
-        )
-
-    def _line(
-        self,
-        step: Step,
-        library: str,
-        times: tuple[float, ...],
-        evidence: Evidence,
-        limit: str,
-        sizes: tuple[float, float, int],
-    ) -> StepRow:
-        """One line of an answer, for a step.
-
-        times   (time, low, high, floor) [s];  limit  the input with the weakest evidence
-        sizes   (bytes of the busiest rank, mean bytes, index of the busiest rank)
-        """
-        time, low, high, floor = times
-        size, mean, rank = sizes
-        return StepRow(
-            name=step.name,
-            label=step_label(step.name),
-            collective=step.collective,
-            library=library,
-            payload_bytes=size,
-            time_s=time,
-            share=0.0,
-            low_s=low,
-            high_s=high,
-            floor_s=floor,
-            clock=self.setting.kernel_clock if step.is_kernel else clock_of(self.setting, library),
-            evidence=evidence,
-            limit=limit,
-            mean_bytes=mean,
-            rank=rank,
-        )
-
-    def _handover(self, taken: list[tuple[Step, Timing]], most: Array) -> list[StepRow]:
-        """Extra time of collectives in a whole pass, as further lines, if a calibration measured it.
-
-        taken  the collectives with their times;  most  bytes of every resource on the busiest rank [K]
-        """
-        known = self.setting.handover
-        if not known.known:
-            return []
-        sent = [
-            self.times.sent(step, self.times.payload(step, most), timing.time_s)
-            for step, timing in taken
-            if step.collective
-        ]
-        low, time, high, rank = known.times(sent)
-        evidence = Evidence.from_rank(int(rank[0]))
-        if not time[0]:
-            return []
-        numbers = float(time[0]), float(low[0]), float(high[0]), float(time[0])
-        none = (0.0, 0.0, 0)
-        return [self._line(STEPS[HANDOVER], self.setting.backend, numbers, evidence, HANDOVER, none)]
+            size = np.full(self.gpus, self.times.splits_bytes)
+        return float(size[rank]), float(size.mean()), rank
 
     def step_times(self, most: Array) -> Array:
         """Times [...] of many passes without bands, for a search.

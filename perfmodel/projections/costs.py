@@ -9,7 +9,6 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.collectives.library import Timing, constant
 from perfmodel.model import bounds
 from perfmodel.model import exchanges as ex
 from perfmodel.model.look_ups import LookUps
@@ -17,15 +16,14 @@ from perfmodel.passes.basis import LocalMemory, PassBasis
 from perfmodel.passes.cut import LoadInputs, TableCut, Training
 from perfmodel.passes.loads import even_loads
 from perfmodel.passes.memory import optimizer_state
+from perfmodel.passes.pass_cost import Gather, PassCost, cost_passes
 from perfmodel.passes.placement import COPY
 from perfmodel.passes.schemes import AUTO, FLAT, Exchange, by_domain, copied, exchanges_of
 from perfmodel.passes.schemes import REDUCTIONS as BY_NAME
-from perfmodel.passes.step_resources import Resource
-from perfmodel.passes.steps import BACKWARD, FORWARD, HANDOVER, STEPS, Step
+from perfmodel.passes.steps import BACKWARD, FORWARD
 from perfmodel.passes.tables import TableShapes, laws_of
 from perfmodel.passes.timing import PassTimes
 from perfmodel.projections.inputs import Configs, TableGroup, all_tables
-from perfmodel.projections.timed import TimedStep, sum_time
 from perfmodel.schema.distributions import UNIFORM, Distribution
 
 Array = NDArray[np.float64]
@@ -48,14 +46,10 @@ class GpuLoads:
     most: Array
     bare_bytes: Array
 
-    def has(self, *resources: Resource) -> bool:
-        """Whether any configuration has any of these resources."""
-        return bool(self.most[..., list(resources)].any())
-
 
 @dataclass(frozen=True)
 class Forward(PassBasis):
-    """A row-wise pass on a setting; ``steps`` and ``local_steps`` compute its times for any configurations.
+    """A row-wise pass on a setting; ``cost`` and ``local_cost`` compute its times for any configurations.
 
     training   whether the pass is forward and backward;  optimizer  a key of ``memory.OPTIMIZERS``
     reduction  one of ``REDUCTIONS``;  memory  memory that a rank gathers from, if it is not its HBM
@@ -161,52 +155,21 @@ class Forward(PassBasis):
         digits, of = ex.sort_digits(work.all_rows / work.gpus), (work.gpus, self.domain(work.gpus), steps)
         return PassTimes(self, *of, digits=digits)
 
-    def local_steps(self, work: Configs) -> list[TimedStep]:
-        """Steps of the same batch with all tables in one GPU's memory: gather, and in training the update."""
+    def local_cost(self, work: Configs) -> PassCost:
+        """The same batch with all tables in one GPU's memory: gather, and in training the update."""
         alone = replace(work, gpus=np.ones_like(work.gpus))
         cuts = self.cuts(alone, np.asarray(int(FLAT)))
         most = reduce(np.add, (even_loads(cut, count, exchanges=False) for cut, count in cuts))
         times = self.times(alone)
         steps = [step for step in times.steps if step.is_kernel and (step.always or step.alone)]
-        timings = zip(steps, times.exact_all(steps, most), strict=True)
-        return [TimedStep(step, most[..., step.resources[0]], timing) for step, timing in timings]
+        return cost_passes(times, most, steps)
 
-    def steps(self, work: Configs, loads: GpuLoads) -> list[TimedStep]:
+    def cost(self, work: Configs, loads: GpuLoads) -> PassCost:
         """All steps that any configuration has, in the order of execution."""
-        times = self.times(work)
-        used = [step for step in times.steps if step.always or loads.has(*step.resources)]
-        return list(self._with_handover(times, list(self._timed(times, used, loads))))
+        gather = Gather(self.memory, loads.bare_bytes) if self.memory else None
+        return cost_passes(self.times(work), loads.most, gather=gather)
 
-    def _timed(self, times: PassTimes, steps: list[Step], loads: GpuLoads) -> Iterator[TimedStep]:
-        most = loads.most
-        for step, timing in zip(steps, times.exact_all(steps, most), strict=True):
-            if step.collective:
-                yield TimedStep(step, times.payload(step, most), timing)
-                continue
-            moved = most[..., step.resources[0]]
-            if self.memory is not None and step.always:
-                l2 = most[..., step.resources[1]]
-                timing = self.gather_timing(moved, l2, self.memory, loads.bare_bytes)
-            yield TimedStep(step, moved, timing)
-
-    def _with_handover(self, times: PassTimes, steps: list[TimedStep]) -> Iterator[TimedStep]:
-        """The steps, with their hand-over in a whole pass as a further step, if a calibration measured it."""
-        yield from steps
-        known = self.setting.handover
-        if not known.known:
-            return
-        sent = [
-            times.sent(each.step, each.payload_bytes, each.timing.time_s) for each in steps if each.collective
-        ]
-        shape = np.shape(times.gpus)
-        *parts, rank = known.times(sent)
-        low, time, high = (np.asarray(np.broadcast_to(part, shape), float) for part in parts)
-        rank = np.broadcast_to(rank, shape)
-        none = constant(0, time.shape)
-        timing = Timing(time, low, high, time, rank, none, (HANDOVER,), none, (self.setting.backend,))
-        yield TimedStep(STEPS[HANDOVER], np.zeros_like(time), timing)
-
-    def light_time(self, work: Configs, loads: GpuLoads, steps: list[TimedStep], local: Array) -> Array:
+    def light_time(self, work: Configs, loads: GpuLoads, cost: PassCost, local: Array) -> Array:
         """Least time of the pass at datasheet rates, with no latency (``bounds.sharded_floor_time``) [s].
 
         local  time of the same batch in local memory [s]
@@ -215,8 +178,8 @@ class Forward(PassBasis):
         hbm, times = self.light_rate, self.times(work)
         if self.memory is not None:
             hbm *= self.memory_rate(self.memory) / self.setting.machine.value("hbm_bytes_per_s")
-        links = sum(times.light_time(each.step, each.payload_bytes) for each in steps if each.collective)
-        return bounds.sharded_floor_time(sum_time(steps), local, loads.bare_bytes, hbm, links)
+        links = sum(times.light_time(x.step, x.payload_bytes) for x in cost.steps if x.collective)
+        return bounds.sharded_floor_time(cost.time_s, local, loads.bare_bytes, hbm, links)
 
 
 def fullest_part(forward: Forward, work: Configs) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +11,12 @@ import numpy as np
 from perfmodel.collectives.library import Crossover, Faster, crossover
 from perfmodel.model import capacity, sharding
 from perfmodel.passes.schemes import BY_DOMAIN, ROW_WISE
-from perfmodel.passes.settings import Setting, clock_of
-from perfmodel.passes.steps import StepRow, Times, evidence_shares, step_label
+from perfmodel.passes.settings import Setting
+from perfmodel.passes.steps import StepRow, Times, evidence_shares
 from perfmodel.projections.costs import TWO_LEVEL, Forward, GpuLoads, fullest_part
 from perfmodel.projections.fitting import gpu_memory
-from perfmodel.projections.grid import CostedGrid, causes_of
+from perfmodel.projections.grid import CostedGrid
 from perfmodel.projections.inputs import Configs
-from perfmodel.projections.timed import TimedStep
 from perfmodel.projections.understood import Understood
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.units import counted, format_bytes, format_count, format_rate, format_ratio
@@ -224,7 +223,7 @@ def projection_at(forward: Forward, many: Configs, reserve: float, found: Costed
     """The projection of the configuration at a position."""
     setting, work, columns = forward.setting, many.part(slice(at, at + 1)), found.grid.columns
     totals = {name: float(values[at]) for name, values in columns.items() if name not in _RANKS}
-    steps = tuple(rows_at(forward, found.steps, at, totals["time_s"]))
+    steps = found.cost.rows(at)
     clocks = tuple(dict.fromkeys(s.clock for s in steps))
     count = _gpu_count(forward, work, reserve)
     return Projection(
@@ -235,10 +234,10 @@ def projection_at(forward: Forward, many: Configs, reserve: float, found: Costed
         steps=steps,
         totals=totals,
         evidence=Evidence.from_rank(int(columns["evidence"][at])),
-        baseline_evidence=Evidence.from_rank(max(int(s.timing.evidence[at]) for s in found.base)),
+        baseline_evidence=Evidence.from_rank(int(found.base.evidence[at])),
         local={
             cause: (float(low[at]), float(time[at]), float(high[at]))
-            for cause, (low, time, high) in causes_of(found.base).items()
+            for cause, (low, time, high) in found.base.causes.items()
         },
         clocks=clocks,
         calibrations=setting.links.calibrations,
@@ -246,31 +245,6 @@ def projection_at(forward: Forward, many: Configs, reserve: float, found: Costed
         crossovers=tuple(_crossovers(setting, forward, steps, int(work.gpus[0]))),
         fullest_part=fullest_part(forward, work) if forward.memory is None else 1.0,
     )
-
-
-def rows_at(forward: Forward, steps: Iterable[TimedStep], at: int, total_s: float) -> Iterator[StepRow]:
-    """The steps of one configuration as rows of an answer."""
-    for step in steps:
-        t = step.timing
-        time = float(t.time_s[at])
-        if time == 0:
-            continue
-        library = t.library_names[int(t.library[at])]
-        yield StepRow(
-            name=step.name,
-            label=step_label(step.name),
-            collective=step.collective,
-            library=library,
-            payload_bytes=float(step.payload_bytes[at]),
-            time_s=time,
-            share=time / total_s,
-            low_s=float(t.low_s[at]),
-            high_s=float(t.high_s[at]),
-            floor_s=float(t.floor_s[at]),
-            clock=forward.setting.kernel_clock if step.step.is_kernel else clock_of(forward.setting, library),
-            evidence=Evidence.from_rank(int(t.evidence[at])),
-            limit=t.limit_names[int(t.limit[at])],
-        )
 
 
 def _gpu_count(forward: Forward, work: Configs, reserve: float) -> GpuCount:

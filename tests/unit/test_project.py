@@ -345,8 +345,8 @@ def test_skewed_look_ups_are_asked_once_whatever_they_are_sent_with(monkeypatch:
 def test_answers_that_are_costed_together_are_those_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes, costed = [40e9, 640e9, 10e12], list[Forward]()
     alone = [project_one(table_bytes=size, backend=BEST) for size in sizes]
-    own = Forward.steps
-    monkeypatch.setattr(Forward, "steps", lambda *given: costed.append(given[0]) or own(*given))
+    own = Forward.cost
+    monkeypatch.setattr(Forward, "cost", lambda *given: costed.append(given[0]) or own(*given))
     together = project_each("table_bytes", sizes, backend=BEST)
     assert len(costed) == 1
     for one_answer, answer in zip(alone, together, strict=True):
