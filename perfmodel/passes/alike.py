@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import NoCalibrationError, PerfmodelError
 from perfmodel.passes.cost import Evaluator
+from perfmodel.passes.fast_times import steady
 from perfmodel.passes.loads import ShardLoads
 from perfmodel.passes.memory import PlanMemory, buffer_bytes
 from perfmodel.passes.placement import Placement, Plan, Scheme, check_scheme, cut_to_table
 from perfmodel.passes.schemes import TABLE_ROW_WISE, WAYS, RowParts, copied, exchanges_of, over_all
-from perfmodel.passes.steady import steady
 from perfmodel.passes.steps import StepCost
 from perfmodel.passes.tables import PlanTables
 from perfmodel.units import format_bytes

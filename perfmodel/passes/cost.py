@@ -7,20 +7,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from perfmodel import effort
 from perfmodel.effort import Work
 from perfmodel.errors import BadInputError
-from perfmodel.passes import work_units as units
 from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.cut import Training
 from perfmodel.passes.exchange_sets import ExchangeSets
-from perfmodel.passes.fast_times import FastTimes
+from perfmodel.passes.fast_times import FastTimes, steady
 from perfmodel.passes.loads import LoadModel, Loads, Resource, ShardLoads
 from perfmodel.passes.memory import MemoryModel, PlanMemory
 from perfmodel.passes.pass_cost import cost_passes
 from perfmodel.passes.placement import Plan, Scheme
 from perfmodel.passes.schemes import asks_once
 from perfmodel.passes.settings import CLUSTER, Setting, load_setting
-from perfmodel.passes.steady import steady
 from perfmodel.passes.steps import BACKWARD, FORWARD, Step, StepCost
 from perfmodel.passes.tables import PlanTables
 from perfmodel.schema.evidence import Evidence
@@ -138,7 +137,7 @@ class Evaluator:
         more     hot rows (``LoadModel.shard_loads``), 0 by default
         """
         found = self.model.shard_loads(table, kind, r, c, *more)
-        self.work.add(units.LISTED, found.own.size / found.own.shape[-1])
+        self.work.add(effort.LISTED, found.own.size / found.own.shape[-1])
         return found
 
     def loads(self, plan: Plan, shards: ShardLoads | None = None) -> Loads:
@@ -148,7 +147,7 @@ class Evaluator:
         Limits: a plan for other GPUs or tables -> BadInputError
         """
         self._check(plan)
-        self.work.add(units.COSTED + units.COSTED_TABLE * len(plan.placements))
+        self.work.add(effort.COSTED + effort.COSTED_TABLE * len(plan.placements))
         return self.model.loads(plan, shards)
 
     def _check(self, plan: Plan) -> None:
@@ -187,7 +186,7 @@ class Evaluator:
 
         most  bytes of every resource on the busiest rank, [..., K] for K resources
         """
-        self.work.add(units.EXACT)
+        self.work.add(effort.EXACT)
         return cost_passes(self.times, most).time_s
 
     def _busiest(self, step: Step, loads: Loads) -> tuple[float, float, int]:
@@ -212,7 +211,7 @@ class Evaluator:
         most  bytes of every resource on the busiest rank, [..., K] for K resources
         Within 0.1 % of ``step(...).time_s``; 100 000 passes in tens of milliseconds.
         """
-        self.work.add(units.SCORING + units.SCORED_ROW * most.size / most.shape[-1])
+        self.work.add(effort.SCORING + effort.SCORED_ROW * most.size / most.shape[-1])
         return steady(self.times.fast(most))
 
     def parts(self, most: Array) -> dict[str, Array]:

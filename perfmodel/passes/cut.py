@@ -15,10 +15,9 @@ from perfmodel.model import kernels
 from perfmodel.model.look_ups import Gather, LookUps
 from perfmodel.passes.basis import Of
 from perfmodel.passes.exchange_sets import ExchangeSets
-from perfmodel.passes.rows import row_bytes
 from perfmodel.passes.schemes import PARTIAL, Exchange, sends_rows
 from perfmodel.passes.skew import UNIFORM, AllLookUps
-from perfmodel.passes.tables import TableShapes
+from perfmodel.passes.tables import TableShapes, row_bytes
 
 Array = NDArray[np.float64]
 

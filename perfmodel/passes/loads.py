@@ -21,9 +21,8 @@ from perfmodel.model.look_ups import Gather
 from perfmodel.passes.cut import LoadInputs, TableCut
 from perfmodel.passes.look_up_groups import LookUpGroups
 from perfmodel.passes.placement import Plan, Scheme, check_scheme
-from perfmodel.passes.rank_loads import Loads, ShardLoads
 from perfmodel.passes.schemes import Exchange
-from perfmodel.passes.step_resources import RESOURCES, TOGETHER, Resource
+from perfmodel.passes.step_resources import RESOURCES, TOGETHER, Loads, Resource, ShardLoads
 from perfmodel.passes.tables import PlanTables
 from perfmodel.passes.update_loads import backward
 

@@ -12,8 +12,7 @@ from perfmodel.model import capacity
 from perfmodel.model import exchanges as ex
 from perfmodel.passes.loads import Loads
 from perfmodel.passes.placement import Plan
-from perfmodel.passes.rows import row_bytes
-from perfmodel.passes.tables import PlanTables
+from perfmodel.passes.tables import PlanTables, row_bytes
 from perfmodel.passes.timing import PassTimes
 from perfmodel.schema.files import unknown_name
 from perfmodel.units import format_bytes

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
 
 
 class Resource(IntEnum):
@@ -109,3 +115,40 @@ WHOLE: dict[Resource, Resource] = {own: whole for each in BY_TYPE.values() for w
 
 RESOURCES: tuple[str, ...] = tuple(resource.name.lower() for resource in Resource)
 """Names of the resources, in the order of the arrays; a pass has the first K."""
+
+
+@dataclass(frozen=True)
+class ShardLoads:
+    """Bytes that sharded tables add to ranks, by table and scheme; arrays [..., K] for K resources.
+
+    own         load of *one shard*, on the rank that holds it
+    everywhere  load of the *whole table*, on every rank, for the rank's own samples
+    """
+
+    own: Array
+    everywhere: Array
+
+    def at(self, index: NDArray[np.int64]) -> ShardLoads:
+        """The loads at some positions of the leading axes."""
+        return ShardLoads(self.own[index], self.everywhere[index])
+
+
+@dataclass(frozen=True)
+class Loads:
+    """Bytes of every resource on every rank of a plan: ``values`` is [K, G] for K resources, G ranks."""
+
+    values: Array
+
+    @property
+    def most(self) -> Array:
+        """Largest load over ranks, shape [K], the argument of ``Evaluator.step_times``."""
+        return np.asarray(self.values.max(axis=1))
+
+    @property
+    def mean(self) -> Array:
+        """Mean load over ranks, shape [K]: the loads if the same shards were perfectly balanced."""
+        return np.asarray(self.values.mean(axis=1))
+
+    def of(self, resource: Resource) -> Array:
+        """Load of one resource on every rank, shape [G]."""
+        return np.asarray(self.values[resource])

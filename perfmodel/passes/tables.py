@@ -9,15 +9,15 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.errors import BadInputError
-from perfmodel.model import access
+from perfmodel.model import access, sharding
 from perfmodel.model.popularity import popularity
-from perfmodel.passes.rows import WIDTHS, row_bytes
+from perfmodel.schema.constants import load_kernel_constants
 from perfmodel.schema.distributions import UNIFORM, Distribution
 from perfmodel.schema.table_files import load_tables
-from perfmodel.schema.workload import DTYPES, WEIGHT_BYTES, Table, TableSet
+from perfmodel.schema.workload import DTYPE_BYTES, DTYPES, WEIGHT_BYTES, Table, TableSet
 from perfmodel.units import counted
 
 Array = NDArray[np.float64]
@@ -194,3 +194,21 @@ def _for_each(
             "give one, or one for each table.",
         )
     return tuple(ids)
+
+
+WIDTHS = np.array([float(DTYPE_BYTES[name]) for name in DTYPES])
+"""Bytes of an element of each of ``DTYPES``."""
+_SCALED = np.isin(DTYPES, ["int8"])
+"""Which of them have a scale and a bias in each row: FBGEMM's 8-bit floats have none."""
+_PADDED = np.isin(DTYPES, ["fp16", "fp8", "int8"])
+
+
+def row_bytes(dtype: ArrayLike, elements: ArrayLike, *, training: bool) -> Array:
+    """``sharding.row_bytes`` of rows of so many elements.
+
+    dtype  types, as places in ``DTYPES``;  training  whether they are rows of FBGEMM's training kernels
+    """
+    code, value = np.asarray(dtype, dtype=np.int64), load_kernel_constants().value
+    scale = value("trained_row_scale_bytes" if training else "row_scale_bytes") * _SCALED[code]
+    align = np.where(_PADDED[code] & (not training), value("row_align_bytes"), 1.0)
+    return sharding.row_bytes(elements, WIDTHS[code], scale, align)

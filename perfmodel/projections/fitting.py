@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from perfmodel.model import capacity, sharding
 from perfmodel.passes.memory import buffer_bytes
-from perfmodel.passes.rows import row_bytes
+from perfmodel.passes.tables import row_bytes
 from perfmodel.projections.costs import Forward
 from perfmodel.projections.inputs import CHUNK, Configs, all_tables
 from perfmodel.question.groups import LARGEST

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from perfmodel.errors import BadInputError
 from perfmodel.model import capacity, sharding
 from perfmodel.passes.basis import LocalMemory
-from perfmodel.passes.rows import WIDTHS, row_bytes
-from perfmodel.passes.tables import PlanTables
+from perfmodel.passes.tables import WIDTHS, PlanTables, row_bytes
 from perfmodel.question.groups import RANGES
 from perfmodel.schema.distributions import Distribution
 from perfmodel.schema.machine import Machine

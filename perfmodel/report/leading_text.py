@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from perfmodel.passes.alike import MOST_COMPARED
-from perfmodel.passes.rows import row_bytes
 from perfmodel.passes.schemes import ROW_WISE, TORCHREC, UNIQUE_ROWS, WAYS
+from perfmodel.passes.tables import row_bytes
 from perfmodel.plan.as_projection import Compared, is_slower
 from perfmodel.plan.leading import Leading, table_count
 from perfmodel.projections import Projection

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import NoCalibrationError
 from perfmodel.fit.context import OWN_PASS, TIMED_AS
-from perfmodel.passes.rows import row_bytes
 from perfmodel.passes.settings import TORCH
+from perfmodel.passes.tables import row_bytes
 from perfmodel.projections import project_row_wise
 from perfmodel.schema.home import MACHINE_NAME
 from perfmodel.schema.machine import Machine, list_machines, load_machine

@@ -11,8 +11,7 @@ from perfmodel.model import sharding
 from perfmodel.passes.alike import best_alike
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.placement import uniform_plan
-from perfmodel.passes.rows import row_bytes
-from perfmodel.passes.tables import PlanTables
+from perfmodel.passes.tables import PlanTables, row_bytes
 from perfmodel.projections import project_one
 from perfmodel.schema.workload import DTYPES, Table, TableSet
 

@@ -11,9 +11,9 @@ import pytest
 from test_plan_many_tables import equal
 from test_plan_starts import distinct
 
+from perfmodel.effort import LISTED
 from perfmodel.passes import memory
 from perfmodel.passes.schemes import Exchange
-from perfmodel.passes.work_units import LISTED
 from perfmodel.plan import Evaluator, Scheme
 from perfmodel.plan.choices import options as listed
 from perfmodel.plan.choices.options import Options, options_of

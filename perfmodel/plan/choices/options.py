@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from perfmodel.errors import BadInputError
 from perfmodel.model.popularity import popularity_bins
 from perfmodel.passes.cost import Evaluator
+from perfmodel.passes.fast_times import steady
 from perfmodel.passes.placement import Scheme
-from perfmodel.passes.rank_loads import ShardLoads
 from perfmodel.passes.schemes import Exchange, by_domain, copied, unfilled
-from perfmodel.passes.steady import steady
+from perfmodel.passes.step_resources import ShardLoads
 from perfmodel.passes.tables import PlanTables
 from perfmodel.plan.choices.listing import Listing
 from perfmodel.schema.distributions import Distribution

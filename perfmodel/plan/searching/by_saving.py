@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.passes.cost import Evaluator
+from perfmodel.passes.fast_times import steady
 from perfmodel.passes.placement import COPY, WHOLE
-from perfmodel.passes.steady import steady
 from perfmodel.plan.choices.options import Options, least_of
 from perfmodel.plan.searching.packing import balance
 

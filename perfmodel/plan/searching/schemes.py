@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.passes.cost import Evaluator
+from perfmodel.passes.fast_times import steady
 from perfmodel.passes.memory import buffer_bytes
 from perfmodel.passes.schemes import Exchange
-from perfmodel.passes.steady import steady
 from perfmodel.plan.choices.options import Options
 
 Array = NDArray[np.float64]

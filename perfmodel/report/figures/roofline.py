@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perfmodel.model import kernels
-from perfmodel.passes.rows import row_bytes
+from perfmodel.passes.tables import row_bytes
 from perfmodel.projections import Projection
 from perfmodel.projections.costs import Forward
 from perfmodel.projections.inputs import Configs
