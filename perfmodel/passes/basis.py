@@ -72,11 +72,15 @@ class PassBasis:
 
     gpus_per_node  ranks of a node, if fewer than the machine's
     payload        precision of bags on the wire, one of ``PAYLOADS``; None: the precision of pooling
+    training       whether a pass is forward and backward, or forward alone
+    optimizer      whose state is in memory: a key of ``memory.OPTIMIZERS``
     """
 
     setting: Setting
     gpus_per_node: int | None = None
     payload: str | None = None
+    training: bool = False
+    optimizer: str = "none"
 
     @property
     def sent_element_bytes(self) -> float:

@@ -19,7 +19,7 @@ from perfmodel.passes.memory import MemoryModel, PlanMemory
 from perfmodel.passes.pass_cost import cost_passes
 from perfmodel.passes.placement import Plan, Scheme
 from perfmodel.passes.schemes import asks_once
-from perfmodel.passes.settings import CLUSTER, Setting, load_setting
+from perfmodel.passes.settings import load_setting
 from perfmodel.passes.steps import BACKWARD, FORWARD, Step, StepCost
 from perfmodel.passes.tables import PlanTables
 from perfmodel.schema.evidence import Evidence
@@ -27,18 +27,15 @@ from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.workload import id_dtype_bytes
 
 Array = NDArray[np.float64]
+_OF_BASIS = ("gpus_per_node", "payload", "training", "optimizer")
 
 
 class Evaluator:
     """Computes the cost of plans for some tables on one setting.
 
-    setting        machine, libraries and constants (``passes.settings.load_setting``)
+    basis          machine, libraries and constants; precision on the wire, optimizer, training
     tables         T tables
-    batch          B, samples of one rank [-];  gpus  G ranks [-]
-    gpus_per_node  ranks of a node, if fewer than the machine's
-    id_dtype       of the ids;  payload  dtype of bags in exchanges, one of ``PAYLOADS``; None: as pooled
-    optimizer      whose state is in memory: a key of ``memory.OPTIMIZERS``
-    training       whether a pass is forward and backward, or forward alone
+    batch          B, samples of one rank [-];  gpus  G ranks [-];  id_dtype  of the ids
     sets           which tables exchange together: all, or by TorchRec's ``ExchangeSets``, where all bags
                    are weighted if any bag is
     Steps run one after the other; every step waits for its busiest rank. A projection uses the same
@@ -48,16 +45,12 @@ class Evaluator:
 
     def __init__(
         self,
-        setting: Setting,
+        basis: PassBasis,
         tables: PlanTables,
         batch: int,
         gpus: int,
         *,
-        gpus_per_node: int | None = None,
         id_dtype: str = "int64",
-        payload: str | None = None,
-        optimizer: str = "none",
-        training: bool = False,
         sets: ExchangeSets | None = None,
     ) -> None:
         for name, value in (("batch", batch), ("gpus", gpus)):
@@ -65,26 +58,19 @@ class Evaluator:
                 raise BadInputError(f"{name} {value} cannot be used.", "it must be a whole number above 0.")
         if sets is not None and tables.partly_weighted:
             tables = tables.all_weighted()
-        self.setting, self.tables, self.batch, self.gpus = setting, tables, int(batch), int(gpus)
+        self.basis, self.setting, self.training = basis, basis.setting, basis.training
+        self.tables, self.batch, self.gpus, self.id_dtype = tables, int(batch), int(gpus), id_dtype
         self.work = Work()
-        self.basis = PassBasis(setting, gpus_per_node, payload)
-        self.domain = int(self.basis.domain(np.asarray(float(gpus))))
-        self.asked = {
-            "gpus_per_node": gpus_per_node,
-            "id_dtype": id_dtype,
-            "payload": payload,
-            "optimizer": optimizer,
-            "training": training,
-        }
-        state = self.basis.constant("optimizer_state_bytes")
-        self.memories = MemoryModel(tables, optimizer, state, sets is not None, training)
+        self.domain = int(basis.domain(np.asarray(float(gpus))))
+        state = basis.constant("optimizer_state_bytes")
+        self.memories = MemoryModel(tables, basis.optimizer, state, sets is not None, self.training)
         backward = (
             Training(
                 *self.memories.state,
                 self.memories.copied_state,
                 tables.unique_rows(float(batch) * gpus),
             )
-            if training
+            if self.training
             else None
         )
         self.model = LoadModel(
@@ -93,30 +79,37 @@ class Evaluator:
             self.gpus,
             self.domain,
             self.basis.constant,
-            setting.machine.value,
+            self.setting.machine.value,
             float(id_dtype_bytes(id_dtype)),
             self.basis.sent_element_bytes,
             backward,
             sets,
         )
-        steps = (*FORWARD, *BACKWARD) if training else FORWARD
+        steps = (*FORWARD, *BACKWARD) if self.training else FORWARD
         steps = sets.steps(steps, weighted=bool(tables.weight_bytes.any())) if sets else steps
         groups = self.model.groups.resources if self.model.groups else ()
         self.times = FastTimes(self.basis, self.gpus, self.domain, steps, groups, self.model.sort_digits)
 
     @staticmethod
-    def on(machine: str | Machine, tables: PlanTables, batch: int, gpus: int, **options: Any) -> Evaluator:
-        """An evaluator on a machine by name; options: ``question.COST_OPTIONS``, training."""
+    def on(
+        machine: str | Machine,
+        tables: PlanTables,
+        batch: int,
+        gpus: int,
+        *,
+        id_dtype: str = "int64",
+        sets: ExchangeSets | None = None,
+        **options: Any,
+    ) -> Evaluator:
+        """An evaluator on a machine by name. options  of ``load_setting`` and of ``PassBasis``, by name"""
         box = load_machine(machine) if isinstance(machine, str) else machine
-        asked = {name: options.pop(name, None) for name in ("clock", "calibration", "kernels")}
-        asked["backend"] = options.pop("backend", box.default_backend)
-        asked["scenario"] = options.pop("scenario", CLUSTER)
-        return Evaluator(load_setting(box, **asked), tables, batch, gpus, **options)
+        known = {name: options.pop(name) for name in _OF_BASIS if name in options}
+        setting = load_setting(box, options.pop("backend", box.default_backend), **options)
+        return Evaluator(PassBasis(setting, **known), tables, batch, gpus, id_dtype=id_dtype, sets=sets)
 
     def exchanging(self, sets: ExchangeSets | None) -> Evaluator:
         """The same evaluator, except that tables exchange together in these sets."""
-        asked: dict[str, Any] = {**self.asked, "sets": sets}
-        return Evaluator(self.setting, self.tables, self.batch, self.gpus, **asked)
+        return Evaluator(self.basis, self.tables, self.batch, self.gpus, id_dtype=self.id_dtype, sets=sets)
 
     @property
     def steps(self) -> tuple[Step, ...]:

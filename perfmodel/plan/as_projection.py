@@ -79,17 +79,8 @@ def evaluator_of(base: Projection) -> Evaluator:
 
 def evaluator_for(forward: Forward, work: Configs, at: int, tables: PlanTables) -> Evaluator:
     """An evaluator of plans for these tables, at the batch and GPUs of configuration ``at`` in ``work``."""
-    return Evaluator(
-        forward.setting,
-        tables,
-        int(work.batch[at]),
-        int(work.gpus[at]),
-        gpus_per_node=forward.gpus_per_node,
-        id_dtype={4: "int32", 8: "int64"}[int(work.id_bytes[at])],
-        payload=forward.payload,
-        training=forward.training,
-        optimizer=forward.optimizer,
-    )
+    id_dtype = {4: "int32", 8: "int64"}[int(work.id_bytes[at])]
+    return Evaluator(forward, tables, int(work.batch[at]), int(work.gpus[at]), id_dtype=id_dtype)
 
 
 def tables_of(work: Configs, model: str, ids: Distribution = UNIFORM) -> PlanTables:

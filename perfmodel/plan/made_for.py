@@ -49,13 +49,11 @@ class MadeFor(Exact):
     @staticmethod
     def of(evaluator: Evaluator, **more: Any) -> MadeFor:
         """The question behind an evaluator's costs. more  fields that the evaluator does not know"""
-        setting = evaluator.setting
-        asked: dict[str, Any] = evaluator.asked
-        machine, training = setting.machine, evaluator.model.training is not None
-        optimizer = evaluator.memories.optimizer
+        setting, basis = evaluator.setting, evaluator.basis
+        machine, training, optimizer = setting.machine, basis.training, basis.optimizer
         overrides = {key: machine.value(key) for key in machine.what_ifs}
-        if asked["gpus_per_node"] is not None:
-            overrides |= machine.values_of_node(asked["gpus_per_node"])
+        if basis.gpus_per_node is not None:
+            overrides |= machine.values_of_node(basis.gpus_per_node)
         return MadeFor(
             machine=machine.name,
             overrides=overrides,
@@ -63,8 +61,8 @@ class MadeFor(Exact):
             training=training,
             optimizer=None if optimizer == default_optimizer(training=training) else optimizer,
             distribution=evaluator.tables.distribution,
-            payload=asked["payload"],
-            id_dtype=asked["id_dtype"],
+            payload=basis.payload,
+            id_dtype=evaluator.id_dtype,
             backend=_backend(setting),
             clock=None if setting.clock is None else str(setting.clock),
             kernels=setting.asked_kernels,

@@ -113,22 +113,28 @@ class PlanQuestion:
             kernels=asked["kernels"],
         )
 
+    @property
+    def basis(self) -> PassBasis:
+        """The setting with the options that affect the cost of a plan."""
+        known = {name: self.costs.get(name) for name in ("gpus_per_node", "payload")}
+        optimizer = self.costs.get("optimizer", "none")
+        return PassBasis(self.setting, **known, training=self.training, optimizer=optimizer)
+
     @cached_property
     def constraints(self) -> Constraints | None:
         """The rules for these tables on these GPUs; None without rules."""
         if not self.rules:
             return None
-        basis = PassBasis(self.setting, self.costs.get("gpus_per_node"), self.costs.get("payload"))
-        domain = int(basis.domain(np.asarray(float(self.gpus))))
+        domain = int(self.basis.domain(np.asarray(float(self.gpus))))
         return Constraints.of(self.rules, self.tables, self.gpus, domain)
 
     @cached_property
     def evaluator(self) -> Evaluator:
         """An evaluator for the tables. Limits: as ``Evaluator``"""
         tables = self.constraints.tables if self.constraints else self.tables
-        rest = {name: value for name, value in self.costs.items() if name not in _OF_SETTING}
-        rest.setdefault("sets", ExchangeSets() if self.for_torchrec else None)
-        return Evaluator(self.setting, tables, self.batch, self.gpus, training=self.training, **rest)
+        sets = self.costs.get("sets") or (ExchangeSets() if self.for_torchrec else None)
+        id_dtype = self.costs.get("id_dtype") or "int64"
+        return Evaluator(self.basis, tables, self.batch, self.gpus, id_dtype=id_dtype, sets=sets)
 
     @property
     def made_for(self) -> MadeFor:

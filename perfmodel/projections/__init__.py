@@ -82,7 +82,7 @@ def _read(
     if training and memory is not None:
         raise BadInputError("a training step with all rows in one memory is not modelled.", "leave it out.")
     kept = optimizer or default_optimizer(training=training)
-    forward = Forward(chosen, gpus_per_node, payload, way, memory, ids, training, kept)
+    forward = Forward(chosen, gpus_per_node, payload, training, kept, way, memory, ids)
     node = gpus_per_node or box.gpus_per_node
     work = _work(workload, tables, values, chosen.machine, reserve, node, memory, training=training)
     if memory is None:

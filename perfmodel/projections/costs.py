@@ -51,7 +51,6 @@ class GpuLoads:
 class Forward(PassBasis):
     """A row-wise pass on a setting; ``cost`` and ``local_cost`` compute its times for any configurations.
 
-    training   whether the pass is forward and backward;  optimizer  a key of ``memory.OPTIMIZERS``
     reduction  one of ``REDUCTIONS``;  memory  memory that a rank gathers from, if it is not its HBM
     ids   popularity of the rows of tables that do not specify it
     """
@@ -59,8 +58,6 @@ class Forward(PassBasis):
     reduction: str = AUTO
     memory: LocalMemory | None = None
     ids: Distribution = UNIFORM
-    training: bool = False
-    optimizer: str = "none"
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:

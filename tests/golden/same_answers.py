@@ -176,6 +176,7 @@ def answer(words: list[str], folder: Path) -> str:
     for name in files:
         path = folder / name
         text += f"\n--- {name}\n" + (path.read_text(encoding="utf-8") if path.exists() else "not written")
+    text = re.sub(r"(mine)-[0-9a-f]{8}", r"\1-RUN", text)  # a run's folder has an id of its own
     return re.sub(r'"(git|fingerprint)": "\w+"', "", text.replace(str(folder), "FOLDER"))
 
 

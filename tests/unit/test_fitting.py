@@ -14,7 +14,6 @@ from cli_calls import Outcome
 
 from perfmodel.model import capacity
 from perfmodel.passes.placement import uniform_plan
-from perfmodel.passes.settings import load_setting
 from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.plan.as_projection import compared, winner
 from perfmodel.projections import Projection, prepare, project_one, project_row_wise
@@ -47,7 +46,7 @@ def test_a_projection_holds_what_the_plan_of_it_holds(gpus: int, options: dict[s
     p = asked(gpus=max(gpus, 27), batch=4096, reserve=0, **options)
     box = H200
     tables = PlanTables.load(str(TABLES))
-    evaluator = Evaluator(load_setting(box, box.default_backend), tables, 4096, p.gpus, **options)
+    evaluator = Evaluator.on(box, tables, 4096, p.gpus, **options)
     memory = evaluator.memory(uniform_plan(tables, "row-wise", p.gpus, evaluator.domain))
     assert p.gpu_count.rows_bytes == pytest.approx(float(memory.rows_bytes.max()), rel=1e-5)
     assert p.gpu_count.buffer_bytes == pytest.approx(float(memory.buffer_bytes.max()), rel=1e-9)

@@ -16,6 +16,7 @@ from perfmodel.cli import run, shardings
 from perfmodel.errors import BadInputError
 from perfmodel.passes import alike
 from perfmodel.passes.alike import Alike, Impossible, best_alike, schemes_of
+from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.handover import BETWEEN, Handover
 from perfmodel.passes.loads import LoadModel
 from perfmodel.passes.placement import Scheme, uniform_plan
@@ -220,7 +221,7 @@ def test_schemes_are_chosen_together_and_only_the_chosen_are_costed(monkeypatch:
 def test_passes_costed_together_take_what_each_takes_alone(known: dict[str, float]) -> None:
     times = {name: Interval(value=time, low=time, high=time) for name, time in known.items()}
     setting = replace(load_setting(load_machine(MACHINE), "nccl"), handover=Handover({}, times))
-    evaluator = Evaluator(setting, PlanTables.load("embark-t7"), 100, 16)
+    evaluator = Evaluator(PassBasis(setting), PlanTables.load("embark-t7"), 100, 16)
     kinds = ("table-wise", "column-wise", "row-wise-ub", "3d", "row-wise-two-level")
     found = [best_alike(evaluator, way, np.inf) for way in kinds]
     loads = [evaluator.loads(each.plan) for each in found if isinstance(each, Alike)]
@@ -233,7 +234,7 @@ def test_fast_times_wait_between_steps_where_any_collective_runs(way: str) -> No
     """The bytes of the other collectives are 0."""
     times = {BETWEEN: Interval(value=3e-6, low=3e-6, high=3e-6)}
     setting = replace(load_setting(load_machine(MACHINE), "nccl"), handover=Handover({}, times))
-    evaluator = Evaluator(setting, PlanTables.load("mlperf-dlrm-dcnv2"), 100, 16)
+    evaluator = Evaluator(PassBasis(setting), PlanTables.load("mlperf-dlrm-dcnv2"), 100, 16)
     plan = uniform_plan(evaluator.tables, way, 16, evaluator.domain)
     loads = evaluator.loads(plan)
     waits = 0.0 if way == "data-parallel" else 3e-6
