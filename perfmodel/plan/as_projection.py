@@ -26,7 +26,6 @@ from perfmodel.passes.loads import even_loads
 from perfmodel.passes.schemes import DATA_PARALLEL, ROW_WISE, SHARDINGS, WAYS
 from perfmodel.passes.steps import STEPS, Step, StepRow, by_cause
 from perfmodel.passes.tables import PlanTables, laws_of
-from perfmodel.plan.outcome import Planned
 from perfmodel.projections.costs import Forward
 from perfmodel.projections.grid import slowdown_band
 from perfmodel.projections.inputs import Configs
@@ -269,15 +268,6 @@ def _fullest_part(evaluator: Evaluator, found: Alike) -> float:
     schemes = zip(evaluator.tables.kinds[1].tolist(), found.plan.placements, strict=True)
     tables = {(kind, each.scheme): table for table, (kind, each) in enumerate(schemes)}
     return max(evaluator.fullest_part(table, scheme) for (_, scheme), table in tables.items())
-
-
-def planned_projection(base: Projection, found: Planned) -> Projection:
-    """A plan with a sharding per table as a projection; for training, with time and steps only."""
-    best = found.found
-    alike = Alike("plan", best.plan.placements[0].scheme, best.plan, best.cost, best.memory)
-    answer = projection_of(base, found.evaluator, alike)
-    notes = tuple(base.setting.notes)
-    return replace(answer, question=base.question, shards="planned table by table", notes=notes)
 
 
 def _light_time(evaluator: Evaluator, rows: Iterable[StepRow], time_s: float, local_s: float) -> float:

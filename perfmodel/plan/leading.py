@@ -23,12 +23,9 @@ from perfmodel.plan.as_projection import (
     compared_way,
     evaluator_for,
     evaluator_of,
-    planned_projection,
     tables_of,
     undecided,
 )
-from perfmodel.plan.outcome import Planned
-from perfmodel.plan.searched import searched_plan
 from perfmodel.projections.grid import costed
 from perfmodel.projections.projection import Projection, projections
 from perfmodel.projections.sensitivity import (
@@ -83,54 +80,34 @@ class Leading:
         return undecided(self.best) if self.best else ()
 
     @cached_property
-    def unique_rows(self) -> Compared | None:
-        """The answer if unique rows are sent, on the same GPUs.
-
-        Limits: nothing fits, one GPU, too many tables, or it does not fit -> None
-        """
+    def _beside(self) -> dict[str, Compared]:
+        """The answers, on the same GPUs, of shardings that TorchRec does not run; none if tables are not
+        packed."""
         if not self.best or not self._packs:
-            return None
-        return next((each for each in compared(self.base, (ROWS_ONCE,)) if each.answer), None)
+            return {}
+        return {each.way: each for each in compared(self.base, (ROWS_ONCE, *LEFT_OUT)) if each.answer}
 
-    @cached_property
+    @property
+    def unique_rows(self) -> Compared | None:
+        """The answer if unique rows are sent. Limits: nothing or it does not fit, one GPU -> None"""
+        return self._beside.get(ROWS_ONCE)
+
+    @property
     def left_out(self) -> Compared | None:
         """The fastest sharding of ``LEFT_OUT`` that fits and is faster than the best and than unique rows."""
-        if not self.best or not self._packs:
-            return None
         shown = [self.answer, *([self.unique_rows.answer] if self.unique_rows else [])]
         least = min(answer.time_s for answer in shown if answer)
-        faster = [
-            each
-            for each in compared(self.base, LEFT_OUT)
-            if each.answer and each.answer.time_s < least * (1 - _SAME)
-        ]
-        return min(faster, key=lambda each: (each.answer or self.base).time_s, default=None)
+        faster = {
+            each.answer.time_s: each
+            for way, each in self._beside.items()
+            if way != ROWS_ONCE and each.answer and each.answer.time_s < least * (1 - _SAME)
+        }
+        return faster[min(faster)] if faster else None
 
     @property
     def _packs(self) -> bool:
         """Whether there are several GPUs, and few enough tables to pack onto them."""
         return self.base.gpus > 1 and table_count(self.base) <= MOST_COMPARED
-
-    @cached_property
-    def planned_answer(self) -> Projection | None:
-        """``planned`` as a projection."""
-        return planned_projection(self.base, self.planned) if self.planned else None
-
-    @cached_property
-    def planned(self) -> Planned | None:
-        """The best plan of a quick search, in which each of several tables may have its own sharding.
-
-        Limits: no plan is faster, equal tables, too many tables, or nothing fits -> None
-        """
-        base = self.base
-        if table_count(base) > MOST_COMPARED or len(base.work.groups) < 2:
-            return None
-        tables = tables_of(base.work, "the tables", base.forward.ids)
-        try:
-            best = searched_plan(base, tables)
-        except BadInputError:
-            return None
-        return best if best.found.cost.time_s < self.answer.time_s or not self.best else None
 
     @cached_property
     def experiment(self) -> NextExperiment | None:

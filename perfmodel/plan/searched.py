@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 from perfmodel.effort import EFFORTS
+from perfmodel.errors import BadInputError
+from perfmodel.passes.alike import MOST_COMPARED
 from perfmodel.passes.tables import PlanTables
+from perfmodel.plan.as_projection import tables_of
+from perfmodel.plan.leading import Leading, table_count
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.question import PlanQuestion, costs_of
 from perfmodel.projections.projection import Projection
 from perfmodel.question.groups import default_optimizer
 
 _ID_DTYPES = {4: "int32", 8: "int64"}
+
+
+def plan_beside(lead: Leading) -> Planned | None:
+    """The best plan of a quick search, in which each of several tables may have its own sharding.
+
+    Limits: no plan is faster, equal tables, too many tables, or nothing fits -> None
+    """
+    base = lead.base
+    if table_count(base) > MOST_COMPARED or len(base.work.groups) < 2:
+        return None
+    tables = tables_of(base.work, "the tables", base.forward.ids)
+    try:
+        best = searched_plan(base, tables)
+    except BadInputError:
+        return None
+    return best if best.found.cost.time_s < lead.answer.time_s or not lead.best else None
 
 
 def searched_plan(base: Projection, tables: PlanTables) -> Planned:

@@ -9,6 +9,7 @@ from perfmodel.passes.schemes import ROW_WISE, TORCHREC, UNIQUE_ROWS, WAYS
 from perfmodel.passes.tables import row_bytes
 from perfmodel.plan.as_projection import Compared, is_slower
 from perfmodel.plan.leading import Leading, table_count
+from perfmodel.plan.searched import plan_beside
 from perfmodel.projections import Projection
 from perfmodel.projections.inputs import TableGroup
 from perfmodel.report.experiment_text import experiment_text, run_line
@@ -127,9 +128,10 @@ def join_words(names: Sequence[str]) -> str:
 
 def planned_words(found: Leading) -> str:
     """The time of a plan with a sharding for each table, if it is shorter; else ""."""
-    if found.planned_answer is None:
+    planned = plan_beside(found)
+    if planned is None:
         return ""
-    time = format_time(found.planned_answer.time_s)
+    time = format_time(planned.found.cost.time_s)
     return f"a sharding of its own for each table takes {time}: perfmodel plan"
 
 

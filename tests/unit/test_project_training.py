@@ -14,6 +14,7 @@ from perfmodel.model.exchanges import sort_digits
 from perfmodel.plan import Evaluator, PlanTables, uniform_plan
 from perfmodel.plan.as_projection import evaluator_of
 from perfmodel.plan.leading import leading
+from perfmodel.plan.searched import plan_beside
 from perfmodel.projections import project_one, project_row_wise
 
 TRAINING = {"objective": "training"}
@@ -102,9 +103,9 @@ def test_causes_that_the_local_pass_has_too_move_both_sides() -> None:
 def test_every_way_to_shard_is_compared_as_a_training_step() -> None:
     found = leading(project_one(tables=MODEL, gpus=16, **TRAINING))
     assert found.best and all("update_rows" in {s.name for s in each.answer.steps} for each in found.best)
-    planned = found.planned_answer
-    assert planned is not None and planned.time_s < found.answer.time_s
-    assert "update_rows" in {step.name for step in planned.steps}
+    planned = plan_beside(found)
+    assert planned is not None and planned.found.cost.time_s < found.answer.time_s
+    assert "update_rows" in {row.name for row in planned.found.cost.rows}
 
 
 @pytest.mark.parametrize(
