@@ -150,7 +150,7 @@ def print_one(base: Projection, question: Question, way: str, out: Output) -> No
     base, (found,) = with_fitting(base, question, [way])
     possible(base, found, out.again)
     answer = found.answer
-    assert answer is not None and found.alike is not None
+    assert answer is not None and found.plan is not None
     if out.print_explanation(answer):
         return
     if out.as_csv:

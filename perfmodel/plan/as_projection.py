@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,13 +12,6 @@ from perfmodel.collectives.library import Timing
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.model import bounds
 from perfmodel.model.differences import shared_difference_band
-from perfmodel.passes.alike import (
-    Alike,
-    Impossible,
-    best_alike,
-    schemes_here,
-    spread_evenly,
-)
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.cut import TableCut
 from perfmodel.passes.explained import ExplainedPass
@@ -26,6 +19,7 @@ from perfmodel.passes.loads import even_loads
 from perfmodel.passes.schemes import DATA_PARALLEL, ROW_WISE, SHARDINGS, WAYS
 from perfmodel.passes.steps import STEPS, Step, StepRow, by_cause
 from perfmodel.passes.tables import PlanTables, laws_of
+from perfmodel.passes.uniform_plans import Impossible, UniformPlan, UniformPlans
 from perfmodel.projections.costs import Forward
 from perfmodel.projections.grid import slowdown_band
 from perfmodel.projections.inputs import Configs
@@ -34,7 +28,6 @@ from perfmodel.schema.distributions import UNIFORM, Distribution
 from perfmodel.units import format_bytes
 
 MOST_TABLES = 10_000
-_PRICED = 500_000  # shards of tables whose loads are kept while options are compared
 """Tables that can be compared: a comparison deals each table to its GPUs."""
 
 
@@ -42,13 +35,13 @@ _PRICED = 500_000  # shards of tables whose loads are kept while options are com
 class Compared:
     """One sharding option (a name of ``WAYS``): its answer, or why there is no answer.
 
-    alike  the plan; None: no plan;  answer  the plan as a projection; for row-wise, the projection itself
+    plan  the uniform plan; None: none;  answer  the plan as a projection; for row-wise, the projection itself
     memory_bytes  of the fullest GPU: rows and exchange buffers
     fits  whether these fit the usable memory; an option that does not fit has no answer, except row-wise
     """
 
     way: str
-    alike: Alike | None
+    plan: UniformPlan | None
     answer: Projection | None
     memory_bytes: float
     why: str = ""
@@ -57,7 +50,7 @@ class Compared:
     @property
     def exchange(self) -> str | None:
         """Its exchange by the name in plan files; None without an answer."""
-        return self.alike.scheme.kind.key if self.alike else None
+        return self.plan.scheme.kind.key if self.plan else None
 
     @property
     def limiting(self) -> StepRow | None:
@@ -98,31 +91,37 @@ def tables_of(work: Configs, model: str, ids: Distribution = UNIFORM) -> PlanTab
     return PlanTables(rows, dim, dtype, pooling, weights, laws, np.repeat(law, counts), model, names)
 
 
+def uniform_plans_of(base: Projection) -> UniformPlans:
+    """The uniform plans for the tables of a projection, on its machine, batch and GPUs.
+
+    Limits: as ``evaluator_of``
+    """
+    return UniformPlans(evaluator_of(base), base.gpu_count.usable_bytes)
+
+
 def compared(base: Projection, ways: Iterable[str] = WAYS) -> Iterator[Compared]:
-    """Compares sharding options for the tables of ``base``, a row-wise projection.
+    """Compares shardings for the tables of ``base``, a row-wise projection.
 
     ``base`` must have the default reduction, and is the answer of row-wise. The other answers are plans of
     the same tables on the same GPUs.
     """
-    evaluator, asked = evaluator_of(base), list(ways)
-    schemes = [scheme for some in schemes_here(evaluator, asked).values() for scheme in some]
-    priced = None
-    if len(schemes) * evaluator.tables.kinds[0].size <= _PRICED:
-        with contextlib.suppress(NoCalibrationError):  # an exchange was not measured: bounds one by one
-            priced = spread_evenly(evaluator, schemes)
-    for way in asked:
-        found = best_alike(evaluator, way, base.gpu_count.usable_bytes, priced=priced)
-        yield compared_way(base, evaluator, way, found)
+    plans, shardings = uniform_plans_of(base), list(ways)
+    with suppress(NoCalibrationError):  # an exchange was not measured: priced one by one
+        plans.price(shardings)
+    for sharding in shardings:
+        yield compared_way(base, plans, sharding)
 
 
-def compared_way(base: Projection, evaluator: Evaluator, way: str, found: Alike | Impossible) -> Compared:
-    """One sharding option, with the answer of its best plan ``found``."""
-    if way == ROW_WISE:
-        plan = None if isinstance(found, Impossible) else found
-        return Compared(way, plan, base, base.gpu_count.memory_bytes, fits=base.gpu_count.fits)
-    if isinstance(found, Impossible):
-        return Compared(way, None, None, float("nan"), found.why)
-    return Compared(way, found, projection_of(base, evaluator, found), _memory(found))
+def compared_way(base: Projection, plans: UniformPlans, sharding: str) -> Compared:
+    """One sharding, with the answer of its best plan."""
+    best = plans.best(sharding)
+    if sharding == ROW_WISE:
+        plan = best if isinstance(best, UniformPlan) else None
+        return Compared(sharding, plan, base, base.gpu_count.memory_bytes, fits=base.gpu_count.fits)
+    if isinstance(best, Impossible):
+        return Compared(sharding, None, None, float("nan"), best.why)
+    answer = projection_of(base, plans.evaluator, best)
+    return Compared(sharding, best, answer, float(best.memory.total_bytes.max()))
 
 
 def build_explained_pass(answer: Projection) -> ExplainedPass:
@@ -206,11 +205,7 @@ def _curve(row: StepRow) -> str:
 _SAME = 1e-6
 
 
-def _memory(found: Alike) -> float:
-    return float(found.memory.total_bytes.max())
-
-
-def projection_of(base: Projection, evaluator: Evaluator, found: Alike) -> Projection:
+def projection_of(base: Projection, evaluator: Evaluator, found: UniformPlan) -> Projection:
     """The plan of ``found`` as a projection: slowdown and band against the local look-up of ``base``."""
     cost, totals = found.cost, base.totals
     held = int(np.argmax(found.memory.total_bytes))
@@ -257,13 +252,13 @@ def projection_of(base: Projection, evaluator: Evaluator, found: Alike) -> Proje
         clocks=tuple(dict.fromkeys(step.clock for step in cost.rows)),
         notes=(*base.setting.notes, *_notes(found)),
         crossovers=(),
-        question=replace(base.question, sharding=found.way) if base.question else None,
-        shards=f"{found.way}: {shards_text(found)}" if base.gpus > 1 else "",
+        question=replace(base.question, sharding=found.sharding) if base.question else None,
+        shards=f"{found.sharding}: {shards_text(found)}" if base.gpus > 1 else "",
         fullest_part=_fullest_part(evaluator, found),
     )
 
 
-def _fullest_part(evaluator: Evaluator, found: Alike) -> float:
+def _fullest_part(evaluator: Evaluator, found: UniformPlan) -> float:
     """``Evaluator.fullest_part`` of the table whose row parts have the most unequal look-ups."""
     schemes = zip(evaluator.tables.kinds[1].tolist(), found.plan.placements, strict=True)
     tables = {(kind, each.scheme): table for table, (kind, each) in enumerate(schemes)}
@@ -278,7 +273,7 @@ def _light_time(evaluator: Evaluator, rows: Iterable[StepRow], time_s: float, lo
     return float(bounds.sharded_floor_time(time_s, local_s, 0.0, 1.0, links))
 
 
-def shards_text(found: Alike) -> str:
+def shards_text(found: UniformPlan) -> str:
     """How a table is cut, in words: ``8 row parts``."""
     scheme = found.scheme
     if scheme.copied:
@@ -289,8 +284,8 @@ def shards_text(found: Alike) -> str:
     return f"{' × '.join(words) or 'whole tables'}, at most {most} per GPU"
 
 
-def _notes(found: Alike) -> Iterator[str]:
-    if found.copied:
-        which = "1 table has" if found.copied == 1 else f"{found.copied} tables have"
-        verb = "is" if found.copied == 1 else "are"
+def _notes(found: UniformPlan) -> Iterator[str]:
+    if found.replicated_count:
+        which = "1 table has" if found.replicated_count == 1 else f"{found.replicated_count} tables have"
+        verb = "is" if found.replicated_count == 1 else "are"
         yield f"{which} fewer rows than {found.scheme.row_parts} row parts and {verb} whole on every GPU"

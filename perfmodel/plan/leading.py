@@ -15,16 +15,16 @@ import numpy as np
 
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.model import sharding
-from perfmodel.passes.alike import MOST_COMPARED, best_alike, least_times, may_fit
 from perfmodel.passes.schemes import AUTO, ROW_WISE, ROWS_ONCE, WAYS, copied
+from perfmodel.passes.uniform_plans import MOST_COMPARED, UniformPlans
 from perfmodel.plan.as_projection import (
     Compared,
     compared,
     compared_way,
     evaluator_for,
-    evaluator_of,
     tables_of,
     undecided,
+    uniform_plans_of,
 )
 from perfmodel.projections.grid import costed
 from perfmodel.projections.projection import Projection, projections
@@ -178,7 +178,7 @@ def on_enough(
     base     row-wise, on as many GPUs as it needs: other options have smaller buffers and may fit fewer
     on_gpus  returns the row-wise projection for a number of GPUs
     on       computes the result for a projection;  fits  returns whether a result fits the memory
-    ways     options that the result may have; numbers of GPUs where ``alike.may_fit`` excludes all are
+    ways     options that the result may have; numbers of GPUs where ``UniformPlans.may_fit`` excludes all are
              skipped
     Limits: GPUs were given, or none fits up to ``AT_MOST`` times as many -> on the GPUs of ``base``;  numbers
     of GPUs without measurements, or that are refused -> skipped
@@ -211,7 +211,8 @@ def _may_fit(like: Projection, gpus: int, ways: Sequence[str]) -> bool:
     """Whether any of these options may fit on so many GPUs, with the batch of ``like``."""
     work = replace(like.work, gpus=np.full_like(like.work.gpus, gpus))
     tables = tables_of(work, "the tables", like.forward.ids)
-    return may_fit(evaluator_for(like.forward, work, 0, tables), ways, like.gpu_count.usable_bytes)
+    evaluator = evaluator_for(like.forward, work, 0, tables)
+    return UniformPlans(evaluator, like.gpu_count.usable_bytes).may_fit(ways)
 
 
 def _fewest(answer: Projection) -> Projection:
@@ -230,16 +231,14 @@ def leading(base: Projection) -> Leading:
     mine = (Compared(ROW_WISE, None, base, base.gpu_count.memory_bytes),) if base.gpu_count.fits else ()
     if base.gpus == 1 or table_count(base) > MOST_COMPARED:
         return Leading(base, mine)
-    evaluator = evaluator_of(base)
-    usable = base.gpu_count.usable_bytes
-    least, known, unknown = least_times(evaluator, RUN, usable)
+    plans = uniform_plans_of(base)
+    least, unknown = plans.least_times(RUN)
     found = list(mine)
     for way in sorted(least, key=lambda way: least[way]):
         times = sorted({_time(each) for each in found})
         if way == ROW_WISE or (len(times) > 1 and least[way] >= times[1]):
             continue
-        plan = best_alike(evaluator, way, usable, known)
-        each = compared_way(base, evaluator, way, plan)
+        each = compared_way(base, plans, way)
         found += [each] if each.answer is not None else []
     return Leading(base, tuple(_fastest_first(found)), tuple(way for way in unknown if way != ROW_WISE))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from perfmodel.effort import EFFORTS
 from perfmodel.errors import BadInputError
-from perfmodel.passes.alike import MOST_COMPARED
 from perfmodel.passes.tables import PlanTables
+from perfmodel.passes.uniform_plans import MOST_COMPARED
 from perfmodel.plan.as_projection import tables_of
 from perfmodel.plan.leading import Leading, table_count
 from perfmodel.plan.outcome import Planned

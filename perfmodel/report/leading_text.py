@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from perfmodel.passes.alike import MOST_COMPARED
 from perfmodel.passes.schemes import ROW_WISE, TORCHREC, UNIQUE_ROWS, WAYS
 from perfmodel.passes.tables import row_bytes
+from perfmodel.passes.uniform_plans import MOST_COMPARED
 from perfmodel.plan.as_projection import Compared, is_slower
 from perfmodel.plan.leading import Leading, table_count
 from perfmodel.plan.searched import plan_beside

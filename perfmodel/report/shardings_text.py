@@ -103,9 +103,9 @@ def others_words(found: Sequence[Compared]) -> str:
 
 def parts_text(each: Compared) -> str:
     """Numbers of row parts and column parts of a table: ``8 × 16``; "copies" if it is replicated."""
-    if each.alike is None:
+    if each.plan is None:
         return ""
-    scheme = each.alike.scheme
+    scheme = each.plan.scheme
     return "copies" if scheme.parts == 0 else f"{scheme.row_parts} × {scheme.col_parts}"
 
 
@@ -133,8 +133,8 @@ def _longest(each: Compared) -> str:
 _WAY = {"sharding": lambda each: each.way, "exchange": lambda each: each.exchange}
 _RUNS = {"runs": lambda each: WAYS[each.way].runs or None}
 _PARTS = {
-    "row_parts": lambda each: each.alike.scheme.row_parts if each.alike else None,
-    "col_parts": lambda each: each.alike.scheme.col_parts if each.alike else None,
+    "row_parts": lambda each: each.plan.scheme.row_parts if each.plan else None,
+    "col_parts": lambda each: each.plan.scheme.col_parts if each.plan else None,
 }
 _TIMES = _answers(
     time_s=lambda a: a.time_s, low_s=lambda a: a.totals["low_s"], high_s=lambda a: a.totals["high_s"]

@@ -9,9 +9,9 @@ from functools import lru_cache
 from perfmodel import resources
 from perfmodel.errors import BadInputError
 from perfmodel.model.dense import BACKWARD_RATIO, StepParts, step_time
-from perfmodel.passes.alike import Alike, best_alike
 from perfmodel.passes.schemes import TABLE_ROW_WISE
 from perfmodel.passes.training import CostedPlan, Dense, WholeStep
+from perfmodel.passes.uniform_plans import UniformPlan, UniformPlans
 from perfmodel.plan import Evaluator, PlanTables, read_plan
 from perfmodel.schema.dense import load_dense, load_rates
 from perfmodel.schema.distributions import zipf
@@ -60,8 +60,8 @@ def planned(model: str, gpus: int, batch: int) -> CostedPlan:
 @lru_cache(maxsize=32)
 def _table_row_wise(model: str, gpus: int, batch: int) -> CostedPlan:
     evaluator = evaluator_of(model, gpus, batch)
-    found = best_alike(evaluator, TABLE_ROW_WISE, usable_bytes(evaluator))
-    if not isinstance(found, Alike):
+    found = UniformPlans(evaluator, usable_bytes(evaluator)).best(TABLE_ROW_WISE)
+    if not isinstance(found, UniformPlan):
         raise BadInputError(f"{model} on {gpus} GPUs: {found.why}.", "choose more GPUs.")
     return CostedPlan.of(evaluator, found.plan)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perfmodel.model.sharding import allowed_gpus, gpus_needed, whole_nodes
-from perfmodel.passes.alike import may_fit
+from perfmodel.passes.uniform_plans import UniformPlans
 from perfmodel.plan.as_projection import compared, evaluator_of
 from perfmodel.plan.leading import RUN, leading_on_enough, on_enough
 from perfmodel.projections import Projection, project_one
@@ -76,7 +76,7 @@ def test_numbers_that_are_passed_over_fit_nothing(asked: dict[str, Any]) -> None
     for gpus in allowed_gpus(count.for_rows, 2 * base.gpus, count.gpus_per_node)[:8]:
         more = project_one(**asked, gpus=gpus)
         for way in RUN:
-            if not may_fit(evaluator_of(more), [way], count.usable_bytes):
+            if not UniformPlans(evaluator_of(more), count.usable_bytes).may_fit([way]):
                 out += 1
                 assert not fits(more, (way,)), (gpus, way)
     assert out

@@ -9,9 +9,10 @@ import pytest
 
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError
-from perfmodel.passes.alike import Alike, best_alike
+from perfmodel.passes.uniform_plans import UniformPlan, UniformPlans
 from perfmodel.passes.schemes import Exchange
 from perfmodel.passes.steps import StepRow
+from perfmodel.passes.uniform_plans import UniformPlan, UniformPlans
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.as_projection import compared, evaluator_of
 from perfmodel.projections import Projection, project_one
@@ -118,8 +119,8 @@ def test_every_sharding_has_the_payload() -> None:
         assert len(converted) == (0 if way == "row-wise-ub" else 2), way
         assert (after.time_s == before.time_s) == (way == "row-wise-ub")
     base = project_one(**asked, payload="fp16")
-    found = best_alike(evaluator_of(base), "row-wise", base.gpu_count.usable_bytes)
-    assert isinstance(found, Alike) and found.cost.time_s == pytest.approx(base.time_s, rel=1e-12)
+    found = UniformPlans(evaluator_of(base), base.gpu_count.usable_bytes).best("row-wise")
+    assert isinstance(found, UniformPlan) and found.cost.time_s == pytest.approx(base.time_s, rel=1e-12)
 
 
 @pytest.mark.parametrize("payload", ["int8", "fp64", "fp4"])

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from perfmodel.effort import EFFORTS
-from perfmodel.passes.alike import Alike, best_alike
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.schemes import ROWS_ONCE, WAYS
+from perfmodel.passes.uniform_plans import UniformPlan, UniformPlans
 from perfmodel.plan.as_projection import evaluator_of
 from perfmodel.plan.searching.search import Search
 from perfmodel.projections import project_one
@@ -22,8 +22,8 @@ EACH_QUICK = 20  # of so many drawn sets, one is searched with an effort; the ot
 
 def uniform_s(evaluator: Evaluator, limit_bytes: float) -> float:
     """The least time of all sharding options, none left out by a bound; infinite: none fits."""
-    plans = [best_alike(evaluator, way, limit_bytes) for way in WAYS]
-    return min((plan.cost.time_s for plan in plans if isinstance(plan, Alike)), default=np.inf)
+    plans = [UniformPlans(evaluator, limit_bytes).best(way) for way in WAYS]
+    return min((plan.cost.time_s for plan in plans if isinstance(plan, UniformPlan)), default=np.inf)
 
 
 def planned_s(evaluator: Evaluator, limit_bytes: float, effort_s: float) -> float:
@@ -52,8 +52,8 @@ def test_a_plan_that_takes_all_but_two_thousandths_of_the_memory_is_found() -> N
         objective="training",
     )
     evaluator = evaluator_of(base)
-    over_all = best_alike(evaluator, ROWS_ONCE, np.inf)
-    assert isinstance(over_all, Alike)
+    over_all = UniformPlans(evaluator, np.inf).best(ROWS_ONCE)
+    assert isinstance(over_all, UniformPlan)
     limit_bytes = float(over_all.memory.total_bytes.max()) * 1.002
     assert planned_s(evaluator, limit_bytes, EFFORTS["quick"]) <= over_all.cost.time_s * SAME
 

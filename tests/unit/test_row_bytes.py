@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from perfmodel.model import sharding
-from perfmodel.passes.alike import best_alike
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.placement import uniform_plan
 from perfmodel.passes.tables import PlanTables, row_bytes
+from perfmodel.passes.uniform_plans import UniformPlans
 from perfmodel.projections import project_one
 from perfmodel.schema.workload import DTYPES, Table, TableSet
 
@@ -91,7 +91,7 @@ def test_rows_are_gathered_and_sent_as_they_are_stored() -> None:
     for dtype in ("int8", "fp8"):
         plan_tables = PlanTables.of(tables(dtype, 256, 3_000_000_000))
         evaluator = Evaluator.on(BOX, plan_tables, 1024, 16)
-        plan = best_alike(evaluator, "row-wise-ub", 80e9).plan
+        plan = UniformPlans(evaluator, 80e9).best("row-wise-ub").plan
         bytes_of[dtype] = {row.name: row.payload_bytes for row in evaluator.cost(plan).rows}
     int8, fp8 = bytes_of["int8"], bytes_of["fp8"]
     assert int8["all_to_all_rows"] / fp8["all_to_all_rows"] == pytest.approx(272 / 256)

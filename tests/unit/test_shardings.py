@@ -14,14 +14,14 @@ import pytest
 
 from perfmodel.cli import run, shardings
 from perfmodel.errors import BadInputError
-from perfmodel.passes import alike
-from perfmodel.passes.alike import Alike, Impossible, best_alike, schemes_of
+from perfmodel.passes import uniform_plans
 from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.handover import BETWEEN, Handover
 from perfmodel.passes.loads import LoadModel
 from perfmodel.passes.placement import Scheme, uniform_plan
 from perfmodel.passes.schemes import WAYS, Exchange, way_named
 from perfmodel.passes.settings import load_setting
+from perfmodel.passes.uniform_plans import Impossible, UniformPlan, UniformPlans, schemes_of
 from perfmodel.plan import Evaluator, PlanTables, leading
 from perfmodel.plan.as_projection import compared, evaluator_of, projection_of, winner
 from perfmodel.plan.sizes import by_size
@@ -76,8 +76,8 @@ def test_schemes_of_each_way() -> None:
 def test_row_wise_as_a_plan_is_the_projection(base: Projection) -> None:
     """All totals but the speed of light, for which a projection knows the bytes of the gather too."""
     evaluator = evaluator_of(base)
-    found = best_alike(evaluator, "row-wise", base.gpu_count.usable_bytes)
-    assert isinstance(found, Alike)
+    found = UniformPlans(evaluator, base.gpu_count.usable_bytes).best("row-wise")
+    assert isinstance(found, UniformPlan)
     answer = projection_of(base, evaluator, found)
     for name, value in answer.totals.items():
         if name.endswith("light") or name == "light_time_s":
@@ -136,8 +136,8 @@ def test_a_table_that_just_fits_is_placed_whole() -> None:
     """79.99 GB of table on 80 GB, and 0.5 MB of buffers: of 80 GB of table nothing is left for them."""
     base = project_one(table_bytes=159.98e9, table_count=2, gpus=2, reserve=0, overrides=ROUND)
     found = next(compared(base, ["table-wise"]))
-    assert found.alike is not None and found.fits
-    assert list(found.alike.memory.rows_bytes) == [79.99e9, 79.99e9]
+    assert found.plan is not None and found.fits
+    assert list(found.plan.memory.rows_bytes) == [79.99e9, 79.99e9]
     assert "buffers a GPU would hold" in why(
         project_one(table_bytes=160e9, table_count=2, gpus=2, reserve=0, overrides=ROUND), "table-wise"
     )
@@ -147,25 +147,25 @@ def test_unlike_tables_are_dealt_evenly() -> None:
     """Tables of 5, 4, 3, 3, 3 rows on 2 GPUs: the largest first, each to the emptier GPU: 8 and 10."""
     shapes = [Table(f"t{i}", rows, 4, 1.0, "fp32") for i, rows in enumerate((3, 5, 3, 4, 3))]
     evaluator = Evaluator.on(MACHINE, PlanTables.of(TableSet("mine", tuple(shapes))), 8, 2)
-    found = best_alike(evaluator, "table-wise", np.inf)
-    assert isinstance(found, Alike)
+    found = UniformPlans(evaluator, np.inf).best("table-wise")
+    assert isinstance(found, UniformPlan)
     assert sorted(found.memory.rows_bytes) == [8 * 16, 10 * 16]
     most = float(found.memory.total_bytes.max())  # with the buffers
-    assert isinstance(best_alike(evaluator, "table-wise", most), Alike)
-    assert isinstance(best_alike(evaluator, "table-wise", most - 1), Impossible)
+    assert isinstance(UniformPlans(evaluator, most).best("table-wise"), UniformPlan)
+    assert isinstance(UniformPlans(evaluator, most - 1).best("table-wise"), Impossible)
 
 
 def test_grids_fill_whole_domains() -> None:
     base = project_one(table_bytes=10e12, reserve=0, overrides=ROUND)
-    found = next(compared(base, ["grid"])).alike
+    found = next(compared(base, ["grid"])).plan
     assert found is not None and (found.scheme.row_parts, found.scheme.col_parts) == (8, 16)
     assert sorted(found.plan.placements[0].ranks) == list(range(128))
 
 
 def test_small_tables_are_copied_and_said() -> None:
     found = next(compared(project_one(tables="mlperf-dlrm-dcnv2", gpus=16), ["row-wise-sparse"]))
-    assert found.alike is not None and found.alike.copied == 4  # 3, 10, 4 and 14 rows
-    everywhere = replace(found.alike, scheme=Scheme(Exchange.DP))
+    assert found.plan is not None and found.plan.replicated_count == 4  # 3, 10, 4 and 14 rows
+    everywhere = replace(found.plan, scheme=Scheme(Exchange.DP))
     assert everywhere.copied == 0  # copies are the way itself, no exception to it
     assert found.answer is not None
     assert any("4 tables have fewer rows than 16 row parts" in note for note in found.answer.notes)
@@ -197,11 +197,11 @@ def test_equal_tables_are_dealt_as_one_by_one(way: str, counts: tuple[int, ...])
     schemes = schemes_of(way, gpus, domain, 32)[:3]
     cut = [schemes[at % len(schemes)] for at in range(len(counts))]
     kind_of = np.random.default_rng(len(counts)).permutation(np.repeat(np.arange(len(counts)), counts))
-    dealt = alike._dealt(way, cut, kind_of, weight, gpus, domain)
+    dealt = uniform_plans._dealt(way, cut, kind_of, weight, gpus, domain)
     held = np.zeros(gpus)
     for at in np.argsort(-weight[kind_of], kind="stable"):
         kind = kind_of[at]
-        wanted = alike._lightest(way, cut[kind], held, gpus, domain)
+        wanted = uniform_plans._lightest(way, cut[kind], held, gpus, domain)
         held[wanted] += weight[kind]
         assert dealt[at].scheme == cut[kind] and dealt[at].ranks.tolist() == wanted.tolist()
 
@@ -212,9 +212,9 @@ def test_schemes_are_chosen_together_and_only_the_chosen_are_costed(monkeypatch:
     for kind, name in ((Evaluator, "step"), (LoadModel, "shard_loads")):
         own = getattr(kind, name)
         monkeypatch.setattr(kind, name, lambda *given, o=own, n=name: calls.append(n) or o(*given))
-    assert isinstance(best_alike(evaluator, "3d", np.inf), Alike)
-    assert calls.count("shard_loads") == 1 + 4 < len(schemes_of("3d", 128, 8, 128))  # to choose, and of each
-    assert 4 <= calls.count("step") <= 2 * 4
+    assert isinstance(UniformPlans(evaluator, np.inf).best("3d"), UniformPlan)
+    assert calls.count("shard_loads") == 1  # of all schemes together
+    assert 4 <= calls.count("step") <= 2 * 4 < len(schemes_of("3d", 128, 8, 128))
 
 
 @pytest.mark.parametrize("known", [{}, {BETWEEN: 3e-6, "all_to_all_ids": 2e-6}])
@@ -223,8 +223,8 @@ def test_passes_costed_together_take_what_each_takes_alone(known: dict[str, floa
     setting = replace(load_setting(load_machine(MACHINE), "nccl"), handover=Handover({}, times))
     evaluator = Evaluator(PassBasis(setting), PlanTables.load("embark-t7"), 100, 16)
     kinds = ("table-wise", "column-wise", "row-wise-ub", "3d", "row-wise-two-level")
-    found = [best_alike(evaluator, way, np.inf) for way in kinds]
-    loads = [evaluator.loads(each.plan) for each in found if isinstance(each, Alike)]
+    found = [UniformPlans(evaluator, np.inf).best(way) for way in kinds]
+    loads = [evaluator.loads(each.plan) for each in found if isinstance(each, UniformPlan)]
     together = evaluator.exact_times(np.stack([each.most for each in loads]))
     assert together.tolist() == pytest.approx([evaluator.step(each).time_s for each in loads], rel=1e-12)
 
@@ -414,7 +414,7 @@ def test_of_more_gpus_the_fewest_are_taken() -> None:
 def test_a_row_wise_plan_exchanges_bags_as_the_projection_does(backend: str, gpus: int, pooling: int) -> None:
     """NVSHMEM has no reduce-scatter; of two libraries the faster exchange runs, which the size decides."""
     base = project_one(machine="h200-sxm-ib", backend=backend, gpus=gpus, pooling=pooling)
-    found = best_alike(evaluator_of(base), "row-wise", base.gpu_count.usable_bytes)
-    assert isinstance(found, Alike)
+    found = UniformPlans(evaluator_of(base), base.gpu_count.usable_bytes).best("row-wise")
+    assert isinstance(found, UniformPlan)
     assert found.cost.time_s == pytest.approx(base.time_s, rel=1e-12)
     assert [row.name for row in found.cost.rows] == [step.name for step in base.steps]

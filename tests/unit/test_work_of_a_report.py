@@ -11,9 +11,8 @@ from test_work_of_many_tables import counted
 from perfmodel.model import look_ups
 from perfmodel.model.look_ups import LookUps
 from perfmodel.model.popularity import popularity
-from perfmodel.passes import alike
-from perfmodel.passes.alike import best_alike, schemes_here, spread_evenly
 from perfmodel.passes.schemes import WAYS
+from perfmodel.passes.uniform_plans import UniformPlan, UniformPlans
 from perfmodel.plan import Evaluator
 from perfmodel.plan.as_projection import compared
 from perfmodel.projections import project_one
@@ -34,11 +33,11 @@ def test_shards_of_all_ways_are_priced_together(monkeypatch: pytest.MonkeyPatch)
 
 def test_ways_whose_shards_are_priced_already_come_out_the_same() -> None:
     evaluator = Evaluator.on("h100-sxm-ib", distinct(20), 1024, 16)
-    schemes = [scheme for some in schemes_here(evaluator, WAYS).values() for scheme in some]
-    priced = spread_evenly(evaluator, schemes)
+    priced = UniformPlans(evaluator, 68e9)
+    priced.price(WAYS)
     for way in WAYS:
-        alone, found = best_alike(evaluator, way, 68e9), best_alike(evaluator, way, 68e9, priced=priced)
-        assert isinstance(alone, alike.Alike) and isinstance(found, alike.Alike)
+        alone, found = UniformPlans(evaluator, 68e9).best(way), priced.best(way)
+        assert isinstance(alone, UniformPlan) and isinstance(found, UniformPlan)
         assert found.scheme == alone.scheme
         assert found.cost.time_s == alone.cost.time_s
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from perfmodel.passes.alike import MOST_COMPARED, Alike, best_alike, least_times
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.placement import Plan, Scheme
 from perfmodel.passes.schemes import ROW_WISE, WAYS
 from perfmodel.passes.tables import PlanTables
+from perfmodel.passes.uniform_plans import MOST_COMPARED, UniformPlan, UniformPlans
 from perfmodel.plan.choices.options import Options
 from perfmodel.plan.searching.packing import Packing
 
@@ -25,14 +25,15 @@ def uniform_plans(evaluator: Evaluator, limit_bytes: float, *, ruled: bool) -> l
     if evaluator.gpus == 1:
         return []
     ways = list(WAYS) if len(evaluator.tables) <= MOST_COMPARED else [ROW_WISE]
-    least, known, _ = least_times(evaluator, ways, limit_bytes)
+    uniform = UniformPlans(evaluator, limit_bytes)
+    least, _ = uniform.least_times(ways)
     plans: list[Plan] = []
     best_s = np.inf
     for way in sorted(least, key=lambda way: least[way]):
         if least[way] >= best_s and not ruled:
             break
-        best = best_alike(evaluator, way, limit_bytes, known)
-        if isinstance(best, Alike):
+        best = uniform.best(way)
+        if isinstance(best, UniformPlan):
             plans.append(best.plan)
             best_s = min(best_s, best.cost.time_s)
     return plans
