@@ -166,7 +166,7 @@ def test_small_tables_are_copied_and_said() -> None:
     found = next(compared(project_one(tables="mlperf-dlrm-dcnv2", gpus=16), ["row-wise-sparse"]))
     assert found.plan is not None and found.plan.replicated_count == 4  # 3, 10, 4 and 14 rows
     everywhere = replace(found.plan, scheme=Scheme(Exchange.DP))
-    assert everywhere.copied == 0  # copies are the way itself, no exception to it
+    assert everywhere.replicated_count == 0  # copies are the way itself, no exception to it
     assert found.answer is not None
     assert any("4 tables have fewer rows than 16 row parts" in note for note in found.answer.notes)
 
