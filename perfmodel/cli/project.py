@@ -8,7 +8,7 @@ from perfmodel.cli.chosen import calibration_file
 from perfmodel.cli.options import check_explained, one_output
 from perfmodel.cli.output import emit, emit_json, note, warn
 from perfmodel.cli.project_record import project_record
-from perfmodel.cli.question import question_of
+from perfmodel.cli.question import advised, check_size, question_of
 from perfmodel.cli.typed_line import TypedNames
 from perfmodel.cli.workload import checked_sharding
 from perfmodel.errors import BadInputError
@@ -44,7 +44,7 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
         raise BadInputError("which tables?", "give --table-size, --gpus or --model, e.g. --table-size 10TB")
     typed = TypedNames.of(options.machine, options.calibration, options.backend)
     question = question_of(context.params)
-    question.check_gpus()
+    check_size(question)
     file = calibration_file(question.calibration)
     from perfmodel.cli.shardings import (
         Output,
@@ -58,7 +58,7 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
     )
 
     out = Output(as_json, as_csv, file, typed.line, options.explain)
-    with question.advised(), advising_enough(question):
+    with advised(question), advising_enough(question):
         answer = question.answer()
         lead = lead_of(answer, question, out) if sharding is None and leads(answer) else None
         if report is not None:

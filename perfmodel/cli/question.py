@@ -6,13 +6,12 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from typing import Any
 
 from perfmodel.cli.chosen import advice, calibration_of, check_gpus, library_of, machine_of
 from perfmodel.cli.options import split_values
 from perfmodel.cli.workload import (
-    equal_share,
     local_memory_of,
     remote_memory_of,
     reserve_of,
@@ -20,74 +19,26 @@ from perfmodel.cli.workload import (
     workload_values,
 )
 from perfmodel.errors import BadInputError
-from perfmodel.passes.settings import CLUSTER, Setting, load_setting
-from perfmodel.projections import Projection, prepare, project_one
-from perfmodel.projections.inputs import DEFAULT_RESERVE
+from perfmodel.passes.basis import LocalMemory
+from perfmodel.projections import Question, prepare
 from perfmodel.question.groups import OBJECTIVES, trains
-from perfmodel.schema.distributions import Distribution, parse_distribution
-from perfmodel.schema.machine import Machine
-from perfmodel.schema.workload import TableSet
+from perfmodel.schema.distributions import parse_distribution
 from perfmodel.units import parse_count
 
 LISTS = ("table_size", "batch", "pooling", "dim", "machine", "backend", "clock")
 """Options that take several values for a page; a question has the first value of each."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Question:
-    """The typed question, as arguments of ``perfmodel.project`` in its names and units; None: not typed."""
+def advised(question: Question) -> AbstractContextManager[None]:
+    """The context ``chosen.advice`` for a question's machine, library and clock."""
+    return advice(question.machine, question.backend, question.clock)
 
-    machine: Machine
-    backend: str
-    tables: str | TableSet | None = None  # a name or a file
-    table_bytes: float | None = None
-    gpus: int | None = None
-    batch: int | None = None
-    table_count: int | None = None
-    pooling: float | None = None
-    dim: int | None = None
-    dtype: str | None = None
-    id_bytes: int | None = None
-    clock: str | None = None
-    calibration: str | None = None  # a file, or the id of a shipped calibration
-    reserve: float = DEFAULT_RESERVE
-    scenario: str = CLUSTER
-    payload: str | None = None
-    kernels: str | None = None  # one of ``IMPLEMENTATIONS``
-    distribution: Distribution | None = None
-    local_memory: tuple[float, ...] | None = None  # bytes, bytes per second, latency, GPUs that share it
-    objective: str = OBJECTIVES[0]
-    optimizer: str | None = None
-    total: int | None = None  # samples of all GPUs together; ``batch`` is the share of each GPU
 
-    def keywords(self, *without: str) -> dict[str, Any]:
-        """The arguments of ``perfmodel.project`` that are set. without  names to leave out"""
-        names = [field.name for field in fields(self) if field.name not in ("total", *without)]
-        found = {name: getattr(self, name) for name in names}
-        return {name: value for name, value in found.items() if value is not None}
-
-    def answer(self) -> Projection:
-        """The projection that answers the question. Limits: as ``perfmodel.projections.project_one``"""
-        return project_one(**self.keywords())
-
-    def on_gpus(self, gpus: int) -> Projection:
-        """The projection on this number of GPUs. Limits: ``total`` is not divisible by it -> BadInputError"""
-        batch = self.batch if self.total is None else equal_share(self.total, gpus)
-        return replace(self, gpus=gpus, batch=batch).answer()
-
-    def setting(self) -> Setting:
-        """The machine with the calibration of its library. Limits: no calibration -> NoCalibrationError"""
-        asked = self.machine, self.backend, self.clock, self.scenario, self.calibration
-        return load_setting(*asked, kernels=self.kernels)
-
-    def advised(self) -> AbstractContextManager[None]:
-        """The context ``chosen.advice`` for this question's machine, library and clock."""
-        return advice(self.machine, self.backend, self.clock)
-
-    def check_gpus(self, *table_bytes: float) -> None:
-        """Raise BadInputError if tables of these sizes (none: its own) need more GPUs than are covered."""
-        if self.local_memory is None:
-            check_gpus(max(table_bytes, default=self.table_bytes or 0.0), self.machine, self.reserve)
+def check_size(question: Question, *table_bytes: float) -> None:
+    """Raise BadInputError if tables of these sizes (none: its own) need more GPUs than are covered."""
+    if question.local_memory is None:
+        largest = max(table_bytes, default=question.table_bytes or 0.0)
+        check_gpus(largest, question.machine, question.reserve)
 
 
 def question_of(typed: Mapping[str, Any]) -> Question:
@@ -124,8 +75,7 @@ def _of_all_gpus(question: Question, typed: Mapping[str, Any]) -> Question:
     typed  as in ``question_of``.  Limits: as ``share_of``
     """
     if question.local_memory is not None:
-        sharers = question.local_memory[3] if len(question.local_memory) > 3 else 1
-        return replace(question, batch=share_of(typed, int(sharers)))
+        return replace(question, batch=share_of(typed, question.local_memory.sharers))
     gpus, more = 1, question.gpus or _needed(question, 1)
     while more > gpus:
         gpus = more
@@ -156,7 +106,7 @@ def _names(texts: Sequence[str]) -> list[str]:
     return [name for names in each for name in names]
 
 
-def _memory_of(local: str | None, remote: str | None) -> tuple[float, ...] | None:
+def _memory_of(local: str | None, remote: str | None) -> LocalMemory | None:
     if local is not None and remote is not None:
         raise BadInputError(
             "--local-memory and --remote-memory would both hold all rows.", "leave one of them out."

@@ -19,7 +19,7 @@ from perfmodel.cli.choices import (
 from perfmodel.cli.options import apart
 from perfmodel.cli.output import check_target, emit, emit_json
 from perfmodel.cli.page_file import DEFAULTS, format_of, uncollected, write, wrote
-from perfmodel.cli.question import question_of
+from perfmodel.cli.question import advised, check_size, question_of
 from perfmodel.cli.report_gpus import gpus_page, numbers_of
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
@@ -60,8 +60,8 @@ def _page(typed: Mapping[str, Any], line: TypedLine, lead: Leading | None = None
         lists["table_size"] = [f"{size:.0f}" for size in measured_sizes(question)]
     sizes, workload = workload_selectors(lists)
     asked = wanted(question, lists, typed)
-    question.check_gpus(*sizes.values)
-    with question.advised():
+    check_size(question, *sizes.values)
+    with advised(question):
         return page_of(question, sizes, workload, asked, lists, line, lead=lead)
 
 

@@ -9,13 +9,13 @@ from typing import Any
 from perfmodel.cli.build_page import page_of
 from perfmodel.cli.choices import lists_of, wanted, workload_selectors
 from perfmodel.cli.options import count_values, size_values
-from perfmodel.cli.question import LISTS, Question, question_of
+from perfmodel.cli.question import LISTS, advised, check_size, question_of
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.cli.workload import check_model, checked_sharding
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.passes.schemes import ALL, AUTO
 from perfmodel.plan.leading import Leading, leading_on_enough, leads
-from perfmodel.projections import Projection
+from perfmodel.projections import Projection, Question
 from perfmodel.report.page.gpu_views import across_gpus, sharded
 from perfmodel.report.page.parts import Page, Selector
 from perfmodel.report.page.views import said
@@ -50,7 +50,7 @@ def gpus_page(params: Mapping[str, Any], line: TypedLine, lead: Leading | None =
         workload = workload[:1]
     if way is not None:
         asked = replace(asked, ways=(AUTO,))
-    with question.advised():
+    with advised(question):
         chosen = {selector.name: selector.values[selector.start] for selector in workload}
         start = replace(question, **said(workload, chosen), gpus=next(iter(numbers), None))
         first = start.answer()
@@ -87,7 +87,7 @@ def _with_tables(question: Question, sizes: list[str] | None, numbers: list[int]
             raise BadInputError(
                 "--sharding of which tables?", "give --table-size, --gpus or --model, e.g. --table-size 10TB"
             )
-        with question.advised():
+        with advised(question):
             filled = replace(question, gpus=min(numbers)).answer().gpu_count
         return replace(question, table_bytes=filled.table_bytes)
     found = size_values(sizes, "--table-size")
@@ -96,7 +96,7 @@ def _with_tables(question: Question, sizes: list[str] | None, numbers: list[int]
             f"{len(found)} table sizes are given: a page over numbers of GPUs is of one.",
             "give one --table-size, or leave out --gpus and --sharding.",
         )
-    question.check_gpus()
+    check_size(question)
     return question
 
 

@@ -30,8 +30,7 @@ from perfmodel.report.shardings_text import SHARDING, SIZES, shardings_text
 from perfmodel.units import format_count
 
 if TYPE_CHECKING:
-    from perfmodel.cli.question import Question
-    from perfmodel.projections import Projection
+    from perfmodel.projections import Projection, Question
 
     Again = Callable[[Sequence[str], Projection], str]  # the line that asks a command for an answer again
 
@@ -254,7 +253,7 @@ def print_all(base: Projection, question: Question, out: Output) -> None:
         emit(pd.DataFrame([columns_record(SHARDING, each) for each in found]).to_csv(index=False))
         return
     if out.as_json:
-        asked = base.question.to_dict() if base.question else {}
+        asked = base.question.to_dict(base) if base.question else {}
         asked.pop("reduction", None)
         emit_json(
             "project",

@@ -21,7 +21,7 @@ from perfmodel.cli.options import (
     split_values,
 )
 from perfmodel.cli.output import check_target, emit, emit_json, note, warn
-from perfmodel.cli.question import Question, on_machines, question_of
+from perfmodel.cli.question import advised, check_size, on_machines, question_of
 from perfmodel.cli.waiting_line import Progress
 from perfmodel.cli.workload import (
     check_model,
@@ -33,6 +33,7 @@ from perfmodel.model.sharding import gpus_needed
 from perfmodel.passes.schemes import ALL, ROW_WISE, WAYS
 from perfmodel.passes.tables import PlanTables
 from perfmodel.plan.swept import MOST_COMPARED, are_compared, swept
+from perfmodel.projections import Question
 from perfmodel.projections.grids import GRIDS, feasible, product
 from perfmodel.projections.inputs import DEFAULTS
 from perfmodel.question.groups import default_optimizer, trains
@@ -78,7 +79,7 @@ def sweep(context: typer.Context, options: SweepOptions) -> None:
     questions = on_machines(question, context.params)
     ways = _ways(options)
     for one in questions:
-        one.check_gpus(*axes.get("table_bytes", []))
+        check_size(one, *axes.get("table_bytes", []))
     asked = sum(are_compared(ways, one.keywords()) for one in questions)
     _check_count(axes, len(what) * len(questions), len(what) * asked)
     columns = product(**axes)
@@ -179,7 +180,7 @@ def _run(
     done = Progress(total, "configurations")
     frames, constants, answered = [], [], 0
     for question in questions:
-        with question.advised():
+        with advised(question):
             same = _constants(question)
             for each in what:
                 own = {"tables": each} if isinstance(each, TableSet) else {"dtype": each}
@@ -231,7 +232,7 @@ def _count(number: int) -> str:
 def _constants(question: Question) -> dict[str, str]:
     """The texts of columns that are the same for all configurations of a question: machine, backend, …."""
     machine, own = question.machine, calibration_file(question.calibration)
-    names = ", ".join(dict.fromkeys(question.setting().links.calibrations))
+    names = ", ".join(dict.fromkeys(question.load_setting().links.calibrations))
     return {
         "machine": machine.name,
         "backend": question.backend,

@@ -8,8 +8,9 @@ from typing import Any
 from perfmodel.errors import BadInputError
 from perfmodel.passes.basis import LocalMemory
 from perfmodel.passes.schemes import ALL, ROW_WISE, way_named
+from perfmodel.projections.inputs import equal_share
 from perfmodel.question.groups import EqualTableOptions
-from perfmodel.units import format_count, parse_bytes, parse_count, parse_rate, parse_ratio, parse_time
+from perfmodel.units import parse_bytes, parse_count, parse_rate, parse_ratio, parse_time
 
 
 def workload_values(typed: Mapping[str, Any]) -> dict[str, Any]:
@@ -34,21 +35,6 @@ def share_of(typed: Mapping[str, Any], gpus: int) -> int:
     return equal_share(parse_count(typed["global_batch"], "--global-batch"), gpus)
 
 
-def equal_share(total: int, gpus: int) -> int:
-    """How many of ``total`` samples each GPU gets.
-
-    Limits: it cannot be divided equally -> BadInputError with the nearest divisible numbers, and more GPUs
-    """
-    if total % gpus:
-        near = sorted({max(total // gpus, 1) * gpus, (total // gpus + 1) * gpus})
-        more = next((each for each in range(gpus + 1, 2 * gpus + 1) if total % each == 0), None)
-        raise BadInputError(
-            f"--global-batch {total} is no whole number of samples for each of {format_count(gpus)} GPUs.",
-            f"the nearest: {' or '.join(map(str, near))}" + (f"; or --gpus {more}." if more else "."),
-        )
-    return total // gpus
-
-
 def check_model(typed: Mapping[str, object]) -> None:
     """Raise BadInputError if options of equal tables (None: not typed) are typed together with --model."""
     if not typed.get("model"):
@@ -69,8 +55,8 @@ def reserve_of(text: str) -> float:
     return value
 
 
-def local_memory_of(text: str | None) -> tuple[float, float] | None:
-    """Size [byte] and rate [byte/s] in the text of ``--local-memory``, ``10TB@3TB/s``; None: not typed."""
+def local_memory_of(text: str | None) -> LocalMemory | None:
+    """The memory in the text of ``--local-memory``, ``10TB@3TB/s``; None: not typed."""
     if text is None:
         return None
     size, at, rate = text.partition("@")
@@ -78,13 +64,11 @@ def local_memory_of(text: str | None) -> tuple[float, float] | None:
         raise BadInputError(
             f"--local-memory {text} is not SIZE@RATE.", "for example --local-memory 10TB@3TB/s"
         )
-    found = parse_bytes(size, "--local-memory"), parse_rate(rate, "--local-memory")
-    LocalMemory(*found)  # raises if out of range
-    return found
+    return LocalMemory(parse_bytes(size, "--local-memory"), parse_rate(rate, "--local-memory"))
 
 
-def remote_memory_of(text: str | None) -> tuple[float, float, float, int] | None:
-    """Size [byte], rate [byte/s], latency [s] and number of GPUs in the text of ``--remote-memory``.
+def remote_memory_of(text: str | None) -> LocalMemory | None:
+    """The memory in the text of ``--remote-memory``.
 
     It is like ``10TB@3TB/s,shared:16,latency:3us``; None: not typed
     Limits: no latency, an unknown or repeated word, a fractional number of GPUs -> BadInputError
@@ -106,9 +90,8 @@ def remote_memory_of(text: str | None) -> tuple[float, float, float, int] | None
         why = "over a network a read takes microseconds; --local-memory has none"
         raise BadInputError(f"{name} {text} does not say its latency.", f"{example}: {why}.")
     sharers = parse_count(given.get("shared", "1"), f"{name}: shared")
-    found = parse_bytes(size, name), parse_rate(rate, name), parse_time(given["latency"], name), sharers
-    LocalMemory(*found)  # raises if out of range
-    return found
+    latency = parse_time(given["latency"], name)
+    return LocalMemory(parse_bytes(size, name), parse_rate(rate, name), latency, sharers)
 
 
 def checked_sharding(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from perfmodel.cli.question import Question, question_of
+from perfmodel.cli.question import advised, check_size, question_of
 from perfmodel.cli.shardings import Output, lead_of, possible, with_fitting, with_sharding
 from perfmodel.cli.workload import checked_sharding
 from perfmodel.errors import BadInputError, PerfmodelError
@@ -18,7 +18,7 @@ from perfmodel.explore import commands
 from perfmodel.explore.asked import Said
 from perfmodel.passes.schemes import AUTO, ROW_WISE
 from perfmodel.plan.leading import Leading, leading, leads
-from perfmodel.projections import Projection
+from perfmodel.projections import Projection, Question
 from perfmodel.projections.inputs import DEFAULTS
 from perfmodel.question.passes import ProjectOptions
 from perfmodel.report.figures.block import Block, Missing
@@ -67,8 +67,8 @@ def answer(asked: Said) -> Answer:
     if not (typed["table_size"] or typed["gpus"] or typed["model"]):
         raise BadInputError("which tables?", "say how large all of them are, or choose a set.")
     question = question_of(typed)
-    question.check_gpus()
-    with question.advised():
+    check_size(question)
+    with advised(question):
         base = question.answer()
         out = Output(False, False, None, lambda words, _: " ".join(words))
         if way is not None:

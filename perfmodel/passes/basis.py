@@ -17,6 +17,7 @@ from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.kernel_fits import KernelFit
 from perfmodel.schema.limits import limits_of
 from perfmodel.schema.workload import payload_element_bytes
+from perfmodel.units import exact_text
 
 Array = NDArray[np.float64]
 Of = Any
@@ -55,6 +56,31 @@ class LocalMemory:
         for name, (limit, value) in values.items():
             if outside := limit.refusal(value):
                 raise BadInputError(f"{self}: its {name} {outside}.", "check the number and its unit.")
+
+    @staticmethod
+    def of(values: LocalMemory | tuple[float, ...]) -> LocalMemory:
+        """A memory from (bytes, bytes/s) and, over the network, (latency, GPUs that share it).
+
+        Limits: not 2 to 4 values, not above 0, half a GPU -> BadInputError
+        """
+        if isinstance(values, LocalMemory):
+            return values
+        size, rate, latency, sharers = (
+            (*values, *(0.0, 1)[len(values) - 2 :]) if 2 <= len(values) <= 4 else (0,) * 4
+        )
+        if min(size, rate, sharers) <= 0 or latency < 0 or sharers != int(sharers):
+            raise BadInputError(
+                f"local_memory {values} cannot be used.",
+                "give (bytes, bytes/s), or (bytes, bytes/s, latency in s, GPUs that share it).",
+            )
+        return LocalMemory(size, rate, latency, int(sharers))
+
+    @property
+    def text(self) -> str:
+        """Value of the option that sets it: ``10TB@3TB/s``, or ``10TB@3TB/s,shared:16,latency:3us``."""
+        text = f"{exact_text(self.capacity_bytes, 'byte')}@{exact_text(self.bytes_per_s, 'byte/s')}"
+        more = f",shared:{self.sharers},latency:{exact_text(self.latency_s, 's')}"
+        return text + more if self.remote else text
 
     @property
     def remote(self) -> bool:

@@ -206,7 +206,7 @@ class UniformPlans:
             most = np.maximum(even.mean, shard.own.max(axis=1)) + even.everywhere
             times = self.evaluator.exact_times(most)
             for place, scheme in enumerate(even.schemes):
-                loads = shard.at(place)
+                loads = ShardLoads(shard.own[place], shard.everywhere[place])
                 self._spread[scheme] = _Spread(float(times[place]), float(even.held_bytes[place]), loads)
         return [self._spread[scheme] for scheme in schemes]
 

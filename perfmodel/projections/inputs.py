@@ -21,7 +21,7 @@ from perfmodel.schema.distributions import Distribution
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.ranges import MOST_GPUS
 from perfmodel.schema.workload import DTYPES, ID_DTYPE_BYTES, TableSet, dtype_bytes
-from perfmodel.units import format_bytes
+from perfmodel.units import format_bytes, format_count
 
 Array = NDArray[np.float64]
 
@@ -358,3 +358,18 @@ def local_memory_work(work: Configs, memory: LocalMemory) -> Configs:
         raise BadInputError(f"tables of {sizes[0]} do not fit a memory of {sizes[1]}.", "give a larger one.")
     one = np.ones_like(work.gpus)
     return Configs(work.table_bytes, one, one, work.batch, work.id_bytes, work.groups, False)
+
+
+def equal_share(total: int, gpus: int) -> int:
+    """How many of ``total`` samples each GPU gets.
+
+    Limits: it cannot be divided equally -> BadInputError with the nearest divisible numbers, and more GPUs
+    """
+    if total % gpus:
+        near = sorted({max(total // gpus, 1) * gpus, (total // gpus + 1) * gpus})
+        more = next((each for each in range(gpus + 1, 2 * gpus + 1) if total % each == 0), None)
+        raise BadInputError(
+            f"--global-batch {total} is no whole number of samples for each of {format_count(gpus)} GPUs.",
+            f"the nearest: {' or '.join(map(str, near))}" + (f"; or --gpus {more}." if more else "."),
+        )
+    return total // gpus

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from cli_calls import Outcome, is_an_error
 
-from perfmodel.cli.question import Question
 from perfmodel.errors import BadInputError, NoKernelsError
 from perfmodel.passes.settings import kernel_choices, load_setting
-from perfmodel.projections import Projection, project_one
+from perfmodel.projections import Projection, Question, project_one
 from perfmodel.projections.kernel_choice import other_kernels
 from perfmodel.projections.sensitivity import swings
 from perfmodel.report.page.setups import Curves, Loaded

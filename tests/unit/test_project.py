@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from perfmodel.collectives.library import Faster, Library
 from perfmodel.errors import BadInputError
 from perfmodel.model.popularity import Popularity
+from perfmodel.passes.basis import LocalMemory
 from perfmodel.passes.settings import BEST
 from perfmodel.projections import (
     Forward,
-    LocalMemory,
     grids,
     prepare,
     project_each,
