@@ -67,7 +67,7 @@ def test_deduplicating_lies_between_a_hash_table_and_torch_unique(
 def test_the_backward_sorts_as_many_digits_as_the_rows_of_a_rank_have() -> None:
     sorts = {name for name, step in STEPS.items() if step.sorts}
     assert sorts == {"deduplicate", "deduplicate_requests", "sort_lookups"}
-    found = next(each for each in ways() if each.way == "row-wise-ub").alike
+    found = next(each for each in ways() if each.way == "row-wise-ub").plan
     tables = found.plan.tables
     evaluator = Evaluator.on(MACHINE, tables, 1024, 152, training=True)
     assert evaluator.model.sort_digits == 4  # 78 125 M rows / 152 = 514 M: 29 bits
