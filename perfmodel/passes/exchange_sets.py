@@ -1,16 +1,27 @@
-"""Which tables exchange together: all of them, or, as in TorchRec, the tables of one sharding type.
+"""Which tables TorchRec exchanges and looks up together; without TorchRec, all tables of a rank.
 
     time of the exchanges = sum over the sharding types s in use of
                             t_splits(8 k G) + t_lengths(S_s) + t_ids(S_s) + t_weights(S_s) + t_bags(S_s)   [s]
+    launches of a look-up, of its sort and of its update = number of the groups in use       [-]
 
     S_s  bytes of the busiest rank in the tables of type s [bytes];  k G  numbers in a splits exchange [-];
          k is one more if bags are weighted
+    group  tables of one sharding type and one data type
 Source: TorchRec 1.8, ``ShardedEmbeddingBagCollection`` makes one input dist, one lookup and one output dist
-        for each sharding type; tests/integration/test_torchrec_counts.py counts them in real modules
+        for each sharding type, ``group_tables`` one fused kernel (TBE) of those of one data type;
+        tests/integration/test_torchrec_counts.py counts them in real modules
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+import numpy as np
+from numpy.typing import NDArray
+from perfmodel.passes.schemes import DATA_PARALLEL, SHARDINGS, TABLE_WISE
+from perfmodel.passes.step_resources import BY_TYPE, Resource
+from perfmodel.passes.tables import PlanTables
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -89,3 +100,66 @@ class ExchangeSets:
 
 
 _KIND_OF = {name: kind for kind, name in _BY_EXCHANGE.items()}
+
+
+_WHOLE, _COPIED = (SHARDINGS[name].torchrec for name in (TABLE_WISE, DATA_PARALLEL))
+
+
+@dataclass(frozen=True, eq=False)
+class LookUpGroups:
+    """TorchRec's groups of tables that are looked up together.
+
+    Launches are counted for a rank with tables of all groups in use; other ranks launch fewer.
+    """
+
+    sets: ExchangeSets
+    tables: PlanTables
+
+    @cached_property
+    def _of_type(self) -> dict[str, int]:
+        """By sharding type, a resource that every rank has if the plan has tables of that type, and only
+        then."""
+        found = {_WHOLE: int(Resource.LENGTHS_SENT)}
+        found |= {name: int(BY_TYPE[name][Resource.LENGTHS_SENT]) for name in self.sets.shardings}
+        return found | {_COPIED: int(Resource.COPIED_LENGTHS)}
+
+    @cached_property
+    def _code(self) -> NDArray[np.int64]:
+        """[T] code of each table's data type."""
+        return np.asarray(np.unique(self.tables.dtype, return_inverse=True)[1])
+
+    @property
+    def _several(self) -> int:
+        """Number of data types that a group may have; 0 if there is only one."""
+        types = int(self._code.max()) + 1
+        return types if types > 1 else 0
+
+    @property
+    def width(self) -> int:
+        """K, number of resources: if there are several data types, each group adds one."""
+        return len(Resource) + len(self._of_type) * self._several if self._several else self.sets.width
+
+    @property
+    def resources(self) -> tuple[int, ...]:
+        """For each group, the index of a resource that is above 0 on every rank if a plan uses the group."""
+        if not self._several:
+            return tuple(self._of_type.values())
+        return tuple(range(len(Resource), self.width))
+
+    def spread(self, table: NDArray[np.int64], loads: Array, everywhere: bool) -> Array:
+        """The loads [..., K] with the groups' resources appended.
+
+        everywhere  True: ``loads`` are what every rank has, and are copied to the resource of their table's
+                    group;
+                    False: they are loads of shards, and the groups' resources stay 0
+        """
+        if not self._several:
+            return loads
+        found = np.moveaxis(np.zeros((self.width, *loads.shape[:-1])), 0, -1)
+        found[..., : loads.shape[-1]] = loads
+        codes = self._code[table]
+        place = iter(self.resources)
+        for resource, code in product(self._of_type.values(), range(self._several)):
+            here = everywhere & (codes == code)
+            found[..., next(place)] = np.where(here, loads[..., resource], 0)
+        return found

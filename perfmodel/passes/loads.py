@@ -19,7 +19,7 @@ from perfmodel.model import embedding_bag as eb
 from perfmodel.model import exchanges as ex
 from perfmodel.model.look_ups import Gather
 from perfmodel.passes.cut import LoadInputs, TableCut
-from perfmodel.passes.look_up_groups import LookUpGroups
+from perfmodel.passes.exchange_sets import LookUpGroups
 from perfmodel.passes.placement import Plan, Scheme, check_scheme
 from perfmodel.passes.schemes import Exchange
 from perfmodel.passes.step_resources import RESOURCES, TOGETHER, Loads, Resource, ShardLoads

@@ -9,7 +9,6 @@ import pytest
 
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError
-from perfmodel.passes.uniform_plans import UniformPlan, UniformPlans
 from perfmodel.passes.schemes import Exchange
 from perfmodel.passes.steps import StepRow
 from perfmodel.passes.uniform_plans import UniformPlan, UniformPlans
