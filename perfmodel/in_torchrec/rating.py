@@ -11,7 +11,7 @@ from perfmodel.in_torchrec.estimator import TO_MS, PerfmodelEstimator, scheme_of
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.exchange_sets import ExchangeSets
 from perfmodel.passes.schemes import copied
-from perfmodel.passes.step_resources import SHARDING_TYPES, Resource
+from perfmodel.passes.step_resources import SHARDING_TYPES, WIDTH
 
 
 class PerfmodelRating(PerfModel):  # type: ignore[misc]  # TorchRec has no types
@@ -41,7 +41,7 @@ class PerfmodelRating(PerfModel):  # type: ignore[misc]  # TorchRec has no types
         schemes = [scheme_of(option, evaluator) for option in plan]
         kind, r, c = (np.array([getattr(s, n) for s in schemes]) for n in ("kind", "row_parts", "col_parts"))
         loads = replace(evaluator.model, sets=sets).shard_loads(np.arange(len(plan)), kind, r, c)
-        most = np.zeros(len(Resource))
+        most = np.zeros(WIDTH)
         most[: loads.own.shape[-1]] = loads.everywhere.sum(axis=0)
         held = [(t, shard.rank) for t, option in enumerate(plan) for shard in option.shards]
         tables, ranks = np.array([pair for pair in held if not copied(kind[pair[0]])] or [(0, 0)]).T

@@ -34,7 +34,7 @@ from perfmodel.passes.schemes import (
     SHARDINGS,
     TABLE_ROW_WISE,
 )
-from perfmodel.passes.step_resources import BY_TYPE, SHARDING_TYPES, TOGETHER, Resource
+from perfmodel.passes.step_resources import BY_TYPE, SHARDING_TYPES, TOGETHER, WIDTH, Resource
 from perfmodel.passes.steps import STEPS, WEIGHTS, Step, by_type
 
 Array = NDArray[np.float64]
@@ -64,8 +64,8 @@ class ExchangeSets:
     @property
     def width(self) -> int:
         """K, number of resources: first of all tables together, then of each sharding type."""
-        own = [resource for name in self.shardings for resource in BY_TYPE[name].values()]
-        return max(own, default=Resource.COPIED_LENGTHS) + 1
+        numbers = [number for name in self.shardings for number in BY_TYPE[name].values()]
+        return max(numbers, default=Resource.COPIED_LENGTHS) + 1
 
     @cached_property
     def _place(self) -> NDArray[np.int64]:
@@ -137,14 +137,14 @@ class LookUpGroups:
     @property
     def width(self) -> int:
         """K, number of resources: if there are several data types, each group adds one."""
-        return len(Resource) + len(self._of_type) * self._several if self._several else self.sets.width
+        return WIDTH + len(self._of_type) * self._several if self._several else self.sets.width
 
     @property
     def resources(self) -> tuple[int, ...]:
         """For each group, the index of a resource that is above 0 on every rank if a plan uses the group."""
         if not self._several:
             return tuple(self._of_type.values())
-        return tuple(range(len(Resource), self.width))
+        return tuple(range(WIDTH, self.width))
 
     def spread(self, table: NDArray[np.int64], loads: Array, everywhere: bool) -> Array:
         """The loads [..., K] with the groups' resources appended.

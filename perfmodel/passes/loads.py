@@ -22,7 +22,7 @@ from perfmodel.passes.cut import LoadInputs, TableCut
 from perfmodel.passes.exchange_sets import LookUpGroups
 from perfmodel.passes.placement import Plan, Scheme, check_scheme
 from perfmodel.passes.schemes import Exchange
-from perfmodel.passes.step_resources import RESOURCES, TOGETHER, Loads, Resource, ShardLoads
+from perfmodel.passes.step_resources import TOGETHER, Loads, Resource, ShardLoads
 from perfmodel.passes.tables import PlanTables
 from perfmodel.passes.update_loads import backward
 
@@ -264,4 +264,4 @@ class _Columns(dict[Resource, Array]):
         return self.get(at[-1], 0.0)
 
 
-__all__ = ["RESOURCES", "LoadModel", "Loads", "Resource", "ShardLoads"]
+__all__ = ["LoadModel", "Loads", "Resource", "ShardLoads"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,66 +56,37 @@ class Resource(IntEnum):
     WEIGHTS_SENT = 35  # weights of ids, where they are sent apart from the ids
     WEIGHTS_RECEIVED = 36
     COPIED_LENGTHS = 37  # in TorchRec: lengths for the look-ups of replicated tables
-    ROW_WISE_LENGTHS_SENT = 38  # of one sharding type of TorchRec; resources above are of all other tables
-    ROW_WISE_LENGTHS_RECEIVED = 39
-    ROW_WISE_IDS_SENT = 40
-    ROW_WISE_IDS_RECEIVED = 41
-    ROW_WISE_WEIGHTS_SENT = 42
-    ROW_WISE_WEIGHTS_RECEIVED = 43
-    TABLE_ROW_WISE_LENGTHS_SENT = 44
-    TABLE_ROW_WISE_LENGTHS_RECEIVED = 45
-    TABLE_ROW_WISE_IDS_SENT = 46
-    TABLE_ROW_WISE_IDS_RECEIVED = 47
-    TABLE_ROW_WISE_WEIGHTS_SENT = 48
-    TABLE_ROW_WISE_WEIGHTS_RECEIVED = 49
-    COLUMN_WISE_LENGTHS_SENT = 50
-    COLUMN_WISE_LENGTHS_RECEIVED = 51
-    COLUMN_WISE_IDS_SENT = 52
-    COLUMN_WISE_IDS_RECEIVED = 53
-    COLUMN_WISE_WEIGHTS_SENT = 54
-    COLUMN_WISE_WEIGHTS_RECEIVED = 55
-    COLUMN_WISE_BAGS_SENT = 56
-    COLUMN_WISE_BAGS_RECEIVED = 57
-    TABLE_COLUMN_WISE_LENGTHS_SENT = 58
-    TABLE_COLUMN_WISE_LENGTHS_RECEIVED = 59
-    TABLE_COLUMN_WISE_IDS_SENT = 60
-    TABLE_COLUMN_WISE_IDS_RECEIVED = 61
-    TABLE_COLUMN_WISE_WEIGHTS_SENT = 62
-    TABLE_COLUMN_WISE_WEIGHTS_RECEIVED = 63
-    TABLE_COLUMN_WISE_BAGS_SENT = 64
-    TABLE_COLUMN_WISE_BAGS_RECEIVED = 65
-    GRID_SHARD_LENGTHS_SENT = 66
-    GRID_SHARD_LENGTHS_RECEIVED = 67
-    GRID_SHARD_IDS_SENT = 68
-    GRID_SHARD_IDS_RECEIVED = 69
-    GRID_SHARD_WEIGHTS_SENT = 70
-    GRID_SHARD_WEIGHTS_RECEIVED = 71
-    GRID_SHARD_REDUCE_INSIDE = 72
-    GRID_SHARD_ACROSS_SENT = 73
-    GRID_SHARD_ACROSS_RECEIVED = 74
 
 
 TOGETHER = Resource.WEIGHTS_RECEIVED + 1
 """Number of resources of a pass that exchanges all tables together."""
 
-SHARDING_TYPES = ("row_wise", "table_row_wise", "column_wise", "table_column_wise", "grid_shard")
+_OF_INPUT = (
+    Resource.LENGTHS_SENT,
+    Resource.LENGTHS_RECEIVED,
+    Resource.IDS_SENT,
+    Resource.IDS_RECEIVED,
+    Resource.WEIGHTS_SENT,
+    Resource.WEIGHTS_RECEIVED,
+)
+_OF_BAGS = Resource.BAGS_SENT, Resource.BAGS_RECEIVED
+_OF_TYPE: dict[str, tuple[Resource, ...]] = {
+    "row_wise": _OF_INPUT,
+    "table_row_wise": _OF_INPUT,
+    "column_wise": (*_OF_INPUT, *_OF_BAGS),
+    "table_column_wise": (*_OF_INPUT, *_OF_BAGS),
+    "grid_shard": (*_OF_INPUT, Resource.REDUCE_INSIDE, Resource.ACROSS_SENT, Resource.ACROSS_RECEIVED),
+}
+SHARDING_TYPES = tuple(_OF_TYPE)
 """TorchRec's sharding types whose tables may exchange apart from whole tables, the types in every plan for
 TorchRec first."""
-
-
-def _by_type(name: str) -> dict[Resource, Resource]:
-    whole = {each.name: each for each in list(Resource)[:TOGETHER]}
-    named = {own.name.removeprefix(f"{name.upper()}_"): own for own in list(Resource)[TOGETHER:]}
-    return {whole[part]: own for part, own in named.items() if part in whole}
-
-
-BY_TYPE: dict[str, dict[Resource, Resource]] = {name: _by_type(name) for name in SHARDING_TYPES}
-"""For each of ``SHARDING_TYPES``, its own resource for each resource of all tables."""
-WHOLE: dict[Resource, Resource] = {own: whole for each in BY_TYPE.values() for whole, own in each.items()}
-"""For each resource of a sharding type, the resource of all tables."""
-
-RESOURCES: tuple[str, ...] = tuple(resource.name.lower() for resource in Resource)
-"""Names of the resources, in the order of the arrays; a pass has the first K."""
+_NUMBERS = count(len(Resource))
+BY_TYPE: dict[str, dict[Resource, int]] = {
+    name: {resource: next(_NUMBERS) for resource in resources} for name, resources in _OF_TYPE.items()
+}
+"""For each of ``SHARDING_TYPES``, the number of its own resource for each resource of all tables."""
+WIDTH = next(_NUMBERS)
+"""Number of resources, those of sharding types counted."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +121,6 @@ class Loads:
         """Mean load over ranks, shape [K]: the loads if the same shards were perfectly balanced."""
         return np.asarray(self.values.mean(axis=1))
 
-    def of(self, resource: Resource) -> Array:
+    def of(self, resource: int) -> Array:
         """Load of one resource on every rank, shape [G]."""
         return np.asarray(self.values[resource])

@@ -37,7 +37,7 @@ class Step:
     """
 
     name: str
-    resources: tuple[Resource, ...]
+    resources: tuple[int, ...]
     collective: str = ""
     ranks: str = ALL
     splits: bool = False
@@ -90,10 +90,10 @@ class Step:
     def of_type(self, sharding: str) -> Step | None:
         """This step as TorchRec runs it for the tables of one sharding type; None if the type has no bytes
         in it."""
-        own = BY_TYPE[sharding]
-        if not self.collective or not set(self.resources) <= set(own):
+        numbers: dict[int, int] = {**BY_TYPE[sharding]}
+        if not self.collective or not set(self.resources) <= set(numbers):
             return None
-        resources = tuple(own[each] for each in self.resources)
+        resources = tuple(numbers[resource] for resource in self.resources)
         name, like = f"{self.name}_{sharding}", self.alike
         return replace(self, name=name, resources=resources, like=like, sharding=sharding, whole=self.name)
 

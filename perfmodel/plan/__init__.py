@@ -1,7 +1,7 @@
 """Plans: which rank holds which part of which table, the time of a step, and the resource that limits it."""
 
 from perfmodel.passes.cost import Evaluator
-from perfmodel.passes.loads import RESOURCES, Loads, ShardLoads
+from perfmodel.passes.loads import Loads, ShardLoads
 from perfmodel.passes.memory import PlanMemory
 from perfmodel.passes.placement import (
     Placement,
@@ -15,7 +15,6 @@ from perfmodel.passes.tables import PlanTables
 from perfmodel.plan.files import plan_from, plan_record, read_plan, write_plan
 
 __all__ = [
-    "RESOURCES",
     "SHARDINGS",
     "Evaluator",
     "Loads",

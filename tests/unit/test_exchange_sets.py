@@ -10,7 +10,7 @@ import pytest
 from perfmodel.passes.exchange_sets import ExchangeSets
 from perfmodel.passes.placement import uniform_plan
 from perfmodel.passes.schemes import Exchange
-from perfmodel.passes.step_resources import TOGETHER, WHOLE, Resource
+from perfmodel.passes.step_resources import BY_TYPE, TOGETHER, Resource
 from perfmodel.passes.training import CostedPlan, Dense
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.choices.table_rules import typed_rules
@@ -62,9 +62,9 @@ def test_sets_hold_what_all_tables_have_together(types: tuple[str, ...] | None, 
         plan = Plan(tables, tuple(PLACED[i] for i in random.integers(len(PLACED), size=4)), 4, 2)
         one, many = together.loads(plan).values, apart.loads(plan).values
         summed = many[:TOGETHER].copy()
-        for own, whole in WHOLE.items():
-            if own < len(many):
-                summed[whole] += many[own]
+        for numbers in BY_TYPE.values():
+            for whole, number in numbers.items():
+                summed[whole] += many[number] if number < len(many) else 0
         np.testing.assert_allclose(summed, one, rtol=1e-12)
 
 

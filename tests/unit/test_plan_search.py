@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
-from perfmodel.passes.loads import RESOURCES, Resource
 from perfmodel.passes.schemes import Exchange
+from perfmodel.passes.step_resources import WIDTH, Resource
 from perfmodel.passes.steps import Step
 from perfmodel.plan import Evaluator, PlanTables, Scheme
 from perfmodel.plan.bounding.curves import StepCurves
@@ -292,7 +292,7 @@ def test_curves_between_their_sizes_are_the_steps_of_the_evaluator(training: boo
     waits = Counter(waited(step) for step in evaluator.steps)
     assert max(waits.values()) == together
     for size in (0.0, 3.0, 300.0, 12_345.0, 6.7e6, 8.9e9):
-        most = np.zeros((1, len(RESOURCES)))
+        most = np.zeros((1, WIDTH))
         most[0, curves.resource] = size * curves.scale
         taken = evaluator.parts(most)
         expected = dict.fromkeys(waits, 0.0)
