@@ -14,28 +14,24 @@ Source: TorchRec 1.8, ``ShardedEmbeddingBagCollection`` makes one input dist, on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-from itertools import product
-import numpy as np
-from numpy.typing import NDArray
-from perfmodel.passes.schemes import DATA_PARALLEL, SHARDINGS, TABLE_WISE
-from perfmodel.passes.step_resources import BY_TYPE, Resource
-from perfmodel.passes.tables import PlanTables
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.passes.schemes import (
+    DATA_PARALLEL,
     ROW_WISE,
     SHARDINGS,
     TABLE_ROW_WISE,
+    TABLE_WISE,
 )
 from perfmodel.passes.step_resources import BY_TYPE, SHARDING_TYPES, TOGETHER, WIDTH, Resource
 from perfmodel.passes.steps import STEPS, WEIGHTS, Step, by_type
+from perfmodel.passes.tables import PlanTables
 
 Array = NDArray[np.float64]
 

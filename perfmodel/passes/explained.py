@@ -34,7 +34,7 @@ from perfmodel.passes.handover import Handover
 from perfmodel.passes.loads import compute_resource_loads
 from perfmodel.passes.one_domain import OneDomain
 from perfmodel.passes.placement import Plan
-from perfmodel.passes.step_resources import WHOLE
+from perfmodel.passes.step_resources import WHOLE, Resource
 from perfmodel.passes.steps import HANDOVER, STEPS, Step, StepRow
 from perfmodel.passes.timing import PassTimes
 from perfmodel.schema.evidence import Evidence
@@ -144,7 +144,8 @@ class ExplainedPass:
         shards, loads = self.on_rank(row.rank)
         total = loads.sum(axis=0)
         resource = step.resources[0] if step.gathers else max(step.resources, key=lambda name: total[name])
-        sizes, whole = loads[:, resource], WHOLE.get(resource, resource)
+        sizes = loads[:, resource]
+        whole = WHOLE[resource] if resource in WHOLE else Resource(resource)
         order = [table for table in np.argsort(-sizes, kind="stable").tolist() if sizes[table] > 0]
         with record_equations():
             sides = [side.get(whole) for side in compute_resource_loads(self.cut(order[0]))]

@@ -85,6 +85,10 @@ BY_TYPE: dict[str, dict[Resource, int]] = {
     name: {resource: next(_NUMBERS) for resource in resources} for name, resources in _OF_TYPE.items()
 }
 """For each of ``SHARDING_TYPES``, the number of its own resource for each resource of all tables."""
+WHOLE: dict[int, Resource] = {
+    number: resource for numbers in BY_TYPE.values() for resource, number in numbers.items()
+}
+"""For each resource of a sharding type, the resource of all tables."""
 WIDTH = next(_NUMBERS)
 """Number of resources, those of sharding types counted."""
 

@@ -90,7 +90,7 @@ class Step:
     def of_type(self, sharding: str) -> Step | None:
         """This step as TorchRec runs it for the tables of one sharding type; None if the type has no bytes
         in it."""
-        numbers: dict[int, int] = {**BY_TYPE[sharding]}
+        numbers = {int(resource): number for resource, number in BY_TYPE[sharding].items()}
         if not self.collective or not set(self.resources) <= set(numbers):
             return None
         resources = tuple(numbers[resource] for resource in self.resources)

@@ -128,22 +128,22 @@ def build_explained_pass(answer: Projection) -> ExplainedPass:
     """The pass of a projection, to explain its steps; if it is not row-wise, its plan is made again."""
     if answer.sharding == ROW_WISE:
         return _build_row_wise_pass(answer)
-    evaluator = evaluator_of(answer)
-    alike = best_alike(evaluator, answer.sharding, answer.gpu_count.usable_bytes)
-    assert isinstance(alike, Alike)  # the answer is of this sharding
-    return ExplainedPass.of_plan(evaluator, alike.plan, answer.steps)
+    plans = uniform_plans_of(answer)
+    best = plans.best(answer.sharding)
+    assert isinstance(best, UniformPlan)  # the answer is of this sharding
+    return ExplainedPass.of_plan(plans.evaluator, best.plan, answer.steps)
 
 
 def _build_row_wise_pass(answer: Projection) -> ExplainedPass:
     """The pass of a row-wise projection, in which all ranks have the same loads."""
-    forward, work, loads = answer.forward, answer.work, answer.loads
-    kind = forward.kinds(work)
+    forward, work = answer.forward, answer.work
+    kind, loads = forward.kinds(work), answer.loads
 
     def cut(table: int) -> TableCut:
         return forward.cut(work, work.groups[table], kind)[0]
 
     def timing(step: Step) -> Timing:
-        return next(timed.timing for timed in forward.steps(work, loads) if timed.name == step.name)
+        return next(timed.timing for timed in forward.cost(work, loads).steps if timed.name == step.name)
 
     cuts = [forward.cut(work, group, kind) for group in work.groups]
     counts = np.array([float(count.flat[0]) for _, count in cuts])
