@@ -333,36 +333,3 @@ def format_quantity(value: float, unit: str) -> str:
         return format_bytes(value, binary=value < 1e9)
     known = {"byte/s": format_rate, "s": format_time, "count": format_count, "fraction": format_fraction}
     return known.get(unit, format_number)(value)
-
-
-_SUFFIXES_OF = {
-    "byte": ("B", "kB", "MB", "GB", "TB", "PB", "KiB", "MiB", "GiB", "TiB", "PiB"),
-    "byte/s": ("B/s", "kB/s", "MB/s", "GB/s", "TB/s", "PB/s"),
-    "s": ("s", "ms", "us", "ns"),
-    "fraction": ("%",),
-}
-
-
-def exact_text(value: float, unit: str) -> str:
-    """The shortest text with a unit that parses to exactly this value: ``10TB``, ``100GB/s``, ``7.5us``.
-
-    Limits: a count or ratio -> the plain number
-    """
-    best, fewest = "", math.inf
-    for suffix in _SUFFIXES_OF.get(unit, ()):
-        one = parse_quantity(f"1{suffix}", unit)
-        text = f"{value / one:.12g}{suffix}"
-        digits = len(text.removesuffix(suffix).replace(".", ""))
-        if "e" in text.removesuffix(suffix) or digits > fewest or (best and value < one):
-            continue
-        try:
-            if math.isclose(parse_quantity(text, unit), value, rel_tol=1e-12):
-                best, fewest = text, digits
-        except BadInputError:
-            continue
-    return best or plain_number(value)
-
-
-def plain_number(value: float) -> str:
-    """The shortest text of a number that parses to it: ``1024``, ``0.15``."""
-    return f"{value:.0f}" if float(value).is_integer() else repr(float(value))

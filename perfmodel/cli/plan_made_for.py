@@ -16,6 +16,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.passes.settings import CLUSTER
 from perfmodel.plan.files import read_made_for, read_model
 from perfmodel.plan.made_for import MadeFor
+from perfmodel.projections.question import exact_text
 from perfmodel.question.groups import DEFAULT_BATCH, DEFAULT_MACHINE, OBJECTIVES
 from perfmodel.schema.calibration import list_calibrations
 from perfmodel.schema.distributions import Distribution, parse_distribution
@@ -24,7 +25,7 @@ from perfmodel.schema.gate import STDIN
 from perfmodel.schema.machine import list_machines
 from perfmodel.schema.machine_keys import KEYS
 from perfmodel.schema.table_files import list_models
-from perfmodel.units import exact_text, parse_quantity, parse_ratio
+from perfmodel.units import parse_quantity, parse_ratio
 
 if TYPE_CHECKING:
     import typer

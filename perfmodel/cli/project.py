@@ -14,6 +14,7 @@ from perfmodel.cli.workload import checked_sharding
 from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import ALL, ROW_WISE
 from perfmodel.plan.leading import leads
+from perfmodel.projections import answer_question
 from perfmodel.projections.kernel_choice import other_kernels
 from perfmodel.projections.sensitivity import next_experiment, sensitivities
 from perfmodel.question.groups import table_count
@@ -59,7 +60,7 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
 
     out = Output(as_json, as_csv, file, typed.line, options.explain)
     with advised(question), advising_enough(question):
-        answer = question.answer()
+        answer = answer_question(question)
         lead = lead_of(answer, question, out) if sharding is None and leads(answer) else None
         if report is not None:
             note(write_beside(context, report, lead))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from perfmodel.cli.build_page import page_of
@@ -15,7 +16,7 @@ from perfmodel.cli.workload import check_model, checked_sharding
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.passes.schemes import ALL, AUTO
 from perfmodel.plan.leading import Leading, leading_on_enough, leads
-from perfmodel.projections import Projection, Question
+from perfmodel.projections import Projection, Question, answer_on, answer_question
 from perfmodel.report.page.gpu_views import across_gpus, sharded
 from perfmodel.report.page.parts import Page, Selector
 from perfmodel.report.page.views import said
@@ -53,9 +54,9 @@ def gpus_page(params: Mapping[str, Any], line: TypedLine, lead: Leading | None =
     with advised(question):
         chosen = {selector.name: selector.values[selector.start] for selector in workload}
         start = replace(question, **said(workload, chosen), gpus=next(iter(numbers), None))
-        first = start.answer()
+        first = answer_question(start)
         if asked.best and leads(first):
-            lead = lead or leading_on_enough(first, start.on_gpus)
+            lead = lead or leading_on_enough(first, partial(answer_on, start))
             first = lead.base
         found = _possible(start, first, numbers, way)
         selector = _selector(found, typed=bool(numbers))
@@ -88,7 +89,7 @@ def _with_tables(question: Question, sizes: list[str] | None, numbers: list[int]
                 "--sharding of which tables?", "give --table-size, --gpus or --model, e.g. --table-size 10TB"
             )
         with advised(question):
-            filled = replace(question, gpus=min(numbers)).answer().gpu_count
+            filled = answer_question(replace(question, gpus=min(numbers))).gpu_count
         return replace(question, table_bytes=filled.table_bytes)
     found = size_values(sizes, "--table-size")
     if len(found) > 1:
@@ -111,7 +112,7 @@ def _possible(asked: Question, first: Projection, numbers: list[int], way: str |
     found = []
     for gpus in numbers if len(numbers) > 1 else doubled:
         try:
-            sharded(asked.on_gpus(gpus), way)
+            sharded(answer_on(asked, gpus), way)
             found.append(gpus)
         except PerfmodelError:
             if gpus in numbers or gpus == first.gpus:

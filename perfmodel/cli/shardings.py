@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.cli.output import emit, emit_explanation, emit_json, is_verbose, note, warn
@@ -22,6 +23,7 @@ from perfmodel.plan.leading import (
 )
 from perfmodel.plan.sizes import by_size
 from perfmodel.plan.swept import any_fits
+from perfmodel.projections import answer_on, answer_question
 from perfmodel.projections.inputs import TooFewGpusError
 from perfmodel.report.columns import columns_record
 from perfmodel.report.leading_text import beside_words, headline, leading_text, too_large
@@ -71,7 +73,9 @@ def with_fitting(
     def fits(found: Sequence[Compared]) -> bool:
         return any_fits([each for each in found if each.way in fitting])
 
-    found = on_enough(base, question.on_gpus, lambda each: list(compared(each, ways)), fits, fitting)
+    found = on_enough(
+        base, partial(answer_on, question), lambda each: list(compared(each, ways)), fits, fitting
+    )
     if say:
         _say_more(base, found[0], "no sharding fits" if len(ways) > 1 else f"{ways[0]} does not fit")
     return found
@@ -83,7 +87,7 @@ def lead_of(base: Projection, question: Question, out: Output, *, say: bool = Tr
     base  the row-wise projection;  say  whether to print a note if that takes more GPUs than ``base``
     Limits: no sharding fits the typed GPUs -> it says how many would be enough
     """
-    found = leading_on_enough(base, question.on_gpus, leading)
+    found = leading_on_enough(base, partial(answer_on, question), leading)
     if say:
         _say_more(base, found.base, "no sharding fits")
     filled = question.table_bytes is None and question.tables is None
@@ -107,8 +111,8 @@ def enough_gpus(question: Question) -> str:
     Limits: no calibration covers so many GPUs -> ""
     """
     try:
-        base = replace(question, gpus=None).answer()
-        _, found = on_enough(base, question.on_gpus, leading, lambda each: bool(each.best))
+        base = answer_question(replace(question, gpus=None))
+        _, found = on_enough(base, partial(answer_on, question), leading, lambda each: bool(each.best))
     except NoCalibrationError:
         return ""
     if found.best:
@@ -246,14 +250,14 @@ def print_all(base: Projection, question: Question, out: Output) -> None:
     base, found = with_fitting(base, question)
     several = question.tables is None and not out.as_csv
     other = replace(question, gpus=None)
-    sizes = list(by_size(lambda size: replace(other, table_bytes=size).answer())) if several else []
+    sizes = list(by_size(lambda size: answer_question(replace(other, table_bytes=size)))) if several else []
     if out.as_csv:
         import pandas as pd
 
         emit(pd.DataFrame([columns_record(SHARDING, each) for each in found]).to_csv(index=False))
         return
     if out.as_json:
-        asked = base.question.to_dict(base) if base.question else {}
+        asked = base.question.to_dict(base.forward, base.work) if base.question else {}
         asked.pop("reduction", None)
         emit_json(
             "project",

@@ -18,7 +18,7 @@ from perfmodel.explore import commands
 from perfmodel.explore.asked import Said
 from perfmodel.passes.schemes import AUTO, ROW_WISE
 from perfmodel.plan.leading import Leading, leading, leads
-from perfmodel.projections import Projection, Question
+from perfmodel.projections import Projection, Question, answer_on, answer_question
 from perfmodel.projections.inputs import DEFAULTS
 from perfmodel.question.passes import ProjectOptions
 from perfmodel.report.figures.block import Block, Missing
@@ -69,7 +69,7 @@ def answer(asked: Said) -> Answer:
     question = question_of(typed)
     check_size(question)
     with advised(question):
-        base = question.answer()
+        base = answer_question(question)
         out = Output(False, False, None, lambda words, _: " ".join(words))
         if way is not None:
             base, (found,) = with_fitting(base, question, [way], say=False)
@@ -166,7 +166,7 @@ def _over_gpus(found: Answer) -> Iterator[SlowdownLine]:
     for part in _NUMBERS:
         gpus = round(part * found.shown.gpus)
         with suppress(PerfmodelError):  # too few for the tables, or more than rows
-            base = question.on_gpus(gpus) if gpus >= 1 else None
+            base = answer_on(question, gpus) if gpus >= 1 else None
             if base is not None:
                 led = found.lead is not None and leads(base)
                 best.append(leading(base).answer if led else sharded(base, found.way))

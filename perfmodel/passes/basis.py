@@ -17,7 +17,6 @@ from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.kernel_fits import KernelFit
 from perfmodel.schema.limits import limits_of
 from perfmodel.schema.workload import payload_element_bytes
-from perfmodel.units import exact_text
 
 Array = NDArray[np.float64]
 Of = Any
@@ -74,13 +73,6 @@ class LocalMemory:
                 "give (bytes, bytes/s), or (bytes, bytes/s, latency in s, GPUs that share it).",
             )
         return LocalMemory(size, rate, latency, int(sharers))
-
-    @property
-    def text(self) -> str:
-        """Value of the option that sets it: ``10TB@3TB/s``, or ``10TB@3TB/s,shared:16,latency:3us``."""
-        text = f"{exact_text(self.capacity_bytes, 'byte')}@{exact_text(self.bytes_per_s, 'byte/s')}"
-        more = f",shared:{self.sharers},latency:{exact_text(self.latency_s, 's')}"
-        return text + more if self.remote else text
 
     @property
     def remote(self) -> bool:

@@ -26,7 +26,7 @@ Busiest = Callable[[Step], tuple[float, float, int]]
 
 
 @dataclass(frozen=True)
-class Gather:
+class GatherMemory:
     """Memory that the look-ups read instead of the HBM, and the bytes of short rows without padding.
 
     bare_bytes  DRAM bytes of the gather if short rows moved only their own bytes [...]
@@ -146,7 +146,7 @@ class PassCost:
 
 
 def cost_passes(
-    times: PassTimes, most: Array, steps: Sequence[Step] | None = None, gather: Gather | None = None
+    times: PassTimes, most: Array, steps: Sequence[Step] | None = None, gather: GatherMemory | None = None
 ) -> PassCost:
     """Time the steps of passes that have bytes, and their hand-over if a calibration measured it.
 
@@ -162,7 +162,7 @@ def cost_passes(
 
 
 def _time_steps(
-    times: PassTimes, steps: Iterable[Step], most: Array, gather: Gather | None
+    times: PassTimes, steps: Iterable[Step], most: Array, gather: GatherMemory | None
 ) -> Iterator[TimedStep]:
     steps = list(steps)
     for step, timing in zip(steps, times.exact_all(steps, most), strict=True):

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from perfmodel.passes.steps import INSIDE, STEPS, StepRow
 from perfmodel.plan.outcome import Planned
+from perfmodel.projections.question import exact_text
 from perfmodel.schema.machine import Machine
-from perfmodel.units import exact_text, format_rate, format_time
+from perfmodel.units import format_rate, format_time
 
 LATENCY = "latency"
 _HALVED = {

@@ -16,7 +16,8 @@ from perfmodel.plan.limiting import Limiting, limiting
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.question import PlanQuestion
 from perfmodel.plan.searching.carried import as_option, carried, repaired
-from perfmodel.units import exact_text, format_bytes, format_count, format_time
+from perfmodel.projections.question import exact_text
+from perfmodel.units import format_bytes, format_count, format_time
 
 _MORE_SAMPLES = 4
 _PAYLOAD = "payload"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from perfmodel.projections.answers import answer_on, answer_question, project_each, project_one
 from perfmodel.projections.costs import Forward
 from perfmodel.projections.grid import Grid, project_grid
 from perfmodel.projections.inputs import Configs
 from perfmodel.projections.keywords import configurations, prepare, project_row_wise
 from perfmodel.projections.projection import GpuCount, Projection
-from perfmodel.projections.question import Question, project_each, project_one
+from perfmodel.projections.question import Question
 
 __all__ = [
     "Configs",
@@ -16,6 +17,8 @@ __all__ = [
     "Grid",
     "Projection",
     "Question",
+    "answer_on",
+    "answer_question",
     "configurations",
     "prepare",
     "project_each",

@@ -16,7 +16,7 @@ from perfmodel.passes.basis import LocalMemory, PassBasis
 from perfmodel.passes.cut import LoadInputs, TableCut, Training
 from perfmodel.passes.loads import even_loads
 from perfmodel.passes.memory import optimizer_state
-from perfmodel.passes.pass_cost import Gather, PassCost, cost_passes
+from perfmodel.passes.pass_cost import GatherMemory, PassCost, cost_passes
 from perfmodel.passes.placement import COPY
 from perfmodel.passes.schemes import AUTO, FLAT, Exchange, by_domain, copied, exchanges_of
 from perfmodel.passes.schemes import REDUCTIONS as BY_NAME
@@ -163,7 +163,7 @@ class Forward(PassBasis):
 
     def cost(self, work: Configs, loads: GpuLoads) -> PassCost:
         """All steps that any configuration has, in the order of execution."""
-        gather = Gather(self.memory, loads.bare_bytes) if self.memory else None
+        gather = GatherMemory(self.memory, loads.bare_bytes) if self.memory else None
         return cost_passes(self.times(work), loads.most, gather=gather)
 
     def light_time(self, work: Configs, loads: GpuLoads, cost: PassCost, local: Array) -> Array:

@@ -17,13 +17,12 @@ from perfmodel.projections.costs import TWO_LEVEL, Forward, GpuLoads, fullest_pa
 from perfmodel.projections.fitting import gpu_memory
 from perfmodel.projections.grid import CostedGrid
 from perfmodel.projections.inputs import Configs
+from perfmodel.projections.question import Question
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.units import counted, format_bytes, format_count, format_rate, format_ratio
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from perfmodel.projections.question import Question
 
 _UNEVEN = 1.5  # look-ups of the fullest row shard over the mean, above which a note says so
 _MANY = 1000
@@ -186,7 +185,7 @@ class Projection:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        asked = self.question.to_dict(self) if self.question else {}
+        asked = self.question.to_dict(self.forward, self.work) if self.question else {}
         totals: dict[str, Any] = {
             k: v for k, v in self.totals.items() if not k.endswith("_time_s") or k in _KEPT_TIMES
         }

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
-from perfmodel.errors import BadInputError, PerfmodelError
+from perfmodel.errors import BadInputError
 from perfmodel.passes.basis import LocalMemory
 from perfmodel.passes.schemes import AUTO, BY_ROWS, ROW_WISE, usual_reduction
 from perfmodel.passes.settings import CLUSTER, Setting, load_setting
-from perfmodel.projections.grid import costed, project_grid
-from perfmodel.projections.inputs import DEFAULT_RESERVE, DEFAULTS, equal_share, shaped
+from perfmodel.projections.costs import Forward
+from perfmodel.projections.inputs import DEFAULT_RESERVE, DEFAULTS, Configs, shaped
 from perfmodel.projections.keywords import prepare, read_machine, workload_values
-from perfmodel.projections.projection import Projection, projection_at
 from perfmodel.question.groups import DEFAULT_MACHINE, OBJECTIVES, default_optimizer, trains
 from perfmodel.schema.distributions import UNIFORM, Distribution, parse_distribution
 from perfmodel.schema.machine import Machine, list_machines
 from perfmodel.schema.workload import ID_DTYPE_BYTES, PAYLOADS, TableSet
-from perfmodel.units import exact_text, plain_number
+from perfmodel.units import parse_quantity
 
 _WORKLOAD = ("table_bytes", "gpus", "batch", "table_count", "pooling", "dim", "dtype", "id_bytes")
 _OPTIONS = {"batch": "batch", "table_count": "tables", "pooling": "pooling", "dim": "dim"}
-_COMPARED = ("gpus", "gpus_needed", "time_s", "baseline_time_s", "low_s", "high_s")
+
+_SUFFIXES_OF = {
+    "byte": ("B", "kB", "MB", "GB", "TB", "PB", "KiB", "MiB", "GiB", "TiB", "PiB"),
+    "byte/s": ("B/s", "kB/s", "MB/s", "GB/s", "TB/s", "PB/s"),
+    "s": ("s", "ms", "us", "ns"),
+    "fraction": ("%",),
+}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -123,33 +129,8 @@ class Question:
         options = self.clock, self.scenario, self.calibration
         return self.setting or load_setting(self.machine, self.backend, *options, kernels=self.kernels)
 
-    def answer(self) -> Projection:
-        """The projection, sharded row-wise. Limits: as ``projections.prepare``"""
-        (answer,) = answer_all([self])
-        return answer
-
-    def on_gpus(self, gpus: int) -> Projection:
-        """The projection on this number of GPUs. Limits: ``total`` is not divisible by it -> BadInputError"""
-        batch = self.batch if self.total is None else equal_share(self.total, gpus)
-        return replace(self, gpus=gpus, batch=batch).answer()
-
-    def idle_what_ifs(self, answer: Projection) -> Iterator[str]:
-        """Machine values that were given and have no effect on the answer, so that nobody relies on them."""
-        if self.setting is not None:
-            return
-        for key in self.machine.what_ifs:
-            others = {name: self.machine.value(name) for name in self.machine.overrides - {key}}
-            without = replace(self, machine=self.machine.unchanged().with_overrides(others))
-            try:
-                columns = project_grid(*prepare(None, **without.keywords())).columns
-            except PerfmodelError:
-                continue
-            if all(float(columns[name][0]) == answer.totals[name] for name in _COMPARED):
-                yield key
-
-    def to_dict(self, answer: Projection) -> dict[str, Any]:
+    def to_dict(self, forward: Forward, work: Configs) -> dict[str, Any]:
         """Plain values for JSON, counts as integers; None where the tables of a set differ."""
-        work, forward = answer.work, answer.forward
         only = work.groups[0] if self.model is None else None
         ids = {size: name for name, size in ID_DTYPE_BYTES.items()}
         memory = forward.memory
@@ -240,55 +221,46 @@ class Question:
         if not ids.uniform:
             yield from ("--distribution", f"zipf:{plain_number(ids.skew)}" if ids.skew else ids.name)
         if self.local_memory is not None:
-            yield from (str(self.local_memory), self.local_memory.text)
+            yield from (str(self.local_memory), memory_text(self.local_memory))
         if self.training:
             yield from ("--objective", OBJECTIVES[1])
         if self.optimizer not in (None, default_optimizer(training=self.training)):
             yield from ("--optimizer", str(self.optimizer))
 
 
-def answer_all(questions: Sequence[Question], name: str = "") -> list[Projection]:
-    """The projections of questions that differ in one value at most, costed together.
-
-    name  of the value that differs: table_bytes, gpus ...
-    """
-    first, known = questions[0], questions[0].keywords()
-    if len(questions) > 1:
-        known[name] = [getattr(question, name) for question in questions]
-    forward, work = prepare(None, **known)
-    cost = costed(forward, work)
-    answers = []
-    for place, question in enumerate(questions):
-        answer = replace(projection_at(forward, work, first.reserve, cost, place), question=question)
-        idle = [f"{key} changes nothing in this answer" for key in question.idle_what_ifs(answer)]
-        answers.append(replace(answer, notes=(*answer.notes, *idle)))
-    return answers
-
-
-def project_one(workload: Any = None, machine: str | Machine = DEFAULT_MACHINE, **options: Any) -> Projection:
-    """One configuration in full, sharded row-wise, in the keywords of ``perfmodel.project``."""
-    return Question.of(workload, machine, **options).answer()
-
-
-def project_each(
-    name: str, values: Sequence[float], machine: str | Machine = DEFAULT_MACHINE, **options: Any
-) -> list[Projection]:
-    """``project_one`` for each value of a keyword (``table_bytes``, ``gpus`` ...), costed together.
-
-    Limits: values that have no answer -> the error of the first
-    """
-    first = Question.of(None, machine, **{**options, name: values[0]})
-    changes: list[dict[str, Any]] = [{name: value} for value in values]
-    questions = [replace(first, **change) for change in changes]
-    try:
-        return answer_all(questions, name)
-    except PerfmodelError:
-        if len(values) == 1:
-            raise
-        return [question.answer() for question in questions]
-
-
 def _memory_record(memory: LocalMemory) -> dict[str, float]:
     record = {"bytes": memory.capacity_bytes, "bytes_per_s": memory.bytes_per_s}
     more = {"latency_s": memory.latency_s, "gpus": memory.sharers}
     return {**record, **more} if memory.remote else record
+
+
+def exact_text(value: float, unit: str) -> str:
+    """The shortest text with a unit that parses to exactly this value: ``10TB``, ``100GB/s``, ``7.5us``.
+
+    Limits: a count or ratio -> the plain number
+    """
+    best, fewest = "", math.inf
+    for suffix in _SUFFIXES_OF.get(unit, ()):
+        one = parse_quantity(f"1{suffix}", unit)
+        text = f"{value / one:.12g}{suffix}"
+        digits = len(text.removesuffix(suffix).replace(".", ""))
+        if "e" in text.removesuffix(suffix) or digits > fewest or (best and value < one):
+            continue
+        try:
+            if math.isclose(parse_quantity(text, unit), value, rel_tol=1e-12):
+                best, fewest = text, digits
+        except BadInputError:
+            continue
+    return best or plain_number(value)
+
+
+def memory_text(memory: LocalMemory) -> str:
+    """Value of the option: ``10TB@3TB/s``, or ``10TB@3TB/s,shared:16,latency:3us``."""
+    text = f"{exact_text(memory.capacity_bytes, 'byte')}@{exact_text(memory.bytes_per_s, 'byte/s')}"
+    more = f",shared:{memory.sharers},latency:{exact_text(memory.latency_s, 's')}"
+    return text + more if memory.remote else text
+
+
+def plain_number(value: float) -> str:
+    """The shortest text of a number that parses to it: ``1024``, ``0.15``."""
+    return f"{value:.0f}" if float(value).is_integer() else repr(float(value))

@@ -15,10 +15,11 @@ from perfmodel.projections.costs import SPARSE, TWO_LEVEL, Forward
 from perfmodel.projections.grid import project_grid
 from perfmodel.projections.inputs import Configs, local_memory_work
 from perfmodel.projections.projection import Projection
+from perfmodel.projections.question import exact_text, memory_text
 from perfmodel.question.groups import LARGEST
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine_keys import KEYS
-from perfmodel.units import exact_text, format_bytes, format_rate, format_ratio
+from perfmodel.units import format_bytes, format_rate, format_ratio
 
 WELL_KNOWN = Evidence.INTERPOLATED
 """Evidence from which on a number needs no new measurement."""
@@ -262,7 +263,7 @@ def _appliance(p: Projection) -> Iterator[Change]:
     memory = LocalMemory(size, rate)
     forward = replace(p.forward, memory=memory)
     label = f"one memory of {format_bytes(size, binary=False)} at {format_rate(rate)} (appliance)"
-    option = f"--local-memory {memory.text}"
+    option = f"--local-memory {memory_text(memory)}"
     yield Change(label, option, forward, local_memory_work(p.work, memory))
 
 

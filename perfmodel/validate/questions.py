@@ -19,10 +19,11 @@ from perfmodel.onechip.answer import ChipAnswer, answer_on, cost_on
 from perfmodel.onechip.symmetric import global_memory
 from perfmodel.passes.tables import PlanTables
 from perfmodel.projections import grids, project_one, project_row_wise
+from perfmodel.projections.question import exact_text
 from perfmodel.schema.chip import load_chip
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.evidence import Clock
-from perfmodel.units import exact_text, format_bytes, format_count, format_ratio
+from perfmodel.units import format_bytes, format_count, format_ratio
 from perfmodel.validate import crossover, embark, measured
 from perfmodel.validate.crossover import Comparison
 from perfmodel.validate.verdicts import Finding

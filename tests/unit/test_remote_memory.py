@@ -74,7 +74,7 @@ def test_the_command_asks_the_same_and_says_what_it_was(cli: Any) -> None:
     answer = one(10 * TB, 3e12, 3e-6, 16)
     assert answer.question is not None
     assert answer.question.arguments() == ["--table-size", "10TB", "--remote-memory", FAR]
-    document = answer.question.to_dict(answer)
+    document = answer.question.to_dict(answer.forward, answer.work)
     assert document["local_memory"] is None
     found = {"bytes": 1e13, "bytes_per_s": 3e12, "latency_s": 3e-6, "gpus": 16}
     assert document["remote_memory"] == pytest.approx(found)

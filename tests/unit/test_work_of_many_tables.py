@@ -11,8 +11,8 @@ import pytest
 from test_plan_many_tables import equal
 from test_plan_starts import distinct
 
-from perfmodel.effort import LISTED
 from perfmodel.passes import memory
+from perfmodel.passes.fast_times import LISTED
 from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Scheme
 from perfmodel.plan.choices import options as listed

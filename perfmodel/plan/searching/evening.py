@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel import effort
+from perfmodel.passes import fast_times
 from perfmodel.passes.fast_times import steady
 from perfmodel.passes.memory import buffer_bytes
 from perfmodel.plan.searching.improve import put_back
@@ -163,7 +163,7 @@ class Evening:
             change = change - units.size[back]
             heavier = heavier - units.weight[back]
         change = change[:, :, np.newaxis]
-        self.state.evaluator.work.add(effort.EVENED, change.size * weight.size)
+        self.state.evaluator.work.add(fast_times.EVENED, change.size * weight.size)
         left = np.maximum(load[source][:, np.newaxis] - change, 0)
         right = np.maximum(load[to][np.newaxis] + change, 0)
         after = steady(((_power(left, squarings) + _power(right, squarings)) @ weight).sum(axis=-1))
