@@ -389,13 +389,14 @@ def test_of_more_gpus_the_fewest_are_taken() -> None:
             self.gpus, self.gpu_count = gpus, SimpleNamespace(gpus_per_node=8, for_rows=3)
             self.work = SimpleNamespace(given_gpus=False)
 
-    question = SimpleNamespace(on_gpus=Tried)
+    question = SimpleNamespace()
 
     def fits(base: Any, ways: Any) -> list[Any]:
         return [SimpleNamespace(answer=base, fits=base.gpus >= needed, way="grid")]
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(shardings, "compared", fits)
+        patched.setattr(shardings, "answer_on", lambda _, gpus: Tried(gpus))
         patched.setattr(leading, "_fewest", lambda answer: answer)
         patched.setattr(leading, "_may_fit", lambda *_: True)
         for first in (8, 16, 32, 40, 48):
