@@ -84,6 +84,21 @@ def test_shipped_calibration_is_rebuilt(machine: str) -> None:
         assert found[place] == pytest.approx(value, rel=near, abs=noise), place
 
 
+def test_a_law_of_nvshmem_is_fitted_to_the_cells_of_its_collective_alone() -> None:
+    sizes = 2.0 ** np.arange(10, 28)
+    floors = {"all_to_all": 5e-6, "all_gather": 8e-5}
+    rows = [
+        (name, g, int(size), floor + g * 1e-6 + size / 300e9)
+        for name, floor in floors.items()
+        for g in (4, 8)
+        for size in sizes
+    ]
+    identity, frame = replace(ME, backend=Backend.NVSHMEM), samples(rows).assign(backend="nvshmem")
+    machine, own = load_machine("h100-sxm-ib"), frame[frame["collective"] == "all_gather"]
+    together, alone = (fit_calibration(part, machine, identity).law("all_gather") for part in (frame, own))
+    assert together is not None and together == alone
+
+
 def test_pairs_inform_no_law_where_larger_groups_were_measured() -> None:
     def cell(collective: str, gpus: int, sizes: int = 3) -> Cell:
         times = np.linspace(1e-5, 2e-5, sizes)
