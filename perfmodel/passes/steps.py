@@ -33,7 +33,7 @@ class Step:
     sharding    TorchRec's sharding type whose tables exchange by themselves;  whole  name of the
                 corresponding step of all tables
     in_place    whether a collective needs no buffers besides memory that is kept anyway
-    grouped     whether TorchRec launches one kernel per group of tables (``plan.look_up_groups``)
+    grouped     whether TorchRec launches one kernel per group of tables (``exchange_sets.LookUpGroups``)
     """
 
     name: str
