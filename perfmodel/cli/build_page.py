@@ -8,7 +8,7 @@ from perfmodel.cli.choices import with_options
 from perfmodel.cli.question import LISTS
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.cli.waiting_line import Progress
-from perfmodel.plan.leading import Leading
+from perfmodel.plan.ranking import Ranking
 from perfmodel.projections import Question
 from perfmodel.report.page.parts import Page, Selector, View
 from perfmodel.report.page.setups import Loaded, Wanted, offer, with_reasons
@@ -26,7 +26,7 @@ def page_of(
     typed: Mapping[str, list[str] | None],
     line: TypedLine,
     across: Across | None = None,
-    lead: Leading | None = None,
+    lead: Ranking | None = None,
 ) -> Page:
     """Make the page of ``perfmodel report``, with all its views.
 

@@ -13,7 +13,7 @@ from perfmodel.cli.typed_line import TypedNames
 from perfmodel.cli.workload import checked_sharding
 from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import ALL, ROW_WISE
-from perfmodel.plan.leading import leads
+from perfmodel.plan.ranking import leads
 from perfmodel.projections import answer_question
 from perfmodel.projections.kernel_choice import other_kernels
 from perfmodel.projections.sensitivity import next_experiment, sensitivities

@@ -27,7 +27,7 @@ from perfmodel.passes.schemes import ALL
 from perfmodel.question.pages import ReportOptions
 
 if TYPE_CHECKING:
-    from perfmodel.plan.leading import Leading
+    from perfmodel.plan.ranking import Ranking
     from perfmodel.report.page.parts import Page
 
 
@@ -47,7 +47,7 @@ def report(context: typer.Context, options: ReportOptions) -> None:
     emit(wrote(out, size, file_format))
 
 
-def _page(typed: Mapping[str, Any], line: TypedLine, lead: Leading | None = None) -> Page:
+def _page(typed: Mapping[str, Any], line: TypedLine, lead: Ranking | None = None) -> Page:
     """The page of ``perfmodel report`` for typed options. typed  their values by name
 
     line  the command that makes the page;  lead  the fastest sharding; None: it is not known yet
@@ -93,7 +93,7 @@ def over_gpus(params: Mapping[str, Any]) -> bool:
 
 
 @uncollected()
-def write_beside(context: typer.Context, out: Path, lead: Leading | None) -> str:
+def write_beside(context: typer.Context, out: Path, lead: Ranking | None) -> str:
     """Write the page for ``perfmodel project --report``, and return the line to print about it.
 
     lead  the fastest sharding, with which the text begins; None: shardings were not compared

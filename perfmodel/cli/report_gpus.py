@@ -15,7 +15,7 @@ from perfmodel.cli.typed_line import TypedLine
 from perfmodel.cli.workload import check_model, checked_sharding
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.passes.schemes import ALL, AUTO
-from perfmodel.plan.leading import Leading, leading_on_enough, leads
+from perfmodel.plan.ranking import Ranking, leads, rank_on_enough
 from perfmodel.projections import Projection, Question, answer_on, answer_question
 from perfmodel.report.page.gpu_views import across_gpus, sharded
 from perfmodel.report.page.parts import Page, Selector
@@ -27,7 +27,7 @@ _TIMES, _NODES = 8, 16
 """Without a list, the numbers of GPUs double up to 8 times the first number or 16 nodes."""
 
 
-def gpus_page(params: Mapping[str, Any], line: TypedLine, lead: Leading | None = None) -> Page:
+def gpus_page(params: Mapping[str, Any], line: TypedLine, lead: Ranking | None = None) -> Page:
     """The page of fixed tables over numbers of GPUs, for ``perfmodel report`` or ``perfmodel project``.
 
     params  the options by name, as typed;  line  the command of ``report`` that makes the page
@@ -56,7 +56,7 @@ def gpus_page(params: Mapping[str, Any], line: TypedLine, lead: Leading | None =
         start = replace(question, **said(workload, chosen), gpus=next(iter(numbers), None))
         first = answer_question(start)
         if asked.best and leads(first):
-            lead = lead or leading_on_enough(first, partial(answer_on, start))
+            lead = lead or rank_on_enough(first, partial(answer_on, start))
             first = lead.base
         found = _possible(start, first, numbers, way)
         selector = _selector(found, typed=bool(numbers))

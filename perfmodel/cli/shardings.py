@@ -12,22 +12,28 @@ from perfmodel.cli.output import emit, emit_explanation, emit_json, is_verbose, 
 from perfmodel.cli.project_record import project_record
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.passes.schemes import ALL, ROW_WISE, TORCHREC, WAYS
-from perfmodel.plan.as_projection import Compared, build_explained_pass, compared, undecided, winner
-from perfmodel.plan.leading import (
+from perfmodel.plan.ranking import (
     AT_MOST,
     RUN,
-    Leading,
-    leading,
-    leading_on_enough,
+    Ranking,
     on_enough,
+    rank_on_enough,
+    rank_shardings,
 )
-from perfmodel.plan.sizes import by_size
+from perfmodel.plan.sharding_answers import (
+    ShardingAnswer,
+    answer_shardings,
+    build_explained_pass,
+    by_size,
+    undecided,
+    winner,
+)
 from perfmodel.plan.swept import any_fits
 from perfmodel.projections import answer_on, answer_question
 from perfmodel.projections.inputs import TooFewGpusError
 from perfmodel.report.columns import columns_record
-from perfmodel.report.leading_text import beside_words, headline, leading_text, too_large
 from perfmodel.report.projection_text import projection_text
+from perfmodel.report.ranking_text import beside_words, headline, ranking_text, too_large
 from perfmodel.report.shardings_text import SHARDING, SIZES, shardings_text
 from perfmodel.units import format_count
 
@@ -62,7 +68,7 @@ class Output:
 
 def with_fitting(
     base: Projection, question: Question, ways: Sequence[str] = tuple(WAYS), *, say: bool = True
-) -> tuple[Projection, list[Compared]]:
+) -> tuple[Projection, list[ShardingAnswer]]:
     """The row-wise projection and all shardings in ``ways``, on the fewest GPUs that one of these fits.
 
     base  the row-wise projection;  say  whether to print a note if that takes more GPUs than ``base``
@@ -70,24 +76,24 @@ def with_fitting(
     """
     fitting = [way for way in ways if way in RUN] if len(ways) > 1 else ways
 
-    def fits(found: Sequence[Compared]) -> bool:
+    def fits(found: Sequence[ShardingAnswer]) -> bool:
         return any_fits([each for each in found if each.way in fitting])
 
     found = on_enough(
-        base, partial(answer_on, question), lambda each: list(compared(each, ways)), fits, fitting
+        base, partial(answer_on, question), lambda each: list(answer_shardings(each, ways)), fits, fitting
     )
     if say:
         _say_more(base, found[0], "no sharding fits" if len(ways) > 1 else f"{ways[0]} does not fit")
     return found
 
 
-def lead_of(base: Projection, question: Question, out: Output, *, say: bool = True) -> Leading:
+def lead_of(base: Projection, question: Question, out: Output, *, say: bool = True) -> Ranking:
     """The fastest sharding, on the fewest GPUs that any sharding fits.
 
     base  the row-wise projection;  say  whether to print a note if that takes more GPUs than ``base``
     Limits: no sharding fits the typed GPUs -> it says how many would be enough
     """
-    found = leading_on_enough(base, partial(answer_on, question), leading)
+    found = rank_on_enough(base, partial(answer_on, question), rank_shardings)
     if say:
         _say_more(base, found.base, "no sharding fits")
     filled = question.table_bytes is None and question.tables is None
@@ -112,7 +118,7 @@ def enough_gpus(question: Question) -> str:
     """
     try:
         base = answer_question(replace(question, gpus=None))
-        _, found = on_enough(base, partial(answer_on, question), leading, lambda each: bool(each.best))
+        _, found = on_enough(base, partial(answer_on, question), rank_shardings, lambda each: bool(each.best))
     except NoCalibrationError:
         return ""
     if found.best:
@@ -129,7 +135,7 @@ def _say_more(base: Projection, found: Projection, which: str) -> None:
         note(f"{which} {base.gpus} GPUs: planned on {found.gpus}, the fewest that it fits.")
 
 
-def possible(base: Projection, found: Compared, again: Again) -> Compared:
+def possible(base: Projection, found: ShardingAnswer, again: Again) -> ShardingAnswer:
     """``found`` itself, if the sharding is possible.
 
     again   returns the command that compares all shardings
@@ -169,7 +175,7 @@ def print_one(base: Projection, question: Question, way: str, out: Output) -> No
         warn(line)
 
 
-def print_leading(found: Leading, out: Output, machine: str) -> None:
+def print_leading(found: Ranking, out: Output, machine: str) -> None:
     """Print the answer for the fastest uniform sharding, with row-wise beside it, as text, JSON or CSV.
 
     machine  as the user typed it.  With ``-v``, all steps are printed
@@ -200,7 +206,7 @@ def print_leading(found: Leading, out: Output, machine: str) -> None:
         more = found.changes, found.experiment, machine, out.calibration_file, _again(out, answer)
         emit(projection_text(answer, *more, ways=beside_words(found)))
     else:
-        emit(leading_text(found, out.calibration_file))
+        emit(ranking_text(found, out.calibration_file))
     for line in answer.notes:
         warn(line)
 
@@ -210,7 +216,7 @@ def _times(answer: Projection) -> dict[str, Any]:
     return {key: answer.totals[key] for key in _BESIDE} | {"fits": answer.gpu_count.fits}
 
 
-def _beside(other: Compared | None) -> dict[str, Any] | None:
+def _beside(other: ShardingAnswer | None) -> dict[str, Any] | None:
     """The entries of a sharding beside the one that leads. Limits: none -> None"""
     return {"sharding": other.way, **_times(other.answer)} if other and other.answer else None
 
@@ -228,14 +234,14 @@ def row_wise_cut(base: Projection) -> dict[str, Any]:
     Limits: one memory for all tables -> null, and why;  too many tables to place -> null for the parts
     """
     if base.forward.memory is not None:
-        return _cut(Compared(ROW_WISE, None, None, 0.0, "one memory shards nothing"))
+        return _cut(ShardingAnswer(ROW_WISE, None, None, 0.0, "one memory shards nothing"))
     try:
-        return _cut(next(compared(base, [ROW_WISE])))
+        return _cut(next(answer_shardings(base, [ROW_WISE])))
     except BadInputError:
-        return _cut(Compared(ROW_WISE, None, base, base.gpu_count.memory_bytes))
+        return _cut(ShardingAnswer(ROW_WISE, None, base, base.gpu_count.memory_bytes))
 
 
-def _cut(found: Compared) -> dict[str, Any]:
+def _cut(found: ShardingAnswer) -> dict[str, Any]:
     return {name: value for name, value in columns_record(SHARDING, found).items() if name not in _IN_STEPS}
 
 

@@ -17,7 +17,7 @@ from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.explore import commands
 from perfmodel.explore.asked import Said
 from perfmodel.passes.schemes import AUTO, ROW_WISE
-from perfmodel.plan.leading import Leading, leading, leads
+from perfmodel.plan.ranking import Ranking, leads, rank_shardings
 from perfmodel.projections import Projection, Question, answer_on, answer_question
 from perfmodel.projections.inputs import DEFAULTS
 from perfmodel.question.passes import ProjectOptions
@@ -26,9 +26,9 @@ from perfmodel.report.figures.line_traces import SlowdownLine
 from perfmodel.report.figures.registry import BREAKDOWN, CHANGES, OVER_GPUS, SLOWDOWN, TORNADO, Figure
 from perfmodel.report.page.assemble import block_data
 from perfmodel.report.page.gpu_views import sharded
-from perfmodel.report.page.leading_card import asked_words, card_of, completed
 from perfmodel.report.page.lines import Lines, frame_of
 from perfmodel.report.page.parts import Card
+from perfmodel.report.page.ranking_card import asked_words, card_of, completed
 from perfmodel.report.page.setups import Curves, Loaded, Setup
 from perfmodel.schema.files import unknown_name
 from perfmodel.units import counted, format_ratio, format_time
@@ -55,7 +55,7 @@ class Answer:
     question: Question
     row_wise: Projection
     shown: Projection
-    lead: Leading | None
+    lead: Ranking | None
     way: str | None = None
 
 
@@ -169,7 +169,7 @@ def _over_gpus(found: Answer) -> Iterator[SlowdownLine]:
             base = answer_on(question, gpus) if gpus >= 1 else None
             if base is not None:
                 led = found.lead is not None and leads(base)
-                best.append(leading(base).answer if led else sharded(base, found.way))
+                best.append(rank_shardings(base).answer if led else sharded(base, found.way))
                 bases.append(base)
     if found.way or found.lead:
         yield SlowdownLine(found.way or "the fastest of TorchRec's", frame_of(best), style=1)

@@ -6,17 +6,17 @@ from perfmodel.effort import EFFORTS
 from perfmodel.errors import BadInputError
 from perfmodel.passes.tables import PlanTables
 from perfmodel.passes.uniform_plans import MOST_COMPARED
-from perfmodel.plan.as_projection import tables_of
-from perfmodel.plan.leading import Leading, table_count
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.question import PlanQuestion, costs_of
+from perfmodel.plan.ranking import Ranking, table_count
+from perfmodel.plan.sharding_answers import tables_of
 from perfmodel.projections.projection import Projection
 from perfmodel.question.groups import default_optimizer
 
 _ID_DTYPES = {4: "int32", 8: "int64"}
 
 
-def plan_beside(lead: Leading) -> Planned | None:
+def plan_beside(lead: Ranking) -> Planned | None:
     """The best plan of a quick search, in which each of several tables may have its own sharding.
 
     Limits: no plan is faster, equal tables, too many tables, or nothing fits -> None

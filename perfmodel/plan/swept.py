@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import ALL, AUTO, ROW_WISE, WAYS, way_named
-from perfmodel.plan.as_projection import Compared, compared
-from perfmodel.plan.leading import leading_on_enough, leads, on_enough
+from perfmodel.plan.ranking import leads, on_enough, rank_on_enough
+from perfmodel.plan.sharding_answers import ShardingAnswer, answer_shardings
 from perfmodel.projections import configurations, prepare, project_one, project_row_wise
 from perfmodel.projections.grid import costed
 from perfmodel.projections.projection import Projection, projection_at
@@ -111,7 +111,7 @@ def swept(
     columns  arrays of equal length, an entry per configuration, as of ``perfmodel.project``
     options  arguments of ``perfmodel.project`` that all configurations share
     ways     sharding options, names of ``WAYS``;  None: the fastest that fits each configuration
-             (``leading``)
+             (``rank_shardings``)
     done     is called with a number of configurations when they are done
     Limits: an option that a configuration does not allow -> no row;  none fits -> row-wise, with ``fits``
     False
@@ -156,21 +156,23 @@ def _on_gpus(options: Mapping[str, Any], gpus: int) -> Projection:
     return project_one(**{**options, "gpus": gpus})
 
 
-def _leading(base: Projection, on_gpus: Callable[[int], Projection]) -> list[Compared]:
+def _leading(base: Projection, on_gpus: Callable[[int], Projection]) -> list[ShardingAnswer]:
     """The sharding that ``project`` would answer with, as a list with one entry."""
-    row_wise = Compared(ROW_WISE, None, base, base.gpu_count.memory_bytes)
+    row_wise = ShardingAnswer(ROW_WISE, None, base, base.gpu_count.memory_bytes)
     if not leads(base):
         return [row_wise]
-    found = leading_on_enough(base, on_gpus)
+    found = rank_on_enough(base, on_gpus)
     return [found.best[0] if found.best else row_wise]
 
 
-def _named(base: Projection, on_gpus: Callable[[int], Projection], ways: Sequence[str]) -> list[Compared]:
+def _named(
+    base: Projection, on_gpus: Callable[[int], Projection], ways: Sequence[str]
+) -> list[ShardingAnswer]:
     """The results of the named shardings, on the fewest GPUs where any of them fits."""
-    return on_enough(base, on_gpus, lambda each: list(compared(each, ways)), any_fits, ways)[1]
+    return on_enough(base, on_gpus, lambda each: list(answer_shardings(each, ways)), any_fits, ways)[1]
 
 
-def any_fits(found: Sequence[Compared]) -> bool:
+def any_fits(found: Sequence[ShardingAnswer]) -> bool:
     """Whether any of the results fits in memory."""
     return any(each.answer is not None and each.fits for each in found)
 

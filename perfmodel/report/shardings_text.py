@@ -7,20 +7,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from perfmodel.passes.schemes import TORCHREC, WAYS
-from perfmodel.plan.as_projection import Compared, undecided, winner
-from perfmodel.plan.leading import RUN
-from perfmodel.plan.sizes import Size
+from perfmodel.plan.ranking import RUN
+from perfmodel.plan.sharding_answers import ShardingAnswer, Size, undecided, winner
 from perfmodel.projections import Projection
 from perfmodel.report.columns import Column, columns_record, columns_text
-from perfmodel.report.leading_text import join_words, throughput_words, time_words
 from perfmodel.report.projection_text import Again, footer, gpu_line
+from perfmodel.report.ranking_text import join_words, throughput_words, time_words
 from perfmodel.report.terminal import paragraph, table
 from perfmodel.units import format_bytes, format_count, format_fraction, format_ratio, format_time
 
 
 def shardings_text(
     base: Projection,
-    found: Sequence[Compared],
+    found: Sequence[ShardingAnswer],
     sizes: Sequence[Size],
     calibration_file: str | None = None,
     again: Again = shlex.join,
@@ -42,7 +41,9 @@ def shardings_text(
     return "\n\n".join(parts)
 
 
-def headline(base: Projection, best: Compared, lead: Compared | None, near: Sequence[Compared] = ()) -> str:
+def headline(
+    base: Projection, best: ShardingAnswer, lead: ShardingAnswer | None, near: Sequence[ShardingAnswer] = ()
+) -> str:
     """The fastest sharding that TorchRec runs, against one GPU that holds all tables, and the fastest of all.
 
     lead  the fastest that TorchRec runs and that fits, or None;  near  may be as fast as ``best``
@@ -68,20 +69,20 @@ def headline(base: Projection, best: Compared, lead: Compared | None, near: Sequ
     return "\n".join([paragraph(first), *(paragraph(line, 5) for line in lines)])
 
 
-def _named(shardings: Sequence[Compared]) -> str:
+def _named(shardings: Sequence[ShardingAnswer]) -> str:
     """The shardings, each with its time."""
     return join_words(
         [f"{each.way} ({format_time(each.answer.time_s)})" for each in shardings if each.answer]
     )
 
 
-def fastest_run(found: Sequence[Compared]) -> Compared | None:
+def fastest_run(found: Sequence[ShardingAnswer]) -> ShardingAnswer | None:
     """The fastest sharding that TorchRec runs over all GPUs, and that fits. Limits: none fits -> None"""
     run = [each for each in found if each.way in RUN and each.answer and each.fits]
     return winner(run) if run else None
 
 
-def sharding_table(found: Sequence[Compared]) -> str:
+def sharding_table(found: Sequence[ShardingAnswer]) -> str:
     """A line for each sharding, the fastest first; below them the impossible ones, with the reason."""
     times = {each.way: each.answer.time_s for each in found if each.answer}
     possible = sorted((c for c in found if c.answer), key=lambda c: float(f"{times[c.way]:.6g}"))
@@ -94,14 +95,14 @@ def sharding_table(found: Sequence[Compared]) -> str:
     return text
 
 
-def others_words(found: Sequence[Compared]) -> str:
+def others_words(found: Sequence[ShardingAnswer]) -> str:
     """Who runs the shardings that TorchRec does not: ``Not TorchRec's: 3d (EMBark)``. Limits: none -> ''"""
     runners = {each.way: WAYS[each.way].runs or "nobody runs it" for each in found}
     others = [f"{way} ({who})" for way, who in runners.items() if who != TORCHREC]
     return f"Not {TORCHREC}'s: {join_words(others)}" if others else ""
 
 
-def parts_text(each: Compared) -> str:
+def parts_text(each: ShardingAnswer) -> str:
     """Numbers of row parts and column parts of a table: ``8 × 16``; "copies" if it is replicated."""
     if each.plan is None:
         return ""
@@ -109,23 +110,23 @@ def parts_text(each: Compared) -> str:
     return "copies" if scheme.parts == 0 else f"{scheme.row_parts} × {scheme.col_parts}"
 
 
-def _answers(**values: Callable[[Projection], Any]) -> dict[str, Callable[[Compared], Any]]:
+def _answers(**values: Callable[[Projection], Any]) -> dict[str, Callable[[ShardingAnswer], Any]]:
     """Functions for ``Column.data`` that read a sharding's projection, by key.
 
     values  by key, a function of the projection; for an impossible sharding the result is None
     """
 
-    def of(value: Callable[[Projection], Any]) -> Callable[[Compared], Any]:
+    def of(value: Callable[[Projection], Any]) -> Callable[[ShardingAnswer], Any]:
         return lambda each: None if each.answer is None else value(each.answer)
 
     return {key: of(value) for key, value in values.items()}
 
 
-def _memory(each: Compared) -> str:
+def _memory(each: ShardingAnswer) -> str:
     return format_bytes(each.memory_bytes, binary=False) + ("" if each.fits else " (too much)")
 
 
-def _longest(each: Compared) -> str:
+def _longest(each: ShardingAnswer) -> str:
     longest = each.limiting
     return "" if longest is None else f"{longest.label} {format_fraction(longest.share)}"
 
@@ -221,7 +222,7 @@ def _run(size: Size) -> str:
     return f"{lead.way} {format_ratio(lead.answer.slowdown)}" if lead and lead.answer else "none fits"
 
 
-def _slowdown(best: Compared) -> float:
+def _slowdown(best: ShardingAnswer) -> float:
     return best.answer.slowdown if best.answer else 1.0
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from chromium import PROGRAM, Chromium
 
-from perfmodel.plan.leading import leading
+from perfmodel.plan.ranking import rank_shardings
 from perfmodel.projections import project_one
-from perfmodel.report.leading_text import headline
+from perfmodel.report.ranking_text import headline
 from perfmodel.units import format_ratio
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on this machine: apt install chromium")
@@ -52,7 +52,7 @@ def test_every_choice_shows_the_numbers_of_python(browser: Chromium, report_page
             browser.choose("table-bytes", size_at)
             browser.choose("batch", batch_at)
             answer = project_one(table_bytes=size, batch=batch)
-            words = headline(leading(answer))
+            words = headline(rank_shardings(answer))
             browser.wait(f"document.querySelector('h1').textContent === {json.dumps(words)}")
             line = part(size)
             browser.wait(f"Math.abs({line}.y[{line}.x.indexOf({size})] / {answer.slowdown} - 1) < 1e-5")
@@ -75,7 +75,7 @@ def test_every_setting_shows_the_numbers_of_python(browser: Chromium, report_pag
         browser.choose(name, at)
         answer = project_one(table_bytes=10e12, **options)
         slower = f"{format_ratio(answer.slowdown)} slower"
-        words = slower if name == "sharding" else headline(leading(answer))
+        words = slower if name == "sharding" else headline(rank_shardings(answer))
         browser.wait(f"document.querySelector('h1').textContent.startsWith({json.dumps(words)})")
         first = part(1e13, browser.run(f"{LINES}.find(t => t.showlegend).name"))
         browser.wait(f"Math.abs({first}.y[{first}.x.indexOf(1e13)] / {answer.slowdown} - 1) < 1e-5")

@@ -13,13 +13,13 @@ import pytest
 from cli_calls import Outcome, is_an_error
 
 from perfmodel.errors import BadInputError
-from perfmodel.plan.as_projection import compared
-from perfmodel.plan.leading import Leading, leading
+from perfmodel.plan.ranking import Ranking, rank_shardings
+from perfmodel.plan.sharding_answers import answer_shardings
 from perfmodel.projections import Projection, project_one
 from perfmodel.report.page import contents
 from perfmodel.report.page.gpu_views import sharded
-from perfmodel.report.page.leading_card import leading_card
 from perfmodel.report.page.question_card import question_card
+from perfmodel.report.page.ranking_card import ranking_card
 from perfmodel.units import format_ratio, format_time
 
 pytestmark = pytest.mark.usefixtures("small_pages")
@@ -29,9 +29,9 @@ WORDS = ("--model", MODEL, "--batch", "1024", *ONE_WAY)
 
 
 @cache
-def best(gpus: int) -> Leading:
+def best(gpus: int) -> Ranking:
     """Of the batch as it was asked for."""
-    return leading(project_one(tables=MODEL, gpus=gpus, batch=1024))
+    return rank_shardings(project_one(tables=MODEL, gpus=gpus, batch=1024))
 
 
 @cache
@@ -55,7 +55,7 @@ def test_a_model_has_an_answer_for_every_number_of_gpus(cli: Callable[..., Outco
     assert [s["name"] for s in others] == ["batch", "machine", "backend", "clock", "sharding"]
     view = data["views"]["0|0|0|0|0"]
     whole = {8: False, 64: True}  # what would change it, of the question as it was asked alone
-    assert view["heads"] == [vars(leading_card(best(n), whole=asked)) for n, asked in whole.items()]
+    assert view["heads"] == [vars(ranking_card(best(n), whole=asked)) for n, asked in whole.items()]
     assert data["views"]["0|0|0|0|2"]["heads"][1] == vars(
         question_card(project_one(tables=MODEL, gpus=64, reduction="sparse"))
     )
@@ -103,7 +103,7 @@ def test_project_writes_this_page_of_a_sharding(cli: Callable[..., Outcome], tmp
     assert cli("report", *words, "--out", str(tmp_path / "page.html")).code == 0
     assert (tmp_path / "beside.html").read_bytes() == (tmp_path / "page.html").read_bytes()
     data = content(tmp_path / "page.html")
-    answer = next(compared(base(16), ["grid"])).answer
+    answer = next(answer_shardings(base(16), ["grid"])).answer
     assert answer is not None
     head, *more = data["views"]["0|0|0|0|0"]["heads"]
     assert len(more) == 3  # 32, 64 and 128 GPUs: 16 nodes

@@ -33,7 +33,7 @@ from perfmodel.passes.exchange_sets import ExchangeSets
 from perfmodel.passes.explained import ExplainedPass, Explanation, explain_collective
 from perfmodel.passes.schemes import WAYS, Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan, write_plan
-from perfmodel.plan.as_projection import build_explained_pass, compared
+from perfmodel.plan.sharding_answers import answer_shardings, build_explained_pass
 from perfmodel.projections import project_one
 from perfmodel.report.explanation_text import explanation_text
 from perfmodel.schema.distributions import UNIFORM, zipf
@@ -128,7 +128,7 @@ def test_every_step_of_a_plan(scheme: Scheme, training: bool, payload: str | Non
 def test_every_step_of_a_sharding(way: str) -> None:
     """The plan is made again; equal tables count one by one."""
     base = project_one(table_bytes=40e9, gpus=16, table_count=8, payload="fp8")
-    answer = next(compared(base, [way])).answer
+    answer = next(answer_shardings(base, [way])).answer
     assert answer is not None
     explained = build_explained_pass(answer)
     for row in answer.steps:

@@ -10,8 +10,8 @@ import pytest
 
 from perfmodel.model.sharding import allowed_gpus, gpus_needed, whole_nodes
 from perfmodel.passes.uniform_plans import UniformPlans
-from perfmodel.plan.as_projection import compared, evaluator_of
-from perfmodel.plan.leading import RUN, leading_on_enough, on_enough
+from perfmodel.plan.ranking import RUN, on_enough, rank_on_enough
+from perfmodel.plan.sharding_answers import answer_shardings, evaluator_of
 from perfmodel.projections import Projection, project_one
 
 TABLES = str(Path(__file__).parent / "cases" / "400-tables.csv")
@@ -36,7 +36,7 @@ def test_limits_of_allowed_gpus() -> None:
 
 
 def fits(base: Projection, ways: tuple[str, ...] = RUN) -> bool:
-    return any(each.answer is not None and each.fits for each in compared(base, ways))
+    return any(each.answer is not None and each.fits for each in answer_shardings(base, ways))
 
 
 def brute_force(asked: dict[str, Any], base: Projection, ways: tuple[str, ...] = RUN) -> int | None:
@@ -52,10 +52,10 @@ def brute_force(asked: dict[str, Any], base: Projection, ways: tuple[str, ...] =
 @pytest.mark.parametrize("asked", ASKED)
 def test_the_best_way_is_on_the_fewest_gpus(asked: dict[str, Any]) -> None:
     base = project_one(**asked)
-    found = leading_on_enough(base, lambda gpus: project_one(**asked, gpus=gpus)).base
+    found = rank_on_enough(base, lambda gpus: project_one(**asked, gpus=gpus)).base
     assert found.gpus == brute_force(asked, base)
     assert found.gpu_count.needed <= found.gpus and found.totals["gpus_needed"] <= found.gpus
-    given = leading_on_enough(project_one(**asked, gpus=found.gpus), lambda gpus: pytest.fail(str(gpus)))
+    given = rank_on_enough(project_one(**asked, gpus=found.gpus), lambda gpus: pytest.fail(str(gpus)))
     assert given.best and given.answer.gpu_count.needed <= found.gpus
 
 

@@ -15,7 +15,7 @@ from cli_calls import Outcome
 from perfmodel.model import capacity
 from perfmodel.passes.placement import uniform_plan
 from perfmodel.plan import Evaluator, PlanTables
-from perfmodel.plan.as_projection import compared, winner
+from perfmodel.plan.sharding_answers import answer_shardings, winner
 from perfmodel.projections import Projection, prepare, project_one, project_row_wise
 from perfmodel.projections.fitting import gpu_memory
 from perfmodel.projections.sensitivity import sensitivities
@@ -107,7 +107,7 @@ def test_what_does_not_fit_says_by_how_much_and_what_would() -> None:
 
 def test_nothing_that_does_not_fit_is_advised() -> None:
     few = asked(gpus=24, batch=4096)
-    assert not any(way.fits and way.answer for way in compared(few))
+    assert not any(way.fits and way.answer for way in answer_shardings(few))
     frame = project_row_wise(tables=str(TABLES), machine=H200, gpus=[24, 32, 40, 64], batch=4096).assign(
         batch=4096
     )
@@ -121,7 +121,7 @@ def test_nothing_that_does_not_fit_is_advised() -> None:
     assert tight.gpu_count.fits and loose.gpu_count.fits
     assert not any("--batch" in change.option for change in sensitivities(tight))
     assert any("--batch" in change.option for change in sensitivities(loose))
-    assert winner(compared(asked(gpus=64, batch=4096))).fits
+    assert winner(answer_shardings(asked(gpus=64, batch=4096))).fits
 
 
 def test_a_sweep_has_the_memory_of_a_gpu_and_marks_what_does_not_fit(cli: Any) -> None:

@@ -20,7 +20,7 @@ from perfmodel.fit.implementations import fit_each, fit_kernels
 from perfmodel.fit.runs import fit_run
 from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.settings import load_setting
-from perfmodel.plan.as_projection import build_explained_pass
+from perfmodel.plan.sharding_answers import build_explained_pass
 from perfmodel.projections import project_one
 from perfmodel.report.calibration_text import calibration_text
 from perfmodel.schema.calibration import Calibration, read_calibration, save_calibration

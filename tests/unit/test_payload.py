@@ -13,7 +13,7 @@ from perfmodel.passes.schemes import Exchange
 from perfmodel.passes.steps import StepRow
 from perfmodel.passes.uniform_plans import UniformPlan, UniformPlans
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
-from perfmodel.plan.as_projection import compared, evaluator_of
+from perfmodel.plan.sharding_answers import answer_shardings, evaluator_of
 from perfmodel.projections import Projection, project_one
 
 TABLES = PlanTables.load("mlperf-dlrm-dcnv2")
@@ -109,8 +109,8 @@ def test_of_two_exchanges_the_faster_with_its_conversions() -> None:
 def test_every_sharding_has_the_payload() -> None:
     asked: dict[str, Any] = {"tables": "mlperf-dlrm-dcnv2", "gpus": 16}
     ways = ("table-wise", "row-wise", "table-row-wise", "grid", "3d", "row-wise-sparse", "row-wise-ub")
-    plain = {each.way: each.answer for each in compared(project_one(**asked), ways)}
-    half = {each.way: each.answer for each in compared(project_one(**asked, payload="fp16"), ways)}
+    plain = {each.way: each.answer for each in answer_shardings(project_one(**asked), ways)}
+    half = {each.way: each.answer for each in answer_shardings(project_one(**asked, payload="fp16"), ways)}
     for way in ways:
         before, after = plain[way], half[way]
         assert before is not None and after is not None

@@ -9,8 +9,8 @@ from perfmodel.effort import EFFORTS
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.schemes import ROWS_ONCE, WAYS
 from perfmodel.passes.uniform_plans import UniformPlan, UniformPlans
-from perfmodel.plan.as_projection import evaluator_of
 from perfmodel.plan.searching.search import Search
+from perfmodel.plan.sharding_answers import evaluator_of
 from perfmodel.projections import project_one
 from perfmodel.projections.projection import Projection
 from perfmodel.schema.workload import Table, TableSet

@@ -12,9 +12,9 @@ from perfmodel.errors import BadInputError
 from perfmodel.model import bands
 from perfmodel.model.exchanges import sort_digits
 from perfmodel.plan import Evaluator, PlanTables, uniform_plan
-from perfmodel.plan.as_projection import evaluator_of
-from perfmodel.plan.leading import leading
+from perfmodel.plan.ranking import rank_shardings
 from perfmodel.plan.searched import plan_beside
+from perfmodel.plan.sharding_answers import evaluator_of
 from perfmodel.projections import project_one, project_row_wise
 
 TRAINING = {"objective": "training"}
@@ -101,7 +101,7 @@ def test_causes_that_the_local_pass_has_too_move_both_sides() -> None:
 
 
 def test_every_way_to_shard_is_compared_as_a_training_step() -> None:
-    found = leading(project_one(tables=MODEL, gpus=16, **TRAINING))
+    found = rank_shardings(project_one(tables=MODEL, gpus=16, **TRAINING))
     assert found.best and all("update_rows" in {s.name for s in each.answer.steps} for each in found.best)
     planned = plan_beside(found)
     assert planned is not None and planned.found.cost.time_s < found.answer.time_s

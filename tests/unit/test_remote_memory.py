@@ -9,7 +9,7 @@ import pytest
 from perfmodel.errors import BadInputError
 from perfmodel.model.one_memory import remote_time, shared_rate
 from perfmodel.model.recording import to_float
-from perfmodel.plan.as_projection import build_explained_pass
+from perfmodel.plan.sharding_answers import build_explained_pass
 from perfmodel.projections import Projection, project_one
 
 TB = 1e12

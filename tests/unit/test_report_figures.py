@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perfmodel.plan.sizes import Size, by_size
+from perfmodel.plan.sharding_answers import Size, by_size
 from perfmodel.projections import Projection, project_one, project_row_wise
 from perfmodel.report.figures import Block, Missing
 from perfmodel.report.figures.breakdown import breakdown

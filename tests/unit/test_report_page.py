@@ -21,14 +21,14 @@ from perfmodel.cli import report as report_command
 from perfmodel.cli.choices import measured_sizes, page_question
 from perfmodel.collectives.library import Faster, Library
 from perfmodel.passes.one_domain import OneDomain
-from perfmodel.plan.leading import leading
+from perfmodel.plan.ranking import rank_shardings
 from perfmodel.projections import project_one
 from perfmodel.report.figures import Block, Missing, registry, style
 from perfmodel.report.page import assemble, contents, markdown
 from perfmodel.report.page.assemble import Page, block_data, script_safe
-from perfmodel.report.page.leading_card import leading_card
 from perfmodel.report.page.provenance import provenance
 from perfmodel.report.page.question_card import question_card
+from perfmodel.report.page.ranking_card import ranking_card
 from perfmodel.report.page.setups import Curves, Loaded
 from perfmodel.report.page.views import marks
 from perfmodel.schema.machine import load_machine
@@ -94,11 +94,11 @@ def test_the_page_has_a_view_for_every_choice(page: Path) -> None:
 def test_cards_have_the_numbers_of_the_projection(page: Path) -> None:
     head = content(page)["views"]["0|0|0|0|0|0|0"]["heads"][0]
     answer = project_one(table_bytes=1e12, batch=256, **TYPED)
-    assert head == vars(leading_card(leading(answer), whole=False))
+    assert head == vars(ranking_card(rank_shardings(answer), whole=False))
     assert str(answer.gpu_count) in head["findings"][0]["title"]
     asked = content(page)["views"]["1|0|0|0|0|0|0"]["heads"][1]
     assert asked == vars(
-        leading_card(leading(project_one(table_bytes=10e12, batch=1024, **TYPED)), whole=True)
+        ranking_card(rank_shardings(project_one(table_bytes=10e12, batch=1024, **TYPED)), whole=True)
     )
     assert sum(part["share"] for part in head["evidence"]) == pytest.approx(1, abs=1e-3)
 
@@ -113,7 +113,7 @@ def test_another_library_clock_exchange_or_machine_has_its_own_numbers(page: Pat
     for key, options in asked.items():
         answer = project_one(table_bytes=10e12, batch=1024, **TYPED, **options)
         chosen = "reduction" in options
-        card = question_card(answer) if chosen else leading_card(leading(answer), whole=False)
+        card = question_card(answer) if chosen else ranking_card(rank_shardings(answer), whole=False)
         assert views[key]["heads"][1] == vars(card), key
         slow = views[key]["blocks"][0]
         columns = dict(zip(slow["columns"], zip(*slow["rows"], strict=True), strict=True))

@@ -22,9 +22,8 @@ from perfmodel.passes.placement import Scheme, uniform_plan
 from perfmodel.passes.schemes import WAYS, Exchange, way_named
 from perfmodel.passes.settings import load_setting
 from perfmodel.passes.uniform_plans import Impossible, UniformPlan, UniformPlans, schemes_of
-from perfmodel.plan import Evaluator, PlanTables, leading
-from perfmodel.plan.as_projection import compared, evaluator_of, projection_of, winner
-from perfmodel.plan.sizes import by_size
+from perfmodel.plan import Evaluator, PlanTables, ranking
+from perfmodel.plan.sharding_answers import answer_shardings, by_size, evaluator_of, projection_of, winner
 from perfmodel.projections import Projection, project_one
 from perfmodel.schema.intervals import Interval
 from perfmodel.schema.machine import load_machine
@@ -93,7 +92,7 @@ def test_row_wise_as_a_plan_is_the_projection(base: Projection) -> None:
 @pytest.mark.parametrize("way", ["row-wise-two-level", "row-wise-sparse"])
 def test_exchanges_of_row_wise_are_the_reductions_of_a_projection(way: str) -> None:
     base = project_one(table_bytes=10e12, reserve=0)
-    found = next(compared(base, [way]))
+    found = next(answer_shardings(base, [way]))
     wanted = project_one(table_bytes=10e12, reserve=0, reduction=way.removeprefix("row-wise-"))
     assert found.answer is not None
     assert found.answer.time_s == pytest.approx(wanted.time_s, rel=1e-12)
@@ -101,7 +100,7 @@ def test_exchanges_of_row_wise_are_the_reductions_of_a_projection(way: str) -> N
 
 
 def why(base: Projection, way: str) -> str:
-    return next(compared(base, [way])).why
+    return next(answer_shardings(base, [way])).why
 
 
 def test_what_is_impossible_says_why() -> None:
@@ -135,7 +134,7 @@ def test_ways_that_these_gpus_or_columns_do_not_allow() -> None:
 def test_a_table_that_just_fits_is_placed_whole() -> None:
     """79.99 GB of table on 80 GB, and 0.5 MB of buffers: of 80 GB of table nothing is left for them."""
     base = project_one(table_bytes=159.98e9, table_count=2, gpus=2, reserve=0, overrides=ROUND)
-    found = next(compared(base, ["table-wise"]))
+    found = next(answer_shardings(base, ["table-wise"]))
     assert found.plan is not None and found.fits
     assert list(found.plan.memory.rows_bytes) == [79.99e9, 79.99e9]
     assert "buffers a GPU would hold" in why(
@@ -157,13 +156,13 @@ def test_unlike_tables_are_dealt_evenly() -> None:
 
 def test_grids_fill_whole_domains() -> None:
     base = project_one(table_bytes=10e12, reserve=0, overrides=ROUND)
-    found = next(compared(base, ["grid"])).plan
+    found = next(answer_shardings(base, ["grid"])).plan
     assert found is not None and (found.scheme.row_parts, found.scheme.col_parts) == (8, 16)
     assert sorted(found.plan.placements[0].ranks) == list(range(128))
 
 
 def test_small_tables_are_copied_and_said() -> None:
-    found = next(compared(project_one(tables="mlperf-dlrm-dcnv2", gpus=16), ["row-wise-sparse"]))
+    found = next(answer_shardings(project_one(tables="mlperf-dlrm-dcnv2", gpus=16), ["row-wise-sparse"]))
     assert found.plan is not None and found.plan.replicated_count == 4  # 3, 10, 4 and 14 rows
     everywhere = replace(found.plan, scheme=Scheme(Exchange.DP))
     assert everywhere.replicated_count == 0  # copies are the way itself, no exception to it
@@ -173,7 +172,7 @@ def test_small_tables_are_copied_and_said() -> None:
 
 def test_the_winner_is_the_fastest_and_the_simpler_of_equals() -> None:
     base = project_one(table_bytes=540e9)  # one node: table-row-wise and two-level are row-wise
-    found = list(compared(base))
+    found = list(answer_shardings(base))
     times = [c.answer.time_s for c in found if c.answer]
     best = winner(found)
     assert best.answer is not None
@@ -183,7 +182,7 @@ def test_the_winner_is_the_fastest_and_the_simpler_of_equals() -> None:
 
 def test_one_gpu_shards_nothing() -> None:
     base = project_one(table_bytes=40e9)
-    for each in compared(base, ["data-parallel", "table-wise", "row-wise", "table-row-wise"]):
+    for each in answer_shardings(base, ["data-parallel", "table-wise", "row-wise", "table-row-wise"]):
         assert each.answer is not None and each.answer.slowdown == 1.0
 
 
@@ -395,10 +394,10 @@ def test_of_more_gpus_the_fewest_are_taken() -> None:
         return [SimpleNamespace(answer=base, fits=base.gpus >= needed, way="grid")]
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(shardings, "compared", fits)
+        patched.setattr(shardings, "answer_shardings", fits)
         patched.setattr(shardings, "answer_on", lambda _, gpus: Tried(gpus))
-        patched.setattr(leading, "_fewest", lambda answer: answer)
-        patched.setattr(leading, "_may_fit", lambda *_: True)
+        patched.setattr(ranking, "_fewest", lambda answer: answer)
+        patched.setattr(ranking, "_may_fit", lambda *_: True)
         for first in (8, 16, 32, 40, 48):
             base, _ = shardings.with_fitting(Tried(first), question)  # type: ignore[arg-type]
             assert base.gpus == 40  # also from 48 on

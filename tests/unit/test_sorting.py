@@ -16,7 +16,7 @@ from perfmodel.model.differences import shared_difference_band
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.placement import Plan, PlanTables
 from perfmodel.passes.steps import STEPS
-from perfmodel.plan.as_projection import compared, undecided, winner
+from perfmodel.plan.sharding_answers import answer_shardings, undecided, winner
 from perfmodel.projections import project_one
 from perfmodel.schema.constants import load_kernel_constants
 
@@ -25,7 +25,7 @@ ASKED = ("project", "--table-size", "10TB", "--sharding", "all")
 
 
 def ways(**asked: Any) -> Any:
-    return list(compared(project_one(machine=MACHINE, table_bytes=10e12, gpus=152, **asked)))
+    return list(answer_shardings(project_one(machine=MACHINE, table_bytes=10e12, gpus=152, **asked)))
 
 
 def test_floor_of_a_sort() -> None:

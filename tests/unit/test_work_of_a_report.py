@@ -14,7 +14,7 @@ from perfmodel.model.popularity import popularity
 from perfmodel.passes.schemes import WAYS
 from perfmodel.passes.uniform_plans import UniformPlan, UniformPlans
 from perfmodel.plan import Evaluator
-from perfmodel.plan.as_projection import compared
+from perfmodel.plan.sharding_answers import answer_shardings
 from perfmodel.projections import project_one
 from perfmodel.report.figures.block import Block
 from perfmodel.report.figures.roofline import roofline
@@ -27,7 +27,7 @@ MODEL = "criteo-kaggle"
 def test_shards_of_all_ways_are_priced_together(monkeypatch: pytest.MonkeyPatch) -> None:
     base = project_one(gpus=16, tables=MODEL)
     calls = counted(monkeypatch, Evaluator, "shard_loads")
-    assert len(list(compared(base))) == len(WAYS)
+    assert len(list(answer_shardings(base))) == len(WAYS)
     assert calls["shard_loads"] < len(WAYS)
 
 

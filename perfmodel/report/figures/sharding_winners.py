@@ -8,8 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from perfmodel.passes.schemes import ROWS_ONCE
-from perfmodel.plan.as_projection import Compared
-from perfmodel.plan.sizes import Size
+from perfmodel.plan.sharding_answers import ShardingAnswer, Size
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.marks import heat_cells
@@ -87,18 +86,18 @@ def _title(spread: Sequence[Size], library: str) -> str:
     return f"With {library} the fastest sharding is {', '.join(words[:-1])}, and {words[-1]}."
 
 
-def _of(size: Size, way: str) -> Compared:
+def _of(size: Size, way: str) -> ShardingAnswer:
     return next(each for each in size.found if each.way == way)
 
 
-def _as_fast(size: Size, each: Compared) -> bool:
+def _as_fast(size: Size, each: ShardingAnswer) -> bool:
     """Whether the sharding ``each`` takes no longer than the fastest sharding at this table size."""
     best = size.best.answer
     assert best is not None
     return each.answer is not None and each.answer.time_s <= best.time_s * (1 + _SAME)
 
 
-def _heat(size: Size, each: Compared) -> float | None:
+def _heat(size: Size, each: ShardingAnswer) -> float | None:
     """The colour of a cell: 0 for the fastest, 1 for ``_LARGEST_RATIO`` times its time; None: impossible."""
     best = size.best.answer
     if each.answer is None or best is None:
@@ -118,7 +117,7 @@ def _frames(spread: Sequence[Size], ways: Sequence[str]) -> list[dict[str, Any]]
     ]
 
 
-def _hover(size: Size, each: Compared) -> str:
+def _hover(size: Size, each: ShardingAnswer) -> str:
     answer, longest = each.answer, each.limiting
     head = [f"<b>{each.way}</b>", f"{size_words(size.table_bytes)} on {counted(size.base.gpus, 'GPU')}"]
     if answer is None or longest is None:

@@ -27,7 +27,7 @@ from perfmodel.units import format_count, format_quantity, format_ratio
 if TYPE_CHECKING:
     import pandas as pd
 
-    from perfmodel.plan.leading import Leading
+    from perfmodel.plan.ranking import Ranking
 
 _AXIS = "slowdown (×)"
 _ONE_GPU = "the tables fit on one GPU: ask for larger ones with --table-size."
@@ -39,7 +39,7 @@ _STEPS = {"batch": (4.0, 2, 5), "pooling": (2.0, 3, 6), "table_count": (4.0, 1, 
 """Axes of heat maps: the factor between values, the number of values below the asked value, and of all."""
 
 
-def changes(asked: Projection, lead: Leading | None = None) -> Block | Missing:
+def changes(asked: Projection, lead: Ranking | None = None) -> Block | Missing:
     """Rows of the slowdown after each change that helps, the most helpful first, with its 95 % band.
 
     lead  the fastest sharding, whose changes are shown; None: row-wise

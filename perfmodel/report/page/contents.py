@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from perfmodel.errors import NoCalibrationError
-from perfmodel.plan.leading import Leading
-from perfmodel.plan.sizes import by_size
+from perfmodel.plan.ranking import Ranking
+from perfmodel.plan.sharding_answers import by_size
 from perfmodel.projections import Projection
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.registry import SHARDINGS, STAYING
@@ -24,7 +24,7 @@ def across_sizes(sizes: Selector, selected: tuple[str, ...]) -> Across:
 
 
 def fixed_blocks(
-    asked: Projection, options: Mapping[str, Any], lead: Leading | None = None
+    asked: Projection, options: Mapping[str, Any], lead: Ranking | None = None
 ) -> Iterator[Block | Missing]:
     """Draw the figures about the question as it was typed, in the order of the reader's questions.
 
@@ -36,7 +36,7 @@ def fixed_blocks(
         yield figure.draw(asked=asked, options=options, lead=lead)
 
 
-def question(asked: Projection, lead: Leading | None) -> str:
+def question(asked: Projection, lead: Ranking | None) -> str:
     """The question in words, above its figures. lead  the fastest sharding; None: not compared"""
     work, only, said = asked.work, asked.work.groups[0], asked.question
     counts = {"batch": work.batch, "tables": only.count, "dim": only.dim}

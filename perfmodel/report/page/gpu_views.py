@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import ROW_WISE
 from perfmodel.passes.settings import CLUSTER
-from perfmodel.plan.as_projection import compared
+from perfmodel.plan.sharding_answers import answer_shardings
 from perfmodel.projections import Projection, project_each
 from perfmodel.report.figures.block import Missing
 from perfmodel.report.figures.line_traces import SlowdownLine
@@ -91,7 +91,7 @@ def sharded(base: Projection, way: str | None) -> Projection:
     """
     if way is None or base.gpus == 1:
         return base
-    found = next(compared(base, [way]))
+    found = next(answer_shardings(base, [way]))
     if found.answer is None:
         raise BadInputError(
             f"{way} is not possible on {counted(base.gpus, 'GPU')}: {found.why}.",

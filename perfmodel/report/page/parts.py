@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.report.figures.block import Block, Missing
 
 if TYPE_CHECKING:
-    from perfmodel.plan.leading import Leading
+    from perfmodel.plan.ranking import Ranking
     from perfmodel.projections import Projection
 
 
@@ -74,7 +74,7 @@ class View:
     titles: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Titles of blocks that depend on the first selector: one for each of its values."""
     answers: tuple[Projection, ...] = ()
-    leads: tuple[Leading | None, ...] = ()
+    leads: tuple[Ranking | None, ...] = ()
     table: tuple[Sequence[str], ...] = ()
 
 

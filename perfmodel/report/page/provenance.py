@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from html import escape
 
 from perfmodel.passes.explained import ExplainedPass
-from perfmodel.plan.as_projection import build_explained_pass
+from perfmodel.plan.sharding_answers import build_explained_pass
 from perfmodel.projections import Projection
 from perfmodel.report.explanation_text import explanation_text
 from perfmodel.report.page.sources import code, folded, named, values, versions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from perfmodel.plan.leading import Leading
+from perfmodel.plan.ranking import Ranking
 from perfmodel.projections import Projection
 from perfmodel.report.page.contents import question
 from perfmodel.report.page.parts import Page, Selector, View
@@ -18,7 +18,7 @@ def question_page(
     selectors: Sequence[Selector],
     views: Sequence[View],
     command: str,
-    lead: Leading | None,
+    lead: Ranking | None,
     **rest: Any,
 ) -> Page:
     """The HTML page of a question: headline, lists to choose from (``selectors``), a view for each choice.

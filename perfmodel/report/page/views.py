@@ -11,7 +11,7 @@ from typing import Any
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.passes.schemes import ROW_WISE
 from perfmodel.passes.settings import CLUSTER
-from perfmodel.plan.leading import Leading, leading_on_enough, leads
+from perfmodel.plan.ranking import Ranking, leads, rank_on_enough
 from perfmodel.projections import Projection, project_each, project_one
 from perfmodel.projections.inputs import DEFAULTS
 from perfmodel.report.figures.block import Block, Missing
@@ -20,9 +20,9 @@ from perfmodel.report.figures.registry import BREAKDOWN, SLOWDOWN
 from perfmodel.report.figures.slowdown import Mark, sentence
 from perfmodel.report.figures.style import PALETTE
 from perfmodel.report.figures.words import library_name
-from perfmodel.report.page.leading_card import card_of
 from perfmodel.report.page.lines import Lines, answerable, frame_of
 from perfmodel.report.page.parts import Card, Selector, View
+from perfmodel.report.page.ranking_card import card_of
 from perfmodel.report.page.setups import Loaded, Offer, Setup, reason
 from perfmodel.schema.machine import Machine
 from perfmodel.validate.claims import load_claims
@@ -62,7 +62,7 @@ class ViewsAsked:
     loaded: Loaded
     lines: Lines
     options: Mapping[str, Any]
-    lead: Leading | None = None
+    lead: Ranking | None = None
     best: bool = True
 
     @property
@@ -76,7 +76,7 @@ class ViewsAsked:
         answers: Sequence[Projection],
         machine: Machine,
         options: Mapping[str, Any],
-    ) -> tuple[Leading | None, ...]:
+    ) -> tuple[Ranking | None, ...]:
         """The fastest sharding of each projection; None for all if shardings are not compared.
 
         chosen   for each selector but the table size, the position of its value in the view
@@ -96,7 +96,7 @@ class ViewsAsked:
         return lead.answer if lead else base
 
     def cards(
-        self, chosen: tuple[int, ...], answers: Sequence[Projection], found: Sequence[Leading | None]
+        self, chosen: tuple[int, ...], answers: Sequence[Projection], found: Sequence[Ranking | None]
     ) -> tuple[Card, ...]:
         """The headline at the top of the page for each projection of a view, one per table size.
 
@@ -165,7 +165,7 @@ def views(asked: ViewsAsked, build: ViewOf) -> Iterator[View | NoView]:
             yield NoView(way, reason(error))
 
 
-def lead_of(base: Projection, machine: Machine, options: Mapping[str, Any]) -> Leading | None:
+def lead_of(base: Projection, machine: Machine, options: Mapping[str, Any]) -> Ranking | None:
     """The fastest sharding of the question; None if shardings are not compared.
 
     base  its row-wise projection;  options  as in ``ViewsAsked.leads``
@@ -173,7 +173,7 @@ def lead_of(base: Projection, machine: Machine, options: Mapping[str, Any]) -> L
     if not leads(base):
         return None
     size = base.gpu_count.table_bytes
-    return leading_on_enough(
+    return rank_on_enough(
         base, lambda gpus: project_one(machine=machine, gpus=gpus, table_bytes=size, **options)
     )
 
@@ -225,7 +225,7 @@ class Across:
     largest_bytes: float
     lines: type[Lines]
     view: ViewOf
-    fixed: Callable[[Projection, Mapping[str, Any], Leading | None], Iterable[Block | Missing]]
+    fixed: Callable[[Projection, Mapping[str, Any], Ranking | None], Iterable[Block | Missing]]
     blocks: int
     selected: tuple[str, ...]
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from perfmodel.passes.schemes import ROW_WISE, TORCHREC, UNIQUE_ROWS, WAYS
 from perfmodel.passes.tables import row_bytes
 from perfmodel.passes.uniform_plans import MOST_COMPARED
-from perfmodel.plan.as_projection import Compared, is_slower
-from perfmodel.plan.leading import Leading, table_count
+from perfmodel.plan.ranking import Ranking, table_count
 from perfmodel.plan.searched import plan_beside
+from perfmodel.plan.sharding_answers import ShardingAnswer, is_slower
 from perfmodel.projections import Projection
 from perfmodel.projections.inputs import TableGroup
 from perfmodel.report.experiment_text import experiment_text, run_line
@@ -34,7 +34,7 @@ _MANY_ROWS = 1e7
 _GIVEN = "given"
 
 
-def leading_text(found: Leading, calibration_file: str | None) -> str:
+def ranking_text(found: Ranking, calibration_file: str | None) -> str:
     """The first screen of ``perfmodel project``, at most 25 lines by default: answer, steps, changes."""
     answer, base = found.answer, found.base
     fair = throughput_words(answer) if found.best else ""
@@ -49,12 +49,12 @@ def leading_text(found: Leading, calibration_file: str | None) -> str:
     return "\n\n".join(parts)
 
 
-def more_words(found: Leading) -> str:
+def more_words(found: Ranking) -> str:
     """The options for more: all lines, all shardings, and the explanation of the longest step."""
     return paragraph(f"More: -v, --sharding all, {' '.join(explain_words(found.answer))}")
 
 
-def headline(found: Leading) -> str:
+def headline(found: Ranking) -> str:
     """The time and the slowdown of the fastest sharding, or that none fits."""
     answer = found.answer
     size = format_bytes(answer.gpu_count.table_bytes, binary=False)
@@ -80,7 +80,7 @@ def throughput_words(answer: Projection) -> str:
     return f"together {rate}, {format_ratio(answer.totals['throughput_ratio'])} those of that one GPU"
 
 
-def beside_words(found: Leading, *, whole: bool = True) -> str:
+def beside_words(found: Ranking, *, whole: bool = True) -> str:
     """The sharding, and what is beside it: ``row-wise, as TorchRec runs it · with unique rows (…): 564 µs``.
 
     whole  whether to name a sharding that cannot lead, if it is faster: this takes more answers
@@ -111,7 +111,7 @@ def beside_words(found: Leading, *, whole: bool = True) -> str:
     return " · ".join(parts)
 
 
-def _against(found: Leading, other: Compared) -> str:
+def _against(found: Ranking, other: ShardingAnswer) -> str:
     """How another sharding's time compares with the best's: ``2.38× faster``, or that it may be as fast."""
     assert other.answer is not None
     slow, fast = sorted((found.answer, other.answer), key=lambda answer: -answer.time_s)
@@ -126,7 +126,7 @@ def join_words(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def planned_words(found: Leading) -> str:
+def planned_words(found: Ranking) -> str:
     """The time of a plan with a sharding for each table, if it is shorter; else ""."""
     planned = plan_beside(found)
     if planned is None:
@@ -147,7 +147,7 @@ def limit_words(answer: Projection) -> str:
     )
 
 
-def help_words(found: Leading) -> str:
+def help_words(found: Ranking) -> str:
     """A sentence: which change makes the pass fastest, with the times before and after it."""
     rows = change_rows(found)
     if not rows:
@@ -156,7 +156,7 @@ def help_words(found: Leading) -> str:
     return f"What would change it most: {label}, {times}."
 
 
-def measure_text(found: Leading, calibration_file: str | None) -> str:
+def measure_text(found: Ranking, calibration_file: str | None) -> str:
     """The measurement that narrows the band most, and its command; "" if there is none."""
     if found.experiment is None:
         return ""
@@ -174,7 +174,7 @@ def too_large(base: Projection) -> str:
     return f"{ROW_WISE} does not fit: it needs {base.gpu_count.memory_words('{} ({})')}"
 
 
-def _time(each: Compared) -> str:
+def _time(each: ShardingAnswer) -> str:
     return format_time(each.answer.time_s) if each.answer else ""
 
 
@@ -245,7 +245,7 @@ def _rows(rows: float) -> str:
     return format_count(rows) if rows < _MANY_ROWS else f"{format_count(rows / 1e6)} M"
 
 
-def change_rows(found: Leading) -> list[list[str]]:
+def change_rows(found: Ranking) -> list[list[str]]:
     """Rows of the table ``CHANGED``: a change, the times before and after it, its option."""
     return [
         [each.label, f"{format_time(each.before_s)} → {format_time(each.after_s)}", each.option]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from perfmodel.passes.schemes import ROW_WISE, ROWS_ONCE, WAYS
-from perfmodel.plan.as_projection import compared, winner
-from perfmodel.plan.leading import RUN, leading
+from perfmodel.plan.ranking import RUN, rank_shardings
+from perfmodel.plan.sharding_answers import answer_shardings, winner
 from perfmodel.projections import project_one
 from perfmodel.projections.sensitivity import next_experiment
 from perfmodel.report.experiment_text import experiment_text
@@ -36,7 +36,10 @@ pytestmark = pytest.mark.usefixtures("small_pages")
 def test_no_way_that_torchrec_runs_is_faster(asked: dict[str, Any]) -> None:
     """The opponent: every way dealt to its GPUs, without the bounds that leave some out."""
     base = project_one(**asked)
-    found, every = leading(base), [each for each in compared(base, RUN) if each.answer and each.fits]
+    found, every = (
+        rank_shardings(base),
+        [each for each in answer_shardings(base, RUN) if each.answer and each.fits],
+    )
     best = winner(every)
     assert found.way == best.way
     assert found.answer.time_s == pytest.approx(best.answer.time_s if best.answer else 0)
@@ -49,10 +52,12 @@ def test_no_way_that_torchrec_runs_is_faster(asked: dict[str, Any]) -> None:
 def test_what_torchrec_does_not_run_does_not_lead() -> None:
     """Unique rows and non-empty bags alone are the fastest two here, and TorchRec sends neither of bags."""
     base = project_one(table_bytes=10e12, pooling=1)
-    every = sorted((each.answer.time_s, each.way) for each in compared(base) if each.answer and each.fits)
+    every = sorted(
+        (each.answer.time_s, each.way) for each in answer_shardings(base) if each.answer and each.fits
+    )
     assert {way for _, way in every[:2]} == {ROWS_ONCE, "row-wise-sparse"}
     first = next(way for _, way in every if WAYS[way].torchrec and way != "data-parallel")
-    assert leading(base).way == first and all(WAYS[way].torchrec for way in RUN)
+    assert rank_shardings(base).way == first and all(WAYS[way].torchrec for way in RUN)
 
 
 @pytest.mark.parametrize("asked", [*QUESTIONS, {"table_bytes": 640e9}])
@@ -94,8 +99,8 @@ SMALL: dict[str, Any] = {"table_bytes": 20e9, "gpus": 8}
 def test_the_fastest_of_what_somebody_else_runs_is_known(asked: dict[str, Any]) -> None:
     """The opponent: what --sharding all compares."""
     base = project_one(**asked)
-    found = leading(base)
-    times = {each.way: each.answer.time_s for each in compared(base) if each.answer and each.fits}
+    found = rank_shardings(base)
+    times = {each.way: each.answer.time_s for each in answer_shardings(base) if each.answer and each.fits}
     shown = [found.answer.time_s, *([times[ROWS_ONCE]] if found.unique_rows else [])]
     rivals = {way: time for way, time in times.items() if WAYS[way].runs and time < min(shown) * (1 - 1e-5)}
     if not rivals:
@@ -162,16 +167,16 @@ def test_a_sharding_for_each_table_is_said_where_it_is_faster(cli: Any) -> None:
 @pytest.mark.parametrize("asked", QUESTIONS[:5])
 def test_each_change_is_the_answer_to_its_option(asked: dict[str, Any]) -> None:
     """The opponent: the question asked anew with the changed value."""
-    found = leading(project_one(**asked))
+    found = rank_shardings(project_one(**asked))
     nic = [each for each in found.changes if "nic_bytes_per_s" in each.option]
     for change in nic:
         twice = 2 * found.base.setting.machine.value("nic_bytes_per_s")
-        anew = leading(project_one(**asked, overrides={"nic_bytes_per_s": twice}))
+        anew = rank_shardings(project_one(**asked, overrides={"nic_bytes_per_s": twice}))
         assert change.after_s == pytest.approx(anew.answer.time_s)
         assert change.label.endswith(f", sharded {anew.way}") == (anew.way != found.way)
     if not nic:  # it gains less than 2 %
         twice = 2 * found.base.setting.machine.value("nic_bytes_per_s")
-        anew = leading(project_one(**asked, overrides={"nic_bytes_per_s": twice}))
+        anew = rank_shardings(project_one(**asked, overrides={"nic_bytes_per_s": twice}))
         assert anew.answer.time_s > found.answer.time_s / 1.02
 
 
@@ -197,7 +202,7 @@ def test_the_changes_on_the_screen_are_those_with_the_shortest_times(cli: Any, w
 @pytest.mark.parametrize("asked", QUESTIONS)
 def test_the_experiment_narrows_the_band_most(asked: dict[str, Any]) -> None:
     """The opponent: kernels or links known exactly, whichever leaves the narrower band."""
-    answer = leading(project_one(**asked)).answer
+    answer = rank_shardings(project_one(**asked)).answer
     experiment = next_experiment(answer)
     assert experiment is not None
     weak = [step for step in answer.steps if step.evidence.rank > 1]
@@ -212,7 +217,7 @@ def test_the_experiment_narrows_the_band_most(asked: dict[str, Any]) -> None:
 
 def test_numbers_that_calibrate_does_not_time_are_counted_too() -> None:
     """A training step of unique rows: an exchange, and seven kernels of which two can be calibrated."""
-    found = leading(project_one(table_bytes=10e12, objective="training")).unique_rows
+    found = rank_shardings(project_one(table_bytes=10e12, objective="training")).unique_rows
     assert found is not None and found.answer is not None
     answer = found.answer
     experiment = next_experiment(answer)
@@ -327,7 +332,7 @@ def test_a_way_without_times_is_left_out_and_named(cli: Any) -> None:
     words = ("--table-size", "10TB", "--backend", "nvshmem", "--clock", "device")
     text = " ".join(cli("project", *words).out.split())
     assert "no calibration has times for table-row-wise, grid" in text
-    found = leading(project_one(table_bytes=10e12, backend="nvshmem", clock="device"))
+    found = rank_shardings(project_one(table_bytes=10e12, backend="nvshmem", clock="device"))
     assert found.unknown and not {each.way for each in found.best} & set(found.unknown)
 
 

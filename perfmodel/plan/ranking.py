@@ -17,10 +17,10 @@ from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.model import sharding
 from perfmodel.passes.schemes import AUTO, ROW_WISE, ROWS_ONCE, WAYS, copied
 from perfmodel.passes.uniform_plans import MOST_COMPARED, UniformPlans
-from perfmodel.plan.as_projection import (
-    Compared,
-    compared,
-    compared_way,
+from perfmodel.plan.sharding_answers import (
+    ShardingAnswer,
+    answer_sharding,
+    answer_shardings,
     evaluator_for,
     tables_of,
     undecided,
@@ -49,7 +49,7 @@ _MORE = 1.25
 
 
 @dataclass(frozen=True, eq=False)
-class Leading:
+class Ranking:
     """The sharding options (``WAYS``) that fit for one question, fastest first, and the row-wise projection.
 
     base     the row-wise projection
@@ -59,7 +59,7 @@ class Leading:
     """
 
     base: Projection
-    best: tuple[Compared, ...]
+    best: tuple[ShardingAnswer, ...]
     unknown: tuple[str, ...] = ()
     enough: str = ""
 
@@ -75,25 +75,25 @@ class Leading:
         return self.best[0].way if self.best else ROW_WISE
 
     @property
-    def as_good(self) -> tuple[Compared, ...]:
+    def as_good(self) -> tuple[ShardingAnswer, ...]:
         """Options that are slower than the best by less than the uncertainty: they may be as fast."""
         return undecided(self.best) if self.best else ()
 
     @cached_property
-    def _beside(self) -> dict[str, Compared]:
+    def _beside(self) -> dict[str, ShardingAnswer]:
         """The answers, on the same GPUs, of shardings that TorchRec does not run; none if tables are not
         packed."""
         if not self.best or not self._packs:
             return {}
-        return {each.way: each for each in compared(self.base, (ROWS_ONCE, *LEFT_OUT)) if each.answer}
+        return {each.way: each for each in answer_shardings(self.base, (ROWS_ONCE, *LEFT_OUT)) if each.answer}
 
     @property
-    def unique_rows(self) -> Compared | None:
+    def unique_rows(self) -> ShardingAnswer | None:
         """The answer if unique rows are sent. Limits: nothing or it does not fit, one GPU -> None"""
         return self._beside.get(ROWS_ONCE)
 
     @property
-    def left_out(self) -> Compared | None:
+    def left_out(self) -> ShardingAnswer | None:
         """The fastest sharding of ``LEFT_OUT`` that fits and is faster than the best and than unique rows."""
         shown = [self.answer, *([self.unique_rows.answer] if self.unique_rows else [])]
         least = min(answer.time_s for answer in shown if answer)
@@ -125,7 +125,7 @@ class Leading:
         try:
             grid = costed(change.forward, change.work)
             reserve = self.base.gpu_count.reserve
-            found = leading(*projections(change.forward, change.work, reserve, grid))
+            found = rank_shardings(*projections(change.forward, change.work, reserve, grid))
         except NoCalibrationError:
             return None
         if not found.best:
@@ -152,17 +152,17 @@ def leads(base: Projection) -> bool:
     return base.gpus > 1 and forward.memory is None and forward.reduction == AUTO
 
 
-def leading_on_enough(
-    base: Projection, on_gpus: Callable[[int], Projection], of: Callable[[Projection], Leading] | None = None
-) -> Leading:
+def rank_on_enough(
+    base: Projection, on_gpus: Callable[[int], Projection], of: Callable[[Projection], Ranking] | None = None
+) -> Ranking:
     """The best options, on the given GPUs, else on the fewest GPUs where any option fits (``on_enough``).
 
     on_gpus  returns the row-wise projection for a number of GPUs
-    of       computes the result for a projection; None: ``leading``
+    of       computes the result for a projection; None: ``rank_shardings``
     """
     if table_count(base) > MOST_COMPARED:
-        return leading(base)
-    return on_enough(base, on_gpus, of or leading, lambda each: bool(each.best))[1]
+        return rank_shardings(base)
+    return on_enough(base, on_gpus, of or rank_shardings, lambda each: bool(each.best))[1]
 
 
 def on_enough(
@@ -222,15 +222,15 @@ def _fewest(answer: Projection) -> Projection:
     return replace(answer, gpu_count=count, totals=answer.totals | {"gpus_needed": float(answer.gpus)})
 
 
-def leading(base: Projection) -> Leading:
+def rank_shardings(base: Projection) -> Ranking:
     """Compares sharding options; stops when no other option can be as fast as the second best.
 
     base  the row-wise projection, with its best reduction
     Limits: one GPU, or too many tables to pack -> row-wise alone
     """
-    mine = (Compared(ROW_WISE, None, base, base.gpu_count.memory_bytes),) if base.gpu_count.fits else ()
+    mine = (ShardingAnswer(ROW_WISE, None, base, base.gpu_count.memory_bytes),) if base.gpu_count.fits else ()
     if base.gpus == 1 or table_count(base) > MOST_COMPARED:
-        return Leading(base, mine)
+        return Ranking(base, mine)
     plans = uniform_plans_of(base)
     least, unknown = plans.least_times(RUN)
     found = list(mine)
@@ -238,9 +238,9 @@ def leading(base: Projection) -> Leading:
         times = sorted({_time(each) for each in found})
         if way == ROW_WISE or (len(times) > 1 and least[way] >= times[1]):
             continue
-        each = compared_way(base, plans, way)
+        each = answer_sharding(base, plans, way)
         found += [each] if each.answer is not None else []
-    return Leading(base, tuple(_fastest_first(found)), tuple(way for way in unknown if way != ROW_WISE))
+    return Ranking(base, tuple(_fastest_first(found)), tuple(way for way in unknown if way != ROW_WISE))
 
 
 def table_count(base: Projection) -> int:
@@ -248,7 +248,7 @@ def table_count(base: Projection) -> int:
     return int(sum(float(group.count.flat[0]) for group in base.work.groups))
 
 
-def _fastest_first(found: Sequence[Compared]) -> Iterator[Compared]:
+def _fastest_first(found: Sequence[ShardingAnswer]) -> Iterator[ShardingAnswer]:
     """The results, fastest first; of equally fast ones only the simplest (earliest in ``WAYS``)."""
     last = 0.0
     order = list(WAYS)
@@ -258,6 +258,6 @@ def _fastest_first(found: Sequence[Compared]) -> Iterator[Compared]:
         last = _time(each)
 
 
-def _time(each: Compared) -> float:
+def _time(each: ShardingAnswer) -> float:
     """Time rounded to six digits [s]."""
     return float(f"{each.answer.time_s:.6g}") if each.answer else 0.0

@@ -7,11 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from perfmodel.passes.schemes import ROW_WISE
-from perfmodel.plan.as_projection import Compared
-from perfmodel.plan.leading import Leading
+from perfmodel.plan.ranking import Ranking
+from perfmodel.plan.sharding_answers import ShardingAnswer
 from perfmodel.projections import Projection
 from perfmodel.report.columns import Column, columns_cells
-from perfmodel.report.leading_text import (
+from perfmodel.report.page.parts import Card
+from perfmodel.report.page.question_card import evidence_bar, question_card, unwrapped
+from perfmodel.report.projection_text import step_columns
+from perfmodel.report.ranking_text import (
     CHANGED,
     beside_words,
     change_rows,
@@ -25,9 +28,6 @@ from perfmodel.report.leading_text import (
     setting_words,
     throughput_words,
 )
-from perfmodel.report.page.parts import Card
-from perfmodel.report.page.question_card import evidence_bar, question_card, unwrapped
-from perfmodel.report.projection_text import step_columns
 from perfmodel.report.shardings_text import SHARDING
 from perfmodel.schema.calibration import list_calibrations
 
@@ -36,7 +36,7 @@ _ELSEWHERE = "What would change it: see the question as it was asked, which the 
 
 def card_of(
     answer: Projection,
-    found: Leading | None,
+    found: Ranking | None,
     *,
     whole: bool,
     elsewhere: str = _ELSEWHERE,
@@ -48,11 +48,11 @@ def card_of(
     elsewhere  a note on where the changes are, if they are not here; "": no note
     """
     if found is not None:
-        return leading_card(found, whole=whole, elsewhere=elsewhere)
+        return ranking_card(found, whole=whole, elsewhere=elsewhere)
     return question_card(answer)
 
 
-def leading_card(found: Leading, *, whole: bool, elsewhere: str = _ELSEWHERE) -> Card:
+def ranking_card(found: Ranking, *, whole: bool, elsewhere: str = _ELSEWHERE) -> Card:
     """The headline with the fastest sharding: its time, row-wise beside it, the question, and findings.
 
     The findings are the GPUs and the time, the step that limits the time, and changes that help.
@@ -82,7 +82,7 @@ def asked_words(base: Projection) -> str:
     return f"{question_words(base)}; on {setting_words(base)}"
 
 
-def completed(card: Card, found: Leading) -> Card:
+def completed(card: Card, found: Ranking) -> Card:
     """A headline with what takes many answers: a sharding that cannot lead, and changes that help.
 
     Limits: nothing fits, and no change helps -> the headline as it is
@@ -94,18 +94,18 @@ def completed(card: Card, found: Leading) -> Card:
     return replace(card, times=_times(found, whole=True), findings=findings)
 
 
-def _times(found: Leading, *, whole: bool) -> str:
+def _times(found: Ranking, *, whole: bool) -> str:
     """Samples per second, and what is beside the answer, as sentences. whole  as in ``beside_words``"""
     fair = throughput_words(found.answer) if found.best else ""
     return " ".join(filter(None, [_sentence(fair), _sentence(beside_words(found, whole=whole))]))
 
 
-def _beside(found: Leading) -> list[Compared]:
+def _beside(found: Ranking) -> list[ShardingAnswer]:
     """The fastest sharding, those that may be equally fast, row-wise even if it does not fit, unique rows."""
     shown = [*found.best[:1], *found.as_good]
     if all(each.way != ROW_WISE for each in shown):
         count = found.base.gpu_count
-        shown.append(Compared(ROW_WISE, None, found.base, count.memory_bytes, fits=count.fits))
+        shown.append(ShardingAnswer(ROW_WISE, None, found.base, count.memory_bytes, fits=count.fits))
     return [*shown, *([found.unique_rows] if found.unique_rows else [])]
 
 

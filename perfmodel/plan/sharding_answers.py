@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -32,7 +32,7 @@ MOST_TABLES = 10_000
 
 
 @dataclass(frozen=True, eq=False)
-class Compared:
+class ShardingAnswer:
     """One sharding option (a name of ``WAYS``): its answer, or why there is no answer.
 
     plan  the uniform plan; None: none;  answer  the plan as a projection; for row-wise, the projection itself
@@ -99,7 +99,7 @@ def uniform_plans_of(base: Projection) -> UniformPlans:
     return UniformPlans(evaluator_of(base), base.gpu_count.usable_bytes)
 
 
-def compared(base: Projection, ways: Iterable[str] = WAYS) -> Iterator[Compared]:
+def answer_shardings(base: Projection, ways: Iterable[str] = WAYS) -> Iterator[ShardingAnswer]:
     """Compares shardings for the tables of ``base``, a row-wise projection.
 
     ``base`` must have the default reduction, and is the answer of row-wise. The other answers are plans of
@@ -109,19 +109,19 @@ def compared(base: Projection, ways: Iterable[str] = WAYS) -> Iterator[Compared]
     with suppress(NoCalibrationError):  # an exchange was not measured: priced one by one
         plans.price(shardings)
     for sharding in shardings:
-        yield compared_way(base, plans, sharding)
+        yield answer_sharding(base, plans, sharding)
 
 
-def compared_way(base: Projection, plans: UniformPlans, sharding: str) -> Compared:
+def answer_sharding(base: Projection, plans: UniformPlans, sharding: str) -> ShardingAnswer:
     """One sharding, with the answer of its best plan."""
     best = plans.best(sharding)
     if sharding == ROW_WISE:
         plan = best if isinstance(best, UniformPlan) else None
-        return Compared(sharding, plan, base, base.gpu_count.memory_bytes, fits=base.gpu_count.fits)
+        return ShardingAnswer(sharding, plan, base, base.gpu_count.memory_bytes, fits=base.gpu_count.fits)
     if isinstance(best, Impossible):
-        return Compared(sharding, None, None, float("nan"), best.why)
+        return ShardingAnswer(sharding, None, None, float("nan"), best.why)
     answer = projection_of(base, plans.evaluator, best)
-    return Compared(sharding, best, answer, float(best.memory.total_bytes.max()))
+    return ShardingAnswer(sharding, best, answer, float(best.memory.total_bytes.max()))
 
 
 def build_explained_pass(answer: Projection) -> ExplainedPass:
@@ -153,11 +153,11 @@ def _build_row_wise_pass(answer: Projection) -> ExplainedPass:
     return ExplainedPass(forward.times(work), answer.steps, timing, *tables)
 
 
-def winner(found: Iterable[Compared]) -> Compared:
+def winner(found: Iterable[ShardingAnswer]) -> ShardingAnswer:
     """The fastest sharding option that fits, or the fastest of all if none fits.
 
     Equally fast options: the simpler (earlier in ``WAYS``)."""
-    best: Compared | None = None
+    best: ShardingAnswer | None = None
     known = list(found)
     for each in [each for each in known if each.fits and each.answer] or known:
         if each.answer is None:
@@ -169,7 +169,7 @@ def winner(found: Iterable[Compared]) -> Compared:
     return best
 
 
-def undecided(found: Iterable[Compared]) -> tuple[Compared, ...]:
+def undecided(found: Iterable[ShardingAnswer]) -> tuple[ShardingAnswer, ...]:
     """Options that fit and are slower than the winner by less than the uncertainty, fastest first.
 
     Source: ``differences.shared_difference_band``
@@ -289,3 +289,39 @@ def _notes(found: UniformPlan) -> Iterator[str]:
         which = "1 table has" if found.replicated_count == 1 else f"{found.replicated_count} tables have"
         verb = "is" if found.replicated_count == 1 else "are"
         yield f"{which} fewer rows than {found.scheme.row_parts} row parts and {verb} whole on every GPU"
+
+
+SIZES = (80e9, 160e9, 320e9, 640e9, 1.28e12, 2.5e12, 5e12, 10e12, 20e12, 50e12, 100e12)
+"""Table sizes from one GPU of 80 GB to 100 TB [bytes]."""
+
+
+@dataclass(frozen=True, eq=False)
+class Size:
+    """The comparison of sharding options for one total size of the tables.
+
+    base  the row-wise projection;  found  every option, with its time
+    """
+
+    table_bytes: float
+    base: Projection
+    found: tuple[ShardingAnswer, ...]
+
+    @property
+    def best(self) -> ShardingAnswer:
+        """The fastest sharding option, with its plan and time."""
+        return winner(self.found)
+
+    @property
+    def undecided(self) -> tuple[ShardingAnswer, ...]:
+        """Options whose time exceeds the best by less than the difference's 95 % uncertainty."""
+        return undecided(self.found)
+
+
+def by_size(ask: Callable[[float], Projection], sizes: tuple[float, ...] = SIZES) -> Iterator[Size]:
+    """Compares sharding options at every total size of the tables.
+
+    ask  returns the row-wise projection for a total size;  sizes  the total sizes [bytes]
+    """
+    for table_bytes in sizes:
+        base = ask(table_bytes)
+        yield Size(table_bytes, base, tuple(answer_shardings(base)))
