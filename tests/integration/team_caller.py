@@ -1,8 +1,7 @@
-"""A coordinator in a process of its own, for test_team.py: prints the ranks' process ids, then measures.
+"""A coordinator for test_team_launchers.py: prints the ranks' process ids, then measures.
 
 python team_caller.py BACKEND RANKS CALLS     under a launcher, RANKS is what the launcher says
 In the environment, TEAM_LATE_S: how long nobody is late;
-TEAM_CLOSE_S: how long it waits for ranks that are told to leave;
 TEAM_SAID: a file that is there as soon as somebody was said to be late.
 """
 
@@ -13,8 +12,7 @@ import os
 import sys
 from pathlib import Path
 
-from calibrate.ranks import control, external, start
-from calibrate.ranks import team as coordinated
+from calibrate.ranks import control, external
 from calibrate.ranks.start import open_team
 from calibrate.ranks.team import TeamRequest
 from perfmodel.schema.evidence import Clock
@@ -32,8 +30,6 @@ def main() -> None:
     request = TeamRequest(ranks=ranks, device="cpu", backends=(backend,))
     if late_s := os.environ.get("TEAM_LATE_S"):
         control.LATE_S = external.LATE_S = float(late_s)
-    if close_s := os.environ.get("TEAM_CLOSE_S"):
-        coordinated.CLOSE_S = start._LEAVE_S = float(close_s)
     team = open_team(request, say=say)
     if team is None:
         return

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -29,25 +26,6 @@ def usable(name: str) -> None:
 def pids_of(team: RankTeam) -> list[int]:
     """Process ids, by rank."""
     return [team._coordinator.peers[place.rank].hello["pid"] for place in team.places]
-
-
-def start_caller(
-    backend: str, calls: int, prefix: Sequence[str] = (), **variables: str
-) -> tuple[subprocess.Popen[str], list[int]]:
-    """A coordinator in its own process, and the ids of its ranks."""
-    process = subprocess.Popen(
-        [*prefix, *CALLER, backend, "2", str(calls)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env={**launcher_environment(), **variables},
-    )
-    assert process.stdout is not None
-    first = process.stdout.readline()
-    if not first:
-        pytest.fail(process.communicate()[1])
-    return process, json.loads(first)["pids"]
 
 
 def launcher_environment() -> dict[str, str]:

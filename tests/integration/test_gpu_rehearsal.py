@@ -15,7 +15,6 @@ from calibrate.ranks.start import LocalTeam
 from calibrate.ranks.team import TeamRequest
 from calibrate.running import session
 from calibrate.running.interfaces import Listener, RunOptions
-from perfmodel.errors import NoHardwareError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.run_files import read_run
 from perfmodel.schema.runs import KERNELS, PointKind, Status
@@ -62,12 +61,3 @@ def test_every_kernel_at_every_clock_through_a_whole_run(
     seen = {(p.operation, p.clock) for p, _, _ in run.usable(PointKind.KERNEL)}
     assert {(kernel, clock) for kernel in KERNELS for clock in clocks[1:]} <= seen
     assert ("launch_floor", Clock.EAGER) in seen
-
-
-def test_two_ranks_on_one_gpu_measure_nothing(tmp_path: Path) -> None:
-    with (
-        LocalTeam(TeamRequest(2, "cuda"), program=RANK) as team,
-        pytest.raises(NoHardwareError, match="2 ranks share 1 GPU") as caught,
-    ):
-        session.calibrate(options(tmp_path), team, Silent())
-    assert "one rank per GPU" in caught.value.next_step

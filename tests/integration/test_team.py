@@ -9,11 +9,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import pytest
 from oracles import environment
-from team_processes import FAKE, HERE, pids_of, start_caller, usable
+from team_processes import FAKE, HERE, pids_of, usable
 from waiting import PATIENCE_S, a_moment, alive, gone
 
 from calibrate.ranks.start import LocalTeam
@@ -158,57 +157,42 @@ def test_a_stopped_rank_is_named_after_its_deadline(fake: Callable[..., LocalTea
     assert gone([stopped])
 
 
-def test_a_rank_killed_in_a_collective_is_named() -> None:
-    usable("gloo")
-    team = LocalTeam(TeamRequest(ranks=2, device="cpu", backends=("gloo",)))
-    pids = pids_of(team)
-    threading.Timer(0.7, os.kill, (pids[1], signal.SIGKILL)).start()
+def test_a_rank_that_is_killed_is_named(fake: Callable[..., LocalTeam]) -> None:
+    team = fake()
+    threading.Timer(0.7, os.kill, (pids_of(team)[1], signal.SIGKILL)).start()
     with pytest.raises(RankLostError, match=r"rank 1 \(node 0\) died") as caught:
-        team.visit(collective(), [0, 1], 10**8, 0, 1, PATIENCE_S)
+        team.visit(kernel("sleep"), [0, 1], 10**8, 0, 1, PATIENCE_S)
     assert "signal 9" in f"{caught.value.message} {caught.value.next_step}"
-    team.close()
-    assert gone(pids)
 
 
-def test_no_rank_outlives_a_coordinator_that_is_killed() -> None:
-    usable("gloo")
-    process, pids = start_caller("gloo", 10**8)
-    a_moment()
-    assert all(alive(pid) for pid in pids)
-    process.kill()
-    process.communicate()
-    assert gone(pids)
-
-
-def test_no_rank_outlives_a_coordinator_even_in_a_call_that_never_returns(
-    fake: Callable[..., LocalTeam], tmp_path: Path
-) -> None:
-    """The call keeps the interpreter's lock: no thread of the rank can run."""
+@pytest.mark.usefixtures("signals")
+@pytest.mark.parametrize(("what", "number"), [("hold", signal.SIGKILL), ("sleep", signal.SIGINT)])
+def test_no_rank_outlives_its_coordinator(what: str, number: signal.Signals) -> None:
+    """Killed, while a call keeps the interpreter's lock: no thread of the rank can run. And by Ctrl-C."""
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from test_team import *\n"
+        "from calibrate.ranks import start, team as coordinated\n"
+        "coordinated.CLOSE_S = start._LEAVE_S = 0.5\n"
         "names = ('library',)\n"
         "team = LocalTeam(TeamRequest(2, 'cpu', names, providers=names, collectives=names), FAKE)\n"
         "print(json.dumps(pids_of(team)), flush=True)\n"
-        "team.visit(kernel('hold'), [0, 1], 3, 0, 1, PATIENCE_S)\n"
+        "with team:\n"
+        "    team.visit(kernel(sys.argv[2]), [0, 1], 10**8, 0, 1, PATIENCE_S)\n"
     )
-    command = [sys.executable, "-c", code, str(HERE)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment())
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(HERE), what],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+        env=environment(),
+    )
     assert process.stdout is not None
     pids = json.loads(process.stdout.readline())
     a_moment()
     assert all(alive(pid) for pid in pids)
-    process.kill()
-    process.communicate()
-    assert gone(pids)
-
-
-@pytest.mark.usefixtures("signals")
-def test_ctrl_c_reaches_the_coordinator_alone_and_ends_everything() -> None:
-    usable("gloo")
-    process, pids = start_caller("gloo", 10**8, TEAM_CLOSE_S="0.5")
-    a_moment()
-    os.killpg(process.pid, signal.SIGINT)
+    os.killpg(process.pid, number)
     process.communicate(timeout=PATIENCE_S)
     assert process.returncode != 0
     assert gone(pids)
