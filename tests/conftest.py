@@ -207,6 +207,12 @@ def kernel_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shared_folder(tmp_path_factory, "kernel_home")
 
 
+@pytest.fixture(scope="session")
+def torchrec_is_imported() -> None:
+    """For tests that need TorchRec in this process; what its import warns of is not shown."""
+    pytest.importorskip("torchrec")
+
+
 @pytest.fixture
 def once() -> Iterator[None]:
     """Plans need not be the best, and what was searched for in a test before is not searched for again."""

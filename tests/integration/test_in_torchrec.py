@@ -20,7 +20,7 @@ from perfmodel.plan.choices.options import options_of
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.schema.workload import Table, TableSet
 
-forked_ranks.require_torchrec()
+pytestmark = pytest.mark.usefixtures("torchrec_is_imported")
 
 PROGRAM = Path(__file__).with_name("in_torchrec_ranks.py")
 PAGE = Path(__file__).parents[2] / "docs" / "torchrec.md"

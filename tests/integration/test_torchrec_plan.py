@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from perfmodel.schema.table_files import load_tables
 from perfmodel.schema.torchrec_plan import TorchRecPlan
 from perfmodel.schema.workload import Table, TableSet
 
-forked_ranks.require_torchrec()
+pytestmark = pytest.mark.usefixtures("torchrec_is_imported")
 
 PROGRAM = Path(__file__).with_name("torchrec_plan_ranks.py")
 
@@ -236,3 +237,15 @@ def test_domains_of_several_nodes_are_pods() -> None:
     assert file.tables[0].sharding_type == "table_row_wise"
     spec = torchrec_plan.module_plan(file)["t"].sharding_spec
     assert [str(shard.placement) for shard in spec.shards[:2]] == ["rank:72/cuda:0", "rank:73/cuda:1"]
+
+
+def test_torchrec_sends_unique_rows_of_unpooled_tables_alone() -> None:
+    from torchrec.distributed.embedding import EmbeddingCollectionSharder
+    from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+
+    unpooled, pooled = (
+        signature(sharder) for sharder in (EmbeddingCollectionSharder, EmbeddingBagCollectionSharder)
+    )
+    option = "use_index_dedup"
+    assert option in unpooled.parameters and option not in pooled.parameters
+    assert f"EmbeddingCollection with {option}" in Exchange.UB.facts.torchrec

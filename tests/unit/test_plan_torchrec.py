@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -47,19 +46,6 @@ def test_what_torchrec_does_not_have_is_refused_by_name(
     with pytest.raises(BadInputError, match=r"table 'users' is .*" + reason) as error:
         torchrec.torchrec_plan(EVALUATOR, placed(Placement.of(scheme, ranks)))
     assert "--format torchrec" in error.value.next_step
-
-
-def test_torchrec_sends_unique_rows_of_unpooled_tables_alone() -> None:
-    pytest.importorskip("torchrec")
-    from torchrec.distributed.embedding import EmbeddingCollectionSharder
-    from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
-
-    unpooled, pooled = (
-        signature(each) for each in (EmbeddingCollectionSharder, EmbeddingBagCollectionSharder)
-    )
-    option = "use_index_dedup"
-    assert option in unpooled.parameters and option not in pooled.parameters
-    assert f"EmbeddingCollection with {option}" in Exchange.UB.facts.torchrec
 
 
 def test_row_parts_are_torchrecs() -> None:

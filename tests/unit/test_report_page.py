@@ -231,6 +231,7 @@ def test_project_writes_the_page_of_report(
     monkeypatch.setattr(contents, "STAYING", (registry.CHANGES, registry.SHARDINGS))
     monkeypatch.setattr(contents, "SIZES", contents.SIZES[:1])
     words = ("--table-size", "2TB", "--batch", "64", "--pooling", "4", "--dim", "64", "--id-dtype", "int32")
+    words = (*words, "--machine", "h100-sxm-ib", "--backend", "nccl", "--clock", "stream")
     done = cli("project", *words, "--tables", "2", "--report", str(tmp_path / "beside.html"))
     assert done.code == 0 and " a batch, " in done.out and "Wrote" in done.err and "Wrote" not in done.out
     assert cli("report", *words, "--tables", "2", "--out", str(tmp_path / "page.html")).code == 0

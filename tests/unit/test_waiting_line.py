@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import re
 import sys
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -89,14 +92,17 @@ def test_a_short_command_says_nothing_in_a_pipe(terminal: io.StringIO, monkeypat
 
 
 def test_a_long_command_says_in_a_pipe_that_it_works(terminal: io.StringIO, monkeypatch: Any) -> None:
-    """Plain lines, less and less often, also after something was printed."""
+    """Plain lines after 1, 2, 4, 8 ... hundredths of work, also after something was printed."""
+    turns = itertools.count()
+    work = SimpleNamespace(monotonic=time.monotonic, process_time=lambda: next(turns) / 100)
+    monkeypatch.setattr(waiting_line, "time", work)
     monkeypatch.setattr(waiting_line, "on_terminal", lambda: False)
     monkeypatch.setattr(waiting_line, "_PLAIN_S", 0.01)
     with contextlib.redirect_stderr(terminal), WaitingLine("plan"):
         until(lambda: terminal.getvalue().count("\n") > 1)
         output.note("machine: x")
-        before = terminal.getvalue().count("\n")
-        until(lambda: terminal.getvalue().count("\n") > before)
+        until(lambda: terminal.getvalue().count("\n") > 4)
+    assert next(turns) > 8  # the fourth line, after that of the note
     lines = terminal.getvalue().splitlines()
     assert (
         all(re.fullmatch(r"plan   \d+ s|machine: x", line) for line in lines) and output.before_writing == []
