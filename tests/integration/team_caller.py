@@ -1,6 +1,6 @@
 """A coordinator for test_team_launchers.py: prints the ranks' process ids, then measures.
 
-python team_caller.py BACKEND RANKS CALLS     under a launcher, RANKS is what the launcher says
+python team_caller.py BACKEND RANKS CALLS...     under a launcher, RANKS is what the launcher says
 In the environment, TEAM_LATE_S: how long nobody is late;
 TEAM_SAID: a file that is there as soon as somebody was said to be late.
 """
@@ -26,7 +26,7 @@ def say(text: str) -> None:
 
 
 def main() -> None:
-    backend, ranks, calls = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    backend, ranks = sys.argv[1], int(sys.argv[2])
     request = TeamRequest(ranks=ranks, device="cpu", backends=(backend,))
     if late_s := os.environ.get("TEAM_LATE_S"):
         control.LATE_S = external.LATE_S = float(late_s)
@@ -45,9 +45,10 @@ def main() -> None:
             gpus=ranks,
             gpus_per_node=ranks,
         )
-        seen = team.visit(point, list(range(ranks)), calls, 0, 1, 100.0)
-        found = [[len(one.starts_s), one.wrong, one.checked, one.bytes_sent] for one in seen]
-        print(json.dumps({"seen": found, "hosts": len(team.world().hosts)}), flush=True)
+        for calls in map(int, sys.argv[3:]):
+            times = team.visit(point, list(range(ranks)), calls, 0, 1, 100.0)
+            seen = [[len(rank.starts_s), rank.wrong, rank.checked, rank.bytes_sent] for rank in times]
+            print(json.dumps({"seen": seen, "hosts": len(team.world().hosts)}), flush=True)
 
 
 if __name__ == "__main__":

@@ -16,14 +16,6 @@ from team_processes import CALLER, launcher_environment, usable
 from waiting import PATIENCE_S, a_moment, gone, until
 
 
-def seen_by(processes: Sequence[subprocess.Popen[str]]) -> tuple[list[str], list[str]]:
-    """All lines that the processes printed, and what went wrong."""
-    outputs = [process.communicate(timeout=PATIENCE_S) for process in processes]
-    lines = [line for output, _ in outputs for line in output.splitlines()]
-    assert [process.returncode for process in processes] == [0] * len(processes), [e for _, e in outputs]
-    return lines, [errors for _, errors in outputs]
-
-
 def check_lines(lines: Sequence[str]) -> None:
     """Only rank 0 prints: its two lines; both ranks measured 10 checked calls."""
     assert len(lines) == 2
@@ -47,28 +39,20 @@ def late_ranks(folder: Path) -> dict[str, str]:
     return {"TEAM_LATE_S": "3", "TEAM_SAID": str(folder / "said")}
 
 
-def by_torchrun(calls: int) -> subprocess.Popen[str]:
+def test_no_rank_outlives_a_torchrun_that_is_killed() -> None:
+    """After some calls, in the middle of many more."""
     usable("gloo")
     beside = Path(sys.executable).parent / "torchrun"
     torchrun = str(beside) if beside.exists() else shutil.which("torchrun")
     if torchrun is None:
         pytest.skip("torchrun is not installed")
-    return run_external(
-        [torchrun, "--standalone", "--nproc-per-node=2", *CALLER[1:], "gloo", "2", str(calls)]
-    )
-
-
-def test_ranks_that_torchrun_started() -> None:
-    lines, _ = seen_by([by_torchrun(10)])
-    check_lines(lines)
-
-
-def test_no_rank_outlives_a_launcher_that_is_killed() -> None:
-    launcher = by_torchrun(10**8)
+    ranks = (*CALLER[1:], "gloo", "2", "10", str(10**8))
+    launcher = run_external([torchrun, "--standalone", "--nproc-per-node=2", *ranks])
     assert launcher.stdout is not None
-    pids = json.loads(launcher.stdout.readline())["pids"]
+    lines = [launcher.stdout.readline() for _ in range(2)]
+    check_lines(lines)
     launcher.kill()
-    assert gone(pids)
+    assert gone(json.loads(lines[0])["pids"])
     launcher.communicate()
 
 
@@ -94,9 +78,10 @@ def test_the_first_rank_of_srun_is_awaited(tmp_path: Path) -> None:
     again, spare = step_of_srun("gloo", 10, 3, **more)
     spare.kill()
     spare.communicate()
-    lines, errors = seen_by([again, second])
-    check_lines(lines)
-    assert "waiting for rank 0; it has 120 s to start" in errors[1]
+    (lines, errors), (nothing, late) = (rank.communicate(timeout=PATIENCE_S) for rank in (again, second))
+    assert (again.returncode, second.returncode, nothing) == (0, 0, ""), errors + late
+    check_lines(lines.splitlines())
+    assert "waiting for rank 0; it has 120 s to start" in late
 
 
 @pytest.mark.usefixtures("signals")
