@@ -33,6 +33,7 @@ _MAY = {
     "unit/test_plan_answers_said.py": "words of an answer",
     "unit/test_plan_scaling.py": "words of an answer",
     "unit/test_report_plan_words.py": "words of an answer",
+    "unit/test_waiting_line.py": "its clock of work is a counter",
     "gpu/test_gpu_kernels.py": "the limit ends a calibration, of which nothing but its success is asserted",
 }
 
