@@ -370,7 +370,7 @@ def test_kernels_are_known_to_a_thousandth_beyond_the_bytes_that_were_timed(fold
     assert ranks.tolist() == [beyond, inside, inside, inside, inside, beyond]
 
 
-def test_the_l2_cache_is_as_large_as_the_gpu_reports(folder: Path) -> None:
+def test_the_l2_cache_is_as_large_as_the_gpu_reports(folder: Path, tmp_path: Path) -> None:
     """60 MiB, where the file of the machine says 50 MB."""
     run, box = read_run(folder), load_machine("h100-sxm-ib")
     stack = {**own_run.HEADER.stack, GPU_L2: "62914560"}
@@ -378,7 +378,7 @@ def test_the_l2_cache_is_as_large_as_the_gpu_reports(folder: Path) -> None:
     kernels = {key: point for key, point in run.points.items() if point.kind == "kernel"}
     (found,) = fit_run(Run(gpu, kernels, run.visits, run.finishes), box)
     assert found.kernels is not None and found.kernels.values["l2_bytes"].value == 62914560
-    path = folder / "reported.json"
+    path = tmp_path / "reported.json"
     save_calibration(found, path)
     setting = load_setting(box, found.backend, calibration=path)
     assert box.value("l2_bytes") == 50e6 and setting.machine.value("l2_bytes") == 62914560
