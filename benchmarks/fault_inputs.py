@@ -85,7 +85,7 @@ def _of_tables() -> list[Reader]:
 
 
 def _of_plans() -> list[Reader]:
-    from perfmodel.passes.tables import PlanTables
+    from perfmodel.engine.tables import PlanTables
     from perfmodel.plan.files import read_made_for, read_model, read_plan
     from perfmodel.plan.for_torchrec.files import read_any_plan
     from perfmodel.schema.torchrec_plan import read_torchrec_plan

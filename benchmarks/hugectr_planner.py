@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfmodel.passes.placement import COPY
-from perfmodel.passes.schemes import SHARDINGS, TABLE_ROW_WISE, TABLE_WISE
+from perfmodel.engine.placement import COPY
+from perfmodel.engine.schemes import SHARDINGS, TABLE_ROW_WISE, TABLE_WISE
 from perfmodel.plan import Placement, Plan, PlanTables, Scheme
 
 DEALS = 20

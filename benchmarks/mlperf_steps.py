@@ -20,11 +20,11 @@ from hugectr_planner import PlannerCall, plan_of
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
+from perfmodel.engine.training import CostedPlan, Dense, WholeStep
 from perfmodel.errors import BadInputError
 from perfmodel.model.access import zipf_popularity
 from perfmodel.model.dense import step_time
 from perfmodel.model.popularity import BINS_PER_OCTAVE
-from perfmodel.passes.training import CostedPlan, Dense, WholeStep
 from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.report.projection_text import band
 from perfmodel.report.terminal import table

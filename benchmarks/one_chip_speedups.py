@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perfmodel.effort import DEFAULT_EFFORT, EFFORTS
+from perfmodel.engine.tables import PlanTables
 from perfmodel.onechip.answer import ChipAnswer, answer_on, cost_on
-from perfmodel.passes.tables import PlanTables
 from perfmodel.schema.chip import load_chip
 from perfmodel.schema.distributions import ONE_ROW, Distribution, parse_distribution
 from perfmodel.units import format_fraction, format_ratio, format_time

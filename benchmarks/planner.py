@@ -59,11 +59,11 @@ from planner_report import (
 from planner_worker import Worker
 
 from calibrate.passes import torchrec_pass
+from perfmodel.engine.exchange_sets import ExchangeSets
+from perfmodel.engine.memory import PlanMemory
+from perfmodel.engine.placement import Placement, Scheme
+from perfmodel.engine.schemes import Exchange
 from perfmodel.errors import BadInputError
-from perfmodel.passes.exchange_sets import ExchangeSets
-from perfmodel.passes.memory import PlanMemory
-from perfmodel.passes.placement import Placement, Scheme
-from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Loads, Plan, uniform_plan
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.searching.search import Restriction, Search

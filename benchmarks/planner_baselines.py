@@ -8,7 +8,7 @@ from time import process_time
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.passes.schemes import Exchange
+from perfmodel.engine.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, Scheme
 from perfmodel.plan.choices.listing import schemes
 

@@ -14,7 +14,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.passes.schemes import Exchange
+from perfmodel.engine.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, Scheme
 
 Array = NDArray[np.float64]

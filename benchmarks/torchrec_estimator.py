@@ -21,9 +21,9 @@ import numpy as np
 from planner import Loose, placement_of
 from planner_torchrec import Rating
 
+from perfmodel.engine.exchange_sets import ExchangeSets
 from perfmodel.errors import BadInputError
 from perfmodel.in_torchrec import PerfmodelEstimator, PerfmodelRating
-from perfmodel.passes.exchange_sets import ExchangeSets
 from perfmodel.plan import Evaluator, PlanTables, uniform_plan
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.searching.search import Search

@@ -4,7 +4,7 @@ Run:    python benchmarks/work_units.py             twelve cases of benchmarks/p
         python benchmarks/work_units.py --case "distinct-400 forward" --effort 10
 
 A search ends by counted work (perfmodel/effort.py). Each unit of it counts a constant
-(perfmodel/passes/work_units.py), which is right where counted seconds are CPU seconds. The first table
+(perfmodel/engine/work_units.py), which is right where counted seconds are CPU seconds. The first table
 has the constants, now and fitted (non-negative least squares of the relative error); the second one, for each
 search, CPU seconds, and counted seconds over them. A unit that takes little in all searches is fitted badly.
 """
@@ -20,7 +20,7 @@ from planner_cases import Question, questions, tables_of
 from scipy.optimize import nnls
 
 from perfmodel.effort import Work
-from perfmodel.passes import fast_times
+from perfmodel.engine import fast_times
 from perfmodel.plan import Evaluator
 from perfmodel.plan.searching.search import Search
 from perfmodel.report.terminal import table

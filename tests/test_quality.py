@@ -15,7 +15,7 @@ import grimp
 import pytest
 import yaml
 
-from perfmodel.passes.schemes import OF_TORCHREC, WAYS, Exchange
+from perfmodel.engine.schemes import OF_TORCHREC, WAYS, Exchange
 
 ROOT = Path(__file__).resolve().parents[1]
 LINES = 400
@@ -101,14 +101,14 @@ def test_no_two_public_classes_share_a_name() -> None:
 
 
 def test_names_of_schemes_are_in_their_table() -> None:
-    """A sharding or an exchange is named in ``passes/schemes.py`` alone; elsewhere its properties are asked.
+    """A sharding or an exchange is named in ``engine/schemes.py`` alone; elsewhere its properties are asked.
 
     Who may name the codes: what counts their bytes, what prints the equations of it, and the two schemes of a
     table that is not cut. TorchRec's own words are in the schema of its files and in names of loads as well.
     """
-    table = "perfmodel/passes/schemes.py"
-    torchrec = {table, "perfmodel/schema/torchrec_plan.py", "perfmodel/passes/step_resources.py"}
-    coding = ("passes/cut", "passes/loads", "passes/placement")
+    table = "perfmodel/engine/schemes.py"
+    torchrec = {table, "perfmodel/schema/torchrec_plan.py", "perfmodel/engine/step_resources.py"}
+    coding = ("engine/cut", "engine/loads", "engine/placement")
     coded = {table, *(f"perfmodel/{file}.py" for file in coding)}
     own = {word for kind in Exchange for word in (kind.key, kind.facts.word, kind.facts.reduction)}
     own |= set(WAYS)

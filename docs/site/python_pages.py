@@ -31,30 +31,30 @@ _DOORS = {
 
 _PACKAGE = {
     "project": [
-        "perfmodel.projections.project_row_wise",
-        "perfmodel.projections.project_one",
-        "perfmodel.projections.project_each",
+        "perfmodel.answer.project_row_wise",
+        "perfmodel.answer.project_one",
+        "perfmodel.answer.project_each",
     ],
     "plan_tables": ["perfmodel.plan.in_python.question_of", "perfmodel.plan.frames.TablePlan"],
     "scale_tables": ["perfmodel.plan.frames.TableScaling"],
     "predict_collectives": [],
 }
 """The functions of the package, the most asked first, each with its neighbours."""
-_LAST = ["perfmodel.projections.projection.Projection"]
+_LAST = ["perfmodel.answer.projection.Projection"]
 EXAMPLES = {
     "perfmodel.plan.swept.project": """\
 frame = perfmodel.project(table_bytes=[1e12, 10e12], batch=1024)
 print(frame[["table_bytes", "gpus", "sharding", "slowdown", "low_s", "high_s"]])
 """,
-    "perfmodel.projections.project_one": """\
-from perfmodel.projections import project_one
+    "perfmodel.answer.project_one": """\
+from perfmodel.answer import project_one
 
 answer = project_one(table_bytes=10e12)
 print(answer.slowdown, answer.band)
 print(answer.to_frame())  # its steps
 """,
-    "perfmodel.projections.project_each": """\
-from perfmodel.projections import project_each
+    "perfmodel.answer.project_each": """\
+from perfmodel.answer import project_each
 
 for answer in project_each("table_bytes", [1e12, 10e12]):
     print(answer.gpus, answer.slowdown)

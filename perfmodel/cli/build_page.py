@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from perfmodel.answer import Question
+from perfmodel.answer.ranking import Ranking
 from perfmodel.cli.choices import with_options
 from perfmodel.cli.question import LISTS
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.cli.waiting_line import Progress
-from perfmodel.plan.ranking import Ranking
-from perfmodel.projections import Question
 from perfmodel.report.page.parts import Page, Selector, View
 from perfmodel.report.page.setups import Loaded, Wanted, offer, with_reasons
 from perfmodel.report.page.views import MOST_VIEWS, Across, NoView, ViewsAsked, combinations, views, workloads

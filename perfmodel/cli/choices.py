@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from perfmodel.answer import Question
 from perfmodel.cli.chosen import library_of, load_calibration_file, machine_of
 from perfmodel.cli.options import count_values, size_values, split_values
 from perfmodel.cli.question import LISTS, question_of, short_below
-from perfmodel.passes.schemes import ALL, AUTO, ROW_WISE
-from perfmodel.projections import Question
+from perfmodel.engine.schemes import ALL, AUTO, ROW_WISE
 from perfmodel.question.pages import LISTED
 from perfmodel.report.page.parts import Selector
 from perfmodel.report.page.setups import Curves, Wanted

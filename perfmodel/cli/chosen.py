@@ -10,8 +10,8 @@ from pathlib import Path
 from perfmodel.cli.options import settings_of
 from perfmodel.cli.output import warn
 from perfmodel.collectives.choose import choose_calibration
+from perfmodel.engine.settings import BEST
 from perfmodel.errors import BadInputError, NoCalibrationError, NoKernelsError
-from perfmodel.passes.settings import BEST
 from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.calibration import Calibration, list_calibrations, load_calibration
 from perfmodel.schema.evidence import LAW_BACKENDS, Backend, Clock

@@ -27,8 +27,8 @@ from perfmodel.cli.options import (
 from perfmodel.cli.output import emit, emit_explanation, emit_json, note, warn
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.library import Faster
+from perfmodel.engine.settings import BEST, load_setting, of_its_file
 from perfmodel.errors import BadInputError, NoCalibrationError
-from perfmodel.passes.settings import BEST, load_setting, of_its_file
 from perfmodel.question.passes import CollectiveOptions
 from perfmodel.report.collective_text import collective_text
 from perfmodel.report.projection_text import origin
@@ -89,7 +89,7 @@ def collective(context: typer.Context, options: CollectiveOptions) -> None:
 
 def _explain(frame: pd.DataFrame, models: Sequence[CollectiveModel], *, as_json: bool) -> None:
     """Print how the time of a collective follows, by the faster model. Limits: several -> BadInputError"""
-    from perfmodel.passes.explained import explain_collective
+    from perfmodel.engine.explained import explain_collective
 
     if len(frame) != 1:
         raise BadInputError(f"these are {len(frame)} collectives.", "explain one of them.")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from perfmodel.engine.training import CostedPlan, Dense, GivenTime, WholeStep
 from perfmodel.errors import BadInputError
-from perfmodel.passes.training import CostedPlan, Dense, GivenTime, WholeStep
 from perfmodel.schema.dense import DenseFile, load_dense, load_rates
 from perfmodel.units import parse_ratio, parse_time
 

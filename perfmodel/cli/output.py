@@ -23,7 +23,7 @@ from perfmodel.report.terminal import page_width, terminal_columns, wrapped
 from perfmodel.schema.whole_files import cannot_write
 
 if TYPE_CHECKING:
-    from perfmodel.passes.explained import Explanation
+    from perfmodel.engine.explained import Explanation
 
 SCHEMA_VERSION = 3
 """Version of every JSON document that the command line prints (docs/commands.md)."""

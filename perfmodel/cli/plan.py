@@ -45,8 +45,8 @@ from perfmodel.cli.plan_scaling import print_scaling
 from perfmodel.cli.stopping import acknowledge, ctrl_c
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.effort import Deadline, tell
+from perfmodel.engine.explained import ExplainedPass
 from perfmodel.errors import BadInputError
-from perfmodel.passes.explained import ExplainedPass
 from perfmodel.plan import Plan, PlanTables, write_plan
 from perfmodel.plan.choices.table_rules import typed_rules
 from perfmodel.plan.for_torchrec import runnable as torchrec
@@ -61,7 +61,7 @@ from perfmodel.report.plan_text import plan_csv, plan_text
 from perfmodel.units import format_fraction, format_time
 
 if TYPE_CHECKING:
-    from perfmodel.passes.training import WholeStep
+    from perfmodel.engine.training import WholeStep
 
 _WEIGHTED = (
     "TorchRec's collection is weighted as a whole: the ids of tables without weights count with a weight "

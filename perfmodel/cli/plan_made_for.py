@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.answer.question import exact_text
 from perfmodel.cli.options import settings_of
 from perfmodel.cli.output import note
 from perfmodel.cli.typed_line import TypedLine
+from perfmodel.engine.settings import CLUSTER
 from perfmodel.errors import BadInputError
-from perfmodel.passes.settings import CLUSTER
 from perfmodel.plan.files import read_made_for, read_model
 from perfmodel.plan.made_for import MadeFor
-from perfmodel.projections.question import exact_text
 from perfmodel.question.groups import DEFAULT_BATCH, DEFAULT_MACHINE, OBJECTIVES
 from perfmodel.schema.calibration import list_calibrations
 from perfmodel.schema.distributions import Distribution, parse_distribution

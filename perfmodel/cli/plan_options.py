@@ -11,8 +11,8 @@ from perfmodel.cli.effort import effort_of, limit_of
 from perfmodel.cli.options import apart, count_values
 from perfmodel.cli.output import check_named, check_target, not_json, note
 from perfmodel.cli.workload import reserve_of, share_of
+from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.passes.tables import PlanTables
 from perfmodel.question.groups import DEFAULT_BATCH, RESERVE, trains
 from perfmodel.question.plans import FORMATS
 from perfmodel.schema.files import unknown_name

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import typer
 
+from perfmodel.answer import answer_question
+from perfmodel.answer.kernel_choice import other_kernels
+from perfmodel.answer.ranking import leads
+from perfmodel.answer.sensitivity import next_experiment, sensitivities
 from perfmodel.cli.chosen import calibration_file
 from perfmodel.cli.options import check_explained, one_output
 from perfmodel.cli.output import emit, emit_json, note, warn
@@ -11,12 +15,8 @@ from perfmodel.cli.project_record import project_record
 from perfmodel.cli.question import advised, check_size, question_of
 from perfmodel.cli.typed_line import TypedNames
 from perfmodel.cli.workload import checked_sharding
+from perfmodel.engine.schemes import ALL, ROW_WISE
 from perfmodel.errors import BadInputError
-from perfmodel.passes.schemes import ALL, ROW_WISE
-from perfmodel.plan.ranking import leads
-from perfmodel.projections import answer_question
-from perfmodel.projections.kernel_choice import other_kernels
-from perfmodel.projections.sensitivity import next_experiment, sensitivities
 from perfmodel.question.groups import table_count
 from perfmodel.question.passes import ProjectOptions
 from perfmodel.report.projection_text import projection_text

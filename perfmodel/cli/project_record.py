@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from perfmodel.projections import Projection
-from perfmodel.projections.kernel_choice import OtherKernels
-from perfmodel.projections.sensitivity import NextExperiment, Sensitivity
+from perfmodel.answer import Projection
+from perfmodel.answer.kernel_choice import OtherKernels
+from perfmodel.answer.sensitivity import NextExperiment, Sensitivity
 
 
 def project_record(

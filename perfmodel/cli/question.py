@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
+from perfmodel.answer import Question, prepare
 from perfmodel.cli.chosen import advice, calibration_of, check_gpus, library_of, machine_of
 from perfmodel.cli.options import split_values
 from perfmodel.cli.workload import (
@@ -18,9 +19,8 @@ from perfmodel.cli.workload import (
     share_of,
     workload_values,
 )
+from perfmodel.engine.basis import LocalMemory
 from perfmodel.errors import BadInputError
-from perfmodel.passes.basis import LocalMemory
-from perfmodel.projections import Question, prepare
 from perfmodel.question.groups import OBJECTIVES, trains
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.units import parse_count

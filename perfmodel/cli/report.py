@@ -22,12 +22,12 @@ from perfmodel.cli.page_file import DEFAULTS, format_of, uncollected, write, wro
 from perfmodel.cli.question import advised, check_size, question_of
 from perfmodel.cli.report_gpus import gpus_page, numbers_of
 from perfmodel.cli.typed_line import TypedLine
+from perfmodel.engine.schemes import ALL
 from perfmodel.errors import BadInputError
-from perfmodel.passes.schemes import ALL
 from perfmodel.question.pages import ReportOptions
 
 if TYPE_CHECKING:
-    from perfmodel.plan.ranking import Ranking
+    from perfmodel.answer.ranking import Ranking
     from perfmodel.report.page.parts import Page
 
 

@@ -7,16 +7,16 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from perfmodel.answer import Projection, Question, answer_on, answer_question
+from perfmodel.answer.ranking import Ranking, leads, rank_on_enough
 from perfmodel.cli.build_page import page_of
 from perfmodel.cli.choices import lists_of, wanted, workload_selectors
 from perfmodel.cli.options import count_values, size_values
 from perfmodel.cli.question import LISTS, advised, check_size, question_of
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.cli.workload import check_model, checked_sharding
+from perfmodel.engine.schemes import ALL, AUTO
 from perfmodel.errors import BadInputError, PerfmodelError
-from perfmodel.passes.schemes import ALL, AUTO
-from perfmodel.plan.ranking import Ranking, leads, rank_on_enough
-from perfmodel.projections import Projection, Question, answer_on, answer_question
 from perfmodel.report.page.gpu_views import across_gpus, sharded
 from perfmodel.report.page.parts import Page, Selector
 from perfmodel.report.page.views import said

@@ -8,11 +8,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.output import emit, emit_explanation, emit_json, is_verbose, note, warn
-from perfmodel.cli.project_record import project_record
-from perfmodel.errors import BadInputError, NoCalibrationError
-from perfmodel.passes.schemes import ALL, ROW_WISE, TORCHREC, WAYS
-from perfmodel.plan.ranking import (
+from perfmodel.answer import answer_on, answer_question
+from perfmodel.answer.inputs import TooFewGpusError
+from perfmodel.answer.ranking import (
     AT_MOST,
     RUN,
     Ranking,
@@ -20,7 +18,7 @@ from perfmodel.plan.ranking import (
     rank_on_enough,
     rank_shardings,
 )
-from perfmodel.plan.sharding_answers import (
+from perfmodel.answer.sharding_answers import (
     ShardingAnswer,
     answer_shardings,
     build_explained_pass,
@@ -28,9 +26,11 @@ from perfmodel.plan.sharding_answers import (
     undecided,
     winner,
 )
-from perfmodel.plan.swept import any_fits
-from perfmodel.projections import answer_on, answer_question
-from perfmodel.projections.inputs import TooFewGpusError
+from perfmodel.answer.swept import any_fits
+from perfmodel.cli.output import emit, emit_explanation, emit_json, is_verbose, note, warn
+from perfmodel.cli.project_record import project_record
+from perfmodel.engine.schemes import ALL, ROW_WISE, TORCHREC, WAYS
+from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.report.columns import columns_record
 from perfmodel.report.projection_text import projection_text
 from perfmodel.report.ranking_text import beside_words, headline, ranking_text, too_large
@@ -38,7 +38,7 @@ from perfmodel.report.shardings_text import SHARDING, SIZES, shardings_text
 from perfmodel.units import format_count
 
 if TYPE_CHECKING:
-    from perfmodel.projections import Projection, Question
+    from perfmodel.answer import Projection, Question
 
     Again = Callable[[Sequence[str], Projection], str]  # the line that asks a command for an answer again
 

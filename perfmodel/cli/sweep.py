@@ -13,6 +13,10 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from perfmodel.answer import Question
+from perfmodel.answer.grids import GRIDS, feasible, product
+from perfmodel.answer.inputs import DEFAULTS
+from perfmodel.answer.swept import MOST_COMPARED, are_compared, swept
 from perfmodel.cli.chosen import calibration_file
 from perfmodel.cli.options import (
     count_values,
@@ -28,14 +32,10 @@ from perfmodel.cli.workload import (
     checked_sharding,
     share_of,
 )
+from perfmodel.engine.schemes import ALL, ROW_WISE, WAYS
+from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.model.sharding import gpus_needed
-from perfmodel.passes.schemes import ALL, ROW_WISE, WAYS
-from perfmodel.passes.tables import PlanTables
-from perfmodel.plan.swept import MOST_COMPARED, are_compared, swept
-from perfmodel.projections import Question
-from perfmodel.projections.grids import GRIDS, feasible, product
-from perfmodel.projections.inputs import DEFAULTS
 from perfmodel.question.groups import default_optimizer, trains
 from perfmodel.question.passes import SweepOptions
 from perfmodel.report.sweep_text import sweep_text

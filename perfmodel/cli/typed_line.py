@@ -14,7 +14,7 @@ from perfmodel.schema.run_folders import latest_run
 if TYPE_CHECKING:
     import typer
 
-    from perfmodel.projections import Projection
+    from perfmodel.answer import Projection
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from perfmodel.answer.inputs import equal_share
+from perfmodel.engine.basis import LocalMemory
+from perfmodel.engine.schemes import ALL, ROW_WISE, way_named
 from perfmodel.errors import BadInputError
-from perfmodel.passes.basis import LocalMemory
-from perfmodel.passes.schemes import ALL, ROW_WISE, way_named
-from perfmodel.projections.inputs import equal_share
 from perfmodel.question.groups import EqualTableOptions
 from perfmodel.units import parse_bytes, parse_count, parse_rate, parse_ratio, parse_time
 

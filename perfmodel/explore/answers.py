@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from perfmodel.answer import Projection, Question, answer_on, answer_question
+from perfmodel.answer.inputs import DEFAULTS
+from perfmodel.answer.ranking import Ranking, leads, rank_shardings
 from perfmodel.cli.question import advised, check_size, question_of
 from perfmodel.cli.shardings import Output, lead_of, possible, with_fitting, with_sharding
 from perfmodel.cli.workload import checked_sharding
+from perfmodel.engine.schemes import AUTO, ROW_WISE
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.explore import commands
 from perfmodel.explore.asked import Said
-from perfmodel.passes.schemes import AUTO, ROW_WISE
-from perfmodel.plan.ranking import Ranking, leads, rank_shardings
-from perfmodel.projections import Projection, Question, answer_on, answer_question
-from perfmodel.projections.inputs import DEFAULTS
 from perfmodel.question.passes import ProjectOptions
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.line_traces import SlowdownLine

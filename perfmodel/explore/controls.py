@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from perfmodel.engine.schemes import DATA_PARALLEL, WAYS
 from perfmodel.errors import PerfmodelError
-from perfmodel.passes.schemes import DATA_PARALLEL, WAYS
 from perfmodel.question.groups import DEFAULT_MACHINE, OBJECTIVES
 from perfmodel.question.passes import ProjectOptions
 from perfmodel.question.spec import Declared, Opt

@@ -15,14 +15,14 @@ from torchrec.distributed.planner.types import (
     Topology,
 )
 
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.exchange_sets import ExchangeSets
+from perfmodel.engine.fast_times import LAUNCHES
+from perfmodel.engine.placement import COPY, Scheme
+from perfmodel.engine.schemes import OF_TORCHREC, by_domain, copied
+from perfmodel.engine.steps import BACKWARD, STEPS
+from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.passes.cost import Evaluator
-from perfmodel.passes.exchange_sets import ExchangeSets
-from perfmodel.passes.fast_times import LAUNCHES
-from perfmodel.passes.placement import COPY, Scheme
-from perfmodel.passes.schemes import OF_TORCHREC, by_domain, copied
-from perfmodel.passes.steps import BACKWARD, STEPS
-from perfmodel.passes.tables import PlanTables
 from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.workload import Table, TableSet

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 from torchrec.distributed.planner.types import PerfModel, ShardingOption
 
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.exchange_sets import ExchangeSets
+from perfmodel.engine.schemes import copied
+from perfmodel.engine.step_resources import SHARDING_TYPES, WIDTH
 from perfmodel.in_torchrec.estimator import TO_MS, PerfmodelEstimator, scheme_of
-from perfmodel.passes.cost import Evaluator
-from perfmodel.passes.exchange_sets import ExchangeSets
-from perfmodel.passes.schemes import copied
-from perfmodel.passes.step_resources import SHARDING_TYPES, WIDTH
 
 
 class PerfmodelRating(PerfModel):  # type: ignore[misc]  # TorchRec has no types

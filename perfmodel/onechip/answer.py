@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.effort import DEFAULT_EFFORT, Budget, Work
+from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.onechip.cost import ChipCost
 from perfmodel.onechip.groups import TablesCutAlike, groups_of
@@ -20,7 +21,6 @@ from perfmodel.onechip.search import Searched, search
 from perfmodel.onechip.symmetric import Symmetric, best_symmetric, global_memory
 from perfmodel.onechip.work import CoreWork, Way
 from perfmodel.onechip.work_units import effort_s, ranked
-from perfmodel.passes.tables import PlanTables
 from perfmodel.schema.chip import Chip
 from perfmodel.schema.distributions import UNIFORM, Distribution
 from perfmodel.units import format_bytes

@@ -1,17 +1,17 @@
 """Plans: which rank holds which part of which table, the time of a step, and the resource that limits it."""
 
-from perfmodel.passes.cost import Evaluator
-from perfmodel.passes.loads import Loads, ShardLoads
-from perfmodel.passes.memory import PlanMemory
-from perfmodel.passes.placement import (
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.loads import Loads, ShardLoads
+from perfmodel.engine.memory import PlanMemory
+from perfmodel.engine.placement import (
     Placement,
     Plan,
     Scheme,
     uniform_plan,
 )
-from perfmodel.passes.schemes import SHARDINGS
-from perfmodel.passes.steps import StepCost
-from perfmodel.passes.tables import PlanTables
+from perfmodel.engine.schemes import SHARDINGS
+from perfmodel.engine.steps import StepCost
+from perfmodel.engine.tables import PlanTables
 from perfmodel.plan.files import plan_from, plan_record, read_plan, write_plan
 
 __all__ = [

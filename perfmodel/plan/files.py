@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, FailFast, Field, ValidationInfo
 
+from perfmodel.engine.placement import Placement, Plan, Scheme
+from perfmodel.engine.schemes import DATA_PARALLEL, EXCHANGED, Exchange, exchange_named
+from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.passes.placement import Placement, Plan, Scheme
-from perfmodel.passes.schemes import DATA_PARALLEL, EXCHANGED, Exchange, exchange_named
-from perfmodel.passes.tables import PlanTables
 from perfmodel.plan.made_for import MadeFor
 from perfmodel.schema.files import shown
 from perfmodel.schema.gate import read_json

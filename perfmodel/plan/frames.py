@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.effort import Deadline
+from perfmodel.engine.placement import Plan
 from perfmodel.errors import naming_arguments
-from perfmodel.passes.placement import Plan
 from perfmodel.plan.arguments import seconds
 from perfmodel.plan.files import write_plan
 from perfmodel.plan.listed import table_records

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.effort import DEFAULT_EFFORT, EFFORTS
+from perfmodel.engine.settings import CLUSTER
+from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.passes.settings import CLUSTER
-from perfmodel.passes.tables import PlanTables
 from perfmodel.plan.arguments import check_kinds, check_names, check_per_node, number, seconds, whole
 from perfmodel.plan.choices.table_rules import typed_rules
 from perfmodel.plan.frames import IN_PYTHON, STOPPED, TablePlan, TableScaling

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perfmodel.passes.steps import INSIDE, STEPS, StepRow
+from perfmodel.answer.question import exact_text
+from perfmodel.engine.steps import INSIDE, STEPS, StepRow
 from perfmodel.plan.outcome import Planned
-from perfmodel.projections.question import exact_text
 from perfmodel.schema.machine import Machine
 from perfmodel.units import format_rate, format_time
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import Field
 
-from perfmodel.passes.cost import Evaluator
-from perfmodel.passes.settings import Setting
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.settings import Setting
 from perfmodel.question.groups import default_optimizer
 from perfmodel.schema.calibration import load_calibration
 from perfmodel.schema.strict import Exact

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.effort import Budget
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.exchange_sets import ExchangeSets
+from perfmodel.engine.placement import WHOLE, Plan, Scheme, uniform_plan
+from perfmodel.engine.schemes import ROW_WISE, SHARDINGS, TABLE_WISE
+from perfmodel.engine.steps import StepCost, StepRow
 from perfmodel.errors import BadInputError
-from perfmodel.passes.cost import Evaluator
-from perfmodel.passes.exchange_sets import ExchangeSets
-from perfmodel.passes.placement import WHOLE, Plan, Scheme, uniform_plan
-from perfmodel.passes.schemes import ROW_WISE, SHARDINGS, TABLE_WISE
-from perfmodel.passes.steps import StepCost, StepRow
 from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.files import plan_record
 from perfmodel.plan.for_torchrec import runnable as torchrec

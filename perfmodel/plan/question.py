@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from perfmodel.effort import DEFAULT_EFFORT, EFFORTS
+from perfmodel.engine.basis import PassBasis
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.exchange_sets import ExchangeSets
+from perfmodel.engine.placement import Plan, Scheme
+from perfmodel.engine.settings import CLUSTER, Setting, load_setting
+from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.model import capacity
-from perfmodel.passes.basis import PassBasis
-from perfmodel.passes.cost import Evaluator
-from perfmodel.passes.exchange_sets import ExchangeSets
-from perfmodel.passes.placement import Plan, Scheme
-from perfmodel.passes.settings import CLUSTER, Setting, load_setting
-from perfmodel.passes.tables import PlanTables
 from perfmodel.plan.choices.constraints import Constraints
 from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.choices.table_rules import TableRule

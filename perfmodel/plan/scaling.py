@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.effort import Deadline
+from perfmodel.engine.placement import Plan
 from perfmodel.errors import BadInputError
-from perfmodel.passes.placement import Plan
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.question import PlanQuestion
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from perfmodel.answer.projection import Projection
+from perfmodel.answer.ranking import Ranking, table_count
+from perfmodel.answer.sharding_answers import tables_of
 from perfmodel.effort import EFFORTS
+from perfmodel.engine.tables import PlanTables
+from perfmodel.engine.uniform_plans import MOST_COMPARED
 from perfmodel.errors import BadInputError
-from perfmodel.passes.tables import PlanTables
-from perfmodel.passes.uniform_plans import MOST_COMPARED
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.question import PlanQuestion, costs_of
-from perfmodel.plan.ranking import Ranking, table_count
-from perfmodel.plan.sharding_answers import tables_of
-from perfmodel.projections.projection import Projection
 from perfmodel.question.groups import default_optimizer
 
 _ID_DTYPES = {4: "int32", 8: "int64"}

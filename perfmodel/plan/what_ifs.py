@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.answer.question import exact_text
 from perfmodel.effort import Deadline
+from perfmodel.engine.placement import Plan
+from perfmodel.engine.settings import CLUSTER
 from perfmodel.errors import BadInputError, PerfmodelError
-from perfmodel.passes.placement import Plan
-from perfmodel.passes.settings import CLUSTER
 from perfmodel.plan.limiting import Limiting, limiting
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.question import PlanQuestion
 from perfmodel.plan.searching.carried import as_option, carried, repaired
-from perfmodel.projections.question import exact_text
 from perfmodel.units import format_bytes, format_count, format_time
 
 _MORE_SAMPLES = 4

@@ -9,8 +9,8 @@ from typing import Annotated
 
 from perfmodel import resources
 from perfmodel.effort import EFFORTS
+from perfmodel.engine.schemes import ROW_WISE, SHARDINGS, SHORT
 from perfmodel.errors import BadInputError
-from perfmodel.passes.schemes import ROW_WISE, SHARDINGS, SHORT
 from perfmodel.question.spec import CommandOptions, Opt
 from perfmodel.schema import ranges
 from perfmodel.schema.files import unknown_name

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from perfmodel.effort import DEFAULT_EFFORT
-from perfmodel.passes.schemes import EXCHANGED, SHARDINGS
+from perfmodel.engine.schemes import EXCHANGED, SHARDINGS
 from perfmodel.question import groups
 from perfmodel.question.groups import GlobalBatchOptions, PassOptions, TrainingOptions, page
 from perfmodel.question.spec import Opt

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from perfmodel.passes.tables import PlanTables
+from perfmodel.engine.tables import PlanTables
 from perfmodel.report.columns import Column, attributes, columns_record, columns_text
 from perfmodel.report.terminal import facts, paragraph, table
 from perfmodel.schema.machine import Machine

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
+from perfmodel.engine.explained import Explanation
 from perfmodel.model.differences import log_span
 from perfmodel.model.recording import Evaluation, Number, read_formula, to_float
-from perfmodel.passes.explained import Explanation
 from perfmodel.report.projection_text import band
 from perfmodel.report.terminal import paragraph, sides, table
 from perfmodel.units import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.passes.steps import step_label
+from perfmodel.engine.steps import step_label
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.terminal import paragraph
 from perfmodel.report.validation_text import verdicts_text

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.passes.placement import COPY, Scheme
-from perfmodel.passes.schemes import EXCHANGED
-from perfmodel.passes.steps import StepCost
-from perfmodel.passes.training import WholeStep
+from perfmodel.engine.placement import COPY, Scheme
+from perfmodel.engine.schemes import EXCHANGED
+from perfmodel.engine.steps import StepCost
+from perfmodel.engine.training import WholeStep
 from perfmodel.plan.limiting import limiting
 from perfmodel.plan.listed import table_records
 from perfmodel.plan.outcome import AlikeTables, Baseline, Planned

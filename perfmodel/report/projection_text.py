@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 
-from perfmodel.passes.settings import is_published
-from perfmodel.passes.steps import StepRow
-from perfmodel.projections import Projection
-from perfmodel.projections.kernel_choice import OtherKernels
-from perfmodel.projections.sensitivity import NextExperiment, Sensitivity
+from perfmodel.answer import Projection
+from perfmodel.answer.kernel_choice import OtherKernels
+from perfmodel.answer.sensitivity import NextExperiment, Sensitivity
+from perfmodel.engine.settings import is_published
+from perfmodel.engine.steps import StepRow
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.experiment_text import experiment_text, run_line
 from perfmodel.report.terminal import (

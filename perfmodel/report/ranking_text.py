@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from perfmodel.passes.schemes import ROW_WISE, TORCHREC, UNIQUE_ROWS, WAYS
-from perfmodel.passes.tables import row_bytes
-from perfmodel.passes.uniform_plans import MOST_COMPARED
-from perfmodel.plan.ranking import Ranking, table_count
+from perfmodel.answer import Projection
+from perfmodel.answer.ranking import Ranking, table_count
+from perfmodel.answer.sharding_answers import ShardingAnswer, is_slower
+from perfmodel.engine.configurations import TableGroup
+from perfmodel.engine.schemes import ROW_WISE, TORCHREC, UNIQUE_ROWS, WAYS
+from perfmodel.engine.tables import row_bytes
+from perfmodel.engine.uniform_plans import MOST_COMPARED
 from perfmodel.plan.searched import plan_beside
-from perfmodel.plan.sharding_answers import ShardingAnswer, is_slower
-from perfmodel.projections import Projection
-from perfmodel.projections.inputs import TableGroup
 from perfmodel.report.experiment_text import experiment_text, run_line
 from perfmodel.report.projection_text import explain_words, provenance, step_table
 from perfmodel.report.terminal import paragraph, table, unbroken

@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Callable
 
-from perfmodel.passes.steps import step_label
+from perfmodel.engine.steps import step_label
 from perfmodel.plan.scaling import HALF, NEARLY_ALL, ScalePoint, Scaling
 from perfmodel.plan.searching.found import Found
 from perfmodel.report.columns import Column, columns_text

@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from perfmodel.passes.schemes import TORCHREC, WAYS
-from perfmodel.plan.ranking import RUN
-from perfmodel.plan.sharding_answers import ShardingAnswer, Size, undecided, winner
-from perfmodel.projections import Projection
+from perfmodel.answer import Projection
+from perfmodel.answer.ranking import RUN
+from perfmodel.answer.sharding_answers import ShardingAnswer, Size, undecided, winner
+from perfmodel.engine.schemes import TORCHREC, WAYS
 from perfmodel.report.columns import Column, columns_record, columns_text
 from perfmodel.report.projection_text import Again, footer, gpu_line
 from perfmodel.report.ranking_text import join_words, throughput_words, time_words

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfmodel.passes.training import WholeStep
+from perfmodel.engine.training import WholeStep
 from perfmodel.report.projection_text import band
 from perfmodel.report.terminal import facts, paragraph, sides
 from perfmodel.units import (

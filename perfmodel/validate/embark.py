@@ -7,11 +7,11 @@ from dataclasses import replace
 from functools import lru_cache
 
 from perfmodel import resources
+from perfmodel.engine.schemes import TABLE_ROW_WISE
+from perfmodel.engine.training import CostedPlan, Dense, WholeStep
+from perfmodel.engine.uniform_plans import UniformPlan, UniformPlans
 from perfmodel.errors import BadInputError
 from perfmodel.model.dense import BACKWARD_RATIO, StepParts, step_time
-from perfmodel.passes.schemes import TABLE_ROW_WISE
-from perfmodel.passes.training import CostedPlan, Dense, WholeStep
-from perfmodel.passes.uniform_plans import UniformPlan, UniformPlans
 from perfmodel.plan import Evaluator, PlanTables, read_plan
 from perfmodel.schema.dense import load_dense, load_rates
 from perfmodel.schema.distributions import zipf

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.answer import project_row_wise
+from perfmodel.engine.settings import TORCH
+from perfmodel.engine.tables import row_bytes
 from perfmodel.errors import NoCalibrationError
 from perfmodel.fit.context import OWN_PASS, TIMED_AS
-from perfmodel.passes.settings import TORCH
-from perfmodel.passes.tables import row_bytes
-from perfmodel.projections import project_row_wise
 from perfmodel.schema.home import MACHINE_NAME
 from perfmodel.schema.machine import Machine, list_machines, load_machine
 from perfmodel.schema.run_files import Run, read_run

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.answer import grids, project_one, project_row_wise
+from perfmodel.answer.question import exact_text
+from perfmodel.engine.tables import PlanTables
 from perfmodel.model.differences import ratio_band
 from perfmodel.onechip.answer import ChipAnswer, answer_on, cost_on
 from perfmodel.onechip.symmetric import global_memory
-from perfmodel.passes.tables import PlanTables
-from perfmodel.projections import grids, project_one, project_row_wise
-from perfmodel.projections.question import exact_text
 from perfmodel.schema.chip import load_chip
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.evidence import Clock

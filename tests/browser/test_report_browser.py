@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from chromium import PROGRAM, Chromium
 
-from perfmodel.plan.ranking import rank_shardings
-from perfmodel.projections import project_one
+from perfmodel.answer import project_one
+from perfmodel.answer.ranking import rank_shardings
 from perfmodel.report.ranking_text import headline
 from perfmodel.units import format_ratio
 

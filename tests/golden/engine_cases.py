@@ -14,9 +14,9 @@ from oracles.bound_cases import random_evaluator, random_tables
 from oracles.plan_files import Case, any_entry
 
 import perfmodel
+from perfmodel.answer import project_one
 from perfmodel.errors import PerfmodelError
 from perfmodel.plan import Evaluator, Plan
-from perfmodel.projections import project_one
 
 _DRAWN = {
     "machine": ["h100-sxm-ib", "h200-sxm-ib", "gb200-nvl72", "a100-sxm-ib"],

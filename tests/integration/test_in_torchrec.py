@@ -12,9 +12,9 @@ import forked_ranks
 import numpy as np
 import pytest
 
+from perfmodel.engine.exchange_sets import ExchangeSets
+from perfmodel.engine.schemes import Exchange
 from perfmodel.errors import BadInputError
-from perfmodel.passes.exchange_sets import ExchangeSets
-from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, PlanTables, Scheme, uniform_plan
 from perfmodel.plan.choices.options import options_of
 from perfmodel.plan.for_torchrec import runnable as torchrec

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfmodel.passes.exchange_sets import ExchangeSets
-from perfmodel.passes.schemes import Exchange
+from perfmodel.engine.exchange_sets import ExchangeSets
+from perfmodel.engine.schemes import Exchange
 from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.searching.search import Restriction, Search

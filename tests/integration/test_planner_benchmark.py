@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perfmodel.passes.schemes import Exchange
+from perfmodel.engine.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.schema.workload import Table, TableSet

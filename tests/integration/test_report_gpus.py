@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from cli_calls import Outcome, is_an_error
 
+from perfmodel.answer import Projection, project_one
+from perfmodel.answer.ranking import Ranking, rank_shardings
+from perfmodel.answer.sharding_answers import answer_shardings
 from perfmodel.errors import BadInputError
-from perfmodel.plan.ranking import Ranking, rank_shardings
-from perfmodel.plan.sharding_answers import answer_shardings
-from perfmodel.projections import Projection, project_one
 from perfmodel.report.page import contents
 from perfmodel.report.page.gpu_views import sharded
 from perfmodel.report.page.question_card import question_card

@@ -11,8 +11,8 @@ from typing import Any
 import forked_ranks
 import pytest
 
-from perfmodel.passes.exchange_sets import ExchangeSets
-from perfmodel.passes.schemes import Exchange
+from perfmodel.engine.exchange_sets import ExchangeSets
+from perfmodel.engine.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.schema.workload import Table, TableSet

@@ -12,8 +12,8 @@ import forked_ranks
 import pytest
 
 from calibrate import torchrec_plan
+from perfmodel.engine.schemes import Exchange
 from perfmodel.errors import BadInputError
-from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.schema.table_files import load_tables

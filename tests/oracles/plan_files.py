@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.passes.schemes import exchange_named
+from perfmodel.engine.schemes import exchange_named
 from perfmodel.plan import Evaluator, Plan, PlanTables, Scheme, plan_from
 from perfmodel.plan.choices.options import Options, hot_rows, options_of
 

@@ -8,10 +8,10 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.memory import buffer_bytes
+from perfmodel.engine.schemes import Exchange
 from perfmodel.errors import BadInputError
-from perfmodel.passes.cost import Evaluator
-from perfmodel.passes.memory import buffer_bytes
-from perfmodel.passes.schemes import Exchange
 from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.searching.packing import Packing, in_domains, on_all
 

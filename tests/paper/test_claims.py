@@ -6,9 +6,9 @@ from math import inf
 
 import pytest
 
+from perfmodel.answer import grids, project_one, project_row_wise
+from perfmodel.engine.tables import PlanTables
 from perfmodel.model.dense import DenseModel
-from perfmodel.passes.tables import PlanTables
-from perfmodel.projections import grids, project_one, project_row_wise
 from perfmodel.report.validation_text import verdicts_text
 from perfmodel.schema.dense import load_dense
 from perfmodel.schema.distributions import UNIFORM

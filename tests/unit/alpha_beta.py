@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.answer import project_one
 from perfmodel.collectives.library import Faster, Library
-from perfmodel.passes.settings import CLUSTER, Setting
-from perfmodel.projections import project_one
+from perfmodel.engine.settings import CLUSTER, Setting
 from perfmodel.schema.constants import load_kernel_constants
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.schema.machine import Machine, load_machine

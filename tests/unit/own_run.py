@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.answer import project_row_wise
 from perfmodel.collectives.library import Library
+from perfmodel.engine.settings import CLUSTER, Setting
 from perfmodel.fit.host import machine_text
 from perfmodel.model.curves import hockney_time
-from perfmodel.passes.settings import CLUSTER, Setting
-from perfmodel.projections import project_row_wise
 from perfmodel.schema.constants import load_kernel_constants
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.home import MACHINE_NAME, SAMPLES_NAME

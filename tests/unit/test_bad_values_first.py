@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-HEAVY = ("numpy", "scipy", "pandas", "plotly", "perfmodel.projections", "perfmodel.plan", "perfmodel.model")
+HEAVY = ("numpy", "scipy", "pandas", "plotly", "perfmodel.answer", "perfmodel.plan", "perfmodel.model")
 
 
 @pytest.mark.parametrize(

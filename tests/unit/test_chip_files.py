@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.onechip.answer import answer_on
-from perfmodel.passes.tables import PlanTables
 from perfmodel.resources import data_path
 from perfmodel.schema.chip import _SIZES, CHIP_KEYS, list_chips, load_chip
 from perfmodel.schema.distributions import UNIFORM

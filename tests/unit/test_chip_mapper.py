@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.mappings import exact
 
+from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.onechip.answer import cost_on
 from perfmodel.onechip.bound import lower_bound, relaxed
@@ -18,7 +19,6 @@ from perfmodel.onechip.cuts import cuts_of
 from perfmodel.onechip.mapper import Mapper
 from perfmodel.onechip.packing import MappingState, pack, place
 from perfmodel.onechip.working import kept_for_work, pack_together
-from perfmodel.passes.tables import PlanTables
 from perfmodel.schema.chip import load_chip
 from perfmodel.schema.distributions import UNIFORM
 

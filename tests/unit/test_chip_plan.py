@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.onechip.answer import ChipAnswer, answer_on, cost_on
 from perfmodel.onechip.bound import lower_bound
@@ -21,7 +22,6 @@ from perfmodel.onechip.mapping import mapping_of
 from perfmodel.onechip.popular import popularities
 from perfmodel.onechip.symmetric import best_symmetric, symmetric
 from perfmodel.onechip.work import WAYS, Batch, CoreWork, Way
-from perfmodel.passes.tables import PlanTables
 from perfmodel.report.onechip.mapping_text import mapping_text
 from perfmodel.schema.chip import Chip, load_chip
 from perfmodel.schema.distributions import ONE_ROW, UNIFORM, Distribution, parse_distribution, zipf

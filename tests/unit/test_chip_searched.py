@@ -10,12 +10,12 @@ from functools import cache, partial
 import pytest
 
 from perfmodel.effort import Budget, Work
+from perfmodel.engine.tables import PlanTables
 from perfmodel.onechip.answer import ChipAnswer, answer_on, cost_on
 from perfmodel.onechip.cuts import cuts_of
 from perfmodel.onechip.mapper import Mapper
 from perfmodel.onechip.mapping import mapping_of
 from perfmodel.onechip.search import search
-from perfmodel.passes.tables import PlanTables
 from perfmodel.report.onechip.mapping_text import mapping_text, more_effort_words
 from perfmodel.schema.chip import load_chip
 from perfmodel.schema.distributions import zipf

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from cli_calls import WIDTH, is_an_error
 
+from perfmodel.answer import project_one
 from perfmodel.cli import validate as cli_validate
-from perfmodel.projections import project_one
 from perfmodel.schema.calibration import load_calibration
 
 # --- project, collective, explain, sweep ------------------------------------------------------------------

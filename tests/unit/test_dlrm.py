@@ -8,6 +8,9 @@ import mlperf_steps
 import numpy as np
 import pytest
 
+from perfmodel.engine.loads import Exchange
+from perfmodel.engine.steps import BACKWARD, FORWARD, WEIGHTS
+from perfmodel.engine.training import PARTS, CostedPlan, Dense
 from perfmodel.errors import BadInputError
 from perfmodel.model.dense import (
     DenseKernel,
@@ -20,9 +23,6 @@ from perfmodel.model.dense import (
     product,
     update_bytes,
 )
-from perfmodel.passes.loads import Exchange
-from perfmodel.passes.steps import BACKWARD, FORWARD, WEIGHTS
-from perfmodel.passes.training import PARTS, CostedPlan, Dense
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
 from perfmodel.schema.dense import ANY, load_dense, load_rates
 from perfmodel.schema.workload import Table, TableSet

@@ -11,8 +11,8 @@ import pytest
 
 from perfmodel import effort
 from perfmodel.effort import EFFORTS, Budget, Deadline, Work
-from perfmodel.passes import fast_times
-from perfmodel.passes.fast_times import steady
+from perfmodel.engine import fast_times
+from perfmodel.engine.fast_times import steady
 from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.plan.outcome import outcome_of
 from perfmodel.plan.searching.found import Found

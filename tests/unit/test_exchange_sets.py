@@ -7,11 +7,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from perfmodel.passes.exchange_sets import ExchangeSets
-from perfmodel.passes.placement import uniform_plan
-from perfmodel.passes.schemes import Exchange
-from perfmodel.passes.step_resources import BY_TYPE, TOGETHER, Resource
-from perfmodel.passes.training import CostedPlan, Dense
+from perfmodel.engine.exchange_sets import ExchangeSets
+from perfmodel.engine.placement import uniform_plan
+from perfmodel.engine.schemes import Exchange
+from perfmodel.engine.step_resources import BY_TYPE, TOGETHER, Resource
+from perfmodel.engine.training import CostedPlan, Dense
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.choices.table_rules import typed_rules
 from perfmodel.plan.for_torchrec import runnable as torchrec

@@ -17,7 +17,12 @@ import pytest
 from cli_calls import Outcome
 
 from perfmodel import model, passes
+from perfmodel.answer import project_one
+from perfmodel.answer.sharding_answers import answer_shardings, build_explained_pass
 from perfmodel.collectives.estimate import CollectiveModel
+from perfmodel.engine.exchange_sets import ExchangeSets
+from perfmodel.engine.explained import ExplainedPass, Explanation, explain_collective
+from perfmodel.engine.schemes import WAYS, Exchange
 from perfmodel.errors import BadInputError
 from perfmodel.model import exchanges
 from perfmodel.model.recording import (
@@ -29,12 +34,7 @@ from perfmodel.model.recording import (
     record_equations,
     to_float,
 )
-from perfmodel.passes.exchange_sets import ExchangeSets
-from perfmodel.passes.explained import ExplainedPass, Explanation, explain_collective
-from perfmodel.passes.schemes import WAYS, Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan, write_plan
-from perfmodel.plan.sharding_answers import answer_shardings, build_explained_pass
-from perfmodel.projections import project_one
 from perfmodel.report.explanation_text import explanation_text
 from perfmodel.schema.distributions import UNIFORM, zipf
 from perfmodel.schema.evidence import COLLECTIVES

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from perfmodel.answer import Projection, project_one
+from perfmodel.answer.ranking import RUN, on_enough, rank_on_enough
+from perfmodel.answer.sharding_answers import answer_shardings, evaluator_of
+from perfmodel.engine.uniform_plans import UniformPlans
 from perfmodel.model.sharding import allowed_gpus, gpus_needed, whole_nodes
-from perfmodel.passes.uniform_plans import UniformPlans
-from perfmodel.plan.ranking import RUN, on_enough, rank_on_enough
-from perfmodel.plan.sharding_answers import answer_shardings, evaluator_of
-from perfmodel.projections import Projection, project_one
 
 TABLES = str(Path(__file__).parent / "cases" / "400-tables.csv")
 MANY = {"table_bytes": 10e12, "table_count": 300, "dim": 128, "pooling": 20, "machine": "h200-sxm-ib"}

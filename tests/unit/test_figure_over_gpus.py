@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from perfmodel.projections import Projection, project_one, project_row_wise
+from perfmodel.answer import Projection, project_one, project_row_wise
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.line_traces import SlowdownLine
 from perfmodel.report.figures.over_gpus import over_gpus

@@ -8,7 +8,7 @@ import own_run
 import plotly.graph_objects as go
 import pytest
 
-from perfmodel.projections import Projection, project_one
+from perfmodel.answer import Projection, project_one
 from perfmodel.report.figures import Block, Missing
 from perfmodel.report.figures.evidence_figures import evidence_blocks
 from perfmodel.schema.machine import read_machine

@@ -9,7 +9,7 @@ import numpy as np
 import own_run
 import pytest
 
-from perfmodel.projections import Projection, project_one, project_row_wise
+from perfmodel.answer import Projection, project_one, project_row_wise
 from perfmodel.report.figures import Block, Missing
 from perfmodel.report.figures.roofline import roofline
 from perfmodel.schema.machine import load_machine, read_machine

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from perfmodel.projections import Projection, project_one
-from perfmodel.projections.sensitivity import sensitivities, swings
+from perfmodel.answer import Projection, project_one
+from perfmodel.answer.sensitivity import sensitivities, swings
 from perfmodel.report.figures import Block, Missing
 from perfmodel.report.figures.what_if import around, changes, heat_map, plane, tornado
 from perfmodel.schema.machine import load_machine

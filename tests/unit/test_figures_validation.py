@@ -9,7 +9,7 @@ import own_run
 import pandas as pd
 import pytest
 
-from perfmodel.projections import project_one
+from perfmodel.answer import project_one
 from perfmodel.report.figures import Block, Missing
 from perfmodel.report.figures.evidence_figures import points as points_of
 from perfmodel.report.figures.validation import held_out_points, own_run_points, validation

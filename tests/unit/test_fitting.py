@@ -12,13 +12,13 @@ import pytest
 from alpha_beta import AlphaBeta, one
 from cli_calls import Outcome
 
+from perfmodel.answer import Projection, prepare, project_one, project_row_wise
+from perfmodel.answer.sensitivity import sensitivities
+from perfmodel.answer.sharding_answers import answer_shardings, winner
+from perfmodel.engine.fitting import gpu_memory
+from perfmodel.engine.placement import uniform_plan
 from perfmodel.model import capacity
-from perfmodel.passes.placement import uniform_plan
 from perfmodel.plan import Evaluator, PlanTables
-from perfmodel.plan.sharding_answers import answer_shardings, winner
-from perfmodel.projections import Projection, prepare, project_one, project_row_wise
-from perfmodel.projections.fitting import gpu_memory
-from perfmodel.projections.sensitivity import sensitivities
 from perfmodel.report.figures.line_traces import SlowdownLine
 from perfmodel.report.figures.over_gpus import sentence
 from perfmodel.schema.machine import load_machine

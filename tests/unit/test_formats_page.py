@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perfmodel.passes.schemes import SHARDINGS, Exchange
+from perfmodel.engine.schemes import SHARDINGS, Exchange
 from perfmodel.plan import PlanTables, plan_from
 from perfmodel.schema import machine
 from perfmodel.schema.dense import load_dense

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from cli_calls import is_an_error
 
-from perfmodel.projections import project_one
+from perfmodel.answer import project_one
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from hugectr_planner import PlannerCall, holders, plan_of
 from mlperf_steps import fixed_bags, inputs, kinds, planned
 from scipy.optimize import brentq
 
+from perfmodel.engine.schemes import TABLE_ROW_WISE
 from perfmodel.model import access
 from perfmodel.model.popularity import popularity
-from perfmodel.passes.schemes import TABLE_ROW_WISE
 from perfmodel.plan import PlanTables
 from perfmodel.schema.workload import Table, TableSet
 

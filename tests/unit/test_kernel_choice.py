@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from cli_calls import Outcome, is_an_error
 
+from perfmodel.answer import Projection, Question, project_one
+from perfmodel.answer.kernel_choice import other_kernels
+from perfmodel.answer.sensitivity import swings
+from perfmodel.engine.settings import kernel_choices, load_setting
 from perfmodel.errors import BadInputError, NoKernelsError
-from perfmodel.passes.settings import kernel_choices, load_setting
-from perfmodel.projections import Projection, Question, project_one
-from perfmodel.projections.kernel_choice import other_kernels
-from perfmodel.projections.sensitivity import swings
 from perfmodel.report.page.setups import Curves, Loaded
 from perfmodel.schema.calibration import Calibration, save_calibration, shipped_calibration
 from perfmodel.schema.evidence import Clock, Evidence

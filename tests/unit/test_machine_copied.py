@@ -11,8 +11,8 @@ import pytest
 from cli_calls import Outcome
 
 from perfmodel import resources
+from perfmodel.answer import project_one
 from perfmodel.collectives.estimate import predict_collectives
-from perfmodel.projections import project_one
 from perfmodel.schema.machine import beside_shipped, load_machine
 
 NAME = "h100-sxm-ib"

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from perfmodel.answer import project_one
 from perfmodel.collectives.estimate import predict_collectives
 from perfmodel.errors import BadInputError
-from perfmodel.projections import project_one
 from perfmodel.schema.machine import list_machines, load_machine, machine_file
 
 NAME = "h100-sxm-ib"

@@ -11,6 +11,10 @@ import own_run
 import pandas as pd
 import pytest
 
+from perfmodel.answer import project_one
+from perfmodel.answer.sharding_answers import build_explained_pass
+from perfmodel.engine.basis import PassBasis
+from perfmodel.engine.settings import load_setting
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.fit import host
 from perfmodel.fit.build import usable_samples
@@ -18,10 +22,6 @@ from perfmodel.fit.context import median_interval
 from perfmodel.fit.host import machine_text
 from perfmodel.fit.implementations import fit_each, fit_kernels
 from perfmodel.fit.runs import fit_run
-from perfmodel.passes.basis import PassBasis
-from perfmodel.passes.settings import load_setting
-from perfmodel.plan.sharding_answers import build_explained_pass
-from perfmodel.projections import project_one
 from perfmodel.report.calibration_text import calibration_text
 from perfmodel.schema.calibration import Calibration, read_calibration, save_calibration
 from perfmodel.schema.evidence import Clock, Evidence

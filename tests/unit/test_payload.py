@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
+from perfmodel.answer import Projection, project_one
+from perfmodel.answer.sharding_answers import answer_shardings, evaluator_of
 from perfmodel.cli import run
+from perfmodel.engine.schemes import Exchange
+from perfmodel.engine.steps import StepRow
+from perfmodel.engine.uniform_plans import UniformPlan, UniformPlans
 from perfmodel.errors import BadInputError
-from perfmodel.passes.schemes import Exchange
-from perfmodel.passes.steps import StepRow
-from perfmodel.passes.uniform_plans import UniformPlan, UniformPlans
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
-from perfmodel.plan.sharding_answers import answer_shardings, evaluator_of
-from perfmodel.projections import Projection, project_one
 
 TABLES = PlanTables.load("mlperf-dlrm-dcnv2")
 KINDS = {

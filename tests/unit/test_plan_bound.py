@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from oracles.plans import exact
 
+from perfmodel.engine.schemes import Exchange
 from perfmodel.errors import BadInputError
-from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Plan, PlanTables, Scheme
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.bounding.lower_bound import lower_bound

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from test_plan_starts import MACHINE, distinct
 
-from perfmodel.passes.schemes import Exchange
+from perfmodel.engine.schemes import Exchange
 from perfmodel.plan import Evaluator
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.choices.options import options_of

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from perfmodel.engine.placement import check_scheme
+from perfmodel.engine.schemes import Exchange
 from perfmodel.errors import BadInputError
-from perfmodel.passes.placement import check_scheme
-from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.choices.table_rules import TableRule, typed_rules
 from perfmodel.plan.question import PlanQuestion

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from perfmodel.answer import project_one
+from perfmodel.engine.loads import Resource
+from perfmodel.engine.schemes import Exchange
 from perfmodel.errors import BadInputError
 from perfmodel.model import embedding_bag as eb
-from perfmodel.passes.loads import Resource
-from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
-from perfmodel.projections import project_one
 from perfmodel.schema.distributions import parse_distribution, zipf
 from perfmodel.schema.table_files import load_tables
 from perfmodel.schema.workload import Table, TableSet

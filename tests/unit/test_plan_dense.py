@@ -11,9 +11,9 @@ import pytest
 
 from perfmodel.cli import run
 from perfmodel.cli.dense import parse_dense
+from perfmodel.engine.training import CostedPlan, Dense, GivenTime, WholeStep
 from perfmodel.errors import BadInputError
 from perfmodel.model.dense import step_time
-from perfmodel.passes.training import CostedPlan, Dense, GivenTime, WholeStep
 from perfmodel.plan import Evaluator, PlanTables, uniform_plan
 from perfmodel.schema.dense import DenseFile, list_dense, load_dense, load_rates
 from perfmodel.schema.machine import list_machines, load_machine

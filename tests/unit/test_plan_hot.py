@@ -14,10 +14,10 @@ import pytest
 from oracles.plans import exact
 
 from perfmodel.cli import run
+from perfmodel.engine.loads import Resource
+from perfmodel.engine.schemes import Exchange
+from perfmodel.engine.training import CostedPlan, Dense
 from perfmodel.errors import BadInputError
-from perfmodel.passes.loads import Resource
-from perfmodel.passes.schemes import Exchange
-from perfmodel.passes.training import CostedPlan, Dense
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, read_plan, write_plan
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.bounding.lower_bound import lower_bound

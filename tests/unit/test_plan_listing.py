@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfmodel.passes.placement import Scheme
-from perfmodel.passes.schemes import Exchange
+from perfmodel.engine.placement import Scheme
+from perfmodel.engine.schemes import Exchange
 from perfmodel.plan.choices.listing import Listing, schemes
 
 ROWS = np.array([3.0, 7, 40, 1000, 10**6])

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from cli_calls import Outcome
 
+from perfmodel.engine.schemes import Exchange
 from perfmodel.errors import BadInputError
-from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, write_plan
 from perfmodel.plan.files import read_made_for, read_plan
 from perfmodel.plan.made_for import MadeFor

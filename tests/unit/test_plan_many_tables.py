@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from test_plan_starts import distinct
 
-from perfmodel.passes.schemes import Exchange
+from perfmodel.engine.schemes import Exchange
 from perfmodel.plan import Evaluator, PlanTables, Scheme
 from perfmodel.plan.choices.options import options_of
 from perfmodel.plan.outcome import outcome_of

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from perfmodel.engine.loads import Resource
+from perfmodel.engine.schemes import Exchange
 from perfmodel.errors import BadInputError
 from perfmodel.model import kernels
-from perfmodel.passes.loads import Resource
-from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, PlanTables, uniform_plan
 from perfmodel.schema.distributions import UNIFORM, zipf
 from perfmodel.schema.workload import Table, TableSet

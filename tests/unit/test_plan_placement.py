@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from perfmodel.engine.schemes import Exchange
 from perfmodel.errors import BadInputError
 from perfmodel.model import access
-from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import (
     SHARDINGS,
     Placement,

@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 from test_plan_starts import distinct
 
-from perfmodel.passes.schemes import Exchange
+from perfmodel.engine.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.searching.search import Search
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perfmodel.passes.schemes import Exchange
+from perfmodel.engine.schemes import Exchange
 from perfmodel.plan import Placement, Plan, PlanTables, Scheme, write_plan
 from perfmodel.resources import data_path
 

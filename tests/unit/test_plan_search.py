@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from perfmodel.engine.schemes import Exchange
+from perfmodel.engine.step_resources import WIDTH, Resource
+from perfmodel.engine.steps import Step
 from perfmodel.errors import BadInputError
-from perfmodel.passes.schemes import Exchange
-from perfmodel.passes.step_resources import WIDTH, Resource
-from perfmodel.passes.steps import Step
 from perfmodel.plan import Evaluator, PlanTables, Scheme
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.choices.options import options_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfmodel.passes.schemes import Exchange
-from perfmodel.passes.shares import Shares
+from perfmodel.engine.schemes import Exchange
+from perfmodel.engine.shares import Shares
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
 from perfmodel.schema.distributions import zipf
 from perfmodel.schema.workload import Table, TableSet

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfmodel.passes.loads import Resource
-from perfmodel.passes.memory import buffer_bytes
-from perfmodel.passes.schemes import Exchange
+from perfmodel.engine.loads import Resource
+from perfmodel.engine.memory import buffer_bytes
+from perfmodel.engine.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.searching.choosing import Choosing

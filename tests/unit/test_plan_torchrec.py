@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from fault_inputs import all_readers
 
+from perfmodel.engine.schemes import Exchange
 from perfmodel.errors import BadInputError
-from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
 from perfmodel.plan.choices.options import options_of
 from perfmodel.plan.for_torchrec import runnable as torchrec

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from perfmodel.answer import project_one
+from perfmodel.answer.projection import Projection
+from perfmodel.answer.sharding_answers import evaluator_of
 from perfmodel.effort import EFFORTS
-from perfmodel.passes.cost import Evaluator
-from perfmodel.passes.schemes import ROWS_ONCE, WAYS
-from perfmodel.passes.uniform_plans import UniformPlan, UniformPlans
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.schemes import ROWS_ONCE, WAYS
+from perfmodel.engine.uniform_plans import UniformPlan, UniformPlans
 from perfmodel.plan.searching.search import Search
-from perfmodel.plan.sharding_answers import evaluator_of
-from perfmodel.projections import project_one
-from perfmodel.projections.projection import Projection
 from perfmodel.schema.workload import Table, TableSet
 
 MACHINES = ("h100-sxm-ib", "b200-sxm-ib", "gh200-slingshot")

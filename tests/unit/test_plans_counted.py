@@ -108,7 +108,7 @@ def test_judges_know_nothing_of_what_they_judge() -> None:
     numbers of hot rows are listed."""
     assert imported("id_by_id.py") == set()
     assert imported("plan_files.py") <= {
-        "perfmodel.passes.schemes",
+        "perfmodel.engine.schemes",
         "perfmodel.plan",
         "perfmodel.plan.choices.options",
     }

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from cli_calls import called, is_an_error
 
-from perfmodel.passes.schemes import WAYS
+from perfmodel.engine.schemes import WAYS
 
 TABLES = ("--table-size", "2TB")
 SET = ("--model", "mlperf-dlrm-dcnv2", "--gpus", "16")

@@ -11,12 +11,7 @@ from alpha_beta import AlphaBeta, one, setting
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.collectives.library import Faster, Library
-from perfmodel.errors import BadInputError
-from perfmodel.model.popularity import Popularity
-from perfmodel.passes.basis import LocalMemory
-from perfmodel.passes.settings import BEST
-from perfmodel.projections import (
+from perfmodel.answer import (
     Forward,
     grids,
     prepare,
@@ -25,7 +20,12 @@ from perfmodel.projections import (
     project_one,
     project_row_wise,
 )
-from perfmodel.projections.sensitivity import sensitivities
+from perfmodel.answer.sensitivity import sensitivities
+from perfmodel.collectives.library import Faster, Library
+from perfmodel.engine.basis import LocalMemory
+from perfmodel.engine.settings import BEST
+from perfmodel.errors import BadInputError
+from perfmodel.model.popularity import Popularity
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.workload import Table, TableSet, Workload

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from alpha_beta import AlphaBeta, one
 
+from perfmodel.answer import grids, project_one, project_row_wise
+from perfmodel.answer.sensitivity import next_experiment, sensitivities
 from perfmodel.collectives.library import Faster, Library
+from perfmodel.engine.one_domain import OneDomain
+from perfmodel.engine.settings import BEST
 from perfmodel.errors import BadInputError
-from perfmodel.passes.one_domain import OneDomain
-from perfmodel.passes.settings import BEST
-from perfmodel.projections import grids, project_one, project_row_wise
-from perfmodel.projections.sensitivity import next_experiment, sensitivities
 from perfmodel.schema.constants import load_scenario_file
 from perfmodel.schema.evidence import Evidence
 
@@ -149,7 +149,7 @@ def test_sensitivities_of_the_main_question() -> None:
 
 
 def test_project_is_a_function_whatever_was_imported_first() -> None:
-    import perfmodel.projections.grids
+    import perfmodel.answer.grids
 
     assert isinstance(perfmodel.project, FunctionType)
     assert len(perfmodel.project(gpus=[8, 16])) == 2

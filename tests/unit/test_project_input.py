@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from perfmodel.answer import grids, project_one, project_row_wise
+from perfmodel.answer.sensitivity import sensitivities
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError
 from perfmodel.model.kernels import wider_factor
-from perfmodel.projections import grids, project_one, project_row_wise
-from perfmodel.projections.sensitivity import sensitivities
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.workload import Table, TableSet
 

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from perfmodel.answer import prepare, project_one, project_row_wise
+from perfmodel.answer.sensitivity import sensitivities
+from perfmodel.engine import configurations
+from perfmodel.engine.schemes import Exchange
+from perfmodel.engine.step_resources import Resource
 from perfmodel.model.look_ups import LookUps
-from perfmodel.passes.schemes import Exchange
-from perfmodel.passes.step_resources import Resource
-from perfmodel.projections import inputs, prepare, project_one, project_row_wise
-from perfmodel.projections.sensitivity import sensitivities
 from perfmodel.schema.workload import Table, TableSet
 
 
@@ -30,7 +31,7 @@ def set_of(count: int) -> TableSet:
 def test_tables_side_by_side_are_the_sum_of_each(
     monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(inputs, "_STACK", 32)  # stacks of a few tables
+    monkeypatch.setattr(configurations, "_STACK", 32)  # stacks of a few tables
     forward, work = prepare(None, "h100-sxm-ib", tables=set_of(30), gpus=[8, 64, 128], **options)
     assert len(work.stacked) > 1 and sum(group.rows.size for group in work.stacked) == len(work.groups)
     found, kinds = forward.loads(work, forward.kinds(work)), forward.kinds(work)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perfmodel.answer import prepare, project_grid, project_one
 from perfmodel.model import bounds
-from perfmodel.projections import prepare, project_grid, project_one
 from perfmodel.schema.evidence import Evidence
 
 

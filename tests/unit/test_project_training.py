@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from perfmodel.answer import project_one, project_row_wise
+from perfmodel.answer.ranking import rank_shardings
+from perfmodel.answer.sharding_answers import evaluator_of
 from perfmodel.errors import BadInputError
 from perfmodel.model import bands
 from perfmodel.model.exchanges import sort_digits
 from perfmodel.plan import Evaluator, PlanTables, uniform_plan
-from perfmodel.plan.ranking import rank_shardings
 from perfmodel.plan.searched import plan_beside
-from perfmodel.plan.sharding_answers import evaluator_of
-from perfmodel.projections import project_one, project_row_wise
 
 TRAINING = {"objective": "training"}
 BOX, MODEL = "h100-sxm-ib", "mlperf-dlrm-dcnv2"

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from perfmodel.passes.schemes import ROW_WISE, ROWS_ONCE, WAYS
-from perfmodel.plan.ranking import RUN, rank_shardings
-from perfmodel.plan.sharding_answers import answer_shardings, winner
-from perfmodel.projections import project_one
-from perfmodel.projections.sensitivity import next_experiment
+from perfmodel.answer import project_one
+from perfmodel.answer.ranking import RUN, rank_shardings
+from perfmodel.answer.sensitivity import next_experiment
+from perfmodel.answer.sharding_answers import answer_shardings, winner
+from perfmodel.engine.schemes import ROW_WISE, ROWS_ONCE, WAYS
 from perfmodel.report.experiment_text import experiment_text
 from perfmodel.units import format_ratio, format_time
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from perfmodel.answer import Projection, project_one
+from perfmodel.answer.sharding_answers import build_explained_pass
 from perfmodel.errors import BadInputError
 from perfmodel.model.one_memory import remote_time, shared_rate
 from perfmodel.model.recording import to_float
-from perfmodel.plan.sharding_answers import build_explained_pass
-from perfmodel.projections import Projection, project_one
 
 TB = 1e12
 FAR = "10TB@3TB/s,shared:16,latency:3us"

@@ -9,7 +9,7 @@ from typing import Any
 import own_run
 import pytest
 
-from perfmodel.projections import Projection, project_one
+from perfmodel.answer import Projection, project_one
 from perfmodel.report.page.alerts import alerts
 from perfmodel.schema.home import MACHINE_NAME, SAMPLES_NAME
 from perfmodel.schema.machine import Machine, load_machine, read_machine

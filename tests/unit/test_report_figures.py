@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perfmodel.plan.sharding_answers import Size, by_size
-from perfmodel.projections import Projection, project_one, project_row_wise
+from perfmodel.answer import Projection, project_one, project_row_wise
+from perfmodel.answer.sharding_answers import Size, by_size
 from perfmodel.report.figures import Block, Missing
 from perfmodel.report.figures.breakdown import breakdown
 from perfmodel.report.figures.ends import GAP, PixelScale, dodged

@@ -16,13 +16,13 @@ import pytest
 from cli_calls import Outcome, is_an_error
 from plotly.offline import get_plotlyjs
 
+from perfmodel.answer import project_one
+from perfmodel.answer.ranking import rank_shardings
 from perfmodel.cli import page_file, run
 from perfmodel.cli import report as report_command
 from perfmodel.cli.choices import measured_sizes, page_question
 from perfmodel.collectives.library import Faster, Library
-from perfmodel.passes.one_domain import OneDomain
-from perfmodel.plan.ranking import rank_shardings
-from perfmodel.projections import project_one
+from perfmodel.engine.one_domain import OneDomain
 from perfmodel.report.figures import Block, Missing, registry, style
 from perfmodel.report.page import assemble, contents, markdown
 from perfmodel.report.page.assemble import Page, block_data, script_safe

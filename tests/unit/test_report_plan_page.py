@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfmodel.passes.schemes import Exchange
+from perfmodel.engine.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.outcome import Planned, given_outcome
 from perfmodel.report.figures import gpu_columns as gpus_of

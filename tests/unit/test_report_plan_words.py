@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cli_calls import planned as asked
 
-from perfmodel.passes.schemes import Exchange
+from perfmodel.engine.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.outcome import Planned, given_outcome
 from perfmodel.plan.searching.search import Search

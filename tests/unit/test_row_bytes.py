@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from perfmodel.answer import project_one
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.placement import uniform_plan
+from perfmodel.engine.tables import PlanTables, row_bytes
+from perfmodel.engine.uniform_plans import UniformPlans
 from perfmodel.model import sharding
-from perfmodel.passes.cost import Evaluator
-from perfmodel.passes.placement import uniform_plan
-from perfmodel.passes.tables import PlanTables, row_bytes
-from perfmodel.passes.uniform_plans import UniformPlans
-from perfmodel.projections import project_one
 from perfmodel.schema.workload import DTYPES, Table, TableSet
 
 BOX = "h100-sxm-ib"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfmodel.errors import BadInputError
-from perfmodel.passes.schemes import (
+from perfmodel.engine.schemes import (
     EXCHANGED,
     REDUCTIONS,
     WAYS,
@@ -17,7 +16,8 @@ from perfmodel.passes.schemes import (
     usual_reduction,
     way_named,
 )
-from perfmodel.passes.tables import PlanTables
+from perfmodel.engine.tables import PlanTables
+from perfmodel.errors import BadInputError
 from perfmodel.plan import plan_from
 from perfmodel.schema.workload import Table, TableSet
 

@@ -12,19 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from perfmodel.answer import Projection, project_one
+from perfmodel.answer.sharding_answers import answer_shardings, by_size, evaluator_of, projection_of, winner
 from perfmodel.cli import run, shardings
+from perfmodel.engine import uniform_plans
+from perfmodel.engine.basis import PassBasis
+from perfmodel.engine.handover import BETWEEN, Handover
+from perfmodel.engine.loads import LoadModel
+from perfmodel.engine.placement import Scheme, uniform_plan
+from perfmodel.engine.schemes import WAYS, Exchange, way_named
+from perfmodel.engine.settings import load_setting
+from perfmodel.engine.uniform_plans import Impossible, UniformPlan, UniformPlans, schemes_of
 from perfmodel.errors import BadInputError
-from perfmodel.passes import uniform_plans
-from perfmodel.passes.basis import PassBasis
-from perfmodel.passes.handover import BETWEEN, Handover
-from perfmodel.passes.loads import LoadModel
-from perfmodel.passes.placement import Scheme, uniform_plan
-from perfmodel.passes.schemes import WAYS, Exchange, way_named
-from perfmodel.passes.settings import load_setting
-from perfmodel.passes.uniform_plans import Impossible, UniformPlan, UniformPlans, schemes_of
 from perfmodel.plan import Evaluator, PlanTables, ranking
-from perfmodel.plan.sharding_answers import answer_shardings, by_size, evaluator_of, projection_of, winner
-from perfmodel.projections import Projection, project_one
 from perfmodel.schema.intervals import Interval
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.workload import Table, TableSet

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import sort_model
 
+from perfmodel.answer import project_one
+from perfmodel.answer.sharding_answers import answer_shardings, undecided, winner
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.placement import Plan, PlanTables
+from perfmodel.engine.steps import STEPS
 from perfmodel.model import kernels
 from perfmodel.model.bands import sum_band
 from perfmodel.model.differences import shared_difference_band
-from perfmodel.passes.cost import Evaluator
-from perfmodel.passes.placement import Plan, PlanTables
-from perfmodel.passes.steps import STEPS
-from perfmodel.plan.sharding_answers import answer_shardings, undecided, winner
-from perfmodel.projections import project_one
 from perfmodel.schema.constants import load_kernel_constants
 
 MACHINE = "h100-sxm-ib"

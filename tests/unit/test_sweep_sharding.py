@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.passes.schemes import ROW_WISE, WAYS
+from perfmodel.engine.schemes import ROW_WISE, WAYS
 
 TRAINING = ("--table-size", "10TB", "--objective", "training")
 SHARDINGS = (None, None, ROW_WISE, "row-wise-ub", "table-wise", "grid", "data-parallel")

@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from perfmodel.engine.schemes import Exchange, exchange_named
+from perfmodel.engine.step_resources import Resource
 from perfmodel.errors import BadInputError
-from perfmodel.passes.schemes import Exchange, exchange_named
-from perfmodel.passes.step_resources import Resource
 from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.schema import table_files
 from perfmodel.schema.distributions import UNIFORM, zipf

@@ -8,14 +8,14 @@ import pytest
 from test_plan_starts import distinct
 from test_work_of_many_tables import counted
 
+from perfmodel.answer import project_one
+from perfmodel.answer.sharding_answers import answer_shardings
+from perfmodel.engine.schemes import WAYS
+from perfmodel.engine.uniform_plans import UniformPlan, UniformPlans
 from perfmodel.model import look_ups
 from perfmodel.model.look_ups import LookUps
 from perfmodel.model.popularity import popularity
-from perfmodel.passes.schemes import WAYS
-from perfmodel.passes.uniform_plans import UniformPlan, UniformPlans
 from perfmodel.plan import Evaluator
-from perfmodel.plan.sharding_answers import answer_shardings
-from perfmodel.projections import project_one
 from perfmodel.report.figures.block import Block
 from perfmodel.report.figures.roofline import roofline
 from perfmodel.schema.distributions import parse_distribution

@@ -11,9 +11,9 @@ import pytest
 from test_plan_many_tables import equal
 from test_plan_starts import distinct
 
-from perfmodel.passes import memory
-from perfmodel.passes.fast_times import LISTED
-from perfmodel.passes.schemes import Exchange
+from perfmodel.engine import memory
+from perfmodel.engine.fast_times import LISTED
+from perfmodel.engine.schemes import Exchange
 from perfmodel.plan import Evaluator, Scheme
 from perfmodel.plan.choices import options as listed
 from perfmodel.plan.choices.options import Options, options_of

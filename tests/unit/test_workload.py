@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.passes.tables import PlanTables
 from perfmodel.schema.table_files import list_models, load_tables
 from perfmodel.schema.torchrec_tables import table_entry
 from perfmodel.schema.workload import Table, Workload

@@ -33,8 +33,8 @@ def plan(context: typer.Context, options: ChipPlanOptions) -> None:
         raise BadInputError(
             "which tables?", "give --model, e.g. --model mlperf-dlrm-dcnv2 (perfmodel models lists them)"
         )
+    from perfmodel.engine.tables import PlanTables
     from perfmodel.onechip.answer import answer_on
-    from perfmodel.passes.tables import PlanTables
     from perfmodel.units import parse_count
 
     samples = parse_count(options.batch, "--batch")

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.effort import Work
-from perfmodel.passes import fast_times
-from perfmodel.passes.cost import Evaluator
-from perfmodel.passes.fast_times import steady
-from perfmodel.passes.steps import Step
+from perfmodel.engine import fast_times
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.fast_times import steady
+from perfmodel.engine.steps import Step
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -19,8 +19,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.passes import fast_times
-from perfmodel.passes.fast_times import steady
+from perfmodel.engine import fast_times
+from perfmodel.engine.fast_times import steady
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.choices.options import Options, least_of
 

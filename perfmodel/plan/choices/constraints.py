@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.errors import BadInputError
-from perfmodel.passes.placement import Plan, Scheme
-from perfmodel.passes.schemes import (
+from perfmodel.engine.placement import Plan, Scheme
+from perfmodel.engine.schemes import (
     COLUMN_WISE,
     DATA_PARALLEL,
     EXCHANGED,
@@ -20,7 +19,8 @@ from perfmodel.passes.schemes import (
     Exchange,
     exchange_named,
 )
-from perfmodel.passes.tables import PlanTables
+from perfmodel.engine.tables import PlanTables
+from perfmodel.errors import BadInputError
 from perfmodel.plan.choices.options import Options
 from perfmodel.plan.choices.table_rules import TableRule
 from perfmodel.plan.choices.too_small import too_small, with_copies

@@ -9,8 +9,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.passes.placement import COPY, Scheme
-from perfmodel.passes.schemes import EXCHANGED, HOT, fits
+from perfmodel.engine.placement import COPY, Scheme
+from perfmodel.engine.schemes import EXCHANGED, HOT, fits
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -9,14 +9,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.fast_times import steady
+from perfmodel.engine.placement import Scheme
+from perfmodel.engine.schemes import Exchange, by_domain, copied, unfilled
+from perfmodel.engine.step_resources import ShardLoads
+from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.model.popularity import popularity_bins
-from perfmodel.passes.cost import Evaluator
-from perfmodel.passes.fast_times import steady
-from perfmodel.passes.placement import Scheme
-from perfmodel.passes.schemes import Exchange, by_domain, copied, unfilled
-from perfmodel.passes.step_resources import ShardLoads
-from perfmodel.passes.tables import PlanTables
 from perfmodel.plan.choices.listing import Listing
 from perfmodel.schema.distributions import Distribution
 from perfmodel.units import counted, format_bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Sequence
 
-from perfmodel.passes.schemes import (
+from perfmodel.engine.schemes import (
     COLUMN_WISE,
     DATA_PARALLEL,
     EXCHANGED,

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
+from perfmodel.engine.exchange_sets import ExchangeSets
+from perfmodel.engine.placement import COPY, Placement, Plan, Scheme
+from perfmodel.engine.schemes import OF_TORCHREC, by_domain, copied
+from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.passes.exchange_sets import ExchangeSets
-from perfmodel.passes.placement import COPY, Placement, Plan, Scheme
-from perfmodel.passes.schemes import OF_TORCHREC, by_domain, copied
-from perfmodel.passes.tables import PlanTables
 from perfmodel.plan.files import plan_from, read_document
 from perfmodel.schema.files import shown
 from perfmodel.schema.torchrec_plan import TorchRecPlan, TorchRecTable, torchrec_plan_from

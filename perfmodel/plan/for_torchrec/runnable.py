@@ -9,10 +9,9 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.errors import BadInputError
-from perfmodel.passes.cost import Evaluator
-from perfmodel.passes.placement import WHOLE, Placement, Plan, Scheme
-from perfmodel.passes.schemes import (
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.placement import WHOLE, Placement, Plan, Scheme
+from perfmodel.engine.schemes import (
     COLUMN_WISE,
     GRID,
     OF_TORCHREC,
@@ -25,6 +24,7 @@ from perfmodel.passes.schemes import (
     copied,
     over_all,
 )
+from perfmodel.errors import BadInputError
 from perfmodel.plan.choices.options import Options
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.torchrec_plan import (

@@ -12,9 +12,9 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.passes.cost import Evaluator
-from perfmodel.passes.fast_times import steady
-from perfmodel.passes.placement import COPY, WHOLE
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.fast_times import steady
+from perfmodel.engine.placement import COPY, WHOLE
 from perfmodel.plan.choices.options import Options, least_of
 from perfmodel.plan.searching.packing import balance
 

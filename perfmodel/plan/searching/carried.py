@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.passes.cost import Evaluator
-from perfmodel.passes.placement import WHOLE, Plan, Scheme
-from perfmodel.passes.schemes import over_all
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.placement import WHOLE, Plan, Scheme
+from perfmodel.engine.schemes import over_all
 from perfmodel.plan.choices.options import Options
 from perfmodel.plan.searching.packing import Packing, pack
 from perfmodel.plan.searching.schemes import Descent

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.passes import fast_times
-from perfmodel.passes.fast_times import steady
-from perfmodel.passes.memory import buffer_bytes
+from perfmodel.engine import fast_times
+from perfmodel.engine.fast_times import steady
+from perfmodel.engine.memory import buffer_bytes
 from perfmodel.plan.searching.improve import put_back
 from perfmodel.plan.searching.packing import Packing
 

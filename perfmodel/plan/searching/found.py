@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perfmodel.passes.memory import PlanMemory
-from perfmodel.passes.placement import Plan
-from perfmodel.passes.steps import StepCost
+from perfmodel.engine.memory import PlanMemory
+from perfmodel.engine.placement import Plan
+from perfmodel.engine.steps import StepCost
 
 STOPPED = ("bound", "no improvement", "effort", "time-limit", "interrupt", "given")
 """Reasons why a search ended; ``given``: there was no search, and ``bound_s`` is 0."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.passes.memory import buffer_bytes
+from perfmodel.engine.memory import buffer_bytes
 from perfmodel.plan.searching.packing import Packing, Scale
 
 Array = NDArray[np.float64]

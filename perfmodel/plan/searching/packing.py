@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.passes import fast_times
-from perfmodel.passes.cost import Evaluator
-from perfmodel.passes.fast_times import steady
-from perfmodel.passes.memory import buffer_bytes
-from perfmodel.passes.placement import Placement, Plan
+from perfmodel.engine import fast_times
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.fast_times import steady
+from perfmodel.engine.memory import buffer_bytes
+from perfmodel.engine.placement import Placement, Plan
 from perfmodel.plan.choices.options import Options
 
 Array = NDArray[np.float64]

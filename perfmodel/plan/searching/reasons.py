@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.passes.placement import Placement, Scheme
+from perfmodel.engine.placement import Placement, Scheme
 from perfmodel.plan.searching.packing import Packing, Scale, place
 
 _TRIED = 6

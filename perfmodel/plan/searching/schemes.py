@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.passes.cost import Evaluator
-from perfmodel.passes.fast_times import steady
-from perfmodel.passes.memory import buffer_bytes
-from perfmodel.passes.schemes import Exchange
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.fast_times import steady
+from perfmodel.engine.memory import buffer_bytes
+from perfmodel.engine.schemes import Exchange
 from perfmodel.plan.choices.options import Options
 
 Array = NDArray[np.float64]

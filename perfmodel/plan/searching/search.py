@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.effort import DEFAULT_EFFORT, EFFORTS, Budget
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.loads import Loads
+from perfmodel.engine.placement import Plan, Scheme
+from perfmodel.engine.steps import StepCost
 from perfmodel.errors import BadInputError
-from perfmodel.passes.cost import Evaluator
-from perfmodel.passes.loads import Loads
-from perfmodel.passes.placement import Plan, Scheme
-from perfmodel.passes.steps import StepCost
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.bounding.lower_bound import lower_bound
 from perfmodel.plan.choices.options import Options, least_of, options_of

@@ -14,8 +14,8 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.passes.cost import Evaluator
-from perfmodel.passes.placement import WHOLE
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.placement import WHOLE
 from perfmodel.plan.choices.options import Options
 from perfmodel.plan.searching.by_saving import by_saving
 from perfmodel.plan.searching.choosing import Choice, Choosing

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from perfmodel.passes.cost import Evaluator
-from perfmodel.passes.placement import Plan, Scheme
-from perfmodel.passes.schemes import ROW_WISE, WAYS
-from perfmodel.passes.tables import PlanTables
-from perfmodel.passes.uniform_plans import MOST_COMPARED, UniformPlan, UniformPlans
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.placement import Plan, Scheme
+from perfmodel.engine.schemes import ROW_WISE, WAYS
+from perfmodel.engine.tables import PlanTables
+from perfmodel.engine.uniform_plans import MOST_COMPARED, UniformPlan, UniformPlans
 from perfmodel.plan.choices.options import Options
 from perfmodel.plan.searching.packing import Packing
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from perfmodel.passes.steps import StepRow
-from perfmodel.projections import Projection
+from perfmodel.answer import Projection
+from perfmodel.engine.steps import StepRow
 from perfmodel.report.columns import Column, attributes, columns_record
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing, Switch

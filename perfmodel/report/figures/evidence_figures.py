@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from perfmodel.answer import Projection
+from perfmodel.engine.settings import BEST
 from perfmodel.errors import NoCalibrationError
-from perfmodel.passes.settings import BEST
-from perfmodel.projections import Projection
 from perfmodel.report.figures import registry
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.collective_curves import MeasuredLibrary, collectives, measured

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.passes.schemes import DATA_PARALLEL, SHARDINGS
-from perfmodel.passes.shares import Shares
+from perfmodel.engine.schemes import DATA_PARALLEL, SHARDINGS
+from perfmodel.engine.shares import Shares
 from perfmodel.plan.outcome import AlikeTables, Planned
 from perfmodel.report.figures import style
 from perfmodel.units import format_count, format_time

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.passes.steps import step_label
+from perfmodel.engine.steps import step_label
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Switch
 from perfmodel.report.figures.gpu_columns import (

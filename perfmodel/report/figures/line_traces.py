@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.projections import Projection
+from perfmodel.answer import Projection
 from perfmodel.report.figures import style
 from perfmodel.report.figures.ends import LabelledEnd, PixelScale, end_labels
 from perfmodel.report.figures.marks import NAMED

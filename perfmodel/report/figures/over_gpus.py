@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.projections import Projection
+from perfmodel.answer import Projection
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing, Switch
 from perfmodel.report.figures.ends import PixelScale

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.engine.memory import PlanMemory
+from perfmodel.engine.schemes import DATA_PARALLEL, IN_3D
 from perfmodel.model import exchanges as ex
-from perfmodel.passes.memory import PlanMemory
-from perfmodel.passes.schemes import DATA_PARALLEL, IN_3D
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Switch
 from perfmodel.report.figures.gpu_columns import (

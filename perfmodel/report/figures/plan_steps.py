@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perfmodel.passes.steps import StepCost, StepRow, step_label
+from perfmodel.engine.steps import StepCost, StepRow, step_label
 from perfmodel.report.columns import Column, attributes
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block

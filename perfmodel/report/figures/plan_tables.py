@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.passes.placement import Scheme
-from perfmodel.passes.schemes import DATA_PARALLEL, SHARDINGS
+from perfmodel.engine.placement import Scheme
+from perfmodel.engine.schemes import DATA_PARALLEL, SHARDINGS
 from perfmodel.plan.outcome import AlikeTables, Planned
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing, Switch

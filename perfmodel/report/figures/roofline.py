@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from perfmodel.answer import Projection
+from perfmodel.engine.configurations import Configs
+from perfmodel.engine.row_wise import Forward
+from perfmodel.engine.tables import row_bytes
 from perfmodel.model import kernels
-from perfmodel.passes.tables import row_bytes
-from perfmodel.projections import Projection
-from perfmodel.projections.costs import Forward
-from perfmodel.projections.inputs import Configs
 from perfmodel.question.groups import LARGEST
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing

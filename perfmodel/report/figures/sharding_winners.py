@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from perfmodel.passes.schemes import ROWS_ONCE
-from perfmodel.plan.sharding_answers import ShardingAnswer, Size
+from perfmodel.answer.sharding_answers import ShardingAnswer, Size
+from perfmodel.engine.schemes import ROWS_ONCE
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.marks import heat_cells

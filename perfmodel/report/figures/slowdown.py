@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from perfmodel.projections import Projection
+from perfmodel.answer import Projection
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing, Switch
 from perfmodel.report.figures.ends import GAP, PixelScale

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.passes.schemes import ROW_WISE
-from perfmodel.projections import Projection, grids, project_row_wise
-from perfmodel.projections.sensitivity import Sensitivity, Swing, sensitivities, swings
+from perfmodel.answer import Projection, grids, project_row_wise
+from perfmodel.answer.sensitivity import Sensitivity, Swing, sensitivities, swings
+from perfmodel.engine.schemes import ROW_WISE
 from perfmodel.question.groups import OBJECTIVES
 from perfmodel.report.columns import Column, attributes, columns_record
 from perfmodel.report.figures import style
@@ -27,7 +27,7 @@ from perfmodel.units import format_count, format_quantity, format_ratio
 if TYPE_CHECKING:
     import pandas as pd
 
-    from perfmodel.plan.ranking import Ranking
+    from perfmodel.answer.ranking import Ranking
 
 _AXIS = "slowdown (×)"
 _ONE_GPU = "the tables fit on one GPU: ask for larger ones with --table-size."

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from perfmodel.answer import Projection
 from perfmodel.collectives.estimate import CollectiveModel
+from perfmodel.engine.settings import BEST, Setting
+from perfmodel.engine.steps import StepRow
 from perfmodel.errors import NoCalibrationError
-from perfmodel.passes.settings import BEST, Setting
-from perfmodel.passes.steps import StepRow
-from perfmodel.projections import Projection
 from perfmodel.report.figures.words import collective_name, library_name
 from perfmodel.schema.calibration import (
     Calibration,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from perfmodel.answer import Projection
+from perfmodel.answer.ranking import Ranking
+from perfmodel.answer.sharding_answers import by_size
 from perfmodel.errors import NoCalibrationError
-from perfmodel.plan.ranking import Ranking
-from perfmodel.plan.sharding_answers import by_size
-from perfmodel.projections import Projection
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.registry import SHARDINGS, STAYING
 from perfmodel.report.figures.sharding_winners import shardings

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.answer import Projection, project_each
+from perfmodel.answer.sharding_answers import answer_shardings
+from perfmodel.engine.schemes import ROW_WISE
+from perfmodel.engine.settings import CLUSTER
 from perfmodel.errors import BadInputError
-from perfmodel.passes.schemes import ROW_WISE
-from perfmodel.passes.settings import CLUSTER
-from perfmodel.plan.sharding_answers import answer_shardings
-from perfmodel.projections import Projection, project_each
 from perfmodel.report.figures.block import Missing
 from perfmodel.report.figures.line_traces import SlowdownLine
 from perfmodel.report.figures.over_gpus import samples_words, sentence

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.answer import Projection, prepare, project_each, project_grid, project_row_wise
+from perfmodel.answer.inputs import DEFAULT_RESERVE
+from perfmodel.engine.schemes import AUTO, ROW_WISE
+from perfmodel.engine.settings import BEST, CLUSTER, Setting
 from perfmodel.errors import NoCalibrationError, PerfmodelError
-from perfmodel.passes.schemes import AUTO, ROW_WISE
-from perfmodel.passes.settings import BEST, CLUSTER, Setting
-from perfmodel.projections import Projection, prepare, project_each, project_grid, project_row_wise
-from perfmodel.projections.inputs import DEFAULT_RESERVE
 from perfmodel.report.figures.line_traces import SlowdownLine
 from perfmodel.report.figures.style import PALETTE
 from perfmodel.report.figures.words import library_name

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.report.figures.block import Block, Missing
 
 if TYPE_CHECKING:
-    from perfmodel.plan.ranking import Ranking
-    from perfmodel.projections import Projection
+    from perfmodel.answer import Projection
+    from perfmodel.answer.ranking import Ranking
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from html import escape
 
 import numpy as np
 
-from perfmodel.passes.explained import ExplainedPass
-from perfmodel.passes.training import WholeStep
+from perfmodel.engine.explained import ExplainedPass
+from perfmodel.engine.training import WholeStep
 from perfmodel.plan.files import plan_record
 from perfmodel.plan.outcome import Planned
 from perfmodel.report.bound_text import bound_words, cut_words, listed_words

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from perfmodel.passes.explained import ExplainedPass
-from perfmodel.plan.sharding_answers import build_explained_pass
-from perfmodel.projections import Projection
+from perfmodel.answer import Projection
+from perfmodel.answer.sharding_answers import build_explained_pass
+from perfmodel.engine.explained import ExplainedPass
 from perfmodel.report.explanation_text import explanation_text
 from perfmodel.report.page.sources import code, folded, named, values, versions
 from perfmodel.units import format_fraction, format_time

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from perfmodel.projections import Projection
-from perfmodel.projections.sensitivity import next_experiment
+from perfmodel.answer import Projection
+from perfmodel.answer.sensitivity import next_experiment
 from perfmodel.report.experiment_text import experiment_text
 from perfmodel.report.figures.style import EVIDENCE_COLOURS
 from perfmodel.report.page.parts import Card

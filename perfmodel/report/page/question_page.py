@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from perfmodel.plan.ranking import Ranking
-from perfmodel.projections import Projection
+from perfmodel.answer import Projection
+from perfmodel.answer.ranking import Ranking
 from perfmodel.report.page.contents import question
 from perfmodel.report.page.parts import Page, Selector, View
 from perfmodel.report.page.provenance import provenance

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from perfmodel.passes.schemes import ROW_WISE
-from perfmodel.plan.ranking import Ranking
-from perfmodel.plan.sharding_answers import ShardingAnswer
-from perfmodel.projections import Projection
+from perfmodel.answer import Projection
+from perfmodel.answer.ranking import Ranking
+from perfmodel.answer.sharding_answers import ShardingAnswer
+from perfmodel.engine.schemes import ROW_WISE
 from perfmodel.report.columns import Column, columns_cells
 from perfmodel.report.page.parts import Card
 from perfmodel.report.page.question_card import evidence_bar, question_card, unwrapped

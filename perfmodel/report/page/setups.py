@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perfmodel.collectives.choose import choose_calibration
+from perfmodel.engine.schemes import AUTO, BY_ROWS, ROW_WISE
+from perfmodel.engine.settings import BEST, CLUSTER, Setting, load_setting
 from perfmodel.errors import NoCalibrationError, PerfmodelError
-from perfmodel.passes.schemes import AUTO, BY_ROWS, ROW_WISE
-from perfmodel.passes.settings import BEST, CLUSTER, Setting, load_setting
 from perfmodel.report.figures.words import library_name
 from perfmodel.report.page.parts import Selector
 from perfmodel.schema.evidence import LAW_BACKENDS, Backend

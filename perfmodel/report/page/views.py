@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from perfmodel.answer import Projection, project_each, project_one
+from perfmodel.answer.inputs import DEFAULTS
+from perfmodel.answer.ranking import Ranking, leads, rank_on_enough
+from perfmodel.engine.schemes import ROW_WISE
+from perfmodel.engine.settings import CLUSTER
 from perfmodel.errors import BadInputError, PerfmodelError
-from perfmodel.passes.schemes import ROW_WISE
-from perfmodel.passes.settings import CLUSTER
-from perfmodel.plan.ranking import Ranking, leads, rank_on_enough
-from perfmodel.projections import Projection, project_each, project_one
-from perfmodel.projections.inputs import DEFAULTS
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.line_traces import SlowdownLine
 from perfmodel.report.figures.registry import BREAKDOWN, SLOWDOWN

@@ -1,0 +1,264 @@
+"""The configurations of a question, checked: table sizes, batches, poolings and so on, as arrays."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.engine.basis import LocalMemory
+from perfmodel.engine.configurations import Configs, TableGroup
+from perfmodel.engine.tables import PlanTables, row_bytes
+from perfmodel.errors import BadInputError
+from perfmodel.model import capacity, sharding
+from perfmodel.question.groups import RANGES
+from perfmodel.schema.machine import Machine
+from perfmodel.schema.ranges import MOST_GPUS
+from perfmodel.schema.workload import DTYPES, ID_DTYPE_BYTES, TableSet, dtype_bytes
+from perfmodel.units import format_bytes, format_count
+
+Array = NDArray[np.float64]
+
+DEFAULTS: dict[str, Any] = {
+    "batch": 1024,
+    "table_count": 1,
+    "pooling": 32,
+    "dim": 32,
+    "dtype": "fp32",
+    "id_bytes": 8,
+}
+"""The default configuration: one table, 1024 samples per GPU, 128-byte rows."""
+
+DEFAULT_RESERVE = 0.15
+"""Share of a GPU's memory for CUDA, NCCL and dense layers; the same as in TorchRec's planner."""
+
+_WHOLE = ("gpus", "batch", "table_count", "dim")
+
+
+def shaped(values: Mapping[str, Any]) -> dict[str, Array]:
+    """The given values as one-dimensional arrays of one length, each finite and above 0.
+
+    Limits: shapes that do not broadcast, 0, negative, NaN, fractions where whole -> BadInputError
+    """
+    given = {name: value for name, value in values.items() if value is not None}
+    arrays = {
+        name: _dtype_codes(value) if name == "dtype" else _numbers(name, value)
+        for name, value in given.items()
+    }
+    try:
+        spread = np.broadcast_arrays(*arrays.values())
+    except ValueError:
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items() if array.ndim)
+        raise BadInputError(
+            f"the values given do not combine: {shapes}.", "give single values, or arrays of one length."
+        ) from None
+    return {name: np.atleast_1d(array).reshape(-1) for name, array in zip(arrays, spread, strict=True)}
+
+
+def _numbers(name: str, value: Any) -> Array:
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise BadInputError(
+            f"{name} {value!r:.60} is not a number.", "give a number or an array of them."
+        ) from None
+    if array.size == 0:
+        raise BadInputError(f"{name} is empty.", "give at least one value.")
+    bad = ~np.isfinite(array) | (array <= 0)
+    if name in _WHOLE:
+        bad |= array != np.floor(array)
+    if name == "id_bytes":
+        bad |= ~np.isin(array, list(ID_DTYPE_BYTES.values()))
+    least, most = RANGES.get(name, (0.0, np.inf))
+    bad |= (array < least) | (array > most)
+    if bad.any():
+        kind = f"{'a whole number' if name in _WHOLE else 'a number'} above 0"
+        wanted = f"{kind}, at least {least:g}" if least else kind
+        wanted = f"{wanted}, at most {most:.15g}" if name in RANGES else wanted
+        wanted = "4 or 8" if name == "id_bytes" else wanted
+        raise BadInputError(f"{name} {_shown(array[bad].flat[0])} cannot be used.", f"it must be {wanted}.")
+    return array
+
+
+def _shown(value: float) -> str:
+    return f"{value:.15g}"
+
+
+def _dtype_codes(value: Any) -> Array:
+    """Places in ``DTYPES`` of a dtype name, an array of names, or a pandas column."""
+    if isinstance(value, str):
+        names, codes = [value], np.zeros((), dtype=np.intp)
+    else:
+        unique, codes = np.unique(np.asarray(value, dtype=str), return_inverse=True)
+        names = list(unique)
+    for name in names:
+        dtype_bytes(name)  # raises if unknown
+    return np.array([float(DTYPES.index(name)) for name in names])[codes]
+
+
+def equal_tables(
+    values: Mapping[str, Any], machine: Machine, reserve: float, node: int, *, training: bool
+) -> Configs:
+    """Configurations with equal tables; a missing table size or number of GPUs follows from the other."""
+    a, needed, gpus, row = _sized(values, machine, reserve, node, training=training)
+    _check_fit(a["table_bytes"], gpus, needed, machine, reserve)
+    _check_rows(a["table_bytes"] / (a["table_count"] * row), gpus, row)
+    rows = sharding.rows_per_table(a["table_bytes"], a["table_count"], row)
+    group = TableGroup((None,), a["table_count"], rows, a["dim"], a["pooling"], a["dtype"], np.zeros(()))
+    filled = values.get("table_bytes") is None
+    return Configs(a["table_bytes"], gpus, needed, a["batch"], a["id_bytes"], (group,), "gpus" in a, filled)
+
+
+def feasible(
+    values: Mapping[str, Any], machine: Machine, reserve: float, node: int, *, training: bool
+) -> NDArray[np.bool_]:
+    """Which configurations of equal tables are feasible: rows fit the GPUs, and each GPU gets a row.
+
+    Limits: values that are never valid (0, text) -> BadInputError
+    """
+    a, needed, gpus, row = _sized(values, machine, reserve, node, training=training)
+    rows = a["table_bytes"] / (a["table_count"] * row)
+    least = sharding.gpus_needed(a["table_bytes"], machine.value("hbm_bytes"), 0.0)
+    return np.asarray((gpus >= least) & (needed <= MOST_GPUS) & (rows >= np.maximum(gpus, 1)))
+
+
+def _sized(
+    values: Mapping[str, Any], machine: Machine, reserve: float, node: int, *, training: bool
+) -> tuple[dict[str, Array], Array, Array, Array]:
+    """(values as arrays, with the table size; GPUs needed; GPUs used; bytes of a row)."""
+    a = shaped({**DEFAULTS, **{k: v for k, v in values.items() if v is not None}})
+    usable = _usable(machine, reserve)
+    if "table_bytes" not in a:
+        if "gpus" not in a:
+            raise BadInputError(
+                "neither a table size nor a number of GPUs is given.", "give --table-size or --gpus."
+            )
+        a["table_bytes"] = a["gpus"] * usable
+    with np.errstate(all="ignore"):  # overflow is refused by name: too many GPUs, too few rows
+        needed = sharding.gpus_needed(a["table_bytes"], machine.value("hbm_bytes"), reserve)
+        gpus = a["gpus"] if "gpus" in a else sharding.whole_nodes(needed, np.float64(node))
+    return a, needed, gpus, row_bytes(a["dtype"], a["dim"], training=training)
+
+
+def table_set(
+    tables: TableSet,
+    values: Mapping[str, Any],
+    machine: Machine,
+    reserve: float,
+    node: int,
+    *,
+    training: bool,
+) -> Configs:
+    """Configurations of a set of different tables: only batch, ids and GPUs vary."""
+    free = {name: values.get(name) for name in ("batch", "gpus", "id_bytes")}
+    fixed = [
+        n for n in ("table_bytes", "table_count", "dim", "pooling", "dtype") if values.get(n) is not None
+    ]
+    if fixed:
+        raise BadInputError(
+            f"{fixed[0]} is given beside the table set {tables.name}, which has its own.",
+            "leave one of them out.",
+        )
+    defaults = {name: DEFAULTS[name] for name in ("batch", "id_bytes")}
+    a = shaped({**defaults, **{k: v for k, v in free.items() if v is not None}})
+    whole = PlanTables.of(tables).stored_bytes(training=training).sum()
+    total = np.full(a["batch"].shape, float(whole))
+    with np.errstate(all="ignore"):
+        needed = sharding.gpus_needed(total, machine.value("hbm_bytes"), reserve)
+        gpus = a["gpus"] if "gpus" in a else sharding.whole_nodes(needed, np.float64(node))
+    _check_fit(total, gpus, needed, machine, reserve)
+    return Configs(total, gpus, needed, a["batch"], a["id_bytes"], _groups(tables), "gpus" in a)
+
+
+def _groups(tables: TableSet) -> tuple[TableGroup, ...]:
+    laws = list(dict.fromkeys(t.distribution for t in tables.tables))
+    kinds = Counter(
+        (t.rows, t.dim, t.pooling, DTYPES.index(t.dtype), t.weight_bytes, laws.index(t.distribution))
+        for t in tables.tables
+    )
+    return tuple(
+        TableGroup((laws[law],), *(np.asarray(x, dtype=np.float64) for x in (count, *numbers)))
+        for (*numbers, law), count in sorted(kinds.items())
+    )
+
+
+def _usable(machine: Machine, reserve: float) -> float:
+    if not 0 <= reserve < 1:
+        raise BadInputError(
+            f"reserve {reserve:g} cannot be used.", "it is a fraction of the memory: 0 <= reserve < 1."
+        )
+    return float(capacity.usable_bytes(machine.value("hbm_bytes"), reserve))
+
+
+class TooFewGpusError(BadInputError):
+    """Raised if the rows alone exceed the memory of the GPUs."""
+
+
+def _check_fit(table_bytes: Array, gpus: Array, needed: Array, machine: Machine, reserve: float) -> None:
+    """Refuse rows that no memory holds; missing memory for exchanges or the reserve is reported later."""
+    usable, hbm = _usable(machine, reserve), machine.value("hbm_bytes")
+    if (needed > MOST_GPUS).any():
+        at = int(np.argmax(needed > MOST_GPUS))
+        whole, room = (format_bytes(x, binary=False) for x in (table_bytes.flat[at], usable))
+        raise BadInputError(
+            f"{whole} of tables need {needed.flat[at]:.3g} GPUs of {room}.",
+            f"this model describes at most {MOST_GPUS} GPUs: a smaller --table-size, or more hbm_bytes.",
+        )
+    small = gpus < sharding.gpus_needed(table_bytes, hbm, 0.0)
+    if small.any():
+        at = int(np.argmax(small))
+        size, count = table_bytes.flat[at], gpus.flat[at]
+        whole, each, room, most, all_ = (
+            format_bytes(x, binary=False) for x in (size, size / count, usable, usable * count, hbm)
+        )
+        raise TooFewGpusError(
+            f"{whole} of tables over {count:.0f} GPUs is {each} of rows each, above the {room} of {all_} "
+            "that tables may use.",
+            f"the rows alone need {needed.flat[at]:.0f} GPUs; {count:.0f} have room for {most} of rows.",
+        )
+
+
+def _check_rows(rows: Array, gpus: Array, row_bytes: Array) -> None:
+    if (rows < 1).any():
+        at = int(np.argmax(rows < 1))
+        raise BadInputError(
+            f"{format_bytes(rows.flat[at] * row_bytes.flat[at], binary=False)} is less than one row of "
+            f"{row_bytes.flat[at]:.0f} bytes in each table.",
+            "a number without a unit is bytes: give a size like 10GB or 10TB (--table-size).",
+        )
+    few = gpus > rows
+    if few.any():
+        at = int(np.argmax(few))
+        raise BadInputError(
+            f"a table of {rows.flat[at]:.6g} rows of {row_bytes.flat[at]:.0f} bytes "
+            f"cannot be cut into {gpus.flat[at]:.0f} row shards.",
+            "use fewer GPUs or tables, a larger --table-size, or shorter rows.",
+        )
+
+
+def local_memory_work(work: Configs, memory: LocalMemory) -> Configs:
+    """The same tables in one memory, beside one GPU."""
+    largest = float(work.table_bytes.max())
+    if largest > memory.capacity_bytes:
+        sizes = [format_bytes(x, binary=False) for x in (largest, memory.capacity_bytes)]
+        raise BadInputError(f"tables of {sizes[0]} do not fit a memory of {sizes[1]}.", "give a larger one.")
+    one = np.ones_like(work.gpus)
+    return Configs(work.table_bytes, one, one, work.batch, work.id_bytes, work.groups, False)
+
+
+def equal_share(total: int, gpus: int) -> int:
+    """How many of ``total`` samples each GPU gets.
+
+    Limits: it cannot be divided equally -> BadInputError with the nearest divisible numbers, and more GPUs
+    """
+    if total % gpus:
+        near = sorted({max(total // gpus, 1) * gpus, (total // gpus + 1) * gpus})
+        more = next((each for each in range(gpus + 1, 2 * gpus + 1) if total % each == 0), None)
+        raise BadInputError(
+            f"--global-batch {total} is no whole number of samples for each of {format_count(gpus)} GPUs.",
+            f"the nearest: {' or '.join(map(str, near))}" + (f"; or --gpus {more}." if more else "."),
+        )
+    return total // gpus

@@ -1,0 +1,290 @@
+"""What every step of a pass is computed from: a setting, its kernels, the precision of bags on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.collectives.library import Timing, constant
+from perfmodel.engine.settings import Setting
+from perfmodel.errors import BadInputError
+from perfmodel.model import kernels, one_memory
+from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.kernel_fits import KernelFit
+from perfmodel.schema.limits import limits_of
+from perfmodel.schema.workload import payload_element_bytes
+
+Array = NDArray[np.float64]
+Of = Any
+"""A number for all tables or passes, or an array with one number for each."""
+Value = Callable[[str], float]
+
+KERNEL_LIBRARY = "kernel"
+_ASSUMED_MEMORY = "a memory that was assumed"
+_GATHER_KEYS = ("gather_bytes_per_s", "launch_floor_s", "l2_bytes_per_s", "row_access_bytes")
+
+_SORT_KEYS = ("sort_floor_s", "sort_memory_fraction")
+_UNIQUE = ("hash", "torch_unique")
+"""Ways to deduplicate ids: a hash table, and a sort as in ``torch.unique``."""
+
+
+@dataclass(frozen=True)
+class LocalMemory:
+    """The memory that a rank gathers from, if it is not the machine's own.
+
+    latency_s  from a read to its data, over the network; 0: the memory is beside the GPU
+    sharers    GPUs that read it at once, each for its own batch
+    capacity_bytes, bytes_per_s  size and rate of the memory
+    """
+
+    capacity_bytes: float
+    bytes_per_s: float
+    latency_s: float = 0.0
+    sharers: int = 1
+
+    def __post_init__(self) -> None:
+        """Check the values. Limits: a size, rate or latency that no memory has -> BadInputError"""
+        known, rates = limits_of("memory"), limits_of("machine")["hbm_bytes_per_s"]
+        size = max(self.capacity_bytes, known["capacity_bytes"].least)  # it may be as small as its tables
+        values = {"size": (known["capacity_bytes"], size), "rate": (rates, self.bytes_per_s)}
+        values |= {"latency": (known["latency_s"], self.latency_s)} if self.remote else {}
+        for name, (limit, value) in values.items():
+            if outside := limit.refusal(value):
+                raise BadInputError(f"{self}: its {name} {outside}.", "check the number and its unit.")
+
+    @staticmethod
+    def of(values: LocalMemory | tuple[float, ...]) -> LocalMemory:
+        """A memory from (bytes, bytes/s) and, over the network, (latency, GPUs that share it).
+
+        Limits: not 2 to 4 values, not above 0, half a GPU -> BadInputError
+        """
+        if isinstance(values, LocalMemory):
+            return values
+        size, rate, latency, sharers = (
+            (*values, *(0.0, 1)[len(values) - 2 :]) if 2 <= len(values) <= 4 else (0,) * 4
+        )
+        if min(size, rate, sharers) <= 0 or latency < 0 or sharers != int(sharers):
+            raise BadInputError(
+                f"local_memory {values} cannot be used.",
+                "give (bytes, bytes/s), or (bytes, bytes/s, latency in s, GPUs that share it).",
+            )
+        return LocalMemory(size, rate, latency, int(sharers))
+
+    @property
+    def remote(self) -> bool:
+        """Whether it is read over the network, so that each read has a latency."""
+        return self.latency_s > 0
+
+    def __str__(self) -> str:
+        """The option that set it, ``--remote-memory`` or ``--local-memory``, with the user's value."""
+        return "--remote-memory" if self.remote else "--local-memory"
+
+
+@dataclass(frozen=True)
+class PassBasis:
+    """A setting and how its ranks are used: gives constants, and times of kernels for given bytes.
+
+    gpus_per_node  ranks of a node, if fewer than the machine's
+    payload        precision of bags on the wire, one of ``PAYLOADS``; None: the precision of pooling
+    training       whether a pass is forward and backward, or forward alone
+    optimizer      whose state is in memory: a key of ``memory.OPTIMIZERS``
+    """
+
+    setting: Setting
+    gpus_per_node: int | None = None
+    payload: str | None = None
+    training: bool = False
+    optimizer: str = "none"
+
+    @property
+    def sent_element_bytes(self) -> float:
+        """v, bytes of an element of a bag on the wire."""
+        if self.payload is None:
+            return self.constant("pooled_element_bytes")
+        return float(payload_element_bytes(self.payload))
+
+    def constant(self, key: str) -> float:
+        """A constant of the software or of the kernel model, by its key."""
+        return self.setting.constants.value(key)
+
+    def kernel_factor(self, step: str) -> float:
+        """Factor k of a kernel's band, [t / k, t k]: from the fit of this kernel, else from published errors.
+
+        Without a fit, the spread of the machine's constants is added (``_spread``).
+        """
+        fit = self.kernel_fit(step)
+        if fit is None:
+            return kernels.error_factor(self.constant("mean_relative_error"), self._z)
+        return float(np.exp(self._z * fit.log_sd))
+
+    @property
+    def _z(self) -> float:
+        return self.constant("normal_quantile_95")
+
+    def _spread(
+        self, time: Array, floor: Array | float, names: tuple[str, ...], cached: NDArray[np.bool_] | np.bool_
+    ) -> Array:
+        """Standard deviation of ln(kernel time) because the sources of its constants disagree [-].
+
+        names, cached  the constants that dominate the time, as in ``_kernel``
+        """
+        floor_sd, rate_sd, *l2_sd = (self._log_sd(key) for key in names)
+        share = floor / time
+        sd = np.where(cached, l2_sd[0], rate_sd) if l2_sd else rate_sd
+        return np.hypot(share * floor_sd, (1 - share) * sd)
+
+    def _log_sd(self, key: str) -> float:
+        """Standard deviation of ln(constant) among the sources of the constant; 0 if the file states none."""
+        if key == _ASSUMED_MEMORY:
+            key = "gather_bytes_per_s"  # achieved over stated rate, as for the machine's own memory
+        return self.setting.machine.quantity(key).log_sd or 0.0
+
+    def kernel_fit(self, step: str) -> KernelFit | None:
+        """Errors of the calibration's fit of this kernel; None if its constants are the machine file's."""
+        known = self.setting.kernels
+        return known.fits.get(step) if known else None  # type: ignore[call-overload]
+
+    @property
+    def light_rate(self) -> float:
+        """HBM rate for lower bounds: the datasheet's or the achieved rate, whichever is larger [bytes/s]."""
+        value = self.setting.machine.value
+        return max(value("hbm_bytes_per_s"), value("gather_bytes_per_s"))
+
+    def domain(self, G: Array) -> Array:
+        """Ranks, of G, that reach each other without a network card: of a scale-up domain, else of a node."""
+        if self.setting.one_domain:
+            return G
+        machine = self.setting.machine
+        return np.minimum(G, machine.domain_gpus_of(self.gpus_per_node or machine.gpus_per_node))
+
+    def gather_timing(
+        self,
+        dram: Array,
+        l2: Array,
+        memory: LocalMemory | None,
+        bare: Array | None = None,
+        launches: Array | float = 1.0,
+    ) -> Timing:
+        """Time of a gather-and-pool kernel (``kernels.gather_pool_time``), with its band.
+
+        dram, l2  bytes that pass DRAM and L2;  memory  memory that it reads instead of the HBM
+        bare      bytes that cross the network to a remote memory, None: ``dram``;  launches  number of
+                  kernels, each with its own launch floor
+        """
+        value = self.setting.machine.value
+        rate = value("gather_bytes_per_s")
+        keys: tuple[str, ...] = _GATHER_KEYS
+        if memory is not None:  # stated rate of the memory compared with the stated rate of the HBM
+            rate = rate / value("hbm_bytes_per_s") * memory.bytes_per_s / memory.sharers
+            keys = ()
+        floor: Array | float = value("launch_floor_s") * launches
+        rates = rate, value("l2_bytes_per_s")
+        time = kernels.gather_pool_time(dram, l2, value("launch_floor_s"), *rates, launches)
+        if memory is not None and memory.remote:
+            moved = dram if bare is None else bare
+            time = one_memory.remote_time(time, floor, moved, value("nic_bytes_per_s"), memory.latency_s)
+            floor = floor + memory.latency_s
+        cached = dram / rate < l2 / value("l2_bytes_per_s")
+        slow = "gather_bytes_per_s" if memory is None else _ASSUMED_MEMORY
+        names = ("launch_floor_s", slow, "l2_bytes_per_s")
+        return self._kernel("gather_pool", dram, time, floor, keys, names, cached)
+
+    def memory_rate(self, memory: LocalMemory) -> float:
+        """Rate at which one GPU can read that memory: the smaller of its rate and the GPU's card's
+        [bytes/s]."""
+        card = self.setting.machine.value("nic_bytes_per_s") if memory.remote else np.inf
+        return float(one_memory.shared_rate(memory.bytes_per_s, memory.sharers, card))
+
+    def stream_timing(self, step: str, moved: Array, floor: str, rate: str) -> Timing:
+        """Time of a kernel that streams ``moved`` bytes, with the constants ``floor`` and ``rate``."""
+        value = self.setting.machine.value
+        floor_s = value(floor)
+        time = kernels.stream_kernel_time(moved, floor_s, value(rate))
+        return self._kernel(step, moved, time, floor_s, (floor, rate), (floor, rate), np.bool_(False))
+
+    def sort_ends(self, digits: Of, *, alone: bool) -> tuple[tuple[Of, float], tuple[Of, float]]:
+        """(floor [s], rate [bytes/s]) of the fastest and of the slowest implementation that deduplicates ids.
+
+        digits  8-bit digits of an id in the sort of the backward pass
+        alone   True: only that sort, FBGEMM's; False: our hash table or ``torch.unique``, as models use
+                either
+        """
+        constant, memory = self.constant, self.setting.machine.value("hbm_bytes_per_s")
+        if not alone:
+            found = [(constant(f"{x}_floor_s"), memory * constant(f"{x}_memory_fraction")) for x in _UNIQUE]
+            return found[0], found[1]
+        floor = kernels.sort_floor(constant("sort_floor_s"), constant("sort_digit_s"), digits)
+        rate = memory * constant("sort_memory_fraction")
+        sd = self.setting.constants.quantity("sort_digit_s").log_sd or 0.0
+        wide = float(np.exp(constant("normal_quantile_95") * sd))
+        return (floor / wide, rate * wide), (floor * wide, rate / wide)
+
+    def sort_middle(self, digits: Of, *, alone: bool) -> tuple[Of, float]:
+        """(floor, rate) that is used for deduplicating ids: the geometric means of both ``sort_ends``."""
+        ends = self.sort_ends(digits, alone=alone)
+        floor, rate = (np.sqrt(fast * slow) for fast, slow in zip(*ends, strict=True))
+        return floor, float(rate)
+
+    def sort_timing(self, moved: Array, digits: Of, launches: Array | float = 1.0, *, alone: bool) -> Timing:
+        """Time to deduplicate ids, with ``sort_ends`` as its band.
+
+        moved  bytes, as ``exchanges.sort_bytes`` counts
+        """
+        ends, middle = self.sort_ends(digits, alone=alone), self.sort_middle(digits, alone=alone)
+        floors, rates = zip(*ends, strict=True)
+        low, time, high = (
+            kernels.stream_kernel_time(moved, floor, rate, launches)
+            for floor, rate in (
+                (np.minimum(*floors), max(rates)),
+                middle,
+                (np.maximum(*floors), min(rates)),
+            )
+        )
+        floor = np.broadcast_to(np.asarray(middle[0] * launches), time.shape)
+        rank, code = (constant(x, time.shape) for x in (Evidence.TRANSFERRED.rank, 0))
+        limit = (time - floor > floor).astype(np.int8)
+        return Timing(time, low, high, floor, rank, limit, _SORT_KEYS, code, (KERNEL_LIBRARY,))
+
+    def _kernel(
+        self,
+        step: str,
+        moved: Array,
+        time: Array,
+        floor: Array | float,
+        keys: tuple[str, ...],
+        names: tuple[str, ...],
+        cached: NDArray[np.bool_] | np.bool_,
+    ) -> Timing:
+        """A kernel's time with its band and evidence.
+
+        moved   bytes that it moves: above the bytes that were timed, its constants are extrapolated, and
+                constants that the samples do not determine count too
+        keys    constants that the time depends on, whose weakest evidence counts; empty: an assumed memory
+        names   keys of the launch floor, of the rate, and of the rate when ``cached``: the dominant one is
+                named
+        """
+        shape, fit = time.shape, self.kernel_fit(step)
+        k: Array | float = self.kernel_factor(step)
+        if fit is None:
+            k = kernels.wider_factor(k, self._spread(time, floor, names, cached), self._z)
+        ranks = [self.setting.machine.quantity(key).evidence.rank for key in keys]
+        rank, code = constant(max(ranks, default=Evidence.ASSUMED.rank), shape), constant(0, shape)
+        if fit is not None:
+            inside = (moved >= 0.999 * fit.low_bytes) & (moved <= 1.001 * fit.high_bytes)
+            told = [r for r, key in zip(ranks, keys, strict=True) if not self._untold(key)]
+            known = max([*told, Evidence.INTERPOLATED.rank]) if keys else Evidence.ASSUMED.rank
+            rank = np.where(inside, known, np.maximum(rank, Evidence.EXTRAPOLATED.rank)).astype(np.int8)
+        limit = np.where(time - floor > floor, 1 + cached.astype(np.int8), 0).astype(np.int8)
+        floors = np.broadcast_to(np.asarray(floor, dtype=np.float64), shape)
+        return Timing(time, time / k, time * k, floors, rank, limit, names, code, (KERNEL_LIBRARY,))
+
+    def _untold(self, key: str) -> bool:
+        """Whether the kernels' samples leave a constant undetermined: it hardly affects their times."""
+        known = self.setting.kernels
+        if known is None or key in self.setting.machine.overrides:
+            return False
+        return key in known.untold or (key in known.values and not known.values[key].known)

@@ -1,0 +1,214 @@
+"""Tables cut into shards in some scheme: the quantities in the equations of loads, as arrays of one shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from perfmodel.engine.basis import Of
+from perfmodel.engine.exchange_sets import ExchangeSets
+from perfmodel.engine.schemes import PARTIAL, Exchange, sends_rows
+from perfmodel.engine.skew import UNIFORM, AllLookUps
+from perfmodel.engine.tables import TableShapes, row_bytes
+from perfmodel.model import exchanges as ex
+from perfmodel.model import kernels
+from perfmodel.model.look_ups import Gather, LookUps
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Training:
+    """What the backward pass needs to know beyond the forward pass.
+
+    per_element, per_row  optimizer state per element and per row of a shard [bytes]
+    copied                the same two numbers for replicated tables
+    unique_everywhere     U_G, distinct rows that all ranks' samples look up in each table [rows], shape [T]
+    """
+
+    per_element: float
+    per_row: float
+    copied: tuple[float, float]
+    unique_everywhere: Array
+
+
+@dataclass(frozen=True)
+class LoadInputs:
+    """Everything that the loads of a pass depend on: the tables, the ranks, and the constants.
+
+    batch     B, samples of one rank;  gpus  G, ranks;  domain  g, ranks of a scale-up domain
+    id_bytes  of one id [bytes]: one number, or [T] where tables belong to many configurations
+    constant, machine_value  return a constant, or a value of the machine, by key
+    payload_bytes  v, bytes of a pooled element in an exchange;  training  None: forward only
+    sets      which tables exchange together
+    beside    number of tables in the pass, which share the L2; None: T
+    all_rows  rows of all these tables together; None: the sum over T
+    The L2 is shared by the shards of a rank. Their number depends on the whole plan; each shard is given the
+    share that it has if all tables are cut into as many parts: 1 / max(1, T r c / G). Replicas of hot rows
+    get 1 / T, because every rank has the hot rows of all tables.
+    Limits: every table on every rank -> 1/T;  few shards -> the whole cache
+    """
+
+    tables: TableShapes
+    batch: Of
+    gpus: Of
+    domain: Of
+    constant: Callable[[str], float]
+    machine_value: Callable[[str], float]
+    id_bytes: Of
+    payload_bytes: float
+    training: Training | None = None
+    sets: ExchangeSets | None = None  # TorchRec's sets; None: all tables exchange together
+    beside: Array | None = None
+    all_rows: Array | None = None
+
+    @cached_property
+    def look_ups(self) -> AllLookUps:
+        """Look-ups of all tables."""
+        tables = self.tables
+        return AllLookUps((tables.laws, tables.law), tables.rows, tables.pooling, self.batch, self.gpus)
+
+    @cached_property
+    def unique(self) -> Array:
+        """U of each table: distinct rows for the samples of one rank."""
+        return self.tables.unique_rows(self.batch)
+
+    @cached_property
+    def sort_digits(self) -> Of:
+        """Number of 8-bit digits of an id that the sort of the backward pass goes through.
+
+        The rows of a rank depend on the whole plan; each rank is given an equal share of all rows.
+        """
+        rows = self.tables.rows.sum() if self.all_rows is None else self.all_rows
+        return ex.sort_digits(rows / self.gpus)
+
+
+class TableCut:
+    """Some tables in one cut each: the quantities of ``model.exchanges`` as arrays of one shape [...]."""
+
+    def __init__(
+        self, model: LoadInputs, t: NDArray[np.int64], kind: NDArray[Any], r: Array, c: Array, hot: Array
+    ) -> None:
+        self.model, self.t, self.kind, self.r, self.c, self.hot = model, t, kind, r, c, hot
+        tables = model.tables
+        self.B, self.G, self.g = (_of(x, t) for x in (model.batch, model.gpus, model.domain))
+        self.id_bytes = _of(model.id_bytes, t)
+        self.beside = _of(len(tables) if model.beside is None else model.beside, t)
+        self.E, self.D = tables.rows[t], tables.dim[t]
+        self.dp, self.ub = kind == Exchange.DP, sends_rows(kind)
+        self.sparse, self.two = kind == Exchange.SPARSE, kind == Exchange.TWO_LEVEL
+        self.hot_L, self.distinct = np.zeros(t.shape), np.array(tables.pooling[t])
+        self.U = np.array(model.unique[t]) if self.ub.any() else np.zeros(t.shape)  # only ub needs it
+        for where, asked, h in self.groups if (hot > 0).any() or (self.ub | self.sparse).any() else ():
+            self.hot_L[where] = asked.hot_share(h) * asked.pooling
+            if self.ub[where].any():
+                self.U[where] = asked.unique(h)
+            if self.sparse[where].any():
+                self.distinct[where] = asked.distinct_in_bag(h)
+        self.L = tables.pooling[t] - self.hot_L  # look-ups of a bag that ask for the tail
+        self.v, self.pooled = model.payload_bytes, model.constant("pooled_element_bytes")
+        self.ids = self.id_bytes + tables.weight_bytes[t]  # bytes of an id with the weight of its row
+        # bytes of an element of a replica's gradient
+        self.gradient = tables.element_bytes[t] if model.sets else self.pooled
+        self.split = np.isin(kind, PARTIAL)  # lengths and ids go to the holders
+        self.elements, training = ex.part_elements(self.D, c), model.training is not None
+        self.row = row_bytes(tables.dtype[t], self.elements, training=training)
+        self.whole_row = row_bytes(tables.dtype[t], self.D, training=training)  # of rows that are not cut
+        self.w = self.row / self.elements
+        self.q = np.where(self.sparse, ex.filled_share(r, self.distinct, self.L / tables.pooling[t]), 1.0)
+        self.index = np.where(self.sparse, model.constant("sparse_bag_index_bytes"), 0.0)
+        self.lookups = ex.shard_lookups(self.G, self.B, self.L, r)
+        parts = np.where(self.dp, self.G, r * c)
+        self.shards = np.maximum(self.beside * parts / self.G, 1)  # shards that share the L2 of their holder
+        self.domains = np.maximum(r / self.g, 1)  # k, domains that hold row parts of one column
+
+    @cached_property
+    def groups(self) -> list[tuple[tuple[NDArray[np.int64], ...], LookUps, float]]:
+        """``AllLookUps.groups`` for these tables: where look-ups are skewed or hot rows are replicated."""
+        return self.model.look_ups.groups(self.t, self.hot)
+
+    @cached_property
+    def bags(self) -> Array:
+        """Bags or partial bags that the gather of one shard writes; in exchange ub, rows that it writes."""
+        asked = ex.requested_rows(self.G, self.U, self.r)
+        return np.where(self.dp, self.B, np.where(self.ub, asked, self.G * self.B * self.q))
+
+    @cached_property
+    def gathered(self) -> kernels.GatherTraffic:
+        """Bytes of a gather: of a shard for all ranks' samples, or of a replica for one rank's samples."""
+        asked = ex.requested_rows(self.G, self.U, self.r)
+        n = np.where(self.dp, self.B * self.L, np.where(self.ub, asked, self.lookups))
+        bag = self.elements * self.pooled + self.model.constant("offset_bytes")
+        bag = np.where(self.ub, self.row, bag)
+        gather = np.where(self.dp, Gather.COPY, np.where(self.ub, Gather.REQUESTS, Gather.SHARD))
+        return self.traffic(self.E / self.r, n, self.row, self.bags, bag, self.shards, gather)
+
+    def updated(self, training: Training) -> tuple[Array, Array, Array]:
+        """(look-ups whose gradients a holder reads, rows that it updates, bytes per updated row)."""
+        U = np.array(training.unique_everywhere[self.t])
+        for where, asked, h in self.groups:
+            U[where] = asked.unique(h, everywhere=True)
+        held = np.where(self.ub, ex.requested_rows(self.G, self.U, self.r), self.lookups)
+        read = np.where(self.dp, self.B * self.L, held)
+        touched = np.where(self.dp, self.E, ex.touched_rows(U, self.r))  # a replica's gradient has all rows
+        own = zip(training.copied, (training.per_element, training.per_row), strict=True)
+        state = (np.where(self.dp, copied, held) for copied, held in own)
+        row = ex.update_row_bytes(self.elements, self.w, *state)
+        return read, touched, row + np.where(self.dp, 2 * self.D * self.gradient, 0)  # gradient of a replica
+
+    def sorted(self, lookups: Array, *, backward: bool = False) -> Array:
+        """Bytes that sorting the ids of these look-ups moves.
+
+        backward  whether it is the backward pass, which sorts only ``sort_digits``; else all digits of an id
+        """
+        digits = _of(self.model.sort_digits, self.t) if backward else self.id_bytes
+        place = self.model.constant("sort_place_bytes")
+        size: Array = ex.sort_bytes(lookups, digits, self.id_bytes, place)
+        return size
+
+    def traffic(
+        self,
+        E: Array,
+        n: Array,
+        row: Array,
+        bags: Array,
+        bag: Array,
+        shards: Array | float,
+        gather: NDArray[np.int64] | Gather | None = None,
+    ) -> kernels.GatherTraffic:
+        """DRAM and L2 bytes of a gather.
+
+        E         rows that it reads from;  n  look-ups;  row  bytes of a row
+        bags, bag number of bags that it writes, and bytes of each
+        shards  number of shards that share the L2
+        gather    which rows each table's gather reads (``Gather``); None: every row is asked for, equally
+                  often
+        """
+        value, constant = self.model.machine_value, self.model.constant
+        cache = value("l2_bytes") * constant("l2_usable_fraction") / shards
+        ids = np.where(np.asarray(gather) == Gather.REQUESTS, self.id_bytes, self.ids)
+        miss = np.array(kernels.uniform_misses(E, np.maximum(n, _LEAST), row, cache))
+        if gather is None:
+            miss = kernels.misses_of_all(miss, E, np.maximum(n, _LEAST))
+        else:
+            bag = bag * value("bag_factor")
+            kind = np.broadcast_to(np.asarray(gather, dtype=np.int64), miss.shape)
+            parts = np.where((kind == Gather.SHARD) | (kind == Gather.REQUESTS), self.r, 1)
+            odd = self.model.look_ups.misses(self.t, self.hot, kind, parts * (cache / row))
+            miss = np.where(odd == UNIFORM, miss, odd)
+        least, sector = value("row_access_bytes"), value("sector_bytes")
+        return kernels.traffic_of_misses(miss, n, row, least, sector, ids, bags, bag)
+
+
+def _of(value: ArrayLike, t: NDArray[np.int64]) -> Array:
+    """The values of tables ``t``; a single value that holds for all tables is returned as it is."""
+    whole = np.asarray(value, dtype=np.float64)
+    return whole[t] if whole.ndim else whole
+
+
+_LEAST = 1e-9  # look-ups

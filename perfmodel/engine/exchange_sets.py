@@ -1,0 +1,161 @@
+"""Which tables TorchRec exchanges and looks up together; without TorchRec, all tables of a rank.
+
+    time of the exchanges = sum over the sharding types s in use of
+                            t_splits(8 k G) + t_lengths(S_s) + t_ids(S_s) + t_weights(S_s) + t_bags(S_s)   [s]
+    launches of a look-up, of its sort and of its update = number of the groups in use       [-]
+
+    S_s  bytes of the busiest rank in the tables of type s [bytes];  k G  numbers in a splits exchange [-];
+         k is one more if bags are weighted
+    group  tables of one sharding type and one data type
+Source: TorchRec 1.8, ``ShardedEmbeddingBagCollection`` makes one input dist, one lookup and one output dist
+        for each sharding type, ``group_tables`` one fused kernel (TBE) of those of one data type;
+        tests/integration/test_torchrec_counts.py counts them in real modules
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.engine.schemes import (
+    DATA_PARALLEL,
+    ROW_WISE,
+    SHARDINGS,
+    TABLE_ROW_WISE,
+    TABLE_WISE,
+)
+from perfmodel.engine.step_resources import BY_TYPE, SHARDING_TYPES, TOGETHER, WIDTH, Resource
+from perfmodel.engine.steps import STEPS, WEIGHTS, Step, by_type
+from perfmodel.engine.tables import PlanTables
+
+Array = NDArray[np.float64]
+
+_BY_EXCHANGE = {each.exchange: each.torchrec for each in (SHARDINGS[ROW_WISE], SHARDINGS[TABLE_ROW_WISE])}
+"""Sharding types in an exported plan: whole tables and column parts are one type; all tables with row parts
+in a domain are another (``torchrec.sharding_types``)."""
+
+
+@dataclass(frozen=True)
+class ExchangeSets:
+    """The sets of tables that exchange together in TorchRec: one for each sharding type.
+
+    types  sharding type of each of T tables, as TorchRec names it, in a plan made elsewhere;
+           None: the types in an exported plan, by the exchange of each table
+    """
+
+    types: tuple[str, ...] | None = None
+
+    @property
+    def shardings(self) -> tuple[str, ...]:
+        """Names of the sharding types that may have exchanges of their own."""
+        if self.types is None:
+            return tuple(_BY_EXCHANGE.values())
+        return tuple(name for name in SHARDING_TYPES if name in self.types)
+
+    @property
+    def width(self) -> int:
+        """K, number of resources: first of all tables together, then of each sharding type."""
+        numbers = [number for name in self.shardings for number in BY_TYPE[name].values()]
+        return max(numbers, default=Resource.COPIED_LENGTHS) + 1
+
+    @cached_property
+    def _place(self) -> NDArray[np.int64]:
+        """[T] index of each table's type in ``shardings``; -1 if it has no exchanges of its own."""
+        places = {name: at for at, name in enumerate(self.shardings)}
+        return np.array([places.get(name, -1) for name in self.types or ()], dtype=np.int64)
+
+    def spread(self, table: NDArray[np.int64], kind: NDArray[Any], loads: Array) -> Array:
+        """The loads [..., K], each moved from the resource of all tables to the resource of its table's set.
+
+        table  indices of tables;  kind  their ``Exchange`` codes
+        """
+        found = np.moveaxis(np.zeros((self.width, *loads.shape[:-1])), 0, -1)
+        found[..., :TOGETHER] = loads[..., :TOGETHER]
+        for at, name in enumerate(self.shardings):
+            here = kind == _KIND_OF[name] if self.types is None else self._place[table] == at
+            for whole, own in BY_TYPE[name].items():
+                found[..., own] = np.where(here, loads[..., whole], 0)
+                found[..., whole] = np.where(here, 0, found[..., whole])
+        return found
+
+    def steps(self, steps: tuple[Step, ...], *, weighted: bool) -> tuple[Step, ...]:
+        """The steps of a pass with the steps of each set added; gradients of replicas are reduced in place.
+
+        weighted  whether ids have weights, which are exchanged after the ids
+        """
+        if weighted:
+            after = steps.index(STEPS["all_to_all_ids"]) + 1
+            steps = (*steps[:after], WEIGHTS, *steps[after:])
+        kept = (replace(step, in_place=step.collective == "all_reduce") for step in steps)
+        return by_type(tuple(kept), self.shardings)
+
+
+_KIND_OF = {name: kind for kind, name in _BY_EXCHANGE.items()}
+
+
+_WHOLE, _COPIED = (SHARDINGS[name].torchrec for name in (TABLE_WISE, DATA_PARALLEL))
+
+
+@dataclass(frozen=True, eq=False)
+class LookUpGroups:
+    """TorchRec's groups of tables that are looked up together.
+
+    Launches are counted for a rank with tables of all groups in use; other ranks launch fewer.
+    """
+
+    sets: ExchangeSets
+    tables: PlanTables
+
+    @cached_property
+    def _of_type(self) -> dict[str, int]:
+        """By sharding type, a resource that every rank has if the plan has tables of that type, and only
+        then."""
+        found = {_WHOLE: int(Resource.LENGTHS_SENT)}
+        found |= {name: int(BY_TYPE[name][Resource.LENGTHS_SENT]) for name in self.sets.shardings}
+        return found | {_COPIED: int(Resource.COPIED_LENGTHS)}
+
+    @cached_property
+    def _code(self) -> NDArray[np.int64]:
+        """[T] code of each table's data type."""
+        return np.asarray(np.unique(self.tables.dtype, return_inverse=True)[1])
+
+    @property
+    def _several(self) -> int:
+        """Number of data types that a group may have; 0 if there is only one."""
+        types = int(self._code.max()) + 1
+        return types if types > 1 else 0
+
+    @property
+    def width(self) -> int:
+        """K, number of resources: if there are several data types, each group adds one."""
+        return WIDTH + len(self._of_type) * self._several if self._several else self.sets.width
+
+    @property
+    def resources(self) -> tuple[int, ...]:
+        """For each group, the index of a resource that is above 0 on every rank if a plan uses the group."""
+        if not self._several:
+            return tuple(self._of_type.values())
+        return tuple(range(WIDTH, self.width))
+
+    def spread(self, table: NDArray[np.int64], loads: Array, everywhere: bool) -> Array:
+        """The loads [..., K] with the groups' resources appended.
+
+        everywhere  True: ``loads`` are what every rank has, and are copied to the resource of their table's
+                    group;
+                    False: they are loads of shards, and the groups' resources stay 0
+        """
+        if not self._several:
+            return loads
+        found = np.moveaxis(np.zeros((self.width, *loads.shape[:-1])), 0, -1)
+        found[..., : loads.shape[-1]] = loads
+        codes = self._code[table]
+        place = iter(self.resources)
+        for resource, code in product(self._of_type.values(), range(self._several)):
+            here = everywhere & (codes == code)
+            found[..., next(place)] = np.where(here, loads[..., resource], 0)
+        return found

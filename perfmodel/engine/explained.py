@@ -1,0 +1,297 @@
+"""A step of an answer, explained: its equations with all numbers, their sources, and the parts of its band.
+
+What computes a step is run once more while a recording is on (``model.recording``): the loads of the table
+with most bytes on the busiest GPU, and the time at the bytes of the step.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.collectives.calibrated import Calibrated
+from perfmodel.collectives.corrections import correction
+from perfmodel.collectives.estimate import CollectiveModel
+from perfmodel.collectives.library import Faster, Timing
+from perfmodel.collectives.rates import scaled_unknowns
+from perfmodel.collectives.spreads import find_cells_around
+from perfmodel.collectives.stored import curve_time, step_constants
+from perfmodel.collectives.time_tables import LIMITS
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.cut import TableCut
+from perfmodel.engine.handover import Handover
+from perfmodel.engine.loads import compute_resource_loads
+from perfmodel.engine.one_domain import OneDomain
+from perfmodel.engine.placement import Plan
+from perfmodel.engine.step_resources import WHOLE, Resource
+from perfmodel.engine.steps import HANDOVER, STEPS, Step, StepRow
+from perfmodel.engine.timing import PassTimes
+from perfmodel.errors import BadInputError
+from perfmodel.model.curves import time_between_counts
+from perfmodel.model.laws import LINK_LAWS, ring_tree_choice, ring_tree_time
+from perfmodel.model.recording import Evaluation, Number, derive, record_equations, to_float
+from perfmodel.model.unknowns import Group
+from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.machine import Quantity
+from perfmodel.schema.priors import load_priors
+from perfmodel.units import counted, format_bytes, format_quantity, format_time
+
+Array = NDArray[np.float64]
+_Z95, _EVEN = 1.96, 1.0005
+_UNIQUE_KEYS = "hash_floor_s", "torch_unique_floor_s", "hash_memory_fraction", "torch_unique_memory_fraction"
+_COLUMNS = {
+    "tables": ("table", "tables", "bytes"),
+    "sources": ("name", "value", "evidence", "source"),
+    "band": ("what", "log_sd"),
+    "stages": ("what", "time_s"),
+}
+Equations = tuple[Evaluation, ...]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A step, and how its time follows: the value of the first of its equations, times ``factor``.
+
+    time     equations of the time;  load  of the bytes of the first table, on the busiest GPU
+    rank     that GPU; None: all have as many bytes;  where  the GPUs, in words
+    tables   there: (name, number of equal tables, bytes of these), most bytes first; none: it has no bytes
+    sources  of the constants: (name, number as text, evidence, source);  notes  further facts
+    band     standard deviation of ln t by cause; they add in quadrature
+    stages   of a collective: (what was done, time after it [s]); the first is that of the equation
+    """
+
+    step: StepRow
+    time: Equations
+    sources: tuple[tuple[str, str, str, str], ...]
+    band: tuple[tuple[str, float], ...]
+    factor: float = 1.0
+    stages: tuple[tuple[str, float], ...] = ()
+    notes: tuple[str, ...] = ()
+    load: Equations = ()
+    rank: int | None = None
+    tables: tuple[tuple[str, int, float], ...] = ()
+    where: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        equations = {name: [part.to_dict() for part in getattr(self, name)] for name in ("time", "load")}
+        rows = {
+            name: [dict(zip(columns, row, strict=True)) for row in getattr(self, name)]
+            for name, columns in _COLUMNS.items()
+        }
+        return vars(self) | {"step": self.step.to_dict()} | equations | rows
+
+
+@dataclass(frozen=True, eq=False)
+class ExplainedPass:
+    """A pass whose steps can be explained, of T tables, or groups of equal tables, with K resources.
+
+    timing   computes the time of a step again;  names, counts  of the tables, and how many are equal
+    cut      takes the index of a table, returns how one such table is cut
+    on_rank  takes a rank, returns (shards of one table of each group there [T], bytes of each group [T, K])
+    """
+
+    times: PassTimes
+    rows: tuple[StepRow, ...]
+    timing: Callable[[Step], Timing]
+    names: Sequence[str]
+    counts: Array
+    cut: Callable[[int], TableCut]
+    on_rank: Callable[[int], tuple[Array, Array]]
+
+    @staticmethod
+    def of_plan(evaluator: Evaluator, plan: Plan, rows: tuple[StepRow, ...]) -> ExplainedPass:
+        """The pass of a plan; ``rows`` are the steps of its cost."""
+        tables, times, most = evaluator.tables, evaluator.times, evaluator.loads(plan).most
+        every, timing = np.arange(len(tables)), lambda step: times.exact(step, most)
+        loads, (shard_tables, shard_ranks) = evaluator.shard_loads(every, *plan.schemes), plan.shards
+
+        def cut(table: int) -> TableCut:
+            kind, *parts = (column[[table]] for column in plan.schemes)
+            return TableCut(evaluator.model, every[[table]], kind, *(part.astype(float) for part in parts))
+
+        def on_rank(rank: int) -> tuple[Array, Array]:
+            shards = np.bincount(shard_tables[shard_ranks == rank], minlength=every.size).astype(float)
+            return shards, loads.own * shards[:, np.newaxis] + loads.everywhere
+
+        return ExplainedPass(times, rows, timing, tables.names, np.ones(every.size), cut, on_rank)
+
+    def explain(self, name: str) -> Explanation:
+        """The explanation of a step, by its name, its label, or the beginning of its name.
+
+        Limits: no step, or several -> BadInputError that lists them
+        """
+        row = find_step(self.rows, name)
+        step = next((step for step in self.times.steps if step.name == row.name), STEPS[row.name])
+        where = f"{counted(int(to_float(self.times.gpus)), 'GPU')} of {self.times.basis.setting.machine.name}"
+        if row.name == HANDOVER:
+            return replace(self._explain_handover(row), where=where)
+        explain_time = self._explain_collective if step.collective else self._explain_kernel
+        return replace(self._add_load(explain_time(step, row), step), where=where)
+
+    def _add_load(self, explanation: Explanation, step: Step) -> Explanation:
+        if step.splits:
+            with record_equations():
+                size = replace(self.times).splits_bytes  # a copy has not computed it yet
+            return replace(explanation, load=derive("S", size))
+        row = explanation.step
+        shards, loads = self.on_rank(row.rank)
+        total = loads.sum(axis=0)
+        resource = step.resources[0] if step.gathers else max(step.resources, key=lambda name: total[name])
+        sizes = loads[:, resource]
+        whole = WHOLE[resource] if resource in WHOLE else Resource(resource)
+        order = [table for table in np.argsort(-sizes, kind="stable").tolist() if sizes[table] > 0]
+        with record_equations():
+            sides = [side.get(whole) for side in compute_resource_loads(self.cut(order[0]))]
+        count, shard_count = self.counts[order[0]], shards[order[0]]
+        return replace(
+            explanation,
+            load=derive("S", sides[0], count * shard_count) + derive("S", sides[1], count),
+            rank=None if row.imbalance < _EVEN else row.rank,
+            tables=tuple((self.names[i], int(self.counts[i]), float(sizes[i])) for i in order),
+        )
+
+    def _explain_kernel(self, step: Step, row: StepRow) -> Explanation:
+        basis, total = self.times.basis, _get_log_sd(row)
+        with record_equations():
+            timing = self.timing(step)
+        kernel = "gather_pool" if step.gathers else step.name if step.name == "bucketize" else "local_sum"
+        cause = "samples of this kernel" if basis.kernel_fit(kernel) else "published errors of this model"
+        part = min(math.log(basis.kernel_factor(kernel)) / _Z95, total)
+        band = [(cause, part), ("sources of its constants disagree", math.sqrt(total**2 - part**2))]
+        if step.sorts:
+            band = [("its sources disagree" if step.sorts_alone else "a hash table or torch.unique", total)]
+        keys = _UNIQUE_KEYS if step.sorts and not step.sorts_alone else timing.limit_names
+        values = {**basis.setting.constants.values, **basis.setting.machine.values}
+        sources = tuple(_cite(key, values[key]) for key in keys if key in values)
+        return Explanation(row, derive("t", timing.time_s), sources, tuple(band))
+
+    def _explain_handover(self, row: StepRow) -> Explanation:
+        setting = self.times.basis.setting
+        names = [STEPS[row.name].alike for row in self.rows if row.collective]
+        waits_s = setting.handover.sum_waits_s(names)
+        equation = Evaluation(Handover, {"colder": row.time_s - waits_s, "waits": waits_s}, row.time_s, "t")
+        source = HANDOVER, format_time(row.time_s), str(row.evidence), ", ".join(setting.links.calibrations)
+        return Explanation(row, (equation,), (source,), (("whole passes of the run", _get_log_sd(row)),))
+
+    def _explain_collective(self, step: Step, row: StepRow) -> Explanation:
+        links, (ranks, node) = self.times.basis.setting.links, self.times.group(step)
+        if isinstance(links, Faster):
+            links = links.first if links.first.name == row.library else links.second
+        model, gpus = links.times, int(to_float(ranks))
+        if isinstance(model, OneDomain) and gpus > model.anchor:
+            with record_equations():
+                time_s = model.estimate(step.collective, row.payload_bytes, gpus).time_s
+            keys, band = ("extra_peer_s", "bus_bytes_per_s"), (("the scenario's error", _get_log_sd(row)),)
+            sources = tuple(_cite(key, model.assumed.quantity(key)) for key in keys)
+            return Explanation(row, derive("t", time_s), sources, band)
+        measured: Any = model.measured if isinstance(model, OneDomain) else model
+        return _explain_estimate(measured, row, gpus, node or measured.machine.gpus_per_node)
+
+
+def explain_collective(
+    model: CollectiveModel, collective: str, payload_bytes: float, gpus: int, gpus_per_node: int
+) -> Explanation:
+    """The explanation of a collective, whose size is that of nccl-tests. Limits: one rank -> BadInputError"""
+    if gpus == 1:
+        raise BadInputError("one GPU sends nothing: 0 s.", "give --gpus 2 or more.")
+    estimate = model.estimate(collective, payload_bytes, gpus, gpus_per_node)
+    row = StepRow(
+        name=collective,
+        label=f"{collective.replace('_', '-')} of {format_bytes(payload_bytes)}",
+        collective=collective,
+        library=str(model.calibration.backend),
+        payload_bytes=payload_bytes,
+        time_s=float(estimate.time_s),
+        share=1.0,
+        low_s=float(estimate.low_s),
+        high_s=float(estimate.high_s),
+        floor_s=float(estimate.floor_s),
+        clock=model.clock,
+        evidence=Evidence.from_rank(int(estimate.evidence)),
+        limit=LIMITS[int(estimate.limit)],
+    )
+    where = f"{counted(gpus, 'GPU')} of {model.machine.name}"
+    return replace(_explain_estimate(model, row, gpus, gpus_per_node), where=where)
+
+
+def _explain_estimate(model: CollectiveModel, row: StepRow, gpus: int, gpus_per_node: int) -> Explanation:
+    """A collective: its time by a measured curve, between two of them, or by the law."""
+    collective, size, node = row.collective, row.payload_bytes, min(gpus_per_node, gpus)
+    group, calibration = Group.of(gpus, model.machine.domain_gpus_of(node)), model.calibration
+    table, law, notes = model.table(collective, gpus, node), calibration.law(collective), list[str]()
+    curve = calibration.curve(collective, gpus, group.domain_gpus)
+    sources = [*curve.sources] if curve else [*law.sources] if law else []
+    stages = [(stage.what, math.exp(table.at(stage.log_time, size))) for stage in table.stages]
+    with record_equations():
+        if curve is not None:
+            time_s = curve_time(curve, np.array([size]))
+        elif cells := find_cells_around(calibration, collective, group):
+            t_a, t_b = (curve_time(cell, np.array([size])) for cell in cells)
+            time_s, stages = time_between_counts(t_a, t_b, gpus, *(cell.gpus for cell in cells)), stages[2:]
+        else:
+            time_s, notes = _evaluate_law(model, collective, group, size)
+    equations = derive("t", time_s)
+    if table.correction is not None and curve is None:
+        cell, near_bytes, letters = table.correction.at(size)
+        factor = math.exp(letters["carry"] * letters["res"])
+        equations = (*equations, Evaluation(correction, letters, factor, "corr"))
+        notes = [*notes, f"nearest measured cell: {format_bytes(near_bytes)} on {cell.gpus} GPUs"]
+        sources += cell.sources
+    source = f"{model.calibration_id}: {', '.join(dict.fromkeys(sources))}"
+    return Explanation(
+        row,
+        equations,
+        (("calibration", "", str(row.evidence), source),),
+        tuple((doubt.what, table.at(doubt.log_sd, size)) for doubt in table.doubts),
+        row.time_s / to_float(equations[0].value),
+        tuple(stages),
+        tuple(notes),
+    )
+
+
+def _evaluate_law(
+    model: CollectiveModel, collective: str, group: Group, size: float
+) -> tuple[Number, list[str]]:
+    """(time by the law with this machine's links, of rings and trees that of NCCL's choice; notes)."""
+    machine, law = model.machine, model.calibration.law(collective)
+    assert law is not None  # else there would be no table
+    measured_on, link_law = Calibrated.of(machine, model.calibration).machine, LINK_LAWS[law.law]
+    logs = scaled_unknowns(np.log(np.array(law.values)), law, machine, measured_on)
+    unknowns = dict(zip(link_law.names, np.exp(logs).tolist(), strict=True))
+    arguments = unknowns, step_constants(machine, load_priors()), collective, group, size
+    if link_law.time is not ring_tree_time:
+        return link_law.time(*arguments), []
+    choice = ring_tree_choice(*arguments)
+    taken = int(np.argmin([to_float(time_s) for time_s in choice.expected_s]))
+    pairs = zip(choice.candidates, choice.times_s, strict=True)
+    times = ", ".join(f"{candidate.name} {format_time(to_float(time_s))}" for candidate, time_s in pairs)
+    library, name = str(model.calibration.backend).upper(), choice.candidates[taken].name
+    return choice.times_s[taken], [f"{library} takes {name}, by its own table, of {times}"]
+
+
+def find_step(rows: Sequence[StepRow], name: str) -> StepRow:
+    """The step of this name or label, or the only one whose name begins with it; else BadInputError."""
+    wanted = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+    meant = [row for row in rows if row.name.startswith(wanted)]
+    for row in meant:
+        if row.name == wanted or len(meant) == 1:
+            return row
+    listed = ", ".join(row.name.replace("_", "-") for row in meant or rows)
+    which = "means several steps" if meant and wanted else "is not a step"
+    raise BadInputError(f"{name!r} {which} of this answer.", f"its steps: {listed}.")
+
+
+def _cite(name: str, quantity: Quantity) -> tuple[str, str, str, str]:
+    return name, format_quantity(quantity.value, quantity.unit), str(quantity.evidence), quantity.source
+
+
+def _get_log_sd(row: StepRow) -> float:
+    """Standard deviation of ln t behind the upper end of a step's band [-]."""
+    return math.log(row.high_s / row.time_s) / _Z95

@@ -1,0 +1,169 @@
+"""The memory of every rank: rows, optimizer state, exchange buffers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from perfmodel.engine.loads import Loads
+from perfmodel.engine.placement import Plan
+from perfmodel.engine.tables import PlanTables, row_bytes
+from perfmodel.engine.timing import PassTimes
+from perfmodel.errors import BadInputError
+from perfmodel.model import capacity
+from perfmodel.model import exchanges as ex
+from perfmodel.schema.files import unknown_name
+from perfmodel.units import format_bytes
+
+Array = NDArray[np.float64]
+
+OPTIMIZERS: dict[str, tuple[int, int]] = {
+    "none": (0, 0),
+    "sgd": (0, 0),
+    "rowwise-adagrad": (0, 1),
+    "adagrad": (1, 0),
+    "adam": (2, 0),
+}
+"""State of each optimizer as fp32 numbers: (per element, per row of a shard), as in FBGEMM."""
+
+
+def optimizer_state(optimizer: str, number_bytes: float) -> tuple[float, float]:
+    """State of an optimizer [bytes]: (per element, per row of a shard).
+
+    number_bytes  size of one number of the state
+    Limits: unknown optimizer -> BadInputError
+    """
+    if optimizer not in OPTIMIZERS:
+        raise unknown_name("optimizer", optimizer, OPTIMIZERS)
+    per_element, per_row = OPTIMIZERS[optimizer]
+    return per_element * number_bytes, per_row * number_bytes
+
+
+@dataclass(frozen=True)
+class PlanMemory:
+    """Memory of every rank, arrays [G] in bytes.
+
+    rows_bytes, optimizer_bytes  rows and optimizer state, with the gradients of replicas where
+            gradients are kept from step to step
+    buffer_bytes                 send and receive buffer of the largest exchange
+    """
+
+    rows_bytes: Array
+    optimizer_bytes: Array
+    buffer_bytes: Array
+
+    @property
+    def total_bytes(self) -> Array:
+        """Memory of every rank, all parts together [G]."""
+        return self.rows_bytes + self.optimizer_bytes + self.buffer_bytes
+
+    def check(self, limit_bytes: float) -> None:
+        """Check memory. Limits: a rank above ``limit_bytes`` -> BadInputError with rank and excess"""
+        total = self.total_bytes
+        at, over = int(np.argmax(total)), int(np.sum(total > limit_bytes))
+        if not over:
+            return
+        needs, room, more = (
+            format_bytes(x, binary=False)
+            for x in (float(total[at]), limit_bytes, float(total[at]) - limit_bytes)
+        )
+        raise BadInputError(
+            f"rank {at} needs {needs}, {more} more than the {room} that it may use "
+            f"({over} of {total.size} ranks do not fit).",
+            "split large tables further, use more GPUs, or allow more memory.",
+        )
+
+
+@dataclass(frozen=True)
+class MemoryModel:
+    """Memory of tables with an optimizer: rows, state and exchange buffers of every rank.
+
+    state_bytes  size of one number of the optimizer's state [bytes]
+    torchrec  replicas are kept as TorchRec does: one dense parameter of one dimension, whose optimizer has
+              state for every element (row-wise Adagrad becomes Adagrad), and whose gradient stays where DDP
+              reduces it;  training  whether there are gradients
+    Source: TorchRec 1.8, ``BatchedDenseEmbeddingBag`` in ``DistributedDataParallel`` with
+            ``gradient_as_bucket_view``
+    Limits: unknown optimizer -> BadInputError
+    """
+
+    tables: PlanTables
+    optimizer: str
+    state_bytes: float
+    torchrec: bool = False
+    training: bool = False
+
+    def __post_init__(self) -> None:
+        optimizer_state(self.optimizer, self.state_bytes)  # raises if unknown
+
+    @property
+    def table_bytes(self) -> float:
+        """Bytes of the rows of all tables."""
+        return float(self.tables.stored_bytes(training=self.training).sum())
+
+    @property
+    def state(self) -> tuple[float, float]:
+        """(state per element, state per row of a shard) of the optimizer [bytes]."""
+        return optimizer_state(self.optimizer, self.state_bytes)
+
+    @property
+    def copied_state(self) -> tuple[float, float]:
+        """(state per element, state per row of a shard) for replicated tables [bytes]."""
+        per_element, per_row = self.state
+        return (per_element or per_row, 0.0) if self.torchrec else (per_element, per_row)
+
+    def shard(self, table: ArrayLike, r: ArrayLike, c: ArrayLike, hot: ArrayLike = 0) -> tuple[Array, Array]:
+        """(rows, optimizer state) of one shard [bytes]; arrays broadcast.
+
+        table   index of the table;  r, c  its numbers of row and column parts, 1 and 1 for a replicated table
+        hot     rows of the table that are replicated (``copies``): they are not in the parts
+        """
+        t = np.asarray(table, dtype=np.int64)
+        return self._held(t, self.tables.rows[t] - np.asarray(hot), r, c, self.state)
+
+    def copies(self, table: ArrayLike, hot: ArrayLike) -> tuple[Array, Array]:
+        """(rows, optimizer state and kept gradients) of the replica of ``hot`` rows on every rank [bytes].
+
+        Limits: no hot rows -> 0;  all rows are hot -> the memory of a replicated table
+        """
+        t = np.asarray(table, dtype=np.int64)
+        rows, state = self._held(t, np.asarray(hot, dtype=np.float64), 1, 1, self.copied_state)
+        return rows, state + (rows if self.torchrec and self.training else 0.0)
+
+    def _held(
+        self, t: NDArray[np.int64], rows: ArrayLike, r: ArrayLike, c: ArrayLike, state: tuple[float, float]
+    ) -> tuple[Array, Array]:
+        per_element, per_row = state
+        elements = ex.part_elements(self.tables.dim[t], c)
+        width = row_bytes(self.tables.dtype[t], elements, training=self.training) / elements
+        held = ex.shard_bytes(rows, r, elements, width, 0, 0)
+        return held, ex.shard_bytes(rows, r, elements, width, per_element, per_row) - held
+
+    def held(self, plan: Plan) -> tuple[Array, Array]:
+        """(rows, optimizer state) that every rank of a plan has [bytes], each [G]."""
+        tables, ranks = plan.shards
+        whole = np.array([p.ranks.size == 0 for p in plan.placements])
+        t, sums = np.arange(len(self.tables)), []
+        shards = self.shard(t, *plan.schemes[1:])
+        copies = self.copies(t, np.where(whole, self.tables.rows, plan.hot_rows))
+        for part, copied in zip(shards, copies, strict=True):
+            sums.append(np.bincount(ranks, weights=part[tables], minlength=plan.gpus) + np.sum(copied))
+        return sums[0], sums[1]
+
+    def ranks(self, plan: Plan, loads: Loads, times: PassTimes) -> PlanMemory:
+        """Memory of every rank of a plan with these loads [bytes]."""
+        return PlanMemory(*self.held(plan), buffer_bytes(loads.values, times))
+
+
+def buffer_bytes(values: Array, times: PassTimes) -> Array:
+    """Send and receive buffer of the largest collective on every rank [G], from loads [K, G].
+
+    Limits: one GPU -> 0
+    """
+    largest = np.zeros(values.shape[-1:])
+    for sent, received, parts in zip(*times.buffers, strict=True):
+        if values[sent].any() or values[received].any():
+            largest = np.maximum(largest, capacity.buffer_bytes((values[sent], values[received] / parts)))
+    return np.where(np.asarray(times.gpus) > 1, largest, 0.0)

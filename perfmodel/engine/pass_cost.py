@@ -1,0 +1,192 @@
+"""The cost of passes: the time of every step with its band, and their sums.
+
+Every pass is costed here: row-wise passes of many configurations, the plans of a search, one plan in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.collectives.library import Codes, Timing, constant
+from perfmodel.engine.basis import LocalMemory
+from perfmodel.engine.settings import Setting, clock_of
+from perfmodel.engine.steps import HANDOVER, STEPS, Step, StepRow, Times, added_by_cause, step_label
+from perfmodel.engine.timing import PassTimes
+from perfmodel.model import bands
+from perfmodel.schema.evidence import MAIN_SHARE, Evidence
+
+Array = NDArray[np.float64]
+Busiest = Callable[[Step], tuple[float, float, int]]
+"""Returns, of a step of one plan: bytes of the busiest GPU, mean bytes of a GPU, the busiest GPU."""
+
+
+@dataclass(frozen=True)
+class GatherMemory:
+    """Memory that the look-ups read instead of the HBM, and the bytes of short rows without padding.
+
+    bare_bytes  DRAM bytes of the gather if short rows moved only their own bytes [...]
+    """
+
+    memory: LocalMemory
+    bare_bytes: Array
+
+
+@dataclass(frozen=True)
+class TimedStep:
+    """A step of many passes: bytes that a GPU sends or moves in it, and its times."""
+
+    step: Step
+    payload_bytes: Array
+    timing: Timing
+
+    @property
+    def name(self) -> str:
+        """Name of the step."""
+        return self.step.name
+
+    @property
+    def collective(self) -> str:
+        """Collective that the step runs; "" for a kernel."""
+        return self.step.collective
+
+
+@dataclass(frozen=True, eq=False)
+class PassCost:
+    """Steps of passes one after the other: every step waits for its busiest GPU. Arrays [...], one per pass.
+
+    Source of the band: collectives share one cause of error, kernels another, sorts of ids a third
+    (``Step.cause``); the causes combine in quadrature (``bands.sum_band``)
+    """
+
+    setting: Setting
+    steps: tuple[TimedStep, ...]
+
+    @property
+    def time_s(self) -> Array:
+        """Time of each pass [s]."""
+        return np.asarray(sum(step.timing.time_s for step in self.steps))
+
+    @property
+    def floor_s(self) -> Array:
+        """Latency of each pass: the part that no faster link or memory shortens [s]."""
+        return np.asarray(sum(step.timing.floor_s for step in self.steps))
+
+    @cached_property
+    def causes(self) -> dict[str, Times]:
+        """(low, centre, high) of each cause of error [s]."""
+        timings = ((step.step.cause, step.timing) for step in self.steps)
+        return added_by_cause((cause, (t.low_s, t.time_s, t.high_s)) for cause, t in timings)
+
+    @property
+    def band(self) -> Times:
+        """(low, centre, high) of each pass [s]."""
+        return bands.sum_band(*self.causes.values())
+
+    @property
+    def evidence(self) -> Codes:
+        """Rank of the weakest evidence of a step."""
+        return reduce(np.maximum, (step.timing.evidence for step in self.steps))
+
+    @property
+    def main_evidence(self) -> Codes:
+        """Rank of the weakest evidence behind a large share of the time. Source: ``Evidence.main``"""
+        time, rests = self.time_s, dict[int, Array]()
+        for step in self.steps:
+            ranks, seconds = step.timing.evidence, step.timing.time_s
+            least, most = int(ranks.min(initial=len(Evidence))), int(ranks.max(initial=0))
+            for rank in range(least, most + 1):
+                part = seconds if least == most else np.where(ranks == rank, seconds, 0)
+                rests[rank] = rests[rank] + part if rank in rests else part
+        main, weaker, enough = np.zeros(time.shape, dtype=np.int8), np.zeros_like(time), MAIN_SHARE * time
+        for rank in sorted(rests, reverse=True):
+            weaker = weaker + rests[rank]
+            np.maximum(main, np.int8(rank), out=main, where=weaker > enough)
+        return main
+
+    def rows(self, index: int, busiest: Busiest | None = None) -> tuple[StepRow, ...]:
+        """Lines of an answer for the pass at ``index``: the steps that take time.
+
+        busiest  of a plan whose GPUs differ
+        """
+        total_s = float(sum(step.timing.time_s[index] for step in self.steps))
+        return tuple(self._rows(index, total_s, busiest))
+
+    def _rows(self, index: int, total_s: float, busiest: Busiest | None) -> Iterator[StepRow]:
+        for step in self.steps:
+            timing, time_s = step.timing, float(step.timing.time_s[index])
+            if time_s == 0:
+                continue
+            payload, mean, rank = float(step.payload_bytes[index]), 0.0, 0
+            if busiest is not None and step.name != HANDOVER:
+                payload, mean, rank = busiest(step.step)
+            library = timing.library_names[int(timing.library[index])]
+            is_kernel = step.step.is_kernel
+            yield StepRow(
+                name=step.name,
+                label=step_label(step.name),
+                collective=step.collective,
+                library=library,
+                payload_bytes=payload,
+                time_s=time_s,
+                share=time_s / total_s,
+                low_s=float(timing.low_s[index]),
+                high_s=float(timing.high_s[index]),
+                floor_s=float(timing.floor_s[index]),
+                clock=self.setting.kernel_clock if is_kernel else clock_of(self.setting, library),
+                evidence=Evidence.from_rank(int(timing.evidence[index])),
+                limit=timing.limit_names[int(timing.limit[index])],
+                mean_bytes=mean,
+                rank=rank,
+            )
+
+
+def cost_passes(
+    times: PassTimes, most: Array, steps: Sequence[Step] | None = None, gather: GatherMemory | None = None
+) -> PassCost:
+    """Time the steps of passes that have bytes, and their hand-over if a calibration measured it.
+
+    times   of the steps, with the GPUs of each pass;  most  loads of the busiest GPU [..., K] in bytes
+    steps   None: all that any of the passes has;  gather  if look-ups read another memory
+    Limits: one GPU -> the kernels of the look-up alone
+    """
+    if steps is None:
+        steps = [step for step in times.steps if step.always or most[..., list(step.resources)].any()]
+    timed = list(_time_steps(times, steps, most, gather))
+    handover = _time_handover(times, timed)
+    return PassCost(times.basis.setting, (*timed, *([handover] if handover else [])))
+
+
+def _time_steps(
+    times: PassTimes, steps: Iterable[Step], most: Array, gather: GatherMemory | None
+) -> Iterator[TimedStep]:
+    steps = list(steps)
+    for step, timing in zip(steps, times.exact_all(steps, most), strict=True):
+        if step.collective:
+            yield TimedStep(step, times.payload(step, most), timing)
+            continue
+        moved = np.atleast_1d(most[..., step.resources[0]])
+        if gather is not None and step.always:
+            l2 = most[..., step.resources[1]]
+            timing = times.basis.gather_timing(moved, l2, gather.memory, gather.bare_bytes)
+        yield TimedStep(step, moved, timing)
+
+
+def _time_handover(times: PassTimes, steps: Sequence[TimedStep]) -> TimedStep | None:
+    handover = times.basis.setting.handover
+    sent = [
+        times.sent(step.step, step.payload_bytes, step.timing.time_s) for step in steps if step.collective
+    ]
+    if not handover.known or not sent:
+        return None
+    shape = steps[0].timing.time_s.shape
+    *parts, rank = handover.times(sent)
+    low, time, high = (np.broadcast_to(part, shape) for part in parts)
+    none, library = constant(0, shape), (times.basis.setting.backend,)
+    weakest = np.broadcast_to(rank, shape)
+    timing = Timing(time, low, high, time, weakest, none, (HANDOVER,), none, library)
+    return TimedStep(STEPS[HANDOVER], np.zeros(shape), timing)

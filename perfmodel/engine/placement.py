@@ -1,0 +1,303 @@
+"""What a plan specifies: for every table its cut, its exchange, and the rank of each part."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.engine.schemes import (
+    DATA_PARALLEL,
+    HOT,
+    ROW_WISE,
+    SHARDINGS,
+    TABLE_WISE,
+    Exchange,
+    by_domain,
+    copied,
+    over_all,
+    sharding_of,
+)
+from perfmodel.engine.tables import PlanTables
+from perfmodel.errors import BadInputError
+from perfmodel.schema.files import unknown_name
+from perfmodel.units import counted
+
+Ranks = NDArray[np.int64]
+
+
+@dataclass(frozen=True, order=True)
+class Scheme:
+    """How one table is cut and exchanged; a ``Placement`` adds the ranks that hold the parts.
+
+    kind        ``Exchange`` of the looked-up rows or bags
+    row_parts, col_parts  r and c, numbers of row parts and of column parts [-]
+    hot_rows    h, number of its most popular rows that every rank replicates; the parts hold the rest
+    """
+
+    kind: Exchange
+    row_parts: int = 1
+    col_parts: int = 1
+    hot_rows: int = 0
+
+    @property
+    def copied(self) -> bool:
+        """Whether the table is replicated on every rank."""
+        return bool(copied(self.kind))
+
+    @property
+    def by_domain(self) -> bool:
+        """Whether its row parts fill whole scale-up domains."""
+        return bool(by_domain(self.kind))
+
+    def sharding(self, gpus: int, domain: int, *, inside: bool = False) -> str:
+        """Name of the sharding in ``SHARDINGS``. inside  whether all parts are in one scale-up domain"""
+        return sharding_of(self.kind, self.row_parts, self.col_parts, gpus, domain, inside=inside)
+
+    @property
+    def parts(self) -> int:
+        """Number of shards, r c; 0 for a replicated table."""
+        return 0 if self.copied else self.row_parts * self.col_parts
+
+    @staticmethod
+    def by_rows(gpus: int) -> Scheme:
+        """Row-wise over all GPUs, with the usual exchange."""
+        return Scheme.named(ROW_WISE, gpus, gpus)
+
+    @staticmethod
+    def named(name: str, gpus: int, domain: int, row_parts: int = 1, col_parts: int = 1) -> Scheme:
+        """The scheme that a name of ``SHARDINGS`` stands for, with its usual exchange.
+
+        gpus  G;  domain  g, ranks of one scale-up domain (G where one domain holds all)
+        row_parts  used by 3d only;  col_parts  used by column-wise, table-column-wise, grid and 3d
+        Limits: unknown name -> BadInputError;  one domain -> table-row-wise is row-wise
+        """
+        if name not in SHARDINGS:
+            raise unknown_name("sharding", name, SHARDINGS)
+        cut = SHARDINGS[name]
+        return Scheme(cut.exchange, cut.row_parts(gpus, domain, row_parts), col_parts if cut.columns else 1)
+
+
+COPY = Scheme(Exchange.DP)
+"""Scheme of a replicated table."""
+WHOLE = Scheme(Exchange.RB)
+"""Scheme of a table that is whole on one rank."""
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """A table's scheme and the ranks that hold its shards.
+
+    ranks  [r c] of r row parts and c column parts: the rank of row part i and column part j is
+           ``ranks[i c + j]``; empty for data-parallel
+    """
+
+    scheme: Scheme
+    ranks: Ranks
+
+    @staticmethod
+    def of(scheme: Scheme, ranks: Iterable[int] = ()) -> Placement:
+        """A placement whose ranks are given as any integers."""
+        return Placement(scheme, np.fromiter(ranks, dtype=np.int64))
+
+    def sharding(self, gpus: int, domain: int) -> str:
+        """Name of the sharding in ``SHARDINGS``."""
+        inside = self.ranks.size > 0 and np.ptp(self.ranks // domain) == 0
+        return self.scheme.sharding(gpus, domain, inside=bool(inside))
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Placements of all tables on G ranks, checked on construction.
+
+    gpus    G;  domain  g, ranks of one scale-up domain: ranks d g .. d g + g - 1 are domain d
+    Limits: more row parts than rows, more column parts than columns, a rank that does not exist or holds two
+            shards of one table, a reduce-scatter that is not over all ranks, or not over whole
+            domains -> BadInputError that names the table
+    """
+
+    tables: PlanTables
+    placements: tuple[Placement, ...]
+    gpus: int
+    domain: int
+
+    def __post_init__(self) -> None:
+        if self.gpus < 1 or self.domain < 1:
+            raise BadInputError(
+                f"a plan for {self.gpus} GPUs in domains of {self.domain} cannot be.",
+                "give 1 or more of each.",
+            )
+        if len(self.placements) != len(self.tables):
+            raise BadInputError(
+                f"{counted(len(self.placements), 'placement')} for the "
+                f"{counted(len(self.tables), 'table')} of {self.tables.model}.",
+                "give one for every table.",
+            )
+        checked = set()  # one of each kind of equally placed equal tables
+        placed = set[int]()  # one of each kind of equally placed tables
+        shapes = zip(self.tables.rows.tolist(), self.tables.dim.tolist(), strict=True)
+        for at, (shape, placement) in enumerate(zip(shapes, self.placements, strict=True)):
+            if (shape, id(placement)) not in checked:
+                name = self.tables.names[at]
+                check_scheme(name, int(shape[0]), int(shape[1]), placement.scheme, self.gpus, self.domain)
+                checked.add((shape, id(placement)))
+            if id(placement) not in placed:
+                self._check_ranks(at, placement)
+                placed.add(id(placement))
+
+    def _check_ranks(self, at: int, placement: Placement) -> None:
+        name, ranks, scheme = self.tables.names[at], placement.ranks, placement.scheme
+        if ranks.shape != (scheme.parts,):
+            raise BadInputError(
+                f"table {name!r}: {counted(ranks.size, 'rank')} for {counted(scheme.parts, 'shard')}.",
+                "give the rank of every shard (none for data-parallel).",
+            )
+        if ranks.size == 0:
+            return
+        if ranks.min() < 0 or ranks.max() >= self.gpus:
+            wrong = ranks.min() if ranks.min() < 0 else ranks.max()
+            raise BadInputError(
+                f"table {name!r}: rank {wrong} does not exist.", f"ranks are 0 to {self.gpus - 1}."
+            )
+        if np.unique(ranks).size < ranks.size:
+            raise BadInputError(
+                f"table {name!r}: one rank holds two of its shards.", "give every shard a rank of its own."
+            )
+        if scheme.by_domain:
+            self._check_domains(name, scheme, ranks.reshape(scheme.row_parts, scheme.col_parts))
+
+    def _check_domains(self, name: str, scheme: Scheme, ranks: Ranks) -> None:
+        """Check that each column part fills whole domains: in each of them, all ranks of the domain."""
+        for column in ranks.T:
+            _, counts = np.unique(column // self.domain, return_counts=True)
+            if (counts != self.domain).any():
+                raise BadInputError(
+                    f"table {name!r}: {scheme.kind.key} has {counts.min()} of the {self.domain} ranks "
+                    "of a domain.",
+                    "its row parts must fill whole scale-up domains, for all of them reduce together.",
+                )
+
+    @cached_property
+    def kinds(self) -> NDArray[np.int8]:
+        """``Exchange`` of every table, shape [T]."""
+        return np.array([p.scheme.kind for p in self.placements], dtype=np.int8)
+
+    @cached_property
+    def row_parts(self) -> Ranks:
+        """r of every table, shape [T]."""
+        return np.array([p.scheme.row_parts for p in self.placements], dtype=np.int64)
+
+    @cached_property
+    def col_parts(self) -> Ranks:
+        """c of every table, shape [T]."""
+        return np.array([p.scheme.col_parts for p in self.placements], dtype=np.int64)
+
+    @cached_property
+    def hot_rows(self) -> Ranks:
+        """Rows of every table that are replicated, shape [T]."""
+        return np.array([p.scheme.hot_rows for p in self.placements], dtype=np.int64)
+
+    @property
+    def schemes(self) -> tuple[NDArray[Any], ...]:
+        """(exchange, row parts, column parts, hot rows) of every table, each [T]."""
+        return self.kinds, self.row_parts, self.col_parts, self.hot_rows
+
+    @cached_property
+    def shards(self) -> tuple[Ranks, Ranks]:
+        """(table, rank) of every shard, each [S]; replicated tables have no shards."""
+        sizes = [p.ranks.size for p in self.placements]
+        return np.repeat(np.arange(len(sizes)), sizes), np.concatenate([p.ranks for p in self.placements])
+
+    def replaced(self, at: int, placement: Placement) -> Plan:
+        """This plan with another placement for table ``at``."""
+        placements = (*self.placements[:at], placement, *self.placements[at + 1 :])
+        return Plan(self.tables, placements, self.gpus, self.domain)
+
+
+def check_scheme(name: str, rows: int, dim: int, scheme: Scheme, gpus: int, domain: int) -> None:
+    """Check that a table of ``rows`` rows of ``dim`` elements can have a scheme on these GPUs.
+
+    Limits: it cannot -> BadInputError with the table's name and the reason
+    """
+    r, c, kind, hot = scheme.row_parts, scheme.col_parts, scheme.kind, scheme.hot_rows
+    problem: tuple[str, str] | None = None
+    if r < 1 or c < 1:
+        problem = f"{r} row parts and {c} column parts", "give 1 or more of each."
+    elif c > dim:
+        problem = f"{c} column parts of {dim} columns", f"give at most {dim} column parts."
+    elif hot < 0:
+        problem = f"{hot} hot rows", "give 0 or more."
+    elif hot and kind not in HOT:
+        names = ", ".join(each.key for each in HOT)
+        problem = f"{kind.key} with {hot} hot rows", f"hot rows go with {names}."
+    elif hot and r > rows - hot:
+        problem = f"{r} row parts beside {hot} hot rows of {rows}", "give fewer hot rows or row parts."
+    elif r > rows:
+        problem = (
+            f"{r} row parts of {rows} rows",
+            f"give fewer row parts, or place it {DATA_PARALLEL} or {TABLE_WISE}.",
+        )
+    elif scheme.copied and (r, c) != (1, 1):
+        problem = f"{kind.key} in {r} x {c} parts", "a table on every GPU is not cut."
+    elif r * c > gpus:
+        problem = f"{r} x {c} shards on {gpus} GPUs", "every shard needs a GPU of its own."
+    elif over_all(kind) and (r, c) != (gpus, 1):
+        problem = (
+            f"{kind.key} with {r} x {c} parts",
+            f"a reduce-scatter over all needs {gpus} row parts and 1 column part.",
+        )
+    elif scheme.by_domain and gpus % domain:
+        problem = f"{kind.key} on {gpus} GPUs in domains of {domain}", "it needs whole scale-up domains."
+    elif scheme.by_domain and r % domain:
+        problem = f"{kind.key} with {r} row parts", f"give a multiple of the {domain} GPUs of a domain."
+    if problem:
+        raise BadInputError(f"table {name!r} cannot be cut so: {problem[0]}.", problem[1])
+
+
+def cut_to_table(scheme: Scheme, rows: int, dim: int) -> Scheme:
+    """The scheme of one table: replicated if it has fewer rows than row parts; no more parts than columns."""
+    if scheme.row_parts > rows:
+        return COPY
+    return Scheme(scheme.kind, scheme.row_parts, min(scheme.col_parts, dim))
+
+
+def uniform_plan(tables: PlanTables, name: str, gpus: int, domain: int, col_parts: int = 1) -> Plan:
+    """Every table with one sharding, dealt to GPUs (or domains) in turn: the first plan of a search.
+
+    name  of ``SHARDINGS``. Tables with fewer rows than row parts are data-parallel, as in a projection.
+    Limits: unknown name -> BadInputError
+    """
+    placements: list[Placement] = []
+    at, again = 0, math.lcm(gpus, max(gpus // domain, 1) * domain)  # turns after which the same ranks recur
+    usual = Scheme.named(name, gpus, domain, col_parts=col_parts)
+    made: dict[tuple[Scheme, int], tuple[Placement, int]] = {}
+    for rows in tables.rows.tolist():
+        scheme = COPY if usual.row_parts > rows else usual
+        turn = at % again
+        if (scheme, turn) not in made:
+            ranks, step = _dealt(name, scheme, turn, gpus, domain)
+            made[scheme, turn] = Placement.of(scheme, ranks), step
+        placement, step = made[scheme, turn]
+        placements.append(placement)
+        at += step
+    return Plan(tables, tuple(placements), gpus, domain)
+
+
+def _dealt(name: str, scheme: Scheme, at: int, gpus: int, domain: int) -> tuple[Sequence[int], int]:
+    """(ranks of the shards of the next table, number of ranks by which the dealing moves on).
+
+    at  rank of the table's first shard
+    """
+    count = scheme.parts
+    if scheme.by_domain:
+        groups = [(at + j) % (gpus // domain) for j in range(scheme.col_parts)]
+        return [d * domain + i for i in range(scheme.row_parts) for d in groups], scheme.col_parts
+    if SHARDINGS[name].inside and domain < gpus:
+        whole = gpus // domain
+        return [at % whole * domain + (at // whole * count + j) % domain for j in range(count)], 1
+    return [(at + j) % gpus for j in range(count)], count

@@ -1,0 +1,198 @@
+"""The cost of every step of a row-wise pass, for many configurations at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import reduce
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.engine.basis import LocalMemory, PassBasis
+from perfmodel.engine.configurations import Configs, TableGroup, all_tables
+from perfmodel.engine.cut import LoadInputs, TableCut, Training
+from perfmodel.engine.loads import even_loads
+from perfmodel.engine.memory import optimizer_state
+from perfmodel.engine.pass_cost import GatherMemory, PassCost, cost_passes
+from perfmodel.engine.placement import COPY
+from perfmodel.engine.schemes import AUTO, FLAT, Exchange, by_domain, copied, exchanges_of
+from perfmodel.engine.schemes import REDUCTIONS as BY_NAME
+from perfmodel.engine.steps import BACKWARD, FORWARD
+from perfmodel.engine.tables import TableShapes, laws_of
+from perfmodel.engine.timing import PassTimes
+from perfmodel.model import bounds
+from perfmodel.model import exchanges as ex
+from perfmodel.model.look_ups import LookUps
+from perfmodel.schema.distributions import UNIFORM, Distribution
+
+Array = NDArray[np.float64]
+Codes = NDArray[np.int64]
+
+REDUCTIONS = tuple(name.replace("-", "_") for name in BY_NAME)
+REDUCE_SCATTER, ALL_TO_ALL, TWO_LEVEL, SPARSE = REDUCTIONS[1:]
+"""How partial bags are reduced to bags. ``auto``: as the library can (``schemes.exchanges_of``). ``sparse``:
+all-to-all of the non-empty bags."""
+
+
+@dataclass(frozen=True)
+class GpuLoads:
+    """Loads of each GPU for many configurations, all tables together.
+
+    most  [..., K] bytes of each of the K resources; in a row-wise pass all GPUs have equal loads
+    bare_bytes  DRAM bytes of the gather if short rows moved only their own bytes
+    """
+
+    most: Array
+    bare_bytes: Array
+
+
+@dataclass(frozen=True)
+class Forward(PassBasis):
+    """A row-wise pass on a setting; ``cost`` and ``local_cost`` compute its times for any configurations.
+
+    reduction  one of ``REDUCTIONS``;  memory  memory that a rank gathers from, if it is not its HBM
+    ids   popularity of the rows of tables that do not specify it
+    """
+
+    reduction: str = AUTO
+    memory: LocalMemory | None = None
+    ids: Distribution = UNIFORM
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """Exchanges of bags that may be used; each configuration uses the fastest."""
+        kind = BY_NAME[self.reduction.replace("_", "-")]
+        return exchanges_of(self.setting.backend) if kind is None else (kind,)
+
+    def loads(self, work: Configs, kind: Codes) -> GpuLoads:
+        """Loads of all tables. kind  ``Exchange`` code of the bags of each configuration (``kinds``)"""
+        cuts = list(self.cuts(work, kind))
+        most = reduce(np.add, (even_loads(cut, count) for cut, count in cuts))
+        return GpuLoads(most, all_tables(count * cut.gathered.bare_bytes for cut, count in cuts))
+
+    def exchanged(self, work: Configs, kind: Codes) -> Array:
+        """``GpuLoads.most`` of the exchanges alone: without look-ups and updates of rows."""
+        cuts = self.cuts(work, kind)
+        return reduce(np.add, (even_loads(cut, count, works=False) for cut, count in cuts))
+
+    def cuts(self, work: Configs, kind: Codes) -> Iterator[tuple[TableCut, Array]]:
+        """Yields (tables cut over all GPUs, number of equal tables [..., C]) by stack; C configurations."""
+        return (self.cut(work, stack, kind) for stack in work.stacked)
+
+    def cut(self, work: Configs, t: TableGroup, kind: Codes) -> tuple[TableCut, Array]:
+        """(tables of a group cut over all GPUs, number of equal tables of each).
+
+        A table with fewer rows than GPUs is replicated, without exchange.
+        """
+        shape = np.broadcast_shapes(np.shape(t.rows), work.gpus.shape)
+        sharded = np.broadcast_to(t.rows >= work.gpus, shape)
+        domain = self.domain(work.gpus)
+        of = work.batch, work.gpus, domain, work.id_bytes, work.table_count, work.all_rows
+        laws, law = laws_of([ids or self.ids for ids in t.ids])
+        each = np.broadcast_to(law[:, np.newaxis] if law.size > 1 else law, shape).reshape(-1)
+        columns = (t.rows, t.dim, t.dtype, t.pooling, t.weight_bytes, *of)
+        rows, dim, dtype, pooling, weight, batch, gpus, g, id_bytes, beside, all_rows = (
+            np.broadcast_to(column, shape).reshape(-1) for column in columns
+        )
+        shapes = TableShapes(rows, dim, dtype, pooling, weight, laws, each)
+        model = LoadInputs(
+            shapes,
+            batch,
+            gpus,
+            g,
+            self.constant,
+            self.setting.machine.value,
+            id_bytes,
+            self.sent_element_bytes,
+            self._backward(shapes, batch * gpus),
+            beside=beside,
+            all_rows=all_rows,
+        )
+        at = np.arange(rows.size).reshape(shape)
+        kinds = np.where(sharded, kind, int(COPY.kind))
+        parts = np.where(copied(kinds), 1.0, work.gpus)
+        cut = TableCut(model, at, kinds, parts, np.ones(shape), np.zeros(shape))
+        return cut, np.broadcast_to(t.count, shape)
+
+    @property
+    def state(self) -> tuple[float, float]:
+        """Optimizer state: (bytes per element, bytes per row)."""
+        return optimizer_state(self.optimizer, self.constant("optimizer_state_bytes"))
+
+    def _backward(self, tables: TableShapes, samples: Array) -> Training | None:
+        """What the backward pass needs; None for a forward pass. samples  per table, of all GPUs together"""
+        return Training(*self.state, self.state, tables.unique_rows(samples)) if self.training else None
+
+    def kinds(self, work: Configs) -> Codes:
+        """Code of the exchange of bags of each configuration: the faster, if two are possible."""
+        first, *others = (self.even(work, kind) for kind in self.exchanges)
+        for other in others:
+            faster = self._reduction_time(work, other) < self._reduction_time(work, first)
+            first = np.where(faster, other, first)
+        return first
+
+    def even(self, work: Configs, kind: int) -> Codes:
+        """Code of an exchange for all configurations. An exchange that reduces by domains is replaced by its
+        flat form where the GPUs do not fill whole domains.
+        """
+        uneven = by_domain(kind) & (np.mod(work.gpus, self.domain(work.gpus)) > 0)
+        return np.where(uneven, int(FLAT), kind)
+
+    def _reduction_time(self, work: Configs, kind: Codes) -> Array:
+        """Time of all exchanges after the gather, with the kernels that they need [s]."""
+        times, most = self.times(work), self.exchanged(work, kind)
+        gather = next(at for at, step in enumerate(times.steps) if step.always)
+        after = times.steps[gather + 1 :]
+        return np.asarray(sum(times.exact(step, most).time_s for step in after))
+
+    def times(self, work: Configs) -> PassTimes:
+        """Times of the steps on the GPUs of each configuration."""
+        steps = (*FORWARD, *BACKWARD) if self.training else FORWARD
+        digits, of = ex.sort_digits(work.all_rows / work.gpus), (work.gpus, self.domain(work.gpus), steps)
+        return PassTimes(self, *of, digits=digits)
+
+    def local_cost(self, work: Configs) -> PassCost:
+        """The same batch with all tables in one GPU's memory: gather, and in training the update."""
+        alone = replace(work, gpus=np.ones_like(work.gpus))
+        cuts = self.cuts(alone, np.asarray(int(FLAT)))
+        most = reduce(np.add, (even_loads(cut, count, exchanges=False) for cut, count in cuts))
+        times = self.times(alone)
+        steps = [step for step in times.steps if step.is_kernel and (step.always or step.alone)]
+        return cost_passes(times, most, steps)
+
+    def cost(self, work: Configs, loads: GpuLoads) -> PassCost:
+        """All steps that any configuration has, in the order of execution."""
+        gather = GatherMemory(self.memory, loads.bare_bytes) if self.memory else None
+        return cost_passes(self.times(work), loads.most, gather=gather)
+
+    def light_time(self, work: Configs, loads: GpuLoads, cost: PassCost, local: Array) -> Array:
+        """Least time of the pass at datasheet rates, with no latency (``bounds.sharded_floor_time``) [s].
+
+        local  time of the same batch in local memory [s]
+        Limits: one GPU -> local;  never above the sum of the steps
+        """
+        hbm, times = self.light_rate, self.times(work)
+        if self.memory is not None:
+            hbm *= self.memory_rate(self.memory) / self.setting.machine.value("hbm_bytes_per_s")
+        links = sum(times.light_time(x.step, x.payload_bytes) for x in cost.steps if x.collective)
+        return bounds.sharded_floor_time(cost.time_s, local, loads.bare_bytes, hbm, links)
+
+
+def fullest_part(forward: Forward, work: Configs) -> float:
+    """Look-ups of the row shard with the hottest row over the mean shard's, for the most skewed table.
+
+    For one configuration; for a set of tables, among the tables with most look-ups.
+    Limits: uniform ids -> 1;  all look-ups ask for one row, G GPUs -> G
+    """
+    gpus, batch = float(work.gpus[0]), float(work.batch[0])
+    if gpus == 1:
+        return 1.0
+    asked = sorted(work.groups, key=lambda t: -float((t.count * t.pooling).flat[0]))[:_ASKED]
+    cut = [(t.ids[0] or forward.ids, float(t.rows.flat[0]), float(t.pooling.flat[0])) for t in asked]
+    skewed = [each for each in cut if not each[0].uniform and each[1] >= gpus]
+    parts = (LookUps(*each, batch, gpus).fullest(0, gpus) for each in skewed)
+    return max(parts, default=1.0)
+
+
+_ASKED = 20

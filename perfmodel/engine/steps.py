@@ -1,0 +1,310 @@
+"""The steps of a pass: definition, the bytes that each waits for, and its line in an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import Any
+
+from perfmodel.engine.step_resources import BY_TYPE, SHARDING_TYPES, Resource
+from perfmodel.schema.evidence import Clock, Evidence
+
+ALL, INSIDE, ACROSS = "all", "inside", "across"
+"""Ranks of a collective: all; the ranks of one scale-up domain; the ranks with one place in all domains."""
+SPLITS = "all_to_all_splits"
+CONVERT_OUT, CONVERT_IN = "convert_out", "convert_in"
+_SORT_ALONE = "sort_lookups"
+_SORTS = frozenset({"deduplicate", "deduplicate_requests", _SORT_ALONE})
+HANDOVER = "handover"
+"""Time that a pass adds to its collectives, where a calibration measured it."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a pass; its time is a function of the largest load of each of its resources on any rank.
+
+    collective  name of the collective; "" for a kernel;  ranks  its group of ranks: ALL, INSIDE or ACROSS
+    resources   for a collective, the bytes sent and, if they differ, received: the larger counts;
+                for a kernel, the bytes that it streams, or DRAM and L2 bytes of a gather
+    splits      a collective of constant size, which runs if the resource is in use
+    alone       whether a kernel also runs on a single GPU
+    like        step of a row-wise pass whose hand-over and kernel constants it uses
+    sharding    TorchRec's sharding type whose tables exchange by themselves;  whole  name of the
+                corresponding step of all tables
+    in_place    whether a collective needs no buffers besides memory that is kept anyway
+    grouped     whether TorchRec launches one kernel per group of tables (``exchange_sets.LookUpGroups``)
+    """
+
+    name: str
+    resources: tuple[int, ...]
+    collective: str = ""
+    ranks: str = ALL
+    splits: bool = False
+    alone: bool = False
+    like: str = ""
+    sharding: str = ""
+    whole: str = ""
+    in_place: bool = False
+    grouped: bool = False
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether it is a kernel, which runs on one GPU without communication."""
+        return not self.collective and self.name != HANDOVER
+
+    @property
+    def cause(self) -> str:
+        """Cause of its error, as a name. The errors of steps with one cause are fully correlated: exchanges,
+        kernels, sorts of ids.
+        """
+        if not self.is_kernel:
+            return "exchanges"
+        return "sorts" if self.sorts else "kernels"
+
+    @property
+    def gathers(self) -> bool:
+        """Whether it reads rows and pools them, so that it has DRAM and L2 bytes."""
+        return not self.collective and len(self.resources) == 2
+
+    @property
+    def sorts(self) -> bool:
+        """Whether it deduplicates ids, by a sort or a hash table (``PassBasis.sort_ends``)."""
+        return self.name in _SORTS
+
+    @property
+    def sorts_alone(self) -> bool:
+        """Whether it is the sort of the backward pass, which FBGEMM runs."""
+        return self.name == _SORT_ALONE
+
+    @property
+    def always(self) -> bool:
+        """Whether it runs in every pass, even on one GPU; only the gather does."""
+        return self.name == "gather_pool"
+
+    @property
+    def alike(self) -> str:
+        """Name of the corresponding step of a row-wise pass, or else its own name."""
+        return self.like or self.name
+
+    def of_type(self, sharding: str) -> Step | None:
+        """This step as TorchRec runs it for the tables of one sharding type; None if the type has no bytes
+        in it."""
+        numbers = {int(resource): number for resource, number in BY_TYPE[sharding].items()}
+        if not self.collective or not set(self.resources) <= set(numbers):
+            return None
+        resources = tuple(numbers[resource] for resource in self.resources)
+        name, like = f"{self.name}_{sharding}", self.alike
+        return replace(self, name=name, resources=resources, like=like, sharding=sharding, whole=self.name)
+
+
+_R = Resource
+FORWARD: tuple[Step, ...] = (
+    Step("bucketize", (_R.BUCKETIZE,)),
+    Step(SPLITS, (_R.LENGTHS_SENT,), "all_to_all", splits=True),
+    Step("all_to_all_lengths", (_R.LENGTHS_SENT, _R.LENGTHS_RECEIVED), "all_to_all"),
+    Step("all_to_all_ids", (_R.IDS_SENT, _R.IDS_RECEIVED), "all_to_all"),
+    Step("deduplicate", (_R.DEDUPLICATE,)),
+    Step(
+        "all_to_all_request_splits",
+        (_R.REQUESTS_SENT,),
+        "all_to_all",
+        splits=True,
+        like="all_to_all_splits",
+    ),
+    Step(
+        "all_to_all_requests", (_R.REQUESTS_SENT, _R.REQUESTS_RECEIVED), "all_to_all", like="all_to_all_ids"
+    ),
+    Step("deduplicate_requests", (_R.DEDUPLICATE_REQUESTS,)),
+    Step("gather_pool", (_R.GATHER_DRAM, _R.GATHER_L2), grouped=True),
+    Step("all_to_all_rows", (_R.ROWS_SENT, _R.ROWS_RECEIVED), "all_to_all", like="all_to_all_bags"),
+    Step("pool_unique_rows", (_R.POOL_DRAM, _R.POOL_L2), like="gather_pool"),
+    Step(CONVERT_OUT, (_R.CONVERT_OUT,), like="local_sum"),
+    Step("reduce_scatter_bags", (_R.REDUCE_SCATTER,), "reduce_scatter"),
+    Step("reduce_scatter_inside", (_R.REDUCE_INSIDE,), "reduce_scatter", INSIDE),
+    Step("reduce_scatter_across", (_R.REDUCE_ACROSS,), "reduce_scatter", ACROSS),
+    Step(
+        "all_to_all_across",
+        (_R.ACROSS_SENT, _R.ACROSS_RECEIVED),
+        "all_to_all",
+        ACROSS,
+        like="reduce_scatter_across",
+    ),
+    Step("all_to_all_bags", (_R.BAGS_SENT, _R.BAGS_RECEIVED), "all_to_all"),
+    Step(
+        "all_to_all_sparse_bags", (_R.SPARSE_SENT, _R.SPARSE_RECEIVED), "all_to_all", like="all_to_all_bags"
+    ),
+    Step(CONVERT_IN, (_R.CONVERT_IN,), like="local_sum"),
+    Step("local_sum", (_R.LOCAL_SUM,)),
+)
+"""Steps of the forward pass, in order."""
+
+BACKWARD: tuple[Step, ...] = (
+    Step("convert_gradients_out", (_R.CONVERT_IN,), like="local_sum"),
+    Step("all_to_all_gradients", (_R.BAGS_RECEIVED, _R.BAGS_SENT), "all_to_all", like="all_to_all_bags"),
+    Step(
+        "all_to_all_sparse_gradients",
+        (_R.SPARSE_RECEIVED, _R.SPARSE_SENT),
+        "all_to_all",
+        like="all_to_all_bags",
+    ),
+    Step(
+        "all_to_all_gradients_across",
+        (_R.ACROSS_RECEIVED, _R.ACROSS_SENT),
+        "all_to_all",
+        ACROSS,
+        like="reduce_scatter_across",
+    ),
+    Step("all_gather_across", (_R.REDUCE_ACROSS,), "all_gather", ACROSS),
+    Step("all_gather_inside", (_R.REDUCE_INSIDE,), "all_gather", INSIDE),
+    Step("all_gather_gradients", (_R.REDUCE_SCATTER,), "all_gather"),
+    Step("convert_gradients_in", (_R.CONVERT_OUT,), like="local_sum"),
+    Step("accumulate_row_gradients", (_R.ACCUMULATE_DRAM, _R.ACCUMULATE_L2), like="gather_pool"),
+    Step(
+        "all_to_all_row_gradients",
+        (_R.ROW_GRADIENTS_SENT, _R.ROW_GRADIENTS_RECEIVED),
+        "all_to_all",
+        like="all_to_all_bags",
+    ),
+    Step("sort_lookups", (_R.SORT,), alone=True, grouped=True),
+    Step("all_reduce_copies", (_R.COPIED_GRADIENTS,), "all_reduce"),
+    Step("update_rows", (_R.UPDATE_DRAM, _R.UPDATE_L2), alone=True, like="gather_pool", grouped=True),
+)
+"""Steps of the tables' backward pass, in order: the forward exchanges transposed, and the update of rows."""
+
+WEIGHTS = Step(
+    "all_to_all_weights", (_R.WEIGHTS_SENT, _R.WEIGHTS_RECEIVED), "all_to_all", like="all_to_all_ids"
+)
+"""Exchange of the weights of ids, after the ids: in TorchRec, whose bags are all weighted or none."""
+
+
+def by_type(steps: tuple[Step, ...], shardings: tuple[str, ...] = SHARDING_TYPES) -> tuple[Step, ...]:
+    """Steps for TorchRec: after each exchange of all tables, the same exchange of each sharding type."""
+    found: list[Step] = []
+    for step in steps:
+        each = (step.of_type(sharding) for sharding in shardings)
+        found += [step, *(own for own in each if own is not None)]
+    return tuple(found)
+
+
+STEPS: dict[str, Step] = {
+    step.name: step for step in (*by_type((*FORWARD, WEIGHTS, *BACKWARD)), Step(HANDOVER, ()))
+}
+"""All steps, by name."""
+
+
+def step_label(name: str) -> str:
+    """The label of a step that people read, and may type: ``all-to-all (bags)`` for ``all_to_all_bags``.
+
+    Limits: with every run of characters other than letters and digits as one ``_``, it is the name again
+    """
+    own = STEPS[name].sharding if name in STEPS else ""
+    if own:
+        return f"{step_label(STEPS[name].whole)[:-1]}, {own.replace('_', '-')})"
+    for collective in ("all_to_all", "reduce_scatter", "all_gather", "all_reduce"):
+        if name.startswith(f"{collective}_"):
+            words = name.removeprefix(f"{collective}_").replace("_", " ")
+            return f"{collective.replace('_', '-')} ({words})"
+    return "gather + pool" if name == "gather_pool" else name.replace("_", " ")
+
+
+def evidence_shares(rows: Iterable[StepRow]) -> dict[Evidence, float]:
+    """Share of a pass's time by evidence, strongest first."""
+    steps = list(rows)
+    shares = {e: sum(row.share for row in steps if row.evidence is e) for e in Evidence}
+    return {e: share for e, share in shares.items() if share > 0}
+
+
+Times = tuple[Any, Any, Any]
+"""(low, centre, high) [s]: numbers, or arrays of one shape."""
+
+
+def by_cause(
+    rows: Iterable[StepRow], cause: Callable[[StepRow], str] = attrgetter("cause")
+) -> dict[str, Times]:
+    """Times of steps, added up by cause of error: (low, centre, high) of each cause [s].
+
+    cause  returns the cause of a step
+    """
+    return added_by_cause((cause(row), (row.low_s, row.time_s, row.high_s)) for row in rows)
+
+
+def added_by_cause(times: Iterable[tuple[str, Times]]) -> dict[str, Times]:
+    """Times added up by cause of error: (low, centre, high) of each cause [s].
+
+    times  (cause, (low, centre, high)) of each step
+    """
+    found: dict[str, Times] = {}
+    for cause, (low, time, high) in times:
+        before = found.get(cause, (0.0, 0.0, 0.0))
+        found[cause] = before[0] + low, before[1] + time, before[2] + high
+    return found
+
+
+@dataclass(frozen=True)
+class StepRow:
+    """One line of an answer: a step with its time.
+
+    payload_bytes  of the busiest GPU: sent by a collective, moved by a kernel
+    share          its part of the time of the pass [-];  floor_s  its time with almost no bytes [s]
+    evidence, limit   weakest evidence among its inputs, and the input that has it
+    mean_bytes, rank  in a plan: mean bytes of a GPU, and the busiest rank
+    """
+
+    name: str
+    label: str
+    collective: str  # "" for a kernel
+    library: str  # nccl, nvshmem or kernel
+    payload_bytes: float
+    time_s: float
+    share: float
+    low_s: float
+    high_s: float
+    floor_s: float
+    clock: Clock
+    evidence: Evidence
+    limit: str
+    mean_bytes: float = 0.0
+    rank: int = 0
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether it is a kernel, which runs on one GPU without communication."""
+        return not self.collective and self.name != HANDOVER
+
+    @property
+    def cause(self) -> str:
+        """Cause of its error (``Step.cause``)."""
+        return STEPS[self.name].cause
+
+    @property
+    def imbalance(self) -> float:
+        """Bytes of the busiest rank over the mean; 1 if all ranks have equal loads."""
+        return self.payload_bytes / self.mean_bytes if self.mean_bytes > 0 else 1.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; only a plan adds its busiest rank."""
+        words = {"clock": str(self.clock), "evidence": str(self.evidence)}
+        left_out = {"mean_bytes", "rank"}
+        return {k: v for k, v in (vars(self) | words).items() if k not in left_out}
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """Cost of a pass: its steps one after the other, and their sum with its band."""
+
+    rows: tuple[StepRow, ...]
+    time_s: float
+    low_s: float
+    high_s: float
+    evidence: Evidence
+
+    @property
+    def main_evidence(self) -> Evidence:
+        """The weakest evidence class that accounts for a large share of the time (``Evidence.main``)."""
+        return Evidence.main(evidence_shares(self.rows))
+
+    @property
+    def limiting(self) -> StepRow:
+        """The longest step."""
+        return max(self.rows, key=lambda row: row.time_s)

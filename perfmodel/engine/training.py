@@ -1,0 +1,248 @@
+"""A step of a plan with dense layers: its parts, its time with overlap, and the band of that time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.loads import Loads
+from perfmodel.engine.placement import Plan
+from perfmodel.engine.steps import BACKWARD, FORWARD, HANDOVER, SPLITS, STEPS, WEIGHTS, Step, StepCost
+from perfmodel.model.dense import (
+    BACKWARD_RATIO,
+    DenseModel,
+    StepParts,
+    exposed_time,
+    kernels_time,
+    step_time,
+    update_bytes,
+)
+from perfmodel.schema.dense import DenseFile, load_rates
+
+_BAGS = [step.name for step in FORWARD].index("gather_pool")
+
+
+def _exchanges(steps: Iterable[Step]) -> tuple[str, ...]:
+    return tuple(step.name for step in steps if step.collective not in ("", "all_reduce"))
+
+
+PARTS: dict[str, tuple[str, ...]] = {
+    "bucketize": ("bucketize", "deduplicate"),
+    "keys": _exchanges((*FORWARD[:_BAGS], WEIGHTS)),
+    "lookup": ("deduplicate_requests", "gather_pool", "convert_out"),
+    "forward": (*_exchanges(FORWARD[_BAGS:]), HANDOVER),
+    "pool": ("convert_in", "local_sum", "pool_unique_rows"),
+    "unpool": ("convert_gradients_out", "accumulate_row_gradients"),
+    "backward": _exchanges(BACKWARD),
+    "update": ("convert_gradients_in", "sort_lookups", "update_rows"),
+    "dp_reduce": ("all_reduce_copies",),
+}
+"""Steps of a pass by part of a step (``StepParts``); exchanges carry ids before look-ups, bags after them."""
+
+
+@dataclass(frozen=True)
+class GivenTime:
+    """Dense layers of which only the time is known: one batch on one GPU [s].
+
+    error  relative, two standard deviations [-]; 0: not given
+    """
+
+    time_s: float
+    error: float = 0.0
+
+
+@dataclass(frozen=True)
+class Dense:
+    """Dense layers for one batch on one GPU of a plan.
+
+    times   by part of a step (``StepParts``) [s];  error  of them, relative, two standard deviations [-]
+    weights, gradient_bytes  number of weights, and bytes of the gradient of one; 0: not known
+    name    of the layers; "": their time was given
+    rate, share  rate of the GPU by its datasheet [FLOP/s], and the share that products reach [-]; 0: unused
+    """
+
+    times: Mapping[str, float]
+    error: float = 0.0
+    weights: float = 0.0
+    gradient_bytes: float = 0.0
+    name: str = ""
+    rate: float = 0.0
+    share: float = 0.0
+
+    @staticmethod
+    def of(layers: DenseFile | GivenTime, evaluator: Evaluator, share: float | None = None) -> Dense:
+        """The layers on the GPUs of an evaluator, forward and, in training, backward.
+
+        share  of the datasheet's rate that products reach; None: the shipped one
+        Limits: a given time -> all of it after the embeddings;  a GPU of no known rate -> BadInputError
+        """
+        training = evaluator.model.training is not None
+        if isinstance(layers, GivenTime):
+            top = layers.time_s / (1 + BACKWARD_RATIO) if training else layers.time_s
+            return Dense({"top": top, "top_backward": layers.time_s - top}, layers.error)
+        machine, elements = evaluator.setting.machine, float(evaluator.tables.dim.sum())
+        rates = load_rates()
+        gpu = rates.of(machine.name)
+        shipped = rates.share_of(gpu.generation)
+        share = shipped.products if share is None else share
+        model = DenseModel(layers.bottom, layers.top, layers.rank, layers.layers)
+        memory = machine.value("local_sum_bytes_per_s"), machine.value("launch_floor_s")
+        times = {
+            part: kernels_time(kernels, gpu.flops_per_s, share, *memory)
+            for part, kernels in model.kernels(elements, evaluator.batch).items()
+            if training or not part.endswith("_backward")
+        }
+        of_gpu = (layers.name, gpu.flops_per_s, share)
+        return Dense(times, shipped.error, model.weights(elements), layers.gradient_bytes, *of_gpu)
+
+    @property
+    def time_s(self) -> float:
+        """Time of all parts, without the all-reduce and the optimizer [s]."""
+        return sum(self.times.values())
+
+    @property
+    def reduced_bytes(self) -> float:
+        """Bytes of the gradients of all weights."""
+        return self.weights * self.gradient_bytes
+
+
+@dataclass(frozen=True, eq=False)
+class CostedPlan:
+    """A plan with its loads and its cost, by the evaluator that computed them."""
+
+    evaluator: Evaluator
+    plan: Plan
+    loads: Loads
+    cost: StepCost
+
+    @staticmethod
+    def of(evaluator: Evaluator, plan: Plan) -> CostedPlan:
+        """Computes the cost of a plan. Limits: a plan for other GPUs or tables -> BadInputError"""
+        loads = evaluator.loads(plan)
+        return CostedPlan(evaluator, plan, loads, evaluator.step(loads))
+
+    @property
+    def training(self) -> bool:
+        """Whether a step is forward and backward."""
+        return self.evaluator.model.training is not None
+
+    def parts(self, dense: Dense, fabric: str = "time_s", kernels: str = "time_s") -> StepParts:
+        """Times of the parts of a step, from the plan's steps and the dense layers.
+
+        fabric, kernels  time_s, or an end of the band, of all exchanges and of all kernels of tables and
+                         optimizers: low_s or high_s
+        Limits: an evaluator without training -> no backward, update or reduction
+        """
+        times = self._times(fabric, kernels)
+        sums = {part: sum(times.get(name, 0.0) for name in names) for part, names in PARTS.items()}
+        for part, step in (("lookup", "gather_pool"), ("update", "update_rows")):
+            sums[f"dp_{part}"] = times.get(step, 0.0) * self._copied_shares.get(step, 0.0)
+            sums[part] -= sums[f"dp_{part}"]
+        return StepParts(**sums, **dense.times, **self._weight_times(dense, fabric, kernels))
+
+    def _times(self, fabric: str, kernels: str) -> dict[str, float]:
+        """Times of all steps by name. Steps that TorchRec runs once per sharding type are added up; the
+        splits of all types travel in one exchange.
+
+        Source: TorchRec 1.8, ``TrainPipelineSparseDist`` through ``FusedKJTListSplitsAwaitable``
+        """
+        times: dict[str, float] = {}
+        splits = [row for row in self.cost.rows if STEPS[row.name].splits]
+        for row in self.cost.rows:
+            name = STEPS[row.name].whole or row.name
+            times[name] = times.get(name, 0.0) + getattr(row, kernels if row.is_kernel else fabric)
+        if self.evaluator.model.sets is not None and self.training and len(splits) > 1:
+            fused = self.evaluator.times.all_splits(len(splits)) / sum(row.time_s for row in splits)
+            times[SPLITS] = fused * sum(getattr(row, fabric) for row in splits)
+        return times
+
+    @cached_property
+    def _copied_shares(self) -> dict[str, float]:
+        """Share of the DRAM bytes of look-ups and of row updates, on the busiest rank, of replicas [-]."""
+        t, steps = np.arange(len(self.plan.tables)), self.evaluator.steps_by_name
+        copied = self.evaluator.shard_loads(t, *self.plan.schemes).everywhere.sum(axis=0)
+        dram = {name: steps[name].resources[0] for name in ("gather_pool", "update_rows") if name in steps}
+        return {name: float(copied[at]) / max(float(self.loads.most[at]), 1.0) for name, at in dram.items()}
+
+    def _weight_times(self, dense: Dense, fabric: str, kernels: str) -> dict[str, float]:
+        """Times of the all-reduce of the dense layers' gradients, and of their optimizer [s].
+
+        The optimizer is the tables', with state for every weight: row-wise Adagrad becomes Adagrad.
+        """
+        if not self.training or dense.weights == 0:
+            return {}
+        e, gpus = self.evaluator, np.array([float(self.evaluator.gpus)])
+        size = np.array([dense.reduced_bytes])
+        reduced = e.setting.links.timing("all_reduce", size, gpus, e.basis.gpus_per_node)
+        per_element, per_row = e.memories.state
+        moved = np.array([update_bytes(dense.weights, dense.gradient_bytes, per_element or per_row)])
+        updated = e.basis.stream_timing("local_sum", moved, "launch_floor_s", "local_sum_bytes_per_s")
+        times = {"dense_reduce": getattr(reduced, fabric), "dense_update": getattr(updated, kernels)}
+        return {part: float(time[0]) for part, time in times.items()}
+
+    def ends(self, dense: Dense) -> tuple[StepParts, ...]:
+        """The parts; then exchanges, kernels and dense layers in turn at the low and high end of a band."""
+        causes, both = ("fabric", "kernels"), ("low_s", "high_s")
+        tables = [self.parts(dense, **{cause: end}) for cause, end in product(causes, both)]
+        middle, ratios = self.parts(dense), (1 - dense.error, 1 + dense.error)
+        layers = [{part: time * ratio for part, time in dense.times.items()} for ratio in ratios]
+        return (middle, *tables, *(replace(middle, **times) for times in layers))
+
+
+@dataclass(frozen=True, eq=False)
+class WholeStep:
+    """A step of a plan with dense layers: training in steady state, or one forward pass alone.
+
+    low_s, high_s  95 % band of the step with overlap [s]
+    """
+
+    dense: Dense
+    parts: StepParts
+    low_s: float
+    high_s: float
+    training: bool
+
+    @staticmethod
+    def of(costed: CostedPlan, dense: Dense) -> WholeStep:
+        """The whole step of a plan; exchanges, kernels and dense layers err independently."""
+        every = costed.ends(dense)
+        time, *ends = (step_time(parts, training=costed.training) for parts in every)
+        down, up = (np.sqrt(np.sum(np.square(np.array(side) - time))) for side in (ends[::2], ends[1::2]))
+        return WholeStep(dense, every[0], time - float(down), time + float(up), costed.training)
+
+    @property
+    def step_s(self) -> float:
+        """Time of a step with overlap [s]."""
+        return step_time(self.parts, training=self.training)
+
+    @property
+    def communication_s(self) -> float:
+        """Time of all communication for the embeddings, hidden or not [s]."""
+        return self.parts.embedding_communication_time
+
+    @property
+    def exposed_s(self) -> float:
+        """Time that it adds to the kernels, were the dense layers' gradients not reduced [s]."""
+        return exposed_time(replace(self.parts, dense_reduce=0.0), training=self.training)
+
+    def to_dict(self, samples: float) -> dict[str, Any]:
+        """The public schema of ``--json``, in SI units. ``samples``: of all GPUs in a step."""
+        step_s, serial_s = self.step_s, self.parts.serial_time
+        return {
+            "dense_s": self.dense.time_s,
+            "serial_s": serial_s,
+            "step_s": step_s,
+            "low_s": self.low_s,
+            "high_s": self.high_s,
+            "samples_per_s": samples / step_s,
+            "communication_s": self.communication_s,
+            "exposed_s": self.exposed_s,
+            "serial_share": self.communication_s / serial_s,
+            "exposed_share": self.exposed_s / step_s,
+        }
