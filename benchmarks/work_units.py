@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from planner_cases import Question, questions, tables_of
 from scipy.optimize import nnls
 
+from perfmodel import effort
 from perfmodel.effort import Work
-from perfmodel.engine import fast_times
 from perfmodel.plan import Evaluator
 from perfmodel.plan.searching.search import Search
 from perfmodel.report.terminal import table
@@ -29,7 +29,7 @@ MACHINE, _MEMORY = "h100-sxm-ib", 0.85
 CASES = [f"{name} 128 training" for name in ("t180", "t200", "t510", "t7", "distinct-100", "distinct-1000")]
 CASES += [f"{name} 64 training" for name in ("mlperf", "t180", "t510")]
 CASES += [f"distinct-{count} forward" for count in (400, 700, 1000)]
-UNITS = {name: value for name, value in vars(fast_times).items() if isinstance(value, float)}
+UNITS = {name: value for name, value in vars(effort).items() if isinstance(value, float)}
 
 
 class Recorded(Work):
@@ -64,7 +64,7 @@ def main() -> None:
     asked = parser.parse_args()
     now = np.array(list(UNITS.values()))
     for name, vector in zip(UNITS, np.diag(now), strict=True):
-        setattr(fast_times, name, vector)
+        setattr(effort, name, vector)
     found = questions(None, None, None, None, asked.case)
     searched(found[0], min(asked.effort))  # imports what searches need
     ran = [(f"{q.name}, {e:g}", *searched(q, e)) for q in found for e in asked.effort]

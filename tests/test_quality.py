@@ -107,7 +107,7 @@ def test_names_of_schemes_are_in_their_table() -> None:
     table that is not cut. TorchRec's own words are in the schema of its files and in names of loads as well.
     """
     table = "perfmodel/engine/schemes.py"
-    torchrec = {table, "perfmodel/schema/torchrec_plan.py", "perfmodel/engine/step_resources.py"}
+    torchrec = {table, "perfmodel/schema/torchrec_plan.py", "perfmodel/engine/steps.py"}
     coding = ("engine/cut", "engine/loads", "engine/placement")
     coded = {table, *(f"perfmodel/{file}.py" for file in coding)}
     own = {word for kind in Exchange for word in (kind.key, kind.facts.word, kind.facts.reduction)}

@@ -6,9 +6,8 @@ from perfmodel.answer.answers import answer_on, answer_question, project_each, p
 from perfmodel.answer.keywords import configurations, prepare, project_row_wise
 from perfmodel.answer.projection import GpuCount, Projection
 from perfmodel.answer.question import Question
-from perfmodel.engine.configurations import Configs
 from perfmodel.engine.grid import Grid, project_grid
-from perfmodel.engine.row_wise import Forward
+from perfmodel.engine.row_wise import Configs, Forward
 
 __all__ = [
     "Configs",

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.engine.basis import LocalMemory
-from perfmodel.engine.configurations import Configs, TableGroup
+from perfmodel.engine.row_wise import Configs, TableGroup
 from perfmodel.engine.tables import PlanTables, row_bytes
 from perfmodel.errors import BadInputError
 from perfmodel.model import capacity, sharding

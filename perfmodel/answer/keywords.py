@@ -13,10 +13,8 @@ from numpy.typing import NDArray
 from perfmodel.answer import inputs
 from perfmodel.answer.inputs import DEFAULT_RESERVE, local_memory_work
 from perfmodel.engine.basis import LocalMemory
-from perfmodel.engine.configurations import Configs
-from perfmodel.engine.fitting import sized
-from perfmodel.engine.grid import project_grid
-from perfmodel.engine.row_wise import REDUCTIONS, Forward
+from perfmodel.engine.grid import project_grid, sized
+from perfmodel.engine.row_wise import REDUCTIONS, Configs, Forward
 from perfmodel.engine.schemes import AUTO, usual_reduction
 from perfmodel.engine.settings import CLUSTER, Setting, load_setting
 from perfmodel.errors import BadInputError

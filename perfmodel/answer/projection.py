@@ -10,10 +10,8 @@ import numpy as np
 
 from perfmodel.answer.question import Question
 from perfmodel.collectives.library import Crossover, Faster, crossover
-from perfmodel.engine.configurations import Configs
-from perfmodel.engine.fitting import gpu_memory
-from perfmodel.engine.grid import CostedGrid
-from perfmodel.engine.row_wise import TWO_LEVEL, Forward, GpuLoads, fullest_part
+from perfmodel.engine.grid import CostedGrid, gpu_memory
+from perfmodel.engine.row_wise import TWO_LEVEL, Configs, Forward, GpuLoads, fullest_part
 from perfmodel.engine.schemes import BY_DOMAIN, ROW_WISE
 from perfmodel.engine.settings import Setting
 from perfmodel.engine.steps import StepRow, Times, evidence_shares

@@ -12,8 +12,7 @@ import numpy as np
 from perfmodel.answer.inputs import DEFAULT_RESERVE, DEFAULTS, shaped
 from perfmodel.answer.keywords import prepare, read_machine, workload_values
 from perfmodel.engine.basis import LocalMemory
-from perfmodel.engine.configurations import Configs
-from perfmodel.engine.row_wise import Forward
+from perfmodel.engine.row_wise import Configs, Forward
 from perfmodel.engine.schemes import AUTO, BY_ROWS, ROW_WISE, usual_reduction
 from perfmodel.engine.settings import CLUSTER, Setting, load_setting
 from perfmodel.errors import BadInputError

@@ -10,9 +10,8 @@ from perfmodel.answer.inputs import local_memory_work
 from perfmodel.answer.projection import Projection
 from perfmodel.answer.question import exact_text, memory_text
 from perfmodel.engine.basis import LocalMemory
-from perfmodel.engine.configurations import Configs
 from perfmodel.engine.grid import project_grid
-from perfmodel.engine.row_wise import SPARSE, TWO_LEVEL, Forward
+from perfmodel.engine.row_wise import SPARSE, TWO_LEVEL, Configs, Forward
 from perfmodel.engine.schemes import AUTO, BY_DOMAIN
 from perfmodel.engine.settings import BEST, load_setting
 from perfmodel.engine.steps import STEPS, StepRow

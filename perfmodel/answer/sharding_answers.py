@@ -10,13 +10,12 @@ import numpy as np
 
 from perfmodel.answer.projection import Projection
 from perfmodel.collectives.library import Timing
-from perfmodel.engine.configurations import Configs
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.cut import TableCut
 from perfmodel.engine.explained import ExplainedPass
 from perfmodel.engine.grid import slowdown_band
 from perfmodel.engine.loads import even_loads
-from perfmodel.engine.row_wise import Forward
+from perfmodel.engine.row_wise import Configs, Forward
 from perfmodel.engine.schemes import DATA_PARALLEL, ROW_WISE, SHARDINGS, WAYS
 from perfmodel.engine.steps import STEPS, Step, StepRow, by_cause
 from perfmodel.engine.tables import PlanTables, laws_of

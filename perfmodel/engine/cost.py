@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from perfmodel import effort
 from perfmodel.effort import Work
-from perfmodel.engine import fast_times
 from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.cut import Training
 from perfmodel.engine.exchange_sets import ExchangeSets
-from perfmodel.engine.fast_times import FastTimes, steady
 from perfmodel.engine.loads import LoadModel, Loads, Resource, ShardLoads
 from perfmodel.engine.memory import MemoryModel, PlanMemory
 from perfmodel.engine.pass_cost import cost_passes
@@ -21,6 +20,7 @@ from perfmodel.engine.schemes import asks_once
 from perfmodel.engine.settings import load_setting
 from perfmodel.engine.steps import BACKWARD, FORWARD, Step, StepCost
 from perfmodel.engine.tables import PlanTables
+from perfmodel.engine.timing import FastTimes, steady
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import Machine, load_machine
@@ -130,7 +130,7 @@ class Evaluator:
         more     hot rows (``LoadModel.shard_loads``), 0 by default
         """
         found = self.model.shard_loads(table, kind, r, c, *more)
-        self.work.add(fast_times.LISTED, found.own.size / found.own.shape[-1])
+        self.work.add(effort.LISTED, found.own.size / found.own.shape[-1])
         return found
 
     def loads(self, plan: Plan, shards: ShardLoads | None = None) -> Loads:
@@ -140,7 +140,7 @@ class Evaluator:
         Limits: a plan for other GPUs or tables -> BadInputError
         """
         self._check(plan)
-        self.work.add(fast_times.COSTED + fast_times.COSTED_TABLE * len(plan.placements))
+        self.work.add(effort.COSTED + effort.COSTED_TABLE * len(plan.placements))
         return self.model.loads(plan, shards)
 
     def _check(self, plan: Plan) -> None:
@@ -179,7 +179,7 @@ class Evaluator:
 
         most  bytes of every resource on the busiest rank, [..., K] for K resources
         """
-        self.work.add(fast_times.EXACT)
+        self.work.add(effort.EXACT)
         return cost_passes(self.times, most).time_s
 
     def _busiest(self, step: Step, loads: Loads) -> tuple[float, float, int]:
@@ -204,7 +204,7 @@ class Evaluator:
         most  bytes of every resource on the busiest rank, [..., K] for K resources
         Within 0.1 % of ``step(...).time_s``; 100 000 passes in tens of milliseconds.
         """
-        self.work.add(fast_times.SCORING + fast_times.SCORED_ROW * most.size / most.shape[-1])
+        self.work.add(effort.SCORING + effort.SCORED_ROW * most.size / most.shape[-1])
         return steady(self.times.fast(most))
 
     def parts(self, most: Array) -> dict[str, Array]:

@@ -29,8 +29,17 @@ from perfmodel.engine.schemes import (
     TABLE_ROW_WISE,
     TABLE_WISE,
 )
-from perfmodel.engine.step_resources import BY_TYPE, SHARDING_TYPES, TOGETHER, WIDTH, Resource
-from perfmodel.engine.steps import STEPS, WEIGHTS, Step, by_type
+from perfmodel.engine.steps import (
+    BY_TYPE,
+    SHARDING_TYPES,
+    STEPS,
+    TOGETHER,
+    WEIGHTS,
+    WIDTH,
+    Resource,
+    Step,
+    by_type,
+)
 from perfmodel.engine.tables import PlanTables
 
 Array = NDArray[np.float64]

@@ -23,14 +23,12 @@ from perfmodel.collectives.rates import scaled_unknowns
 from perfmodel.collectives.spreads import find_cells_around
 from perfmodel.collectives.stored import curve_time, step_constants
 from perfmodel.collectives.time_tables import LIMITS
+from perfmodel.engine.adjustments import Handover, OneDomain
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.cut import TableCut
-from perfmodel.engine.handover import Handover
 from perfmodel.engine.loads import compute_resource_loads
-from perfmodel.engine.one_domain import OneDomain
 from perfmodel.engine.placement import Plan
-from perfmodel.engine.step_resources import WHOLE, Resource
-from perfmodel.engine.steps import HANDOVER, STEPS, Step, StepRow
+from perfmodel.engine.steps import HANDOVER, STEPS, WHOLE, Resource, Step, StepRow
 from perfmodel.engine.timing import PassTimes
 from perfmodel.errors import BadInputError
 from perfmodel.model.curves import time_between_counts

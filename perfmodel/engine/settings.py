@@ -9,8 +9,7 @@ from pathlib import Path
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.library import CollectiveTimes, Faster, Library, Links
 from perfmodel.collectives.rates import card_rate
-from perfmodel.engine.handover import Handover
-from perfmodel.engine.one_domain import OneDomain
+from perfmodel.engine.adjustments import Handover, OneDomain
 from perfmodel.errors import BadInputError, NoCalibrationError, NoKernelsError
 from perfmodel.schema.calibration import Calibration, load_calibration
 from perfmodel.schema.constants import (

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.engine.cost import Evaluator
-from perfmodel.engine.fast_times import steady
+from perfmodel.engine.loads import ShardLoads
 from perfmodel.engine.memory import PlanMemory, buffer_bytes
 from perfmodel.engine.placement import Placement, Plan, Scheme, check_scheme, cut_to_table
 from perfmodel.engine.schemes import TABLE_ROW_WISE, WAYS, RowParts, copied, exchanges_of, over_all
-from perfmodel.engine.step_resources import ShardLoads
 from perfmodel.engine.steps import StepCost
 from perfmodel.engine.tables import PlanTables
+from perfmodel.engine.timing import steady
 from perfmodel.errors import NoCalibrationError, PerfmodelError
 from perfmodel.units import format_bytes
 

@@ -17,11 +17,11 @@ from torchrec.distributed.planner.types import (
 
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.exchange_sets import ExchangeSets
-from perfmodel.engine.fast_times import LAUNCHES
 from perfmodel.engine.placement import COPY, Scheme
 from perfmodel.engine.schemes import OF_TORCHREC, by_domain, copied
 from perfmodel.engine.steps import BACKWARD, STEPS
 from perfmodel.engine.tables import PlanTables
+from perfmodel.engine.timing import LAUNCHES
 from perfmodel.errors import BadInputError
 from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.machine import Machine

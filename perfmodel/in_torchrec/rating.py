@@ -10,7 +10,7 @@ from torchrec.distributed.planner.types import PerfModel, ShardingOption
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.exchange_sets import ExchangeSets
 from perfmodel.engine.schemes import copied
-from perfmodel.engine.step_resources import SHARDING_TYPES, WIDTH
+from perfmodel.engine.steps import SHARDING_TYPES, WIDTH
 from perfmodel.in_torchrec.estimator import TO_MS, PerfmodelEstimator, scheme_of
 
 

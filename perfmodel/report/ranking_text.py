@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from perfmodel.answer import Projection
 from perfmodel.answer.ranking import Ranking, table_count
 from perfmodel.answer.sharding_answers import ShardingAnswer, is_slower
-from perfmodel.engine.configurations import TableGroup
+from perfmodel.engine.row_wise import TableGroup
 from perfmodel.engine.schemes import ROW_WISE, TORCHREC, UNIQUE_ROWS, WAYS
 from perfmodel.engine.tables import row_bytes
 from perfmodel.engine.uniform_plans import MOST_COMPARED

@@ -11,8 +11,7 @@ import pytest
 
 from perfmodel import effort
 from perfmodel.effort import EFFORTS, Budget, Deadline, Work
-from perfmodel.engine import fast_times
-from perfmodel.engine.fast_times import steady
+from perfmodel.engine.timing import steady
 from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.plan.outcome import outcome_of
 from perfmodel.plan.searching.found import Found
@@ -119,7 +118,7 @@ def test_no_next_best_scheme_is_tried_after_the_time_limit() -> None:
 
 def test_next_best_schemes_take_no_more_work_than_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a million GPUs a table takes a second; here a place to look at counts as much."""
-    monkeypatch.setattr(fast_times, "PLACED", 1e9)
+    monkeypatch.setattr(effort, "PLACED", 1e9)
     monkeypatch.setattr(Search, "late", lambda search: False)
     assert with_reason() <= 2
 

@@ -10,7 +10,7 @@ import pytest
 from perfmodel.engine.exchange_sets import ExchangeSets
 from perfmodel.engine.placement import uniform_plan
 from perfmodel.engine.schemes import Exchange
-from perfmodel.engine.step_resources import BY_TYPE, TOGETHER, Resource
+from perfmodel.engine.steps import BY_TYPE, TOGETHER, Resource
 from perfmodel.engine.training import CostedPlan, Dense
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.choices.table_rules import typed_rules

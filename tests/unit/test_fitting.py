@@ -15,7 +15,7 @@ from cli_calls import Outcome
 from perfmodel.answer import Projection, prepare, project_one, project_row_wise
 from perfmodel.answer.sensitivity import sensitivities
 from perfmodel.answer.sharding_answers import answer_shardings, winner
-from perfmodel.engine.fitting import gpu_memory
+from perfmodel.engine.grid import gpu_memory
 from perfmodel.engine.placement import uniform_plan
 from perfmodel.model import capacity
 from perfmodel.plan import Evaluator, PlanTables

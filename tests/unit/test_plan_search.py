@@ -10,8 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from perfmodel.engine.schemes import Exchange
-from perfmodel.engine.step_resources import WIDTH, Resource
-from perfmodel.engine.steps import Step
+from perfmodel.engine.steps import WIDTH, Resource, Step
 from perfmodel.errors import BadInputError
 from perfmodel.plan import Evaluator, PlanTables, Scheme
 from perfmodel.plan.bounding.curves import StepCurves

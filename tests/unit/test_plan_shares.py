@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from perfmodel.engine.schemes import Exchange
-from perfmodel.engine.shares import Shares
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
+from perfmodel.report.figures.shares import Shares
 from perfmodel.schema.distributions import zipf
 from perfmodel.schema.workload import Table, TableSet
 

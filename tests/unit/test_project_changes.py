@@ -12,7 +12,7 @@ from alpha_beta import AlphaBeta, one
 from perfmodel.answer import grids, project_one, project_row_wise
 from perfmodel.answer.sensitivity import next_experiment, sensitivities
 from perfmodel.collectives.library import Faster, Library
-from perfmodel.engine.one_domain import OneDomain
+from perfmodel.engine.adjustments import OneDomain
 from perfmodel.engine.settings import BEST
 from perfmodel.errors import BadInputError
 from perfmodel.schema.constants import load_scenario_file

@@ -11,9 +11,9 @@ import pytest
 
 from perfmodel.answer import prepare, project_one, project_row_wise
 from perfmodel.answer.sensitivity import sensitivities
-from perfmodel.engine import configurations
+from perfmodel.engine import row_wise
 from perfmodel.engine.schemes import Exchange
-from perfmodel.engine.step_resources import Resource
+from perfmodel.engine.steps import Resource
 from perfmodel.model.look_ups import LookUps
 from perfmodel.schema.workload import Table, TableSet
 
@@ -31,7 +31,7 @@ def set_of(count: int) -> TableSet:
 def test_tables_side_by_side_are_the_sum_of_each(
     monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(configurations, "_STACK", 32)  # stacks of a few tables
+    monkeypatch.setattr(row_wise, "_STACK", 32)  # stacks of a few tables
     forward, work = prepare(None, "h100-sxm-ib", tables=set_of(30), gpus=[8, 64, 128], **options)
     assert len(work.stacked) > 1 and sum(group.rows.size for group in work.stacked) == len(work.groups)
     found, kinds = forward.loads(work, forward.kinds(work)), forward.kinds(work)

@@ -22,7 +22,7 @@ from perfmodel.cli import page_file, run
 from perfmodel.cli import report as report_command
 from perfmodel.cli.choices import measured_sizes, page_question
 from perfmodel.collectives.library import Faster, Library
-from perfmodel.engine.one_domain import OneDomain
+from perfmodel.engine.adjustments import OneDomain
 from perfmodel.report.figures import Block, Missing, registry, style
 from perfmodel.report.page import assemble, contents, markdown
 from perfmodel.report.page.assemble import Page, block_data, script_safe

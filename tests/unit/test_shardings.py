@@ -16,8 +16,8 @@ from perfmodel.answer import Projection, project_one
 from perfmodel.answer.sharding_answers import answer_shardings, by_size, evaluator_of, projection_of, winner
 from perfmodel.cli import run, shardings
 from perfmodel.engine import uniform_plans
+from perfmodel.engine.adjustments import BETWEEN, Handover
 from perfmodel.engine.basis import PassBasis
-from perfmodel.engine.handover import BETWEEN, Handover
 from perfmodel.engine.loads import LoadModel
 from perfmodel.engine.placement import Scheme, uniform_plan
 from perfmodel.engine.schemes import WAYS, Exchange, way_named

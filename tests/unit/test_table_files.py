@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from perfmodel.engine.schemes import Exchange, exchange_named
-from perfmodel.engine.step_resources import Resource
+from perfmodel.engine.steps import Resource
 from perfmodel.errors import BadInputError
 from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.schema import table_files

@@ -11,8 +11,8 @@ import pytest
 from test_plan_many_tables import equal
 from test_plan_starts import distinct
 
+from perfmodel.effort import LISTED
 from perfmodel.engine import memory
-from perfmodel.engine.fast_times import LISTED
 from perfmodel.engine.schemes import Exchange
 from perfmodel.plan import Evaluator, Scheme
 from perfmodel.plan.choices import options as listed

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel import effort
 from perfmodel.effort import Work
-from perfmodel.engine import fast_times
 from perfmodel.engine.cost import Evaluator
-from perfmodel.engine.fast_times import steady
 from perfmodel.engine.steps import Step
+from perfmodel.engine.timing import steady
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -112,8 +112,8 @@ class StepCurves:
         step  [n] indices of the steps;  u  [..., n] their sizes; the result has the shape of u
         Limits: u = 0 -> the first of ``times``;  within 0.1 % of ``Evaluator.parts``
         """
-        self.work.add(fast_times.CURVES)
-        self.work.add(fast_times.CURVE_POINT, u.size)
+        self.work.add(effort.CURVES)
+        self.work.add(effort.CURVE_POINT, u.size)
         half, exponent = np.frexp(np.maximum(u, 2.0**_FIRST_LOG2))  # u = half 2^exponent, half < 1
         place = (exponent - 1 - _FIRST_LOG2 + 2 * half - 1) * _PIECES
         low = np.minimum(place.astype(np.int64), self.sizes.size - _HEAD - 3)

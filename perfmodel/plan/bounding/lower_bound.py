@@ -19,8 +19,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.engine import fast_times
-from perfmodel.engine.fast_times import steady
+from perfmodel import effort
+from perfmodel.engine.timing import steady
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.choices.options import Options, least_of
 
@@ -80,7 +80,7 @@ class _Prices:
     def _lines(self) -> tuple[Array, Array]:
         """(slopes [P, I], cuts [P, I]) of lines below the steps' curves, up to ``last``."""
         curves = self.curves
-        curves.work.add(fast_times.LINES, len(curves.times))
+        curves.work.add(effort.LINES, len(curves.times))
         size = 2.0**_SLOPES_LOG2
         place = np.searchsorted(curves.sizes, np.stack([size, 2 * size]))
         chords = np.maximum((curves.times[:, place[1]] - curves.times[:, place[0]]) / size, 0)
@@ -127,7 +127,7 @@ class _Prices:
         mean  [J] prices of mean loads;  usual_s  a typical time of a pass, from which the tried prices follow
         """
         o, curves = self.options, self.curves
-        curves.work.add(fast_times.PRICED, self.average.size)
+        curves.work.add(effort.PRICED, self.average.size)
         price = steady(self.average @ mean * self.count[o.group])
         memory = o.average_memory / self.limit_bytes * self.count[o.group]
         of_step = np.bincount(curves.step, mean, len(self.slope)).astype(np.float64)

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.engine.cost import Evaluator
-from perfmodel.engine.fast_times import steady
+from perfmodel.engine.loads import ShardLoads
 from perfmodel.engine.placement import Scheme
 from perfmodel.engine.schemes import Exchange, by_domain, copied, unfilled
-from perfmodel.engine.step_resources import ShardLoads
 from perfmodel.engine.tables import PlanTables
+from perfmodel.engine.timing import steady
 from perfmodel.errors import BadInputError
 from perfmodel.model.popularity import popularity_bins
 from perfmodel.plan.choices.listing import Listing

@@ -13,8 +13,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.engine.fast_times import steady
 from perfmodel.engine.schemes import Exchange
+from perfmodel.engine.timing import steady
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.searching.improve import put_back
 from perfmodel.plan.searching.moves import others

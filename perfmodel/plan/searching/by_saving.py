@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.engine.cost import Evaluator
-from perfmodel.engine.fast_times import steady
 from perfmodel.engine.placement import COPY, WHOLE
+from perfmodel.engine.timing import steady
 from perfmodel.plan.choices.options import Options, least_of
 from perfmodel.plan.searching.packing import balance
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.engine import fast_times
+from perfmodel import effort
 from perfmodel.engine.cost import Evaluator
-from perfmodel.engine.fast_times import steady
 from perfmodel.engine.memory import buffer_bytes
+from perfmodel.engine.timing import steady
 from perfmodel.plan.choices.options import Options, least_of
 
 Array = NDArray[np.float64]
@@ -95,7 +95,7 @@ class Choosing:
         held = np.inf
         for at in range(_ROUNDS):
             slope = self._slopes(loads)
-            self.evaluator.work.add(fast_times.PRICED, 2 * self.average.size)
+            self.evaluator.work.add(effort.PRICED, 2 * self.average.size)
             price, each = steady(self.average @ slope), steady(self.own @ slope)
             room = room_bytes - self._buffers(loads)
             small = self._small(each, shard * held, shard * room * _OF_MEMORY)
@@ -162,7 +162,7 @@ class Choosing:
         middle = self.memory_s or float(price[free] @ self.count) / room
         middle = middle or float(price[dear] @ self.count) / room or 1 / room  # 0 if options are free
         for _ in range(_TRIALS):
-            self.evaluator.work.add(fast_times.PRICED, price.size)
+            self.evaluator.work.add(effort.PRICED, price.size)
             _, now = least_of(price + middle * finite, self.first)
             if float(self.memory[now] @ self.count) > room:
                 low, free = middle, now

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.engine import fast_times
-from perfmodel.engine.fast_times import steady
+from perfmodel import effort
 from perfmodel.engine.memory import buffer_bytes
+from perfmodel.engine.timing import steady
 from perfmodel.plan.searching.improve import put_back
 from perfmodel.plan.searching.packing import Packing
 
@@ -163,7 +163,7 @@ class Evening:
             change = change - units.size[back]
             heavier = heavier - units.weight[back]
         change = change[:, :, np.newaxis]
-        self.state.evaluator.work.add(fast_times.EVENED, change.size * weight.size)
+        self.state.evaluator.work.add(effort.EVENED, change.size * weight.size)
         left = np.maximum(load[source][:, np.newaxis] - change, 0)
         right = np.maximum(load[to][np.newaxis] + change, 0)
         after = steady(((_power(left, squarings) + _power(right, squarings)) @ weight).sum(axis=-1))

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.engine import fast_times
+from perfmodel import effort
 from perfmodel.engine.cost import Evaluator
-from perfmodel.engine.fast_times import steady
 from perfmodel.engine.memory import buffer_bytes
 from perfmodel.engine.placement import Placement, Plan
+from perfmodel.engine.timing import steady
 from perfmodel.plan.choices.options import Options
 
 Array = NDArray[np.float64]
@@ -174,7 +174,7 @@ def pack(
     option  of every table;  sharpness  as ``Scale.sharpness``
     Limits: no rank has memory for a shard -> None
     """
-    evaluator.work.add(fast_times.PACKED_TABLE, option.size)
+    evaluator.work.add(effort.PACKED_TABLE, option.size)
     state = Packing(evaluator, options, limit_bytes)
     state.choose(range(option.size), option)
     scale = replace(Scale.of(evaluator, balance(options, option)), sharpness=sharpness)
@@ -293,7 +293,7 @@ def _emptiest(state: Packing, option: int, scale: Scale) -> Ints:
     Limits: row parts that fill domains -> domains
     """
     o = state.options
-    state.evaluator.work.add(fast_times.PLACED, state.held.size)
+    state.evaluator.work.add(effort.PLACED, state.held.size)
     loads = state.base + state.held + o.own[option]
     score = scale.score(loads)
     needs = state.memory + o.own_memory[option] + buffer_bytes(loads.T, state.evaluator.times)

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.engine.cost import Evaluator
-from perfmodel.engine.fast_times import steady
 from perfmodel.engine.memory import buffer_bytes
 from perfmodel.engine.schemes import Exchange
+from perfmodel.engine.timing import steady
 from perfmodel.plan.choices.options import Options
 
 Array = NDArray[np.float64]

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.engine.schemes import DATA_PARALLEL, SHARDINGS
-from perfmodel.engine.shares import Shares
 from perfmodel.plan.outcome import AlikeTables, Planned
 from perfmodel.report.figures import style
+from perfmodel.report.figures.shares import Shares
 from perfmodel.units import format_count, format_time
 
 MOST_COLUMNS = 64

@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perfmodel.answer import Projection
-from perfmodel.engine.configurations import Configs
-from perfmodel.engine.row_wise import Forward
+from perfmodel.engine.row_wise import Configs, Forward
 from perfmodel.engine.tables import row_bytes
 from perfmodel.model import kernels
 from perfmodel.question.groups import LARGEST
