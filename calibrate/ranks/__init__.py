@@ -1,15 +1,9 @@
-"""Processes (ranks) that time operations: how they start, the messages that they get, their clocks.
+"""Processes (ranks) that time operations: how they start, what they are told, their clocks.
 
-What libraries do, and what is written here because no library does it:
-
-    start       torchrun, srun and mpirun start ranks. On one machine ``start`` calls Python's subprocess
-    meet        at the address that a launcher gives (``external``)
-    messages    Python's multiprocessing.connection frames them, and checks that both sides know the key
-    dead, hung  here (``control``): a closed socket names a dead rank at once, a deadline a rank that hangs
-    the end     here (``process``): the kernel ends a rank with its parent, because torchrun and mpirun leave
-                ranks behind when they are killed
-
-PyTorch's TCPStore starts gloo, NCCL and NVSHMEM, but carries none of these messages: a wait for a key ends at
-its timeout, not when the rank that should set the key is killed; heartbeats would show that, but wake a rank
-beside its timed calls; any process that reaches the port may write.
+start       torchrun, srun and mpirun start ranks; on one machine ``team`` starts them by ``subprocess``
+meet        at a TCPStore of rank 0's node (``launch``)
+messages    JSON in that store: rank 0 sets a key, the rank that waits for it does it, and sets its answer
+dead, hung  a process that was started here is seen to end; every other one by the timeout of the store
+the end     the kernel ends a rank with its parent, because torchrun and mpirun leave ranks behind when
+            they are killed; a rank whose store is gone ends itself
 """

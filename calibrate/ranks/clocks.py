@@ -15,11 +15,11 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from calibrate.operations import Operation, RankTimes
 from calibrate.ranks import process
-from calibrate.ranks.control import RankProgress
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import DeviceConditions
@@ -43,7 +43,26 @@ _HOLD_MARGIN, _HOLD_LEAST_S, _HOLD_MOST_S = 1.3, 50e-6, 20e-3
 
 AFTER_KERNEL = "after_kernel"
 
+STAGES = ("idle", "open", "group", "build", "warm-up", "timed calls", "check", "close")
+"""Stages of a rank, in the order of a visit; the rank at the earliest stage is taken to hang."""
+
 Action = Callable[[], None]
+
+
+@dataclass
+class RankProgress:
+    """The present activity of a rank: its measuring thread writes it, another thread reads it.
+
+    stage  one of STAGES;  done  grows by one entry per timed call
+    """
+
+    stage: str = "idle"
+    done: list[float] = field(default_factory=list)
+
+    def enter(self, stage: str, done: list[float] | None = None) -> None:
+        """Enter ``stage``; ``done`` is a list to which the caller appends one entry per timed call."""
+        self.done = [] if done is None else done
+        self.stage = stage
 
 
 class Cpu:

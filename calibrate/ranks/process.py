@@ -24,13 +24,19 @@ def die_with_parent(parent: int, signal_number: int = signal.SIGKILL) -> None:
 
     parent         id of the process that started this one; if that has ended already, this process exits
     signal_number  signal that the kernel sends
-    Limits: not Linux -> no effect; there the closed socket ends the rank
+    Limits: not Linux -> no effect; there the store that is gone ends the rank
     """
     if not sys.platform.startswith("linux"):
         return
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal_number), 0, 0, 0)
     if os.getppid() != parent:
         os._exit(0)
+
+
+def end_with_launcher(launcher: str, signal_number: int) -> None:
+    """Make the kernel end this process when its launcher dies; SLURM does so itself."""
+    if launcher != "srun":
+        die_with_parent(os.getppid(), signal_number)
 
 
 def keep_freed_memory() -> bool:

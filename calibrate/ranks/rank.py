@@ -1,64 +1,70 @@
-"""A rank of a calibration: does what the coordinator asks, and ends when the coordinator is gone.
+"""A rank of a calibration: does what the store of rank 0 tells it, and ends when the store is gone.
 
-``python -m calibrate.ranks.rank`` is started by ``calibrate.ranks.start`` with these variables:
+``python -m calibrate.ranks.rank`` is started by ``calibrate.ranks.leader`` with these variables:
 
-    PERFMODEL_TEAM_ADDRESS   host:port of the coordinator
-    PERFMODEL_TEAM_KEY       key of the run, hexadecimal
-    PERFMODEL_TEAM_RANK      number of this rank
+    PERFMODEL_TEAM   port of the store on this machine, and the name of the job in it
+    PERFMODEL_RANK   number of this rank
 
-The coordinator's messages, in the order of a run: ``welcome`` (the place of this rank), ``open`` (join the
-job through a library), ``group`` (make a communicator), then for each visit ``prepare`` and ``time``; at
-the end ``close``.
+A rank waits for the key ``ask/RANK``, does what it says, and sets ``answer/RANK``; its first answer says
+where it runs. In the order of a run it is told ``welcome`` (the places of all ranks), ``open`` (join the job
+through a library), ``group`` (make a communicator), then for each visit ``prepare`` and ``time``, also
+``drop`` where memory is short; at the end ``close``. A thread that sleeps while calls are timed waits for the
+key ``where``, which rank 0 sets when it has waited too long.
 
 A provider opens with an ``address``, a mapping with these keys:
 
     host, port   on the node of rank 0, a free port where rank 0 may listen for the others
     run          a word that no other run on these nodes has
-    gpus         on GPUs: the number of GPUs that the ranks of a node use together
+    gpus         the number of GPUs that the ranks of a node use together; 0: unknown
 """
 
 from __future__ import annotations
 
 import gc
+import json
 import os
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from datetime import timedelta
 from typing import Any
 
 from calibrate.machine.libraries import install_torch
 from calibrate.operations import Availability, Place, Provider, RankTimes
 from calibrate.ranks import process
-from calibrate.ranks.clocks import Cpu, Cuda, Timer
-from calibrate.ranks.control import Desk, join
+from calibrate.ranks.clocks import Cpu, Cuda, RankProgress, Timer
 from calibrate.ranks.gpu_conditions import watch_gpu
+from calibrate.ranks.launch import LOCALHOST, Launcher, join_store
 from calibrate.running.versions import library_versions
-from perfmodel.errors import BadInputError, NoHardwareError
+from perfmodel.errors import BadInputError, NoHardwareError, PerfmodelError
+from perfmodel.resources import out_of_memory
 from perfmodel.schema.runs import Point, PointKind
 
 LEAVE_S = 10.0
 """Seconds after which a leaving rank that hangs in the shutdown of a library is ended."""
 
-JOIN_S = 120.0
-LOCAL_JOIN_S = 5.0
-"""Seconds that a rank looks for the coordinator; on the same machine, it listens before its ranks start."""
+FOREVER = timedelta(days=20)
+"""A wait for what rank 0 says next: poll() counts its milliseconds in 32 bits."""
 
 Loader = Callable[[str], Provider]
 Describer = Callable[[str], Availability]
 
 
 class RankServer:
-    """Answers the coordinator's messages on one rank.
+    """Does on one rank what the store says.
 
+    store     connection to the store of rank 0;  rank  number of this rank
     load      function that returns a provider by its name (calibrate.providers)
     describe  function that returns whether a provider can run here, by its name
     """
 
-    def __init__(self, desk: Desk, load: Loader, describe: Describer) -> None:
-        self._desk = desk
+    def __init__(self, store: Any, rank: int, load: Loader, describe: Describer) -> None:
+        self._store = store
+        self._rank = rank
         self._load = load
         self._describe = describe
         self._place = Place(0, 1)
@@ -68,35 +74,38 @@ class RankServer:
         self._open: dict[str, Provider] = {}
         self._timers: dict[str, Timer] = {}
         self._current: Timer | None = None
+        self.progress = RankProgress()
         self.leaving = False
 
     def serve(self) -> None:
-        """Serve until the coordinator sends the message to leave, or is gone."""
+        """Serve until rank 0 says ``close``."""
         tasks: dict[str, Callable[[Mapping[str, Any]], Any]] = {
             "welcome": self._welcome,
             "open": self._open_provider,
             "group": self._open_group,
+            "drop": lambda message: self._timers.clear(),
             "prepare": self._prepare,
             "time": self._time,
             "close": self._close,
         }
+        key = f"ask/{self._rank}"
         while not self.leaving:
-            message = self._desk.next()
-            if message is None:
-                return
+            self._store.wait([key], FOREVER)
+            message = json.loads(self._store.get(key))
+            self._store.delete_key(key)
             try:
-                result = tasks[message["do"]](message)
-            except Exception as error:  # the coordinator judges any error of a library
+                answer = {"ok": tasks[message["do"]](message)}
+            except Exception as error:  # the leader judges any error of a library
                 self._device.require_alive(error)
-                self._desk.refuse(message, error)
-            else:
-                self._desk.answer(message, result)
-            self._desk.progress.enter("idle")
+                answer = {"error": describe_error(error)}
+            self._store.set(f"answer/{self._rank}", json.dumps(answer))
+            self.progress.enter("idle")
 
     def _welcome(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Take this rank's place, and describe its device, versions and libraries."""
-        self._place = Place(**message["place"])
-        self._bound, self._all = message["cpus"], sorted(cpu for core in process.cores() for cpu in core)
+        self._place = Place(**message["places"][self._rank])
+        self._bound = message["cpus"][self._rank]
+        self._all = sorted(cpu for core in process.cores() for cpu in core)
         process.bind(self._bound)
         described = {
             "device": "",
@@ -106,7 +115,9 @@ class RankServer:
         versions: dict[str, str] = {}
         if self._place.device == "cuda":
             described, versions = self._use_gpu()
-        providers = {name: asdict(self._availability(name)) for name in message["providers"]}
+        providers = {
+            name: asdict(self._availability(name)) for name in message["providers"] if self._rank == 0
+        }
         versions |= library_versions(self._place)
         return {**described, "versions": versions, "providers": providers}
 
@@ -137,7 +148,7 @@ class RankServer:
         return found
 
     def _open_provider(self, message: Mapping[str, Any]) -> None:
-        self._desk.progress.enter("open")
+        self.progress.enter("open")
         name = message["provider"]
         provider = self._load(name)
         use = getattr(provider, "use", None)
@@ -151,9 +162,9 @@ class RankServer:
         gc.freeze()
 
     def _open_group(self, message: Mapping[str, Any]) -> None:
-        self._desk.progress.enter("group")
+        self.progress.enter("group")
         provider = self._open[message["provider"]]
-        self._unbound(lambda: provider.open_group(message["ranks"]))
+        self._unbound(lambda: provider.open_group(message["group"]))
 
     def _unbound(self, start: Callable[[], None]) -> None:
         """Call ``start`` with all cores allowed, so that its threads do not disturb this rank's cores."""
@@ -165,15 +176,15 @@ class RankServer:
 
     def _prepare(self, message: Mapping[str, Any]) -> float:
         """Make the operation unless it was kept, and fill its buffers; returns the bytes held then."""
-        self._desk.progress.enter("build")
+        self.progress.enter("build")
         self._current = None
         point = Point.model_validate(message["point"])
-        ranks = tuple(message["ranks"])
-        for name in message["drop"]:
-            self._timers.pop(name, None)
-        timer = self._timers.pop(message["name"], None) or self._timer(point, ranks, message["barrier"])
+        ranks = tuple(message["group"])
+        name = f"{ranks} {point.key}"
+        timer = self._timers.pop(name, None) or self._timer(point, ranks, message["barrier"])
         timer.prepare(message["salt"], message["calls"])
-        self._timers[message["name"]] = self._current = timer
+        self._timers[name] = self._current = timer
+        self._calls = int(message["calls"])
         return self._device.held_bytes()
 
     def _timer(self, point: Point, ranks: tuple[int, ...], barrier_of: str) -> Timer:
@@ -189,10 +200,10 @@ class RankServer:
         timer, self._current = self._current, None
         if timer is None:
             raise BadInputError("nothing is prepared.")
-        return pack(timer.visit(message["calls"], self._desk.progress))
+        return pack(timer.visit(self._calls, self.progress))
 
     def _close(self, message: Mapping[str, Any]) -> None:
-        self._desk.progress.enter("close")
+        self.progress.enter("close")
         self.leaving = True
         self._timers.clear()
         self._current = None
@@ -212,61 +223,62 @@ def pack(times: RankTimes) -> dict[str, Any]:
     return {**asdict(times), "steps_s": dict(times.steps_s), "conditions": conditions}
 
 
-def hello(rank: int) -> dict[str, Any]:
-    """The first message that a rank sends: its number, process, node, host and cores."""
-    return {
-        "rank": rank,
-        "pid": os.getpid(),
-        "node": process.node_identity(),
-        "host": socket.gethostname(),
-        "cores": process.cores(),
-    }
+def describe_error(error: BaseException) -> dict[str, str]:
+    """An error as JSON: its kind if it is one of this program's, message and next step."""
+    said = error if isinstance(error, PerfmodelError) else out_of_memory(error)
+    text, step = (said.message, said.next_step) if said else (f"{type(error).__name__}: {error}", "")
+    kind = type(error).__name__ if isinstance(error, PerfmodelError) else ""
+    return {"kind": kind, "message": text, "next_step": step}
 
 
 def serve(
-    host: str,
-    port: int,
-    key: bytes,
-    rank: int,
-    load: Loader | None = None,
-    describe: Describer | None = None,
-    own_process: bool = True,
-    timeout_s: float = JOIN_S,
-    late: Callable[[], None] = lambda: None,
+    host: str, port: int, job: str, rank: int, load: Loader | None = None, describe: Describer | None = None
 ) -> None:
-    """Join the coordinator at ``host`` and ``port``, and do what it asks until the end.
+    """Join the store of rank 0 at ``host`` and ``port``, and do what it says until the end.
 
-    key           key of the run;  rank  number of this rank
-    load, describe  as in RankServer
-    own_process   whether this process is only a rank: it exits when the coordinator goes, even if stuck
-    late          called once if the coordinator is not there after some seconds
-    Raises LeaderMissingError if there is no coordinator within ``timeout_s``.
+    job   name of the job in the store;  load, describe  as in RankServer
+    Raises LeaderMissingError if there is no store in time.
     """
     from calibrate import providers
 
     process.keep_freed_memory()
-    connection = join(host, port, key, hello(rank), timeout_s, late)
-    server: RankServer | None = None
-
-    def lost() -> None:
-        if own_process:
-            if server is not None and server.leaving:
-                time.sleep(LEAVE_S)
-            os._exit(0)
-
-    desk = Desk(connection, lost)
-    server = RankServer(desk, load or providers.load, describe or providers.availability)
+    store = join_store(host, port, job)
+    server = RankServer(store, rank, load or providers.load, describe or providers.availability)
+    threading.Thread(target=_watch, args=(join_store(host, port, job), server, rank), daemon=True).start()
+    place = {"node": process.node_identity(), "host": socket.gethostname(), "cores": process.cores()}
+    store.set(f"answer/{rank}", json.dumps({**place, "pid": os.getpid()}))
     server.serve()
+
+
+def _watch(store: Any, server: RankServer, rank: int) -> None:
+    """Say where this rank is when rank 0 asks; end the process, even a stuck one, when the store is gone."""
+    try:
+        store.wait(["where"], FOREVER)
+        store.set(f"where/{rank}", json.dumps([server.progress.stage, len(server.progress.done)]))
+        store.wait(["the end"], FOREVER)
+    except RuntimeError:
+        if server.leaving:
+            time.sleep(LEAVE_S)
+        os._exit(0)
+
+
+def follow(launcher: Launcher) -> None:
+    """On a rank other than 0 of a launcher: do what rank 0 says until it is done; print nothing.
+
+    Launchers send signals to all ranks; rank 0 decides what they mean.
+    """
+    process.end_with_launcher(launcher.name, signal.SIGKILL)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    serve(launcher.host, launcher.port, launcher.job, launcher.rank)
 
 
 def main(load: Loader | None = None, describe: Describer | None = None) -> None:
     """Run a rank in its own process."""
     process.die_with_parent(os.getppid())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    environ = os.environ
-    host, _, port = environ["PERFMODEL_TEAM_ADDRESS"].rpartition(":")
-    key = bytes.fromhex(environ["PERFMODEL_TEAM_KEY"])
-    serve(host, int(port), key, int(environ["PERFMODEL_TEAM_RANK"]), load, describe, timeout_s=LOCAL_JOIN_S)
+    port, _, job = os.environ["PERFMODEL_TEAM"].partition(" ")
+    serve(LOCALHOST, int(port), job, int(os.environ["PERFMODEL_RANK"]), load, describe)
 
 
 if __name__ == "__main__":

@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-import secrets
 import socket
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
-from calibrate.machine.identity import node_cores
+from calibrate.machine.identity import node_cores, usable_cores
+from calibrate.machine.local_gpus import find_gpus
 from calibrate.operations import Availability, Place, RankTimes
-from calibrate.planning.measurement_plan import DEFAULT_BACKENDS
+from calibrate.planning.measurement_plan import DEFAULT_BACKENDS, refuse_crowd, refuse_turns
 from calibrate.planning.world import World
 from calibrate.providers import COLLECTIVE_PROVIDERS, PROVIDERS
 from calibrate.ranks import process
-from calibrate.ranks.control import Coordinator, Message, say_nothing
-from calibrate.ranks.rank import provider_name
-from calibrate.ranks.ready_operations import KEPT_SHARE, ReadyOperations
-from perfmodel.errors import BadInputError, PerfmodelError, RankLostError
+from calibrate.ranks.launch import JOIN_S, LOCALHOST, Launcher, detect_launcher
+from calibrate.ranks.leader import Leader
+from calibrate.ranks.rank import follow, provider_name
+from perfmodel.errors import BadInputError, NoHardwareError, PerfmodelError, RankLostError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import DeviceConditions, Point
 
-WELCOME_S = 120.0
 OPEN_S = 180.0
 """Seconds that the ranks may take to import a library and to join the job through it."""
 
-ONE_A_GPU = "start one rank per GPU (--ranks 1 if there is one GPU)."
+KEPT_SHARE = 0.5
+"""Share of a rank's memory for buffers of operations that it keeps ready; beyond it, all ranks drop all."""
 
-CLOSE_S = 5.0
-_LEAST_S = 1.0
+LEAST_S = 1.0
+ONE_A_GPU = "start one rank per GPU (--ranks 1 if there is one GPU)."
+RANK_PROGRAM = (sys.executable, "-P", "-m", "calibrate.ranks.rank")
 
 
 @dataclass(frozen=True)
@@ -51,44 +53,76 @@ class TeamRequest:
     collectives: Sequence[str] = tuple(COLLECTIVE_PROVIDERS)
 
 
-class RankTeam:
-    """Ranks that have joined a coordinator; it times operations on them.
+def open_team(
+    request: TeamRequest, environ: Mapping[str, str], say: Callable[[str], None] = lambda text: None
+) -> RankTeam | None:
+    """The ranks that a calibration measures with; None on a process that only served as a rank.
 
-    host    address of rank 0's node for the others
-    failed  function that returns why a rank will never come, "" while it still may
-    say     called with the missing ranks when they are late
+    Under torchrun, srun or mpirun each process calls this: rank 0 gets the team, the others do what it asks
+    until it closes, then get None and should end without a message.
+    environ  variables of this process;  say  prints which ranks are waited for
+    Raises NoHardwareError if the ranks cannot start or meet, BadInputError for more ranks than cores or GPUs.
     """
+    launcher = detect_launcher(environ)
+    if launcher is not None and launcher.rank > 0:
+        follow(launcher)
+        return None
+    if launcher is None and request.ranks:
+        if choose_device(request) == "cuda":
+            refuse_crowd(request.ranks, len(find_gpus()), "GPU")
+        else:
+            if not request.oversubscribe:
+                refuse_turns(request.ranks, usable_cores())
+            refuse_crowd(request.ranks, usable_cores(), "core")
+    return RankTeam(start_ranks(request, launcher), request, say)
+
+
+def start_ranks(
+    request: TeamRequest, launcher: Launcher | None = None, program: Sequence[str] = RANK_PROGRAM
+) -> Leader:
+    """Start the ranks of this process: one per GPU or core if ``request`` names no number.
+
+    launcher  who started the others; rank 0 is a process of its own here;  program  command of a rank
+    """
+    device = choose_device(request)
+    ranks = request.ranks or (len(find_gpus()) if device == "cuda" else usable_cores())
+    if ranks < 1:
+        raise NoHardwareError("there is no GPU here.", "leave --device out to measure the CPUs.")
+    return Leader(launcher, program, ranks, device)
+
+
+def choose_device(request: TeamRequest) -> str:
+    """``cuda`` or ``cpu``. Limits: auto -> cuda if a driver names a GPU"""
+    if request.device != "auto":
+        return request.device
+    return "cuda" if find_gpus() else "cpu"
+
+
+class RankTeam:
+    """Ranks that have come to a leader; it times operations on them."""
 
     def __init__(
-        self,
-        coordinator: Coordinator,
-        ranks: int,
-        device: str,
-        request: TeamRequest,
-        *,
-        host: str = "127.0.0.1",
-        failed: Callable[[], str] = lambda: "",
-        say: Callable[[str], None] = say_nothing,
+        self, leader: Leader, request: TeamRequest, say: Callable[[str], None] = lambda text: None
     ) -> None:
-        self._coordinator = coordinator
-        self._host = host
-        self._run = secrets.token_hex(4)
+        self.leader = leader
         self._collectives = request.collectives
         self._open: set[str] = set()
         self._groups: set[tuple[str, tuple[int, ...]]] = set()
-        self._versions: dict[str, list[str]] = {}
-        self._gpus = 0  # on the node with the fewest, if the ranks name their GPUs
-        self.lost = False
-        hellos = coordinator.gather(ranks, WELCOME_S, failed, say)
-        self.places = places_of(hellos, device)
-        self._world = self._welcome(hellos, request.providers)
-        self._kept = ReadyOperations(self._world.memory_bytes * KEPT_SHARE)
-        self._open_backends(request.backends)
+        self._full = False
+        try:
+            self.hellos = leader.gather(say)
+            self.places = place_ranks(self.hellos, choose_device(request))
+            leader.names = [name_place(place) for place in self.places]
+            self._world = self._welcome(self.hellos, request.providers)
+            self._open_backends(request.backends)
+        except BaseException:
+            leader.lost = True
+            leader.close()
+            raise
 
     def world(self) -> World:
         """The ranks, and what they can measure."""
-        versions = {name: " | ".join(values) for name, values in sorted(self._versions.items())}
-        return replace(self._world, versions=versions)
+        return self._world
 
     def visit(
         self, point: Point, ranks: Sequence[int], calls: int, round: int, salt: int, deadline_s: float
@@ -100,34 +134,23 @@ class RankTeam:
         Raises RankLostError for a rank that died or hangs; BadInputError for a point that a library refuses;
         another PerfmodelError for an error that a rank raised. After RankLostError the team cannot be used.
         """
-        barrier = self._ready(point, ranks, deadline_s)
-        ends = time.monotonic() + deadline_s
-        name = f"{list(ranks)} {point.key}"
-        prepare = {
-            "do": "prepare",
-            "name": name,
+        ask, ends = self.leader.ask, time.monotonic() + deadline_s
+        fields = {
             "point": point.model_dump(mode="json"),
-            "ranks": list(ranks),
+            "group": list(ranks),
             "calls": calls,
             "salt": salt,
-            "barrier": barrier,
+            "barrier": self._ready(point, ranks, deadline_s),
         }
-        drops = self._kept.visit(name, ranks)
-        held = self._ask({rank: {**prepare, "drop": drops[rank]} for rank in ranks}, deadline_s)
-        self._kept.weigh(max(held.values()))
-        left_s = max(ends - time.monotonic(), _LEAST_S)
-        timing = {"do": "time", "calls": calls}
-        answers = self._ask(dict.fromkeys(ranks, timing), left_s)
-        return [unpack(answers[rank]) for rank in ranks]
+        if self._full:
+            ask("drop", deadline_s)
+        held_bytes = ask("prepare", deadline_s, ranks, **fields)
+        self._full = max(held_bytes) > KEPT_SHARE * self._world.memory_bytes
+        return [unpack(answer) for answer in ask("time", max(ends - time.monotonic(), LEAST_S), ranks)]
 
     def close(self) -> None:
-        """End the ranks; kill ranks that do not end. May be called again."""
-        if self._coordinator.peers and not self.lost:
-            try:
-                self._ask_all({"do": "close"}, CLOSE_S)
-            except PerfmodelError:
-                self.lost = True
-        self._coordinator.close()
+        """End the ranks; may be called again."""
+        self.leader.close()
 
     def __enter__(self) -> Self:
         return self
@@ -135,102 +158,65 @@ class RankTeam:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _explain(self, error: RankLostError) -> RankLostError:
-        """The error with further details that a subclass knows, such as how the rank ended."""
-        return error
-
-    def _ask(self, messages: Mapping[int, Message], deadline_s: float) -> dict[int, Any]:
-        try:
-            return self._coordinator.ask(messages, deadline_s)
-        except RankLostError as error:
-            self.lost = True
-            raise self._explain(error) from error
-
-    def _ask_all(self, message: Message, deadline_s: float) -> dict[int, Any]:
-        return self._ask(dict.fromkeys(range(len(self.places)), message), deadline_s)
-
-    def _welcome(self, hellos: Sequence[Message], providers: Sequence[str]) -> World:
+    def _welcome(self, hellos: Sequence[Mapping[str, Any]], providers: Sequence[str]) -> World:
         """Tell every rank its place; returns the description of all ranks."""
-        nodes = {place.node for place in self.places}
+        nodes = sorted({place.node for place in self.places})
+        cores = [hello["cores"] for hello in hellos]
         cpus: list[list[int]] = []
-        for node in sorted(nodes):
-            local = [
-                hello["cores"] for hello, place in zip(hellos, self.places, strict=True) if place.node == node
-            ]
-            cpus += process.share_out(local)
-        messages = {
-            place.rank: {
-                "do": "welcome",
-                "place": asdict(place),
-                "cpus": cpus[place.rank] if place.device == "cpu" else [],
-                "providers": list(providers) if place.rank == 0 else [],
-            }
-            for place in self.places
-        }
-        for place in self.places:
-            self._coordinator.peers[place.rank].name = name_of(place)
-        answers = self._ask(messages, WELCOME_S)
-        for answer in answers.values():
-            self._remember(answer["versions"])
-        self._gpus = min(gpus_used(self.places, [answer["uuid"] for answer in answers.values()]))
-        first = [place.rank for place in self.places if place.local_rank == 0]
-        distinct = {
-            tuple(core) for hello in hellos if hello["node"] == hellos[0]["node"] for core in hello["cores"]
-        }
+        for node in nodes:
+            shares = process.share_out([cores[place.rank] for place in self.places if place.node == node])
+            cpus += shares if self.places[0].device == "cpu" else [[] for _ in shares]
+        places = [asdict(place) for place in self.places]
+        answers = self.leader.ask("welcome", JOIN_S, places=places, cpus=cpus, providers=list(providers))
+        uuids = [answer["uuid"] for answer in answers]
+        self._gpus = min(count_gpus(self.places, uuids))
+        versions: dict[str, dict[str, None]] = {}
+        for answer in answers:
+            for name, version in answer["versions"].items():
+                versions.setdefault(name, {})[version] = None
+        distinct = {tuple(core) for place in self.places if place.node == 0 for core in cores[place.rank]}
         return World(
-            ranks=len(self.places),
+            ranks=len(places),
             nodes=len(nodes),
             device=self.places[0].device,
-            providers=availabilities(
-                answers[0]["providers"], [answer["uuid"] for answer in answers.values()]
-            ),
-            memory_bytes=min(answer["memory_bytes"] for answer in answers.values()),
+            providers=read_availabilities(answers[0]["providers"], uuids),
+            memory_bytes=min(answer["memory_bytes"] for answer in answers),
             cores_per_node=min(len(distinct) or node_cores(), node_cores()),
-            hosts=tuple(hellos[rank]["host"] for rank in first),
+            hosts=tuple(hellos[place.rank]["host"] for place in self.places if place.local_rank == 0),
+            versions={name: " | ".join(seen) for name, seen in sorted(versions.items())},
         )
 
     def _open_backends(self, backends: Sequence[str]) -> None:
         """Open the libraries that can be timed here; a library that does not open is marked as not usable."""
-        found = dict(self._world.providers)
-        device = self._world.device
-        for name in backends or DEFAULT_BACKENDS[device]:
-            known = found.get(name)
-            if len(self.places) > 1 and known and known.usable and not known.functional_only:
+        providers = dict(self._world.providers)
+        for name in backends or DEFAULT_BACKENDS[self._world.device]:
+            library = providers.get(name)
+            if len(self.places) > 1 and library and library.usable and not library.functional_only:
                 try:
                     self._open_provider(name)
                 except RankLostError:
                     raise
                 except PerfmodelError as error:
-                    found[name] = Availability(False, error.message.removesuffix("."), error.next_step)
-        self._world = replace(self._world, providers=found)
+                    providers[name] = Availability(False, error.message.removesuffix("."), error.next_step)
+        self._world = replace(self._world, providers=providers)
 
     def _open_provider(self, name: str) -> None:
-        host = self._host if self._world.nodes > 1 else "127.0.0.1"
-        address = {"host": host, "port": str(free_port()), "run": self._run}
-        if self._gpus:
-            address["gpus"] = str(self._gpus)
-        self._ask_all({"do": "open", "provider": name, "address": address}, OPEN_S)
+        leader = self.leader
+        host = leader.host if self._world.nodes > 1 else LOCALHOST
+        address = {"host": host, "port": str(free_port()), "run": leader.run, "gpus": str(self._gpus)}
+        leader.ask("open", OPEN_S, provider=name, address=address)
         self._open.add(name)
-
-    def _remember(self, versions: Mapping[str, str]) -> None:
-        """Add versions that a rank reported; different versions of the same library are all kept."""
-        for name, value in versions.items():
-            known = self._versions.setdefault(name, [])
-            if value not in known:
-                known.append(value)
 
     def _ready(self, point: Point, ranks: Sequence[int], deadline_s: float) -> str:
         """Open what the point needs on all ranks; returns the library of the barrier, "" for one rank."""
         alone = len(ranks) == 1
         barrier = "" if alone else point.backend or self._first_open()
-        needed = [name for name in (barrier, point.backend, provider_name(point)) if name]
-        for name in dict.fromkeys(needed):
+        for name in dict.fromkeys(filter(None, (barrier, point.backend, provider_name(point)))):
             if name not in self._open:
                 self._open_provider(name)
-            group = (name, tuple(ranks))
-            if not alone and group not in self._groups:
-                self._ask_all({"do": "group", "provider": name, "ranks": list(ranks)}, deadline_s)
-                self._groups.add(group)
+            if not alone and (name, tuple(ranks)) not in self._groups:
+                self.leader.ask("group", deadline_s, provider=name, group=list(ranks))
+                self._groups.add((name, tuple(ranks)))
         return barrier
 
     def _first_open(self) -> str:
@@ -244,17 +230,15 @@ class RankTeam:
         )
 
 
-def places_of(hellos: Sequence[Message], device: str) -> list[Place]:
-    """The place of every rank, from the first messages of all ranks, which say on which node each runs.
+def place_ranks(hellos: Sequence[Mapping[str, Any]], device: str) -> list[Place]:
+    """The place of every rank, from the first answers of all ranks, which say on which node each runs.
 
     Limits: ranks that do not fill the nodes one after the other -> BadInputError
     """
     nodes: dict[str, list[int]] = {}
     for rank, hello in enumerate(hellos):
         nodes.setdefault(hello["node"], []).append(rank)
-    if sorted(rank for ranks in nodes.values() for rank in ranks) != [
-        r for ranks in nodes.values() for r in ranks
-    ]:
+    if [rank for ranks in nodes.values() for rank in ranks] != list(range(len(hellos))):
         raise BadInputError(
             "the ranks do not fill the nodes one after the other.",
             "number them by node: srun --distribution=block, mpirun --map-by slot.",
@@ -266,7 +250,7 @@ def places_of(hellos: Sequence[Message], device: str) -> list[Place]:
     ]
 
 
-def gpus_used(places: Sequence[Place], uuids: Sequence[str]) -> list[int]:
+def count_gpus(places: Sequence[Place], uuids: Sequence[str]) -> list[int]:
     """Number of different GPUs that the ranks of each node use; 0 if a rank's UUID is unknown ("")."""
     used: dict[int, set[str]] = {}
     for place, uuid in zip(places, uuids, strict=True):
@@ -274,20 +258,20 @@ def gpus_used(places: Sequence[Place], uuids: Sequence[str]) -> list[int]:
     return [0 if "" in names else len(names) for _, names in sorted(used.items())]
 
 
-def name_of(place: Place) -> str:
+def name_place(place: Place) -> str:
     """A rank in words: ``rank 3 (node 0, GPU 3)``, on CPUs ``rank 3 (node 0)``."""
     gpu = f", GPU {place.local_rank}" if place.device == "cuda" else ""
     return f"rank {place.rank} (node {place.node}{gpu})"
 
 
-def availabilities(
+def read_availabilities(
     described: Mapping[str, Mapping[str, Any]], uuids: Sequence[str]
 ) -> dict[str, Availability]:
     """Availabilities that rank 0 described; if ranks share a GPU (equal ``uuids``), functional only."""
-    known = [uuid for uuid in uuids if uuid]
-    gpus = len(set(known))
-    shared = f"{len(known)} ranks share {gpus} GPU{'s' if gpus > 1 else ''}" if gpus < len(known) else ""
-    found = {}
+    named = [uuid for uuid in uuids if uuid]
+    gpus = len(set(named))
+    shared = f"{len(named)} ranks share {gpus} GPU{'s' if gpus > 1 else ''}" if gpus < len(named) else ""
+    availabilities = {}
     for name, fields in described.items():
         plain: dict[str, Any] = {
             field: tuple(value) if isinstance(value, list) else value for field, value in fields.items()
@@ -295,8 +279,8 @@ def availabilities(
         plain["clocks"] = tuple(Clock(clock) for clock in fields["clocks"])
         if shared:
             plain |= {"functional_only": shared, "install": ONE_A_GPU}
-        found[name] = Availability(**plain)
-    return found
+        availabilities[name] = Availability(**plain)
+    return availabilities
 
 
 def unpack(answer: Mapping[str, Any]) -> RankTimes:

@@ -24,10 +24,12 @@ _ALLOWED = re.compile(
     r"(NCCL|NVSHMEM|TORCH|GLOO|MALLOC|FI|UCX)_[A-Z0-9_]+|CUDA_VISIBLE_DEVICES",
     re.IGNORECASE,
 )
-_OF_A_LAUNCH = re.compile(r"OMP_NUM_THREADS|TORCH_NCCL_ASYNC_ERROR_HANDLING", re.IGNORECASE)
-"""Variables that a launcher sets for every program.
+_OF_A_LAUNCH = re.compile(
+    r"OMP_NUM_THREADS|TORCH_NCCL_ASYNC_ERROR_HANDLING|TORCH_CPP_LOG_LEVEL", re.IGNORECASE
+)
+"""Variables that a launcher, or this program, sets for every run.
 
-torchrun sets them; a CPU rank has one thread with any launcher."""
+torchrun sets the first two; a CPU rank has one thread with any launcher; the last changes only messages."""
 
 _LOOPBACK = ("lo", "lo0")
 

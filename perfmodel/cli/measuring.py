@@ -14,9 +14,8 @@ from calibrate.machine.identity import Host, identify
 from calibrate.planning.durations import estimate_points_s
 from calibrate.planning.measurement_plan import BACKENDS, Request, make_plan
 from calibrate.planning.selection import read_selection
-from calibrate.ranks import start
-from calibrate.ranks.control import LeaderMissingError
-from calibrate.ranks.external import detect_launcher
+from calibrate.ranks import team as ranks
+from calibrate.ranks.launch import LeaderMissingError, detect_launcher
 from calibrate.ranks.team import TeamRequest
 from calibrate.running.interfaces import RunOptions, RunOutcome, Team
 from calibrate.running.journal import Journal, require_writable
@@ -130,7 +129,7 @@ def run(asked: Asked, *, plan_only: bool, strict: bool, as_json: bool) -> None:
 
 def open_team(request: TeamRequest) -> Team | None:
     """Start ranks, or join a launcher's ranks; None on ranks other than 0. Tests replace this function."""
-    return start.open_team(request, say=note)
+    return ranks.open_team(request, os.environ, say=note)
 
 
 def _measured(asked: Asked, host: Host, team: Team, progress: CalibrationProgress) -> RunOutcome:

@@ -25,7 +25,7 @@ def usable(name: str) -> None:
 
 def pids_of(team: RankTeam) -> list[int]:
     """Process ids, by rank."""
-    return [team._coordinator.peers[place.rank].hello["pid"] for place in team.places]
+    return [hello["pid"] for hello in team.hellos]
 
 
 def launcher_environment() -> dict[str, str]:

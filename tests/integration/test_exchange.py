@@ -10,8 +10,7 @@ import pytest
 from waiting import PATIENCE_S
 
 from calibrate.passes.exchange_pass import STEPS
-from calibrate.ranks.start import LocalTeam
-from calibrate.ranks.team import TeamRequest
+from calibrate.ranks.team import RankTeam, TeamRequest, start_ranks
 from perfmodel.errors import BadInputError
 from perfmodel.model import embedding_bag as eb
 from perfmodel.schema.evidence import Clock
@@ -43,13 +42,14 @@ def point(backend: str, ranks: int, work: LookupWork, dtype: str = "fp32") -> Po
 
 
 @pytest.fixture(scope="module")
-def team() -> Iterator[LocalTeam]:
+def team() -> Iterator[RankTeam]:
     """Two ranks for all tests: to import torch takes them seconds."""
-    with LocalTeam(TeamRequest(ranks=2, device="cpu", backends=("gloo",))) as started:
+    request = TeamRequest(ranks=2, device="cpu", backends=("gloo",))
+    with RankTeam(start_ranks(request), request) as started:
         yield started
 
 
-def test_bags_are_exact_and_steps_add_up(team: LocalTeam) -> None:
+def test_bags_are_exact_and_steps_add_up(team: RankTeam) -> None:
     ranks, everyone = 2, [0, 1]
     for salt, (work, dtype) in enumerate(WORKS):
         one = point("gloo", ranks, work, dtype)

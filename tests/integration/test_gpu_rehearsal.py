@@ -11,8 +11,7 @@ pytest.importorskip("torch")
 
 from calibrate.planning import kernel_cells
 from calibrate.planning.measurement_plan import Request
-from calibrate.ranks.start import LocalTeam
-from calibrate.ranks.team import TeamRequest
+from calibrate.ranks.team import RankTeam, TeamRequest, start_ranks
 from calibrate.running import session
 from calibrate.running.interfaces import Listener, RunOptions
 from perfmodel.schema.evidence import Clock
@@ -43,7 +42,8 @@ def test_every_kernel_at_every_clock_through_a_whole_run(
 ) -> None:
     """The shortest point of each kernel and clock of the quick grid for a small GPU, every result exact."""
     monkeypatch.setitem(kernel_cells.MOST_BYTES, "cuda", 2**20)
-    with LocalTeam(TeamRequest(1, "cuda"), program=RANK) as team:
+    request = TeamRequest(1, "cuda")
+    with RankTeam(start_ranks(request, program=RANK), request) as team:
         world = team.world()
         assert (world.ranks, world.device, world.providers["torch"].usable) == (1, "cuda", True)
         kept = options(tmp_path)

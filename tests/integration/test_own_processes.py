@@ -10,8 +10,6 @@ from pathlib import Path
 from waiting import PATIENCE_S
 
 from calibrate.machine.libraries import import_troubles
-from calibrate.ranks import start
-from calibrate.ranks.start import rank_environment
 from perfmodel.schema import machine as machines
 
 
@@ -51,17 +49,3 @@ def test_data_is_found_from_any_folder(tmp_path: Path) -> None:
         check=True,
     )
     assert done.stdout.strip() == "8"
-
-
-def test_ranks_import_the_program_that_starts_them(tmp_path: Path) -> None:
-    """Also from a checkout that nobody installed."""
-    program = "import calibrate; print(calibrate.__file__)"
-    isolated = [sys.executable, "-S", "-P", "-c", program]  # -S: without what is installed
-    done = subprocess.run(
-        isolated,
-        env=rank_environment({"PATH": os.environ["PATH"]}, "cuda"),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert Path(done.stdout.strip()) == Path(start.__file__).parents[1] / "__init__.py"

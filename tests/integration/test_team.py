@@ -7,16 +7,14 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 from oracles import environment
 from team_processes import FAKE, HERE, pids_of, usable
 from waiting import PATIENCE_S, a_moment, alive, gone
 
-from calibrate.ranks.start import LocalTeam
-from calibrate.ranks.team import TeamRequest
+from calibrate.ranks.team import RankTeam, TeamRequest, open_team, start_ranks
 from perfmodel.errors import BadInputError, PerfmodelError, RankLostError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import LookupWork, Point, PointKind
@@ -44,42 +42,44 @@ def kernel(what: str, ranks: int = 2) -> Point:
     )
 
 
+def start_fake(ranks: int = 2, names: Sequence[str] = ("library",)) -> RankTeam:
+    request = TeamRequest(ranks, "cpu", tuple(names), providers=names, collectives=names)
+    return RankTeam(start_ranks(request, program=FAKE), request)
+
+
 @pytest.fixture
-def fake() -> Iterator[Callable[..., LocalTeam]]:
-    """Teams of misbehaving ranks; each is closed, and nothing of it may be left."""
-    teams: list[LocalTeam] = []
-    pids: list[int] = []
-
-    def make(ranks: int = 2, names: Sequence[str] = ("library",)) -> LocalTeam:
-        request = TeamRequest(ranks, "cpu", names, providers=names, collectives=names)
-        team = LocalTeam(request, FAKE)
-        teams.append(team)
-        pids.extend(pids_of(team))
-        return team
-
-    yield make
-    for team in teams:
-        team.close()
+def fake() -> Iterator[RankTeam]:
+    """Misbehaving ranks: nothing of them may be left."""
+    team = start_fake()
+    pids = pids_of(team)
+    yield team
+    team.close()
     assert gone(pids)
 
 
 @pytest.fixture(scope="module")
-def three() -> Iterator[LocalTeam]:
+def three() -> Iterator[RankTeam]:
     """Three ranks for all who time: to import torch takes each seconds."""
     usable("gloo")
-    with LocalTeam(TeamRequest(ranks=3, device="cpu", backends=("gloo",))) as team:
+    with start_or_fail(TeamRequest(ranks=3, device="cpu", backends=("gloo",), oversubscribe=True)) as team:
         pids = pids_of(team)
         yield team
     assert gone(pids)
 
 
-def test_the_world_is_what_the_ranks_say(three: LocalTeam) -> None:
+def start_or_fail(request: TeamRequest) -> RankTeam:
+    team = open_team(request, {})
+    assert team is not None
+    return team
+
+
+def test_the_world_is_what_the_ranks_say(three: RankTeam) -> None:
     world = three.world()
     assert (world.ranks, world.nodes, world.ranks_per_node, world.device) == (3, 1, 3, "cpu")
     assert world.memory_bytes > 2**20 and "numpy" in world.versions
 
 
-def test_real_ranks_time_checked_collectives(three: LocalTeam) -> None:
+def test_real_ranks_time_checked_collectives(three: RankTeam) -> None:
     assert three.world().providers["gloo"].usable
     for clock in (Clock.EAGER, Clock.STREAM):
         for salt in (1, 2):
@@ -96,7 +96,7 @@ def test_real_ranks_time_checked_collectives(three: LocalTeam) -> None:
     assert [one.wrong for one in again] == [0, 0]  # a refused point harms no other
 
 
-def test_groups_of_ranks_and_a_kernel_on_all_of_them_and_on_one(three: LocalTeam) -> None:
+def test_groups_of_ranks_and_a_kernel_on_all_of_them_and_on_one(three: RankTeam) -> None:
     work = LookupWork(batch=8, pooling=4, dim=32, rows=1000)
     for group in ([0, 1], [1, 2], [0, 1, 2]):
         many = len(group)
@@ -114,55 +114,38 @@ def test_groups_of_ranks_and_a_kernel_on_all_of_them_and_on_one(three: LocalTeam
         assert all(one.wrong == 0 < one.checked for one in three.visit(cell, group, 5, 0, 1, PATIENCE_S))
 
 
-def test_a_single_rank_needs_no_library_of_collectives(fake: Callable[..., LocalTeam]) -> None:
-    team = fake(1, ())
-    (seen,) = team.visit(kernel("sleep", 1), [0], 3, 0, 7, PATIENCE_S)
+def test_a_single_rank_needs_no_library_of_collectives() -> None:
+    with start_fake(1, ()) as team:
+        (seen,) = team.visit(kernel("sleep", 1), [0], 3, 0, 7, PATIENCE_S)
     assert (len(seen.starts_s), seen.checked) == (3, 7)
     assert all(e - s >= 0.001 for s, e in zip(seen.starts_s, seen.ends_s, strict=True))
 
 
-def test_what_a_rank_raises_fails_the_point_and_the_ranks_go_on(fake: Callable[..., LocalTeam]) -> None:
-    team = fake()
-    with pytest.raises(PerfmodelError, match=r"rank 1 \(node 0\): RuntimeError: a library gave up"):
-        team.visit(kernel("fail"), [0, 1], 3, 0, 1, PATIENCE_S)
-    with pytest.raises(BadInputError, match="no room"):
-        team.visit(kernel("refuse"), [0, 1], 3, 0, 1, PATIENCE_S)
-    assert len(team.visit(kernel("sleep"), [0, 1], 3, 0, 1, PATIENCE_S)) == 2
+def test_what_a_rank_raises_fails_the_point_and_the_ranks_go_on() -> None:
+    """Also: versions that differ between ranks are all kept, and a library that cannot run says why."""
+    with start_fake(3, ("library", "absent")) as team:
+        world = team.world()
+        with pytest.raises(PerfmodelError, match=r"rank 1 \(node 0\): RuntimeError: a library gave up"):
+            team.visit(kernel("fail"), [0, 1], 3, 0, 1, PATIENCE_S)
+        with pytest.raises(BadInputError, match="no room"):
+            team.visit(kernel("refuse"), [0, 1], 3, 0, 1, PATIENCE_S)
+        assert len(team.visit(kernel("sleep"), [0, 1], 3, 0, 1, PATIENCE_S)) == 2
+    assert world.versions == {"library": "1.0 | 1.1"}
+    assert (world.providers["library"].usable, world.providers["absent"].usable) == (True, False)
+    assert world.providers["absent"].why_not == "it is absent"
 
 
-def test_versions_that_differ_between_ranks_are_all_kept(fake: Callable[..., LocalTeam]) -> None:
-    assert fake(3).world().versions == {"library": "1.0 | 1.1"}
-
-
-def test_a_library_that_cannot_run_is_in_the_world_with_why(fake: Callable[..., LocalTeam]) -> None:
-    found = fake(2, ("library", "absent")).world().providers
-    assert (found["library"].usable, found["absent"].usable) == (True, False)
-    assert found["absent"].why_not == "it is absent"
-
-
-def test_a_rank_that_ends_is_named_with_its_exit_code_and_last_words(fake: Callable[..., LocalTeam]) -> None:
-    team = fake()
+def test_a_rank_that_ends_is_named_with_its_exit_code_and_last_words(fake: RankTeam) -> None:
     with pytest.raises(RankLostError, match=r"rank 1 \(node 0\) died: it exited with code 3") as caught:
-        team.visit(kernel("die"), [0, 1], 3, 0, 1, PATIENCE_S)
+        fake.visit(kernel("die"), [0, 1], 3, 0, 1, PATIENCE_S)
     assert "  out of luck" in caught.value.next_step
 
 
-def test_a_stopped_rank_is_named_after_its_deadline(fake: Callable[..., LocalTeam]) -> None:
-    team = fake()
-    stopped = pids_of(team)[1]
+def test_a_stopped_rank_is_named_after_its_deadline(fake: RankTeam) -> None:
+    stopped = pids_of(fake)[1]
     os.kill(stopped, signal.SIGSTOP)
     with pytest.raises(RankLostError, match=r"rank 1 \(node 0\) has not answered for 1 s: it was stopped"):
-        team.visit(kernel("sleep"), [0, 1], 3, 0, 1, 1.0)
-    team.close()
-    assert gone([stopped])
-
-
-def test_a_rank_that_is_killed_is_named(fake: Callable[..., LocalTeam]) -> None:
-    team = fake()
-    threading.Timer(0.7, os.kill, (pids_of(team)[1], signal.SIGKILL)).start()
-    with pytest.raises(RankLostError, match=r"rank 1 \(node 0\) died") as caught:
-        team.visit(kernel("sleep"), [0, 1], 10**8, 0, 1, PATIENCE_S)
-    assert "signal 9" in f"{caught.value.message} {caught.value.next_step}"
+        fake.visit(kernel("sleep"), [0, 1], 3, 0, 1, 1.0)
 
 
 @pytest.mark.usefixtures("signals")
@@ -172,10 +155,9 @@ def test_no_rank_outlives_its_coordinator(what: str, number: signal.Signals) -> 
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from test_team import *\n"
-        "from calibrate.ranks import start, team as coordinated\n"
-        "coordinated.CLOSE_S = start._LEAVE_S = 0.5\n"
-        "names = ('library',)\n"
-        "team = LocalTeam(TeamRequest(2, 'cpu', names, providers=names, collectives=names), FAKE)\n"
+        "from calibrate.ranks import leader\n"
+        "leader.LEAVE_S = 0.5\n"
+        "team = start_fake()\n"
         "print(json.dumps(pids_of(team)), flush=True)\n"
         "with team:\n"
         "    team.visit(kernel(sys.argv[2]), [0, 1], 10**8, 0, 1, PATIENCE_S)\n"

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from calibrate.ranks.clocks import BATCHES, GRAPH_CALLS, WARM_UP_CALLS, Cpu, Timer, graph_calls
-from calibrate.ranks.control import RankProgress
+from calibrate.ranks.clocks import BATCHES, GRAPH_CALLS, WARM_UP_CALLS, Cpu, RankProgress, Timer, graph_calls
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
 

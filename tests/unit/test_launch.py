@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from calibrate.machine.local_gpus import LocalGpu
-from calibrate.operations import Availability, Place
-from calibrate.ranks import process, start, team
-from calibrate.ranks.external import Launcher, detect_launcher, first_host
-from calibrate.ranks.ready_operations import ReadyOperations
-from calibrate.ranks.start import (
-    LocalTeam,
-    how_ended,
-    import_path,
-    rank_environment,
+from calibrate.operations import Availability, Place, RankTimes
+from calibrate.ranks import process, team
+from calibrate.ranks.launch import Launcher, detect_launcher, first_host, rank_environment
+from calibrate.ranks.leader import describe_exit
+from calibrate.ranks.rank import pack
+from calibrate.ranks.team import (
+    ONE_A_GPU,
+    TeamRequest,
+    count_gpus,
+    name_place,
+    place_ranks,
+    read_availabilities,
+    start_ranks,
 )
-from calibrate.ranks.team import ONE_A_GPU, TeamRequest, availabilities, gpus_used, name_of, places_of
 from perfmodel.errors import BadInputError, NoHardwareError
+from perfmodel.schema.evidence import Clock
+from perfmodel.schema.runs import Point, PointKind
 
 TORCHRUN = {
     "RANK": "3",
@@ -64,20 +68,20 @@ def test_torchrun_meets_beside_its_own_port() -> None:
 def test_srun_meets_on_the_first_node_of_the_step_at_a_port_of_the_job() -> None:
     one, other = found(SRUN), found({**SRUN, "SLURM_PROCID": "0"})
     assert (one.name, one.rank, one.ranks, one.host) == ("srun", 5, 8, "gnode08")
-    assert (one.port, one.key) == (other.port, other.key)
+    assert (one.port, one.job) == (other.port, other.job)
     assert 20000 <= one.port < 32768
     another = found({**SRUN, "SLURM_JOB_ID": "4712"})
-    assert (another.port, another.key) != (one.port, one.key)
+    assert another.port != one.port and another.job != one.job
 
 
 def test_mpirun_on_one_node_meets_there_at_a_port_of_the_job() -> None:
     job = {**MPIRUN, "PMIX_NAMESPACE": "prterun-a-7@1", "OMPI_COMM_WORLD_LOCAL_SIZE": "4"}
     one, other = found(job), found({**job, "OMPI_COMM_WORLD_RANK": "0"})
     assert (one.rank, other.rank, one.host) == (1, 0, "127.0.0.1")
-    assert (one.port, one.key) == (other.port, other.key)
+    assert (one.port, one.job) == (other.port, other.job)
     assert 20000 <= one.port < 32768
     another = found({**job, "PMIX_NAMESPACE": "prterun-a-8@1"})
-    assert (another.port, another.key) != (one.port, one.key)
+    assert another.port != one.port and another.job != one.job
     assert found({**job, "PERFMODEL_PORT": "31000"}).port == 31000
 
 
@@ -95,7 +99,7 @@ def test_mpirun_over_nodes_meets_at_the_address_that_it_is_given(environ: dict[s
     assert "MASTER_ADDR" in str(caught.value.next_step)
     launcher = found({**environ, "MASTER_ADDR": "node07"})
     assert (launcher.name, launcher.ranks, launcher.host) == ("mpirun", 4, "node07")
-    assert 20000 <= launcher.port < 32768 and launcher.key
+    assert 20000 <= launcher.port < 32768 and launcher.job
 
 
 def test_the_innermost_launcher_counts() -> None:
@@ -136,20 +140,20 @@ def hello(node: str, cores: list[list[int]] | None = None) -> dict[str, object]:
 
 
 def test_places_follow_from_where_the_ranks_run() -> None:
-    places = places_of([hello("a"), hello("a"), hello("b"), hello("b")], "cuda")
+    places = place_ranks([hello("a"), hello("a"), hello("b"), hello("b")], "cuda")
     assert places[3] == Place(3, 4, node=1, local_rank=1, local_ranks=2, device="cuda")
-    assert [name_of(place) for place in places] == [
+    assert [name_place(place) for place in places] == [
         "rank 0 (node 0, GPU 0)",
         "rank 1 (node 0, GPU 1)",
         "rank 2 (node 1, GPU 0)",
         "rank 3 (node 1, GPU 1)",
     ]
-    assert name_of(places_of([hello("a")], "cpu")[0]) == "rank 0 (node 0)"
+    assert name_place(place_ranks([hello("a")], "cpu")[0]) == "rank 0 (node 0)"
 
 
 def test_ranks_that_alternate_between_nodes_are_refused() -> None:
     with pytest.raises(BadInputError, match="one after the other") as caught:
-        places_of([hello("a"), hello("b"), hello("a"), hello("b")], "cpu")
+        place_ranks([hello("a"), hello("b"), hello("a"), hello("b")], "cpu")
     assert "--distribution=block" in caught.value.next_step
 
 
@@ -163,17 +167,20 @@ def test_ranks_on_one_gpu_only_show_that_it_works() -> None:
         "operations": ["all_to_all"],
         "functional_only": "",
     }
-    assert availabilities({"nccl": fields}, ["GPU-1", "GPU-2"])["nccl"].functional_only == ""
-    assert availabilities({"nccl": fields}, ["", ""])["nccl"].functional_only == ""
-    shared = availabilities({"nccl": fields}, ["GPU-1", "GPU-1"])["nccl"]
+    assert read_availabilities({"nccl": fields}, ["GPU-1", "GPU-2"])["nccl"].functional_only == ""
+    assert read_availabilities({"nccl": fields}, ["", ""])["nccl"].functional_only == ""
+    shared = read_availabilities({"nccl": fields}, ["GPU-1", "GPU-1"])["nccl"]
     assert (shared.functional_only, shared.install) == ("2 ranks share 1 GPU", ONE_A_GPU)
-    assert availabilities({"nccl": fields}, ["a", "b", "b"])["nccl"].functional_only == "3 ranks share 2 GPUs"
+    assert (
+        read_availabilities({"nccl": fields}, ["a", "b", "b"])["nccl"].functional_only
+        == "3 ranks share 2 GPUs"
+    )
 
 
 def test_gpus_are_counted_by_node() -> None:
-    places = places_of([hello("a"), hello("a"), hello("b"), hello("b")], "cuda")
-    assert gpus_used(places, ["GPU-1", "GPU-2", "GPU-3", "GPU-3"]) == [2, 1]
-    assert gpus_used(places, ["", "", "GPU-3", "GPU-4"]) == [0, 2]
+    places = place_ranks([hello("a"), hello("a"), hello("b"), hello("b")], "cuda")
+    assert count_gpus(places, ["GPU-1", "GPU-2", "GPU-3", "GPU-3"]) == [2, 1]
+    assert count_gpus(places, ["", "", "GPU-3", "GPU-4"]) == [0, 2]
 
 
 def test_cores_are_shared_out_whole_and_evenly() -> None:
@@ -221,49 +228,24 @@ def test_ranks_see_no_launcher_and_run_on_one_thread() -> None:
     assert rank_environment(environ, "cuda")["OMP_NUM_THREADS"] == "8"
 
 
-def test_ranks_look_where_the_program_that_starts_them_is(tmp_path: Path) -> None:
-    """Also from a checkout that nobody installed: a rank's Python does not look where it stands."""
-    checkout = tmp_path / "checkout/calibrate"
-    assert import_path({}, checkout) == {"PYTHONPATH": str(tmp_path / "checkout")}
-    assert import_path({"PYTHONPATH": "/a"}, checkout) == {
-        "PYTHONPATH": f"{tmp_path / 'checkout'}{os.pathsep}/a"
-    }
-    assert import_path({}, tmp_path / "lib/site-packages/calibrate") == {}
-
-
 def test_an_exit_in_words() -> None:
-    assert how_ended(None) == ""
-    assert how_ended(3) == "it exited with code 3"
-    assert how_ended(-9) == "killed by signal 9 (SIGKILL)"
+    assert describe_exit(3) == "it exited with code 3"
+    assert describe_exit(-9) == "killed by signal 9 (SIGKILL)"
 
 
 def test_a_rank_that_does_not_start_says_its_last_words() -> None:
     program = [sys.executable, "-c", "import sys; print('no such library'); sys.exit(7)"]
     request = TeamRequest(ranks=2, device="cpu", backends=("gloo",))
     with pytest.raises(NoHardwareError, match=r"it exited with code 7\n  no such library"):
-        LocalTeam(request, program)
+        team.RankTeam(start_ranks(request, program=program), request)
     with pytest.raises(NoHardwareError, match="cannot be started"):
-        LocalTeam(request, ["/nowhere/python"])
-
-
-def test_operations_are_kept_while_memory_lasts_and_dropped_on_all_their_ranks() -> None:
-    kept = ReadyOperations(100.0)
-    assert kept.visit("a", [0, 1, 2]) == {0: [], 1: [], 2: []}
-    kept.weigh(150.0)  # the only one stays
-    kept.visit("b", [0, 1])
-    kept.weigh(90.0)
-    kept.visit("a", [0, 1, 2])  # now b was visited longest ago
-    kept.weigh(101.0)
-    assert kept.visit("c", [1, 2]) == {1: ["b"], 2: []}
-    kept.weigh(101.0)  # a goes: from ranks 0, 1 and 2
-    assert kept.visit("a", [0, 1, 2]) == {0: ["b", "a"], 1: ["a"], 2: ["a"]}
-    assert kept.visit("a", [0, 1, 2]) == {0: [], 1: [], 2: []}
+        start_ranks(request, program=["/nowhere/python"])
 
 
 def test_more_ranks_than_cores_are_refused_before_any_is_started() -> None:
     """A thousand ranks: no machine of the tests has the cores."""
     with pytest.raises(BadInputError, match=r"1000 ranks on [0-9]+ cores would take turns"):
-        start.open_team(TeamRequest(1000, "cpu"), {})
+        team.open_team(TeamRequest(1000, "cpu"), {})
 
 
 @pytest.mark.parametrize(("device", "places"), [("cpu", "core"), ("cuda", "GPU")])
@@ -271,41 +253,63 @@ def test_a_slip_in_the_number_of_ranks_starts_none(
     device: str, places: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A thousand million ranks are an error at once, also where ranks may take turns."""
-    monkeypatch.setattr(start, "LocalTeam", lambda *_, **__: pytest.fail("ranks were started"))
-    monkeypatch.setattr(start, "find_gpus", lambda: (LocalGpu(0, "NVIDIA H100"),))
-    monkeypatch.setattr(start, "usable_cores", lambda: 1)
+    monkeypatch.setattr(team, "start_ranks", lambda *_: pytest.fail("ranks were started"))
+    monkeypatch.setattr(team, "find_gpus", lambda: (LocalGpu(0, "NVIDIA H100"),))
+    monkeypatch.setattr(team, "usable_cores", lambda: 1)
     with pytest.raises(
         BadInputError, match=rf"1000000000: that many cannot be started on 1 {places}\."
     ) as refused:
-        start.open_team(TeamRequest(10**9, device, oversubscribe=True), {})
+        team.open_team(TeamRequest(10**9, device, oversubscribe=True), {})
     assert "more than 64." in refused.value.next_step
 
 
 def test_without_a_gpu_no_rank_of_one_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(start, "find_gpus", tuple)
+    monkeypatch.setattr(team, "find_gpus", tuple)
     with pytest.raises(NoHardwareError, match="there is no GPU here"):
-        start.open_team(TeamRequest(None, "cuda"), {})
+        team.open_team(TeamRequest(None, "cuda"), {})
 
 
-class FakeCoordinator:
+class FakeLeader:
     """Ranks of one node that can run one library. opened: the libraries that they were told to open."""
 
-    def __init__(self, ranks: int) -> None:
-        self.peers = [SimpleNamespace(name="") for _ in range(ranks)]
-        self.opened: list[str] = []
+    host, run = "127.0.0.1", "run"
 
-    def gather(self, *_: object) -> list[dict[str, Any]]:
-        return [{"node": "n", "host": "n", "cores": [[0]]} for _ in self.peers]
+    def __init__(self, ranks: int, held_bytes: float = 0.0) -> None:
+        self.ranks, self.held_bytes = ranks, held_bytes
+        self.did: list[str] = []
 
-    def ask(self, messages: Mapping[int, dict[str, Any]], deadline_s: float) -> dict[int, Any]:
-        self.opened += [message["provider"] for message in messages.values() if message["do"] == "open"]
+    def gather(self, say: object) -> list[dict[str, Any]]:
+        return [{"node": "n", "host": "n", "cores": [[0]]} for _ in range(self.ranks)]
+
+    def ask(self, do: str, deadline_s: float, ranks: Sequence[int] | None = None, **fields: Any) -> list[Any]:
+        self.did.append(do)
         can = {"providers": {"library": asdict(Availability(True))}, "versions": {}, "uuid": ""}
-        return {rank: {**can, "memory_bytes": 2**30} for rank in messages}
+        answers = {"prepare": self.held_bytes, "time": pack(RankTimes([1.0], [2.0]))}
+        return [answers.get(do, {**can, "memory_bytes": 100.0})] * len(ranks or range(self.ranks))
 
 
-@pytest.mark.parametrize(("ranks", "opened"), [(1, []), (2, ["library", "library"])])
+@pytest.mark.parametrize(("ranks", "opened"), [(1, []), (2, ["open"])])
 def test_a_rank_alone_opens_no_library_of_collectives(ranks: int, opened: list[str]) -> None:
-    coordinator = FakeCoordinator(ranks)
-    request = TeamRequest(backends=("library",))
-    joined = team.RankTeam(coordinator, ranks, "cpu", request)  # type: ignore[arg-type]
-    assert coordinator.opened == opened and joined.world().ranks == ranks
+    leader = FakeLeader(ranks)
+    joined = team.RankTeam(leader, TeamRequest(backends=("library",), device="cpu"))  # type: ignore[arg-type]
+    assert leader.did == ["welcome", *opened] and joined.world().ranks == ranks
+
+
+@pytest.mark.parametrize(("held_bytes", "dropped"), [(50.0, []), (51.0, ["drop"])])
+def test_ranks_drop_their_operations_when_half_of_their_memory_is_full(
+    held_bytes: float, dropped: list[str]
+) -> None:
+    leader = FakeLeader(2, held_bytes)
+    joined = team.RankTeam(leader, TeamRequest(backends=("library",), device="cpu"))  # type: ignore[arg-type]
+    point = Point(
+        kind=PointKind.COLLECTIVE,
+        operation="all_to_all",
+        backend="library",
+        clock=Clock.EAGER,
+        gpus=2,
+        gpus_per_node=2,
+    )
+    for _ in range(2):
+        joined.visit(point, [0, 1], 1, 0, 1, 1.0)
+    visit = ["prepare", "time"]
+    assert leader.did == ["welcome", "open", "group", *visit, *dropped, *visit]

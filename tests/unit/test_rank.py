@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import queue
+import json
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from calibrate import providers
 from calibrate.operations import Availability, Place, RankTimes
 from calibrate.ranks import process
-from calibrate.ranks.control import RankProgress
 from calibrate.ranks.rank import RankServer, pack, provider_name
-from calibrate.ranks.team import availabilities, unpack
+from calibrate.ranks.team import read_availabilities, unpack
 from perfmodel.errors import NoHardwareError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import DeviceConditions, Point, PointKind
@@ -23,24 +22,26 @@ from perfmodel.schema.runs import DeviceConditions, Point, PointKind
 PLACE = {"rank": 5, "ranks": 8, "node": 1, "local_rank": 1, "local_ranks": 4, "device": "cuda"}
 
 
-class FakeDesk:
+class FakeStore:
     """Hands out messages; ``answers`` are results, or texts of refusals."""
 
     def __init__(self, *messages: dict[str, Any]) -> None:
-        self.progress = RankProgress()
         self.answers: list[Any] = []
-        self._inbox: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
-        for message in (*messages, None):
-            self._inbox.put(message)
+        self._messages = list(messages)
 
-    def next(self) -> dict[str, Any] | None:
-        return self._inbox.get()
+    def wait(self, keys: Sequence[str], timeout: object) -> None:
+        if not self._messages:
+            raise EOFError("the store is gone")
 
-    def answer(self, message: Mapping[str, Any], result: Any) -> None:
-        self.answers.append(result)
+    def get(self, key: str) -> str:
+        return json.dumps(self._messages.pop(0))
 
-    def refuse(self, message: Mapping[str, Any], error: BaseException) -> None:
-        self.answers.append(f"{type(error).__name__}: {error}")
+    def delete_key(self, key: str) -> None: ...
+
+    def set(self, key: str, text: str) -> None:
+        answer = json.loads(text)
+        error = answer.get("error", {})
+        self.answers.append(answer.get("ok") if not error else f"{error['kind']}: {error['message']}")
 
 
 class FakeOperation:
@@ -98,15 +99,17 @@ def fake_torch(gpus: int) -> Any:
     return SimpleNamespace(__version__="2.13.0", version=SimpleNamespace(cuda="13.0"), cuda=cuda)
 
 
-def serve(*messages: dict[str, Any], load: Any = None) -> list[Any]:
-    desk = FakeDesk(*messages)
-    describe = lambda name: Availability(True, version="1", clocks=(Clock.EAGER,))  # noqa: E731
-    RankServer(desk, load, describe).serve()  # type: ignore[arg-type]
-    return desk.answers
+def serve(*messages: dict[str, Any], load: Any = None, available: Availability | None = None) -> list[Any]:
+    """Answers of a rank to messages, after which its store is gone."""
+    store = FakeStore(*messages)
+    usable = available or Availability(True, version="1", clocks=(Clock.EAGER,))
+    with suppress(EOFError):
+        RankServer(store, 0, load, lambda name: usable).serve()
+    return store.answers
 
 
 def welcome(**more: Any) -> dict[str, Any]:
-    return {"do": "welcome", "place": PLACE, "cpus": [], "providers": [], **more}
+    return {"do": "welcome", "places": [PLACE], "cpus": [[]], "providers": [], **more}
 
 
 @pytest.mark.parametrize(("gpus", "chosen"), [(4, 1), (1, 0)])
@@ -138,9 +141,9 @@ def test_a_library_for_cpus_alone_is_nothing_for_gpus(monkeypatch: pytest.Monkey
     line = "pip install fbgemm-gpu"
     host_only = Availability(True, install=line, version="1.8", clocks=(Clock.EAGER,), devices=("cpu",))
     for device, usable in (("cpu", True), ("cuda", False)):
-        desk = FakeDesk(welcome(place={**PLACE, "device": device}, providers=["fbgemm"]))
-        RankServer(desk, providers.load, lambda name: host_only).serve()  # type: ignore[arg-type]
-        known = availabilities(desk.answers[0]["providers"], [""])["fbgemm"]
+        message = welcome(places=[{**PLACE, "device": device}], providers=["fbgemm"])
+        (answer,) = serve(message, available=host_only)
+        known = read_availabilities(answer["providers"], [""])["fbgemm"]
         assert (known.usable, known.version) == (usable, "1.8")
         assert usable or ("ranks on cuda" in known.why_not and known.install == line)
 
@@ -181,29 +184,27 @@ def test_operations_stay_ready_until_they_are_dropped(monkeypatch: pytest.Monkey
     )
     prepare = {
         "do": "prepare",
-        "name": "a",
-        "drop": [],
         "point": point.model_dump(mode="json"),
-        "ranks": [0, 1],
+        "group": [0, 1],
         "salt": 3,
         "calls": 2,
         "barrier": "library",
     }
-    timing = {"do": "time", "calls": 2}
+    timing = {"do": "time"}
     answers = serve(
         {"do": "open", "provider": "library", "address": {}},
         prepare,
         timing,
         {**prepare, "salt": 4},
         timing,
-        {**prepare, "name": "b", "drop": ["a"]},
+        {"do": "drop"},
         {**prepare, "salt": 6},
-        {**prepare, "point": {**prepare["point"], "backend": "unknown"}, "name": "c"},
+        {**prepare, "point": {**prepare["point"], "backend": "unknown"}},
         timing,
         {"do": "close"},
         load=lambda name: FakeProvider(name, made),
     )
-    assert [one.salts for one in made] == [[3, 4], [3], [6]]
+    assert [one.salts for one in made] == [[3, 4], [6]]
     assert answers[0] is None
     assert [answers[index]["checked"] for index in (2, 4)] == [3, 4]
     assert "unknown is not open" in answers[7]

@@ -1,0 +1,233 @@
+"""Rank 0's side of the store: it tells ranks what to do, waits for their answers, and names who is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import secrets
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from calibrate.ranks import process
+from calibrate.ranks.clocks import STAGES
+from calibrate.ranks.launch import (
+    JOIN_S,
+    LOCALHOST,
+    Launcher,
+    import_store,
+    listen,
+    rank_environment,
+    serve_store,
+)
+from perfmodel import errors
+from perfmodel.errors import NoHardwareError, PerfmodelError, RankLostError
+from perfmodel.resources import memory_limits
+
+Answer = Mapping[str, Any]
+"""What a rank answered, as JSON."""
+
+GRACE_S, WHERE_S = 10.0, 2.0
+"""Seconds for other ranks to answer after one failed (they may wait for it in a collective), and for a rank
+that missed its deadline to say where it is."""
+
+LATE_S, LEAVE_S, POLL_S = 20.0, 5.0, 1.0
+"""Seconds after which missing ranks are named, until which ranks must end, and after which a wait for the
+store looks whether a process ended."""
+
+_LAST_LINES, _MOST_NAMED = 12, 16
+
+
+class Leader:
+    """The store, and the ranks that were started here; under a launcher that is rank 0 alone.
+
+    names     words for each rank in messages to the user
+    program   command of a rank;  ranks  how many to start here, if there is no launcher
+    """
+
+    def __init__(self, launcher: Launcher | None, program: Sequence[str], ranks: int, device: str) -> None:
+        self.host, self.run = LOCALHOST, secrets.token_hex(4)
+        self.ranks, port, job = ranks, 0, self.run
+        if launcher:
+            process.end_with_launcher(launcher.name, signal.SIGTERM)
+            self.host, self.ranks, port, job = launcher.host, launcher.ranks, launcher.port, launcher.job
+        self.names = [f"rank {rank}" for rank in range(self.ranks)]
+        self.lost = False
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._store: Any = None
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the ranks
+        listening = listen(self.host, port)
+        self.port: int = listening.getsockname()[1]
+        environment = rank_environment(os.environ, device, alone=launcher is None)
+        environment["PERFMODEL_TEAM"] = f"{self.port} {job}"
+        try:
+            for rank in [0] if launcher else range(ranks):
+                self._start(rank, program, {**environment, "PERFMODEL_RANK": str(rank)})
+            self._timed_out = import_store().DistStoreError  # torch loads while the ranks load it
+            self._store = serve_store(listening, job)
+        except BaseException as error:
+            self.lost = True
+            self.close()
+            if not isinstance(error, OSError):
+                raise
+            raise NoHardwareError(f"a rank cannot be started: {program[0]}: {error.strerror}.") from error
+
+    def gather(self, say: Callable[[str], None]) -> list[Answer]:
+        """Wait for all ranks; returns what they say of themselves. ``say`` names the missing after LATE_S.
+
+        Raises NoHardwareError if a rank is missing after JOIN_S, or ended before it came.
+        """
+        began, late_s = time.monotonic(), LATE_S
+        while missing := self._missing(range(self.ranks), POLL_S):
+            waited_s = time.monotonic() - began
+            names = ", ".join(map(str, missing[:_MOST_NAMED])) + ", …" * (len(missing) > _MOST_NAMED)
+            words = f"{len(missing)} of {self.ranks} ranks (missing: {names})"
+            if waited_s > late_s:
+                say(f"waiting for {words}; they have {JOIN_S:.0f} s to start")
+                late_s = math.inf
+            ended = [child.returncode for child in self.processes.values() if child.poll() is not None]
+            if ended:
+                limits = memory_limits()
+                doubt = f" (a rank is limited to {limits})" if limits else ""
+                why = f"{describe_exit(ended[0])}{doubt}\n{self._last_lines()}".strip()
+                raise NoHardwareError(f"{words} did not start: {why}.")
+            if waited_s > JOIN_S:
+                raise NoHardwareError(f"{words} did not start within {JOIN_S:.0f} s.")
+        return self._take(range(self.ranks))
+
+    def ask(self, do: str, deadline_s: float, ranks: Sequence[int] | None = None, **fields: Any) -> list[Any]:
+        """Tell ``ranks`` (None: all) to do something, and wait; returns their answers.
+
+        Raises RankLostError for a rank that died or did not answer in ``deadline_s``. If ranks refused,
+        raises the error of the first of them (BadInputError and its like) once all have answered.
+        """
+        ranks = range(self.ranks) if ranks is None else ranks
+        message = json.dumps({"do": do, **fields})
+        self._store.multi_set([f"ask/{rank}" for rank in ranks], [message] * len(ranks))
+        ends, failed = time.monotonic() + deadline_s, False
+        while missing := self._missing(ranks, min(POLL_S, max(ends - time.monotonic(), 0.01))):
+            errors_seen = self._errors(set(ranks) - set(missing))
+            if errors_seen and not failed:
+                failed, ends = True, min(ends, time.monotonic() + GRACE_S)
+            for rank, child in self.processes.items():
+                if child.poll() is not None and rank in missing:
+                    raise self._rank_lost(self.names[rank], f"died: {describe_exit(child.returncode)}")
+            if time.monotonic() >= ends:
+                raise self._hung(missing, errors_seen, deadline_s)
+        answers = self._take(ranks)
+        for rank, answer in zip(ranks, answers, strict=True):
+            if "error" in answer:
+                raise read_error(self.names[rank], answer["error"])
+        return [answer["ok"] for answer in answers]
+
+    def close(self) -> None:
+        """End the ranks; kill those of this process that do not end. May be called again."""
+        if self._store is not None and not self.lost:
+            try:
+                self.ask("close", LEAVE_S)
+            except PerfmodelError:
+                self.lost = True
+        for child in self.processes.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(0 if self.lost else LEAVE_S)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for child in self.processes.values():
+                with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                    if child.poll() is None:
+                        os.killpg(child.pid, number)
+                        child.wait(0.2 if number == signal.SIGTERM else None)
+        self.processes.clear()
+        self._store = None  # ranks of other processes end when it is gone
+        self._log.close()
+
+    def _start(self, rank: int, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Start a process in its own session: Ctrl-C reaches this process alone."""
+        null, log = subprocess.DEVNULL, self._log
+        self.processes[rank] = subprocess.Popen(
+            command, stdin=null, stdout=log, stderr=log, env=environment, start_new_session=True
+        )
+
+    def _missing(self, ranks: Iterable[int], seconds: float, key: str = "answer") -> list[int]:
+        """Ranks that have not set their key after so many seconds; none, as soon as all have."""
+        keys = {rank: f"{key}/{rank}" for rank in ranks}
+        try:
+            self._store.wait(list(keys.values()), timedelta(seconds=seconds))
+        except self._timed_out:
+            return [rank for rank, name in keys.items() if not self._store.check([name])]
+        return []
+
+    def _take(self, ranks: Iterable[int]) -> list[Answer]:
+        """The answers of ranks that have all answered."""
+        keys = [f"answer/{rank}" for rank in ranks]
+        answers = [json.loads(answer) for answer in self._store.multi_get(keys)]
+        for key in keys:
+            self._store.delete_key(key)
+        return answers
+
+    def _errors(self, ranks: Iterable[int]) -> dict[int, Answer]:
+        """By rank: the errors among the answers that are there."""
+        answers = {rank: json.loads(self._store.get(f"answer/{rank}")) for rank in sorted(ranks)}
+        return {rank: answer["error"] for rank, answer in answers.items() if "error" in answer}
+
+    def _hung(self, missing: Sequence[int], failed: Mapping[int, Answer], deadline_s: float) -> RankLostError:
+        """Name the cause: a silent rank, else one that failed, else the ranks at the earliest stage.
+
+        Libraries fail on other ranks when one is killed, so the silent rank comes first.
+        """
+        late = f"has not answered for {deadline_s:.0f} s"
+        self._store.set("where", "")
+        silent = self._missing(missing, WHERE_S, "where")
+        if silent:
+            what = f"{late}: it was stopped or killed, or is stuck in a call that never returns"
+            return self._rank_lost(self.names[silent[0]], what)
+        for rank, error in failed.items():
+            what = f"failed and the others wait for it: {error['message'].removesuffix('.')}"
+            return self._rank_lost(self.names[rank], what, error["next_step"])
+        stages = {rank: json.loads(self._store.get(f"where/{rank}")) for rank in missing}
+        stage, done = min(stages.values(), key=lambda place: (STAGES.index(place[0]), place[1]))
+        behind = [self.names[rank] for rank in missing if stages[rank] == [stage, done]]
+        place = f"({stage}{f', after {done} calls' if done else ''})"
+        if len(behind) == 1:
+            return self._rank_lost(behind[0], f"{late}: it hangs {place}")
+        return self._rank_lost(", ".join(behind), f"wait for each other for {deadline_s:.0f} s {place}")
+
+    def _rank_lost(self, name: str, what: str, next_step: str = "") -> RankLostError:
+        """The error for a lost rank, with what its process printed last."""
+        self.lost = True
+        error = RankLostError(name, what, next_step)
+        limits, lines = memory_limits(), self._last_lines()
+        if limits and limits not in str(error):
+            error.next_step += f"\nit may have run out of memory: a rank is limited to {limits}."
+        if lines:
+            error.next_step += f"\nlast lines of the ranks:\n{lines}"
+        return error
+
+    def _last_lines(self) -> str:
+        """The last lines that the ranks printed, indented."""
+        self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, self._log.tell() - 8192))
+        lines = self._log.read().decode(errors="replace").splitlines()
+        printed = [line.rstrip() for line in lines if line.strip(" -=*")]
+        return "\n".join(f"  {line}" for line in printed[-_LAST_LINES:])
+
+
+def describe_exit(code: int) -> str:
+    """An exit code in words: of a process that a signal ended, the signal."""
+    if code < 0:
+        return f"killed by signal {-code} ({signal.Signals(-code).name})"
+    return f"it exited with code {code}"
+
+
+def read_error(name: str, error: Mapping[str, str]) -> PerfmodelError:
+    """The error that a rank of this name raised: of its kind, if that is one of this program's."""
+    kind = getattr(errors, error["kind"], None) if error["kind"] else None
+    if kind is not None and kind is not RankLostError:
+        same: PerfmodelError = kind(error["message"], error["next_step"])
+        return same
+    return PerfmodelError(f"{name}: {error['message'].removesuffix('.')}.", error["next_step"])

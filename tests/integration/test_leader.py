@@ -1,0 +1,191 @@
+"""What rank 0 tells ranks and makes of their answers, with ranks that are threads of this process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from waiting import PATIENCE_S
+
+pytest.importorskip("torch")
+
+from calibrate.ranks import launch, leader
+from calibrate.ranks.launch import LOCALHOST, LeaderMissingError, join_store, listen
+from calibrate.ranks.leader import Leader
+from calibrate.ranks.rank import FOREVER, describe_error
+from perfmodel.errors import BadInputError, NoHardwareError, PerfmodelError, RankLostError
+
+SLEEPS = ("sleep", "1000")
+Act = Callable[[int, dict[str, Any]], Any]
+
+
+class Ranks:
+    """Ranks whose processes sleep: threads answer with what ``act`` makes of a message.
+
+    where   by rank: stage and number of timed calls that it says when it is late; others say nothing
+    """
+
+    def __init__(self, count: int, act: Act, where: dict[int, tuple[str, int]]) -> None:
+        self.leader = Leader(None, SLEEPS, count, "cpu")
+        self.over = threading.Event()
+        self._act = act
+        for rank in range(count):
+            threading.Thread(target=self._serve, args=(rank,), daemon=True).start()
+        for rank, place in where.items():
+            threading.Thread(target=self._tell, args=(rank, place), daemon=True).start()
+        self.leader.gather(lambda text: None)
+
+    def _join(self) -> Any:
+        return join_store(LOCALHOST, self.leader.port, self.leader.run)
+
+    def _serve(self, rank: int) -> None:
+        store, key = self._join(), f"ask/{rank}"
+        store.set(f"answer/{rank}", "{}")
+        while not self.over.is_set():
+            try:
+                store.wait([key], FOREVER)
+            except RuntimeError:  # the test is over
+                return
+            message = json.loads(store.get(key))
+            store.delete_key(key)
+            try:
+                answer = {"ok": self._act(rank, message)}
+            except Exception as error:
+                answer = {"error": describe_error(error)}
+            if not self.over.is_set():
+                store.set(f"answer/{rank}", json.dumps(answer))
+
+    def _tell(self, rank: int, place: tuple[str, int]) -> None:
+        store = self._join()
+        try:
+            store.wait(["where"], FOREVER)
+        except RuntimeError:
+            return
+        store.set(f"where/{rank}", json.dumps(place))
+
+    def hang(self, *_: object) -> None:
+        """Until the test ends."""
+        self.over.wait()
+
+
+@pytest.fixture
+def ranks() -> Iterator[Callable[..., Ranks]]:
+    teams: list[Ranks] = []
+
+    def make(count: int, act: Act, where: dict[int, tuple[str, int]] | None = None) -> Ranks:
+        teams.append(Ranks(count, act, where or {}))
+        return teams[-1]
+
+    yield make
+    for team in teams:
+        team.over.set()
+        team.leader.lost = True
+        team.leader.close()
+
+
+def test_ranks_that_are_told_answer_and_numbers_arrive_as_they_were(ranks: Callable[..., Ranks]) -> None:
+    values = [0.1, 1 / 3, 12345.678901234567, 1e-9]
+    team = ranks(3, lambda rank, message: [rank, *message["values"]])
+    for _ in range(2):
+        assert team.leader.ask("add", PATIENCE_S, [0, 2], values=values) == [[0, *values], [2, *values]]
+    assert team.leader.ask("add", PATIENCE_S, values=[]) == [[0], [1], [2]]
+
+
+def test_a_refusal_arrives_as_the_error_that_it_was_and_the_ranks_go_on(ranks: Callable[..., Ranks]) -> None:
+    def act(rank: int, message: dict[str, Any]) -> int:
+        if message["do"] == "refuse" and rank == 1:
+            raise BadInputError("8 B a peer is too small.", "the smallest size here is 128 B.")
+        return 1 // (1 - rank)
+
+    team = ranks(2, act)
+    with pytest.raises(BadInputError, match=r"8 B a peer") as caught:
+        team.leader.ask("refuse", PATIENCE_S)
+    assert caught.value.next_step == "the smallest size here is 128 B."
+    with pytest.raises(PerfmodelError, match=r"rank 1: ZeroDivisionError"):
+        team.leader.ask("divide", PATIENCE_S)
+    assert team.leader.ask("divide", PATIENCE_S, [0]) == [1]
+
+
+def test_a_process_that_ends_is_named(ranks: Callable[..., Ranks]) -> None:
+    def act(rank: int, message: dict[str, Any]) -> None:
+        if rank == 1:
+            os.kill(team.leader.processes[1].pid, signal.SIGKILL)
+        team.hang()
+
+    team = ranks(2, act)
+    team.leader.names[1] = "rank 1 (node 0, GPU 1)"
+    with pytest.raises(RankLostError, match=r"rank 1 \(node 0, GPU 1\) died: killed by signal 9 \(SIGKILL\)"):
+        team.leader.ask("time", PATIENCE_S)
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        ([18, 17, 18], r"^rank 1 has not answered for 0 s: it hangs \(timed calls, after 17 calls\)"),
+        ([3, 3, 3], r"^rank 0, rank 1, rank 2 wait for each other for 0 s \(timed calls, after 3 calls\)"),
+        ([3, None, 3], r"^rank 1 has not answered for 0 s: it was stopped or killed, or is stuck in a call"),
+    ],
+)
+def test_who_hangs_is_named(
+    where: list[int | None], words: str, ranks: Callable[..., Ranks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leader, "WHERE_S", PATIENCE_S if None not in where else 1.0)
+    places = {rank: ("timed calls", calls) for rank, calls in enumerate(where) if calls is not None}
+    team = ranks(3, lambda rank, message: team.hang(), places)
+    with pytest.raises(RankLostError, match=words):
+        team.leader.ask("time", 0.2)
+
+
+def test_a_rank_that_fails_while_the_others_wait_for_it_is_named(
+    ranks: Callable[..., Ranks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leader, "GRACE_S", 0.3)
+
+    def act(rank: int, message: dict[str, Any]) -> None:
+        if rank == 1:
+            raise MemoryError("no room")
+        team.hang()
+
+    team = ranks(2, act, {0: ("timed calls", 3)})
+    words = r"^rank 1 failed and the others wait for it: memory ran out \(no room\)"
+    with pytest.raises(RankLostError, match=words):
+        team.leader.ask("time", PATIENCE_S)
+
+
+def test_ranks_that_do_not_come_are_named_first_as_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leader, "LATE_S", -1.0)
+    monkeypatch.setattr(leader, "JOIN_S", 1.0)
+    waiting, said = Leader(None, SLEEPS, 3, "cpu"), []
+    join_store(LOCALHOST, waiting.port, waiting.run).set("answer/0", "{}")
+    with pytest.raises(NoHardwareError, match=r"2 of 3 ranks \(missing: 1, 2\) did not start within 1 s"):
+        waiting.gather(said.append)
+    assert said == ["waiting for 2 of 3 ranks (missing: 1, 2); they have 1 s to start"]
+    waiting.lost = True
+    waiting.close()
+
+
+def test_a_rank_that_finds_no_store_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(LeaderMissingError, match=r"rank 0 did not start: no store on 127\.0\.0\.1:1"):
+        join_store(LOCALHOST, 1, "job", timeout_s=0.5)
+
+
+def test_a_port_in_use_is_said_with_what_to_do() -> None:
+    with listen(LOCALHOST, 0) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(NoHardwareError, match=rf"port {port}") as caught:
+            listen(LOCALHOST, port)
+    assert "PERFMODEL_PORT" in caught.value.next_step
+
+
+def test_without_torch_ranks_cannot_meet_and_it_is_said_what_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(launch.sys.modules, "torch.distributed", None)
+    with pytest.raises(NoHardwareError, match="torch cannot be imported") as caught:
+        launch.import_store()
+    assert "torch==" in caught.value.next_step
