@@ -12,16 +12,16 @@ import math
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
-from typing import Any
 
-import band_parts
 import left_out
 import mlperf_steps
+import numpy as np
 import pandas as pd
+import rival
 from left_out import summary
 
 from perfmodel.collectives.stored import step_constants
@@ -104,38 +104,64 @@ def other_machines() -> str:
     )
 
 
+_SCORED = ["links", "cell", "size"]
+
+
 @lru_cache(maxsize=1)
-def clusters() -> pd.DataFrame:
-    """Every cluster left out, fitted once."""
-    points = left_out.clusters_left_out()
-    return points.assign(cell=["measured" if known else "by the law" for known in points["known"]])
+def scored() -> pd.DataFrame:
+    """Operators left out, ordered for tables, with column ``cell``: what a prediction rests on."""
+    points = left_out.operators_left_out()
+    order = points["size"].map({size: place for place, size in enumerate(measured.SIZES)})
+    points = points.assign(cell=np.where(points["known"], "measured", "law"), _order=order)
+    return points.sort_values(["where", "links", "cell", "_order"], kind="stable")
+
+
+def operators_left_out() -> str:
+    """The product, its law without measured cells, and the rival, on operators that none of them saw."""
+    product = scored()
+    answers = product, left_out.operators_left_out(law_alone=True), rival.rival_left_out(product)
+    rows = []
+    for key, group in product.groupby(_SCORED, sort=False, observed=True):
+        row = [*map(str, key), str(group["operator"].nunique()), str(len(group))]
+        for points in answers:
+            own = points.loc[group.index]
+            row += [percent(own["error"].abs().quantile(share)) for share in (0.5, 0.9)]
+            row.append(f"{np.sqrt((own['log_error'] ** 2).mean()):.2f}")
+        rows.append(row)
+    three = ["median", "p90", "rms"]
+    return table(["", "", "", "by", "n", *three, *three, *three], rows, left=(0, 1, 2))
+
+
+def bands_left_out() -> str:
+    """What the product's 95 % bands hold of operators that it never saw, as points and by operator."""
+    points = scored()
+    points = points.assign(
+        above=points["time_s"] > points["high_s"],
+        below=points["time_s"] < points["low_s"],
+        width=points["high_s"] / points["low_s"],
+    )
+    rows = []
+    for by in (_SCORED, ["where"]):
+        for key, group in points.groupby(by, sort=False, observed=True):
+            parts = group.groupby("operator", observed=True)[["inside", "above", "below"]].mean()
+            shares = [group["inside"].mean(), group["above"].mean(), group["below"].mean(), *parts.mean()]
+            what = [*map(str, key)] if len(by) > 1 else ["all", str(key[0]), ""]
+            counts = str(group["operator"].nunique()), str(len(group))
+            rows.append([*what, *counts, *map(percent, shares), f"x{group['width'].median():.2f}"])
+    three = ["inside %", "above", "below"]
+    return table(["", "", "", "by", "n", *three, *three, "width"], rows, left=(0, 1, 2))
+
+
+def by_operator() -> str:
+    return summary_text(
+        left_out.operators_left_out(), ["operator", "machine", "where", "size"], ["operator", "", "", ""]
+    )
 
 
 @lru_cache(maxsize=1)
 def large_groups() -> pd.DataFrame:
     """Large node counts left out, fitted once."""
     return left_out.large_left_out()
-
-
-def clusters_left_out() -> str:
-    points = clusters()
-    slingshot = points["machine"].str.endswith("slingshot") & (points["where"] == "across")
-    named = points.assign(where=points["where"].mask(slingshot, "slingshot"))
-    return summary_text(named, ["where", "cell", "family", "size"], ["where", "cell", "", ""])
-
-
-def by_cluster(machines: tuple[str, ...] = ()) -> str:
-    points = left_out.clusters_left_out(machines) if machines else clusters()
-    rows = points.to_dict("records")
-    named = points.assign(cluster=[_cluster_name(row) for row in rows])
-    return summary_text(named, ["cluster", "where", "size"])
-
-
-def _cluster_name(row: dict[Hashable, Any]) -> str:
-    """``aic h100-sxm-ib *``: the star says that a calibration was fitted without it."""
-    name = "versions" if row["how"] == "version" else str(row["cluster"])
-    where = f" {row['machine']}" if name in ("versions", "aic") else ""
-    return f"{name}{where}{' *' if row['how'] == 'refitted' else ''}"
 
 
 def nodes_left_out() -> str:
@@ -147,42 +173,6 @@ def nodes_by_machine(cases: tuple[left_out.NodesLeftOut, ...] = ()) -> str:
     most = points.groupby(["machine", "seen_nodes"])["nodes"].transform("max")
     named = points.assign(nodes=[f"{s} -> {m}" for s, m in zip(points["seen_nodes"], most, strict=True)])
     return summary_text(named, ["machine", "nodes", "family", "size"], ["machine", "nodes", "", ""])
-
-
-def spreads() -> str:
-    """What the two tables say of the spreads in data/priors/collectives.toml, beside what stands there."""
-    priors = load_priors()
-    noise, slingshot = priors.uncertainty, priors.network["slingshot"].growth_log_sd or []
-    stored = {
-        "clusters, inside": priors.clusters.inside_log_sd,
-        "clusters, across": priors.clusters.across_log_sd,
-        "doubling of GPUs, others": priors.growth.log_sd,
-        "doubling of GPUs, slingshot": slingshot,
-        "nothing like it, inside": [noise.no_group_inside_log_sd] * 3,
-        "the law itself, others": priors.clusters.law_log_sd,
-        "the law itself, slingshot": priors.network["slingshot"].law_log_sd or [],
-    }
-    parts = {
-        "clusters": band_parts.spread_of_clusters(clusters()),
-        "doubling of GPUs": band_parts.growth_with_gpus(large_groups()),
-        "nothing like it": band_parts.alone(clusters()),
-        "the law itself": band_parts.law_itself(clusters()),
-    }
-    words = {"in": "inside"}
-    named = [
-        found.assign(what=[f"{part}, {words.get(where, where)}" for where in found["where"]])
-        for part, found in parts.items()
-    ]
-    estimated = pd.concat(named)
-    rows = []
-    for row in estimated.to_dict("records"):
-        what = str(row["what"])
-        value = stored[what][measured.SIZES.index(row["size"])]
-        counts = str(row["clusters"]), str(row["cells"])
-        rows.append([what, row["size"], *counts, f"{row['log_sd']:.3f}", f"{value:.3f}"])
-    return table(
-        ["standard deviation of ln t", "", "clusters", "cells", "estimated", "file"], rows, left=(0, 1)
-    )
 
 
 def forced() -> str:
@@ -204,15 +194,6 @@ def forced() -> str:
             of = [cell.algorithm or "any", str(cell.group.gpus)] if what == "measured" else ["", ""]
             rows.append([*of, what, *[format_number(1e6 * float(time)) for time in times]])
     return table(["", "GPUs", "µs at", *[format_bytes(size) for size in sizes]], rows, left=(0, 2))
-
-
-def halves() -> str:
-    rows = []
-    for row in band_parts.halves(clusters()).to_dict("records"):
-        counts = str(row["clusters"]), str(row["points"])
-        rows.append([row["fixed_on"], row["size"], f"{row['log_sd']:.3f}", *counts, percent(row["inside"])])
-    headers = ["fixed on half", "", "log_sd", "clusters of the other", "points", "inside %"]
-    return table(headers, rows, left=(0, 1))
 
 
 def crossovers() -> str:
@@ -288,12 +269,11 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "two-nodes-by-machine": ("The same by machine (constants of other clusters)", two_nodes_by_machine),
     "two-nodes-nvshmem": ("The same for NVSHMEM on a stream", two_nodes_nvshmem),
     "other-clusters": ("Clusters that informed no fit", other_clusters),
-    "clusters-left-out": ("One cluster left out", clusters_left_out),
-    "clusters-left-out-by-cluster": ("The same by cluster", by_cluster),
+    "operators-left-out": ("Whole operators left out: product, law alone, rival", operators_left_out),
+    "operators-left-out-bands": ("The same: what the product's bands hold", bands_left_out),
+    "operators-left-out-by-operator": ("The product's by operator", by_operator),
     "nodes-left-out": ("Large node counts left out", nodes_left_out),
     "nodes-left-out-by-machine": ("The same by machine (nodes seen -> predicted)", nodes_by_machine),
-    "spreads": ("Spreads that the two say, and those in the file", spreads),
-    "halves": ("What the law errs by itself, fixed on half of the clusters", halves),
     "other-machines": ("A machine predicted from its class", other_machines),
     "networks": ("What clusters on one kind of network have in common", networks),
     "forced": ("Forced algorithms, measured and by the law fitted to that cluster", forced),

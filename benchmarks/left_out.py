@@ -1,7 +1,6 @@
-"""Predicts whole clusters, or large groups of nodes, by fits that did not use their samples.
+"""Predicts whole operators, or large groups of nodes, by fits that did not use their samples.
 
-Data frames of points with predictions (``measured.judged``); ``band_parts`` estimates the parts of a band in
-``data/priors/collectives.toml`` from them.
+Data frames of points with predictions (``measured.judged``).
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from perfmodel.collectives.estimate import CollectiveModel
+from perfmodel.collectives.rates import across_rate
 from perfmodel.fit.build import FORCED, usable_samples
 from perfmodel.fit.links import fit_law
 from perfmodel.fit.shipped import Entry, fit_entry
@@ -24,8 +24,12 @@ from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.validate import accuracy, measured
 from perfmodel.validate.without import priors_without, sources_of
 
-OPERATORS = {"aic_": "aic", "xxrjun_c01_": "xxrjun_c01"}
-"""Prefixes of sources that are one cluster; any other source is a cluster of its own."""
+OPERATORS = {
+    **{f"{name}_": name for name in ("aic", "alcf", "aws", "cscs", "ctc", "gcp", "xxrjun")},
+    "clariden_": "cscs",
+    "pico_mn5_": "mn5",
+}
+"""Prefixes of the sources of one operator; any other source is an operator of its own."""
 FAMILIES = {"all_gather": "ring", "reduce_scatter": "ring"}
 """Collectives with one law are judged together; all others by name."""
 
@@ -57,72 +61,79 @@ LAUNCH_BOUND = "single-process"
 """Variant of runs in which one process launched all GPUs: launches dominate small messages."""
 
 
-def cluster_of(source_id: str) -> str:
-    """Name of the cluster on which a source's samples were measured."""
+def operator_of(source_id: str) -> str:
+    """Who measured a source: whoever runs a cluster, or publishes runs on clusters of others."""
     return next((name for start, name in OPERATORS.items() if source_id.startswith(start)), source_id)
 
 
-def clusters_left_out(machines: Collection[str] = ()) -> pd.DataFrame:
-    """Every cluster of the shipped samples, predicted by a calibration of its kind without its samples.
+@dataclass(frozen=True)
+class LeftOut:
+    """One source on one machine, and the calibration of its kind that never saw the operator's sources."""
 
-    Its samples are removed from the curves, the laws, and the learned priors of its network.
-    machines   only these (empty: all)
-    Columns of ``told``, and machine, cluster, how: "refitted"; "shipped" if no fit used the cluster anyway;
-    "version" for a cluster that the calibration knows with another version of the library.
+    operator: str
+    machine: Machine
+    rows: pd.DataFrame
+    calibration: Calibration
+
+
+@lru_cache(maxsize=1)
+def operators() -> tuple[LeftOut, ...]:
+    """Every operator of the shipped samples with every machine of it, fitted once."""
+    nccl = measured.shipped_samples().query(f"backend == '{Backend.NCCL}'")
+    sources: dict[str, set[str]] = {}
+    for source in nccl["source_id"].unique():
+        sources.setdefault(operator_of(str(source)), set()).add(str(source))
+    parts = []
+    for entry in measured.preferred_entries().values():
+        fits: dict[str, Calibration] = {}
+        for machine, rows in _measured_on(entry, nccl):
+            for source, some in usable_samples(rows).groupby("source_id", observed=True):
+                name = operator_of(str(source))
+                if name not in fits:
+                    fits[name] = calibration_without(entry, frozenset(sources[name]))
+                parts.append(LeftOut(name, machine, some, fits[name]))
+    return tuple(parts)
+
+
+def _measured_on(entry: Entry, nccl: pd.DataFrame) -> Iterator[tuple[Machine, pd.DataFrame]]:
+    """(machine, its samples) of the machine of an entry, and of each cluster that has other cards.
+
+    Of the operators that a calibration knows, its cells: other versions of a library are no other operator.
+    Samples that a machine has of another with the same node count there.
     """
-    parts: list[pd.DataFrame] = []
-    for name, entry in measured.preferred_entries().items():
-        if not machines or name in machines:
-            parts += _left_out_of(entry)
-    return pd.concat(parts, ignore_index=True)
-
-
-def _left_out_of(entry: Entry) -> Iterator[pd.DataFrame]:
-    """The points of each cluster of one machine."""
-    samples = measured.shipped_samples()
-    nccl = samples[samples["backend"] == str(Backend.NCCL)]
-    known = sources_of(entry)
-    rows = nccl[
+    clusters = [c for c in measured.shipped_clusters() if c.machine == entry.machine and not c.network]
+    of_clusters = {source for cluster in clusters for source in cluster.sources}
+    cells = pd.concat([entry.rows(nccl)] + [s.rows(nccl) for c in clusters if not c.values for s in c.cells])
+    known = {operator_of(source) for source in (*sources_of(entry), *of_clusters)}
+    others = nccl[
         (nccl["machine"] == entry.machine)
         & (nccl["clock"] == str(entry.clock))
         & nccl["flag"].isin(["", "ok"])
         & (nccl["variant"] != LAUNCH_BOUND)
-        & ~nccl["source_id"].isin(known | _of_clusters())
+        & ~nccl["source_id"].astype(str).map(operator_of).isin(known)
     ]
-    mine = {cluster_of(source) for source in known}
-    for source, own in rows.groupby("source_id", observed=True):
-        how = "version" if cluster_of(str(source)) in mine else "shipped"
-        yield from _predicted(entry, load_machine(entry.machine), str(source), set(), own, how)
-    selected = entry.rows(nccl)
-    for name in sorted(mine - {cluster_of(source) for source in _of_clusters()}):
-        sources = {source for source in known if cluster_of(source) == name}
-        own = selected[selected["source_id"].isin(sources)]
-        yield from _predicted(entry, load_machine(entry.machine), name, sources, own, "refitted")
-    for cluster in measured.shipped_clusters():
-        if cluster.machine == entry.machine and not cluster.network:
-            sources = cluster.sources | {s for s in known if cluster_of(s) == cluster.name}
-            own = pd.concat(
-                [s.rows(nccl) for s in cluster.cells] + [selected[selected["source_id"].isin(sources)]]
-            )
-            own = own[~own.index.duplicated() & ~own["variant"].isin(FORCED)]
-            yield from _predicted(entry, cluster.built(), cluster.name, sources, own, "refitted")
+    rows = pd.concat([cells[cells["machine"].isin(["", entry.machine])], others])
+    yield load_machine(entry.machine), rows[~rows.index.duplicated() & ~rows["variant"].isin(FORCED)]
+    for cluster in clusters:
+        if cluster.values:
+            rows = pd.concat([s.rows(nccl) for s in cluster.cells])
+            yield cluster.built(), rows[~rows["variant"].isin(FORCED)]
 
 
-def _predicted(
-    entry: Entry, machine: Machine, name: str, sources: set[str], rows: pd.DataFrame, how: str
-) -> Iterator[pd.DataFrame]:
-    """The rows of a cluster, predicted by the entry's calibration without the cluster's sources.
+@lru_cache(maxsize=2)
+def operators_left_out(*, law_alone: bool = False) -> pd.DataFrame:
+    """Every operator, predicted by calibrations that never saw it.
 
-    how  value of the column ``how``
+    law_alone  without measured cells
+    Columns of ``told``, and machine, operator, network, card_bytes_per_s.
     """
-    usable = usable_samples(rows)
-    if not usable.empty:
-        points = told(usable, machine, calibration_without(entry, frozenset(sources)))
-        yield points.assign(machine=entry.machine, cluster=name, how=how)
-
-
-def _of_clusters() -> set[str]:
-    return {source for cluster in measured.shipped_clusters() for source in cluster.sources}
+    parts = []
+    for one in operators():
+        fewer = {"curves": []} if law_alone else {}
+        points = told(one.rows, one.machine, one.calibration.model_copy(update=fewer))
+        links = {"network": one.machine.links.network, "card_bytes_per_s": across_rate(one.machine)}
+        parts.append(points.assign(machine=one.machine.name, operator=one.operator, **links))
+    return pd.concat(parts, ignore_index=True)
 
 
 def large_left_out(cases: Collection[NodesLeftOut] = LARGE_LEFT_OUT) -> pd.DataFrame:
@@ -146,8 +157,8 @@ def told(rows: pd.DataFrame, machine: Machine, calibration: Calibration) -> pd.D
     """Medians of samples with their predictions, and columns that classify them.
 
     Columns of ``measured.judged``, and family (``FAMILIES``), where ("in" a scale-up domain or "across"
-    several), known (whether the fit has this collective, these GPUs and such sizes), doublings (of GPUs
-    beyond the measured number), log_error = ln(predicted / measured).
+    several), known (whether the fit has this collective, these GPUs and such sizes), links (network, or
+    inside a domain what it is made of), log_error = ln(predicted / measured).
     """
     rows = rows[rows["collective"].isin(COLLECTIVES)]
     points = measured.predicted(measured.medians(rows, machine), CollectiveModel(machine, calibration))
@@ -160,7 +171,7 @@ def told(rows: pd.DataFrame, machine: Machine, calibration: Calibration) -> pd.D
         family=[FAMILIES.get(name, name) for name in collectives],
         where=np.where(across, "across", "in"),
         known=[_known(calibration, name, int(g), int(d), float(size)) for name, g, d, size in cells],
-        doublings=[_doublings(calibration, name, int(g), int(d)) for name, g, d, _ in cells],
+        links=np.where(across, machine.links.network, _links_inside(machine)),
         log_error=np.log(points["predicted_s"] / points["time_s"]),
     )
 
@@ -171,18 +182,11 @@ def _known(calibration: Calibration, collective: str, gpus: int, domain_gpus: in
     return curve is not None and curve.anchor_bytes[0] <= size <= curve.anchor_bytes[-1]
 
 
-def _doublings(calibration: Calibration, collective: str, gpus: int, domain_gpus: int) -> float:
-    """log2 of the GPUs over the most on which the collective was measured, in a domain or across several.
-
-    Limits: at most the measured number -> 0
-    """
-    across = gpus > domain_gpus
-    seen = [
-        c.gpus
-        for c in calibration.curves
-        if c.collective == collective and (c.gpus > c.domain_gpus) == across and c.gpus > 1
-    ]
-    return float(np.log2(max(gpus / max(seen), 1.0))) if seen else float("nan")
+def _links_inside(machine: Machine) -> str:
+    """What joins the GPUs of a domain: pcie, nvlink, or nvl72 where a domain is larger than a node."""
+    if machine.nvlink_domain_gpus <= 1:
+        return "pcie"
+    return "nvl72" if machine.nvlink_domain_gpus > machine.gpus_per_node else "nvlink"
 
 
 def calibration_without(entry: Entry, sources: frozenset[str]) -> Calibration:

@@ -7,14 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import accuracy as benchmark
-import band_parts
 import left_out
-import numpy as np
 import pandas as pd
 import pytest
+import rival
 
 from perfmodel.fit.shipped import fit_entry
-from perfmodel.schema.priors import load_priors
 from perfmodel.validate import accuracy, measured, validate
 from perfmodel.validate.verdicts import load_bands
 
@@ -63,7 +61,7 @@ def test_cells_of_another_machine_that_the_lender_saw_are_left_out() -> None:
     assert set(efa["where"]) == {"in", "across"}
 
 
-def test_a_cluster_that_is_left_out_informs_nothing() -> None:
+def test_an_operator_that_is_left_out_informs_nothing() -> None:
     (entry,) = [e for e in measured.shipped_plan() if e.machine == "h100-sxm-ib" and e.preferred]
     gone = {"xxrjun_c01_single", "xxrjun_c01_pairs", "xxrjun_c01_multi10"}
     rest = left_out.without_sources(entry, gone)
@@ -71,7 +69,7 @@ def test_a_cluster_that_is_left_out_informs_nothing() -> None:
     assert not gone & {source for item in (*fitted.curves, *fitted.laws) for source in item.sources}
     assert max(curve.gpus for curve in fitted.curves) == 32
     assert not fitted.this_cluster
-    assert {left_out.cluster_of(source) for source in gone} == {"xxrjun_c01"}
+    assert {left_out.operator_of(source) for source in gone} == {"xxrjun"}
     assert left_out.without_sources(rest, {s for c in rest.cells for s in c.sources}).cells == []
 
 
@@ -100,50 +98,17 @@ def test_sizes_left_out_are_those_of_a_fresh_fit() -> None:
         )
 
 
-def test_spreads_are_read_from_cells() -> None:
-    cell = {
-        "where": "in",
-        "size": "bulk",
-        "machine": "m",
-        "known": True,
-        "collective": "all_gather",
-        "gpus": 8,
-    }
-    rows = [{**cell, "cluster": f"c{i}", "log_error": e} for i, e in enumerate([-0.3, 0.1, 0.2])]
-    rows += [{**cell, "cluster": "c0", "gpus": 4, "log_error": 0.1}]
-    rows = [{**row, "how": "shipped"} for row in rows]
-    rows += [{**rows[0], "cluster": "c9", "known": False, "log_error": 9.0}]
-    rows += [{**rows[0], "cluster": "c9", "how": "version", "log_error": 9.0}]
-    (found,) = band_parts.spread_of_clusters(pd.DataFrame(rows)).to_dict("records")
-    assert (found["clusters"], found["cells"]) == (3, 4)
-    assert found["log_sd"] ** 2 == pytest.approx(((0.3**2 + 0.1**2) / 2 + 0.1**2 + 0.2**2) / 3)
-
-
-def test_a_part_of_a_band_is_what_the_rest_leaves_outside() -> None:
-    """99 of 100 points at 0.1 and one far out: 95 % are inside with 1.96 sqrt(rest^2 + s^2 times) = 0.1."""
-    errors = np.array([0.1] * 99 + [9.0])
-    none, twice = np.zeros(100), np.full(100, 2.0)
-    assert band_parts.needed_log_sd(errors, none, np.ones(100)) == pytest.approx(0.1 / 1.96, rel=1e-4)
-    assert band_parts.needed_log_sd(errors, none, twice) == pytest.approx(0.1 / 1.96 / 2**0.5, rel=1e-4)
-    assert band_parts.needed_log_sd(errors, np.full(100, 0.06), twice) == 0
-    half = np.full(100, 0.03)
-    left = ((0.1 / 1.96) ** 2 - 0.03**2) ** 0.5
-    assert band_parts.needed_log_sd(errors, half, np.ones(100)) == pytest.approx(left, rel=1e-3)
-
-
-def test_a_spread_fixed_on_half_of_the_clusters_is_judged_on_the_other() -> None:
-    """Two clusters are 0.2 off and two 0.4, nothing else is doubted: 1.96 sd of one half are its error."""
-    stored = load_priors().clusters.law_log_sd[0]
+def test_the_rival_takes_what_others_measured_and_knows_nothing_of_its_own() -> None:
+    """Two operators of one cell, at 100 and at 200 µs: each is predicted by the other."""
+    cell = {"machine": "h100-sxm-ib", "collective": "all_gather", "family": "ring", "where": "in",
+            "links": "nvlink", "gpus": 8, "domain_gpus": 8, "card_bytes_per_s": 5e10}  # fmt: skip
     rows = [
-        {"cluster": name, "machine": "h100-sxm-ib", "where": "across", "known": False, "how": "refitted",
-         "size": "floor", "payload_bytes": 1024.0, "collective": "all_reduce", "gpus": 16, "gpus_per_node": 8,
-         "log_error": error, "low_s": 1.0, "high_s": float(np.exp(2 * 1.96 * stored))}
-        for name, error in (("a", 0.2), ("b", 0.4), ("c", 0.2), ("d", 0.4)) for _ in range(3)
-    ]  # fmt: skip
-    first, second = band_parts.halves(pd.DataFrame(rows)).to_dict("records")
-    assert (first["log_sd"], first["inside"]) == (pytest.approx(0.2 / 1.96, rel=1e-4), 0.0)
-    assert (second["log_sd"], second["inside"]) == (pytest.approx(0.4 / 1.96, rel=1e-4), 1.0)
-    assert (first["clusters"], first["points"]) == (2, 6)
+        {**cell, "operator": name, "payload_bytes": size, "time_s": time_s}
+        for name, time_s in (("a", 1e-4), ("b", 2e-4)) for size in (1e6, 4e6)
+    ] + [{**cell, "operator": "a", "payload_bytes": 2e6, "time_s": 1.5e-4}]  # fmt: skip
+    predicted = rival.rival_left_out(pd.DataFrame(rows))
+    assert predicted["predicted_s"].tolist() == pytest.approx([2e-4, 2e-4, 1e-4, 1e-4, 2e-4])
+    assert predicted["error"].iloc[0] == pytest.approx(1)
 
 
 def test_own_bands_hold_on_the_shipped_data() -> None:
@@ -194,17 +159,11 @@ def test_two_node_table_in_docs_is_fresh_for_one_machine() -> None:
     assert same_within_rounding("\n".join(own), "\n".join(fresh[1:])), "python benchmarks/accuracy.py --write"
 
 
-def test_tables_of_clusters_and_nodes_left_out_are_fresh_for_one_machine() -> None:
-    shown = benchmark.blocks("accuracy.md")
-    for name, fresh, start in (
-        ("clusters-left-out-by-cluster", benchmark.by_cluster(("gh200-slingshot",)), ("clariden", "cscs")),
-        ("nodes-left-out-by-machine", benchmark.nodes_by_machine(FOUR_NODES), ("gh200-slingshot  2 ->",)),
-    ):
-        own = [line for line in shown[name].splitlines() if line.strip().startswith(start)]
-        rest = fresh.splitlines()[1:]
-        assert own and same_within_rounding("\n".join(own), "\n".join(rest)), (
-            "python benchmarks/accuracy.py --write"
-        )
+def test_table_of_nodes_left_out_is_fresh_for_one_machine() -> None:
+    shown = benchmark.blocks("accuracy.md")["nodes-left-out-by-machine"].splitlines()
+    own = [line for line in shown if line.strip().startswith("gh200-slingshot  2 ->")]
+    rest = benchmark.nodes_by_machine(FOUR_NODES).splitlines()[1:]
+    assert own and same_within_rounding("\n".join(own), "\n".join(rest)), "benchmarks/accuracy.py --write"
 
 
 def test_every_table_is_in_a_page_and_fits_it() -> None:
