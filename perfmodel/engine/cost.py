@@ -66,7 +66,7 @@ class Evaluator:
         self.memories = MemoryModel(tables, basis.optimizer, state, sets is not None, self.training)
         backward = (
             Training(
-                *self.memories.state,
+                self.memories.state,
                 self.memories.copied_state,
                 tables.unique_rows(float(batch) * gpus),
             )

@@ -98,7 +98,9 @@ class AllLookUps:
         if hot.any() or heads or table.size > _KEPT:
             return self._misses(table, hot, gather, X)
         columns = np.array(self._columns, np.float64)
-        return _kept(self._laws, table.shape, *(each.tobytes() for each in (columns, table, gather, X)))
+        return _look_up_misses(
+            self._laws, table.shape, *(each.tobytes() for each in (columns, table, gather, X))
+        )
 
     def _misses(self, table: Ints, hot: Array, gather: Ints, X: Array) -> Array:
         found = np.full(table.shape, UNIFORM)
@@ -110,7 +112,7 @@ class AllLookUps:
 
 
 @lru_cache(maxsize=32)
-def _kept(
+def _look_up_misses(
     laws: tuple[Distribution, ...],
     shape: tuple[int, ...],
     columns: bytes,
@@ -129,13 +131,11 @@ def _kept(
 class Training:
     """What the backward pass needs to know beyond the forward pass.
 
-    per_element, per_row  optimizer state per element and per row of a shard [bytes]
-    copied                the same two numbers for replicated tables
-    unique_everywhere     U_G, distinct rows that all ranks' samples look up in each table [rows], shape [T]
+    state, copied      optimizer state of a shard, and of a replicated table: (per element, per row) [bytes]
+    unique_everywhere  U_G, distinct rows that all ranks' samples look up in each table [rows], shape [T]
     """
 
-    per_element: float
-    per_row: float
+    state: tuple[float, float]
     copied: tuple[float, float]
     unique_everywhere: Array
 
@@ -202,32 +202,31 @@ class TableCut:
         self.B, self.G, self.g = (_of(x, t) for x in (model.batch, model.gpus, model.domain))
         self.id_bytes = _of(model.id_bytes, t)
         self.beside = _of(len(tables) if model.beside is None else model.beside, t)
-        self.E, self.D = tables.rows[t], tables.dim[t]
+        self.E, self.D, pooling = tables.rows[t], tables.dim[t], tables.pooling[t]
         self.dp, self.ub = kind == Exchange.DP, sends_rows(kind)
         self.sparse, self.two = kind == Exchange.SPARSE, kind == Exchange.TWO_LEVEL
-        self.hot_L, self.distinct = np.zeros(t.shape), np.array(tables.pooling[t])
-        self.U = np.array(model.unique[t]) if self.ub.any() else np.zeros(t.shape)  # only ub needs it
-        for where, asked, h in self.groups if (hot > 0).any() or (self.ub | self.sparse).any() else ():
-            self.hot_L[where] = asked.hot_share(h) * asked.pooling
-            if self.ub[where].any():
-                self.U[where] = asked.unique(h)
-            if self.sparse[where].any():
-                self.distinct[where] = asked.distinct_in_bag(h)
-        self.L = tables.pooling[t] - self.hot_L  # look-ups of a bag that ask for the tail
+        self.split = np.isin(kind, PARTIAL)  # lengths and ids go to the holders
+        self.hot_L, self.U, distinct = np.zeros(t.shape), np.zeros(t.shape), pooling
+        if self.ub.any():  # U: only ub needs it
+            self.U = np.array(model.unique[t])
+        if (hot > 0).any() or (self.ub | self.sparse).any():
+            distinct = np.array(pooling)
+            for where, look_ups, rows in self.groups:
+                self.hot_L[where] = look_ups.hot_share(rows) * look_ups.pooling
+                if self.ub[where].any():
+                    self.U[where] = look_ups.unique(rows)
+                if self.sparse[where].any():
+                    distinct[where] = look_ups.distinct_in_bag(rows)
+        self.L = pooling - self.hot_L  # look-ups of a bag that ask for the tail
         self.v, self.pooled = model.payload_bytes, model.constant("pooled_element_bytes")
         self.ids = self.id_bytes + tables.weight_bytes[t]  # bytes of an id with the weight of its row
         # bytes of an element of a replica's gradient
         self.gradient = tables.element_bytes[t] if model.sets else self.pooled
-        self.split = np.isin(kind, PARTIAL)  # lengths and ids go to the holders
-        self.elements, training = ex.part_elements(self.D, c), model.training is not None
-        self.row = row_bytes(tables.dtype[t], self.elements, training=training)
-        self.whole_row = row_bytes(tables.dtype[t], self.D, training=training)  # of rows that are not cut
-        self.w = self.row / self.elements
-        self.q = np.where(self.sparse, ex.filled_share(r, self.distinct, self.L / tables.pooling[t]), 1.0)
+        self.elements = ex.part_elements(self.D, c)
+        self.q = np.ones(t.shape)  # share of bags that are sent
+        if self.sparse.any():
+            self.q = np.where(self.sparse, ex.filled_share(r, distinct, self.L / pooling), 1.0)
         self.index = np.where(self.sparse, model.constant("sparse_bag_index_bytes"), 0.0)
-        self.lookups = ex.shard_lookups(self.G, self.B, self.L, r)
-        parts = np.where(self.dp, self.G, r * c)
-        self.shards = np.maximum(self.beside * parts / self.G, 1)  # shards that share the L2 of their holder
         self.domains = np.maximum(r / self.g, 1)  # k, domains that hold row parts of one column
 
     @cached_property
@@ -236,35 +235,69 @@ class TableCut:
         return self.model.look_ups.groups(self.t, self.hot)
 
     @cached_property
-    def bags(self) -> Array:
-        """Bags or partial bags that the gather of one shard writes; in exchange ub, rows that it writes."""
-        asked = ex.requested_rows(self.G, self.U, self.r)
-        return np.where(self.dp, self.B, np.where(self.ub, asked, self.G * self.B * self.q))
+    def lookups(self) -> Array:
+        """Look-ups that the holder of a shard makes for the samples of all ranks."""
+        return np.asanyarray(ex.shard_lookups(self.G, self.B, self.L, self.r))
+
+    @cached_property
+    def requested(self) -> Array:
+        """Rows that the ranks request of the holder of a shard."""
+        return np.asanyarray(ex.requested_rows(self.G, self.U, self.r))
+
+    @cached_property
+    def row(self) -> Array:
+        """Bytes of a row of a shard."""
+        return self._row_bytes(self.elements)
+
+    @cached_property
+    def whole_row(self) -> Array:
+        """Bytes of a row that is not cut."""
+        return self._row_bytes(self.D)
+
+    def _row_bytes(self, elements: Array) -> Array:
+        training = self.model.training is not None
+        return row_bytes(self.model.tables.dtype[self.t], elements, training=training)
+
+    @property
+    def w(self) -> Array:
+        """Bytes of an element of a shard, with its share of what else the row has."""
+        return self.row / self.elements
+
+    @cached_property
+    def shards(self) -> Array:
+        """Number of shards that share the L2 of their holder."""
+        parts = np.where(self.dp, self.G, self.r * self.c)
+        return np.maximum(self.beside * parts / self.G, 1)
 
     @cached_property
     def gathered(self) -> kernels.GatherTraffic:
-        """Bytes of a gather: of a shard for all ranks' samples, or of a replica for one rank's samples."""
-        asked = ex.requested_rows(self.G, self.U, self.r)
-        n = np.where(self.dp, self.B * self.L, np.where(self.ub, asked, self.lookups))
+        """Bytes of a gather: of a shard for all ranks' samples, or of a replica for one rank's samples.
+
+        It writes bags or partial bags; in exchange ub, rows.
+        """
+        bags = np.where(self.dp, self.B, self.G * self.B * self.q)
+        lookups = np.where(self.dp, self.B * self.L, self.lookups)
         bag = self.elements * self.pooled + self.model.constant("offset_bytes")
-        bag = np.where(self.ub, self.row, bag)
-        gather = np.where(self.dp, Gather.COPY, np.where(self.ub, Gather.REQUESTS, Gather.SHARD))
-        return self.traffic(self.E / self.r, n, self.row, self.bags, bag, self.shards, gather)
+        gather = np.where(self.dp, Gather.COPY, Gather.SHARD)
+        if self.ub.any():
+            bags, lookups = (np.where(self.ub, self.requested, x) for x in (bags, lookups))
+            bag, gather = np.where(self.ub, self.row, bag), np.where(self.ub, Gather.REQUESTS, gather)
+        return self.traffic(self.E / self.r, lookups, self.row, bags, bag, self.shards, gather)
 
     def updated(self, training: Training) -> tuple[Array, Array, Array]:
         """(look-ups whose gradients a holder reads, rows that it updates, bytes per updated row)."""
         U = np.array(training.unique_everywhere[self.t])
-        for where, asked, h in self.groups:
-            U[where] = asked.unique(h, everywhere=True)
-        held = np.where(self.ub, ex.requested_rows(self.G, self.U, self.r), self.lookups)
+        for where, look_ups, hot in self.groups:
+            U[where] = look_ups.unique(hot, everywhere=True)
+        held = np.where(self.ub, self.requested, self.lookups)
         read = np.where(self.dp, self.B * self.L, held)
         touched = np.where(self.dp, self.E, ex.touched_rows(U, self.r))  # a replica's gradient has all rows
-        own = zip(training.copied, (training.per_element, training.per_row), strict=True)
-        state = (np.where(self.dp, copied, held) for copied, held in own)
+        pairs = zip(training.copied, training.state, strict=True)
+        state = (np.where(self.dp, copied, held) for copied, held in pairs)
         row = ex.update_row_bytes(self.elements, self.w, *state)
         return read, touched, row + np.where(self.dp, 2 * self.D * self.gradient, 0)  # gradient of a replica
 
-    def sorted(self, lookups: Array, *, backward: bool = False) -> Array:
+    def sort_bytes(self, lookups: Array, *, backward: bool = False) -> Array:
         """Bytes that sorting the ids of these look-ups moves.
 
         backward  whether it is the backward pass, which sorts only ``sort_digits``; else all digits of an id

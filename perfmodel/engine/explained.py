@@ -26,7 +26,7 @@ from perfmodel.collectives.time_tables import LIMITS
 from perfmodel.engine.adjustments import Handover, OneDomain
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.cut import TableCut
-from perfmodel.engine.loads import compute_resource_loads
+from perfmodel.engine.loads import count_loads
 from perfmodel.engine.placement import Plan
 from perfmodel.engine.steps import HANDOVER, STEPS, WHOLE, Resource, Step, StepRow
 from perfmodel.engine.timing import PassTimes
@@ -146,7 +146,7 @@ class ExplainedPass:
         whole = WHOLE[resource] if resource in WHOLE else Resource(resource)
         order = [table for table in np.argsort(-sizes, kind="stable").tolist() if sizes[table] > 0]
         with record_equations():
-            sides = [side.get(whole) for side in compute_resource_loads(self.cut(order[0]))]
+            sides = [side.get(whole) for side in count_loads(self.cut(order[0]))]
         count, shard_count = self.counts[order[0]], shards[order[0]]
         return replace(
             explanation,

@@ -1,16 +1,15 @@
 """Loads: bytes of every resource that each rank sends, receives or moves in one step of a plan.
 
 Loads are sums over shards, so moving a shard changes two ranks. A step takes as long as its busiest rank.
-Functions of (a, own, everywhere) add the bytes of tables ``a`` to two arrays [..., K] of K resources: to
-``own`` what a shard costs its holder, to ``everywhere`` what every rank has for its own samples.
+Functions of (a, holder, everywhere) add the bytes of tables ``a``, by resource: to ``holder`` what a shard
+costs the rank that holds it, to ``everywhere`` what every rank has for its own samples.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,6 +25,8 @@ from perfmodel.model import exchanges as ex
 from perfmodel.model.look_ups import Gather
 
 Array = NDArray[np.float64]
+Bytes = defaultdict[Resource, Array]
+"""Bytes of tables by resource; a resource that is absent has none."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +72,6 @@ class LoadModel(LoadInputs):
 
     tables: PlanTables
 
-    @property
-    def width(self) -> int:
-        """K, number of resources: length of an array of loads."""
-        return self.groups.width if self.groups else TOGETHER
-
     @cached_property
     def groups(self) -> LookUpGroups | None:
         """The groups of tables that TorchRec looks up in one launch each; None: one launch for all tables
@@ -93,263 +89,222 @@ class LoadModel(LoadInputs):
         Limits: more parts than rows or columns -> BadInputError, since the equations assume ids uniform over
         parts;  other checks of a plan are not made here (``placement.check_scheme``)
         """
+        parts = (np.asarray(number, dtype=np.float64) for number in (r, c, hot))
         t, kinds, rows, cols, head = np.broadcast_arrays(
-            np.asarray(table, dtype=np.int64), np.asarray(kind), *(_array(x) for x in (r, c, hot))
+            np.asarray(table, dtype=np.int64), np.asarray(kind), *parts
         )
-        self._check_parts(t, kinds, rows, cols, head)
-        own, everywhere = (np.moveaxis(np.zeros((TOGETHER, *t.shape)), 0, -1) for _ in range(2))
         cut = TableCut(self, t, kinds, rows, cols, head)
-        for fill in _FILLS:
-            fill(cut, own, everywhere)
-        if self.training is not None:
-            backward(cut, self.training, own, everywhere)
+        self._check_parts(cut)
+        holder, everywhere = (_stack(side, t.shape) for side in count_loads(cut))
         if self.sets is not None and self.groups is not None:
-            own, everywhere = (self.sets.spread(t, kinds, each) for each in (own, everywhere))
-            everywhere[..., Resource.COPIED_LENGTHS] = _copied_lengths(cut)
-            spread = self.groups.spread
-            own, everywhere = spread(t, own, False), spread(t, everywhere, True)
-        return ShardLoads(own, everywhere)
+            holder, everywhere = (self.sets.spread(t, kinds, side) for side in (holder, everywhere))
+            lengths = eb.lengths_bytes(1, cut.B, self.constant("length_bytes"))  # of bags from replicas
+            everywhere[..., Resource.COPIED_LENGTHS] = lengths * cut.dp
+            holder = self.groups.spread(t, holder, False)
+            everywhere = self.groups.spread(t, everywhere, True)
+        return ShardLoads(holder, everywhere)
 
-    def _check_parts(self, t: NDArray[np.int64], kind: NDArray[Any], r: Array, c: Array, hot: Array) -> None:
-        empty = (r > self.tables.rows[t] - hot) | (c > self.tables.dim[t])
+    def _check_parts(self, a: TableCut) -> None:
+        empty = (a.r > a.E - a.hot) | (a.c > a.D)
         if not empty.any():
             return
-        at = t[empty][0]
-        row_parts, col_parts, few = (int(x[empty][0]) for x in (r, c, hot))
-        rows, dim = int(self.tables.rows[at]), int(self.tables.dim[at])
-        scheme = Scheme(Exchange(int(kind[empty][0])), row_parts, col_parts, few)
-        check_scheme(self.tables.names[at], rows, dim, scheme, self.gpus, self.domain)
+        table = a.t[empty][0]
+        row_parts, col_parts, hot_rows = (int(number[empty][0]) for number in (a.r, a.c, a.hot))
+        scheme = Scheme(Exchange(int(a.kind[empty][0])), row_parts, col_parts, hot_rows)
+        rows, dim = int(self.tables.rows[table]), int(self.tables.dim[table])
+        check_scheme(self.tables.names[table], rows, dim, scheme, self.gpus, self.domain)
 
-    def loads(self, plan: Plan, found: ShardLoads | None = None) -> Loads:
+    def loads(self, plan: Plan, shards: ShardLoads | None = None) -> Loads:
         """Loads of all ranks: each rank's shards, and what every rank has for its own samples.
 
-        found  loads of one shard of each table [T, K], if computed before
+        shards  loads of one shard of each table [T, K], if computed before
         """
-        if found is None:
-            found = self.shard_loads(np.arange(len(plan.tables)), *plan.schemes)
-        values = np.repeat(found.everywhere.sum(axis=0)[:, np.newaxis], plan.gpus, axis=1)
+        if shards is None:
+            shards = self.shard_loads(np.arange(len(plan.tables)), *plan.schemes)
+        values = np.repeat(shards.everywhere.sum(axis=0)[:, np.newaxis], plan.gpus, axis=1)
         tables, ranks = plan.shards
-        for k in range(self.width):
-            if found.own[:, k].any():
-                values[k] += np.bincount(ranks, weights=found.own[tables, k], minlength=plan.gpus)
+        for resource in np.flatnonzero(shards.own.any(axis=0)):
+            weights = shards.own[tables, resource]
+            values[resource] += np.bincount(ranks, weights=weights, minlength=plan.gpus)
         return Loads(values)
 
 
-def _array(value: ArrayLike) -> Array:
-    return np.asarray(value, dtype=np.float64)
+def _stack(side: Bytes, shape: tuple[int, ...]) -> Array:
+    """The bytes as an array [..., K]."""
+    stacked = np.zeros((TOGETHER, *shape))
+    for resource, size in side.items():
+        stacked[resource] = size
+    return np.moveaxis(stacked, 0, -1)
 
 
-def _input(a: TableCut, own: Array, everywhere: Array) -> None:
-    """Lengths, ids and their weights go to the holders; exchange ub sends distinct ids and no weights."""
-    length, ids, plain = a.model.constant("length_bytes"), a.ids, a.id_bytes
-    sent = eb.lengths_bytes(a.r * a.c, a.B, length) * a.split
-    ids_sent = eb.ids_bytes(a.c * a.B * a.L, ids) * a.split
-    apart = ids - plain if a.model.sets else 0 * ids  # bytes of a weight sent on its own
-    everywhere[..., Resource.LENGTHS_SENT] = sent
-    everywhere[..., Resource.WEIGHTS_SENT] = eb.ids_bytes(a.c * a.B * a.L, apart) * a.split
-    own[..., Resource.WEIGHTS_RECEIVED] = eb.ids_bytes(a.lookups, apart) * a.split
-    everywhere[..., Resource.IDS_SENT] = eb.ids_bytes(a.c * a.B * a.L, ids - apart) * a.split
-    everywhere[..., Resource.BUCKETIZE] = sent + ids_sent + eb.ids_bytes(a.B * a.hot_L, ids) * a.split
-    own[..., Resource.LENGTHS_RECEIVED] = ex.holder_lengths_bytes(a.G, a.B, length) * a.split
-    own[..., Resource.IDS_RECEIVED] = eb.ids_bytes(a.lookups, ids - apart) * a.split
-    if not a.ub.any():
-        return
-    everywhere[..., Resource.DEDUPLICATE] = a.sorted(a.B * (a.L + a.hot_L)) * a.ub
-    request = plain + a.model.constant("feature_id_bytes")
-    asked = ex.requested_rows(a.G, a.U, a.r)
-    everywhere[..., Resource.REQUESTS_SENT] = ex.row_request_bytes(a.U, a.c, request) * a.ub
-    own[..., Resource.REQUESTS_RECEIVED] = ex.rows_bytes(asked, request) * a.ub
-    own[..., Resource.DEDUPLICATE_REQUESTS] = a.sorted(asked) * a.ub
+def count_loads(cut: TableCut, *, works: bool = True, exchanges: bool = True) -> tuple[Bytes, Bytes]:
+    """(bytes of a shard of each table on its holder, bytes of each table on every rank), by resource.
 
-
-def _copied_lengths(a: TableCut) -> Array:
-    """Lengths of the bags that a rank looks up in replicas of whole tables."""
-    return np.asarray(eb.lengths_bytes(1, a.B, a.model.constant("length_bytes")) * a.dp)
-
-
-def _look_up(a: TableCut, own: Array, everywhere: Array) -> None:
-    """The gather: partial bags for all ranks at the holder, bags of its own samples from a replica."""
-    moved = a.gathered
-    for resource, size in ((Resource.GATHER_DRAM, moved.dram_bytes), (Resource.GATHER_L2, moved.l2_bytes)):
-        own[..., resource] = size * ~a.dp
-        everywhere[..., resource] = size * a.dp
-
-
-def _look_up_hot(a: TableCut, own: Array, everywhere: Array) -> None:
-    """The gather of hot rows from their replicas, and adding their part of each bag to the tail's."""
-    hot = a.hot > 0
-    if not hot.any():
-        return
-    bag = a.D * a.pooled + a.model.constant("offset_bytes")
-    rows, n, bags = np.maximum(a.hot, 1), a.B * a.hot_L, np.full(a.hot.shape, a.B)
-    moved = a.traffic(rows, n, a.whole_row, bags, bag, a.beside, Gather.HOT)
-    everywhere[..., Resource.GATHER_DRAM] += moved.dram_bytes * hot
-    everywhere[..., Resource.GATHER_L2] += moved.l2_bytes * hot
-    whole = ex.bags_received_bytes(a.B, 1, 1, a.D, a.pooled, a.c, 0)
-    one = ex.bag_sum_bytes(a.B, 2 * whole, a.D, a.pooled)  # to a bag that is whole
-    added = np.where(a.ub | (a.r == 1), one, whole)  # or to parts, which are added up anyway
-    everywhere[..., Resource.LOCAL_SUM] += added * hot
-
-
-def _unique(a: TableCut, own: Array, everywhere: Array) -> None:
-    """Unique rows are sent as stored to the ranks that asked, and pooled there from the receive buffer."""
-    if not a.ub.any():
-        return
-    own[..., Resource.ROWS_SENT] = ex.rows_bytes(ex.requested_rows(a.G, a.U, a.r), a.row) * a.ub
-    everywhere[..., Resource.ROWS_RECEIVED] = ex.rows_bytes(a.U, a.D * a.w) * a.ub
-    bag = a.D * a.pooled + a.model.constant("offset_bytes")
-    bags = np.full(a.U.shape, a.B)  # each received row is read: at least U rows, as from the table
-    moved = a.traffic(a.E, a.B * a.L, a.whole_row, bags, bag, a.beside, Gather.COPY)
-    everywhere[..., Resource.POOL_DRAM] = moved.dram_bytes * a.ub
-    everywhere[..., Resource.POOL_L2] = moved.l2_bytes * a.ub
-
-
-def _dense(a: TableCut, own: Array, everywhere: Array) -> None:
-    """Row-wise over all ranks: bags by reduce-scatter."""
-    sent = ex.bags_sent_bytes(a.G, a.B, 1, ex.bag_bytes(a.elements, a.v))
-    own[..., Resource.REDUCE_SCATTER] = sent * (a.kind == Exchange.RS)
-
-
-def _two_level(a: TableCut, own: Array, everywhere: Array) -> None:
-    """Reduce-scatter in each domain, then an exchange across domains: a reduce-scatter if the table has row
-    parts in all domains, else an all-to-all.
+    works  whether look-ups and updates of rows count;  exchanges  whether all other loads count
     """
-    if not a.two.any():
-        return
-    domains = a.G / a.g
-    sent = ex.bags_sent_bytes(a.G, a.B, 1, ex.bag_bytes(a.elements, a.v))
-    own[..., Resource.REDUCE_INSIDE] = sent * a.two
-    everywhere_held = a.two & (a.domains == domains) & (domains > 1)
-    some = a.two & (a.domains < domains)
-    across = ex.across_bytes(a.B, domains, a.elements, a.v)
-    own[..., Resource.REDUCE_ACROSS] = across * everywhere_held
-    own[..., Resource.ACROSS_SENT] = across * some
-    received = ex.bags_received_bytes(a.B, a.domains, 1, a.D, a.v, a.c, 0)
-    everywhere[..., Resource.ACROSS_RECEIVED] = received * some
-    added = ex.bags_received_bytes(a.B, a.domains, 1, a.D, a.pooled, a.c, 0)
-    summed = ex.bag_sum_bytes(a.B, added, a.D, a.pooled)
-    everywhere[..., Resource.LOCAL_SUM] += summed * (some & (a.domains > 1))
-
-
-def _partial(a: TableCut, own: Array, everywhere: Array) -> None:
-    """Bags by all-to-all, all of them or only non-empty bags, and the sum of bags that arrive in parts."""
-    dense = a.kind == Exchange.RB
-    if not (dense | a.sparse).any():
-        return
-    sent = ex.bags_sent_bytes(a.G, a.B, a.q, ex.bag_bytes(a.elements, a.v, a.index))
-    received = ex.bags_received_bytes(a.B, a.r, a.q, a.D, a.v, a.c, a.index)
-    own[..., Resource.BAGS_SENT] = sent * dense
-    everywhere[..., Resource.BAGS_RECEIVED] = received * dense
-    own[..., Resource.SPARSE_SENT] = sent * a.sparse
-    everywhere[..., Resource.SPARSE_RECEIVED] = received * a.sparse
-    added = ex.bags_received_bytes(a.B, a.r, a.q, a.D, a.pooled, a.c, a.index)
-    summed = ex.bag_sum_bytes(a.B, added, a.D, a.pooled)
-    everywhere[..., Resource.LOCAL_SUM] += summed * ((dense | a.sparse) & (a.r > 1))
-
-
-def _convert(a: TableCut, own: Array, everywhere: Array) -> None:
-    """Bags are converted to the precision of the exchange and back, if it is not the precision of pooling."""
-    if a.v == a.pooled:
-        return
-    received = np.where((a.kind == Exchange.RB) | a.sparse, a.r * a.q, 1.0)
-    received = np.where(a.two & (a.domains < a.G / a.g), a.domains, received)
-    sent = ex.convert_bytes(a.G * a.B * a.q, a.elements, a.v, a.pooled)
-    came = ex.convert_bytes(a.B * received, a.D, a.v, a.pooled)
-    own[..., Resource.CONVERT_OUT] = sent * a.split
-    everywhere[..., Resource.CONVERT_IN] = came * a.split
-
-
-_OF_BAGS = (_dense, _two_level, _partial, _convert)
-_FILLS = (_input, _look_up, _look_up_hot, _unique, *_OF_BAGS)
-
-
-def compute_resource_loads(cut: TableCut) -> tuple[Mapping[Resource, Array], Mapping[Resource, Array]]:
-    """(loads of a shard of each table, loads of each table on every rank), as ``shard_loads`` adds them."""
-    own, everywhere = _Columns(), _Columns()
-    for fill in _FILLS:
-        fill(cut, cast("Array", own), cast("Array", everywhere))
-    if cut.model.training is not None:
-        backward(cut, cut.model.training, cast("Array", own), cast("Array", everywhere))
-    return own, everywhere
+    holder, everywhere = Bytes(float), Bytes(float)  # type: ignore[arg-type]
+    if exchanges:
+        for add in (_add_input, _add_unique_rows, _add_reduced_bags, _add_partial_bags, _add_conversions):
+            add(cut, holder, everywhere)
+    if works:
+        _add_look_ups(cut, holder, everywhere)
+        if cut.model.training is not None:
+            _add_updates(cut, cut.model.training, holder, everywhere)
+    return holder, everywhere
 
 
 def even_loads(cut: TableCut, count: Array, *, works: bool = True, exchanges: bool = True) -> Array:
     """Loads of every rank, [..., K], if all tables are sharded over all ranks, one part each.
 
     cut    tables [..., C] or [T, C], as many parts of each as there are ranks;  count  number of equal tables
-    works  whether look-ups and updates of rows count;  exchanges  whether all other loads count
+    works, exchanges  as in ``count_loads``
     """
-    own, everywhere = (cast("Array", _Columns()) for _ in range(2))
-    for fill in (*((_look_up,) if works else ()), *((_input, *_OF_BAGS) if exchanges else ())):
-        fill(cut, own, everywhere)
-    if works and cut.model.training is not None:
-        backward(cut, cut.model.training, own, everywhere)
-    most = np.zeros((TOGETHER, cut.t.shape[-1]))
-    for resource, side in (each for loads in (own, everywhere) for each in cast("_Columns", loads).items()):
-        most[resource] += (count * side).reshape(-1, cut.t.shape[-1]).sum(axis=0)
-    return np.moveaxis(most, 0, -1)
+    loads = np.zeros((TOGETHER, cut.t.shape[-1]))
+    for side in count_loads(cut, works=works, exchanges=exchanges):
+        for resource, size in side.items():
+            total = count * size
+            loads[resource] += total if total.ndim == 1 else total.sum(axis=0)
+    return np.moveaxis(loads, 0, -1)
 
 
-class _Columns(dict[Resource, Array]):
-    """Loads by resource, as a dictionary that acts like an array [..., K]: absent resources are 0."""
+def _add_input(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
+    """Lengths, ids and their weights go to the holders; exchange ub sends distinct ids and no weights."""
+    length, ids = a.model.constant("length_bytes"), a.ids
+    sent = eb.lengths_bytes(a.r * a.c, a.B, length) * a.split
+    everywhere[Resource.LENGTHS_SENT] = sent
+    holder[Resource.LENGTHS_RECEIVED] = ex.holder_lengths_bytes(a.G, a.B, length) * a.split
+    bucketized = sent + eb.ids_bytes(a.c * a.B * a.L, ids) * a.split
+    everywhere[Resource.BUCKETIZE] = bucketized + eb.ids_bytes(a.B * a.hot_L, ids) * a.split
+    if a.model.sets:  # weights are sent on their own
+        weight, ids = ids - a.id_bytes, a.id_bytes
+        everywhere[Resource.WEIGHTS_SENT] = eb.ids_bytes(a.c * a.B * a.L, weight) * a.split
+        holder[Resource.WEIGHTS_RECEIVED] = eb.ids_bytes(a.lookups, weight) * a.split
+    everywhere[Resource.IDS_SENT] = eb.ids_bytes(a.c * a.B * a.L, ids) * a.split
+    holder[Resource.IDS_RECEIVED] = eb.ids_bytes(a.lookups, ids) * a.split
+    if not a.ub.any():
+        return
+    everywhere[Resource.DEDUPLICATE] = a.sort_bytes(a.B * (a.L + a.hot_L)) * a.ub
+    request = a.id_bytes + a.model.constant("feature_id_bytes")
+    everywhere[Resource.REQUESTS_SENT] = ex.row_request_bytes(a.U, a.c, request) * a.ub
+    holder[Resource.REQUESTS_RECEIVED] = ex.rows_bytes(a.requested, request) * a.ub
+    holder[Resource.DEDUPLICATE_REQUESTS] = a.sort_bytes(a.requested) * a.ub
 
-    def __setitem__(self, at: Any, column: Array) -> None:
-        super().__setitem__(at[-1], column)
 
-    def __getitem__(self, at: Any) -> Any:
-        return self.get(at[-1], 0.0)
+def _add_look_ups(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
+    """The gather: partial bags for all ranks at the holder, bags of a rank's own samples from a replica.
+
+    Hot rows are gathered from their replicas, and their part of each bag is added to the tail's.
+    """
+    moved, hot = a.gathered, a.hot > 0
+    for resource, size in ((Resource.GATHER_DRAM, moved.dram_bytes), (Resource.GATHER_L2, moved.l2_bytes)):
+        holder[resource] = size * ~a.dp
+        everywhere[resource] = size * a.dp
+    if not hot.any():
+        return
+    bag = a.D * a.pooled + a.model.constant("offset_bytes")
+    rows, lookups, bags = np.maximum(a.hot, 1), a.B * a.hot_L, np.full(a.hot.shape, a.B)
+    moved = a.traffic(rows, lookups, a.whole_row, bags, bag, a.beside, Gather.HOT)
+    everywhere[Resource.GATHER_DRAM] += moved.dram_bytes * hot
+    everywhere[Resource.GATHER_L2] += moved.l2_bytes * hot
+    whole = ex.bags_received_bytes(a.B, 1, 1, a.D, a.pooled, a.c, 0)
+    added = ex.bag_sum_bytes(a.B, 2 * whole, a.D, a.pooled)  # to a bag that is whole
+    added = np.where(a.ub | (a.r == 1), added, whole)  # or to parts, which are added up anyway
+    everywhere[Resource.LOCAL_SUM] += added * hot
 
 
-__all__ = ["LoadModel", "Loads", "Resource", "ShardLoads"]
+def _add_unique_rows(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
+    """Unique rows are sent as stored to the ranks that asked, and pooled there from the receive buffer."""
+    if not a.ub.any():
+        return
+    holder[Resource.ROWS_SENT] = ex.rows_bytes(a.requested, a.row) * a.ub
+    everywhere[Resource.ROWS_RECEIVED] = ex.rows_bytes(a.U, a.D * a.w) * a.ub
+    bag = a.D * a.pooled + a.model.constant("offset_bytes")
+    bags = np.full(a.U.shape, a.B)  # each received row is read: at least U rows, as from the table
+    moved = a.traffic(a.E, a.B * a.L, a.whole_row, bags, bag, a.beside, Gather.COPY)
+    everywhere[Resource.POOL_DRAM] = moved.dram_bytes * a.ub
+    everywhere[Resource.POOL_L2] = moved.l2_bytes * a.ub
 
 
-def backward(a: TableCut, training: Training, own: Array, everywhere: Array) -> None:
-    """Adds the bytes of updating rows where they are stored.
+def _add_reduced_bags(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
+    """Reduce-scatter over all ranks; or in each domain, then an exchange across domains: a reduce-scatter if
+    the table has row parts in all domains, else an all-to-all.
+    """
+    over_all = a.kind == Exchange.RS
+    if not (over_all | a.two).any():
+        return
+    sent = ex.bags_sent_bytes(a.G, a.B, 1, ex.bag_bytes(a.elements, a.v))
+    holder[Resource.REDUCE_SCATTER] = sent * over_all
+    if not a.two.any():
+        return
+    domains = a.G / a.g
+    holder[Resource.REDUCE_INSIDE] = sent * a.two
+    everywhere_held = a.two & (a.domains == domains) & (domains > 1)
+    partly_held = a.two & (a.domains < domains)
+    across = ex.across_bytes(a.B, domains, a.elements, a.v)
+    holder[Resource.REDUCE_ACROSS] = across * everywhere_held
+    holder[Resource.ACROSS_SENT] = across * partly_held
+    received = ex.bags_received_bytes(a.B, a.domains, 1, a.D, a.v, a.c, 0)
+    everywhere[Resource.ACROSS_RECEIVED] = received * partly_held
+    added = ex.bags_received_bytes(a.B, a.domains, 1, a.D, a.pooled, a.c, 0)
+    summed = ex.bag_sum_bytes(a.B, added, a.D, a.pooled)
+    everywhere[Resource.LOCAL_SUM] += summed * (partly_held & (a.domains > 1))
 
-    own         loads [..., K] of one shard, on the rank that holds it; changed in place
-    everywhere  loads [..., K] that every rank has, for its own samples; changed in place
+
+def _add_partial_bags(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
+    """Bags by all-to-all, all of them or only non-empty bags, and the sum of bags that arrive in parts."""
+    dense = a.kind == Exchange.RB
+    if not (dense | a.sparse).any():
+        return
+    sent = ex.bags_sent_bytes(a.G, a.B, a.q, ex.bag_bytes(a.elements, a.v, a.index))
+    received = ex.bags_received_bytes(a.B, a.r, a.q, a.D, a.v, a.c, a.index)
+    holder[Resource.BAGS_SENT] = sent * dense
+    everywhere[Resource.BAGS_RECEIVED] = received * dense
+    holder[Resource.SPARSE_SENT] = sent * a.sparse
+    everywhere[Resource.SPARSE_RECEIVED] = received * a.sparse
+    added = ex.bags_received_bytes(a.B, a.r, a.q, a.D, a.pooled, a.c, a.index)
+    summed = ex.bag_sum_bytes(a.B, added, a.D, a.pooled)
+    everywhere[Resource.LOCAL_SUM] += summed * ((dense | a.sparse) & (a.r > 1))
+
+
+def _add_conversions(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
+    """Bags are converted to the precision of the exchange and back, if it is not the precision of pooling."""
+    if a.v == a.pooled:
+        return
+    received = np.where((a.kind == Exchange.RB) | a.sparse, a.r * a.q, 1.0)
+    received = np.where(a.two & (a.domains < a.G / a.g), a.domains, received)
+    sent = ex.convert_bytes(a.G * a.B * a.q, a.elements, a.v, a.pooled)
+    holder[Resource.CONVERT_OUT] = sent * a.split
+    everywhere[Resource.CONVERT_IN] = ex.convert_bytes(a.B * received, a.D, a.v, a.pooled) * a.split
+
+
+def _add_updates(a: TableCut, training: Training, holder: Bytes, everywhere: Bytes) -> None:
+    """Updating rows where they are stored, hot rows as replicated tables; gradients of rows to them.
+
     The exchange of gradients of bags has the bytes of the exchange of bags, so nothing is added for it.
     """
-    asked = ex.requested_rows(a.G, a.U, a.r)
-    arrived = np.where(a.dp, a.B, np.where(a.ub, asked, a.G * a.B * a.q))  # gradients at the holder
+    arrived = np.where(a.dp, a.B, np.where(a.ub, a.requested, a.G * a.B * a.q))  # gradients at the holder
     read, touched, row = a.updated(training)
     moved = a.traffic(np.maximum(arrived, 1), read, a.elements * a.pooled, touched, row, a.shards)
     for resource, size in (
-        (Resource.SORT, a.sorted(read, backward=True)),
+        (Resource.SORT, a.sort_bytes(read, backward=True)),
         (Resource.UPDATE_DRAM, moved.dram_bytes),
         (Resource.UPDATE_L2, moved.l2_bytes),
     ):
-        own[..., resource] = size * ~a.dp
-        everywhere[..., resource] = size * a.dp
+        holder[resource] = size * ~a.dp
+        everywhere[resource] = size * a.dp
     copied = np.where(a.dp, a.E, a.hot)
-    everywhere[..., Resource.COPIED_GRADIENTS] = ex.copied_gradient_bytes(copied, a.D, a.gradient)
-    _update_hot(a, training, everywhere)
-    _unique_gradients(a, own, everywhere)
-
-
-def _unique_gradients(a: TableCut, own: Array, everywhere: Array) -> None:
-    """Adds the exchange of gradients of unique rows: each rank sums them by row before it sends them."""
-    if not a.ub.any():
-        return
-    added = a.traffic(np.full(a.U.shape, a.B), a.B * a.L, a.D * a.pooled, a.U, a.D * a.pooled, a.beside)
-    everywhere[..., Resource.ACCUMULATE_DRAM] = added.dram_bytes * a.ub
-    everywhere[..., Resource.ACCUMULATE_L2] = added.l2_bytes * a.ub
-    everywhere[..., Resource.ROW_GRADIENTS_SENT] = ex.rows_bytes(a.U, a.D * a.v) * a.ub
-    asked = ex.requested_rows(a.G, a.U, a.r)
-    own[..., Resource.ROW_GRADIENTS_RECEIVED] = ex.rows_bytes(asked, a.elements * a.v) * a.ub
-
-
-def _update_hot(a: TableCut, training: Training, everywhere: Array) -> None:
-    """Adds the update of replicated hot rows, as for a replicated table."""
-    hot = a.hot > 0
-    if not hot.any():
-        return
-    row = (
-        ex.update_row_bytes(a.D, a.whole_row / a.D, training.per_element, training.per_row)
-        + 2 * a.D * a.pooled
-    )
-    bags, read = np.full(a.hot.shape, a.B), a.B * a.hot_L
-    moved = a.traffic(bags, read, a.D * a.pooled, a.hot, row, a.beside)
-    everywhere[..., Resource.SORT] += a.sorted(read, backward=True) * hot
-    everywhere[..., Resource.UPDATE_DRAM] += moved.dram_bytes * hot
-    everywhere[..., Resource.UPDATE_L2] += moved.l2_bytes * hot
+    everywhere[Resource.COPIED_GRADIENTS] = ex.copied_gradient_bytes(copied, a.D, a.gradient)
+    bag = a.D * a.pooled
+    if (hot := a.hot > 0).any():
+        bags, read, state = np.full(a.hot.shape, a.B), a.B * a.hot_L, training.state
+        row = ex.update_row_bytes(a.D, a.whole_row / a.D, *state) + 2 * bag
+        moved = a.traffic(bags, read, bag, a.hot, row, a.beside)
+        everywhere[Resource.SORT] += a.sort_bytes(read, backward=True) * hot
+        everywhere[Resource.UPDATE_DRAM] += moved.dram_bytes * hot
+        everywhere[Resource.UPDATE_L2] += moved.l2_bytes * hot
+    if a.ub.any():  # each rank sums the gradients of a row before it sends them
+        moved = a.traffic(np.full(a.U.shape, a.B), a.B * a.L, bag, a.U, bag, a.beside)
+        everywhere[Resource.ACCUMULATE_DRAM] = moved.dram_bytes * a.ub
+        everywhere[Resource.ACCUMULATE_L2] = moved.l2_bytes * a.ub
+        everywhere[Resource.ROW_GRADIENTS_SENT] = ex.rows_bytes(a.U, a.D * a.v) * a.ub
+        holder[Resource.ROW_GRADIENTS_RECEIVED] = ex.rows_bytes(a.requested, a.elements * a.v) * a.ub

@@ -233,7 +233,7 @@ class Forward(PassBasis):
 
     def _backward(self, tables: TableShapes, samples: Array) -> Training | None:
         """What the backward pass needs; None for a forward pass. samples  per table, of all GPUs together"""
-        return Training(*self.state, self.state, tables.unique_rows(samples)) if self.training else None
+        return Training(self.state, self.state, tables.unique_rows(samples)) if self.training else None
 
     def kinds(self, work: Configs) -> Codes:
         """Code of the exchange of bags of each configuration: the faster, if two are possible."""

@@ -1,7 +1,7 @@
 """Bytes that a shard of a table costs its rank, and every rank, for each cut and exchange.
 
 A table is cut into r row parts and c column parts: r c shards, each on one rank. The results of a look-up
-return in one of six ways (``passes.schemes.Exchange``). There are two kinds of load: what the *holder* of a
+return in one of six ways (``engine.schemes.Exchange``). There are two kinds of load: what the *holder* of a
 shard does for the samples of all ranks, and what *every rank* does for its own samples.
 
     exchange    to the holders                 back                                    local sum

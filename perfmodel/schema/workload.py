@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Number = float | NDArray[np.float64]
 
 DTYPE_BYTES: dict[str, int] = {"fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "int8": 1}
-"""Bytes of one element of an embedding row. Rows may have more: ``passes.rows``."""
+"""Bytes of one element of an embedding row. Rows may have more: ``engine.tables``."""
 
 DTYPES = tuple(DTYPE_BYTES)
 """Types of the elements of a row; arrays hold a type as its place here."""

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from cli_calls import Outcome
 
-from perfmodel import model, passes
+from perfmodel import engine, model
 from perfmodel.answer import project_one
 from perfmodel.answer.sharding_answers import answer_shardings, build_explained_pass
 from perfmodel.collectives.estimate import CollectiveModel
@@ -268,7 +268,7 @@ def test_every_equation_binds_its_letters_in_its_docstring() -> None:
     page = (Path(__file__).parents[2] / "docs" / "model.md").read_text(encoding="utf-8")
     words = (re.sub(r"[^a-z0-9 -]", "", line.lower()) for line in re.findall("^#+ (.*)$", page, re.M))
     headings = {line.replace(" ", "-") for line in words}
-    rooms = (pkgutil.iter_modules(room.__path__, f"{room.__name__}.") for room in (model, passes))
+    rooms = (pkgutil.iter_modules(room.__path__, f"{room.__name__}.") for room in (model, engine))
     names = [module.name for room in rooms for module in room]
     members = [member for name in names for member in vars(importlib.import_module(name)).values()]
     code = equation(lambda: None).__code__
