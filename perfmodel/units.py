@@ -178,6 +178,19 @@ def parse_number(text: str, name: str = "") -> float:
     return parts.number
 
 
+def parse_price(text: str, name: str = "") -> tuple[float, str]:
+    """(amount, currency) of ``2.5USD/GPU/h``, the price of one GPU for an hour.
+
+    Limits: no unit, another unit -> BadInputError
+    """
+    parts = _split(text, name, "a price", "2.5USD/GPU/h", zero=False)
+    if (match := _PRICE_UNIT.fullmatch(parts.unit)) is None:
+        wrong = f"{parts.unit!r} is no price of a GPU" if parts.unit else "a price needs a unit"
+        raise BadInputError(f"{parts.subject}: {wrong}.", f"write {parts.digits}USD/GPU/h.")
+    return parts.number, match[1]
+
+
+_PRICE_UNIT = re.compile(r"([A-Z]{3})/GPU/h")
 _PLAIN_RATE_AT_LEAST = 1e6
 _PLAIN_TIME_AT_MOST = 1.0
 

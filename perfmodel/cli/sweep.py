@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -16,8 +17,10 @@ from numpy.typing import NDArray
 from perfmodel.answer import Question
 from perfmodel.answer.grids import GRIDS, feasible, product
 from perfmodel.answer.inputs import DEFAULTS
+from perfmodel.answer.machines import SPREADS, rank_machines, sweep_samples
 from perfmodel.answer.swept import MOST_COMPARED, are_compared, swept
 from perfmodel.cli.chosen import calibration_file
+from perfmodel.cli.machines import read_criterion, read_prices
 from perfmodel.cli.options import (
     count_values,
     one_output,
@@ -38,13 +41,14 @@ from perfmodel.errors import BadInputError
 from perfmodel.model.sharding import gpus_needed
 from perfmodel.question.groups import default_optimizer, trains
 from perfmodel.question.passes import SweepOptions
+from perfmodel.report.machines_text import machines_text
 from perfmodel.report.sweep_text import sweep_text
 from perfmodel.schema.distributions import UNIFORM
 from perfmodel.schema.files import cell, unknown_name
 from perfmodel.schema.table_files import load_tables
 from perfmodel.schema.whole_files import write_whole
 from perfmodel.schema.workload import TableSet
-from perfmodel.units import format_count, parse_number
+from perfmodel.units import format_count, parse_count, parse_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,7 +58,7 @@ _CHUNK = 1 << 20
 _MOST = 50_000_000
 _MOST_PRINTED = 100_000
 _AXES = ("table_size", "gpus", "batch", "tables", "pooling", "dim")
-_COUNTS = ("gpus", "gpus_needed", "batch", "table_count", "dim", "id_bytes")
+_COUNTS = ("gpus", "gpus_needed", "gpus_paid", "batch", "samples", "table_count", "dim", "id_bytes")
 
 Many = list[str] | None
 
@@ -83,16 +87,30 @@ def sweep(context: typer.Context, options: SweepOptions) -> None:
     asked = sum(are_compared(ways, one.keywords()) for one in questions)
     _check_count(axes, len(what) * len(questions), len(what) * asked)
     columns = product(**axes)
+    how = "each with the fastest sharding of TorchRec's that fits" if ways is None else f"sharded {ways[0]}"
+    how = how if ways is None or len(ways) == 1 else "each with every sharding that it allows"
+    if options.by is not None or options.price:
+        columns = product(**{"batch": [DEFAULTS["batch"]], **axes})
+        by = read_criterion(options, columns, len(what) * len(ways or [""]))
+        nodes = {one.machine.name: one.machine.gpus_per_node for one in questions}
+        prices, currency = read_prices(options, by, list(nodes))
+        samples = parse_count(options.global_batch) if options.global_batch else None
+        if not (samples or options.batch):  # as many as all GPUs of the first machine have by default
+            few = columns if "gpus" in columns else _run(columns, what, questions[:1], ways, sweep_samples)
+            samples = int(DEFAULTS["batch"] * few["gpus"].min())
+        answer = partial(sweep_samples, samples=samples, spreads=SPREADS if by == "cost" else (1.0,))
+        ranked = rank_machines(_run(columns, what, questions, ways, answer), by, samples, nodes, prices)
+        _deliver(ranked, lambda: machines_text(ranked, by, currency, how), options)
+        return
     if options.global_batch is not None:
         if "gpus" not in columns:
-            raise BadInputError("--global-batch: on which GPUs?", "give --gpus, e.g. --gpus 16..128.")
+            step = "give --gpus, e.g. --gpus 16..128; or --by time, which compares machines."
+            raise BadInputError("--global-batch: on which GPUs?", step)
         if options.grid is not None:
             raise BadInputError("--grid and --global-batch cannot be combined.", "a grid has its batches.")
         columns["batch"] = np.array([float(share_of(context.params, int(g))) for g in columns["gpus"]])
     frame = _run(columns, what, questions, ways)
-    how = "each with the fastest sharding of TorchRec's that fits" if ways is None else f"sharded {ways[0]}"
-    how = how if ways is None or len(ways) == 1 else "each with every sharding that it allows"
-    _deliver(frame, how, options.out, as_json=options.as_json, as_csv=options.as_csv)
+    _deliver(frame, lambda: sweep_text(frame, how), options)
 
 
 def _ways(options: SweepOptions) -> tuple[str, ...] | None:
@@ -169,8 +187,9 @@ def _run(
     what: Sequence[str | TableSet],
     questions: list[Question],
     ways: Sequence[str] | None,
+    answer: Callable[..., pd.DataFrame] = swept,
 ) -> pd.DataFrame:
-    """Project all configurations: a row for each.
+    """Project all configurations: a row for each. answer  computes the rows, as ``swept``
 
     columns  the values of the axes at each point;  ways  the shardings; None: the fastest
     what     element types of equal tables, or sets of tables;  questions  for each machine
@@ -183,7 +202,7 @@ def _run(
         with advised(question):
             same = _constants(question)
             for each in what:
-                own = {"tables": each} if isinstance(each, TableSet) else {"dtype": each}
+                own = _tables(each)
                 word = {"model": each.name} if isinstance(each, TableSet) else {"dtype": each}
                 for start in range(0, points, _CHUNK):
                     part = {name: column[start : start + _CHUNK] for name, column in columns.items()}
@@ -192,7 +211,7 @@ def _run(
                     if not kept.any():
                         continue
                     part = {name: column[kept] for name, column in part.items()}
-                    frame = swept(part, ways, done.advance, {**question.keywords(), **own})
+                    frame = answer(part, ways, done.advance, {**question.keywords(), **own})
                     answered += frame.index.nunique()
                     if len(frame):
                         frames.append(frame.reset_index(drop=True))
@@ -206,6 +225,11 @@ def _run(
     if left_out:
         warn(f"{left_out} of {_count(total)} left out: {why}.")
     return _joined(frames, constants)
+
+
+def _tables(what: str | TableSet) -> dict[str, object]:
+    """A type of equal tables, or a set of tables, by its keyword of ``perfmodel.project``."""
+    return {"tables": what} if isinstance(what, TableSet) else {"dtype": what}
 
 
 def _possible(
@@ -308,25 +332,25 @@ def _named(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(model=frame["model"].cat.rename_categories(cell))
 
 
-def _deliver(frame: pd.DataFrame, how: str, out: Path | None, *, as_json: bool, as_csv: bool) -> None:
-    """Write the frame to a file, or print it as text, JSON or CSV. how  its sharding, in words"""
-    if out is not None:
+def _deliver(frame: pd.DataFrame, text: Callable[[], str], options: SweepOptions) -> None:
+    """Write the frame to a file, or print it as JSON, CSV, or this text."""
+    if (out := options.out) is not None:
         if out.suffix.lower() == ".csv":
             write_whole(out, lambda path: _to_file(_named(frame), path))
         else:
             write_whole(out, lambda path: _write_parquet(frame, path))
         note(f"{_count(len(frame))} written to {out}")
         return
-    if len(frame) > _MOST_PRINTED and (as_json or as_csv):
+    if len(frame) > _MOST_PRINTED and (options.as_json or options.as_csv):
         raise BadInputError(
             f"{len(frame)} rows are too many to print.", "write them with --out sweep.parquet"
         )
-    if as_csv:
+    if options.as_csv:
         printed = io.BytesIO()
         _write_csv(_named(frame), printed)
         emit(printed.getvalue().decode())
-    elif as_json:
+    elif options.as_json:
         words = {name: str for name in frame.columns if frame[name].dtype.kind not in "iufb"}
         emit_json("sweep", rows=frame.astype(words).to_dict(orient="records"))
     else:
-        emit(sweep_text(frame, how))
+        emit(text())

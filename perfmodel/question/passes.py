@@ -114,6 +114,8 @@ class SweepOptions(NodeOptions, TrainingOptions, RowWiseOptions, GlobalBatchOpti
       perfmodel sweep --gpus 16,128 --machine h100-sxm-ib,gb200-nvl72 --csv
       perfmodel sweep --table-size 1TB --gpus 16..128 --global-batch 65536
       perfmodel sweep --model mlperf-dlrm-dcnv2,criteo-1tb --gpus 8..128 --batch 512..4096 --csv
+      perfmodel sweep --table-size 10TB --machine h100-sxm-ib,gb200-nvl72 --by time
+      perfmodel sweep --table-size 10TB --machine h100-sxm-ib --by cost --price h100-sxm-ib=2.5USD/GPU/h
     """
 
     grid: Annotated[
@@ -143,5 +145,11 @@ class SweepOptions(NodeOptions, TrainingOptions, RowWiseOptions, GlobalBatchOpti
             "NAME",
         ),
     ] = None  # type: ignore[assignment]
+    by: Annotated[
+        str | None, Opt("Machines side by side, the best first by time, throughput or cost.", "NAME")
+    ] = None
+    price: Annotated[
+        Texts, Opt("Price of a machine's GPU, e.g. h100-sxm-ib=2.5USD/GPU/h. Repeat for more.", "NAME=PRICE")
+    ] = None
     out: groups.Out = None
     as_csv: groups.Csv = False

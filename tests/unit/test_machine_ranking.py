@@ -1,0 +1,144 @@
+"""``perfmodel sweep --by``: machines side by side, with equally many samples on all GPUs of each."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+MACHINES = ("h100-sxm-ib", "gb200-nvl72", "h200-sxm-ib")
+NODES = {"h100-sxm-ib": 8, "gb200-nvl72": 4, "h200-sxm-ib": 8}
+PRICES = {"h100-sxm-ib": 2.5, "gb200-nvl72": 4.0, "h200-sxm-ib": 3.0}
+PRICED = [word for name, price in PRICES.items() for word in ("--price", f"{name}={price}USD/GPU/h")]
+TABLES = ("--table-size", "10TB", "--tables", "20")
+COMPARED = ("sweep", *TABLES, "--machine", ",".join(MACHINES))
+
+
+def rows_of(cli: Any, *words: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(cli(*COMPARED, *words, "--json").out)["rows"]
+    return found
+
+
+def answer_of(cli: Any, machine: str, gpus: int, batch: int) -> dict[str, Any]:
+    words = ("--machine", machine, "--gpus", str(gpus), "--batch", str(batch))
+    answer: dict[str, Any] = json.loads(cli("project", *TABLES, *words, "--json").out)
+    return answer
+
+
+def test_each_row_is_the_answer_of_project_with_its_share(cli: Any) -> None:
+    """The fullest GPU has ceil(samples / GPUs), and every step waits for it."""
+    rows = rows_of(cli, "--by", "time", "--global-batch", "100001")
+    assert [row["time_s"] for row in rows] == sorted(row["time_s"] for row in rows)
+    for row in rows:
+        assert row["batch"] == math.ceil(100001 / row["gpus"])
+        answer = answer_of(cli, row["machine"], row["gpus"], row["batch"])
+        assert (row["sharding"], row["time_s"]) == (answer["sharding"], pytest.approx(answer["time_s"]))
+        assert row["samples_per_s"] == pytest.approx(100001 / row["time_s"])
+
+
+def test_the_default_is_the_batch_of_the_first_machine(cli: Any) -> None:
+    rows = {row["machine"]: row for row in rows_of(cli, "--by", "throughput")}
+    first = json.loads(cli("project", *TABLES, "--json").out)
+    assert rows["h100-sxm-ib"]["time_s"] == pytest.approx(first["time_s"])
+    assert {row["samples"] for row in rows.values()} == {1024 * first["gpus"]}
+    assert {row["batch"] for row in rows_of(cli, "--by", "throughput", "--batch", "64")} == {64}
+
+
+def test_a_cost_is_price_times_gpus_paid_times_hours(cli: Any) -> None:
+    for row in rows_of(cli, "--by", "time", *PRICED, "--gpus", "150"):
+        paid = {"h100-sxm-ib": 152, "h200-sxm-ib": 152, "gb200-nvl72": 152}[row["machine"]]
+        assert row["gpus_paid"] == paid
+        hours = 1e9 / row["samples"] * row["time_s"] / 3600
+        assert row["cost_of_1e9_samples"] == pytest.approx(PRICES[row["machine"]] * paid * hours)
+    words = ("--table-size", "60GB", "--machine", "h100-sxm-ib,gb200-nvl72", "--by", "time", "--json")
+    small = json.loads(cli("sweep", *words).out)["rows"]
+    assert {row["machine"]: (row["gpus"], row["gpus_paid"]) for row in small} == {
+        "h100-sxm-ib": (1, 8),
+        "gb200-nvl72": (1, 4),  # a tray
+    }
+
+
+def test_it_cannot_tell_exactly_where_bands_overlap(cli: Any) -> None:
+    decided = set()
+    for words in (("--by", "time"), ("--by", "cost", *PRICED), ("--by", "throughput", "--batch", "4096")):
+        first, *others = rows_of(cli, *words)
+        key = {"time": "time_s", "throughput": "sample_time_s", "cost": "cost_of_1e9_samples"}[words[1]]
+        for row in others:
+            low = row[key] * row["low_s"] / row["time_s"]
+            assert row["decided"] == (low > first[key] * first["high_s"] / first["time_s"])
+            assert row["ratio"] == pytest.approx(row[key] / first[key])
+            decided.add(row["decided"])
+        text = cli(*COMPARED, *words).out
+        assert text.count("cannot tell") == sum(not row["decided"] for row in others)
+    assert decided == {True, False}
+
+
+@pytest.mark.parametrize("samples", [4096, 600_000_000])
+def test_without_gpus_they_are_the_fewest_that_fit(cli: Any, samples: int) -> None:
+    """Brute force over the nodes: buffers of 600 M samples need more GPUs than the rows."""
+    (row,) = json.loads(cli("sweep", *TABLES, "--by", "time", "--global-batch", str(samples), "--json").out)[
+        "rows"
+    ]
+    assert row["fits"] and (row["gpus"] > 160) == (samples > 4096)
+    for gpus in range(row["gpus"] - 24, row["gpus"], 8):
+        words = ("--gpus", str(gpus), "--batch", str(math.ceil(samples / gpus)), "--json")
+        assert not json.loads(cli("sweep", *TABLES, *words).out or '{"rows": []}')["rows"][0]["fits"]
+
+
+def test_by_cost_more_gpus_than_the_fewest_may_cost_less(cli: Any) -> None:
+    by_time = {row["machine"]: row for row in rows_of(cli, "--by", "time", *PRICED)}
+    for row in rows_of(cli, *PRICED):
+        assert row["gpus"] % NODES[row["machine"]] == 0
+        assert row["cost_of_1e9_samples"] <= by_time[row["machine"]]["cost_of_1e9_samples"]
+    assert any(row["gpus"] > by_time[row["machine"]]["gpus"] for row in rows_of(cli, *PRICED))
+
+
+def test_of_typed_numbers_of_gpus_the_best_counts_and_what_does_not_fit_is_left_out(cli: Any) -> None:
+    batch = ("--by", "time", "--global-batch", "81920")
+    both = {row["machine"]: row["time_s"] for row in rows_of(cli, *batch, "--gpus", "80,160")}
+    few, many = (
+        {row["machine"]: row["time_s"] for row in rows_of(cli, *batch, "--gpus", count)}
+        for count in ("80", "160")
+    )
+    assert set(few) == {"gb200-nvl72", "h200-sxm-ib"} and set(many) == set(MACHINES)
+    assert both == {name: min(many[name], few.get(name, math.inf)) for name in MACHINES}
+
+
+def test_the_screen_says_what_is_compared(cli: Any) -> None:
+    text = " ".join(cli(*COMPARED, *PRICED, "--by", "cost").out.split())
+    assert "3 machines, each with the fastest sharding of TorchRec's that fits" in text
+    assert "147 456 samples on all GPUs together" in text and "USD/10⁹ dearer" in text
+    some = cli(*COMPARED, *PRICED[:2], "--by", "time").out
+    assert some.count("no price") == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("--by time --price h100-sxm-ib=2.5", "a price needs a unit. write 2.5USD/GPU/h."),
+        ("--by time --price h100-sxm-ib=2.5USD/h", "'USD/h' is no price of a GPU. write 2.5USD/GPU/h."),
+        ("--by time --price b200-sxm-ib=2.5USD/GPU/h", "b200-sxm-ib is not one of --machine."),
+        ("--price h100-sxm-ib=2.5USD/GPU/h", "--by cost: no price of gb200-nvl72."),
+        ("--by cost", "--by cost: no price of h100-sxm-ib."),
+        ("--by time --price h100-sxm-ib=1e8USD/GPU/h", "at most 1000000 an hour."),
+        (
+            "--by time --price h100-sxm-ib=2USD/GPU/h --price gb200-nvl72=3EUR/GPU/h",
+            "--price in EUR and USD. give all in one currency.",
+        ),
+        (
+            "--by time --price h100-sxm-ib=2USD/GPU/h --price h100-sxm-ib=3USD/GPU/h",
+            "h100-sxm-ib is given twice.",
+        ),
+        ("--by speed", "known: cost, throughput, time."),
+        ("--by time --dim 16,32 --batch 8,9", "several batch, dim."),
+        ("--by time --sharding all", "several tables, types or shardings."),
+        ("--by time --batch 64 --global-batch 6400", "cannot be combined."),
+        ("--by time --gpus 8", "none of 3 configurations is possible"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(words: str, says: str, cli: Any) -> None:
+    found = cli(*COMPARED, *words.split())
+    assert (found.code, found.out) == (2, "")
+    assert says in " ".join(found.err.split())
