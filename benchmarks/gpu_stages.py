@@ -2,10 +2,10 @@
 
 Run:    python benchmarks/gpu_stages.py [--out stages.csv] [--scale 1]
 Needs:  a GPU, torch and CuPy.
-Says:   device time of finding different ids (uniform and skewed), packing partial bags, adding packed ones,
-        converting bags to fp16, bf16 and int8, each in a CUDA graph; of the row-wise exchange of one PE with
-        itself, fused and in its three stages, each launch between two events, and all of them. One PE has no
-        fabric: what it says is what the kernels themselves take. Bags are compared with torch's.
+Says:   device time of finding different ids (uniform and skewed) and of converting bags to fp16, bf16 and
+        int8, each in a CUDA graph; of the row-wise exchange of one PE with itself, fused and in its three
+        stages, each launch between two events, and all of them. One PE has no fabric: what it says is what
+        the kernels themselves take. Bags are compared with torch's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gather import graph_of, replayed_s
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-IDS, BUCKETS, BAGS, DIM, RANKS = 4_000_000, 8, 65536, 128, 8
+IDS, BUCKETS, BAGS, DIM = 4_000_000, 8, 65536, 128
 TABLES, ROWS, BATCH, POOLING = 8, 1_000_000, 4096, 16
 REPLAYS = 9
 
@@ -39,9 +39,8 @@ def replayed(torch: Any, what: str, count: int, call: Callable[[], Any]) -> Row:
 
 
 def kernels(torch: Any, scale: int) -> Iterator[Row]:
-    """Different ids, partial bags, conversions."""
+    """Different ids, conversions."""
     from calibrate.cuda.device_tables import to_int8
-    from calibrate.cuda.partial_bags import Packer, SparseSum
     from calibrate.cuda.unique import Uniquer
 
     ids_count, bags = max(BUCKETS, IDS // scale), max(8, BAGS // scale)
@@ -53,16 +52,6 @@ def kernels(torch: Any, scale: int) -> Iterator[Row]:
         yield replayed(
             torch, f"unique, {law}", ids.numel(), lambda made=made, ids=ids: made.run(ids, offsets)
         )
-    for share in (0.1, 0.9):
-        lengths = (torch.rand(RANKS, bags, device="cuda") < share).to(torch.int32)
-        parts = torch.randn(RANKS, bags, DIM, device="cuda") * lengths[:, :, None]
-        packer = Packer(RANKS, bags, DIM, parts.dtype, torch.device("cuda"))
-        what = f"{100 * share:.0f} % full"
-        yield replayed(torch, f"pack, {what}", RANKS * bags, lambda p=packer, n=lengths, b=parts: p.run(n, b))
-        packed = packer.packed
-        adder = SparseSum(RANKS, bags, DIM, RANKS * bags, parts.dtype, torch.device("cuda"))
-        call = lambda a=adder, p=packed: a.run(p.rows, p.bag_numbers, p.counts)  # noqa: E731
-        yield replayed(torch, f"add packed, {what}", RANKS * bags, call)
     rows = torch.randn(bags, DIM, device="cuda")
     for kind in (torch.float16, torch.bfloat16):
         there = rows.to(kind)

@@ -1,4 +1,4 @@
-// Ids of bags to the ranks that hold their rows (bucketize), and what arrives from there by table (permute).
+// Ids of bags to the ranks that hold their rows.
 //
 // A row part of a table is `block` rows; a bucket is what one rank is sent for one of its shards. Buckets are
 // numbered by rank, then table, then part, so what goes to a rank lies together. A row part whose columns lie
@@ -195,63 +195,6 @@ __global__ void __launch_bounds__(kSplitThreads, 9)
               }
             });
       });
-}
-
-// ---- permute: (source, table, sample) to (table, source, sample) ------------------------------------------
-
-// Lengths in the new order and where their bags begin. n = sources tables batch.
-__global__ void __launch_bounds__(kScanThreads)
-    permute_lengths(const i32* lengths, i32 sources, i32 tables, i64 samples, u64 reciprocal, u64* state,
-                    i32* lengths_out, i64* offsets_out) {
-  const Divisor batch{samples, reciprocal};
-  const i64 n = sources * i64(tables) * batch.divisor;
-  scan_tile(
-      n, state,
-      [&](i64 i) {
-        const i64 segment = divide(i, batch);
-        const i32 table = i32(segment) / sources, source = i32(segment) % sources;
-        return lengths[(source * i64(tables) + table) * batch.divisor + (i - segment * batch.divisor)];
-      },
-      [&](i64 i, i64 before, i32 length) {
-        lengths_out[i] = length;
-        offsets_out[i] = before;
-        if (i == n - 1) offsets_out[n] = before + length;
-      });
-}
-
-// came_from[table, source]: where the ids of a source for a table begin among those that came in.
-__global__ void __launch_bounds__(kScanThreads)
-    permute_segments(const i64* offsets_out, i32 sources, i32 tables, i64 batch, u64* state, i64* came_from) {
-  const i32 n = sources * tables;
-  const auto moved = [=](i64 i) { return i64(i32(i) % tables * sources + i32(i) / tables); };
-  scan_tile(
-      n, state, [&](i64 i) { return offsets_out[(moved(i) + 1) * batch] - offsets_out[moved(i) * batch]; },
-      [&](i64 i, i64 before, i64) { came_from[moved(i)] = before; });
-}
-
-// out[i] of the new order; Element: as many bytes as a value has. A block copies kScanTile values.
-template <class Element>
-__global__ void __launch_bounds__(kScanThreads, 5)
-    permute_copy(const Element* in, const i64* offsets_out, const i64* came_from, i64 segments, i64 batch,
-                 u64* state, i64 state_words, Element* out) {
-  clear_words(state, state_words);
-  const i64 total = offsets_out[segments * batch], first = i64(blockIdx.x) * kScanTile;
-  if (first >= total) return;
-  const auto start = [&](i64 segment) { return offsets_out[segment * batch]; };
-  const Span span = span_of(first, min(first + kScanTile, total) - 1, segments, start);
-  Element value[kScanRows];
-#pragma unroll
-  for (int r = 0; r < kScanRows; ++r) {
-    const i64 i = first + r * kScanThreads + threadIdx.x;
-    if (i >= total) break;
-    const i64 segment = segment_of(i, span.low, span.high, start);
-    value[r] = load_once(in + came_from[segment] + (i - start(segment)));
-  }
-#pragma unroll
-  for (int r = 0; r < kScanRows; ++r) {
-    const i64 i = first + r * kScanThreads + threadIdx.x;
-    if (i < total) out[i] = value[r];
-  }
 }
 
 }  // namespace pm

@@ -213,8 +213,6 @@ def kernels() -> list[Kernel]:
         for kind in ID_TYPES.values()
         for lanes in LANES
     ]
-    names += ["pm::permute_lengths", "pm::permute_segments"]
-    names += [f"pm::permute_copy<pm::{kind}>" for kind in ("u16", "u32", "u64")]
     return [SCAN_LENGTHS, *(Kernel(SOURCE, name) for name in names)]
 
 

@@ -16,7 +16,7 @@ from calibrate.running.versions import PACKAGES, package_version
 from perfmodel.schema.runs import LookupWork
 
 CPU_PACKAGE = "fbgemm-gpu-cpu"
-_OPERATIONS = ("gather_pool", "bucketize", "permute")
+_OPERATIONS = ("gather_pool", "bucketize")
 
 
 def availability() -> Availability:
@@ -107,17 +107,5 @@ class FbgemmKernels(TorchKernels):
                 lengths, ids, False, False, blocks, work.shards, None
             )
             return moved[1], moved[0].view(work.shards, -1)
-
-        return call
-
-    def _permuter(self, work: LookupWork, first: Inputs) -> Call:
-        order = self._torch.arange(work.shards * work.tables, dtype=self._torch.int32, device=self._device)
-        order = order.view(work.shards, work.tables).t().reshape(-1).contiguous()
-
-        def call(inputs: Inputs) -> Outputs:
-            ids, lengths = inputs
-            by_piece = lengths.view(work.shards * work.tables, -1)
-            moved = self._ops.permute_2D_sparse_data(order, by_piece, ids, None, ids.numel())
-            return moved[1], moved[0].view(-1)
 
         return call

@@ -95,21 +95,3 @@ def offsets_of(lengths: Any, offsets: Any) -> None:
     import torch
 
     torch.cumsum(lengths, 0, out=offsets[1:])
-
-
-def permute(ids: Any, lengths: Any, sources: int, tables: int) -> tuple[Any, Any]:
-    """Reorder received ids and lengths from source, table, sample to table, source, sample.
-
-    ids  [n];  lengths  [sources T B], number of ids of each bag;  returns  ids [n], lengths [T sources B]
-    For libraries with one kernel call per table (TorchRec); our pass does not need it.
-    """
-    import torch
-
-    by_table = lengths.view(sources, tables, -1)
-    counts = by_table.sum(2)
-    starts = (counts.view(-1).cumsum(0) - counts.view(-1)).view(sources, tables)
-    moved_counts = counts.t().reshape(-1)
-    shift = starts.t().reshape(-1) - (moved_counts.cumsum(0) - moved_counts)
-    index = torch.arange(ids.numel(), device=ids.device)
-    index += torch.repeat_interleave(shift, moved_counts, output_size=ids.numel())
-    return ids.index_select(0, index), by_table.transpose(0, 1).reshape(-1)

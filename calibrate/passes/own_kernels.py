@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +14,8 @@ from calibrate.cuda.device_tables import DeviceTables, make_tables
 from calibrate.cuda.gather_pool import GatherOptions, GatherPool, new_gather_faults, offsets_of
 from calibrate.cuda.gpu_build import INSTALL
 from calibrate.cuda.partial_bags import partial_sum
-from calibrate.cuda.permute import Permuter
 from calibrate.cuda.split import row_wise
-from calibrate.operations import Availability, Place
+from calibrate.operations import Availability
 from calibrate.passes.id_sets import IdSet
 from calibrate.passes.pattern_rows import require_exact
 from calibrate.passes.pattern_tables import Borrowed
@@ -24,7 +23,7 @@ from calibrate.passes.torch_kernels import Call, Inputs, Outputs, TorchKernels
 from calibrate.providers.device_collectives import torch_with_cuda
 from perfmodel.schema.runs import LookupWork
 
-_OPERATIONS = ("gather_pool", "bucketize", "permute", "partial_sum")
+_OPERATIONS = ("gather_pool", "bucketize", "partial_sum")
 
 
 def availability() -> Availability:
@@ -82,11 +81,6 @@ class OwnKernels(TorchKernels):
     name = "perfmodel"
     operations = _OPERATIONS
 
-    def open(self, place: Place, address: Mapping[str, str]) -> None:
-        """Take this rank's device; lengths are int32."""
-        super().open(place, address)
-        self.length_type = self._torch.int32
-
     def _lookup(self, work: LookupWork, dtype: str, copies: int) -> tuple[Lookup, Lookup]:
         joined = work.tables * work.rows
         starts = [table * work.rows for table in range(work.tables)]
@@ -120,17 +114,6 @@ class OwnKernels(TorchKernels):
             torch.cumsum(inputs[1], 0, out=offsets[1:])  # a step gets lengths, not offsets
             out = made.run(inputs[0], offsets)
             return out.ids, out.lengths.view(work.shards, -1)
-
-        return call
-
-    def _permuter(self, work: LookupWork, first: Inputs) -> Call:
-        ids, _ = first
-        made = Permuter(work.shards, work.tables, work.batch, ids.numel(), ids.dtype, self._device)
-
-        def call(inputs: Inputs) -> Outputs:
-            made.permuted = _elsewhere(made.permuted)
-            out = made.run(*inputs)
-            return out.ids, out.lengths.view(-1)
 
         return call
 

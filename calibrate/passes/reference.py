@@ -1,4 +1,4 @@
-"""Expected results of the computations in ``lookup``, by another method: masks and slices, no sort.
+"""Expected results of the computations in ``lookup``, by another method: masks, no sort.
 
 Deliberately slow and plain; torch tensors in and out, on the device of the inputs.
 """
@@ -18,16 +18,6 @@ def bucketized(ids: Any, lengths: Any, tables: int, block: int, owners: int) -> 
     mine = [owner == one for one in range(owners)]
     counts = [torch.bincount(bag[mask], minlength=bags) for mask in mine]
     return torch.cat([row[mask] for mask in mine]), torch.stack(counts)
-
-
-def permuted(ids: Any, lengths: Any, sources: int, tables: int) -> tuple[Any, Any]:
-    """Ids [n] and lengths [T sources B] by table, as ``lookup.permute`` returns them."""
-    import torch
-
-    bags = lengths.view(sources * tables, -1)
-    pieces = ids.split(bags.sum(1).tolist())
-    order = [source * tables + table for table in range(tables) for source in range(sources)]
-    return torch.cat([pieces[one] for one in order]), torch.cat([bags[one] for one in order])
 
 
 def count_wrong(got: Any, want: Any) -> int:

@@ -20,7 +20,7 @@ from calibrate.passes import lookup
 from calibrate.passes.id_sets import COLD_BYTES, IdSet, draw_sets, table_copies
 from calibrate.passes.pattern_rows import bag_sums, require_exact
 from calibrate.passes.pattern_tables import Borrowed, PatternTables
-from calibrate.passes.reference import bucketized, count_wrong, permuted
+from calibrate.passes.reference import bucketized, count_wrong
 from calibrate.planning.kernel_cells import ELEMENT_BYTES, POOLED_BYTES
 from calibrate.providers.host_collectives import CacheClearer, l2_bytes
 from calibrate.providers.torch_world import torch_here
@@ -93,8 +93,7 @@ class KernelOperation(Operation):
             self._captured = self._at, self._outputs
         self._preparing = False
         if self._captured is not None:
-            at, outputs = self._captured
-            _poison(outputs, self._sets[at])
+            _poison(self._captured[1])
         if not self._in_place:
             self._advance()
             for buffer, arrived in zip(self._inputs, self._sets[self._at], strict=True):
@@ -134,25 +133,21 @@ class KernelOperation(Operation):
         self._outputs, self._captured = (), None
 
 
-def _poison(outputs: Outputs, inputs: Inputs = ()) -> None:
-    """Overwrite outputs, so that old results fail the check, but not ``inputs`` that are passed on."""
-    kept = {one.untyped_storage().data_ptr() for one in inputs}
+def _poison(outputs: Outputs) -> None:
+    """Overwrite outputs, so that old results fail the check."""
     for output in outputs:
-        if output.untyped_storage().data_ptr() not in kept:
-            output.fill_(97)
+        output.fill_(97)
 
 
 class TorchKernels(Provider):
     """Times torch's kernels; subclasses time kernels of other libraries.
 
     numbers_by_table  whether bucketized ids are rows of each table, not of an owner's joined tables
-    length_type       torch type of the lengths that are permuted; None: int64
     """
 
     name = "torch"
     operations: tuple[str, ...] = KERNELS
     numbers_by_table = False
-    length_type: Any = None
 
     def open(self, place: Place, address: Mapping[str, str]) -> None:
         """Take this rank's device: the CPU, or torch's current GPU."""
@@ -272,21 +267,6 @@ class TorchKernels(Provider):
             return sent.ids, sent.lengths
 
         return call
-
-    def _permute(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
-        received = work.model_copy(update={"batch": work.batch * work.shards})
-        drawn = [self._tensors(one) for one in draw_sets(received, dtype, seed, most_sets=64)]
-        sets = [(ids, lengths.to(self.length_type or lengths.dtype)) for ids, lengths in drawn]
-
-        def reference(inputs: Inputs) -> Outputs:
-            return permuted(inputs[0], inputs[1].long(), work.shards, work.tables)
-
-        call = self._permuter(work, sets[0])
-        return KernelOperation(self._gpu, sets, call, reference, between=self._between(work))
-
-    def _permuter(self, work: LookupWork, first: Inputs) -> Call:
-        """A function that sorts received ids by table; all inputs have the shape of ``first``."""
-        return lambda inputs: lookup.permute(inputs[0], inputs[1], work.shards, work.tables)
 
     def _partial_sum(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
         torch, elements = self._torch, work.batch * work.tables * work.dim

@@ -67,7 +67,6 @@ def payload_bytes(operation: str, work: LookupWork, dtype: str) -> int:
 
         gather_pool    n (D w + id) + bags (4 D + 8)    rows and ids read, fp32 bags written, offsets read
         bucketize      n id + 8 G bags                  ids sorted by owner, a length for each bag and owner
-        permute        2 (n id + 8 G bags)              received ids and lengths, read and written
         partial_sum    4 (G + 1) bags D                 G partial bags read, one written
         copy           2 D                              D bytes read and written
         launch_floor   0
@@ -82,7 +81,6 @@ def payload_bytes(operation: str, work: LookupWork, dtype: str) -> int:
         "gather_pool": n * (work.dim * ELEMENT_BYTES[dtype] + work.id_bytes)
         + bags * (POOLED_BYTES * work.dim + SMALL_BYTES),
         "bucketize": n * work.id_bytes + lengths,
-        "permute": 2 * (n * work.id_bytes + lengths),
         "partial_sum": POOLED_BYTES * (G + 1) * bags * work.dim,
         "copy": 2 * work.dim,
         "launch_floor": 0,
@@ -152,11 +150,11 @@ def _times(library: str, world: World, operation: str, work: LookupWork) -> bool
     if library == "torch":
         return True
     if library == "perfmodel":  # this project's own kernels run on GPUs
-        return world.device != "cpu" and operation in ("gather_pool", "bucketize", "permute", "partial_sum")
+        return world.device != "cpu" and operation in ("gather_pool", "bucketize", "partial_sum")
     table_bytes = work.tables * work.rows * work.dim * ELEMENT_BYTES["fp32"]
     if operation == "gather_pool" and world.device != "cpu":
         return table_bytes <= world.memory_bytes / 32
-    return operation in ("gather_pool", "bucketize", "permute")
+    return operation in ("gather_pool", "bucketize")
 
 
 def kernel_point(
@@ -227,7 +225,7 @@ def _kernel_works(world: World, preset: str) -> Iterator[tuple[str, LookupWork, 
 def _streams(world: World, cells: int) -> Iterator[tuple[str, LookupWork, str]]:
     """Works for kernels that stream through memory; triples as in ``_kernel_works``.
 
-    Bucketize and permute get from 64 (GPU: 1024) to the most ids of the device, partial_sum gets 2, 4 or 8
+    Bucketize gets from 64 (GPU: 1024) to the most ids of the device, partial_sum gets 2, 4 or 8
     partial bags of 4 KiB to 16 MiB each.
     """
     low, high = LOOKUPS[world.device]
@@ -239,8 +237,6 @@ def _streams(world: World, cells: int) -> Iterator[tuple[str, LookupWork, str]]:
         batch = max(1, round(n / tables / pooling))
         work = LookupWork(batch=batch, tables=tables, pooling=pooling, rows=100_000, shards=G)
         yield "bucketize", work, "fp32"
-        per_source = work.model_copy(update={"batch": max(1, batch // G), "pooling": pooling})
-        yield "permute", per_source, "fp32"
         chunk = _between(4 * KIB, 16 * MIB, index, cells)
         dim = (32, 128, 64)[index % 3]
         bags = max(1, chunk // (POOLED_BYTES * dim))

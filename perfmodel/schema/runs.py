@@ -31,9 +31,8 @@ Count = Annotated[int, Field(ge=0, le=2**53)]
 Whole = Annotated[int, Field(ge=1, le=2**53)]
 Ranks = Annotated[int, Field(ge=1, le=int(limits_of("sample")["gpus"].most))]
 
-KERNELS = ("gather_pool", "bucketize", "permute", "partial_sum", "copy", "launch_floor")
-"""Kernels that are timed: gather and pool, ids by owner, received ids in table order, sum of partial bags,
-copies, an empty launch."""
+KERNELS = ("gather_pool", "bucketize", "partial_sum", "copy", "launch_floor")
+"""Kernels that are timed: gather and pool, ids by owner, sum of partial bags, copies, an empty launch."""
 
 COMPOSED = ("row_wise",)
 """Whole passes: the row-wise embedding bag, end to end."""

@@ -24,8 +24,7 @@ from calibrate.cuda import gather_pool as gp  # noqa: E402
 from calibrate.cuda.bucketize import Bucketizer  # noqa: E402
 from calibrate.cuda.device_tables import make_tables, to_int8  # noqa: E402
 from calibrate.cuda.gather_layout import GatherLayout  # noqa: E402
-from calibrate.cuda.partial_bags import Packer, SparseSum, partial_sum  # noqa: E402
-from calibrate.cuda.permute import Permuter  # noqa: E402
+from calibrate.cuda.partial_bags import partial_sum  # noqa: E402
 from calibrate.cuda.split import row_wise  # noqa: E402
 from calibrate.cuda.unique import Uniquer  # noqa: E402
 from calibrate.passes import lookup  # noqa: E402
@@ -78,7 +77,7 @@ def gather_pool(device: Any) -> Iterator[Case]:
 
 
 def ids(device: Any) -> Iterator[Case]:
-    """Bucketize, permute and unique."""
+    """Bucketize and unique."""
     tables, ranks, block, batch = 3, 4, 50, 41
     split = row_wise([ranks * block] * tables, ranks, block=block)
     for kind in (torch.int32, torch.int64):
@@ -101,22 +100,10 @@ def ids(device: Any) -> Iterator[Case]:
                 f"unique {kind} {most}",
                 torch.equal(back, got.ids.cpu()) and count == int(unique.counts.sum()),
             )
-    lengths = torch.randint(0, 6, (ranks * tables * batch,), dtype=torch.int32)
-    numbers = torch.arange(int(lengths.sum()))
-    permuter = Permuter(ranks, tables, batch, numbers.numel(), torch.int64, device)
-    moved = permuter.run(numbers.to(device), lengths.to(device))
-    want_ids, want_lengths = lookup.permute(numbers, lengths.long(), ranks, tables)
-    yield (
-        "permute",
-        (
-            torch.equal(moved.ids.cpu(), want_ids)
-            and torch.equal(moved.lengths.view(-1).cpu().long(), want_lengths)
-        ),
-    )
 
 
 def partial_bags(device: Any) -> Iterator[Case]:
-    """Full and packed partial bags."""
+    """Sums of partial bags."""
     ranks, bags = 3, 130
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         for dim in (8, 33):
@@ -124,13 +111,6 @@ def partial_bags(device: Any) -> Iterator[Case]:
             parts = torch.randint(-8, 9, (ranks, bags, dim)).to(dtype).to(device) * (lengths > 0)[:, :, None]
             want, full = parts.cpu().float().sum(0), torch.empty(bags, dim, device=device)
             yield f"sum {dtype} {dim}", torch.equal(partial_sum(parts, full).cpu(), want)
-            packed = Packer(ranks, bags, dim, dtype, device).run(lengths, parts)
-            sparse = SparseSum(ranks, bags, dim, ranks * bags, dtype, device, out_dtype=torch.float32)
-            sparse.run(packed.rows, packed.bag_numbers, packed.counts)
-            yield (
-                f"packed {dtype} {dim}",
-                torch.equal(sparse.out.cpu(), want) and sparse.faults.tolist() == [0, -1],
-            )
 
 
 def exchange(device: Any) -> Iterator[Case]:

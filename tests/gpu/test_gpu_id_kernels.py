@@ -1,4 +1,4 @@
-"""Bucketize, permute, partial bags and different ids on one real GPU, whose blocks run at the same time.
+"""Bucketize, partial bags and different ids on one real GPU, whose blocks run at the same time.
 
 tests/kernels/test_cuda_*.py compares them with the numpy references at small sizes; here sizes are those of a
 step, and the reference is torch.
@@ -20,8 +20,7 @@ torch = pytest.importorskip("torch")
 from sizes import REHEARSAL, sized  # noqa: E402
 
 from calibrate.cuda.bucketize import Bucketizer  # noqa: E402
-from calibrate.cuda.partial_bags import Packer, SparseSum, partial_sum  # noqa: E402
-from calibrate.cuda.permute import Permuter  # noqa: E402
+from calibrate.cuda.partial_bags import partial_sum  # noqa: E402
 from calibrate.cuda.split import row_wise  # noqa: E402
 from calibrate.cuda.unique import Uniquer  # noqa: E402
 from calibrate.passes import lookup  # noqa: E402
@@ -85,34 +84,13 @@ def test_bucketize_is_that_of_the_pass(most: int, dtype: Any) -> None:
     assert made.faults.tolist() == [0, -1]
 
 
-def test_permute_is_that_of_the_pass() -> None:
-    batch = sized(5_000, 4)
-    lengths = some_lengths(RANKS * TABLES * batch, 6)
-    ids = torch.arange(int(lengths.sum()), device=GPU)
-    made = Permuter(RANKS, TABLES, batch, ids.numel(), torch.int64, GPU)
-    replayed(lambda: made.run(ids, lengths))
-    want_ids, want_lengths = lookup.permute(ids, lengths.long(), RANKS, TABLES)
-    assert torch.equal(made.permuted.ids, want_ids)
-    assert torch.equal(made.permuted.lengths.view(-1).long(), want_lengths)
-
-
 @pytest.mark.parametrize("dim", [32, 33, 128])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-def test_packed_bags_add_up_as_full_ones(dtype: Any, dim: int) -> None:
+def test_partial_bags_add_up(dtype: Any, dim: int) -> None:
     bags = sized(20_000, 40)
-    lengths = some_lengths(RANKS * bags, 3).view(RANKS, bags) * (torch.rand(RANKS, bags, device=GPU) < 0.3)
-    lengths = lengths.to(torch.int32)
-    parts = torch.randn(RANKS, bags, dim, device=GPU).to(dtype) * (lengths > 0)[:, :, None]
-    packer, full = Packer(RANKS, bags, dim, dtype, GPU), torch.empty(bags, dim, device=GPU)
-    replayed(lambda: packer.run(lengths, parts))
-    replayed(lambda: partial_sum(parts, full))
-    kept, packed = (lengths > 0).nonzero(as_tuple=True), packer.packed
-    assert torch.equal(packed.rows[: kept[0].numel()], parts[kept])
-    assert torch.equal(packed.bag_numbers[: kept[0].numel()].long(), kept[1])
-    sparse = SparseSum(RANKS, bags, dim, RANKS * bags, dtype, GPU, out_dtype=torch.float32)
-    replayed(lambda: sparse.run(packed.rows, packed.bag_numbers, packed.counts))
-    assert torch.equal(sparse.out, full) and sparse.faults.tolist() == [0, -1]
-    assert torch.allclose(full.double(), parts.double().sum(0), rtol=1e-5, atol=1e-5)
+    parts, out = torch.randn(RANKS, bags, dim, device=GPU).to(dtype), torch.empty(bags, dim, device=GPU)
+    replayed(lambda: partial_sum(parts, out))
+    assert torch.allclose(out.double(), parts.double().sum(0), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("rows", [100, 10**6, 2**31 - 1])

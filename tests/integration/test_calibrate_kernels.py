@@ -62,14 +62,6 @@ def test_bucketize_by_hand() -> None:
     assert sent.weights.tolist() == [1, 3, 0, 2, 4]
 
 
-def test_permute_by_hand() -> None:
-    # two sources of two tables of one bag: source 0 has [7, 0] and [], source 1 has [9] and [3, 8]
-    ids, lengths = lookup.permute(torch.tensor(IDS), torch.tensor(LENGTHS), 2, 2)
-    assert ids.tolist() == [7, 0, 9, 3, 8] and lengths.tolist() == [2, 1, 0, 2]
-    ids, lengths = lookup.permute(torch.tensor(IDS), torch.tensor([1, 2, 2, 0]), 2, 2)
-    assert ids.tolist() == [7, 3, 8, 0, 9] and lengths.tolist() == [1, 2, 2, 0]
-
-
 def test_gather_pool_by_hand() -> None:
     table = torch.tensor([[1.0, 10.0], [2.0, 20.0], [4.0, 40.0]])
     bags = lookup.gather_pool(table, torch.tensor([2, 0, 1]), torch.tensor([0, 2, 2]))
@@ -94,15 +86,6 @@ def test_bucketize_equals_a_numpy_sort(tables: int, owners: int) -> None:
     for ids_got, lengths_got in ((got.ids, got.lengths), reference.bucketized(*given)):
         assert np.array_equal(ids_got, rows) and np.array_equal(lengths_got, sent)
     assert np.array_equal(got.counts, sent.sum(1))
-
-
-@pytest.mark.parametrize(("sources", "tables"), [(1, 1), (4, 3), (2, 5)])
-def test_permute_equals_slices(sources: int, tables: int) -> None:
-    rng = np.random.default_rng(sources)
-    lengths = torch.from_numpy(rng.integers(0, 3, sources * tables * 4))
-    ids = torch.arange(int(lengths.sum()))
-    got, want = (f(ids, lengths, sources, tables) for f in (lookup.permute, reference.permuted))
-    assert torch.equal(got[0], want[0]) and torch.equal(got[1], want[1])
 
 
 def test_pattern_sums_equal_a_loop_over_the_table() -> None:
@@ -137,7 +120,7 @@ def test_gathers_are_exact(library: type[TorchKernels], dtype: str) -> None:
 
 
 @pytest.mark.parametrize("library", [TorchKernels, FbgemmKernels, OwnKernels])
-@pytest.mark.parametrize("kernel", ["bucketize", "permute", "partial_sum", "copy", "launch_floor"])
+@pytest.mark.parametrize("kernel", ["bucketize", "partial_sum", "copy", "launch_floor"])
 def test_other_kernels_are_exact(library: type[TorchKernels], kernel: str) -> None:
     made = opened(library)
     if kernel not in made.operations:

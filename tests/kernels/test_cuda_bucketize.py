@@ -1,4 +1,4 @@
-"""Bucketize and permute, on the CPU that stands in for a GPU, against one id after the other."""
+"""Bucketize, on the CPU that stands in for a GPU, against one id after the other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from calibrate.cuda import launch as launching  # noqa: E402
 from calibrate.cuda import scan  # noqa: E402
 from calibrate.cuda.bucketize import LANES, Bucketizer, bucketize, kernels  # noqa: E402
 from calibrate.cuda.gpu_build import compile_cubin  # noqa: E402
-from calibrate.cuda.permute import Permuter, permute  # noqa: E402
 from calibrate.cuda.split import Shard, Split, make_split, row_wise  # noqa: E402
 from calibrate.passes import lookup  # noqa: E402
 from perfmodel.errors import BadInputError, PerfmodelError  # noqa: E402
@@ -199,43 +198,6 @@ def test_large_blocks_and_rows_beyond_32_bits() -> None:
     assert got.ids.tolist() == [0, 2**61 - 2, 0, 1, 0]  # parts 0, 0 | 1 | 2, 2
 
 
-# ---- permute
-
-
-@pytest.mark.parametrize(
-    ("sources", "tables", "batch", "most"),
-    [(1, 1, 1, 5), (3, 2, 4, 3), (5, 7, 20, 20), (8, 3, 300, 1), (2, 2, 1, 3000)],
-)
-@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
-def test_permute_is_the_reference_and_the_pass(
-    rng: np.random.Generator, order: None, sources: int, tables: int, batch: int, most: int, dtype: Any
-) -> None:
-    lengths = rng.integers(0, most + 1, (sources, tables, batch)).astype(np.int32)
-    n = int(lengths.sum())
-    ids = torch.arange(n + 3).to(dtype)  # three more than there are: room that is not used
-    weights = torch.arange(n + 3).to(torch.bfloat16)
-    made = Permuter(sources, tables, batch, n + 3, dtype, CPU, weights=torch.bfloat16)
-    memory = poison(made.permuted)
-    for _ in range(2):
-        got = made.run(ids, torch.from_numpy(lengths), weights)
-        want_ids, want_lengths = reference.permute(ids[:n].numpy(), lengths, sources, tables)
-        assert np.array_equal(got.ids[:n].numpy(), want_ids) and (got.ids[n:] == POISON).all()
-        assert np.array_equal(got.lengths.view(-1).numpy(), want_lengths)
-        assert got.offsets.tolist() == [0, *np.cumsum(want_lengths).tolist()]
-        assert torch.equal(got.weights[:n], got.ids[:n].to(torch.bfloat16))
-    assert_guards_hold(memory)
-    pass_ids, pass_lengths = lookup.permute(
-        ids[:n], torch.from_numpy(lengths).long().view(-1), sources, tables
-    )
-    assert torch.equal(got.ids[:n], pass_ids) and torch.equal(got.lengths.view(-1).long(), pass_lengths)
-
-
-def test_permute_by_hand() -> None:
-    """2 sources, 2 tables, 1 sample: source 0 sends 1 2 | 3, source 1 sends 4 | 5 6."""
-    got = permute(torch.tensor([1, 2, 3, 4, 5, 6]), torch.tensor([2, 1, 1, 2], dtype=torch.int32), 2, 2)
-    assert got.ids.tolist() == [1, 2, 4, 3, 5, 6] and got.lengths.view(-1).tolist() == [2, 1, 1, 2]
-
-
 # ---- what is refused, and what it takes
 
 
@@ -253,7 +215,7 @@ def test_splits_that_cannot_be() -> None:
             make_split(*arguments)
 
 
-def test_what_cannot_be_bucketized_or_permuted() -> None:
+def test_what_cannot_be_bucketized() -> None:
     split, ids, offsets = row_wise([8], 2), torch.arange(4), torch.tensor([0, 2, 4])
     with pytest.raises(BadInputError, match=r"ids of torch.int16"):
         bucketize(split, 2, ids.to(torch.int16), offsets)
@@ -265,10 +227,6 @@ def test_what_cannot_be_bucketized_or_permuted() -> None:
         Bucketizer(split, 2, 4, torch.int64, CPU, weights=torch.float32).run(ids, offsets)
     with pytest.raises(BadInputError, match=r"last row is 2147483648"):
         bucketize(make_split([8], [8], 1, [Shard(0, 0, first_row=2**31 - 7)]), 2, ids.int(), offsets)
-    with pytest.raises(BadInputError, match=r"5 lengths of torch.int32"):
-        permute(ids, torch.ones(5, dtype=torch.int32), 2, 2)
-    with pytest.raises(BadInputError, match=r"0 samples cannot be permuted"):
-        permute(ids, torch.ones(3, dtype=torch.int32), 2, 2)
 
 
 def test_it_compiles_for_a_gpu_without_spilling() -> None:

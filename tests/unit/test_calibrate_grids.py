@@ -44,7 +44,6 @@ def test_payloads_are_the_models_bytes() -> None:
     work = LookupWork(batch=3, tables=2, pooling=4, dim=8, rows=9, shards=5)
     assert payload_bytes("gather_pool", work, "fp16") == kernels.gather_bytes(24, 16, 8, 6, 40) == 816
     assert payload_bytes("bucketize", work, "fp16") == embedding_bag.bucketize_bytes(24, 8, 5, 6, 8) == 432
-    assert payload_bytes("permute", work, "fp16") == 864
     assert payload_bytes("partial_sum", work, "fp16") == embedding_bag.local_sum_bytes(5, 48, 4) == 1152
     assert payload_bytes("copy", LookupWork(batch=1, dim=100), "fp32") == 200
     assert payload_bytes("launch_floor", work, "fp32") == 0

@@ -1,4 +1,4 @@
-"""Bucketize and permute, one id after the other: what the kernels of bucketize.cu must give."""
+"""Bucketize, one id after the other: what the kernels of bucketize.cu must give."""
 
 from __future__ import annotations
 
@@ -41,15 +41,3 @@ def bucketize(split: Split, batch: int, ids: Any, offsets: Any) -> dict[str, Any
         "positions": np.array(positions, np.int64),
         "faults": faults,
     }
-
-
-def permute(ids: Any, lengths: Any, sources: int, tables: int) -> tuple[Any, Any]:
-    """Ids and lengths from the order source, table, sample to table, source, sample."""
-    lengths = lengths.reshape(sources, tables, -1)
-    ends = np.cumsum(lengths.sum(2)).reshape(sources, tables)
-    parts = [
-        ids[ends[source, table] - lengths[source, table].sum() : ends[source, table]]
-        for table in range(tables)
-        for source in range(sources)
-    ]
-    return np.concatenate(parts), lengths.transpose(1, 0, 2).reshape(-1)
