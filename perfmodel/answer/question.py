@@ -23,6 +23,7 @@ from perfmodel.schema.workload import ID_DTYPE_BYTES, PAYLOADS, TableSet
 from perfmodel.units import parse_quantity
 
 _WORKLOAD = ("table_bytes", "gpus", "batch", "table_count", "pooling", "dim", "dtype", "id_bytes")
+_NOT_OF_A_PASS = ("total", "sharding", "max_latency_s")
 _OPTIONS = {"batch": "batch", "table_count": "tables", "pooling": "pooling", "dim": "dim"}
 
 _SUFFIXES_OF = {
@@ -40,6 +41,7 @@ class Question:
     machine    with the user's what-ifs;  backend  its communication library
     tables     a name, a file or a set;  calibration  a file, or the id of a shipped one
     sharding   None: the one that the answer chooses;  total  samples of all GPUs, ``batch`` of each
+    max_latency_s  that ``batch`` was chosen for
     setting    the machine with its libraries, if it was loaded before
     """
 
@@ -68,6 +70,7 @@ class Question:
     optimizer: str | None = None
     sharding: str | None = None
     total: int | None = None
+    max_latency_s: float | None = None
     setting: Setting | None = None
 
     @staticmethod
@@ -120,7 +123,7 @@ class Question:
 
     def keywords(self, *without: str) -> dict[str, Any]:
         """The arguments of ``perfmodel.project`` that are given. without  names to leave out"""
-        names = (field.name for field in fields(self) if field.name not in ("total", "sharding", *without))
+        names = (field.name for field in fields(self) if field.name not in (*_NOT_OF_A_PASS, *without))
         values = {name: getattr(self, name) for name in names}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -138,6 +141,7 @@ class Question:
             "model": self.model,
             "table_bytes": float(work.table_bytes[0]),
             "batch": int(work.batch[0]),
+            **({"max_latency_s": self.max_latency_s} if self.max_latency_s is not None else {}),
             "tables": int(sum(float(group.count.flat[0]) for group in work.groups)),
             "pooling": float(only.pooling.flat[0]) if only else None,
             "dim": int(only.dim.flat[0]) if only else None,

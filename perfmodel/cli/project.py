@@ -9,7 +9,8 @@ from perfmodel.answer.kernel_choice import other_kernels
 from perfmodel.answer.ranking import leads
 from perfmodel.answer.sensitivity import next_experiment, sensitivities
 from perfmodel.cli.chosen import calibration_file
-from perfmodel.cli.options import check_explained, one_output
+from perfmodel.cli.latency import within_latency
+from perfmodel.cli.options import LEAVE_ONE, apart, check_explained, one_output
 from perfmodel.cli.output import emit, emit_json, note, warn
 from perfmodel.cli.project_record import project_record
 from perfmodel.cli.question import advised, check_size, question_of
@@ -38,7 +39,11 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
         from perfmodel.cli.report import check_beside, write_beside
 
         check_beside(report, options.force, **memory)
+    not_chosen = {"batch": options.batch, "global_batch": options.global_batch, "report": report}
+    apart("--max-latency", options.max_latency, LEAVE_ONE, **not_chosen)
     way = checked_sharding(sharding, **memory)
+    if way == ALL and (options.max_latency or options.explain) is not None:
+        raise BadInputError("--sharding all is of many shardings.", "name one of them.")
     if tables is not None:
         table_count(tables)
     if options.table_size is None and options.gpus is None and options.model is None:
@@ -60,6 +65,11 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
 
     out = Output(as_json, as_csv, file, typed.line, options.explain)
     with advised(question), advising_enough(question):
+        if options.max_latency is not None:
+            ways = None if sharding is None else (way or ROW_WISE,)
+            question, line = within_latency(question, options.max_latency, ways)
+            if not (as_json or as_csv or options.explain):
+                emit(line)
         answer = answer_question(question)
         lead = lead_of(answer, question, out) if sharding is None and leads(answer) else None
         if report is not None:
@@ -68,8 +78,6 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
         print_leading(lead, out, typed.machine)
         return
     if way is not None:
-        if way == ALL and options.explain is not None:
-            raise BadInputError("--sharding all has the steps of many shardings.", "name one of them.")
         if way == ALL:
             print_all(answer, question, out)
         else:

@@ -17,11 +17,14 @@ from numpy.typing import NDArray
 from perfmodel.answer import Question
 from perfmodel.answer.grids import GRIDS, feasible, product
 from perfmodel.answer.inputs import DEFAULTS
+from perfmodel.answer.latency import TRIES, sweep_within
 from perfmodel.answer.machines import SPREADS, rank_machines, sweep_samples
 from perfmodel.answer.swept import MOST_COMPARED, are_compared, swept
 from perfmodel.cli.chosen import calibration_file
 from perfmodel.cli.machines import read_criterion, read_prices
 from perfmodel.cli.options import (
+    LEAVE_ONE,
+    apart,
     count_values,
     one_output,
     size_values,
@@ -48,7 +51,7 @@ from perfmodel.schema.files import cell, unknown_name
 from perfmodel.schema.table_files import load_tables
 from perfmodel.schema.whole_files import write_whole
 from perfmodel.schema.workload import TableSet
-from perfmodel.units import format_count, parse_count, parse_number
+from perfmodel.units import format_count, parse_count, parse_number, parse_time
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,8 +87,16 @@ def sweep(context: typer.Context, options: SweepOptions) -> None:
     ways = _ways(options)
     for one in questions:
         check_size(one, *axes.get("table_bytes", []))
+    answer: Callable[..., pd.DataFrame] = swept
+    if options.max_latency is not None:
+        typed = {"batch": options.batch, "global_batch": options.global_batch, "grid": options.grid}
+        apart("--max-latency", options.max_latency, LEAVE_ONE, **typed)
+        if len(ways or [""]) > 1:
+            raise BadInputError("--sharding all is of many shardings.", "name one of them.")
+        answer = partial(sweep_within, limit_s=parse_time(options.max_latency))
     asked = sum(are_compared(ways, one.keywords()) for one in questions)
-    _check_count(axes, len(what) * len(questions), len(what) * asked)
+    tries = len(what) * (1 if options.max_latency is None else TRIES)
+    _check_count(axes, len(what) * len(questions), tries * asked)
     columns = product(**axes)
     how = "each with the fastest sharding of TorchRec's that fits" if ways is None else f"sharded {ways[0]}"
     how = how if ways is None or len(ways) == 1 else "each with every sharding that it allows"
@@ -95,10 +106,13 @@ def sweep(context: typer.Context, options: SweepOptions) -> None:
         nodes = {one.machine.name: one.machine.gpus_per_node for one in questions}
         prices, currency = read_prices(options, by, list(nodes))
         samples = parse_count(options.global_batch) if options.global_batch else None
-        if not (samples or options.batch):  # as many as all GPUs of the first machine have by default
+        if not (
+            samples or options.batch or options.max_latency
+        ):  # as many as all GPUs of the first machine have by default
             few = columns if "gpus" in columns else _run(columns, what, questions[:1], ways, sweep_samples)
             samples = int(DEFAULTS["batch"] * few["gpus"].min())
-        answer = partial(sweep_samples, samples=samples, spreads=SPREADS if by == "cost" else (1.0,))
+        if options.max_latency is None:
+            answer = partial(sweep_samples, samples=samples, spreads=SPREADS if by == "cost" else (1.0,))
         ranked = rank_machines(_run(columns, what, questions, ways, answer), by, samples, nodes, prices)
         _deliver(ranked, lambda: machines_text(ranked, by, currency, how), options)
         return
@@ -109,7 +123,7 @@ def sweep(context: typer.Context, options: SweepOptions) -> None:
         if options.grid is not None:
             raise BadInputError("--grid and --global-batch cannot be combined.", "a grid has its batches.")
         columns["batch"] = np.array([float(share_of(context.params, int(g))) for g in columns["gpus"]])
-    frame = _run(columns, what, questions, ways)
+    frame = _run(columns, what, questions, ways, answer)
     _deliver(frame, lambda: sweep_text(frame, how), options)
 
 
@@ -220,6 +234,8 @@ def _run(
     why = "tables that do not fit the GPUs, or have fewer rows than there are GPUs"
     if ways is not None and tuple(ways) != (ROW_WISE,):
         why += ", or do not allow the sharding"
+    if answer is not swept and "limit_s" in getattr(answer, "keywords", {}):
+        why += ", or take longer than --max-latency"
     if not frames:
         raise BadInputError(f"none of {_count(total)} is possible: {why}.", "use more GPUs.")
     if left_out:

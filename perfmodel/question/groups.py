@@ -274,10 +274,19 @@ class GlobalBatchOptions(CommandOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class RowWiseOptions(PassOptions):
-    """Options of a pass on many GPUs: the memory that is kept free."""
+    """Options of a pass on many GPUs: the memory that is kept free, the latency that a batch may have."""
 
     turn = 2
     reserve: Reserve = RESERVE
+    max_latency: Annotated[
+        str | None,
+        Opt(
+            "Take the largest batch whose 95 % band ends within this time, instead of --batch.",
+            "TIME",
+            read=parse_time,
+            most="1h",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

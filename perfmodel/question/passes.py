@@ -35,6 +35,7 @@ class ProjectOptions(
       perfmodel project --table-size 10TB --tables 64 --dim 128 --batch 4096 --machine h200-sxm-ib
       perfmodel project --model mlperf-dlrm-dcnv2 --gpus 16
       perfmodel project --model mlperf-dlrm-dcnv2 --gpus 16 --global-batch 65536
+      perfmodel project --table-size 10TB --max-latency 10ms
       perfmodel project --table-size 10TB --set nic_bytes_per_s=100GB/s
       perfmodel project --table-size 10TB --local-memory 10TB@3TB/s
       perfmodel project --table-size 10TB --remote-memory 10TB@3TB/s,shared:16,latency:3us

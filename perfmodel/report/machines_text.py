@@ -17,8 +17,11 @@ _WORDS = {"time": ("fastest", "slower"), "throughput": ("fastest", "slower"), "c
 def machines_text(frame: pd.DataFrame, by: str, currency: str, how: str) -> str:
     """The rows of ``rank_machines`` as a table. currency  of its costs;  how  the sharding in words"""
     equal, first = frame["samples"].nunique() == 1, frame.iloc[0]
-    count, where = (first["samples"], "all GPUs together") if equal else (first["batch"], "each GPU")
-    head = f"{counted(len(frame), 'machine')}, {how}; a batch is {format_count(count)} samples on {where}."
+    own = not equal and frame["batch"].nunique() > 1
+    batch = f"{format_count(first['samples'])} samples on all GPUs together"
+    batch = batch if equal else f"{format_count(first['batch'])} samples on each GPU"
+    batch = "the largest within the latency" if own else batch
+    head = f"{counted(len(frame), 'machine')}, {how}; a batch is {batch}."
     best, more = _WORDS[by]
     rows = []
     for place, row in enumerate(frame.to_dict(orient="records")):
@@ -30,6 +33,7 @@ def machines_text(frame: pd.DataFrame, by: str, currency: str, how: str) -> str:
                 row["sharding"],
                 format_count(row["gpus"]),
                 format_count(row["gpus_paid"]),
+                format_count(row["batch"]) if own else "",
                 format_time(row["time_s"]),
                 band(row["low_s"], row["high_s"]),
                 format_per_second(row["samples_per_s"], "").removesuffix("/s").strip(),
@@ -37,11 +41,20 @@ def machines_text(frame: pd.DataFrame, by: str, currency: str, how: str) -> str:
                 beside if place else best,
             ]
         )
-    headers = ["machine", "sharding", "GPUs", "paid", "time", "95 % band", "samples/s"]
+    headers = [
+        "machine",
+        "sharding",
+        "GPUs",
+        "paid",
+        "samples/GPU" if own else "",
+        "time",
+        "95 % band",
+        "samples/s",
+    ]
     headers += [f"{currency}/10⁹" if currency else "", more]
     notes = ["Cannot tell: the 95 % bands of this and of the first machine overlap."]
     notes = notes if (~frame["decided"].iloc[1:]).any() else []
     notes += ["Costs are of 10⁹ samples, on whole nodes (of an NVL72: trays)."] if currency else []
-    notes += ["Each has the number of GPUs that costs least."] if by == "cost" else []
-    parts = paragraph(head), table(headers, rows, left=(0, 1), drop=(5, 1)), paragraph(" ".join(notes))
+    notes += ["Each has the number of GPUs that costs least."] if by == "cost" and not own else []
+    parts = paragraph(head), table(headers, rows, left=(0, 1), drop=(6, 1)), paragraph(" ".join(notes))
     return "\n\n".join(part for part in parts if part)

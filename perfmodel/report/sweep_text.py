@@ -60,7 +60,7 @@ def sweep_text(frame: pd.DataFrame, how: str) -> str:
         head += f" {format_count(left)} more {'do' if left > 1 else 'does'} not fit the GPUs (column fits)."
     elif not frame["fits"].any():
         head += " None of them fits the GPUs."
-    if by_time and frame["gpus"].nunique() > 1 and (frame["gpus"] * frame["batch"]).nunique() > 1:
+    if by_time and frame["gpus"].nunique() > 1 and frame["batch"].nunique() == 1:
         head += " Each GPU has as many samples, so more GPUs process more in a batch."
     varying = [name for name in _CONFIGURATION if name in frame.columns and _differs(frame, name)]
     parts = [paragraph(head), f"{ends[0]}\n{_rows(least, varying, by_time)}"]
