@@ -60,7 +60,7 @@ from planner_worker import Worker
 
 from calibrate.passes import torchrec_pass
 from perfmodel.engine.exchange_sets import ExchangeSets
-from perfmodel.engine.memory import PlanMemory
+from perfmodel.engine.memory import GpuMemory
 from perfmodel.engine.placement import Placement, Scheme
 from perfmodel.engine.schemes import Exchange
 from perfmodel.errors import BadInputError
@@ -184,7 +184,7 @@ class Case:
         rows = np.maximum(plan.tables.rows, plan.row_parts)  # 3 rows in 8 parts count as 8
         tables = replace(plan.tables, rows=rows)
         loads: Loads = replace(model.model, tables=tables).loads(plan)
-        memory: PlanMemory = replace(model.memories, tables=tables).ranks(plan, loads, model.times)
+        memory: GpuMemory = replace(model.memories, tables=tables).ranks(plan, loads, model.times)
         row.step_ms = model.step(loads).time_s * _TO_MS
         row.memory_gb = float(memory.total_bytes.max()) * _TO_GB
         counts = {_SHORT.get(kind, kind.name.lower()): int(np.sum(plan.kinds == kind)) for kind in Exchange}

@@ -13,7 +13,7 @@ from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.cut import Training
 from perfmodel.engine.exchange_sets import ExchangeSets
 from perfmodel.engine.loads import LoadModel, Loads, Resource, ShardLoads
-from perfmodel.engine.memory import MemoryModel, PlanMemory
+from perfmodel.engine.memory import GpuMemory, MemoryModel
 from perfmodel.engine.pass_cost import cost_passes
 from perfmodel.engine.placement import Plan, Scheme
 from perfmodel.engine.schemes import asks_once
@@ -236,9 +236,9 @@ class Evaluator:
         """(rows, optimizer state) of the replica of hot rows [bytes] (``MemoryModel.copies``)."""
         return self.memories.copies(table, hot)
 
-    def memory(self, plan: Plan, loads: Loads | None = None) -> PlanMemory:
+    def memory(self, plan: Plan, loads: Loads | None = None) -> GpuMemory:
         """Memory of every rank of a plan [bytes]; ``loads`` if computed before."""
         return self.memories.ranks(plan, loads or self.loads(plan), self.times)
 
 
-__all__ = ["Evaluator", "PlanMemory", "Resource"]
+__all__ = ["Evaluator", "GpuMemory", "Resource"]

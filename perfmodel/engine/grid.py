@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.engine.memory import buffer_bytes
+from perfmodel.engine.memory import GpuMemory
 from perfmodel.engine.pass_cost import PassCost
-from perfmodel.engine.row_wise import CHUNK, Configs, Forward, all_tables
+from perfmodel.engine.row_wise import CHUNK, Configs, Forward, GpuLoads, all_tables
+from perfmodel.engine.schemes import by_domain
 from perfmodel.engine.steps import Times
 from perfmodel.engine.tables import row_bytes
 from perfmodel.errors import BadInputError
@@ -22,46 +23,30 @@ from perfmodel.schema.ranges import MOST_GPUS
 
 Array = NDArray[np.float64]
 _ROUNDS = 64
-"""Most rounds of the search for the fewest GPUs: a limit in case it converges slowly."""
+"""Most rounds of the search for the fewest GPUs; random configurations take at most 8."""
+_NOISE = 1e-12  # of a number of GPUs, from rounding
 
 
-@dataclass(frozen=True)
-class GpuMemory:
-    """HBM of a GPU in each configuration [bytes].
-
-    rows_bytes, optimizer_bytes  rows and optimizer state;  buffer_bytes  buffers of the largest exchange
-    """
-
-    rows_bytes: Array
-    optimizer_bytes: Array
-    buffer_bytes: Array
-
-    @property
-    def kept_bytes(self) -> Array:
-        """Memory in use between exchanges."""
-        return self.rows_bytes + self.optimizer_bytes
-
-    @property
-    def total_bytes(self) -> Array:
-        """All memory together."""
-        return self.kept_bytes + self.buffer_bytes
-
-
-def gpu_memory(forward: Forward, work: Configs) -> GpuMemory:
+def gpu_memory(forward: Forward, work: Configs, loads: GpuLoads | None = None) -> GpuMemory:
     """Memory that a GPU needs. If a library has two possible exchanges of bags, the larger buffers count.
 
+    loads  of the pass, if computed before
     Limits: one GPU, or every table on every GPU -> no buffers;  one memory for all -> all rows, no buffers
     """
     per_element, per_row = forward.state
-    held = [(t, t.count * t.rows / np.where(t.rows >= work.gpus, work.gpus, 1.0)) for t in work.stacked]
-    rows = all_tables(count * row_bytes(t.dtype, t.dim, training=forward.training) for t, count in held)
-    state = all_tables(count * (t.dim * per_element + per_row) for t, count in held)
+    counts = [t.count * t.rows / np.where(t.rows >= work.gpus, work.gpus, 1.0) for t in work.stacked]
+    groups = list(zip(work.stacked, counts, strict=True))
+    rows = all_tables(n * row_bytes(t.dtype, t.dim, training=forward.training) for t, n in groups)
+    state = all_tables(n * (t.dim * per_element + per_row) for t, n in groups)
+    if loads is not None and len(forward.exchanges) == 1:
+        return GpuMemory(rows, state, forward.times(work).buffer_bytes(loads.most.T))
     largest = np.zeros(work.gpus.shape)
-    for at in range(0, len(work), CHUNK):
-        span = slice(at, at + CHUNK)
-        part = work.part(span) if len(work) > CHUNK else work
-        sent = (forward.exchanged(part, forward.even(part, kind)).T for kind in forward.exchanges)
-        largest[span] = np.max([buffer_bytes(values, forward.times(part)) for values in sent], axis=0)
+    for start in range(0, len(work), CHUNK):
+        part = work.part(slice(start, start + CHUNK)) if len(work) > CHUNK else work
+        for kind in forward.exchanges:
+            sent = forward.exchanged(part, forward.even(part, kind)).T
+            buffers = largest[start : start + CHUNK]
+            np.maximum(buffers, forward.times(part).buffer_bytes(sent), out=buffers)
     return GpuMemory(rows, state, largest)
 
 
@@ -74,56 +59,64 @@ def sized(forward: Forward, work: Configs, node: int) -> Configs:
     Limits: no number fits -> the GPUs that the rows and the optimizer state alone need
     """
     if work.filled:
-        return _filled(forward, work)
+        return _fill_memory(forward, work)
     if any(forward.state):
         alone = gpu_memory(forward, replace(work, gpus=np.ones_like(work.gpus))).kept_bytes
         work = replace(work, needed=sharding.gpus_needed(alone, np.float64(work.usable_bytes), 0.0))
-    needed = fewest(forward, work, node)
+    needed = find_fewest(forward, work, node)
     if work.given_gpus:
         return replace(work, needed=needed)
     return replace(work, needed=needed, gpus=sharding.whole_nodes(needed, np.float64(node)))
 
 
-def _filled(forward: Forward, work: Configs) -> Configs:
+def _fill_memory(forward: Forward, work: Configs) -> Configs:
     """Configurations of equal tables that fill the memory which optimizer state and buffers leave.
 
     Limits: buffers fill all of it -> as without buffers
     """
-    (group,), held = work.groups, gpu_memory(forward, work)
-    left = (1 - held.buffer_bytes / work.usable_bytes) / (1 + held.optimizer_bytes / held.rows_bytes)
+    (group,), memory = work.groups, gpu_memory(forward, work)
+    left = (1 - memory.buffer_bytes / work.usable_bytes) / (1 + memory.optimizer_bytes / memory.rows_bytes)
     room = np.where(left > 0, left, 1.0)
     rows = np.maximum(group.rows * room, work.gpus)
     return replace(work, table_bytes=work.table_bytes * room, groups=(replace(group, rows=rows),))
 
 
-def fewest(forward: Forward, work: Configs, node: int) -> Array:
-    """The fewest GPUs that hold rows and buffers, by a fixed-point iteration from below.
+def find_fewest(forward: Forward, work: Configs, node: int) -> Array:
+    """The fewest GPUs that hold rows and buffers, by an iteration from below.
 
-        n <- ceil(S(n) / (U - b(n')) ), n' = n in whole nodes
+        n <- the larger of ceil(S / (U - b)) and the zero of the line through (n, S / n + b - U) of two rounds
 
-    S  bytes of sharded tables;  b  buffers, which grow with n: the iteration ends at the least n that fits,
-    or there is none if the buffers alone fill U.
+    S  bytes of sharded tables;  b  buffers at n, in whole nodes, which grow with n
+    The need S / n + b is convex in n while the same tables are cut, so the line's zero is never beyond the
+    fewest GPUs; if it does not fall from one round to the next, no number fits.
+    Limits: none fits -> the GPUs that the rows alone need
     """
-    needed = np.array(work.needed, dtype=np.float64)
-    open_ = np.ones(needed.shape, dtype=bool)
+    convex = not any(by_domain(kind) for kind in forward.exchanges)  # else uneven domains have another need
+    needed, places = np.array(work.needed, dtype=np.float64), np.arange(len(work))
+    taken_before, over_before, cut_before = (np.full(len(work), np.nan) for _ in range(3))
     for _ in range(_ROUNDS):
-        at = np.flatnonzero(open_)
-        if not at.size:
-            return needed
-        some = work if at.size == open_.size else work.part(at)
-        taken = needed[at] if work.given_gpus else sharding.whole_nodes(needed[at], np.float64(node))
-        held = gpu_memory(forward, replace(some, gpus=taken))
-        good = capacity.fits(held.total_bytes, work.usable_bytes)
-        room = work.usable_bytes - held.buffer_bytes
+        part = work if places.size == needed.size else work.part(places)
+        taken = needed[places] if work.given_gpus else sharding.whole_nodes(needed[places], np.float64(node))
+        memory = gpu_memory(forward, replace(part, gpus=taken))
+        over, room = memory.total_bytes - work.usable_bytes, work.usable_bytes - memory.buffer_bytes
+        cut = all_tables(t.count * (t.rows >= taken) for t in part.stacked)
         with np.errstate(all="ignore"):
-            more = np.ceil(taken * held.kept_bytes / room * (1 - 2 * np.finfo(np.float64).eps))
-        step = np.maximum(more, taken + 1)
-        lost = ~good & ((room <= 0) | (step > MOST_GPUS))
-        open_[at[good | lost]] = False
-        needed[at[lost]] = work.needed[at[lost]]
-        going = ~good & ~lost
-        needed[at[going]] = step[going]
-    needed[open_] = work.needed[open_]
+            step = np.ceil(taken * memory.kept_bytes / room * (1 - 2 * np.finfo(np.float64).eps))
+            step = np.maximum(step, taken + 1)
+            lost = (room <= 0) | (step > MOST_GPUS)
+            if convex:
+                same = cut == cut_before[places]
+                slope = (over - over_before[places]) / (taken - taken_before[places])
+                zero = np.ceil((taken - over / slope) * (1 - _NOISE))
+                step = np.where(same & (slope < 0), np.maximum(step, zero), step)
+                lost |= (same & (slope >= 0)) | (step > MOST_GPUS)
+        fits = capacity.fits(memory.total_bytes, work.usable_bytes)
+        taken_before[places], over_before[places], cut_before[places] = taken, over, cut
+        needed[places] = np.where(fits, needed[places], np.where(lost, work.needed[places], step))
+        places = places[~(fits | lost)]
+        if not places.size:
+            return needed
+    needed[places] = work.needed[places]
     return needed
 
 
@@ -154,7 +147,8 @@ def project_grid(forward: Forward, work: Configs) -> Grid:
     """
     if len(work) <= CHUNK:
         return costed(forward, work).grid
-    order = np.argsort(work.gpus, kind="stable")  # a chunk has few numbers of GPUs: few curves
+    key = work.gpus.astype(np.uint32).astype(np.uint16)  # sorted by their digits
+    order = np.argsort(key, kind="stable")  # a chunk has few numbers of GPUs: few curves
     spans = [order[at : at + CHUNK] for at in range(0, len(work), CHUNK)]
     out: dict[str, NDArray[Any]] = {}
     names: tuple[str, ...] = ()
@@ -190,7 +184,7 @@ def costed(forward: Forward, work: Configs) -> CostedGrid:
     exact = {"exact": (local, local, local)}  # an assumed rate errs apart from the baseline's
     slowdown_low, slowdown_high = slowdown_band(cost.causes, exact if forward.memory else base.causes)
     light, floor = forward.light_time(work, loads, cost, local), cost.floor_s
-    held = gpu_memory(forward, work)
+    held = gpu_memory(forward, work, loads)
     columns = {
         "gpus": work.gpus,
         "gpus_needed": work.needed,

@@ -12,7 +12,6 @@ from perfmodel.engine.placement import Plan
 from perfmodel.engine.tables import PlanTables, row_bytes
 from perfmodel.engine.timing import PassTimes
 from perfmodel.errors import BadInputError
-from perfmodel.model import capacity
 from perfmodel.model import exchanges as ex
 from perfmodel.schema.files import unknown_name
 from perfmodel.units import format_bytes
@@ -42,8 +41,8 @@ def optimizer_state(optimizer: str, number_bytes: float) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class PlanMemory:
-    """Memory of every rank, arrays [G] in bytes.
+class GpuMemory:
+    """Memory of every rank of a plan [G], or of a GPU in every configuration [C], in bytes.
 
     rows_bytes, optimizer_bytes  rows and optimizer state, with the gradients of replicas where
             gradients are kept from step to step
@@ -55,9 +54,14 @@ class PlanMemory:
     buffer_bytes: Array
 
     @property
+    def kept_bytes(self) -> Array:
+        """Memory in use between exchanges."""
+        return self.rows_bytes + self.optimizer_bytes
+
+    @property
     def total_bytes(self) -> Array:
-        """Memory of every rank, all parts together [G]."""
-        return self.rows_bytes + self.optimizer_bytes + self.buffer_bytes
+        """All memory together."""
+        return self.kept_bytes + self.buffer_bytes
 
     def check(self, limit_bytes: float) -> None:
         """Check memory. Limits: a rank above ``limit_bytes`` -> BadInputError with rank and excess"""
@@ -152,18 +156,6 @@ class MemoryModel:
             sums.append(np.bincount(ranks, weights=part[tables], minlength=plan.gpus) + np.sum(copied))
         return sums[0], sums[1]
 
-    def ranks(self, plan: Plan, loads: Loads, times: PassTimes) -> PlanMemory:
+    def ranks(self, plan: Plan, loads: Loads, times: PassTimes) -> GpuMemory:
         """Memory of every rank of a plan with these loads [bytes]."""
-        return PlanMemory(*self.held(plan), buffer_bytes(loads.values, times))
-
-
-def buffer_bytes(values: Array, times: PassTimes) -> Array:
-    """Send and receive buffer of the largest collective on every rank [G], from loads [K, G].
-
-    Limits: one GPU -> 0
-    """
-    largest = np.zeros(values.shape[-1:])
-    for sent, received, parts in zip(*times.buffers, strict=True):
-        if values[sent].any() or values[received].any():
-            largest = np.maximum(largest, capacity.buffer_bytes((values[sent], values[received] / parts)))
-    return np.where(np.asarray(times.gpus) > 1, largest, 0.0)
+        return GpuMemory(*self.held(plan), times.buffer_bytes(loads.values))

@@ -155,7 +155,8 @@ def cost_passes(
     Limits: one GPU -> the kernels of the look-up alone
     """
     if steps is None:
-        steps = [step for step in times.steps if step.always or most[..., list(step.resources)].any()]
+        used = [bool(most[..., resource].any()) for resource in range(most.shape[-1])]
+        steps = [step for step in times.steps if step.always or any(used[x] for x in step.resources)]
     timed = list(_time_steps(times, steps, most, gather))
     handover = _time_handover(times, timed)
     return PassCost(times.basis.setting, (*timed, *([handover] if handover else [])))

@@ -28,7 +28,7 @@ from perfmodel.schema.distributions import UNIFORM, Distribution
 
 Array = NDArray[np.float64]
 
-CHUNK = 65_536
+CHUNK = 32_768
 """Configurations per chunk: few enough for the caches, enough to make Python's overhead negligible."""
 
 _STACK = 2**16  # tables times configurations per chunk

@@ -15,7 +15,7 @@ from perfmodel.collectives.library import Timing, nothing, untimed
 from perfmodel.engine.adjustments import BETWEEN, Sent
 from perfmodel.engine.basis import Of, PassBasis
 from perfmodel.engine.steps import ACROSS, ALL, INSIDE, SPLITS, STEPS, WEIGHTS, Step
-from perfmodel.model import bounds
+from perfmodel.model import bounds, capacity
 from perfmodel.model import embedding_bag as eb
 
 Array = NDArray[np.float64]
@@ -106,35 +106,40 @@ class PassTimes:
         step = STEPS[SPLITS]
         return float(self.collective(step, np.atleast_1d(sets * self.splits_bytes)).time_s[0])
 
+    @cached_property
+    def _rank_counts(self) -> dict[str, Array]:
+        gpus, domain = (np.asarray(x, dtype=np.float64) for x in (self.gpus, self.domain))
+        return {ALL: gpus, INSIDE: domain, ACROSS: np.where(gpus % domain == 0, gpus // domain, 1.0)}
+
     def group(self, step: Step) -> tuple[Array, int | None]:
         """(ranks of a collective [...], how many of them are in one node).
 
         Limits: ranks that do not fill domains -> 1 across domains (no scheme uses such a collective)
         """
-        gpus, domain = (np.asarray(x, dtype=np.float64) for x in (self.gpus, self.domain))
-        if step.ranks == ACROSS:
-            return np.where(gpus % domain == 0, gpus // domain, 1.0), 1
-        return {ALL: gpus, INSIDE: domain}[step.ranks], self.basis.gpus_per_node
+        return self._rank_counts[step.ranks], 1 if step.ranks == ACROSS else self.basis.gpus_per_node
 
     @cached_property
-    def buffers(self) -> tuple[Ints, Ints, Array]:
-        """The N collectives that need buffers: (resource sent [N], resource received [N], number of equal
-        parts [N, 1] or [N, ...] for passes on different GPUs).
+    def _buffered(self) -> list[tuple[Step, int, int]]:
+        """The collectives that need buffers, with the resources that they send and receive."""
+        steps = (x for x in self.steps if x.collective and not (x.splits or x.in_place))
+        return [(step, int(step.resources[0]), int(step.resources[-1])) for step in steps]
 
-        A rank keeps one of these parts of what it received: after a reduce-scatter, its own. An all-reduce
-        sums in place and needs no further buffer.
+    def buffer_bytes(self, values: Array) -> Array:
+        """Send and receive buffer of the largest collective on every rank [G], from loads [K, G].
+
+        A rank keeps one part of what it received: after a reduce-scatter, its own. An all-reduce sums in
+        place and needs no further buffer.
+        Limits: one GPU -> 0
         """
-        held = [step for step in self.steps if step.collective and not (step.splits or step.in_place)]
-        sent = np.array([step.resources[0] for step in held], dtype=np.int64)
-        received = np.array([step.resources[-1] for step in held], dtype=np.int64)
-        whole = {"all_reduce": np.inf}
-        parts = [
-            np.atleast_1d(
-                whole.get(step.collective, self.group(step)[0]) if len(step.resources) == 1 else 1.0
-            )
-            for step in held
-        ]
-        return sent, received, np.array(np.broadcast_arrays(*parts)).reshape(len(held), -1)
+        largest = np.zeros(values.shape[-1:])
+        for step, send, receive in self._buffered:
+            sent, received = values[send], values[receive]
+            if not (sent.any() or received.any()):
+                continue
+            if send == receive:
+                received = 0.0 if step.collective == "all_reduce" else received / self.group(step)[0]
+            largest = np.maximum(largest, capacity.buffer_bytes((sent, received)))
+        return np.where(np.asarray(self.gpus) > 1, largest, 0.0)
 
     def collective(self, step: Step, payload: Array) -> Timing:
         """Time of a collective with band, floor and evidence. payload  its sizes [bytes]"""

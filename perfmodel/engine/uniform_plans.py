@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.loads import ShardLoads
-from perfmodel.engine.memory import PlanMemory, buffer_bytes
+from perfmodel.engine.memory import GpuMemory
 from perfmodel.engine.placement import Placement, Plan, Scheme, check_scheme, cut_to_table
 from perfmodel.engine.schemes import TABLE_ROW_WISE, WAYS, RowParts, copied, exchanges_of, over_all
 from perfmodel.engine.steps import StepCost
@@ -65,7 +65,7 @@ class UniformPlan:
     scheme: Scheme
     plan: Plan
     cost: StepCost
-    memory: PlanMemory
+    memory: GpuMemory
 
     @property
     def replicated_count(self) -> int:
@@ -182,7 +182,7 @@ class UniformPlans:
         for even in _evenly(self.evaluator, schemes):
             ranks = (even.mean, even.held_bytes), (even.most, even.most_bytes)
             times = self.evaluator.times
-            needed = [held + buffer_bytes((own + even.everywhere).T, times) for own, held in ranks]
+            needed = [held + times.buffer_bytes((own + even.everywhere).T) for own, held in ranks]
             if np.any(np.max(needed, axis=0) <= self._room_bytes):
                 return True
         return False

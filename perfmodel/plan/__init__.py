@@ -2,7 +2,7 @@
 
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.loads import Loads, ShardLoads
-from perfmodel.engine.memory import PlanMemory
+from perfmodel.engine.memory import GpuMemory
 from perfmodel.engine.placement import (
     Placement,
     Plan,
@@ -17,10 +17,10 @@ from perfmodel.plan.files import plan_from, plan_record, read_plan, write_plan
 __all__ = [
     "SHARDINGS",
     "Evaluator",
+    "GpuMemory",
     "Loads",
     "Placement",
     "Plan",
-    "PlanMemory",
     "PlanTables",
     "Scheme",
     "ShardLoads",

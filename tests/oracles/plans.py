@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.engine.cost import Evaluator
-from perfmodel.engine.memory import buffer_bytes
 from perfmodel.engine.schemes import Exchange
 from perfmodel.errors import BadInputError
 from perfmodel.plan.choices.options import Options, options_of
@@ -45,7 +44,7 @@ def exact(evaluator: Evaluator, limit_bytes: float) -> Packing:
         )  # [n, G, K + 1]
         time = evaluator.step_times(total[..., :-1].max(axis=1))
         flat = total[..., :-1].reshape(-1, total.shape[-1] - 1).T
-        needs = total[..., -1] + buffer_bytes(flat, evaluator.times).reshape(total.shape[:2])
+        needs = total[..., -1] + evaluator.times.buffer_bytes(flat).reshape(total.shape[:2])
         time = np.where(needs.max(axis=1) <= limit_bytes, time, np.inf)
         at = int(np.argmin(time))
         if time[at] < best_s:

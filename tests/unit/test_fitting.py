@@ -77,6 +77,24 @@ def test_the_default_number_of_gpus_is_the_fewest_whole_nodes_that_fit(batch: in
         assert any("does not fit" in note for note in asked(batch=batch, reduction=reduction).notes)
 
 
+@pytest.mark.parametrize(
+    ("reduction", "largest"), [("reduce-scatter", 25_963), ("all-to-all", 13_116), ("sparse", 25_279)]
+)
+def test_the_fewest_gpus_are_those_of_a_brute_force_up_to_the_largest_batch(
+    reduction: str, largest: int
+) -> None:
+    """At the largest batch buffers and rows just fit; a sample more, and they fit no number of GPUs."""
+    shape = {"table_bytes": 3.37227268e12, "pooling": 94, "dim": 32, "table_count": 115}
+    counts = np.arange(48.0, 4000.0, 8.0)
+    for batch in (largest - 500, largest, largest + 1):
+        _, work = prepare(None, "h100-sxm-ib", **shape, batch=batch, reduction=reduction)
+        known = {**shape, "batch": np.full(counts.size, batch), "gpus": counts}
+        held = gpu_memory(*prepare(None, "h100-sxm-ib", **known, reduction=reduction))
+        good = counts[capacity.fits(held.total_bytes, work.usable_bytes)]
+        assert good.size == 0 if batch > largest else good[0] >= 80
+        assert work.gpus[0] == (good[0] if good.size else 48)
+
+
 def test_equal_tables_of_many_sizes_get_the_fewest_that_fit() -> None:
     sizes, batches = np.geomspace(1e11, 1e14, 40), np.repeat([1024, 65536], 20)
     frame = project_row_wise(table_bytes=sizes, batch=batches, table_count=64, dim=128)

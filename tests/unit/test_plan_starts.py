@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from perfmodel.engine.loads import Resource
-from perfmodel.engine.memory import buffer_bytes
 from perfmodel.engine.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.choices.options import Options, options_of
@@ -39,7 +38,7 @@ def distinct(
 def spread_evenly(evaluator: Evaluator, o: Options, option: np.ndarray) -> tuple[float, float]:
     """Time and memory of a rank if shards are spread evenly."""
     loads = o.average[option].sum(axis=0)
-    buffers = buffer_bytes(loads[:, np.newaxis], evaluator.times)[0]
+    buffers = evaluator.times.buffer_bytes(loads[:, np.newaxis])[0]
     return float(evaluator.step_times(loads)), float(o.average_memory[option].sum() + buffers)
 
 

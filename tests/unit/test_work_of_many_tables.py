@@ -12,13 +12,13 @@ from test_plan_many_tables import equal
 from test_plan_starts import distinct
 
 from perfmodel.effort import LISTED
-from perfmodel.engine import memory
 from perfmodel.engine.schemes import Exchange
+from perfmodel.engine.steps import TOGETHER
+from perfmodel.engine.timing import PassTimes
 from perfmodel.plan import Evaluator, Scheme
 from perfmodel.plan.choices import options as listed
 from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.question import PlanQuestion
-from perfmodel.plan.searching import packing
 from perfmodel.plan.searching.carried import as_option, carried, repaired
 from perfmodel.plan.searching.packing import pack
 from perfmodel.plan.searching.schemes import Descent
@@ -75,7 +75,7 @@ def test_memory_is_looked_at_once_for_every_table_that_is_packed(monkeypatch: py
     o = options_of(evaluator, LIMIT)
     whole = o.of_each(Scheme(Exchange.RB))
     assert whole is not None
-    calls = counted(monkeypatch, packing, "buffer_bytes")
+    calls = counted(monkeypatch, PassTimes, "buffer_bytes")
     assert pack(evaluator, o, whole[o.kind_of], LIMIT) is not None
     assert calls["buffer_bytes"] <= 60 + 2
 
@@ -83,7 +83,7 @@ def test_memory_is_looked_at_once_for_every_table_that_is_packed(monkeypatch: py
 @pytest.mark.parametrize("training", [False, True])
 def test_buffers_are_those_of_the_largest_collective(training: bool) -> None:
     evaluator = Evaluator.on(MACHINE, distinct(6), 1024, 16, training=training)
-    values = np.random.default_rng(0).uniform(1, 1e9, (evaluator.model.width, 16))
+    values = np.random.default_rng(0).uniform(1, 1e9, (TOGETHER, 16))
     times, largest = evaluator.times, np.zeros(16)
     for step in times.steps:
         if step.collective and not step.splits and not step.in_place:
@@ -91,7 +91,7 @@ def test_buffers_are_those_of_the_largest_collective(training: bool) -> None:
             one = len(step.resources) == 1
             received = sent / times.group(step)[0] if one else values[step.resources[1]]
             largest = np.maximum(largest, sent + received)
-    np.testing.assert_array_equal(memory.buffer_bytes(values, times), largest)
+    np.testing.assert_array_equal(times.buffer_bytes(values), largest)
 
 
 def test_equal_tables_of_a_plan_are_looked_up_once_on_other_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from perfmodel import effort
 from perfmodel.engine.cost import Evaluator
-from perfmodel.engine.memory import buffer_bytes
 from perfmodel.engine.timing import steady
 from perfmodel.plan.choices.options import Options, least_of
 
@@ -134,7 +133,7 @@ class Choosing:
 
     def _buffers(self, loads: Array) -> float:
         most = self._all(loads.sum(axis=0))
-        return float(buffer_bytes(most[:, np.newaxis], self.evaluator.times)[0])
+        return float(self.evaluator.times.buffer_bytes(most[:, np.newaxis])[0])
 
     def _small(self, each: Array, most: float, most_bytes: float) -> Mask:
         """Mask of the allowed options whose shards are small enough, or nearly the smallest of their table.

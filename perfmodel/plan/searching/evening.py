@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel import effort
-from perfmodel.engine.memory import buffer_bytes
 from perfmodel.engine.timing import steady
 from perfmodel.plan.searching.improve import put_back
 from perfmodel.plan.searching.packing import Packing
@@ -61,7 +60,7 @@ class Evening:
         self.full = _QUICK_FULL if quick else _FULL
         o = self.o = state.options
         self.cols = np.flatnonzero(state.held.any(axis=0))
-        buffers = buffer_bytes((state.base + state.held).T, state.evaluator.times)
+        buffers = state.evaluator.times.buffer_bytes((state.base + state.held).T)
         self.room = state.limit_bytes - float(buffers.max())
         apart = ~o.everywhere_held[state.option] & ~o.bound_to_ranks
         two = o.by_domain[state.option]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perfmodel.engine.memory import PlanMemory
+from perfmodel.engine.memory import GpuMemory
 from perfmodel.engine.placement import Plan
 from perfmodel.engine.steps import StepCost
 
@@ -26,7 +26,7 @@ class Found:
 
     plan: Plan
     cost: StepCost
-    memory: PlanMemory
+    memory: GpuMemory
     limit_bytes: float
     bound_s: float
     stopped: str

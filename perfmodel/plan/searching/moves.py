@@ -7,7 +7,6 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.engine.memory import buffer_bytes
 from perfmodel.plan.searching.packing import Packing, Scale
 
 Array = NDArray[np.float64]
@@ -134,7 +133,7 @@ class Moves:
         fits = np.ones(table.size, dtype=bool)
         for rank, after, sign in ((source, left, -1), (target, right, 1)):
             needs = state.memory[rank] + sign * weight
-            needs = needs + buffer_bytes((state.base + after).T, state.evaluator.times)
+            needs = needs + state.evaluator.times.buffer_bytes((state.base + after).T)
             fits &= needs <= state.limit_bytes
         scale = self.scale.weight.sum()
         return state.evaluator.step_times(most), np.where(np.abs(uneven) > 1e-9 * scale, uneven, 0), fits

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from perfmodel import effort
 from perfmodel.engine.cost import Evaluator
-from perfmodel.engine.memory import buffer_bytes
 from perfmodel.engine.placement import Placement, Plan
 from perfmodel.engine.timing import steady
 from perfmodel.plan.choices.options import Options
@@ -100,7 +99,7 @@ class Packing:
 
     def needs(self) -> Array:
         """Memory of every rank, including buffers of exchanges [bytes]."""
-        return self.memory + buffer_bytes((self.base + self.held).T, self.evaluator.times)
+        return self.memory + self.evaluator.times.buffer_bytes((self.base + self.held).T)
 
     @property
     def fits(self) -> bool:
@@ -296,7 +295,7 @@ def _emptiest(state: Packing, option: int, scale: Scale) -> Ints:
     state.evaluator.work.add(effort.PLACED, state.held.size)
     loads = state.base + state.held + o.own[option]
     score = scale.score(loads)
-    needs = state.memory + o.own_memory[option] + buffer_bytes(loads.T, state.evaluator.times)
+    needs = state.memory + o.own_memory[option] + state.evaluator.times.buffer_bytes(loads.T)
     score[needs > state.limit_bytes] = np.inf
     if o.barred is not None:
         score[o.barred[o.group[option]]] = np.inf

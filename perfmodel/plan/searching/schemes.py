@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.engine.cost import Evaluator
-from perfmodel.engine.memory import buffer_bytes
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.timing import steady
 from perfmodel.plan.choices.options import Options
@@ -43,7 +42,7 @@ class Descent:
         """
         most = np.maximum(average, everywhere + largest)
         columns = np.moveaxis(average[..., :-1], -1, 0).reshape(average.shape[-1] - 1, -1)
-        buffers = buffer_bytes(columns, self.evaluator.times).reshape(average.shape[:-1])
+        buffers = self.evaluator.times.buffer_bytes(columns).reshape(average.shape[:-1])
         over = np.maximum(most[..., -1] + buffers - self.room_bytes, 0) / self.room_bytes
         return self.evaluator.step_times(most[..., :-1]), np.asarray(over)
 

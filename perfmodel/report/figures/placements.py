@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.engine.memory import PlanMemory
+from perfmodel.engine.memory import GpuMemory
 from perfmodel.engine.schemes import DATA_PARALLEL, IN_3D
 from perfmodel.model import exchanges as ex
 from perfmodel.report.figures import style
@@ -138,7 +138,7 @@ def pieces_of(shown: Shown, rank: int) -> Iterator[GpuPiece]:
     found = [*_copies(shown, rank), *_shards(shown, rank)]
     size = shown.answer.evaluator.tables.rows * shown.answer.evaluator.tables.dim
     yield from sorted(found, key=lambda p: (ORDER.index(p.sharding), -size[p.tables[0]], p.tables[0]))
-    memory: PlanMemory = shown.answer.found.memory
+    memory: GpuMemory = shown.answer.found.memory
     rest = float(shown.shares.total_s[rank]) - sum(piece.time_s for piece in found)
     yield GpuPiece(OWN, (), 0, 0, float(memory.buffer_bytes[rank]), 0.0, max(rest, 0.0))
 
