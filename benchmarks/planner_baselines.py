@@ -48,7 +48,7 @@ class Embark:
         size = tables.rows * tables.dim * tables.element_bytes
         self.copied = size <= copy_bytes
         self.shapes = {t: _Shape() for t in np.flatnonzero(~self.copied)}
-        copies = evaluator.shard_memory(np.flatnonzero(self.copied), 1, 1)
+        copies = evaluator.memories.shard(np.flatnonzero(self.copied), 1, 1)
         self.room = limit_bytes - float(np.sum(copies))
 
     def plan(self) -> Plan | None:
@@ -80,7 +80,7 @@ class Embark:
         ranks: dict[int, list[int]] = {}
         for t in sorted(self.shapes, key=self._cost, reverse=True):
             shape = self.shapes[t]
-            needs = float(np.sum(self.evaluator.shard_memory(t, shape.rows, shape.columns)))
+            needs = float(np.sum(self.evaluator.memories.shard(t, shape.rows, shape.columns)))
             open_, ranks[t] = room >= needs, []
             for _ in range(shape.rows * shape.columns):
                 if not open_.any():

@@ -39,7 +39,7 @@ class PerByte:
         self.evaluator, self.limit = evaluator, limit_bytes
         tables = evaluator.tables
         t = np.arange(len(tables))
-        self.size = np.sum(evaluator.shard_memory(t, 1, 1), axis=0)
+        self.size = np.sum(evaluator.memories.shard(t, 1, 1), axis=0)
         whole = evaluator.shard_loads(t, Exchange.RB, 1, 1)
         copy = evaluator.shard_loads(t, Exchange.DP, 1, 1)
         mean = (whole.own / evaluator.gpus + whole.everywhere).sum(axis=0)

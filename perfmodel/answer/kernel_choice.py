@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from perfmodel.answer.projection import Projection
 from perfmodel.engine.grid import project_grid
-from perfmodel.engine.settings import kernel_choices, load_setting
+from perfmodel.engine.settings import list_kernels, load_setting
 from perfmodel.errors import NoCalibrationError
 
 
@@ -28,7 +28,7 @@ def other_kernels(p: Projection) -> Iterator[OtherKernels]:
     """
     s = p.setting
     machine = p.question.machine if p.question is not None else s.machine
-    for name in kernel_choices(s):
+    for name in list_kernels(s):
         if name == s.kernel_library:
             continue
         try:

@@ -27,7 +27,7 @@ from perfmodel.cli.options import (
 from perfmodel.cli.output import emit, emit_explanation, emit_json, note, warn
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.library import Faster
-from perfmodel.engine.settings import BEST, load_setting, of_its_file
+from perfmodel.engine.settings import BEST, load_setting, note_changed_values
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.question.passes import CollectiveOptions
 from perfmodel.report.collective_text import collective_text
@@ -126,7 +126,7 @@ def models_of(
 ) -> tuple[tuple[CollectiveModel, ...], tuple[str, ...]]:
     """The models of a library, two of ``best``, as ``project`` compares them; and notes for the user."""
     if library != BEST:
-        return (CollectiveModel.load(machine, library, clock, calibration),), of_its_file(machine)
+        return (CollectiveModel.load(machine, library, clock, calibration),), note_changed_values(machine)
     setting = load_setting(machine, BEST, clock, calibration=calibration)
     links = setting.links
     libraries = (links.first, links.second) if isinstance(links, Faster) else (links,)

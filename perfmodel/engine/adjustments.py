@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.collectives.estimate import CollectiveEstimate
-from perfmodel.collectives.library import CollectiveTimes
+from perfmodel.collectives.library import Array, CollectiveTimes
 from perfmodel.collectives.stored import curve_time
 from perfmodel.model.collectives import bus_factor
 from perfmodel.model.recording import Number, equation
@@ -18,8 +18,6 @@ from perfmodel.schema.calibration import Calibration, Curve
 from perfmodel.schema.constants import ScenarioFile
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.schema.intervals import Interval
-
-Array = NDArray[np.float64]
 
 BETWEEN = "between_steps"
 _LIKE = dict.fromkeys(
@@ -60,7 +58,7 @@ class Handover:
     constants: Mapping[str, Interval] = field(default_factory=dict)
 
     @staticmethod
-    def of(calibration: Calibration) -> Handover:
+    def from_calibration(calibration: Calibration) -> Handover:
         """The hand-over times that a calibration measured."""
         pairs: dict[str, tuple[tuple[Curve, Curve], ...]] = {}
         for after in calibration.after_kernel:
@@ -164,14 +162,6 @@ class OneDomain:
         """Name of the measured calibration with the scenario."""
         return f"{self.measured.calibration_id} + {self.assumed.name}"
 
-    def empty_s(self, collective: str, gpus: Any) -> Array:
-        """Measured launch floor of a collective [s]: its time with one byte per peer.
-
-        gpus  ranks, at most the ranks of one domain
-        """
-        inside = np.minimum(np.asarray(gpus, dtype=np.float64), self.anchor)
-        return np.asarray(self.measured.estimate(collective, inside, inside).time_s)
-
     def estimate(
         self, collective: str, payload_bytes: Any, gpus: Any, gpus_per_node: Any = None
     ) -> CollectiveEstimate:
@@ -182,7 +172,8 @@ class OneDomain:
         inside = np.minimum(ranks, self.anchor)
         near = self.measured.estimate(collective, payload, inside)
         beyond = ranks > self.anchor
-        ends = self.empty_s(collective, inside), ranks, inside, self.assumed.value("extra_peer_s")
+        empty_s = self.measured.estimate(collective, inside, inside).time_s  # one byte per peer
+        ends = empty_s, ranks, inside, self.assumed.value("extra_peer_s")
         factor, rate = bus_factor(collective, ranks), self.assumed.value("bus_bytes_per_s")
         floor = beyond_one_domain(*ends, 0.0, factor, self.rate_ratio, rate)
         far = beyond_one_domain(*ends, payload, factor, self.rate_ratio, rate)

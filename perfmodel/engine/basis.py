@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.collectives.library import Timing, constant
+from perfmodel.collectives.library import Array, Timing, constant
 from perfmodel.engine.settings import Setting
 from perfmodel.errors import BadInputError
 from perfmodel.model import kernels, one_memory
@@ -18,7 +18,6 @@ from perfmodel.schema.kernel_fits import KernelFit
 from perfmodel.schema.limits import limits_of
 from perfmodel.schema.workload import payload_element_bytes
 
-Array = NDArray[np.float64]
 Of = Any
 """A number for all tables or passes, or an array with one number for each."""
 Value = Callable[[str], float]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from perfmodel import effort
 from perfmodel.effort import Work
@@ -19,14 +19,13 @@ from perfmodel.engine.placement import Plan, Scheme
 from perfmodel.engine.schemes import asks_once
 from perfmodel.engine.settings import load_setting
 from perfmodel.engine.steps import BACKWARD, FORWARD, Step, StepCost
-from perfmodel.engine.tables import PlanTables
+from perfmodel.engine.tables import Array, PlanTables
 from perfmodel.engine.timing import FastTimes, steady
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.workload import id_dtype_bytes
 
-Array = NDArray[np.float64]
 _OF_BASIS = ("gpus_per_node", "payload", "training", "optimizer")
 
 
@@ -62,33 +61,28 @@ class Evaluator:
         self.tables, self.batch, self.gpus, self.id_dtype = tables, int(batch), int(gpus), id_dtype
         self.work = Work()
         self.domain = int(basis.domain(np.asarray(float(gpus))))
-        state = basis.constant("optimizer_state_bytes")
-        self.memories = MemoryModel(tables, basis.optimizer, state, sets is not None, self.training)
-        backward = (
-            Training(
-                self.memories.state,
-                self.memories.copied_state,
-                tables.unique_rows(float(batch) * gpus),
-            )
-            if self.training
-            else None
-        )
+        number = basis.constant("optimizer_state_bytes")
+        self.memories = MemoryModel(tables, basis.optimizer, number, sets is not None, self.training)
+        training, steps = None, FORWARD
+        if self.training:
+            unique = tables.unique_rows(float(batch) * gpus)
+            training = Training(self.memories.state, self.memories.copied_state, unique)
+            steps = (*FORWARD, *BACKWARD)
         self.model = LoadModel(
             tables,
             float(self.batch),
             self.gpus,
             self.domain,
-            self.basis.constant,
+            basis.constant,
             self.setting.machine.value,
             float(id_dtype_bytes(id_dtype)),
-            self.basis.sent_element_bytes,
-            backward,
+            basis.sent_element_bytes,
+            training,
             sets,
         )
-        steps = (*FORWARD, *BACKWARD) if self.training else FORWARD
         steps = sets.steps(steps, weighted=bool(tables.weight_bytes.any())) if sets else steps
         groups = self.model.groups.resources if self.model.groups else ()
-        self.times = FastTimes(self.basis, self.gpus, self.domain, steps, groups, self.model.sort_digits)
+        self.times = FastTimes(basis, self.gpus, self.domain, steps, groups, self.model.sort_digits)
 
     @staticmethod
     def on(
@@ -103,9 +97,9 @@ class Evaluator:
     ) -> Evaluator:
         """An evaluator on a machine by name. options  of ``load_setting`` and of ``PassBasis``, by name"""
         box = load_machine(machine) if isinstance(machine, str) else machine
-        known = {name: options.pop(name) for name in _OF_BASIS if name in options}
+        of_basis = {name: options.pop(name) for name in _OF_BASIS if name in options}
         setting = load_setting(box, options.pop("backend", box.default_backend), **options)
-        return Evaluator(PassBasis(setting, **known), tables, batch, gpus, id_dtype=id_dtype, sets=sets)
+        return Evaluator(PassBasis(setting, **of_basis), tables, batch, gpus, id_dtype=id_dtype, sets=sets)
 
     def exchanging(self, sets: ExchangeSets | None) -> Evaluator:
         """The same evaluator, except that tables exchange together in these sets."""
@@ -129,9 +123,9 @@ class Evaluator:
         table    indices of tables;  kind  ``Exchange`` codes;  r, c  numbers of row and column parts
         more     hot rows (``LoadModel.shard_loads``), 0 by default
         """
-        found = self.model.shard_loads(table, kind, r, c, *more)
-        self.work.add(effort.LISTED, found.own.size / found.own.shape[-1])
-        return found
+        shards = self.model.shard_loads(table, kind, r, c, *more)
+        self.work.add(effort.LISTED, shards.own.size / shards.own.shape[-1])
+        return shards
 
     def loads(self, plan: Plan, shards: ShardLoads | None = None) -> Loads:
         """Bytes of every resource on every rank.
@@ -139,11 +133,6 @@ class Evaluator:
         shards  loads of one shard of each table, if computed before
         Limits: a plan for other GPUs or tables -> BadInputError
         """
-        self._check(plan)
-        self.work.add(effort.COSTED + effort.COSTED_TABLE * len(plan.placements))
-        return self.model.loads(plan, shards)
-
-    def _check(self, plan: Plan) -> None:
         if (plan.gpus, plan.domain) != (self.gpus, self.domain):
             change = "leave out --gpus, for a plan brings its own"
             if plan.gpus == self.gpus:
@@ -157,6 +146,8 @@ class Evaluator:
                 f"the plan is for the tables of {plan.tables.model}, not of {self.tables.model}.",
                 "use the model that it was made for, or plan anew.",
             )
+        self.work.add(effort.COSTED + effort.COSTED_TABLE * len(plan.placements))
+        return self.model.loads(plan, shards)
 
     def cost(self, plan: Plan) -> StepCost:
         """The time of every step of a plan: ``step`` of its ``loads``."""
@@ -207,20 +198,9 @@ class Evaluator:
         self.work.add(effort.SCORING + effort.SCORED_ROW * most.size / most.shape[-1])
         return steady(self.times.fast(most))
 
-    def parts(self, most: Array) -> dict[str, Array]:
-        """Times of every step of many passes, by step name; ``most`` as in ``step_times``."""
-        return self.times.parts(most)
-
-    def shard_memory(
-        self, table: ArrayLike, r: ArrayLike, c: ArrayLike, *more: ArrayLike
-    ) -> tuple[Array, Array]:
-        """(rows, optimizer state) of one shard of a table cut into r row parts and c column parts [bytes]."""
-        return self.memories.shard(table, r, c, *more)
-
     def hot_share(self, table: int, hot: int) -> float:
         """Share of the look-ups of a table that ask for its most popular ``hot`` rows [-]."""
-        asked = self.model.look_ups
-        return asked.kinds[int(asked.of[table])].hot_share(hot)
+        return self.model.look_ups.find(table).hot_share(hot)
 
     def fullest_part(self, table: int, scheme: Scheme) -> float:
         """Look-ups of the fullest row part of a table relative to the mean part, on which loads are based.
@@ -229,12 +209,7 @@ class Evaluator:
         """
         if scheme.row_parts == 1 or asks_once(scheme.kind):
             return 1.0
-        asked = self.model.look_ups
-        return asked.kinds[int(asked.of[table])].fullest(scheme.hot_rows, scheme.row_parts)
-
-    def copied_memory(self, table: ArrayLike, hot: ArrayLike) -> tuple[Array, Array]:
-        """(rows, optimizer state) of the replica of hot rows [bytes] (``MemoryModel.copies``)."""
-        return self.memories.copies(table, hot)
+        return self.model.look_ups.find(table).fullest(scheme.hot_rows, scheme.row_parts)
 
     def memory(self, plan: Plan, loads: Loads | None = None) -> GpuMemory:
         """Memory of every rank of a plan [bytes]; ``loads`` if computed before."""

@@ -13,14 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 from perfmodel.engine.basis import Of
 from perfmodel.engine.exchange_sets import ExchangeSets
 from perfmodel.engine.schemes import PARTIAL, Exchange, sends_rows
-from perfmodel.engine.tables import TableShapes, row_bytes
+from perfmodel.engine.tables import Array, Ints, TableShapes, row_bytes
 from perfmodel.model import exchanges as ex
 from perfmodel.model import kernels
 from perfmodel.model.look_ups import Gather, LookUps
 from perfmodel.schema.distributions import Distribution
-
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 UNIFORM = -1.0
 """Stands for the share of cache misses of uniform ids, which a formula gives."""
@@ -56,15 +53,9 @@ class AllLookUps:
         )
         return of.reshape(-1), [LookUps(self._laws[law], *numbers) for law, *numbers in asked]
 
-    @property
-    def of(self) -> Ints:
-        """Index in ``kinds`` of each table's look-ups [T]."""
-        return self._kinds[0]
-
-    @property
-    def kinds(self) -> list[LookUps]:
-        """The different ``LookUps`` among the tables."""
-        return self._kinds[1]
+    def find(self, table: int) -> LookUps:
+        """The look-ups of a table."""
+        return self._kinds[1][int(self._kinds[0][table])]
 
     def groups(self, table: Ints, hot: Array) -> list[tuple[tuple[Ints, ...], LookUps, float]]:
         """Tables with skewed ids or hot rows, grouped by equal look-ups and hot rows: (positions, look-ups,
@@ -75,17 +66,18 @@ class AllLookUps:
         odd = np.flatnonzero(self.skewed[table] | (hot > 0))
         if not odd.size:
             return []
-        kind, rows = self.of[np.ravel(table)[odd]], np.ravel(hot)[odd]
+        kinds, look_ups = self._kinds
+        kind, rows = kinds[np.ravel(table)[odd]], np.ravel(hot)[odd]
         order = np.lexsort((rows, kind))
         kind, rows, odd = kind[order], rows[order], odd[order]
-        first = np.flatnonzero(np.append(True, (np.diff(kind) != 0) | (np.diff(rows) != 0)))
-        found = []
-        for begin, end in zip(first.tolist(), [*first.tolist()[1:], odd.size], strict=True):
-            asked, h = self.kinds[int(kind[begin])], float(rows[begin])
-            asked.prepare([h])
+        starts = np.flatnonzero(np.append(True, (np.diff(kind) != 0) | (np.diff(rows) != 0))).tolist()
+        groups = []
+        for begin, end in zip(starts, [*starts[1:], odd.size], strict=True):
+            equal, hot_rows = look_ups[int(kind[begin])], float(rows[begin])
+            equal.prepare([hot_rows])
             where = np.unravel_index(odd[begin:end], np.shape(table)) if np.ndim(table) else ()
-            found.append((where, asked, h))
-        return found
+            groups.append((where, equal, hot_rows))
+        return groups
 
     def misses(self, table: Ints, hot: Array, gather: Ints, X: Array) -> Array:
         """Share of the look-ups of each gather that miss a cache (``LookUps.miss``); [...].
@@ -94,7 +86,7 @@ class AllLookUps:
         Passes with different exchanges have the same gathers, so results without hot rows are kept for reuse.
         Limits: uniform ids, no hot rows -> ``UNIFORM``
         """
-        heads = "_kinds" in vars(self) and any(asked.heads for asked in self.kinds)
+        heads = "_kinds" in vars(self) and any(look_ups.heads for look_ups in self._kinds[1])
         if hot.any() or heads or table.size > _KEPT:
             return self._misses(table, hot, gather, X)
         columns = np.array(self._columns, np.float64)

@@ -40,9 +40,7 @@ from perfmodel.engine.steps import (
     Step,
     by_type,
 )
-from perfmodel.engine.tables import PlanTables
-
-Array = NDArray[np.float64]
+from perfmodel.engine.tables import Array, PlanTables
 
 _BY_EXCHANGE = {each.exchange: each.torchrec for each in (SHARDINGS[ROW_WISE], SHARDINGS[TABLE_ROW_WISE])}
 """Sharding types in an exported plan: whole tables and column parts are one type; all tables with row parts

@@ -13,15 +13,14 @@ from numpy.typing import NDArray
 
 from perfmodel.engine.memory import GpuMemory
 from perfmodel.engine.pass_cost import PassCost
-from perfmodel.engine.row_wise import CHUNK, Configs, Forward, GpuLoads, all_tables
+from perfmodel.engine.row_wise import CHUNK, Configs, Forward, GpuLoads, sum_tables
 from perfmodel.engine.schemes import by_domain
 from perfmodel.engine.steps import Times
-from perfmodel.engine.tables import row_bytes
+from perfmodel.engine.tables import Array, row_bytes
 from perfmodel.errors import BadInputError
 from perfmodel.model import bands, capacity, sharding
 from perfmodel.schema.ranges import MOST_GPUS
 
-Array = NDArray[np.float64]
 _ROUNDS = 64
 """Most rounds of the search for the fewest GPUs; random configurations take at most 8."""
 _NOISE = 1e-12  # of a number of GPUs, from rounding
@@ -36,15 +35,15 @@ def gpu_memory(forward: Forward, work: Configs, loads: GpuLoads | None = None) -
     per_element, per_row = forward.state
     counts = [t.count * t.rows / np.where(t.rows >= work.gpus, work.gpus, 1.0) for t in work.stacked]
     groups = list(zip(work.stacked, counts, strict=True))
-    rows = all_tables(n * row_bytes(t.dtype, t.dim, training=forward.training) for t, n in groups)
-    state = all_tables(n * (t.dim * per_element + per_row) for t, n in groups)
+    rows = sum_tables(n * row_bytes(t.dtype, t.dim, training=forward.training) for t, n in groups)
+    state = sum_tables(n * (t.dim * per_element + per_row) for t, n in groups)
     if loads is not None and len(forward.exchanges) == 1:
         return GpuMemory(rows, state, forward.times(work).buffer_bytes(loads.most.T))
     largest = np.zeros(work.gpus.shape)
     for start in range(0, len(work), CHUNK):
         part = work.part(slice(start, start + CHUNK)) if len(work) > CHUNK else work
         for kind in forward.exchanges:
-            sent = forward.exchanged(part, forward.even(part, kind)).T
+            sent = forward.loads(part, forward.even(part, kind), works=False).most.T
             buffers = largest[start : start + CHUNK]
             np.maximum(buffers, forward.times(part).buffer_bytes(sent), out=buffers)
     return GpuMemory(rows, state, largest)
@@ -99,7 +98,7 @@ def find_fewest(forward: Forward, work: Configs, node: int) -> Array:
         taken = needed[places] if work.given_gpus else sharding.whole_nodes(needed[places], np.float64(node))
         memory = gpu_memory(forward, replace(part, gpus=taken))
         over, room = memory.total_bytes - work.usable_bytes, work.usable_bytes - memory.buffer_bytes
-        cut = all_tables(t.count * (t.rows >= taken) for t in part.stacked)
+        cut = sum_tables(t.count * (t.rows >= taken) for t in part.stacked)
         with np.errstate(all="ignore"):
             step = np.ceil(taken * memory.kept_bytes / room * (1 - 2 * np.finfo(np.float64).eps))
             step = np.maximum(step, taken + 1)
@@ -210,17 +209,13 @@ def costed(forward: Forward, work: Configs) -> CostedGrid:
         "throughput_ratio": work.gpus * local / time,
         **{f"{step.name}_time_s": step.timing.time_s for step in cost.steps},
     }
-    _check_finite(time=time, slowdown=columns["slowdown"])
-    return CostedGrid(Grid(columns, tuple(step.name for step in cost.steps)), base, cost)
-
-
-def _check_finite(**columns: Array) -> None:
-    for name, values in columns.items():
-        if not np.isfinite(values).all():
+    for name in ("time_s", "slowdown"):
+        if not np.isfinite(columns[name]).all():
             raise BadInputError(
-                f"the {name} of this configuration is not a finite number.",
+                f"the {name.removesuffix('_s')} of this configuration is not a finite number.",
                 "a value given with --set, or in the machine file, is too large or too small.",
             )
+    return CostedGrid(Grid(columns, tuple(step.name for step in cost.steps)), base, cost)
 
 
 def slowdown_band(causes: Mapping[str, Times], local: Mapping[str, Times]) -> tuple[Any, Any]:

@@ -19,12 +19,11 @@ from perfmodel.engine.exchange_sets import LookUpGroups
 from perfmodel.engine.placement import Plan, Scheme, check_scheme
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.steps import TOGETHER, Resource
-from perfmodel.engine.tables import PlanTables
+from perfmodel.engine.tables import Array, PlanTables
 from perfmodel.model import embedding_bag as eb
 from perfmodel.model import exchanges as ex
 from perfmodel.model.look_ups import Gather
 
-Array = NDArray[np.float64]
 Bytes = defaultdict[Resource, Array]
 """Bytes of tables by resource; a resource that is absent has none."""
 

@@ -9,14 +9,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.engine.loads import Loads
 from perfmodel.engine.placement import Plan
-from perfmodel.engine.tables import PlanTables, row_bytes
+from perfmodel.engine.tables import Array, PlanTables, row_bytes
 from perfmodel.engine.timing import PassTimes
 from perfmodel.errors import BadInputError
 from perfmodel.model import exchanges as ex
 from perfmodel.schema.files import unknown_name
 from perfmodel.units import format_bytes
-
-Array = NDArray[np.float64]
 
 OPTIMIZERS: dict[str, tuple[int, int]] = {
     "none": (0, 0),

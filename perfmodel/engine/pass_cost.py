@@ -5,35 +5,22 @@ Every pass is costed here: row-wise passes of many configurations, the plans of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 
 import numpy as np
-from numpy.typing import NDArray
 
-from perfmodel.collectives.library import Codes, Timing, constant
+from perfmodel.collectives.library import Array, Codes, Timing, constant
 from perfmodel.engine.basis import LocalMemory
-from perfmodel.engine.settings import Setting, clock_of
-from perfmodel.engine.steps import HANDOVER, STEPS, Step, StepRow, Times, added_by_cause, step_label
+from perfmodel.engine.settings import Setting, find_clock
+from perfmodel.engine.steps import HANDOVER, STEPS, Step, StepRow, Times, step_label, sum_causes
 from perfmodel.engine.timing import PassTimes
 from perfmodel.model import bands
 from perfmodel.schema.evidence import MAIN_SHARE, Evidence
 
-Array = NDArray[np.float64]
 Busiest = Callable[[Step], tuple[float, float, int]]
 """Returns, of a step of one plan: bytes of the busiest GPU, mean bytes of a GPU, the busiest GPU."""
-
-
-@dataclass(frozen=True)
-class GatherMemory:
-    """Memory that the look-ups read instead of the HBM, and the bytes of short rows without padding.
-
-    bare_bytes  DRAM bytes of the gather if short rows moved only their own bytes [...]
-    """
-
-    memory: LocalMemory
-    bare_bytes: Array
 
 
 @dataclass(frozen=True)
@@ -80,7 +67,7 @@ class PassCost:
     def causes(self) -> dict[str, Times]:
         """(low, centre, high) of each cause of error [s]."""
         timings = ((step.step.cause, step.timing) for step in self.steps)
-        return added_by_cause((cause, (t.low_s, t.time_s, t.high_s)) for cause, t in timings)
+        return sum_causes((cause, (t.low_s, t.time_s, t.high_s)) for cause, t in timings)
 
     @property
     def band(self) -> Times:
@@ -114,9 +101,7 @@ class PassCost:
         busiest  of a plan whose GPUs differ
         """
         total_s = float(sum(step.timing.time_s[index] for step in self.steps))
-        return tuple(self._rows(index, total_s, busiest))
-
-    def _rows(self, index: int, total_s: float, busiest: Busiest | None) -> Iterator[StepRow]:
+        rows = []
         for step in self.steps:
             timing, time_s = step.timing, float(step.timing.time_s[index])
             if time_s == 0:
@@ -124,9 +109,8 @@ class PassCost:
             payload, mean, rank = float(step.payload_bytes[index]), 0.0, 0
             if busiest is not None and step.name != HANDOVER:
                 payload, mean, rank = busiest(step.step)
-            library = timing.library_names[int(timing.library[index])]
-            is_kernel = step.step.is_kernel
-            yield StepRow(
+            library, setting = timing.library_names[int(timing.library[index])], self.setting
+            row = StepRow(
                 name=step.name,
                 label=step_label(step.name),
                 collective=step.collective,
@@ -137,44 +121,44 @@ class PassCost:
                 low_s=float(timing.low_s[index]),
                 high_s=float(timing.high_s[index]),
                 floor_s=float(timing.floor_s[index]),
-                clock=self.setting.kernel_clock if is_kernel else clock_of(self.setting, library),
+                clock=setting.kernel_clock if step.step.is_kernel else find_clock(setting.links, library),
                 evidence=Evidence.from_rank(int(timing.evidence[index])),
                 limit=timing.limit_names[int(timing.limit[index])],
                 mean_bytes=mean,
                 rank=rank,
             )
+            rows.append(row)
+        return tuple(rows)
 
 
 def cost_passes(
-    times: PassTimes, most: Array, steps: Sequence[Step] | None = None, gather: GatherMemory | None = None
+    times: PassTimes,
+    most: Array,
+    steps: Sequence[Step] | None = None,
+    memory: LocalMemory | None = None,
+    bare: Array | None = None,
 ) -> PassCost:
     """Time the steps of passes that have bytes, and their hand-over if a calibration measured it.
 
     times   of the steps, with the GPUs of each pass;  most  loads of the busiest GPU [..., K] in bytes
-    steps   None: all that any of the passes has;  gather  if look-ups read another memory
+    steps   None: all that any of the passes has
+    memory  that the look-ups read instead of the HBM;  bare  their DRAM bytes if short rows moved only their
+            own bytes
     Limits: one GPU -> the kernels of the look-up alone
     """
     if steps is None:
         used = [bool(most[..., resource].any()) for resource in range(most.shape[-1])]
         steps = [step for step in times.steps if step.always or any(used[x] for x in step.resources)]
-    timed = list(_time_steps(times, steps, most, gather))
+    timed = []
+    for step, timing in zip(steps, times.exact_all(steps, most), strict=True):
+        moved = np.atleast_1d(most[..., step.resources[0]])
+        if step.collective:
+            moved = times.payload(step, most)
+        elif memory is not None and step.always:
+            timing = times.basis.gather_timing(moved, most[..., step.resources[1]], memory, bare)
+        timed.append(TimedStep(step, moved, timing))
     handover = _time_handover(times, timed)
     return PassCost(times.basis.setting, (*timed, *([handover] if handover else [])))
-
-
-def _time_steps(
-    times: PassTimes, steps: Iterable[Step], most: Array, gather: GatherMemory | None
-) -> Iterator[TimedStep]:
-    steps = list(steps)
-    for step, timing in zip(steps, times.exact_all(steps, most), strict=True):
-        if step.collective:
-            yield TimedStep(step, times.payload(step, most), timing)
-            continue
-        moved = np.atleast_1d(most[..., step.resources[0]])
-        if gather is not None and step.always:
-            l2 = most[..., step.resources[1]]
-            timing = times.basis.gather_timing(moved, l2, gather.memory, gather.bare_bytes)
-        yield TimedStep(step, moved, timing)
 
 
 def _time_handover(times: PassTimes, steps: Sequence[TimedStep]) -> TimedStep | None:

@@ -169,18 +169,14 @@ class Plan:
                 f"table {name!r}: one rank holds two of its shards.", "give every shard a rank of its own."
             )
         if scheme.by_domain:
-            self._check_domains(name, scheme, ranks.reshape(scheme.row_parts, scheme.col_parts))
-
-    def _check_domains(self, name: str, scheme: Scheme, ranks: Ranks) -> None:
-        """Check that each column part fills whole domains: in each of them, all ranks of the domain."""
-        for column in ranks.T:
-            _, counts = np.unique(column // self.domain, return_counts=True)
-            if (counts != self.domain).any():
-                raise BadInputError(
-                    f"table {name!r}: {scheme.kind.key} has {counts.min()} of the {self.domain} ranks "
-                    "of a domain.",
-                    "its row parts must fill whole scale-up domains, for all of them reduce together.",
-                )
+            for column in ranks.reshape(scheme.row_parts, scheme.col_parts).T:
+                _, counts = np.unique(column // self.domain, return_counts=True)
+                if (counts != self.domain).any():
+                    raise BadInputError(
+                        f"table {name!r}: {scheme.kind.key} has {counts.min()} of the {self.domain} ranks "
+                        "of a domain.",
+                        "its row parts must fill whole scale-up domains, for all of them reduce together.",
+                    )
 
     @cached_property
     def kinds(self) -> NDArray[np.int8]:

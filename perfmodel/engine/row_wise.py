@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import attrgetter
@@ -14,19 +14,17 @@ from perfmodel.engine.basis import LocalMemory, PassBasis
 from perfmodel.engine.cut import LoadInputs, TableCut, Training
 from perfmodel.engine.loads import even_loads
 from perfmodel.engine.memory import optimizer_state
-from perfmodel.engine.pass_cost import GatherMemory, PassCost, cost_passes
+from perfmodel.engine.pass_cost import PassCost, cost_passes
 from perfmodel.engine.placement import COPY
 from perfmodel.engine.schemes import AUTO, FLAT, Exchange, by_domain, copied, exchanges_of
 from perfmodel.engine.schemes import REDUCTIONS as BY_NAME
 from perfmodel.engine.steps import BACKWARD, FORWARD
-from perfmodel.engine.tables import WIDTHS, TableShapes, laws_of
+from perfmodel.engine.tables import WIDTHS, Array, TableShapes, laws_of
 from perfmodel.engine.timing import PassTimes
 from perfmodel.model import bounds
 from perfmodel.model import exchanges as ex
 from perfmodel.model.look_ups import LookUps
 from perfmodel.schema.distributions import UNIFORM, Distribution
-
-Array = NDArray[np.float64]
 
 CHUNK = 32_768
 """Configurations per chunk: few enough for the caches, enough to make Python's overhead negligible."""
@@ -71,9 +69,9 @@ columns_of = attrgetter("count", "rows", "dim", "pooling", "dtype", "weight_byte
 """The numeric fields of a ``TableGroup``."""
 
 
-def all_tables(stacks: Iterable[Array]) -> Array:
+def sum_tables(stacks: Iterable[Array]) -> Array:
     """Sums over tables, [C] for C configurations, of arrays [T, C] of stacks or [C] of equal tables."""
-    return np.asarray(sum(each.sum(axis=0) if np.ndim(each) > 1 else each for each in stacks))
+    return np.asarray(sum(x.sum(axis=0) if np.ndim(x) > 1 else x for x in stacks))
 
 
 @dataclass(frozen=True)
@@ -102,12 +100,12 @@ class Configs:
     @cached_property
     def all_rows(self) -> Array:
         """Rows of all tables together, per configuration or for all."""
-        return all_tables([group.count * group.rows for group in self.stacked])
+        return sum_tables([group.count * group.rows for group in self.stacked])
 
     @cached_property
     def table_count(self) -> Array:
         """Number of tables, per configuration or for all."""
-        return all_tables([group.count for group in self.stacked])
+        return sum_tables([group.count for group in self.stacked])
 
     def ids_words(self, usual: Distribution) -> str:
         """Names of the distributions of ids; ``usual`` applies to tables that specify none."""
@@ -176,20 +174,16 @@ class Forward(PassBasis):
         kind = BY_NAME[self.reduction.replace("_", "-")]
         return exchanges_of(self.setting.backend) if kind is None else (kind,)
 
-    def loads(self, work: Configs, kind: Codes) -> GpuLoads:
-        """Loads of all tables. kind  ``Exchange`` code of the bags of each configuration (``kinds``)"""
-        cuts = list(self.cuts(work, kind))
-        most = reduce(np.add, (even_loads(cut, count) for cut, count in cuts))
-        return GpuLoads(most, all_tables(count * cut.gathered.bare_bytes for cut, count in cuts))
+    def loads(self, work: Configs, kind: Codes, *, works: bool = True, exchanges: bool = True) -> GpuLoads:
+        """Loads of all tables.
 
-    def exchanged(self, work: Configs, kind: Codes) -> Array:
-        """``GpuLoads.most`` of the exchanges alone: without look-ups and updates of rows."""
-        cuts = self.cuts(work, kind)
-        return reduce(np.add, (even_loads(cut, count, works=False) for cut, count in cuts))
-
-    def cuts(self, work: Configs, kind: Codes) -> Iterator[tuple[TableCut, Array]]:
-        """Yields (tables cut over all GPUs, number of equal tables [..., C]) by stack; C configurations."""
-        return (self.cut(work, stack, kind) for stack in work.stacked)
+        kind  ``Exchange`` code of the bags of each configuration (``kinds``)
+        works, exchanges  whether look-ups and updates of rows, and whether all else counts
+        """
+        cuts = [self.cut(work, stack, kind) for stack in work.stacked]
+        sides = (even_loads(cut, count, works=works, exchanges=exchanges) for cut, count in cuts)
+        bare = sum_tables(count * cut.gathered.bare_bytes for cut, count in cuts) if works else np.zeros(())
+        return GpuLoads(reduce(np.add, sides), bare)
 
     def cut(self, work: Configs, t: TableGroup, kind: Codes) -> tuple[TableCut, Array]:
         """(tables of a group cut over all GPUs, number of equal tables of each).
@@ -197,16 +191,17 @@ class Forward(PassBasis):
         A table with fewer rows than GPUs is replicated, without exchange.
         """
         shape = np.broadcast_shapes(np.shape(t.rows), work.gpus.shape)
-        sharded = np.broadcast_to(t.rows >= work.gpus, shape)
-        domain = self.domain(work.gpus)
-        of = work.batch, work.gpus, domain, work.id_bytes, work.table_count, work.all_rows
         laws, law = laws_of([ids or self.ids for ids in t.ids])
-        each = np.broadcast_to(law[:, np.newaxis] if law.size > 1 else law, shape).reshape(-1)
-        columns = (t.rows, t.dim, t.dtype, t.pooling, t.weight_bytes, *of)
+        law = np.broadcast_to(law[:, np.newaxis] if law.size > 1 else law, shape).reshape(-1)
+        domain, columns = self.domain(work.gpus), (t.rows, t.dim, t.dtype, t.pooling, t.weight_bytes)
+        of_pass = work.batch, work.gpus, domain, work.id_bytes, work.table_count, work.all_rows
         rows, dim, dtype, pooling, weight, batch, gpus, g, id_bytes, beside, all_rows = (
-            np.broadcast_to(column, shape).reshape(-1) for column in columns
+            np.broadcast_to(column, shape).reshape(-1) for column in (*columns, *of_pass)
         )
-        shapes = TableShapes(rows, dim, dtype, pooling, weight, laws, each)
+        shapes = TableShapes(rows, dim, dtype, pooling, weight, laws, law)
+        training = None
+        if self.training:
+            training = Training(self.state, self.state, shapes.unique_rows(batch * gpus))
         model = LoadInputs(
             shapes,
             batch,
@@ -216,14 +211,15 @@ class Forward(PassBasis):
             self.setting.machine.value,
             id_bytes,
             self.sent_element_bytes,
-            self._backward(shapes, batch * gpus),
+            training,
             beside=beside,
             all_rows=all_rows,
         )
-        at = np.arange(rows.size).reshape(shape)
-        kinds = np.where(sharded, kind, int(COPY.kind))
+        kinds = np.where(t.rows >= work.gpus, kind, int(COPY.kind))
+        kinds = np.broadcast_to(kinds, shape)
         parts = np.where(copied(kinds), 1.0, work.gpus)
-        cut = TableCut(model, at, kinds, parts, np.ones(shape), np.zeros(shape))
+        place = np.arange(rows.size).reshape(shape)
+        cut = TableCut(model, place, kinds, parts, np.ones(shape), np.zeros(shape))
         return cut, np.broadcast_to(t.count, shape)
 
     @property
@@ -231,17 +227,13 @@ class Forward(PassBasis):
         """Optimizer state: (bytes per element, bytes per row)."""
         return optimizer_state(self.optimizer, self.constant("optimizer_state_bytes"))
 
-    def _backward(self, tables: TableShapes, samples: Array) -> Training | None:
-        """What the backward pass needs; None for a forward pass. samples  per table, of all GPUs together"""
-        return Training(self.state, self.state, tables.unique_rows(samples)) if self.training else None
-
     def kinds(self, work: Configs) -> Codes:
         """Code of the exchange of bags of each configuration: the faster, if two are possible."""
-        first, *others = (self.even(work, kind) for kind in self.exchanges)
-        for other in others:
-            faster = self._reduction_time(work, other) < self._reduction_time(work, first)
-            first = np.where(faster, other, first)
-        return first
+        best, *others = (self.even(work, kind) for kind in self.exchanges)
+        for kind in others:
+            faster = self._time_reduction(work, kind) < self._time_reduction(work, best)
+            best = np.where(faster, kind, best)
+        return best
 
     def even(self, work: Configs, kind: int) -> Codes:
         """Code of an exchange for all configurations. An exchange that reduces by domains is replaced by its
@@ -250,32 +242,28 @@ class Forward(PassBasis):
         uneven = by_domain(kind) & (np.mod(work.gpus, self.domain(work.gpus)) > 0)
         return np.where(uneven, int(FLAT), kind)
 
-    def _reduction_time(self, work: Configs, kind: Codes) -> Array:
+    def _time_reduction(self, work: Configs, kind: Codes) -> Array:
         """Time of all exchanges after the gather, with the kernels that they need [s]."""
-        times, most = self.times(work), self.exchanged(work, kind)
-        gather = next(at for at, step in enumerate(times.steps) if step.always)
-        after = times.steps[gather + 1 :]
-        return np.asarray(sum(times.exact(step, most).time_s for step in after))
+        times, most = self.times(work), self.loads(work, kind, works=False).most
+        gather = next(place for place, step in enumerate(times.steps) if step.always)
+        return np.asarray(sum(times.exact(step, most).time_s for step in times.steps[gather + 1 :]))
 
     def times(self, work: Configs) -> PassTimes:
         """Times of the steps on the GPUs of each configuration."""
         steps = (*FORWARD, *BACKWARD) if self.training else FORWARD
-        digits, of = ex.sort_digits(work.all_rows / work.gpus), (work.gpus, self.domain(work.gpus), steps)
-        return PassTimes(self, *of, digits=digits)
+        digits = ex.sort_digits(work.all_rows / work.gpus)
+        return PassTimes(self, work.gpus, self.domain(work.gpus), steps, digits=digits)
 
     def local_cost(self, work: Configs) -> PassCost:
         """The same batch with all tables in one GPU's memory: gather, and in training the update."""
         alone = replace(work, gpus=np.ones_like(work.gpus))
-        cuts = self.cuts(alone, np.asarray(int(FLAT)))
-        most = reduce(np.add, (even_loads(cut, count, exchanges=False) for cut, count in cuts))
-        times = self.times(alone)
+        loads, times = self.loads(alone, np.asarray(int(FLAT)), exchanges=False), self.times(alone)
         steps = [step for step in times.steps if step.is_kernel and (step.always or step.alone)]
-        return cost_passes(times, most, steps)
+        return cost_passes(times, loads.most, steps)
 
     def cost(self, work: Configs, loads: GpuLoads) -> PassCost:
         """All steps that any configuration has, in the order of execution."""
-        gather = GatherMemory(self.memory, loads.bare_bytes) if self.memory else None
-        return cost_passes(self.times(work), loads.most, gather=gather)
+        return cost_passes(self.times(work), loads.most, memory=self.memory, bare=loads.bare_bytes)
 
     def light_time(self, work: Configs, loads: GpuLoads, cost: PassCost, local: Array) -> Array:
         """Least time of the pass at datasheet rates, with no latency (``bounds.sharded_floor_time``) [s].
@@ -299,11 +287,16 @@ def fullest_part(forward: Forward, work: Configs) -> float:
     gpus, batch = float(work.gpus[0]), float(work.batch[0])
     if gpus == 1:
         return 1.0
-    asked = sorted(work.groups, key=lambda t: -float((t.count * t.pooling).flat[0]))[:_ASKED]
-    cut = [(t.ids[0] or forward.ids, float(t.rows.flat[0]), float(t.pooling.flat[0])) for t in asked]
-    skewed = [each for each in cut if not each[0].uniform and each[1] >= gpus]
-    parts = (LookUps(*each, batch, gpus).fullest(0, gpus) for each in skewed)
-    return max(parts, default=1.0)
+    groups = sorted(work.groups, key=lambda t: -float((t.count * t.pooling).flat[0]))[:_MOST_GROUPS]
+    shapes = ((t.ids[0] or forward.ids, float(t.rows.flat[0]), float(t.pooling.flat[0])) for t in groups)
+    return max(
+        (
+            LookUps(ids, rows, pooling, batch, gpus).fullest(0, gpus)
+            for ids, rows, pooling in shapes
+            if not ids.uniform and rows >= gpus
+        ),
+        default=1.0,
+    )
 
 
-_ASKED = 20
+_MOST_GROUPS = 20

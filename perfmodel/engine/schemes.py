@@ -110,27 +110,27 @@ def exchanges_of(library: str) -> tuple[Exchange, ...]:
 
 
 def copied(exchange: Any) -> Any:
-    """Whether the table is replicated on every rank; for a code or an array of codes."""
+    """Whether the table is replicated on every rank; like the next four, for a code or an array of codes."""
     return exchange == Exchange.DP
 
 
 def by_domain(exchange: Any) -> Any:
-    """Whether row parts fill whole scale-up domains that reduce first; for a code or an array of codes."""
+    """Whether row parts fill whole scale-up domains that reduce first."""
     return exchange == Exchange.TWO_LEVEL
 
 
 def over_all(exchange: Any) -> Any:
-    """Whether row parts are on all ranks, which reduce together; for a code or an array of codes."""
+    """Whether row parts are on all ranks, which reduce together."""
     return exchange == Exchange.RS
 
 
 def sends_rows(exchange: Any) -> Any:
-    """Whether rows are sent, not bags or partial bags; for a code or an array of codes."""
+    """Whether rows are sent, not bags or partial bags."""
     return exchange == Exchange.UB
 
 
 def asks_once(exchange: Any) -> Any:
-    """Whether a rank requests a row once, however many samples need it; for a code or an array of codes."""
+    """Whether a rank requests a row once, however many samples need it."""
     return exchange == Exchange.UB
 
 
@@ -199,8 +199,7 @@ class Sharding:
     label     its meaning, in words;  exchange  its usual exchange
     rows      rule for its number of row parts
     columns   where its column parts may be: gpus, domain, domains or any; "" if it has no column parts
-    torchrec  TorchRec's ShardingType; "" if TorchRec has none;  also  other accepted names
-    other     who runs it, if not TorchRec; "" if nobody has published such a run
+    runs      who runs it; "" if nobody has published such a run;  also  other accepted names
     """
 
     name: str
@@ -208,14 +207,14 @@ class Sharding:
     exchange: Exchange
     rows: RowParts = RowParts.ONE
     columns: str = ""
-    torchrec: str = ""
+    runs: str = TORCHREC
     also: tuple[str, ...] = ()
-    other: str = ""
 
     @property
-    def runs(self) -> str:
-        """Who runs this sharding; "" if nobody has published such a run."""
-        return TORCHREC if self.torchrec else self.other
+    def torchrec(self) -> str:
+        """TorchRec's ShardingType; "" if TorchRec has none."""
+        shard = "_shard" if self.name == GRID else ""
+        return self.name.replace("-", "_") + shard if self.runs == TORCHREC else ""
 
     @property
     def summary(self) -> str:
@@ -247,74 +246,66 @@ class Sharding:
         ]
 
 
-_CUTS = (
+DATA_PARALLEL, TABLE_WISE, COLUMN_WISE, ROW_WISE = "data-parallel", "table-wise", "column-wise", "row-wise"
+TABLE_ROW_WISE, TABLE_COLUMN_WISE, GRID, IN_3D = "table-row-wise", "table-column-wise", "grid", "3d"
+_OVER_ALL = "rows over all GPUs"
+_OPTIONS = (
     Sharding(
-        "data-parallel",
-        "a copy on every GPU",
-        Exchange.DP,
-        torchrec="data_parallel",
-        also=(Exchange.DP.key, *Exchange.DP.facts.also),
+        DATA_PARALLEL, "a copy on every GPU", Exchange.DP, also=(Exchange.DP.key, *Exchange.DP.facts.also)
     ),
-    Sharding("table-wise", "the whole table on one GPU", Exchange.RB, torchrec="table_wise"),
-    Sharding("column-wise", "columns over any GPUs", Exchange.RB, columns="gpus", torchrec="column_wise"),
-    Sharding("row-wise", "rows over all GPUs", Exchange.RS, RowParts.ALL, torchrec="row_wise"),
+    Sharding(TABLE_WISE, "the whole table on one GPU", Exchange.RB),
+    Sharding(COLUMN_WISE, "columns over any GPUs", Exchange.RB, columns="gpus"),
+    Sharding(ROW_WISE, _OVER_ALL, Exchange.RS, RowParts.ALL),
+    Sharding(TABLE_ROW_WISE, "rows inside one scale-up domain", Exchange.TWO_LEVEL, RowParts.DOMAIN),
+    Sharding(TABLE_COLUMN_WISE, "columns inside one scale-up domain", Exchange.RB, columns="domain"),
     Sharding(
-        "table-row-wise",
-        "rows inside one scale-up domain",
-        Exchange.TWO_LEVEL,
-        RowParts.DOMAIN,
-        torchrec="table_row_wise",
-    ),
-    Sharding(
-        "table-column-wise",
-        "columns inside one scale-up domain",
-        Exchange.RB,
-        columns="domain",
-        torchrec="table_column_wise",
-    ),
-    Sharding(
-        "grid",
+        GRID,
         "columns over scale-up domains, rows inside each",
         Exchange.TWO_LEVEL,
         RowParts.DOMAIN,
-        "domains",
-        torchrec="grid_shard",
+        columns="domains",
     ),
-    Sharding("3d", "row parts and column parts on any GPUs", Exchange.RB, RowParts.ANY, "any", other=_EMBARK),
-)
-DATA_PARALLEL, TABLE_WISE, COLUMN_WISE, ROW_WISE, TABLE_ROW_WISE, TABLE_COLUMN_WISE, GRID, IN_3D = (
-    each.name for each in _CUTS
-)
-_ROWS_OVER_ALL = {
-    Exchange.TWO_LEVEL: ("bags reduced inside each scale-up domain, then across", _EMBARK),
-    Exchange.SPARSE: ("only bags that are not empty are sent", ""),
-    Exchange.UB: ("unique rows are sent, and pooled where they arrive", _EMBARK),
-}
-SHARDINGS = {each.name: each for each in _CUTS}
-"""Ways to cut a table, by name."""
-BY_DOMAIN = Exchange.TWO_LEVEL.facts.reduction
-BY_ROWS = tuple(kind.facts.reduction for kind in _ROWS_OVER_ALL if kind.facts.reduction)
-"""Names in ``REDUCTIONS`` of row-wise exchanges, without ``auto``."""
-SHORT = {kind: kind.key.replace("_", "-") for kind in _ROWS_OVER_ALL}
-"""Exchanges of row-wise besides its usual one, with the suffix that names them in ``--sharding``."""
-WAYS = SHARDINGS | {
-    f"{ROW_WISE}-{short}": Sharding(
-        f"{ROW_WISE}-{short}",
-        f"{SHARDINGS[ROW_WISE].label}; {_ROWS_OVER_ALL[kind][0]}",
-        kind,
+    Sharding(IN_3D, "row parts and column parts on any GPUs", Exchange.RB, RowParts.ANY, "any", runs=_EMBARK),
+    Sharding(
+        "row-wise-two-level",
+        f"{_OVER_ALL}; bags reduced inside each scale-up domain, then across",
+        Exchange.TWO_LEVEL,
         RowParts.ALL,
-        also=tuple(dict.fromkeys((short, kind.facts.word))),
-        other=_ROWS_OVER_ALL[kind][1],
-    )
-    for kind, short in SHORT.items()
-}
+        runs=_EMBARK,
+        also=("two-level",),
+    ),
+    Sharding(
+        "row-wise-sparse",
+        f"{_OVER_ALL}; only bags that are not empty are sent",
+        Exchange.SPARSE,
+        RowParts.ALL,
+        runs="",
+        also=("sparse",),
+    ),
+    Sharding(
+        "row-wise-ub",
+        f"{_OVER_ALL}; unique rows are sent, and pooled where they arrive",
+        Exchange.UB,
+        RowParts.ALL,
+        runs=_EMBARK,
+        also=("ub", "unique"),
+    ),
+)
+WAYS = {option.name: option for option in _OPTIONS}
 """Sharding options of all tables: each sharding with its usual exchange, row-wise also with three others."""
+SHARDINGS = {name: sharding for name, sharding in WAYS.items() if not name.startswith(f"{ROW_WISE}-")}
+"""Ways to cut a table, by name."""
+SHORT = {option.exchange: option.also[0] for name, option in WAYS.items() if name not in SHARDINGS}
+"""Exchanges of row-wise besides its usual one, with the suffix that names them in ``--sharding``."""
+BY_DOMAIN = Exchange.TWO_LEVEL.facts.reduction
+BY_ROWS = tuple(kind.facts.reduction for kind in SHORT if kind.facts.reduction)
+"""Names in ``REDUCTIONS`` of row-wise exchanges, without ``auto``."""
 ROWS_ONCE = f"{ROW_WISE}-{SHORT[Exchange.UB]}"
 """The sharding option in which unique rows are sent."""
-UNIQUE_ROWS = f"unique rows ({WAYS[ROWS_ONCE].other}'s {Exchange.UB.name})"
+UNIQUE_ROWS = f"unique rows ({WAYS[ROWS_ONCE].runs}'s {Exchange.UB.name})"
 """What ``ROWS_ONCE`` sends, and whose it is, in words."""
-_WAY_BY_NAME = {_plain(name): each for each in WAYS.values() for name in (each.name, *each.also)}
-OF_TORCHREC = {each.torchrec: each for each in _CUTS if each.torchrec}
+_WAY_BY_NAME = {_plain(name): option for option in WAYS.values() for name in (option.name, *option.also)}
+OF_TORCHREC = {sharding.torchrec: sharding for sharding in SHARDINGS.values() if sharding.torchrec}
 """Shardings by TorchRec's ShardingType."""
 
 
@@ -324,14 +315,11 @@ def way_named(text: str, more: str = ALL) -> str:
     more  a further name that the caller accepts, for the error message
     Limits: unknown name -> BadInputError
     """
-    found = _WAY_BY_NAME.get(_plain(text))
-    if found is None:
-        raise unknown_name(
-            "sharding",
-            text,
-            [*(each.also[0] if each.name not in SHARDINGS else each.name for each in WAYS.values()), more],
-        )
-    return found.name
+    option = _WAY_BY_NAME.get(_plain(text))
+    if option is None:
+        names = [name if name in SHARDINGS else option.also[0] for name, option in WAYS.items()]
+        raise unknown_name("sharding", text, [*names, more])
+    return option.name
 
 
 def sharding_of(

@@ -3,6 +3,7 @@ fabric)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -76,9 +77,8 @@ class Setting:
         return self.scenario != CLUSTER
 
 
-def clock_of(setting: Setting, library: str) -> Clock:
+def find_clock(links: Links, library: str) -> Clock:
     """Clock on which the curves were timed that a step used; ``library`` is the step's."""
-    links = setting.links
     if isinstance(links, Faster):
         return (links.first if library == links.first.name else links.second).times.clock
     return links.times.clock
@@ -105,27 +105,30 @@ def load_setting(
     if kernels is not None and kernels not in IMPLEMENTATIONS:
         raise unknown_name("kernels", kernels, IMPLEMENTATIONS)
     assumed = None if scenario == CLUSTER else load_scenario_file(scenario)
-    notes = of_its_file(machine)
-    machine = _with_fewer_cards(machine)
-    fitted: KernelConstants | None = None
-    handover, constants = Handover(), load_kernel_constants()
+    notes = note_changed_values(machine)
+    rate = card_rate(machine)  # a what-if of ``nics_per_node`` changes each GPU's share of the cards
+    if rate != machine.value("nic_bytes_per_s"):
+        machine = machine.with_overrides({"nic_bytes_per_s": rate})
+    constants, handover, source = load_kernel_constants(), Handover(), None
+    links: Links
     if backend == BEST:
-        links, compared = _best(machine, clock, calibration, assumed)
+        links, compared = _compare_libraries(machine, clock, calibration, assumed)
         notes = (*notes, *compared)
     else:
-        library = _library(machine, str(backend), clock, calibration, assumed)
-        links, own = library, _own_calibration(library.times)
-        if own is not None:
-            fitted, handover = _chosen(own, kernels), Handover.of(own)
-            machine = _with_kernels(machine, own.calibration_id, fitted)
-    if fitted is None:
-        machine = _with_published(machine, kernels, constants)
-    notes = (*notes, *of_another_memory(machine))
+        links = library = _load_library(machine, str(backend), clock, calibration, assumed)
+        source = _find_calibration(library.times)
+    fitted = None if source is None else _choose_kernels(source, kernels)
+    if source is not None:
+        handover = Handover.from_calibration(source)
+    if source is not None and fitted is not None:
+        machine = _apply_kernels(machine, source.calibration_id, fitted)
+    else:
+        machine = _apply_published(machine, kernels, constants)
+    notes = (*notes, *note_copied_rates(machine))
     if assumed is not None:
-        machine, constants = _under(assumed, machine), constants.replaced(assumed.constants)
-    machine, following = _with_memory_rates(machine, assumed)
-    notes = (*notes, *following)
-    known = (
+        machine, constants = _apply_scenario(assumed, machine), constants.replaced(assumed.constants)
+    machine, following = _scale_memory_rates(machine, assumed)
+    return Setting(
         machine,
         links,
         constants,
@@ -133,15 +136,14 @@ def load_setting(
         backend,
         clock,
         calibration,
-        notes,
+        (*notes, *following),
         fitted,
         kernels,
         handover,
     )
-    return Setting(*known)
 
 
-def of_its_file(machine: Machine) -> tuple[str, ...]:
+def note_changed_values(machine: Machine) -> tuple[str, ...]:
     """Note on a machine file that keeps the name of a shipped machine but has other values."""
     keys = sorted(machine.overrides - set(machine.what_ifs))
     if not keys:
@@ -157,7 +159,7 @@ def of_its_file(machine: Machine) -> tuple[str, ...]:
     )
 
 
-def of_another_memory(machine: Machine) -> tuple[str, ...]:
+def note_copied_rates(machine: Machine) -> tuple[str, ...]:
     """Note that a copied machine file states another memory rate but still has the shipped kernel rates."""
     like, rates = copied_rates(machine)
     if not rates:
@@ -172,34 +174,34 @@ def of_another_memory(machine: Machine) -> tuple[str, ...]:
     )
 
 
-def _own_calibration(times: CollectiveTimes) -> Calibration | None:
+def _find_calibration(times: CollectiveTimes) -> Calibration | None:
     """The calibration behind the times, if it was measured on this very machine; else None."""
     model = times.measured if isinstance(times, OneDomain) else times
     return model.calibration if isinstance(model, CollectiveModel) and not model.borrowed else None
 
 
-def kernel_choices(setting: Setting) -> list[str]:
+def list_kernels(setting: Setting) -> list[str]:
     """Implementations whose kernels this setting can use, the default first."""
-    own = None if isinstance(setting.links, Faster) else _own_calibration(setting.links.times)
-    if own is not None and own.kernels is not None:
-        return [name for name in IMPLEMENTATIONS if own.kernels_of(name) is not None]
+    source = None if isinstance(setting.links, Faster) else _find_calibration(setting.links.times)
+    if source is not None and source.kernels is not None:
+        return [name for name in IMPLEMENTATIONS if source.kernels_of(name) is not None]
     return [IMPLEMENTATIONS[0], *([TORCH] if is_published(setting.machine) else [])]
 
 
-def _chosen(calibration: Calibration, asked: str | None) -> KernelConstants | None:
+def _choose_kernels(calibration: Calibration, implementation: str | None) -> KernelConstants | None:
     """Kernel constants of a calibration, for the requested implementation or its default.
 
-    asked   the implementation
     Limits: the calibration timed other implementations only -> NoKernelsError
     """
-    found = calibration.kernels_of(asked)
-    if found is None and calibration.kernels is not None:
-        timed = [one.implementation for one in (calibration.kernels, *calibration.more_kernels)]
+    constants = calibration.kernels_of(implementation)
+    if constants is None and calibration.kernels is not None:
+        timed = [x.implementation for x in (calibration.kernels, *calibration.more_kernels)]
         raise NoKernelsError(
-            f"calibration {calibration.calibration_id} has no kernels of {asked}; it has {', '.join(timed)}.",
+            f"calibration {calibration.calibration_id} has no kernels of {implementation}; "
+            f"it has {', '.join(timed)}.",
             f"--kernels {timed[0]}, or time them: perfmodel calibrate --only kernels",
         )
-    return found
+    return constants
 
 
 def is_published(machine: Machine) -> bool:
@@ -208,32 +210,38 @@ def is_published(machine: Machine) -> bool:
     return gather.evidence is Evidence.TRANSFERRED and "gather_bytes_per_s" not in machine.overrides
 
 
-def _with_published(machine: Machine, asked: str | None, constants: Constants) -> Machine:
+def _apply_published(machine: Machine, implementation: str | None, constants: Constants) -> Machine:
     """The machine with published rates of the requested kernels in place of the machine file's FBGEMM rates.
 
     Limits: no rates of these kernels are published -> NoKernelsError
     """
-    if asked in (None, IMPLEMENTATIONS[0]):
+    if implementation in (None, IMPLEMENTATIONS[0]):
         return machine
-    if asked != TORCH or not is_published(machine):
+    if implementation != TORCH or not is_published(machine):
         raise NoKernelsError(
-            f"there are no times of {asked} kernels on {machine.name}.",
+            f"there are no times of {implementation} kernels on {machine.name}.",
             "time them there: perfmodel calibrate --only kernels; or --kernels fbgemm.",
         )
-    part, old = constants.quantity("torch_gather_fraction"), machine.quantity("gather_bytes_per_s")
-    value = part.value * machine.original("hbm_bytes_per_s")
-    known = {"value": value, "source": part.source, "why": f"{part.why}; log_sd is that of all sources"}
-    found = {"gather_bytes_per_s": old.model_copy(update=known)}
-    return machine.model_copy(update={"values": {**machine.values, **found}})
+    fraction, rate = constants.quantity("torch_gather_fraction"), machine.quantity("gather_bytes_per_s")
+    value, why = (
+        fraction.value * machine.original("hbm_bytes_per_s"),
+        f"{fraction.why}; log_sd is that of all sources",
+    )
+    rate = rate.model_copy(update={"value": value, "source": fraction.source, "why": why})
+    return _replace_values(machine, {"gather_bytes_per_s": rate})
 
 
-def _with_kernels(machine: Machine, calibration_id: str, fitted: KernelConstants | None) -> Machine:
+def _replace_values(machine: Machine, values: Mapping[str, Quantity]) -> Machine:
+    """The machine with other values, which do not count as the user's what-ifs."""
+    update = {"values": {**machine.values, **values}, "overrides": machine.overrides}
+    return machine.model_copy(update=update)
+
+
+def _apply_kernels(machine: Machine, calibration_id: str, fitted: KernelConstants) -> Machine:
     """The machine with the kernel constants that a calibration measured, except the user's own what-ifs."""
-    if fitted is None:
-        return machine
     source = f"calibration {calibration_id}"
     why = f"fitted to {fitted.sample_count} kernels of {fitted.implementation} on the {fitted.clock} clock"
-    found = {
+    values = {
         key: Quantity(
             value=interval.value,
             unit=KEYS[key].unit,
@@ -244,77 +252,64 @@ def _with_kernels(machine: Machine, calibration_id: str, fitted: KernelConstants
         for key, interval in fitted.values.items()
         if key not in machine.overrides
     }
-    return machine.model_copy(update={"values": {**machine.values, **found}})
+    return _replace_values(machine, values)
 
 
-def _with_fewer_cards(machine: Machine) -> Machine:
-    """A what-if of ``nics_per_node`` changes each GPU's share of the cards (``rates.card_rate``)."""
-    rate = card_rate(machine)
-    return (
-        machine
-        if rate == machine.value("nic_bytes_per_s")
-        else machine.with_overrides({"nic_bytes_per_s": rate})
-    )
-
-
-def _with_memory_rates(machine: Machine, assumed: ScenarioFile | None) -> tuple[Machine, tuple[str, ...]]:
+def _scale_memory_rates(machine: Machine, assumed: ScenarioFile | None) -> tuple[Machine, tuple[str, ...]]:
     """(machine, notes): a what-if of ``hbm_bytes_per_s`` scales the kernel rates that the user did not set,
     too.
 
     assumed  the scenario, which may replace the memory rate
     Limits: applied twice -> the same machine
     """
-    if "hbm_bytes_per_s" not in machine.overrides:
+    keys = [key for key in FOLLOW_MEMORY if key not in machine.overrides]
+    if "hbm_bytes_per_s" not in machine.overrides or not keys:
         return machine, ()
     ratio = machine.value("hbm_bytes_per_s") / machine.original("hbm_bytes_per_s")
-    keys = [key for key in FOLLOW_MEMORY if key not in machine.overrides]
     named = assumed.machine if assumed and assumed.machine_values_of == machine.name else {}
     base = {key: named[key].value if key in named else machine.original(key) for key in keys}
-    values = {key: value * ratio for key, value in base.items()}
-    changed = machine.with_overrides(values, source="follows hbm_bytes_per_s")
+    rates = {key: value * ratio for key, value in base.items()}
+    changed = machine.with_overrides(rates, source="follows hbm_bytes_per_s")
     spreads = {key: machine.quantity(key).log_sd for key in keys if key not in named}
-    kept = {key: changed.quantity(key).model_copy(update={"log_sd": sd}) for key, sd in spreads.items()}
-    changed = changed.model_copy(update={"values": {**changed.values, **kept}})
+    wide = {key: changed.quantity(key).model_copy(update={"log_sd": sd}) for key, sd in spreads.items()}
     words = ", ".join(f"{key} = {changed.quantity(key)}" for key in keys)
-    note = (f"these follow hbm_bytes_per_s, × {format_number(ratio)}: {words}",) if keys else ()
-    return changed.model_copy(update={"overrides": machine.overrides}), note
+    note = f"these follow hbm_bytes_per_s, × {format_number(ratio)}: {words}"
+    return _replace_values(machine, {**changed.values, **wide}), (note,)
 
 
-def _under(assumed: ScenarioFile, machine: Machine) -> Machine:
+def _apply_scenario(assumed: ScenarioFile, machine: Machine) -> Machine:
     """The machine with the scenario's values, except the user's own what-ifs."""
     if machine.name != assumed.machine_values_of:
         return machine
     values = {key: q.value for key, q in assumed.machine.items() if key not in machine.overrides}
-    changed = machine.with_overrides(values, source=f"scenario {assumed.name}")
-    return changed.model_copy(update={"overrides": machine.overrides})
+    return _replace_values(machine, machine.with_overrides(values, source=f"scenario {assumed.name}").values)
 
 
-def _library(
+def _load_library(
     machine: Machine,
     backend: str,
     clock: str | None,
     calibration: str | Path | None,
     assumed: ScenarioFile | None,
 ) -> Library:
+    """A library's times; under a scenario those of the largest scale-up domain that was measured, widened.
+
+    Limits: a scenario for a machine without NVLink -> BadInputError
+    """
     model: CollectiveTimes = CollectiveModel.load(machine, backend, clock, calibration)
-    if assumed is not None:
-        anchor, key = _anchor(machine, assumed), "nvlink_bytes_per_s"
-        own = machine.original(key)
-        model = OneDomain(model, assumed, anchor, machine.value(key) / own if own else 1.0)
-    return Library(str(backend), model)
-
-
-def _anchor(machine: Machine, assumed: ScenarioFile) -> int:
-    """GPUs of the largest scale-up domain that was measured; 1 for a machine without NVLink."""
+    if assumed is None:
+        return Library(backend, model)
     if machine.nvlink_domain_gpus == 1:
         raise BadInputError(
             f"scenario {assumed.name} widens a scale-up domain, and {machine.name} has none.",
             "use --scenario cluster, or a machine with such a domain (perfmodel machines).",
         )
-    return min(int(assumed.value("anchor_gpus")), machine.nvlink_domain_gpus)
+    anchor = min(int(assumed.value("anchor_gpus")), machine.nvlink_domain_gpus)
+    rate, original = (read("nvlink_bytes_per_s") for read in (machine.value, machine.original))
+    return Library(backend, OneDomain(model, assumed, anchor, rate / original if original else 1.0))
 
 
-def _best(
+def _compare_libraries(
     machine: Machine,
     clock: str | None,
     calibration: str | Path | None,
@@ -329,16 +324,14 @@ def _best(
             f"--calibration {calibration} is one library; --backend best compares two.",
             f"use --backend {load_calibration(calibration).backend} with it, or leave --calibration out.",
         )
-    nccl = _library(machine, machine.ring_backend, clock, None, assumed)
-    try:
-        nvshmem = _library(machine, Backend.NVSHMEM, str(nccl.times.clock), None, assumed)
-        return Faster(nccl, nvshmem), ()
-    except NoCalibrationError as error:
-        if clock is not None:
-            return nccl, (f"best is {nccl.name.upper()} alone: {error.message}",)
-    try:
-        nvshmem = _library(machine, Backend.NVSHMEM, None, None, assumed)
-    except NoCalibrationError as error:
-        return nccl, (f"best is {nccl.name.upper()} alone: {error.message}",)
-    clocks = f"NCCL on the {nccl.times.clock} clock, NVSHMEM on the {nvshmem.times.clock} clock"
-    return Faster(nccl, nvshmem), (f"the two libraries are compared across clocks: {clocks}",)
+    nccl = _load_library(machine, machine.ring_backend, clock, None, assumed)
+    for shared in (str(nccl.times.clock), *([None] if clock is None else [])):
+        try:
+            nvshmem = _load_library(machine, Backend.NVSHMEM, shared, None, assumed)
+        except NoCalibrationError as error:
+            alone = (f"best is {nccl.name.upper()} alone: {error.message}",)
+            continue
+        clocks = f"NCCL on the {nccl.times.clock} clock, NVSHMEM on the {nvshmem.times.clock} clock"
+        note = () if shared else (f"the two libraries are compared across clocks: {clocks}",)
+        return Faster(nccl, nvshmem), note
+    return nccl, alone

@@ -9,12 +9,7 @@ from itertools import count
 from operator import attrgetter
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from perfmodel.schema.evidence import Clock, Evidence
-
-Array = NDArray[np.float64]
 
 
 class Resource(IntEnum):
@@ -314,19 +309,16 @@ def by_cause(
 
     cause  returns the cause of a step
     """
-    return added_by_cause((cause(row), (row.low_s, row.time_s, row.high_s)) for row in rows)
+    return sum_causes((cause(row), (row.low_s, row.time_s, row.high_s)) for row in rows)
 
 
-def added_by_cause(times: Iterable[tuple[str, Times]]) -> dict[str, Times]:
-    """Times added up by cause of error: (low, centre, high) of each cause [s].
-
-    times  (cause, (low, centre, high)) of each step
-    """
-    found: dict[str, Times] = {}
+def sum_causes(times: Iterable[tuple[str, Times]]) -> dict[str, Times]:
+    """(cause, times) of steps, added up by cause."""
+    sums: dict[str, Times] = {}
     for cause, (low, time, high) in times:
-        before = found.get(cause, (0.0, 0.0, 0.0))
-        found[cause] = before[0] + low, before[1] + time, before[2] + high
-    return found
+        before = sums.get(cause, (0.0, 0.0, 0.0))
+        sums[cause] = before[0] + low, before[1] + time, before[2] + high
+    return sums
 
 
 @dataclass(frozen=True)

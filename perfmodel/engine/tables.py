@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from perfmodel.model.popularity import popularity
 from perfmodel.schema.constants import load_kernel_constants
 from perfmodel.schema.distributions import UNIFORM, Distribution
 from perfmodel.schema.table_files import load_tables
-from perfmodel.schema.workload import DTYPE_BYTES, DTYPES, WEIGHT_BYTES, Table, TableSet
+from perfmodel.schema.workload import DTYPE_BYTES, DTYPES, WEIGHT_BYTES, TableSet
 from perfmodel.units import counted
 
 Array = NDArray[np.float64]
@@ -88,19 +88,21 @@ class PlanTables(TableShapes):
              overrides
         Limits: fewer or more distributions than tables -> BadInputError
         """
-        names = tuple(table.name for table in tables.tables)
-        if not names:
+        if not tables.tables:
             raise BadInputError(f"{tables.name} has no tables.", "give at least one.")
-        return PlanTables(
-            _column(table.rows for table in tables.tables),
-            _column(table.dim for table in tables.tables),
-            _column(DTYPES.index(table.dtype) for table in tables.tables),
-            _column(table.pooling for table in tables.tables),
-            _column(table.weight_bytes for table in tables.tables),
-            *laws_of(_for_each(ids, tables.tables)),
-            tables.name,
-            names,
-        )
+        if isinstance(ids, Distribution):
+            ids = [table.distribution or ids for table in tables.tables]
+        if len(ids) != len(tables.tables):
+            raise BadInputError(
+                f"{counted(len(ids), 'distribution')} of ids for {counted(len(tables.tables), 'table')}.",
+                "give one, or one for each table.",
+            )
+        shapes = [
+            (table.rows, table.dim, DTYPES.index(table.dtype), table.pooling, table.weight_bytes)
+            for table in tables.tables
+        ]
+        names = tuple(table.name for table in tables.tables)
+        return PlanTables(*np.array(shapes, dtype=np.float64).T.copy(), *laws_of(ids), tables.name, names)
 
     @staticmethod
     def load(
@@ -177,23 +179,6 @@ def laws_of(ids: Sequence[Distribution]) -> tuple[tuple[Distribution, ...], Ints
     place = {each: at for at, each in enumerate(dict.fromkeys(objects.values()))}
     of = {key: place[each] for key, each in objects.items()}
     return tuple(place), np.array([of[id(each)] for each in ids], dtype=np.int64)
-
-
-def _column(values: Iterable[float]) -> Array:
-    return np.fromiter(values, dtype=np.float64)
-
-
-def _for_each(
-    ids: Distribution | Sequence[Distribution], tables: Sequence[Table]
-) -> tuple[Distribution, ...]:
-    if isinstance(ids, Distribution):
-        return tuple(table.distribution or ids for table in tables)
-    if len(ids) != len(tables):
-        raise BadInputError(
-            f"{counted(len(ids), 'distribution')} of ids for {counted(len(tables), 'table')}.",
-            "give one, or one for each table.",
-        )
-    return tuple(ids)
 
 
 WIDTHS = np.array([float(DTYPE_BYTES[name]) for name in DTYPES])

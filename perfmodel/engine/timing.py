@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import groupby
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from perfmodel.collectives.library import Timing, nothing, untimed
+from perfmodel.collectives.library import Array, Timing, nothing, untimed
 from perfmodel.engine.adjustments import BETWEEN, Sent
 from perfmodel.engine.basis import Of, PassBasis
 from perfmodel.engine.steps import ACROSS, ALL, INSIDE, SPLITS, STEPS, WEIGHTS, Step
 from perfmodel.model import bounds, capacity
 from perfmodel.model import embedding_bag as eb
-
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -174,20 +171,6 @@ _LEAST, _BIG, _BESIDE = 2.0**-60, 2.0**50, 2.0**20
 """Loads at which a kernel is evaluated to derive its floor and its slopes [bytes]."""
 
 
-@dataclass(frozen=True)
-class KernelLine:
-    """The time of a kernel as a function of its loads.
-
-        t = floor + max_k(slope_k x_k)        [s]
-
-    resources  whose bytes are x_k;  slopes  [s/byte];  floor  launch floor, 0 if all x_k are 0 [s]
-    """
-
-    resources: tuple[int, ...]
-    slopes: tuple[float, ...]
-    floor: float
-
-
 class FastTimes(PassTimes):
     """``PassTimes`` on one number of GPUs, for many passes at once.
 
@@ -216,20 +199,25 @@ class FastTimes(PassTimes):
     @cached_property
     def apart(self) -> tuple[Step, ...]:
         """The launches of each group of tables, as steps that ``fast`` adds separately."""
-        return tuple(Step(f"{LAUNCHES}{at}", (cast("Any", r),)) for at, r in enumerate(self.groups))
+        return tuple(Step(f"{LAUNCHES}{n}", (cast("Any", r),)) for n, r in enumerate(self.groups))
 
     def slopes(self, step: Step) -> tuple[float, ...]:
         """Seconds per byte of each resource of a kernel."""
-        return self._line(step).slopes
+        return self._line(step)[1]
 
-    def _line(self, step: Step) -> KernelLine:
-        """The line of a kernel: its floor from ``exact`` at small loads, each slope from one large load."""
-        resources = tuple(map(int, step.resources))
-        loads = np.zeros((len(resources) + 1, max((*step.resources, *self.groups)) + 1))
+    def _line(self, step: Step) -> tuple[float, tuple[float, ...]]:
+        """(launch floor [s], slope of each resource [s/byte]) of a kernel, whose time from its loads x is
+
+            t = floor + max_k(slope_k x_k), 0 if all x_k are 0        [s]
+
+        The floor is that of ``exact`` at small loads, each slope that of one large load.
+        """
+        resources = list(step.resources)
+        loads = np.zeros((len(resources) + 1, max((*resources, *self.groups)) + 1))
         loads[0, resources] = _LEAST
         loads[1:, resources] = np.where(np.eye(len(resources)), _BIG, _BESIDE)
         floor, *times = self.exact(step, loads).time_s.tolist()
-        return KernelLine(resources, tuple((time - floor) / (_BIG - _LEAST) for time in times), floor)
+        return floor, tuple((time - floor) / (_BIG - _LEAST) for time in times)
 
     @cached_property
     def _fast(self) -> dict[str, TimeOf]:
@@ -238,59 +226,45 @@ class FastTimes(PassTimes):
         launches_s = 0.0
         for step in self.steps:
             if step.collective and self.group(step)[0] > 1:
-                fast[step.name] = self._of_collective(step)
+                fast[step.name] = self._collective_line(step)
             elif not step.collective and (step.always or step.alone or self.gpus > 1):
-                line = self._line(step)
-                launch = line.floor if step.grouped and self.groups else 0.0
+                floor, slopes = self._line(step)
+                launch = floor if step.grouped and self.groups else 0.0  # counted with the groups
                 launches_s += launch
-                fast[step.name] = _of_kernel(line, launch, always=step.always)
+                fast[step.name] = _kernel_line(step, floor - launch, slopes)
         for step in self.apart:
-            fast[step.name] = _of_launches(step.resources[0], launches_s)
+            fast[step.name] = lambda most, resource=step.resources[0]: launches_s * (most[..., resource] > 0)
         between = self.basis.setting.handover.constants.get(BETWEEN)
         if between is not None and self.gpus > 1:
             needs = [step.resources[0] for step in self.steps if step.collective]
             fast[BETWEEN] = lambda most: between.value * (most[..., needs].max(axis=-1) > 0)
         return fast
 
-    def _of_collective(self, step: Step) -> TimeOf:
+    def _collective_line(self, step: Step) -> TimeOf:
         def exact(size: Array) -> Array:
-            time = self.collective(step, size).time_s
-            known = self.basis.setting.handover
-            if not known.known:
+            time, handover = self.collective(step, size).time_s, self.basis.setting.handover
+            if not handover.known:
                 return time
-            between = known.constants.get(BETWEEN)
-            return time + known.times([self.sent(step, size, time)])[1] - (between.value if between else 0)
+            between = handover.constants.get(BETWEEN)
+            return time + handover.times([self.sent(step, size, time)])[1] - (between.value if between else 0)
 
         sizes = step.resources
         if step.splits:
             fixed = float(exact(np.array([self.splits_bytes]))[0])
             return lambda most: np.asarray(fixed * (most[..., sizes[0]] > 0))
         curve = FastCurve(exact)
-        if len(sizes) == 1:
-            return lambda most: curve(most[..., sizes[0]])
-        return lambda most: curve(np.maximum(most[..., sizes[0]], most[..., sizes[1]]))
+        return lambda most: curve(reduce(np.maximum, (most[..., size] for size in sizes)))
 
 
-def _of_kernel(line: KernelLine, launch: float, *, always: bool) -> TimeOf:
-    """The time of a kernel as a function of the loads.
-
-    launch  part of the floor that is counted elsewhere [s];  always  whether it runs even without work
-    """
-    floor = line.floor - launch
+def _kernel_line(step: Step, floor: float, slopes: Sequence[float]) -> TimeOf:
+    """The time of a kernel as a function of the loads."""
 
     def time(most: Array) -> Array:
-        columns = zip(line.resources, line.slopes, strict=True)
-        resource, slope = next(columns)
-        longest = most[..., resource] * slope
-        for resource, slope in columns:
-            longest = np.maximum(longest, most[..., resource] * slope)
-        return np.asarray(longest + floor if always else longest + floor * (longest > 0))
+        pairs = zip(step.resources, slopes, strict=True)
+        longest = reduce(np.maximum, (most[..., resource] * slope for resource, slope in pairs))
+        return np.asarray(longest + floor if step.always else longest + floor * (longest > 0))
 
     return time
-
-
-def _of_launches(resource: int, launches_s: float) -> TimeOf:
-    return lambda most: np.asarray(launches_s * (most[..., resource] > 0), dtype=np.float64)
 
 
 _SMALLEST_LOG2, _LARGEST_LOG2, _CELL_BITS = -20, 48, 8

@@ -232,7 +232,7 @@ class UniformPlans:
         for at, each in sorted(zip(sample.tolist(), cut, strict=True)):
             check_scheme(tables.names[at], int(tables.rows[at]), int(tables.dim[at]), each, gpus, domain)
         kinds, r, c = _columns(cut)
-        weights = [np.sum(evaluator.shard_memory(sample, r, c), axis=0)]
+        weights = [np.sum(evaluator.memories.shard(sample, r, c), axis=0)]
         if sample.size > 1:  # for equal tables every order is the same
             shards = shards or evaluator.shard_loads(sample, kinds, r, c)
             work = steady(shards.own.sum(axis=1))
@@ -285,7 +285,7 @@ def _evenly(evaluator: Evaluator, schemes: Sequence[Scheme]) -> Iterator[_Evenly
         whole = copied(kinds)
         parts = np.where(whole, 0, r * c * count)
         everywhere = np.einsum("sqk,q->sk", shard.everywhere, count)
-        one = np.sum(evaluator.shard_memory(sample, r, c), axis=0)
+        one = np.sum(evaluator.memories.shard(sample, r, c), axis=0)
         copies = (np.where(whole, count, 0) * one).sum(axis=1)
         mean = np.einsum("sqk,sq->sk", shard.own, parts) / evaluator.gpus
         held = copies + (parts * one).sum(axis=1) / evaluator.gpus
@@ -325,7 +325,7 @@ def _too_much(evaluator: Evaluator, plan: Plan, usable: float) -> tuple[float, s
     if most <= usable * (1 + _ROUNDING):
         return None
     t = np.arange(len(evaluator.tables))
-    each = np.sum(evaluator.shard_memory(t, plan.row_parts, plan.col_parts), axis=0)
+    each = np.sum(evaluator.memories.shard(t, plan.row_parts, plan.col_parts), axis=0)
     at = int(np.argmax(each))
     part, room, need = (format_bytes(x, binary=False) for x in (float(each[at]), usable, most))
     scheme = plan.placements[at].scheme

@@ -154,12 +154,12 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
         G, T = float(evaluator.gpus), float(len(evaluator.tables))
         n = np.maximum(T * np.where(copied(kind), G, r * c) / G, 1)
         together = T * loads.everywhere + loads.own * n[:, np.newaxis]
-        whole, empty = (_added(evaluator.parts(factor * together)) for factor in (1, _EMPTY))
+        whole, empty = (_added(evaluator.times.parts(factor * together)) for factor in (1, _EMPTY))
         found = {part: (whole[part] - empty[part]) / n for part in _PARTS}
         if self._usual is None:
             self._usual = _usual(of, kind, sum(whole.values(), np.zeros(of.size)))
         apart = ~copied(kind) & (kind != self._usual)
-        alone = _added(evaluator.parts(loads.everywhere + loads.own))
+        alone = _added(evaluator.times.parts(loads.everywhere + loads.own))
         for part in ("fwd_comms", "bwd_comms"):
             found[part] = np.where(apart, alone[part], found[part])
         found = {part: np.maximum(time, 0) * TO_MS for part, time in found.items()}

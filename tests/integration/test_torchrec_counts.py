@@ -204,11 +204,11 @@ def test_copies_hold_a_dense_gradient_and_a_state_of_every_element(counted: Coun
             *("h100-sxm-ib", tables, BATCH, 64),
             **{"gpus_per_node": NODE, "training": True, "sets": ExchangeSets(), "optimizer": optimizer},
         )
-        rows, kept = (part[:2].sum() for part in evaluator.copied_memory([0, 1], [ROWS, ROWS]))
+        rows, kept = (part[:2].sum() for part in evaluator.memories.copies([0, 1], [ROWS, ROWS]))
         seen = counted(_file(evaluator, plan), [9], "--held")[0]
         assert seen == [["weight", rows, 1], ["gradient", rows, 1], ["state", kept - rows, 1]]
         memory = evaluator.memory(plan)
-        other = evaluator.shard_memory(2, 1, 1)
+        other = evaluator.memories.shard(2, 1, 1)
         assert memory.rows_bytes[9] == rows and memory.optimizer_bytes[9] == kept
         assert memory.rows_bytes[3] == rows + other[0] and memory.optimizer_bytes[3] == kept + other[1]
 

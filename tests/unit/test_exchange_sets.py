@@ -174,8 +174,8 @@ def test_copies_are_one_dense_parameter() -> None:
     inside = Evaluator.on("h100-sxm-ib", tables, 512, 4, sets=ExchangeSets(), **how)
     own = Evaluator.on("h100-sxm-ib", tables, 512, 4, **how)
     rows = 60 * 16 * 4.0
-    assert [float(part[0]) for part in inside.copied_memory([0], [60])] == [rows, 2 * rows]
-    assert [float(part[0]) for part in own.copied_memory([0], [60])] == [rows, 60 * 4]
+    assert [float(part[0]) for part in inside.memories.copies([0], [60])] == [rows, 2 * rows]
+    assert [float(part[0]) for part in own.memories.copies([0], [60])] == [rows, 60 * 4]
     plan = Plan(tables, copied, 4, 2)
     updated = [e.loads(plan).of(Resource.UPDATE_L2)[0] for e in (inside, own)]
     assert updated[0] - updated[1] == pytest.approx(2 * (rows - 60 * 4))

@@ -12,7 +12,7 @@ from cli_calls import Outcome, is_an_error
 from perfmodel.answer import Projection, Question, project_one
 from perfmodel.answer.kernel_choice import other_kernels
 from perfmodel.answer.sensitivity import swings
-from perfmodel.engine.settings import kernel_choices, load_setting
+from perfmodel.engine.settings import list_kernels, load_setting
 from perfmodel.errors import BadInputError, NoKernelsError
 from perfmodel.report.page.setups import Curves, Loaded
 from perfmodel.schema.calibration import Calibration, save_calibration, shipped_calibration
@@ -86,7 +86,7 @@ def test_a_calibration_has_those_that_were_timed(timed: Path) -> None:
     known = {name: answer(calibration=timed, kernels=name) for name in ("fbgemm", "perfmodel")}
     assert [gather_rate(p) for p in known.values()] == [2e12, 3e12]
     assert gather_rate(answer(calibration=timed)) == 2e12
-    assert kernel_choices(known["perfmodel"].setting) == ["fbgemm", "perfmodel"]
+    assert list_kernels(known["perfmodel"].setting) == ["fbgemm", "perfmodel"]
     with pytest.raises(NoKernelsError, match=r"has no kernels of torch; it has fbgemm, perfmodel"):
         answer(calibration=timed, kernels="torch")
 
@@ -108,7 +108,7 @@ def test_the_other_answer_of_a_calibration(timed: Path) -> None:
 def test_a_what_if_of_the_rate_wins_and_leaves_nothing_to_choose() -> None:
     box = load_machine(MACHINE).with_overrides({"gather_bytes_per_s": 1e12})
     setting = load_setting(box, "nccl")
-    assert kernel_choices(setting) == ["fbgemm"]
+    assert list_kernels(setting) == ["fbgemm"]
     with pytest.raises(NoKernelsError):
         load_setting(box, "nccl", kernels="torch")
 

@@ -278,8 +278,8 @@ def test_more_bytes_never_take_less_time() -> None:
     rng = np.random.default_rng(6)
     low = evaluator.loads(mixed_plan(MIXED, rng)).most * rng.uniform(0, 30, (2000, 1))
     high = low * (1 + rng.uniform(0, 1, low.shape) * (rng.uniform(size=low.shape) < 0.3))
-    for name, time in evaluator.parts(low).items():
-        assert np.all(evaluator.parts(high)[name] >= time * (1 - 1e-12)), name
+    for name, time in evaluator.times.parts(low).items():
+        assert np.all(evaluator.times.parts(high)[name] >= time * (1 - 1e-12)), name
 
 
 @pytest.mark.parametrize("gpus", [1, 8, 16, 1024])
@@ -289,7 +289,7 @@ def test_fast_times_are_the_exact_ones(gpus: int) -> None:
     rng = np.random.default_rng(7)
     most = np.exp(rng.uniform(0, np.log(1e11), (3000, len(Resource))))
     most[rng.uniform(size=most.shape) < 0.1] = 0
-    fast = evaluator.parts(most)
+    fast = evaluator.times.parts(most)
     for step in evaluator.steps:
         exact = evaluator.times.exact(step, most).time_s
         np.testing.assert_allclose(fast.get(step.name, 0 * exact), exact, rtol=1e-3, err_msg=step.name)

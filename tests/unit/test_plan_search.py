@@ -293,7 +293,7 @@ def test_curves_between_their_sizes_are_the_steps_of_the_evaluator(training: boo
     for size in (0.0, 3.0, 300.0, 12_345.0, 6.7e6, 8.9e9):
         most = np.zeros((1, WIDTH))
         most[0, curves.resource] = size * curves.scale
-        taken = evaluator.parts(most)
+        taken = evaluator.times.parts(most)
         expected = dict.fromkeys(waits, 0.0)
         for step in evaluator.steps:
             expected[waited(step)] += float(taken.get(step.name, [0.0])[0])

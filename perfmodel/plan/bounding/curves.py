@@ -77,8 +77,8 @@ class StepCurves:
         loads = np.zeros((sizes.size, width))
         for k, factor in zip(resource, scale, strict=True):
             loads[:, k] = sizes * factor
-        taken = evaluator.parts(loads)
-        none = evaluator.parts(np.zeros((1, width)))
+        taken = evaluator.times.parts(loads)
+        none = evaluator.times.parts(np.zeros((1, width)))
         times = np.zeros((len(waits), sizes.size + 1))
         for found in steps:
             if found.name in taken:

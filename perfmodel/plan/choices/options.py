@@ -183,11 +183,11 @@ def options_of(
     listed = Listing.of(tables.rows[sample], tables.dim[sample], gpus, domain, few, asked)
     group, exchange, r, c, hot_of = listed.group, listed.exchange, listed.r, listed.c, listed.hot
     parts = np.where(copied(exchange), 0, r * c)
-    memory = np.sum(evaluator.shard_memory(sample[group], r, c, hot_of), axis=0)
+    memory = np.sum(evaluator.memories.shard(sample[group], r, c, hot_of), axis=0)
     loads = _loads(evaluator, sample[group], exchange, r, c, hot_of)
     spread, whole = parts / gpus, parts == 0
     everywhere_rows = np.where(whole, tables.rows[sample[group]], hot_of)
-    everywhere_memory = np.sum(evaluator.copied_memory(sample[group], everywhere_rows), axis=0)
+    everywhere_memory = np.sum(evaluator.memories.copies(sample[group], everywhere_rows), axis=0)
     own_memory = np.where(whole, 0, memory)
     found = Options(
         kind_of,

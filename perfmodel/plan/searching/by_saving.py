@@ -53,7 +53,7 @@ def _choices(evaluator: Evaluator, o: Options, limit_bytes: float) -> Iterator[I
     sample = evaluator.tables.kinds[0]
     whole = evaluator.shard_loads(sample, WHOLE.kind, 1, 1)
     work = steady(whole.own @ price)
-    size = np.sum(evaluator.shard_memory(sample, 1, 1), axis=0)
+    size = np.sum(evaluator.memories.shard(sample, 1, 1), axis=0)
     spread = steady(work / o.gpus + whole.everywhere @ price)
     copied, copy = least_of(np.where(o.copied, steady(o.everywhere @ price), np.inf), o.first)
     each, plain = work[o.group] / o.c, o.hot == 0
