@@ -249,7 +249,7 @@ def _gpu_count(forward: Forward, work: Configs, reserve: float) -> GpuCount:
     machine = forward.setting.machine
     gpus, needed = int(work.gpus[0]), int(work.needed[0])
     node = forward.gpus_per_node or machine.gpus_per_node
-    hbm = machine.value("hbm_bytes")
+    hbm = forward.room_bytes
     if forward.memory is not None:
         rule, usable = "one memory holds it", forward.memory.capacity_bytes
     else:
@@ -258,7 +258,7 @@ def _gpu_count(forward: Forward, work: Configs, reserve: float) -> GpuCount:
         rule = "given" if work.given_gpus else alone if gpus <= node else f"whole nodes of {node}"
     size = float(work.table_bytes[0])
     held = gpu_memory(forward, work)
-    parts = held.rows_bytes, held.optimizer_bytes, held.buffer_bytes
+    parts = held.rows_bytes, held.optimizer_bytes, held.buffer_bytes / forward.buffer_weight
     rows, state, buffers = (float(part[0]) for part in parts)
     good = bool(capacity.fits(float(held.total_bytes[0]), work.usable_bytes))
     counts = (gpus, needed, rule, size, hbm, usable, reserve, node, size / gpus)
@@ -271,7 +271,8 @@ def _too_much(count: GpuCount, forward: Forward, work: Configs) -> Iterator[str]
     if count.fits:
         return
     room = count.usable_bytes - (count.memory_bytes - count.buffer_bytes)
-    batch = int(work.batch[0] * room / count.buffer_bytes) if room > 0 and count.buffer_bytes else 0
+    buffers = count.buffer_bytes * forward.buffer_weight
+    batch = int(work.batch[0] * room / buffers) if room > 0 and buffers else 0
     more = replace(work, gpus=work.needed)
     enough = count.needed > count.gpus and capacity.fits(
         gpu_memory(forward, more).total_bytes[0], work.usable_bytes

@@ -11,7 +11,7 @@ import numpy as np
 
 from perfmodel.answer.inputs import DEFAULT_RESERVE, DEFAULTS, shaped
 from perfmodel.answer.keywords import prepare, read_machine, workload_values
-from perfmodel.engine.basis import LocalMemory
+from perfmodel.engine.basis import HostRows, LocalMemory
 from perfmodel.engine.row_wise import Configs, Forward
 from perfmodel.engine.schemes import AUTO, BY_ROWS, ROW_WISE, usual_reduction
 from perfmodel.engine.settings import CLUSTER, Setting, load_setting
@@ -40,6 +40,7 @@ class Question:
 
     machine    with the user's what-ifs;  backend  its communication library
     tables     a name, a file or a set;  calibration  a file, or the id of a shipped one
+    rows       in host memory; None: in HBM
     sharding   None: the one that the answer chooses;  total  samples of all GPUs, ``batch`` of each
     max_latency_s  that ``batch`` was chosen for
     setting    the machine with its libraries, if it was loaded before
@@ -65,6 +66,7 @@ class Question:
     kernels: str | None = None
     distribution: Distribution | None = None
     local_memory: LocalMemory | None = None
+    rows: HostRows | None = None
     reduction: str = AUTO
     objective: str = OBJECTIVES[0]
     optimizer: str | None = None
@@ -94,6 +96,8 @@ class Question:
         known = {field.name for field in fields(Question)}
         if unknown := {name: value for name, value in given.items() if name not in known}:
             prepare(None, box, **unknown)  # raises with the names that exist
+        if isinstance(given.get("rows"), str):
+            given["rows"] = HostRows.of(given["rows"])
         if isinstance(given.get("distribution"), str):
             given["distribution"] = parse_distribution(given["distribution"])
         values = {name: given[name] for name in _WORKLOAD if name in given}
@@ -120,6 +124,11 @@ class Question:
     def training(self) -> bool:
         """Whether the pass is forward and backward."""
         return trains(self.objective)
+
+    @property
+    def machine_of_rows(self) -> Machine:
+        """The machine, as if the memory that holds the rows were its HBM."""
+        return self.rows.as_hbm(self.machine) if self.rows else self.machine
 
     def keywords(self, *without: str) -> dict[str, Any]:
         """The arguments of ``perfmodel.project`` that are given. without  names to leave out"""
@@ -160,6 +169,7 @@ class Question:
             "gpus_per_node": forward.gpus_per_node or self.machine.gpus_per_node,
             "local_memory": _memory_record(memory) if memory and not memory.remote else None,
             "remote_memory": _memory_record(memory) if memory and memory.remote else None,
+            **({"rows": str(self.rows)} if self.rows else {}),
             "objective": OBJECTIVES[forward.training],
             "optimizer": forward.optimizer,
         }
@@ -226,6 +236,8 @@ class Question:
             yield from ("--distribution", f"zipf:{plain_number(ids.skew)}" if ids.skew else ids.name)
         if self.local_memory is not None:
             yield from (str(self.local_memory), memory_text(self.local_memory))
+        if self.rows is not None:
+            yield from ("--rows", str(self.rows))
         if self.training:
             yield from ("--objective", OBJECTIVES[1])
         if self.optimizer not in (None, default_optimizer(training=self.training)):

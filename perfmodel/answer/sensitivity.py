@@ -346,9 +346,9 @@ def _place(p: Projection) -> str:
 def _experiments(step: StepRow) -> tuple[str, ...]:
     """Measurements for a step: backend:collective, or the kernel (the hand-over counts as a kernel).
 
-    Limits: converting bags, backward-only steps -> none, because calibrate has no such kernel
+    Limits: converting bags, backward-only steps, host memory -> none: calibrate has no such kernel
     """
     if not step.collective:
         known = STEPS[step.name]
-        return () if known.like or known.sorts_alone else (f"kernel:{step.name}",)
+        return () if known.like or known.sorts_alone or known.hosted else (f"kernel:{step.name}",)
     return tuple(f"{step.library}:{c}" for c in step.collective.split(" or "))

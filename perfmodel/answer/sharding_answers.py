@@ -226,7 +226,7 @@ def projection_of(base: Projection, evaluator: Evaluator, found: UniformPlan) ->
         "slowdown_light": light / local_s,
         "throughput_ratio": base.gpus * local_s / cost.time_s,
         "memory_bytes": float(found.memory.total_bytes[held]),
-        "buffer_bytes": float(found.memory.buffer_bytes[held]),
+        "buffer_bytes": float(found.memory.buffer_bytes[held]) / base.forward.buffer_weight,
         "fits": 1.0,
         "gpus_needed": float(min(base.gpu_count.needed, base.gpus)),
     }
@@ -237,7 +237,7 @@ def projection_of(base: Projection, evaluator: Evaluator, found: UniformPlan) ->
         needed=min(base.gpu_count.needed, base.gpus),
         rows_bytes=rows,
         optimizer_bytes=state,
-        buffer_bytes=buffers,
+        buffer_bytes=buffers / base.forward.buffer_weight,
         fits=True,
     )
     return replace(

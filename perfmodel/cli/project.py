@@ -41,9 +41,10 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
         check_beside(report, options.force, **memory)
     not_chosen = {"batch": options.batch, "global_batch": options.global_batch, "report": report}
     apart("--max-latency", options.max_latency, LEAVE_ONE, **not_chosen)
+    apart("--rows", options.rows, LEAVE_ONE, report=report)
     way = checked_sharding(sharding, **memory)
     if way == ALL and (options.max_latency or options.explain) is not None:
-        raise BadInputError("--sharding all is of many shardings.", "name one of them.")
+        raise BadInputError("--sharding all has the steps of many shardings.", "name one of them.")
     if tables is not None:
         table_count(tables)
     if options.table_size is None and options.gpus is None and options.model is None:

@@ -19,7 +19,7 @@ from perfmodel.cli.workload import (
     share_of,
     workload_values,
 )
-from perfmodel.engine.basis import LocalMemory
+from perfmodel.engine.basis import HostRows, LocalMemory
 from perfmodel.errors import BadInputError
 from perfmodel.question.groups import OBJECTIVES, trains
 from perfmodel.schema.distributions import parse_distribution
@@ -38,7 +38,7 @@ def check_size(question: Question, *table_bytes: float) -> None:
     """Raise BadInputError if tables of these sizes (none: its own) need more GPUs than are covered."""
     if question.local_memory is None:
         largest = max(table_bytes, default=question.table_bytes or 0.0)
-        check_gpus(largest, question.machine, question.reserve)
+        check_gpus(largest, question.machine_of_rows, question.reserve)
 
 
 def question_of(typed: Mapping[str, Any]) -> Question:
@@ -62,6 +62,7 @@ def question_of(typed: Mapping[str, Any]) -> Question:
         payload=first.get("payload"),
         kernels=first.get("kernels"),
         distribution=parse_distribution(first.get("distribution")),
+        rows=HostRows.of(first.get("rows") or "hbm", "--rows"),
         local_memory=_memory_of(first.get("local_memory"), first.get("remote_memory")),
         objective=OBJECTIVES[trains(first.get("objective") or OBJECTIVES[0], "--objective")],
         optimizer=first.get("optimizer"),

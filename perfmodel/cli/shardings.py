@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,7 +36,7 @@ from perfmodel.report.columns import columns_record
 from perfmodel.report.projection_text import projection_text
 from perfmodel.report.ranking_text import beside_words, headline, ranking_text, too_large
 from perfmodel.report.shardings_text import SHARDING, SIZES, shardings_text
-from perfmodel.units import format_count
+from perfmodel.units import counted, format_count
 
 if TYPE_CHECKING:
     from perfmodel.answer import Projection, Question
@@ -108,7 +109,8 @@ def advising_enough(question: Question) -> Iterator[None]:
     try:
         yield
     except TooFewGpusError as error:
-        raise BadInputError(error.message, enough_gpus(question) or error.next_step) from None
+        where = f"{error.message} Rows are in host memory." if question.rows else error.message
+        raise BadInputError(where, enough_gpus(question) or error.next_step) from None
 
 
 def enough_gpus(question: Question) -> str:
@@ -122,7 +124,9 @@ def enough_gpus(question: Question) -> str:
     except NoCalibrationError:
         return ""
     if found.best:
-        return f"--gpus {found.answer.gpus} fits, sharded {found.way}."
+        nodes = counted(math.ceil(found.answer.gpus / base.gpu_count.gpus_per_node), "node")
+        where = f" ({nodes})" if question.rows else ""
+        return f"--gpus {found.answer.gpus}{where} fits, sharded {found.way}."
     most = format_count(AT_MOST * base.gpus)
     words = (
         f"no uniform sharding that {TORCHREC} runs fits up to {most} GPUs: on {base.gpus} {too_large(base)}."

@@ -257,10 +257,10 @@ def _possible(
     """
     training = trains(question.objective)
     if isinstance(what, str):
-        return feasible(part, question.machine, question.reserve, training=training, dtype=what)
+        return feasible(part, question.machine_of_rows, question.reserve, training=training, dtype=what)
     if "gpus" not in part:
         return np.ones(len(next(iter(part.values()))), dtype=bool)
-    room = question.machine.value("hbm_bytes")
+    room = question.machine_of_rows.value("hbm_bytes")
     held = float(PlanTables.of(what).stored_bytes(training=training).sum())
     return np.asarray(part["gpus"] >= gpus_needed(held, room, question.reserve))
 

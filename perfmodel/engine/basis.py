@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,15 @@ from numpy.typing import NDArray
 
 from perfmodel.collectives.library import Array, Timing, constant
 from perfmodel.engine.settings import Setting
+from perfmodel.engine.steps import BACKWARD, FORWARD, Step
 from perfmodel.errors import BadInputError
-from perfmodel.model import kernels, one_memory
+from perfmodel.model import host_rows, kernels, one_memory
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.kernel_fits import KernelFit
 from perfmodel.schema.limits import limits_of
+from perfmodel.schema.machine import Machine
 from perfmodel.schema.workload import payload_element_bytes
+from perfmodel.units import parse_ratio
 
 Of = Any
 """A number for all tables or passes, or an array with one number for each."""
@@ -84,6 +87,39 @@ class LocalMemory:
 
 
 @dataclass(frozen=True)
+class HostRows:
+    """Rows of all tables in host memory. cached  share of them in an LRU cache in HBM; 0: read in place"""
+
+    cached: float = 0.0
+
+    @staticmethod
+    def of(text: str, name: str = "rows") -> HostRows | None:
+        """``host``, ``host-cached:10%``, or ``hbm``: None. Limits: another text, 0 %, above 100 % -> error"""
+        word, _, share = text.strip().lower().partition(":")
+        if text.strip().lower() in ("hbm", "host"):
+            return HostRows() if word == "host" else None
+        if word != "host-cached" or not share:
+            raise BadInputError(f"{name} {text} is not known.", "hbm, host, or host-cached:10%.")
+        cached = parse_ratio(share, f"{name} host-cached:")
+        if cached > 1:
+            raise BadInputError(f"{name} {text}: a cache holds 100 % of the rows at most.", f"{name} hbm")
+        return HostRows(cached)
+
+    def __str__(self) -> str:
+        return f"host-cached:{100 * self.cached:.12g}%" if self.cached else "host"
+
+    def room_bytes(self, machine: Machine) -> float:
+        """Bytes of rows for which one GPU has memory (``host_rows.room_bytes``)."""
+        host, hbm = machine.value("host_bytes"), machine.value("hbm_bytes")
+        return host_rows.room_bytes(host, machine.gpus_per_node, hbm, self.cached)
+
+    def as_hbm(self, machine: Machine) -> Machine:
+        """The machine as if the memory for rows were its HBM, to count GPUs."""
+        room = machine.quantity("host_bytes").model_copy(update={"value": self.room_bytes(machine)})
+        return machine.model_copy(update={"values": {**machine.values, "hbm_bytes": room}})
+
+
+@dataclass(frozen=True)
 class PassBasis:
     """A setting and how its ranks are used: gives constants, and times of kernels for given bytes.
 
@@ -91,6 +127,7 @@ class PassBasis:
     payload        precision of bags on the wire, one of ``PAYLOADS``; None: the precision of pooling
     training       whether a pass is forward and backward, or forward alone
     optimizer      whose state is in memory: a key of ``memory.OPTIMIZERS``
+    rows           rows in host memory; None: in HBM
     """
 
     setting: Setting
@@ -98,6 +135,27 @@ class PassBasis:
     payload: str | None = None
     training: bool = False
     optimizer: str = "none"
+    rows: HostRows | None = field(default=None, kw_only=True)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of a pass, in order."""
+        steps = (*FORWARD, *BACKWARD) if self.training else FORWARD
+        return tuple(step for step in steps if self.rows or not step.hosted)
+
+    @property
+    def room_bytes(self) -> float:
+        """Memory of one GPU for rows, before the reserve: its HBM, or ``HostRows.room_bytes``."""
+        machine = self.setting.machine
+        return self.rows.room_bytes(machine) if self.rows else machine.value("hbm_bytes")
+
+    @property
+    def buffer_weight(self) -> float:
+        """Memory that a byte of an exchange buffer, which is in HBM, takes of that for rows [-].
+
+        Limits: rows in HBM -> 1;  rows in host memory -> ``HostRows.room_bytes`` over the HBM
+        """
+        return self.room_bytes / self.setting.machine.value("hbm_bytes")
 
     @property
     def sent_element_bytes(self) -> float:
@@ -205,6 +263,42 @@ class PassBasis:
         time = kernels.stream_kernel_time(moved, floor_s, value(rate))
         return self._kernel(step, moved, time, floor_s, (floor, rate), (floor, rate), np.bool_(False))
 
+    def cache_timing(self, indices: Array) -> Timing:
+        """Time to look up rows in the cache of rows in host memory. indices  their bytes
+
+        Source of the band: spread of the constants
+        """
+        names, software = ("cache_floor_s", "cache_row_s"), self.constant
+        floor_s, rate = software(names[0]), software("cache_index_bytes") / software(names[1])
+        k = self._factor(names[1])
+        ends = ((1 / k, rate * k), (1.0, rate), (k, rate / k))
+        times = [kernels.stream_kernel_time(indices, part * floor_s, end) for part, end in ends]
+        return _host_timing(times, floor_s, names, np.asarray(Evidence.TRANSFERRED.rank))
+
+    def link_timing(self, wire: Array, packets: Array, gpus: Of) -> Timing:
+        """Time to read rows over the link to the host.
+
+        wire, packets  bytes of the link with and without the look-up of a page for each short row
+        Source of the band: spreads of the constants. If several GPUs of a node read at once, their links may
+        share an uplink, unless they are coherent links of a CPU (C2C), faster than PCIe
+        Limits: short rows -> the lower end has no look-ups of pages, the upper end more of them
+        """
+        value, software = self.setting.machine.value, self.constant
+        names = ("host_latency_s", "host_link_bytes_per_s", "link_packet_fraction", "link_row_bytes")
+        floor_s, link = software(names[0]), value(names[1])
+        rate, k = link * software(names[2]), self._factor(names[2])
+        alone = np.asarray(gpus) * (link <= value("pcie_bytes_per_s")) <= 1
+        shared = np.where(alone, 1.0, software("shared_uplink_fraction"))
+        most = packets + (wire - packets) * self._factor(names[3])
+        ends = ((packets, min(rate * k, link)), (wire, rate), (most, rate / k * shared))
+        times = [kernels.stream_kernel_time(moved, floor_s, end) for moved, end in ends]
+        rank = np.where(alone, Evidence.TRANSFERRED.rank, Evidence.ASSUMED.rank)
+        return _host_timing(times, floor_s, names, rank)
+
+    def _factor(self, key: str) -> float:
+        """Factor k of a constant of the software in whose range, from 1/k to k, 95 % are."""
+        return float(np.exp(self._z * (self.setting.constants.quantity(key).log_sd or 0.0)))
+
     def sort_ends(self, digits: Of, *, alone: bool) -> tuple[tuple[Of, float], tuple[Of, float]]:
         """(floor [s], rate [bytes/s]) of the fastest and of the slowest implementation that deduplicates ids.
 
@@ -287,3 +381,12 @@ class PassBasis:
         if known is None or key in self.setting.machine.overrides:
             return False
         return key in known.untold or (key in known.values and not known.values[key].known)
+
+
+def _host_timing(times: Sequence[Array], floor_s: float, names: tuple[str, ...], rank: Array) -> Timing:
+    """A step of rows in host memory. times  low end, middle and high end"""
+    low, time, high = times
+    ranks = np.broadcast_to(rank, time.shape).astype(np.int8)
+    limit = (time - floor_s > floor_s).astype(np.int8)
+    floor, library = np.full(time.shape, floor_s), constant(0, time.shape)
+    return Timing(time, low, high, floor, ranks, limit, names, library, (KERNEL_LIBRARY,))

@@ -18,7 +18,7 @@ from perfmodel.engine.pass_cost import cost_passes
 from perfmodel.engine.placement import Plan, Scheme
 from perfmodel.engine.schemes import asks_once
 from perfmodel.engine.settings import load_setting
-from perfmodel.engine.steps import BACKWARD, FORWARD, Step, StepCost
+from perfmodel.engine.steps import Step, StepCost
 from perfmodel.engine.tables import Array, PlanTables
 from perfmodel.engine.timing import FastTimes, steady
 from perfmodel.errors import BadInputError
@@ -63,11 +63,10 @@ class Evaluator:
         self.domain = int(basis.domain(np.asarray(float(gpus))))
         number = basis.constant("optimizer_state_bytes")
         self.memories = MemoryModel(tables, basis.optimizer, number, sets is not None, self.training)
-        training, steps = None, FORWARD
+        training = None
         if self.training:
             unique = tables.unique_rows(float(batch) * gpus)
             training = Training(self.memories.state, self.memories.copied_state, unique)
-            steps = (*FORWARD, *BACKWARD)
         self.model = LoadModel(
             tables,
             float(self.batch),
@@ -79,7 +78,9 @@ class Evaluator:
             basis.sent_element_bytes,
             training,
             sets,
+            host=basis.rows,
         )
+        steps = basis.steps
         steps = sets.steps(steps, weighted=bool(tables.weight_bytes.any())) if sets else steps
         groups = self.model.groups.resources if self.model.groups else ()
         self.times = FastTimes(basis, self.gpus, self.domain, steps, groups, self.model.sort_digits)

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.engine.basis import Of
+from perfmodel.engine.basis import HostRows, Of
 from perfmodel.engine.exchange_sets import ExchangeSets
 from perfmodel.engine.schemes import PARTIAL, Exchange, sends_rows
 from perfmodel.engine.tables import Array, Ints, TableShapes, row_bytes
+from perfmodel.model import access, kernels
 from perfmodel.model import exchanges as ex
-from perfmodel.model import kernels
 from perfmodel.model.look_ups import Gather, LookUps
 from perfmodel.schema.distributions import Distribution
 
@@ -143,6 +143,7 @@ class LoadInputs:
     sets      which tables exchange together
     beside    number of tables in the pass, which share the L2; None: T
     all_rows  rows of all these tables together; None: the sum over T
+    host      rows in host memory; None: in HBM
     The L2 is shared by the shards of a rank. Their number depends on the whole plan; each shard is given the
     share that it has if all tables are cut into as many parts: 1 / max(1, T r c / G). Replicas of hot rows
     get 1 / T, because every rank has the hot rows of all tables.
@@ -161,6 +162,7 @@ class LoadInputs:
     sets: ExchangeSets | None = None  # TorchRec's sets; None: all tables exchange together
     beside: Array | None = None
     all_rows: Array | None = None
+    host: HostRows | None = None
 
     @cached_property
     def look_ups(self) -> AllLookUps:
@@ -276,6 +278,21 @@ class TableCut:
             bag, gather = np.where(self.ub, self.row, bag), np.where(self.ub, Gather.REQUESTS, gather)
         return self.traffic(self.E / self.r, lookups, self.row, bags, bag, self.shards, gather)
 
+    def host_reads(self, host: HostRows, in_flight: Array) -> tuple[Array, Array]:
+        """(rows that the holder of a shard reads over its host's link, rows that it looks up in its cache).
+
+        in_flight  rows on their way at any moment, of which a second read waits for the first
+        """
+        if not host.cached:
+            lookups = np.where(self.ub, self.requested, self.lookups)
+            gather = np.where(self.ub, Gather.REQUESTS, Gather.SHARD)
+            return lookups * self._misses(self.E / self.r, lookups, in_flight, gather), 0 * lookups
+        distinct = np.array(access.unique_rows_uniform(self.E, self.G * self.B * self.L))
+        missing = distinct * (1 - host.cached)
+        for where, look_ups, _ in self.groups:
+            distinct[where], missing[where] = look_ups.cached(host.cached)
+        return missing / self.r, distinct / self.r
+
     def updated(self, training: Training) -> tuple[Array, Array, Array]:
         """(look-ups whose gradients a holder reads, rows that it updates, bytes per updated row)."""
         U = np.array(training.unique_everywhere[self.t])
@@ -320,17 +337,23 @@ class TableCut:
         value, constant = self.model.machine_value, self.model.constant
         cache = value("l2_bytes") * constant("l2_usable_fraction") / shards
         ids = np.where(np.asarray(gather) == Gather.REQUESTS, self.id_bytes, self.ids)
-        miss = np.array(kernels.uniform_misses(E, np.maximum(n, _LEAST), row, cache))
-        if gather is None:
-            miss = kernels.misses_of_all(miss, E, np.maximum(n, _LEAST))
-        else:
-            bag = bag * value("bag_factor")
-            kind = np.broadcast_to(np.asarray(gather, dtype=np.int64), miss.shape)
-            parts = np.where((kind == Gather.SHARD) | (kind == Gather.REQUESTS), self.r, 1)
-            odd = self.model.look_ups.misses(self.t, self.hot, kind, parts * (cache / row))
-            miss = np.where(odd == UNIFORM, miss, odd)
+        miss = self._misses(E, n, cache / row, gather)
+        bag = bag if gather is None else bag * value("bag_factor")
         least, sector = value("row_access_bytes"), value("sector_bytes")
         return kernels.traffic_of_misses(miss, n, row, least, sector, ids, bags, bag)
+
+    def _misses(
+        self, E: Array, n: Array, X: Array, gather: NDArray[np.int64] | Gather | None
+    ) -> NDArray[np.float64]:
+        """Share of n look-ups in E rows that a cache of X rows misses; ``gather`` as in ``traffic``."""
+        draws = np.maximum(n, _LEAST)
+        miss = np.array(kernels.uniform_misses(E, draws, 1.0, X))
+        if gather is None:
+            return kernels.misses_of_all(miss, E, draws)
+        kind = np.broadcast_to(np.asarray(gather, dtype=np.int64), miss.shape)
+        parts = np.where((kind == Gather.SHARD) | (kind == Gather.REQUESTS), self.r, 1)
+        odd = self.model.look_ups.misses(self.t, self.hot, kind, parts * X)
+        return np.where(odd == UNIFORM, miss, odd)
 
 
 def _of(value: ArrayLike, t: NDArray[np.int64]) -> Array:

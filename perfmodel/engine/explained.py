@@ -163,6 +163,8 @@ class ExplainedPass:
         cause = "samples of this kernel" if basis.kernel_fit(kernel) else "published errors of this model"
         part = min(math.log(basis.kernel_factor(kernel)) / _Z95, total)
         band = [(cause, part), ("sources of its constants disagree", math.sqrt(total**2 - part**2))]
+        if step.hosted:
+            band = [("sources of its constants disagree", total)]
         if step.sorts:
             band = [("its sources disagree" if step.sorts_alone else "a hash table or torch.unique", total)]
         keys = _UNIQUE_KEYS if step.sorts and not step.sorts_alone else timing.limit_names

@@ -188,7 +188,7 @@ def costed(forward: Forward, work: Configs) -> CostedGrid:
         "gpus": work.gpus,
         "gpus_needed": work.needed,
         "memory_bytes": held.total_bytes,
-        "buffer_bytes": held.buffer_bytes,
+        "buffer_bytes": held.buffer_bytes / forward.buffer_weight,
         "fits": capacity.fits(held.total_bytes, work.usable_bytes),
         "baseline_time_s": local,
         "baseline_low_s": base_low,

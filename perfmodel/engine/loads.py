@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from perfmodel.engine.basis import HostRows
 from perfmodel.engine.cut import LoadInputs, TableCut, Training
 from perfmodel.engine.exchange_sets import LookUpGroups
 from perfmodel.engine.placement import Plan, Scheme, check_scheme
@@ -22,6 +23,7 @@ from perfmodel.engine.steps import TOGETHER, Resource
 from perfmodel.engine.tables import Array, PlanTables
 from perfmodel.model import embedding_bag as eb
 from perfmodel.model import exchanges as ex
+from perfmodel.model import host_rows, kernels
 from perfmodel.model.look_ups import Gather
 
 Bytes = defaultdict[Resource, Array]
@@ -147,6 +149,8 @@ def count_loads(cut: TableCut, *, works: bool = True, exchanges: bool = True) ->
             add(cut, holder, everywhere)
     if works:
         _add_look_ups(cut, holder, everywhere)
+        if cut.model.host is not None:
+            _add_host_rows(cut, cut.model.host, holder)
         if cut.model.training is not None:
             _add_updates(cut, cut.model.training, holder, everywhere)
     return holder, everywhere
@@ -209,6 +213,21 @@ def _add_look_ups(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
     added = ex.bag_sum_bytes(a.B, 2 * whole, a.D, a.pooled)  # to a bag that is whole
     added = np.where(a.ub | (a.r == 1), added, whole)  # or to parts, which are added up anyway
     everywhere[Resource.LOCAL_SUM] += added * hot
+
+
+def _add_host_rows(a: TableCut, host: HostRows, holder: Bytes) -> None:
+    """Rows that the gather reads come over the link to the host; replicas are in HBM."""
+    value, constant = a.model.machine_value, a.model.constant
+    row = kernels.sector_rounded(a.row, value("sector_bytes"))
+    reads = constant("link_request_bytes"), constant("link_header_bytes")
+    wire = host_rows.wire_bytes(row, *reads, constant("link_row_bytes"))
+    rate = value("host_link_bytes_per_s") * constant("link_packet_fraction")
+    in_flight = host_rows.rows_in_flight(constant("host_latency_s"), rate, wire)
+    read, looked_up = a.host_reads(host, in_flight)
+    holder[Resource.CACHED_INDICES] = host_rows.index_bytes(looked_up, constant("cache_index_bytes")) * ~a.dp
+    holder[Resource.HOST_ROWS] = host_rows.read_bytes(read, wire) * ~a.dp
+    packets = host_rows.wire_bytes(row, *reads, 0.0)
+    holder[Resource.HOST_PACKETS] = host_rows.read_bytes(read, packets) * ~a.dp
 
 
 def _add_unique_rows(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:

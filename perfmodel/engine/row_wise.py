@@ -18,7 +18,6 @@ from perfmodel.engine.pass_cost import PassCost, cost_passes
 from perfmodel.engine.placement import COPY
 from perfmodel.engine.schemes import AUTO, FLAT, Exchange, by_domain, copied, exchanges_of
 from perfmodel.engine.schemes import REDUCTIONS as BY_NAME
-from perfmodel.engine.steps import BACKWARD, FORWARD
 from perfmodel.engine.tables import WIDTHS, Array, TableShapes, laws_of
 from perfmodel.engine.timing import PassTimes
 from perfmodel.model import bounds
@@ -214,6 +213,7 @@ class Forward(PassBasis):
             training,
             beside=beside,
             all_rows=all_rows,
+            host=self.rows,
         )
         kinds = np.where(t.rows >= work.gpus, kind, int(COPY.kind))
         kinds = np.broadcast_to(kinds, shape)
@@ -250,15 +250,15 @@ class Forward(PassBasis):
 
     def times(self, work: Configs) -> PassTimes:
         """Times of the steps on the GPUs of each configuration."""
-        steps = (*FORWARD, *BACKWARD) if self.training else FORWARD
         digits = ex.sort_digits(work.all_rows / work.gpus)
-        return PassTimes(self, work.gpus, self.domain(work.gpus), steps, digits=digits)
+        return PassTimes(self, work.gpus, self.domain(work.gpus), self.steps, digits=digits)
 
     def local_cost(self, work: Configs) -> PassCost:
-        """The same batch with all tables in one GPU's memory: gather, and in training the update."""
+        """The same batch with all tables in one GPU's HBM: gather, and in training the update."""
         alone = replace(work, gpus=np.ones_like(work.gpus))
         loads, times = self.loads(alone, np.asarray(int(FLAT)), exchanges=False), self.times(alone)
-        steps = [step for step in times.steps if step.is_kernel and (step.always or step.alone)]
+        kernels = [step for step in times.steps if step.is_kernel and not step.hosted]
+        steps = [step for step in kernels if step.always or step.alone]
         return cost_passes(times, loads.most, steps)
 
     def cost(self, work: Configs, loads: GpuLoads) -> PassCost:

@@ -55,10 +55,13 @@ class Resource(IntEnum):
     COPIED_GRADIENTS = 34  # of replicated tables
     WEIGHTS_SENT = 35  # weights of ids, where they are sent apart from the ids
     WEIGHTS_RECEIVED = 36
-    COPIED_LENGTHS = 37  # in TorchRec: lengths for the look-ups of replicated tables
+    CACHED_INDICES = 37  # of rows in host memory: looked up in the cache in HBM
+    HOST_ROWS = 38  # rows over the link to the host, with the look-up of a page for each short row
+    HOST_PACKETS = 39  # the same without these look-ups
+    COPIED_LENGTHS = 40  # in TorchRec: lengths for the look-ups of replicated tables
 
 
-TOGETHER = Resource.WEIGHTS_RECEIVED + 1
+TOGETHER = Resource.HOST_PACKETS + 1
 """Number of resources of a pass that exchanges all tables together."""
 
 _OF_INPUT = (
@@ -116,6 +119,7 @@ class Step:
     sharding    TorchRec's sharding type whose tables exchange by themselves;  whole  name of the
                 corresponding step of all tables
     in_place    whether a collective needs no buffers besides memory that is kept anyway
+    hosted      whether it is of rows in host memory
     grouped     whether TorchRec launches one kernel per group of tables (``exchange_sets.LookUpGroups``)
     """
 
@@ -130,6 +134,7 @@ class Step:
     whole: str = ""
     in_place: bool = False
     grouped: bool = False
+    hosted: bool = False
 
     @property
     def is_kernel(self) -> bool:
@@ -143,12 +148,12 @@ class Step:
         """
         if not self.is_kernel:
             return "exchanges"
-        return "sorts" if self.sorts else "kernels"
+        return "host memory" if self.hosted else "sorts" if self.sorts else "kernels"
 
     @property
     def gathers(self) -> bool:
         """Whether it reads rows and pools them, so that it has DRAM and L2 bytes."""
-        return not self.collective and len(self.resources) == 2
+        return not (self.collective or self.hosted) and len(self.resources) == 2
 
     @property
     def sorts(self) -> bool:
@@ -188,17 +193,13 @@ FORWARD: tuple[Step, ...] = (
     Step("all_to_all_lengths", (_R.LENGTHS_SENT, _R.LENGTHS_RECEIVED), "all_to_all"),
     Step("all_to_all_ids", (_R.IDS_SENT, _R.IDS_RECEIVED), "all_to_all"),
     Step("deduplicate", (_R.DEDUPLICATE,)),
-    Step(
-        "all_to_all_request_splits",
-        (_R.REQUESTS_SENT,),
-        "all_to_all",
-        splits=True,
-        like="all_to_all_splits",
-    ),
+    Step("all_to_all_request_splits", (_R.REQUESTS_SENT,), "all_to_all", splits=True, like=SPLITS),
     Step(
         "all_to_all_requests", (_R.REQUESTS_SENT, _R.REQUESTS_RECEIVED), "all_to_all", like="all_to_all_ids"
     ),
     Step("deduplicate_requests", (_R.DEDUPLICATE_REQUESTS,)),
+    Step("look_up_cache", (_R.CACHED_INDICES,), alone=True, hosted=True),
+    Step("read_host_rows", (_R.HOST_ROWS, _R.HOST_PACKETS), alone=True, hosted=True),
     Step("gather_pool", (_R.GATHER_DRAM, _R.GATHER_L2), grouped=True),
     Step("all_to_all_rows", (_R.ROWS_SENT, _R.ROWS_RECEIVED), "all_to_all", like="all_to_all_bags"),
     Step("pool_unique_rows", (_R.POOL_DRAM, _R.POOL_L2), like="gather_pool"),

@@ -49,7 +49,10 @@ class PassTimes:
         if step.collective:
             return self.collective(step, self.payload(step, most))
         launches = self.launches(most) if step.grouped else 1.0
-        if step.gathers:
+        if step.hosted:
+            basis = self.basis
+            timing = basis.link_timing(*x, self.gpus) if len(x) > 1 else basis.cache_timing(*x)
+        elif step.gathers:
             timing = self.basis.gather_timing(x[0], x[1], None, launches=launches)
         elif step.sorts:
             timing = self.basis.sort_timing(x[0], self.digits, launches, alone=step.sorts_alone)
@@ -122,7 +125,8 @@ class PassTimes:
         return [(step, int(step.resources[0]), int(step.resources[-1])) for step in steps]
 
     def buffer_bytes(self, values: Array) -> Array:
-        """Send and receive buffer of the largest collective on every rank [G], from loads [K, G].
+        """Send and receive buffer of the largest collective on every rank [G], from loads [K, G], as memory
+        that rows could have (``PassBasis.buffer_weight``).
 
         A rank keeps one part of what it received: after a reduce-scatter, its own. An all-reduce sums in
         place and needs no further buffer.
@@ -136,7 +140,7 @@ class PassTimes:
             if send == receive:
                 received = 0.0 if step.collective == "all_reduce" else received / self.group(step)[0]
             largest = np.maximum(largest, capacity.buffer_bytes((sent, received)))
-        return np.where(np.asarray(self.gpus) > 1, largest, 0.0)
+        return np.where(np.asarray(self.gpus) > 1, self.basis.buffer_weight * largest, 0.0)
 
     def collective(self, step: Step, payload: Array) -> Timing:
         """Time of a collective with band, floor and evidence. payload  its sizes [bytes]"""

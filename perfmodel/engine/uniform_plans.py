@@ -144,6 +144,8 @@ class UniformPlans:
         if WAYS[sharding].of_domains and evaluator.gpus % evaluator.domain:
             why = f"{evaluator.gpus} GPUs do not fill scale-up domains of {evaluator.domain} GPUs"
             return Impossible(sharding, why)
+        if evaluator.basis.rows and copied(WAYS[sharding].exchange):
+            return Impossible(sharding, "copies on every GPU are in its HBM")
         try:
             promising = self._promising(sharding)
         except NoCalibrationError as error:

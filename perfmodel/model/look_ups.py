@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.model import access
+from perfmodel.model import access, host_rows
 from perfmodel.model.popularity import Popularity, popularity
 from perfmodel.schema.distributions import Distribution
 
@@ -108,6 +108,15 @@ class LookUps:
         rest, tail = 1 - self.hot_share(hot), slice(self._at(hot), None)
         p, _ = self.whole.bins(tail)
         return 1 + (r - 1) * float(p[0]) / rest if p.size and rest > 0 else 1.0
+
+    def cached(self, share: float) -> tuple[float, float]:
+        """(distinct rows of all ranks' look-ups, those that an LRU cache of a share of the rows misses).
+
+        Source: ``host_rows.cache_misses``
+        """
+        p, rows = self.whole.bins(slice(None))
+        missed = host_rows.cache_misses(p, rows, self.all, share * self.rows)
+        return self.unique(0, everywhere=True), float(missed)
 
     def miss(self, gather: Gather, hot: float, X: ArrayLike) -> Array:
         """Share of the look-ups of a gather that miss a cache.

@@ -274,9 +274,13 @@ class GlobalBatchOptions(CommandOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class RowWiseOptions(PassOptions):
-    """Options of a pass on many GPUs: the memory that is kept free, the latency that a batch may have."""
+    """Options of a pass on many GPUs: where rows are, memory kept free, latency of a batch."""
 
     turn = 2
+    rows: Annotated[
+        str | None,
+        Opt("Where rows are: hbm (default), host, or host-cached:10%, with a cache in HBM.", "WHERE"),
+    ] = None
     reserve: Reserve = RESERVE
     max_latency: Annotated[
         str | None,

@@ -133,8 +133,19 @@ def gpu_line(answer: Projection) -> str:
     no = "does not fit" if given else never
     fits = "" if count.fits else f"{no}: "
     kept = f"; {format_fraction(count.reserve)} of {format_bytes(count.hbm_bytes, binary=False)} kept free"
-    words = facts([("Memory ", f"{fits}{count.memory_words()}{kept if count.reserve else ''}")])
+    words = facts(
+        [("Memory ", f"{fits}{count.memory_words()}{kept if count.reserve else ''}{where_words(answer)}")]
+    )
     return f"{text}\n{words}"
+
+
+def where_words(answer: Projection) -> str:
+    """Where the rows are, after the memory of a GPU; "" in its HBM."""
+    rows = answer.forward.rows
+    if rows is None:
+        return ""
+    cached = f", {format_fraction(rows.cached)} of the rows cached in HBM" if rows.cached else ""
+    return f", its share of the host memory{cached}"
 
 
 LIBRARY_WORDS = {"fbgemm": "FBGEMM", "torch": "torch", "perfmodel": "perfmodel"}

@@ -13,7 +13,7 @@ from perfmodel.engine.tables import row_bytes
 from perfmodel.engine.uniform_plans import MOST_COMPARED
 from perfmodel.plan.searched import plan_beside
 from perfmodel.report.experiment_text import experiment_text, run_line
-from perfmodel.report.projection_text import explain_words, provenance, step_table
+from perfmodel.report.projection_text import explain_words, provenance, step_table, where_words
 from perfmodel.report.terminal import paragraph, table, unbroken
 from perfmodel.schema.distributions import UNIFORM
 from perfmodel.schema.workload import DTYPES
@@ -167,7 +167,7 @@ def gpu_words(answer: Projection) -> str:
     """A line: how many GPUs and why, and the memory that each uses."""
     count = answer.gpu_count
     held, room = (format_bytes(x, binary=False) for x in (count.memory_bytes, count.usable_bytes))
-    return f"{count}, each holds {held} of {room}"
+    return f"{count}, each holds {held} of {room}{where_words(answer)}"
 
 
 def too_large(base: Projection) -> str:

@@ -95,7 +95,7 @@ class Machine(Strict):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        missing = [key for key in KEYS if key not in self.values]
+        missing = [key for key in KEYS if KEYS[key].required and key not in self.values]
         if missing:
             raise ValueError(f"values: missing {', '.join(missing)}")
         for key, quantity in self.values.items():
@@ -149,7 +149,7 @@ class Machine(Strict):
         values = {
             key: self.originals.get(key, now)
             for key, now in self.values.items()
-            if key in KEYS or key in self.originals or key not in self.overrides
+            if key in self.originals or key not in self.overrides
         }
         return self.model_copy(update={"values": values, "overrides": frozenset(), "originals": {}})
 

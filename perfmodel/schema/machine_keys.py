@@ -21,11 +21,13 @@ class ValueKey(NamedTuple):
     """What a value of a machine or chip must be.
 
     unit  its unit;  zero  whether it may be 0, which means "none";  meaning  for messages and lists
+    required  whether each machine has it
     """
 
     unit: str
     zero: bool
     meaning: str
+    required: bool = True
 
     def check(self, key: str, quantity: Valued) -> None:
         """Raises ValueError unless the value is allowed for ``key``."""
@@ -59,5 +61,9 @@ KEYS: dict[str, ValueKey] = {
     "local_sum_bytes_per_s": ValueKey(
         "byte/s", False, "bytes read and written per second by a sum of buffers"
     ),
+    "host_bytes": ValueKey("byte", False, "memory of one node's hosts", False),
+    "host_link_bytes_per_s": ValueKey(
+        "byte/s", False, "link from a GPU to its host (PCIe, C2C), one direction, datasheet", False
+    ),
 }
-"""Required values of a machine; a file gives all of them."""
+"""Values of a machine; a file gives all that are required."""
