@@ -46,6 +46,7 @@ def _read(
     scenario: str = CLUSTER,
     local_memory: LocalMemory | tuple[float, ...] | None = None,
     rows: HostRows | str | None = None,
+    unpooled: bool = False,
     overrides: Mapping[str, float | str] | None = None,
     calibration: str | Path | None = None,
     reduction: str = AUTO,
@@ -79,13 +80,17 @@ def _read(
     training = trains(objective)
     if training and memory is not None:
         raise BadInputError("a training step with all rows in one memory is not modelled.", "leave it out.")
+    if unpooled and (training or memory):
+        raise BadInputError("unpooled rows are modelled in a forward pass of sharded tables.", "pool them.")
     host = HostRows.of(rows) if isinstance(rows, str) else rows
     if host and (training or memory):
         which = "a training step" if training else "one memory for all tables"
         raise BadInputError(f"rows in host memory and {which} cannot be combined.", "leave one of them out.")
     room = host.as_hbm(chosen.machine) if host else chosen.machine
     kept = optimizer or default_optimizer(training=training)
-    forward = Forward(chosen, gpus_per_node, payload, training, kept, way, memory, ids, rows=host)
+    forward = Forward(
+        chosen, gpus_per_node, payload, training, kept, way, memory, ids, rows=host, unpooled=unpooled
+    )
     node = gpus_per_node or box.gpus_per_node
     work = _work(workload, tables, values, room, reserve, node, memory, training=training)
     if memory is None:
@@ -209,10 +214,11 @@ def project_row_wise(
     workload, machine, values  as of ``perfmodel.project``
     options  of ``perfmodel project`` by their names: backend (nccl, nvshmem, best), clock, reserve,
              gpus_per_node, scenario, local_memory (bytes, bytes/s; of a remote memory also its latency in s
-             and the GPUs that share it), rows (hbm, host, host-cached:10%), overrides of machine values,
-             calibration, reduction (how partial bags become bags), payload (precision of bags on the wire),
-             distribution (of ids: uniform, zipf:1.05 ...), kernels (fbgemm, torch, perfmodel), objective
-             (latency: the forward pass, throughput: a training step), optimizer (whose state is kept)
+             and the GPUs that share it), rows (hbm, host, host-cached:10%), unpooled (True: no bags),
+             overrides of machine values, calibration, reduction (how partial bags become bags), payload
+             (precision of bags on the wire), distribution (of ids: uniform, zipf:1.05 ...), kernels (fbgemm,
+             torch, perfmodel), objective (latency: the forward pass, throughput: a training step), optimizer
+             (whose state is kept)
 
     Columns: the configuration, the columns of ``project_grid`` (s, bytes), evidence, main_evidence, clock.
     Limits: a value that cannot be used, lengths that differ -> BadInputError;  no calibration for the

@@ -40,7 +40,7 @@ class Question:
 
     machine    with the user's what-ifs;  backend  its communication library
     tables     a name, a file or a set;  calibration  a file, or the id of a shipped one
-    rows       in host memory; None: in HBM
+    rows       in host memory; None: in HBM;  unpooled  whether each id's row is in the output
     sharding   None: the one that the answer chooses;  total  samples of all GPUs, ``batch`` of each
     max_latency_s  that ``batch`` was chosen for
     setting    the machine with its libraries, if it was loaded before
@@ -67,6 +67,7 @@ class Question:
     distribution: Distribution | None = None
     local_memory: LocalMemory | None = None
     rows: HostRows | None = None
+    unpooled: bool = False
     reduction: str = AUTO
     objective: str = OBJECTIVES[0]
     optimizer: str | None = None
@@ -170,6 +171,7 @@ class Question:
             "local_memory": _memory_record(memory) if memory and not memory.remote else None,
             "remote_memory": _memory_record(memory) if memory and memory.remote else None,
             **({"rows": str(self.rows)} if self.rows else {}),
+            **({"unpooled": True} if self.unpooled else {}),
             "objective": OBJECTIVES[forward.training],
             "optimizer": forward.optimizer,
         }
@@ -192,7 +194,10 @@ class Question:
         for name, option in _OPTIONS.items():
             value = getattr(self, name)
             if value is not None and value != DEFAULTS[name]:
-                yield from (f"--{option}", plain_number(float(value)))
+                none = "none:" if self.unpooled and name == "pooling" else ""
+                yield from (f"--{option}", f"{none}{plain_number(float(value))}")
+        if self.unpooled and self.pooling in (None, DEFAULTS["pooling"]):
+            yield from ("--pooling", "none")
         if self.dtype not in (None, DEFAULTS["dtype"]):
             yield from ("--dtype", str(self.dtype))
         if self.id_bytes not in (None, DEFAULTS["id_bytes"]):

@@ -18,7 +18,7 @@ from perfmodel.cli.typed_line import TypedNames
 from perfmodel.cli.workload import checked_sharding
 from perfmodel.engine.schemes import ALL, ROW_WISE
 from perfmodel.errors import BadInputError
-from perfmodel.question.groups import table_count
+from perfmodel.question.groups import NO_POOLING, table_count
 from perfmodel.question.passes import ProjectOptions
 from perfmodel.report.projection_text import projection_text
 
@@ -43,6 +43,8 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
     apart("--max-latency", options.max_latency, LEAVE_ONE, **not_chosen)
     apart("--rows", options.rows, LEAVE_ONE, report=report)
     way = checked_sharding(sharding, **memory)
+    if (options.pooling or "").startswith(NO_POOLING) and (way == ALL or report is not None):
+        raise BadInputError("--pooling none is of one sharding, and has no page.", "leave one of them out.")
     if way == ALL and (options.max_latency or options.explain) is not None:
         raise BadInputError("--sharding all has the steps of many shardings.", "name one of them.")
     if tables is not None:

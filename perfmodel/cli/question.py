@@ -21,7 +21,7 @@ from perfmodel.cli.workload import (
 )
 from perfmodel.engine.basis import HostRows, LocalMemory
 from perfmodel.errors import BadInputError
-from perfmodel.question.groups import OBJECTIVES, trains
+from perfmodel.question.groups import NO_POOLING, OBJECTIVES, trains
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.units import parse_count
 
@@ -47,6 +47,9 @@ def question_of(typed: Mapping[str, Any]) -> Question:
     Limits: values that cannot be used, or cannot be combined -> BadInputError
     """
     first = {**typed, **{name: _first(name, typed.get(name)) for name in LISTS}}
+    pooling, colon, ids = (first.get("pooling") or "").strip().lower().partition(":")
+    if pooling == NO_POOLING:
+        first["pooling"] = ids if colon else None
     workload = workload_values(first)
     backend, clock = first["backend"], first["clock"]
     calibration = calibration_of(first.get("calibration"), backend, clock)
@@ -62,6 +65,7 @@ def question_of(typed: Mapping[str, Any]) -> Question:
         payload=first.get("payload"),
         kernels=first.get("kernels"),
         distribution=parse_distribution(first.get("distribution")),
+        unpooled=pooling == NO_POOLING,
         rows=HostRows.of(first.get("rows") or "hbm", "--rows"),
         local_memory=_memory_of(first.get("local_memory"), first.get("remote_memory")),
         objective=OBJECTIVES[trains(first.get("objective") or OBJECTIVES[0], "--objective")],

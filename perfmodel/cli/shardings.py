@@ -147,6 +147,8 @@ def possible(base: Projection, found: ShardingAnswer, again: Again) -> ShardingA
     """
     way = found.way
     if found.answer is None:
+        if base.forward.unpooled:
+            raise BadInputError(f"{way} is not possible: {found.why}.", "give one of these.")
         line = again(("perfmodel", "project"), with_sharding(base, ALL))
         raise BadInputError(f"{way} is not possible: {found.why}.", f"what is possible:\n  {line}")
     return found

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from perfmodel.collectives.library import Array, Timing, constant
 from perfmodel.engine.settings import Setting
-from perfmodel.engine.steps import BACKWARD, FORWARD, Step
+from perfmodel.engine.steps import BACKWARD, FORWARD, PLACE_ROWS, Step
 from perfmodel.errors import BadInputError
 from perfmodel.model import host_rows, kernels, one_memory
 from perfmodel.schema.evidence import Evidence
@@ -128,6 +128,7 @@ class PassBasis:
     training       whether a pass is forward and backward, or forward alone
     optimizer      whose state is in memory: a key of ``memory.OPTIMIZERS``
     rows           rows in host memory; None: in HBM
+    unpooled       whether each id of a sample has its row in the output, instead of a bag of them
     """
 
     setting: Setting
@@ -136,12 +137,14 @@ class PassBasis:
     training: bool = False
     optimizer: str = "none"
     rows: HostRows | None = field(default=None, kw_only=True)
+    unpooled: bool = field(default=False, kw_only=True)
 
     @property
     def steps(self) -> tuple[Step, ...]:
         """The steps of a pass, in order."""
         steps = (*FORWARD, *BACKWARD) if self.training else FORWARD
-        return tuple(step for step in steps if self.rows or not step.hosted)
+        kept = [step for step in steps if self.rows or not step.hosted]
+        return tuple(step for step in kept if self.unpooled or step.name != PLACE_ROWS)
 
     @property
     def room_bytes(self) -> float:

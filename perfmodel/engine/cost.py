@@ -79,6 +79,7 @@ class Evaluator:
             training,
             sets,
             host=basis.rows,
+            unpooled=basis.unpooled,
         )
         steps = basis.steps
         steps = sets.steps(steps, weighted=bool(tables.weight_bytes.any())) if sets else steps

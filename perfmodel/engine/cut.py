@@ -143,7 +143,7 @@ class LoadInputs:
     sets      which tables exchange together
     beside    number of tables in the pass, which share the L2; None: T
     all_rows  rows of all these tables together; None: the sum over T
-    host      rows in host memory; None: in HBM
+    host      rows in host memory; None: in HBM;  unpooled  ``PassBasis.unpooled``
     The L2 is shared by the shards of a rank. Their number depends on the whole plan; each shard is given the
     share that it has if all tables are cut into as many parts: 1 / max(1, T r c / G). Replicas of hot rows
     get 1 / T, because every rank has the hot rows of all tables.
@@ -163,6 +163,7 @@ class LoadInputs:
     beside: Array | None = None
     all_rows: Array | None = None
     host: HostRows | None = None
+    unpooled: bool = False
 
     @cached_property
     def look_ups(self) -> AllLookUps:
@@ -276,6 +277,8 @@ class TableCut:
         if self.ub.any():
             bags, lookups = (np.where(self.ub, self.requested, x) for x in (bags, lookups))
             bag, gather = np.where(self.ub, self.row, bag), np.where(self.ub, Gather.REQUESTS, gather)
+        if self.model.unpooled:
+            bags, bag = lookups, self.elements * self.pooled
         return self.traffic(self.E / self.r, lookups, self.row, bags, bag, self.shards, gather)
 
     def host_reads(self, host: HostRows, in_flight: Array) -> tuple[Array, Array]:

@@ -144,7 +144,9 @@ def count_loads(cut: TableCut, *, works: bool = True, exchanges: bool = True) ->
     works  whether look-ups and updates of rows count;  exchanges  whether all other loads count
     """
     holder, everywhere = Bytes(float), Bytes(float)  # type: ignore[arg-type]
-    if exchanges:
+    if exchanges and cut.model.unpooled:
+        _add_sequences(cut, holder, everywhere)
+    elif exchanges:
         for add in (_add_input, _add_unique_rows, _add_reduced_bags, _add_partial_bags, _add_conversions):
             add(cut, holder, everywhere)
     if works:
@@ -191,6 +193,31 @@ def _add_input(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
     everywhere[Resource.REQUESTS_SENT] = ex.row_request_bytes(a.U, a.c, request) * a.ub
     holder[Resource.REQUESTS_RECEIVED] = ex.rows_bytes(a.requested, request) * a.ub
     holder[Resource.DEDUPLICATE_REQUESTS] = a.sort_bytes(a.requested) * a.ub
+
+
+def _add_sequences(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
+    """All exchanges of unpooled rows: ids, in exchange ub distinct ones, to the holders, their rows back.
+
+    Source: TorchRec 1.8, ``EmbeddingCollection``, without and with use_index_dedup
+    """
+    length, sharded, count = a.model.constant("length_bytes"), ~a.dp, a.B * a.L
+    sent = np.where(a.ub, a.U, count)
+    held = ex.requested_rows(a.G, sent, a.r)
+    lengths = eb.lengths_bytes(a.r * a.c, a.B, length) * sharded
+    ids = eb.ids_bytes(a.c * sent, a.id_bytes) * sharded
+    everywhere[Resource.DEDUPLICATE] = a.sort_bytes(count) * a.ub
+    everywhere[Resource.BUCKETIZE] = lengths + ids
+    everywhere[Resource.LENGTHS_SENT] = lengths
+    holder[Resource.LENGTHS_RECEIVED] = ex.holder_lengths_bytes(a.G, a.B, length) * sharded
+    everywhere[Resource.IDS_SENT] = ids
+    holder[Resource.IDS_RECEIVED] = eb.ids_bytes(held, a.id_bytes) * sharded
+    holder[Resource.ROWS_SENT] = ex.rows_bytes(held, a.elements * a.v) * sharded
+    everywhere[Resource.ROWS_RECEIVED] = ex.rows_bytes(sent, a.D * a.v) * sharded
+    placed = (sent * (a.r > 1) + count * a.ub) * sharded
+    everywhere[Resource.PLACED_ROWS] = ex.placed_bytes(placed, a.D * a.pooled)
+    if a.v != a.pooled:
+        holder[Resource.CONVERT_OUT] = ex.convert_bytes(held, a.elements, a.v, a.pooled) * sharded
+        everywhere[Resource.CONVERT_IN] = ex.convert_bytes(sent, a.D, a.v, a.pooled) * sharded
 
 
 def _add_look_ups(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:

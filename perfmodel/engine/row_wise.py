@@ -214,6 +214,7 @@ class Forward(PassBasis):
             beside=beside,
             all_rows=all_rows,
             host=self.rows,
+            unpooled=self.unpooled,
         )
         kinds = np.where(t.rows >= work.gpus, kind, int(COPY.kind))
         kinds = np.broadcast_to(kinds, shape)

@@ -302,6 +302,8 @@ BY_ROWS = tuple(kind.facts.reduction for kind in SHORT if kind.facts.reduction)
 """Names in ``REDUCTIONS`` of row-wise exchanges, without ``auto``."""
 ROWS_ONCE = f"{ROW_WISE}-{SHORT[Exchange.UB]}"
 """The sharding option in which unique rows are sent."""
+SEQUENCES = (DATA_PARALLEL, TABLE_WISE, COLUMN_WISE, ROW_WISE, ROWS_ONCE)
+"""Shardings of TorchRec's EmbeddingCollection, of unpooled rows; ``ROWS_ONCE`` with use_index_dedup."""
 UNIQUE_ROWS = f"unique rows ({WAYS[ROWS_ONCE].runs}'s {Exchange.UB.name})"
 """What ``ROWS_ONCE`` sends, and whose it is, in words."""
 _WAY_BY_NAME = {_plain(name): option for option in WAYS.values() for name in (option.name, *option.also)}

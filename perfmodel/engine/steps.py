@@ -58,10 +58,11 @@ class Resource(IntEnum):
     CACHED_INDICES = 37  # of rows in host memory: looked up in the cache in HBM
     HOST_ROWS = 38  # rows over the link to the host, with the look-up of a page for each short row
     HOST_PACKETS = 39  # the same without these look-ups
-    COPIED_LENGTHS = 40  # in TorchRec: lengths for the look-ups of replicated tables
+    PLACED_ROWS = 40  # unpooled rows that arrived, put in the order of the ids
+    COPIED_LENGTHS = 41  # in TorchRec: lengths for the look-ups of replicated tables
 
 
-TOGETHER = Resource.HOST_PACKETS + 1
+TOGETHER = Resource.PLACED_ROWS + 1
 """Number of resources of a pass that exchanges all tables together."""
 
 _OF_INPUT = (
@@ -99,7 +100,7 @@ WIDTH = next(_NUMBERS)
 ALL, INSIDE, ACROSS = "all", "inside", "across"
 """Ranks of a collective: all; the ranks of one scale-up domain; the ranks with one place in all domains."""
 SPLITS = "all_to_all_splits"
-CONVERT_OUT, CONVERT_IN = "convert_out", "convert_in"
+CONVERT_OUT, CONVERT_IN, PLACE_ROWS = "convert_out", "convert_in", "place_rows"
 _SORT_ALONE = "sort_lookups"
 _SORTS = frozenset({"deduplicate", "deduplicate_requests", _SORT_ALONE})
 HANDOVER = "handover"
@@ -202,6 +203,7 @@ FORWARD: tuple[Step, ...] = (
     Step("read_host_rows", (_R.HOST_ROWS, _R.HOST_PACKETS), alone=True, hosted=True),
     Step("gather_pool", (_R.GATHER_DRAM, _R.GATHER_L2), grouped=True),
     Step("all_to_all_rows", (_R.ROWS_SENT, _R.ROWS_RECEIVED), "all_to_all", like="all_to_all_bags"),
+    Step(PLACE_ROWS, (_R.PLACED_ROWS,), like="local_sum"),
     Step("pool_unique_rows", (_R.POOL_DRAM, _R.POOL_L2), like="gather_pool"),
     Step(CONVERT_OUT, (_R.CONVERT_OUT,), like="local_sum"),
     Step("reduce_scatter_bags", (_R.REDUCE_SCATTER,), "reduce_scatter"),

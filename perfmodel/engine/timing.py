@@ -51,7 +51,7 @@ class PassTimes:
         launches = self.launches(most) if step.grouped else 1.0
         if step.hosted:
             basis = self.basis
-            timing = basis.link_timing(*x, self.gpus) if len(x) > 1 else basis.cache_timing(*x)
+            timing = basis.link_timing(x[0], x[1], self.gpus) if x[1:] else basis.cache_timing(x[0])
         elif step.gathers:
             timing = self.basis.gather_timing(x[0], x[1], None, launches=launches)
         elif step.sorts:

@@ -13,7 +13,7 @@ from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.loads import ShardLoads
 from perfmodel.engine.memory import GpuMemory
 from perfmodel.engine.placement import Placement, Plan, Scheme, check_scheme, cut_to_table
-from perfmodel.engine.schemes import TABLE_ROW_WISE, WAYS, RowParts, copied, exchanges_of, over_all
+from perfmodel.engine.schemes import SEQUENCES, TABLE_ROW_WISE, WAYS, RowParts, copied, exchanges_of, over_all
 from perfmodel.engine.steps import StepCost
 from perfmodel.engine.tables import PlanTables
 from perfmodel.engine.timing import steady
@@ -144,6 +144,8 @@ class UniformPlans:
         if WAYS[sharding].of_domains and evaluator.gpus % evaluator.domain:
             why = f"{evaluator.gpus} GPUs do not fill scale-up domains of {evaluator.domain} GPUs"
             return Impossible(sharding, why)
+        if evaluator.basis.unpooled and sharding not in SEQUENCES:
+            return Impossible(sharding, f"unpooled rows are no partial bags: {', '.join(SEQUENCES)}")
         if evaluator.basis.rows and copied(WAYS[sharding].exchange):
             return Impossible(sharding, "copies on every GPU are in its HBM")
         try:

@@ -225,6 +225,20 @@ def rows_bytes(rows: Number, row: Number) -> Number:
 
 
 @equation
+def placed_bytes(rows: Number, row: Number) -> Number:
+    """Bytes of putting rows that arrived in the order of the ids.
+
+        2 rows row                                                            [bytes]
+
+    rows  rows that are read and written [rows]: after bucketizing each that arrived, after deduplication one
+          for each id;  row  bytes of one [bytes]
+    Source: TorchRec 1.8, ``SequenceEmbeddingsAllToAll`` and ``EmbeddingCollection``: an index_select each
+    Limits: no rows -> 0
+    """
+    return 2 * rows * row
+
+
+@equation
 def sort_bytes(lookups: Number, digits: Number, id_bytes: Number, place_bytes: Number) -> Number:
     """Bytes that a radix sort of ids with their positions moves, to deduplicate ids or add up gradients.
 

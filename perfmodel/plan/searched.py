@@ -19,10 +19,12 @@ _ID_DTYPES = {4: "int32", 8: "int64"}
 def plan_beside(lead: Ranking) -> Planned | None:
     """The best plan of a quick search, in which each of several tables may have its own sharding.
 
-    Limits: no plan is faster, equal tables, too many tables, or nothing fits -> None
+    Limits: no plan is faster, equal tables, too many tables, nothing fits, rows in host memory or unpooled
+    rows, which plans do not have -> None
     """
     base = lead.base
-    if table_count(base) > MOST_COMPARED or len(base.work.groups) < 2:
+    unplanned = base.forward.rows or base.forward.unpooled
+    if unplanned or table_count(base) > MOST_COMPARED or len(base.work.groups) < 2:
         return None
     tables = tables_of(base.work, "the tables", base.forward.ids)
     try:

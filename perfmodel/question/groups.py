@@ -41,6 +41,18 @@ GPUS = Opt(
 POOLING = Opt(
     "Rows summed per bag.", "N", read=parse_number, least=ranges.LEAST_POOLING, most=ranges.MOST_POOLING
 )
+NO_POOLING = "none"
+"""Value of ``--pooling``, alone or before the ids of a sample, ``none:50``: rows are not pooled."""
+
+
+def pooling_number(text: str, option: str) -> float:
+    """Rows of a bag, or ids of a sample that are not pooled: ``32``, ``none:32``. Limits: ``none`` -> 1"""
+    first, colon, ids = text.strip().lower().partition(":")
+    if first != NO_POOLING:
+        return parse_number(text, option)
+    return parse_number(ids, option) if colon else 1.0
+
+
 TABLE_SIZE = Opt(
     "Total size of all tables, e.g. 10TB or 10TiB.",
     "SIZE",
@@ -260,7 +272,13 @@ class EqualTableOptions(TableOptions):
     table_size: Annotated[str | None, TABLE_SIZE] = None
     gpus: Annotated[str | None, GPUS] = None
     batch: Annotated[str | None, BATCH] = None
-    pooling: Annotated[str | None, POOLING.saying("Rows summed per bag (default 32).")] = None
+    pooling: Annotated[
+        str | None,
+        POOLING.saying(
+            "Rows summed per bag (default 32); none, or none:50: so many ids a sample, not pooled.",
+            read=pooling_number,
+        ),
+    ] = None
     dim: Annotated[str | None, DIM.saying("Elements per row, the embedding dimension (default 32).")] = None
 
 

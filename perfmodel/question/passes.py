@@ -39,6 +39,7 @@ class ProjectOptions(
       perfmodel project --table-size 10TB --set nic_bytes_per_s=100GB/s
       perfmodel project --table-size 10TB --local-memory 10TB@3TB/s
       perfmodel project --table-size 10TB --remote-memory 10TB@3TB/s,shared:16,latency:3us
+      perfmodel project --table-size 10TB --pooling none:50 --sharding ub
       perfmodel project --table-size 10TB --rows host
       perfmodel project --table-size 10TB --rows host-cached:10% --distribution zipf:1.05
       perfmodel project --table-size 10TB --payload fp16

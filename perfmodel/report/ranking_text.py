@@ -51,7 +51,8 @@ def ranking_text(found: Ranking, calibration_file: str | None) -> str:
 
 def more_words(found: Ranking) -> str:
     """The options for more: all lines, all shardings, and the explanation of the longest step."""
-    return paragraph(f"More: -v, --sharding all, {' '.join(explain_words(found.answer))}")
+    every = "" if found.base.forward.unpooled else "--sharding all, "
+    return paragraph(f"More: -v, {every}{' '.join(explain_words(found.answer))}")
 
 
 def headline(found: Ranking) -> str:
@@ -104,7 +105,8 @@ def beside_words(found: Ranking, *, whole: bool = True) -> str:
     elif ROW_WISE not in (found.way, *(each.way for each in found.as_good)):
         parts.append(f"{ROW_WISE}: {format_time(base.time_s)}, {format_ratio(base.slowdown)}")
     if found.unique_rows is not None:
-        parts.append(f"with {UNIQUE_ROWS}: {_time(found.unique_rows)}, {_against(found, found.unique_rows)}")
+        unique = "use_index_dedup" if found.base.forward.unpooled else UNIQUE_ROWS
+        parts.append(f"with {unique}: {_time(found.unique_rows)}, {_against(found, found.unique_rows)}")
     if whole and found.left_out is not None:
         way = WAYS[found.left_out.way]
         parts.append(f"{way.name} ({way.summary}): {_time(found.left_out)}")
@@ -204,10 +206,11 @@ def _items(base: Projection) -> Iterator[tuple[str, str]]:
     work, groups = base.work, base.work.groups
     model = base.question.model if base.question else None
     batch, gpus, payload = float(work.batch[0]), base.gpus, base.forward.payload
+    of = "sample, not pooled," if base.forward.unpooled else "bag"
     if model is not None:
         count = sum(float(group.count.flat[0]) for group in groups)
         ids = sum(float(group.count.flat[0] * group.pooling.flat[0]) for group in groups)
-        yield _GIVEN, f"{counted(int(count), 'table')} of {model}, {ids / count:.3g} ids per bag on average"
+        yield _GIVEN, f"{counted(int(count), 'table')} of {model}, {ids / count:.3g} ids per {of} on average"
         weighted = sum(float(group.count.flat[0]) for group in groups if group.weight_bytes.any())
         if any(_stored(base, group) > group.dim * group.element_bytes for group in groups):
             yield _GIVEN, "rows with their scale, bias and padding"
@@ -223,9 +226,9 @@ def _items(base: Projection) -> Iterator[tuple[str, str]]:
         dtype, stored = DTYPES[int(only.dtype.flat[0])], _stored(base, only)
         longer = f" in rows of {format_count(stored)} bytes" if stored > only.dim * only.element_bytes else ""
         yield "dtype", f"{'' if payload is None else 'rows of '}{dtype}{longer}"
-        yield "pooling", f"{float(only.pooling.flat[0]):g} ids per bag"
+        yield "pooling", f"{float(only.pooling.flat[0]):g} ids per {of.rstrip(',')}"
     if payload is not None and gpus > 1:
-        yield _GIVEN, f"bags sent as {payload}"
+        yield _GIVEN, f"{'rows' if base.forward.unpooled else 'bags'} sent as {payload}"
     yield "batch", f"{format_count(batch)} samples per GPU ({format_count(batch * gpus)} in all)"
     words = work.ids_words(base.forward.ids)
     yield "" if words == UNIFORM.name else _GIVEN, f"{words} ids"

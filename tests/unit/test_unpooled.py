@@ -1,0 +1,132 @@
+"""``--pooling none``: rows that are not pooled, as TorchRec's EmbeddingCollection exchanges them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from perfmodel.answer import project_one
+from perfmodel.model.access import unique_rows_uniform
+from perfmodel.model.popularity import popularity
+from perfmodel.schema.distributions import zipf
+
+TABLE = ("--table-size", "1TB", "--dim", "64", "--batch", "512", "--gpus", "16")
+B, L, G, D, ROWS = 512, 20, 16, 64, 1e12 / 256
+COUNT = B * L
+
+
+def payloads(cli: Any, *words: str) -> dict[str, float]:
+    found = json.loads(cli("project", *TABLE, "--pooling", f"none:{L}", *words, "--json").out)
+    return {step["name"]: step["payload_bytes"] for step in found["steps"]}
+
+
+def test_row_wise_by_hand(cli: Any) -> None:
+    """Each GPU sends B lengths and 1/G of its B·L ids to each holder, and gets one row of D fp32 for each.
+
+    TorchRec 1.8, RwSequenceEmbeddingSharding: int64 lengths and ids; an index_select undoes the bucketizing.
+    """
+    found = payloads(cli, "--sharding", "row-wise")
+    assert found.pop("gather_pool") > COUNT * (D * 4 + 8)
+    assert found.pop("all_to_all_splits") < 10_000
+    assert found == {
+        "bucketize": G * B * 8 + COUNT * 8,
+        "all_to_all_lengths": G * B * 8,
+        "all_to_all_ids": COUNT * 8,
+        "all_to_all_rows": COUNT * D * 4,
+        "place_rows": 2 * COUNT * D * 4,
+    }
+
+
+@pytest.mark.parametrize("skew", [0.0, 1.05])
+def test_with_deduplication_by_hand(cli: Any, skew: float) -> None:
+    """use_index_dedup: distinct ids travel, and their rows; another index_select makes B·L rows of them."""
+    ids = ("--distribution", f"zipf:{skew}") if skew else ()
+    found = payloads(cli, "--sharding", "ub", *ids)
+    whole = popularity(zipf(skew), ROWS) if skew else None
+    U = whole.unique(COUNT, slice(None)) if whole else float(unique_rows_uniform(ROWS, COUNT))
+    assert found["all_to_all_lengths"] == G * B * 8
+    assert found["all_to_all_ids"] == pytest.approx(U * 8)
+    assert found["bucketize"] == pytest.approx(G * B * 8 + U * 8)
+    assert found["all_to_all_rows"] == pytest.approx(U * D * 4)
+    assert found["place_rows"] == pytest.approx(2 * U * D * 4 + 2 * COUNT * D * 4)
+    assert (
+        found["deduplicate"] > 0 and "deduplicate_requests" not in found and "pool_unique_rows" not in found
+    )
+    assert (U < 0.7 * COUNT) == (skew > 0)
+
+
+def test_whole_tables_and_columns_by_hand(cli: Any) -> None:
+    """16 tables on 16 GPUs: a GPU sends the rows of its table to all; column parts get each id all."""
+    words = ("--table-size", "100GB", "--tables", "16", "--dim", "64", "--batch", "512", "--gpus", "16")
+    for sharding, parts in (("table-wise", 1), ("column-wise", 2)):
+        line = ("project", *words, "--pooling", f"none:{L}", "--sharding", sharding, "--json")
+        found = json.loads(cli(*line).out)
+        steps = {step["name"]: step["payload_bytes"] for step in found["steps"]}
+        assert steps["all_to_all_rows"] == 16 * COUNT * D * 4
+        assert (
+            steps["all_to_all_ids"] % (16 * COUNT * 8) == 0
+            and steps["all_to_all_ids"] >= parts * 16 * COUNT * 8
+        )
+        assert not {"place_rows", "reduce_scatter_bags", "local_sum"} & set(steps)
+
+
+def test_limits(cli: Any) -> None:
+    """One id a sample: as many rows as bags that are not empty; more ids take longer; one GPU is local."""
+    one = project_one(table_bytes=1e12, gpus=16, pooling=1, unpooled=True)
+    pooled = project_one(table_bytes=1e12, gpus=16, pooling=1, reduction="sparse")
+    steps, bags = ({step.name: step for step in answer.steps} for answer in (one, pooled))
+    assert steps["all_to_all_ids"].payload_bytes == bags["all_to_all_ids"].payload_bytes
+    rows, sparse = steps["all_to_all_rows"], bags["all_to_all_sparse_bags"]
+    assert rows.payload_bytes == pytest.approx(sparse.payload_bytes, rel=0.1)  # without indices of bags
+    times = [project_one(table_bytes=1e12, gpus=16, pooling=n, unpooled=True).time_s for n in (1, 8, 64)]
+    assert times == sorted(times)
+    alone = project_one(table_bytes=10e9, gpus=1, unpooled=True)
+    assert alone.slowdown == 1 and [step.name for step in alone.steps] == ["gather_pool"]
+
+
+def test_a_sequence_costs_more_than_its_bag_where_rows_are_many(cli: Any) -> None:
+    """A bag of 200 rows is one row on the wire, its sequence is 200."""
+    words = ("project", "--table-size", "1TB", "--dim", "64", "--gpus", "16", "--sharding", "ub", "--json")
+    bag = json.loads(cli(*words, "--pooling", "200").out)
+    sequence = json.loads(cli(*words, "--pooling", "none:200").out)
+    assert sequence["time_s"] > bag["time_s"] and sequence["baseline_time_s"] > bag["baseline_time_s"]
+    assert sequence["unpooled"] is True and "unpooled" not in bag
+
+
+def test_what_leads_is_what_torchrec_runs_and_a_model_keeps_its_tables(cli: Any) -> None:
+    text = " ".join(cli("project", "--table-size", "10TB", "--pooling", "none").out.split())
+    assert "32 ids per sample, not pooled" in text and "with use_index_dedup" in text
+    named = cli("project", "--table-size", "10TB", "--pooling", "none:50", "--sharding", "ub").out
+    assert "--pooling none:50" in named and "--sharding all" not in text
+    model = cli("project", "--model", "criteo-1tb", "--gpus", "8", "--pooling", "none").out
+    assert "a sharding of its own for each table" not in model and "not pooled" in model
+    halves = ("--pooling", "none:20", "--payload", "fp16", "--sharding", "row-wise", "--json")
+    fp16 = json.loads(cli("project", *TABLE, *halves).out)
+    steps = {step["name"]: step["payload_bytes"] for step in fp16["steps"]}
+    assert steps["all_to_all_rows"] == COUNT * D * 2 and steps["convert_in"] == COUNT * D * (2 + 4)
+    assert np.isfinite(fp16["time_s"])
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("--pooling none --sharding row-wise-sparse", "unpooled rows are no partial bags: data-parallel,"),
+        ("--pooling none --sharding two-level", "row-wise, row-wise-ub. give one of these."),
+        ("--pooling none --sharding grid", "grid is not possible: unpooled rows"),
+        ("--pooling none --sharding all", "--pooling none is of one sharding"),
+        ("--pooling none --report page.html", "and has no page"),
+        ("--pooling none --objective training", "in a forward pass of sharded tables"),
+        ("--pooling none --local-memory 10TB@3TB/s", "in a forward pass of sharded tables"),
+        ("--pooling none:0", "is zero"),
+        ("--pooling none:x", "is not a number"),
+        ("--pooling none:", "is empty"),
+        ("--pooling nothing", "is not a number"),
+    ],
+)
+def test_what_has_no_rows_to_exchange_is_refused(words: str, says: str, cli: Any) -> None:
+    found = cli("project", "--table-size", "10TB", *words.split())
+    assert (found.code, found.out) == (2, "")
+    assert says in " ".join(found.err.split())
