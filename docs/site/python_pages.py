@@ -40,9 +40,9 @@ _PACKAGE = {
     "predict_collectives": [],
 }
 """The functions of the package, the most asked first, each with its neighbours."""
-_LAST = ["perfmodel.answer.projection.Projection"]
+_LAST = ["perfmodel.answer.answer.Answer"]
 EXAMPLES = {
-    "perfmodel.plan.swept.project": """\
+    "perfmodel.answer.swept.project": """\
 frame = perfmodel.project(table_bytes=[1e12, 10e12], batch=1024)
 print(frame[["table_bytes", "gpus", "sharding", "slowdown", "low_s", "high_s"]])
 """,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -38,15 +39,15 @@ DEFAULT_RESERVE = 0.15
 _WHOLE = ("gpus", "batch", "table_count", "dim")
 
 
-def shaped(values: Mapping[str, Any]) -> dict[str, Array]:
+def read_columns(values: Mapping[str, Any]) -> dict[str, Array]:
     """The given values as one-dimensional arrays of one length, each finite and above 0.
 
     Limits: shapes that do not broadcast, 0, negative, NaN, fractions where whole -> BadInputError
     """
-    given = {name: value for name, value in values.items() if value is not None}
+    values_given = {name: value for name, value in values.items() if value is not None}
     arrays = {
-        name: _dtype_codes(value) if name == "dtype" else _numbers(name, value)
-        for name, value in given.items()
+        name: _read_dtypes(value) if name == "dtype" else _read_numbers(name, value)
+        for name, value in values_given.items()
     }
     try:
         spread = np.broadcast_arrays(*arrays.values())
@@ -58,7 +59,7 @@ def shaped(values: Mapping[str, Any]) -> dict[str, Array]:
     return {name: np.atleast_1d(array).reshape(-1) for name, array in zip(arrays, spread, strict=True)}
 
 
-def _numbers(name: str, value: Any) -> Array:
+def _read_numbers(name: str, value: Any) -> Array:
     try:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError):
@@ -72,22 +73,18 @@ def _numbers(name: str, value: Any) -> Array:
         bad |= array != np.floor(array)
     if name == "id_bytes":
         bad |= ~np.isin(array, list(ID_DTYPE_BYTES.values()))
-    least, most = RANGES.get(name, (0.0, np.inf))
-    bad |= (array < least) | (array > most)
+    low, high = RANGES.get(name, (0.0, np.inf))
+    bad |= (array < low) | (array > high)
     if bad.any():
         kind = f"{'a whole number' if name in _WHOLE else 'a number'} above 0"
-        wanted = f"{kind}, at least {least:g}" if least else kind
-        wanted = f"{wanted}, at most {most:.15g}" if name in RANGES else wanted
+        wanted = f"{kind}, at least {low:g}" if low else kind
+        wanted = f"{wanted}, at most {high:.15g}" if name in RANGES else wanted
         wanted = "4 or 8" if name == "id_bytes" else wanted
-        raise BadInputError(f"{name} {_shown(array[bad].flat[0])} cannot be used.", f"it must be {wanted}.")
+        raise BadInputError(f"{name} {array[bad].flat[0]:.15g} cannot be used.", f"it must be {wanted}.")
     return array
 
 
-def _shown(value: float) -> str:
-    return f"{value:.15g}"
-
-
-def _dtype_codes(value: Any) -> Array:
+def _read_dtypes(value: Any) -> Array:
     """Places in ``DTYPES`` of a dtype name, an array of names, or a pandas column."""
     if isinstance(value, str):
         names, codes = [value], np.zeros((), dtype=np.intp)
@@ -99,11 +96,11 @@ def _dtype_codes(value: Any) -> Array:
     return np.array([float(DTYPES.index(name)) for name in names])[codes]
 
 
-def equal_tables(
+def group_equal(
     values: Mapping[str, Any], machine: Machine, reserve: float, node: int, *, training: bool
 ) -> Configs:
     """Configurations with equal tables; a missing table size or number of GPUs follows from the other."""
-    a, needed, gpus, row = _sized(values, machine, reserve, node, training=training)
+    a, needed, gpus, row = _find_sizes(values, machine, reserve, node, training=training)
     _check_fit(a["table_bytes"], gpus, needed, machine, reserve)
     _check_rows(a["table_bytes"] / (a["table_count"] * row), gpus, row)
     rows = sharding.rows_per_table(a["table_bytes"], a["table_count"], row)
@@ -112,25 +109,25 @@ def equal_tables(
     return Configs(a["table_bytes"], gpus, needed, a["batch"], a["id_bytes"], (group,), "gpus" in a, filled)
 
 
-def feasible(
+def find_feasible(
     values: Mapping[str, Any], machine: Machine, reserve: float, node: int, *, training: bool
 ) -> NDArray[np.bool_]:
     """Which configurations of equal tables are feasible: rows fit the GPUs, and each GPU gets a row.
 
     Limits: values that are never valid (0, text) -> BadInputError
     """
-    a, needed, gpus, row = _sized(values, machine, reserve, node, training=training)
+    a, needed, gpus, row = _find_sizes(values, machine, reserve, node, training=training)
     rows = a["table_bytes"] / (a["table_count"] * row)
-    least = sharding.gpus_needed(a["table_bytes"], machine.value("hbm_bytes"), 0.0)
-    return np.asarray((gpus >= least) & (needed <= MOST_GPUS) & (rows >= np.maximum(gpus, 1)))
+    fewest = sharding.gpus_needed(a["table_bytes"], machine.value("hbm_bytes"), 0.0)
+    return np.asarray((gpus >= fewest) & (needed <= MOST_GPUS) & (rows >= np.maximum(gpus, 1)))
 
 
-def _sized(
+def _find_sizes(
     values: Mapping[str, Any], machine: Machine, reserve: float, node: int, *, training: bool
 ) -> tuple[dict[str, Array], Array, Array, Array]:
     """(values as arrays, with the table size; GPUs needed; GPUs used; bytes of a row)."""
-    a = shaped({**DEFAULTS, **{k: v for k, v in values.items() if v is not None}})
-    usable = _usable(machine, reserve)
+    a = read_columns({**DEFAULTS, **{k: v for k, v in values.items() if v is not None}})
+    usable = _check_usable(machine, reserve)
     if "table_bytes" not in a:
         if "gpus" not in a:
             raise BadInputError(
@@ -143,7 +140,7 @@ def _sized(
     return a, needed, gpus, row_bytes(a["dtype"], a["dim"], training=training)
 
 
-def table_set(
+def group_set(
     tables: TableSet,
     values: Mapping[str, Any],
     machine: Machine,
@@ -163,17 +160,24 @@ def table_set(
             "leave one of them out.",
         )
     defaults = {name: DEFAULTS[name] for name in ("batch", "id_bytes")}
-    a = shaped({**defaults, **{k: v for k, v in free.items() if v is not None}})
-    whole = PlanTables.of(tables).stored_bytes(training=training).sum()
-    total = np.full(a["batch"].shape, float(whole))
+    a = read_columns({**defaults, **{k: v for k, v in free.items() if v is not None}})
+    table_bytes = _sum_bytes(tables, training)
+    total = np.full(a["batch"].shape, table_bytes)
     with np.errstate(all="ignore"):
         needed = sharding.gpus_needed(total, machine.value("hbm_bytes"), reserve)
         gpus = a["gpus"] if "gpus" in a else sharding.whole_nodes(needed, np.float64(node))
     _check_fit(total, gpus, needed, machine, reserve)
-    return Configs(total, gpus, needed, a["batch"], a["id_bytes"], _groups(tables), "gpus" in a)
+    return Configs(total, gpus, needed, a["batch"], a["id_bytes"], _group_tables(tables), "gpus" in a)
 
 
-def _groups(tables: TableSet) -> tuple[TableGroup, ...]:
+@lru_cache(maxsize=8)
+def _sum_bytes(tables: TableSet, training: bool) -> float:
+    return float(PlanTables.of(tables).stored_bytes(training=training).sum())
+
+
+@lru_cache(maxsize=8)
+def _group_tables(tables: TableSet) -> tuple[TableGroup, ...]:
+    """The set as groups of equal tables. It is kept: a what-if asks of the same tables again."""
     laws = list(dict.fromkeys(t.distribution for t in tables.tables))
     kinds = Counter(
         (t.rows, t.dim, t.pooling, DTYPES.index(t.dtype), t.weight_bytes, laws.index(t.distribution))
@@ -185,7 +189,7 @@ def _groups(tables: TableSet) -> tuple[TableGroup, ...]:
     )
 
 
-def _usable(machine: Machine, reserve: float) -> float:
+def _check_usable(machine: Machine, reserve: float) -> float:
     if not 0 <= reserve < 1:
         raise BadInputError(
             f"reserve {reserve:g} cannot be used.", "it is a fraction of the memory: 0 <= reserve < 1."
@@ -199,66 +203,81 @@ class TooFewGpusError(BadInputError):
 
 def _check_fit(table_bytes: Array, gpus: Array, needed: Array, machine: Machine, reserve: float) -> None:
     """Refuse rows that no memory holds; missing memory for exchanges or the reserve is reported later."""
-    usable, hbm = _usable(machine, reserve), machine.value("hbm_bytes")
+    usable, hbm = _check_usable(machine, reserve), machine.value("hbm_bytes")
     if (needed > MOST_GPUS).any():
-        at = int(np.argmax(needed > MOST_GPUS))
-        whole, room = (format_bytes(x, binary=False) for x in (table_bytes.flat[at], usable))
+        place = int(np.argmax(needed > MOST_GPUS))
+        all_bytes, room = (format_bytes(x, binary=False) for x in (table_bytes.flat[place], usable))
         raise BadInputError(
-            f"{whole} of tables need {needed.flat[at]:.3g} GPUs of {room}.",
+            f"{all_bytes} of tables need {needed.flat[place]:.3g} GPUs of {room}.",
             f"this model describes at most {MOST_GPUS} GPUs: a smaller --table-size, or more hbm_bytes.",
         )
     small = gpus < sharding.gpus_needed(table_bytes, hbm, 0.0)
     if small.any():
-        at = int(np.argmax(small))
-        size, count = table_bytes.flat[at], gpus.flat[at]
-        whole, each, room, most, all_ = (
+        place = int(np.argmax(small))
+        size, count = table_bytes.flat[place], gpus.flat[place]
+        all_bytes, share, room, held, all_ = (
             format_bytes(x, binary=False) for x in (size, size / count, usable, usable * count, hbm)
         )
         raise TooFewGpusError(
-            f"{whole} of tables over {count:.0f} GPUs is {each} of rows each, above the {room} of {all_} "
-            "that tables may use.",
-            f"the rows alone need {needed.flat[at]:.0f} GPUs; {count:.0f} have room for {most} of rows.",
+            f"{all_bytes} of tables over {count:.0f} GPUs is {share} of rows each, above the {room} of "
+            f"{all_} that tables may use.",
+            f"the rows alone need {needed.flat[place]:.0f} GPUs; {count:.0f} have room for {held} of rows.",
         )
 
 
 def _check_rows(rows: Array, gpus: Array, row_bytes: Array) -> None:
     if (rows < 1).any():
-        at = int(np.argmax(rows < 1))
+        place = int(np.argmax(rows < 1))
         raise BadInputError(
-            f"{format_bytes(rows.flat[at] * row_bytes.flat[at], binary=False)} is less than one row of "
-            f"{row_bytes.flat[at]:.0f} bytes in each table.",
+            f"{format_bytes(rows.flat[place] * row_bytes.flat[place], binary=False)} is less than one row of "
+            f"{row_bytes.flat[place]:.0f} bytes in each table.",
             "a number without a unit is bytes: give a size like 10GB or 10TB (--table-size).",
         )
     few = gpus > rows
     if few.any():
-        at = int(np.argmax(few))
+        place = int(np.argmax(few))
         raise BadInputError(
-            f"a table of {rows.flat[at]:.6g} rows of {row_bytes.flat[at]:.0f} bytes "
-            f"cannot be cut into {gpus.flat[at]:.0f} row shards.",
+            f"a table of {rows.flat[place]:.6g} rows of {row_bytes.flat[place]:.0f} bytes "
+            f"cannot be cut into {gpus.flat[place]:.0f} row shards.",
             "use fewer GPUs or tables, a larger --table-size, or shorter rows.",
         )
 
 
-def local_memory_work(work: Configs, memory: LocalMemory) -> Configs:
+def place_in_memory(work: Configs, memory: LocalMemory) -> Configs:
     """The same tables in one memory, beside one GPU."""
     largest = float(work.table_bytes.max())
     if largest > memory.capacity_bytes:
         sizes = [format_bytes(x, binary=False) for x in (largest, memory.capacity_bytes)]
         raise BadInputError(f"tables of {sizes[0]} do not fit a memory of {sizes[1]}.", "give a larger one.")
-    one = np.ones_like(work.gpus)
-    return Configs(work.table_bytes, one, one, work.batch, work.id_bytes, work.groups, False)
+    single = np.ones_like(work.gpus)
+    return Configs(work.table_bytes, single, single, work.batch, work.id_bytes, work.groups, False)
 
 
-def equal_share(total: int, gpus: int) -> int:
+def share_equally(total: int, gpus: int) -> int:
     """How many of ``total`` samples each GPU gets.
 
     Limits: it cannot be divided equally -> BadInputError with the nearest divisible numbers, and more GPUs
     """
     if total % gpus:
         near = sorted({max(total // gpus, 1) * gpus, (total // gpus + 1) * gpus})
-        more = next((each for each in range(gpus + 1, 2 * gpus + 1) if total % each == 0), None)
+        larger = next((count for count in range(gpus + 1, 2 * gpus + 1) if total % count == 0), None)
         raise BadInputError(
             f"--global-batch {total} is no whole number of samples for each of {format_count(gpus)} GPUs.",
-            f"the nearest: {' or '.join(map(str, near))}" + (f"; or --gpus {more}." if more else "."),
+            f"the nearest: {' or '.join(map(str, near))}" + (f"; or --gpus {larger}." if larger else "."),
         )
     return total // gpus
+
+
+def check_beside_one_gpu(given: dict[str, Any], tables: str | TableSet | None) -> None:
+    """Refuse several GPUs with a local memory, which is beside one GPU; remove a redundant ``gpus=1``."""
+    if "gpus" not in given:
+        return
+    gpus = read_columns({"gpus": given["gpus"]})["gpus"]
+    if (gpus > 1).any():
+        raise BadInputError(
+            f"one memory holds the tables whole, and {gpus.max():.0f} GPUs spread them: "
+            "the two contradict each other.",
+            "leave one of them out; --remote-memory SIZE@RATE,shared:N is read by N GPUs.",
+        )
+    if tables is not None or given.get("table_bytes") is not None:
+        del given["gpus"]

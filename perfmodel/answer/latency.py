@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from perfmodel.answer.inputs import DEFAULTS
-from perfmodel.answer.swept import Columns, Done, swept
+from perfmodel.answer.question import Question
+from perfmodel.answer.swept import Columns, Done, sweep_columns
 from perfmodel.schema.ranges import MOST_BATCH
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ TRIES = 20
 """About how many batches are tried for one answer."""
 
 
-def sweep_within(
-    columns: Columns, ways: Sequence[str] | None, done: Done, options: Mapping[str, Any], limit_s: float
-) -> pd.DataFrame:
-    """The rows of ``swept`` with the largest batches that fit and whose 95 % bands end within a latency [s].
+def sweep_within(question: Question, columns: Columns, done: Done, limit_s: float) -> pd.DataFrame:
+    """The rows of ``sweep_columns`` with the largest batches that fit and end within a latency [s].
+
+    The end is that of the 95 % band.
 
     Without gpus: on those that the default batch needs
     Source: the upper end of the band and the buffers grow with the batch, so intervals are halved
@@ -34,26 +34,26 @@ def sweep_within(
     def find_batch(point: Columns) -> pd.DataFrame:
         @cache
         def answer(batch: int) -> pd.DataFrame:
-            row = swept(known | {"batch": np.array([batch])}, ways, lambda number: None, options)
+            row = sweep_columns(question, values | {"batch": np.array([batch])})
             return row[row["fits"]] if len(row) else row
 
         def end_s(batch: int) -> float:
             return float(answer(batch)["high_s"].iloc[0]) if len(answer(batch)) else np.inf
 
-        known = dict(point)
-        first = answer(int(DEFAULTS["batch"]))
-        if first.empty:
-            return first
-        known["gpus"] = first["gpus"].to_numpy()
+        values = dict(point)
+        start = answer(int(DEFAULTS["batch"]))
+        if start.empty:
+            return start
+        values["gpus"] = start["gpus"].to_numpy()
         powers = bisect.bisect_right(range(MOST_BATCH.bit_length()), limit_s, key=lambda n: end_s(2**n))
         if not powers:
-            return first.head(0)
+            return start.head(0)
         larger = range(2 ** (powers - 1) + 1, min(2**powers, MOST_BATCH + 1))
         return answer(larger.start - 1 + bisect.bisect_right(larger, limit_s, key=end_s))
 
     rows = []
-    for at in range(len(next(iter(columns.values())))):
-        row = find_batch({name: column[at : at + 1] for name, column in columns.items()})
-        rows.append(row.set_axis([at] * len(row)))
+    for place in range(len(next(iter(columns.values())))):
+        row = find_batch({name: column[place : place + 1] for name, column in columns.items()})
+        rows.append(row.set_axis([place] * len(row)))
         done(1)
     return pd.concat(rows)

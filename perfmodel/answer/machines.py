@@ -5,11 +5,12 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel.answer.swept import Columns, Done, swept
+from perfmodel.answer.question import Question
+from perfmodel.answer.swept import Columns, Done, sweep_columns
 from perfmodel.model.sharding import allowed_gpus, whole_nodes
 
 if TYPE_CHECKING:
@@ -23,14 +24,13 @@ SPREADS = (1.0, 1.05, 1.25, 1.5, 2.0)
 
 
 def sweep_samples(
+    question: Question,
     columns: Columns,
-    ways: Sequence[str] | None,
     done: Done,
-    options: Mapping[str, Any],
     samples: int | None = None,
     spreads: Sequence[float] = (1.0,),
 ) -> pd.DataFrame:
-    """The rows of ``swept`` that fit, with so many samples on all GPUs together.
+    """The rows of ``sweep_columns`` that fit, with so many samples on all GPUs together.
 
     samples   of which the fullest GPU has ceil(samples / gpus); None: each GPU has ``columns["batch"]``
     spreads   without gpus in the columns, of one point: multiples of the fewest GPUs that fit
@@ -38,20 +38,19 @@ def sweep_samples(
 
     def answer(counts: Sequence[float]) -> pd.DataFrame:
         gpus = np.array(counts, dtype=np.float64)
-        part = {name: np.resize(column, gpus.size) for name, column in columns.items()} | {"gpus": gpus}
-        frame = swept(
-            part if samples is None else part | {"batch": np.ceil(samples / gpus)}, ways, done, options
-        )
+        point = {name: np.resize(column, gpus.size) for name, column in columns.items()} | {"gpus": gpus}
+        point = point if samples is None else point | {"batch": np.ceil(samples / gpus)}
+        frame = sweep_columns(question, point, done)
         return frame[frame["fits"]] if len(frame) else frame
 
     done(len(next(iter(columns.values()))))
     if "gpus" in columns:
         return answer(columns["gpus"].tolist())
-    least = columns if samples is None else {**columns, "batch": np.ones(1)}
-    first = swept(least, ways, lambda number: None, options)
-    if first.empty or not first["fits"].all():
-        return first.head(0)
-    node, fewest = options["machine"].gpus_per_node, int(first["gpus"].iloc[0])
+    small = columns if samples is None else {**columns, "batch": np.ones(1)}
+    frame = sweep_columns(question, small)
+    if frame.empty or not frame["fits"].all():
+        return frame.head(0)
+    node, fewest = question.machine.gpus_per_node, int(frame["gpus"].iloc[0])
     counts = allowed_gpus(fewest, _MOST_TIMES * fewest, node)
     if answer([fewest]).empty:
         place = bisect.bisect_left(counts, True, key=lambda count: not answer([count]).empty)
@@ -76,8 +75,8 @@ def rank_machines(
     node, price = names.map(nodes), names.map(prices).astype(float)
     total = rows["gpus"] * rows["batch"] if samples is None else samples
     paid, time = -(-rows["gpus"] // node) * node, rows["time_s"] / total
-    known = rows.assign(samples=total, gpus_paid=paid, samples_per_s=1 / time, sample_time_s=time)
-    known["cost_of_1e9_samples"] = price * paid * 1e9 * time / 3600
-    best = known.sort_values(key, kind="stable").drop_duplicates("machine", ignore_index=True)
+    columns = rows.assign(samples=total, gpus_paid=paid, samples_per_s=1 / time, sample_time_s=time)
+    columns["cost_of_1e9_samples"] = price * paid * 1e9 * time / 3600
+    best = columns.sort_values(key, kind="stable").drop_duplicates("machine", ignore_index=True)
     low, high = (best[key] * best[end] / best["time_s"] for end in ("low_s", "high_s"))
     return best.assign(ratio=best[key] / best[key][0], decided=low > high[0])

@@ -2,36 +2,43 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from perfmodel.answer.inputs import DEFAULT_RESERVE, DEFAULTS, shaped
-from perfmodel.answer.keywords import prepare, read_machine, workload_values
+from perfmodel.answer.inputs import (
+    DEFAULT_RESERVE,
+    DEFAULTS,
+    check_beside_one_gpu,
+    group_equal,
+    group_set,
+    place_in_memory,
+    read_columns,
+)
+from perfmodel.answer.option_texts import format_exact, format_memory, format_plain
 from perfmodel.engine.basis import HostRows, LocalMemory
-from perfmodel.engine.row_wise import Configs, Forward
-from perfmodel.engine.schemes import AUTO, BY_ROWS, ROW_WISE, usual_reduction
+from perfmodel.engine.grid import sized
+from perfmodel.engine.row_wise import REDUCTIONS, Configs, Forward
+from perfmodel.engine.schemes import ALL, AUTO, BY_ROWS, ROW_WISE, usual_reduction, way_named
 from perfmodel.engine.settings import CLUSTER, Setting, load_setting
 from perfmodel.errors import BadInputError
-from perfmodel.question.groups import DEFAULT_MACHINE, OBJECTIVES, default_optimizer, trains
+from perfmodel.model import capacity
+from perfmodel.question.groups import DEFAULT_MACHINE, OBJECTIVES, choose_optimizer, is_training
+from perfmodel.schema.calibration import list_calibrations
 from perfmodel.schema.distributions import UNIFORM, Distribution, parse_distribution
-from perfmodel.schema.machine import Machine, list_machines
-from perfmodel.schema.workload import ID_DTYPE_BYTES, PAYLOADS, TableSet
-from perfmodel.units import parse_quantity
+from perfmodel.schema.files import unknown_name
+from perfmodel.schema.machine import Machine, beside_shipped, list_machines, load_machine
+from perfmodel.schema.table_files import load_tables
+from perfmodel.schema.workload import ID_DTYPE_BYTES, PAYLOADS, TableSet, payload_element_bytes
 
-_WORKLOAD = ("table_bytes", "gpus", "batch", "table_count", "pooling", "dim", "dtype", "id_bytes")
-_NOT_OF_A_PASS = ("total", "sharding", "max_latency_s")
+COLUMNS = ("table_bytes", "gpus", "batch", "table_count", "pooling", "dim", "dtype", "id_bytes")
+"""What may differ between the configurations of one question."""
+_NOT_OF_A_PASS = {"total", "sharding", "table_set", "max_latency_s"}
 _OPTIONS = {"batch": "batch", "table_count": "tables", "pooling": "pooling", "dim": "dim"}
-
-_SUFFIXES_OF = {
-    "byte": ("B", "kB", "MB", "GB", "TB", "PB", "KiB", "MiB", "GiB", "TiB", "PiB"),
-    "byte/s": ("B/s", "kB/s", "MB/s", "GB/s", "TB/s", "PB/s"),
-    "s": ("s", "ms", "us", "ns"),
-    "fraction": ("%",),
-}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -39,16 +46,18 @@ class Question:
     """The question of one projection, in the names and units of ``perfmodel.project``; None: not given.
 
     machine    with the user's what-ifs;  backend  its communication library
-    tables     a name, a file or a set;  calibration  a file, or the id of a shipped one
+    tables     a name, a file or a set, which is read once, as ``table_set``
+    calibration  a file, or the id of a shipped one
     rows       in host memory; None: in HBM;  unpooled  whether each id's row is in the output
-    sharding   None: the one that the answer chooses;  total  samples of all GPUs, ``batch`` of each
-    max_latency_s  that ``batch`` was chosen for
+    sharding   a name of ``WAYS``, or ``all``; None: the fastest that TorchRec runs and that fits
+    total      samples of all GPUs, ``batch`` of each;  max_latency_s  that ``batch`` was chosen for
     setting    the machine with its libraries, if it was loaded before
     """
 
     machine: Machine
     backend: str
     tables: str | TableSet | None = None
+    table_set: TableSet | None = None
     table_bytes: float | None = None
     gpus: int | None = None
     batch: int | None = None
@@ -76,44 +85,95 @@ class Question:
     max_latency_s: float | None = None
     setting: Setting | None = None
 
+    def __post_init__(self) -> None:
+        if self.reduction not in REDUCTIONS:
+            names = [name.replace("_", "-") for name in REDUCTIONS]
+            raise unknown_name("reduction", self.reduction, names)
+        node = self.machine.gpus_per_node
+        if self.gpus_per_node is not None and not 1 <= self.gpus_per_node <= node:
+            raise BadInputError(
+                f"gpus_per_node {self.gpus_per_node} cannot be used.",
+                f"{self.machine.name} has 1 to {node} in a node.",
+            )
+        if self.unpooled and (self.training or self.local_memory):
+            raise BadInputError(
+                "unpooled rows are modelled in a forward pass of sharded tables.", "pool them."
+            )
+        if self.rows and (self.training or self.local_memory):
+            which = "a training step" if self.training else "one memory for all tables"
+            raise BadInputError(
+                f"rows in host memory and {which} cannot be combined.", "leave one of them out."
+            )
+        if self.sharding in (None, ROW_WISE):
+            return
+        conflict = str(self.local_memory) if self.local_memory is not None else ""
+        conflict = conflict or ("reduction" if self.reduction != AUTO else "")
+        if conflict:
+            why = "it is of row-wise shards" if conflict == "reduction" else "one memory shards nothing"
+            raise BadInputError(
+                f"--sharding {self.sharding} and {conflict} cannot be combined.", f"{why}: leave one out."
+            )
+
     @staticmethod
     def of(workload: Any = None, machine: str | Machine = DEFAULT_MACHINE, **options: Any) -> Question:
         """The question in the keywords of ``perfmodel.project``.
 
         Limits: more than one configuration, an unknown keyword -> BadInputError
         """
-        given = {name: value for name, value in options.items() if value is not None}
-        setting, calibration = given.get("setting"), given.get("calibration")
-        box = read_machine(machine, given.pop("overrides", None), setting, calibration)
-        given.setdefault("backend", setting.backend if setting else box.default_backend)
-        if calibration is not None:
-            given["calibration"] = str(calibration)
-        if "local_memory" in given:
-            given["local_memory"] = LocalMemory.of(given["local_memory"])
-        if isinstance(workload, TableSet):
-            given["tables"] = workload
-        else:
-            given = {**workload_values(workload), **given}
-        known = {field.name for field in fields(Question)}
-        if unknown := {name: value for name, value in given.items() if name not in known}:
-            prepare(None, box, **unknown)  # raises with the names that exist
-        if isinstance(given.get("rows"), str):
-            given["rows"] = HostRows.of(given["rows"])
-        if isinstance(given.get("distribution"), str):
-            given["distribution"] = parse_distribution(given["distribution"])
-        values = {name: given[name] for name in _WORKLOAD if name in given}
-        count = max((array.size for array in shaped(values).values()), default=1)
+        question, columns = read_keywords(workload, machine, **options)
+        count = max((column.size for column in columns.values()), default=1)
         if count != 1:
             raise BadInputError(
                 f"{count} configurations are given.", "a projection in full is of one of them."
             )
-        single = {name: np.ravel(np.asarray(value))[0].item() for name, value in values.items()}
-        return Question(machine=box, **{**given, **single})
+        return replace(question, **{name: column[0].item() for name, column in columns.items()})
+
+    def prepare(self, columns: Mapping[str, Any] | None = None) -> tuple[Forward, Configs]:
+        """(the pass, its configurations), ready to be costed.
+
+        columns  values of several configurations, beside what the question has: arrays of one length
+        Limits: values that cannot be used, or do not fit -> BadInputError;  nothing measured that is like
+        the machine -> NoCalibrationError
+        """
+        setting, memory = self.load_setting(), self.local_memory
+        if self.payload is not None:
+            payload_element_bytes(self.payload)  # raises if unknown
+        if self.training and memory is not None:
+            raise BadInputError(
+                "a training step with all rows in one memory is not modelled.", "leave it out."
+            )
+        forward = Forward(
+            setting,
+            self.gpus_per_node,
+            self.payload,
+            self.training,
+            self.optimizer or choose_optimizer(training=self.training),
+            self.reduction,
+            memory,
+            self.distribution or UNIFORM,
+            rows=self.rows,
+            unpooled=self.unpooled,
+        )
+        node = self.gpus_per_node or self.machine.gpus_per_node
+        values = self.given | dict(columns or {})
+        tables = load_tables(self.tables) if self.tables and not self.table_set else self.table_set
+        if memory is not None:
+            check_beside_one_gpu(values, tables)
+        room = self.rows.as_hbm(setting.machine) if self.rows else setting.machine
+        shared = room, self.reserve, node
+        if tables is not None:
+            work = group_set(tables, values, *shared, training=self.training)
+        else:
+            work = group_equal(values, *shared, training=self.training)
+        if memory is not None:
+            return forward, place_in_memory(work, memory)
+        usable = float(capacity.usable_bytes(forward.room_bytes, self.reserve))
+        return forward, sized(forward, replace(work, usable_bytes=usable, reserve=self.reserve), node)
 
     @property
     def given(self) -> dict[str, Any]:
         """The values of the workload that were given, by name."""
-        values = {name: getattr(self, name) for name in _WORKLOAD}
+        values = {name: getattr(self, name) for name in COLUMNS}
         return {name: value for name, value in values.items() if value is not None}
 
     @property
@@ -124,18 +184,19 @@ class Question:
     @property
     def training(self) -> bool:
         """Whether the pass is forward and backward."""
-        return trains(self.objective)
+        return is_training(self.objective)
 
     @property
     def machine_of_rows(self) -> Machine:
         """The machine, as if the memory that holds the rows were its HBM."""
         return self.rows.as_hbm(self.machine) if self.rows else self.machine
 
-    def keywords(self, *without: str) -> dict[str, Any]:
+    def list_keywords(self, *without: str) -> dict[str, Any]:
         """The arguments of ``perfmodel.project`` that are given. without  names to leave out"""
-        names = (field.name for field in fields(self) if field.name not in (*_NOT_OF_A_PASS, *without))
-        values = {name: getattr(self, name) for name in names}
-        return {name: value for name, value in values.items() if value is not None}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values["tables"] = self.table_set or self.tables
+        left_out = _NOT_OF_A_PASS.union(without)
+        return {name: value for name, value in values.items() if value is not None and name not in left_out}
 
     def load_setting(self) -> Setting:
         """The machine with the calibration of its library. Limits: no calibration -> NoCalibrationError"""
@@ -168,34 +229,34 @@ class Question:
             "distribution": work.ids_words(forward.ids),
             "reserve": self.reserve,
             "gpus_per_node": forward.gpus_per_node or self.machine.gpus_per_node,
-            "local_memory": _memory_record(memory) if memory and not memory.remote else None,
-            "remote_memory": _memory_record(memory) if memory and memory.remote else None,
+            "local_memory": _record_memory(memory) if memory and not memory.remote else None,
+            "remote_memory": _record_memory(memory) if memory and memory.remote else None,
             **({"rows": str(self.rows)} if self.rows else {}),
             **({"unpooled": True} if self.unpooled else {}),
             "objective": OBJECTIVES[forward.training],
             "optimizer": forward.optimizer,
         }
 
-    def arguments(self, machine: str = "", calibration: str = "", backend: str = "") -> list[str]:
+    def list_arguments(self, machine: str = "", calibration: str = "", backend: str = "") -> list[str]:
         """Command-line options that repeat this question, without options at their defaults.
 
         machine, calibration  as the user gave them: a name, ``latest``, or the path of a file
         backend               as the user gave it, if it selects one of a run's calibrations
         """
-        return [*self._of_the_workload(), *self._of_the_machine(machine, calibration, backend)]
+        return [*self._list_workload(), *self._list_machine(machine, calibration, backend)]
 
-    def _of_the_workload(self) -> Iterator[str]:
+    def _list_workload(self) -> Iterator[str]:
         if self.model is not None:
             yield from ("--model", self.model)
         if self.table_bytes is not None:
-            yield from ("--table-size", exact_text(self.table_bytes, "byte"))
+            yield from ("--table-size", format_exact(self.table_bytes, "byte"))
         if self.gpus is not None:
             yield from ("--gpus", f"{self.gpus:.0f}")
         for name, option in _OPTIONS.items():
             value = getattr(self, name)
             if value is not None and value != DEFAULTS[name]:
                 none = "none:" if self.unpooled and name == "pooling" else ""
-                yield from (f"--{option}", f"{none}{plain_number(float(value))}")
+                yield from (f"--{option}", f"{none}{format_plain(float(value))}")
         if self.unpooled and self.pooling in (None, DEFAULTS["pooling"]):
             yield from ("--pooling", "none")
         if self.dtype not in (None, DEFAULTS["dtype"]):
@@ -203,7 +264,7 @@ class Question:
         if self.id_bytes not in (None, DEFAULTS["id_bytes"]):
             yield from ("--id-dtype", "int32")
 
-    def _of_the_machine(self, machine: str, calibration: str, backend: str) -> Iterator[str]:
+    def _list_machine(self, machine: str, calibration: str, backend: str) -> Iterator[str]:
         where = machine or self.machine.name
         beside = self.calibration is not None and where not in list_machines() and not machine
         if where != DEFAULT_MACHINE and not beside:  # otherwise its file lies beside the calibration
@@ -212,19 +273,19 @@ class Question:
         if self.gpus_per_node is not None:
             values |= self.machine.values_of_node(self.gpus_per_node)
         for key, value in values.items():
-            yield from ("--set", f"{key}={exact_text(value, self.machine.quantity(key).unit)}")
+            yield from ("--set", f"{key}={format_exact(value, self.machine.quantity(key).unit)}")
         if self.calibration is not None:
             yield from ("--calibration", calibration or str(self.calibration))
             yield from ("--backend", backend) if backend else ()
         elif self.backend != self.machine.default_backend:
             yield from ("--backend", self.backend)
-        yield from self._of_the_pass()
+        yield from self._list_pass()
 
-    def _of_the_pass(self) -> Iterator[str]:
+    def _list_pass(self) -> Iterator[str]:
         if self.clock is not None:
             yield from ("--clock", self.clock)
         if self.reserve != DEFAULT_RESERVE:
-            yield from ("--reserve", plain_number(self.reserve))
+            yield from ("--reserve", format_plain(self.reserve))
         if self.scenario != CLUSTER:
             yield from ("--scenario", self.scenario)
         reduction = usual_reduction(self.reduction)
@@ -238,50 +299,94 @@ class Question:
             yield from ("--sharding", self.sharding)
         ids = self.distribution or UNIFORM
         if not ids.uniform:
-            yield from ("--distribution", f"zipf:{plain_number(ids.skew)}" if ids.skew else ids.name)
+            yield from ("--distribution", f"zipf:{format_plain(ids.skew)}" if ids.skew else ids.name)
         if self.local_memory is not None:
-            yield from (str(self.local_memory), memory_text(self.local_memory))
+            yield from (str(self.local_memory), format_memory(self.local_memory))
         if self.rows is not None:
             yield from ("--rows", str(self.rows))
         if self.training:
             yield from ("--objective", OBJECTIVES[1])
-        if self.optimizer not in (None, default_optimizer(training=self.training)):
+        if self.optimizer not in (None, choose_optimizer(training=self.training)):
             yield from ("--optimizer", str(self.optimizer))
 
 
-def _memory_record(memory: LocalMemory) -> dict[str, float]:
-    record = {"bytes": memory.capacity_bytes, "bytes_per_s": memory.bytes_per_s}
-    more = {"latency_s": memory.latency_s, "gpus": memory.sharers}
-    return {**record, **more} if memory.remote else record
+def read_keywords(
+    workload: Any = None, machine: str | Machine = DEFAULT_MACHINE, **options: Any
+) -> tuple[Question, dict[str, NDArray[Any]]]:
+    """(the question without the values of ``COLUMNS``, these as arrays of one length), checked.
 
-
-def exact_text(value: float, unit: str) -> str:
-    """The shortest text with a unit that parses to exactly this value: ``10TB``, ``100GB/s``, ``7.5us``.
-
-    Limits: a count or ratio -> the plain number
+    workload, options  as of ``perfmodel.project``
+    Limits: tables alone -> no columns: one configuration;  an unknown keyword -> BadInputError
     """
-    best, fewest = "", math.inf
-    for suffix in _SUFFIXES_OF.get(unit, ()):
-        one = parse_quantity(f"1{suffix}", unit)
-        text = f"{value / one:.12g}{suffix}"
-        digits = len(text.removesuffix(suffix).replace(".", ""))
-        if "e" in text.removesuffix(suffix) or digits > fewest or (best and value < one):
-            continue
-        try:
-            if math.isclose(parse_quantity(text, unit), value, rel_tol=1e-12):
-                best, fewest = text, digits
-        except BadInputError:
-            continue
-    return best or plain_number(value)
+    values = {name: value for name, value in options.items() if value is not None}
+    setting, calibration = values.get("setting"), values.get("calibration")
+    box = read_machine(machine, values.pop("overrides", None), setting, calibration)
+    values.setdefault("backend", setting.backend if setting else box.default_backend)
+    if isinstance(workload, TableSet):
+        values["tables"] = workload
+    else:
+        values = _read_workload(workload) | values
+    names = [field.name for field in fields(Question)]
+    if unknown := next((name for name in values if name not in names), None):
+        raise unknown_name("argument", unknown, COLUMNS)
+    columns = {name: values.pop(name) for name in COLUMNS if name in values}
+    length = max((array.size for array in read_columns(columns).values()), default=1)
+    readers: dict[str, Callable[[Any], Any]] = {
+        "calibration": str,
+        "local_memory": LocalMemory.of,
+        "sharding": read_sharding,
+        "rows": lambda text: HostRows.of(text) if isinstance(text, str) else text,
+        "distribution": lambda ids: parse_distribution(ids) if isinstance(ids, str) else ids,
+        "reduction": lambda name: usual_reduction(name).replace("-", "_"),
+        "objective": lambda name: OBJECTIVES[is_training(name)],
+    }
+    values |= {name: read(values[name]) for name, read in readers.items() if name in values}
+    table_set = load_tables(values["tables"]) if "tables" in values else None
+    question = Question(machine=box, **{"table_set": table_set, **values})
+    return question, {name: np.broadcast_to(np.ravel(value), (length,)) for name, value in columns.items()}
 
 
-def memory_text(memory: LocalMemory) -> str:
-    """Value of the option: ``10TB@3TB/s``, or ``10TB@3TB/s,shared:16,latency:3us``."""
-    text = f"{exact_text(memory.capacity_bytes, 'byte')}@{exact_text(memory.bytes_per_s, 'byte/s')}"
-    more = f",shared:{memory.sharers},latency:{exact_text(memory.latency_s, 's')}"
-    return text + more if memory.remote else text
+def _read_workload(workload: Any) -> dict[str, Any]:
+    """The values of a Workload, a mapping or a data frame, by the names of ``COLUMNS``."""
+    if workload is None:
+        return {}
+    if is_dataclass(workload):
+        raw = {field.name: getattr(workload, field.name) for field in fields(workload)}
+        raw["table_count"] = raw.pop("tables", None)
+    else:
+        raw = {str(name): workload[name] for name in workload}
+        if unknown := next((name for name in raw if name not in COLUMNS), None):
+            raise unknown_name("workload column", unknown, COLUMNS)
+    return {name: value for name, value in raw.items() if value is not None}
 
 
-def plain_number(value: float) -> str:
-    """The shortest text of a number that parses to it: ``1024``, ``0.15``."""
-    return f"{value:.0f}" if float(value).is_integer() else repr(float(value))
+def read_machine(
+    machine: str | Machine,
+    overrides: Mapping[str, float | str] | None,
+    setting: Setting | None = None,
+    calibration: str | Path | None = None,
+) -> Machine:
+    """The machine with what-ifs.
+
+    Where shipped measurements are used, values that differ from the shipped machine with this name are
+    what-ifs too.
+    """
+    box = load_machine(machine) if isinstance(machine, str) else machine
+    shipped = setting is None and (calibration is None or str(calibration) in list_calibrations())
+    return (beside_shipped(box) if shipped else box).with_overrides(overrides or {})
+
+
+def read_sharding(text: str | None, more: str = ALL) -> str | None:
+    """The sharding in a text, a name of ``WAYS`` or ``more``; None: not given.
+
+    Limits: unknown name -> BadInputError
+    """
+    if text is None:
+        return None
+    return more if text.strip().lower() == more else way_named(text, more)
+
+
+def _record_memory(memory: LocalMemory) -> dict[str, float]:
+    record = {"bytes": memory.capacity_bytes, "bytes_per_s": memory.bytes_per_s}
+    remote = {"latency_s": memory.latency_s, "gpus": memory.sharers}
+    return {**record, **remote} if memory.remote else record

@@ -1,263 +1,361 @@
-"""The best sharding option for a question, beside row-wise: the fastest that fits and that TorchRec runs.
-
-An option (a *way*, one of ``WAYS``) is one sharding for all tables, such as column-wise.
-"""
+"""The shardings of all tables, compared: which fit, which is the fastest, and which TorchRec runs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
 
-from perfmodel.answer.projection import Projection, projections
-from perfmodel.answer.sensitivity import (
-    Change,
-    NextExperiment,
-    Sensitivity,
-    next_experiment,
-    of_hardware,
+from perfmodel.answer.answer import Answer, answer_plan
+from perfmodel.answer.answers import answer_on, answer_row_wise
+from perfmodel.answer.question import Question
+from perfmodel.answer.uniform_plans import (
+    MOST_COMPARED,
+    Impossible,
+    UniformPlan,
+    UniformPlans,
+    build_evaluator,
+    list_tables,
 )
-from perfmodel.answer.sharding_answers import (
-    ShardingAnswer,
-    answer_sharding,
-    answer_shardings,
-    evaluator_for,
-    tables_of,
-    undecided,
-    uniform_plans_of,
-)
-from perfmodel.engine.grid import costed
+from perfmodel.answer.what_would_help import NextExperiment, Sensitivity, find_next_experiment, list_helping
 from perfmodel.engine.schemes import AUTO, ROW_WISE, ROWS_ONCE, WAYS, copied
-from perfmodel.engine.uniform_plans import MOST_COMPARED, UniformPlans
+from perfmodel.engine.steps import STEPS, StepRow, by_cause
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.model import sharding
+from perfmodel.model.differences import shared_difference_band
 
 T = TypeVar("T")
+
+
+class NotPossibleError(BadInputError):
+    """Raised if tables, GPUs or measurements do not allow the sharding of a question."""
+
 
 RUN = tuple(name for name, way in WAYS.items() if way.torchrec and not copied(way.exchange))
 """Shardings that TorchRec runs and that spread tables over GPUs: only these can lead an answer."""
 LEFT_OUT = tuple(name for name, way in WAYS.items() if way.runs and name not in (*RUN, ROWS_ONCE))
 """Other shardings that somebody runs: replicas on all GPUs, and EMBark's besides unique rows."""
-_SAME = 1e-6
 AT_MOST = 16
 """Multiple of the GPUs that the rows alone need: the most GPUs that are tried."""
+SIZES = (80e9, 160e9, 320e9, 640e9, 1.28e12, 2.5e12, 5e12, 10e12, 20e12, 50e12, 100e12)
+"""Table sizes from one GPU of 80 GB to 100 TB [bytes]."""
+_SAME = 1e-6  # of a time: equally fast
 _MORE = 1.25
+
+
+def plan_shardings(base: Answer) -> UniformPlans:
+    """The uniform plans for the tables of a row-wise answer, on its machine, batch and GPUs.
+
+    Limits: more than ``uniform_plans.MOST_TABLES`` tables, or one memory for all -> BadInputError
+    """
+    if base.forward.memory is not None:
+        raise BadInputError("one local memory shards nothing.", "leave out --local-memory or --sharding.")
+    model = base.question.model or "the tables"
+    tables = list_tables(base.work, model, base.forward.ids)
+    return UniformPlans(build_evaluator(base.forward, base.work, tables), base.gpu_count.usable_bytes)
+
+
+def answer_shardings(base: Answer, shardings: Iterable[str] = WAYS) -> Iterator[Answer | Impossible]:
+    """Answer the question of ``base``, a row-wise answer, with each of these shardings.
+
+    ``base`` must have the default reduction; the other answers are plans of the same tables on the same GPUs.
+    """
+    plans, names = plan_shardings(base), list(shardings)
+    with suppress(NoCalibrationError):  # an exchange was not measured: priced one by one
+        plans.price(names)
+    for name in names:
+        yield answer_sharding(base, plans, name)
+
+
+def answer_sharding(base: Answer, plans: UniformPlans, name: str) -> Answer | Impossible:
+    """The answer with the best plan of one sharding; of row-wise ``base`` itself, with its plan."""
+    best = plans.best(name)
+    if name == ROW_WISE:
+        return replace(base, plan=best) if isinstance(best, UniformPlan) else base
+    return best if isinstance(best, Impossible) else answer_plan(base, plans.evaluator, best)
+
+
+def find_fastest(answers: Iterable[Answer | Impossible]) -> Answer:
+    """The fastest answer that fits, or the fastest of all if none fits.
+
+    Equally fast ones: the simpler sharding (earlier in ``WAYS``).
+    """
+    possible = [answer for answer in answers if isinstance(answer, Answer)]
+    fastest: Answer | None = None
+    for answer in [answer for answer in possible if answer.fits] or possible:
+        if fastest is None or answer.time_s < fastest.time_s * (1 - _SAME):
+            fastest = answer
+    if fastest is None:
+        raise BadInputError("no sharding of these tables fits.", "use more GPUs.")
+    return fastest
+
+
+def find_ties(answers: Iterable[Answer | Impossible]) -> tuple[Answer, ...]:
+    """Answers that fit and are slower than the fastest by less than the uncertainty, fastest first.
+
+    Source: ``differences.shared_difference_band``
+    Limits: one GPU -> none;  a sharding with the same plan as the fastest -> left out
+    """
+    possible = [answer for answer in answers if isinstance(answer, Answer)]
+    fastest = find_fastest(possible)
+    slower = [a for a in possible if a.fits and a.time_s > fastest.time_s * (1 + _SAME)]
+    return tuple(a for a in sorted(slower, key=lambda a: a.time_s) if not is_slower(a, fastest))
+
+
+def is_slower(slower: Answer, fastest: Answer) -> bool:
+    """Whether a time exceeds another on the same machine by more than the uncertainty of their difference.
+
+    Source: ``differences.shared_difference_band``
+    """
+    causes, of_fastest = by_cause(slower.steps, _name_curve), by_cause(fastest.steps, _name_curve)
+    return bool(shared_difference_band(causes, of_fastest)[0] > 0)
+
+
+def _name_curve(row: StepRow) -> str:
+    """Cause of error of a step's time: the curve of its collective, or the cause of its kernel."""
+    return row.cause if row.is_kernel else f"{row.collective} {STEPS[row.name].ranks}"
 
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """The sharding options (``WAYS``) that fit for one question, fastest first, and the row-wise projection.
+    """The answers of one question with the shardings that fit, fastest first, and the row-wise answer.
 
-    base     the row-wise projection
-    best     options that fit; empty if none fits; slower options only if they may be the answer
-    unknown  options that are not compared, because no calibration has their exchanges
+    base     the row-wise answer
+    best     answers that fit; empty if none fits; slower ones only if they may be the fastest
+    unknown  shardings that are not compared, because no calibration has their exchanges
     enough   if nothing fits the given GPUs: how many would be enough, in words
     """
 
-    base: Projection
-    best: tuple[ShardingAnswer, ...]
+    base: Answer
+    best: tuple[Answer, ...]
     unknown: tuple[str, ...] = ()
     enough: str = ""
 
     @property
-    def answer(self) -> Projection:
-        """The projection of the best option; row-wise if none fits."""
-        first = self.best[0].answer if self.best else None
-        return first or self.base
+    def answer(self) -> Answer:
+        """The fastest answer; row-wise if none fits."""
+        return self.best[0] if self.best else self.base
 
     @property
-    def way(self) -> str:
-        """Name of the best sharding option."""
-        return self.best[0].way if self.best else ROW_WISE
-
-    @property
-    def as_good(self) -> tuple[ShardingAnswer, ...]:
-        """Options that are slower than the best by less than the uncertainty: they may be as fast."""
-        return undecided(self.best) if self.best else ()
+    def as_good(self) -> tuple[Answer, ...]:
+        """Answers that are slower than the fastest by less than the uncertainty: they may be as fast."""
+        return find_ties(self.best) if self.best else ()
 
     @cached_property
-    def _beside(self) -> dict[str, ShardingAnswer]:
-        """The answers, on the same GPUs, of shardings that TorchRec does not run; none if tables are not
-        packed."""
-        if not self.best or not self._packs:
+    def _beside(self) -> dict[str, Answer]:
+        """Answers with shardings that TorchRec does not run; none if tables are not packed."""
+        if not self.best or self.base.gpus == 1 or self.base.table_count > MOST_COMPARED:
             return {}
-        return {each.way: each for each in answer_shardings(self.base, (ROWS_ONCE, *LEFT_OUT)) if each.answer}
+        answers = answer_shardings(self.base, (ROWS_ONCE, *LEFT_OUT))
+        return {answer.sharding: answer for answer in answers if isinstance(answer, Answer)}
 
     @property
-    def unique_rows(self) -> ShardingAnswer | None:
+    def unique_rows(self) -> Answer | None:
         """The answer if unique rows are sent. Limits: nothing or it does not fit, one GPU -> None"""
         return self._beside.get(ROWS_ONCE)
 
     @property
-    def left_out(self) -> ShardingAnswer | None:
+    def left_out(self) -> Answer | None:
         """The fastest sharding of ``LEFT_OUT`` that fits and is faster than the best and than unique rows."""
-        shown = [self.answer, *([self.unique_rows.answer] if self.unique_rows else [])]
-        least = min(answer.time_s for answer in shown if answer)
-        faster = {
-            each.answer.time_s: each
-            for way, each in self._beside.items()
-            if way != ROWS_ONCE and each.answer and each.answer.time_s < least * (1 - _SAME)
-        }
-        return faster[min(faster)] if faster else None
-
-    @property
-    def _packs(self) -> bool:
-        """Whether there are several GPUs, and few enough tables to pack onto them."""
-        return self.base.gpus > 1 and table_count(self.base) <= MOST_COMPARED
+        least_s = min(answer.time_s for answer in (self.answer, self.unique_rows) if answer)
+        answers = [answer for name, answer in self._beside.items() if name != ROWS_ONCE]
+        faster = [answer for answer in answers if answer.time_s < least_s * (1 - _SAME)]
+        return min(faster, key=lambda answer: answer.time_s, default=None)
 
     @cached_property
     def experiment(self) -> NextExperiment | None:
         """The measurement that would narrow the band of the answer most; None if nothing fits."""
-        return next_experiment(self.answer) if self.best else None
+        return find_next_experiment(self.answer) if self.best else None
 
     @cached_property
     def changes(self) -> tuple[Sensitivity, ...]:
-        """Slowdowns with other links, libraries and batches, each with the way that is best then; the
-        shortest time first.
+        """What other links, libraries and batches would change, each with the sharding that is fastest then;
+        the shortest time first.
         """
-        return tuple(sorted(of_hardware(self.answer, self._changed), key=lambda each: each.after_s))
-
-    def _changed(self, _: Projection, change: Change) -> Sensitivity | None:
-        try:
-            grid = costed(change.forward, change.work)
-            reserve = self.base.gpu_count.reserve
-            found = rank_shardings(*projections(change.forward, change.work, reserve, grid))
-        except NoCalibrationError:
-            return None
-        if not found.best:
-            return None
-        label = change.label if found.way == self.way else f"{change.label}, sharded {found.way}"
-        now, after = self.answer, found.answer
-        low, high = after.band
-        return Sensitivity(
-            label,
-            change.option,
-            now.slowdown,
-            after.slowdown,
-            low,
-            high,
-            after.evidence,
-            now.time_s,
-            after.time_s,
-        )
+        return list_helping(self.answer, lambda question: rank(question).answer)
 
 
-def leads(base: Projection) -> bool:
-    """Whether several options are compared: tables are in HBM, on several GPUs, with no exchange given."""
+def rank(question: Question) -> Ranking:
+    """The shardings for a question that names none, on its GPUs, else on the fewest that one fits.
+
+    Limits: one memory, or one GPU -> row-wise alone
+    """
+    base = answer_row_wise(question)
+    return rank_on_fewest(base) if is_ranked(base) else Ranking(base, (base,) if base.fits else ())
+
+
+def answer_each(base: Answer, names: Sequence[str]) -> tuple[Answer, list[Answer | Impossible]]:
+    """(row-wise answer, the answers with these shardings) on the fewest GPUs that one of them fits.
+
+    Limits: several shardings -> the fewest GPUs that one which may lead (``RUN``) fits
+    """
+    fitting = [name for name in names if name in RUN] if len(names) > 1 else names
+    return find_enough(
+        base,
+        lambda more: list(answer_shardings(more, names)),
+        lambda answers: any(answer.fits for answer in answers if answer.sharding in fitting),
+        fitting,
+    )
+
+
+def answer_question(question: Question) -> Answer:
+    """The answer of a question: with its sharding, else with the fastest that TorchRec runs.
+
+    Limits: the sharding is not possible for these tables and GPUs -> BadInputError;  none fits -> row-wise
+    """
+    name = question.sharding
+    if name is None or question.local_memory is not None:
+        return rank(question).answer
+    if name == ROW_WISE:
+        return answer_row_wise(question)
+    (named,) = answer_each(answer_row_wise(question), [name])[1]
+    if isinstance(named, Impossible):
+        raise NotPossibleError(f"{name} is not possible: {named.why}.", "--sharding all says what is.")
+    return named
+
+
+def place_row_wise(answer: Answer) -> Answer:
+    """A row-wise answer with its plan. Limits: another sharding, one memory, too many tables -> unchanged"""
+    if answer.sharding != ROW_WISE or answer.forward.memory is not None or answer.table_count > MOST_COMPARED:
+        return answer
+    (placed,) = answer_shardings(answer, [ROW_WISE])
+    assert isinstance(placed, Answer)
+    return placed
+
+
+def is_ranked(base: Answer) -> bool:
+    """Whether several shardings are compared: tables are in HBM, on several GPUs, with no exchange given."""
     forward = base.forward
     return base.gpus > 1 and forward.memory is None and forward.reduction == AUTO
 
 
-def rank_on_enough(
-    base: Projection, on_gpus: Callable[[int], Projection], of: Callable[[Projection], Ranking] | None = None
-) -> Ranking:
-    """The best options, on the given GPUs, else on the fewest GPUs where any option fits (``on_enough``).
+def rank_on_fewest(base: Answer, rank: Callable[[Answer], Ranking] | None = None) -> Ranking:
+    """The ranking on the given GPUs, else on the fewest GPUs where any sharding fits (``find_enough``).
 
-    on_gpus  returns the row-wise projection for a number of GPUs
-    of       computes the result for a projection; None: ``rank_shardings``
+    rank  ranks the shardings of a row-wise answer; None: ``rank_shardings``
     """
-    if table_count(base) > MOST_COMPARED:
+    if base.table_count > MOST_COMPARED:
         return rank_shardings(base)
-    return on_enough(base, on_gpus, of or rank_shardings, lambda each: bool(each.best))[1]
+    return find_enough(base, rank or rank_shardings, lambda ranking: bool(ranking.best))[1]
 
 
-def on_enough(
-    base: Projection,
-    on_gpus: Callable[[int], Projection],
-    on: Callable[[Projection], T],
-    fits: Callable[[T], bool],
-    ways: Sequence[str] = RUN,
-) -> tuple[Projection, T]:
-    """(row-wise projection, result) on the fewest GPUs where the result fits: within a node any number,
-    else whole nodes.
+def find_enough(
+    base: Answer, make: Callable[[Answer], T], fits: Callable[[T], bool], shardings: Sequence[str] = RUN
+) -> tuple[Answer, T]:
+    """(row-wise answer, result) on the fewest GPUs where the result fits: within a node any number, else
+    whole nodes.
 
-    base     row-wise, on as many GPUs as it needs: other options have smaller buffers and may fit fewer
-    on_gpus  returns the row-wise projection for a number of GPUs
-    on       computes the result for a projection;  fits  returns whether a result fits the memory
-    ways     options that the result may have; numbers of GPUs where ``UniformPlans.may_fit`` excludes all are
-             skipped
+    base  row-wise, on as many GPUs as it needs: other shardings have smaller buffers and may fit fewer
+    make  makes the result of a row-wise answer;  fits  returns whether a result fits the memory
+    shardings  that the result may have; numbers of GPUs that ``UniformPlans.has_room`` excludes are skipped
     Limits: GPUs were given, or none fits up to ``AT_MOST`` times as many -> on the GPUs of ``base``;  numbers
     of GPUs without measurements, or that are refused -> skipped
     """
-    first = on(base)
+    result = make(base)
     if base.work.given_gpus or base.gpus == 1:
-        return base, first
+        return base, result
 
-    def with_gpus(gpus: int, like: Projection) -> tuple[Projection, T] | None:
+    def try_gpus(gpus: int, like: Answer) -> tuple[Answer, T] | None:
         try:
-            if not _may_fit(like, gpus, ways):
+            if not _has_room(like, gpus, shardings):
                 return None
-            there = on(more := _fewest(on_gpus(gpus)))
+            larger = _explain_fewest(answer_on(base.question, gpus))
+            result = make(larger)
         except (BadInputError, NoCalibrationError):  # fewer rows than GPUs, or an indivisible batch
             return None
-        return (more, there) if fits(there) else None
+        return (larger, result) if fits(result) else None
 
     count = base.gpu_count
-    node, many, found = count.gpus_per_node, base.gpus, (base, first) if fits(first) else None
-    while found is None and many < AT_MOST * base.gpus:
-        many = node * math.ceil(max(many * _MORE, many + node) / node)
-        found = with_gpus(many, base)
-    if found is None:
-        return base, first
-    fewer = sharding.allowed_gpus(count.for_rows, many - 1, node)
-    return next((less for gpus in fewer if (less := with_gpus(gpus, found[0]))), found)
+    node, tried, enough = count.gpus_per_node, base.gpus, (base, result) if fits(result) else None
+    while enough is None and tried < AT_MOST * base.gpus:
+        tried = node * math.ceil(max(tried * _MORE, tried + node) / node)
+        enough = try_gpus(tried, base)
+    if enough is None:
+        return base, result
+    fewer = sharding.allowed_gpus(count.for_rows, tried - 1, node)
+    return next((less for gpus in fewer if (less := try_gpus(gpus, enough[0]))), enough)
 
 
-def _may_fit(like: Projection, gpus: int, ways: Sequence[str]) -> bool:
-    """Whether any of these options may fit on so many GPUs, with the batch of ``like``."""
+def _has_room(like: Answer, gpus: int, shardings: Sequence[str]) -> bool:
+    """Whether any of these shardings may fit on so many GPUs, with the batch of ``like``."""
     work = replace(like.work, gpus=np.full_like(like.work.gpus, gpus))
-    tables = tables_of(work, "the tables", like.forward.ids)
-    evaluator = evaluator_for(like.forward, work, 0, tables)
-    return UniformPlans(evaluator, like.gpu_count.usable_bytes).may_fit(ways)
+    evaluator = build_evaluator(like.forward, work, list_tables(work, "the tables", like.forward.ids))
+    return UniformPlans(evaluator, like.gpu_count.usable_bytes).has_room(shardings)
 
 
-def _fewest(answer: Projection) -> Projection:
-    """The projection, with a note on why it uses this number of GPUs, which the user did not give."""
-    which = "whole nodes that it fits" if answer.gpus > answer.gpu_count.gpus_per_node else "that it fits"
-    count = replace(answer.gpu_count, needed=answer.gpus, rule=f"the fewest {which}")
+def _explain_fewest(answer: Answer) -> Answer:
+    """The answer, with a note on why it uses this number of GPUs, which the user did not give."""
+    counts = "whole nodes that it fits" if answer.gpus > answer.gpu_count.gpus_per_node else "that it fits"
+    count = replace(answer.gpu_count, needed=answer.gpus, rule=f"the fewest {counts}")
     return replace(answer, gpu_count=count, totals=answer.totals | {"gpus_needed": float(answer.gpus)})
 
 
-def rank_shardings(base: Projection) -> Ranking:
-    """Compares sharding options; stops when no other option can be as fast as the second best.
+def rank_shardings(base: Answer) -> Ranking:
+    """Compare shardings; stops when no other sharding can be as fast as the second best.
 
-    base  the row-wise projection, with its best reduction
+    base  the row-wise answer, with its best reduction
     Limits: one GPU, or too many tables to pack -> row-wise alone
     """
-    mine = (ShardingAnswer(ROW_WISE, None, base, base.gpu_count.memory_bytes),) if base.gpu_count.fits else ()
-    if base.gpus == 1 or table_count(base) > MOST_COMPARED:
-        return Ranking(base, mine)
-    plans = uniform_plans_of(base)
-    least, unknown = plans.least_times(RUN)
-    found = list(mine)
-    for way in sorted(least, key=lambda way: least[way]):
-        times = sorted({_time(each) for each in found})
-        if way == ROW_WISE or (len(times) > 1 and least[way] >= times[1]):
+    answers = [base] if base.fits else []
+    if base.gpus == 1 or base.table_count > MOST_COMPARED:
+        return Ranking(base, tuple(answers))
+    plans = plan_shardings(base)
+    bounds, unknown = plans.bound_times(RUN)
+    for name in sorted(bounds, key=lambda name: bounds[name]):
+        times = sorted({_round_time(answer) for answer in answers})
+        if name == ROW_WISE or (len(times) > 1 and bounds[name] >= times[1]):
             continue
-        each = answer_sharding(base, plans, way)
-        found += [each] if each.answer is not None else []
-    return Ranking(base, tuple(_fastest_first(found)), tuple(way for way in unknown if way != ROW_WISE))
+        answer = answer_sharding(base, plans, name)
+        answers += [answer] if isinstance(answer, Answer) else []
+    return Ranking(base, tuple(_sort_fastest(answers)), tuple(name for name in unknown if name != ROW_WISE))
 
 
-def table_count(base: Projection) -> int:
-    """Number of tables of a projection."""
-    return int(sum(float(group.count.flat[0]) for group in base.work.groups))
+def _sort_fastest(answers: Sequence[Answer]) -> Iterator[Answer]:
+    """The answers, fastest first; of equally fast ones only the simplest (earliest in ``WAYS``)."""
+    time_s, order = 0.0, list(WAYS)
+    for answer in sorted(answers, key=lambda a: (_round_time(a), order.index(a.sharding))):
+        if _round_time(answer) > time_s * (1 + _SAME):
+            yield answer
+        time_s = _round_time(answer)
 
 
-def _fastest_first(found: Sequence[ShardingAnswer]) -> Iterator[ShardingAnswer]:
-    """The results, fastest first; of equally fast ones only the simplest (earliest in ``WAYS``)."""
-    last = 0.0
-    order = list(WAYS)
-    for each in sorted(found, key=lambda each: (_time(each), order.index(each.way))):
-        if _time(each) > last * (1 + _SAME):
-            yield each
-        last = _time(each)
-
-
-def _time(each: ShardingAnswer) -> float:
+def _round_time(answer: Answer) -> float:
     """Time rounded to six digits [s]."""
-    return float(f"{each.answer.time_s:.6g}") if each.answer else 0.0
+    return float(f"{answer.time_s:.6g}")
+
+
+@dataclass(frozen=True, eq=False)
+class Size:
+    """All shardings for one total size of the tables.
+
+    base  the row-wise answer;  answers  of every sharding
+    """
+
+    table_bytes: float
+    base: Answer
+    answers: tuple[Answer | Impossible, ...]
+
+    @property
+    def best(self) -> Answer:
+        """The fastest sharding, with its plan and time."""
+        return find_fastest(self.answers)
+
+    @property
+    def undecided(self) -> tuple[Answer, ...]:
+        """Answers whose time exceeds the best by less than the difference's 95 % uncertainty."""
+        return find_ties(self.answers)
+
+
+def compare_sizes(ask: Callable[[float], Answer], sizes: tuple[float, ...] = SIZES) -> Iterator[Size]:
+    """Compare all shardings at every total size of the tables.
+
+    ask  returns the row-wise answer for a total size;  sizes  the total sizes [bytes]
+    """
+    for table_bytes in sizes:
+        base = ask(table_bytes)
+        yield Size(table_bytes, base, tuple(answer_shardings(base)))

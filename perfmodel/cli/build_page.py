@@ -41,7 +41,7 @@ def page_of(
     from perfmodel.report.page.question_page import question_page
 
     chosen = {selector.name: selector.values[selector.start] for selector in workload}
-    known = question.keywords("machine", *_OF_A_SETUP, sizes.name, *chosen)
+    known = question.list_keywords("machine", *_OF_A_SETUP, sizes.name, *chosen)
     loaded = Loaded(question.kernels)
     across = across or across_sizes(sizes, (*LISTS, "sharding"))
     room = MOST_VIEWS - len(combinations(workload)) + 1

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from perfmodel.question.spec import Arg, CommandOptions, Declared, flag_of
+from perfmodel.question.spec import Arg, CommandOptions, Declared, name_flag
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def _parameter(declared: Declared) -> inspect.Parameter:
         shown = typer.Argument(help=words.help, callback=declared.checked)
     else:
         shown = typer.Option(
-            words.flag or flag_of(declared.name),
+            words.flag or name_flag(declared.name),
             help=words.help,
             metavar=words.metavar,
             min=None if words.read else words.end(words.least),

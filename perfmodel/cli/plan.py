@@ -35,7 +35,6 @@ from perfmodel.cli.plan_options import (
     check_one_plan,
     check_out,
     check_page,
-    is_training,
     limits_of,
     note_not_searched,
     numbers_of,
@@ -54,7 +53,7 @@ from perfmodel.plan.for_torchrec.files import read_any_plan
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.question import PlanQuestion, costs_of
 from perfmodel.plan.what_ifs import WhatIf, what_ifs
-from perfmodel.question.groups import OBJECTIVES
+from perfmodel.question.groups import OBJECTIVES, is_training
 from perfmodel.question.plans import PlanOptions
 from perfmodel.report.page.plan_page import plan_page
 from perfmodel.report.plan_text import plan_csv, plan_text
@@ -93,7 +92,7 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
     of_one["explain"] = options.explain
     check_one_plan(numbers["many"], **of_one)
     rules = typed_rules(options.only or [], options.without or [])
-    training = is_training(objective)
+    training = is_training(objective, "--objective")
     calibration = calibration_of(asked["calibration"], backend, clock)
     box = machine_of(machine, settings, calibration)
     library = library_of(box, backend, calibration)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.answer.question import exact_text
+from perfmodel.answer.option_texts import format_exact
 from perfmodel.cli.options import settings_of
 from perfmodel.cli.output import note
 from perfmodel.cli.typed_line import TypedLine
@@ -253,7 +253,7 @@ def _of_key(key: str, value: float) -> str:
 
 def _quantity(value: float, unit: str) -> str:
     """A text, with a unit if possible, that ``parse_quantity`` reads as exactly this value."""
-    text = exact_text(value, unit)
+    text = format_exact(value, unit)
     return text if parse_quantity(text, unit) == value else repr(value)
 
 

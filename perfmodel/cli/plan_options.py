@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.cli.effort import effort_of, limit_of
 from perfmodel.cli.options import apart, count_values
 from perfmodel.cli.output import check_named, check_target, not_json, note
-from perfmodel.cli.workload import reserve_of, share_of
+from perfmodel.cli.question import reserve_of, share_of
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.question.groups import DEFAULT_BATCH, RESERVE, trains
+from perfmodel.question.groups import DEFAULT_BATCH, RESERVE
 from perfmodel.question.plans import FORMATS
 from perfmodel.schema.files import unknown_name
 from perfmodel.units import format_bytes, parse_bytes, parse_count
@@ -108,11 +108,6 @@ def note_not_searched(typed: Sequence[str]) -> None:
     given = f"{', '.join(most[1:])} and {last} have" if most[1:] else f"{last} has"
     if last:
         note(f"{given} no effect with --plan: the plan in the file is priced, not searched for.")
-
-
-def is_training(objective: str) -> bool:
-    """Whether ``--objective`` means a training step. Limits: an unknown objective -> BadInputError"""
-    return trains(objective, "--objective")
 
 
 def limits_of(machine: Machine, max_hbm: str | None, reserve: str | None) -> tuple[float | None, float]:

@@ -9,21 +9,17 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from perfmodel.answer import Question, prepare
+from perfmodel.answer.inputs import share_equally
+from perfmodel.answer.question import Question, read_sharding
 from perfmodel.cli.chosen import advice, calibration_of, check_gpus, library_of, machine_of
 from perfmodel.cli.options import split_values
-from perfmodel.cli.workload import (
-    local_memory_of,
-    remote_memory_of,
-    reserve_of,
-    share_of,
-    workload_values,
-)
 from perfmodel.engine.basis import HostRows, LocalMemory
 from perfmodel.errors import BadInputError
-from perfmodel.question.groups import NO_POOLING, OBJECTIVES, trains
+from perfmodel.question.groups import NO_POOLING, OBJECTIVES, EqualTableOptions, is_training
 from perfmodel.schema.distributions import parse_distribution
-from perfmodel.units import parse_count
+from perfmodel.schema.table_files import load_tables
+from perfmodel.schema.workload import id_dtype_bytes
+from perfmodel.units import parse_bytes, parse_count, parse_rate, parse_ratio, parse_time
 
 LISTS = ("table_size", "batch", "pooling", "dim", "machine", "backend", "clock")
 """Options that take several values for a page; a question has the first value of each."""
@@ -54,9 +50,10 @@ def question_of(typed: Mapping[str, Any]) -> Question:
     backend, clock = first["backend"], first["clock"]
     calibration = calibration_of(first.get("calibration"), backend, clock)
     machine = machine_of(first["machine"], first.get("settings"), calibration)
-    found = Question(
+    question = Question(
         machine=machine,
         **workload,
+        table_set=None if workload["tables"] is None else load_tables(workload["tables"]),
         backend=library_of(machine, backend, calibration),
         clock=clock,
         calibration=calibration,
@@ -68,10 +65,11 @@ def question_of(typed: Mapping[str, Any]) -> Question:
         unpooled=pooling == NO_POOLING,
         rows=HostRows.of(first.get("rows") or "hbm", "--rows"),
         local_memory=_memory_of(first.get("local_memory"), first.get("remote_memory")),
-        objective=OBJECTIVES[trains(first.get("objective") or OBJECTIVES[0], "--objective")],
+        objective=OBJECTIVES[is_training(first.get("objective") or OBJECTIVES[0], "--objective")],
         optimizer=first.get("optimizer"),
+        sharding=read_sharding(first.get("sharding")),
     )
-    return found if first.get("global_batch") is None else _of_all_gpus(found, first)
+    return question if first.get("global_batch") is None else _of_all_gpus(question, first)
 
 
 def _of_all_gpus(question: Question, typed: Mapping[str, Any]) -> Question:
@@ -92,7 +90,7 @@ def _of_all_gpus(question: Question, typed: Mapping[str, Any]) -> Question:
 
 def _needed(question: Question, batch: int) -> int:
     """How many GPUs the tables, and the buffers for a batch of this size, need."""
-    return int(prepare(None, **{**question.keywords(), "batch": batch})[1].gpus[0])
+    return int(replace(question, batch=batch).prepare()[1].gpus[0])
 
 
 def on_machines(question: Question, typed: Mapping[str, Any]) -> list[Question]:
@@ -132,3 +130,82 @@ def short_below(size: float) -> float:
     """The largest number with two significant digits that is not above ``size``."""
     unit = 10.0 ** (math.floor(math.log10(size)) - 1)
     return math.floor(size / unit) * unit
+
+
+def workload_values(typed: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables and their look-ups as keywords of ``perfmodel.project``. typed  the options by name"""
+    model = typed.get("model")
+    if model is not None:
+        check_model(typed)
+    asked = EqualTableOptions.values(typed)
+    numbers = {name: value for name, value in asked.items() if value is not None and name != "model"}
+    return {"tables": model, "id_bytes": id_dtype_bytes(typed["id_dtype"]), **numbers}
+
+
+def share_of(typed: Mapping[str, Any], gpus: int) -> int:
+    """How many samples of ``--global-batch`` each GPU gets. typed  the options by name
+
+    Limits: as ``share_equally``; ``--batch`` too -> BadInputError
+    """
+    if typed.get("batch") is not None:
+        raise BadInputError("--batch and --global-batch cannot be combined.", "leave one of them out.")
+    return share_equally(parse_count(typed["global_batch"], "--global-batch"), gpus)
+
+
+def check_model(typed: Mapping[str, object]) -> None:
+    """Raise BadInputError if options of equal tables (None: not typed) are typed together with --model."""
+    if not typed.get("model"):
+        return
+    clash = [f"--{name.replace('_', '-')}" for name in _OF_A_MODEL if typed.get(name) is not None]
+    if clash:
+        raise BadInputError(f"--model and {clash[0]} cannot be combined.", "a model brings its own tables.")
+
+
+_OF_A_MODEL = ("table_size", "tables", "pooling", "dim", "dtype", "grid")
+
+
+def reserve_of(text: str) -> float:
+    """The number in the text of ``--reserve``, ``15%`` or ``0.15``. Limits: 1 or more -> BadInputError"""
+    value = parse_ratio(text, "--reserve", allow_zero=True)
+    if value >= 1:
+        raise BadInputError(f"--reserve {text} leaves no memory.", "less than 1, for example 0.15 or 15%.")
+    return value
+
+
+def local_memory_of(text: str | None) -> LocalMemory | None:
+    """The memory in the text of ``--local-memory``, ``10TB@3TB/s``; None: not typed."""
+    if text is None:
+        return None
+    size, at, rate = text.partition("@")
+    if not at:
+        raise BadInputError(
+            f"--local-memory {text} is not SIZE@RATE.", "for example --local-memory 10TB@3TB/s"
+        )
+    return LocalMemory(parse_bytes(size, "--local-memory"), parse_rate(rate, "--local-memory"))
+
+
+def remote_memory_of(text: str | None) -> LocalMemory | None:
+    """The memory in the text of ``--remote-memory``.
+
+    It is like ``10TB@3TB/s,shared:16,latency:3us``; None: not typed
+    Limits: no latency, an unknown or repeated word, a fractional number of GPUs -> BadInputError
+    """
+    if text is None:
+        return None
+    example, name = "for example --remote-memory 10TB@3TB/s,shared:16,latency:3us", "--remote-memory"
+    first, *words = [word.strip() for word in text.split(",")]
+    size, at, rate = first.partition("@")
+    if not at:
+        raise BadInputError(f"{name} {text} does not begin with SIZE@RATE.", example)
+    given: dict[str, str] = {}
+    for word in words:
+        key, _, value = word.partition(":")
+        if key not in ("shared", "latency") or not value or key in given:
+            raise BadInputError(f"{name} {text}: {word!r} is not shared:GPUS or latency:TIME, once.", example)
+        given[key] = value
+    if "latency" not in given:
+        why = "over a network a read takes microseconds; --local-memory has none"
+        raise BadInputError(f"{name} {text} does not say its latency.", f"{example}: {why}.")
+    sharers = parse_count(given.get("shared", "1"), f"{name}: shared")
+    latency = parse_time(given["latency"], name)
+    return LocalMemory(parse_bytes(size, name), parse_rate(rate, name), latency, sharers)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-from perfmodel.answer import Projection, Question, answer_on, answer_question
-from perfmodel.answer.ranking import Ranking, leads, rank_on_enough
+from perfmodel.answer import Answer, Question, answer_on, answer_row_wise
+from perfmodel.answer.question import read_sharding
+from perfmodel.answer.ranking import Ranking, is_ranked, rank_on_fewest
 from perfmodel.cli.build_page import page_of
 from perfmodel.cli.choices import lists_of, wanted, workload_selectors
 from perfmodel.cli.options import count_values, size_values
-from perfmodel.cli.question import LISTS, advised, check_size, question_of
+from perfmodel.cli.question import LISTS, advised, check_model, check_size, question_of
 from perfmodel.cli.typed_line import TypedLine
-from perfmodel.cli.workload import check_model, checked_sharding
-from perfmodel.engine.schemes import ALL, AUTO
+from perfmodel.engine.schemes import ALL, AUTO, ROW_WISE
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.report.page.gpu_views import across_gpus, sharded
 from perfmodel.report.page.parts import Page, Selector
@@ -35,7 +34,8 @@ def gpus_page(params: Mapping[str, Any], line: TypedLine, lead: Ranking | None =
     Limits: several table sizes, or tables that do not fit the fewest GPUs -> BadInputError
     """
     lists = lists_of(params)
-    way = checked_sharding(params["sharding"])
+    way = read_sharding(params["sharding"])
+    way = None if way == ROW_WISE else way
     if way == ALL:
         raise BadInputError(
             "--sharding all: a page over numbers of GPUs is of one sharding.",
@@ -54,9 +54,9 @@ def gpus_page(params: Mapping[str, Any], line: TypedLine, lead: Ranking | None =
     with advised(question):
         chosen = {selector.name: selector.values[selector.start] for selector in workload}
         start = replace(question, **said(workload, chosen), gpus=next(iter(numbers), None))
-        first = answer_question(start)
-        if asked.best and leads(first):
-            lead = lead or rank_on_enough(first, partial(answer_on, start))
+        first = answer_row_wise(start)
+        if asked.best and is_ranked(first):
+            lead = lead or rank_on_fewest(first)
             first = lead.base
         found = _possible(start, first, numbers, way)
         selector = _selector(found, typed=bool(numbers))
@@ -89,7 +89,7 @@ def _with_tables(question: Question, sizes: list[str] | None, numbers: list[int]
                 "--sharding of which tables?", "give --table-size, --gpus or --model, e.g. --table-size 10TB"
             )
         with advised(question):
-            filled = answer_question(replace(question, gpus=min(numbers))).gpu_count
+            filled = answer_row_wise(replace(question, gpus=min(numbers))).gpu_count
         return replace(question, table_bytes=filled.table_bytes)
     found = size_values(sizes, "--table-size")
     if len(found) > 1:
@@ -101,7 +101,7 @@ def _with_tables(question: Question, sizes: list[str] | None, numbers: list[int]
     return question
 
 
-def _possible(asked: Question, first: Projection, numbers: list[int], way: str | None) -> list[int]:
+def _possible(asked: Question, first: Answer, numbers: list[int], way: str | None) -> list[int]:
     """The numbers of GPUs on which the tables fit, the number of ``first`` first.
 
     numbers  as typed; fewer than two: they double from the number of ``first``;  way  the sharding

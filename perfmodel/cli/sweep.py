@@ -6,6 +6,7 @@ import io
 import math
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -15,11 +16,11 @@ import typer
 from numpy.typing import NDArray
 
 from perfmodel.answer import Question
-from perfmodel.answer.grids import GRIDS, feasible, product
+from perfmodel.answer.grids import GRIDS, combine_axes, find_feasible
 from perfmodel.answer.inputs import DEFAULTS
 from perfmodel.answer.latency import TRIES, sweep_within
 from perfmodel.answer.machines import SPREADS, rank_machines, sweep_samples
-from perfmodel.answer.swept import MOST_COMPARED, are_compared, swept
+from perfmodel.answer.swept import MOST_COMPARED, is_compared, sweep_columns
 from perfmodel.cli.chosen import calibration_file
 from perfmodel.cli.machines import read_criterion, read_prices
 from perfmodel.cli.options import (
@@ -31,18 +32,13 @@ from perfmodel.cli.options import (
     split_values,
 )
 from perfmodel.cli.output import check_target, emit, emit_json, note, warn
-from perfmodel.cli.question import advised, check_size, on_machines, question_of
+from perfmodel.cli.question import advised, check_model, check_size, on_machines, question_of, share_of
 from perfmodel.cli.waiting_line import Progress
-from perfmodel.cli.workload import (
-    check_model,
-    checked_sharding,
-    share_of,
-)
 from perfmodel.engine.schemes import ALL, ROW_WISE, WAYS
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.model.sharding import gpus_needed
-from perfmodel.question.groups import default_optimizer, trains
+from perfmodel.question.groups import choose_optimizer, is_training
 from perfmodel.question.passes import SweepOptions
 from perfmodel.report.machines_text import machines_text
 from perfmodel.report.sweep_text import sweep_text
@@ -64,6 +60,8 @@ _AXES = ("table_size", "gpus", "batch", "tables", "pooling", "dim")
 _COUNTS = ("gpus", "gpus_needed", "gpus_paid", "batch", "samples", "table_count", "dim", "id_bytes")
 
 Many = list[str] | None
+Sweep = Callable[..., "pd.DataFrame"]
+"""Computes the rows of a sweep, as ``sweep_columns`` does."""
 
 
 def sweep(context: typer.Context, options: SweepOptions) -> None:
@@ -83,37 +81,35 @@ def sweep(context: typer.Context, options: SweepOptions) -> None:
         what = [load_tables(name) for name in _models(options.model)]
     own = dict.fromkeys((*_AXES, "dtype", "model", "global_batch"))
     question = question_of({**context.params, **own})
-    questions = on_machines(question, context.params)
-    ways = _ways(options)
+    questions, everything = on_machines(question, context.params), question.sharding == ALL
     for one in questions:
         check_size(one, *axes.get("table_bytes", []))
-    answer: Callable[..., pd.DataFrame] = swept
+    answer: Sweep = sweep_columns
     if options.max_latency is not None:
         typed = {"batch": options.batch, "global_batch": options.global_batch, "grid": options.grid}
         apart("--max-latency", options.max_latency, LEAVE_ONE, **typed)
-        if len(ways or [""]) > 1:
+        if everything:
             raise BadInputError("--sharding all is of many shardings.", "name one of them.")
         answer = partial(sweep_within, limit_s=parse_time(options.max_latency))
-    asked = sum(are_compared(ways, one.keywords()) for one in questions)
+    compared = sum(is_compared(question) for question in questions)
     tries = len(what) * (1 if options.max_latency is None else TRIES)
-    _check_count(axes, len(what) * len(questions), tries * asked)
-    columns = product(**axes)
-    how = "each with the fastest sharding of TorchRec's that fits" if ways is None else f"sharded {ways[0]}"
-    how = how if ways is None or len(ways) == 1 else "each with every sharding that it allows"
+    _check_count(axes, len(what) * len(questions), tries * compared)
+    columns = combine_axes(**axes)
+    how = _HOW.get(question.sharding, f"sharded {question.sharding}")
     if options.by is not None or options.price:
-        columns = product(**{"batch": [DEFAULTS["batch"]], **axes})
-        by = read_criterion(options, columns, len(what) * len(ways or [""]))
+        columns = combine_axes(**{"batch": [DEFAULTS["batch"]], **axes})
+        by = read_criterion(options, columns, len(what) * (len(WAYS) if everything else 1))
         nodes = {one.machine.name: one.machine.gpus_per_node for one in questions}
         prices, currency = read_prices(options, by, list(nodes))
         samples = parse_count(options.global_batch) if options.global_batch else None
         if not (
             samples or options.batch or options.max_latency
         ):  # as many as all GPUs of the first machine have by default
-            few = columns if "gpus" in columns else _run(columns, what, questions[:1], ways, sweep_samples)
+            few = columns if "gpus" in columns else _run(columns, what, questions[:1], sweep_samples)
             samples = int(DEFAULTS["batch"] * few["gpus"].min())
         if options.max_latency is None:
             answer = partial(sweep_samples, samples=samples, spreads=SPREADS if by == "cost" else (1.0,))
-        ranked = rank_machines(_run(columns, what, questions, ways, answer), by, samples, nodes, prices)
+        ranked = rank_machines(_run(columns, what, questions, answer), by, samples, nodes, prices)
         _deliver(ranked, lambda: machines_text(ranked, by, currency, how), options)
         return
     if options.global_batch is not None:
@@ -123,16 +119,14 @@ def sweep(context: typer.Context, options: SweepOptions) -> None:
         if options.grid is not None:
             raise BadInputError("--grid and --global-batch cannot be combined.", "a grid has its batches.")
         columns["batch"] = np.array([float(share_of(context.params, int(g))) for g in columns["gpus"]])
-    frame = _run(columns, what, questions, ways, answer)
+    frame = _run(columns, what, questions, answer)
     _deliver(frame, lambda: sweep_text(frame, how), options)
 
 
-def _ways(options: SweepOptions) -> tuple[str, ...] | None:
-    """The sharding options to project: the named option, or all; None: the fastest for each configuration."""
-    way = checked_sharding(options.sharding)
-    if way == ALL:
-        return tuple(WAYS)
-    return None if options.sharding is None else (way or ROW_WISE,)
+_HOW = {
+    None: "each with the fastest sharding of TorchRec's that fits",
+    ALL: "each with every sharding that it allows",
+}
 
 
 def _models(typed: list[str]) -> list[str]:
@@ -200,12 +194,11 @@ def _run(
     columns: dict[str, NDArray[np.float64]],
     what: Sequence[str | TableSet],
     questions: list[Question],
-    ways: Sequence[str] | None,
-    answer: Callable[..., pd.DataFrame] = swept,
+    answer: Sweep,
 ) -> pd.DataFrame:
-    """Project all configurations: a row for each. answer  computes the rows, as ``swept``
+    """Project all configurations: a row for each. answer  computes the rows, as ``sweep_columns``
 
-    columns  the values of the axes at each point;  ways  the shardings; None: the fastest
+    columns  the values of the axes at each point
     what     element types of equal tables, or sets of tables;  questions  for each machine
     """
     points = len(next(iter(columns.values())))
@@ -225,16 +218,16 @@ def _run(
                     if not kept.any():
                         continue
                     part = {name: column[kept] for name, column in part.items()}
-                    frame = answer(part, ways, done.advance, {**question.keywords(), **own})
+                    frame = answer(replace(question, **own), part, done.advance)
                     answered += frame.index.nunique()
                     if len(frame):
                         frames.append(frame.reset_index(drop=True))
                         constants.append({**same, **word, "clock": str(frame["clock"].iloc[0])})
     left_out = total - answered
     why = "tables that do not fit the GPUs, or have fewer rows than there are GPUs"
-    if ways is not None and tuple(ways) != (ROW_WISE,):
+    if questions[0].sharding not in (None, ROW_WISE):
         why += ", or do not allow the sharding"
-    if answer is not swept and "limit_s" in getattr(answer, "keywords", {}):
+    if "limit_s" in getattr(answer, "keywords", {}):
         why += ", or take longer than --max-latency"
     if not frames:
         raise BadInputError(f"none of {_count(total)} is possible: {why}.", "use more GPUs.")
@@ -243,9 +236,9 @@ def _run(
     return _joined(frames, constants)
 
 
-def _tables(what: str | TableSet) -> dict[str, object]:
+def _tables(what: str | TableSet) -> dict[str, Any]:
     """A type of equal tables, or a set of tables, by its keyword of ``perfmodel.project``."""
-    return {"tables": what} if isinstance(what, TableSet) else {"dtype": what}
+    return {"tables": what, "table_set": what} if isinstance(what, TableSet) else {"dtype": what}
 
 
 def _possible(
@@ -255,9 +248,9 @@ def _possible(
 
     what  an element type of equal tables, or a set of tables
     """
-    training = trains(question.objective)
+    training = is_training(question.objective)
     if isinstance(what, str):
-        return feasible(part, question.machine_of_rows, question.reserve, training=training, dtype=what)
+        return find_feasible(part, question.machine_of_rows, question.reserve, training=training, dtype=what)
     if "gpus" not in part:
         return np.ones(len(next(iter(part.values()))), dtype=bool)
     room = question.machine_of_rows.value("hbm_bytes")
@@ -279,7 +272,7 @@ def _constants(question: Question) -> dict[str, str]:
         "scenario": question.scenario,
         "distribution": question.distribution.name if question.distribution else UNIFORM.name,
         "objective": question.objective,
-        "optimizer": question.optimizer or default_optimizer(training=trains(question.objective)),
+        "optimizer": question.optimizer or choose_optimizer(training=is_training(question.objective)),
         "calibration": f"{own} ({names})" if own else names,
         "overrides": " ".join(f"{key}={machine.value(key):.15g}" for key in sorted(machine.overrides)),
     }

@@ -14,7 +14,7 @@ from perfmodel.schema.run_folders import latest_run
 if TYPE_CHECKING:
     import typer
 
-    from perfmodel.answer import Projection
+    from perfmodel.answer import Question
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,9 @@ class TypedNames:
         """The names from a command's options; None: not typed."""
         return TypedNames(machine or "", calibration or "", (backend or "") if calibration else "")
 
-    def line(self, words: Sequence[str], answer: Projection) -> str:
-        """The command that asks for ``answer`` again. words  that it begins with"""
-        options = answer.question.arguments(**vars(self)) if answer.question else []
+    def line(self, words: Sequence[str], question: Question) -> str:
+        """The command that asks a question again. words  that it begins with"""
+        options = question.list_arguments(**vars(self))
         return shlex.join([*words, *options])
 
 

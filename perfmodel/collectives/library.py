@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -166,43 +165,3 @@ class Faster:
 
 
 Links = Library | Faster
-
-
-@dataclass(frozen=True)
-class Crossover:
-    """The size from which another library is faster, for a collective on a number of GPUs.
-
-    small, large  library that is faster below and above ``payload_bytes``;  clocks  of both libraries"""
-
-    collective: str
-    gpus: int
-    small: str  # the faster library below the size
-    large: str  # the faster library above it
-    payload_bytes: float | None  # None: one library is faster at every size
-    clocks: tuple[Clock, ...]
-    group: str = ""  # which ranks take part, if not all
-
-
-def crossover(
-    links: Faster, collective: str, gpus: int, per_node: int | None, sizes: Sequence[float], group: str = ""
-) -> Crossover | None:
-    """The message size above which one library stays faster, interpolated between neighbours in ``sizes``.
-
-    Limits: one library faster at all sizes -> payload_bytes None and small == large;
-            one library does not know the collective -> None
-    """
-    payload, ranks = np.asarray(sizes, dtype=np.float64), np.full(len(sizes), float(gpus))
-    try:
-        a = links.first.timing(collective, payload, ranks, per_node).time_s
-        b = links.second.timing(collective, payload, ranks, per_node).time_s
-    except NoCalibrationError:
-        return None
-    first_wins = a <= b
-    names = (links.second.name, links.first.name)
-    last = names[int(first_wins[-1])]
-    others = np.flatnonzero(first_wins != first_wins[-1])
-    if others.size == 0:
-        return Crossover(collective, gpus, last, last, None, links.clocks, group)
-    at = int(others[-1])
-    meet = float(np.sqrt(payload[at] * payload[at + 1]))
-    return Crossover(collective, gpus, names[int(first_wins[at])], last, meet, links.clocks, group)

@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from perfmodel.answer import Projection, Question, answer_on, answer_question
+from perfmodel.answer import Answer, Question, answer_on
+from perfmodel.answer.answers import note_idle
 from perfmodel.answer.inputs import DEFAULTS
-from perfmodel.answer.ranking import Ranking, leads, rank_shardings
+from perfmodel.answer.ranking import Ranking, answer_question, is_ranked, rank, rank_shardings
 from perfmodel.cli.question import advised, check_size, question_of
-from perfmodel.cli.shardings import Output, lead_of, possible, with_fitting, with_sharding
-from perfmodel.cli.workload import checked_sharding
 from perfmodel.engine.schemes import AUTO, ROW_WISE
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.explore import commands
@@ -23,7 +22,7 @@ from perfmodel.explore.asked import Said
 from perfmodel.question.passes import ProjectOptions
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.line_traces import SlowdownLine
-from perfmodel.report.figures.registry import BREAKDOWN, CHANGES, OVER_GPUS, SLOWDOWN, TORNADO, Figure
+from perfmodel.report.figures.registry import BREAKDOWN, CHANGES, OVER_GPUS, SLOWDOWN, Figure
 from perfmodel.report.page.assemble import block_data
 from perfmodel.report.page.gpu_views import sharded
 from perfmodel.report.page.lines import Lines, frame_of
@@ -33,7 +32,7 @@ from perfmodel.report.page.setups import Curves, Loaded, Setup
 from perfmodel.schema.files import unknown_name
 from perfmodel.units import counted, format_ratio, format_time
 
-LATER = (OVER_GPUS, CHANGES, TORNADO, SLOWDOWN)
+LATER = (OVER_GPUS, CHANGES, SLOWDOWN)
 """Figures that need many answers: they are computed once the question stays unchanged."""
 WHAT_IFS = "what-ifs"
 """Name of the headline with changes that would help, which is computed once the question stays unchanged."""
@@ -44,7 +43,7 @@ _LATER = threading.Lock()
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class PageAnswer:
     """The answer to one question of the page.
 
     row_wise  the answer with row-wise sharding, with which other shardings are compared
@@ -53,32 +52,28 @@ class Answer:
     """
 
     question: Question
-    row_wise: Projection
-    shown: Projection
+    row_wise: Answer
+    shown: Answer
     lead: Ranking | None
     way: str | None = None
 
 
 @lru_cache(maxsize=16)
-def answer(asked: Said) -> Answer:
+def answer(asked: Said) -> PageAnswer:
     """Compute the answer to ``asked``. Limits and errors: as ``perfmodel project``"""
     typed = asked.typed(ProjectOptions)
-    way = checked_sharding(typed["sharding"])
     if not (typed["table_size"] or typed["gpus"] or typed["model"]):
         raise BadInputError("which tables?", "say how large all of them are, or choose a set.")
     question = question_of(typed)
     check_size(question)
     with advised(question):
-        base = answer_question(question)
-        out = Output(False, False, None, lambda words, _: " ".join(words))
-        if way is not None:
-            base, (found,) = with_fitting(base, question, [way], say=False)
-            shown = with_sharding(possible(base, found, out.again).answer or base, way)
-            return Answer(question, base, shown, None, way)
-        if typed["sharding"] is not None or not leads(base):
-            return Answer(question, base, base, None)
-        lead = lead_of(base, question, out, say=False)
-        return Answer(question, lead.base, lead.answer, lead)
+        if question.sharding is None:
+            ranking = rank(question)
+            lead = ranking if is_ranked(ranking.base) else None
+            return PageAnswer(question, ranking.base, note_idle(ranking.answer, answer_question), lead)
+        named = note_idle(answer_question(question), answer_question)
+        base = answer_on(question, named.gpus) if named.sharding != ROW_WISE else named
+        return PageAnswer(question, base, named, None, None if base is named else named.sharding)
 
 
 def shown(asked: Said, beside: Said | None) -> dict[str, Any]:
@@ -97,19 +92,19 @@ def shown(asked: Said, beside: Said | None) -> dict[str, Any]:
     }
 
 
-def _view(asked: Said, found: Answer, *, whole: bool = False) -> dict[str, Any]:
+def _view(asked: Said, found: PageAnswer, *, whole: bool = False) -> dict[str, Any]:
     """The headline of an answer, as the page's script takes it. whole  with changes that help"""
     return {"heads": [vars(_card(asked, found, whole=whole))]}
 
 
-def _card(asked: Said, found: Answer, *, whole: bool) -> Card:
+def _card(asked: Said, found: PageAnswer, *, whole: bool) -> Card:
     base = found.shown if found.lead is None else found.row_wise
     card = card_of(base, found.lead, whole=False, elsewhere="")
     card = replace(card, question=asked_words(found.row_wise))
     return completed(card, found.lead) if whole and found.lead is not None else card
 
 
-def _against(found: Answer, beside: Said | None) -> str:
+def _against(found: PageAnswer, beside: Said | None) -> str:
     """Compares the pinned question's time with this answer's. Limits: none, or no answer -> empty"""
     if beside is None:
         return ""
@@ -147,7 +142,7 @@ def drawn(name: str, asked: Said, wanted: Callable[[], bool]) -> dict[str, Any] 
             return block_data(figure.missing(error.message))
 
 
-def _figure(figure: Figure, found: Answer) -> Block | Missing:
+def _figure(figure: Figure, found: PageAnswer) -> Block | Missing:
     if figure is OVER_GPUS:
         return figure.draw(lines=list(_over_gpus(found)), asked=found.shown, first="time")
     if figure is SLOWDOWN:
@@ -157,7 +152,7 @@ def _figure(figure: Figure, found: Answer) -> Block | Missing:
     return figure.draw(asked=found.row_wise, lead=found.lead)
 
 
-def _over_gpus(found: Answer) -> Iterator[SlowdownLine]:
+def _over_gpus(found: PageAnswer) -> Iterator[SlowdownLine]:
     """Curves over the number of GPUs: the sharding that is shown, and row-wise sharding."""
     question = found.question
     if question.tables is None:
@@ -168,7 +163,7 @@ def _over_gpus(found: Answer) -> Iterator[SlowdownLine]:
         with suppress(PerfmodelError):  # too few for the tables, or more than rows
             base = answer_on(question, gpus) if gpus >= 1 else None
             if base is not None:
-                led = found.lead is not None and leads(base)
+                led = found.lead is not None and is_ranked(base)
                 best.append(rank_shardings(base).answer if led else sharded(base, found.way))
                 bases.append(base)
     if found.way or found.lead:
@@ -176,12 +171,12 @@ def _over_gpus(found: Answer) -> Iterator[SlowdownLine]:
     yield SlowdownLine(ROW_WISE, frame_of(bases), style=0)
 
 
-def _over_sizes(question: Question, answer: Projection) -> Iterator[SlowdownLine]:
+def _over_sizes(question: Question, answer: Answer) -> Iterator[SlowdownLine]:
     """Curves over the size of the tables, as in the report, for the library of the question only."""
     own = Curves(question.backend, question.clock)
     setup = Setup(question.machine, own, AUTO)
     names = ("batch", "pooling", "dim")
     workload = {name: getattr(question, name) or DEFAULTS[name] for name in names}
-    rest = question.keywords("machine", "table_bytes", "gpus", *names, *setup.options, "setting")
+    rest = question.list_keywords("machine", "table_bytes", "gpus", *names, *setup.options, "setting")
     sizes = [answer.gpu_count.table_bytes]
     return Lines(sizes, [workload], Loaded(question.kernels), rest, (own,)).of(setup, workload)

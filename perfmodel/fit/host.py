@@ -55,6 +55,8 @@ def machine_text(run: Run, memory_bytes: float | None = None) -> str:
         f"network = {_quoted(_network(run))}",
     ]
     for key, known in KEYS.items():
+        if key not in values:  # not every machine has it
+            continue
         found = values[key]
         lines += [
             "",

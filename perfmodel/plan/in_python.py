@@ -18,7 +18,7 @@ from perfmodel.plan.choices.table_rules import typed_rules
 from perfmodel.plan.frames import IN_PYTHON, STOPPED, TablePlan, TableScaling
 from perfmodel.plan.question import RESERVE, PlanQuestion, costs_of
 from perfmodel.plan.scaling import scale
-from perfmodel.question.groups import DEFAULT_MACHINE, trains
+from perfmodel.question.groups import DEFAULT_MACHINE, is_training
 from perfmodel.schema.distributions import UNIFORM, Distribution, parse_distribution
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import Machine, load_machine
@@ -176,7 +176,7 @@ def question_of(
     check_kinds(objective=objective, id_dtype=id_dtype, scenario=scenario, **texts)
     check_kinds(machine=machine, distribution=distribution, for_torchrec=for_torchrec)
     check_kinds(only=only, without=without, overrides=overrides)
-    training = trains(objective)
+    training = is_training(objective)
     box = machine if isinstance(machine, Machine) else load_machine(str(machine))
     if overrides:
         box = box.with_overrides(dict(overrides))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perfmodel.answer.question import exact_text
+from perfmodel.answer.option_texts import format_exact
 from perfmodel.engine.steps import INSIDE, STEPS, StepRow
 from perfmodel.plan.outcome import Planned
 from perfmodel.schema.machine import Machine
@@ -54,7 +54,7 @@ class Limiting:
     def option(self) -> str:
         """The command-line options that make the change; "" if there are none."""
         units = {key: "s" if key in _LAUNCHES else "byte/s" for key in self.values}
-        return " ".join(f"--set {key}={exact_text(x, units[key])}" for key, x in self.values.items())
+        return " ".join(f"--set {key}={format_exact(x, units[key])}" for key, x in self.values.items())
 
 
 def limiting(answer: Planned) -> Limiting:

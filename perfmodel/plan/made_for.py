@@ -8,7 +8,7 @@ from pydantic import Field
 
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.settings import Setting
-from perfmodel.question.groups import default_optimizer
+from perfmodel.question.groups import choose_optimizer
 from perfmodel.schema.calibration import load_calibration
 from perfmodel.schema.strict import Exact
 
@@ -59,7 +59,7 @@ class MadeFor(Exact):
             overrides=overrides,
             batch=evaluator.batch,
             training=training,
-            optimizer=None if optimizer == default_optimizer(training=training) else optimizer,
+            optimizer=None if optimizer == choose_optimizer(training=training) else optimizer,
             distribution=evaluator.tables.distribution,
             payload=basis.payload,
             id_dtype=evaluator.id_dtype,

@@ -27,7 +27,7 @@ from perfmodel.plan.made_for import MadeFor
 from perfmodel.plan.outcome import Planned, given_outcome, of_other_plans, outcome_of
 from perfmodel.plan.searching.carried import as_option, carried
 from perfmodel.plan.searching.search import Search, Watch
-from perfmodel.question.groups import default_optimizer
+from perfmodel.question.groups import choose_optimizer
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.ranges import MOST_PLANNED_GPUS
 from perfmodel.units import format_count
@@ -44,7 +44,7 @@ RESERVE = 0.15
 def costs_of(given: Mapping[str, Any], *, training: bool) -> dict[str, Any]:
     """The given options that affect costs (``COST_OPTIONS``); training defaults to row-wise Adagrad."""
     asked = {name: given[name] for name in COST_OPTIONS if given.get(name) is not None}
-    return {"optimizer": default_optimizer(training=training), **asked}
+    return {"optimizer": choose_optimizer(training=training), **asked}
 
 
 def _quiet(best_s: float) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from perfmodel.answer.projection import Projection
-from perfmodel.answer.ranking import Ranking, table_count
-from perfmodel.answer.sharding_answers import tables_of
+from perfmodel.answer.answer import Answer
+from perfmodel.answer.ranking import Ranking
+from perfmodel.answer.uniform_plans import MOST_COMPARED, list_tables
 from perfmodel.effort import EFFORTS
 from perfmodel.engine.tables import PlanTables
-from perfmodel.engine.uniform_plans import MOST_COMPARED
 from perfmodel.errors import BadInputError
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.question import PlanQuestion, costs_of
-from perfmodel.question.groups import default_optimizer
+from perfmodel.question.groups import choose_optimizer
 
 _ID_DTYPES = {4: "int32", 8: "int64"}
 
@@ -24,9 +23,9 @@ def plan_beside(lead: Ranking) -> Planned | None:
     """
     base = lead.base
     unplanned = base.forward.rows or base.forward.unpooled
-    if unplanned or table_count(base) > MOST_COMPARED or len(base.work.groups) < 2:
+    if unplanned or base.table_count > MOST_COMPARED or len(base.work.groups) < 2:
         return None
-    tables = tables_of(base.work, "the tables", base.forward.ids)
+    tables = list_tables(base.work, "the tables", base.forward.ids)
     try:
         best = searched_plan(base, tables)
     except BadInputError:
@@ -34,14 +33,13 @@ def plan_beside(lead: Ranking) -> Planned | None:
     return best if best.found.cost.time_s < lead.answer.time_s or not lead.best else None
 
 
-def searched_plan(base: Projection, tables: PlanTables) -> Planned:
+def searched_plan(base: Answer, tables: PlanTables) -> Planned:
     """The best plan of a quick search, with its cost and memory, for the question of a projection.
 
     base  gives machine, GPUs, batch, ids and curves;  tables  of the projection, each with a name
     Limits: none fits -> BadInputError;  Ctrl-C -> KeyboardInterrupt, even if there is a plan
     """
     asked, forward, work = base.question, base.forward, base.work
-    assert asked is not None
     setting = forward.setting
     costs = {
         "backend": setting.backend,
@@ -54,7 +52,7 @@ def searched_plan(base: Projection, tables: PlanTables) -> Planned:
         "id_dtype": _ID_DTYPES[int(work.id_bytes[0])],
     }
     training = forward.training
-    if training or forward.optimizer != default_optimizer(training=False):
+    if training or forward.optimizer != choose_optimizer(training=False):
         costs["optimizer"] = forward.optimizer
     found = PlanQuestion(
         tables=tables,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.answer.question import exact_text
+from perfmodel.answer.option_texts import format_exact
 from perfmodel.effort import Deadline
 from perfmodel.engine.placement import Plan
 from perfmodel.engine.settings import CLUSTER
@@ -176,14 +176,14 @@ def _memory(q: PlanQuestion) -> tuple[str, str, str, PlanQuestion | BadInputErro
     """The change to twice the memory of each GPU, or twice ``--max-hbm``; returns as ``_asked``."""
     if q.most_bytes is not None and 2 * q.most_bytes <= q.machine.value("hbm_bytes"):
         words = f"memory {_size(q.most_bytes)} → {_size(2 * q.most_bytes)} per GPU"
-        option = f"--max-hbm {exact_text(2 * q.most_bytes, 'byte')}"
+        option = f"--max-hbm {format_exact(2 * q.most_bytes, 'byte')}"
         return "memory", words, option, replace(q, most_bytes=2 * q.most_bytes)
     whole = q.machine.value("hbm_bytes")
     changed = _with(q, hbm_bytes=2 * whole)
-    option = f"--set hbm_bytes={exact_text(2 * whole, 'byte')}"
+    option = f"--set hbm_bytes={format_exact(2 * whole, 'byte')}"
     if q.most_bytes is not None and not isinstance(changed, BadInputError):
         changed = replace(changed, most_bytes=2 * q.most_bytes)
-        option += f" --max-hbm {exact_text(2 * q.most_bytes, 'byte')}"
+        option += f" --max-hbm {format_exact(2 * q.most_bytes, 'byte')}"
     return "memory", f"memory {_size(whole)} → {_size(2 * whole)} per GPU", option, changed
 
 

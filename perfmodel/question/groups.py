@@ -145,7 +145,7 @@ TimeLimit = Annotated[
 ]
 
 
-def trains(objective: str, what: str = "objective") -> bool:
+def is_training(objective: str, what: str = "objective") -> bool:
     """Whether the objective is a training step; ``forward``, ``inference``, ``training``, ``train`` work too.
 
     what  the name of the option, for the message
@@ -157,7 +157,7 @@ def trains(objective: str, what: str = "objective") -> bool:
     return known == OBJECTIVES[1]
 
 
-def default_optimizer(*, training: bool) -> str:
+def choose_optimizer(*, training: bool) -> str:
     """The optimizer without ``--optimizer``: row-wise Adagrad in training, else none."""
     return "rowwise-adagrad" if training else "none"
 

@@ -73,7 +73,7 @@ class Declared:
         """The flag as it is typed; for an argument its name in capitals."""
         if isinstance(self.words, Arg):
             return self.name.upper()
-        return self.words.flag.partition("/")[0] or flag_of(self.name)
+        return self.words.flag.partition("/")[0] or name_flag(self.name)
 
     def value(self, typed: Any) -> Any:
         """The typed text as a value in SI units; None: not typed.
@@ -155,6 +155,6 @@ class CommandOptions:
         }
 
 
-def flag_of(name: str) -> str:
+def name_flag(name: str) -> str:
     """The flag of a field: ``--table-size`` of ``table_size``."""
     return f"--{name.removeprefix('as_').replace('_', '-')}"

@@ -7,7 +7,7 @@ import math
 import shlex
 from pathlib import Path
 
-from perfmodel.answer.sensitivity import NextExperiment
+from perfmodel.answer.what_would_help import NextExperiment
 from perfmodel.report.terminal import command_lines, paragraph
 from perfmodel.schema.home import SAMPLES_NAME
 from perfmodel.schema.run_folders import calibrate_line

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 
-from perfmodel.answer import Projection
-from perfmodel.answer.kernel_choice import OtherKernels
-from perfmodel.answer.sensitivity import NextExperiment, Sensitivity
+from perfmodel.answer import Answer
+from perfmodel.answer.what_would_help import NextExperiment, OtherKernels, Sensitivity
+from perfmodel.engine.schemes import DATA_PARALLEL, ROW_WISE, SHARDINGS
 from perfmodel.engine.settings import is_published
 from perfmodel.engine.steps import StepRow
 from perfmodel.report.columns import Column, columns_text
@@ -40,7 +40,7 @@ _WEAK = Evidence.EXTRAPOLATED.rank
 
 
 def projection_text(
-    answer: Projection,
+    answer: Answer,
     changes: Sequence[Sensitivity],
     experiment: NextExperiment | None,
     machine: str = "",
@@ -66,8 +66,6 @@ def projection_text(
         parts[-1] += f"\n{kernel_lines(answer, others)}"
     if answer.steps:
         parts.append(step_table(answer))
-    if answer.crossovers:
-        parts.append(crossover_text(answer))
     if changes:
         parts.append(change_table(answer, changes))
     if experiment is not None:
@@ -77,7 +75,7 @@ def projection_text(
     return "\n\n".join(parts)
 
 
-def headline(answer: Projection) -> str:
+def headline(answer: Answer) -> str:
     """The slowdown in a sentence, with both times, the throughput, the band and the speed-of-light bound."""
     low, high = answer.band
     if answer.gpus == 1:
@@ -88,8 +86,8 @@ def headline(answer: Projection) -> str:
         first = f"{format_ratio(answer.slowdown)}: {size} of tables fit {where}, so nothing is sharded."
         return paragraph(f"{first}\n     {format_time(answer.time_s)} per batch")
     first = sentence(answer)
-    if not answer.gpu_count.fits:
-        held = answer.gpu_count.memory_words().partition(":")[0]
+    if not answer.fits:
+        held = answer.gpu_count.describe_memory().partition(":")[0]
         first = f"Does not fit {counted(answer.gpus, 'GPU')}: {held}. If it did: {first}"
     throughput = format_ratio(answer.totals["throughput_ratio"])
     second = (
@@ -110,17 +108,31 @@ def headline(answer: Projection) -> str:
     )
 
 
-def sentence(answer: Projection) -> str:
+def sentence(answer: Answer) -> str:
     """The slowdown of sharded tables in words."""
     over = f"{answer.sharding} over {counted(answer.gpus, 'GPU')}"
     return f"{format_ratio(answer.slowdown)} slower sharded {over} than if the tables fitted in one."
 
 
-def gpu_line(answer: Projection) -> str:
+def shards_words(answer: Answer) -> str:
+    """How a table is cut: ``grid: 8 row parts × 2 column parts, at most 66 GB per GPU``. One GPU: ''"""
+    count, plan = answer.gpu_count, answer.plan
+    if answer.gpus == 1:
+        return ""
+    if plan is None or answer.sharding == ROW_WISE:
+        return f"row-wise shards of {format_bytes(count.shard_bytes, binary=False)}"
+    if plan.scheme.copied:
+        return f"{answer.sharding}: {SHARDINGS[DATA_PARALLEL].label}"
+    parts = (plan.scheme.row_parts, "row"), (plan.scheme.col_parts, "column")
+    words = " × ".join(f"{number} {name} parts" for number, name in parts if number > 1)
+    most = format_bytes(count.rows_bytes, binary=False)
+    return f"{answer.sharding}: {words or 'whole tables'}, at most {most} per GPU"
+
+
+def gpu_line(answer: Answer) -> str:
     """How many GPUs there are, and why: the bytes of the tables, and the memory that a GPU may use."""
     count = answer.gpu_count
-    shard = f"row-wise shards of {format_bytes(count.shard_bytes, binary=False)}" if answer.gpus > 1 else ""
-    shard = answer.shards or shard
+    shard = shards_words(answer)
     gpus, *rest = wrapped(f"{count}", page_width(), "GPUs     ", " " * 9)
     if rest:
         text = "\n".join([gpus, *rest, *([paragraph(shard, indent=9)] if shard else [])])
@@ -133,13 +145,11 @@ def gpu_line(answer: Projection) -> str:
     no = "does not fit" if given else never
     fits = "" if count.fits else f"{no}: "
     kept = f"; {format_fraction(count.reserve)} of {format_bytes(count.hbm_bytes, binary=False)} kept free"
-    words = facts(
-        [("Memory ", f"{fits}{count.memory_words()}{kept if count.reserve else ''}{where_words(answer)}")]
-    )
-    return f"{text}\n{words}"
+    words = f"{fits}{count.describe_memory()}{kept if count.reserve else ''}{where_words(answer)}"
+    return f"{text}\n{facts([('Memory ', words)])}"
 
 
-def where_words(answer: Projection) -> str:
+def where_words(answer: Answer) -> str:
     """Where the rows are, after the memory of a GPU; "" in its HBM."""
     rows = answer.forward.rows
     if rows is None:
@@ -151,7 +161,7 @@ def where_words(answer: Projection) -> str:
 LIBRARY_WORDS = {"fbgemm": "FBGEMM", "torch": "torch", "perfmodel": "perfmodel"}
 
 
-def kernel_lines(answer: Projection, others: Sequence[OtherKernels]) -> str:
+def kernel_lines(answer: Answer, others: Sequence[OtherKernels]) -> str:
     """Whose look-up kernels the answer assumes, and a line with the slowdown for each other library."""
     setting = answer.setting
     name = LIBRARY_WORDS.get(setting.kernel_library, setting.kernel_library)
@@ -169,7 +179,7 @@ def kernel_lines(answer: Projection, others: Sequence[OtherKernels]) -> str:
     return facts(lines)
 
 
-def step_table(answer: Projection, *, brief: bool = False) -> str:
+def step_table(answer: Answer, *, brief: bool = False) -> str:
     """A table of steps: bytes, time, share, band, clock and evidence.
 
     brief  without the total time, and without the machine value behind weak evidence
@@ -177,7 +187,7 @@ def step_table(answer: Projection, *, brief: bool = False) -> str:
     return columns_text(step_columns(answer, brief=brief), answer.steps)
 
 
-def step_columns(answer: Projection, *, brief: bool = False) -> tuple[Column, ...]:
+def step_columns(answer: Answer, *, brief: bool = False) -> tuple[Column, ...]:
     """The columns of the table of steps. brief  as in ``step_table``"""
     several, total = len(answer.clocks) > 1, "" if brief else format_time(answer.time_s)
     return (
@@ -192,7 +202,7 @@ def step_columns(answer: Projection, *, brief: bool = False) -> tuple[Column, ..
     )
 
 
-def _label(answer: Projection, step: StepRow) -> str:
+def _label(answer: Answer, step: StepRow) -> str:
     """The step's name; with backend ``best`` also the library that is faster."""
     label = step.label
     if answer.setting.backend == "best" and step.collective:
@@ -218,21 +228,7 @@ def band(low_s: float, high_s: float) -> str:
     return f"{number} – {high}" if high.endswith(f" {unit}") else f"{low} – {high}"
 
 
-def crossover_text(answer: Projection) -> str:
-    """For each exchange, the payload from which on the other of two libraries is faster."""
-    pairs: list[tuple[str, str]] = []
-    for item in answer.crossovers:
-        clocks = " against ".join(dict.fromkeys(str(clock) for clock in item.clocks))
-        if item.payload_bytes is None:
-            text = f"{item.large} is faster at every size ({item.gpus} GPUs, {clocks})"
-        else:
-            size = format_bytes(item.payload_bytes)
-            text = f"{item.small} is faster below {size}, {item.large} above ({item.gpus} GPUs, {clocks})"
-        pairs.append((f"{item.collective} {item.group}".strip(), text))
-    return "Crossover\n" + facts(pairs, indent=3)
-
-
-def change_table(answer: Projection, changes: Sequence[Sensitivity]) -> str:
+def change_table(answer: Answer, changes: Sequence[Sensitivity]) -> str:
     """A table of changes: the slowdown before and after each, and the option that makes the change."""
     title = "What would change the answer"
     rows = [
@@ -251,7 +247,7 @@ def origin(calibration_id: str, calibration_file: str | None) -> str:
     return f"{calibration_file} ({calibration_id})" if calibration_file else f"{calibration_id}, {ANOTHER}"
 
 
-def lacking(answer: Projection) -> str:
+def lacking(answer: Answer) -> str:
     """Exchanges of which the user's calibration has no samples, and the curves used instead."""
     if answer.setting.calibration is None or answer.setting.backend not in LAW_BACKENDS:
         return ""
@@ -266,20 +262,20 @@ def lacking(answer: Projection) -> str:
     )
 
 
-def explain_words(answer: Projection) -> list[str]:
+def explain_words(answer: Answer) -> list[str]:
     """The words of the option that explains the longest step: --explain, gather-pool."""
     longest = max(answer.steps, key=lambda step: step.time_s)
     return ["--explain", longest.name.replace("_", "-")]
 
 
-def footer(answer: Projection, calibration_file: str | None = None, again: Again = shlex.join) -> str:
+def footer(answer: Answer, calibration_file: str | None = None, again: Again = shlex.join) -> str:
     """The sources of the numbers, and the command that explains the longest step of this pass."""
     text = provenance(answer, calibration_file)
     line = command_lines(again(["perfmodel", "project", *explain_words(answer)]))
     return f"{text}\n{paragraph('The equation behind the longest step:')}\n{line}"
 
 
-def provenance(answer: Projection, calibration_file: str | None = None, *, brief: bool = False) -> str:
+def provenance(answer: Answer, calibration_file: str | None = None, *, brief: bool = False) -> str:
     """The machine with its changed values, the clock, and the calibration. brief  on a single line"""
     machine, memory = answer.setting.machine, answer.forward.memory
     parts = [f"Machine {machine.name}"]

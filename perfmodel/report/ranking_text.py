@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from perfmodel.answer import Projection
-from perfmodel.answer.ranking import Ranking, table_count
-from perfmodel.answer.sharding_answers import ShardingAnswer, is_slower
+from perfmodel.answer import Answer
+from perfmodel.answer.ranking import Ranking, is_slower
+from perfmodel.answer.uniform_plans import MOST_COMPARED
 from perfmodel.engine.row_wise import TableGroup
 from perfmodel.engine.schemes import ROW_WISE, TORCHREC, UNIQUE_ROWS, WAYS
 from perfmodel.engine.tables import row_bytes
-from perfmodel.engine.uniform_plans import MOST_COMPARED
-from perfmodel.plan.searched import plan_beside
 from perfmodel.report.experiment_text import experiment_text, run_line
 from perfmodel.report.projection_text import explain_words, provenance, step_table, where_words
 from perfmodel.report.terminal import paragraph, table, unbroken
@@ -62,12 +60,12 @@ def headline(found: Ranking) -> str:
     where = f"{size} on {counted(answer.gpus, 'GPU')}"
     if found.best:
         return f"{where}: {time_words(answer)}"
-    if table_count(found.base) > MOST_COMPARED:
+    if found.base.table_count > MOST_COMPARED:
         return f"{where}: {too_large(found.base)}."
     return f"{where}: no uniform sharding that {TORCHREC} runs fits. {too_large(found.base)}."
 
 
-def time_words(answer: Projection) -> str:
+def time_words(answer: Answer) -> str:
     """The time of a batch and its ratio to the time of one GPU, with the band of the ratio."""
     low, high = answer.band
     alone = f"the {format_time(answer.baseline_time_s)} of one GPU with all rows"
@@ -75,7 +73,7 @@ def time_words(answer: Projection) -> str:
     return f"{format_time(answer.time_s)} a batch, {format_ratio(answer.slowdown)} {alone} {band}"
 
 
-def throughput_words(answer: Projection) -> str:
+def throughput_words(answer: Answer) -> str:
     """Samples per second of all GPUs, against the GPU that the time is compared with, at its batch."""
     rate = format_per_second(answer.samples_per_s, "samples")
     return f"together {rate}, {format_ratio(answer.totals['throughput_ratio'])} those of that one GPU"
@@ -88,38 +86,38 @@ def beside_words(found: Ranking, *, whole: bool = True) -> str:
     Limits: nothing fits -> how many GPUs would be enough;  too many tables -> the command that compares
     shardings
     """
-    if not found.best and table_count(found.base) > MOST_COMPARED:
+    if not found.best and found.base.table_count > MOST_COMPARED:
         most = format_count(MOST_COMPARED)
         return f"other shardings of more than {most} tables are compared by --sharding all alone"
     if not found.best:
         return found.enough
-    base = found.base
-    parts = [f"{found.way}, as {TORCHREC} runs it"]
-    near = [f"{each.way} ({_time(each)})" for each in found.as_good]
+    base, answer = found.base, found.answer
+    parts = [f"{answer.sharding}, as {TORCHREC} runs it"]
+    near = [f"{other.sharding} ({format_time(other.time_s)})" for other in found.as_good]
     if near:
         parts.append(f"{join_words(near)} may be as fast")
     if found.unknown:
         parts.append(f"no calibration has times for {', '.join(found.unknown)}")
-    if found.way != ROW_WISE and not base.gpu_count.fits:
+    if answer.sharding != ROW_WISE and not base.fits:
         parts.append(too_large(base))
-    elif ROW_WISE not in (found.way, *(each.way for each in found.as_good)):
+    elif ROW_WISE not in (answer.sharding, *(other.sharding for other in found.as_good)):
         parts.append(f"{ROW_WISE}: {format_time(base.time_s)}, {format_ratio(base.slowdown)}")
     if found.unique_rows is not None:
-        unique = "use_index_dedup" if found.base.forward.unpooled else UNIQUE_ROWS
-        parts.append(f"with {unique}: {_time(found.unique_rows)}, {_against(found, found.unique_rows)}")
+        time = format_time(found.unique_rows.time_s)
+        unique = "use_index_dedup" if base.forward.unpooled else UNIQUE_ROWS
+        parts.append(f"with {unique}: {time}, {_against(found, found.unique_rows)}")
     if whole and found.left_out is not None:
-        way = WAYS[found.left_out.way]
-        parts.append(f"{way.name} ({way.summary}): {_time(found.left_out)}")
+        way = WAYS[found.left_out.sharding]
+        parts.append(f"{way.name} ({way.summary}): {format_time(found.left_out.time_s)}")
     return " · ".join(parts)
 
 
-def _against(found: Ranking, other: ShardingAnswer) -> str:
+def _against(found: Ranking, other: Answer) -> str:
     """How another sharding's time compares with the best's: ``2.38× faster``, or that it may be as fast."""
-    assert other.answer is not None
-    slow, fast = sorted((found.answer, other.answer), key=lambda answer: -answer.time_s)
+    slow, fast = sorted((found.answer, other), key=lambda answer: -answer.time_s)
     if not is_slower(slow, fast):
         return "may be as fast"
-    word = "faster" if fast is other.answer else "slower"
+    word = "faster" if fast is other else "slower"
     return f"{format_ratio(slow.time_s / fast.time_s)} {word}"
 
 
@@ -130,6 +128,10 @@ def join_words(names: Sequence[str]) -> str:
 
 def planned_words(found: Ranking) -> str:
     """The time of a plan with a sharding for each table, if it is shorter; else ""."""
+    if len(found.base.work.groups) < 2:
+        return ""
+    from perfmodel.plan.searched import plan_beside  # the planner's modules are not loaded in vain
+
     planned = plan_beside(found)
     if planned is None:
         return ""
@@ -137,7 +139,7 @@ def planned_words(found: Ranking) -> str:
     return f"a sharding of its own for each table takes {time}: perfmodel plan"
 
 
-def limit_words(answer: Projection) -> str:
+def limit_words(answer: Answer) -> str:
     """Where the time goes: the share of exchanges, of their latency, and of the longest step."""
     sent = [step for step in answer.steps if step.collective]
     of_links = sum(step.share for step in sent)
@@ -165,24 +167,20 @@ def measure_text(found: Ranking, calibration_file: str | None) -> str:
     return experiment_text(found.experiment, "", run_line(calibration_file), brief=True)
 
 
-def gpu_words(answer: Projection) -> str:
+def gpu_words(answer: Answer) -> str:
     """A line: how many GPUs and why, and the memory that each uses."""
     count = answer.gpu_count
     held, room = (format_bytes(x, binary=False) for x in (count.memory_bytes, count.usable_bytes))
     return f"{count}, each holds {held} of {room}{where_words(answer)}"
 
 
-def too_large(base: Projection) -> str:
-    return f"{ROW_WISE} does not fit: it needs {base.gpu_count.memory_words('{} ({})')}"
+def too_large(base: Answer) -> str:
+    return f"{ROW_WISE} does not fit: it needs {base.gpu_count.describe_memory('{} ({})')}"
 
 
-def _time(each: ShardingAnswer) -> str:
-    return format_time(each.answer.time_s) if each.answer else ""
-
-
-def question_words(base: Projection) -> str:
+def question_words(base: Answer) -> str:
     """A line with the values that the user gave, then the values that are defaults."""
-    given = {_GIVEN, *(base.question.given if base.question else ())}
+    given = {_GIVEN, *(base.question.given)}
     items = list(_items(base))
     asked = [text for key, text in items if key in given]
     rest = [text for key, text in items if key not in given]
@@ -191,20 +189,20 @@ def question_words(base: Projection) -> str:
     return f"{', '.join(asked)}; by default {', '.join(rest)}"
 
 
-def setting_words(base: Projection) -> str:
+def setting_words(base: Answer) -> str:
     """Machine, its values that were changed, and library: ``h100-sxm-ib, hbm_bytes = 96 GB, nccl``."""
     machine = base.setting.machine
     changed = [f"{key} = {machine.quantity(key)}" for key in sorted(machine.overrides)]
     return ", ".join([machine.name, *changed, base.setting.backend])
 
 
-def _items(base: Projection) -> Iterator[tuple[str, str]]:
+def _items(base: Answer) -> Iterator[tuple[str, str]]:
     """Pairs for each part of the question: the name of its argument, and its value in words.
 
     The name is ``_GIVEN`` if the value is never a default, and "" if it is always a default.
     """
     work, groups = base.work, base.work.groups
-    model = base.question.model if base.question else None
+    model = base.question.model
     batch, gpus, payload = float(work.batch[0]), base.gpus, base.forward.payload
     of = "sample, not pooled," if base.forward.unpooled else "bag"
     if model is not None:
@@ -238,7 +236,7 @@ def _items(base: Projection) -> Iterator[tuple[str, str]]:
         yield "", "forward pass"
 
 
-def _stored(base: Projection, group: TableGroup) -> float:
+def _stored(base: Answer, group: TableGroup) -> float:
     """Bytes of a row of these tables in memory."""
     return float(row_bytes(group.dtype, group.dim, training=base.forward.training).flat[0])
 

@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from perfmodel.answer import Projection
-from perfmodel.answer.ranking import RUN
-from perfmodel.answer.sharding_answers import ShardingAnswer, Size, undecided, winner
+from perfmodel.answer.answer import Answer
+from perfmodel.answer.ranking import RUN, Size, find_fastest, find_ties
+from perfmodel.answer.uniform_plans import Impossible
 from perfmodel.engine.schemes import TORCHREC, WAYS
 from perfmodel.report.columns import Column, columns_record, columns_text
 from perfmodel.report.projection_text import Again, footer, gpu_line
@@ -18,8 +18,8 @@ from perfmodel.units import format_bytes, format_count, format_fraction, format_
 
 
 def shardings_text(
-    base: Projection,
-    found: Sequence[ShardingAnswer],
+    base: Answer,
+    answers: Sequence[Answer | Impossible],
     sizes: Sequence[Size],
     calibration_file: str | None = None,
     again: Again = shlex.join,
@@ -28,142 +28,134 @@ def shardings_text(
 
     base   the row-wise projection of the same question
     """
-    best = winner(found)
+    best = find_fastest(answers)
     parts = [
-        headline(base, best, fastest_run(found), undecided(found)),
+        headline(base, best, find_fastest_run(answers), find_ties(answers)),
         gpu_line(base).split("  row-wise shards")[0].split("\nMemory")[0].rstrip(),
     ]
-    parts.append(sharding_table(found))
+    parts.append(sharding_table(answers))
     if sizes:
         parts.append(sizes_table(sizes))
-    assert best.answer is not None
-    parts.append(footer(best.answer, calibration_file, again))
+    parts.append(footer(best, calibration_file, again))
     return "\n\n".join(parts)
 
 
-def headline(
-    base: Projection, best: ShardingAnswer, lead: ShardingAnswer | None, near: Sequence[ShardingAnswer] = ()
-) -> str:
+def headline(base: Answer, best: Answer, lead: Answer | None, near: Sequence[Answer] = ()) -> str:
     """The fastest sharding that TorchRec runs, against one GPU that holds all tables, and the fastest of all.
 
     lead  the fastest that TorchRec runs and that fits, or None;  near  may be as fast as ``best``
     """
-    if best.answer is None or base.gpus == 1:
+    if base.gpus == 1:
         return paragraph("The tables fit on one GPU, so nothing is sharded.")
-    where = f"{format_count(base.gpus)} GPUs"
-    time = format_time(best.answer.time_s)
-    if lead is None or lead.answer is None:
-        if best.fits:
-            none = f"No sharding that {TORCHREC} runs fits {where}: {best.way} does"
-            return paragraph(f"{none}, and takes {time} a batch.")
-        return paragraph(f"No sharding fits {where}: {best.way} would take {time} a batch.")
-    first = f"{lead.way}, the fastest that {TORCHREC} runs, on {where}: {time_words(lead.answer)}"
-    lines = [throughput_words(lead.answer)]
-    as_fast = [each for each in (best, *near) if each.way != lead.way]
+    where, time = f"{format_count(base.gpus)} GPUs", format_time(best.time_s)
+    if lead is None and best.fits:
+        none = f"No sharding that {TORCHREC} runs fits {where}: {best.sharding} does"
+        return paragraph(f"{none}, and takes {time} a batch.")
+    if lead is None:
+        return paragraph(f"No sharding fits {where}: {best.sharding} would take {time} a batch.")
+    first = f"{lead.sharding}, the fastest that {TORCHREC} runs, on {where}: {time_words(lead)}"
+    lines = [throughput_words(lead)]
+    as_fast = [answer for answer in (best, *near) if answer.sharding != lead.sharding]
     if len(as_fast) > len(near):
-        ratio = format_ratio(lead.answer.time_s / best.answer.time_s)
-        lines.append(f"the fastest of all is {best.way}: {time}, {ratio} faster")
-        lines += [f"{_named(near)} may be as fast as {best.way}"] if near else []
+        ratio = format_ratio(lead.time_s / best.time_s)
+        lines.append(f"the fastest of all is {best.sharding}: {time}, {ratio} faster")
+        lines += [f"{_name_times(near)} may be as fast as {best.sharding}"] if near else []
     elif as_fast:
-        lines.append(f"{_named(as_fast)} may be as fast")
+        lines.append(f"{_name_times(as_fast)} may be as fast")
     return "\n".join([paragraph(first), *(paragraph(line, 5) for line in lines)])
 
 
-def _named(shardings: Sequence[ShardingAnswer]) -> str:
+def _name_times(answers: Sequence[Answer]) -> str:
     """The shardings, each with its time."""
-    return join_words(
-        [f"{each.way} ({format_time(each.answer.time_s)})" for each in shardings if each.answer]
-    )
+    return join_words([f"{answer.sharding} ({format_time(answer.time_s)})" for answer in answers])
 
 
-def fastest_run(found: Sequence[ShardingAnswer]) -> ShardingAnswer | None:
+def find_fastest_run(answers: Sequence[Answer | Impossible]) -> Answer | None:
     """The fastest sharding that TorchRec runs over all GPUs, and that fits. Limits: none fits -> None"""
-    run = [each for each in found if each.way in RUN and each.answer and each.fits]
-    return winner(run) if run else None
+    run = [answer for answer in answers if answer.sharding in RUN and answer.fits]
+    return find_fastest(run) if run else None
 
 
-def sharding_table(found: Sequence[ShardingAnswer]) -> str:
+def sharding_table(answers: Sequence[Answer | Impossible]) -> str:
     """A line for each sharding, the fastest first; below them the impossible ones, with the reason."""
-    times = {each.way: each.answer.time_s for each in found if each.answer}
-    possible = sorted((c for c in found if c.answer), key=lambda c: float(f"{times[c.way]:.6g}"))
+    possible = [answer for answer in answers if isinstance(answer, Answer)]
+    possible.sort(key=lambda answer: float(f"{answer.time_s:.6g}"))
     text = columns_text(SHARDING, possible)
     if others := others_words(possible):
         text += f"\n{paragraph(others)}"
-    rest = [[each.way, each.why] for each in found if each.answer is None]
+    rest = [[answer.sharding, answer.why] for answer in answers if isinstance(answer, Impossible)]
     if rest:
         text += "\n\nNot possible\n" + table(["", ""], rest, left=(0, 1))
     return text
 
 
-def others_words(found: Sequence[ShardingAnswer]) -> str:
+def others_words(answers: Sequence[Answer]) -> str:
     """Who runs the shardings that TorchRec does not: ``Not TorchRec's: 3d (EMBark)``. Limits: none -> ''"""
-    runners = {each.way: WAYS[each.way].runs or "nobody runs it" for each in found}
-    others = [f"{way} ({who})" for way, who in runners.items() if who != TORCHREC]
+    runners = {answer.sharding: WAYS[answer.sharding].runs or "nobody runs it" for answer in answers}
+    others = [f"{name} ({who})" for name, who in runners.items() if who != TORCHREC]
     return f"Not {TORCHREC}'s: {join_words(others)}" if others else ""
 
 
-def parts_text(each: ShardingAnswer) -> str:
+def _name_parts(answer: Answer) -> str:
     """Numbers of row parts and column parts of a table: ``8 × 16``; "copies" if it is replicated."""
-    if each.plan is None:
+    if answer.plan is None:
         return ""
-    scheme = each.plan.scheme
+    scheme = answer.plan.scheme
     return "copies" if scheme.parts == 0 else f"{scheme.row_parts} × {scheme.col_parts}"
 
 
-def _answers(**values: Callable[[Projection], Any]) -> dict[str, Callable[[ShardingAnswer], Any]]:
-    """Functions for ``Column.data`` that read a sharding's projection, by key.
+def _read(**values: Callable[[Answer], Any]) -> dict[str, Callable[[Answer | Impossible], Any]]:
+    """Functions for ``Column.data``; for an impossible sharding the result is None. values  by key"""
 
-    values  by key, a function of the projection; for an impossible sharding the result is None
-    """
+    def read(value: Callable[[Answer], Any]) -> Callable[[Answer | Impossible], Any]:
+        return lambda answer: value(answer) if isinstance(answer, Answer) else None
 
-    def of(value: Callable[[Projection], Any]) -> Callable[[ShardingAnswer], Any]:
-        return lambda each: None if each.answer is None else value(each.answer)
-
-    return {key: of(value) for key, value in values.items()}
+    return {key: read(value) for key, value in values.items()}
 
 
-def _memory(each: ShardingAnswer) -> str:
-    return format_bytes(each.memory_bytes, binary=False) + ("" if each.fits else " (too much)")
+def _memory(answer: Answer) -> str:
+    held = format_bytes(answer.gpu_count.memory_bytes, binary=False)
+    return held + ("" if answer.fits else " (too much)")
 
 
-def _longest(each: ShardingAnswer) -> str:
-    longest = each.limiting
-    return "" if longest is None else f"{longest.label} {format_fraction(longest.share)}"
+def _longest(answer: Answer) -> str:
+    return f"{answer.longest_step.label} {format_fraction(answer.longest_step.share)}"
 
 
-_WAY = {"sharding": lambda each: each.way, "exchange": lambda each: each.exchange}
-_RUNS = {"runs": lambda each: WAYS[each.way].runs or None}
-_PARTS = {
-    "row_parts": lambda each: each.plan.scheme.row_parts if each.plan else None,
-    "col_parts": lambda each: each.plan.scheme.col_parts if each.plan else None,
-}
-_TIMES = _answers(
+_SHARDING = {"sharding": lambda answer: answer.sharding} | _read(
+    exchange=lambda answer: answer.plan.scheme.kind.key if answer.plan else None
+)
+_PARTS = _read(
+    row_parts=lambda answer: answer.plan.scheme.row_parts if answer.plan else None,
+    col_parts=lambda answer: answer.plan.scheme.col_parts if answer.plan else None,
+)
+_TIMES = _read(
     time_s=lambda a: a.time_s, low_s=lambda a: a.totals["low_s"], high_s=lambda a: a.totals["high_s"]
 )
-_MEMORY = {
-    "memory_bytes": lambda each: each.memory_bytes if each.answer else None,
-    "fits": lambda each: each.fits and each.answer is not None,
+_MEMORY = _read(memory_bytes=lambda answer: answer.gpu_count.memory_bytes) | {
+    "fits": lambda answer: answer.fits
 }
-_LONGEST = {
-    "longest_step": lambda each: each.limiting.name if each.limiting else None,
-    "longest_share": lambda each: each.limiting.share if each.limiting else None,
-}
-_KNOWN = _answers(evidence=lambda a: str(a.evidence)) | {"why_not": lambda each: each.why or None}
-_BAND = _answers(slowdown_low=lambda a: a.band[0], slowdown_high=lambda a: a.band[1])
+_STEP = _read(longest_step=lambda a: a.longest_step.name, longest_share=lambda a: a.longest_step.share)
 SHARDING = (
-    Column("sharding", lambda each: each.way, left=True, data=_WAY),
-    Column("parts", parts_text, left=True, goes=2, data=_PARTS),
-    Column(data=_RUNS),
-    Column("time", lambda each: format_time(each.answer.time_s), data=_TIMES),
+    Column("sharding", lambda answer: answer.sharding, left=True, data=_SHARDING),
+    Column("parts", _name_parts, left=True, goes=2, data=_PARTS),
+    Column(data={"runs": lambda answer: WAYS[answer.sharding].runs or None}),
+    Column("time", lambda answer: format_time(answer.time_s), data=_TIMES),
     Column(
-        "slowdown",
-        lambda each: format_ratio(each.answer.slowdown),
-        data=_answers(slowdown=lambda a: a.slowdown),
+        "slowdown", lambda answer: format_ratio(answer.slowdown), data=_read(slowdown=lambda a: a.slowdown)
     ),
-    Column("95 % band", lambda each: " – ".join(map(format_ratio, each.answer.band)), goes=1, data=_BAND),
+    Column(
+        "95 % band",
+        lambda answer: " – ".join(map(format_ratio, answer.band)),
+        goes=1,
+        data=_read(slowdown_low=lambda a: a.band[0], slowdown_high=lambda a: a.band[1]),
+    ),
     Column("memory/GPU", _memory, data=_MEMORY),
-    Column("longest step", _longest, left=True, data=_LONGEST),
-    Column(data=_KNOWN),
+    Column("longest step", _longest, left=True, data=_STEP),
+    Column(
+        data=_read(evidence=lambda a: str(a.evidence))
+        | {"why_not": lambda answer: getattr(answer, "why", None)}
+    ),
 )
 """Columns of the comparison of shardings."""
 
@@ -180,15 +172,15 @@ SIZES = (
         lambda size: _wins(size),
         left=True,
         data={
-            "winner": lambda size: size.best.way,
-            "undecided": lambda size: [each.way for each in size.undecided],
-            "shardings": lambda size: [columns_record(SHARDING, each) for each in size.found],
+            "winner": lambda size: size.best.sharding,
+            "undecided": lambda size: [answer.sharding for answer in size.undecided],
+            "shardings": lambda size: [columns_record(SHARDING, answer) for answer in size.answers],
         },
     ),
-    Column("slowdown", lambda size: format_ratio(_slowdown(size.best)) if size.best.fits else ""),
+    Column("slowdown", lambda size: format_ratio(size.best.slowdown) if size.best.fits else ""),
     Column(
         "95 % band",
-        lambda size: " – ".join(map(format_ratio, size.best.answer.band)) if _spread(size) else "",
+        lambda size: " – ".join(map(format_ratio, size.best.band)) if _spread(size) else "",
         goes=1,
     ),
     Column(
@@ -206,24 +198,20 @@ def _spread(size: Size) -> bool:
 def _wins(size: Size) -> str:
     if size.base.gpus == 1:
         return "fits one GPU"
-    return "≈ " * bool(size.undecided) + size.best.way if size.best.fits else "none fits"
+    return "≈ " * bool(size.undecided) + size.best.sharding if size.best.fits else "none fits"
 
 
 def _leading(size: Size) -> str | None:
-    lead = fastest_run(size.found)
-    return lead.way if lead else None
+    lead = find_fastest_run(size.answers)
+    return lead.sharding if lead else None
 
 
 def _run(size: Size) -> str:
     """The fastest sharding that TorchRec runs, and its slowdown: what ``project`` leads with at this size."""
-    lead = fastest_run(size.found)
+    lead = find_fastest_run(size.answers)
     if size.base.gpus == 1:
         return ""
-    return f"{lead.way} {format_ratio(lead.answer.slowdown)}" if lead and lead.answer else "none fits"
-
-
-def _slowdown(best: ShardingAnswer) -> float:
-    return best.answer.slowdown if best.answer else 1.0
+    return f"{lead.sharding} {format_ratio(lead.slowdown)}" if lead else "none fits"
 
 
 def sizes_table(sizes: Sequence[Size]) -> str:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import lru_cache
 
 from perfmodel import resources
+from perfmodel.answer.uniform_plans import UniformPlan, UniformPlans
 from perfmodel.engine.schemes import TABLE_ROW_WISE
 from perfmodel.engine.training import CostedPlan, Dense, WholeStep
-from perfmodel.engine.uniform_plans import UniformPlan, UniformPlans
 from perfmodel.errors import BadInputError
 from perfmodel.model.dense import BACKWARD_RATIO, StepParts, step_time
 from perfmodel.plan import Evaluator, PlanTables, read_plan

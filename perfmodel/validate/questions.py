@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.answer import grids, project_one, project_row_wise
-from perfmodel.answer.question import exact_text
+from perfmodel.answer.option_texts import format_exact
 from perfmodel.engine.tables import PlanTables
 from perfmodel.model.differences import ratio_band
 from perfmodel.onechip.answer import ChipAnswer, answer_on, cost_on
@@ -87,7 +87,7 @@ def crossings(axes: Mapping[str, Sequence[float]], **asked: Any) -> Finding:
 
     axes  values of each argument of the grid;  asked  arguments that all of its points share
     """
-    grid = grids.product(**axes)
+    grid = grids.combine_axes(**axes)
     ratio = _bag_ratios(grid, Clock.DEVICE, Clock.EAGER, asked)
     stream = _bag_ratios(grid, Clock.STREAM, Clock.STREAM, asked)["ratio"]
     beyond = ratio.index[np.flatnonzero(ratio["ratio"] <= 1)]
@@ -140,7 +140,7 @@ def gpus_needed(table_bytes: float, hbm_bytes: float) -> Finding:
     asked = project_one(table_bytes=table_bytes, reserve=0, overrides={"hbm_bytes": hbm_bytes})
     usual = project_one(table_bytes=table_bytes)
     first, second = (f"{one.gpus} GPUs, {format_ratio(one.slowdown)} slower" for one in (asked, usual))
-    size = exact_text(hbm_bytes, "byte")
+    size = format_exact(hbm_bytes, "byte")
     return Finding(asked.gpus, f"{first} (--reserve 0 --set hbm_bytes={size}); {second} by default")
 
 

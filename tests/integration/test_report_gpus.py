@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from cli_calls import Outcome, is_an_error
 
-from perfmodel.answer import Projection, project_one
-from perfmodel.answer.ranking import Ranking, rank_shardings
-from perfmodel.answer.sharding_answers import answer_shardings
+from perfmodel.answer import Answer, project_one
+from perfmodel.answer.ranking import Ranking, answer_shardings, rank_shardings
 from perfmodel.errors import BadInputError
 from perfmodel.report.page import contents
 from perfmodel.report.page.gpu_views import sharded
@@ -35,7 +34,7 @@ def best(gpus: int) -> Ranking:
 
 
 @cache
-def base(gpus: int, model: str = MODEL) -> Projection:
+def base(gpus: int, model: str = MODEL) -> Answer:
     return project_one(tables=model, gpus=gpus)
 
 
@@ -72,7 +71,7 @@ def test_the_table_has_a_row_for_each_number_of_gpus(cli: Callable[..., Outcome]
     lines = (tmp_path / "a.md").read_text().partition("| GPUs |")[2].splitlines()
     table = [line.split(" | ") for line in lines if "| " in line]
     for gpus, row in zip((8, 16, 32, 64), table[2:], strict=False):
-        one, way = best(gpus).answer, best(gpus).way
+        one, way = best(gpus).answer, best(gpus).answer.sharding
         rate = gpus * 1024 / one.time_s / 1e6
         assert row[:2] == [f"| {gpus}", format_time(one.time_s)] and row[3] == format_ratio(one.slowdown)
         assert row[4].split() == [f"{rate:.1f}", "M"] and row[7] == way
@@ -102,7 +101,7 @@ def test_project_writes_this_page_of_a_sharding(cli: Callable[..., Outcome], tmp
     assert cli("report", *words, "--out", str(tmp_path / "page.html")).code == 0
     assert (tmp_path / "beside.html").read_bytes() == (tmp_path / "page.html").read_bytes()
     data = content(tmp_path / "page.html")
-    answer = next(answer_shardings(base(16), ["grid"])).answer
+    (answer,) = answer_shardings(base(16), ["grid"])
     assert answer is not None
     head, *more = data["views"]["0|0|0|0|0"]["heads"]
     assert len(more) == 3  # 32, 64 and 128 GPUs: 16 nodes

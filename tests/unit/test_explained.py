@@ -17,8 +17,9 @@ import pytest
 from cli_calls import Outcome
 
 from perfmodel import engine, model
-from perfmodel.answer import project_one
-from perfmodel.answer.sharding_answers import answer_shardings, build_explained_pass
+from perfmodel.answer import Answer, project_one
+from perfmodel.answer.explained import build_explained_pass
+from perfmodel.answer.ranking import answer_shardings
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.engine.exchange_sets import ExchangeSets
 from perfmodel.engine.explained import ExplainedPass, Explanation, explain_collective
@@ -128,8 +129,8 @@ def test_every_step_of_a_plan(scheme: Scheme, training: bool, payload: str | Non
 def test_every_step_of_a_sharding(way: str) -> None:
     """The plan is made again; equal tables count one by one."""
     base = project_one(table_bytes=40e9, gpus=16, table_count=8, payload="fp8")
-    answer = next(answer_shardings(base, [way])).answer
-    assert answer is not None
+    (answer,) = answer_shardings(base, [way])
+    assert isinstance(answer, Answer)
     explained = build_explained_pass(answer)
     for row in answer.steps:
         explanation = explained.explain(row.name)

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from perfmodel.answer import Projection, project_one
-from perfmodel.answer.ranking import RUN, on_enough, rank_on_enough
-from perfmodel.answer.sharding_answers import answer_shardings, evaluator_of
-from perfmodel.engine.uniform_plans import UniformPlans
+from perfmodel.answer import Answer, project_one
+from perfmodel.answer.ranking import RUN, answer_shardings, find_enough, plan_shardings, rank_on_fewest
+from perfmodel.answer.uniform_plans import UniformPlans
 from perfmodel.model.sharding import allowed_gpus, gpus_needed, whole_nodes
 
 TABLES = str(Path(__file__).parent / "cases" / "400-tables.csv")
@@ -35,11 +34,11 @@ def test_limits_of_allowed_gpus() -> None:
         assert [n for n in range(1, 40) if whole_nodes(n, node) == n] == allowed_gpus(1, 39, node)
 
 
-def fits(base: Projection, ways: tuple[str, ...] = RUN) -> bool:
-    return any(each.answer is not None and each.fits for each in answer_shardings(base, ways))
+def fits(base: Answer, ways: tuple[str, ...] = RUN) -> bool:
+    return any(each.fits for each in answer_shardings(base, ways))
 
 
-def brute_force(asked: dict[str, Any], base: Projection, ways: tuple[str, ...] = RUN) -> int | None:
+def brute_force(asked: dict[str, Any], base: Answer, ways: tuple[str, ...] = RUN) -> int | None:
     """The smallest number that one of the ways fits, of all that one can have up to four times as many."""
     count = base.gpu_count
     least = int(gpus_needed(count.table_bytes, count.usable_bytes, 0.0))
@@ -52,10 +51,10 @@ def brute_force(asked: dict[str, Any], base: Projection, ways: tuple[str, ...] =
 @pytest.mark.parametrize("asked", ASKED)
 def test_the_best_way_is_on_the_fewest_gpus(asked: dict[str, Any]) -> None:
     base = project_one(**asked)
-    found = rank_on_enough(base, lambda gpus: project_one(**asked, gpus=gpus)).base
+    found = rank_on_fewest(base).base
     assert found.gpus == brute_force(asked, base)
     assert found.gpu_count.needed <= found.gpus and found.totals["gpus_needed"] <= found.gpus
-    given = rank_on_enough(project_one(**asked, gpus=found.gpus), lambda gpus: pytest.fail(str(gpus)))
+    given = rank_on_fewest(project_one(**asked, gpus=found.gpus))
     assert given.best and given.answer.gpu_count.needed <= found.gpus
 
 
@@ -63,9 +62,7 @@ def test_the_best_way_is_on_the_fewest_gpus(asked: dict[str, Any]) -> None:
 @pytest.mark.parametrize("asked", ASKED[1:5])
 def test_a_way_that_is_asked_for_is_on_the_fewest_gpus(asked: dict[str, Any], way: str) -> None:
     base = project_one(**asked)
-    found, good = on_enough(
-        base, lambda gpus: project_one(**asked, gpus=gpus), partial(fits, ways=(way,)), bool, (way,)
-    )
+    found, good = find_enough(base, partial(fits, ways=(way,)), bool, (way,))
     assert (found.gpus if good else None) == brute_force(asked, base, (way,))
 
 
@@ -76,7 +73,7 @@ def test_numbers_that_are_passed_over_fit_nothing(asked: dict[str, Any]) -> None
     for gpus in allowed_gpus(count.for_rows, 2 * base.gpus, count.gpus_per_node)[:8]:
         more = project_one(**asked, gpus=gpus)
         for way in RUN:
-            if not UniformPlans(evaluator_of(more), count.usable_bytes).may_fit([way]):
+            if not UniformPlans(plan_shardings(more).evaluator, count.usable_bytes).has_room([way]):
                 out += 1
                 assert not fits(more, (way,)), (gpus, way)
     assert out

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from perfmodel.answer import Projection, project_one, project_row_wise
+from perfmodel.answer import Answer, project_one, project_row_wise
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.line_traces import SlowdownLine
 from perfmodel.report.figures.over_gpus import over_gpus
@@ -18,7 +18,7 @@ NUMBERS = np.array([2.0, 8.0, 16.0, 64.0])
 
 
 @cache
-def answer(gpus: int) -> Projection:
+def answer(gpus: int) -> Answer:
     return project_one(tables=MODEL, gpus=gpus)
 
 

@@ -8,14 +8,14 @@ import own_run
 import plotly.graph_objects as go
 import pytest
 
-from perfmodel.answer import Projection, project_one
+from perfmodel.answer import Answer, project_one
 from perfmodel.report.figures import Block, Missing
 from perfmodel.report.figures.evidence_figures import evidence_blocks
 from perfmodel.schema.machine import read_machine
 
 NAMES = [
     "collectives-all-to-all", "collectives-reduce-scatter", "libraries", "links", "roofline", "changes",
-    "tornado", "heat-map", "validation",
+    "heat-map", "validation",
 ]  # fmt: skip
 
 
@@ -25,7 +25,7 @@ def plain() -> dict[str, Block | Missing]:
     return blocks(project_one(table_bytes=10e12))
 
 
-def blocks(asked: Projection) -> dict[str, Block | Missing]:
+def blocks(asked: Answer) -> dict[str, Block | Missing]:
     return {found.name: found for found in evidence_blocks(asked)}
 
 
@@ -59,7 +59,7 @@ def test_curves_on_other_numbers_of_gpus_are_there_to_choose(plain: dict[str, Bl
 def test_on_one_gpu_what_hangs_on_several_is_missing() -> None:
     found = blocks(project_one(table_bytes=1e9, gpus=1))
     missing = [name for name, block in found.items() if isinstance(block, Missing)]
-    assert missing == ["changes", "tornado", "heat-map"] and list(found) == NAMES
+    assert missing == ["changes", "heat-map"] and list(found) == NAMES
 
 
 def test_an_own_run_shows_its_own_samples(tmp_path: Path) -> None:

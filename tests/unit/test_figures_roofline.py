@@ -9,14 +9,14 @@ import numpy as np
 import own_run
 import pytest
 
-from perfmodel.answer import Projection, project_one, project_row_wise
+from perfmodel.answer import Answer, project_one, project_row_wise
 from perfmodel.report.figures import Block, Missing
 from perfmodel.report.figures.roofline import roofline
 from perfmodel.schema.machine import load_machine, read_machine
 from perfmodel.schema.run_files import read_run
 
 
-def asked(**more: Any) -> Projection:
+def asked(**more: Any) -> Answer:
     return project_one(**{"table_bytes": 10e12, "batch": 1024, **more})
 
 

@@ -12,9 +12,9 @@ import pytest
 from alpha_beta import AlphaBeta, one
 from cli_calls import Outcome
 
-from perfmodel.answer import Projection, prepare, project_one, project_row_wise
-from perfmodel.answer.sensitivity import sensitivities
-from perfmodel.answer.sharding_answers import answer_shardings, winner
+from perfmodel.answer import Answer, prepare, project_one, project_row_wise
+from perfmodel.answer.ranking import answer_question, answer_shardings, find_fastest
+from perfmodel.answer.what_would_help import list_helping
 from perfmodel.engine.grid import gpu_memory
 from perfmodel.engine.placement import uniform_plan
 from perfmodel.model import capacity
@@ -28,7 +28,7 @@ TABLES = Path(__file__).parent / "cases" / "400-tables.csv"
 H200 = load_machine("h200-sxm-ib").with_overrides({"hbm_bytes": 141e9})
 
 
-def asked(**options: Any) -> Projection:
+def asked(**options: Any) -> Answer:
     return project_one(machine=H200, tables=str(TABLES), **options)
 
 
@@ -125,7 +125,7 @@ def test_what_does_not_fit_says_by_how_much_and_what_would() -> None:
 
 def test_nothing_that_does_not_fit_is_advised() -> None:
     few = asked(gpus=24, batch=4096)
-    assert not any(way.fits and way.answer for way in answer_shardings(few))
+    assert not any(way.fits for way in answer_shardings(few))
     frame = project_row_wise(tables=str(TABLES), machine=H200, gpus=[24, 32, 40, 64], batch=4096).assign(
         batch=4096
     )
@@ -137,9 +137,9 @@ def test_nothing_that_does_not_fit_is_advised() -> None:
         one(slow, gpus=16, table_bytes=16 * size, batch=10_000, reserve=0.15) for size in (67.95e9, 60e9)
     )
     assert tight.gpu_count.fits and loose.gpu_count.fits
-    assert not any("--batch" in change.option for change in sensitivities(tight))
-    assert any("--batch" in change.option for change in sensitivities(loose))
-    assert winner(answer_shardings(asked(gpus=64, batch=4096))).fits
+    assert not any("--batch" in change.option for change in list_helping(tight.pinned, answer_question))
+    assert any("--batch" in change.option for change in list_helping(loose.pinned, answer_question))
+    assert find_fastest(answer_shardings(asked(gpus=64, batch=4096))).fits
 
 
 def test_a_sweep_has_the_memory_of_a_gpu_and_marks_what_does_not_fit(cli: Any) -> None:

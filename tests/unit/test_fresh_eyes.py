@@ -133,14 +133,6 @@ def test_a_place_where_nothing_can_be_written_is_refused_before_the_work(
     is_an_error(cli(*words), 2, "/proc/", "cannot be written", "check the folder and its permissions")
 
 
-def test_an_appliance_has_a_size_that_people_would_type(cli: Any, tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("rows,dim,pooling\n123456789,77,3\n987654321,31,2\n")
-    asked = ("project", "--model", str(tmp_path / "t.csv"), "--gpus", "8", "--sharding", "row-wise")
-    changes = json.loads(cli(*asked, "--json").out)["changes"]
-    (option,) = [each["option"] for each in changes if "--local-memory" in each["option"]]
-    assert option == "--local-memory 161GB@3TB/s"  # of 160.49
-
-
 def test_room_and_rules_are_told_apart(cli: Any, tmp_path: Path) -> None:
     """Of copies and row parts over all GPUs, which are allowed, only the parts of 100 GB fit."""
     (tmp_path / "t.csv").write_text("rows,dim,pooling\n781250000,32,3\n")

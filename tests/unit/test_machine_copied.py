@@ -38,7 +38,7 @@ def test_a_copy_is_answered_as_the_same_what_if(copied: Path) -> None:
     assert own.time_s == what_if.time_s < shipped.time_s
     (said,) = [note for note in own.notes if "machine file" in note]
     assert "nic_bytes_per_s 100 GB/s and not 50 GB/s" in said and "rescaled" in said
-    assert own.question is not None and "--set" not in own.question.arguments(str(copied))
+    assert own.question is not None and "--set" not in own.question.list_arguments(str(copied))
     loaded = project_one(table_bytes=1e12, batch=8192, machine=load_machine(str(copied)))
     assert loaded.time_s == own.time_s
 
@@ -48,7 +48,7 @@ def test_more_what_ifs_come_on_top(copied: Path) -> None:
     both = project_one(table_bytes=1e12, machine=NAME, overrides={**SET, "nvlink_bytes_per_s": 900e9})
     assert own.time_s == both.time_s
     assert own.question is not None
-    assert own.question.arguments(str(copied))[-2:] == ["--set", "nvlink_bytes_per_s=900GB/s"]
+    assert own.question.list_arguments(str(copied))[-2:] == ["--set", "nvlink_bytes_per_s=900GB/s"]
 
 
 def test_collectives_follow_the_copied_file(copied: Path, cli: Any) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from perfmodel.answer import Projection, project_one
-from perfmodel.answer.sharding_answers import answer_shardings, evaluator_of
+from perfmodel.answer import Answer, project_one
+from perfmodel.answer.ranking import answer_shardings, plan_shardings
+from perfmodel.answer.uniform_plans import UniformPlan, UniformPlans
 from perfmodel.cli import run
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.steps import StepRow
-from perfmodel.engine.uniform_plans import UniformPlan, UniformPlans
 from perfmodel.errors import BadInputError
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 
@@ -26,7 +26,7 @@ KINDS = {
 KIB, MIB = 2**10, 2**20
 
 
-def steps(answer: Projection) -> dict[str, StepRow]:
+def steps(answer: Answer) -> dict[str, StepRow]:
     return {step.name: step for step in answer.steps}
 
 
@@ -109,8 +109,8 @@ def test_of_two_exchanges_the_faster_with_its_conversions() -> None:
 def test_every_sharding_has_the_payload() -> None:
     asked: dict[str, Any] = {"tables": "mlperf-dlrm-dcnv2", "gpus": 16}
     ways = ("table-wise", "row-wise", "table-row-wise", "grid", "3d", "row-wise-sparse", "row-wise-ub")
-    plain = {each.way: each.answer for each in answer_shardings(project_one(**asked), ways)}
-    half = {each.way: each.answer for each in answer_shardings(project_one(**asked, payload="fp16"), ways)}
+    plain = {each.sharding: each for each in answer_shardings(project_one(**asked), ways)}
+    half = {each.sharding: each for each in answer_shardings(project_one(**asked, payload="fp16"), ways)}
     for way in ways:
         before, after = plain[way], half[way]
         assert before is not None and after is not None
@@ -118,7 +118,7 @@ def test_every_sharding_has_the_payload() -> None:
         assert len(converted) == (0 if way == "row-wise-ub" else 2), way
         assert (after.time_s == before.time_s) == (way == "row-wise-ub")
     base = project_one(**asked, payload="fp16")
-    found = UniformPlans(evaluator_of(base), base.gpu_count.usable_bytes).best("row-wise")
+    found = UniformPlans(plan_shardings(base).evaluator, base.gpu_count.usable_bytes).best("row-wise")
     assert isinstance(found, UniformPlan) and found.cost.time_s == pytest.approx(base.time_s, rel=1e-12)
 
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from perfmodel.answer import project_one
-from perfmodel.answer.projection import Projection
-from perfmodel.answer.sharding_answers import evaluator_of
+from perfmodel.answer.answer import Answer
+from perfmodel.answer.ranking import plan_shardings
+from perfmodel.answer.uniform_plans import UniformPlan, UniformPlans
 from perfmodel.effort import EFFORTS
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.schemes import ROWS_ONCE, WAYS
-from perfmodel.engine.uniform_plans import UniformPlan, UniformPlans
 from perfmodel.plan.searching.search import Search
 from perfmodel.schema.workload import Table, TableSet
 
@@ -36,7 +36,7 @@ def test_rows_over_all_of_40_gpus_are_found_before_the_effort_is_spent() -> None
     base = project_one(
         table_bytes=5e12, table_count=4, dim=128, pooling=1, gpus=40, batch=4096, machine="b200-sxm-ib"
     )
-    evaluator = evaluator_of(base)
+    evaluator = plan_shardings(base).evaluator
     assert planned_s(evaluator, 153e9, EFFORTS["quick"]) <= uniform_s(evaluator, 153e9) * SAME
 
 
@@ -51,14 +51,14 @@ def test_a_plan_that_takes_all_but_two_thousandths_of_the_memory_is_found() -> N
         machine="gh200-slingshot",
         objective="training",
     )
-    evaluator = evaluator_of(base)
+    evaluator = plan_shardings(base).evaluator
     over_all = UniformPlans(evaluator, np.inf).best(ROWS_ONCE)
     assert isinstance(over_all, UniformPlan)
     limit_bytes = float(over_all.memory.total_bytes.max()) * 1.002
     assert planned_s(evaluator, limit_bytes, EFFORTS["quick"]) <= over_all.cost.time_s * SAME
 
 
-def drawn(seed: int) -> Projection:
+def drawn(seed: int) -> Answer:
     """The row-wise projection of 1 to 3 tables that fill 5 to 95 % of the memory of 2 to 60 GPUs."""
     random = np.random.default_rng(seed)
     gpus, count = int(random.choice([2, 3, 6, 8, 12, 24, 40, 60])), int(random.integers(1, 4))
@@ -81,7 +81,7 @@ def test_no_plan_is_slower_than_the_best_uniform_sharding(first: int) -> None:
     slower = []
     for seed in range(first, first + 20):
         base = drawn(seed)
-        evaluator, limit_bytes = evaluator_of(base), base.gpu_count.usable_bytes
+        evaluator, limit_bytes = plan_shardings(base).evaluator, base.gpu_count.usable_bytes
         uniform = uniform_s(evaluator, limit_bytes)
         if base.gpu_count.fits:
             uniform = min(uniform, base.time_s)

@@ -10,10 +10,9 @@ import pytest
 from alpha_beta import AlphaBeta, one
 
 from perfmodel.answer import grids, project_one, project_row_wise
-from perfmodel.answer.sensitivity import next_experiment, sensitivities
-from perfmodel.collectives.library import Faster, Library
+from perfmodel.answer.ranking import answer_question
+from perfmodel.answer.what_would_help import find_next_experiment, list_helping
 from perfmodel.engine.adjustments import OneDomain
-from perfmodel.engine.settings import BEST
 from perfmodel.errors import BadInputError
 from perfmodel.schema.constants import load_scenario_file
 from perfmodel.schema.evidence import Evidence
@@ -58,22 +57,22 @@ def test_best_takes_the_library_that_knows_a_collective() -> None:
 def test_a_change_that_no_calibration_covers_is_left_out() -> None:
     """NVSHMEM inside a kernel was never timed in a reduce-scatter, which a two-level exchange needs."""
     p = project_one(gpus=16, machine="h200-sxm-ib", backend="nvshmem", clock="device")
-    labels = [s.label for s in sensitivities(p)]
+    labels = [s.label for s in list_helping(p.pinned, answer_question)]
     assert labels and not any("two-level" in label for label in labels)
 
 
-def test_what_does_not_help_is_left_out_but_for_the_appliance() -> None:
+def test_what_does_not_help_is_left_out() -> None:
     cards = one(AlphaBeta(alpha=0.0, beta=1e15), gpus=16)  # nothing to gain from links
-    assert [s.option.split()[0] for s in sensitivities(cards)] == ["--local-memory"]
+    assert not list_helping(cards.pinned, answer_question)
     p = project_one(gpus=8, batch=2**20)
-    options = [s.option for s in sensitivities(p)]
+    options = [s.option for s in list_helping(p.pinned, answer_question)]
     assert "--set nvlink_bytes_per_s=900GB/s" in options  # bytes rule
     assert not any(option.startswith("--batch") for option in options)
 
 
 def test_more_samples_where_latency_rules() -> None:
     p = one(AlphaBeta(alpha=1e-3, beta=1e15), gpus=16, batch=256)
-    more = next(s for s in sensitivities(p) if s.option == "--batch 1024")
+    more = next(s for s in list_helping(p.pinned, answer_question) if s.option == "--batch 1024")
     larger = one(AlphaBeta(alpha=1e-3, beta=1e15), gpus=16, batch=1024)
     assert more.after == pytest.approx(larger.slowdown, rel=1e-6)  # its tables are the same
     gain = 4 * p.time_s / larger.time_s
@@ -83,7 +82,7 @@ def test_more_samples_where_latency_rules() -> None:
 
 def test_the_domain_in_use_is_widened_to_all() -> None:
     p = project_one(gpus=64, gpus_per_node=4, machine="h200-sxm-ib")
-    wide = next(s for s in sensitivities(p) if "domain" in s.label)
+    wide = next(s for s in list_helping(p.pinned, answer_question) if "domain" in s.label)
     assert wide.label == "NVLink domain 4 → 64 GPUs"
     assert wide.option == "--set nvlink_domain_gpus=128"  # 16 nodes of 8, of which 4 are used
     again = project_one(
@@ -91,20 +90,6 @@ def test_the_domain_in_use_is_widened_to_all() -> None:
     )
     assert again.slowdown == wide.after
     assert float(again.forward.domain(again.work.gpus)[0]) == 64
-
-
-def test_crossovers_are_those_of_the_groups_in_use() -> None:
-    fast = Library("nvshmem", AlphaBeta(alpha=1e-6, beta=10e9))
-    both = Faster(Library("nccl", AlphaBeta()), fast)
-    p = one(both, backend=BEST, gpus=64, reduction="two_level")
-    groups = [(c.collective, c.gpus, c.group) for c in p.crossovers]
-    assert groups == [
-        ("all_to_all", 64, ""),
-        ("reduce_scatter", 8, "inside a domain"),
-        ("reduce_scatter", 8, "across domains"),
-    ]
-    flat = one(both, backend=BEST, gpus=64)
-    assert [(c.collective, c.gpus) for c in flat.crossovers] == [("all_to_all", 64), ("reduce_scatter", 64)]
 
 
 @pytest.mark.parametrize(
@@ -117,14 +102,14 @@ def test_crossovers_are_those_of_the_groups_in_use() -> None:
     ],
 )
 def test_where_to_measure_next(options: dict[str, Any], nodes: int, where: str) -> None:
-    found = next_experiment(project_one(**options))
+    found = find_next_experiment(project_one(**options))
     assert found is not None
     assert found.nodes == nodes and found.where.startswith(where)
 
 
 def test_next_experiment_names_what_carries_the_time() -> None:
     p = one(AlphaBeta(alpha=300e-6), gpus=128)
-    nxt = next_experiment(p)
+    nxt = find_next_experiment(p)
     assert nxt is not None
     assert nxt.only == ("nccl:all_to_all", "nccl:reduce_scatter")
     assert nxt.nodes == 2
@@ -133,18 +118,16 @@ def test_next_experiment_names_what_carries_the_time() -> None:
     width = sum(s.high_s - s.low_s for s in p.steps)
     of_links = sum(s.high_s - s.low_s for s in p.steps if s.collective)
     assert nxt.only_band_share == pytest.approx(of_links / width)
-    known = next_experiment(one(AlphaBeta(evidence=Evidence.MEASURED), gpus=8))
+    known = find_next_experiment(one(AlphaBeta(evidence=Evidence.MEASURED), gpus=8))
     assert known is not None and known.only == ("kernel:bucketize", "kernel:gather_pool")
     assert known.nodes == 1
 
 
 def test_sensitivities_of_the_main_question() -> None:
     p = project_one(table_bytes=10e12, reserve=0)
-    found = {s.option: s for s in sensitivities(p)}
-    assert {"--sharding sparse", "--set nvlink_domain_gpus=120", "--local-memory 10TB@3TB/s"} <= set(found)
-    assert found["--local-memory 10TB@3TB/s"].after == pytest.approx(1.0, abs=0.1)
+    found = {s.option: s for s in list_helping(p.pinned, answer_question)}
+    assert {"--sharding sparse", "--sharding two-level", "--set nvlink_domain_gpus=120"} <= set(found)
     assert all(s.after <= 0.98 * p.slowdown for s in found.values())
-    assert "--sharding two-level" not in found  # the other exchange is the better one
     assert all(s.before == p.slowdown and s.low <= s.after <= s.high for s in found.values())
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from perfmodel.answer import grids, project_one, project_row_wise
-from perfmodel.answer.sensitivity import sensitivities
+from perfmodel.answer.ranking import answer_question
+from perfmodel.answer.what_would_help import list_helping
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError
 from perfmodel.model.kernels import wider_factor
@@ -22,7 +23,7 @@ def test_tables_smaller_than_the_number_of_gpus_need_no_exchange() -> None:
     assert [step.name for step in p.steps] == ["gather_pool"]
     assert p.slowdown == 1
     assert any("2 tables have fewer rows than 16 GPUs" in n and "nothing is exchanged" in n for n in p.notes)
-    assert [s.option.split()[0] for s in sensitivities(p)] == ["--local-memory"]
+    assert not list_helping(p.pinned, answer_question)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +31,7 @@ def test_tables_smaller_than_the_number_of_gpus_need_no_exchange() -> None:
 )
 def test_values_have_sensible_limits(values: dict[str, Any]) -> None:
     with pytest.raises(BadInputError, match="at most"):
-        grids.feasible(
+        grids.find_feasible(
             {k: np.array([v]) for k, v in {"gpus": 8.0, **values}.items()}, load_machine("l40s-pcie")
         )
     with pytest.raises(BadInputError, match="at most"):
@@ -53,15 +54,22 @@ def test_absurd_machines_are_refused_or_answered_without_a_warning(key: str, ext
 
 def test_which_points_of_a_grid_are_possible() -> None:
     machine = load_machine("h100-sxm-ib")
-    columns = grids.product(table_bytes=(1e12, 10e12), gpus=(8, 64, 128))
-    assert grids.feasible(columns, machine).tolist() == [False, True, True, False, False, True]
+    columns = grids.combine_axes(table_bytes=(1e12, 10e12), gpus=(8, 64, 128))
+    assert grids.find_feasible(columns, machine).tolist() == [False, True, True, False, False, True]
     # what leaves no room for the reserve is answered, and marked
-    assert grids.feasible(columns, machine, reserve=0.5).tolist() == [False, True, True, False, False, True]
+    assert grids.find_feasible(columns, machine, reserve=0.5).tolist() == [
+        False,
+        True,
+        True,
+        False,
+        False,
+        True,
+    ]
     marked = project_row_wise({"table_bytes": [1e12, 10e12], "gpus": [64, 128]}, reserve=0.5)
     assert marked["fits"].tolist() == [True, False]
     # 1000 rows of 128 bytes cannot be cut into 1024 shards
-    rows = grids.product(table_bytes=(128_000,), gpus=(512, 1024))
-    assert grids.feasible(rows, machine).tolist() == [True, False]
+    rows = grids.combine_axes(table_bytes=(128_000,), gpus=(512, 1024))
+    assert grids.find_feasible(rows, machine).tolist() == [True, False]
 
 
 def test_a_local_memory_contradicts_several_gpus() -> None:

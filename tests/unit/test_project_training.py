@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from perfmodel.answer import project_one, project_row_wise
-from perfmodel.answer.ranking import rank_shardings
-from perfmodel.answer.sharding_answers import evaluator_of
+from perfmodel.answer.ranking import plan_shardings, rank_shardings
 from perfmodel.errors import BadInputError
 from perfmodel.model import bands
 from perfmodel.model.exchanges import sort_digits
@@ -48,7 +47,7 @@ def test_a_grid_is_its_configurations_one_by_one() -> None:
         one = project_one(table_bytes=size, batch=batch, table_count=4, **TRAINING)
         assert found["time_s"][at] == pytest.approx(one.time_s, rel=1e-13)
         assert found["slowdown_high"][at] == pytest.approx(one.band[1], rel=1e-13)
-        assert evaluator_of(one).model.sort_digits == sort_digits(size / 128 / one.gpus)
+        assert plan_shardings(one).evaluator.model.sort_digits == sort_digits(size / 128 / one.gpus)
 
 
 def test_digits_that_a_sort_needs() -> None:
@@ -65,7 +64,7 @@ def test_ids_are_local_so_a_rank_sorts_the_digits_of_its_own_rows(gpus: int, dig
     (sort,) = (step for step in found.steps if step.name == "sort_lookups")
     lookups = found.work.batch[0] * 32 * 2
     assert sort.payload_bytes == pytest.approx(lookups * (8 + 2 * digits * (8 + 4)))
-    assert evaluator_of(found).model.sort_digits == digits
+    assert plan_shardings(found).evaluator.model.sort_digits == digits
 
 
 @pytest.mark.parametrize(
@@ -102,7 +101,7 @@ def test_causes_that_the_local_pass_has_too_move_both_sides() -> None:
 
 def test_every_way_to_shard_is_compared_as_a_training_step() -> None:
     found = rank_shardings(project_one(tables=MODEL, gpus=16, **TRAINING))
-    assert found.best and all("update_rows" in {s.name for s in each.answer.steps} for each in found.best)
+    assert found.best and all("update_rows" in {s.name for s in each.steps} for each in found.best)
     planned = plan_beside(found)
     assert planned is not None and planned.found.cost.time_s < found.answer.time_s
     assert "update_rows" in {row.name for row in planned.found.cost.rows}

@@ -15,7 +15,7 @@ from perfmodel.plan.in_python import question_of
 from perfmodel.question.groups import DEFAULT_BATCH, LARGEST, EqualTableOptions
 from perfmodel.question.passes import ProjectOptions
 from perfmodel.question.plans import PlanOptions
-from perfmodel.question.spec import Arg, Opt, flag_of
+from perfmodel.question.spec import Arg, Opt, name_flag
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_every_option_has_a_flag_of_its_own_and_words(name: str) -> None:
     options = [
         each for each in placed(command.asks, "question").declared() if not isinstance(each.words, Arg)
     ]
-    flags = [each.words.flag or flag_of(each.name) for each in options]
+    flags = [each.words.flag or name_flag(each.name) for each in options]
     assert len(set(flags)) == len(flags)
     assert all(each.words.help.endswith(".") for each in options)
 
@@ -53,7 +53,7 @@ def test_a_limit_is_that_of_the_command_and_of_python(keyword: str, most: float)
     ]
     assert option.value(f"{most:.0f}") == most
     shown = option.words.most if isinstance(option.words.most, str) else f"{most:.0f}"
-    with pytest.raises(BadInputError, match=f"{flag_of(option.name)} [^@]*at most {shown}"):
+    with pytest.raises(BadInputError, match=f"{name_flag(option.name)} [^@]*at most {shown}"):
         option.value(f"{2 * most:.0f}")
     asked: dict[str, Any] = {"table_bytes": 10e12, keyword: 2 * most}
     with pytest.raises(BadInputError, match=f"{keyword}"):

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from perfmodel.answer import project_one
-from perfmodel.answer.ranking import RUN, rank_shardings
-from perfmodel.answer.sensitivity import next_experiment
-from perfmodel.answer.sharding_answers import answer_shardings, winner
+from perfmodel.answer import Answer, project_one
+from perfmodel.answer.ranking import RUN, answer_shardings, find_fastest, rank_shardings
+from perfmodel.answer.what_would_help import find_next_experiment
 from perfmodel.engine.schemes import ROW_WISE, ROWS_ONCE, WAYS
 from perfmodel.report.experiment_text import experiment_text
 from perfmodel.units import format_ratio, format_time
@@ -38,26 +37,25 @@ def test_no_way_that_torchrec_runs_is_faster(asked: dict[str, Any]) -> None:
     base = project_one(**asked)
     found, every = (
         rank_shardings(base),
-        [each for each in answer_shardings(base, RUN) if each.answer and each.fits],
+        [each for each in answer_shardings(base, RUN) if each.fits],
     )
-    best = winner(every)
-    assert found.way == best.way
-    assert found.answer.time_s == pytest.approx(best.answer.time_s if best.answer else 0)
-    times = [each.answer.time_s for each in every if each.answer]
+    best = find_fastest(every)
+    assert found.answer.sharding == best.sharding
+    assert found.answer.time_s == pytest.approx(best.time_s)
+    times = [each.time_s for each in every if isinstance(each, Answer)]
     second = min((time for time in times if time > found.answer.time_s * (1 + 1e-5)), default=0.0)
-    if found.as_good and found.as_good[0].answer:
-        assert found.as_good[0].answer.time_s == pytest.approx(second, rel=1e-5)
+    if found.as_good:
+        assert found.as_good[0].time_s == pytest.approx(second, rel=1e-5)
 
 
 def test_what_torchrec_does_not_run_does_not_lead() -> None:
     """Unique rows and non-empty bags alone are the fastest two here, and TorchRec sends neither of bags."""
     base = project_one(table_bytes=10e12, pooling=1)
-    every = sorted(
-        (each.answer.time_s, each.way) for each in answer_shardings(base) if each.answer and each.fits
-    )
+    fitting = [each for each in answer_shardings(base) if isinstance(each, Answer) and each.fits]
+    every = sorted((each.time_s, each.sharding) for each in fitting)
     assert {way for _, way in every[:2]} == {ROWS_ONCE, "row-wise-sparse"}
     first = next(way for _, way in every if WAYS[way].torchrec and way != "data-parallel")
-    assert rank_shardings(base).way == first and all(WAYS[way].torchrec for way in RUN)
+    assert rank_shardings(base).answer.sharding == first and all(WAYS[way].torchrec for way in RUN)
 
 
 @pytest.mark.parametrize("asked", [*QUESTIONS, {"table_bytes": 640e9}])
@@ -100,13 +98,13 @@ def test_the_fastest_of_what_somebody_else_runs_is_known(asked: dict[str, Any]) 
     """The opponent: what --sharding all compares."""
     base = project_one(**asked)
     found = rank_shardings(base)
-    times = {each.way: each.answer.time_s for each in answer_shardings(base) if each.answer and each.fits}
+    times = {each.sharding: each.time_s for each in answer_shardings(base) if isinstance(each, Answer)}
     shown = [found.answer.time_s, *([times[ROWS_ONCE]] if found.unique_rows else [])]
     rivals = {way: time for way, time in times.items() if WAYS[way].runs and time < min(shown) * (1 - 1e-5)}
     if not rivals:
         assert found.left_out is None
         return
-    assert found.left_out is not None and found.left_out.way == min(rivals, key=lambda way: rivals[way])
+    assert found.left_out is not None and found.left_out.sharding == min(rivals, key=lambda way: rivals[way])
 
 
 @pytest.mark.parametrize(("words", "said"), [
@@ -173,7 +171,9 @@ def test_each_change_is_the_answer_to_its_option(asked: dict[str, Any]) -> None:
         twice = 2 * found.base.setting.machine.value("nic_bytes_per_s")
         anew = rank_shardings(project_one(**asked, overrides={"nic_bytes_per_s": twice}))
         assert change.after_s == pytest.approx(anew.answer.time_s)
-        assert change.label.endswith(f", sharded {anew.way}") == (anew.way != found.way)
+        assert change.label.endswith(f", sharded {anew.answer.sharding}") == (
+            anew.answer.sharding != found.answer.sharding
+        )
     if not nic:  # it gains less than 2 %
         twice = 2 * found.base.setting.machine.value("nic_bytes_per_s")
         anew = rank_shardings(project_one(**asked, overrides={"nic_bytes_per_s": twice}))
@@ -203,7 +203,7 @@ def test_the_changes_on_the_screen_are_those_with_the_shortest_times(cli: Any, w
 def test_the_experiment_narrows_the_band_most(asked: dict[str, Any]) -> None:
     """The opponent: kernels or links known exactly, whichever leaves the narrower band."""
     answer = rank_shardings(project_one(**asked)).answer
-    experiment = next_experiment(answer)
+    experiment = find_next_experiment(answer)
     assert experiment is not None
     weak = [step for step in answer.steps if step.evidence.rank > 1]
     width = {
@@ -218,9 +218,9 @@ def test_the_experiment_narrows_the_band_most(asked: dict[str, Any]) -> None:
 def test_numbers_that_calibrate_does_not_time_are_counted_too() -> None:
     """A training step of unique rows: an exchange, and seven kernels of which two can be calibrated."""
     found = rank_shardings(project_one(table_bytes=10e12, objective="training")).unique_rows
-    assert found is not None and found.answer is not None
-    answer = found.answer
-    experiment = next_experiment(answer)
+    assert found is not None
+    answer = found
+    experiment = find_next_experiment(answer)
     assert experiment is not None and experiment.only == ("nccl:all_to_all",)
     kernels = {step.name for step in answer.steps if not step.collective}
     assert {"sort_lookups", "update_rows", "accumulate_row_gradients"} < kernels
@@ -333,7 +333,7 @@ def test_a_way_without_times_is_left_out_and_named(cli: Any) -> None:
     text = " ".join(cli("project", *words).out.split())
     assert "no calibration has times for table-row-wise, grid" in text
     found = rank_shardings(project_one(table_bytes=10e12, backend="nvshmem", clock="device"))
-    assert found.unknown and not {each.way for each in found.best} & set(found.unknown)
+    assert found.unknown and not {each.sharding for each in found.best} & set(found.unknown)
 
 
 def test_ways_without_times_do_not_end_the_comparison_of_all(cli: Any) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from perfmodel.answer import Projection, project_one
-from perfmodel.answer.sharding_answers import build_explained_pass
+from perfmodel.answer import Answer, project_one
+from perfmodel.answer.explained import build_explained_pass
 from perfmodel.errors import BadInputError
 from perfmodel.model.one_memory import remote_time, shared_rate
 from perfmodel.model.recording import to_float
@@ -16,7 +16,7 @@ TB = 1e12
 FAR = "10TB@3TB/s,shared:16,latency:3us"
 
 
-def one(*memory: float, **more: Any) -> Projection:
+def one(*memory: float, **more: Any) -> Answer:
     return project_one(**{"table_bytes": 10 * TB, "local_memory": memory, **more})
 
 
@@ -73,7 +73,7 @@ def test_the_command_asks_the_same_and_says_what_it_was(cli: Any) -> None:
     assert "fit in one memory that 16 GPUs share" in done.out and "3.00 µs away" in done.out
     answer = one(10 * TB, 3e12, 3e-6, 16)
     assert answer.question is not None
-    assert answer.question.arguments() == ["--table-size", "10TB", "--remote-memory", FAR]
+    assert answer.question.list_arguments() == ["--table-size", "10TB", "--remote-memory", FAR]
     document = answer.question.to_dict(answer.forward, answer.work)
     assert document["local_memory"] is None
     found = {"bytes": 1e13, "bytes_per_s": 3e12, "latency_s": 3e-6, "gpus": 16}

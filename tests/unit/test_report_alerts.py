@@ -9,7 +9,7 @@ from typing import Any
 import own_run
 import pytest
 
-from perfmodel.answer import Projection, project_one
+from perfmodel.answer import Answer, project_one
 from perfmodel.report.page.alerts import alerts
 from perfmodel.schema.home import MACHINE_NAME, SAMPLES_NAME
 from perfmodel.schema.machine import Machine, load_machine, read_machine
@@ -25,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def answer(folder: Path) -> Projection:
+def answer(folder: Path) -> Answer:
     machine = read_machine(folder / MACHINE_NAME)
     return project_one(
         table_bytes=27e9, batch=128, machine=machine, backend="mpi", calibration=str(folder / NAME)
@@ -66,11 +66,11 @@ def without_ends(operation: str) -> Iterator[Any]:
             yield line
 
 
-def test_a_quiet_and_complete_run_is_not_doubted(folder: Path, answer: Projection) -> None:
+def test_a_quiet_and_complete_run_is_not_doubted(folder: Path, answer: Answer) -> None:
     assert alerts(answer, folder / NAME) == ()
 
 
-def test_noisy_points_are_counted_with_what_rests_on_them(folder: Path, answer: Projection) -> None:
+def test_noisy_points_are_counted_with_what_rests_on_them(folder: Path, answer: Answer) -> None:
     wide = {"low_s": 1e-6, "high_s": 5e-6, "median_s": 2e-6}
     path = changed(folder, ended(Status.NOISY, "all_to_all", **wide))
     (said,) = alerts(answer, path)
@@ -84,9 +84,7 @@ def test_noisy_points_are_counted_with_what_rests_on_them(folder: Path, answer: 
     ("status", "words"),
     [(Status.THROTTLED, "throttled frequency"), (Status.FAILED, "their times are not used")],
 )
-def test_points_that_do_not_count_are_told(
-    folder: Path, answer: Projection, status: Status, words: str
-) -> None:
+def test_points_that_do_not_count_are_told(folder: Path, answer: Answer, status: Status, words: str) -> None:
     said = alerts(answer, changed(folder, ended(status, "all_reduce")))
     assert any("(all-reduce 42" in text and words in text for text in said)
     assert not any("rests on such" in text for text in said)  # no step is an all-reduce
@@ -95,7 +93,7 @@ def test_points_that_do_not_count_are_told(
     )
 
 
-def test_missing_points_are_told_with_the_line_that_goes_on(folder: Path, answer: Projection) -> None:
+def test_missing_points_are_told_with_the_line_that_goes_on(folder: Path, answer: Answer) -> None:
     path = changed(folder, without_ends("reduce_scatter"), complete=False, sample_count=112)
     (said,) = alerts(answer, path)
     assert said.startswith(f"{PARTIAL} 42 points of run four-cores-01234567 are not done (reduce-scatter 42)")
@@ -115,7 +113,7 @@ def test_missing_points_are_told_with_the_line_that_goes_on(folder: Path, answer
     )
 
 
-def test_visits_without_a_time_and_results_nobody_checked(folder: Path, answer: Projection) -> None:
+def test_visits_without_a_time_and_results_nobody_checked(folder: Path, answer: Answer) -> None:
     def noted() -> Iterator[Any]:
         first = True
         for line in own_run.lines():
@@ -132,7 +130,7 @@ def test_visits_without_a_time_and_results_nobody_checked(folder: Path, answer: 
 
 
 def test_a_floor_that_the_samples_do_not_tell_is_told_for_steps_that_need_it(
-    folder: Path, answer: Projection
+    folder: Path, answer: Answer
 ) -> None:
     from perfmodel.schema.calibration import read_calibration
     from perfmodel.schema.intervals import Interval

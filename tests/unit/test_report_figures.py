@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perfmodel.answer import Projection, project_one, project_row_wise
-from perfmodel.answer.sharding_answers import Size, by_size
+from perfmodel.answer import Answer, project_one, project_row_wise
+from perfmodel.answer.ranking import Size, compare_sizes
 from perfmodel.report.figures import Block, Missing
 from perfmodel.report.figures.breakdown import breakdown
 from perfmodel.report.figures.ends import GAP, PixelScale, dodged
@@ -23,7 +23,7 @@ TB = 1e12
 SIZES = np.array([80e9, 640e9, 1 * TB, 10 * TB, 100 * TB])
 
 
-def asked(size: float = 10 * TB) -> Projection:
+def asked(size: float = 10 * TB) -> Answer:
     return project_one(table_bytes=size, reserve=0)
 
 
@@ -130,7 +130,7 @@ def test_breakdown_names_the_longest_step_of_these_data() -> None:
     assert mixed.title.startswith("From 120 GPUs on, the longest step of row-wise is the reduce-scatter")
 
 
-def longest_is(answer: Projection, name: str) -> Projection:
+def longest_is(answer: Answer, name: str) -> Answer:
     steps = tuple(
         replace(step, time_s=1.0, share=0.9) if step.name == name else step for step in answer.steps
     )
@@ -150,20 +150,20 @@ def test_bars_add_up_to_the_time_of_a_batch() -> None:
 
 @pytest.fixture(scope="module")
 def sizes() -> list[Size]:
-    return list(by_size(lambda size: project_one(table_bytes=size, reserve=0), (80e9, 160e9, 10 * TB)))
+    return list(compare_sizes(lambda size: project_one(table_bytes=size, reserve=0), (80e9, 160e9, 10 * TB)))
 
 
 def test_shardings_say_who_wins_where(sizes: list[Size]) -> None:
     block = drawn(shardings(sizes))
     assert "80 GB" not in block.title  # one GPU
     for size in sizes[1:]:
-        assert size.best.way in block.title
+        assert size.best.sharding in block.title
     fastest = {(row["table_bytes"], row["sharding"]): row["time_s"] for row in block.data if row["fastest"]}
     assert len(fastest) == len(block.figure.layout.shapes) > len(sizes) - 1  # some are as fast
     for size in sizes[1:]:
-        assert size.best.answer and (size.table_bytes, size.best.way) in fastest
+        assert (size.table_bytes, size.best.sharding) in fastest
         same = [t for (table_bytes, _), t in fastest.items() if table_bytes == size.table_bytes]
-        assert same == pytest.approx([size.best.answer.time_s] * len(same), rel=1e-5)
+        assert same == pytest.approx([size.best.time_s] * len(same), rel=1e-5)
     assert "All use NCCL" in block.how_to_read and "row-wise-ub sends unique rows" in block.how_to_read
     (cells,) = block.figure.data
     assert cells.textfont.color == NUMBERS  # test_report_style reads them on every colour
@@ -172,7 +172,7 @@ def test_shardings_say_who_wins_where(sizes: list[Size]) -> None:
 
 def test_the_sentence_about_shardings_follows_the_data(sizes: list[Size]) -> None:
     def without(size: Size, way: str) -> Iterator[Size]:
-        yield replace(size, found=tuple(each for each in size.found if each.way == way))
+        yield replace(size, answers=tuple(each for each in size.answers if each.sharding == way))
 
     one = [new for size in sizes[1:] for new in without(size, "row-wise")]
     assert drawn(shardings(one)).title == "With NCCL the row-wise sharding is the fastest at every size here."

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from perfmodel.answer import project_one
+from perfmodel.answer.uniform_plans import UniformPlans
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.placement import uniform_plan
 from perfmodel.engine.tables import PlanTables, row_bytes
-from perfmodel.engine.uniform_plans import UniformPlans
 from perfmodel.model import sharding
 from perfmodel.schema.workload import DTYPES, Table, TableSet
 

@@ -12,19 +12,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfmodel.answer import Projection, project_one
-from perfmodel.answer.sharding_answers import answer_shardings, by_size, evaluator_of, projection_of, winner
-from perfmodel.cli import run, shardings
-from perfmodel.engine import uniform_plans
+from perfmodel.answer import Answer, project_one, ranking
+from perfmodel.answer.answer import answer_plan
+from perfmodel.answer.dealing import deal_shards, find_lightest
+from perfmodel.answer.ranking import (
+    answer_each,
+    answer_shardings,
+    compare_sizes,
+    find_fastest,
+    plan_shardings,
+)
+from perfmodel.answer.uniform_plans import Impossible, UniformPlan, UniformPlans, list_schemes
+from perfmodel.cli import run
 from perfmodel.engine.adjustments import BETWEEN, Handover
 from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.loads import LoadModel
 from perfmodel.engine.placement import Scheme, uniform_plan
 from perfmodel.engine.schemes import WAYS, Exchange, way_named
 from perfmodel.engine.settings import load_setting
-from perfmodel.engine.uniform_plans import Impossible, UniformPlan, UniformPlans, schemes_of
 from perfmodel.errors import BadInputError
-from perfmodel.plan import Evaluator, PlanTables, ranking
+from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.schema.intervals import Interval
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.workload import Table, TableSet
@@ -42,7 +49,7 @@ NAMES = [" ".join(str(value) for value in question.values()) for question in QUE
 
 
 @pytest.fixture(scope="module", params=QUESTIONS, ids=NAMES)
-def base(request: pytest.FixtureRequest) -> Projection:
+def base(request: pytest.FixtureRequest) -> Answer:
     return project_one(**request.param)
 
 
@@ -61,7 +68,7 @@ def test_names_and_short_names() -> None:
 
 def test_schemes_of_each_way() -> None:
     def parts(way: str, gpus: int, domain: int, dim: int) -> list[tuple[int, int]]:
-        return [(s.row_parts, s.col_parts) for s in schemes_of(way, gpus, domain, dim)]
+        return [(s.row_parts, s.col_parts) for s in list_schemes(way, gpus, domain, dim)]
 
     assert parts("column-wise", 24, 8, 32) == [(1, 2), (1, 4), (1, 8), (1, 16), (1, 24)]
     assert parts("table-column-wise", 24, 8, 32) == [(1, 2), (1, 4), (1, 8)]
@@ -72,12 +79,12 @@ def test_schemes_of_each_way() -> None:
     assert parts("column-wise", 24, 8, 1) == []
 
 
-def test_row_wise_as_a_plan_is_the_projection(base: Projection) -> None:
+def test_row_wise_as_a_plan_is_the_projection(base: Answer) -> None:
     """All totals but the speed of light, for which a projection knows the bytes of the gather too."""
-    evaluator = evaluator_of(base)
+    evaluator = plan_shardings(base).evaluator
     found = UniformPlans(evaluator, base.gpu_count.usable_bytes).best("row-wise")
     assert isinstance(found, UniformPlan)
-    answer = projection_of(base, evaluator, found)
+    answer = answer_plan(base, evaluator, found)
     for name, value in answer.totals.items():
         if name.endswith("light") or name == "light_time_s":
             assert value <= base.totals[name] * (1 + 1e-12)
@@ -94,13 +101,15 @@ def test_exchanges_of_row_wise_are_the_reductions_of_a_projection(way: str) -> N
     base = project_one(table_bytes=10e12, reserve=0)
     found = next(answer_shardings(base, [way]))
     wanted = project_one(table_bytes=10e12, reserve=0, reduction=way.removeprefix("row-wise-"))
-    assert found.answer is not None
-    assert found.answer.time_s == pytest.approx(wanted.time_s, rel=1e-12)
-    assert found.answer.band == pytest.approx(wanted.band, rel=1e-12)
+    assert isinstance(found, Answer)
+    assert found.time_s == pytest.approx(wanted.time_s, rel=1e-12)
+    assert found.band == pytest.approx(wanted.band, rel=1e-12)
 
 
-def why(base: Projection, way: str) -> str:
-    return next(answer_shardings(base, [way])).why
+def why(base: Answer, way: str) -> str:
+    (found,) = answer_shardings(base, [way])
+    assert isinstance(found, Impossible)
+    return found.why
 
 
 def test_what_is_impossible_says_why() -> None:
@@ -135,7 +144,7 @@ def test_a_table_that_just_fits_is_placed_whole() -> None:
     """79.99 GB of table on 80 GB, and 0.5 MB of buffers: of 80 GB of table nothing is left for them."""
     base = project_one(table_bytes=159.98e9, table_count=2, gpus=2, reserve=0, overrides=ROUND)
     found = next(answer_shardings(base, ["table-wise"]))
-    assert found.plan is not None and found.fits
+    assert isinstance(found, Answer) and found.plan is not None and found.fits
     assert list(found.plan.memory.rows_bytes) == [79.99e9, 79.99e9]
     assert "buffers a GPU would hold" in why(
         project_one(table_bytes=160e9, table_count=2, gpus=2, reserve=0, overrides=ROUND), "table-wise"
@@ -156,34 +165,36 @@ def test_unlike_tables_are_dealt_evenly() -> None:
 
 def test_grids_fill_whole_domains() -> None:
     base = project_one(table_bytes=10e12, reserve=0, overrides=ROUND)
-    found = next(answer_shardings(base, ["grid"])).plan
+    (grid,) = answer_shardings(base, ["grid"])
+    assert isinstance(grid, Answer)
+    found = grid.plan
     assert found is not None and (found.scheme.row_parts, found.scheme.col_parts) == (8, 16)
     assert sorted(found.plan.placements[0].ranks) == list(range(128))
 
 
 def test_small_tables_are_copied_and_said() -> None:
     found = next(answer_shardings(project_one(tables="mlperf-dlrm-dcnv2", gpus=16), ["row-wise-sparse"]))
-    assert found.plan is not None and found.plan.replicated_count == 4  # 3, 10, 4 and 14 rows
+    assert (
+        isinstance(found, Answer) and found.plan is not None and found.plan.replicated_count == 4
+    )  # 3, 10, 4 and 14 rows
     everywhere = replace(found.plan, scheme=Scheme(Exchange.DP))
     assert everywhere.replicated_count == 0  # copies are the way itself, no exception to it
-    assert found.answer is not None
-    assert any("4 tables have fewer rows than 16 row parts" in note for note in found.answer.notes)
+    assert any("4 tables have fewer rows than 16 row parts" in note for note in found.notes)
 
 
 def test_the_winner_is_the_fastest_and_the_simpler_of_equals() -> None:
     base = project_one(table_bytes=540e9)  # one node: table-row-wise and two-level are row-wise
     found = list(answer_shardings(base))
-    times = [c.answer.time_s for c in found if c.answer]
-    best = winner(found)
-    assert best.answer is not None
-    assert best.answer.time_s == pytest.approx(min(times))
-    assert best.way == "row-wise"
+    times = [c.time_s for c in found if isinstance(c, Answer)]
+    best = find_fastest(found)
+    assert best.time_s == pytest.approx(min(times))
+    assert best.sharding == "row-wise"
 
 
 def test_one_gpu_shards_nothing() -> None:
     base = project_one(table_bytes=40e9)
     for each in answer_shardings(base, ["data-parallel", "table-wise", "row-wise", "table-row-wise"]):
-        assert each.answer is not None and each.answer.slowdown == 1.0
+        assert isinstance(each, Answer) and each.slowdown == 1.0
 
 
 @pytest.mark.parametrize(
@@ -193,27 +204,27 @@ def test_one_gpu_shards_nothing() -> None:
 def test_equal_tables_are_dealt_as_one_by_one(way: str, counts: tuple[int, ...]) -> None:
     """In rounds or not: the heaviest first, each to the ranks (or domains) that have the least."""
     gpus, domain, weight = 16, 8, np.array([3.0, 7.0, 5.0])[: len(counts)]
-    schemes = schemes_of(way, gpus, domain, 32)[:3]
+    schemes = list_schemes(way, gpus, domain, 32)[:3]
     cut = [schemes[at % len(schemes)] for at in range(len(counts))]
     kind_of = np.random.default_rng(len(counts)).permutation(np.repeat(np.arange(len(counts)), counts))
-    dealt = uniform_plans._dealt(way, cut, kind_of, weight, gpus, domain)
+    dealt = deal_shards(way, cut, kind_of, weight, gpus, domain)
     held = np.zeros(gpus)
     for at in np.argsort(-weight[kind_of], kind="stable"):
         kind = kind_of[at]
-        wanted = uniform_plans._lightest(way, cut[kind], held, gpus, domain)
+        wanted = find_lightest(way, cut[kind], held, gpus, domain)
         held[wanted] += weight[kind]
         assert dealt[at].scheme == cut[kind] and dealt[at].ranks.tolist() == wanted.tolist()
 
 
 def test_schemes_are_chosen_together_and_only_the_chosen_are_costed(monkeypatch: pytest.MonkeyPatch) -> None:
-    evaluator = evaluator_of(project_one(tables="mlperf-dlrm-dcnv2", gpus=128))
+    evaluator = plan_shardings(project_one(tables="mlperf-dlrm-dcnv2", gpus=128)).evaluator
     calls: list[str] = []
     for kind, name in ((Evaluator, "step"), (LoadModel, "shard_loads")):
         own = getattr(kind, name)
         monkeypatch.setattr(kind, name, lambda *given, o=own, n=name: calls.append(n) or o(*given))
     assert isinstance(UniformPlans(evaluator, np.inf).best("3d"), UniformPlan)
     assert calls.count("shard_loads") == 1  # of all schemes together
-    assert 4 <= calls.count("step") <= 2 * 4 < len(schemes_of("3d", 128, 8, 128))
+    assert 4 <= calls.count("step") <= 2 * 4 < len(list_schemes("3d", 128, 8, 128))
 
 
 @pytest.mark.parametrize("known", [{}, {BETWEEN: 3e-6, "all_to_all_ids": 2e-6}])
@@ -242,7 +253,7 @@ def test_fast_times_wait_between_steps_where_any_collective_runs(way: str) -> No
 
 
 def test_sizes_use_as_many_gpus_as_they_need() -> None:
-    sizes = list(by_size(lambda size: project_one(table_bytes=size), (60e9, 540e9, 1.08e12)))
+    sizes = list(compare_sizes(lambda size: project_one(table_bytes=size), (60e9, 540e9, 1.08e12)))
     assert [size.base.gpus for size in sizes] == [1, 8, 16]
 
 
@@ -263,7 +274,7 @@ def test_row_wise_by_name_has_the_keys_of_every_sharding(capsys: pytest.CaptureF
     assert (more["exchange"], more["row_parts"], more["col_parts"], more["why_not"]) == ("rs", 144, 1, None)
     assert {"longest_step", "longest_share", "sharding"} < more.keys()
     one = printed(capsys, *words, "--sharding", "row-wise", "--local-memory", "10TB@3TB/s")[1]
-    assert json.loads(one)["why_not"] == "one memory shards nothing"
+    assert json.loads(one)["exchange"] is None
 
 
 def test_a_size_at_which_nothing_fits_has_no_winner(capsys: pytest.CaptureFixture[str]) -> None:
@@ -308,7 +319,7 @@ def test_json_and_csv_have_one_entry_a_way(capsys: pytest.CaptureFixture[str]) -
         (("--sharding", "table-wise"), "one table is 10 TB, larger than a GPU"),
         (
             ("--sharding", "ub", "--local-memory", "10TB@3TB/s"),
-            "--sharding ub and --local-memory cannot be combined",
+            "--sharding row-wise-ub and --local-memory cannot be combined",
         ),
         (("--sharding", "diagonal"), "sharding 'diagonal' is not known"),
     ],
@@ -362,7 +373,7 @@ room for buffers."""
 def test_more_gpus_are_tried_where_no_sharding_fits(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As many as the first that fits, unless a number was typed; a note says so."""
+    """As many as the first that fits, unless a number was typed; the line of the GPUs says so."""
     path = tmp_path / "wide.csv"
     path.write_text(WIDE)
     asked = ["project", "--model", str(path), "--machine", "h200-sxm-ib", "--batch", "65536"]
@@ -370,7 +381,7 @@ def test_more_gpus_are_tried_where_no_sharding_fits(
     assert run([*asked, "--sharding", "column-wise", "--json"]) == 0
     found = capsys.readouterr()
     assert json.loads(found.out)["gpus"] == 7
-    assert "column-wise does not fit 6 GPUs" in found.err and "planned on 7" in found.err
+    assert "7 (the fewest that it fits)" in json.loads(found.out)["gpu_count"]["text"]
     assert run([*asked, "--sharding", "column-wise", "--gpus", "6"]) == 2
     assert "not possible" in capsys.readouterr().err
     assert run([*asked, "--sharding", "all", "--json"]) == 0
@@ -384,29 +395,29 @@ def test_of_more_gpus_the_fewest_are_taken() -> None:
     class Tried:
         """Answers a question with as many GPUs as it asks for."""
 
+        question = None
+
         def __init__(self, gpus: int) -> None:
             self.gpus, self.gpu_count = gpus, SimpleNamespace(gpus_per_node=8, for_rows=3)
             self.work = SimpleNamespace(given_gpus=False)
 
-    question = SimpleNamespace()
-
     def fits(base: Any, ways: Any) -> list[Any]:
-        return [SimpleNamespace(answer=base, fits=base.gpus >= needed, way="grid")]
+        return [SimpleNamespace(fits=base.gpus >= needed, sharding="grid")]
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(shardings, "answer_shardings", fits)
-        patched.setattr(shardings, "answer_on", lambda _, gpus: Tried(gpus))
-        patched.setattr(ranking, "_fewest", lambda answer: answer)
-        patched.setattr(ranking, "_may_fit", lambda *_: True)
+        patched.setattr(ranking, "answer_shardings", fits)
+        patched.setattr(ranking, "answer_on", lambda _, gpus: Tried(gpus))
+        patched.setattr(ranking, "_explain_fewest", lambda answer: answer)
+        patched.setattr(ranking, "_has_room", lambda *_: True)
         for first in (8, 16, 32, 40, 48):
-            base, _ = shardings.with_fitting(Tried(first), question)  # type: ignore[arg-type]
+            base, _ = answer_each(Tried(first), tuple(WAYS))  # type: ignore[arg-type]
             assert base.gpus == 40  # also from 48 on
-        base, _ = shardings.with_fitting(Tried(1), question)  # type: ignore[arg-type]
+        base, _ = answer_each(Tried(1), tuple(WAYS))  # type: ignore[arg-type]
         assert base.gpus == 1  # 16 times as many do not fit
         needed = 384  # 16 times 24, which are tried
-        assert shardings.with_fitting(Tried(24), question)[0].gpus == 384  # type: ignore[arg-type]
+        assert answer_each(Tried(24), tuple(WAYS))[0].gpus == 384  # type: ignore[arg-type]
         needed = 392  # and no more
-        assert shardings.with_fitting(Tried(24), question)[0].gpus == 24  # type: ignore[arg-type]
+        assert answer_each(Tried(24), tuple(WAYS))[0].gpus == 24  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("backend", ["nccl", "nvshmem", "best"])
@@ -414,7 +425,7 @@ def test_of_more_gpus_the_fewest_are_taken() -> None:
 def test_a_row_wise_plan_exchanges_bags_as_the_projection_does(backend: str, gpus: int, pooling: int) -> None:
     """NVSHMEM has no reduce-scatter; of two libraries the faster exchange runs, which the size decides."""
     base = project_one(machine="h200-sxm-ib", backend=backend, gpus=gpus, pooling=pooling)
-    found = UniformPlans(evaluator_of(base), base.gpu_count.usable_bytes).best("row-wise")
+    found = UniformPlans(plan_shardings(base).evaluator, base.gpu_count.usable_bytes).best("row-wise")
     assert isinstance(found, UniformPlan)
     assert found.cost.time_s == pytest.approx(base.time_s, rel=1e-12)
     assert [row.name for row in found.cost.rows] == [step.name for step in base.steps]

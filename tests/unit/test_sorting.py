@@ -11,7 +11,7 @@ import pytest
 import sort_model
 
 from perfmodel.answer import project_one
-from perfmodel.answer.sharding_answers import answer_shardings, undecided, winner
+from perfmodel.answer.ranking import answer_shardings, find_fastest, find_ties
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.placement import Plan, PlanTables
 from perfmodel.engine.steps import STEPS
@@ -57,8 +57,8 @@ def test_constants_are_those_of_the_shipped_measurements(capsys: pytest.CaptureF
 def test_deduplicating_lies_between_a_hash_table_and_torch_unique(
     batch: int, hash_s: float, unique_s: float
 ) -> None:
-    found = next(each for each in ways(batch=batch) if each.way == "row-wise-ub")
-    step = next(row for row in found.answer.steps if row.name == "deduplicate")
+    found = next(each for each in ways(batch=batch) if each.sharding == "row-wise-ub")
+    step = next(row for row in found.steps if row.name == "deduplicate")
     assert step.payload_bytes == batch * 32 * 200
     assert (step.low_s, step.high_s) == pytest.approx((hash_s, unique_s), rel=2e-3)
     assert step.low_s < step.time_s < step.high_s and str(step.evidence) == "transferred"
@@ -67,7 +67,7 @@ def test_deduplicating_lies_between_a_hash_table_and_torch_unique(
 def test_the_backward_sorts_as_many_digits_as_the_rows_of_a_rank_have() -> None:
     sorts = {name for name, step in STEPS.items() if step.sorts}
     assert sorts == {"deduplicate", "deduplicate_requests", "sort_lookups"}
-    found = next(each for each in ways() if each.way == "row-wise-ub").plan
+    found = next(each for each in ways() if each.sharding == "row-wise-ub").plan
     tables = found.plan.tables
     evaluator = Evaluator.on(MACHINE, tables, 1024, 152, training=True)
     assert evaluator.model.sort_digits == 4  # 78 125 M rows / 152 = 514 M: 29 bits
@@ -99,12 +99,12 @@ def test_a_shared_cause_moves_both() -> None:
 
 def test_which_wins_cannot_be_told_at_a_large_batch() -> None:
     found = ways(batch=16_384)
-    assert winner(found).way == "row-wise-ub"
-    assert [each.way for each in undecided(found)] == ["row-wise", "row-wise-two-level"]
+    assert find_fastest(found).sharding == "row-wise-ub"
+    assert [each.sharding for each in find_ties(found)] == ["row-wise", "row-wise-two-level"]
 
 
 def test_unique_rows_cannot_be_told_from_sparse_bags_at_10_tb(cli: Any) -> None:
-    near = [each.way for each in undecided(ways())]
+    near = [each.sharding for each in find_ties(ways())]
     assert near[0] == "row-wise-sparse"
     text = " ".join(cli(*ASKED).out.split())
     assert text.startswith("row-wise, the fastest that TorchRec runs, on 144 GPUs: ")

@@ -9,9 +9,9 @@ from test_plan_starts import distinct
 from test_work_of_many_tables import counted
 
 from perfmodel.answer import project_one
-from perfmodel.answer.sharding_answers import answer_shardings
+from perfmodel.answer.ranking import answer_shardings
+from perfmodel.answer.uniform_plans import UniformPlan, UniformPlans
 from perfmodel.engine.schemes import WAYS
-from perfmodel.engine.uniform_plans import UniformPlan, UniformPlans
 from perfmodel.model import look_ups
 from perfmodel.model.look_ups import LookUps
 from perfmodel.model.popularity import popularity

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from perfmodel.answer.uniform_plans import MOST_COMPARED, UniformPlan, UniformPlans
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.placement import Plan, Scheme
 from perfmodel.engine.schemes import ROW_WISE, WAYS
 from perfmodel.engine.tables import PlanTables
-from perfmodel.engine.uniform_plans import MOST_COMPARED, UniformPlan, UniformPlans
 from perfmodel.plan.choices.options import Options
 from perfmodel.plan.searching.packing import Packing
 
@@ -26,7 +26,7 @@ def uniform_plans(evaluator: Evaluator, limit_bytes: float, *, ruled: bool) -> l
         return []
     ways = list(WAYS) if len(evaluator.tables) <= MOST_COMPARED else [ROW_WISE]
     uniform = UniformPlans(evaluator, limit_bytes)
-    least, _ = uniform.least_times(ways)
+    least, _ = uniform.bound_times(ways)
     plans: list[Plan] = []
     best_s = np.inf
     for way in sorted(least, key=lambda way: least[way]):

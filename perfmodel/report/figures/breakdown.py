@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from perfmodel.answer import Projection
+from perfmodel.answer import Answer
 from perfmodel.engine.steps import StepRow
 from perfmodel.report.columns import Column, attributes, columns_record
 from perfmodel.report.figures import style
@@ -19,7 +19,7 @@ from perfmodel.schema.evidence import Evidence
 from perfmodel.units import counted, format_bytes, format_count, format_fraction, format_time
 
 
-def breakdown(answers: Sequence[Projection]) -> Block | Missing:
+def breakdown(answers: Sequence[Answer]) -> Block | Missing:
     """Bars of the time of a batch at each table size, stacked by step, in time or in shares.
 
     answers   projections of the same question at increasing table sizes, each with its sharding
@@ -41,7 +41,7 @@ def breakdown(answers: Sequence[Projection]) -> Block | Missing:
 
 
 def stacked(
-    shown: Sequence[Projection], labels: Sequence[str], title: str, *, in_shares_first: bool
+    shown: Sequence[Answer], labels: Sequence[str], title: str, *, in_shares_first: bool
 ) -> tuple[Any, tuple[Switch, ...]]:
     """A figure with a bar for each projection, stacked by step, and buttons for shares and for time.
 
@@ -65,7 +65,7 @@ def stacked(
 class _Cell:
     """A step, with the projection that it belongs to."""
 
-    answer: Projection
+    answer: Answer
     step: StepRow
 
     @property
@@ -104,17 +104,17 @@ COLUMNS = (
 """What the hover text and the data of the figure have for each step."""
 
 
-def cells(answer: Projection) -> dict[str, _Cell]:
+def cells(answer: Answer) -> dict[str, _Cell]:
     """By name of a step, the step together with its projection."""
     return {step.name: _Cell(answer, step) for step in answer.steps}
 
 
-def step_rows(answer: Projection) -> list[dict[str, Any]]:
+def step_rows(answer: Answer) -> list[dict[str, Any]]:
     """For each step of a projection, the values in the figure's data: name, times, share, bytes, evidence."""
     return [columns_record(COLUMNS, cell) for cell in cells(answer).values()]
 
 
-def _title(shown: Sequence[Projection]) -> str:
+def _title(shown: Sequence[Answer]) -> str:
     """The title: which step is longest at the largest size, from which size on, and its share of the time."""
     last = shown[-1]
     longest = _longest(last)
@@ -135,18 +135,18 @@ def _title(shown: Sequence[Projection]) -> str:
     return f"{where} the longest step {whose}is the {step}: {share} of the time {of}."
 
 
-def _longest(answer: Projection) -> StepRow:
+def _longest(answer: Answer) -> StepRow:
     return max(answer.steps, key=lambda step: step.time_s)
 
 
-def _lines(answer: Projection) -> str:
+def _lines(answer: Answer) -> str:
     """The label of a bar: table size, GPUs and time."""
     return "<br>".join(
         [size_words(answer.gpu_count.table_bytes), counted(answer.gpus, "GPU"), format_time(answer.time_s)]
     )
 
 
-def _source(shown: Sequence[Projection]) -> str:
+def _source(shown: Sequence[Answer]) -> str:
     shares: Mapping[Evidence, float] = shown[-1].evidence_shares()
     words = ", ".join(f"{format_fraction(share)} {kind}" for kind, share in shares.items())
     names = ", ".join(dict.fromkeys(name for answer in shown for name in answer.calibrations))

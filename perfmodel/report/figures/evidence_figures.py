@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from perfmodel.answer import Projection
+from perfmodel.answer import Answer
 from perfmodel.engine.settings import BEST
 from perfmodel.errors import NoCalibrationError
 from perfmodel.report.figures import registry
@@ -25,23 +25,23 @@ _COMPARED = "all_to_all"
 _NVLINK, _PCIE = "h100-sxm-ib", "rtx-pro-6000-pcie"
 
 
-def evidence_blocks(asked: Projection) -> Iterator[Block | Missing]:
+def evidence_blocks(asked: Answer) -> Iterator[Block | Missing]:
     """The figures of a projection's evidence: curves, roofline, changes, predicted and measured."""
     for figure in registry.EVIDENCE:
         yield figure.draw(asked=asked)
 
 
-def all_to_all(asked: Projection) -> Block | Missing:
+def all_to_all(asked: Answer) -> Block | Missing:
     """All-to-all curves of the answer's calibration, on the largest measured number of ranks in a node."""
     return _curves(asked, "all_to_all", registry.ALL_TO_ALL.name)
 
 
-def reduce_scatter(asked: Projection) -> Block | Missing:
+def reduce_scatter(asked: Answer) -> Block | Missing:
     """Reduce-scatter curves, otherwise as ``all_to_all``."""
     return _curves(asked, "reduce_scatter", registry.REDUCE_SCATTER.name)
 
 
-def _curves(asked: Projection, collective: str, name: str) -> Block | Missing:
+def _curves(asked: Answer, collective: str, name: str) -> Block | Missing:
     own = _own(asked)
     ranks = _ranks(own, collective)
     return _with_others([own], collective, max(ranks, default=GPUS), ranks, name)
@@ -73,7 +73,7 @@ def _with_others(
     return replace(first, choice=counted(gpus, "GPU"), others=tuple(others))
 
 
-def _own(asked: Projection) -> MeasuredLibrary | None:
+def _own(asked: Answer) -> MeasuredLibrary | None:
     """The library that the answer uses, with its samples; NCCL if the answer takes the faster of two."""
     setting = asked.setting
     library = str(Backend.NCCL) if setting.backend == BEST else setting.backend
@@ -86,7 +86,7 @@ def _ranks(own: MeasuredLibrary | None, collective: str) -> list[int]:
     return sorted({c.gpus for c in curves if c.collective == collective and c.domain_gpus >= c.gpus})
 
 
-def links(asked: Projection) -> Block | Missing:
+def links(asked: Answer) -> Block | Missing:
     """All-to-all on a machine with NVLink and on a machine with PCIe; of the answer's machine if measured."""
     machine = asked.setting.machine
     own = measured(machine.unchanged(), Backend.NCCL)
@@ -97,19 +97,19 @@ def links(asked: Projection) -> Block | Missing:
     return collectives([nvlink, pcie], _COMPARED, GPUS, name=registry.LINKS.name)
 
 
-def _run(asked: Projection) -> Path | None:
+def _run(asked: Answer) -> Path | None:
     """The folder of the run that holds the answer's calibration; None without one."""
     calibration = asked.setting.calibration
     return run_of(calibration) if calibration is not None else None
 
 
-def kernels_roofline(asked: Projection) -> Block | Missing:
+def kernels_roofline(asked: Answer) -> Block | Missing:
     """The roofline with the gathers that the answer's run has timed."""
     folder = _run(asked)
     return roofline(asked, read_run(folder).kernel_samples() if folder is not None else None)
 
 
-def points(asked: Projection) -> Block | Missing:
+def points(asked: Answer) -> Block | Missing:
     """Predicted against measured: the passes of the answer's run if it has any, else public measurements."""
     folder = _run(asked)
     if folder is not None:

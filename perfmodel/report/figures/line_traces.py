@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.answer import Projection
+from perfmodel.answer import Answer
 from perfmodel.report.figures import style
 from perfmodel.report.figures.ends import LabelledEnd, PixelScale, end_labels
 from perfmodel.report.figures.marks import NAMED
@@ -201,7 +201,7 @@ _NEAR_LEFT = 0.25
 """Share of an axis that a rule's label may take."""
 
 
-def full(asked: Projection) -> Iterator[tuple[int, str]]:
+def full(asked: Answer) -> Iterator[tuple[int, str]]:
     """Numbers of GPUs that fill a node, or a scale-up domain if that is larger, with a label for each."""
     count, domain = asked.gpu_count, asked.setting.machine.nvlink_domain_gpus
     node = count.gpus_per_node
@@ -211,7 +211,7 @@ def full(asked: Projection) -> Iterator[tuple[int, str]]:
         yield domain, f"{asked.setting.machine.links.scale_up} domain of {domain} ends "
 
 
-def source(asked: Projection, rows: Sequence[Row]) -> str:
+def source(asked: Answer, rows: Sequence[Row]) -> str:
     """The line below the figure: machine, calibration, and the weakest evidence of its points."""
     weakest = Evidence.weakest(Evidence(row["evidence"]) for row in rows)
     return (

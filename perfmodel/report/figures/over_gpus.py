@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.answer import Projection
+from perfmodel.answer import Answer
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing, Switch
 from perfmodel.report.figures.ends import PixelScale
@@ -91,7 +91,7 @@ _QUANTITIES = (
 )
 
 
-def over_gpus(lines: Sequence[SlowdownLine], asked: Projection, first: str = "slowdown") -> Block | Missing:
+def over_gpus(lines: Sequence[SlowdownLine], asked: Answer, first: str = "slowdown") -> Block | Missing:
     """Lines with bands over numbers of GPUs; the first line is the requested exchange.
 
     asked   the projection that the title is about, by the first line's exchange
@@ -130,7 +130,7 @@ def over_gpus(lines: Sequence[SlowdownLine], asked: Projection, first: str = "sl
     return OVER_GPUS.block(sentence(known, asked), how, figure, source(asked, rows), rows, switches)
 
 
-def _ideal(frame: pd.DataFrame, asked: Projection) -> SlowdownLine:
+def _ideal(frame: pd.DataFrame, asked: Answer) -> SlowdownLine:
     """The line for a GPU whose memory holds all tables: its slowdown is 1 everywhere."""
     kind, time = str(asked.baseline_evidence), frame["baseline_time_s"]
     same: dict[str, Any] = {
@@ -144,7 +144,7 @@ def _ideal(frame: pd.DataFrame, asked: Projection) -> SlowdownLine:
     return SlowdownLine(_IDEAL, frame.assign(**same, **ones), supposed=True, style=len(style.PALETTE) - 1)
 
 
-def sentence(lines: Sequence[SlowdownLine], asked: Projection) -> str:
+def sentence(lines: Sequence[SlowdownLine], asked: Answer) -> str:
     """The title: the slowdown at the number of GPUs of ``asked``, and where the rate is highest."""
     low, high = asked.band
     if asked.gpus == 1:

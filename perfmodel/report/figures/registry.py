@@ -56,12 +56,11 @@ LIBRARIES = Figure("libraries", ".evidence_figures.libraries")
 LINKS = Figure("links", ".evidence_figures.links")
 ROOFLINE = Figure("roofline", ".evidence_figures.kernels_roofline")
 CHANGES = Figure("changes", ".what_if.changes")
-TORNADO = Figure("tornado", ".what_if.tornado")
 HEAT_MAP = Figure("heat-map", ".what_if.heat_map")
 VALIDATION = Figure("validation", ".evidence_figures.points")
 SHARDINGS = Figure("shardings", "..page.contents.every_sharding")
 EVIDENCE = (
-    ALL_TO_ALL, REDUCE_SCATTER, LIBRARIES, LINKS, ROOFLINE, CHANGES, TORNADO, HEAT_MAP, VALIDATION,
+    ALL_TO_ALL, REDUCE_SCATTER, LIBRARIES, LINKS, ROOFLINE, CHANGES, HEAT_MAP, VALIDATION,
 )  # fmt: skip
 """Figures of the evidence behind an answer."""
 STAYING = (*EVIDENCE, SHARDINGS)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from perfmodel.answer import Projection
+from perfmodel.answer import Answer
 from perfmodel.engine.row_wise import Configs, Forward
 from perfmodel.engine.tables import row_bytes
 from perfmodel.model import kernels
@@ -49,7 +49,7 @@ _DATA = (
 )  # fmt: skip
 
 
-def roofline(asked: Projection, samples: pd.DataFrame | None = None) -> Block | Missing:
+def roofline(asked: Answer, samples: pd.DataFrame | None = None) -> Block | Missing:
     """Lines of the bytes per second that a gather on one GPU requests, against the bytes of all tables.
 
     asked    the projection whose tables and batch are drawn, also with 8 and 64 times the batch
@@ -70,12 +70,12 @@ def roofline(asked: Projection, samples: pd.DataFrame | None = None) -> Block | 
     return ROOFLINE.block(_title(asked, lines[0]), how, figure, _source(asked, points), rows)
 
 
-def _batches(asked: Projection) -> list[float]:
+def _batches(asked: Answer) -> list[float]:
     batch = float(asked.work.batch[0])
     return [batch * factor for factor in _BATCHES if batch * factor <= LARGEST["batch"]]
 
 
-def _lines(asked: Projection, batches: list[float]) -> list[Drawn]:
+def _lines(asked: Answer, batches: list[float]) -> list[Drawn]:
     """A line for each batch: the model's bytes per second over sizes of the tables up to a GPU's memory.
 
     The tables of ``asked`` are used, with rows scaled. All batches are computed in one call, which works out
@@ -154,7 +154,7 @@ def _points(forward: Forward, samples: pd.DataFrame | None) -> pd.DataFrame | No
     return rows.assign(working_set=working_set, asked=moved, rate=moved / rows["time_s"].to_numpy(float))
 
 
-def _title(asked: Projection, line: Drawn) -> str:
+def _title(asked: Answer, line: Drawn) -> str:
     machine = asked.setting.machine
     last, ceiling = line.rows[-1], machine.value("gather_bytes_per_s")
     rate, floor = last["bytes_per_s"], machine.value("launch_floor_s") / last["time_s"]
@@ -178,14 +178,14 @@ def _how(points: pd.DataFrame | None, kinds: Sequence[Evidence]) -> str:
     )
 
 
-def _source(asked: Projection, points: pd.DataFrame | None) -> str:
+def _source(asked: Answer, points: pd.DataFrame | None) -> str:
     machine = asked.setting.machine
     parts = [f"{key} {machine.quantity(key)} ({machine.quantity(key).evidence})" for key, _ in _CEILINGS]
     timed = "" if points is None else f" {counted(len(points), 'gather')} timed on it."
     return f"Machine {machine.name}: {', '.join(parts)}.{timed}"
 
 
-def _figure(asked: Projection, lines: Sequence[Drawn], points: pd.DataFrame | None) -> Any:
+def _figure(asked: Answer, lines: Sequence[Drawn], points: pd.DataFrame | None) -> Any:
     machine = asked.setting.machine
     ceilings = [(label, machine.quantity(key)) for key, label in _CEILINGS]
     low = min(min(line.values("slowest")) for line in lines)

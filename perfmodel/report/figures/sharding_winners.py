@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from perfmodel.answer.sharding_answers import ShardingAnswer, Size
+from perfmodel.answer.answer import Answer
+from perfmodel.answer.ranking import Size
+from perfmodel.answer.uniform_plans import Impossible
 from perfmodel.engine.schemes import ROWS_ONCE
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
@@ -31,14 +33,15 @@ def shardings(sizes: Sequence[Size]) -> Block | Missing:
     spread = [size for size in sizes if size.base.gpus > 1]
     if not spread:
         return SHARDINGS.missing("every size here fits on one GPU: ask for larger tables with --table-size.")
-    ways = [e.way for e in spread[0].found if any(_of(size, e.way).answer for size in spread)]
-    never = [each for each in spread[-1].found if each.way not in ways]
+    names = [answer.sharding for answer in spread[0].answers]
+    ways = [name for name in names if any(isinstance(_of(size, name), Answer) for size in spread)]
+    never = [name for name in names if name not in ways]
     cells = heat_cells(
         [f"{size_words(size.table_bytes)}<br>{format_count(size.base.gpus)}" for size in spread],
         ways,
         [[(size, _of(size, way)) for size in spread] for way in ways],
         lambda cell: _heat(*cell),
-        lambda cell: format_ratio(cell[1].answer.slowdown) if cell[1].answer else "",
+        lambda cell: format_ratio(cell[1].slowdown) if isinstance(cell[1], Answer) else "",
         lambda cell: _hover(*cell),
         colorscale=[list(pair) for pair in SCALE],
         zmin=0,
@@ -64,18 +67,19 @@ def shardings(sizes: Sequence[Size]) -> Block | Missing:
     if ROWS_ONCE in ways:
         how += f" {ROWS_ONCE} sends unique rows, which are pooled at the receiver."
     if never:
-        how += f" Not possible at any size here: {', '.join(each.way for each in never)}."
+        how += f" Not possible at any size here: {', '.join(never)}."
     return SHARDINGS.block(_title(spread, library), how, figure, _source(spread), rows)
 
 
 def _title(spread: Sequence[Size], library: str) -> str:
     """The title: which sharding is the fastest, from which table size to which."""
-    runs = [(way, list(members)) for way, members in groupby(spread, key=lambda size: size.best.way)]
+    runs = [(way, list(members)) for way, members in groupby(spread, key=lambda size: size.best.sharding)]
     if len(runs) == 1:
         alike = [
-            e.way
-            for e in spread[0].found
-            if e.way != runs[0][0] and all(_as_fast(size, _of(size, e.way)) for size in spread)
+            answer.sharding
+            for answer in spread[0].answers
+            if answer.sharding != runs[0][0]
+            and all(_as_fast(size, _of(size, answer.sharding)) for size in spread)
         ]
         equal = f"; {', '.join(alike)} {'is' if len(alike) == 1 else 'are'} as fast" if alike else ""
         return f"With {library} the {runs[0][0]} sharding is the fastest at every size here{equal}."
@@ -86,23 +90,20 @@ def _title(spread: Sequence[Size], library: str) -> str:
     return f"With {library} the fastest sharding is {', '.join(words[:-1])}, and {words[-1]}."
 
 
-def _of(size: Size, way: str) -> ShardingAnswer:
-    return next(each for each in size.found if each.way == way)
+def _of(size: Size, way: str) -> Answer | Impossible:
+    return next(answer for answer in size.answers if answer.sharding == way)
 
 
-def _as_fast(size: Size, each: ShardingAnswer) -> bool:
-    """Whether the sharding ``each`` takes no longer than the fastest sharding at this table size."""
-    best = size.best.answer
-    assert best is not None
-    return each.answer is not None and each.answer.time_s <= best.time_s * (1 + _SAME)
+def _as_fast(size: Size, answer: Answer | Impossible) -> bool:
+    """Whether a sharding takes no longer than the fastest sharding at this table size."""
+    return isinstance(answer, Answer) and answer.time_s <= size.best.time_s * (1 + _SAME)
 
 
-def _heat(size: Size, each: ShardingAnswer) -> float | None:
+def _heat(size: Size, answer: Answer | Impossible) -> float | None:
     """The colour of a cell: 0 for the fastest, 1 for ``_LARGEST_RATIO`` times its time; None: impossible."""
-    best = size.best.answer
-    if each.answer is None or best is None:
+    if isinstance(answer, Impossible):
         return None
-    ratio = each.answer.time_s / best.time_s
+    ratio = answer.time_s / size.best.time_s
     return round(min(math.log(ratio) / math.log(_LARGEST_RATIO), 1.0), 4)
 
 
@@ -117,13 +118,15 @@ def _frames(spread: Sequence[Size], ways: Sequence[str]) -> list[dict[str, Any]]
     ]
 
 
-def _hover(size: Size, each: ShardingAnswer) -> str:
-    answer, longest = each.answer, each.limiting
-    head = [f"<b>{each.way}</b>", f"{size_words(size.table_bytes)} on {counted(size.base.gpus, 'GPU')}"]
-    if answer is None or longest is None:
-        return hover([*head, f"not possible: {each.why}"])
-    low, high = answer.band
-    held = f"{size_words(each.memory_bytes)} per GPU"
+def _hover(size: Size, answer: Answer | Impossible) -> str:
+    head = [
+        f"<b>{answer.sharding}</b>",
+        f"{size_words(size.table_bytes)} on {counted(size.base.gpus, 'GPU')}",
+    ]
+    if isinstance(answer, Impossible):
+        return hover([*head, f"not possible: {answer.why}"])
+    (low, high), longest = answer.band, answer.longest_step
+    held = f"{size_words(answer.gpu_count.memory_bytes)} per GPU"
     return hover(
         [
             *head,
@@ -136,26 +139,26 @@ def _hover(size: Size, each: ShardingAnswer) -> str:
 
 
 def _rows(size: Size) -> Iterator[dict[str, Any]]:
-    for each in size.found:
-        answer = each.answer
-        low, high = answer.band if answer else (None, None)
+    for answer in size.answers:
+        possible = answer if isinstance(answer, Answer) else None
+        low, high = possible.band if possible else (None, None)
         yield {
             "table_bytes": size.table_bytes,
             "gpus": size.base.gpus,
-            "sharding": each.way,
-            "fastest": _as_fast(size, each),
-            "time_s": answer.time_s if answer else None,
-            "slowdown": answer.slowdown if answer else None,
+            "sharding": answer.sharding,
+            "fastest": _as_fast(size, answer),
+            "time_s": possible.time_s if possible else None,
+            "slowdown": possible.slowdown if possible else None,
             "slowdown_low": low,
             "slowdown_high": high,
-            "memory_bytes": each.memory_bytes if answer else None,
-            "evidence": str(answer.evidence) if answer else None,
-            "why_not": each.why or None,
+            "memory_bytes": possible.gpu_count.memory_bytes if possible else None,
+            "evidence": str(possible.evidence) if possible else None,
+            "why_not": getattr(answer, "why", None),
         }
 
 
 def _source(spread: Sequence[Size]) -> str:
-    answers = [each.answer for size in spread for each in size.found if each.answer]
+    answers = [answer for size in spread for answer in size.answers if isinstance(answer, Answer)]
     names = ", ".join(dict.fromkeys(name for answer in answers for name in answer.calibrations))
     weakest = Evidence.weakest(answer.evidence for answer in answers)
     return f"Calibration {names}; the best cut of each way; weakest evidence: {weakest}."

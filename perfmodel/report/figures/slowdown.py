@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from perfmodel.answer import Projection
+from perfmodel.answer import Answer
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing, Switch
 from perfmodel.report.figures.ends import GAP, PixelScale
@@ -47,7 +47,7 @@ class Mark:
     label: str
 
 
-def slowdown(lines: Sequence[SlowdownLine], asked: Projection, marks: Sequence[Mark] = ()) -> Block | Missing:
+def slowdown(lines: Sequence[SlowdownLine], asked: Answer, marks: Sequence[Mark] = ()) -> Block | Missing:
     """Lines of the slowdown over table sizes, with bands, for each exchange; first the asked exchange.
 
     asked   the projection that the title is about, by the first line's exchange
@@ -93,7 +93,7 @@ def _scale(lowest: float, highest: float, *, log: bool) -> PixelScale:
     return PixelScale(lowest, highest, _HEIGHT - _MARGIN["t"] - _MARGIN["b"], log)
 
 
-def sentence(lines: Sequence[SlowdownLine], asked: Projection) -> str:
+def sentence(lines: Sequence[SlowdownLine], asked: Answer) -> str:
     """The title: the slowdown at the size of ``asked``, and the fastest other line there."""
     low, high = asked.band
     size = size_words(asked.gpu_count.table_bytes)
@@ -101,7 +101,7 @@ def sentence(lines: Sequence[SlowdownLine], asked: Projection) -> str:
         return f"Tables of {size} fit on one GPU, so nothing is slower there."
     are, held = "are", ""
     if not asked.gpu_count.fits:
-        are, held = "would be", f"; they do not fit: {asked.gpu_count.memory_words().partition(':')[0]}"
+        are, held = "would be", f"; they do not fit: {asked.gpu_count.describe_memory().partition(':')[0]}"
     first = (
         f"Tables of {size} sharded {asked.sharding} on {counted(asked.gpus, 'GPU')} {are} "
         f"{format_ratio(asked.slowdown)} slower than on one GPU that holds all of them "
@@ -115,7 +115,7 @@ def sentence(lines: Sequence[SlowdownLine], asked: Projection) -> str:
     return f"{first}; {other[1]} would make it {format_ratio(other[0])}."
 
 
-def _how(rows: Sequence[Mapping[str, Any]], asked: Projection) -> str:
+def _how(rows: Sequence[Mapping[str, Any]], asked: Answer) -> str:
     dashes = dash_words(row["main_evidence"] for row in rows)
     return (
         "Time of a batch on as many GPUs as the tables need, divided by its time on one GPU whose memory "
@@ -207,7 +207,7 @@ def _gpus_at(line: Drawn, size: float) -> str:
     return "" if known is None else format_count(known)
 
 
-def _borders(asked: Projection, rows: Sequence[Mapping[str, Any]]) -> list[tuple[float, str]]:
+def _borders(asked: Answer, rows: Sequence[Mapping[str, Any]]) -> list[tuple[float, str]]:
     """Table sizes that fill a node, and a scale-up domain if that is different, with their labels."""
     left, right = _ends(rows)
     each = asked.gpu_count.usable_bytes

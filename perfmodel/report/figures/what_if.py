@@ -1,28 +1,27 @@
-"""Figures of the answer's sensitivity: helpful changes, machine values halved and doubled, heat maps."""
+"""Figures of the answer's sensitivity: helpful changes, and heat maps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.answer import Projection, grids, project_row_wise
-from perfmodel.answer.sensitivity import Sensitivity, Swing, sensitivities, swings
-from perfmodel.engine.schemes import ROW_WISE
+from perfmodel.answer import Answer, grids, project_row_wise
+from perfmodel.answer.ranking import answer_question
+from perfmodel.answer.what_would_help import Sensitivity, list_helping
 from perfmodel.question.groups import OBJECTIVES
 from perfmodel.report.columns import Column, attributes, columns_record
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing, Switch
 from perfmodel.report.figures.marks import heat_cells, scatter, whiskers
 from perfmodel.report.figures.ratio_rows import bar, ratio_rows
-from perfmodel.report.figures.registry import CHANGES, HEAT_MAP, TORNADO
+from perfmodel.report.figures.registry import CHANGES, HEAT_MAP
 from perfmodel.report.figures.words import hover, safe, sentence, told
 from perfmodel.schema.evidence import Evidence
-from perfmodel.schema.machine_keys import KEYS
 from perfmodel.schema.workload import DTYPES
-from perfmodel.units import format_count, format_quantity, format_ratio
+from perfmodel.units import format_count, format_ratio
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,14 +38,14 @@ _STEPS = {"batch": (4.0, 2, 5), "pooling": (2.0, 3, 6), "table_count": (4.0, 1, 
 """Axes of heat maps: the factor between values, the number of values below the asked value, and of all."""
 
 
-def changes(asked: Projection, lead: Ranking | None = None) -> Block | Missing:
+def changes(asked: Answer, lead: Ranking | None = None) -> Block | Missing:
     """Rows of the slowdown after each change that helps, the most helpful first, with its 95 % band.
 
     lead  the fastest sharding, whose changes are shown; None: row-wise
     """
     if asked.gpus == 1:
         return CHANGES.missing(_ONE_GPU)
-    tried = lead.changes if lead else sensitivities(asked)
+    tried = lead.changes if lead else list_helping(asked.pinned, answer_question)
     asked, found = lead.answer if lead else asked, sorted(tried, key=lambda s: s.after)
     if not found:
         return CHANGES.missing("none of the changes tried here makes it at least 2 % faster.")
@@ -63,7 +62,7 @@ def changes(asked: Projection, lead: Ranking | None = None) -> Block | Missing:
     )
     return CHANGES.block(
         _changes_title(asked.slowdown, found),
-        f"One thing is changed at a time, for {lead.way if lead and lead.best else ROW_WISE} sharding: "
+        f"One thing is changed at a time, for {asked.sharding} sharding: "
         f"{'' if lead else 'its exchange, '}the library, the machine, or the batch. Each bar goes from the "
         "slowdown now to the slowdown after the change; whiskers are its 95 % band. "
         f"{_evidence_words(kinds)}",
@@ -73,45 +72,11 @@ def changes(asked: Projection, lead: Ranking | None = None) -> Block | Missing:
     )
 
 
-def tornado(asked: Projection) -> Block | Missing:
-    """Rows of the slowdown if a rate or floor of the machine is halved or doubled; the widest range first."""
-    if asked.gpus == 1:
-        return TORNADO.missing(_ONE_GPU)
-    found = swings(asked)
-    if not found:
-        return TORNADO.missing(
-            "halving any rate or floor of the machine changes the slowdown by less than 2 %."
-        )
-    figure = ratio_rows(
-        [(_value_words(swing), list(_swing(swing, asked.slowdown))) for swing in found],
-        [(words, _side(side) | {"size": 10}) for side, words in enumerate(("halved", "doubled"))],
-        _reach([asked.slowdown, *(value for s in found for value in (s.halved, s.doubled))]),
-        _AXIS,
-        asked=asked.slowdown,
-    )
-    top, kind = found[0], KEYS[found[0].key]
-    return TORNADO.block(
-        sentence(
-            f"of row-wise shards, {kind.meaning} ({format_quantity(top.value, kind.unit)}, {top.evidence}) "
-            f"changes the slowdown most: {format_ratio(top.halved)} if halved, {format_ratio(top.doubled)} "
-            "if doubled"
-        ),
-        "Each bar is the slowdown of row-wise shards, with one value of the machine halved (circle) and "
-        "doubled (square). One GPU that holds all tables has the same machine's values, so a faster gather "
-        "can raise the slowdown.",
-        figure,
-        _source(asked, "one value is changed at a time"),
-        tuple(_swing_row(swing, asked.slowdown) for swing in found),
-    )
-
-
 def _changes_title(before: float, found: Sequence[Sensitivity]) -> str:
-    """The title: the most helpful change from the slowdown ``before``; hypothetical memories come last."""
-    memories = [s for s in found if s.option.startswith("--local-memory")]
-    others = [s for s in found if s not in memories]
-    first, *rest = [*others[:1], *memories]
-    said = f"{first.label} would help most: {format_ratio(before)} becomes {format_ratio(first.after)}"
-    return sentence("; ".join([said, *(f"{s.label}: {format_ratio(s.after)}" for s in rest)]))
+    """The title: the most helpful change from the slowdown ``before``."""
+    first = found[0]
+    words = f"{first.label} would help most: {format_ratio(before)} becomes {format_ratio(first.after)}"
+    return sentence(words)
 
 
 def _reach(values: Sequence[float]) -> tuple[float, float]:
@@ -141,57 +106,20 @@ def _change(s: Sensitivity) -> list[dict[str, Any]]:
     return [bar(s.before, s.after, words, colour, name), after]
 
 
-def _value_words(s: Swing) -> str:
-    return f"{s.key} = {format_quantity(s.value, KEYS[s.key].unit)} ({s.evidence})"
-
-
-def _side(side: int) -> dict[str, Any]:
-    return {"color": style.colour(side), "symbol": style.symbol(side)}
-
-
-def _swing(s: Swing, before: float) -> Iterator[dict[str, Any]]:
-    """Plotly traces of a row: bars from the present slowdown to the slowdowns at half and twice the value."""
-    unit = KEYS[s.key].unit
-    for side, (factor, after) in enumerate(((0.5, s.halved), (2.0, s.doubled))):
-        text = hover(
-            [
-                f"{s.key}: {KEYS[s.key].meaning}",
-                f"{format_quantity(s.value, unit)} → {format_quantity(s.value * factor, unit)}",
-                f"slowdown {format_ratio(before)} → {format_ratio(after)}",
-                f"evidence of the value: {s.evidence}",
-            ]
-        )
-        marker = {**_side(side), "size": [0, 10], "opacity": 1}
-        name = f"{s.key} × {factor:g}"
-        yield bar(before, after, text, style.colour(side), name, mode="lines+markers", marker=marker)
-
-
 def _evidence_words(found: Sequence[Evidence]) -> str:
     one = len(set(found)) == 1
     return f"The weakest evidence of each is {found[0]}." if one else "Colours show its weakest evidence."
 
 
-def _source(asked: Projection, how: str) -> str:
+def _source(asked: Answer, how: str) -> str:
     names = ", ".join(dict.fromkeys(asked.calibrations))
     return f"Machine {asked.setting.machine.name}; calibration {names}; {how}."
-
-
-def _swing_row(s: Swing, before: float) -> dict[str, Any]:
-    return {
-        "value": s.key,
-        "asked": s.value,
-        "unit": KEYS[s.key].unit,
-        "slowdown": before,
-        "halved": s.halved,
-        "doubled": s.doubled,
-        "evidence": str(s.evidence),
-    }
 
 
 # Heat maps
 
 
-def plane(asked: Projection, across: str, up: str) -> pd.DataFrame:
+def plane(asked: Answer, across: str, up: str) -> pd.DataFrame:
     """Projections in which two parameters vary around the question's values, as a frame.
 
     across, up  the parameters: two of batch, pooling, table_count and dim
@@ -205,7 +133,7 @@ def plane(asked: Projection, across: str, up: str) -> pd.DataFrame:
     for name in (across, up):
         values[name] = around(values[name][0], *_STEPS[name], whole=name != "pooling")
     dtype = DTYPES[int(np.asarray(group.dtype).flat[0])]
-    columns = grids.product(
+    columns = grids.combine_axes(
         table_bytes=(float(work.table_bytes[0]),), gpus=(asked.gpus,), id_bytes=(float(work.id_bytes[0]),),
         **values,
     )  # fmt: skip
@@ -216,7 +144,7 @@ def plane(asked: Projection, across: str, up: str) -> pd.DataFrame:
         "distribution": forward.ids, "optimizer": forward.optimizer,
         "objective": OBJECTIVES[forward.training],
     }  # fmt: skip
-    kept = grids.feasible(columns, machine, training=forward.training, **known)
+    kept = grids.find_feasible(columns, machine, training=forward.training, **known)
     frame = project_row_wise({name: column[kept] for name, column in columns.items()}, machine, **options)
     return frame[frame["fits"]] if asked.gpu_count.fits else frame
 
@@ -232,7 +160,7 @@ def around(value: float, factor: float, below: int, count: int, *, whole: bool) 
     return [*kept, *(value * factor**k for k in range(count - len(kept)))]
 
 
-def heat_map(asked: Projection, frames: Sequence[pd.DataFrame] = ()) -> Block | Missing:
+def heat_map(asked: Answer, frames: Sequence[pd.DataFrame] = ()) -> Block | Missing:
     """Heat maps of the slowdown over batch and pooling, and over tables and dim, in two views.
 
     frames  from ``plane`` for each of ``_PLANES``, or from a sweep with the same columns; (): computed
@@ -276,7 +204,7 @@ def heat_map(asked: Projection, frames: Sequence[pd.DataFrame] = ()) -> Block | 
     )
 
 
-def _axes(names: tuple[str, str], frame: pd.DataFrame, asked: Projection) -> dict[str, Any]:
+def _axes(names: tuple[str, str], frame: pd.DataFrame, asked: Answer) -> dict[str, Any]:
     """Plotly settings of both axes, and the frame around the question's cell. names  of the axes' columns"""
     across, up = (_NAMES[name] for name in names)
     same = {"type": "category", "showgrid": False, "tickangle": 0}
@@ -284,7 +212,7 @@ def _axes(names: tuple[str, str], frame: pd.DataFrame, asked: Projection) -> dic
             "yaxis": style.axis(up, **same), "shapes": _frame(names, frame, asked)}  # fmt: skip
 
 
-def _frame(names: tuple[str, str], frame: pd.DataFrame, asked: Projection) -> list[dict[str, Any]]:
+def _frame(names: tuple[str, str], frame: pd.DataFrame, asked: Answer) -> list[dict[str, Any]]:
     """A plotly shape around the question's cell. Limits: the frame lacks its values -> none"""
     work, group = asked.work, asked.work.groups[0]
     own = {"batch": work.batch, "pooling": group.pooling, "table_count": group.count, "dim": group.dim}
@@ -334,7 +262,7 @@ def _cell_text(cell: dict[Any, Any] | None, names: tuple[str, str]) -> str:
     )
 
 
-def _heat_title(asked: Projection, frame: pd.DataFrame, names: tuple[str, str]) -> str:
+def _heat_title(asked: Answer, frame: pd.DataFrame, names: tuple[str, str]) -> str:
     """The title of a heat map: its lowest and its highest slowdown. names  of the columns of its axes"""
     cells = frame.sort_values("slowdown", kind="stable").to_dict("records")
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from perfmodel.answer import Projection
+from perfmodel.answer import Answer
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.engine.settings import BEST, Setting
 from perfmodel.engine.steps import StepRow
@@ -31,7 +31,7 @@ _KERNEL_STEPS = {"gather_pool": "gather_pool", "bucketize": "bucketize", "partia
 """Steps of a projection, by the kernel that was timed."""
 
 
-def alerts(asked: Projection | None, calibration: str | Path | None = None) -> tuple[str, ...]:
+def alerts(asked: Answer | None, calibration: str | Path | None = None) -> tuple[str, ...]:
     """Reasons to doubt the measurements behind an answer, as plain text; an indented line is a command.
 
     asked        None: nothing is said about steps, or about curves of another machine
@@ -58,7 +58,7 @@ def alerts(asked: Projection | None, calibration: str | Path | None = None) -> t
     return tuple(found)
 
 
-def _of_a_run(asked: Projection | None, item: Calibration, run: Run, folder: Path) -> Iterator[str]:
+def _of_a_run(asked: Answer | None, item: Calibration, run: Run, folder: Path) -> Iterator[str]:
     mine = [point for point in run.points.values() if is_behind(point, item)]
     open_ones = [point for point in mine if not run.ended(point.key)]
     if open_ones or not item.complete:
@@ -122,7 +122,7 @@ def _names(points: Iterable[Point]) -> str:
     return ", ".join([*words, *([f"{more} more"] if more else [])])
 
 
-def _share(asked: Projection | None, points: Iterable[Point]) -> str:
+def _share(asked: Answer | None, points: Iterable[Point]) -> str:
     """How much of the answer's time depends on these points: ``; 12 % of the time here rests on …``."""
     names = {point.operation for point in points}
     steps = {_KERNEL_STEPS.get(name, "") for name in names}
@@ -130,7 +130,7 @@ def _share(asked: Projection | None, points: Iterable[Point]) -> str:
     return f"; {format_fraction(share)} of the time here rests on such points" if share else ""
 
 
-def _steps(asked: Projection | None) -> tuple[StepRow, ...]:
+def _steps(asked: Answer | None) -> tuple[StepRow, ...]:
     return asked.steps if asked is not None else ()
 
 
@@ -162,7 +162,7 @@ def _unchecked(item: Calibration, folder: Path | None) -> str:
     return _text(f"{first} To measure it again:", calibrate_line(folder))
 
 
-def _unknown(asked: Projection | None, item: Calibration, folder: Path | None) -> Iterator[str]:
+def _unknown(asked: Answer | None, item: Calibration, folder: Path | None) -> Iterator[str]:
     """Alerts for floors and rates of collectives in the answer that the samples do not determine.
 
     folder  of the run to measure more in; None: not a run
@@ -187,7 +187,7 @@ def _unknown(asked: Projection | None, item: Calibration, folder: Path | None) -
             yield _text(f"{text} To measure more sizes with less noise:", line)
 
 
-def _transferred(asked: Projection | None) -> Iterator[str]:
+def _transferred(asked: Answer | None) -> Iterator[str]:
     """An alert that the collectives' curves were measured on another machine; none if they were not."""
     model = _model_of(asked.setting) if asked is not None else None
     if asked is None or model is None or not model.borrowed:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from perfmodel.answer import Projection
-from perfmodel.answer.ranking import Ranking
-from perfmodel.answer.sharding_answers import by_size
+from perfmodel.answer import Answer
+from perfmodel.answer.ranking import Ranking, compare_sizes
+from perfmodel.engine.schemes import ROW_WISE
 from perfmodel.errors import NoCalibrationError
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.registry import SHARDINGS, STAYING
@@ -24,7 +24,7 @@ def across_sizes(sizes: Selector, selected: tuple[str, ...]) -> Across:
 
 
 def fixed_blocks(
-    asked: Projection, options: Mapping[str, Any], lead: Ranking | None = None
+    asked: Answer, options: Mapping[str, Any], lead: Ranking | None = None
 ) -> Iterator[Block | Missing]:
     """Draw the figures about the question as it was typed, in the order of the reader's questions.
 
@@ -36,30 +36,30 @@ def fixed_blocks(
         yield figure.draw(asked=asked, options=options, lead=lead)
 
 
-def question(asked: Projection, lead: Ranking | None) -> str:
+def question(asked: Answer, lead: Ranking | None) -> str:
     """The question in words, above its figures. lead  the fastest sharding; None: not compared"""
     work, only, said = asked.work, asked.work.groups[0], asked.question
     counts = {"batch": work.batch, "tables": only.count, "dim": only.dim}
     words = [f"{name} {format_count(float(value.flat[0]))}" for name, value in counts.items()]
     words.append(f"pooling {float(only.pooling.flat[0]):g}")
     what = format_bytes(asked.gpu_count.table_bytes, binary=False)
-    if said is not None and said.model is not None:
+    if said.model is not None:
         what, words = f"{said.model} ({what})", words[:1]
-    if said is not None and said.sharding is not None:
-        words.append(f"sharded {said.sharding}")
+    if asked.sharding != ROW_WISE or said.sharding is not None:
+        words.append(f"sharded {asked.sharding}")
     if lead is not None:
         words.append("sharded row-wise where a figure names no other sharding")
     where = f"{counted(asked.gpus, 'GPU')} of {asked.setting.machine.name}"
     return ", ".join([f"{what} on {where}", *words])
 
 
-def every_sharding(asked: Projection, options: Mapping[str, Any]) -> Block | Missing:
+def every_sharding(asked: Answer, options: Mapping[str, Any]) -> Block | Missing:
     """The figure of all shardings over table sizes. asked, options  as in ``fixed_blocks``"""
     machine, known = asked.setting.machine, {**options, "setting": asked.setting}
     sizes = sorted({*SIZES, *small_sizes(asked)})
     answers = {a.gpu_count.table_bytes: a for a in answerable(machine, known, sizes)}
     try:
-        return shardings(list(by_size(answers.__getitem__, tuple(answers))))
+        return shardings(list(compare_sizes(answers.__getitem__, tuple(answers))))
     except NoCalibrationError as error:
         return SHARDINGS.missing(error.message)
 

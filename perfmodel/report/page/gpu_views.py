@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.answer import Projection, project_each
-from perfmodel.answer.sharding_answers import answer_shardings
+from perfmodel.answer import Answer, project_each
+from perfmodel.answer.ranking import answer_shardings
+from perfmodel.answer.uniform_plans import Impossible
 from perfmodel.engine.schemes import ROW_WISE
 from perfmodel.engine.settings import CLUSTER
 from perfmodel.errors import BadInputError
@@ -43,7 +44,7 @@ class GpuLines(Lines):
         return [*map(float, sorted({*self._sizes, *(1 << k for k in range(20) if low < 1 << k < high)}))]
 
 
-def across_gpus(first: Projection, way: str | None, selected: tuple[str, ...]) -> Across:
+def across_gpus(first: Answer, way: str | None, selected: tuple[str, ...]) -> Across:
     """How a page over numbers of GPUs is made.
 
     first     the row-wise projection of the question;  way  another sharding; None: row-wise
@@ -66,7 +67,7 @@ def gpu_view(
     setting = asked.loaded.of(machine, setup.curves, str(known.get("scenario", CLUSTER)))
     told = known if machine.overrides else {**known, "setting": setting}  # as in ``view_of``
     own = project_each("gpus", asked.sizes.values, machine, **told)
-    found = asked.leads(chosen, own, machine, told)
+    found = asked.rank_answers(chosen, own)
     answers = tuple(
         lead.answer if lead else sharded(base, way) for base, lead in zip(own, found, strict=True)
     )
@@ -79,28 +80,28 @@ def gpu_view(
     cards = asked.cards(chosen, answers, found)
     rows = [_HEAD, *map(_scaling, answers)]
     if any(found):
-        ways = ["sharding", *(lead.way if lead and lead.best else ROW_WISE for lead in found)]
+        ways = ["sharding", *(lead.answer.sharding if lead else ROW_WISE for lead in found)]
         rows = [(*row[:-1], each, row[-1]) for row, each in zip(rows, ways, strict=True)]
     return View(chosen, cards, (first,), titles, answers, found, tuple(rows))
 
 
-def sharded(base: Projection, way: str | None) -> Projection:
+def sharded(base: Answer, way: str | None) -> Answer:
     """The projection of the same tables on the same GPUs with the sharding ``way``; None: ``base`` itself.
 
     Limits: the sharding is not possible -> BadInputError that says why
     """
     if way is None or base.gpus == 1:
         return base
-    found = next(answer_shardings(base, [way]))
-    if found.answer is None:
+    (answer,) = answer_shardings(base, [way])
+    if isinstance(answer, Impossible):
         raise BadInputError(
-            f"{way} is not possible on {counted(base.gpus, 'GPU')}: {found.why}.",
+            f"{way} is not possible on {counted(base.gpus, 'GPU')}: {answer.why}.",
             "give other numbers with --gpus, or another --sharding; project --sharding all compares them.",
         )
-    return found.answer
+    return answer
 
 
-def _scaling(answer: Projection) -> tuple[str, ...]:
+def _scaling(answer: Answer) -> tuple[str, ...]:
     """A row of the table ``_HEAD``: GPUs, time, band, slowdown, samples per second, memory, longest step."""
     longest, count = max(answer.steps, key=lambda step: step.time_s), answer.gpu_count
     rate = answer.samples_per_s

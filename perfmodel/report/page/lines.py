@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.answer import Projection, prepare, project_each, project_grid, project_row_wise
+from perfmodel.answer import Answer, prepare, project_each, project_grid, project_row_wise
 from perfmodel.answer.inputs import DEFAULT_RESERVE
 from perfmodel.engine.schemes import AUTO, ROW_WISE
 from perfmodel.engine.settings import BEST, CLUSTER, Setting
@@ -47,7 +47,7 @@ _STEPS = (1.0, 2.0, 3.0, 5.0)
 _LESS, _MORE = 0.995, 1.005  # of a full GPU or node: just below, there is room for buffers
 
 
-def answerable(machine: Any, options: Mapping[str, Any], sizes: Sequence[float]) -> list[Projection]:
+def answerable(machine: Any, options: Mapping[str, Any], sizes: Sequence[float]) -> list[Answer]:
     """Projections at the table sizes [byte] that the calibration covers.
 
     A calibration by the user's own run covers only the numbers of ranks that it measured.
@@ -61,7 +61,7 @@ def answerable(machine: Any, options: Mapping[str, Any], sizes: Sequence[float])
     return [answer for size in sizes for answer in answerable(machine, options, [size])]
 
 
-def frame_of(answers: Sequence[Projection]) -> pd.DataFrame:
+def frame_of(answers: Sequence[Answer]) -> pd.DataFrame:
     """The projections as a frame with the columns that lines need (as from ``perfmodel.project``)."""
     import pandas as pd
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.report.figures.block import Block, Missing
 
 if TYPE_CHECKING:
-    from perfmodel.answer import Projection
+    from perfmodel.answer import Answer
     from perfmodel.answer.ranking import Ranking
 
 
@@ -73,7 +73,7 @@ class View:
     blocks: tuple[Block | Missing, ...]
     titles: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Titles of blocks that depend on the first selector: one for each of its values."""
-    answers: tuple[Projection, ...] = ()
+    answers: tuple[Answer, ...] = ()
     leads: tuple[Ranking | None, ...] = ()
     table: tuple[Sequence[str], ...] = ()
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from perfmodel.answer import Projection
-from perfmodel.answer.sharding_answers import build_explained_pass
+from perfmodel.answer import Answer
+from perfmodel.answer.explained import build_explained_pass
 from perfmodel.engine.explained import ExplainedPass
 from perfmodel.report.explanation_text import explanation_text
 from perfmodel.report.page.sources import code, folded, named, values, versions
 from perfmodel.units import format_fraction, format_time
 
 
-def provenance(answer: Projection, command: str) -> str:
+def provenance(answer: Answer, command: str) -> str:
     """The sources of a projection as HTML: machine, calibrations, equations, and the command.
 
     answer   the projection that the page opens with;  command  makes the page again, byte for byte
@@ -29,7 +29,7 @@ def provenance(answer: Projection, command: str) -> str:
     return "\n".join(parts)
 
 
-def calibrations(answer: Projection) -> str:
+def calibrations(answer: Answer) -> str:
     """A sentence with the names and clocks of the calibrations behind a projection."""
     names = ", ".join(dict.fromkeys(answer.calibrations)) or "none"
     return f"Calibrations: {escape(names)}. Clock: {escape(', '.join(map(str, answer.clocks)))}."

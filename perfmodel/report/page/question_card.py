@@ -6,17 +6,17 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from perfmodel.answer import Projection
-from perfmodel.answer.sensitivity import next_experiment
+from perfmodel.answer import Answer
+from perfmodel.answer.what_would_help import find_next_experiment
 from perfmodel.report.experiment_text import experiment_text
 from perfmodel.report.figures.style import EVIDENCE_COLOURS
 from perfmodel.report.page.parts import Card
-from perfmodel.report.projection_text import sentence
+from perfmodel.report.projection_text import sentence, shards_words
 from perfmodel.schema.evidence import MAIN_SHARE, Evidence
 from perfmodel.units import format_bytes, format_fraction, format_ratio, format_time
 
 
-def question_card(answer: Projection) -> Card:
+def question_card(answer: Answer) -> Card:
     """The headline of a row-wise projection: a sentence, both times, bands, evidence.
 
     Limits: one GPU -> nothing is sharded, and no evidence bar
@@ -37,20 +37,20 @@ def question_card(answer: Projection) -> Card:
         first,
         times,
         sure,
-        "; ".join(filter(None, [str(count), answer.shards, _memory(answer)])),
+        "; ".join(filter(None, [str(count), shards_words(answer), _memory(answer)])),
         evidence_bar(answer.evidence_shares()),
         _alert(answer),
         list(answer.every_note),
     )
 
 
-def _memory(answer: Projection) -> str:
+def _memory(answer: Answer) -> str:
     if answer.forward.memory is not None:
         return ""
-    return f"{'' if answer.gpu_count.fits else 'does not fit: '}{answer.gpu_count.memory_words()}"
+    return f"{'' if answer.gpu_count.fits else 'does not fit: '}{answer.gpu_count.describe_memory()}"
 
 
-def _sure(answer: Projection) -> str:
+def _sure(answer: Answer) -> str:
     low, high = (format_ratio(value) for value in answer.band)
     floor, data, light = (
         format_ratio(answer.totals[f"slowdown_{name}"]) for name in ("floor_part", "bytes_part", "light")
@@ -77,13 +77,13 @@ def evidence_bar(shares: Mapping[Evidence, float]) -> list[dict[str, Any]]:
     ]
 
 
-def _alert(answer: Projection) -> str:
+def _alert(answer: Answer) -> str:
     """What to measure if more than a fifth of the time is assumed; else ""."""
     share = answer.evidence_shares().get(Evidence.ASSUMED, 0.0)
     if share <= MAIN_SHARE or answer.forward.memory is not None:
         return ""
     rests = f"{format_fraction(share)} of the time rests on "
-    experiment = next_experiment(answer)
+    experiment = find_next_experiment(answer)
     if experiment is None:
         return f"{rests}something assumed."
     text = unwrapped(experiment_text(experiment, answer.setting.machine.name))

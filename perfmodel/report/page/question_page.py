@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from perfmodel.answer import Projection
+from perfmodel.answer import Answer
 from perfmodel.answer.ranking import Ranking
 from perfmodel.report.page.contents import question
 from perfmodel.report.page.parts import Page, Selector, View
@@ -14,7 +14,7 @@ from perfmodel.units import format_bytes, format_ratio
 
 
 def question_page(
-    asked: Projection,
+    asked: Answer,
     selectors: Sequence[Selector],
     views: Sequence[View],
     command: str,

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from perfmodel.answer import Projection
+from perfmodel.answer import Answer
 from perfmodel.answer.ranking import Ranking
-from perfmodel.answer.sharding_answers import ShardingAnswer
 from perfmodel.engine.schemes import ROW_WISE
 from perfmodel.report.columns import Column, columns_cells
 from perfmodel.report.page.parts import Card
@@ -35,7 +34,7 @@ _ELSEWHERE = "What would change it: see the question as it was asked, which the 
 
 
 def card_of(
-    answer: Projection,
+    answer: Answer,
     found: Ranking | None,
     *,
     whole: bool,
@@ -77,7 +76,7 @@ def ranking_card(found: Ranking, *, whole: bool, elsewhere: str = _ELSEWHERE) ->
     return completed(card, found) if whole else card
 
 
-def asked_words(base: Projection) -> str:
+def asked_words(base: Answer) -> str:
     """The question as the program understood it, with machine, its changed values, and library."""
     return f"{question_words(base)}; on {setting_words(base)}"
 
@@ -100,12 +99,11 @@ def _times(found: Ranking, *, whole: bool) -> str:
     return " ".join(filter(None, [_sentence(fair), _sentence(beside_words(found, whole=whole))]))
 
 
-def _beside(found: Ranking) -> list[ShardingAnswer]:
+def _beside(found: Ranking) -> list[Answer]:
     """The fastest sharding, those that may be equally fast, row-wise even if it does not fit, unique rows."""
     shown = [*found.best[:1], *found.as_good]
-    if all(each.way != ROW_WISE for each in shown):
-        count = found.base.gpu_count
-        shown.append(ShardingAnswer(ROW_WISE, None, found.base, count.memory_bytes, fits=count.fits))
+    if all(answer.sharding != ROW_WISE for answer in shown):
+        shown.append(found.base)
     return [*shown, *([found.unique_rows] if found.unique_rows else [])]
 
 
@@ -118,7 +116,7 @@ def _sentence(words: str) -> str:
     return f"{words[:1].upper()}{words[1:].rstrip('.')}." if words else ""
 
 
-def _own_file(answer: Projection) -> str | None:
+def _own_file(answer: Answer) -> str | None:
     """The user's calibration file behind the projection; None for a shipped calibration."""
     named = answer.setting.calibration
     return None if named is None or str(named) in list_calibrations() else str(named)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from perfmodel.answer import Projection, project_each, project_one
+from perfmodel.answer import Answer, project_each
 from perfmodel.answer.inputs import DEFAULTS
-from perfmodel.answer.ranking import Ranking, leads, rank_on_enough
+from perfmodel.answer.ranking import Ranking, is_ranked, rank_on_fewest
 from perfmodel.engine.schemes import ROW_WISE
 from perfmodel.engine.settings import CLUSTER
 from perfmodel.errors import BadInputError, PerfmodelError
@@ -24,7 +24,6 @@ from perfmodel.report.page.lines import Lines, answerable, frame_of
 from perfmodel.report.page.parts import Card, Selector, View
 from perfmodel.report.page.ranking_card import card_of
 from perfmodel.report.page.setups import Loaded, Offer, Setup, reason
-from perfmodel.schema.machine import Machine
 from perfmodel.validate.claims import load_claims
 
 MOST_VIEWS = 64
@@ -70,33 +69,23 @@ class ViewsAsked:
         """The question's positions in the selectors of the workload, then of the setup."""
         return (*(selector.start for selector in self.workload), *next(iter(self.offer.setups)))
 
-    def leads(
-        self,
-        chosen: tuple[int, ...],
-        answers: Sequence[Projection],
-        machine: Machine,
-        options: Mapping[str, Any],
-    ) -> tuple[Ranking | None, ...]:
-        """The fastest sharding of each projection; None for all if shardings are not compared.
+    def rank_answers(self, chosen: tuple[int, ...], answers: Sequence[Answer]) -> tuple[Ranking | None, ...]:
+        """The fastest sharding of each row-wise answer; None for all if shardings are not compared.
 
         chosen   for each selector but the table size, the position of its value in the view
-        options  of ``perfmodel.project``, without machine, table size and GPUs
         """
         if not self.best:
             return (None,) * len(answers)
         known = {self.sizes.start: self.lead} if chosen == self.start and self.lead is not None else {}
-        return tuple(known.get(at) or lead_of(base, machine, options) for at, base in enumerate(answers))
+        return tuple(known.get(place) or lead_of(base) for place, base in enumerate(answers))
 
-    def lead_answer(self, base: Projection, machine: Machine, options: Mapping[str, Any]) -> Projection:
-        """The answer of the fastest sharding; ``base`` if shardings are not compared.
-
-        base  a row-wise projection;  options  as in ``leads``
-        """
-        lead = lead_of(base, machine, options) if self.best else None
+    def lead_answer(self, base: Answer) -> Answer:
+        """The answer of the fastest sharding; ``base`` if shardings are not compared."""
+        lead = lead_of(base) if self.best else None
         return lead.answer if lead else base
 
     def cards(
-        self, chosen: tuple[int, ...], answers: Sequence[Projection], found: Sequence[Ranking | None]
+        self, chosen: tuple[int, ...], answers: Sequence[Answer], found: Sequence[Ranking | None]
     ) -> tuple[Card, ...]:
         """The headline at the top of the page for each projection of a view, one per table size.
 
@@ -165,20 +154,12 @@ def views(asked: ViewsAsked, build: ViewOf) -> Iterator[View | NoView]:
             yield NoView(way, reason(error))
 
 
-def lead_of(base: Projection, machine: Machine, options: Mapping[str, Any]) -> Ranking | None:
-    """The fastest sharding of the question; None if shardings are not compared.
-
-    base  its row-wise projection;  options  as in ``ViewsAsked.leads``
-    """
-    if not leads(base):
-        return None
-    size = base.gpu_count.table_bytes
-    return rank_on_enough(
-        base, lambda gpus: project_one(machine=machine, gpus=gpus, table_bytes=size, **options)
-    )
+def lead_of(base: Answer) -> Ranking | None:
+    """The fastest sharding of a row-wise answer's question; None if shardings are not compared."""
+    return rank_on_fewest(base) if is_ranked(base) else None
 
 
-def best_line(setup: Setup, answers: Sequence[Projection]) -> SlowdownLine:
+def best_line(setup: Setup, answers: Sequence[Answer]) -> SlowdownLine:
     """The line of the fastest sharding of each table size, with a marker that no other line has."""
     label = f"{library_name(setup.curves.backend)} fastest sharding"
     return SlowdownLine(label, frame_of(answers), style=len(PALETTE))
@@ -195,10 +176,10 @@ def view_of(chosen: tuple[int, ...], workload: Mapping[str, Any], setup: Setup, 
     quick = {**known, "setting": setting}
     told = known if machine.overrides else quick  # with a setting, overrides without effect are not reported
     answers = tuple(project_each("table_bytes", sizes.values, machine, **told))
-    found = asked.leads(chosen, answers, machine, told)
+    found = asked.rank_answers(chosen, answers)
     shown = [lead.answer if lead else base for base, lead in zip(answers, found, strict=True)]
     others = [size for size in bar_sizes(answers[0], sizes.values) if size not in sizes.values]
-    beside = [asked.lead_answer(base, machine, quick) for base in answerable(machine, quick, others)]
+    beside = [asked.lead_answer(base) for base in answerable(machine, quick, others)]
     bars = sorted([*shown, *beside], key=lambda answer: answer.gpu_count.table_bytes)
     lines = list(asked.lines.of(setup, workload))
     if {answer.sharding for answer in bars if answer.gpus > 1} - {ROW_WISE}:
@@ -225,23 +206,23 @@ class Across:
     largest_bytes: float
     lines: type[Lines]
     view: ViewOf
-    fixed: Callable[[Projection, Mapping[str, Any], Ranking | None], Iterable[Block | Missing]]
+    fixed: Callable[[Answer, Mapping[str, Any], Ranking | None], Iterable[Block | Missing]]
     blocks: int
     selected: tuple[str, ...]
 
 
-def bar_sizes(answer: Projection, sizes: Sequence[float]) -> list[float]:
+def bar_sizes(answer: Answer, sizes: Sequence[float]) -> list[float]:
     """Table sizes of the bars: round sizes, the capacity of a few GPUs, and the selectable sizes."""
     return sorted({*_BAR_SIZES, *small_sizes(answer), *map(float, sizes)})
 
 
-def small_sizes(answer: Projection) -> list[float]:
+def small_sizes(answer: Answer) -> list[float]:
     """Bytes of tables that 2, 4 and 8 GPUs of this machine hold, if less than the smallest round size."""
     usable = answer.gpu_count.usable_bytes
     return [count * usable for count in (2, 4, 8) if count * usable < min(_BAR_SIZES)]
 
 
-def _is_of_the_paper(answer: Projection) -> bool:
+def _is_of_the_paper(answer: Answer) -> bool:
     """Whether table size, GPUs, HBM and a single scale-up domain are as in the paper's question."""
     count, forward = answer.gpu_count, answer.forward
     one_domain = answer.setting.one_domain or forward.domain(answer.work.gpus)[0] >= answer.gpus
@@ -255,7 +236,7 @@ def _published() -> dict[str, float]:
     return {name: published[name] or 0.0 for name in (_LEAST, _MOST)}
 
 
-def marks(answers: Sequence[Projection]) -> tuple[Mark, ...]:
+def marks(answers: Sequence[Answer]) -> tuple[Mark, ...]:
     """The smallest and the largest slowdown that the paper reports for 10 TB on 128 GPUs.
 
     Limits: none of the answers is to that question -> none

@@ -9,20 +9,25 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.answer.dealing import deal_shards
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.loads import ShardLoads
 from perfmodel.engine.memory import GpuMemory
-from perfmodel.engine.placement import Placement, Plan, Scheme, check_scheme, cut_to_table
+from perfmodel.engine.placement import Plan, Scheme, check_scheme, cut_to_table
+from perfmodel.engine.row_wise import Configs, Forward
 from perfmodel.engine.schemes import SEQUENCES, TABLE_ROW_WISE, WAYS, RowParts, copied, exchanges_of, over_all
 from perfmodel.engine.steps import StepCost
-from perfmodel.engine.tables import PlanTables
+from perfmodel.engine.tables import PlanTables, laws_of
 from perfmodel.engine.timing import steady
-from perfmodel.errors import NoCalibrationError, PerfmodelError
+from perfmodel.errors import BadInputError, NoCalibrationError, PerfmodelError
+from perfmodel.schema.distributions import UNIFORM, Distribution
 from perfmodel.units import format_bytes
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+MOST_TABLES = 10_000
+"""Tables that can be compared: a comparison deals each table to its GPUs."""
 MOST_COMPARED = 1000
 """Largest number of tables for which every sharding is packed onto GPUs, which takes a second or two."""
 _TRIED = 4  # schemes of a sharding that fit and are packed onto GPUs
@@ -31,7 +36,7 @@ _MOST_PRICED = 500_000  # shards of tables whose loads are kept
 _ROUNDING = 1e-6  # rows are not divisible: the largest row part has up to one row more
 
 
-def schemes_of(sharding: str, gpus: int, domain: int, dim: int, library: str = "") -> list[Scheme]:
+def list_schemes(sharding: str, gpus: int, domain: int, dim: int, library: str = "") -> list[Scheme]:
     """All schemes of one sharding option: powers of two as numbers of parts, and the largest possible number.
 
     sharding  a name of ``schemes.WAYS``
@@ -40,18 +45,18 @@ def schemes_of(sharding: str, gpus: int, domain: int, dim: int, library: str = "
     Limits: an option that needs more GPUs, domains or columns than there are -> none
     """
     cut = WAYS[sharding]
-    most = min(dim, cut.most_columns(gpus, domain))
-    columns = _powers(1 if cut.rows == RowParts.ANY else 2, most) if cut.columns else [1]
+    widest = min(dim, cut.most_columns(gpus, domain))
+    columns = _list_powers(1 if cut.rows == RowParts.ANY else 2, widest) if cut.columns else [1]
     if cut.rows == RowParts.ANY:
-        return [Scheme(cut.exchange, r, c) for c in columns for r in _powers(2, gpus // c)]
+        return [Scheme(cut.exchange, r, c) for c in columns for r in _list_powers(2, gpus // c)]
     kinds = exchanges_of(library) if over_all(cut.exchange) else (cut.exchange,)
     return [Scheme(kind, cut.row_parts(gpus, domain), c) for kind in kinds for c in columns]
 
 
-def _powers(least: int, most: int) -> list[int]:
-    """Powers of two from ``least`` to ``most``, and ``most`` itself."""
-    found = [1 << k for k in range(most.bit_length()) if least <= 1 << k <= most]
-    return found if most < least or most in found else [*found, most]
+def _list_powers(low: int, high: int) -> list[int]:
+    """Powers of two from ``low`` to ``high``, and ``high`` itself."""
+    powers = [1 << k for k in range(high.bit_length()) if low <= 1 << k <= high]
+    return powers if high < low or high in powers else [*powers, high]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +85,7 @@ class Impossible:
 
     sharding: str
     why: str
+    fits = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +101,28 @@ class _Spread:
     time_s: float
     held_bytes: float
     shards: ShardLoads
+
+
+def build_evaluator(forward: Forward, work: Configs, tables: PlanTables) -> Evaluator:
+    """An evaluator of plans for these tables, at the batch and GPUs of the one configuration."""
+    id_dtype = {4: "int32", 8: "int64"}[int(work.id_bytes[0])]
+    return Evaluator(forward, tables, int(work.batch[0]), int(work.gpus[0]), id_dtype=id_dtype)
+
+
+def list_tables(work: Configs, model: str, ids: Distribution = UNIFORM) -> PlanTables:
+    """The tables of one configuration, named after ``model``. Limits: too many -> BadInputError"""
+    counts = [int(group.count.flat[0]) for group in work.groups]
+    if sum(counts) > MOST_TABLES:
+        raise BadInputError(
+            f"shardings of {sum(counts)} tables cannot be compared.", f"give at most {MOST_TABLES} --tables."
+        )
+    rows, dim, dtype, pooling, weights = (
+        np.repeat([float(getattr(group, name).flat[0]) for group in work.groups], counts)
+        for name in ("rows", "dim", "dtype", "pooling", "weight_bytes")
+    )
+    laws, law = laws_of([group.ids[0] or ids for group in work.groups])
+    names = tuple(f"table_{place}" for place in range(sum(counts)))
+    return PlanTables(rows, dim, dtype, pooling, weights, laws, np.repeat(law, counts), model, names)
 
 
 class UniformPlans:
@@ -116,12 +144,12 @@ class UniformPlans:
         if len(schemes) * self.evaluator.tables.kinds[0].size <= _MOST_PRICED:
             self._price(schemes)
 
-    def least_times(self, shardings: Sequence[str]) -> tuple[dict[str, float], list[str]]:
+    def bound_times(self, shardings: Sequence[str]) -> tuple[dict[str, float], list[str]]:
         """(for each sharding a lower bound on the time of its plans [s], shardings without calibration).
 
         Limits: a sharding whose rows fit in no packing, or that has no scheme here -> no bound
         """
-        least, unknown = dict[str, float](), list[str]()
+        bounds, unknown = dict[str, float](), list[str]()
         with suppress(NoCalibrationError):  # of one of them: the reduce-scatter of NVSHMEM, for example
             self.price(shardings)
         for sharding in shardings:
@@ -130,9 +158,9 @@ class UniformPlans:
             except NoCalibrationError:
                 unknown.append(sharding)
                 continue
-            times = [each.time_s for each in spread if each.held_bytes <= self._room_bytes]
-            least |= {sharding: min(times)} if times else {}
-        return least, unknown
+            times = [even.time_s for even in spread if even.held_bytes <= self._room_bytes]
+            bounds |= {sharding: min(times)} if times else {}
+        return bounds, unknown
 
     def best(self, sharding: str) -> UniformPlan | Impossible:
         """The fastest plan with one sharding for all tables.
@@ -149,7 +177,7 @@ class UniformPlans:
         if evaluator.basis.rows and copied(WAYS[sharding].exchange):
             return Impossible(sharding, "copies on every GPU are in its HBM")
         try:
-            promising = self._promising(sharding)
+            promising = self._sort_promising(sharding)
         except NoCalibrationError as error:
             return Impossible(sharding, error.message.rstrip("."))
         best: UniformPlan | None = None
@@ -160,7 +188,7 @@ class UniformPlans:
             if fitting == _TRIED or (best and spread and spread.time_s >= best.cost.time_s):
                 break
             try:
-                packed = list(self._packed(sharding, scheme, spread.shards if spread else None))
+                packed = list(self._pack(sharding, scheme, spread.shards if spread else None))
             except PerfmodelError as error:
                 whys.append((np.inf, error.message.rstrip(".")))
                 continue
@@ -170,9 +198,9 @@ class UniformPlans:
             best = min([*plans, *([best] if best else [])], key=lambda plan: plan.cost.time_s, default=None)
         if best is not None:
             return best
-        return Impossible(sharding, min(whys)[1] if whys else _nothing_to_cut(evaluator, sharding))
+        return Impossible(sharding, min(whys)[1] if whys else _explain_no_scheme(evaluator, sharding))
 
-    def may_fit(self, shardings: Iterable[str]) -> bool:
+    def has_room(self, shardings: Iterable[str]) -> bool:
         """Whether some scheme leaves memory for rows, optimizer state and exchange buffers on every rank.
 
             max over ranks of (rows + buffers(loads)) >= mean rows + buffers(mean loads)
@@ -183,7 +211,7 @@ class UniformPlans:
         Limits: False -> no plan of these shardings fits;  equal tables -> exact
         """
         schemes = [scheme for sharding in shardings for scheme in self.schemes(sharding)]
-        for even in _evenly(self.evaluator, schemes):
+        for even in _spread_evenly(self.evaluator, schemes):
             ranks = (even.mean, even.held_bytes), (even.most, even.most_bytes)
             times = self.evaluator.times
             needed = [held + times.buffer_bytes((own + even.everywhere).T) for own, held in ranks]
@@ -197,7 +225,7 @@ class UniformPlans:
         if evaluator.gpus % evaluator.domain and WAYS[sharding].of_domains:
             return []
         dim, library = int(evaluator.tables.dim.max()), evaluator.setting.backend
-        return schemes_of(sharding, evaluator.gpus, evaluator.domain, dim, library)
+        return list_schemes(sharding, evaluator.gpus, evaluator.domain, dim, library)
 
     @property
     def _room_bytes(self) -> float:
@@ -205,16 +233,16 @@ class UniformPlans:
 
     def _price(self, schemes: Sequence[Scheme]) -> list[_Spread]:
         missing = [scheme for scheme in schemes if scheme not in self._spread]
-        for even in _evenly(self.evaluator, missing):
+        for even in _spread_evenly(self.evaluator, missing):
             shard = even.shard
-            most = np.maximum(even.mean, shard.own.max(axis=1)) + even.everywhere
-            times = self.evaluator.exact_times(most)
+            fullest = np.maximum(even.mean, shard.own.max(axis=1)) + even.everywhere
+            times = self.evaluator.exact_times(fullest)
             for place, scheme in enumerate(even.schemes):
                 loads = ShardLoads(shard.own[place], shard.everywhere[place])
                 self._spread[scheme] = _Spread(float(times[place]), float(even.held_bytes[place]), loads)
         return [self._spread[scheme] for scheme in schemes]
 
-    def _promising(self, sharding: str) -> list[Scheme]:
+    def _sort_promising(self, sharding: str) -> list[Scheme]:
         """The schemes of a sharding, fastest first, if shards were spread evenly over the ranks."""
         schemes = self.schemes(sharding)
         if len(schemes) <= _TRIED and not all(scheme in self._spread for scheme in schemes):
@@ -223,7 +251,7 @@ class UniformPlans:
         order = sorted(range(len(schemes)), key=lambda place: spread[place].time_s)
         return [schemes[place] for place in order]
 
-    def _packed(
+    def _pack(
         self, sharding: str, scheme: Scheme, shards: ShardLoads | None
     ) -> Iterator[UniformPlan | tuple[float, str]]:
         """Plans of one scheme, with tables packed onto ranks by memory, and by the work of holders: each with
@@ -232,28 +260,40 @@ class UniformPlans:
         evaluator = self.evaluator
         tables, gpus, domain = evaluator.tables, evaluator.gpus, evaluator.domain
         sample, kind_of, _ = tables.kinds
-        cut = _cuts(tables, scheme)
-        for at, each in sorted(zip(sample.tolist(), cut, strict=True)):
-            check_scheme(tables.names[at], int(tables.rows[at]), int(tables.dim[at]), each, gpus, domain)
-        kinds, r, c = _columns(cut)
+        cut = _cut_kinds(tables, scheme)
+        for table, kind_scheme in sorted(zip(sample.tolist(), cut, strict=True)):
+            check_scheme(
+                tables.names[table],
+                int(tables.rows[table]),
+                int(tables.dim[table]),
+                kind_scheme,
+                gpus,
+                domain,
+            )
+        kinds, r, c = _list_columns(cut)
         weights = [np.sum(evaluator.memories.shard(sample, r, c), axis=0)]
         if sample.size > 1:  # for equal tables every order is the same
             shards = shards or evaluator.shard_loads(sample, kinds, r, c)
             work = steady(shards.own.sum(axis=1))
             weights += [work] if np.ptp(weights[0]) or np.ptp(work) else []
         for weight in weights:
-            plan = Plan(tables, tuple(_dealt(sharding, cut, kind_of, weight, gpus, domain)), gpus, domain)
-            over = _too_much(evaluator, plan, self.usable_bytes)
+            plan = Plan(
+                tables, tuple(deal_shards(sharding, cut, kind_of, weight, gpus, domain)), gpus, domain
+            )
+            over = _explain_too_much(evaluator, plan, self.usable_bytes)
             if over:
                 yield over
                 continue
             shards = shards or evaluator.shard_loads(sample, kinds, r, c)
             loads = evaluator.loads(plan, shards.at(kind_of))
             memory = evaluator.memory(plan, loads)
-            most = float(memory.total_bytes.max())
-            if most > self._room_bytes:
-                need, room = (format_bytes(x, binary=False) for x in (most, self.usable_bytes))
-                yield most, f"with its exchange buffers a GPU would hold {need}, and has room for {room}"
+            fullest_bytes = float(memory.total_bytes.max())
+            if fullest_bytes > self._room_bytes:
+                need, room = (format_bytes(x, binary=False) for x in (fullest_bytes, self.usable_bytes))
+                yield (
+                    fullest_bytes,
+                    f"with its exchange buffers a GPU would hold {need}, and has room for {room}",
+                )
                 continue
             yield UniformPlan(sharding, scheme, plan, evaluator.step(loads), memory)
 
@@ -277,43 +317,43 @@ class _Evenly:
     most_bytes: Array
 
 
-def _evenly(evaluator: Evaluator, schemes: Sequence[Scheme]) -> Iterator[_Evenly]:
+def _spread_evenly(evaluator: Evaluator, schemes: Sequence[Scheme]) -> Iterator[_Evenly]:
     """Yields the schemes in chunks, as many at a time as memory allows."""
     sample, _, count = evaluator.tables.kinds
     together = max(_PRICED_TOGETHER // sample.size, 1)
-    for first in range(0, len(schemes), together):
-        some = schemes[first : first + together]
-        cut = (_columns(_cuts(evaluator.tables, scheme)) for scheme in some)
+    for start in range(0, len(schemes), together):
+        chunk = schemes[start : start + together]
+        cut = (_list_columns(_cut_kinds(evaluator.tables, scheme)) for scheme in chunk)
         kinds, r, c = (np.stack(x) for x in zip(*cut, strict=True))
         shard = evaluator.shard_loads(sample, kinds, r, c)
-        whole = copied(kinds)
-        parts = np.where(whole, 0, r * c * count)
+        replicated = copied(kinds)
+        parts = np.where(replicated, 0, r * c * count)
         everywhere = np.einsum("sqk,q->sk", shard.everywhere, count)
-        one = np.sum(evaluator.memories.shard(sample, r, c), axis=0)
-        copies = (np.where(whole, count, 0) * one).sum(axis=1)
+        shard_bytes = np.sum(evaluator.memories.shard(sample, r, c), axis=0)
+        copies = (np.where(replicated, count, 0) * shard_bytes).sum(axis=1)
         mean = np.einsum("sqk,sq->sk", shard.own, parts) / evaluator.gpus
-        held = copies + (parts * one).sum(axis=1) / evaluator.gpus
+        held = copies + (parts * shard_bytes).sum(axis=1) / evaluator.gpus
         shards = np.ceil(parts.sum(axis=1) / evaluator.gpus)
-        least = np.where(whole[..., np.newaxis], np.inf, shard.own).min(axis=1)
-        least = np.where(shards[:, np.newaxis] > 0, least, 0)
-        smallest = np.where(shards > 0, np.where(whole, np.inf, one).min(axis=1), 0)
-        most, most_held = shards[:, np.newaxis] * least, copies + shards * smallest
-        yield _Evenly(some, shard, everywhere, mean, most, held, most_held)
+        smallest_load = np.where(replicated[..., np.newaxis], np.inf, shard.own).min(axis=1)
+        smallest_load = np.where(shards[:, np.newaxis] > 0, smallest_load, 0)
+        smallest = np.where(shards > 0, np.where(replicated, np.inf, shard_bytes).min(axis=1), 0)
+        fullest, most_held = shards[:, np.newaxis] * smallest_load, copies + shards * smallest
+        yield _Evenly(chunk, shard, everywhere, mean, fullest, held, most_held)
 
 
-def _cuts(tables: PlanTables, scheme: Scheme) -> list[Scheme]:
+def _cut_kinds(tables: PlanTables, scheme: Scheme) -> list[Scheme]:
     """The scheme that each kind of equal tables gets if a whole plan is to have ``scheme``."""
     sample, _, _ = tables.kinds
-    return [cut_to_table(scheme, int(tables.rows[at]), int(tables.dim[at])) for at in sample]
+    return [cut_to_table(scheme, int(tables.rows[table]), int(tables.dim[table])) for table in sample]
 
 
-def _columns(cut: list[Scheme]) -> tuple[Ints, Ints, Ints]:
+def _list_columns(cut: list[Scheme]) -> tuple[Ints, Ints, Ints]:
     """(exchanges, row parts, column parts) of the schemes, as arrays."""
     kinds, r, c = zip(*((s.kind, s.row_parts, s.col_parts) for s in cut), strict=True)
     return np.array(kinds), np.array(r), np.array(c)
 
 
-def _nothing_to_cut(evaluator: Evaluator, sharding: str) -> str:
+def _explain_no_scheme(evaluator: Evaluator, sharding: str) -> str:
     """The reason why a sharding option has no scheme for these tables and GPUs, as a sentence."""
     gpus = evaluator.gpus
     if gpus == 1:
@@ -323,72 +363,26 @@ def _nothing_to_cut(evaluator: Evaluator, sharding: str) -> str:
     return f"all {gpus} GPUs are in one scale-up domain: that is {TABLE_ROW_WISE}"
 
 
-def _too_much(evaluator: Evaluator, plan: Plan, usable: float) -> tuple[float, str] | None:
+def _explain_too_much(evaluator: Evaluator, plan: Plan, usable: float) -> tuple[float, str] | None:
     """(bytes, why) if a rank has more rows and optimizer state than it may; None if it fits."""
-    most = float(np.sum(evaluator.memories.held(plan), axis=0).max())
-    if most <= usable * (1 + _ROUNDING):
+    fullest_bytes = float(np.sum(evaluator.memories.held(plan), axis=0).max())
+    if fullest_bytes <= usable * (1 + _ROUNDING):
         return None
     t = np.arange(len(evaluator.tables))
-    each = np.sum(evaluator.memories.shard(t, plan.row_parts, plan.col_parts), axis=0)
-    at = int(np.argmax(each))
-    part, room, need = (format_bytes(x, binary=False) for x in (float(each[at]), usable, most))
-    scheme = plan.placements[at].scheme
-    if scheme.copied and each.size > 1:
-        return most, f"every GPU would hold {need} of tables, and has room for {room}"
-    if each[at] <= usable:
-        return most, f"a GPU would hold {need} of tables, and has room for {room}"
+    shard_bytes = np.sum(evaluator.memories.shard(t, plan.row_parts, plan.col_parts), axis=0)
+    table = int(np.argmax(shard_bytes))
+    shard, room, need = (
+        format_bytes(x, binary=False) for x in (float(shard_bytes[table]), usable, fullest_bytes)
+    )
+    scheme = plan.placements[table].scheme
+    if scheme.copied and shard_bytes.size > 1:
+        return fullest_bytes, f"every GPU would hold {need} of tables, and has room for {room}"
+    if shard_bytes[table] <= usable:
+        return fullest_bytes, f"a GPU would hold {need} of tables, and has room for {room}"
     if scheme.parts <= 1:
-        return most, f"one table is {part}, larger than a GPU ({room})"
+        return fullest_bytes, f"one table is {shard}, larger than a GPU ({room})"
     parts = f"{scheme.row_parts} × {scheme.col_parts} parts" if scheme.row_parts > 1 else ""
     parts = parts or f"{scheme.col_parts} column parts"
     if scheme.col_parts == 1:
         parts = f"{scheme.row_parts} row parts"
-    return most, f"{parts} of one table are {part} each, larger than a GPU ({room})"
-
-
-def _dealt(
-    sharding: str, cut: list[Scheme], kind_of: Ints, weight: Array, gpus: int, domain: int
-) -> list[Placement]:
-    """Ranks of every table [T]: heaviest shards first, each to the ranks (or domains) with the least weight.
-
-    cut, weight   scheme and weight of each kind of table [Q]
-    Tables of one kind that begin with equal weight on every rank are dealt in rounds, each like the first.
-    Equal placements are one object.
-    """
-    held, placed = np.zeros(gpus), dict[int, Placement]()
-    made: dict[tuple[Scheme, bytes], Placement] = {}
-    order = np.argsort(-weight[kind_of], kind="stable")
-    for run in np.split(order, np.flatnonzero(np.diff(kind_of[order])) + 1):
-        scheme, each = cut[kind_of[run[0]]], float(weight[kind_of[run[0]]])
-        even, dealt = run.size > 1 and not np.ptp(held), list[Placement]()
-        while len(dealt) < run.size:
-            ranks = _lightest(sharding, scheme, held, gpus, domain)
-            held[ranks] += each
-            key = scheme, ranks.tobytes()
-            if key not in made:
-                made[key] = Placement(scheme, ranks)
-            dealt.append(made[key])
-            if even and len(dealt) * scheme.parts % gpus == 0 and not np.ptp(held):
-                break
-        placed |= {at: dealt[n % len(dealt)] for n, at in enumerate(run.tolist())}
-        if len(placed) < order.size:
-            for n in range(len(dealt), run.size):
-                held[dealt[n % len(dealt)].ranks] += each
-    return [placed[at] for at in range(order.size)]
-
-
-def _lightest(sharding: str, scheme: Scheme, held: Array, gpus: int, domain: int) -> Ints:
-    if scheme.parts == gpus and scheme.col_parts == 1:
-        return np.arange(gpus)
-    if scheme.by_domain:
-        each = scheme.row_parts // domain
-        chosen = np.argsort(held.reshape(-1, domain).sum(axis=1), kind="stable")[: each * scheme.col_parts]
-        ranks = np.sort(chosen).reshape(-1, each)[:, :, np.newaxis] * domain + np.arange(domain)
-        return np.asarray(ranks.reshape(scheme.col_parts, -1).T.reshape(-1))
-    if scheme.parts == 1:
-        return np.array([np.argmin(held)])
-    first = 0
-    if WAYS[sharding].inside:
-        first = int(np.argmin(held.reshape(-1, domain).sum(axis=1))) * domain
-        held = held[first : first + domain]
-    return np.sort(np.argsort(held, kind="stable")[: scheme.parts]) + first
+    return fullest_bytes, f"{parts} of one table are {shard} each, larger than a GPU ({room})"

@@ -1,0 +1,312 @@
+"""One configuration in full: time by step, its evidence, and how the number of GPUs was determined."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.answer.gpu_count import GpuCount, count_gpus, explain_too_much
+from perfmodel.answer.question import Question
+from perfmodel.answer.uniform_plans import UniformPlan
+from perfmodel.engine.cost import Evaluator
+from perfmodel.engine.grid import CostedGrid, slowdown_band
+from perfmodel.engine.row_wise import TWO_LEVEL, Configs, Forward, GpuLoads, fullest_part
+from perfmodel.engine.schemes import BY_DOMAIN, ROW_WISE
+from perfmodel.engine.settings import Setting
+from perfmodel.engine.steps import StepCost, StepRow, Times, by_cause, evidence_shares
+from perfmodel.model import bounds
+from perfmodel.schema.evidence import Clock, Evidence
+from perfmodel.units import counted, format_bytes, format_rate, format_ratio
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_UNEVEN = 1.5  # look-ups of the fullest row shard over the mean, above which a note says so
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """The answer of one configuration (``work``) with one sharding: its steps, totals, memory and evidence.
+
+    question  as it was asked;  forward, work  the pass, and the tables, batch and GPUs
+    totals  the columns of ``project_grid``
+    sharding  a name of ``WAYS``;  plan  a plan of it, if all tables were placed; row-wise needs none
+    steps  of the pass;  local  times of the same batch in local memory [s], by cause of error
+    baseline_evidence  of the local look-up
+    fullest_part  ids of the GPU with the hottest row of a table, over the mean GPU's [-]
+    """
+
+    question: Question
+    forward: Forward
+    work: Configs
+    gpu_count: GpuCount
+    steps: tuple[StepRow, ...]
+    totals: dict[str, float]
+    evidence: Evidence
+    baseline_evidence: Evidence
+    local: dict[str, Times]
+    notes: tuple[str, ...] = ()
+    sharding: str = ROW_WISE
+    plan: UniformPlan | None = None
+    fullest_part: float = 1.0
+
+    @property
+    def pinned(self) -> Answer:
+        """The same answer, whose question names its sharding."""
+        return replace(self, question=replace(self.question, sharding=self.sharding))
+
+    @property
+    def setting(self) -> Setting:
+        """The machine with its libraries."""
+        return self.forward.setting
+
+    @property
+    def calibrations(self) -> tuple[str, ...]:
+        """Ids of the calibrations that the times are from."""
+        return self.setting.links.calibrations
+
+    @property
+    def clocks(self) -> tuple[Clock, ...]:
+        """Clocks of the steps' times."""
+        return tuple(dict.fromkeys(step.clock for step in self.steps))
+
+    @property
+    def fits(self) -> bool:
+        """Whether the fullest GPU has memory for its rows, optimizer state and exchange buffers."""
+        return self.gpu_count.fits
+
+    @property
+    def longest_step(self) -> StepRow:
+        """The step that takes most time."""
+        return max(self.steps, key=lambda step: step.time_s)
+
+    @property
+    def uneven(self) -> str:
+        """A note that the GPU with the hottest row has more work than the times assume; "" if little more."""
+        if self.fullest_part < _UNEVEN:
+            return ""
+        ratio = format_ratio(self.fullest_part)
+        return f"the GPU with the hottest row gets {ratio} the ids of the mean GPU, whose times these are"
+
+    @property
+    def every_note(self) -> tuple[str, ...]:
+        """The notes and ``uneven``, for an answer that prints ``uneven`` nowhere else."""
+        return (*self.notes, *([self.uneven] if self.uneven else []))
+
+    @property
+    def loads(self) -> GpuLoads:
+        """Loads of each GPU, in bytes by resource."""
+        return self.forward.loads(self.work, self.forward.kinds(self.work))
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that the tables are spread over."""
+        return self.gpu_count.gpus
+
+    @property
+    def domain(self) -> int:
+        """GPUs of a scale-up domain."""
+        return int(self.forward.domain(self.work.gpus)[0])
+
+    @property
+    def table_count(self) -> int:
+        """Number of tables."""
+        return int(sum(float(group.count.flat[0]) for group in self.work.groups))
+
+    @property
+    def slowdown(self) -> float:
+        """Time over the baseline's, the same batch in local memory [-]."""
+        return self.totals["slowdown"]
+
+    @property
+    def band(self) -> tuple[float, float]:
+        """95 % band of the slowdown."""
+        return self.totals["slowdown_low"], self.totals["slowdown_high"]
+
+    @property
+    def time_s(self) -> float:
+        """Time of a batch."""
+        return self.totals["time_s"]
+
+    @property
+    def baseline_time_s(self) -> float:
+        """Time of the same batch in local memory."""
+        return self.totals["baseline_time_s"]
+
+    @property
+    def samples_per_s(self) -> float:
+        """Samples per second of all GPUs: G B / t, with B samples on each of G GPUs in t."""
+        return self.gpus * float(self.work.batch[0]) / self.time_s
+
+    def evidence_shares(self) -> dict[Evidence, float]:
+        """Share of the time by evidence class, strongest first."""
+        return evidence_shares(self.steps)
+
+    @property
+    def main_evidence(self) -> Evidence:
+        """The weakest evidence class that accounts for a large share of the time (``Evidence.main``)."""
+        return Evidence.main(self.evidence_shares())
+
+    def to_frame(self) -> pd.DataFrame:
+        """The steps as a table."""
+        import pandas as pd
+
+        return pd.DataFrame([step.to_dict() for step in self.steps])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        totals: dict[str, Any] = {
+            k: v for k, v in self.totals.items() if not k.endswith("_time_s") or k in _KEPT_TIMES
+        }
+        totals["fits"] = self.gpu_count.fits
+        return {
+            **self.question.to_dict(self.forward, self.work),
+            "gpu_count": vars(self.gpu_count) | {"text": str(self.gpu_count)},
+            **totals,
+            **{k: int(totals[k]) for k in _COUNTS},
+            "samples_per_s": self.samples_per_s,
+            "evidence": str(self.evidence),
+            "main_evidence": str(self.main_evidence),
+            "clocks": [str(c) for c in self.clocks],
+            "calibrations": list(self.calibrations),
+            "steps": [step.to_dict() for step in self.steps],
+            "fullest_part": self.fullest_part,
+            "notes": list(self.every_note),
+        }
+
+
+_COUNTS = ("gpus", "gpus_needed")
+_KEPT_TIMES = ("baseline_time_s", "floor_time_s", "light_time_s")
+
+
+_RANKS = ("evidence", "main_evidence")
+
+
+def answer_at(question: Question, forward: Forward, many: Configs, costs: CostedGrid, place: int) -> Answer:
+    """The row-wise answer of the configuration at a place of ``many``, whose ``costs`` are computed."""
+    work, columns = many.part(slice(place, place + 1)), costs.grid.columns
+    count = count_gpus(forward, work, question.reserve)
+    answer = Answer(
+        question=question,
+        forward=forward,
+        work=work,
+        gpu_count=count,
+        steps=costs.cost.rows(place),
+        totals={name: float(values[place]) for name, values in columns.items() if name not in _RANKS},
+        evidence=Evidence.from_rank(int(columns["evidence"][place])),
+        baseline_evidence=Evidence.from_rank(int(costs.base.evidence[place])),
+        local={
+            cause: (float(low[place]), float(time[place]), float(high[place]))
+            for cause, (low, time, high) in costs.base.causes.items()
+        },
+        fullest_part=fullest_part(forward, work) if forward.memory is None else 1.0,
+    )
+    return replace(
+        answer, notes=(*forward.setting.notes, *explain_too_much(count, forward, work), *_notes(answer))
+    )
+
+
+def answer_plan(base: Answer, evaluator: Evaluator, plan: UniformPlan) -> Answer:
+    """The answer of a plan with one sharding for all tables.
+
+    base  the row-wise answer of the same question, with the local look-up that both are compared with
+    """
+    cost, memory, local_s = plan.cost, plan.memory, base.baseline_time_s
+    fullest = int(np.argmax(memory.total_bytes))
+    low, high = slowdown_band(by_cause(cost.rows), base.local)
+    floor = sum(row.floor_s for row in cost.rows)
+    light = _compute_light_time(evaluator, cost, local_s)
+    count = replace(
+        base.gpu_count,
+        needed=min(base.gpu_count.needed, base.gpus),
+        rows_bytes=float(memory.rows_bytes[fullest]),
+        optimizer_bytes=float(memory.optimizer_bytes[fullest]),
+        buffer_bytes=float(memory.buffer_bytes[fullest]) / base.forward.buffer_weight,
+        fits=True,
+    )
+    totals = {
+        "time_s": cost.time_s,
+        "low_s": cost.low_s,
+        "high_s": cost.high_s,
+        "floor_time_s": floor,
+        "light_time_s": light,
+        "baseline_time_s": local_s,
+        "slowdown": cost.time_s / local_s,
+        "slowdown_low": float(low),
+        "slowdown_high": float(high),
+        "slowdown_floor_part": floor / local_s,
+        "slowdown_bytes_part": (cost.time_s - floor) / local_s,
+        "slowdown_light": light / local_s,
+        "throughput_ratio": base.gpus * local_s / cost.time_s,
+        "memory_bytes": float(memory.total_bytes[fullest]),
+        "buffer_bytes": count.buffer_bytes,
+        "fits": 1.0,
+        "gpus_needed": float(count.needed),
+    }
+    unchanged = {name: value for name, value in base.totals.items() if not name.endswith("_time_s")}
+    return replace(
+        base,
+        gpu_count=count,
+        steps=cost.rows,
+        totals=unchanged | totals,
+        evidence=cost.evidence,
+        notes=(*base.setting.notes, *_note_replicated(plan.replicated_count, plan.scheme.row_parts)),
+        sharding=plan.sharding,
+        plan=plan,
+        fullest_part=_find_fullest_part(evaluator, plan),
+    )
+
+
+def _compute_light_time(evaluator: Evaluator, cost: StepCost, local_s: float) -> float:
+    """Least time at datasheet rates without latency (``bounds``): the local look-up and the links [s]."""
+    steps = evaluator.steps_by_name
+    sent = [(steps[row.name], np.asarray(row.payload_bytes)) for row in cost.rows if row.collective]
+    links = sum(float(evaluator.times.light_time(step, payload)) for step, payload in sent)
+    return float(bounds.sharded_floor_time(cost.time_s, local_s, 0.0, 1.0, links))
+
+
+def _find_fullest_part(evaluator: Evaluator, plan: UniformPlan) -> float:
+    """``Evaluator.fullest_part`` of the table whose row parts have the most unequal look-ups."""
+    kinds = evaluator.tables.kinds[1].tolist()
+    schemes = [placement.scheme for placement in plan.plan.placements]
+    tables = {key: table for table, key in enumerate(zip(kinds, schemes, strict=True))}
+    return max(evaluator.fullest_part(table, scheme) for (_, scheme), table in tables.items())
+
+
+def _note_replicated(count: int, parts: int) -> Iterator[str]:
+    if count:
+        tables, verb = ("1 table has", "is") if count == 1 else (f"{count} tables have", "are")
+        yield f"{tables} fewer rows than {parts} row parts and {verb} whole on every GPU"
+
+
+def _notes(answer: Answer) -> Iterator[str]:
+    forward, work, clocks = answer.forward, answer.work, answer.clocks
+    if len(clocks) > 1:
+        kernels = forward.setting.kernel_clock
+        yield f"this sum mixes clocks: {', '.join(clocks)} (kernels are on the {kernels} clock)"
+    gpus = work.gpus[0]
+    small = [bool(np.all(g.rows < gpus)) for g in work.groups]
+    copies = sum(float(np.max(g.count)) for g, few in zip(work.groups, small, strict=True) if few)
+    if copies:
+        tables = "1 table has" if copies == 1 else f"{copies:.0f} tables have"
+        text = f"{tables} fewer rows than {gpus:.0f} GPUs and is whole on every GPU"
+        text = text if copies == 1 else text.replace("and is", "and are")
+        yield f"{text}, so nothing is exchanged" if all(small) else text
+    domain = forward.domain(work.gpus)[0]
+    if forward.reduction == TWO_LEVEL and gpus > 1 and (domain in (1, gpus) or gpus % domain):
+        why = f"all {gpus:.0f} GPUs are in one domain" if domain == gpus else f"domains of {domain:.0f} GPUs"
+        yield f"{why}: the {BY_DOMAIN} exchange is a flat reduce-scatter here"
+    if work.filled and forward.memory is None:
+        size = format_bytes(float(work.table_bytes[0]), binary=False)
+        yield f"no table size is given: the tables are assumed to fill the memory, {size}"
+    memory = forward.memory
+    if memory is not None and memory.remote:
+        rate, share = forward.memory_rate(memory), memory.bytes_per_s / memory.sharers
+        why = "its share of the memory" if rate == share else "what its network card carries"
+        got = f"{format_rate(rate)} each, {why}"
+        yield f"{counted(memory.sharers, 'GPU')} read the memory at once, each its own batch: {got}"
+    if memory is not None:
+        yield "the memory's rate is a stated one, like the HBM's: a gather reaches the same part of both"
