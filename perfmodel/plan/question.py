@@ -116,9 +116,8 @@ class PlanQuestion:
     @property
     def basis(self) -> PassBasis:
         """The setting with the options that affect the cost of a plan."""
-        known = {name: self.costs.get(name) for name in ("gpus_per_node", "payload")}
-        optimizer = self.costs.get("optimizer", "none")
-        return PassBasis(self.setting, **known, training=self.training, optimizer=optimizer)
+        node, payload, optimizer = map(self.costs.get, ("gpus_per_node", "payload", "optimizer"))
+        return PassBasis(self.setting, node, payload, self.training, optimizer or "none")
 
     @cached_property
     def constraints(self) -> Constraints | None:
