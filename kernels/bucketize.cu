@@ -55,7 +55,7 @@ struct Tile {
   static constexpr int kRow = kBags + 1;
 };
 
-// The ids of one bag for the parts of a window, in order, LANES at a time: each(position, id, part, before);
+// The ids of one bag for the parts of a window, in order, LANES at a time: each(id, part, before);
 // before: how many of its part came before it. counts: of this bag, parts kRow apart; at the end all of them.
 template <class Id, int LANES, class Each>
 __device__ inline void walk_bag(const Id* ids, i64 begin, i32 length, const Split& split, i32 first_part,
@@ -88,11 +88,11 @@ __device__ inline void walk_bag(const Id* ids, i64 begin, i32 length, const Spli
       count = before + __popc(same);
     }
     if constexpr (LANES > 1) before = __shfl_sync(mask, before, leader);
-    if (part >= 0) each(begin + done + in_group, id, part, before + __popc(same & ((1u << lane) - 1)));
+    if (part >= 0) each(id, part, before + __popc(same & ((1u << lane) - 1)));
   }
 }
 
-// Bags of one tile, a group each in turn, after their counts are 0: each(bag, position, id, part, before)
+// Bags of one tile, a group each in turn, after their counts are 0: each(bag, id, part, before)
 template <class Id, int LANES, class Each>
 __device__ inline void walk_tile(const Id* ids, const i64* offsets, i64 first_bag, int bags,
                                  const Split& split, i32 first_part, i32 parts, i32* counts, Faults* faults,
@@ -104,7 +104,7 @@ __device__ inline void walk_tile(const Id* ids, const i64* offsets, i64 first_ba
     const i64 begin = offsets[first_bag + bag];
     const i32 length = i32(offsets[first_bag + bag + 1] - begin);
     walk_bag<Id, LANES>(ids, begin, length, split, first_part, parts, counts + bag, faults,
-                        [&](i64 at, Id id, i32 part, i32 before) { each(bag, at, id, part, before); });
+                        [&](Id id, i32 part, i32 before) { each(bag, id, part, before); });
   }
   __syncthreads();
 }
@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(kSplitThreads, 10)
   for_each_tile<LANES>(
       splits, [&](const Split& split, i64 table, i64 sample, int bags, i32 first, i32 parts) {
         walk_tile<Id, LANES>(ids, offsets, table * splits.batch + sample, bags, split, first, parts, counts,
-                             first == 0 ? faults : nullptr, [](int, i64, Id, i32, i32) {});
+                             first == 0 ? faults : nullptr, [](int, Id, i32, i32) {});
         const i32* places_at = splits.places_at + split.first_part + first;
         const Place* places = splits.places + places_at[0];
         const int count = places_at[parts] - places_at[0];
@@ -157,13 +157,11 @@ __global__ void __launch_bounds__(kScanThreads)
       });
 }
 
-// counts [ranks], rank_offsets [ranks + 1]. positions: of each id among those that came in, in one of two
-// types, either may be null. weights: one of each id, of weight_bytes 2 or 4, or null.
+// counts [ranks], rank_offsets [ranks + 1].
 template <class Id, int LANES>
 __global__ void __launch_bounds__(kSplitThreads, 9)
     scatter_ids(PM_SPLITS, const Id* ids, const i64* offsets, const i64* bucket_offsets, u64* state,
-                i64 state_words, i64* rank_counts, i64* rank_offsets, Id* ids_out, i32* positions_32,
-                i64* positions_64, const u8* weights, u8* weights_out, i32 weight_bytes) {
+                i64 state_words, i64* rank_counts, i64* rank_offsets, Id* ids_out) {
   PM_DYNAMIC_SHARED(i32, counts);
   const Splits splits PM_THESE_SPLITS;
   clear_words(state, state_words);
@@ -180,18 +178,12 @@ __global__ void __launch_bounds__(kSplitThreads, 9)
         const i32* places_at = splits.places_at + split.first_part + first;
         walk_tile<Id, LANES>(
             ids, offsets, table * splits.batch + sample, bags, split, first, parts, counts, nullptr,
-            [&](int bag, i64 at, Id id, i32 part, i32 before) {
+            [&](int bag, Id id, i32 part, i32 before) {
 #pragma unroll 1
               for (i32 p = places_at[part]; p < places_at[part + 1]; ++p) {
                 const Place place = splits.places[p];
                 const i64 to = bucket_offsets[place.bucket * splits.batch + sample + bag] + before;
                 ids_out[to] = Id(id + place.shift);
-                if (positions_32) positions_32[to] = i32(at);
-                if (positions_64) positions_64[to] = at;
-                if (weights && weight_bytes == 4)
-                  reinterpret_cast<u32*>(weights_out)[to] = reinterpret_cast<const u32*>(weights)[at];
-                if (weights && weight_bytes == 2)
-                  reinterpret_cast<u16*>(weights_out)[to] = reinterpret_cast<const u16*>(weights)[at];
               }
             });
       });

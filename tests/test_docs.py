@@ -31,7 +31,6 @@ import yaml
 from oracles.simulated_team import SimulatedTeam, TrueCurve
 
 import perfmodel
-from calibrate import providers
 from perfmodel.cli import measuring, run, waiting_line
 from perfmodel.report import terminal
 from perfmodel.validate import accuracy
@@ -86,7 +85,6 @@ def test_command_succeeds(
     monkeypatch.setenv("COLUMNS", str(columns))
     broken = breaks_inside_words(monkeypatch)
     monkeypatch.setattr(waiting_line, "_PLAIN_S", math.inf)  # a slow machine says that it works
-    monkeypatch.setattr(providers, "import_troubles", lambda statements: dict.fromkeys(statements, ""))
     monkeypatch.setattr(accuracy, "leave_one_size_out", partial(accuracy.leave_one_size_out, gpus=(8,)))
     monkeypatch.setattr(measuring, "open_team", lambda _: SimulatedTeam({"": TrueCurve(4e-6, 2e9)}))
     if (ROOT / "docs" / "examples").is_dir():

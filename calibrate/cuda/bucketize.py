@@ -34,8 +34,6 @@ class Buckets:
     offsets    where the ids of each bag begin [K B + 1], int64
     counts     number of ids for each rank [ranks], int64
     rank_offsets  where the ids of each rank begin [ranks + 1], int64
-    positions  position of each id in the input [n], int32 below 2^31 ids, else int64; or None
-    weights    weight of each id [n], or None
     """
 
     ids: Any
@@ -43,8 +41,6 @@ class Buckets:
     offsets: Any
     counts: Any
     rank_offsets: Any
-    positions: Any = None
-    weights: Any = None
 
     @property
     def bucket_offsets(self) -> Any:
@@ -57,11 +53,8 @@ class Bucketizer:
 
     split      how the tables are split over ranks
     ids        number n of ids of a call;  id_type  torch.int32 or torch.int64
-    weights    torch type of the weights (fp32, fp16 or bf16), or None
-    positions  whether to compute the positions of ids in the input
     lanes  number of lanes that share a bag, from LANES; None: by the average length of a bag
     shared_bytes  for the counts of a block [bytes]: parts that do not fit need further passes over the ids
-    wide  whether positions take 8 bytes; None: from 2^31 ids on
 
     Attribute ``faults`` describes ids outside their tables since construction: number, first position, int64
     [2]. run() waits for nothing and can be captured in a graph. Its results are overwritten by the next
@@ -78,17 +71,14 @@ class Bucketizer:
         id_type: Any,
         device: Any,
         *,
-        weights: Any = None,
-        positions: bool = True,
         lanes: int | None = None,
         shared_bytes: int = _SHARED_BYTES,
-        wide: bool | None = None,
     ) -> None:
         import torch
 
         self.split, self.batch, self.id_count, self.device = split, batch, ids, on_device(device)
-        self.id_type, self.weight_type = id_type, weights
-        _check_types(split, batch, id_type, weights)
+        self.id_type = id_type
+        _check_types(split, batch, id_type)
         self.lanes = lanes or _lanes(ids / (len(split.rows) * batch))
         tile_bags = max(32, _THREADS // self.lanes)
         row_bytes = 4 * (tile_bags + 1)
@@ -101,10 +91,9 @@ class Bucketizer:
         self._grid = min(most, len(split.rows) * -(-batch // tile_bags))
         self.faults = new_faults(device)
         self._state = new_state(len(split.shards) * batch, device)
-        place = torch.int64 if (ids >= 2**31 if wide is None else wide) else torch.int32
-        self.buckets = self._empty(torch, place if positions else None)
+        self.buckets = self._empty(torch)
 
-    def _empty(self, torch: Any, place: Any) -> Buckets:
+    def _empty(self, torch: Any) -> Buckets:
         def empty(*shape: int, dtype: Any) -> Any:
             return torch.empty(shape, dtype=dtype, device=self.device)
 
@@ -115,13 +104,11 @@ class Bucketizer:
             offsets=empty(buckets * self.batch + 1, dtype=torch.int64),
             counts=empty(ranks, dtype=torch.int64),
             rank_offsets=empty(ranks + 1, dtype=torch.int64),
-            positions=empty(most, dtype=place) if place else None,
-            weights=empty(most, dtype=self.weight_type) if self.weight_type else None,
         )
 
-    def run(self, ids: Any, offsets: Any, weights: Any = None) -> Buckets:
-        """Queue a bucketize of ids [n], weights [n] and offsets [T B + 1] (int64); see bucketize()."""
-        self._check(ids, offsets, weights)
+    def run(self, ids: Any, offsets: Any) -> Buckets:
+        """Queue a bucketize of ids [n] and offsets [T B + 1] (int64); see bucketize()."""
+        self._check(ids, offsets)
         out = self.buckets
         launch(
             self._count,
@@ -132,7 +119,6 @@ class Bucketizer:
             self._shared_bytes,
         )
         queue_scan(out.lengths, out.offsets, self._state)
-        wide = out.positions is not None and out.positions.element_size() == 8
         launch(
             self._scatter,
             self.device,
@@ -148,25 +134,18 @@ class Bucketizer:
                 out.counts,
                 out.rank_offsets,
                 out.ids,
-                None if wide else out.positions,
-                out.positions if wide else None,
-                weights,
-                out.weights,
-                ctypes.c_int32(0 if weights is None else weights.element_size()),
             ],
             self._shared_bytes,
         )
         return out
 
-    def _check(self, ids: Any, offsets: Any, weights: Any) -> None:
+    def _check(self, ids: Any, offsets: Any) -> None:
         import torch
 
         bags = len(self.split.rows) * self.batch
         wanted = [("ids", ids, self.id_count, self.id_type), ("offsets", offsets, bags + 1, torch.int64)]
-        if weights is not None or self.weight_type:
-            wanted.append(("weights", weights, self.id_count, self.weight_type))
         for name, given, count, dtype in wanted:
-            shape = None if given is None else (tuple(given.shape), given.dtype)
+            shape = tuple(given.shape), given.dtype
             if shape != ((count,), dtype) or not given.is_contiguous() or given.device != self.device:
                 raise BadInputError(
                     f"{name} to bucketize are {shape}.",
@@ -174,32 +153,18 @@ class Bucketizer:
                 )
 
 
-def bucketize(
-    split: Split,
-    batch: int,
-    ids: Any,
-    offsets: Any,
-    weights: Any = None,
-    *,
-    positions: bool = True,
-    check: bool = True,
-) -> Buckets:
+def bucketize(split: Split, batch: int, ids: Any, offsets: Any, *, check: bool = True) -> Buckets:
     """Bucketize the ids of bags for every rank and shard; ids of one bucket keep their order.
 
     split    how the T tables are split over ranks;  batch  B, number of samples
     ids      rows of their own table [n], int32 or int64, by table, then sample
     offsets  where the ids of each bag begin [T B + 1], int64
-    weights  weight of each id [n], or None
-    positions  whether to compute the positions of ids in the input
     check    wait for the device; ids outside their table -> BadInputError. False: they are dropped.
     Source: numpy specification in tests/oracles/kernels/bucketize.py
     Limits: as Bucketizer, which serves repeated calls without allocation; offsets rise from 0 to n
     """
-    weight_type = None if weights is None else weights.dtype
-    made = Bucketizer(
-        split, batch, ids.numel(), ids.dtype, ids.device, weights=weight_type, positions=positions
-    )
-    buckets = made.run(ids, offsets, weights)
+    made = Bucketizer(split, batch, ids.numel(), ids.dtype, ids.device)
+    buckets = made.run(ids, offsets)
     if check:
         raise_faults(made.faults, "ids are outside their tables", "see the rows of the split.")
     return buckets
@@ -221,7 +186,7 @@ def _lanes(length: float) -> int:
     return next((lanes for lanes in LANES if length <= lanes), LANES[-1])
 
 
-def _check_types(split: Split, batch: int, id_type: Any, weights: Any) -> None:
+def _check_types(split: Split, batch: int, id_type: Any) -> None:
     import torch
 
     if str(id_type) not in ID_TYPES or batch < 1:
@@ -229,9 +194,6 @@ def _check_types(split: Split, batch: int, id_type: Any, weights: Any) -> None:
             f"{batch} samples with ids of {id_type} cannot be bucketized.",
             f"at least one sample, ids of one of {', '.join(ID_TYPES)} are expected.",
         )
-    known = (None, torch.float32, torch.float16, torch.bfloat16)
-    if weights not in known:
-        raise BadInputError(f"weights of {weights} are unknown.", f"known: {', '.join(map(str, known[1:]))}.")
     most = torch.iinfo(id_type).max
     held = [min(block, rows) for block, rows in zip(split.blocks, split.rows, strict=True)]
     last = max(shard.first_row + held[shard.table] for shard in split.shards) - 1

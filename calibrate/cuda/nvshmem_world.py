@@ -34,6 +34,8 @@ def start(store: Any, rank: int, ranks: int) -> int:
     Limits: NVSHMEM fails, or numbers the ranks differently -> PerfmodelError
     """
     library = nvshmem_build.host_library()
+    if library.init_status() > _BOOTSTRAPPED:  # the collectives that are timed have started it
+        return _agreeing(library, rank, ranks)
     unique, attributes = library.uniqueid(), library.InitAttr()
     ctypes.memmove(attributes.ptr, _INITIAL.ctypes.data, _INITIAL.nbytes)
     try:
@@ -48,9 +50,14 @@ def start(store: Any, rank: int, ranks: int) -> int:
             f"NVSHMEM does not start ({error}).",
             "NVSHMEM_DEBUG=INFO says more; NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME names the network to use.",
         ) from None
-    found = library.my_pe(), library.n_pes()
-    if found != (rank, ranks):
-        raise PerfmodelError(f"NVSHMEM calls rank {rank} of {ranks} PE {found[0]} of {found[1]}.")
+    return _agreeing(library, rank, ranks)
+
+
+def _agreeing(library: Any, rank: int, ranks: int) -> int:
+    """NVSHMEM's status. Limits: it numbers the ranks differently -> PerfmodelError"""
+    numbered = library.my_pe(), library.n_pes()
+    if numbered != (rank, ranks):
+        raise PerfmodelError(f"NVSHMEM calls rank {rank} of {ranks} PE {numbered[0]} of {numbered[1]}.")
     return int(library.init_status())
 
 
@@ -74,9 +81,10 @@ class NvshmemWorld:
         self._held: list[int] = []
         torch.cuda.set_device(device)
         torch.cuda.current_stream(device).synchronize()  # NVSHMEM starts in the existing context
+        self._library = nvshmem_build.host_library()
+        self._started_here = self._library.init_status() <= _BOOTSTRAPPED
         if start(store, rank, ranks) <= _BOOTSTRAPPED:
             raise NoHardwareError("NVSHMEM found no GPU.", "see whether nvidia-smi lists one.")
-        self._library = nvshmem_build.host_library()
         mapped = all(self._bases(self._malloc(_PROBE_BYTES)))
         store.set(f"mapped/{rank}", "yes" if mapped else "no")
         self.all_mapped = all(self._heard(f"mapped/{peer}", peer) == b"yes" for peer in range(ranks))
@@ -118,7 +126,8 @@ class NvshmemWorld:
         for at in self._held:
             self._library.free(at)
         nvshmem_build.unload()
-        self._library.hostlib_finalize()
+        if self._started_here:
+            self._library.hostlib_finalize()
 
     def _malloc(self, count: int) -> int:
         at = self._library.malloc(count)

@@ -13,7 +13,7 @@ Source: arXiv 2512.05831 (three stages); fused: no collective, no barrier, see k
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from calibrate.cuda.device_tables import ROW_TYPES, DeviceTables, make_tables
@@ -29,6 +29,9 @@ from perfmodel.errors import BadInputError, RankLostError
 SOURCE, SOURCE_NVSHMEM = "exchange.cu", "exchange_nvshmem.cu"
 POOL, PUSH, SUM = 1, 2, 4
 """Stages of ``pm::bags``."""
+
+STAGES = {"fused": ("fused",), "three": ("gather", "", "reduce")}
+"""Names of the stages of a call after ``permute``, by method: bags are pushed and summed in ``reduce``."""
 
 PATIENCE_S = 10.0
 """How long a rank waits for another rank within a call [s]."""
@@ -114,13 +117,23 @@ class RowWiseExchange:
         self._broken = ""
         world.agree(f"{sizes} {self._tables.dtype} {stage_all} {self._launches.pieces}")
 
-    def run(self, ids: Any, lengths: Any, out: Any = None, *, check: bool = True) -> Any:
+    def run(
+        self,
+        ids: Any,
+        lengths: Any,
+        out: Any = None,
+        *,
+        check: bool = True,
+        mark: Callable[[str], None] = lambda stage: None,
+    ) -> Any:
         """Look up: returns the bags of this rank's samples, fp32 [B, T, D]. All ranks call it.
 
         The work is queued on the current stream.
         ids      numbers of rows in their own table, in the order table, sample [n]
         lengths  number of ids of each bag [T B], table by table, int32 or int64;  out  output tensor or None
         check    wait for the device and raise errors; else call ``raise_faults`` later
+        mark     called with the name of each stage, once its last kernel is queued: permute (ids are pushed),
+                 gather (which waits for the others' ids), reduce; fused: permute, fused
         Limits: more samples or ids than ``sizes`` allows, another type, lengths that do not add up to the ids
                 -> BadInputError; ids out of range (they add nothing) -> BadInputError with check; a rank that
                 does not take part -> RankLostError with check
@@ -136,14 +149,17 @@ class RowWiseExchange:
                 f"lengths {found}; there are {ids.numel()} ids.",
                 "a length for each bag, together as many as ids.",
             )
-        memory, device = self._memory, self._world.device
+        memory, device, sizes = self._memory, self._world.device, self._sizes
         out = self._out(out, batch)
         torch.cumsum(lengths, 0, out=memory.offsets[1 : lengths.numel() + 1])
         self._push(ids, batch)
-        for kernel in self._bags_kernels():
+        mark("permute")
+        for stage, kernel in zip(STAGES[sizes.method], self._bags_kernels(), strict=True):
             arguments = [memory.exchange, ctypes.c_int32(batch), out]
             launches = self._launches
             launch(kernel, device, launches.blocks, launches.threads, arguments, launches.shared_bytes)
+            if stage:
+                mark(stage)
         if check:
             self.raise_faults()
         return out

@@ -1,4 +1,4 @@
-"""Libraries for measuring: commands that install them, and whether they can be imported.
+"""Libraries for measuring: commands that install them.
 
 Versions that work together: FBGEMM's kernels are built for one version of torch, so torch is installed first,
 and the packages above it without their dependencies (which would bring another build of the same kernels).
@@ -8,19 +8,11 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import signal
-import subprocess
 import sys
-from collections.abc import Collection
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from calibrate.machine.local_gpus import find_gpus
 
-IMPORT_S = 120.0
-"""Time limit of an import, after which it counts as hanging."""
-
-_AT_ONCE = 2
 _TORCH = "torch==2.13.0"
 _ABOVE_TORCH = ("tensordict==0.15.3", "tqdm", "pyre-extensions", "lightning-utilities")
 
@@ -61,36 +53,3 @@ def _pip(words: str) -> str:
     found = shutil.which("pip")
     own = found is not None and Path(found).parent == Path(sys.executable).parent
     return f"pip {words}" if own else f"{shlex.quote(sys.executable)} -m pip {words}"
-
-
-def import_troubles(statements: Collection[str], timeout_s: float = IMPORT_S) -> dict[str, str]:
-    """By import statement: why it fails, ``""`` if it works. Each runs once in a process of its own.
-
-    Limits: a crash, or no end within ``timeout_s``, counts for that statement only
-    """
-    once = list(dict.fromkeys(statements))
-    with ThreadPoolExecutor(_AT_ONCE) as workers:
-        return dict(zip(once, workers.map(lambda one: _trouble(one, timeout_s), once), strict=True))
-
-
-def _trouble(statement: str, timeout_s: float) -> str:
-    try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-W", "ignore", "-c", statement],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout_s,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-    except subprocess.TimeoutExpired:
-        return f"its import does not end within {timeout_s:.0f} s"
-    except OSError as error:
-        return f"it cannot be tried: {error.strerror}"
-    if done.returncode == 0:
-        return ""
-    if done.returncode < 0:
-        return f"its import crashes ({signal.Signals(-done.returncode).name})"
-    said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-    return f"it does not import ({said[-1] if said else f'exit code {done.returncode}'})"

@@ -8,7 +8,7 @@
     gather_pool          sum looked-up rows to one partial bag for each bag of every rank, fp32
     reduce_scatter       sum the partial bags to bags
 
-Weighted ids need a further all-to-all (``all_to_all_weights``). Receive buffers are made once.
+Receive buffers are made once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from calibrate.operations import Availability, Operation, Place, Provider, RawCo
 from calibrate.passes import lookup
 from calibrate.passes.id_sets import IdSet, draw_sets
 from calibrate.passes.pattern_rows import bag_sums, require_exact
-from calibrate.passes.pattern_tables import Borrowed, PatternTables, torch_type
+from calibrate.passes.pattern_tables import Borrowed, PatternTables
 from calibrate.passes.reference import count_wrong
 from calibrate.passes.torch_kernels import torch_availability
 from calibrate.planning.kernel_cells import POOLED_BYTES, SMALL_BYTES, lookups
@@ -74,17 +74,17 @@ class Job:
 
 
 class PassBuffers:
-    """Receive buffers of a pass. Buffers for ids and weights grow if a rank receives more than before.
+    """Receive buffers of a pass. The buffer for ids grows if a rank receives more than before.
 
-    Attributes ``raw_...`` are the same memory in the form that the library takes.
+    Attributes ``raw_...`` are the same memory in the form that the library takes: on a CPU, numpy arrays.
     """
 
-    def __init__(self, job: Job, device: Any, dtype: Any, weighted: bool) -> None:
+    def __init__(self, job: Job, device: Any) -> None:
         import torch
 
         G, bags = job.owners, job.bags
         self._empty = partial(torch.empty, device=device)
-        self.raw: Callable[[Any], Any] = _as_is if device.type == "cuda" else _memory
+        self.raw: Callable[[Any], Any] = (lambda x: x) if device.type == "cuda" else (lambda x: x.numpy())
         self.splits_sent = torch.zeros(G, SPLITS, dtype=torch.int64, device=device)
         self.splits_sent[:, 0], self.splits_sent[:, 2] = bags, job.work.batch
         self.splits = self._empty((G, SPLITS), dtype=torch.int64)
@@ -97,28 +97,12 @@ class PassBuffers:
         self.out = self._empty((bags, job.work.dim), dtype=torch.float32)
         self.raw_out = self.raw(self.out.view(-1))
         self._ids = self._empty(2 * lookups(job.work), dtype=torch.int64)
-        self._weights = self._empty(2 * lookups(job.work) if weighted else 0, dtype=dtype)
 
     def ids(self, count: int) -> Any:
         """A buffer for ``count`` ids."""
         if self._ids.numel() < count:
             self._ids = self._empty(count + count // 4, dtype=self._ids.dtype)
         return self._ids[:count]
-
-    def weights(self, count: int) -> Any:
-        """A buffer for ``count`` weights."""
-        if self._weights.numel() < count:
-            self._weights = self._empty(count + count // 4, dtype=self._weights.dtype)
-        return self._weights[:count]
-
-
-def _as_is(tensor: Any) -> Any:
-    return tensor
-
-
-def _memory(tensor: Any) -> Any:
-    """The memory of a CPU tensor as a numpy array, the form that libraries for CPUs take."""
-    return tensor.numpy()
 
 
 def forward(
@@ -129,7 +113,6 @@ def forward(
     lengths: Any,
     buffers: PassBuffers,
     mark: Callable[[str], None],
-    weights: Any = None,
 ) -> Any:
     """Run one pass; returns the bags of this rank's own samples, fp32 [T B, D].
 
@@ -138,11 +121,10 @@ def forward(
     ids      numbers of rows in their own table, in the order table, sample [n]
     lengths  number of ids of each bag [T B]
     mark     called with the name of each step when its last call has returned
-    weights  weight of each id [n], in the type of the table, or None
     """
     work, G, ranks, raw, send = job.work, job.owners, job.ranks, buffers.raw, library.raw_all_to_all
     fields, bags = [SPLITS] * G, [job.bags] * G
-    sent = lookup.bucketize(ids, lengths, work.tables, job.block, G, weights)
+    sent = lookup.bucketize(ids, lengths, work.tables, job.block, G)
     counts = raw(sent.counts)
     buffers.raw_splits_sent[1::SPLITS] = counts
     mark("bucketize")
@@ -154,14 +136,9 @@ def forward(
     received = buffers.ids(sum(recv_counts))
     send(Slots(raw(sent.ids), send_counts), Slots(raw(received), recv_counts), ranks)
     mark("all_to_all_ids")
-    received_weights = None
-    if weights is not None:
-        received_weights = buffers.weights(received.numel())
-        send(Slots(raw(sent.weights), send_counts), Slots(raw(received_weights), recv_counts), ranks)
-        mark("all_to_all_weights")
     lookup.offsets_of(buffers.lengths, buffers.offsets)
     mark("permute")
-    bags_of_all = lookup.gather_pool(table, received, buffers.offsets[:-1], received_weights)
+    bags_of_all = lookup.gather_pool(table, received, buffers.offsets[:-1])
     mark("gather_pool")
     library.raw_reduce_scatter(raw(bags_of_all.view(-1)), buffers.raw_out, ranks)
     mark("reduce_scatter")
@@ -301,12 +278,13 @@ def asked_pass(point: Point, ranks: Sequence[int], rank: int, name: str) -> tupl
     """(the pass that ``point`` describes, the sets of ids that rank number ``rank`` looks up in it).
 
     ranks  all ranks of the pass;  name  of the provider, for messages
-    Limits: no whole pass, one rank, ids of other than 8 bytes, ranks that would own no row, bags whose sums
+    Limits: no whole pass, ids of other than 8 bytes, ranks that would own no row, bags whose sums
     would be rounded -> BadInputError
     """
     work = point.work
-    if point.kind is not PointKind.COMPOSED or work is None or len(ranks) < 2 or point.clock != Clock.EAGER:
-        raise BadInputError(f"{name} times whole passes of two or more ranks, one host call each.")
+    whole = point.kind in (PointKind.COMPOSED, PointKind.LOOKUP)
+    if not whole or work is None or (point.clock != Clock.EAGER and name != "one_sided"):
+        raise BadInputError(f"{name} times whole passes, one host call each.")
     job = Job(work, tuple(ranks), list(ranks).index(rank))
     if work.rows < job.owners or work.id_bytes != SMALL_BYTES:
         raise BadInputError(
@@ -352,7 +330,7 @@ class ExchangePass(Provider):
             )
         first, rows = job.index * OWNER_ROWS, work.tables * job.block
         table = Borrowed(lambda: self._tables.rows(first, rows, work.dim, point.dtype))
-        buffers = PassBuffers(job, self._device, torch_type(point.dtype), weighted=False)
+        buffers = PassBuffers(job, self._device)
         steps = CudaSteps() if self._device.type == "cuda" else HostSteps()
         return ExchangeOperation(job, library, table, sets, buffers, steps)  # type: ignore[arg-type]
 

@@ -19,39 +19,33 @@ class Bucketized:
     ids      [n] in the order owner, table, sample, as rows of the owner's tensor
     lengths  [owners, T B] number of ids of each bag for each owner
     counts   [owners] number of ids for each owner
-    weights  [n] in the order of the ids, or None
     """
 
     ids: Any
     lengths: Any
     counts: Any
-    weights: Any = None
 
 
-def gather_pool(table: Any, ids: Any, offsets: Any, weights: Any = None) -> Any:
+def gather_pool(table: Any, ids: Any, offsets: Any) -> Any:
     """Sums of the rows of each bag, fp32 [bags, D]; empty bags are 0.
 
     table  [rows, D] fp32 or fp16;  ids  rows to look up [n];  offsets  first id of each bag [bags]
-    weights  weight of each looked-up row [n] in the type of the table, or None
     torch writes the bags of fp16 rows in fp16 (each sum is rounded once); conversion to fp32 is included.
     """
     import torch
 
-    bags = torch.embedding_bag(table, ids, offsets, False, 0, False, weights)[0]
+    bags = torch.embedding_bag(table, ids, offsets)[0]
     return bags.float()
 
 
-def bucketize(
-    ids: Any, lengths: Any, tables: int, block: int, owners: int, weights: Any = None
-) -> Bucketized:
-    """Sort ids, lengths and weights by owner, the rank that holds the row.
+def bucketize(ids: Any, lengths: Any, tables: int, block: int, owners: int) -> Bucketized:
+    """Sort ids and lengths by owner, the rank that holds the row.
 
     ids      numbers of rows in their own table, in the order table, sample [n]
     lengths  number of ids of each bag [T B]
     owners   at most 32768
     block    R, rows of each table that an owner holds: row r of table t belongs to owner r // R, where it
              is row t R + r mod R
-    weights  of each id [n], or None
     """
     import torch
 
@@ -65,8 +59,7 @@ def bucketize(
     if tables > 1:
         row += _whole_parts(bag, bags // tables) * block
     by_owner = sent.view(owners, bags)
-    sorted_weights = None if weights is None else weights.index_select(0, order)
-    return Bucketized(row.index_select(0, order), by_owner, by_owner.sum(1), sorted_weights)
+    return Bucketized(row.index_select(0, order), by_owner, by_owner.sum(1))
 
 
 def _whole_parts(values: Any, divisor: int) -> Any:

@@ -107,7 +107,7 @@ class OwnKernels(TorchKernels):
         torch, (ids, lengths) = self._torch, first
         offsets = torch.zeros(lengths.numel() + 1, dtype=torch.int64, device=self._device)
         split = row_wise([work.rows] * work.tables, work.shards, block=block)
-        made = Bucketizer(split, work.batch, ids.numel(), ids.dtype, self._device, positions=False)
+        made = Bucketizer(split, work.batch, ids.numel(), ids.dtype, self._device)
 
         def call(inputs: Inputs) -> Outputs:
             made.buckets = _elsewhere(made.buckets)

@@ -43,11 +43,11 @@ def availability() -> Availability:
 
 
 def row_wise_module(
-    tables: Sequence[tuple[int, int]], dtype: str, weighted: bool, group: Any, ranks: int, device: Any
+    tables: Sequence[tuple[int, int]], dtype: str, group: Any, ranks: int, device: Any
 ) -> Any:
     """TorchRec's EmbeddingBagCollection, sharded by rows over the ranks of ``group``.
 
-    tables    (rows, columns) of each;  dtype  element type of the rows;  weighted  whether ids have weights
+    tables    (rows, columns) of each;  dtype  element type of the rows
     Features f0, f1, ... belong to tables t0, t1, ...; the rows are uninitialised: fill them with
     ``local_shards``. Called by every rank of the group at once.
     """
@@ -64,9 +64,7 @@ def row_wise_module(
         )
         for i, (rows, dim) in enumerate(tables)
     ]
-    module = torchrec.EmbeddingBagCollection(
-        device=torch.device("meta"), is_weighted=weighted, tables=configs
-    )
+    module = torchrec.EmbeddingBagCollection(device=torch.device("meta"), tables=configs)
     sharder = EmbeddingBagCollectionSharder()
     plan = construct_module_sharding_plan(
         module,
@@ -76,7 +74,9 @@ def row_wise_module(
         world_size=ranks,
         device_type=device.type,
     )
-    return sharder.shard(module, plan, ShardingEnv.from_process_group(group), device=device)
+    env = ShardingEnv(ranks, group.rank())
+    env.process_group = group  # given at once, it makes a DeviceMesh: groups that other ranks do not make
+    return sharder.shard(module, plan, env, device=device)
 
 
 def local_shards(module: Any) -> Iterator[tuple[int, int, Any]]:
@@ -87,12 +87,12 @@ def local_shards(module: Any) -> Iterator[tuple[int, int, Any]]:
             yield table, shard.metadata.shard_offsets[0], shard.tensor.detach()
 
 
-def features(tables: int, ids: Any, lengths: Any, weights: Any = None) -> Any:
+def features(tables: int, ids: Any, lengths: Any) -> Any:
     """The ids of a batch as TorchRec's KeyedJaggedTensor; ids and lengths are in the order table, sample."""
     import torchrec
 
     keys = [f"f{i}" for i in range(tables)]
-    return torchrec.KeyedJaggedTensor(keys=keys, values=ids, lengths=lengths, weights=weights)
+    return torchrec.KeyedJaggedTensor(keys=keys, values=ids, lengths=lengths)
 
 
 class TorchRecOperation(PassOperation):
@@ -159,7 +159,6 @@ class TorchRec(Provider):
         module = row_wise_module(
             [(work.rows, work.dim)] * work.tables,
             point.dtype,
-            False,
             self._groups[tuple(ranks)],
             len(ranks),
             self._device,

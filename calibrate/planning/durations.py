@@ -16,7 +16,12 @@ _FLOOR_S = {"cpu": 8e-6, "cuda": 15e-6}
 _PEER_S = {"cpu": 3e-6, "cuda": 1e-6}
 _BYTES_PER_S = {"cpu": 1.5e9, "cuda": 5e10}
 _COMPOSED_FLOORS = 20
-_OVERHEAD_S = {PointKind.COLLECTIVE: 0.008, PointKind.KERNEL: 0.035, PointKind.COMPOSED: 0.035}
+_OVERHEAD_S = {
+    PointKind.COLLECTIVE: 0.008,
+    PointKind.KERNEL: 0.035,
+    PointKind.COMPOSED: 0.035,
+    PointKind.LOOKUP: 0.035,
+}
 _CHECKED_BYTES_PER_S = {"cpu": 3e8, "cuda": 1e10}
 PILOT_CALLS = 10
 
@@ -45,7 +50,7 @@ def guess_call_s(point: Point, device: str) -> float:
         point.gpus - 1 if point.kind is PointKind.COLLECTIVE else 0
     )
     payload_bytes = float(point.payload_bytes)
-    if point.kind is PointKind.COMPOSED:
+    if point.kind in (PointKind.COMPOSED, PointKind.LOOKUP):
         floor_s *= _COMPOSED_FLOORS
         work = point.work
         if work is not None:

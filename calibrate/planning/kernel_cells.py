@@ -1,4 +1,4 @@
-"""Kernels and whole passes that a calibration times, for the constants of the model.
+"""Kernels that a calibration times, for the constants of the model.
 
 A *cell* is one measured point of a plan (``schema.runs.Point``). A kernel runs on every rank of one node at
 once, as in a real pass, where all ranks share the node's memory. Its ``payload_bytes`` is the model's count
@@ -34,18 +34,17 @@ Short bags are random, because a CPU that predicts the next length looks up sing
 
 @dataclass(frozen=True)
 class Extent:
-    """How many kernels and passes a preset times. Table sizes and look-ups are of one rank."""
+    """How many kernels a preset times. Table sizes and look-ups are of one rank."""
 
     dims: tuple[int, ...]
     draws: int  # look-up counts for each dim and working set
     stream_cells: int  # points of each streaming kernel
-    passes: int  # whole passes for each library and implementation
 
 
 EXTENTS = {
-    "quick": Extent((32, 64, 96, 128), 3, 8, 20),
-    "standard": Extent((16, 32, 64, 96, 128), 3, 8, 24),
-    "rigorous": Extent((16, 32, 48, 64, 96, 128, 256), 5, 16, 48),
+    "quick": Extent((32, 64, 96, 128), 3, 8),
+    "standard": Extent((16, 32, 64, 96, 128), 3, 8),
+    "rigorous": Extent((16, 32, 48, 64, 96, 128, 256), 5, 16),
 }
 WORKING_SETS = {
     ("cpu", "quick"): (4 * MIB, 16 * MIB, 128 * MIB),
@@ -112,39 +111,6 @@ def kernel_points(world: World, preset: str) -> list[Point]:
     return points
 
 
-def composed_points(world: World, preset: str) -> list[Point]:
-    """Points of ``preset`` that time whole row-wise passes.
-
-    Every second point is held out: no fit uses it, so that predictions can be compared with it. Our pass runs
-    with every library that has all-to-all and reduce-scatter, TorchRec's with gloo or nccl. Each call is
-    timed alone (eager), as a pass waits for the number of ids that it will receive.
-    Limits: one rank -> empty
-    """
-    works = _composed_works(world, preset)
-    points = []
-    for backend, implementation in _ways(world):
-        kept = works if implementation == "exchange" or preset != "quick" else works[:4]
-        for ranks in _rank_counts(world, preset):
-            per_node = min(ranks, world.ranks_per_node)
-            for index, (work, dtype) in enumerate(kept):
-                point = Point(
-                    kind=PointKind.COMPOSED,
-                    operation="row_wise",
-                    backend=backend,
-                    implementation=implementation,
-                    clock=Clock.EAGER,
-                    payload_bytes=POOLED_BYTES * ranks * work.batch * work.tables * work.dim,
-                    dtype=dtype,
-                    work=work,
-                    held_out=index % 2 == 1,
-                    gpus=ranks,
-                    nodes=math.ceil(ranks / per_node),
-                    gpus_per_node=per_node,
-                )
-                points.append(point)
-    return points
-
-
 def _times(library: str, world: World, operation: str, work: LookupWork) -> bool:
     """Whether a library's kernels are timed for a work; FBGEMM allocates tables: only small ones on a GPU."""
     if library == "torch":
@@ -186,26 +152,6 @@ def _clocks(device: str, operation: str, index: int) -> tuple[Clock, ...]:
         return (Clock.EAGER,)
     some = operation == "launch_floor" or index % 8 == 0
     return (Clock.STREAM, Clock.GRAPH, Clock.EAGER) if some else (Clock.STREAM, Clock.GRAPH)
-
-
-def _rank_counts(world: World, preset: str) -> list[int]:
-    """Numbers of ranks for passes: all, and except in ``quick`` the powers of two that fill whole nodes."""
-    if world.ranks < 2:
-        return []
-    powers = [2**k for k in range(1, world.ranks.bit_length()) if 2**k < world.ranks]
-    whole = [p for p in powers if p <= world.ranks_per_node or p % world.ranks_per_node == 0]
-    return [world.ranks] if preset == "quick" else [*whole, world.ranks]
-
-
-def _ways(world: World) -> Iterator[tuple[str, str]]:
-    """Pairs (library of the collectives, implementation of the pass) that can run in this world."""
-    for backend in ("gloo",) if world.device == "cpu" else ("nccl", "rccl"):
-        ours = world.runs("torch") and world.runs(backend)
-        if ours and {"all_to_all", "reduce_scatter"} <= set(world.providers[backend].operations):
-            yield backend, "exchange"
-    torchrec_over = "gloo" if world.device == "cpu" else "nccl"
-    if world.runs("torchrec") and world.runs(torchrec_over):
-        yield torchrec_over, "torchrec"
 
 
 def _kernel_works(world: World, preset: str) -> Iterator[tuple[str, LookupWork, str]]:
@@ -281,29 +227,6 @@ def _drawn(
     per_sample = tables * (pooling * (dim * element_bytes + SMALL_BYTES) + POOLED_BYTES * dim + SMALL_BYTES)
     batch = min(round(n / tables / pooling), int(MOST_BYTES[device] / per_sample))
     return LookupWork(batch=batch, tables=tables, pooling=pooling, dim=dim, rows=rows)
-
-
-def _composed_works(world: World, preset: str) -> list[tuple[LookupWork, str]]:
-    """Pairs (work, element type) of random passes whose look-ups and partial bags fit the device's limits."""
-    rng = random.Random(f"row_wise {world.device} {preset}")
-    most_lookups = LOOKUPS[world.device][1]
-    most_bytes = min(world.memory_bytes / 16, (16 if world.device == "cpu" else 1024) * MIB)
-    table_bytes = min(world.memory_bytes / 8, (64 if world.device == "cpu" else 4096) * MIB)
-    works: list[tuple[LookupWork, str]] = []
-    while len(works) < EXTENTS[preset].passes:
-        batch = rng.choice((32, 64, 100, 128, 256, 500, 512, 1024, 2048))
-        tables = rng.choice((1, 1, 2, 3, 4, 8))
-        pooling = rng.choice((1, 2, 4, 7.5, 10, 16, 30, 64))
-        dim = rng.choice((32, 48, 64, 96, 128))
-        if batch * tables * pooling > most_lookups:
-            continue
-        if POOLED_BYTES * world.ranks * batch * tables * dim > most_bytes:
-            continue
-        dtype = "fp16" if len(works) % 5 == 4 else "fp32"
-        per_row = tables * dim * ELEMENT_BYTES[dtype]
-        rows = max(world.ranks, int(table_bytes * rng.choice((0.1, 0.3, 1)) / per_row) * world.ranks)
-        works.append((LookupWork(batch=batch, tables=tables, pooling=pooling, dim=dim, rows=rows), dtype))
-    return works
 
 
 def _between(low: int, high: int, index: int, count: int) -> int:

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from calibrate.planning import payloads
 from calibrate.planning.presets import Preset, find_preset
-from calibrate.planning.selection import WantedParts, read_selection
+from calibrate.planning.selection import LOOK_UPS, WantedParts, read_selection
 from calibrate.planning.world import World, shapes
 from calibrate.running.stopping import Target
 from perfmodel.errors import BadInputError, NoHardwareError
@@ -34,12 +34,13 @@ MOST_A_CORE = 64
 class Request:
     """The measurements that the user asks for.
 
-    only         parts: "nccl", "nccl:all_to_all", "kernels", "kernels:gather_pool", "composed"
+    only         parts: "nccl", "nccl:all_to_all", "kernels", "kernels:gather_pool", "composed", "passes"
     ranks        rank counts of the collectives; None: the preset's steps up to the world
     sizes        payloads in bytes; None: 128 B up to the limit of preset and memory
     clocks       ways of timing; None: the preset's for the device
     backends     libraries; None: the preset's for the device
     oversubscribe  whether more CPU ranks than cores are allowed (their times say nothing about the hardware)
+    grid         "paper": all points of the paper's grids; without it, a tenth of them if passes are named
     noise        target half-width of the 95 % interval, as a share of the time; None: the preset's
     """
 
@@ -51,6 +52,7 @@ class Request:
     backends: Sequence[str] | None = None
     oversubscribe: bool = False
     noise: float | None = None
+    grid: str = ""
 
 
 @dataclass(frozen=True)
@@ -196,13 +198,16 @@ class _Choice:
 
     def points(self) -> Iterator[Point]:
         """Every point: collectives, then kernels and whole passes."""
-        if self.world.ranks > 1 and 1 in (self.request.ranks or ()):
+        look_ups = bool(self.request.grid) or any(group == "passes" for group, _ in self.selection.pairs)
+        if self.world.ranks > 1 and 1 in (self.request.ranks or ()) and not look_ups:
             why = "a single rank exchanges nothing; --ranks 1 alone times kernels"
             self.left_out.append(NotMeasured("1 rank", why))
         self.backends = self._usable()
         for backend in filter(self.selection.wants_backend, self.backends):
             yield from self._collectives(backend)
         yield from self._grids()
+        if look_ups:
+            yield from self._look_ups()
 
     def _usable(self) -> list[str]:
         """Names of the libraries whose collectives are planned; adds unusable ones to ``left_out``.
@@ -291,7 +296,8 @@ class _Choice:
 
     def _grids(self) -> list[Point]:
         """Requested points of kernels and whole passes; ``left_out`` gets what cannot run."""
-        from calibrate.planning.kernel_cells import composed_points, kernel_points
+        from calibrate.planning.kernel_cells import kernel_points
+        from calibrate.planning.pass_cells import composed_points
 
         request, selection, world = self.request, self.selection, self.world
         makers = {"kernels": kernel_points, "composed": composed_points}
@@ -321,6 +327,42 @@ class _Choice:
                 else:
                     points.append(point)
         return points
+
+    def _look_ups(self) -> Iterator[Point]:
+        """The paper's look-ups by every implementation that can run; ``left_out`` gets the others.
+
+        Limits: an implementation that the user named cannot run here -> NoHardwareError
+        """
+        from calibrate.planning.pass_cells import PAPER_GPUS, PROVIDER_OF, carrier, fits, paper_points
+
+        request, world = self.request, self.world
+        for name in LOOK_UPS:
+            if not (request.grid and not self.selection.pairs) and not self.selection.wants("passes", name):
+                continue
+            needed = filter(None, (PROVIDER_OF.get(name, name), carrier(world, name)))
+            whys = [why for each in needed if (why := self._why_not(each, f"passes:{name}"))]
+            if whys and ("passes", name) in self.selection.pairs:
+                raise NoHardwareError(f"passes:{name} cannot be timed here: {whys[0].why}.", whys[0].install)
+            self.left_out += whys[:1]
+            if whys:
+                continue
+            points = paper_points(world, name, tenth=request.preset == "quick" or not request.grid)
+            for gpus in PAPER_GPUS:
+                if not fits(gpus, world, name) and gpus in (request.ranks or PAPER_GPUS):
+                    why = f"the grid has {gpus} GPUs, this job {world.ranks} ranks"
+                    self.left_out.append(NotMeasured(f"passes:{name} on {gpus}", why))
+            yield from (
+                point
+                for point in points
+                if (not request.ranks or point.gpus in request.ranks)
+                and (request.clocks is None or point.clock in request.clocks)
+            )
+
+    def _why_not(self, name: str, what: str) -> NotMeasured | None:
+        """As the function of that name; ranks that share a GPU may make a functional check, if asked to."""
+        why, provider = _why_not(self.world, name, what), self.world.providers.get(name)
+        shared = provider is not None and provider.usable and bool(provider.functional_only)
+        return None if shared and self.request.oversubscribe else why
 
     def _composed_here(self, point: Point) -> bool:
         """Whether this pass is requested: over a library of the plan; over any if the user named the pass."""

@@ -13,14 +13,18 @@ from perfmodel.schema.runs import KERNELS
 IMPLEMENTATIONS = ("exchange", "torchrec")
 """Whole passes: our own exchange, and TorchRec's."""
 
-_GROUPS = {"kernels": KERNELS, "composed": IMPLEMENTATIONS}
+LOOK_UPS = ("torchrec", "exchange", "three", "fused")
+"""Implementations of the paper's look-ups (calibrate.planning.pass_cells)."""
+
+_GROUPS = {"kernels": KERNELS, "composed": IMPLEMENTATIONS, "passes": LOOK_UPS}
 
 
 @dataclass(frozen=True)
 class WantedParts:
     """The selection of ``--only``, as pairs (group, name). No pairs: everything.
 
-    The group is a library, ``kernels`` or ``composed``; the name is an operation of it, "" for all.
+    The group is a library, ``kernels``, ``composed`` or ``passes``; the name is one of its operations, "" for
+    all.
     """
 
     pairs: tuple[tuple[str, str], ...]

@@ -49,9 +49,11 @@ class World:
 
 
 def takes_turns(world: World) -> str:
-    """Words such as ``4 ranks on 2 cores``, if the ranks of a node share its cores; else ""."""
+    """Words such as ``4 ranks on 2 cores``, if the ranks of a node share its cores or GPUs; else ""."""
     cores = world.cores_per_node
-    if world.device != "cpu" or not cores or world.ranks_per_node <= cores:
+    if world.device == "cuda":
+        return next((each.functional_only for each in world.providers.values() if each.functional_only), "")
+    if not cores or world.ranks_per_node <= cores:
         return ""
     return f"{world.ranks_per_node} ranks on {cores} core{'s' * (cores > 1)}"
 

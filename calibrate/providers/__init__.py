@@ -3,16 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
-from dataclasses import replace
 
-from calibrate.cuda.gpu_build import INSTALL
-from calibrate.machine.libraries import (
-    import_troubles,
-    install_nvshmem,
-    install_torch,
-    install_torchrec,
-)
 from calibrate.operations import Availability, Provider
 from perfmodel.errors import BadInputError
 
@@ -31,19 +22,9 @@ PROVIDERS = {
     "perfmodel": "calibrate.passes.own_kernels:OwnKernels",
     "exchange": "calibrate.passes.exchange_pass:ExchangePass",
     "torchrec": "calibrate.passes.torchrec_pass:TorchRec",
+    "one_sided": "calibrate.passes.one_sided_pass:OneSidedPass",
 }
 """Every provider: module, class and, if it is not ``availability``, the function that checks it."""
-
-_KERNELS = "import torch, cupy, cuda.core; from cuda.bindings import nvrtc; nvrtc.nvrtcVersion()"
-_TORCH = ("import torch", install_torch)
-IMPORTS: Mapping[str, tuple[str, Callable[[], str]]] = {
-    **dict.fromkeys(("nccl", "rccl", "gloo", "torch", "exchange"), _TORCH),
-    "nvshmem": ("import torch, nvshmem.core", install_nvshmem),
-    "fbgemm": ("import torch, fbgemm_gpu", install_torchrec),
-    "torchrec": ("import torchrec", install_torchrec),
-    "perfmodel": (_KERNELS, lambda: INSTALL),
-}
-"""Imports of a provider when it opens, and the command that installs them."""
 
 
 def availability(name: str) -> Availability:
@@ -57,17 +38,6 @@ def availability(name: str) -> Availability:
     except ImportError as error:
         return Availability(False, f"it cannot be imported ({error})")
     return answer
-
-
-def proven(found: Mapping[str, Availability]) -> dict[str, Availability]:
-    """``found``, with providers that cannot be imported marked as not usable; takes seconds."""
-    tried = {name: IMPORTS[name] for name, one in found.items() if one.usable}
-    troubles = import_troubles([statement for statement, _ in tried.values()])
-    kept = dict(found)
-    for name, (statement, install) in tried.items():
-        if troubles.get(statement):
-            kept[name] = replace(found[name], usable=False, why_not=troubles[statement], install=install())
-    return kept
 
 
 def load(name: str) -> Provider:

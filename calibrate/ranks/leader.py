@@ -61,6 +61,7 @@ class Leader:
         self.lost = False
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         self._store: Any = None
+        self._number = 0  # of the last message
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the ranks
         listening = listen(self.host, port)
         self.port: int = listening.getsockname()[1]
@@ -108,7 +109,8 @@ class Leader:
         raises the error of the first of them (BadInputError and its like) once all have answered.
         """
         ranks = range(self.ranks) if ranks is None else ranks
-        message = json.dumps({"do": do, **fields})
+        self._number += 1
+        message = json.dumps({"do": do, "number": self._number, **fields})
         self._store.multi_set([f"ask/{rank}" for rank in ranks], [message] * len(ranks))
         ends, failed = time.monotonic() + deadline_s, False
         while missing := self._missing(ranks, min(POLL_S, max(ends - time.monotonic(), 0.01))):
@@ -153,9 +155,12 @@ class Leader:
             command, stdin=null, stdout=log, stderr=log, env=environment, start_new_session=True
         )
 
-    def _missing(self, ranks: Iterable[int], seconds: float, key: str = "answer") -> list[int]:
-        """Ranks that have not set their key after so many seconds; none, as soon as all have."""
-        keys = {rank: f"{key}/{rank}" for rank in ranks}
+    def _missing(self, ranks: Iterable[int], seconds: float, key: str = "") -> list[int]:
+        """Ranks that have not set their key after so many seconds; none, as soon as all have.
+
+        key   ``where``, or "" for the answer to the last message
+        """
+        keys = {rank: f"{key or self._number}/{rank}" for rank in ranks}
         try:
             self._store.wait(list(keys.values()), timedelta(seconds=seconds))
         except self._timed_out:
@@ -164,7 +169,7 @@ class Leader:
 
     def _take(self, ranks: Iterable[int]) -> list[Answer]:
         """The answers of ranks that have all answered."""
-        keys = [f"answer/{rank}" for rank in ranks]
+        keys = [f"{self._number}/{rank}" for rank in ranks]
         answers = [json.loads(answer) for answer in self._store.multi_get(keys)]
         for key in keys:
             self._store.delete_key(key)
@@ -172,7 +177,7 @@ class Leader:
 
     def _errors(self, ranks: Iterable[int]) -> dict[int, Answer]:
         """By rank: the errors among the answers that are there."""
-        answers = {rank: json.loads(self._store.get(f"answer/{rank}")) for rank in sorted(ranks)}
+        answers = {rank: json.loads(self._store.get(f"{self._number}/{rank}")) for rank in sorted(ranks)}
         return {rank: answer["error"] for rank, answer in answers.items() if "error" in answer}
 
     def _hung(self, missing: Sequence[int], failed: Mapping[int, Answer], deadline_s: float) -> RankLostError:

@@ -5,11 +5,11 @@
     PERFMODEL_TEAM   port of the store on this machine, and the name of the job in it
     PERFMODEL_RANK   number of this rank
 
-A rank waits for the key ``ask/RANK``, does what it says, and sets ``answer/RANK``; its first answer says
-where it runs. In the order of a run it is told ``welcome`` (the places of all ranks), ``open`` (join the job
-through a library), ``group`` (make a communicator), then for each visit ``prepare`` and ``time``, also
-``drop`` where memory is short; at the end ``close``. A thread that sleeps while calls are timed waits for the
-key ``where``, which rank 0 sets when it has waited too long.
+A rank waits for the key ``ask/RANK``, does what it says, and sets ``NUMBER/RANK``, with that message's
+number; its first answer, number 0, says where it runs. It is told ``welcome`` (the places of all ranks),
+``open`` (join the job through a library), ``group`` (make a communicator), for each visit ``prepare`` and
+``time``, also ``drop`` where memory is short; at the end ``close``. A thread that sleeps while calls are
+timed waits for the key ``where``, which rank 0 sets when it has waited too long.
 
 A provider opens with an ``address``, a mapping with these keys:
 
@@ -35,6 +35,7 @@ from typing import Any
 
 from calibrate.machine.libraries import install_torch
 from calibrate.operations import Availability, Place, Provider, RankTimes
+from calibrate.planning.pass_cells import PROVIDER_OF
 from calibrate.ranks import process
 from calibrate.ranks.clocks import Cpu, Cuda, RankProgress, Timer
 from calibrate.ranks.gpu_conditions import watch_gpu
@@ -98,7 +99,7 @@ class RankServer:
             except Exception as error:  # the leader judges any error of a library
                 self._device.require_alive(error)
                 answer = {"error": describe_error(error)}
-            self._store.set(f"answer/{self._rank}", json.dumps(answer))
+            self._store.set(f"{message['number']}/{self._rank}", json.dumps(answer))
             self.progress.enter("idle")
 
     def _welcome(self, message: Mapping[str, Any]) -> dict[str, Any]:
@@ -192,7 +193,7 @@ class RankServer:
         if name not in self._open:
             raise BadInputError(f"{name} is not open on rank {self._place.rank}.")
         operation = self._open[name].operation(point, ranks)
-        meet = self._open[barrier_of].barrier if len(ranks) > 1 and barrier_of else None
+        meet = self._open[barrier_of].barrier if barrier_of else None
         barrier = (lambda: meet(ranks)) if meet else (lambda: None)
         return Timer(operation, point.clock, point.variant, self._device, barrier, point.payload_bytes)
 
@@ -214,7 +215,9 @@ class RankServer:
 
 def provider_name(point: Point) -> str:
     """Name of the provider of a point's operation: its library, or who implements the kernel or pass."""
-    return point.backend if point.kind is PointKind.COLLECTIVE else point.implementation
+    if point.kind is PointKind.COLLECTIVE:
+        return point.backend
+    return PROVIDER_OF.get(point.implementation, point.implementation)
 
 
 def pack(times: RankTimes) -> dict[str, Any]:
@@ -246,7 +249,7 @@ def serve(
     server = RankServer(store, rank, load or providers.load, describe or providers.availability)
     threading.Thread(target=_watch, args=(join_store(host, port, job), server, rank), daemon=True).start()
     place = {"node": process.node_identity(), "host": socket.gethostname(), "cores": process.cores()}
-    store.set(f"answer/{rank}", json.dumps({**place, "pid": os.getpid()}))
+    store.set(f"0/{rank}", json.dumps({**place, "pid": os.getpid()}))
     server.serve()
 
 

@@ -21,7 +21,7 @@ from calibrate.ranks.leader import Leader
 from calibrate.ranks.rank import follow, provider_name
 from perfmodel.errors import BadInputError, NoHardwareError, PerfmodelError, RankLostError
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.runs import DeviceConditions, Point
+from perfmodel.schema.runs import DeviceConditions, Point, PointKind
 
 OPEN_S = 180.0
 """Seconds that the ranks may take to import a library and to join the job through it."""
@@ -208,26 +208,25 @@ class RankTeam:
         self._open.add(name)
 
     def _ready(self, point: Point, ranks: Sequence[int], deadline_s: float) -> str:
-        """Open what the point needs on all ranks; returns the library of the barrier, "" for one rank."""
-        alone = len(ranks) == 1
-        barrier = "" if alone else point.backend or self._first_open()
-        for name in dict.fromkeys(filter(None, (barrier, point.backend, provider_name(point)))):
+        """Open what the point needs on all ranks; returns the provider of the barrier, "" for one rank."""
+        alone, provider = len(ranks) == 1, provider_name(point)
+        meets = point.backend or next((name for name in self._collectives if name in self._open), "")
+        if not meets and point.kind is PointKind.LOOKUP:
+            meets = provider  # one-sided look-ups have a barrier of their own
+        if not meets and not alone:
+            raise BadInputError(
+                "no library of collectives is open: the ranks cannot start a kernel together.",
+                "measure kernels with one rank, or install a library that --plan-only names.",
+            )
+        barrier = "" if alone else meets
+        for name in dict.fromkeys(filter(None, (barrier, point.backend, provider))):
             if name not in self._open:
                 self._open_provider(name)
-            if not alone and (name, tuple(ranks)) not in self._groups:
+            grouped = not alone or point.kind is PointKind.LOOKUP
+            if grouped and (name, tuple(ranks)) not in self._groups:
                 self.leader.ask("group", deadline_s, provider=name, group=list(ranks))
                 self._groups.add((name, tuple(ranks)))
         return barrier
-
-    def _first_open(self) -> str:
-        """Name of an open library of collectives, whose barrier is used when kernels are timed."""
-        for name in self._collectives:
-            if name in self._open:
-                return name
-        raise BadInputError(
-            "no library of collectives is open: the ranks cannot start a kernel together.",
-            "measure kernels with one rank, or install a library that --plan-only names.",
-        )
 
 
 def place_ranks(hellos: Sequence[Mapping[str, Any]], device: str) -> list[Place]:

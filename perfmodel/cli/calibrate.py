@@ -17,6 +17,7 @@ from perfmodel.schema.files import unknown_name
 from perfmodel.units import parse_ratio, parse_time
 
 DEVICES = ("auto", "cpu", "cuda")
+GRIDS = ("paper",)
 LEAST_LIMIT_S = 1.0
 
 
@@ -25,16 +26,7 @@ def calibrate(context: typer.Context, options: CalibrateOptions) -> None:
     with measuring.rank_zero_speaks():
         counts = count_values(options.ranks, "--ranks") if options.ranks else []
         asked = measuring.Asked(
-            request=_request(
-                options.only,
-                _preset(options.quick, options.rigorous),
-                counts,
-                options.sizes,
-                options.backend,
-                options.clock,
-                options.noise,
-                options.oversubscribe,
-            ),
+            request=_request(options, counts),
             start=max(counts, default=None),
             device=_device(options.device),
             machine=options.machine,
@@ -48,25 +40,19 @@ def calibrate(context: typer.Context, options: CalibrateOptions) -> None:
     measuring.run(asked, plan_only=options.plan_only, strict=options.strict, as_json=options.as_json)
 
 
-def _request(
-    only: list[str] | None,
-    preset: str,
-    counts: list[int],
-    sizes: list[str] | None,
-    backend: list[str] | None,
-    clock: list[str] | None,
-    noise: str | None,
-    oversubscribe: bool,
-) -> Request:
+def _request(options: CalibrateOptions, counts: list[int]) -> Request:
+    if options.grid is not None and options.grid not in GRIDS:
+        raise unknown_name("--grid", options.grid, GRIDS)
     return Request(
-        preset=preset,
-        only=split_values(only, "--only") if only else (),
+        preset=_preset(options.quick, options.rigorous),
+        only=split_values(options.only, "--only") if options.only else (),
         ranks=counts or None,
-        sizes=size_values(sizes, "--sizes") if sizes else None,
-        clocks=_clocks(clock) if clock else None,
-        backends=split_values(backend, "--backend") if backend else None,
-        oversubscribe=oversubscribe,
-        noise=None if noise is None else _noise(noise),
+        sizes=size_values(options.sizes, "--sizes") if options.sizes else None,
+        clocks=_clocks(options.clock) if options.clock else None,
+        backends=split_values(options.backend, "--backend") if options.backend else None,
+        oversubscribe=options.oversubscribe,
+        noise=None if options.noise is None else _noise(options.noise),
+        grid=options.grid or "",
     )
 
 

@@ -33,6 +33,7 @@ class CalibrateOptions(OutputOptions):
       perfmodel calibrate --quick
       perfmodel calibrate --plan-only
       perfmodel calibrate --only gloo:all_to_all,gloo:reduce_scatter --ranks 2
+      perfmodel calibrate --only passes --grid paper
       perfmodel calibrate --rigorous --time-limit 30min --out runs
       torchrun --nproc-per-node 8 --no-python perfmodel calibrate
     """
@@ -40,10 +41,14 @@ class CalibrateOptions(OutputOptions):
     only: Annotated[
         Texts,
         Opt(
-            "Measure only LIBRARY, LIBRARY:COLLECTIVE, kernels, kernels:NAME or composed (whole passes). "
+            "Measure only LIBRARY, LIBRARY:COLLECTIVE, kernels, kernels:NAME, composed (whole passes of the "
+            "model) or passes (the paper's look-ups). "
             "Repeat, or separate with commas.",
             "WHAT",
         ),
+    ] = None
+    grid: Annotated[
+        str | None, Opt("paper: time the look-ups of the paper's two grids; with --quick, a tenth.", "NAME")
     ] = None
     quick: Annotated[bool, Opt("About a minute: few sizes and rank counts, noise target 5 %.")] = False
     rigorous: Annotated[bool, Opt("Every rank count, all libraries, noise target 1 %.")] = False
@@ -60,20 +65,8 @@ class CalibrateOptions(OutputOptions):
     clock: Annotated[Texts, Opt("Clocks: eager, stream, graph, device.", "NAME")] = None
     device: Annotated[str, Opt("cuda, cpu, or auto: GPUs where there are any.", "NAME")] = "auto"
     machine: ThisMachine = None
-    noise: Annotated[
-        str | None,
-        Opt(
-            "Noise target: half of the 95 % interval, e.g. 2%.",
-            "SHARE",
-        ),
-    ] = None
-    time_limit: Annotated[
-        str | None,
-        Opt(
-            "Stop after this time, e.g. 90s, 10min or 2h.",
-            "TIME",
-        ),
-    ] = None
+    noise: Annotated[str | None, Opt("Noise target: half of the 95 % interval, e.g. 2%.", "SHARE")] = None
+    time_limit: Annotated[str | None, Opt("Stop after this time, e.g. 90s, 10min or 2h.", "TIME")] = None
     out: Annotated[
         str | None,
         Opt(

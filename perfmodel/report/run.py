@@ -156,6 +156,11 @@ def _work_words(points: Sequence[Point]) -> list[str]:
         held = sum(point.held_out for point in passes)
         many = counted(len(passes), "whole row-wise pass", "whole row-wise passes")
         lines.append(f"{many} ({by}), {held} of them held out to check with")
+    look_ups = [point for point in points if point.kind is PointKind.LOOKUP]
+    if look_ups:
+        by = ", ".join(dict.fromkeys(point.implementation for point in look_ups))
+        many = counted(len(look_ups), "point")
+        lines.append(f"{many} of the paper's look-ups × G = {_ranks(look_ups)} ({by})")
     return lines
 
 
@@ -174,7 +179,7 @@ def point_name(point: Point) -> str:
     """A point in words: ``nccl all_to_all G=8 1 MiB stream``, with its variant if that is not the default."""
     by = point.backend if point.kind is PointKind.COLLECTIVE else point.implementation
     size = format_bytes(point.payload_bytes) if point.payload_bytes else ""
-    if point.kind is PointKind.COMPOSED and point.work is not None:
+    if point.kind in (PointKind.COMPOSED, PointKind.LOOKUP) and point.work is not None:
         size = f"B={point.work.batch} T={point.work.tables} L={point.work.pooling:g} D={point.work.dim}"
     variant = "" if point.variant == "default" else point.variant.replace("_", " ")
     where = f"G={point.gpus}" + (f"/{point.nodes} nodes" if point.nodes > 1 else "")
@@ -209,7 +214,7 @@ def progress_text(
 
 def rate_words(point: Point, summary: Summary) -> str:
     """``66 GB/s bus`` for a collective, ``12 GB/s`` for a kernel; "" if no bytes are counted."""
-    if not point.payload_bytes or point.kind is PointKind.COMPOSED:
+    if not point.payload_bytes or point.kind in (PointKind.COMPOSED, PointKind.LOOKUP):
         return ""
     if point.kind is PointKind.COLLECTIVE and point.operation not in SAMPLES_ONLY:
         factor = float(bus_factor(point.operation, point.gpus))

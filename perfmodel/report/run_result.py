@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,9 +15,9 @@ from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.run import point_name
 from perfmodel.report.terminal import facts
 from perfmodel.schema.calibration import Calibration, Curve
-from perfmodel.schema.evidence import SAMPLES_ONLY
+from perfmodel.schema.evidence import Clock
 from perfmodel.schema.intervals import Interval
-from perfmodel.schema.runs import Finish, Point, PointKind, Status
+from perfmodel.schema.runs import Finish, LookupWork, Point, PointKind, Status
 from perfmodel.units import (
     counted,
     format_bytes,
@@ -54,8 +53,8 @@ def outcome_text(
         fitted_text(own),
         constants_text(own),
         _crossover_text(own),
+        look_ups_text(outcome),
         facts(_labelled("Collectives", [f"not measured here: {note}" for note in borrowed])),
-        _samples_only_text(outcome, own),
         numbered(_most(outcome_warnings(outcome))),
         _to_paste(
             [
@@ -66,18 +65,6 @@ def outcome_text(
         ),
     ]
     return "\n\n".join(part for part in parts if part)
-
-
-def _samples_only_text(outcome: RunOutcome, calibrations: Sequence[Calibration]) -> str:
-    """Measured operations that have no curves: the reason, and the command that shows them; "" if none."""
-    measured = [point for point, finish in outcome.finishes if finish.status is not Status.FAILED]
-    names = dict.fromkeys(p.operation for p in measured if p.operation in SAMPLES_ONLY)
-    fitted = any(item.curves for item in calibrations)
-    if not names or not fitted:
-        return ""
-    why = f"{', '.join(names)}: a check of what one link gives; samples only, not fitted:"
-    line = shlex.join(["perfmodel", "show", str(outcome.folder), "--samples"])
-    return _to_paste([("Samples", why), ("", line)])
 
 
 def _to_paste(pairs: Sequence[tuple[str, str]]) -> str:
@@ -252,6 +239,41 @@ def _crossover_text(calibrations: Sequence[Calibration]) -> str:
     return facts(_labelled("Crossover", lines))
 
 
+def look_ups_text(outcome: RunOutcome) -> str:
+    """The paper's look-ups: for each number of GPUs, times of the implementations; "" if there are none.
+
+    Times are geometric means over the works that every implementation has finished there, call by call.
+    """
+    timed: dict[int, dict[str, dict[LookupWork, float]]] = {}
+    for point, finish in outcome.finishes:
+        eager = point.kind is PointKind.LOOKUP and point.clock is Clock.EAGER
+        if eager and point.work is not None and finish.median_s and finish.status is not Status.FAILED:
+            timed.setdefault(point.gpus, {}).setdefault(point.implementation, {})[point.work] = (
+                finish.median_s
+            )
+    if not timed:
+        return ""
+    names = list(dict.fromkeys(name for by_name in timed.values() for name in by_name))
+    rows = []
+    for gpus, by_name in sorted(timed.items()):
+        works = set.intersection(*(set(times) for times in by_name.values()))
+        logs = {name: [np.log(times[work]) for work in works] for name, times in by_name.items() if works}
+        rows.append((gpus, len(works), {name: float(np.exp(np.mean(log))) for name, log in logs.items()}))
+    columns = (
+        Column("G", lambda row: str(row[0])),
+        Column("works", lambda row: str(row[1])),
+        *(Column(name, lambda row, name=name: _time_of(row[2].get(name))) for name in names),
+    )
+    note = "geometric mean of a call, over the works that all have finished"
+    if outcome.plan.world.device == "cpu":
+        note += "; on CPUs, three and fused only show that their kernels are right"
+    return f"{facts([('Look-ups', note)])}\n{columns_text(columns, rows)}"
+
+
+def _time_of(seconds: float | None) -> str:
+    return "-" if seconds is None else format_time(seconds)
+
+
 def outcome_warnings(outcome: RunOutcome) -> list[str]:
     """Warnings of the run; for each library, its points that were noisy, throttled or failed."""
     texts = [text for text in outcome.warnings if " failed: " not in text]
@@ -265,7 +287,7 @@ def outcome_warnings(outcome: RunOutcome) -> list[str]:
 
 
 def _group(point: Point) -> str:
-    groups = {PointKind.KERNEL: "kernels", PointKind.COMPOSED: "composed"}
+    groups = {PointKind.KERNEL: "kernels", PointKind.COMPOSED: "composed", PointKind.LOOKUP: "passes"}
     return groups.get(point.kind, point.backend)
 
 
@@ -283,7 +305,8 @@ def _group_text(status: Status, group: str, found: Sequence[tuple[Point, Finish]
 
 
 def _name(point: Point) -> str:
-    return point.implementation if point.kind is PointKind.COMPOSED else point.operation
+    whole = point.kind in (PointKind.COMPOSED, PointKind.LOOKUP)
+    return point.implementation if whole else point.operation
 
 
 def _operations(found: Sequence[tuple[Point, Finish]]) -> str:

@@ -43,7 +43,8 @@ class PointKind(StrEnum):
 
     COLLECTIVE = "collective"
     KERNEL = "kernel"
-    COMPOSED = "composed"
+    COMPOSED = "composed"  # for the model: half are fitted, half are compared
+    LOOKUP = "lookup"  # for the paper's figures: every implementation, no fit
 
 
 class Status(StrEnum):
@@ -77,7 +78,7 @@ class Point(Strict):
     kind: PointKind
     operation: str
     backend: str = ""  # library of the collectives; "" for a kernel
-    implementation: str = ""  # kernels: torch, numpy, perfmodel, fbgemm; composed: exchange, torchrec
+    implementation: str = ""  # kernels: torch, perfmodel, fbgemm; whole: exchange, torchrec, three, fused
     clock: Clock
     variant: str = "default"  # default | uneven | after_kernel
     payload_bytes: Count = 0  # collectives: as nccl-tests prints it; kernels: bytes counted by the model
@@ -94,6 +95,7 @@ class Point(Strict):
             PointKind.COLLECTIVE: SAMPLE_OPERATIONS,
             PointKind.KERNEL: KERNELS,
             PointKind.COMPOSED: COMPOSED,
+            PointKind.LOOKUP: COMPOSED,
         }[self.kind]
         if self.operation not in known:
             raise ValueError(f"unknown {self.kind} {self.operation!r}; known: {', '.join(known)}")

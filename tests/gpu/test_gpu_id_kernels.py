@@ -72,15 +72,14 @@ def test_bucketize_is_that_of_the_pass(most: int, dtype: Any) -> None:
     lengths = some_lengths(TABLES * batch, most)
     offsets = offsets_of(lengths)
     ids = torch.randint(0, RANKS * BLOCK, (int(offsets[-1]),), device=GPU).to(dtype)
-    weights = torch.rand(ids.numel(), device=GPU)
     split = row_wise([RANKS * BLOCK] * TABLES, RANKS, block=BLOCK)
-    made = Bucketizer(split, batch, ids.numel(), dtype, GPU, weights=torch.float32)
-    replayed(lambda: made.run(ids, offsets, weights))
+    made = Bucketizer(split, batch, ids.numel(), dtype, GPU)
+    replayed(lambda: made.run(ids, offsets))
     got = made.buckets
-    want = lookup.bucketize(ids.long(), lengths.long(), TABLES, BLOCK, RANKS, weights)
-    assert torch.equal(got.ids.long(), want.ids) and torch.equal(got.weights, want.weights)
+    want = lookup.bucketize(ids.long(), lengths.long(), TABLES, BLOCK, RANKS)
+    assert torch.equal(got.ids.long(), want.ids)
     assert torch.equal(got.lengths.view(RANKS, -1).long(), want.lengths)
-    assert torch.equal(got.counts, want.counts) and torch.equal(weights[got.positions], got.weights)
+    assert torch.equal(got.counts, want.counts)
     assert made.faults.tolist() == [0, -1]
 
 

@@ -45,7 +45,7 @@ class Ranks:
 
     def _serve(self, rank: int) -> None:
         store, key = self._join(), f"ask/{rank}"
-        store.set(f"answer/{rank}", "{}")
+        store.set(f"0/{rank}", "{}")
         while not self.over.is_set():
             try:
                 store.wait([key], FOREVER)
@@ -58,7 +58,7 @@ class Ranks:
             except Exception as error:
                 answer = {"error": describe_error(error)}
             if not self.over.is_set():
-                store.set(f"answer/{rank}", json.dumps(answer))
+                store.set(f"{message['number']}/{rank}", json.dumps(answer))
 
     def _tell(self, rank: int, place: tuple[str, int]) -> None:
         store = self._join()
@@ -94,6 +94,23 @@ def test_ranks_that_are_told_answer_and_numbers_arrive_as_they_were(ranks: Calla
     for _ in range(2):
         assert team.leader.ask("add", PATIENCE_S, [0, 2], values=values) == [[0, *values], [2, *values]]
     assert team.leader.ask("add", PATIENCE_S, values=[]) == [[0], [1], [2]]
+
+
+def test_a_wait_that_timed_out_leaves_no_answer_half_taken(
+    ranks: Callable[..., Ranks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 1 answers before rank 2, and both after many looks for them in vain."""
+    monkeypatch.setattr(leader, "POLL_S", 0.05)
+    gone = threading.Event()
+
+    def act(rank: int, message: dict[str, Any]) -> list[int]:
+        assert rank == 0 or gone.wait(PATIENCE_S if rank == 2 else 0.5) is not None
+        return [rank, message["value"]]
+
+    team = ranks(3, act)
+    threading.Timer(1.0, gone.set).start()
+    for value in (1, 2):
+        assert team.leader.ask("wait", PATIENCE_S, value=value) == [[rank, value] for rank in range(3)]
 
 
 def test_a_refusal_arrives_as_the_error_that_it_was_and_the_ranks_go_on(ranks: Callable[..., Ranks]) -> None:
@@ -161,7 +178,7 @@ def test_ranks_that_do_not_come_are_named_first_as_late(monkeypatch: pytest.Monk
     monkeypatch.setattr(leader, "LATE_S", -1.0)
     monkeypatch.setattr(leader, "JOIN_S", 1.0)
     waiting, said = Leader(None, SLEEPS, 3, "cpu"), []
-    join_store(LOCALHOST, waiting.port, waiting.run).set("answer/0", "{}")
+    join_store(LOCALHOST, waiting.port, waiting.run).set("0/0", "{}")
     with pytest.raises(NoHardwareError, match=r"2 of 3 ranks \(missing: 1, 2\) did not start within 1 s"):
         waiting.gather(said.append)
     assert said == ["waiting for 2 of 3 ranks (missing: 1, 2); they have 1 s to start"]

@@ -7,9 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from waiting import PATIENCE_S
-
-from calibrate.machine.libraries import import_troubles
 from perfmodel.schema import machine as machines
 
 
@@ -23,18 +20,6 @@ def test_help_imports_no_command_and_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-def test_an_import_is_tried_and_not_believed(tmp_path: Path) -> None:
-    crash = "import os; os.kill(os.getpid(), 11)"
-    found = import_troubles(["import json", "import no_such_module", crash], timeout_s=PATIENCE_S)
-    assert list(found.values()) == [
-        "",
-        "it does not import (ModuleNotFoundError: No module named 'no_such_module')",
-        "its import crashes (SIGSEGV)",
-    ]
-    endless = "import signal; signal.pause()"
-    assert import_troubles([endless], timeout_s=1.0) == {endless: "its import does not end within 1 s"}
 
 
 def test_data_is_found_from_any_folder(tmp_path: Path) -> None:

@@ -18,12 +18,7 @@ import pytest
 forked_ranks.require_torchrec()
 
 PROGRAM = Path(__file__).with_name("torchrec_ranks.py")
-NAMES = [
-    f"{dtype}-{lengths}-{weights}"
-    for dtype in ("fp32", "fp16")
-    for lengths in ("even", "uneven", "empty")
-    for weights in ("plain", "weighted")
-]
+NAMES = [f"{dtype}-{lengths}" for dtype in ("fp32", "fp16") for lengths in ("even", "uneven", "empty")]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -63,7 +58,7 @@ def test_passes_are_equal(ranks: int, name: str) -> None:
     seen = [answer[name] for answer in answers(ranks)]
     for rank, errors in enumerate(seen):
         assert errors["ours"] < 1 and errors["torchrec"] < 1 and errors["both"] < 1, (rank, errors)
-        assert errors["one_sided"] < 1 and ("weighted" in name) == (errors["one_sided"] < 0), (rank, errors)
+        assert 0 <= errors["one_sided"] < 1, (rank, errors)
     assert max(errors["largest"] for errors in seen) > 1
     if "empty" in name:
         assert seen[0]["largest"] == 0  # a rank without ids still serves the others

@@ -1,4 +1,4 @@
-"""The ranks of test_torchrec.py: our passes, TorchRec's and torch's embedding_bag on the same random weights.
+"""The ranks of test_torchrec.py: our passes, TorchRec's and torch's embedding_bag on the same random rows.
 
 python torchrec_ranks.py RANKS PORT: each rank prints one JSON line, the largest error of each case against
 sums in double precision, as a share of what rounding allows (below 1: equal).
@@ -28,18 +28,16 @@ from perfmodel.schema.runs import LookupWork, Point, PointKind
 
 ROWS, DIM, BATCH = 101, 12, 7  # 101 rows: the last rank owns fewer
 CASES = [
-    {"name": f"{dtype}-{lengths}-{'weighted' if weighted else 'plain'}", **more}
+    {"name": f"{dtype}-{lengths}", "dtype": dtype, "lengths": lengths}
     for dtype in ("fp32", "fp16")
     for lengths in ("even", "uneven", "empty")
-    for weighted in (False, True)
-    for more in [{"dtype": dtype, "lengths": lengths, "weighted": weighted}]
 ]
 HALF, SINGLE = 2.0**-11, 2.0**-24
 """Largest relative error of rounding one number to fp16 and to fp32."""
 
 
-def batch(case: dict[str, Any], tables: int, rank: int) -> tuple[Any, Any, Any]:
-    """ids, lengths, weights of this rank: 3 ids a bag, or 0 to 8, or none at all on even ranks."""
+def batch(case: dict[str, Any], tables: int, rank: int) -> tuple[Any, Any]:
+    """ids, lengths of this rank: 3 ids a bag, or 0 to 8, or none at all on even ranks."""
     generator = torch.Generator().manual_seed(10 + rank)
     lengths = torch.full((tables * BATCH,), 3)
     if case["lengths"] != "even":
@@ -49,24 +47,16 @@ def batch(case: dict[str, Any], tables: int, rank: int) -> tuple[Any, Any, Any]:
         lengths *= rank % 2
     count = int(lengths.sum())
     ids = torch.randint(0, ROWS, (count,), generator=generator)
-    weights = torch.randint(-8, 9, (count,), generator=generator) / 4  # exact in fp16
-    return ids, lengths, weights if case["weighted"] else None
+    return ids, lengths
 
 
-def truth(tables: list[Any], ids: Any, lengths: Any, weights: Any) -> Any:
+def truth(tables: list[Any], ids: Any, lengths: Any) -> Any:
     """Bags in double precision [T B, D], through torch's embedding_bag on the whole tables."""
     counts = lengths.view(len(tables), BATCH).sum(1).tolist()
-    factors = (torch.ones(ids.numel()) if weights is None else weights).double().split(counts)
     bags = []
-    for table, rows, sizes, factor in zip(
-        tables, ids.split(counts), lengths.view(-1, BATCH), factors, strict=True
-    ):
+    for table, rows, sizes in zip(tables, ids.split(counts), lengths.view(-1, BATCH), strict=True):
         offsets = sizes.cumsum(0) - sizes
-        bags.append(
-            torch.nn.functional.embedding_bag(
-                rows, table.double(), offsets, mode="sum", per_sample_weights=factor
-            )
-        )
+        bags.append(torch.nn.functional.embedding_bag(rows, table.double(), offsets, mode="sum"))
     return torch.cat(bags)
 
 
@@ -91,9 +81,9 @@ def errors(
     fp32 additions: each of at most n rounds by 2^-24 of a partial sum, which the sum of magnitudes bounds.
     torch writes partial bags of fp16 rows in fp16: each is rounded by 2^-11 of itself once more.
     """
-    ids, lengths, weights = given
-    want = truth(tables, ids, lengths, weights)
-    sizes = truth([table.abs() for table in tables], ids, lengths, None if weights is None else weights.abs())
+    ids, lengths = given
+    want = truth(tables, ids, lengths)
+    sizes = truth([table.abs() for table in tables], ids, lengths)
     added = (int(lengths.max()) + job.owners) * SINGLE * sizes + 1e-30
     halves = HALF * sizes if case["dtype"] == "fp16" else 0.0
     apart = [((bags - want).abs() / added, (bags - theirs).abs() / (2 * added)) for bags in others]
@@ -114,26 +104,23 @@ def compare(
     generator = torch.Generator().manual_seed(1)
     tables = [torch.randn(ROWS, DIM, generator=generator).to(kind) for _ in range(count)]
     job = Job(LookupWork(batch=BATCH, tables=count, dim=DIM, rows=ROWS), tuple(range(ranks)), rank)
-    given = ids, lengths, weights = batch(case, count, rank)
+    given = ids, lengths = batch(case, count, rank)
 
     mine = torch.zeros(count, job.block, DIM, dtype=kind)
     for table, whole in enumerate(tables):
         held = whole[rank * job.block : (rank + 1) * job.block]
         mine[table, : held.shape[0]] = held
-    buffers = PassBuffers(job, torch.device("cpu"), kind, weighted=weights is not None)
-    cast = None if weights is None else weights.to(kind)
+    buffers = PassBuffers(job, torch.device("cpu"))
     steps: list[str] = []
-    ours = forward(job, gloo, mine.view(-1, DIM), ids, lengths, buffers, steps.append, cast)
+    ours = forward(job, gloo, mine.view(-1, DIM), ids, lengths, buffers, steps.append)
 
-    module = row_wise_module(
-        [(ROWS, DIM)] * count, case["dtype"], weights is not None, group, ranks, torch.device("cpu")
-    )
+    module = row_wise_module([(ROWS, DIM)] * count, case["dtype"], group, ranks, torch.device("cpu"))
     for table, first, rows in local_shards(module):
         rows.copy_(tables[table][first : first + rows.shape[0]])
     with torch.no_grad():
-        theirs = module(features(count, ids, lengths, weights)).wait().values()
+        theirs = module(features(count, ids, lengths)).wait().values()
     theirs = theirs.view(BATCH, count, DIM).transpose(0, 1).reshape(count * BATCH, DIM)
-    others = [] if case["weighted"] else one_sided(world, tables, ids, lengths)
+    others = one_sided(world, tables, ids, lengths)
     return errors(case, job, tables, ours, theirs, given, others)
 
 

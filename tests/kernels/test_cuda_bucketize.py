@@ -38,18 +38,15 @@ def bags(rng: np.random.Generator, rows: Any, batch: int, length: int, dtype: An
 
 def assert_equal_to_reference(split: Split, batch: int, ids: Any, offsets: Any, **options: Any) -> Any:
     want = reference.bucketize(split, batch, ids, offsets)
-    weights = torch.arange(len(ids)).to(torch.float16)
     dtype = torch.from_numpy(ids).dtype
-    made = Bucketizer(split, batch, len(ids), dtype, CPU, weights=torch.float16, **options)
+    made = Bucketizer(split, batch, len(ids), dtype, CPU, **options)
     memory = poison(made.buckets)
     for _ in range(2):  # the second call finds the state of the scan as the first did
-        got = made.run(torch.from_numpy(ids), torch.from_numpy(offsets), weights)
+        got = made.run(torch.from_numpy(ids), torch.from_numpy(offsets))
         n = int(got.offsets[-1])
         assert np.array_equal(got.lengths.numpy(), want["lengths"])
         assert got.offsets.tolist() == [0, *np.cumsum(want["lengths"]).tolist()]
         assert np.array_equal(got.ids[:n].numpy(), want["ids"]) and (got.ids[n:] == POISON).all()
-        assert np.array_equal(got.positions[:n].numpy(), want["positions"])
-        assert torch.equal(got.weights[:n], weights[got.positions[:n]])
         assert np.array_equal(got.counts.numpy(), want["counts"])
         assert got.rank_offsets.tolist() == [0, *np.cumsum(want["counts"]).tolist()]
     assert_guards_hold(memory)
@@ -73,7 +70,6 @@ def test_a_split_that_can_be_followed_by_hand() -> None:
     got = bucketize(row_wise([4, 4], 2), 2, ids, offsets)
     assert got.lengths.tolist() == [[2, 0], [0, 2], [1, 1], [0, 1]]
     assert got.ids.tolist() == [0, 1, 3, 3, 1, 0, 3]  # rank 0: rows 0 1 | 2+1 2+1; rank 1: 3-2 2-2 | 2+3-2
-    assert got.positions.tolist() == [1, 2, 4, 5, 0, 3, 6]
     assert got.counts.tolist() == [4, 3] and got.rank_offsets.tolist() == [0, 4, 7]
     assert got.bucket_offsets.tolist() == [0, 2, 4, 6, 7]
 
@@ -83,8 +79,7 @@ def test_a_split_that_can_be_followed_by_hand() -> None:
 def test_every_split_is_the_reference(rng: np.random.Generator, order: None, lanes: int, dtype: Any) -> None:
     split = three_ways()
     ids, offsets = bags(rng, split.rows, 45, 3, dtype)
-    made = assert_equal_to_reference(split, 45, ids, offsets, lanes=lanes, wide=lanes == 8)
-    assert made.buckets.positions.element_size() == (8 if lanes == 8 else 4)
+    assert_equal_to_reference(split, 45, ids, offsets, lanes=lanes)
 
 
 @pytest.mark.parametrize(
@@ -176,10 +171,9 @@ def test_row_wise_equals_the_pass_bit_for_bit(rng: np.random.Generator) -> None:
     tables, ranks, block, batch = 3, 4, 13, 20
     rows = [ranks * block] * tables
     ids, offsets = (torch.from_numpy(values) for values in bags(rng, rows, batch, 6, np.int64))
-    weights = torch.from_numpy(rng.random(len(ids)).astype(np.float32))
-    want = lookup.bucketize(ids, offsets.diff(), tables, block, ranks, weights)
-    got = bucketize(row_wise(rows, ranks, block=block), batch, ids, offsets, weights)
-    assert torch.equal(got.ids, want.ids) and torch.equal(got.weights, want.weights)
+    want = lookup.bucketize(ids, offsets.diff(), tables, block, ranks)
+    got = bucketize(row_wise(rows, ranks, block=block), batch, ids, offsets)
+    assert torch.equal(got.ids, want.ids)
     assert torch.equal(got.lengths.view(ranks, -1), want.lengths) and torch.equal(got.counts, want.counts)
 
 
@@ -221,10 +215,6 @@ def test_what_cannot_be_bucketized() -> None:
         bucketize(split, 2, ids.to(torch.int16), offsets)
     with pytest.raises(BadInputError, match=r"offsets to bucketize are \(\(3,\), torch.int64\)"):
         bucketize(split, 3, ids, offsets)
-    with pytest.raises(BadInputError, match=r"weights of torch.int64"):
-        bucketize(split, 2, ids, offsets, ids)
-    with pytest.raises(BadInputError, match=r"weights to bucketize are None"):
-        Bucketizer(split, 2, 4, torch.int64, CPU, weights=torch.float32).run(ids, offsets)
     with pytest.raises(BadInputError, match=r"last row is 2147483648"):
         bucketize(make_split([8], [8], 1, [Shard(0, 0, first_row=2**31 - 7)]), 2, ids.int(), offsets)
 

@@ -17,11 +17,11 @@ from calibrate.planning.kernel_cells import (
     MIB,
     WORKING_SETS,
     _times,
-    composed_points,
     kernel_points,
     lookups,
     payload_bytes,
 )
+from calibrate.planning.pass_cells import composed_points, paper_points, paper_works
 from calibrate.planning.world import World
 from perfmodel.errors import BadInputError
 from perfmodel.model import embedding_bag, kernels
@@ -212,3 +212,27 @@ def test_streams_have_the_ids_that_they_say(device: str, preset: str) -> None:
     for index, work in enumerate(works):
         wanted, of_sample = low * (high / low) ** (index / (len(works) - 1)), work.tables * work.pooling
         assert abs(lookups(work) - wanted) <= 0.5 * of_sample + 1 or work.batch == 1
+
+
+def test_the_paper_has_192_and_168_points() -> None:
+    works = paper_works()
+    assert len(works) == len(set(works)) == 90
+    assert [4 * len([work for work in works if (work[2] == 32) == second]) for second in (False, True)] == [
+        192, 168,
+    ]  # fmt: skip
+    eight = world(ranks=8, device="cuda")
+    points = paper_points(eight, "torchrec", tenth=False)
+    assert len(points) == len({point.key for point in points}) == 360
+    assert {(p.backend, p.clock, p.nodes) for p in points} == {("nccl", Clock.EAGER, 1)}
+    assert [len(paper_points(eight, name, tenth=True)) for name in ("exchange", "three")] == [36, 18]
+    assert {p.gpus for p in paper_points(eight, "fused", tenth=True)} == {8}  # NVSHMEM: all ranks of the job
+    for point in points:
+        assert point.work is not None and point.work.rows % point.gpus == 0
+        assert point.work.tables * point.work.rows / point.gpus * point.work.dim * 4 <= 8e9 / 8
+
+
+def test_look_ups_on_cpus_are_smaller_and_take_the_ranks_that_are_there() -> None:
+    points = paper_points(world(ranks=4), "fused", tenth=False)
+    assert {p.gpus for p in points} == {1, 2, 4} and {p.backend for p in points} == {""}
+    assert {p.work.batch for p in points if p.work} == {2, 4, 8, 16, 64}
+    assert {p.gpus for p in paper_points(world(ranks=8, nodes=4), "torchrec", tenth=True)} == {1, 2, 4, 8}

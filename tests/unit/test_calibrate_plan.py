@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from calibrate.planning import payloads
 from calibrate.planning.durations import estimate_points_s
 from calibrate.planning.measurement_plan import MeasurementPlan, Request, make_plan
 from calibrate.planning.presets import PRESETS
-from calibrate.planning.world import World, group_ranks, shapes
+from calibrate.planning.world import World, group_ranks, shapes, takes_turns
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
 from perfmodel.schema.runs import Point, PointKind
@@ -74,7 +75,7 @@ def test_a_library_that_cannot_run_is_left_out_with_what_installs_it() -> None:
 def test_kernels_come_with_their_provider_only() -> None:
     assert all(p.kind is PointKind.COLLECTIVE for p in make_plan(Request("quick"), cpu()).points)
     plan = make_plan(Request("quick"), cpu(providers={"torch": TORCH, "exchange": TORCH}))
-    assert {p.kind for p in plan.points} == set(PointKind)
+    assert {p.kind for p in plan.points} == set(PointKind) - {PointKind.LOOKUP}
     assert {p.backend for p in plan.points if p.kind is PointKind.COMPOSED} == {"gloo"}
     alone = make_plan(Request("quick"), World(1, providers={"torch": TORCH}, memory_bytes=2.0**33))
     assert {p.kind for p in alone.points} == {PointKind.KERNEL}
@@ -136,6 +137,51 @@ def test_a_whole_pass_asked_for_by_name_brings_its_library() -> None:
     world = cpu(providers={"torch": TORCH, "exchange": TORCH, "torchrec": TORCH})
     plan = make_plan(Request("quick", only=["composed:torchrec"]), world)
     assert {(point.backend, point.implementation) for point in plan.points} == {("gloo", "torchrec")}
+
+
+def test_the_papers_look_ups_that_fit_and_what_is_left_out() -> None:
+    whole = {name: TORCH for name in ("torch", "exchange", "torchrec", "one_sided")}
+    plan = make_plan(Request("quick", only=["passes"], grid="paper"), cpu(4, providers=whole))
+    assert {point.kind for point in plan.points} == {PointKind.LOOKUP}
+    counts = Counter(point.implementation for point in plan.points)
+    assert counts == {"torchrec": 27, "exchange": 27, "three": 54, "fused": 54}
+    assert [item.what for item in plan.left_out] == [
+        f"passes:{name} on 8" for name in ("torchrec", "exchange", "three", "fused")
+    ]
+    assert plan.left_out[0].why == "the grid has 8 GPUs, this job 4 ranks"
+    only = Request("standard", only=["passes:exchange"], ranks=[1, 2], grid="paper")
+    assert {p.gpus for p in make_plan(only, cpu(2, providers=whole)).points} == {1, 2}
+    assert len(make_plan(only, cpu(2, providers=whole)).points) == 180
+    alone = make_plan(Request("quick", only=["passes"], ranks=[1]), cpu(1, providers=whole))
+    assert {p.gpus for p in alone.points} == {1}
+    assert not any(p.kind is PointKind.LOOKUP for p in make_plan(Request("quick"), cpu(2)).points)
+
+
+def test_an_implementation_that_is_missing_is_named_with_what_installs_it() -> None:
+    missing = {
+        "torch": TORCH,
+        "exchange": TORCH,
+        "torchrec": Availability(False, "it is not here", "pip i t"),
+    }
+    plan = make_plan(Request("quick", only=["passes"]), cpu(2, providers=missing))
+    assert {point.implementation for point in plan.points} == {"exchange"}
+    assert ("passes:torchrec", "it is not here", "pip i t") in [
+        (item.what, item.why, item.install) for item in plan.left_out
+    ]
+    with pytest.raises(NoHardwareError, match="passes:torchrec cannot be timed here: it is not") as caught:
+        make_plan(Request("quick", only=["passes:torchrec"]), cpu(2, providers=missing))
+    assert (caught.value.next_step, caught.value.exit_code) == ("pip i t", 4)
+
+
+def test_ranks_that_share_a_gpu_only_show_that_look_ups_work() -> None:
+    shared = Availability(True, functional_only="2 ranks share 1 GPU", clocks=tuple(Clock))
+    providers = {name: shared for name in ("torch", "nccl", "exchange", "one_sided")}
+    world = World(2, device="cuda", providers=providers)
+    with pytest.raises(NoHardwareError, match="2 ranks share 1 GPU"):
+        make_plan(Request("quick", only=["passes:fused"]), world)
+    plan = make_plan(Request("quick", only=["passes:fused"], oversubscribe=True), world)
+    assert {(p.implementation, p.gpus) for p in plan.points} == {("fused", 2)}
+    assert takes_turns(world) == "2 ranks share 1 GPU"
 
 
 def test_clocks_and_sizes_and_ranks_that_were_asked_for() -> None:

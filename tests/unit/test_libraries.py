@@ -12,7 +12,6 @@ import pytest
 from calibrate import providers
 from calibrate.machine import libraries
 from calibrate.machine.local_gpus import LocalGpu
-from calibrate.operations import Availability
 from calibrate.providers import device_collectives
 
 Hide = Callable[..., None]
@@ -63,29 +62,6 @@ def test_another_pip_on_the_path_is_not_used(pip: Path, monkeypatch: pytest.Monk
     assert libraries.install_nvshmem().startswith(
         f"'{other}/python' -m pip install nvidia-nvshmem-cu13==3.4.5"
     )
-
-
-def test_only_what_imports_can_be_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[str] = []
-
-    def troubles(statements: list[str]) -> dict[str, str]:
-        tried.extend(statements)
-        return {one: "it does not import (OSError: libcudart.so.13)" for one in statements if "rec" in one}
-
-    monkeypatch.setattr(providers, "import_troubles", troubles)
-    there = Availability(True, version="1.8.0")
-    found = providers.proven(
-        {"gloo": there, "torch": there, "torchrec": there, "nccl": Availability(False, "no")}
-    )
-    assert [name for name, one in found.items() if one.usable] == ["gloo", "torch"]
-    assert found["torchrec"].why_not == "it does not import (OSError: libcudart.so.13)"
-    assert "torchrec==1.8.0" in found["torchrec"].install
-    assert found["nccl"].why_not == "no"
-    assert sorted(set(tried)) == ["import torch", "import torchrec"]
-
-
-def test_every_import_names_a_provider() -> None:
-    assert set(providers.IMPORTS) == set(providers.PROVIDERS)
 
 
 @pytest.fixture

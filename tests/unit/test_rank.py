@@ -34,7 +34,7 @@ class FakeStore:
             raise EOFError("the store is gone")
 
     def get(self, key: str) -> str:
-        return json.dumps(self._messages.pop(0))
+        return json.dumps({"number": 1, **self._messages.pop(0)})
 
     def delete_key(self, key: str) -> None: ...
 

@@ -10,13 +10,13 @@ from calibrate.cuda.split import Split
 
 
 def bucketize(split: Split, batch: int, ids: Any, offsets: Any) -> dict[str, Any]:
-    """``Buckets`` of numpy ids [n] and offsets [T B + 1]: ids, lengths, counts, positions, and faults.
+    """``Buckets`` of numpy ids [n] and offsets [T B + 1]: ids, lengths, counts, and faults.
 
     faults  positions of ids outside their table, rising
     """
     lengths = np.zeros((len(split.shards), batch), np.int32)
     counts = np.zeros(split.ranks, np.int64)
-    rows, positions = [], []
+    rows = []
     for bucket, shard in enumerate(split.shards):
         first = shard.row_part * split.blocks[shard.table]
         last = min(first + split.blocks[shard.table], split.rows[shard.table]) - 1
@@ -25,7 +25,6 @@ def bucketize(split: Split, batch: int, ids: Any, offsets: Any) -> dict[str, Any
             for position in range(offsets[bag], offsets[bag + 1]):
                 if first <= ids[position] <= last:
                     rows.append(int(ids[position]) - first + shard.first_row)
-                    positions.append(position)
                     lengths[bucket, sample] += 1
                     counts[shard.rank] += 1
     table_of = np.repeat(np.arange(len(offsets) - 1) // batch, np.diff(offsets))
@@ -38,6 +37,5 @@ def bucketize(split: Split, batch: int, ids: Any, offsets: Any) -> dict[str, Any
         "ids": np.array(rows, ids.dtype),
         "lengths": lengths,
         "counts": counts,
-        "positions": np.array(positions, np.int64),
         "faults": faults,
     }

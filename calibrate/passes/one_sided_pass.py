@@ -1,0 +1,208 @@
+"""Our row-wise look-up by one-sided writes (calibrate.cuda.row_wise_exchange), timed as whole passes.
+
+On GPUs ranks write into each other's memory through NVSHMEM; on CPUs through shared memory, with the same
+kernels built for CPUs, which shows that they are right and says nothing of their speed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import platform
+import shutil
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from calibrate.cuda.exchange_memory import METHODS, Sizes
+from calibrate.cuda.row_wise_exchange import CPU_PATIENCE_S, PATIENCE_S, RowWiseExchange
+from calibrate.cuda.symmetric_heap import FOLDER
+from calibrate.cuda.symmetric_worlds import Region, SharedWorld, SymmetricWorld
+from calibrate.machine.libraries import install_nvshmem
+from calibrate.machine.local_gpus import find_gpus
+from calibrate.operations import Availability, Place, Provider
+from calibrate.passes import own_kernels
+from calibrate.passes.exchange_pass import (
+    OWNER_ROWS,
+    CudaSteps,
+    HostSteps,
+    Job,
+    PassOperation,
+    asked_pass,
+)
+from calibrate.passes.id_sets import IdSet
+from calibrate.passes.pattern_tables import Borrowed, PatternTables
+from calibrate.planning.kernel_cells import POOLED_BYTES, SMALL_BYTES, lookups
+from calibrate.providers.torch_world import torch_here
+from perfmodel.errors import BadInputError
+from perfmodel.schema.evidence import Clock
+from perfmodel.schema.runs import Point
+
+CLOCKS = (Clock.EAGER, Clock.STREAM)
+OFFSET_BYTES = 4
+"""Bytes of the offset of each bag's ids, which one rank sends another."""
+
+LEAST_REGION_BYTES = 2**22
+JOIN_S = 60.0
+
+
+class ReusedWorld(SymmetricWorld):
+    """A world in which each exchange has the memory of the one before: only one lives at a time."""
+
+    def __init__(self, world: SymmetricWorld) -> None:
+        self._world = world
+        self._region: Region | None = None
+        self.rank, self.ranks, self.device = world.rank, world.ranks, world.device
+        self.nvshmem, self.all_mapped = world.nvshmem, world.all_mapped
+        self.agree, self.lost = world.agree, world.lost  # type: ignore[method-assign]
+        self.give_up, self.close = world.give_up, world.close  # type: ignore[method-assign]
+
+    def allocate(self, count: int) -> Region:
+        """A zeroed region; ranks agree afterwards, before they write, as ``RowWiseExchange`` does."""
+        if self._region is None or self._region.memory.numel() < count:
+            self._region = self._world.allocate(max(count, LEAST_REGION_BYTES))
+        memory = self._region.memory[:count].zero_()
+        if self.device.type == "cuda":
+            import torch
+
+            torch.cuda.synchronize(self.device)
+        return Region(memory, self._region.bases)
+
+
+class OneSidedOperation(PassOperation):
+    """A look-up by one method; stages are timed call by call, as far as the host sees them end."""
+
+    def __init__(
+        self, job: Job, sets: Sequence[IdSet], method: str, world: SymmetricWorld, table: Borrowed
+    ) -> None:
+        super().__init__(job, sets, world.device)
+        work = job.work
+        self._sizes = Sizes((work.rows,) * work.tables, work.dim, work.batch, lookups(work), method=method)
+        self._world, self._table = world, table
+        gpu = world.device.type == "cuda"
+        self._clock = CudaSteps() if gpu else HostSteps()
+        self._patience_s = PATIENCE_S if gpu else CPU_PATIENCE_S - 1
+        self._exchange: RowWiseExchange | None = None
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes that this rank sent to others in the last call: offsets, ids and partial bags."""
+        job = self._job
+        to_each = OFFSET_BYTES * job.bags + POOLED_BYTES * job.bags * job.work.dim
+        elsewhere = int((self._ids // job.block != job.index).sum())
+        return (job.owners - 1) * to_each + elsewhere * SMALL_BYTES
+
+    def prepare(self, salt: int) -> None:
+        """As in the base class; also write the rows of each table, and make the exchange, with all ranks."""
+        super().prepare(salt)
+        self._table.take()
+        job = self._job
+        count = max(min(job.block, job.work.rows - job.index * job.block), 1)
+        held = [self._table.rows[table * job.block :][:count] for table in range(job.work.tables)]
+        self._exchange = RowWiseExchange(self._world, held, self._sizes, patience_s=self._patience_s)
+
+    def run(self) -> None:
+        """Look up."""
+        assert self._exchange is not None
+        self._clock.start()
+        self._bags = self._exchange.run(self._ids, self._lengths, check=False, mark=self._clock.mark)
+
+    def check(self) -> tuple[int, int]:
+        """As in the base class; raises what the kernels report. The exchange ends, its memory is reused."""
+        assert self._exchange is not None
+        self._exchange.raise_faults()
+        counts = super().check()
+        self._exchange.close()
+        self._exchange = None
+        self._table.give_back()
+        return counts
+
+    def steps_s(self) -> Mapping[str, float]:
+        """This rank's time of each stage of the last call."""
+        return self._clock.steps_s()
+
+    def _by_table(self, bags: Any) -> Any:
+        return bags.transpose(0, 1).reshape(-1, self._job.work.dim)
+
+
+class OneSidedPass(Provider):
+    """Provider of our one-sided look-ups: ``three`` and ``fused``."""
+
+    name = "one_sided"
+
+    def open(self, place: Place, address: Mapping[str, str]) -> None:
+        """Take this rank's device; on GPUs, join NVSHMEM through a store at ``address``."""
+        import torch
+
+        gpu = place.device == "cuda"
+        self._place, self._run = place, address["run"]
+        self._device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
+        self._tables = PatternTables(self._device, shared=gpu)
+        self._worlds: dict[tuple[int, ...], SymmetricWorld] = {}
+        if gpu:
+            import torch.distributed as dist
+
+            from calibrate.cuda.nvshmem_world import NvshmemWorld
+
+            store = dist.TCPStore(
+                address["host"],
+                int(address["port"]),
+                place.ranks,
+                is_master=place.rank == 0,
+                timeout=timedelta(seconds=JOIN_S),
+            )
+            everyone = tuple(range(place.ranks))
+            world = NvshmemWorld(dist.PrefixStore("one-sided", store), place.rank, place.ranks, self._device)
+            self._worlds[everyone] = ReusedWorld(world)
+
+    def open_group(self, ranks: Sequence[int]) -> None:
+        """On CPUs, map the memory of ``ranks``. NVSHMEM's ranks are all those of the job."""
+        group = tuple(ranks)
+        if self._device.type == "cpu" and self._place.rank in group and group not in self._worlds:
+            run = f"{self._run}x{'x'.join(map(str, group))}"
+            self._worlds[group] = ReusedWorld(SharedWorld(run, group.index(self._place.rank), len(group)))
+
+    def operation(self, point: Point, ranks: Sequence[int]) -> OneSidedOperation:
+        """The operation that times the look-up of ``point``.
+
+        Limits: as ``asked_pass``; another implementation or clock, ranks that map no memory -> BadInputError
+        """
+        job, sets = asked_pass(point, ranks, self._place.rank, self.name)
+        world = self._worlds.get(tuple(ranks))
+        if point.implementation not in METHODS or point.clock not in CLOCKS or world is None:
+            raise BadInputError(
+                f"no one-sided look-up {point.implementation!r} of ranks {list(ranks)}, clock {point.clock}.",
+                f"{' or '.join(METHODS)}, {' or '.join(CLOCKS)}; over NVSHMEM, all ranks of the job.",
+            )
+        first, rows = job.index * OWNER_ROWS, job.work.tables * job.block
+        table = Borrowed(lambda: self._tables.rows(first, rows, job.work.dim, point.dtype))
+        return OneSidedOperation(job, sets, point.implementation, world, table)
+
+    def barrier(self, ranks: Sequence[int]) -> None:
+        """Agree with all ranks: some 0.1 ms, where no library of collectives is open."""
+        self._worlds[tuple(ranks)].agree("barrier")
+
+    def close(self) -> None:
+        """Free the memory, and leave NVSHMEM if it was started here."""
+        self._tables.clear()
+        for world in self._worlds.values():
+            with contextlib.suppress(Exception):  # a rank that died cannot leave with the others
+                world.close()
+        self._worlds.clear()
+
+
+def availability() -> Availability:
+    """Whether one-sided look-ups run here: over NVSHMEM on GPUs, over shared memory with g++ on CPUs."""
+    if find_gpus():
+        kernels = own_kernels.availability()
+        if not kernels.usable:
+            return kernels
+        if importlib.util.find_spec("nvshmem") is None:
+            return Availability(False, "nvshmem4py is not installed", install_nvshmem())
+        version = kernels.version
+        return Availability(True, version=version, clocks=CLOCKS, operations=METHODS, devices=("cuda",))
+    if shutil.which("g++") is None:
+        return Availability(False, "g++, which builds the kernels, is not installed", "apt install g++")
+    if not FOLDER.is_dir() or platform.machine() not in ("x86_64", "AMD64"):
+        return Availability(False, "ranks on CPUs share memory on Linux and x86-64 only")
+    return torch_here(CLOCKS, METHODS, ("cpu",))
