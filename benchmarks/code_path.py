@@ -205,7 +205,7 @@ SIZES_BEFORE = {
     "perfmodel/collectives": Size(892, 6, 5, 18),  # was predict.py and prediction
     "perfmodel/fit": Size(1852, 12, 8, 34),
     "perfmodel/model": Size(3289, 23, 15, 137),
-    "perfmodel/onechip": Size(5969, 34, 41, 63),  # was chip
+    "perfmodel/chip": Size(5969, 34, 41, 63),
     "perfmodel/plan": Size(5872, 32, 46, 57),
     "perfmodel/project": Size(3590, 17, 32, 56),
     "perfmodel/report": Size(12933, 74, 38, 301),

@@ -25,8 +25,6 @@ _MAY = {
     "unit/test_calibrate_session.py": "the limit is of a simulated clock",
     "integration/test_one_gpu.py": "the limit is a word of a command that a shell stands in for",
     "unit/test_effort.py": "its clock is a list of numbers",
-    "unit/test_chip_searched.py": "its clock is a list of numbers",
-    "unit/test_chip_plan_command.py": "a limit of a nanosecond is over at once on any machine",
     "unit/test_cli_plan.py": "the option is refused, or has no effect",
     "unit/test_question.py": "the option is refused",
     "unit/test_plan_tables.py": "the argument is refused, or read",

@@ -88,7 +88,7 @@ COMMANDS: dict[str, Command | CommandGroup] = {
         {
             "plan": Command(
                 "chips:ChipPlanOptions",
-                "onechip.plan:plan",
+                "chip:plan",
                 "Which way to look up which table, and which core owns it?",
             ),
         },
@@ -133,7 +133,7 @@ COMMANDS: dict[str, Command | CommandGroup] = {
     ),
     "chips": Command(
         "chips:ChipsOptions",
-        "onechip.shipped:chips",
+        "chip:chips",
         "The shipped chips of many cores, with sources.",
     ),
     "models": Command(

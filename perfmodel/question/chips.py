@@ -1,13 +1,13 @@
-"""Options of the commands about one many-core chip."""
+"""Options of the commands about a chip of many cores."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
-from perfmodel.effort import DEFAULT_EFFORT
 from perfmodel.question import groups
-from perfmodel.question.groups import IdOptions, OutputOptions
+from perfmodel.question.groups import FileOptions, IdOptions, OutputOptions
 from perfmodel.question.spec import Arg, CommandOptions, Opt
 
 EXAMPLE = "row_latency_s=400ns"
@@ -15,7 +15,7 @@ EXAMPLE = "row_latency_s=400ns"
 
 @dataclass(frozen=True, kw_only=True)
 class _ChipValues(CommandOptions):
-    """Changes of the chip's values."""
+    """Changes of a chip's values."""
 
     turn = 2
     settings: Annotated[
@@ -25,24 +25,21 @@ class _ChipValues(CommandOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChipPlanOptions(OutputOptions, IdOptions, _ChipValues):
-    """Which way to look up which table, which core owns it, how long a batch takes, and its lower bound.
-
-    Ctrl-C ends the search and prints the best mapping so far.
+class ChipPlanOptions(FileOptions, IdOptions, _ChipValues):
+    """Which way to look up which table, on which cores, and how long a batch takes.
 
     \b
     Examples
       perfmodel chip plan --chip ascend-910 --model criteo-kaggle --distribution zipf:1.05
-      perfmodel chip plan --chip h100-sxm --model criteo-kaggle --batch 8192
-      perfmodel chip plan --chip ascend-910 --model tables.csv --set local_bytes=512KiB --json
+      perfmodel chip plan --chip ascend-910,a100-sxm --model criteo-kaggle
+      perfmodel chip plan --chip h100-sxm --model tables.csv --batch 8192 --json
     """
 
-    chip: Annotated[str, Opt("A shipped chip (perfmodel chips) or a TOML file.", "NAME")]
+    chip: Annotated[str, Opt("A shipped chip (perfmodel chips) or a TOML file; several: NAME,NAME.", "NAME")]
     model: groups.Model = None
     batch: Annotated[str, groups.BATCH.saying("Samples of the whole chip.")] = groups.DEFAULT_BATCH
-    effort: groups.Effort = DEFAULT_EFFORT
-    time_limit: groups.TimeLimit = None
-    seed: groups.SearchSeed = 0
+    as_csv: groups.Csv = False
+    report: Annotated[Path | None, groups.page(" with the load of each core")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +57,5 @@ class ChipsOptions(OutputOptions, _ChipValues):
     name: Annotated[str | None, Arg("Show this one in full; without a name, list all.")] = None
     as_toml: Annotated[
         bool,
-        Opt(
-            "Print the file of a shipped chip, as a start for your own.",
-            flag="--toml",
-        ),
+        Opt("Print the file of a shipped chip, as a start for your own.", flag="--toml"),
     ] = False

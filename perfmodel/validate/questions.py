@@ -16,10 +16,9 @@ import numpy as np
 
 from perfmodel.answer import grids, project_one, project_row_wise
 from perfmodel.answer.option_texts import format_exact
+from perfmodel.chip.plan import ChipPlan, plan_chip
 from perfmodel.engine.tables import PlanTables
 from perfmodel.model.differences import ratio_band
-from perfmodel.onechip.answer import ChipAnswer, answer_on, cost_on
-from perfmodel.onechip.symmetric import global_memory
 from perfmodel.schema.chip import load_chip
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.evidence import Clock
@@ -161,40 +160,36 @@ def ratio_of_samples(source: str, slow: str, fast: str, below_bytes: float = inf
     return Finding(value, f"{format_ratio(value)} at {format_bytes(float(first['payload_bytes'].iloc[0]))}")
 
 
-def dependence(chip: str, models: Sequence[str], batch: int, ids: Sequence[str], effort: str) -> Finding:
+def dependence(chip: str, models: Sequence[str], batch: int, ids: Sequence[str]) -> Finding:
     """How much the time depends on the ids: of our mapping to a chip's cores, relative to plain gathers.
 
         (worst / best - 1) of our mapping over (worst / best - 1) of plain gathers                [-]
 
     worst, best  longest and shortest time of a batch over the distributions ``ids``, for all sets of tables
-    Of the mappings made for each distribution, the mapping with the shortest worst batch is used.
+    Of the mappings for each distribution, the mapping with the shortest worst batch is used.
     Limits: a mapping that does not depend on the ids -> 0;  as sensitive as plain gathers -> 1
     """
-    made_on, kinds = load_chip(chip), [parse_distribution(text) for text in ids]
-    found, words = [], []
+    ratios, words = [], []
     for model in models:
-        answers = [_mapped(chip, model, batch, each, effort) for each in ids]
-        costs = [cost_on(made_on, answers[0].tables, batch, each) for each in kinds]
-        times = [[answer.mapping.batch(cost).seconds for cost in costs] for answer in answers]
-        best, gathered = min(times, key=max), [global_memory(cost).time_s for cost in costs]
+        plans = [_chip_plan(chip, model, batch, name) for name in ids]
+        times = [[plan.time_with(other.tables) for other in plans] for plan in plans]
+        best, gathered = min(times, key=max), [plan.baseline_s for plan in plans]
         ours, plain = max(best) / min(best), max(gathered) / min(gathered)
-        found.append((ours - 1) / (plain - 1))
+        ratios.append((ours - 1) / (plain - 1))
         words.append(f"{format_ratio(ours)} against {format_ratio(plain)} ({model})")
-    judged = Finding.within(max(found), found, format_ratio)
+    judged = Finding.within(max(ratios), ratios, format_ratio)
     return replace(judged, words=f"{judged.words}: {', '.join(words)}")
 
 
-def chip_speedup(chip: str, models: Sequence[str], batch: int, ids: Sequence[str], effort: str) -> Finding:
-    """Time of plain gathers over the time of a mapping made for the ids: median over tables and ids."""
-    answers = [_mapped(chip, model, batch, each, effort) for model in models for each in ids]
-    found = [answer.global_memory.time_s / answer.time_s for answer in answers]
-    return Finding.within(float(np.median(found)), found, format_ratio)
+def chip_speedup(chip: str, models: Sequence[str], batch: int, ids: Sequence[str]) -> Finding:
+    """Time of plain gathers over the time of a mapping for the ids: median over tables and ids."""
+    speedups = [_chip_plan(chip, model, batch, name).speedup for model in models for name in ids]
+    return Finding.within(float(np.median(speedups)), speedups, format_ratio)
 
 
 @lru_cache(maxsize=32)
-def _mapped(chip: str, model: str, batch: int, ids: str, effort: str) -> ChipAnswer:
-    kind = parse_distribution(ids)
-    return answer_on(load_chip(chip), PlanTables.load(model, kind), batch, kind, effort=effort)
+def _chip_plan(chip: str, model: str, batch: int, ids: str) -> ChipPlan:
+    return plan_chip(load_chip(chip), PlanTables.load(model, parse_distribution(ids)), batch)
 
 
 QUESTIONS: dict[str, Callable[..., Finding]] = {

@@ -1,16 +1,22 @@
-"""perfmodel chips: what it prints, its documents, and what it refuses."""
+"""perfmodel chip plan and chips: what they print, their documents, and what they refuse."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from plotly import graph_objects as go
 
+from perfmodel.chip.plan import plan_chip
+from perfmodel.engine.tables import PlanTables
+from perfmodel.report.figures.registry import CORES
 from perfmodel.schema.chip import load_chip
 
-TABLES = "name,rows,dim,pooling\nsmall,100,16,1\nlarge,20000,16,2\n"
+TABLES = "name,rows,dim,pooling\nsmall,100,16,1\nmiddle,3000,16,1\nlarge,20000,16,2\n"
 
 
 @pytest.fixture
@@ -20,10 +26,90 @@ def own(tmp_path: Path) -> str:
     return str(path)
 
 
+def plan(cli: Any, *words: str) -> Any:
+    return cli("chip", "plan", *words)
+
+
 def document(cli: Any, *words: str) -> dict[str, Any]:
-    found = json.loads(cli(*words, "--json").out)
-    assert found["command"] == "chips"
-    return dict(found)
+    return dict(json.loads(cli(*words, "--json").out))
+
+
+@pytest.mark.parametrize("chips", ["ascend-910", "ascend-910,a100-sxm"])
+def test_a_plan_fits_a_screen(cli: Any, chips: str) -> None:
+    words = ("--chip", chips, "--model", "criteo-kaggle", "--distribution", "zipf:1.05")
+    lines = plan(cli, *words).out.splitlines()
+    assert len(lines) <= 25 and max(map(len, lines)) <= 100
+    text = " ".join(" ".join(lines).split())
+    for said in ("zipf:1.05", "ascend-910", "L1-UB+GM", "symmetric", "no mapping", "the busiest core"):
+        assert said in text, said
+
+
+def test_the_plan_as_data_is_that_of_the_screen(cli: Any, own: str) -> None:
+    words = ("chip", "plan", "--chip", "ascend-910,h100-sxm", "--model", own, "--batch", "256")
+    found = document(cli, *words)
+    assert (found["command"], found["batch"], found["distribution"]) == ("chip plan", 256, "uniform")
+    first, second = found["chips"]
+    assert [first["chip"], second["chip"]] == ["ascend-910", "h100-sxm"]
+    assert len(first["core_s"]) == first["cores"] == 32 and second["cores"] == 132
+    assert first["speedup"] == pytest.approx(first["baseline_s"] / first["time_s"])
+    assert max(*first["core_s"], first["memory_s"], first["cache_s"]) == pytest.approx(first["time_s"])
+    rows = list(csv.DictReader(io.StringIO(cli(*words, "--csv").out)))
+    assert len(rows) == 6 and {row["chip"] for row in rows} == {"ascend-910", "h100-sxm"}
+    large = next(row for row in rows if (row["chip"], row["table"]) == ("ascend-910", "large"))
+    same = next(table for table in first["tables"] if table["table"] == "large")
+    assert [int(core) for core in large["cores"].split()] == same["cores"]
+    assert float(large["core_s"]) == same["core_s"] and large["way"] == same["way"]
+
+
+def test_a_value_of_the_chip_can_be_changed(cli: Any, own: str) -> None:
+    words = ("chip", "plan", "--chip", "ascend-910", "--model", own, "--set", "row_latency_s=300ns")
+    found = document(cli, *words)["chips"][0]
+    assert found["overrides"] == ["row_latency_s"]
+    assert found["baseline_s"] < document(cli, *words[:-2])["chips"][0]["baseline_s"]
+
+
+def test_the_page_has_the_loads_of_the_cores(cli: Any, own: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    outcome = plan(cli, "--chip", "ascend-910,a100-sxm", "--model", own, "--report", str(page))
+    text = page.read_text(encoding="utf-8")
+    assert f"wrote {page}" in outcome.err and "perfmodel chip plan --report page.html --chip" in text
+    assert '"cores-ascend-910"' in text and '"cores-a100-sxm"' in text
+    assert plan(cli, "--chip", "ascend-910", "--model", own, "--report", str(page)).code == 2
+
+
+def test_the_figure_stacks_what_each_core_does() -> None:
+    answer = plan_chip(load_chip("ascend-910"), PlanTables.load("criteo-kaggle"), 256)
+    block: Any = CORES.draw(plan=answer)
+    go.Figure(block.figure.to_dict())  # checked by plotly
+    assert len(block.data) == 32
+    busy = [sum(value for key, value in row.items() if key.endswith("_s")) for row in block.data]
+    assert busy == pytest.approx(answer.core_s)
+    assert "busiest of 32 cores" in block.title
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--chip", "ascend"], "did you mean ascend-910? known: a100-sxm, ascend-910, h100-sxm, h200-sxm"),
+        (["--chip", "ascend-910,"], "an empty value"),
+        (["--chip", "ascend-910", "--set", "cores=0"], "must be more than 0"),
+        (["--chip", "ascend-910", "--set", "kores=4"], "did you mean cores"),
+        (["--chip", "ascend-910", "--model", "mlperf-dlrm-dcnv2"], "72.5 GB more than the 32 GB"),
+        (["--chip", "ascend-910", "--batch", "0"], "--batch"),
+        (["--chip", "ascend-910", "--json", "--csv"], "cannot be combined"),
+        (["--chip", "ascend-910", "--report", "page.txt"], "a page is HTML"),
+        (["--chip", "nothing.toml"], "nothing.toml cannot be read"),
+    ],
+)
+def test_a_plan_refuses(cli: Any, own: str, words: list[str], said: str) -> None:
+    model = [] if "--model" in words else ["--model", own]
+    outcome = plan(cli, *words, *model)
+    assert outcome.code == 2 and said in " ".join(outcome.err.split()), outcome.err
+
+
+def test_a_plan_needs_tables(cli: Any) -> None:
+    outcome = plan(cli, "--chip", "ascend-910")
+    assert outcome.code == 2 and "which tables?" in outcome.err
 
 
 def test_chips_are_listed_and_shown(cli: Any) -> None:
@@ -32,8 +118,6 @@ def test_chips_are_listed_and_shown(cli: Any) -> None:
     assert "1 MiB" in text and max(map(len, text.splitlines())) <= 100
     one = cli("chips", "ascend-910").out
     assert "row_latency_s" in one and "assumed" in one and "ddr_rate" in one
-    indents = {len(text) - len(text.lstrip()) for text in one.split("\n\n")}
-    assert indents == {0, 1}  # the name, and all that is said of it below each other
     chips = document(cli, "chips")["chips"]
     assert chips[0]["values"]["cores"]["source"]
     what_if = document(cli, "chips", "ascend-910", "--set", "cores=8")["chips"][0]
@@ -45,8 +129,6 @@ def test_chips_are_listed_and_shown(cli: Any) -> None:
     [
         (["chips", "ascend"], "did you mean ascend-910"),
         (["chips", "--set", "cores=4"], "--set needs one chip"),
-        (["chips", "ascend-910", "--set", "cores=0"], "must be more than 0"),
-        (["chips", "nothing.toml"], "nothing.toml cannot be read"),
         (["chips", "--toml"], "of one shipped chip"),
         (["chips", "ascend-910", "--toml", "--set", "cores=4"], "of one shipped chip"),
         (["chips", "ascend", "--toml"], "did you mean ascend-910"),
@@ -63,11 +145,3 @@ def test_a_shipped_file_is_a_start_for_ones_own(cli: Any, tmp_path: Path) -> Non
     assert load_chip(mine) == load_chip("h100-sxm")
     mine.write_text('name = "mine"\n', encoding="utf-8")
     assert "perfmodel chips ascend-910 --toml" in cli("chips", str(mine)).err
-
-
-# ---- simulate ---------------------------------------------------------------------------------------------
-
-
-def test_a_seed_below_nought_is_refused(cli: Any, own: str) -> None:
-    outcome = cli("chip", "plan", "--chip", "ascend-910", "--model", own, "--seed", "-1")
-    assert outcome.code == 2 and "it must be at least 0" in " ".join(outcome.err.split())

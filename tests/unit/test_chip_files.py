@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from perfmodel.chip.plan import plan_chip
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.onechip.answer import answer_on
 from perfmodel.resources import data_path
 from perfmodel.schema.chip import _SIZES, CHIP_KEYS, list_chips, load_chip
 from perfmodel.schema.distributions import UNIFORM
 from perfmodel.schema.evidence import Evidence
-from perfmodel.schema.table_files import load_tables
-from perfmodel.schema.workload import TableSet
+from perfmodel.schema.workload import Table, TableSet
 
 
 def text_of(name: str) -> str:
@@ -31,7 +30,7 @@ def own(folder: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["a100-sxm", "ascend-910", "ascend-910b", "h100-sxm", "h200-sxm"])
+@pytest.mark.parametrize("name", ["a100-sxm", "ascend-910", "h100-sxm", "h200-sxm"])
 def test_shipped_chips_have_every_value_with_a_source(name: str) -> None:
     chip = load_chip(name)
     assert name in list_chips() and chip.name == name
@@ -73,11 +72,10 @@ def test_a_value_can_be_replaced() -> None:
     ("values", "said"),
     [
         ({"cores": 0}, "must be more than 0"),
-        ({"cores": 1e12}, "at most 4096 cores are mapped, not 1e+12"),
-        ({"cache_slices": 0}, "; cache_slices is 0"),
+        ({"cores": 1e5}, "at most 4096 cores are mapped, not 100000"),
+        ({"cache_slices": 0}, "must be more than 0"),
         ({"kores": 4}, "did you mean cores"),
-        ({"cache_bytes": 0, "cache_slices": 4}, "gives all of"),
-        ({"cache_latency_s": 1e-6}, "no later than the memory"),
+        ({"cache_latency_s": 1e-6}, "answers no later than what it spares"),
         ({"core_bytes_per_s": 1e-300}, "1e-300 is of no chip; 1000 to 1e+18 byte/s"),
         ({"row_latency_s": 1e9}, "1e-15 to 1 s"),
         ({"local_bytes": -1}, "must not be negative"),
@@ -93,37 +91,15 @@ def test_impossible_overrides_are_refused(values: dict[str, float], said: str) -
 @pytest.mark.parametrize(("key", "unit"), random.Random(5).sample(SIZED, 6))
 def test_the_least_and_the_most_of_a_value_give_numbers(key: str, unit: str) -> None:
     """Whatever is accepted can be reckoned with: no warning, no bug."""
-    ids, some = UNIFORM, load_tables("criteo-kaggle").tables[:3]
+    some = (Table(name="some", rows=1000, dim=16, pooling=1.0),)
     tables = PlanTables.of(TableSet("some", some), UNIFORM)
     for value in _SIZES[unit]:
         try:
             chip = load_chip("ascend-910").with_overrides({key: value})
         except BadInputError:
             continue  # a latency of a cache beyond that of the memory
-        assert answer_on(chip, tables, 64, ids, effort="quick").time_s > 0
-
-
-def test_one_memory_has_one_size() -> None:
-    with pytest.raises(BadInputError, match=r"one memory has one size"):
-        load_chip("h100-sxm").with_overrides({"local_bytes": "100KiB"})
-    smaller = {"local_bytes": "100KiB", "vector_bytes": "100KiB"}
-    assert load_chip("h100-sxm").with_overrides(smaller).value("vector_bytes") == 102_400
-
-
-@pytest.mark.parametrize("which", ["cache", "core_cache"])
-def test_a_cache_of_nothing_is_none(which: str) -> None:
-    chip = load_chip("h100-sxm").with_overrides({f"{which}_bytes": 0})
-    assert chip.overrides == {f"{which}_bytes"}
-    assert [chip.value(f"{which}_{value}") for value in ("bytes", "bytes_per_s", "latency_s")] == [0, 0, 0]
-    other = "core_cache_bytes" if which == "cache" else "cache_bytes"
-    assert chip.value(other) == load_chip("h100-sxm").value(other) > 0
-
-
-def test_the_size_of_memory_may_be_left_out(tmp_path: Path) -> None:
-    text = text_of("h100-sxm")
-    start = text.index("[values.gm_size_bytes]")
-    chip = load_chip(own(tmp_path, text[:start] + text[text.index("[values.channels]") :]))
-    assert chip.value("gm_size_bytes") == 0 and "how much" in chip.quantity("gm_size_bytes").why
+        if not 0 < chip.value("gm_size_bytes") < tables.total_bytes:
+            assert plan_chip(chip, tables, 64).time_s > 0
 
 
 @pytest.mark.parametrize(
@@ -139,6 +115,7 @@ def test_the_size_of_memory_may_be_left_out(tmp_path: Path) -> None:
         ),
         (lambda text: text.replace('unit = "count"', 'unit = "byte"', 1), "values.cores.unit"),
         (lambda text: text.replace("[buffers]", "[bufers]"), "buffers: is missing"),
+        (lambda text: text.replace("persist = true", "persist = 1"), "buffers.persist"),
         (lambda text: text.replace("value = 32\n", "", 1), "values.cores.value: is missing"),
         (lambda text: text + "\n[values.more]\nvalue = 1\n", "values.more"),
         (lambda text: text[:200], "chip file"),

@@ -37,8 +37,8 @@ OWN = {
     "perfmodel/validate/accuracy.py": "shipped measurements",
     "perfmodel/explore/commands.py": "a page that it has just made",
     "perfmodel/explore/page.py": "files of the package",
+    "perfmodel/engine/loads.py": "bytes of a row, by the equation of that name",
     "perfmodel/cli/imports.py": "samples that it is about to replace",
-    "perfmodel/onechip/cost.py": "bytes of a row, by the equation of that name",
 }
 """Files with such a call of their own, and what it reads."""
 MEASURES = (

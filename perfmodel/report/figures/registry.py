@@ -76,3 +76,6 @@ TABLES = Figure("tables", ".plan_tables.tables")
 OTHERS = Figure("others", ".plan_tables.others")
 PLAN = (PLACEMENTS, STEPS, BALANCE, MEMORY, TABLES, OTHERS)
 """Figures of a plan, in the order of its page."""
+
+CORES = Figure("cores", ".chip_cores.cores")
+"""The figure of a plan for the cores of a chip."""

@@ -1,0 +1,283 @@
+"""How a table may be looked up on the cores of a chip, with what each option takes: time, buffers, loads.
+
+An option cuts a table into equal pieces, each on a core of its own: slices of the batch, and parts of the
+rows, dealt so that parts have equally many look-ups. Rows are numbered from the hottest one. In the ways L1
+and L1-UB a core keeps the hottest rows of its part, and gathers the others from global memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.chip import equations
+from perfmodel.model.access import touched_fraction, unique_rows
+from perfmodel.model.caching import characteristic_draws
+from perfmodel.model.popularity import popularity_bins
+from perfmodel.schema.chip import Chip
+from perfmodel.schema.distributions import Distribution
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+WAYS = ("GM", "L1", "GM-UB", "L1-UB")
+"""How a core looks a table up, named by the memories that it uses (``equations``)."""
+GM, L1, GM_UB, L1_UB = range(4)
+
+_ID_BYTES, _OFFSET_BYTES, _ELEMENT_BYTES = 8, 8, 4  # of ids and offsets of bags, and of elements of bags
+_LOCAL_ID_BYTES = 4  # of an id in the vector buffer
+_CHUNK_PARTS = 8  # a chunk is an eighth of the vector buffer
+_KEPT_PARTS = (1, 2, 4, 8, 16, 64, 10**9)  # rows kept: a buffer of them, a half, a quarter …, and one row
+_STEP = 1.2  # from one number of slices to the next
+_ALIKE = 1.05  # loads of shared memory so close are equal when options are compared
+
+
+@dataclass(frozen=True, eq=False)
+class LookUpOptions:
+    """Options of a table; an array entry for each. Times are whole picoseconds.
+
+    way, slices, parts  index in ``WAYS``, slices of the batch, parts of the rows [-]
+    kept_rows   rows that are in the local buffer of each core [rows]
+    piece_ps    time of a piece on its core [ps];  wait_ps  until its first row is there [ps]
+    held_bytes  of the core's local buffer that stay in use between batches [bytes]
+    shared_ps   time that (global memory, the cache) are busy for all pieces, [options, 2] [ps]
+    """
+
+    way: Ints
+    slices: Ints
+    parts: Ints
+    kept_rows: Array
+    piece_ps: Array
+    wait_ps: Array
+    held_bytes: Array
+    shared_ps: Array
+
+    @property
+    def pieces(self) -> Ints:
+        """Number of pieces, each on a core of its own [-]."""
+        return self.slices * self.parts
+
+    @property
+    def alone_ps(self) -> Array:
+        """Time of the table if all its pieces run at once, and nothing else does [ps]."""
+        return np.asarray(np.maximum(self.piece_ps, self.wait_ps + self.shared_ps.max(axis=1)))
+
+    def take(self, chosen: Ints | int) -> LookUpOptions:
+        """The options at these indices, or the one at this index."""
+        index = np.atleast_1d(chosen)
+        return LookUpOptions(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
+
+    def join(self, other: LookUpOptions) -> LookUpOptions:
+        """These options, and then those of ``other``."""
+        both = {field.name: (getattr(self, field.name), getattr(other, field.name)) for field in fields(self)}
+        return LookUpOptions(**{name: np.concatenate(pair) for name, pair in both.items()})
+
+    def prune(self) -> LookUpOptions:
+        """The options that no other one beats in pieces, time and buffer, with loads about as small."""
+        values = np.column_stack([self.pieces, self.piece_ps, self.held_bytes, self.shared_ps])
+        _, first = np.unique(values, axis=0, return_index=True)
+        some = self.take(np.sort(first[np.isfinite(self.piece_ps[first])]))
+        values = np.column_stack([some.pieces, some.piece_ps, some.held_bytes])
+        no_worse = np.all(values[:, np.newaxis] <= values, axis=2)
+        better = no_worse & ~no_worse.T
+        better &= np.all(some.shared_ps[:, np.newaxis] <= some.shared_ps * _ALIKE, axis=2)
+        return some.take(np.flatnonzero(~better.any(axis=0)))
+
+
+@dataclass(frozen=True, eq=False)
+class TableOnChip:
+    """A table, and the batch that is looked up in it.
+
+    rows, dim  E and D [-];  row  bytes of a row as read [bytes];  pooling  L [-];  law  of ids over rows
+    batch  samples;  cache_bytes  of the shared cache that this table gets [bytes]
+    """
+
+    chip: Chip
+    rows: float
+    dim: float
+    row: float
+    pooling: float
+    law: Distribution
+    batch: int
+    cache_bytes: float
+
+    @cached_property
+    def options(self) -> LookUpOptions:
+        """The options that no other one beats."""
+        return _Pieces(self, *self._cuts()).options.prune()
+
+    @cached_property
+    def symmetric(self) -> LookUpOptions:
+        """The four ways if every core has a slice of the batch; infinite times where it does not fit."""
+        way, slices = np.arange(len(WAYS)), np.full(len(WAYS), min(self.chip.cores, self.batch))
+        kept_rows = np.where((way == L1) | (way == L1_UB), self.rows, 0.0)
+        return _Pieces(self, way, slices, np.ones_like(way), kept_rows).options
+
+    def price(self, cuts: LookUpOptions) -> LookUpOptions:
+        """Options with the same cuts, as long as they take for this table and its ids."""
+        return _Pieces(self, cuts.way, cuts.slices, cuts.parts, cuts.kept_rows).options
+
+    def _cuts(self) -> tuple[Ints, Ints, Ints, Array]:
+        """(way, slices of the batch, parts of the rows, kept rows) of all options."""
+        cores, room = self.chip.cores, float(self.chip.value("local_bytes") // self.row)
+        powers = (2 ** np.arange(cores.bit_length())).tolist()
+        steps = _STEP ** np.arange(int(np.log(cores) / np.log(_STEP)) + 1)
+        fitting = np.ceil(self.rows / max(room, 1) * np.array([0.5, 0.75, 1, 1.5])).tolist()
+        numbers = {int(parts) for parts in [*powers, *fitting] if 1 < parts <= min(self.rows, cores)}
+        slices_of_all = sorted({*np.rint(steps).astype(int).tolist(), cores})
+        cuts = [(slices, 1, share) for slices in slices_of_all for share in _KEPT_PARTS]
+        cuts += [
+            (slices, parts, share)
+            for parts in sorted(numbers)
+            for slices in powers
+            for share in _KEPT_PARTS[:3]
+        ]
+        cuts = [cut for cut in cuts if cut[0] * cut[1] <= cores and cut[0] <= self.batch]
+        slices, parts, share = np.array(cuts).T
+        kept_rows = np.maximum(np.minimum(np.ceil(self.rows / parts), room // share), 1)
+        whole, any_share = share == 1, share > 0
+        used = [whole & (parts == 1), any_share, whole, any_share]  # by way
+        way, cut = np.nonzero(used)
+        return way, slices[cut], parts[cut], np.where((way == L1) | (way == L1_UB), kept_rows[cut], 0.0)
+
+    # ---- rows, from the hottest one ------------------------------------------------------------------
+
+    @cached_property
+    def bins(self) -> tuple[Array, Array, Array]:
+        """(chance of a row per look-up, rows, rows before) of each bin of equal rows."""
+        p, rows = popularity_bins(self.law, self.rows)
+        return p, rows, np.concatenate([[0.0], np.cumsum(rows)])
+
+    def sum_rows(self, values: Array, head: Array | float) -> Array:
+        """Sum over the ``head`` hottest rows of a value that is given for a row of each bin."""
+        _, rows, before = self.bins
+        return np.asarray(np.interp(head, before, np.concatenate([[0.0], np.cumsum(values * rows)])))
+
+    def misses(self, head: Array) -> Array:
+        """Look-ups, by all cores, of rows after the ``head`` hottest ones that miss the shared cache [-]."""
+        values = equations.row_misses(self.bins[0], self.batch * self.pooling, self._stays(self.cache_bytes))
+        return self.sum_rows(values, self.rows) - self.sum_rows(values, head)
+
+    def past_core(self, draws: Array) -> tuple[Array, Array]:
+        """(share of so many look-ups that miss the core's own cache, such misses of the hottest row) [-]."""
+        numbers, place = np.unique(draws, return_inverse=True)
+        stays = self._stays(self.chip.value("core_cache_bytes"))
+        values = np.array([equations.row_misses(self.bins[0], n, stays) for n in numbers])
+        return np.minimum(values @ self.bins[1] / numbers, 1)[place], values[:, 0][place]
+
+    def _stays(self, cache_bytes: float) -> float:
+        """Look-ups during which a row stays in a cache of so many bytes; infinite if it holds all rows."""
+        (p, rows, _), held = self.bins, cache_bytes / self.row
+        if held >= unique_rows(p, rows, self.batch * self.pooling):
+            return np.inf
+        return float(characteristic_draws(p, rows, held)) if held >= 1 else 0.0
+
+
+class _Pieces:
+    """Costs of the pieces of a table, an array entry for each of its options."""
+
+    def __init__(self, table: TableOnChip, way: Ints, slices: Ints, parts: Ints, kept_rows: Array) -> None:
+        self.table, self.way, self.slices, self.parts, self.kept_rows = table, way, slices, parts, kept_rows
+        self.v, self.row, self.every = table.chip.value, table.row, table.batch * table.pooling
+        self.keeps, self.streams = (way == L1) | (way == L1_UB), (way == GM_UB) | (way == L1_UB)
+        self.bags = np.ceil(table.batch / slices)
+        self.share = np.maximum(
+            table.bins[0][0], 1 / parts
+        )  # of the look-ups in the part with the hottest row
+        self.look_ups = self.bags * table.pooling * self.share
+        self.head = np.where(self.keeps, np.minimum(kept_rows * parts, table.rows), 0.0)
+        self.inside = np.where(
+            way == GM_UB, 1.0, table.sum_rows(table.bins[0], self.head)
+        )  # buffers serve them
+        self.past, self.past_hottest = table.past_core(self.bags * table.pooling)
+        self.copied = np.where(self.keeps & (not table.chip.buffers.persist), kept_rows * self.row, 0.0)
+
+    @cached_property
+    def options(self) -> LookUpOptions:
+        """The options with all that they take; infinite times where a buffer is too small."""
+        table, partial = self.table, self.parts > 1
+        gathered_s, (near_s, passes, fits) = self._gathered(), self._near()
+        fits &= ~self.keeps | (self.kept_rows * self.row <= self.v("local_bytes"))
+        touched = self.bags * np.where(partial, touched_fraction(self.share, table.pooling), 1.0)
+        moved = self.bags * (table.pooling * _ID_BYTES + _OFFSET_BYTES)
+        moved = moved + touched * table.dim * _ELEMENT_BYTES * np.where(
+            partial, 2, 1
+        )  # added to others' bags
+        waits_s = self.v("row_latency_s") * (passes + partial + (self.copied > 0))
+        piece_s = waits_s + (moved + self.copied) / self.v("core_bytes_per_s") + near_s + gathered_s
+        piece_s = np.where(fits, np.maximum(piece_s, self._slice_s()), np.inf)
+        waits_s = waits_s + np.where(gathered_s > 0, self.v("row_latency_s"), 0.0)
+        memory, cache = self._row_bytes(passes)
+        memory = memory + self.slices * self.parts * moved
+        shared_s = np.column_stack([memory / self.v("gm_bytes_per_s"), cache / self.v("cache_bytes_per_s")])
+        held = np.where(self.keeps & table.chip.buffers.persist, self.kept_rows * self.row, 0.0)
+        times = [np.rint(times_s * 1e12) for times_s in (piece_s, waits_s, shared_s)]
+        return LookUpOptions(
+            self.way, self.slices, self.parts, self.kept_rows, times[0], times[1], held, times[2]
+        )
+
+    def _near(self) -> tuple[Array, Array, NDArray[np.bool_]]:
+        """(time of the look-ups that buffers serve [s], passes [-], whether the vector buffer suffices).
+
+        A pass has as many bags, with their ids, as the vector buffer holds beside two chunks, or beside the
+        kept rows where both buffers are one memory.
+        """
+        v, row, table = self.v, self.row, self.table
+        inside_rate = v("local_to_vector_bytes_per_s")
+        m = np.where(self.way == GM_UB, np.ceil(table.rows / self.parts), self.kept_rows)
+        chunk = max(1.0, v("vector_bytes") // (_CHUNK_PARTS * row))
+        in_place = (self.way == L1_UB) & (inside_rate == 0)
+        per_bag = table.dim * _ELEMENT_BYTES + _LOCAL_ID_BYTES * (1 + np.ceil(table.pooling))
+        at_once = (v("vector_bytes") - np.where(in_place, m * row, 2 * chunk * row)) // per_bag
+        passes = np.where(self.streams, np.ceil(self.bags / np.maximum(at_once, 1)), 1)
+        chunks = passes * np.where(in_place, 1, np.ceil(np.maximum(m, 1) / chunk))
+        n, scan = self.look_ups * self.inside, self.bags * table.pooling / passes * v("id_s")
+        stream = (passes * m * row, n, row, chunks, scan)
+        times = {
+            GM: np.zeros_like(n),
+            L1: equations.l1_time(n, row, v("local_bytes_per_s"), v("row_issue_s")),
+            GM_UB: equations.gm_ub_time(
+                *stream, v("row_latency_s"), v("core_bytes_per_s"), v("vector_bytes_per_s")
+            ),
+            L1_UB: equations.l1_ub_time(*stream, inside_rate, v("vector_bytes_per_s")),
+        }
+        near_s = np.select([self.way == way for way in times], list(times.values()))
+        return near_s, passes, ~self.streams | (at_once >= 1)
+
+    def _gathered(self) -> Array:
+        """Time to gather the look-ups that buffers do not serve from global memory [s]."""
+        v, rate = self.v, self.v("core_bytes_per_s")
+        past = np.where(self.way == GM, self.past, 1.0)
+        rest = np.maximum((1 - self.inside) * self.every, 1e-300)
+        missed = np.minimum(self.table.misses(self.head) / rest, past)
+        near, middle, far = (
+            v(f"{place}_latency_s") + self.row / rate for place in ("core_cache", "cache", "row")
+        )
+        mean = (1 - past) * near + (past - missed) * middle + missed * far
+        rates = np.where(past < 1, np.minimum(v("local_bytes_per_s"), rate / np.maximum(past, 1e-9)), rate)
+        n = self.look_ups * (1 - self.inside)
+        return equations.gm_time(n, self.row, mean, far, v("rows_in_flight"), rates, v("row_issue_s"))
+
+    def _slice_s(self) -> Array:
+        """Time of the cache slice with the hottest row that is gathered from global memory [s]."""
+        p, _, before = self.table.bins
+        rest = self.every * (1 - self.inside)
+        bin_after = np.minimum(np.searchsorted(before, self.head, side="right") - 1, p.size - 1)
+        hottest = np.where(
+            self.way == GM, self.past_hottest * self.slices, np.minimum(self.every * p[bin_after], rest)
+        )
+        requests = np.where(self.way == GM, self.past * self.every, rest)
+        rate = self.v("cache_bytes_per_s")
+        return equations.slice_time(requests, hottest, self.row, self.v("cache_slices"), rate)
+
+    def _row_bytes(self, passes: Array) -> tuple[Array, Array]:
+        """Bytes of rows that all pieces read from (global memory, the shared cache) [bytes]."""
+        table_bytes, streams = self.table.rows * self.row, self.way == GM_UB
+        again = 1.0 if table_bytes <= self.v("cache_bytes") else self.slices * passes
+        past = np.where(self.way == GM, self.past, 1 - self.inside) * self.every
+        memory = np.where(streams, table_bytes * again, self.table.misses(self.head) * self.row)
+        cache = np.where(streams, table_bytes * self.slices * passes, past * self.row)
+        return memory + self.copied * self.parts, cache + self.copied * self.slices * self.parts

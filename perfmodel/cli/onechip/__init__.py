@@ -1,1 +1,0 @@
-"""``perfmodel chip``: tables on the cores of one chip; and ``perfmodel chips``: the shipped chips."""

@@ -1,0 +1,173 @@
+"""Text, CSV and JSON of ``perfmodel chip plan``, and text of ``perfmodel chips``."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+from perfmodel.chip.plan import ChipPlan
+from perfmodel.report.columns import Column, attributes, columns_record, columns_text
+from perfmodel.report.terminal import facts, paragraph, sides, table
+from perfmodel.schema.chip import CHIP_KEYS, Chip
+from perfmodel.schema.evidence import Evidence
+from perfmodel.units import (
+    counted,
+    format_bytes,
+    format_count,
+    format_fraction,
+    format_per_second,
+    format_ratio,
+    format_time,
+)
+
+_MOST_LINES, _MOST_RANGES = 10, 3
+_BUSIEST = {"core": "the busiest core", "memory": "global memory", "cache": "the cache"}
+_TABLES = (
+    Column("table", lambda p: p.name, left=True, data={"table": lambda p: p.name}),
+    Column("rows", lambda p: format_count(p.rows), goes=2, data=attributes("rows")),
+    Column("way", lambda p: p.way, left=True, data=attributes("way")),
+    Column("kept rows", lambda p: format_count(p.kept_rows) if p.kept_rows else "-", goes=1),
+    Column("row parts", lambda p: str(p.row_parts), goes=3),
+    Column("batch slices", lambda p: str(p.batch_slices), goes=4),
+    Column("cores", lambda p: _ranges(p.cores), left=True),
+    Column("a core", lambda p: format_time(p.piece_s)),
+    Column("all cores", lambda p: format_time(p.core_s)),
+    Column(
+        data=attributes("kept_rows", "row_parts", "batch_slices", "cores", "piece_s", "core_s", "held_bytes")
+    ),
+)
+
+
+def _ranges(cores: Sequence[int]) -> str:
+    """Numbers in words: ``0-5 8``; of long lists the first ranges, and how many numbers there are."""
+    runs = [
+        [core for _, core in run] for _, run in groupby(enumerate(cores), key=lambda pair: pair[1] - pair[0])
+    ]
+    words = [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs]
+    more = f" … ({len(cores)})" if len(words) > _MOST_RANGES else ""
+    return " ".join(words[:_MOST_RANGES]) + more
+
+
+def chip_plan_text(plan: ChipPlan) -> str:
+    """The screen of a plan: time, baselines, bound; then a line for each of the tables that take most."""
+    placements = plan.placements
+    ratio = format_ratio(plan.speedup)
+    first = f"{format_time(plan.time_s)} a batch on {plan.chip.name}, {ratio} as fast as symmetric"
+    lines = columns_text(_TABLES, placements[:_MOST_LINES])
+    if rest := placements[_MOST_LINES:]:
+        ways = ", ".join(dict.fromkeys(placement.way for placement in rest))
+        share = sum(p.core_s for p in rest) / sum(p.core_s for p in placements)
+        words = f"and {counted(len(rest), 'more table')}, {format_fraction(share)} of the cores' time: {ways}"
+        lines += "\n" + paragraph(f"{words} (--csv has all)", 1)
+    per_s = format_per_second(plan.batch / plan.time_s, "samples")
+    return "\n\n".join([sides(first, per_s), _facts(plan), lines, _sources([plan])])
+
+
+def _facts(plan: ChipPlan) -> str:
+    busy = ", ".join(f"{name} {format_time(time_s)}" for name, time_s in plan.busy_s.items())
+    mean, room = format_time(float(plan.core_s.mean())), plan.chip.value("local_bytes")
+    buffers = "rows are copied again for every batch"
+    if plan.chip.buffers.persist:
+        filled = format_fraction(float(plan.mapping.held_bytes.mean()) / room)
+        buffers = f"rows fill {filled} of {plan.chip.cores} × {format_bytes(room)}; they are copied once"
+    return facts(
+        [
+            ("batch", _batch(plan)),
+            ("symmetric", "every core has a slice of every table and gathers it (GM): "
+                          f"{format_time(plan.baseline_s)}; best ways: {format_time(plan.symmetric_s)}"),
+            ("bound", f"no mapping of these options is below {format_time(plan.bound_s)}"),
+            ("busy", f"{busy}; the mean core {mean}. A batch waits for {_BUSIEST[plan.busiest]}."),
+            ("buffers", buffers),
+        ]
+    )  # fmt: skip
+
+
+def _batch(plan: ChipPlan) -> str:
+    size, ids = format_bytes(plan.tables.total_bytes, binary=False), plan.tables.distribution
+    words = f"ids {ids}" if isinstance(ids, str) else "each with its ids"
+    return f"{counted(plan.batch, 'sample')}, {counted(len(plan.tables), 'table')} of {size}, {words}"
+
+
+def _sources(plans: Sequence[ChipPlan]) -> str:
+    words = []
+    for chip in (plan.chip for plan in plans):
+        assumed = sum(quantity.evidence is Evidence.ASSUMED for quantity in chip.values.values())
+        words.append(f"{assumed} of {len(chip.values)} values (perfmodel chips {chip.name})")
+    return paragraph(f"Modelled, without launches. Assumed are {', '.join(words)}.")
+
+
+_COMPARED = (
+    ("time of a batch", lambda plan: format_time(plan.time_s)),
+    ("together", lambda plan: format_per_second(plan.batch / plan.time_s, "samples")),
+    ("symmetric, gathered (GM)", lambda plan: format_time(plan.baseline_s)),
+    ("as fast as that", lambda plan: format_ratio(plan.speedup)),
+    ("symmetric, best ways", lambda plan: format_time(plan.symmetric_s)),
+    ("no mapping is below", lambda plan: format_time(plan.bound_s)),
+    ("a batch waits for", lambda plan: _BUSIEST[plan.busiest]),
+)  # fmt: skip
+
+
+def chips_compared_text(plans: Sequence[ChipPlan]) -> str:
+    """The screen of plans of the same tables on several chips, side by side."""
+    first, chips = plans[0], [plan.chip.name for plan in plans]
+    rows = [[name, *(text(plan) for plan in plans)] for name, text in _COMPARED]
+    ways = [{p.name: f"{p.way} · {counted(len(p.cores), 'core')}" for p in plan.placements} for plan in plans]
+    named = [[name, *(way[name] for way in ways)] for name in list(ways[0])[: _MOST_LINES - 2]]
+    text = table(["table", *chips], named)
+    if more := len(first.tables) - len(named):
+        text += "\n" + paragraph(f"and {counted(more, 'more table')} (--csv has all)", 1)
+    return "\n\n".join([paragraph(_batch(first)), table(["", *chips], rows), text, _sources(plans)])
+
+
+def chip_plan_record(plan: ChipPlan) -> dict[str, Any]:
+    """A plan as JSON has it, in SI units."""
+    names = ("time_s", "baseline_s", "symmetric_s", "speedup", "bound_s", "busiest", "core_s")
+    chip = {"chip": plan.chip.name, "cores": plan.chip.cores, "overrides": sorted(plan.chip.overrides)}
+    busy = {f"{name}_s": plan.busy_s[name] for name in ("memory", "cache")}
+    tables = [columns_record(_TABLES, placement) for placement in plan.placements]
+    values = {name: getattr(plan, name) for name in names}
+    return {**chip, **values, **busy, "held_bytes": plan.mapping.held_bytes, "tables": tables}
+
+
+def chip_plan_csv(plans: Sequence[ChipPlan]) -> str:
+    """CSV with a line for each table on each chip."""
+    out = io.StringIO()
+    records = [
+        {"chip": plan.chip.name, **columns_record(_TABLES, p)} for plan in plans for p in plan.placements
+    ]
+    writer = csv.DictWriter(out, list(records[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({**record, "cores": " ".join(map(str, record["cores"]))} for record in records)
+    return out.getvalue()
+
+
+_CHIPS = (
+    Column("chip", lambda chip: chip.name, left=True),
+    Column("cores", lambda chip: str(chip.cores)),
+    Column("local buffer", lambda chip: format_bytes(chip.value("local_bytes"))),
+    Column("vector buffer", lambda chip: format_bytes(chip.value("vector_bytes"))),
+    Column("its rows", lambda chip: "stay" if chip.buffers.persist else "copied again", left=True, goes=1),
+    Column("memory", lambda chip: str(chip.quantity("gm_bytes_per_s"))),
+    Column("cache", lambda chip: format_bytes(chip.value("cache_bytes"), binary=False), goes=2),
+)
+
+
+def chips_text(chips: Sequence[Chip]) -> str:
+    """A table of chips, a line for each, and how to see more."""
+    titles = facts([(chip.name, chip.title) for chip in chips], indent=1)
+    return "\n\n".join(
+        [columns_text(_CHIPS, chips), titles, "perfmodel chips NAME shows every value with its source."]
+    )
+
+
+def chip_text(chip: Chip) -> str:
+    """Every value of a chip, with unit, evidence, source and reason."""
+    rows_do = "stay from batch to batch" if chip.buffers.persist else "are copied again for every batch"
+    notes = facts([("notes", chip.notes), ("buffers", f"rows {rows_do}. {chip.buffers.source}.")], indent=1)
+    quantities = [(key, chip.quantity(key)) for key in CHIP_KEYS]
+    rows = [[key, str(q), str(q.evidence), f"{q.source}. {q.why}"] for key, q in quantities]
+    values = table(["value", "", "evidence", "source and reason"], rows, left=(0, 2, 3))
+    return "\n\n".join([paragraph(f"{chip.name}   {chip.title}"), notes, values])

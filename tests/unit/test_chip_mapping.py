@@ -1,0 +1,132 @@
+"""The mapper of tables to cores: against every mapping of small cases, its bound, its moves."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from perfmodel.chip.mapping import CoreMapping, Mapper
+from perfmodel.chip.options import LookUpOptions
+
+CORES, TABLES, DRAWS, ROOM = 3, 4, 200, 100.0
+
+
+def options(
+    pieces: list[int], piece_ps: list[float], held: list[float], shared: float = 0.0
+) -> LookUpOptions:
+    """Options by numbers of pieces, their times, the bytes that each keeps, and the time of the memory."""
+    count = len(pieces)
+    none, one = np.zeros(count), np.ones(count, dtype=np.int64)
+    loads = np.full((count, 2), shared)
+    times = np.rint(np.array(piece_ps, dtype=float))
+    return LookUpOptions(one, np.array(pieces), one, none, times, none, np.array(held, dtype=float), loads)
+
+
+def drawn(random: np.random.Generator) -> LookUpOptions:
+    """A table that one, two or three cores gather, or that one or two cores keep."""
+    work, fixed = random.uniform(1e6, 2e7), random.uniform(1e5, 1e6)
+    rows, faster = random.uniform(20, 140), random.uniform(2, 8)
+    gathered = [work / k + fixed for k in (1, 2, 3)]
+    kept = [work / faster / k + fixed for k in (1, 2)]
+    return options([1, 2, 3, 1, 2], [*gathered, *kept], [0, 0, 0, rows, rows / 2], work / 20)
+
+
+def best_of_all(tables: list[LookUpOptions]) -> float:
+    """The least time of all mappings: every option of every table on every set of cores [ps].
+
+    Cores are alike, so the first table is on the first cores.
+    """
+    loads, held = np.zeros((1, CORES)), np.zeros((1, CORES))
+    for table, o in enumerate(tables):
+        places = [
+            (option, cores)
+            for option in range(o.pieces.size)
+            for cores in combinations(range(CORES), int(o.pieces[option]))
+            if table or cores == tuple(range(int(o.pieces[option])))
+        ]
+        there = np.array([[core in cores for core in range(CORES)] for _, cores in places], dtype=float)
+        index = [option for option, _ in places]
+        held = (held[:, np.newaxis] + there * o.held_bytes[index, np.newaxis]).reshape(-1, CORES)
+        fits = (held <= ROOM).all(axis=1)
+        loads = (loads[:, np.newaxis] + there * o.piece_ps[index, np.newaxis]).reshape(-1, CORES)[fits]
+        held = held[fits]
+    shared = sum(float(o.shared_ps[0, 0]) for o in tables)
+    return max(float(loads.max(axis=1).min()), shared)
+
+
+def test_the_mapper_is_near_the_best_of_all_mappings_and_never_below() -> None:
+    """4 tables on 3 cores, 28 561 mappings of each of 200 draws: 1.1 % slower in the mean, 15 % at worst.
+
+    With the search's own budget of 1 000 it is 0.6 % and 11 %.
+    """
+    random = np.random.default_rng(7)
+    ratios = []
+    for _ in range(DRAWS):
+        tables = [drawn(random) for _ in range(TABLES)]
+        mapper = Mapper(tables, CORES, ROOM, budget=100)
+        mapping, best = mapper.run(), best_of_all(tables)
+        assert mapper.bound_s * 1e12 <= best * (1 + 1e-9)
+        assert (mapping.held_bytes <= ROOM * (1 + 1e-6)).all()
+        ratios.append(mapping.time_s * 1e12 / best)
+    assert min(ratios) >= 1 - 1e-9
+    assert np.mean(ratios) < 1.03 and max(ratios) < 1.2, (np.mean(ratios), max(ratios))
+
+
+def test_loads_are_those_of_the_pieces() -> None:
+    random = np.random.default_rng(3)
+    tables = [drawn(random) for _ in range(12)]
+    mapping = Mapper(tables, 5, ROOM, budget=200).run().renumber()
+    loads, held, shared = np.zeros(5), np.zeros(5), np.zeros(2)
+    for o, option, cores in zip(tables, mapping.choice, mapping.cores, strict=True):
+        assert len(set(cores.tolist())) == cores.size == o.pieces[option]
+        loads[cores] += o.piece_ps[option]
+        held[cores] += o.held_bytes[option]
+        shared += o.shared_ps[option]
+    assert mapping.load_ps == pytest.approx([*loads, *shared])
+    assert mapping.held_bytes == pytest.approx(held)
+    assert (
+        0
+        in mapping.cores[
+            int(np.argmax([o.piece_ps[c] * o.pieces[c] for o, c in zip(tables, mapping.choice, strict=True)]))
+        ]
+    )
+
+
+def test_equal_tables_are_spread_evenly() -> None:
+    mapping = Mapper([options([1], [1e6], [0])] * 12, 4, np.inf).run()
+    assert mapping.load_ps[:-2].tolist() == [3e6] * 4
+
+
+def test_an_exchange_evens_two_cores() -> None:
+    """7 + 5 and 6 + 4: a 7 for a 6 makes both 11."""
+    tables = [options([1], [time], [0]) for time in (7e6, 5e6, 6e6, 4e6)]
+    mapping = CoreMapping.empty(tables, 2)
+    for table, core in enumerate((0, 0, 1, 1)):
+        mapping.put(table, 0, np.array([core]))
+    mapper = Mapper(tables, 2, np.inf)
+    assert mapping.time_s == pytest.approx(12e-6)
+    mapper._exchange_all(mapping)
+    assert mapping.time_s == pytest.approx(11e-6)
+
+
+def test_rows_stay_where_they_save_most() -> None:
+    """One buffer of room: the table that gains 9 keeps its rows, not the one that gains 1."""
+    little, much = options([1, 1], [10e6, 9e6], [0, 100]), options([1, 1], [10e6, 1e6], [0, 100])
+    mapping = Mapper([little, much], 1, ROOM).run()
+    assert mapping.choice.tolist() == [0, 1] and mapping.time_s == pytest.approx(11e-6)
+
+
+def test_a_memory_that_all_share_is_a_limit() -> None:
+    tables = [options([1], [1e6], [0], shared=2e6)] * 4
+    mapper = Mapper(tables, 4, np.inf)
+    assert mapper.run().time_s == mapper.bound_s == pytest.approx(8e-6)
+
+
+def test_the_same_tables_have_the_same_mapping() -> None:
+    tables = [drawn(np.random.default_rng(seed)) for seed in range(10)]
+    first, second = (Mapper(tables, 4, ROOM, budget=200).run() for _ in range(2))
+    assert (
+        first.choice.tolist() == second.choice.tolist() and first.load_ps.tolist() == second.load_ps.tolist()
+    )

@@ -1,0 +1,172 @@
+"""Options of a table on a chip: against ids that are replayed, against one H200, and what they may not do."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+import pytest
+
+from perfmodel.chip.options import GM, GM_UB, L1, L1_UB, LookUpOptions, TableOnChip
+from perfmodel.chip.plan import tables_on_chip
+from perfmodel.engine.tables import PlanTables
+from perfmodel.resources import data_path
+from perfmodel.schema.chip import load_chip
+from perfmodel.schema.distributions import Distribution, parse_distribution
+from perfmodel.schema.workload import Table, TableSet
+
+
+def table(chip: str = "ascend-910", ids: str = "uniform", batch: int = 1024, **shape: Any) -> TableOnChip:
+    one = Table(**{"name": "t", "rows": 10_000, "dim": 16, "pooling": 4.0, **shape})
+    law = parse_distribution(ids)
+    return tables_on_chip(load_chip(chip), PlanTables.of(TableSet("set", (one,)), law), batch)[0]
+
+
+def cut(of: TableOnChip, way: int, slices: int = 1, parts: int = 1, kept: float = 0) -> LookUpOptions:
+    """The option of a table that is cut so."""
+    none = np.zeros(1)
+    cuts = LookUpOptions(
+        np.array([way]), np.array([slices]), np.array([parts]), np.array([float(kept)]), *[none] * 4
+    )
+    return of.price(cuts)
+
+
+# ---- ids that are replayed --------------------------------------------------------------------------------
+
+
+def draws(law: Distribution, rows: int, number: int, seed: int) -> np.ndarray:
+    """Rows that look-ups ask for, numbered from the hottest one."""
+    p = np.arange(1, rows + 1) ** -law.skew
+    return np.random.default_rng(seed).choice(rows, number, p=p / p.sum())
+
+
+def misses_of(ids: np.ndarray, held: int) -> int:
+    """Misses of a buffer that keeps the ``held`` rows that were asked for last."""
+    buffer: OrderedDict[int, None] = OrderedDict()
+    misses = 0
+    for row in ids.tolist():
+        misses += row not in buffer
+        buffer[row] = None
+        buffer.move_to_end(row)
+        if len(buffer) > held:
+            buffer.popitem(last=False)
+    return misses
+
+
+@pytest.mark.parametrize(
+    ("ids", "rows", "slices"), [("zipf:1.05", 3000, 8), ("uniform", 3000, 8), ("zipf:1.2", 500, 1)]
+)
+def test_rows_past_a_cache_of_a_core_are_those_of_a_replay(ids: str, rows: int, slices: int) -> None:
+    """A multiprocessor's cache of 256 KB, with rows of 512 bytes, in three cases: hot, even, all rows fit."""
+    asked = table("h100-sxm", ids, 4096, rows=rows, dim=128, pooling=8.0)
+    number = 4096 // slices * 8
+    share, _ = asked.past_core(np.array([float(number)]))
+    held = int(asked.chip.value("core_cache_bytes") / asked.row)
+    law = parse_distribution(ids)
+    replayed = [misses_of(draws(law, rows, number, seed), held) / number for seed in range(3)]
+    assert share[0] == pytest.approx(np.mean(replayed), rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("ids", "parts", "kept"), [("zipf:1.05", 1, 500), ("zipf:1.2", 4, 100), ("uniform", 1, 2500)]
+)
+def test_rows_that_stay_serve_the_look_ups_of_a_replay(ids: str, parts: int, kept: int) -> None:
+    """What a core gathers beside its buffer: the time of the option is that of the counted look-ups."""
+    asked = table(ids=ids, rows=10_000, pooling=8.0)
+    ids_ = draws(parse_distribution(ids), 10_000, 8 * 1024, 1)
+    inside = float(np.mean(ids_ < kept * parts))
+    share = float(asked.sum_rows(asked.bins[0], float(kept * parts)))
+    assert share == pytest.approx(inside, abs=0.01)
+
+
+def test_a_batch_reads_the_rows_of_a_replay_from_global_memory() -> None:
+    asked = table(ids="zipf:1.05", rows=200_000, dim=128)
+    ids = draws(parse_distribution("zipf:1.05"), 200_000, 4096, 2)
+    assert asked.misses(np.zeros(1))[0] == pytest.approx(len(set(ids.tolist())), rel=0.03), (
+        "all fit the cache"
+    )
+    assert asked.misses(np.array([200_000.0]))[0] == pytest.approx(0)
+
+
+# ---- one H200 ---------------------------------------------------------------------------------------------
+
+MEASURED = [
+    json.loads(line)
+    for line in data_path("measurements", "kernels/h200-one_core.jsonl").read_text().splitlines()
+]
+
+
+@pytest.mark.parametrize("ids", ["uniform", "one row"])
+@pytest.mark.parametrize(("way", "name"), [(GM, "GM"), (L1, "L1"), (GM_UB, "GM-UB")])
+def test_ways_take_what_one_h200_measured(ids: str, way: int, name: str) -> None:
+    """26 tables, every core has 31 of 4096 bags of each; in L1 tables that do not fit are gathered."""
+    run = next(line for line in MEASURED if (line["ids"], line["plan"]) == (ids, name))
+    rows = enumerate(run["tables"])
+    tables = [Table(name=f"t{k}", rows=int(m), dim=int(d), pooling=pool) for k, (m, d, pool) in rows]
+    laws = parse_distribution("one-row" if ids == "one row" else ids)
+    chip = load_chip("h200-sxm")
+    time_s = 0.0
+    on_chip = tables_on_chip(chip, PlanTables.of(TableSet("measured", tuple(tables)), laws), run["batch"])
+    ways = {item[1]: item[2] for item in run["items"]}
+    for number, asked in enumerate(on_chip):
+        used = way if ways[number] == way else GM
+        time_s += float(cut(asked, used, 132, kept=asked.rows * (used == L1)).piece_ps[0]) * 1e-12
+    assert time_s == pytest.approx(run["time_s"], rel=0.25)
+
+
+# ---- what options may not do ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", [GM_UB, L1_UB, L1])
+def test_ways_of_buffers_take_as_long_for_any_ids(way: int) -> None:
+    """The paper's point: only rows from global memory depend on which rows are asked for."""
+    times = {
+        float(cut(table(ids=ids), way, slices=4, kept=10_000 * (way != GM_UB)).piece_ps[0])
+        for ids in ("uniform", "zipf:1.2", "one-row")
+    }
+    assert len(times) == 1
+
+
+def test_one_hot_row_makes_cores_queue_at_its_slice() -> None:
+    """1024 x 256 look-ups of a row of 64 bytes at 1/32 of 3.52 TB/s take 153 µs, on however many cores."""
+    hot = table(ids="one-row", pooling=256.0)
+    for slices in (16, 32):
+        assert float(cut(hot, GM, slices).piece_ps[0]) * 1e-12 >= 1024 * 256 * 64 / (3.52e12 / 32)
+    even = float(cut(table(pooling=256.0), GM, 32).shared_ps[0].max())
+    assert even * 1e-12 < 10e-6
+
+
+def test_more_slices_never_make_a_piece_longer_and_more_rows_kept_never_either() -> None:
+    asked = table(ids="zipf:1.05", rows=1_000_000)
+    slices = [float(cut(asked, GM, number).piece_ps[0]) for number in (1, 2, 4, 8, 16, 32)]
+    assert slices == sorted(slices, reverse=True)
+    kept = [float(cut(asked, L1_UB, 1, kept=rows).piece_ps[0]) for rows in (1, 10, 100, 1000)]
+    assert kept == sorted(kept, reverse=True)
+
+
+def test_what_does_not_fit_takes_for_ever() -> None:
+    large = table(rows=20_000)  # 1.28 MB, more than the local buffer of 1 MiB
+    assert cut(large, L1, kept=20_000).piece_ps[0] == np.inf
+    assert cut(large, L1, parts=2, kept=10_000).piece_ps[0] < np.inf
+    assert np.isfinite(large.options.piece_ps).all()
+    wide = table(dim=65_536)  # a row of 256 KiB: not two chunks and a bag in the vector buffer
+    assert not np.isin(wide.options.way, (GM_UB, L1_UB)).any()
+
+
+def test_no_option_that_is_left_beats_another_one() -> None:
+    o = table(ids="zipf:1.05", rows=1_000_000).options
+    values = np.column_stack([o.pieces, o.piece_ps, o.held_bytes, o.shared_ps])
+    better = np.all(values[:, np.newaxis] <= values, axis=2) & np.any(values[:, np.newaxis] < values, axis=2)
+    assert not better.any() and o.way.size > 20
+
+
+@pytest.mark.parametrize("chip", ["ascend-910", "h100-sxm"])
+def test_a_buffer_that_stays_is_filled_once(chip: str) -> None:
+    resident = cut(table(chip, rows=1000), L1, kept=1000)
+    persists = load_chip(chip).buffers.persist
+    assert (float(resident.held_bytes[0]) > 0) == persists
+    moved = 1000 * 64 / load_chip(chip).value("gm_bytes_per_s") * 1e12
+    empty = cut(table(chip, rows=1000), GM_UB)
+    assert (float(resident.shared_ps[0, 0]) > float(empty.shared_ps[0, 0]) - moved / 2) == (not persists)
