@@ -74,7 +74,7 @@ def answer_shardings(base: Answer, shardings: Iterable[str] = WAYS) -> Iterator[
 
 def answer_sharding(base: Answer, plans: UniformPlans, name: str) -> Answer | Impossible:
     """The answer with the best plan of one sharding; of row-wise ``base`` itself, with its plan."""
-    best = plans.best(name)
+    best = plans.find_best(name)
     if name == ROW_WISE:
         return replace(base, plan=best) if isinstance(best, UniformPlan) else base
     return best if isinstance(best, Impossible) else answer_plan(base, plans.evaluator, best)

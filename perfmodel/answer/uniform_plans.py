@@ -140,7 +140,7 @@ class UniformPlans:
 
         Limits: one of their collectives was never measured -> NoCalibrationError
         """
-        schemes = [scheme for sharding in shardings for scheme in self.schemes(sharding)]
+        schemes = [scheme for sharding in shardings for scheme in self._list_allowed(sharding)]
         if len(schemes) * self.evaluator.tables.kinds[0].size <= _MOST_PRICED:
             self._price(schemes)
 
@@ -154,7 +154,7 @@ class UniformPlans:
             self.price(shardings)
         for sharding in shardings:
             try:
-                spread = [self._price([scheme])[0] for scheme in self.schemes(sharding)]
+                spread = [self._price([scheme])[0] for scheme in self._list_allowed(sharding)]
             except NoCalibrationError:
                 unknown.append(sharding)
                 continue
@@ -162,7 +162,7 @@ class UniformPlans:
             bounds |= {sharding: min(times)} if times else {}
         return bounds, unknown
 
-    def best(self, sharding: str) -> UniformPlan | Impossible:
+    def find_best(self, sharding: str) -> UniformPlan | Impossible:
         """The fastest plan with one sharding for all tables.
 
         Only the four most promising schemes that fit are packed onto ranks. Tables are packed largest first,
@@ -210,7 +210,7 @@ class UniformPlans:
         Source: buffers are the largest of some sums of loads, so they are convex in the loads (Jensen)
         Limits: False -> no plan of these shardings fits;  equal tables -> exact
         """
-        schemes = [scheme for sharding in shardings for scheme in self.schemes(sharding)]
+        schemes = [scheme for sharding in shardings for scheme in self._list_allowed(sharding)]
         for even in _spread_evenly(self.evaluator, schemes):
             ranks = (even.mean, even.held_bytes), (even.most, even.most_bytes)
             times = self.evaluator.times
@@ -219,7 +219,7 @@ class UniformPlans:
                 return True
         return False
 
-    def schemes(self, sharding: str) -> list[Scheme]:
+    def _list_allowed(self, sharding: str) -> list[Scheme]:
         """The schemes of a sharding that these tables and GPUs allow."""
         evaluator = self.evaluator
         if evaluator.gpus % evaluator.domain and WAYS[sharding].of_domains:
@@ -244,7 +244,7 @@ class UniformPlans:
 
     def _sort_promising(self, sharding: str) -> list[Scheme]:
         """The schemes of a sharding, fastest first, if shards were spread evenly over the ranks."""
-        schemes = self.schemes(sharding)
+        schemes = self._list_allowed(sharding)
         if len(schemes) <= _TRIED and not all(scheme in self._spread for scheme in schemes):
             return schemes
         spread = self._price(schemes)

@@ -60,7 +60,7 @@ def planned(model: str, gpus: int, batch: int) -> CostedPlan:
 @lru_cache(maxsize=32)
 def _table_row_wise(model: str, gpus: int, batch: int) -> CostedPlan:
     evaluator = evaluator_of(model, gpus, batch)
-    found = UniformPlans(evaluator, usable_bytes(evaluator)).best(TABLE_ROW_WISE)
+    found = UniformPlans(evaluator, usable_bytes(evaluator)).find_best(TABLE_ROW_WISE)
     if not isinstance(found, UniformPlan):
         raise BadInputError(f"{model} on {gpus} GPUs: {found.why}.", "choose more GPUs.")
     return CostedPlan.of(evaluator, found.plan)

@@ -118,7 +118,7 @@ def test_every_sharding_has_the_payload() -> None:
         assert len(converted) == (0 if way == "row-wise-ub" else 2), way
         assert (after.time_s == before.time_s) == (way == "row-wise-ub")
     base = project_one(**asked, payload="fp16")
-    found = UniformPlans(plan_shardings(base).evaluator, base.gpu_count.usable_bytes).best("row-wise")
+    found = UniformPlans(plan_shardings(base).evaluator, base.gpu_count.usable_bytes).find_best("row-wise")
     assert isinstance(found, UniformPlan) and found.cost.time_s == pytest.approx(base.time_s, rel=1e-12)
 
 

@@ -22,7 +22,7 @@ EACH_QUICK = 20  # of so many drawn sets, one is searched with an effort; the ot
 
 def uniform_s(evaluator: Evaluator, limit_bytes: float) -> float:
     """The least time of all sharding options, none left out by a bound; infinite: none fits."""
-    plans = [UniformPlans(evaluator, limit_bytes).best(way) for way in WAYS]
+    plans = [UniformPlans(evaluator, limit_bytes).find_best(way) for way in WAYS]
     return min((plan.cost.time_s for plan in plans if isinstance(plan, UniformPlan)), default=np.inf)
 
 
@@ -52,7 +52,7 @@ def test_a_plan_that_takes_all_but_two_thousandths_of_the_memory_is_found() -> N
         objective="training",
     )
     evaluator = plan_shardings(base).evaluator
-    over_all = UniformPlans(evaluator, np.inf).best(ROWS_ONCE)
+    over_all = UniformPlans(evaluator, np.inf).find_best(ROWS_ONCE)
     assert isinstance(over_all, UniformPlan)
     limit_bytes = float(over_all.memory.total_bytes.max()) * 1.002
     assert planned_s(evaluator, limit_bytes, EFFORTS["quick"]) <= over_all.cost.time_s * SAME

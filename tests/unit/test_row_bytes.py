@@ -91,7 +91,7 @@ def test_rows_are_gathered_and_sent_as_they_are_stored() -> None:
     for dtype in ("int8", "fp8"):
         plan_tables = PlanTables.of(tables(dtype, 256, 3_000_000_000))
         evaluator = Evaluator.on(BOX, plan_tables, 1024, 16)
-        plan = UniformPlans(evaluator, 80e9).best("row-wise-ub").plan
+        plan = UniformPlans(evaluator, 80e9).find_best("row-wise-ub").plan
         bytes_of[dtype] = {row.name: row.payload_bytes for row in evaluator.cost(plan).rows}
     int8, fp8 = bytes_of["int8"], bytes_of["fp8"]
     assert int8["all_to_all_rows"] / fp8["all_to_all_rows"] == pytest.approx(272 / 256)

@@ -82,7 +82,7 @@ def test_schemes_of_each_way() -> None:
 def test_row_wise_as_a_plan_is_the_projection(base: Answer) -> None:
     """All totals but the speed of light, for which a projection knows the bytes of the gather too."""
     evaluator = plan_shardings(base).evaluator
-    found = UniformPlans(evaluator, base.gpu_count.usable_bytes).best("row-wise")
+    found = UniformPlans(evaluator, base.gpu_count.usable_bytes).find_best("row-wise")
     assert isinstance(found, UniformPlan)
     answer = answer_plan(base, evaluator, found)
     for name, value in answer.totals.items():
@@ -155,12 +155,12 @@ def test_unlike_tables_are_dealt_evenly() -> None:
     """Tables of 5, 4, 3, 3, 3 rows on 2 GPUs: the largest first, each to the emptier GPU: 8 and 10."""
     shapes = [Table(f"t{i}", rows, 4, 1.0, "fp32") for i, rows in enumerate((3, 5, 3, 4, 3))]
     evaluator = Evaluator.on(MACHINE, PlanTables.of(TableSet("mine", tuple(shapes))), 8, 2)
-    found = UniformPlans(evaluator, np.inf).best("table-wise")
+    found = UniformPlans(evaluator, np.inf).find_best("table-wise")
     assert isinstance(found, UniformPlan)
     assert sorted(found.memory.rows_bytes) == [8 * 16, 10 * 16]
     most = float(found.memory.total_bytes.max())  # with the buffers
-    assert isinstance(UniformPlans(evaluator, most).best("table-wise"), UniformPlan)
-    assert isinstance(UniformPlans(evaluator, most - 1).best("table-wise"), Impossible)
+    assert isinstance(UniformPlans(evaluator, most).find_best("table-wise"), UniformPlan)
+    assert isinstance(UniformPlans(evaluator, most - 1).find_best("table-wise"), Impossible)
 
 
 def test_grids_fill_whole_domains() -> None:
@@ -222,7 +222,7 @@ def test_schemes_are_chosen_together_and_only_the_chosen_are_costed(monkeypatch:
     for kind, name in ((Evaluator, "step"), (LoadModel, "shard_loads")):
         own = getattr(kind, name)
         monkeypatch.setattr(kind, name, lambda *given, o=own, n=name: calls.append(n) or o(*given))
-    assert isinstance(UniformPlans(evaluator, np.inf).best("3d"), UniformPlan)
+    assert isinstance(UniformPlans(evaluator, np.inf).find_best("3d"), UniformPlan)
     assert calls.count("shard_loads") == 1  # of all schemes together
     assert 4 <= calls.count("step") <= 2 * 4 < len(list_schemes("3d", 128, 8, 128))
 
@@ -233,7 +233,7 @@ def test_passes_costed_together_take_what_each_takes_alone(known: dict[str, floa
     setting = replace(load_setting(load_machine(MACHINE), "nccl"), handover=Handover({}, times))
     evaluator = Evaluator(PassBasis(setting), PlanTables.load("embark-t7"), 100, 16)
     kinds = ("table-wise", "column-wise", "row-wise-ub", "3d", "row-wise-two-level")
-    found = [UniformPlans(evaluator, np.inf).best(way) for way in kinds]
+    found = [UniformPlans(evaluator, np.inf).find_best(way) for way in kinds]
     loads = [evaluator.loads(each.plan) for each in found if isinstance(each, UniformPlan)]
     together = evaluator.exact_times(np.stack([each.most for each in loads]))
     assert together.tolist() == pytest.approx([evaluator.step(each).time_s for each in loads], rel=1e-12)
@@ -425,7 +425,7 @@ def test_of_more_gpus_the_fewest_are_taken() -> None:
 def test_a_row_wise_plan_exchanges_bags_as_the_projection_does(backend: str, gpus: int, pooling: int) -> None:
     """NVSHMEM has no reduce-scatter; of two libraries the faster exchange runs, which the size decides."""
     base = project_one(machine="h200-sxm-ib", backend=backend, gpus=gpus, pooling=pooling)
-    found = UniformPlans(plan_shardings(base).evaluator, base.gpu_count.usable_bytes).best("row-wise")
+    found = UniformPlans(plan_shardings(base).evaluator, base.gpu_count.usable_bytes).find_best("row-wise")
     assert isinstance(found, UniformPlan)
     assert found.cost.time_s == pytest.approx(base.time_s, rel=1e-12)
     assert [row.name for row in found.cost.rows] == [step.name for step in base.steps]

@@ -36,7 +36,7 @@ def test_ways_whose_shards_are_priced_already_come_out_the_same() -> None:
     priced = UniformPlans(evaluator, 68e9)
     priced.price(WAYS)
     for way in WAYS:
-        alone, found = UniformPlans(evaluator, 68e9).best(way), priced.best(way)
+        alone, found = UniformPlans(evaluator, 68e9).find_best(way), priced.find_best(way)
         assert isinstance(alone, UniformPlan) and isinstance(found, UniformPlan)
         assert found.scheme == alone.scheme
         assert found.cost.time_s == alone.cost.time_s

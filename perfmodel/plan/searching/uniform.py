@@ -32,7 +32,7 @@ def uniform_plans(evaluator: Evaluator, limit_bytes: float, *, ruled: bool) -> l
     for way in sorted(least, key=lambda way: least[way]):
         if least[way] >= best_s and not ruled:
             break
-        best = uniform.best(way)
+        best = uniform.find_best(way)
         if isinstance(best, UniformPlan):
             plans.append(best.plan)
             best_s = min(best_s, best.cost.time_s)
