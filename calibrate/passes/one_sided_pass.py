@@ -46,7 +46,7 @@ LEAST_REGION_BYTES = 2**22
 JOIN_S = 60.0
 
 
-class ReusedWorld(SymmetricWorld):
+class ReusedWorld:
     """A world in which each exchange has the memory of the one before: only one lives at a time."""
 
     def __init__(self, world: SymmetricWorld) -> None:
@@ -54,8 +54,8 @@ class ReusedWorld(SymmetricWorld):
         self._region: Region | None = None
         self.rank, self.ranks, self.device = world.rank, world.ranks, world.device
         self.nvshmem, self.all_mapped = world.nvshmem, world.all_mapped
-        self.agree, self.lost = world.agree, world.lost  # type: ignore[method-assign]
-        self.give_up, self.close = world.give_up, world.close  # type: ignore[method-assign]
+        self.agree, self.lost = world.agree, world.lost
+        self.give_up, self.close = world.give_up, world.close
 
     def allocate(self, count: int) -> Region:
         """A zeroed region; ranks agree afterwards, before they write, as ``RowWiseExchange`` does."""

@@ -349,8 +349,8 @@ class _Choice:
             points = paper_points(world, name, tenth=request.preset == "quick" or not request.grid)
             for gpus in PAPER_GPUS:
                 if not fits(gpus, world, name) and gpus in (request.ranks or PAPER_GPUS):
-                    why = f"the grid has {gpus} GPUs, this job {world.ranks} ranks"
-                    self.left_out.append(NotMeasured(f"passes:{name} on {gpus}", why))
+                    ranks = f"the grid has {gpus} GPUs, this job {world.ranks} ranks"
+                    self.left_out.append(NotMeasured(f"passes:{name} on {gpus}", ranks))
             yield from (
                 point
                 for point in points

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -262,7 +263,7 @@ def look_ups_text(outcome: RunOutcome) -> str:
     columns = (
         Column("G", lambda row: str(row[0])),
         Column("works", lambda row: str(row[1])),
-        *(Column(name, lambda row, name=name: _time_of(row[2].get(name))) for name in names),
+        *(Column(name, partial(_mean_of, name)) for name in names),
     )
     note = "geometric mean of a call, over the works that all have finished"
     if outcome.plan.world.device == "cpu":
@@ -270,8 +271,8 @@ def look_ups_text(outcome: RunOutcome) -> str:
     return f"{facts([('Look-ups', note)])}\n{columns_text(columns, rows)}"
 
 
-def _time_of(seconds: float | None) -> str:
-    return "-" if seconds is None else format_time(seconds)
+def _mean_of(name: str, row: tuple[int, int, dict[str, float]]) -> str:
+    return format_time(row[2][name]) if name in row[2] else "-"
 
 
 def outcome_warnings(outcome: RunOutcome) -> list[str]:
