@@ -17,6 +17,7 @@ from functools import lru_cache
 from itertools import product
 from pathlib import Path
 
+import bands
 import left_out
 import mlperf_steps
 import numpy as np
@@ -110,7 +111,7 @@ _SCORED = ["links", "cell", "size"]
 @lru_cache(maxsize=1)
 def scored() -> pd.DataFrame:
     """Operators left out, ordered for tables, with column ``cell``: what a prediction rests on."""
-    points = left_out.operators_left_out()
+    points = bands.with_bands_of_others(left_out.operators_left_out())
     order = points["size"].map({size: place for place, size in enumerate(measured.SIZES)})
     points = points.assign(cell=np.where(points["known"], "measured", "law"), _order=order)
     return points.sort_values(["where", "links", "cell", "_order"], kind="stable")

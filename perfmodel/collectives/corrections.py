@@ -1,4 +1,4 @@
-"""The law's error where it was measured, at each size, and how much of it counts for other rank counts.
+"""The law's error where this very cluster was measured, at each size, for other numbers of its ranks.
 
 A *cell* is the measured curve of one collective on one group of ranks (``schema.calibration.Curve``)."""
 
@@ -26,8 +26,6 @@ class Correction:
     """Correction of the law for one group of ranks by cells measured on other groups, on the grid of sizes.
 
     log_residual  ln(measured time / law's time), averaged over an octave, faded to 0 off the measured sizes
-    carried       share of the residual that is carried over (``spreads.carried_share``) [-]
-    gpus          ranks of the cell used at each size, fading to the fewest that leave a domain
     weight        1 at a measured size, falling to 0 away from it
     cells, taken  the measured cells; index of the cell that is used at each size
     nearest       index of the nearest measured size, on the grid
@@ -36,8 +34,6 @@ class Correction:
     """
 
     log_residual: Floats
-    carried: Floats
-    gpus: Floats
     weight: Floats
     cells: tuple[Curve, ...]
     taken: npt.NDArray[np.int64]
@@ -50,7 +46,7 @@ class Correction:
         """(cell, its size [bytes], letters of ``correction``) for a payload, at the nearest grid point."""
         point = int(np.clip(round(np.log2(payload_bytes) * PER_OCTAVE), 0, GRID_LOG2.size - 1))
         near = int(self.nearest[point])
-        letters = {"carry": self.carried[point], "res": self.log_residual[point]}
+        letters = {"res": self.log_residual[point]}
         letters |= {"t_near": np.exp(self.log_measured[near]), "law_near": np.exp(self.log_law[near])}
         letters["fade"] = self.weight[point]
         return self.cells[int(self.taken[near])], float(np.exp2(self.sizes_log2[near])), letters
@@ -74,20 +70,19 @@ def nearest_cells(calibration: Calibration, collective: str, group: Group) -> li
 
 
 def correction(
-    own: Calibrated, cells: Sequence[Curve], group: Group, law: Callable[[Group], Floats], carried: Floats
+    own: Calibrated, cells: Sequence[Curve], group: Group, law: Callable[[Group], Floats]
 ) -> Correction:
     """Residual of the law against measured cells, carried over to another group of ranks.
 
-        corr = e^(carry res),   res = mean of fade ln(t_near / law_near)    [-]
+        corr = e^res,   res = mean of fade ln(t_near / law_near)            [-]
 
-    corr      factor on the law's time [-];  carry  part of res that is carried over [-]
+    corr      factor on the law's time [-]
     res       residual of the measured cells, averaged over about an octave of sizes [-]
     t_near    measured time of the nearest cell at this size, or at the nearest size that it has [s]
     law_near  the law's time of that cell at that size [s]
     fade      e^(-octaves to the measured sizes / fading_octaves) [-]
     Each size uses the nearest of the ``cells`` that was measured there.
-    The residual is averaged because single points scatter. Beyond the measured sizes it fades to 0, and the
-    number of GPUs fades from the measured cell's to the fewest that leave a domain (two full domains).
+    The residual is averaged because single points scatter. Beyond the measured sizes it fades to 0.
     Source: docs/model.md#how-a-time-is-found
     """
     empty = np.full(GRID_BYTES.size, np.nan)
@@ -103,16 +98,12 @@ def correction(
         measured, by_law = np.log(own.cell_time(cell)), law(Group.of(cell.gpus, cell.domain_gpus))
         log_measured[free] = np.interp(sizes_log2[free], GRID_LOG2, measured)
         log_law[free] = np.interp(sizes_log2[free], GRID_LOG2, by_law)
-    gpus = np.array([cell.gpus for cell in cells], float)[taken]
     there = np.flatnonzero(taken >= 0)
     near = there[np.argmin(np.abs(np.arange(taken.size)[:, None] - there[None, :]), axis=1)]
     octaves = np.abs(GRID_LOG2 - GRID_LOG2[near])
     weight = np.exp(-octaves / load_priors().shape.fading_octaves)
-    least = np.minimum(gpus[near], 2 * group.domain_gpus if group.domains > 1 else np.inf)
     residual = smoothed((log_measured - log_law)[near] * weight)
-    carried_gpus = least * (gpus[near] / least) ** weight
-    found = (tuple(cells), taken, near, sizes_log2, log_measured, log_law)
-    return Correction(residual, carried, carried_gpus, weight, *found)
+    return Correction(residual, weight, tuple(cells), taken, near, sizes_log2, log_measured, log_law)
 
 
 def same_step_shift(collective: str, reference_gpus: int, gpus: int) -> float:

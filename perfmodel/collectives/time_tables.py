@@ -11,8 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from perfmodel.collectives.bands import BandPart, build_band, widen
 from perfmodel.collectives.calibrated import Calibrated
 from perfmodel.collectives.corrections import Correction
+from perfmodel.collectives.derivation import Derivation, Stage, derive_time, inside_bound, stack_rank
 from perfmodel.collectives.grid import GRID_BYTES, GRID_LOG2, PER_OCTAVE
 from perfmodel.collectives.rates import (
     across_rate,
@@ -21,20 +23,11 @@ from perfmodel.collectives.rates import (
     rate_shift,
     touches_links,
 )
-from perfmodel.collectives.spreads import (
-    Doubt,
-    Spread,
-    Stage,
-    inside_bound,
-    spread_of,
-    stack_rank,
-)
 from perfmodel.model.collectives import speed_of_light_time
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import Calibration, Law
-from perfmodel.schema.evidence import RING_BACKENDS, Evidence
+from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import Machine
-from perfmodel.schema.priors import load_priors
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int8]
@@ -47,7 +40,6 @@ LIMITS = (
     "NIC rate",
     "protocol rate",
 )
-_Z95 = 1.96
 _SHORTEST_S = 1e-12
 
 
@@ -58,7 +50,7 @@ class TimeTable:
     floor_share  share of the time that is latency;  limit  what the time depends on most
     anchors      measured sizes, and ``anchor_evidence`` of their times
     basis        what the times come from, in words
-    stages, doubts, correction  how the times and their errors were derived (``Spread``)
+    stages, correction  how the times were derived (``Derivation``);  band  parts of the interval
     log_time, log_low, log_high  ln of the time and of the ends of its 95 % interval, on the grid
     floor_s      time of the smallest message [s];  evidence  its rank at each size
     """
@@ -74,7 +66,7 @@ class TimeTable:
     anchor_evidence: int
     basis: str
     stages: tuple[Stage, ...] = ()
-    doubts: tuple[Doubt, ...] = ()
+    band: tuple[BandPart, ...] = ()
     correction: Correction | None = None
 
     def at(self, column: Floats, payload_bytes: float) -> float:
@@ -118,7 +110,7 @@ def build_table(
     """The time table of one collective on one group of ranks, for every size.
 
     machine   where the collective runs;  calibration  measurements of one library, and laws fitted to them
-    The times are ``spreads.spread_of`` the ranks, scaled to the links of ``machine``.
+    The times are those of ``derivation.derive_time``, scaled to the links of ``machine``.
     Limits: neither measured curves nor a law -> NoCalibrationError
     """
     if gpus == 1:
@@ -129,26 +121,22 @@ def build_table(
         )
     group = Group.of(gpus, machine.domain_gpus_of(gpus_per_node))
     own = Calibrated.of(machine, calibration)
-    return _finish(machine, own, collective, group, spread_of(own, collective, group))
+    return _finish(machine, own, collective, group, derive_time(own, collective, group))
 
 
-def _finish(machine: Machine, own: Calibrated, collective: str, group: Group, spread: Spread) -> TimeTable:
-    """The table of a spread: rates scaled to this machine, no time below the links' bound, intervals."""
+def _finish(
+    machine: Machine, own: Calibrated, collective: str, group: Group, derived: Derivation
+) -> TimeTable:
+    """The table of derived times: rates scaled to this machine, no time below the links' bound, intervals."""
     calibration, borrowed = own.calibration, own.machine.name != machine.name
     law = calibration.law(collective)
     curve = calibration.curve(collective, group.gpus, group.domain_gpus)  # of this very group
-    log_time, log_sd, weakest = spread.log_time, spread.log_sd, 0
-    stages, doubts = list(spread.stages), list(spread.doubts)
-    if borrowed:
-        weakest, unseen = Evidence.TRANSFERRED.rank, load_priors().uncertainty.unseen_log_sd
-        log_sd = np.hypot(log_sd, unseen)
-        doubts.append(Doubt("another machine's measurements", np.full(GRID_BYTES.size, unseen)))
-        if calibration.backend is not machine.ring_backend and calibration.backend in RING_BACKENDS:
-            other = load_priors().uncertainty.other_library_log_sd
-            log_sd = np.hypot(log_sd, other)
-            doubts.append(Doubt("another library's measurements", np.full(GRID_BYTES.size, other)))
-    if touches_links(machine):
-        weakest = Evidence.ASSUMED.rank
+    log_time, weakest, stages = derived.log_time, 0, list(derived.stages)
+    changed = touches_links(machine)
+    if borrowed or changed:
+        weakest = Evidence.ASSUMED.rank if changed else Evidence.TRANSFERRED.rank
+    band = build_band(own.machine, calibration, collective, group, derived.measured)
+    band += widen(machine, calibration, borrowed=borrowed, changed=changed)
     found = inside_bound(calibration, collective, group) if curve is None else None
     if weakest and law is not None:
         log_time = log_time + rate_shift(machine, own, law, collective, group)
@@ -160,27 +148,28 @@ def _finish(machine: Machine, own: Calibrated, collective: str, group: Group, sp
     if found is not None:
         log_time = np.maximum(log_time, found[1])
         stages.append(Stage("at least what the ranks of one domain need", log_time))
-    evidence = np.maximum(spread.evidence, weakest)
+    evidence = np.maximum(derived.evidence, weakest)
     anchors = np.array(curve.anchor_bytes) if curve else np.empty(0)
     log_least = np.log(np.maximum(speed_of_light(machine, collective, group), _SHORTEST_S))
     log_time = np.maximum.accumulate(np.maximum(log_time, log_least))
     stages.append(Stage("at least the speed of light, or a smaller message", log_time))
-    low = np.maximum.accumulate(np.maximum(log_time - _Z95 * log_sd, log_least))
+    below, above = (np.sum([getattr(part, end) for part in band], axis=0) for end in ("below", "above"))
+    low = np.maximum.accumulate(np.maximum(log_time - below, log_least))
     share, limit = _latency_share(machine, law, collective, group, log_time)
     return TimeTable(
         log_time,
         np.minimum(low, log_time),
-        np.maximum.accumulate(log_time + _Z95 * log_sd),
+        np.maximum.accumulate(log_time + above),
         float(np.exp(log_time[0])),
         share,
         evidence.astype(np.int8),
         limit,
         anchors,
         max(stack_rank(curve, calibration), weakest) if curve else 0,
-        spread.basis,
+        derived.basis,
         tuple(stages),
-        tuple(doubts),
-        spread.correction,
+        tuple(band),
+        derived.correction,
     )
 
 

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from perfmodel.collectives.calibrated import Calibrated
 from perfmodel.collectives.corrections import correction
+from perfmodel.collectives.derivation import find_cells_around
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.library import Faster, Timing
 from perfmodel.collectives.rates import scaled_unknowns
-from perfmodel.collectives.spreads import find_cells_around
 from perfmodel.collectives.stored import curve_time, step_constants
 from perfmodel.collectives.time_tables import LIMITS
 from perfmodel.engine.adjustments import Handover, OneDomain
@@ -46,7 +46,7 @@ _UNIQUE_KEYS = "hash_floor_s", "torch_unique_floor_s", "hash_memory_fraction", "
 _COLUMNS = {
     "tables": ("table", "tables", "bytes"),
     "sources": ("name", "value", "evidence", "source"),
-    "band": ("what", "log_sd"),
+    "band": ("what", "log_below", "log_above"),
     "stages": ("what", "time_s"),
 }
 Equations = tuple[Evaluation, ...]
@@ -60,14 +60,14 @@ class Explanation:
     rank     that GPU; None: all have as many bytes;  where  the GPUs, in words
     tables   there: (name, number of equal tables, bytes of these), most bytes first; none: it has no bytes
     sources  of the constants: (name, number as text, evidence, source);  notes  further facts
-    band     standard deviation of ln t by cause; they add in quadrature
+    band     how far ln t may be below and above, by cause
     stages   of a collective: (what was done, time after it [s]); the first is that of the equation
     """
 
     step: StepRow
     time: Equations
     sources: tuple[tuple[str, str, str, str], ...]
-    band: tuple[tuple[str, float], ...]
+    band: tuple[tuple[str, float, float], ...]
     factor: float = 1.0
     stages: tuple[tuple[str, float], ...] = ()
     notes: tuple[str, ...] = ()
@@ -162,11 +162,13 @@ class ExplainedPass:
         kernel = "gather_pool" if step.gathers else step.name if step.name == "bucketize" else "local_sum"
         cause = "samples of this kernel" if basis.kernel_fit(kernel) else "published errors of this model"
         part = min(math.log(basis.kernel_factor(kernel)) / _Z95, total)
-        band = [(cause, part), ("sources of its constants disagree", math.sqrt(total**2 - part**2))]
+        band = [_even(cause, part), _even("sources of its constants disagree", math.sqrt(total**2 - part**2))]
         if step.hosted:
-            band = [("sources of its constants disagree", total)]
+            band = [_even("sources of its constants disagree", total)]
         if step.sorts:
-            band = [("its sources disagree" if step.sorts_alone else "a hash table or torch.unique", total)]
+            band = [
+                _even("its sources disagree" if step.sorts_alone else "a hash table or torch.unique", total)
+            ]
         keys = _UNIQUE_KEYS if step.sorts and not step.sorts_alone else timing.limit_names
         values = {**basis.setting.constants.values, **basis.setting.machine.values}
         sources = tuple(_cite(key, values[key]) for key in keys if key in values)
@@ -178,7 +180,7 @@ class ExplainedPass:
         waits_s = setting.handover.sum_waits_s(names)
         equation = Evaluation(Handover, {"colder": row.time_s - waits_s, "waits": waits_s}, row.time_s, "t")
         source = HANDOVER, format_time(row.time_s), str(row.evidence), ", ".join(setting.links.calibrations)
-        return Explanation(row, (equation,), (source,), (("whole passes of the run", _get_log_sd(row)),))
+        return Explanation(row, (equation,), (source,), (_even("whole passes of the run", _get_log_sd(row)),))
 
     def _explain_collective(self, step: Step, row: StepRow) -> Explanation:
         links, (ranks, node) = self.times.basis.setting.links, self.times.group(step)
@@ -188,7 +190,10 @@ class ExplainedPass:
         if isinstance(model, OneDomain) and gpus > model.anchor:
             with record_equations():
                 time_s = model.estimate(step.collective, row.payload_bytes, gpus).time_s
-            keys, band = ("extra_peer_s", "bus_bytes_per_s"), (("the scenario's error", _get_log_sd(row)),)
+            keys, band = (
+                ("extra_peer_s", "bus_bytes_per_s"),
+                (_even("the scenario's error", _get_log_sd(row)),),
+            )
             sources = tuple(_cite(key, model.assumed.quantity(key)) for key in keys)
             return Explanation(row, derive("t", time_s), sources, band)
         measured: Any = model.measured if isinstance(model, OneDomain) else model
@@ -240,7 +245,7 @@ def _explain_estimate(model: CollectiveModel, row: StepRow, gpus: int, gpus_per_
     equations = derive("t", time_s)
     if table.correction is not None and curve is None:
         cell, near_bytes, letters = table.correction.at(size)
-        factor = math.exp(letters["carry"] * letters["res"])
+        factor = math.exp(letters["res"])
         equations = (*equations, Evaluation(correction, letters, factor, "corr"))
         notes = [*notes, f"nearest measured cell: {format_bytes(near_bytes)} on {cell.gpus} GPUs"]
         sources += cell.sources
@@ -249,7 +254,7 @@ def _explain_estimate(model: CollectiveModel, row: StepRow, gpus: int, gpus_per_
         row,
         equations,
         (("calibration", "", str(row.evidence), source),),
-        tuple((doubt.what, table.at(doubt.log_sd, size)) for doubt in table.doubts),
+        tuple((part.what, table.at(part.below, size), table.at(part.above, size)) for part in table.band),
         row.time_s / to_float(equations[0].value),
         tuple(stages),
         tuple(notes),
@@ -295,3 +300,8 @@ def _cite(name: str, quantity: Quantity) -> tuple[str, str, str, str]:
 def _get_log_sd(row: StepRow) -> float:
     """Standard deviation of ln t behind the upper end of a step's band [-]."""
     return math.log(row.high_s / row.time_s) / _Z95
+
+
+def _even(what: str, log_sd: float) -> tuple[str, float, float]:
+    """A part of a band that is as wide below as above; such parts add in quadrature."""
+    return what, _Z95 * log_sd, _Z95 * log_sd

@@ -114,7 +114,7 @@ def _learned(
     few = float(stdtrit(len(clusters) + weight, _UPPER)) / float(ndtri(_UPPER))
     return Learned(
         clusters=sorted(one.name for one in clusters),
-        gpus=[_largest(law, clusters, size) for size in priors.growth.at_bytes],
+        domains=[_most_domains(law, clusters, *ends) for ends in priors.bands.classes],
         unknowns={
             unknown.name: LearnedUnknown(
                 value=rounded(beliefs[unknown.name].value * float(np.exp(shift[i]))),
@@ -151,12 +151,12 @@ def _stored(
     return shift, log_sd
 
 
-def _largest(law: str, clusters: Sequence[ClusterCells], payload_bytes: float) -> int:
-    """The largest group of several domains that was measured at about this message size. Limits: none -> 1"""
-    groups = [
-        cell.group.gpus
+def _most_domains(law: str, clusters: Sequence[ClusterCells], low_bytes: float, high_bytes: float) -> int:
+    """The most domains that were measured at sizes from ``low_bytes`` to below ``high_bytes``; none -> 1"""
+    counts = [
+        cell.group.domains
         for one in clusters
         for cell in one.cells[law]
-        if cell.group.domains > 1 and cell.payload_bytes[0] <= payload_bytes <= cell.payload_bytes[-1]
+        if np.any((low_bytes <= cell.payload_bytes) & (cell.payload_bytes < high_bytes))
     ]
-    return max(groups, default=1)
+    return max(counts, default=1)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterable
 
 from perfmodel.engine.explained import Explanation
-from perfmodel.model.differences import log_span
 from perfmodel.model.recording import Evaluation, Number, read_formula, to_float
 from perfmodel.report.projection_text import band
 from perfmodel.report.terminal import paragraph, sides, table
@@ -24,7 +23,7 @@ _FORMATS: dict[str, Callable[[float], str]] = {
     "bytes": format_bytes,
     "bytes/s": format_rate,
 }
-_LEAST_LOG_SD, _INDENT, _MOST_TABLES = 1e-6, 4, 5
+_LEAST_LOG, _INDENT, _MOST_TABLES = 1e-6, 4, 5
 
 
 def explanation_text(explanation: Explanation) -> str:
@@ -79,13 +78,13 @@ def _format(number: Number, unit: str) -> str:
 
 
 def _band_text(explanation: Explanation) -> str:
-    """A table of the standard deviations of ln t by cause, and the 95 % band that follows from their sum."""
-    step, total = explanation.step, math.hypot(*(log_sd for _, log_sd in explanation.band))
-    rows = [[what, format_fraction(log_sd)] for what, log_sd in explanation.band if log_sd > _LEAST_LOG_SD]
-    low, _, high = log_span(step.time_s, total)
-    computed, ends = band(float(low), float(high)), band(step.low_s, step.high_s)
-    line = f"95 %: {format_time(step.time_s)} × e^(±1.96 × {format_fraction(total)}) = {computed}"
-    if ends != computed:
-        line += f"; here {ends}: no end is below the speed of light, or that of a smaller message"
-    rows.append(["all, in quadrature", format_fraction(total)])
-    return f"{table(['standard deviation of ln t', ''], rows, left=(0,))}\n{paragraph(line, indent=_INDENT)}"
+    """A table of the parts of the 95 % band by cause, and the band itself."""
+    step = explanation.step
+    rows = [
+        [what, *(format_fraction(math.expm1(sign * log)) for sign, log in ((-1, below), (1, above)))]
+        for what, below, above in explanation.band
+        if max(below, above) > _LEAST_LOG
+    ]
+    ends = (step.low_s / step.time_s - 1, step.high_s / step.time_s - 1)
+    rows.append([f"together: {band(step.low_s, step.high_s)}", *map(format_fraction, ends)])
+    return table(["95 % band", "below", "above"], rows, left=(0,))

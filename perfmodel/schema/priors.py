@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Mapping
@@ -19,6 +20,9 @@ from perfmodel.schema.whole_files import write_whole_text
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Triple = Annotated[list[Positive], Field(min_length=3, max_length=3)]
+Quadruple = Annotated[
+    list[Annotated[float, Field(ge=0, allow_inf_nan=False)]], Field(min_length=4, max_length=4)
+]
 
 
 class NcclConstants(Strict):
@@ -68,7 +72,6 @@ class Network(Strict):
 
     ring_tree, pairwise  priors of unknowns, by name, that replace the general priors of these two laws
     ring_step_s, tree_step_s, tree_sharpness  in place of the constants across nodes
-    growth_log_sd, law_log_sd, carried  as in ``Growth``, ``Clusters``;  *why  reasons for these values
     """
 
     source: str
@@ -76,11 +79,6 @@ class Network(Strict):
     ring_step_s: Triple | None = None
     tree_step_s: Triple | None = None
     tree_sharpness: Triple | None = None
-    growth_log_sd: Triple | None = None
-    law_log_sd: Triple | None = None
-    carried: Triple | None = None
-    spread_why: str = ""
-    growth_why: str = ""
     ring_tree: Mapping[str, Belief] = {}
     pairwise: Mapping[str, Belief] = {}
 
@@ -102,45 +100,62 @@ class Shape(Strict):
     why: str
 
 
-class Clusters(Strict):
-    """How much the times on two clusters of one kind differ: standard deviations of ln t at three sizes.
+class Ends(Strict):
+    """How far ln t may be below and above a prediction, for each class of sizes."""
 
-    at_bytes  the sizes;  inside, across  groups within a domain, and larger ones
-    law_log_sd  the law's own error;  carried  share of a residual that holds for other numbers of GPUs [-]"""
+    below: Quadruple
+    above: Quadruple
 
-    at_bytes: Triple
-    inside_log_sd: Triple
-    across_log_sd: Triple
-    law_log_sd: Triple
-    carried: Triple
+
+class BandRow(Ends):
+    """A row of the table of bands: ends over some links.
+
+    this_cluster  whether other ranks of the very cluster were measured;  law  whether these ranks were not
+    operators     whose points it comes from;  points  their number
+    """
+
+    links: str
+    this_cluster: bool
+    law: bool
+    operators: list[str]
+    points: Annotated[int, Field(ge=1)]
+
+
+class Bands(Strict):
+    """The table of 95 % bands, from whole operators left out (``benchmarks/bands.py``).
+
+    edges_bytes  between the classes of sizes;  growth  for each doubling beyond the measured number
+    """
+
     why: str
+    edges_bytes: Triple
+    row: list[BandRow]
+    growth: Ends
 
+    @property
+    def classes(self) -> list[tuple[float, float]]:
+        """Classes of sizes, as (first, first of the next) [bytes]."""
+        return list(itertools.pairwise([0.0, *self.edges_bytes, math.inf]))
 
-class Growth(Strict):
-    """Uncertainty per doubling of GPUs beyond those measured: standard deviations of ln t at three sizes."""
-
-    at_bytes: Triple
-    log_sd: Triple
-    why: str
+    def find(self, links: str, *, this_cluster: bool, law: bool) -> BandRow:
+        """The row of some links."""
+        key = links, this_cluster, law
+        return next(row for row in self.row if (row.links, row.this_cluster, row.law) == key)
 
 
 class Uncertainty(Strict):
     """Errors of the laws themselves, as standard deviations of ln t; ``why`` explains every one.
 
     effective_points  number of independent points that a measured curve counts as, however many sizes it has
-    carry_fraction    share of a measured curve's residual that is carried over to larger groups [-]"""
+    """
 
     sample_log_sd: Positive
     effective_points: Positive
     unseen_log_sd: Positive
     other_library_log_sd: Positive
-    no_group_inside_log_sd: Positive
-    no_group_across_log_sd: Positive
     card_log_sd: Positive
     least_log_sd: Positive
-    outside_octave_log_sd: Positive
     unknown_left_out_log_sd: Positive
-    carry_fraction: Annotated[float, Field(ge=0, le=1)]
     why: str
 
 
@@ -155,11 +170,11 @@ class Learned(Strict):
     """Priors of a law's unknowns across domains, learned from measured clusters on one kind of network.
 
     clusters  their names
-    gpus  ranks of the largest measured group, at the three sizes of ``Growth.at_bytes``; 1: none was measured
+    domains  most domains that were measured, by the classes of sizes of ``Bands``; 1: none were
     """
 
     clusters: list[str]
-    gpus: Triple
+    domains: Quadruple
     unknowns: Mapping[str, LearnedUnknown]
 
 
@@ -172,7 +187,7 @@ _NETWORKS = TypeAdapter(Mapping[str, Mapping[str, Learned]])
 class Priors(Strict):
     """The whole file of priors; ``learned``: from clusters, by network and law (``networks.json``).
 
-    nccl, network, shape, clusters, growth, uncertainty  sections of the file
+    nccl, network, shape, uncertainty  sections of the file;  bands  the table of ``bands.toml``
     ring_tree, pairwise  priors of the unknowns of these two laws, by name"""
 
     nccl: NcclConstants
@@ -180,9 +195,8 @@ class Priors(Strict):
     ring_tree: Mapping[str, Belief]
     pairwise: Mapping[str, Belief]
     shape: Shape
-    clusters: Clusters
-    growth: Growth
     uncertainty: Uncertainty
+    bands: Bands
     learned: Mapping[str, Mapping[str, Learned]] = {}
 
     def beliefs(self, law: str, network: str) -> dict[str, Belief]:
@@ -209,9 +223,10 @@ class Priors(Strict):
 @lru_cache(maxsize=1)
 def load_priors() -> Priors:
     """The shipped priors."""
-    path, learned = (resources.data_path("priors", name) for name in ("collectives.toml", LEARNED))
+    names = "collectives.toml", "bands.toml", LEARNED
+    path, bands, learned = (resources.data_path("priors", name) for name in names)
     try:
-        found = Priors.model_validate(read_toml(path, "priors"))
+        found = Priors.model_validate({**read_toml(path, "priors"), "bands": read_toml(bands, "priors")})
         return found.model_copy(update={"learned": _NETWORKS.validate_json(read_text(learned, "priors"))})
     except ValidationError as error:
         raise invalid_fields(error, "priors", str(path)) from None

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import perfmodel
-from perfmodel.collectives import calibrated, corrections, grid, spreads
+from perfmodel.collectives import calibrated, corrections, derivation, grid
 from perfmodel.collectives.calibrated import Calibrated
 from perfmodel.collectives.choose import choose_calibration, version_key
 from perfmodel.collectives.estimate import CollectiveModel
@@ -325,19 +325,15 @@ def test_beyond_its_sizes_a_cell_becomes_the_law_and_so_does_its_band() -> None:
         "left_out_log_sd": [],
     }
     curve, octave = known.model_copy(update=anchors), grid.GRID_LOG2
-    law_doubt = (spreads.Doubt("law", np.full(octave.size, 0.4)),)
-    law = spreads.Spread(
-        0.5 * octave, law_doubt[0].log_sd, np.full(octave.size, 2, np.int8), "law", (), law_doubt
-    )
-    doubt = (spreads.Doubt("cell", np.full(octave.size, 0.1)),)
+    none, every = np.zeros(octave.size, bool), np.ones(octave.size, bool)
+    law = derivation.Derivation(0.5 * octave, none, np.full(octave.size, 2, np.int8), "law")
     inside = np.full(octave.size, 1, np.int8)
-    cell = spreads.Spread(0.5 * octave + np.log(2), doubt[0].log_sd, inside, "cell", (), doubt)
-    joined = spreads.completed(cell, curve, law)
+    cell = derivation.Derivation(0.5 * octave + np.log(2), every, inside, "cell")
+    joined = derivation.completed(cell, curve, law)
     octaves = np.maximum(np.maximum(10 - octave, octave - 20), 0)
     fade = np.exp(-octaves / load_priors().shape.fading_octaves)
     np.testing.assert_allclose(joined.log_time, 0.5 * octave + np.log(2) * fade)
-    np.testing.assert_allclose(joined.log_sd, np.sqrt((0.1 * fade) ** 2 + (0.4 * (1 - fade)) ** 2))
-    np.testing.assert_allclose(joined.log_sd, np.sqrt(sum(d.log_sd**2 for d in joined.doubts)))
+    assert joined.measured.tolist() == (octaves == 0).tolist()
     assert joined.evidence.tolist() == np.where(octaves > 0, 2, 1).tolist()
 
 
@@ -347,11 +343,11 @@ def test_between_two_cells_only_those_of_the_same_collective_count(collective: s
     known = CollectiveModel.load(machine).calibration
     own = Calibrated.of(machine, known)
     curves = [known.curve(collective, gpus, gpus) for gpus in (4, 8)]
-    found = spreads.between_cells(own, collective, Group.of(6, 8))
+    found = derivation.between_cells(own, collective, Group.of(6, 8))
     if None in curves:
         assert found is None or "between 4 and 8" not in found.basis
         return
-    low, high = (spreads.from_curve(own, curve).log_time for curve in curves if curve is not None)
+    low, high = (derivation.from_curve(own, curve).log_time for curve in curves if curve is not None)
     assert found is not None and found.basis == "between 4 and 8 measured GPUs"
     np.testing.assert_allclose(found.log_time, (low + high) / 2)
 
@@ -369,7 +365,7 @@ def test_between_two_cells_nothing_is_surer_than_the_less_sure_of_them() -> None
         cut.append(cell.model_copy(update={name: getattr(cell, name)[:n] for name in names}))
     for curves in (cut, cut[::-1]):
         only = known.model_copy(update={"curves": curves})
-        found = spreads.between_cells(
+        found = derivation.between_cells(
             Calibrated.of(load_machine(only.machine), only), "all_gather", Group.of(6, 8)
         )
         assert found is not None
@@ -382,7 +378,7 @@ def test_a_cell_is_measured_from_its_first_size_on() -> None:
     cell = known.curve("all_gather", 8, 8)
     assert cell is not None
     ends = [int(np.log2(cell.anchor_bytes[at]) * grid.PER_OCTAVE) for at in (0, -1)]
-    ranks = spreads.from_curve(Calibrated.of(load_machine("h100-sxm-ib"), known), cell).evidence
+    ranks = derivation.from_curve(Calibrated.of(load_machine("h100-sxm-ib"), known), cell).evidence
     inside = np.arange(ranks.size)
     measured = (inside >= ends[0]) & (inside <= ends[1])
     assert np.all((ranks == Evidence.INTERPOLATED.rank) == measured)
