@@ -183,13 +183,13 @@ def between_cells(own: Calibrated, collective: str, group: Group) -> Derivation 
     cells = find_cells_around(own.calibration, collective, group)
     if cells is None:
         return None
-    low, high = (from_curve(own, cell) for cell in cells)
+    low, high = (derive_time(own, collective, Group.of(cell.gpus, cell.domain_gpus)) for cell in cells)
     times = np.exp(low.log_time), np.exp(high.log_time)
     log_time = np.log(time_between_counts(*times, group.gpus, *(cell.gpus for cell in cells)))
     evidence = np.maximum(np.maximum(low.evidence, high.evidence), Evidence.INTERPOLATED.rank)
     basis = f"between {cells[0].gpus} and {cells[1].gpus} measured GPUs"
-    stages = (*low.stages, *high.stages, Stage(basis, log_time))
-    return Derivation(log_time, low.measured, evidence.astype(np.int8), basis, stages)
+    stages, measured = (*low.stages, *high.stages, Stage(basis, log_time)), low.measured & high.measured
+    return Derivation(log_time, measured, evidence.astype(np.int8), basis, stages)
 
 
 def from_law(own: Calibrated, law: Law | None, collective: str, group: Group) -> Derivation:

@@ -262,13 +262,14 @@ def pairwise_latency(
     """Floor of an exchange with every peer: a cost per peer, and one per round of remote domains.
 
         alpha = a0 + a1 (g - 1) + R (c + b min(g, P)) + a2 (G - g),
-        R = ceil((N - 1) ceil(g / P) / C)                                                   [s]
+        R = max(1, (N - 1) ceil(g / P) / C)                                                 [s]
 
     a0  launch [s];  a1  for each peer inside the domain [s];  a2  for each post to a remote peer [s]
     c   once a round for leaving the domain [s];  b  for each peer of one batch, which share a channel [s]
-    G   ranks [-];  g  ranks of one domain [-];  N  domains [-];  R  rounds of batches of remote peers [-]
+    G   ranks [-];  g  ranks of one domain [-];  N  domains [-];  R  rounds of batches [-]
     P   peers of a batch: a remote domain has ceil(g / P) batches [-]
-    C   channels: this many batches are served side by side, the others wait for the next round [-]
+    C   channels: this many batches are served side by side, the others wait. Rounds are not whole, because no
+        measurement shows the step that a second one would be [-]
     Source: docs/model.md#all-to-all; NVIDIA/nccl src/enqueue.cc (addP2pToPlan), src/include/channel.h
     (ncclP2pChannelBaseForRound), src/init.cc (NCCL_P2P_SCHEDULE_GROUP_SIZE)
     Limits: G = 1 -> a0;  N = 1 -> a0 + a1 (G-1);  g <= P, 2 <= N <= C + 1: slope a2 in G;
@@ -277,14 +278,9 @@ def pairwise_latency(
     if N == 1:
         return a0 + a1 * (G - 1)
     alpha = a0 + a1 * (g - 1)
-    rounds = _ceil_ratio((N - 1) * _ceil_ratio(g, P), C)
+    rounds = max(1.0, (N - 1) * -(-g // P) / C)
     alpha = alpha + rounds * (c + b * min(g, P))
     return alpha + a2 * (G - g)
-
-
-def _ceil_ratio(first: Number, second: Number) -> int:
-    """ceil(first / second): how many of ``second`` hold ``first``."""
-    return -int(-first // second)
 
 
 @equation
@@ -308,6 +304,7 @@ def pairwise_transfer_time(
     S: Number,
     k: Number,
     B_link: Number,
+    h: Number,
     B_nic: Number,
     B_peer: Number,
     G: int,
@@ -318,19 +315,22 @@ def pairwise_transfer_time(
     """Time of the bytes of a pairwise exchange: the slower of the two link classes.
 
         t = k max(S (g - 1) / G / B_link, S (G - g) / G / r),
-        r = (B_nic^-n + ((G - g) B_peer)^-n)^(-1/n)                                         [s]
+        r = (B_nic^-n + ((G - g) B_peer)^-n)^(-1/n);
+        one domain: t = k S (G - 1 + h) / G / B_link                                        [s]
 
     S       payload of one rank [bytes];  G  ranks [-];  g  ranks of one domain [-];  N  domains [-]
     k       wire copies of the payload [-]: 1; 2 for an all-reduce made of puts
-    B_link  rate inside the domain [bytes/s];  B_nic  realised rate of one network card [bytes/s]
+    B_link  rate inside the domain to many peers [bytes/s];  h  peers at which half of it is reached [-]
+    B_nic  realised rate of one network card [bytes/s]
     B_peer  rate towards a single remote peer (few peers cannot fill a card) [bytes/s]
     r       rate to remote peers (``join_rates``) [bytes/s];  n  sharpness of its corner [-]
-    Source: hierarchical all-to-all, docs/model.md#all-to-all; B_peer seen on pairs of nodes with 1..8 GPUs
-    Limits: N = 1 -> k S (G-1)/G / B_link;  B_link -> inf, many peers -> k S (G-g)/G / B_nic
+    Source: hierarchical all-to-all, docs/model.md#all-to-all; B_peer seen on pairs of nodes with 1..8 GPUs,
+            h on 2, 4 and 8 GPUs of one node
+    Limits: N = 1, h = 0 -> k S (G-1)/G / B_link;  B_link -> inf, many peers -> k S (G-g)/G / B_nic
     """
     size = k * S
     if N == 1:
-        return size * (G - 1) / G / B_link
+        return size * (G - 1 + h) / G / B_link
     remote = G - g
     card = join_rates(B_nic, remote * B_peer, n)
     return maximum(size * (g - 1) / G / B_link, size * remote / G / card)

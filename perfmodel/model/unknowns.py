@@ -72,7 +72,8 @@ PAIRWISE = (
     Unknown("remote_peer_s", "for each post to a remote peer", True),
     Unknown("rendezvous_s", "handshake of large messages across domains", True),
     Unknown("link_rendezvous_s", "handshake of large messages inside the domain"),
-    Unknown("link_bytes_per_s", "rate inside the domain", rate="inside"),
+    Unknown("link_bytes_per_s", "rate inside the domain to many peers", rate="inside"),
+    Unknown("link_half_peers", "peers inside the domain at which half of that rate is reached"),
     Unknown("nic_bytes_per_s", "realised rate of one network card", True, "across"),
     Unknown("remote_peer_bytes_per_s", "rate towards a single remote peer", True, "across"),
 )

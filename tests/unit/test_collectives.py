@@ -57,7 +57,7 @@ RING = dict(
 PAIRS = dict(
     zip(
         laws.LINK_LAWS["pairwise"].names,
-        [5 * US, 1 * US, 5 * US, 1 * US, 2 * US, 60 * US, 6 * US, 300e9, 50e9, 40e9],
+        [5 * US, 1 * US, 5 * US, 1 * US, 2 * US, 60 * US, 6 * US, 300e9, 0.0, 50e9, 40e9],
         strict=True,
     )
 )
@@ -178,17 +178,18 @@ def test_pairwise_latency() -> None:
     assert c.pairwise_latency(*args, 24, 8, 3, 16, 8) == pytest.approx((5 + 7 + 4 + 4 + 32) * US)
 
 
-def test_remote_domains_beyond_the_channels_wait_for_another_round() -> None:
+def test_remote_domains_beyond_the_channels_wait_without_a_step() -> None:
+    """17 of 16 batches take 17/16 of a round of 8 us."""
     args = (5 * US, 1 * US, 4 * US, 0.5 * US, 2 * US)
     full, more = (c.pairwise_latency(*args, 8 * n, 8, n, 16, 8) for n in (17, 18))
-    assert more - full == pytest.approx((8 * 2 + 4 + 4) * US)
+    assert more - full == pytest.approx((8 * 2 + 8 / 16) * US)
 
 
 def test_peers_of_a_wide_domain_share_a_channel_in_batches() -> None:
     """512 GPUs: 16 batches of 8 fill the channels, in whichever domains they are."""
     args = (5 * US, 0.0, 4 * US, 0.5 * US, 0.0)
     once = (5 + 4 + 8 * 0.5) * US
-    for domain, rounds in ((8, 4), (64, 4), (128, 3), (256, 2)):
+    for domain, rounds in ((8, 63 / 16), (64, 56 / 16), (128, 3), (256, 2)):
         assert c.pairwise_latency(*args, 512, domain, 512 // domain, 16, 8) == pytest.approx(
             5 * US + rounds * (once - 5 * US)
         )
@@ -215,12 +216,12 @@ def test_what_nccl_may_choose_from() -> None:
 
 
 def test_pairwise_bytes() -> None:
-    assert c.pairwise_transfer_time(8e9, 1, 100e9, 1, 1, 8, 8, 1, 6) == pytest.approx(0.07)
-    far = c.pairwise_transfer_time(16e9, 1, 1e15, 50e9, 1e15, 16, 8, 2, 6)
+    assert c.pairwise_transfer_time(8e9, 1, 100e9, 0, 1, 1, 8, 8, 1, 6) == pytest.approx(0.07)
+    far = c.pairwise_transfer_time(16e9, 1, 1e15, 0, 50e9, 1e15, 16, 8, 2, 6)
     assert far == pytest.approx(16e9 * 8 / 16 / 50e9)
-    near = c.pairwise_transfer_time(16e9, 1, 70e9, 1e15, 1e15, 16, 8, 2, 6)
+    near = c.pairwise_transfer_time(16e9, 1, 70e9, 0, 1e15, 1e15, 16, 8, 2, 6)
     assert near == pytest.approx(16e9 * 7 / 16 / 70e9)
-    lone = c.pairwise_transfer_time(2e9, 1, 1e15, 50e9, 10e9, 2, 1, 2, 6)
+    lone = c.pairwise_transfer_time(2e9, 1, 1e15, 0, 50e9, 10e9, 2, 1, 2, 6)
     assert lone == pytest.approx(1e9 / 10e9, rel=1e-3)
 
 
