@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,6 +24,7 @@ from perfmodel.report.check_text import check_text, no_verdict_line, outside_lin
 from perfmodel.schema.calibration import load_calibration
 from perfmodel.schema.evidence import Backend, Clock
 from perfmodel.schema.machine import Machine, list_machines
+from perfmodel.schema.whole_files import write_whole_text
 
 if TYPE_CHECKING:
     from perfmodel.validate.checked import Series, WrongResults
@@ -45,7 +48,7 @@ class _Judged(NamedTuple):
 
 def check(context: typer.Context, options: CheckOptions) -> None:
     """Compare benchmark logs with the band of similar clusters, and print which are outside, and why."""
-    from perfmodel.validate.reasons import reasons_of
+    from perfmodel.validate.reasons import reasons_of, stated_facts
 
     check_given(options.op, options.clock, options.gpus, options.gpus_per_node)
     calibration = calibration_of(options.calibration)
@@ -65,22 +68,41 @@ def check(context: typer.Context, options: CheckOptions) -> None:
         wrong += of_log.wrong
         doubts += of_log.doubts
     warn_all(doubts)
+    if options.gates is not None:
+        _write_gates(found, options.gates)
     found = [replace(each, reasons=reasons_of(each, found)) for each in found]
-    outside = [each for each in found if each.stretches]
+    outside, facts = [each for each in found if each.stretches], stated_facts(found)
     if options.as_json:
         emit_json(
             "check", outside=len(outside), curves=[series_record(each) for each in found],
             wrong_results=[each._asdict() for each in wrong],
+            stated={log: [rule.name for rule in rules] for log, rules in facts.items()},
             no_verdict=[{"log": log} | error.to_dict() for log, error in unjudged],
             warnings=doubts, calibration_file=calibration_file(calibration),
         )  # fmt: skip
     else:
-        emit(check_text(found, wrong, unjudged))
+        emit(check_text(found, wrong, unjudged, facts))
     if outside or wrong:
         raise OutsideBandError(outside_line(found, wrong))
     if unjudged:
         _, first = unjudged[0]
         raise type(first)(no_verdict_line(unjudged), "the answer says why, and what to do.")
+
+
+def _write_gates(curves: Sequence[Series], path: Path) -> None:
+    """Write the gates of each collective and ranks in the logs to a JSON file."""
+    from perfmodel.validate.gates import find_gates
+
+    sizes: dict[tuple[str, int, int], tuple[CollectiveModel, set[float]]] = {}
+    for one in curves:
+        key = one.collective, one.gpus, one.gpus_per_node
+        sizes.setdefault(key, (one.model, set()))[1].update(one.payload_bytes.tolist())
+    gates = [
+        {"machine": model.machine.name, "calibration": model.calibration_id, **gate._asdict()}
+        for key, (model, some) in sizes.items()
+        for gate in find_gates(model, *key, sorted(some))
+    ]
+    write_whole_text(path, json.dumps({"gates": gates}, indent=1) + "\n", "gates")
 
 
 def _judged(path: Path, options: CheckOptions, named: Machine | None, calibration: str | None) -> _Judged:

@@ -17,6 +17,8 @@ from perfmodel.cli.chosen import (
     machine_of,
 )
 from perfmodel.cli.options import (
+    LEAVE_ONE,
+    apart,
     check_explained,
     collective_name,
     count_values,
@@ -29,8 +31,9 @@ from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.library import Faster
 from perfmodel.engine.settings import BEST, load_setting, note_changed_values
 from perfmodel.errors import BadInputError, NoCalibrationError
+from perfmodel.model.unknowns import Group
 from perfmodel.question.passes import CollectiveOptions
-from perfmodel.report.collective_text import collective_text
+from perfmodel.report.collective_text import collective_text, gates_text
 from perfmodel.report.projection_text import origin
 from perfmodel.schema.evidence import COLLECTIVES, PER_PEER, RING_BACKENDS
 
@@ -46,7 +49,8 @@ _NCCL_ALIGNMENT_BYTES = 16
 def collective(context: typer.Context, options: CollectiveOptions) -> None:
     """Predict collectives, and print their times as a table, JSON or CSV."""
     one_output(json=options.as_json, csv=options.as_csv)
-    check_explained(options.explain, csv=options.as_csv)
+    check_explained(options.explain, csv=options.as_csv, gates=options.gates)
+    apart("--gates", options.gates, LEAVE_ONE, csv=options.as_csv)
     calibration = calibration_of(options.calibration, options.backend, options.clock)
     chosen = machine_of(options.machine, options.settings, calibration)
     check_per_node(options.gpus_per_node, chosen)
@@ -58,6 +62,9 @@ def collective(context: typer.Context, options: CollectiveOptions) -> None:
         if options.explain:
             _explain(frame, models, as_json=options.as_json)
             return
+        if options.gates:
+            _print_gates(frame, models[0], as_json=options.as_json)
+            return
         answers, missing = _predict(frame, models, split_values(options.op, "--op"))
     calibrations = ", ".join(model.calibration_id for model in models)
     for text in notes:
@@ -66,6 +73,11 @@ def collective(context: typer.Context, options: CollectiveOptions) -> None:
         warn(f"{library} has no {', '.join(missing)} on {chosen.name}: left out")
     if (answers["gpus"] == 1).any():
         note("one GPU sends nothing: 0 s")
+    for ranks, node in frame[["gpus", "gpus_per_node"]].drop_duplicates().itertuples(index=False):
+        group = Group.of(int(ranks), chosen.domain_gpus_of(int(node)))
+        if group.smallest_domain_gpus < group.domain_gpus:
+            few = f"{group.smallest_domain_gpus} of {group.domain_gpus} GPUs"
+            note(f"{ranks} GPUs: the last node has {few}, and its network cards limit all of them")
     if options.as_csv:
         emit(answers.to_csv(index=False))
     elif options.as_json:
@@ -99,6 +111,23 @@ def _explain(frame: pd.DataFrame, models: Sequence[CollectiveModel], *, as_json:
     counts = int(answer["gpus"]), int(answer["gpus_per_node"])
     name, size = str(answer["collective"]), float(answer["payload_bytes"])
     emit_explanation("collective", explain_collective(model, name, size, *counts), as_json=as_json)
+
+
+def _print_gates(frame: pd.DataFrame, model: CollectiveModel, *, as_json: bool) -> None:
+    """Print the gates of the collectives of ``frame``."""
+    from perfmodel.validate.gates import find_gates
+
+    groups = frame.groupby(["collective", "gpus", "gpus_per_node"], sort=False)
+    gates = [
+        gate
+        for (name, ranks, node), rows in groups
+        for gate in find_gates(model, str(name), int(ranks), int(node), sorted(rows["payload_bytes"]))
+    ]
+    if as_json:
+        content = {"machine": model.machine.name, "calibration": model.calibration_id}
+        emit_json("collective", **content, gates=[gate._asdict() for gate in gates])
+    else:
+        emit(gates_text(gates, model.calibration_id, model.machine))
 
 
 def questions(ops: list[str], sizes: list[str], gpus: list[str], per_node: int) -> pd.DataFrame:

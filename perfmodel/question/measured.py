@@ -150,6 +150,7 @@ class CheckOptions(LogOptions):
       perfmodel check alltoall.log all_reduce.log
       perfmodel check alltoall.log --machine h100-sxm-efa
       perfmodel check alltoall.log --calibration mine.json --json
+      perfmodel check alltoall.log --gates gates.json
     """
 
     logs: Annotated[
@@ -166,6 +167,10 @@ class CheckOptions(LogOptions):
     calibration: Annotated[
         str | None,
         Opt("A calibration to compare with (default: the shipped one of the nearest version).", "FILE"),
+    ] = None
+    gates: Annotated[
+        Path | None,
+        Opt("Write the lowest busbw and the longest time that are normal, for each size, as JSON.", "FILE"),
     ] = None
 
 

@@ -73,6 +73,7 @@ class CollectiveOptions(OutputOptions, MachineOptions):
       perfmodel collective --op all --size 1MiB..64MiB --gpus 8,16 --machine h200-sxm-ib
       perfmodel collective --op all_gather --size 1GiB --gpus 64 --set nic_bytes_per_s=100GB/s --json
       perfmodel collective --op all_to_all --size 1GiB --gpus 128 --explain
+      perfmodel collective --op all_reduce --size 1GiB..8GiB --gpus 16 --gates --json
     """
 
     op: Annotated[
@@ -99,6 +100,10 @@ class CollectiveOptions(OutputOptions, MachineOptions):
     gpus_per_node: Annotated[int | None, Opt("GPUs used in each node (default: all of them).", "N")] = None
     explain: Annotated[
         bool, Opt("Print how the time of the one collective follows: equations, sources, parts of the band.")
+    ] = False
+    gates: Annotated[
+        bool,
+        Opt("Print what validates a cluster: the lowest busbw and longest time of normal ones."),
     ] = False
     as_csv: groups.Csv = False
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from perfmodel.report.terminal import facts, paragraph
 from perfmodel.schema.calibration import list_calibrations
 from perfmodel.units import counted, format_bytes, format_rate, format_ratio
 from perfmodel.validate.checked import Series, Stretch, WrongResults
+from perfmodel.validate.reason_table import ReasonRule
 
 _CORRUPT = (
     "Data arrive damaged: look for a bad link, card or GPU, or a library's fault, before any time counts."
@@ -39,11 +42,17 @@ Unjudged = Sequence[tuple[str, PerfmodelError]]
 """Logs without a verdict, each with the error that says why."""
 
 
-def check_text(found: Sequence[Series], wrong: Sequence[WrongResults] = (), unjudged: Unjudged = ()) -> str:
+def check_text(
+    found: Sequence[Series],
+    wrong: Sequence[WrongResults] = (),
+    unjudged: Unjudged = (),
+    stated: Mapping[str, Sequence[ReasonRule]] = MappingProxyType({}),
+) -> str:
     """The text of ``perfmodel check``: wrong results, how many curves leave their band, a table, reasons.
 
     found  curves of the logs;  wrong  logs in which nccl-tests counted wrong results
     unjudged  logs without a verdict, which come last, each with why, and what to do
+    stated  by log, reasons that it states although all of its curves are normal
     """
     first = [paragraph(f"Wrong results: {words}. {_CORRUPT}") for words in map(_wrong_words, wrong)]
     why = [f"{paragraph(f'{log}: no verdict')}\n{_why(error)}" for log, error in unjudged]
@@ -63,6 +72,7 @@ def check_text(found: Sequence[Series], wrong: Sequence[WrongResults] = (), unju
             paragraph(f"{counted(len(found), 'curve')}, {verdict} of {whose}{beside}."),
             columns_text(_COLUMNS, found),
             *_blocks(outside),
+            *(_stated(log, rule) for log, rules in stated.items() for rule in rules),
             *why,
             paragraph(f"Machine {names} · the 95 % band is {evidence}"),
         ]
@@ -129,6 +139,13 @@ def _block(one: Series, places: str) -> str:
     if not one.reasons:
         pairs.append(("Likeliest", "no reason that is tested puts these sizes back into the band"))
     return f"{paragraph(title.replace('in of place', 'in place'))}\n{facts(pairs, indent=1)}"
+
+
+def _stated(log: str, rule: ReasonRule) -> str:
+    """A fact that a log states, of curves that are normal."""
+    words = re.split(r"[:(] ?\{\}", rule.words)[0].strip()
+    pairs = [("Says", f"{rule.name}: {words}, though its curves are normal"), ("", f"look at {rule.look}")]
+    return f"{paragraph(log)}\n{facts(pairs, indent=1)}"
 
 
 def _stretch(one: Series, each: Stretch) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from perfmodel.report.columns import Column, columns_text
@@ -13,6 +15,11 @@ from perfmodel.units import format_bytes, format_count, format_rate, format_time
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from perfmodel.validate.gates import Gate
+
+_PROGRAMS = {"all_to_all": "alltoall"}
+"""Names of nccl-tests where they are not those of the collectives."""
 
 
 def collective_text(answers: pd.DataFrame, calibration_id: str, machine: Machine) -> str:
@@ -25,6 +32,30 @@ def collective_text(answers: pd.DataFrame, calibration_id: str, machine: Machine
         [
             columns_text(columns, answers.to_dict(orient="records")),
             paragraph(f"{origin} · calibration {calibration_id}"),
+        ]
+    )
+
+
+def gates_text(gates: Sequence[Gate], calibration_id: str, machine: Machine) -> str:
+    """A line for each gate, and for each collective and ranks the call of nccl-tests that judges by them.
+
+    nccl-tests fails a run whose mean bus bandwidth over its sizes is more than 10 % below NCCL_TESTS_MIN_BW.
+    """
+    calls = []
+    for (name, ranks), rows in groupby(gates, key=lambda gate: (gate.collective, gate.gpus)):
+        some = list(rows)
+        mean = sum(gate.lowest_busbw_bytes_per_s for gate in some) / len(some) / 0.9
+        sizes = f"-b {some[0].payload_bytes:.0f} -e {some[-1].payload_bytes:.0f} -f 2 -g 1"
+        program = f"{_PROGRAMS.get(name, name)}_perf"
+        calls.append(f"NCCL_TESTS_MIN_BW={mean / 1e9:.3g} mpirun -np {ranks} {program} {sizes}")
+    basis = "; ".join(dict.fromkeys(gate.basis for gate in gates))
+    return "\n\n".join(
+        [
+            columns_text(_GATES, gates),
+            "\n".join(calls),
+            paragraph(
+                f"Machine {machine.name} · calibration {calibration_id} · slow end of the 95 % band: {basis}"
+            ),
         ]
     )
 
@@ -51,3 +82,12 @@ _COLUMNS = (
     Column("evidence", lambda row: _evidence(row["evidence"]), left=True),
 )
 _LIBRARY = Column("library", lambda row: str(row["library"]), left=True)
+_GATES = (
+    Column("collective", lambda gate: gate.collective, left=True),
+    Column("GPUs", lambda gate: format_count(gate.gpus)),
+    Column("/node", lambda gate: str(gate.gpus_per_node), goes=1),
+    Column("size", lambda gate: format_bytes(gate.payload_bytes)),
+    Column("time at most", lambda gate: format_time(gate.longest_time_s)),
+    Column("busbw at least", lambda gate: format_rate(gate.lowest_busbw_bytes_per_s)),
+    Column("evidence", lambda gate: gate.evidence, left=True),
+)

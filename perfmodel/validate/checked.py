@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -11,12 +11,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from perfmodel.collectives.calibrated import Calibrated
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.grid import GRID_BYTES
+from perfmodel.collectives.rates import scaled_unknowns
+from perfmodel.collectives.stored import step_constants
 from perfmodel.collectives.time_tables import speed_of_light
 from perfmodel.model.collectives import bus_factor
+from perfmodel.model.laws import LINK_LAWS, ring_tree_choice, ring_tree_time
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.evidence import COLLECTIVES, PER_PEER, Evidence
+from perfmodel.schema.priors import load_priors
 from perfmodel.validate.reason_table import LikelyReason
 
 if TYPE_CHECKING:
@@ -33,6 +38,8 @@ If sizes err independently, of 30 sizes on a normal cluster one is outside in mo
 one side in 4 of 100 logs, one beyond ``FAR`` in 3 of 1000."""
 LATENCY_SHARE = 0.5
 """Share of latency in an expected time above which a size says nothing about the rate of its links."""
+_LATENCIES = ("_base_ratio", "_inside_ratio", "_network_ratio", "_overhead_ratio")
+"""Ends of the names of unknowns over NCCL's table."""
 _NARROWEST = 1e-3  # half of a band that the speed of light cuts: 0.1 %
 _KEY = ["source_id", "collective", "variant", "gpus", "gpus_per_node", "datatype", "in_place"]
 
@@ -95,11 +102,14 @@ class Series:
         """How its ranks are distributed over scale-up domains."""
         return Group.of(self.gpus, self.model.machine.domain_gpus_of(self.gpus_per_node))
 
-    def deviations(self, expected_s: Floats) -> Floats:
-        """ln(measured / expected_s) of each size, in standard deviations of its band; above the band: > 0."""
+    def deviations(self, expected_s: Floats, least_log_sd: float = _NARROWEST) -> Floats:
+        """ln(measured / expected_s) of each size, in standard deviations of its band; above the band: > 0.
+
+        least_log_sd  of a hypothesis, which a law predicts where nothing like it was measured
+        """
         off = np.log(self.time_s / expected_s)
         widths = np.log(np.where(off > 0, self.high_s / self.expected_s, self.expected_s / self.low_s))
-        return np.asarray(off / np.maximum(widths / Z95, _NARROWEST))
+        return np.asarray(off / np.maximum(widths / Z95, least_log_sd))
 
     @cached_property
     def side(self) -> npt.NDArray[np.int64]:
@@ -180,6 +190,44 @@ def wrong_results(samples: pd.DataFrame) -> list[WrongResults]:
     return found
 
 
+def compare_algorithms(
+    model: CollectiveModel,
+    collective: str,
+    group: Group,
+    payload_bytes: Floats,
+    allowed: Callable[[str], bool],
+) -> Iterator[Floats]:
+    """Yields times with the algorithms and protocols whose name is allowed, over times with all of them.
+
+    First with fitted latencies, then with those of NCCL's table: it never chose these in measurements, so
+    their fitted latency may be far off.
+    Limits: a collective without such a choice, no name allowed, or all -> nothing
+    """
+    law = model.calibration.law(collective)
+    if law is None or LINK_LAWS[law.law].time is not ring_tree_time:
+        return
+    measured_on = Calibrated.of(model.machine, model.calibration).machine
+    logs = scaled_unknowns(np.log(np.array(law.values)), law, model.machine, measured_on)
+    unknowns = dict(zip(law.names, np.exp(logs).tolist(), strict=True))
+    table = {name: 1.0 for name in law.names if name.endswith(_LATENCIES)}
+    question = step_constants(model.machine, load_priors()), collective, group, payload_bytes
+    fitted_s = np.asarray(ring_tree_choice(unknowns, *question).time_s, float)
+    for values in (unknowns, unknowns | table):
+        choice = ring_tree_choice(values, *question)
+        named = zip(choice.candidates, choice.times_s, strict=True)
+        times = [np.asarray(time, float) for candidate, time in named if allowed(candidate.name)]
+        if times and len(times) < len(choice.candidates):
+            yield np.min(times, axis=0) / fitted_s
+
+
+def _integer_ratios(model: CollectiveModel, collective: str, group: Group, payload_bytes: Floats) -> Floats:
+    """How much longer a sum of integers takes, which the switch (NVLS) does not add."""
+    if collective != "all_reduce":
+        return np.ones(payload_bytes.size)
+    ratios = compare_algorithms(model, collective, group, payload_bytes, lambda name: name != "NVLS")
+    return np.maximum(next(ratios, np.ones(payload_bytes.size)), 1.0)
+
+
 def series_of(samples: pd.DataFrame, model: CollectiveModel, said: str, same_clock: bool) -> list[Series]:
     """A series for every collective and group of ranks in the samples of a log.
 
@@ -197,10 +245,14 @@ def series_of(samples: pd.DataFrame, model: CollectiveModel, said: str, same_clo
         sizes = medians.index.to_numpy(float)
         guess = model.estimate(collective, sizes, int(gpus), int(per_node))
         latency = guess.floor_s / guess.time_s
+        group = Group.of(int(gpus), model.machine.domain_gpus_of(int(per_node)))
+        whole = "int" in datatype
+        slower = _integer_ratios(model, collective, group, sizes) if whole else np.ones(sizes.size)
+        expected, high = guess.time_s * slower, guess.high_s * slower
         found.append(
             Series(
                 log, collective, int(gpus), int(per_node), datatype, in_place == "True", model,
-                sizes, medians.to_numpy(float), guess.time_s, guess.low_s, guess.high_s, latency,
+                sizes, medians.to_numpy(float), expected, guess.low_s, high, latency,
                 str(Evidence.from_rank(int(np.median(guess.evidence)))),
                 (latency < LATENCY_SHARE) | same_clock, said,
             )

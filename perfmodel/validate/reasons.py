@@ -13,12 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from perfmodel.collectives.calibrated import Calibrated
-from perfmodel.collectives.rates import rate_shift, scaled_unknowns
-from perfmodel.collectives.stored import step_constants
-from perfmodel.model.laws import LINK_LAWS, ring_tree_choice, ring_tree_time
+from perfmodel.collectives.rates import rate_shift
 from perfmodel.schema.priors import load_priors
 from perfmodel.units import format_ratio, format_time
-from perfmodel.validate.checked import LATENCY_SHARE, Z95, Bools, Floats, Series
+from perfmodel.validate.checked import LATENCY_SHARE, Z95, Bools, Floats, Series, compare_algorithms
 from perfmodel.validate.reason_table import LikelyReason, ReasonRule, rules
 
 Guess = tuple[Floats, str]
@@ -28,12 +26,6 @@ _MOST_REASONS = 4
 _EXPLAINED = 0.5  # of the sizes outside
 _QUANTILES = (0.25, 0.5, 0.75)
 _STEPS = 13  # of a range of rates
-_LATENCIES = (
-    "_base_ratio",
-    "_inside_ratio",
-    "_network_ratio",
-    "_overhead_ratio",
-)  # unknowns over NCCL's table
 _CARDS, _LINKS, _PCIE = "nic_bytes_per_s", "nvlink_bytes_per_s", "pcie_bytes_per_s"
 
 
@@ -55,6 +47,18 @@ def reasons_of(one: Series, others: Sequence[Series]) -> tuple[LikelyReason, ...
     return (*found, *(LikelyReason(rule, "", count, (), outside) for rule, count in alone))
 
 
+def stated_facts(curves: Sequence[Series]) -> dict[str, list[ReasonRule]]:
+    """By log, what its lines of NCCL state that slows collectives, although all of its curves are normal."""
+    slow = {one.log for one in curves if one.stretches}
+    found: dict[str, list[ReasonRule]] = {}
+    for one in curves:
+        for rule in rules() if one.log not in slow else ():
+            if re.search(rule.stated, one.said) and any(True for _ in TESTS[rule.test](one, rule.rate)):
+                names = found.setdefault(one.log, [])
+                names += [rule] if rule not in names else []
+    return found
+
+
 def _tested(one: Series, others: Sequence[Series], rest: Bools, outside: int) -> list[LikelyReason]:
     """The reasons that agree with the times: first those that the log states, then by Akaike's criterion.
 
@@ -66,7 +70,7 @@ def _tested(one: Series, others: Sequence[Series], rest: Bools, outside: int) ->
     for rule in rules():
         tries = []
         for times, value in () if _ruled_out(rule, one, others) else TESTS[rule.test](one, rule.rate):
-            z = one.deviations(times)
+            z = one.deviations(times, load_priors().uncertainty.unseen_log_sd)
             inside = np.abs(z) <= Z95
             explains, within = int((inside & rest).sum()), int((inside & used).sum())
             if explains >= _EXPLAINED * rest.sum() and within > before:
@@ -165,27 +169,9 @@ def _no_p2p(one: Series, rate: tuple[float, float]) -> Iterator[Guess]:
 
 
 def _chosen(one: Series, allowed: Callable[[str], bool]) -> Iterator[Guess]:
-    """Yields times of the fastest algorithm and protocol whose name is allowed, fitted and by table.
-
-    NCCL never chose these in measurements, so their fitted latency may be far from the table's.
-    Limits: a collective without such a choice, no name allowed, or all -> nothing
-    """
-    model = one.model
-    law = model.calibration.law(one.collective)
-    if law is None or LINK_LAWS[law.law].time is not ring_tree_time:
-        return
-    measured_on = Calibrated.of(model.machine, model.calibration).machine
-    logs = scaled_unknowns(np.log(np.array(law.values)), law, model.machine, measured_on)
-    unknowns = dict(zip(law.names, np.exp(logs).tolist(), strict=True))
-    table = {name: 1.0 for name in law.names if name.endswith(_LATENCIES)}
-    asked = step_constants(model.machine, load_priors()), one.collective, one.group, one.payload_bytes
-    fitted_s = np.asarray(ring_tree_choice(unknowns, *asked).time_s, float)
-    for values in (unknowns, unknowns | table):
-        found = ring_tree_choice(values, *asked)
-        named = zip(found.candidates, found.times_s, strict=True)
-        times = [np.asarray(time, float) for each, time in named if allowed(each.name)]
-        if times and len(times) < len(found.candidates):
-            yield one.expected_s * np.min(times, axis=0) / fitted_s, ""
+    """Yields times of the fastest algorithm and protocol whose name is allowed, fitted and by table."""
+    for ratios in compare_algorithms(one.model, one.collective, one.group, one.payload_bytes, allowed):
+        yield one.expected_s * ratios, ""
 
 
 def _launches(one: Series, rate: tuple[float, float]) -> Iterator[Guess]:
