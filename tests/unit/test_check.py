@@ -151,6 +151,55 @@ def test_a_normal_log_has_no_reason(collective: str, gpus: int) -> None:
     assert one.verdict == "normal" and not reasons
 
 
+PLANTED: list[tuple[str, str, int, Change, str]] = [
+    ("NVLS off", "all_reduce", 8, lambda times, wire: no_switch(times, wire), "NVLS off"),
+    (
+        "half the rails",
+        "all_gather",
+        16,
+        lambda times, wire: np.maximum(times, wire / 175e9),
+        "one network card of two",
+    ),
+    ("one card of eight", "all_to_all", 16, partial(slower, 50e9 / 8 * 16 / 15), "one network card of all"),
+    ("wrong NUMA node", "all_gather", 16, partial(both, 15 * US, 300e9), "GPUDirect RDMA off"),
+    ("GPUDirect off", "all_reduce", 16, partial(both, 60 * US, 150e9), "GPUDirect RDMA off"),
+    ("sockets over one card", "all_reduce", 16, partial(both, 100 * US, 12e9), "sockets"),
+    (
+        "NVLink at two thirds",
+        "all_gather",
+        8,
+        lambda times, wire: times + wire / 337e9 / 2,
+        "links at part of their rate",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("fault", "collective", "gpus", "change", "reason"), PLANTED, ids=[p[0] for p in PLANTED]
+)
+def test_a_planted_fault_is_seen(fault: str, collective: str, gpus: int, change: Change, reason: str) -> None:
+    wire = SIZES * bus_factor(collective, gpus)
+    one, reasons = checked(frame(collective, gpus, change(normal(collective, gpus), wire)))
+    assert one.verdict == "slow"
+    assert reason in [each.rule.name for each in reasons]
+
+
+@pytest.mark.parametrize(("gpus", "per_node"), [(7, 7), (14, 7)])
+def test_seven_gpus_of_a_node_are_normal(gpus: int, per_node: int) -> None:
+    for collective in ("all_reduce", "all_gather", "all_to_all"):
+        times = model_of().estimate(collective, SIZES, gpus, per_node).time_s
+        rows = frame(collective, gpus, times * 1.08).assign(gpus_per_node=per_node)
+        assert checked(rows)[0].verdict == "normal"
+
+
+def test_sums_of_int8_and_another_operator_are_normal() -> None:
+    """aiconfigurator's int8 on 8 H100, which NVLS does not add; 4 and 8 of xxrjun."""
+    whole = [one for one in measured("aic_h100_nccl2.29.2", gpus=8) if one.datatype == "int8"]
+    assert {one.collective for one in whole} >= {"all_reduce", "reduce_scatter"}
+    assert {one.verdict for one in whole} == {"normal"}
+    assert {one.verdict for one in measured("xxrjun_c01_single")} == {"normal"}
+
+
 def test_an_all_reduce_without_the_switch_is_seen() -> None:
     """370 and not 480 GB/s in bulk: clusters like it differ by less."""
     times = no_switch(normal("all_reduce", 8), SIZES * bus_factor("all_reduce", 8))
