@@ -262,7 +262,7 @@ def pairwise_latency(
     """Floor of an exchange with every peer: a cost per peer, and one per round of remote domains.
 
         alpha = a0 + a1 (g - 1) + R (c + b min(g, P)) + a2 (G - g),
-        R = max(1, (N - 1) ceil(g / P) / C)                                                 [s]
+        R = max(min(1, N - 1), (N - 1) ceil(g / P) / C)                                     [s]
 
     a0  launch [s];  a1  for each peer inside the domain [s];  a2  for each post to a remote peer [s]
     c   once a round for leaving the domain [s];  b  for each peer of one batch, which share a channel [s]
@@ -314,13 +314,12 @@ def pairwise_transfer_time(
 ) -> Number:
     """Time of the bytes of a pairwise exchange: the slower of the two link classes.
 
-        t = k max(S (g - 1) / G / B_link, S (G - g) / G / r),
-        r = (B_nic^-n + ((G - g) B_peer)^-n)^(-1/n);
-        one domain: t = k S (G - 1 + h) / G / B_link                                        [s]
+        t = k max(S (g - 1 + h max(0, 2 - N)) / G / B_link, S (G - g) / G / r),
+        r = (B_nic^-n + ((G - g) B_peer)^-n)^(-1/n)                                         [s]
 
     S       payload of one rank [bytes];  G  ranks [-];  g  ranks of one domain [-];  N  domains [-]
     k       wire copies of the payload [-]: 1; 2 for an all-reduce made of puts
-    B_link  rate inside the domain to many peers [bytes/s];  h  peers at which half of it is reached [-]
+    B_link  rate inside the domain to many peers [bytes/s];  h  peers for half of it, in one domain [-]
     B_nic  realised rate of one network card [bytes/s]
     B_peer  rate towards a single remote peer (few peers cannot fill a card) [bytes/s]
     r       rate to remote peers (``join_rates``) [bytes/s];  n  sharpness of its corner [-]
