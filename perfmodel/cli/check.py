@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -18,6 +17,7 @@ from perfmodel.cli.imports import doubt_gpu, unread_text
 from perfmodel.cli.output import emit, emit_json, note, warn_all
 from perfmodel.collectives.choose import nearest_calibration
 from perfmodel.collectives.estimate import CollectiveModel
+from perfmodel.collectives.gates import find_gates
 from perfmodel.errors import BadInputError, NoCalibrationError, OutsideBandError, PerfmodelError
 from perfmodel.question.measured import CheckOptions
 from perfmodel.report.check_text import check_text, no_verdict_line, outside_line, series_record
@@ -29,21 +29,12 @@ from perfmodel.schema.whole_files import write_whole_text
 if TYPE_CHECKING:
     from perfmodel.validate.checked import Series, WrongResults
 
-_NETWORKS = {
+_NETWORKS = {  # in the output of NCCL_DEBUG=INFO
     "efa": r"NET/OFI.*\befa\b",
     "slingshot": r"NET/OFI.*\bcxi\b",
     "roce": r"NET/IB.*/RoCE",
     "infiniband": r"NET/IB.*/IB\b",
 }
-"""Patterns that name the network in the output of NCCL_DEBUG=INFO."""
-
-
-class _Judged(NamedTuple):
-    """What a log gives: its curves beside their bands, its wrong results, and doubts about both."""
-
-    curves: list[Series]
-    wrong: list[WrongResults]
-    doubts: list[str]
 
 
 def check(context: typer.Context, options: CheckOptions) -> None:
@@ -54,29 +45,29 @@ def check(context: typer.Context, options: CheckOptions) -> None:
     calibration = calibration_of(options.calibration)
     given = options.machine is not None or calibration is not None
     machine = machine_of(options.machine, None, calibration) if given else None
-    found, wrong, doubts = _Judged([], [], [])
+    found, wrong, doubts = list["Series"](), list["WrongResults"](), list[str]()
     unjudged: list[tuple[str, PerfmodelError]] = []
     for path in options.logs:
         try:
-            of_log = _judged(path, options, machine, calibration)
+            curves, damaged, unsure = _judged(path, options, machine, calibration)
         except (BadInputError, NoCalibrationError) as error:
             if len(options.logs) == 1:
                 raise
             unjudged.append((str(path), error))
             continue
-        found += of_log.curves
-        wrong += of_log.wrong
-        doubts += of_log.doubts
+        found, wrong, doubts = found + curves, wrong + damaged, doubts + unsure
     warn_all(doubts)
     if options.gates is not None:
-        _write_gates(found, options.gates)
+        groups = [(s.model, s.collective, s.gpus, s.gpus_per_node, s.payload_bytes) for s in found]
+        gates = [gate._asdict() for gate in find_gates(groups)]
+        write_whole_text(options.gates, json.dumps({"gates": gates}, indent=1) + "\n", "gates")
     found = [replace(each, reasons=reasons_of(each, found)) for each in found]
     outside, facts = [each for each in found if each.stretches], stated_facts(found)
     if options.as_json:
         emit_json(
             "check", outside=len(outside), curves=[series_record(each) for each in found],
             wrong_results=[each._asdict() for each in wrong],
-            stated={log: [rule.name for rule in rules] for log, rules in facts.items()},
+            stated=[{"log": log, "name": rule.name} for log, rule in facts],
             no_verdict=[{"log": log} | error.to_dict() for log, error in unjudged],
             warnings=doubts, calibration_file=calibration_file(calibration),
         )  # fmt: skip
@@ -89,24 +80,10 @@ def check(context: typer.Context, options: CheckOptions) -> None:
         raise type(first)(no_verdict_line(unjudged), "the answer says why, and what to do.")
 
 
-def _write_gates(curves: Sequence[Series], path: Path) -> None:
-    """Write the gates of each collective and ranks in the logs to a JSON file."""
-    from perfmodel.validate.gates import find_gates
-
-    sizes: dict[tuple[str, int, int], tuple[CollectiveModel, set[float]]] = {}
-    for one in curves:
-        key = one.collective, one.gpus, one.gpus_per_node
-        sizes.setdefault(key, (one.model, set()))[1].update(one.payload_bytes.tolist())
-    gates = [
-        {"machine": model.machine.name, "calibration": model.calibration_id, **gate._asdict()}
-        for key, (model, some) in sizes.items()
-        for gate in find_gates(model, *key, sorted(some))
-    ]
-    write_whole_text(path, json.dumps({"gates": gates}, indent=1) + "\n", "gates")
-
-
-def _judged(path: Path, options: CheckOptions, named: Machine | None, calibration: str | None) -> _Judged:
-    """The curves of a log beside their bands. named  the machine, if it was given or is the calibration's
+def _judged(
+    path: Path, options: CheckOptions, named: Machine | None, calibration: str | None
+) -> tuple[list[Series], list[WrongResults], list[str]]:
+    """(curves of a log beside their bands, wrong results, doubts). named  the machine, if one was given
 
     Limits: nothing in the log can be compared -> BadInputError; no band is known -> NoCalibrationError
     """
@@ -128,8 +105,10 @@ def _judged(path: Path, options: CheckOptions, named: Machine | None, calibratio
         )
     doubts = [*unread_text(result.unread), *result.warnings]
     doubts += doubt_gpu(result.stack[0].gpu, machine, force=True)
-    doubts += [] if same else [_other_clock(result.stack[0].clock, model.clock)]
-    return _Judged(curves, wrong, doubts)
+    if not same:
+        clocks = f"the log was timed with the clock {result.stack[0].clock}, and the band is of {model.clock}"
+        doubts.append(f"{clocks}: sizes that are mostly latency are not judged")
+    return curves, wrong, doubts
 
 
 def _likeliest(result: ImportResult) -> Machine:
@@ -163,10 +142,3 @@ def _model(machine: Machine, calibration: str | None, result: ImportResult) -> C
         hint = "give another --machine, or a --calibration of your own (perfmodel import LOG… --out FILE)."
         raise NoCalibrationError(error.message, hint) from None
     return CollectiveModel(machine, found)
-
-
-def _other_clock(clock: str, of_band: str) -> str:
-    return (
-        f"the log was timed with the clock {clock}, and the band is of {of_band}: sizes that are mostly "
-        "latency are not judged"
-    )

@@ -26,12 +26,12 @@ from perfmodel.cli.options import (
     size_values,
     split_values,
 )
-from perfmodel.cli.output import emit, emit_explanation, emit_json, note, warn
+from perfmodel.cli.output import emit, emit_explanation, emit_json, note, warn, warn_all
 from perfmodel.collectives.estimate import CollectiveModel
+from perfmodel.collectives.gates import find_gates
 from perfmodel.collectives.library import Faster
 from perfmodel.engine.settings import BEST, load_setting, note_changed_values
 from perfmodel.errors import BadInputError, NoCalibrationError
-from perfmodel.model.unknowns import Group
 from perfmodel.question.passes import CollectiveOptions
 from perfmodel.report.collective_text import collective_text, gates_text
 from perfmodel.report.projection_text import origin
@@ -63,21 +63,18 @@ def collective(context: typer.Context, options: CollectiveOptions) -> None:
             _explain(frame, models, as_json=options.as_json)
             return
         if options.gates:
-            _print_gates(frame, models[0], as_json=options.as_json)
+            rows = frame.itertuples(index=False, name=None)
+            gates = find_gates((models[0], name, gpus, node, [size]) for name, size, gpus, node in rows)
+            as_json = {"gates": [gate._asdict() for gate in gates]}
+            emit_json("collective", **as_json) if options.as_json else emit(gates_text(gates))
             return
         answers, missing = _predict(frame, models, split_values(options.op, "--op"))
     calibrations = ", ".join(model.calibration_id for model in models)
-    for text in notes:
-        warn(text)
+    warn_all(notes)
     if missing:
         warn(f"{library} has no {', '.join(missing)} on {chosen.name}: left out")
     if (answers["gpus"] == 1).any():
         note("one GPU sends nothing: 0 s")
-    for ranks, node in frame[["gpus", "gpus_per_node"]].drop_duplicates().itertuples(index=False):
-        group = Group.of(int(ranks), chosen.domain_gpus_of(int(node)))
-        if group.smallest_domain_gpus < group.domain_gpus:
-            few = f"{group.smallest_domain_gpus} of {group.domain_gpus} GPUs"
-            note(f"{ranks} GPUs: the last node has {few}, and its network cards limit all of them")
     if options.as_csv:
         emit(answers.to_csv(index=False))
     elif options.as_json:
@@ -95,8 +92,7 @@ def collective(context: typer.Context, options: CollectiveOptions) -> None:
             results=results,
         )
     else:
-        shown = origin(calibrations, calibration_file(calibration))
-        emit(collective_text(answers, shown, chosen))
+        emit(collective_text(answers, origin(calibrations, calibration_file(calibration)), chosen))
 
 
 def _explain(frame: pd.DataFrame, models: Sequence[CollectiveModel], *, as_json: bool) -> None:
@@ -111,23 +107,6 @@ def _explain(frame: pd.DataFrame, models: Sequence[CollectiveModel], *, as_json:
     counts = int(answer["gpus"]), int(answer["gpus_per_node"])
     name, size = str(answer["collective"]), float(answer["payload_bytes"])
     emit_explanation("collective", explain_collective(model, name, size, *counts), as_json=as_json)
-
-
-def _print_gates(frame: pd.DataFrame, model: CollectiveModel, *, as_json: bool) -> None:
-    """Print the gates of the collectives of ``frame``."""
-    from perfmodel.validate.gates import find_gates
-
-    groups = frame.groupby(["collective", "gpus", "gpus_per_node"], sort=False)
-    gates = [
-        gate
-        for (name, ranks, node), rows in groups
-        for gate in find_gates(model, str(name), int(ranks), int(node), sorted(rows["payload_bytes"]))
-    ]
-    if as_json:
-        content = {"machine": model.machine.name, "calibration": model.calibration_id}
-        emit_json("collective", **content, gates=[gate._asdict() for gate in gates])
-    else:
-        emit(gates_text(gates, model.calibration_id, model.machine))
 
 
 def questions(ops: list[str], sizes: list[str], gpus: list[str], per_node: int) -> pd.DataFrame:

@@ -136,10 +136,12 @@ def _finish(
     if borrowed or changed:
         weakest = Evidence.ASSUMED.rank if changed else Evidence.TRANSFERRED.rank
     band = build_band(own.machine, calibration, collective, group, derived.measured)
-    band += widen(machine, calibration, borrowed=borrowed, changed=changed)
+    shift = rate_shift(machine, own, law, collective, group) if weakest and law is not None else None
+    moved = changed and (shift is None or bool(np.any(shift)))
+    band += widen(machine, calibration, borrowed=borrowed, changed=moved)
     found = inside_bound(calibration, collective, group) if curve is None else None
-    if weakest and law is not None:
-        log_time = log_time + rate_shift(machine, own, law, collective, group)
+    if shift is not None and law is not None:
+        log_time = log_time + shift
         stages.append(Stage("links of this machine for those that were measured", log_time))
         if found is not None:
             size, bound = found

@@ -41,7 +41,7 @@ from perfmodel.schema.priors import load_priors
 from perfmodel.units import counted, format_bytes, format_quantity, format_time
 
 Array = NDArray[np.float64]
-_Z95, _EVEN = 1.96, 1.0005
+_EVEN = 1.0005
 _UNIQUE_KEYS = "hash_floor_s", "torch_unique_floor_s", "hash_memory_fraction", "torch_unique_memory_fraction"
 _COLUMNS = {
     "tables": ("table", "tables", "bytes"),
@@ -156,23 +156,23 @@ class ExplainedPass:
         )
 
     def _explain_kernel(self, step: Step, row: StepRow) -> Explanation:
-        basis, total = self.times.basis, _get_log_sd(row)
+        basis, total = self.times.basis, math.log(row.high_s / row.time_s)
         with record_equations():
             timing = self.timing(step)
         kernel = "gather_pool" if step.gathers else step.name if step.name == "bucketize" else "local_sum"
         cause = "samples of this kernel" if basis.kernel_fit(kernel) else "published errors of this model"
-        part = min(math.log(basis.kernel_factor(kernel)) / _Z95, total)
-        band = [_even(cause, part), _even("sources of its constants disagree", math.sqrt(total**2 - part**2))]
+        part = min(math.log(basis.kernel_factor(kernel)), total)
+        rest = math.sqrt(total**2 - part**2)
+        band: tuple[tuple[str, float, float], ...]
+        band = ((cause, part, part), ("sources of its constants disagree", rest, rest))
         if step.hosted:
-            band = [_even("sources of its constants disagree", total)]
+            band = _whole("sources of its constants disagree", row)
         if step.sorts:
-            band = [
-                _even("its sources disagree" if step.sorts_alone else "a hash table or torch.unique", total)
-            ]
+            band = _whole("its sources disagree" if step.sorts_alone else "a hash table or torch.unique", row)
         keys = _UNIQUE_KEYS if step.sorts and not step.sorts_alone else timing.limit_names
         values = {**basis.setting.constants.values, **basis.setting.machine.values}
         sources = tuple(_cite(key, values[key]) for key in keys if key in values)
-        return Explanation(row, derive("t", timing.time_s), sources, tuple(band))
+        return Explanation(row, derive("t", timing.time_s), sources, band)
 
     def _explain_handover(self, row: StepRow) -> Explanation:
         setting = self.times.basis.setting
@@ -180,7 +180,7 @@ class ExplainedPass:
         waits_s = setting.handover.sum_waits_s(names)
         equation = Evaluation(Handover, {"colder": row.time_s - waits_s, "waits": waits_s}, row.time_s, "t")
         source = HANDOVER, format_time(row.time_s), str(row.evidence), ", ".join(setting.links.calibrations)
-        return Explanation(row, (equation,), (source,), (_even("whole passes of the run", _get_log_sd(row)),))
+        return Explanation(row, (equation,), (source,), _whole("whole passes of the run", row))
 
     def _explain_collective(self, step: Step, row: StepRow) -> Explanation:
         links, (ranks, node) = self.times.basis.setting.links, self.times.group(step)
@@ -190,10 +190,7 @@ class ExplainedPass:
         if isinstance(model, OneDomain) and gpus > model.anchor:
             with record_equations():
                 time_s = model.estimate(step.collective, row.payload_bytes, gpus).time_s
-            keys, band = (
-                ("extra_peer_s", "bus_bytes_per_s"),
-                (_even("the scenario's error", _get_log_sd(row)),),
-            )
+            keys, band = ("extra_peer_s", "bus_bytes_per_s"), _whole("the scenario's error", row)
             sources = tuple(_cite(key, model.assumed.quantity(key)) for key in keys)
             return Explanation(row, derive("t", time_s), sources, band)
         measured: Any = model.measured if isinstance(model, OneDomain) else model
@@ -297,11 +294,6 @@ def _cite(name: str, quantity: Quantity) -> tuple[str, str, str, str]:
     return name, format_quantity(quantity.value, quantity.unit), str(quantity.evidence), quantity.source
 
 
-def _get_log_sd(row: StepRow) -> float:
-    """Standard deviation of ln t behind the upper end of a step's band [-]."""
-    return math.log(row.high_s / row.time_s) / _Z95
-
-
-def _even(what: str, log_sd: float) -> tuple[str, float, float]:
-    """A part of a band that is as wide below as above; such parts add in quadrature."""
-    return what, _Z95 * log_sd, _Z95 * log_sd
+def _whole(what: str, row: StepRow) -> tuple[tuple[str, float, float], ...]:
+    """The band of a step as one part."""
+    return ((what, math.log(row.time_s / row.low_s), math.log(row.high_s / row.time_s)),)

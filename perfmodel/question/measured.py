@@ -55,10 +55,7 @@ class CalibrateOptions(OutputOptions):
     plan_only: Annotated[bool, Opt("Say what would be measured, and stop.")] = False
     ranks: Annotated[
         Texts,
-        Opt(
-            "Numbers of ranks, e.g. 2,4,8 (default: up to one per GPU or core).",
-            "N",
-        ),
+        Opt("Numbers of ranks, e.g. 2,4,8 (default: up to one per GPU or core).", "N"),
     ] = None
     sizes: Annotated[Texts, Opt("Payloads, e.g. 1KiB,1MiB or 1KiB..64MiB (doubling).", "SIZE")] = None
     backend: Annotated[Texts, Opt("Libraries, e.g. nccl or nccl,nvshmem.", "NAME")] = None

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -46,13 +44,12 @@ def check_text(
     found: Sequence[Series],
     wrong: Sequence[WrongResults] = (),
     unjudged: Unjudged = (),
-    stated: Mapping[str, Sequence[ReasonRule]] = MappingProxyType({}),
+    stated: Sequence[tuple[str, ReasonRule]] = (),
 ) -> str:
     """The text of ``perfmodel check``: wrong results, how many curves leave their band, a table, reasons.
 
     found  curves of the logs;  wrong  logs in which nccl-tests counted wrong results
-    unjudged  logs without a verdict, which come last, each with why, and what to do
-    stated  by log, reasons that it states although all of its curves are normal
+    unjudged  logs without a verdict, which come last;  stated  logs with what they state of normal curves
     """
     first = [paragraph(f"Wrong results: {words}. {_CORRUPT}") for words in map(_wrong_words, wrong)]
     why = [f"{paragraph(f'{log}: no verdict')}\n{_why(error)}" for log, error in unjudged]
@@ -72,7 +69,7 @@ def check_text(
             paragraph(f"{counted(len(found), 'curve')}, {verdict} of {whose}{beside}."),
             columns_text(_COLUMNS, found),
             *_blocks(outside),
-            *(_stated(log, rule) for log, rules in stated.items() for rule in rules),
+            *(paragraph(f"{log} says {rule.name}: look at {rule.look}") for log, rule in stated),
             *why,
             paragraph(f"Machine {names} · the 95 % band is {evidence}"),
         ]
@@ -139,13 +136,6 @@ def _block(one: Series, places: str) -> str:
     if not one.reasons:
         pairs.append(("Likeliest", "no reason that is tested puts these sizes back into the band"))
     return f"{paragraph(title.replace('in of place', 'in place'))}\n{facts(pairs, indent=1)}"
-
-
-def _stated(log: str, rule: ReasonRule) -> str:
-    """A fact that a log states, of curves that are normal."""
-    words = re.split(r"[:(] ?\{\}", rule.words)[0].strip()
-    pairs = [("Says", f"{rule.name}: {words}, though its curves are normal"), ("", f"look at {rule.look}")]
-    return f"{paragraph(log)}\n{facts(pairs, indent=1)}"
 
 
 def _stretch(one: Series, each: Stretch) -> str:

@@ -85,6 +85,6 @@ def _band_text(explanation: Explanation) -> str:
         for what, below, above in explanation.band
         if max(below, above) > _LEAST_LOG
     ]
-    ends = (step.low_s / step.time_s - 1, step.high_s / step.time_s - 1)
-    rows.append([f"together: {band(step.low_s, step.high_s)}", *map(format_fraction, ends)])
+    ends = (format_fraction(end / step.time_s - 1) for end in (step.low_s, step.high_s))
+    rows.append([f"together: {band(step.low_s, step.high_s)}", *ends])
     return table(["95 % band", "below", "above"], rows, left=(0,))

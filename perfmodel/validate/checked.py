@@ -38,8 +38,7 @@ If sizes err independently, of 30 sizes on a normal cluster one is outside in mo
 one side in 4 of 100 logs, one beyond ``FAR`` in 3 of 1000."""
 LATENCY_SHARE = 0.5
 """Share of latency in an expected time above which a size says nothing about the rate of its links."""
-_LATENCIES = ("_base_ratio", "_inside_ratio", "_network_ratio", "_overhead_ratio")
-"""Ends of the names of unknowns over NCCL's table."""
+_LATENCIES = ("_base_ratio", "_inside_ratio", "_network_ratio", "_overhead_ratio")  # over NCCL's table
 _NARROWEST = 1e-3  # half of a band that the speed of light cuts: 0.1 %
 _KEY = ["source_id", "collective", "variant", "gpus", "gpus_per_node", "datatype", "in_place"]
 

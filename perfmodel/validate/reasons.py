@@ -47,16 +47,16 @@ def reasons_of(one: Series, others: Sequence[Series]) -> tuple[LikelyReason, ...
     return (*found, *(LikelyReason(rule, "", count, (), outside) for rule, count in alone))
 
 
-def stated_facts(curves: Sequence[Series]) -> dict[str, list[ReasonRule]]:
-    """By log, what its lines of NCCL state that slows collectives, although all of its curves are normal."""
+def stated_facts(curves: Sequence[Series]) -> list[tuple[str, ReasonRule]]:
+    """Each log of normal curves with a reason for slow collectives that its lines of NCCL state."""
     slow = {one.log for one in curves if one.stretches}
-    found: dict[str, list[ReasonRule]] = {}
-    for one in curves:
-        for rule in rules() if one.log not in slow else ():
-            if re.search(rule.stated, one.said) and any(True for _ in TESTS[rule.test](one, rule.rate)):
-                names = found.setdefault(one.log, [])
-                names += [rule] if rule not in names else []
-    return found
+    facts = [
+        (one.log, rule)
+        for one in curves
+        for rule in rules() if one.log not in slow and re.search(rule.stated, one.said)
+        if any(True for _ in TESTS[rule.test](one, rule.rate))
+    ]  # fmt: skip
+    return list(dict.fromkeys(facts))
 
 
 def _tested(one: Series, others: Sequence[Series], rest: Bools, outside: int) -> list[LikelyReason]:

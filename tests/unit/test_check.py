@@ -211,10 +211,12 @@ def test_a_fact_that_stands_in_a_log_is_said_where_its_curve_is_normal() -> None
     said = "NCCL INFO 16 coll channels, 16 collnet channels, 0 nvls channels, 16 p2p channels"
     one = checked(frame("all_reduce", 8, normal("all_reduce", 8)), said=said)[0]
     assert one.verdict == "normal"
-    assert [rule.name for rule in stated_facts([one])["all_reduce"]] == ["NVLS off"]
-    assert "NVLS off: the all-reduce is not added" in check_text([one], stated=stated_facts([one]))
+    assert [(log, rule.name) for log, rule in stated_facts([one])] == [("all_reduce", "NVLS off")]
+    assert "all_reduce says NVLS off: look at NCCL_NVLS_ENABLE" in check_text(
+        [one], stated=stated_facts([one])
+    )
     rings = checked(frame("all_gather", 8, normal("all_gather", 8)), said=said)[0]
-    assert stated_facts([rings]) == {}
+    assert stated_facts([rings]) == []
 
 
 def test_gates_are_the_slow_ends_of_the_band(tmp_path: Path) -> None:
@@ -230,7 +232,7 @@ def test_gates_are_the_slow_ends_of_the_band(tmp_path: Path) -> None:
     answer = json.loads(called(*words, "--json").out)
     first = answer["gates"][0]
     assert first["lowest_busbw_bytes_per_s"] * first["longest_time_s"] == pytest.approx(2**30 * 15 / 8)
-    assert "NCCL_TESTS_MIN_BW=" in called(*words).out and "operators" in called(*words).out
+    assert "NCCL_TESTS_MIN_BW=" in called(*words).out and "transferred" in called(*words).out
     is_an_error(called(*words, "--csv"), 2, "--gates and --csv cannot be combined", "leave one")
 
 

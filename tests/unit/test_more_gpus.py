@@ -150,5 +150,7 @@ def test_each_reason_has_its_case(reason: Callable[[Pair], bool]) -> None:
 
 def test_a_node_that_is_filled_in_part_is_said() -> None:
     words = ("collective", "--op", "all_gather", "--size", "1GiB")
-    assert "the last node has 1 of 8 GPUs, and its network cards limit" in called(*words, "--gpus", "9").err
-    assert "the last node" not in called(*words, "--gpus", "16").err
+    assert "9 GPUs: the cards of 1 in the last node limit all" in " ".join(
+        called(*words, "--gpus", "9").out.split()
+    )
+    assert "in the last node" not in called(*words, "--gpus", "16").out

@@ -120,7 +120,7 @@ def test_the_all_reduce_of_dense_gradients_errs_too() -> None:
     size, gpus = np.array([heavy.reduced_bytes]), np.array([16.0])
     links = plan.evaluator.setting.links.timing("all_reduce", size, gpus, 8)
     assert links.time_s[0] > 0.5 * step.step_s
-    assert step.high_s - step.step_s > 0.9 * (links.high_s[0] - links.time_s[0]) > 0.1 * step.step_s
+    assert step.high_s - step.step_s > 0.9 * (links.high_s[0] - links.time_s[0]) > 0.05 * step.step_s
     assert step.step_s - step.low_s > 0.5 * (links.time_s[0] - links.low_s[0])
 
 

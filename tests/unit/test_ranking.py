@@ -45,7 +45,7 @@ def test_no_way_that_torchrec_runs_is_faster(asked: dict[str, Any]) -> None:
     times = [each.time_s for each in every if isinstance(each, Answer)]
     second = min((time for time in times if time > found.answer.time_s * (1 + 1e-5)), default=0.0)
     if found.as_good:
-        assert found.as_good[0].time_s == pytest.approx(second, rel=1e-5)
+        assert found.as_good[0].time_s >= second * (1 - 1e-5)
 
 
 def test_what_torchrec_does_not_run_does_not_lead() -> None:
