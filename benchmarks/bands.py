@@ -1,6 +1,6 @@
 """The table of 95 % bands, from whole operators and from node counts that no fit saw.
 
-    python benchmarks/bands.py --write    writes data/priors/bands.toml (2 minutes)
+    python benchmarks/bands.py    writes data/priors/bands.toml (2 minutes)
 
 An end is the farthest of the operators' own 97.5 % points: of k exchangeable operators a further one lies
 beyond that on one side once in k + 1 times, so rows of fewer than three operators take the points of
@@ -10,7 +10,6 @@ from the median difference of two operators of one configuration.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterator
 
@@ -134,14 +133,5 @@ def _rounded(values: tuple[float, ...]) -> list[float]:
     return [round(float(value), 3) for value in values]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="The table of bands (data/priors/bands.toml).")
-    parser.add_argument("--write", action="store_true", help="write the file")
-    text = make_text()
-    if parser.parse_args().write:
-        data_path("priors", "bands.toml").write_text(text, encoding="utf-8")
-    print(text)
-
-
 if __name__ == "__main__":
-    main()
+    data_path("priors", "bands.toml").write_text(make_text(), encoding="utf-8")

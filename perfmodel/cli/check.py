@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ from perfmodel.schema.calibration import load_calibration
 from perfmodel.schema.evidence import Backend, Clock
 from perfmodel.schema.machine import Machine, list_machines
 from perfmodel.schema.whole_files import write_whole_text
+from perfmodel.validate.reason_table import ReasonRule, rules
 
 if TYPE_CHECKING:
     from perfmodel.validate.checked import Series, WrongResults
@@ -39,7 +41,7 @@ _NETWORKS = {  # in the output of NCCL_DEBUG=INFO
 
 def check(context: typer.Context, options: CheckOptions) -> None:
     """Compare benchmark logs with the band of similar clusters, and print which are outside, and why."""
-    from perfmodel.validate.reasons import reasons_of, stated_facts
+    from perfmodel.validate.reasons import reasons_of
 
     check_given(options.op, options.clock, options.gpus, options.gpus_per_node)
     calibration = calibration_of(options.calibration)
@@ -78,6 +80,20 @@ def check(context: typer.Context, options: CheckOptions) -> None:
     if unjudged:
         _, first = unjudged[0]
         raise type(first)(no_verdict_line(unjudged), "the answer says why, and what to do.")
+
+
+def stated_facts(curves: Sequence[Series]) -> list[tuple[str, ReasonRule]]:
+    """Each log of normal curves with a reason for slow collectives that its lines of NCCL state."""
+    from perfmodel.validate.reasons import TESTS
+
+    slow = {one.log for one in curves if one.stretches}
+    facts = [
+        (one.log, rule)
+        for one in curves
+        for rule in rules() if one.log not in slow and re.search(rule.stated, one.said)
+        if any(True for _ in TESTS[rule.test](one, rule.rate))
+    ]  # fmt: skip
+    return list(dict.fromkeys(facts))
 
 
 def _judged(

@@ -221,8 +221,6 @@ def compare_algorithms(
 
 def _integer_ratios(model: CollectiveModel, collective: str, group: Group, payload_bytes: Floats) -> Floats:
     """How much longer a sum of integers takes, which the switch (NVLS) does not add."""
-    if collective != "all_reduce":
-        return np.ones(payload_bytes.size)
     ratios = compare_algorithms(model, collective, group, payload_bytes, lambda name: name != "NVLS")
     return np.maximum(next(ratios, np.ones(payload_bytes.size)), 1.0)
 
@@ -245,8 +243,7 @@ def series_of(samples: pd.DataFrame, model: CollectiveModel, said: str, same_clo
         guess = model.estimate(collective, sizes, int(gpus), int(per_node))
         latency = guess.floor_s / guess.time_s
         group = Group.of(int(gpus), model.machine.domain_gpus_of(int(per_node)))
-        whole = "int" in datatype
-        slower = _integer_ratios(model, collective, group, sizes) if whole else np.ones(sizes.size)
+        slower = _integer_ratios(model, collective, group, sizes) if "int" in datatype else 1.0
         expected, high = guess.time_s * slower, guess.high_s * slower
         found.append(
             Series(

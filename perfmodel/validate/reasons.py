@@ -47,18 +47,6 @@ def reasons_of(one: Series, others: Sequence[Series]) -> tuple[LikelyReason, ...
     return (*found, *(LikelyReason(rule, "", count, (), outside) for rule, count in alone))
 
 
-def stated_facts(curves: Sequence[Series]) -> list[tuple[str, ReasonRule]]:
-    """Each log of normal curves with a reason for slow collectives that its lines of NCCL state."""
-    slow = {one.log for one in curves if one.stretches}
-    facts = [
-        (one.log, rule)
-        for one in curves
-        for rule in rules() if one.log not in slow and re.search(rule.stated, one.said)
-        if any(True for _ in TESTS[rule.test](one, rule.rate))
-    ]  # fmt: skip
-    return list(dict.fromkeys(facts))
-
-
 def _tested(one: Series, others: Sequence[Series], rest: Bools, outside: int) -> list[LikelyReason]:
     """The reasons that agree with the times: first those that the log states, then by Akaike's criterion.
 

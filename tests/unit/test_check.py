@@ -16,6 +16,7 @@ import pytest
 from cli_calls import called, is_an_error
 
 from perfmodel.cli import run
+from perfmodel.cli.check import stated_facts
 from perfmodel.collectives.choose import nearest_calibration
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.model.collectives import bus_factor
@@ -25,7 +26,7 @@ from perfmodel.schema.machine import list_machines, load_machine
 from perfmodel.validate.checked import Series, series_of
 from perfmodel.validate.measured import shipped_plan, shipped_samples
 from perfmodel.validate.reason_table import LikelyReason, rules
-from perfmodel.validate.reasons import TESTS, reasons_of, stated_facts
+from perfmodel.validate.reasons import TESTS, reasons_of
 
 Floats = npt.NDArray[np.float64]
 ROOT = Path(__file__).resolve().parents[2]
