@@ -7,7 +7,7 @@ measured are interpolated instead. Points are rows of ``left_out.operators_left_
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 
 import numpy as np
 import numpy.typing as npt
@@ -32,19 +32,15 @@ def rival_left_out(points: pd.DataFrame) -> pd.DataFrame:
     parts = []
     for operator, own in points.groupby("operator", observed=True):
         rest = points[points["operator"] != operator]
-        predicted = np.concatenate([_predict(rest, some) for some in _groups(own)])
-        order = np.concatenate([some.index.to_numpy() for some in _groups(own)])
+        groups = [some for _, some in own.groupby(["family", "where", "links"], observed=True)]
+        predicted = np.concatenate([_predict(rest, some) for some in groups])
+        order = np.concatenate([some.index.to_numpy() for some in groups])
         parts.append(own.assign(predicted_s=pd.Series(predicted, order)))
     whole = pd.concat(parts).sort_index()
     return whole.assign(
         error=whole["predicted_s"] / whole["time_s"] - 1,
         log_error=np.log(whole["predicted_s"] / whole["time_s"]),
     )
-
-
-def _groups(points: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    for _, some in points.groupby(["family", "where", "links"], observed=True):
-        yield some
 
 
 def _predict(rest: pd.DataFrame, own: pd.DataFrame) -> Floats:
