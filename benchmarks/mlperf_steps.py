@@ -63,7 +63,7 @@ class Case:
         asked, tables = inputs(), PlanTables.load(inputs()["model"])
         return Evaluator.on(
             self.machine,
-            tables.with_ids(ids_of(tables)),
+            tables.replace_ids(ids_of(tables)),
             self.batch,
             self.gpus,
             gpus_per_node=self.gpus_per_node,
@@ -155,18 +155,18 @@ def steps() -> tuple[Step, ...]:
 @lru_cache(maxsize=64)
 def planned(case: Case) -> CostedPlan:
     """HugeCTR's plan of a case with its cost."""
-    evaluator = case.evaluator()
-    return CostedPlan.of(evaluator, plan_of(evaluator.tables, case.gpus, case.gpus_per_node, case.planner))
+    e = case.evaluator()
+    return CostedPlan.compute(e, plan_of(e.tables, case.gpus, case.gpus_per_node, case.planner))
 
 
 def dense_of(case: Case, share: float | None = None) -> Dense:
     """The dense layers of a case, at the shipped share of its GPU's rate or another share."""
-    return Dense.of(load_dense(inputs()["dense"]), planned(case).evaluator, share)
+    return Dense.compute(load_dense(inputs()["dense"]), planned(case).evaluator, share)
 
 
 def step_s(case: Case, share: float) -> float:
     """Time of a case's training step at a share of its GPU's rate [s]."""
-    return step_time(planned(case).parts(dense_of(case, share)), training=True)
+    return step_time(planned(case).sum_parts(dense_of(case, share)), training=True)
 
 
 @lru_cache(maxsize=1)
@@ -254,7 +254,7 @@ def predicted(shares: Shares | None = None) -> pd.DataFrame:
             if shares is not None:
                 names = case.machine, generation_of(case.machine), ANY
                 share = next((shares[name] for name in names if name in shares), None)
-            whole[case] = WholeStep.of(planned(case), dense_of(case, share))
+            whole[case] = WholeStep.compute(planned(case), dense_of(case, share))
         found = whole[case]
         rows.append(
             {

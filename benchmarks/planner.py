@@ -112,7 +112,7 @@ class Case:
             training=training,
             optimizer="rowwise-adagrad" if training else "none",
         )
-        self.in_torchrec = self.evaluator.exchanging(ExchangeSets())
+        self.in_torchrec = self.evaluator.exchange_by(ExchangeSets())
         self.limit = asked.memory * self.evaluator.setting.machine.value("hbm_bytes")
         self.plans: dict[str, Plan] = {}
         self.rows: list[Row] = []
@@ -178,13 +178,13 @@ class Case:
         """What costs a planner's plans."""
         return self.in_torchrec if name == RESTRICTED else self.evaluator
 
-    def _scored(self, row: Row, plan: Plan, types: Sequence[str] | None = None) -> Row:
+    def _scored(self, row: Row, plan: Plan, types: tuple[str, ...] | None = None) -> Row:
         """With the time and memory of our model; ``types`` that TorchRec's planner chose for its tables."""
-        model = self.in_torchrec.exchanging(ExchangeSets(tuple(types))) if types else self._model(row.planner)
+        model = self.in_torchrec.exchange_by(ExchangeSets(types)) if types else self._model(row.planner)
         rows = np.maximum(plan.tables.rows, plan.row_parts)  # 3 rows in 8 parts count as 8
         tables = replace(plan.tables, rows=rows)
-        loads: Loads = replace(model.model, tables=tables).loads(plan)
-        memory: GpuMemory = replace(model.memories, tables=tables).ranks(plan, loads, model.times)
+        loads: Loads = replace(model.model, tables=tables).sum_shards(plan)
+        memory: GpuMemory = replace(model.memories, tables=tables).count_ranks(plan, loads, model.times)
         row.step_ms = model.step(loads).time_s * _TO_MS
         row.memory_gb = float(memory.total_bytes.max()) * _TO_GB
         counts = {_SHORT.get(kind, kind.name.lower()): int(np.sum(plan.kinds == kind)) for kind in Exchange}
@@ -212,7 +212,7 @@ class Case:
         names = self.evaluator.tables.names
         placements = tuple(placement_of(planned["tables"][name], gpus, domain) for name in names)
         types = [planned["tables"][name]["type"] for name in names]
-        self._scored(row, Loose(self.evaluator.tables, placements, gpus, domain), types)
+        self._scored(row, Loose(self.evaluator.tables, placements, gpus, domain), tuple(types))
 
     def _row(self, name: str) -> Row:
         return next(row for row in self.rows if row.planner == name)

@@ -48,7 +48,7 @@ class Embark:
         size = tables.rows * tables.dim * tables.element_bytes
         self.copied = size <= copy_bytes
         self.shapes = {t: _Shape() for t in np.flatnonzero(~self.copied)}
-        copies = evaluator.memories.shard(np.flatnonzero(self.copied), 1, 1)
+        copies = evaluator.memories.count_shard(np.flatnonzero(self.copied), 1, 1)
         self.room = limit_bytes - float(np.sum(copies))
 
     def plan(self) -> Plan | None:
@@ -80,7 +80,7 @@ class Embark:
         ranks: dict[int, list[int]] = {}
         for t in sorted(self.shapes, key=self._cost, reverse=True):
             shape = self.shapes[t]
-            needs = float(np.sum(self.evaluator.memories.shard(t, shape.rows, shape.columns)))
+            needs = float(np.sum(self.evaluator.memories.count_shard(t, shape.rows, shape.columns)))
             open_, ranks[t] = room >= needs, []
             for _ in range(shape.rows * shape.columns):
                 if not open_.any():
@@ -137,7 +137,7 @@ def random_search(evaluator: Evaluator, limit_bytes: float, seconds: float, seed
         some = {shape: [s for s in found if s.kind in kinds] for shape, found in listed.items()}
         plan = _dealt(evaluator, [some[shape][random.integers(len(some[shape]))] for shape in shapes])
         loads = evaluator.loads(plan)
-        time_s = float(evaluator.step_times(loads.most))
+        time_s = float(evaluator.estimate_times(loads.most))
         if time_s < best_s and evaluator.memory(plan, loads).total_bytes.max() <= limit_bytes:
             best, best_s = plan, time_s
         if process_time() >= until:

@@ -39,9 +39,9 @@ class PerByte:
         self.evaluator, self.limit = evaluator, limit_bytes
         tables = evaluator.tables
         t = np.arange(len(tables))
-        self.size = np.sum(evaluator.memories.shard(t, 1, 1), axis=0)
-        whole = evaluator.shard_loads(t, Exchange.RB, 1, 1)
-        copy = evaluator.shard_loads(t, Exchange.DP, 1, 1)
+        self.size = np.sum(evaluator.memories.count_shard(t, 1, 1), axis=0)
+        whole = evaluator.count_shards(t, Exchange.RB, 1, 1)
+        copy = evaluator.count_shards(t, Exchange.DP, 1, 1)
         mean = (whole.own / evaluator.gpus + whole.everywhere).sum(axis=0)
         price = self._price(np.maximum(mean, copy.everywhere.sum(axis=0)))
         self.work, self.sent, self.copied = (
@@ -53,8 +53,8 @@ class PerByte:
     def _price(self, loads: Array) -> Array:
         """Seconds a byte of every resource [K] near these loads."""
         step = np.maximum(loads * 0.1, 1.0)
-        more = self.evaluator.step_times(loads + np.diag(step))
-        return np.asarray((more - self.evaluator.step_times(loads)) / step)
+        more = self.evaluator.estimate_times(loads + np.diag(step))
+        return np.asarray((more - self.evaluator.estimate_times(loads)) / step)
 
     def plans(self) -> Iterator[Plan]:
         """One for each combination, where all of it fits."""

@@ -53,7 +53,7 @@ def rows_of(model: str, gpus: int, asked: argparse.Namespace) -> list[list[str]]
         chosen = [planned["tables"][each] for each in tables.names]
         types = [each["type"] for each in chosen]
         placements = tuple(placement_of(each, gpus, evaluator.domain) for each in chosen)
-        costs = evaluator.exchanging(ExchangeSets(tuple(types)))
+        costs = evaluator.exchange_by(ExchangeSets(tuple(types)))
         step = _time(costs, Loose(tables, placements, gpus, evaluator.domain))
         first = first or step
         counts = " ".join(f"{kind} {types.count(kind)}" for kind in sorted(set(types)))

@@ -52,6 +52,6 @@ def _question(search: Search) -> str:
         None if search.first is None else search.first.tobytes(),
     )
     digest = sha256(repr(rest).encode())  # arrays of many options would fill the memory of a worker
-    for array in (*arrays, search.evaluator.step_times(loads)):
+    for array in (*arrays, search.evaluator.estimate_times(loads)):
         digest.update(f"{array.shape}{array.dtype}".encode() + array.tobytes())
     return digest.hexdigest()

@@ -16,7 +16,7 @@ from perfmodel.engine.grid import CostedGrid, slowdown_band
 from perfmodel.engine.row_wise import TWO_LEVEL, Configs, Forward, GpuLoads, fullest_part
 from perfmodel.engine.schemes import BY_DOMAIN, ROW_WISE
 from perfmodel.engine.settings import Setting
-from perfmodel.engine.steps import StepCost, StepRow, Times, by_cause, evidence_shares
+from perfmodel.engine.steps import StepCost, StepRow, Times, evidence_shares, sum_by_cause
 from perfmodel.model import bounds
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.units import counted, format_bytes, format_rate, format_ratio
@@ -99,7 +99,7 @@ class Answer:
     @property
     def loads(self) -> GpuLoads:
         """Loads of each GPU, in bytes by resource."""
-        return self.forward.loads(self.work, self.forward.kinds(self.work))
+        return self.forward.count_loads(self.work, self.forward.choose_exchanges(self.work))
 
     @property
     def gpus(self) -> int:
@@ -187,14 +187,14 @@ _RANKS = ("evidence", "main_evidence")
 
 def answer_at(question: Question, forward: Forward, many: Configs, costs: CostedGrid, place: int) -> Answer:
     """The row-wise answer of the configuration at a place of ``many``, whose ``costs`` are computed."""
-    work, columns = many.part(slice(place, place + 1)), costs.grid.columns
+    work, columns = many.select(slice(place, place + 1)), costs.grid.columns
     count = count_gpus(forward, work, question.reserve)
     answer = Answer(
         question=question,
         forward=forward,
         work=work,
         gpu_count=count,
-        steps=costs.cost.rows(place),
+        steps=costs.cost.build_rows(place),
         totals={name: float(values[place]) for name, values in columns.items() if name not in _RANKS},
         evidence=Evidence.from_rank(int(columns["evidence"][place])),
         baseline_evidence=Evidence.from_rank(int(costs.base.evidence[place])),
@@ -216,7 +216,7 @@ def answer_plan(base: Answer, evaluator: Evaluator, plan: UniformPlan) -> Answer
     """
     cost, memory, local_s = plan.cost, plan.memory, base.baseline_time_s
     fullest = int(np.argmax(memory.total_bytes))
-    low, high = slowdown_band(by_cause(cost.rows), base.local)
+    low, high = slowdown_band(sum_by_cause(cost.rows), base.local)
     floor = sum(row.floor_s for row in cost.rows)
     light = _compute_light_time(evaluator, cost, local_s)
     count = replace(
@@ -264,7 +264,7 @@ def _compute_light_time(evaluator: Evaluator, cost: StepCost, local_s: float) ->
     """Least time at datasheet rates without latency (``bounds``): the local look-up and the links [s]."""
     steps = evaluator.steps_by_name
     sent = [(steps[row.name], np.asarray(row.payload_bytes)) for row in cost.rows if row.collective]
-    links = sum(float(evaluator.times.light_time(step, payload)) for step, payload in sent)
+    links = sum(float(evaluator.times.bound_time(step, payload)) for step, payload in sent)
     return float(bounds.sharded_floor_time(cost.time_s, local_s, 0.0, 1.0, links))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from perfmodel.answer.answer import Answer, answer_at
 from perfmodel.answer.inputs import share_equally
 from perfmodel.answer.question import Question, read_keywords
-from perfmodel.engine.grid import costed, project_grid
+from perfmodel.engine.grid import cost_grid, project_grid
 from perfmodel.engine.row_wise import Configs, Forward
 from perfmodel.errors import PerfmodelError
 from perfmodel.question.groups import DEFAULT_MACHINE
@@ -44,7 +44,7 @@ def answer_all(questions: Sequence[Question], name: str = "") -> list[Answer]:
     """
     several = {name: [getattr(question, name) for question in questions]} if len(questions) > 1 else {}
     forward, work = questions[0].prepare(several)
-    costs = costed(forward, work)
+    costs = cost_grid(forward, work)
     return [answer_at(question, forward, work, costs, place) for place, question in enumerate(questions)]
 
 

@@ -9,7 +9,7 @@ from perfmodel.answer.ranking import plan_shardings
 from perfmodel.collectives.library import Timing
 from perfmodel.engine.cut import TableCut
 from perfmodel.engine.explained import ExplainedPass
-from perfmodel.engine.loads import even_loads
+from perfmodel.engine.loads import sum_even_loads
 from perfmodel.engine.schemes import ROW_WISE
 from perfmodel.engine.steps import Step
 
@@ -18,13 +18,13 @@ def build_explained_pass(answer: Answer) -> ExplainedPass:
     """The pass of an answer, to explain its steps."""
     if answer.sharding == ROW_WISE or answer.plan is None:
         return _build_row_wise_pass(answer)
-    return ExplainedPass.of_plan(plan_shardings(answer).evaluator, answer.plan.plan, answer.steps)
+    return ExplainedPass.from_plan(plan_shardings(answer).evaluator, answer.plan.plan, answer.steps)
 
 
 def _build_row_wise_pass(answer: Answer) -> ExplainedPass:
     """The pass of a row-wise answer, in which all ranks have the same loads."""
     forward, work = answer.forward, answer.work
-    kind, loads = forward.kinds(work), answer.loads
+    kind, loads = forward.choose_exchanges(work), answer.loads
 
     def cut(table: int) -> TableCut:
         return forward.cut(work, work.groups[table], kind)[0]
@@ -35,6 +35,6 @@ def _build_row_wise_pass(answer: Answer) -> ExplainedPass:
     cuts = [forward.cut(work, group, kind) for group in work.groups]
     counts = np.array([float(count.flat[0]) for _, count in cuts])
     names = [f"table_{begin:.0f}" for begin in np.cumsum(counts) - counts]
-    by_table = np.concatenate([even_loads(table, count) for table, count in cuts])
+    by_table = np.concatenate([sum_even_loads(table, count) for table, count in cuts])
     tables = names, counts, cut, lambda _: (np.ones(counts.size), by_table)
-    return ExplainedPass(forward.times(work), answer.steps, timing, *tables)
+    return ExplainedPass(forward.build_times(work), answer.steps, timing, *tables)

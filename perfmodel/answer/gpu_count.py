@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from perfmodel.engine.grid import gpu_memory
+from perfmodel.engine.grid import count_memory
 from perfmodel.engine.row_wise import Configs, Forward
 from perfmodel.model import capacity, sharding
 from perfmodel.units import counted, format_bytes, format_count
@@ -93,12 +93,12 @@ def count_gpus(forward: Forward, work: Configs, reserve: float) -> GpuCount:
         alone = "fits one GPU" if gpus == 1 else "inside one node, not rounded"
         rule = "given" if work.given_gpus else alone if gpus <= node else f"whole nodes of {node}"
     size = float(work.table_bytes[0])
-    held = gpu_memory(forward, work)
+    held = count_memory(forward, work)
     parts = held.rows_bytes, held.optimizer_bytes, held.buffer_bytes / forward.buffer_weight
     rows, state, buffers = (float(sizes[0]) for sizes in parts)
     good = bool(capacity.fits(float(held.total_bytes[0]), work.usable_bytes))
     counts = (gpus, needed, rule, size, hbm, usable, reserve, node, size / gpus)
-    every = float(gpu_memory(forward, replace(work, gpus=np.ones_like(work.gpus))).optimizer_bytes[0])
+    every = float(count_memory(forward, replace(work, gpus=np.ones_like(work.gpus))).optimizer_bytes[0])
     return GpuCount(*counts, rows, state, every, buffers, good)
 
 
@@ -111,7 +111,7 @@ def explain_too_much(count: GpuCount, forward: Forward, work: Configs) -> Iterat
     batch = int(work.batch[0] * room / buffers) if room > 0 and buffers else 0
     larger = replace(work, gpus=work.needed)
     enough = count.needed > count.gpus and capacity.fits(
-        gpu_memory(forward, larger).total_bytes[0], work.usable_bytes
+        count_memory(forward, larger).total_bytes[0], work.usable_bytes
     )
     ways = [f"{counted(count.needed, 'GPU')} or more"] if enough else []
     ways += [f"a batch of at most {format_count(batch)}"] if 0 < batch < work.batch[0] else []

@@ -172,7 +172,7 @@ def group_set(
 
 @lru_cache(maxsize=8)
 def _sum_bytes(tables: TableSet, training: bool) -> float:
-    return float(PlanTables.of(tables).stored_bytes(training=training).sum())
+    return float(PlanTables.of(tables).count_bytes(training=training).sum())
 
 
 @lru_cache(maxsize=8)

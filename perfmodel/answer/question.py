@@ -21,9 +21,9 @@ from perfmodel.answer.inputs import (
 )
 from perfmodel.answer.option_texts import format_exact, format_memory, format_plain
 from perfmodel.engine.basis import HostRows, LocalMemory
-from perfmodel.engine.grid import sized
+from perfmodel.engine.grid import choose_gpus
 from perfmodel.engine.row_wise import REDUCTIONS, Configs, Forward
-from perfmodel.engine.schemes import ALL, AUTO, BY_ROWS, ROW_WISE, usual_reduction, way_named
+from perfmodel.engine.schemes import ALL, AUTO, BY_ROWS, ROW_WISE, find_way, name_reduction
 from perfmodel.engine.settings import CLUSTER, Setting, load_setting
 from perfmodel.errors import BadInputError
 from perfmodel.model import capacity
@@ -168,7 +168,7 @@ class Question:
         if memory is not None:
             return forward, place_in_memory(work, memory)
         usable = float(capacity.usable_bytes(forward.room_bytes, self.reserve))
-        return forward, sized(forward, replace(work, usable_bytes=usable, reserve=self.reserve), node)
+        return forward, choose_gpus(forward, replace(work, usable_bytes=usable, reserve=self.reserve), node)
 
     @property
     def given(self) -> dict[str, Any]:
@@ -226,7 +226,7 @@ class Question:
             "scenario": forward.setting.scenario,
             "reduction": forward.reduction.replace("_", "-"),
             "payload": forward.payload or PAYLOADS[0],
-            "distribution": work.ids_words(forward.ids),
+            "distribution": work.name_ids(forward.ids),
             "reserve": self.reserve,
             "gpus_per_node": forward.gpus_per_node or self.machine.gpus_per_node,
             "local_memory": _record_memory(memory) if memory and not memory.remote else None,
@@ -288,7 +288,7 @@ class Question:
             yield from ("--reserve", format_plain(self.reserve))
         if self.scenario != CLUSTER:
             yield from ("--scenario", self.scenario)
-        reduction = usual_reduction(self.reduction)
+        reduction = name_reduction(self.reduction)
         if reduction != AUTO:
             yield from ("--sharding", reduction if reduction in BY_ROWS else ROW_WISE)
         if self.payload not in (None, PAYLOADS[0]):
@@ -333,11 +333,11 @@ def read_keywords(
     length = max((array.size for array in read_columns(columns).values()), default=1)
     readers: dict[str, Callable[[Any], Any]] = {
         "calibration": str,
-        "local_memory": LocalMemory.of,
+        "local_memory": LocalMemory.read,
         "sharding": read_sharding,
         "rows": lambda text: HostRows.of(text) if isinstance(text, str) else text,
         "distribution": lambda ids: parse_distribution(ids) if isinstance(ids, str) else ids,
-        "reduction": lambda name: usual_reduction(name).replace("-", "_"),
+        "reduction": lambda name: name_reduction(name).replace("-", "_"),
         "objective": lambda name: OBJECTIVES[is_training(name)],
     }
     values |= {name: read(values[name]) for name, read in readers.items() if name in values}
@@ -383,7 +383,7 @@ def read_sharding(text: str | None, more: str = ALL) -> str | None:
     """
     if text is None:
         return None
-    return more if text.strip().lower() == more else way_named(text, more)
+    return more if text.strip().lower() == more else find_way(text, more)
 
 
 def _record_memory(memory: LocalMemory) -> dict[str, float]:

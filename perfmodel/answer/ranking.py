@@ -24,7 +24,7 @@ from perfmodel.answer.uniform_plans import (
 )
 from perfmodel.answer.what_would_help import NextExperiment, Sensitivity, find_next_experiment, list_helping
 from perfmodel.engine.schemes import AUTO, ROW_WISE, ROWS_ONCE, WAYS, copied
-from perfmodel.engine.steps import STEPS, StepRow, by_cause
+from perfmodel.engine.steps import STEPS, StepRow, sum_by_cause
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.model import sharding
 from perfmodel.model.differences import shared_difference_band
@@ -112,7 +112,7 @@ def is_slower(slower: Answer, fastest: Answer) -> bool:
 
     Source: ``differences.shared_difference_band``
     """
-    causes, of_fastest = by_cause(slower.steps, _name_curve), by_cause(fastest.steps, _name_curve)
+    causes, of_fastest = sum_by_cause(slower.steps, _name_curve), sum_by_cause(fastest.steps, _name_curve)
     return bool(shared_difference_band(causes, of_fastest)[0] > 0)
 
 

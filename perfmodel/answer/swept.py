@@ -13,7 +13,7 @@ from perfmodel.answer.answer import Answer, answer_at
 from perfmodel.answer.answers import build_frame
 from perfmodel.answer.question import Question, read_keywords
 from perfmodel.answer.ranking import answer_each, is_ranked, rank_on_fewest
-from perfmodel.engine.grid import costed
+from perfmodel.engine.grid import cost_grid
 from perfmodel.engine.schemes import ALL, AUTO, ROW_WISE, WAYS
 from perfmodel.errors import BadInputError
 from perfmodel.resources import DEFAULT_MACHINE
@@ -111,7 +111,7 @@ def sweep_columns(question: Question, columns: Columns, done: Done = lambda coun
 def _list_rows(question: Question, columns: Columns, done: Done) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield each row as (position of its configuration, values by column)."""
     forward, work = question.prepare(columns)
-    costs = costed(forward, work)
+    costs = cost_grid(forward, work)
     for place in range(len(work)):
         values = {name: column[place].item() for name, column in columns.items()}
         base = answer_at(replace(question, **values), forward, work, costs, place)

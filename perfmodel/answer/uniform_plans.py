@@ -15,10 +15,18 @@ from perfmodel.engine.loads import ShardLoads
 from perfmodel.engine.memory import GpuMemory
 from perfmodel.engine.placement import Plan, Scheme, check_scheme, cut_to_table
 from perfmodel.engine.row_wise import Configs, Forward
-from perfmodel.engine.schemes import SEQUENCES, TABLE_ROW_WISE, WAYS, RowParts, copied, exchanges_of, over_all
+from perfmodel.engine.schemes import (
+    SEQUENCES,
+    TABLE_ROW_WISE,
+    WAYS,
+    RowParts,
+    copied,
+    list_exchanges,
+    over_all,
+)
 from perfmodel.engine.steps import StepCost
-from perfmodel.engine.tables import PlanTables, laws_of
-from perfmodel.engine.timing import steady
+from perfmodel.engine.tables import PlanTables, collect_laws
+from perfmodel.engine.timing import round_off
 from perfmodel.errors import BadInputError, NoCalibrationError, PerfmodelError
 from perfmodel.schema.distributions import UNIFORM, Distribution
 from perfmodel.units import format_bytes
@@ -41,16 +49,16 @@ def list_schemes(sharding: str, gpus: int, domain: int, dim: int, library: str =
 
     sharding  a name of ``schemes.WAYS``
     gpus  G;  domain  g, ranks of a scale-up domain;  dim  elements of the widest row
-    library  the collective library; it limits the exchanges of row parts on all GPUs (``exchanges_of``)
+    library  the collective library; it limits the exchanges of row parts on all GPUs (``list_exchanges``)
     Limits: an option that needs more GPUs, domains or columns than there are -> none
     """
     cut = WAYS[sharding]
-    widest = min(dim, cut.most_columns(gpus, domain))
+    widest = min(dim, cut.limit_columns(gpus, domain))
     columns = _list_powers(1 if cut.rows == RowParts.ANY else 2, widest) if cut.columns else [1]
     if cut.rows == RowParts.ANY:
         return [Scheme(cut.exchange, r, c) for c in columns for r in _list_powers(2, gpus // c)]
-    kinds = exchanges_of(library) if over_all(cut.exchange) else (cut.exchange,)
-    return [Scheme(kind, cut.row_parts(gpus, domain), c) for kind in kinds for c in columns]
+    kinds = list_exchanges(library) if over_all(cut.exchange) else (cut.exchange,)
+    return [Scheme(kind, cut.count_row_parts(gpus, domain), c) for kind in kinds for c in columns]
 
 
 def _list_powers(low: int, high: int) -> list[int]:
@@ -120,7 +128,7 @@ def list_tables(work: Configs, model: str, ids: Distribution = UNIFORM) -> PlanT
         np.repeat([float(getattr(group, name).flat[0]) for group in work.groups], counts)
         for name in ("rows", "dim", "dtype", "pooling", "weight_bytes")
     )
-    laws, law = laws_of([group.ids[0] or ids for group in work.groups])
+    laws, law = collect_laws([group.ids[0] or ids for group in work.groups])
     names = tuple(f"table_{place}" for place in range(sum(counts)))
     return PlanTables(rows, dim, dtype, pooling, weights, laws, np.repeat(law, counts), model, names)
 
@@ -214,7 +222,7 @@ class UniformPlans:
         for even in _spread_evenly(self.evaluator, schemes):
             ranks = (even.mean, even.held_bytes), (even.most, even.most_bytes)
             times = self.evaluator.times
-            needed = [held + times.buffer_bytes((own + even.everywhere).T) for own, held in ranks]
+            needed = [held + times.count_buffers((own + even.everywhere).T) for own, held in ranks]
             if np.any(np.max(needed, axis=0) <= self._room_bytes):
                 return True
         return False
@@ -236,7 +244,7 @@ class UniformPlans:
         for even in _spread_evenly(self.evaluator, missing):
             shard = even.shard
             fullest = np.maximum(even.mean, shard.own.max(axis=1)) + even.everywhere
-            times = self.evaluator.exact_times(fullest)
+            times = self.evaluator.time_passes(fullest)
             for place, scheme in enumerate(even.schemes):
                 loads = ShardLoads(shard.own[place], shard.everywhere[place])
                 self._spread[scheme] = _Spread(float(times[place]), float(even.held_bytes[place]), loads)
@@ -271,10 +279,10 @@ class UniformPlans:
                 domain,
             )
         kinds, r, c = _list_columns(cut)
-        weights = [np.sum(evaluator.memories.shard(sample, r, c), axis=0)]
+        weights = [np.sum(evaluator.memories.count_shard(sample, r, c), axis=0)]
         if sample.size > 1:  # for equal tables every order is the same
-            shards = shards or evaluator.shard_loads(sample, kinds, r, c)
-            work = steady(shards.own.sum(axis=1))
+            shards = shards or evaluator.count_shards(sample, kinds, r, c)
+            work = round_off(shards.own.sum(axis=1))
             weights += [work] if np.ptp(weights[0]) or np.ptp(work) else []
         for weight in weights:
             plan = Plan(
@@ -284,7 +292,7 @@ class UniformPlans:
             if over:
                 yield over
                 continue
-            shards = shards or evaluator.shard_loads(sample, kinds, r, c)
+            shards = shards or evaluator.count_shards(sample, kinds, r, c)
             loads = evaluator.loads(plan, shards.at(kind_of))
             memory = evaluator.memory(plan, loads)
             fullest_bytes = float(memory.total_bytes.max())
@@ -325,11 +333,11 @@ def _spread_evenly(evaluator: Evaluator, schemes: Sequence[Scheme]) -> Iterator[
         chunk = schemes[start : start + together]
         cut = (_list_columns(_cut_kinds(evaluator.tables, scheme)) for scheme in chunk)
         kinds, r, c = (np.stack(x) for x in zip(*cut, strict=True))
-        shard = evaluator.shard_loads(sample, kinds, r, c)
+        shard = evaluator.count_shards(sample, kinds, r, c)
         replicated = copied(kinds)
         parts = np.where(replicated, 0, r * c * count)
         everywhere = np.einsum("sqk,q->sk", shard.everywhere, count)
-        shard_bytes = np.sum(evaluator.memories.shard(sample, r, c), axis=0)
+        shard_bytes = np.sum(evaluator.memories.count_shard(sample, r, c), axis=0)
         copies = (np.where(replicated, count, 0) * shard_bytes).sum(axis=1)
         mean = np.einsum("sqk,sq->sk", shard.own, parts) / evaluator.gpus
         held = copies + (parts * shard_bytes).sum(axis=1) / evaluator.gpus
@@ -365,11 +373,11 @@ def _explain_no_scheme(evaluator: Evaluator, sharding: str) -> str:
 
 def _explain_too_much(evaluator: Evaluator, plan: Plan, usable: float) -> tuple[float, str] | None:
     """(bytes, why) if a rank has more rows and optimizer state than it may; None if it fits."""
-    fullest_bytes = float(np.sum(evaluator.memories.held(plan), axis=0).max())
+    fullest_bytes = float(np.sum(evaluator.memories.count_held(plan), axis=0).max())
     if fullest_bytes <= usable * (1 + _ROUNDING):
         return None
     t = np.arange(len(evaluator.tables))
-    shard_bytes = np.sum(evaluator.memories.shard(t, plan.row_parts, plan.col_parts), axis=0)
+    shard_bytes = np.sum(evaluator.memories.count_shard(t, plan.row_parts, plan.col_parts), axis=0)
     table = int(np.argmax(shard_bytes))
     shard, room, need = (
         format_bytes(x, binary=False) for x in (float(shard_bytes[table]), usable, fullest_bytes)

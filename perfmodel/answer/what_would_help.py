@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from perfmodel.answer.answer import Answer
 from perfmodel.answer.option_texts import format_exact
 from perfmodel.answer.question import Question
-from perfmodel.engine.schemes import BY_DOMAIN, ROW_WISE, way_named
+from perfmodel.engine.schemes import BY_DOMAIN, ROW_WISE, find_way
 from perfmodel.engine.settings import BEST, list_kernels, load_setting
 from perfmodel.engine.steps import STEPS, StepRow
 from perfmodel.errors import PerfmodelError
@@ -110,7 +110,7 @@ def _list_exchanges(question: Question) -> Iterator[Change]:
         (BY_DOMAIN, f"{BY_DOMAIN} exchange instead of a flat one"),
         (_SPARSE, "sending only the partial bags that are not empty"),
     ):
-        yield Change(label, f"--sharding {name}", replace(question, sharding=way_named(name)))
+        yield Change(label, f"--sharding {name}", replace(question, sharding=find_way(name)))
 
 
 def _has_two_libraries(question: Question) -> bool:

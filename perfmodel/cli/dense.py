@@ -51,4 +51,6 @@ def whole_of(answer: Planned, layers: DenseFile | GivenTime | None) -> WholeStep
     """The plan's time together with the time of dense layers; None if there are no dense layers."""
     if layers is None:
         return None
-    return WholeStep.of(CostedPlan.of(answer.evaluator, answer.plan), Dense.of(layers, answer.evaluator))
+    return WholeStep.compute(
+        CostedPlan.compute(answer.evaluator, answer.plan), Dense.compute(layers, answer.evaluator)
+    )

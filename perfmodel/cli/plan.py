@@ -150,7 +150,7 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
             note("\nstopped before there was a plan to print: the first takes a few seconds.")
             raise SaidError(STOPPED) from None
     if options.explain is not None:
-        explained = ExplainedPass.of_plan(answer.evaluator, answer.plan, answer.found.cost.rows)
+        explained = ExplainedPass.from_plan(answer.evaluator, answer.plan, answer.found.cost.rows)
         emit_explanation("plan", explained.explain(options.explain), as_json=options.as_json)
         return
     if options.out is not None:

@@ -254,7 +254,7 @@ def _possible(
     if "gpus" not in part:
         return np.ones(len(next(iter(part.values()))), dtype=bool)
     room = question.machine_of_rows.value("hbm_bytes")
-    held = float(PlanTables.of(what).stored_bytes(training=training).sum())
+    held = float(PlanTables.of(what).count_bytes(training=training).sum())
     return np.asarray(part["gpus"] >= gpus_needed(held, room, question.reserve))
 
 

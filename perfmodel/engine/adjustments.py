@@ -77,46 +77,46 @@ class Handover:
         constants = (self.constants.get(_LIKE.get(name, name)) for name in (*names, BETWEEN))
         return sum(constant.value for constant in constants if constant)
 
-    def times(self, steps: Iterable[Sent]) -> tuple[Array, Array, Array, NDArray[np.int8]]:
+    def sum_times(self, steps: Iterable[Sent]) -> tuple[Array, Array, Array, NDArray[np.int8]]:
         """(low, time, high [s], rank of the evidence) of all collective steps of a pass together."""
         low, time, high = np.zeros(1), np.zeros(1), np.zeros(1)
         rank, taken = np.zeros(1, np.int8), np.zeros(1, bool)
         for step in steps:
             sent = step.time_s > 0
-            middle, error, own = self._colder(step)
+            middle, error, evidence = self._compare_curves(step)
             constant = self.constants.get(_LIKE.get(step.name, step.name))
             for_step = (constant.low, constant.value, constant.high) if constant else (0.0, 0.0, 0.0)
             low = low + np.where(sent, np.maximum(middle - error, 0) + for_step[0], 0)
             time = time + np.where(sent, middle + for_step[1], 0)
             high = high + np.where(sent, middle + error + for_step[2], 0)
-            rank, taken = np.maximum(rank, np.where(sent, own, 0)), taken | sent
+            rank, taken = np.maximum(rank, np.where(sent, evidence, 0)), taken | sent
         between = self.constants.get(BETWEEN)
         if between is not None:
             low, time, high = (
-                total + np.where(taken, part, 0)
-                for total, part in ((low, between.low), (time, between.value), (high, between.high))
+                total + np.where(taken, end, 0)
+                for total, end in ((low, between.low), (time, between.value), (high, between.high))
             )
         return low, time, high, rank.astype(np.int8)
 
-    def _colder(self, step: Sent) -> tuple[Array, Array, NDArray[np.int8]]:
+    def _compare_curves(self, step: Sent) -> tuple[Array, Array, NDArray[np.int8]]:
         """By how much a collective takes longer right after a kernel: (time [s], its 95 % half-width,
         evidence rank)."""
         size, gpus = np.broadcast_arrays(np.asarray(step.payload_bytes, float), np.asarray(step.gpus, float))
-        more, error = np.zeros(size.shape), np.zeros(size.shape)
+        extra, error = np.zeros(size.shape), np.zeros(size.shape)
         rank = np.full(size.shape, Evidence.INTERPOLATED.rank, np.int8)
         pairs = self.pairs.get(step.collective, ())
         if not pairs:
-            return more, error, rank
+            return extra, error, rank
         for count in np.unique(gpus):
             after, alone = min(pairs, key=lambda pair: abs(np.log2(pair[0].gpus / count)))
             rows = gpus == count
             slow = curve_time(after, np.maximum(size[rows], 1))
-            more[rows] = np.maximum(slow - curve_time(alone, np.maximum(size[rows], 1)), 0)
+            extra[rows] = np.maximum(slow - curve_time(alone, np.maximum(size[rows], 1)), 0)
             noise = float(np.sqrt(np.mean(np.square(after.left_out_log_sd or [after.anchor_log_sd]))))
-            error[rows] = np.minimum(_Z95 * noise * slow, more[rows])
-            known = (size[rows] <= after.anchor_bytes[-1]) & (after.gpus == count)
-            rank[rows] = np.where(known, Evidence.INTERPOLATED.rank, Evidence.EXTRAPOLATED.rank)
-        return more, error, rank
+            error[rows] = np.minimum(_Z95 * noise * slow, extra[rows])
+            measured = (size[rows] <= after.anchor_bytes[-1]) & (after.gpus == count)
+            rank[rows] = np.where(measured, Evidence.INTERPOLATED.rank, Evidence.EXTRAPOLATED.rank)
+        return extra, error, rank
 
 
 @equation

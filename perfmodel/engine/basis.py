@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,6 @@ from perfmodel.units import parse_ratio
 
 Of = Any
 """A number for all tables or passes, or an array with one number for each."""
-Value = Callable[[str], float]
 
 KERNEL_LIBRARY = "kernel"
 _ASSUMED_MEMORY = "a memory that was assumed"
@@ -50,16 +49,16 @@ class LocalMemory:
 
     def __post_init__(self) -> None:
         """Check the values. Limits: a size, rate or latency that no memory has -> BadInputError"""
-        known, rates = limits_of("memory"), limits_of("machine")["hbm_bytes_per_s"]
-        size = max(self.capacity_bytes, known["capacity_bytes"].least)  # it may be as small as its tables
-        values = {"size": (known["capacity_bytes"], size), "rate": (rates, self.bytes_per_s)}
-        values |= {"latency": (known["latency_s"], self.latency_s)} if self.remote else {}
+        limits, rates = limits_of("memory"), limits_of("machine")["hbm_bytes_per_s"]
+        size = max(self.capacity_bytes, limits["capacity_bytes"].least)  # it may be as small as its tables
+        values = {"size": (limits["capacity_bytes"], size), "rate": (rates, self.bytes_per_s)}
+        values |= {"latency": (limits["latency_s"], self.latency_s)} if self.remote else {}
         for name, (limit, value) in values.items():
             if outside := limit.refusal(value):
                 raise BadInputError(f"{self}: its {name} {outside}.", "check the number and its unit.")
 
     @staticmethod
-    def of(values: LocalMemory | tuple[float, ...]) -> LocalMemory:
+    def read(values: LocalMemory | tuple[float, ...]) -> LocalMemory:
         """A memory from (bytes, bytes/s) and, over the network, (latency, GPUs that share it).
 
         Limits: not 2 to 4 values, not above 0, half a GPU -> BadInputError
@@ -171,12 +170,12 @@ class PassBasis:
         """A constant of the software or of the kernel model, by its key."""
         return self.setting.constants.value(key)
 
-    def kernel_factor(self, step: str) -> float:
+    def get_kernel_factor(self, step: str) -> float:
         """Factor k of a kernel's band, [t / k, t k]: from the fit of this kernel, else from published errors.
 
         Without a fit, the spread of the machine's constants is added (``_spread``).
         """
-        fit = self.kernel_fit(step)
+        fit = self.get_kernel_fit(step)
         if fit is None:
             return kernels.error_factor(self.constant("mean_relative_error"), self._z)
         return float(np.exp(self._z * fit.log_sd))
@@ -190,29 +189,19 @@ class PassBasis:
     ) -> Array:
         """Standard deviation of ln(kernel time) because the sources of its constants disagree [-].
 
-        names, cached  the constants that dominate the time, as in ``_kernel``
+        names, cached  the constants that dominate the time, as in ``_time_kernel``
         """
-        floor_sd, rate_sd, *l2_sd = (self._log_sd(key) for key in names)
+        quantity = self.setting.machine.quantity
+        as_own = {_ASSUMED_MEMORY: "gather_bytes_per_s"}  # achieved over stated rate
+        floor_sd, rate_sd, *l2_sd = (quantity(as_own.get(key, key)).log_sd or 0.0 for key in names)
         share = floor / time
         sd = np.where(cached, l2_sd[0], rate_sd) if l2_sd else rate_sd
         return np.hypot(share * floor_sd, (1 - share) * sd)
 
-    def _log_sd(self, key: str) -> float:
-        """Standard deviation of ln(constant) among the sources of the constant; 0 if the file states none."""
-        if key == _ASSUMED_MEMORY:
-            key = "gather_bytes_per_s"  # achieved over stated rate, as for the machine's own memory
-        return self.setting.machine.quantity(key).log_sd or 0.0
-
-    def kernel_fit(self, step: str) -> KernelFit | None:
+    def get_kernel_fit(self, step: str) -> KernelFit | None:
         """Errors of the calibration's fit of this kernel; None if its constants are the machine file's."""
-        known = self.setting.kernels
-        return known.fits.get(step) if known else None  # type: ignore[call-overload]
-
-    @property
-    def light_rate(self) -> float:
-        """HBM rate for lower bounds: the datasheet's or the achieved rate, whichever is larger [bytes/s]."""
-        value = self.setting.machine.value
-        return max(value("hbm_bytes_per_s"), value("gather_bytes_per_s"))
+        constants = self.setting.kernels
+        return constants.fits.get(step) if constants else None  # type: ignore[call-overload]
 
     def domain(self, G: Array) -> Array:
         """Ranks, of G, that reach each other without a network card: of a scale-up domain, else of a node."""
@@ -221,7 +210,7 @@ class PassBasis:
         machine = self.setting.machine
         return np.minimum(G, machine.domain_gpus_of(self.gpus_per_node or machine.gpus_per_node))
 
-    def gather_timing(
+    def time_gather(
         self,
         dram: Array,
         l2: Array,
@@ -251,7 +240,7 @@ class PassBasis:
         cached = dram / rate < l2 / value("l2_bytes_per_s")
         slow = "gather_bytes_per_s" if memory is None else _ASSUMED_MEMORY
         names = ("launch_floor_s", slow, "l2_bytes_per_s")
-        return self._kernel("gather_pool", dram, time, floor, keys, names, cached)
+        return self._time_kernel("gather_pool", dram, time, floor, keys, names, cached)
 
     def memory_rate(self, memory: LocalMemory) -> float:
         """Rate at which one GPU can read that memory: the smaller of its rate and the GPU's card's
@@ -259,14 +248,14 @@ class PassBasis:
         card = self.setting.machine.value("nic_bytes_per_s") if memory.remote else np.inf
         return float(one_memory.shared_rate(memory.bytes_per_s, memory.sharers, card))
 
-    def stream_timing(self, step: str, moved: Array, floor: str, rate: str) -> Timing:
+    def time_stream(self, step: str, moved: Array, floor: str, rate: str) -> Timing:
         """Time of a kernel that streams ``moved`` bytes, with the constants ``floor`` and ``rate``."""
         value = self.setting.machine.value
         floor_s = value(floor)
         time = kernels.stream_kernel_time(moved, floor_s, value(rate))
-        return self._kernel(step, moved, time, floor_s, (floor, rate), (floor, rate), np.bool_(False))
+        return self._time_kernel(step, moved, time, floor_s, (floor, rate), (floor, rate), np.bool_(False))
 
-    def cache_timing(self, indices: Array) -> Timing:
+    def time_cache(self, indices: Array) -> Timing:
         """Time to look up rows in the cache of rows in host memory. indices  their bytes
 
         Source of the band: spread of the constants
@@ -276,9 +265,9 @@ class PassBasis:
         k = self._factor(names[1])
         ends = ((1 / k, rate * k), (1.0, rate), (k, rate / k))
         times = [kernels.stream_kernel_time(indices, part * floor_s, end) for part, end in ends]
-        return _host_timing(times, floor_s, names, np.asarray(Evidence.TRANSFERRED.rank))
+        return _build_timing(times, floor_s, names, Evidence.TRANSFERRED.rank)
 
-    def link_timing(self, wire: Array, packets: Array, gpus: Of) -> Timing:
+    def time_link(self, wire: Array, packets: Array, gpus: Of) -> Timing:
         """Time to read rows over the link to the host.
 
         wire, packets  bytes of the link with and without the look-up of a page for each short row
@@ -296,7 +285,7 @@ class PassBasis:
         ends = ((packets, min(rate * k, link)), (wire, rate), (most, rate / k * shared))
         times = [kernels.stream_kernel_time(moved, floor_s, end) for moved, end in ends]
         rank = np.where(alone, Evidence.TRANSFERRED.rank, Evidence.ASSUMED.rank)
-        return _host_timing(times, floor_s, names, rank)
+        return _build_timing(times, floor_s, names, rank)
 
     def _factor(self, key: str) -> float:
         """Factor k of a constant of the software in whose range, from 1/k to k, 95 % are."""
@@ -311,8 +300,8 @@ class PassBasis:
         """
         constant, memory = self.constant, self.setting.machine.value("hbm_bytes_per_s")
         if not alone:
-            found = [(constant(f"{x}_floor_s"), memory * constant(f"{x}_memory_fraction")) for x in _UNIQUE]
-            return found[0], found[1]
+            ends = [(constant(f"{x}_floor_s"), memory * constant(f"{x}_memory_fraction")) for x in _UNIQUE]
+            return ends[0], ends[1]
         floor = kernels.sort_floor(constant("sort_floor_s"), constant("sort_digit_s"), digits)
         rate = memory * constant("sort_memory_fraction")
         sd = self.setting.constants.quantity("sort_digit_s").log_sd or 0.0
@@ -325,27 +314,18 @@ class PassBasis:
         floor, rate = (np.sqrt(fast * slow) for fast, slow in zip(*ends, strict=True))
         return floor, float(rate)
 
-    def sort_timing(self, moved: Array, digits: Of, launches: Array | float = 1.0, *, alone: bool) -> Timing:
+    def time_sort(self, moved: Array, digits: Of, launches: Array | float = 1.0, *, alone: bool) -> Timing:
         """Time to deduplicate ids, with ``sort_ends`` as its band.
 
         moved  bytes, as ``exchanges.sort_bytes`` counts
         """
         ends, middle = self.sort_ends(digits, alone=alone), self.sort_middle(digits, alone=alone)
         floors, rates = zip(*ends, strict=True)
-        low, time, high = (
-            kernels.stream_kernel_time(moved, floor, rate, launches)
-            for floor, rate in (
-                (np.minimum(*floors), max(rates)),
-                middle,
-                (np.maximum(*floors), min(rates)),
-            )
-        )
-        floor = np.broadcast_to(np.asarray(middle[0] * launches), time.shape)
-        rank, code = (constant(x, time.shape) for x in (Evidence.TRANSFERRED.rank, 0))
-        limit = (time - floor > floor).astype(np.int8)
-        return Timing(time, low, high, floor, rank, limit, _SORT_KEYS, code, (KERNEL_LIBRARY,))
+        pairs = (np.minimum(*floors), max(rates)), middle, (np.maximum(*floors), min(rates))
+        times = [kernels.stream_kernel_time(moved, floor, rate, launches) for floor, rate in pairs]
+        return _build_timing(times, middle[0] * launches, _SORT_KEYS, Evidence.TRANSFERRED.rank)
 
-    def _kernel(
+    def _time_kernel(
         self,
         step: str,
         moved: Array,
@@ -363,33 +343,33 @@ class PassBasis:
         names   keys of the launch floor, of the rate, and of the rate when ``cached``: the dominant one is
                 named
         """
-        shape, fit = time.shape, self.kernel_fit(step)
-        k: Array | float = self.kernel_factor(step)
+        shape, fit = time.shape, self.get_kernel_fit(step)
+        k: Array | float = self.get_kernel_factor(step)
         if fit is None:
             k = kernels.wider_factor(k, self._spread(time, floor, names, cached), self._z)
         ranks = [self.setting.machine.quantity(key).evidence.rank for key in keys]
         rank, code = constant(max(ranks, default=Evidence.ASSUMED.rank), shape), constant(0, shape)
         if fit is not None:
             inside = (moved >= 0.999 * fit.low_bytes) & (moved <= 1.001 * fit.high_bytes)
-            told = [r for r, key in zip(ranks, keys, strict=True) if not self._untold(key)]
-            known = max([*told, Evidence.INTERPOLATED.rank]) if keys else Evidence.ASSUMED.rank
-            rank = np.where(inside, known, np.maximum(rank, Evidence.EXTRAPOLATED.rank)).astype(np.int8)
+            determined = [r for r, key in zip(ranks, keys, strict=True) if not self._is_untold(key)]
+            weakest = max([*determined, Evidence.INTERPOLATED.rank]) if keys else Evidence.ASSUMED.rank
+            rank = np.where(inside, weakest, np.maximum(rank, Evidence.EXTRAPOLATED.rank)).astype(np.int8)
         limit = np.where(time - floor > floor, 1 + cached.astype(np.int8), 0).astype(np.int8)
         floors = np.broadcast_to(np.asarray(floor, dtype=np.float64), shape)
         return Timing(time, time / k, time * k, floors, rank, limit, names, code, (KERNEL_LIBRARY,))
 
-    def _untold(self, key: str) -> bool:
+    def _is_untold(self, key: str) -> bool:
         """Whether the kernels' samples leave a constant undetermined: it hardly affects their times."""
-        known = self.setting.kernels
-        if known is None or key in self.setting.machine.overrides:
+        fitted = self.setting.kernels
+        if fitted is None or key in self.setting.machine.overrides:
             return False
-        return key in known.untold or (key in known.values and not known.values[key].known)
+        return key in fitted.untold or (key in fitted.values and not fitted.values[key].known)
 
 
-def _host_timing(times: Sequence[Array], floor_s: float, names: tuple[str, ...], rank: Array) -> Timing:
-    """A step of rows in host memory. times  low end, middle and high end"""
+def _build_timing(times: Sequence[Array], floor: Of, names: tuple[str, ...], rank: Of) -> Timing:
+    """A kernel's times: low end, middle and high end."""
     low, time, high = times
-    ranks = np.broadcast_to(rank, time.shape).astype(np.int8)
-    limit = (time - floor_s > floor_s).astype(np.int8)
-    floor, library = np.full(time.shape, floor_s), constant(0, time.shape)
-    return Timing(time, low, high, floor, ranks, limit, names, library, (KERNEL_LIBRARY,))
+    floors = np.broadcast_to(np.asarray(floor, dtype=np.float64), time.shape)
+    ranks = np.broadcast_to(np.asarray(rank, dtype=np.int8), time.shape)
+    limit, library = (time - floors > floors).astype(np.int8), constant(0, time.shape)
+    return Timing(time, low, high, floors, ranks, limit, names, library, (KERNEL_LIBRARY,))

@@ -12,7 +12,7 @@ from perfmodel.effort import Work
 from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.cut import Training
 from perfmodel.engine.exchange_sets import ExchangeSets
-from perfmodel.engine.loads import LoadModel, Loads, Resource, ShardLoads
+from perfmodel.engine.loads import LoadModel, Loads, ShardLoads
 from perfmodel.engine.memory import GpuMemory, MemoryModel
 from perfmodel.engine.pass_cost import cost_passes
 from perfmodel.engine.placement import Plan, Scheme
@@ -20,7 +20,7 @@ from perfmodel.engine.schemes import asks_once
 from perfmodel.engine.settings import load_setting
 from perfmodel.engine.steps import Step, StepCost
 from perfmodel.engine.tables import Array, PlanTables
-from perfmodel.engine.timing import FastTimes, steady
+from perfmodel.engine.timing import FastTimes, round_off
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import Machine, load_machine
@@ -56,7 +56,7 @@ class Evaluator:
             if value < 1 or value != int(value):
                 raise BadInputError(f"{name} {value} cannot be used.", "it must be a whole number above 0.")
         if sets is not None and tables.partly_weighted:
-            tables = tables.all_weighted()
+            tables = tables.add_weights()
         self.basis, self.setting, self.training = basis, basis.setting, basis.training
         self.tables, self.batch, self.gpus, self.id_dtype = tables, int(batch), int(gpus), id_dtype
         self.work = Work()
@@ -65,7 +65,7 @@ class Evaluator:
         self.memories = MemoryModel(tables, basis.optimizer, number, sets is not None, self.training)
         training = None
         if self.training:
-            unique = tables.unique_rows(float(batch) * gpus)
+            unique = tables.count_unique(float(batch) * gpus)
             training = Training(self.memories.state, self.memories.copied_state, unique)
         self.model = LoadModel(
             tables,
@@ -82,7 +82,7 @@ class Evaluator:
             unpooled=basis.unpooled,
         )
         steps = basis.steps
-        steps = sets.steps(steps, weighted=bool(tables.weight_bytes.any())) if sets else steps
+        steps = sets.add_steps(steps, weighted=bool(tables.weight_bytes.any())) if sets else steps
         groups = self.model.groups.resources if self.model.groups else ()
         self.times = FastTimes(basis, self.gpus, self.domain, steps, groups, self.model.sort_digits)
 
@@ -103,7 +103,7 @@ class Evaluator:
         setting = load_setting(box, options.pop("backend", box.default_backend), **options)
         return Evaluator(PassBasis(setting, **of_basis), tables, batch, gpus, id_dtype=id_dtype, sets=sets)
 
-    def exchanging(self, sets: ExchangeSets | None) -> Evaluator:
+    def exchange_by(self, sets: ExchangeSets | None) -> Evaluator:
         """The same evaluator, except that tables exchange together in these sets."""
         return Evaluator(self.basis, self.tables, self.batch, self.gpus, id_dtype=self.id_dtype, sets=sets)
 
@@ -117,15 +117,15 @@ class Evaluator:
         """The steps by name."""
         return {step.name: step for step in self.steps}
 
-    def shard_loads(
+    def count_shards(
         self, table: ArrayLike, kind: ArrayLike, r: ArrayLike, c: ArrayLike, *more: ArrayLike
     ) -> ShardLoads:
         """Bytes that one shard of each table adds to its rank, and that each table adds to every rank.
 
         table    indices of tables;  kind  ``Exchange`` codes;  r, c  numbers of row and column parts
-        more     hot rows (``LoadModel.shard_loads``), 0 by default
+        more     hot rows (``LoadModel.count_shards``), 0 by default
         """
-        shards = self.model.shard_loads(table, kind, r, c, *more)
+        shards = self.model.count_shards(table, kind, r, c, *more)
         self.work.add(effort.LISTED, shards.own.size / shards.own.shape[-1])
         return shards
 
@@ -149,7 +149,7 @@ class Evaluator:
                 "use the model that it was made for, or plan anew.",
             )
         self.work.add(effort.COSTED + effort.COSTED_TABLE * len(plan.placements))
-        return self.model.loads(plan, shards)
+        return self.model.sum_shards(plan, shards)
 
     def cost(self, plan: Plan) -> StepCost:
         """The time of every step of a plan: ``step`` of its ``loads``."""
@@ -161,13 +161,13 @@ class Evaluator:
         loads  bytes of every resource on every rank
         """
         cost = cost_passes(self.times, loads.most[np.newaxis])
-        rows = cost.rows(0, lambda step: self._busiest(step, loads))
+        rows = cost.build_rows(0, lambda step: self._find_busiest(step, loads))
         low, _, high = (float(end[0]) for end in cost.band)
         return StepCost(
             rows, float(cost.time_s[0]), low, high, Evidence.weakest(row.evidence for row in rows)
         )
 
-    def exact_times(self, most: Array) -> Array:
+    def time_passes(self, most: Array) -> Array:
         """Times [...] of many passes, each computed as precisely as in ``step``.
 
         most  bytes of every resource on the busiest rank, [..., K] for K resources
@@ -175,7 +175,7 @@ class Evaluator:
         self.work.add(effort.EXACT)
         return cost_passes(self.times, most).time_s
 
-    def _busiest(self, step: Step, loads: Loads) -> tuple[float, float, int]:
+    def _find_busiest(self, step: Step, loads: Loads) -> tuple[float, float, int]:
         """(bytes of the busiest rank, mean bytes of a rank, the busiest rank) of a step; of a gather the rank
         with the longest time is the busiest.
         """
@@ -191,14 +191,14 @@ class Evaluator:
             size = np.full(self.gpus, self.times.splits_bytes)
         return float(size[rank]), float(size.mean()), rank
 
-    def step_times(self, most: Array) -> Array:
+    def estimate_times(self, most: Array) -> Array:
         """Times [...] of many passes without bands, for a search.
 
         most  bytes of every resource on the busiest rank, [..., K] for K resources
         Within 0.1 % of ``step(...).time_s``; 100 000 passes in tens of milliseconds.
         """
         self.work.add(effort.SCORING + effort.SCORED_ROW * most.size / most.shape[-1])
-        return steady(self.times.fast(most))
+        return round_off(self.times.estimate(most))
 
     def hot_share(self, table: int, hot: int) -> float:
         """Share of the look-ups of a table that ask for its most popular ``hot`` rows [-]."""
@@ -215,7 +215,4 @@ class Evaluator:
 
     def memory(self, plan: Plan, loads: Loads | None = None) -> GpuMemory:
         """Memory of every rank of a plan [bytes]; ``loads`` if computed before."""
-        return self.memories.ranks(plan, loads or self.loads(plan), self.times)
-
-
-__all__ = ["Evaluator", "GpuMemory", "Resource"]
+        return self.memories.count_ranks(plan, loads or self.loads(plan), self.times)

@@ -41,23 +41,25 @@ class AllLookUps:
     ) -> None:
         self._laws, self._law = laws
         self._columns = np.broadcast_arrays(self._law.astype(np.float64), rows, pooling, batch, gpus)
-        self.skewed = np.array([not each.uniform for each in self._laws])[self._law]
+        self.skewed = np.array([not law.uniform for law in self._laws])[self._law]
 
     @cached_property
     def _kinds(self) -> tuple[Ints, list[LookUps]]:
-        _, first, of = np.unique(
+        _, firsts, of = np.unique(
             np.stack(self._columns, axis=1), axis=0, return_index=True, return_inverse=True
         )
-        asked = zip(
-            self._law[first].tolist(), *(each[first].tolist() for each in self._columns[1:]), strict=True
+        shapes = zip(
+            self._law[firsts].tolist(),
+            *(column[firsts].tolist() for column in self._columns[1:]),
+            strict=True,
         )
-        return of.reshape(-1), [LookUps(self._laws[law], *numbers) for law, *numbers in asked]
+        return of.reshape(-1), [LookUps(self._laws[law], *numbers) for law, *numbers in shapes]
 
     def find(self, table: int) -> LookUps:
         """The look-ups of a table."""
         return self._kinds[1][int(self._kinds[0][table])]
 
-    def groups(self, table: Ints, hot: Array) -> list[tuple[tuple[Ints, ...], LookUps, float]]:
+    def group_skewed(self, table: Ints, hot: Array) -> list[tuple[tuple[Ints, ...], LookUps, float]]:
         """Tables with skewed ids or hot rows, grouped by equal look-ups and hot rows: (positions, look-ups,
         hot rows).
 
@@ -79,7 +81,7 @@ class AllLookUps:
             groups.append((where, equal, hot_rows))
         return groups
 
-    def misses(self, table: Ints, hot: Array, gather: Ints, X: Array) -> Array:
+    def count_misses(self, table: Ints, hot: Array, gather: Ints, X: Array) -> Array:
         """Share of the look-ups of each gather that miss a cache (``LookUps.miss``); [...].
 
         gather  code of the kind of gather;  X  rows that the caches hold together [rows]
@@ -88,35 +90,26 @@ class AllLookUps:
         """
         heads = "_kinds" in vars(self) and any(look_ups.heads for look_ups in self._kinds[1])
         if hot.any() or heads or table.size > _KEPT:
-            return self._misses(table, hot, gather, X)
-        columns = np.array(self._columns, np.float64)
-        return _look_up_misses(
-            self._laws, table.shape, *(each.tobytes() for each in (columns, table, gather, X))
-        )
+            return self._count_misses(table, hot, gather, X)
+        arrays = np.array(self._columns, np.float64), table, gather, X
+        return _look_up_misses(self._laws, table.shape, tuple(array.tobytes() for array in arrays))
 
-    def _misses(self, table: Ints, hot: Array, gather: Ints, X: Array) -> Array:
-        found = np.full(table.shape, UNIFORM)
-        for where, asked, h in self.groups(table, hot):
-            for each in np.unique(gather[where]):
-                at = tuple(place[gather[where] == each] for place in where)
-                found[at] = asked.miss(Gather(each), h, X[at])
-        return found
+    def _count_misses(self, table: Ints, hot: Array, gather: Ints, X: Array) -> Array:
+        misses = np.full(table.shape, UNIFORM)
+        for where, look_ups, h in self.group_skewed(table, hot):
+            for code in np.unique(gather[where]):
+                positions = tuple(place[gather[where] == code] for place in where)
+                misses[positions] = look_ups.miss(Gather(code), h, X[positions])
+        return misses
 
 
 @lru_cache(maxsize=32)
-def _look_up_misses(
-    laws: tuple[Distribution, ...],
-    shape: tuple[int, ...],
-    columns: bytes,
-    table: bytes,
-    gather: bytes,
-    X: bytes,
-) -> Array:
-    """``AllLookUps.misses`` of arrays as bytes, without hot rows."""
-    law, rows, pooling, batch, gpus = np.frombuffer(columns).reshape(5, -1)
-    at, kind = (np.frombuffer(each, np.int64).reshape(shape) for each in (table, gather))
-    asked = AllLookUps((laws, law.astype(np.int64)), rows, pooling, batch, gpus)
-    return asked._misses(at, np.zeros(shape), kind, np.frombuffer(X).reshape(shape))
+def _look_up_misses(laws: tuple[Distribution, ...], shape: tuple[int, ...], raw: tuple[bytes, ...]) -> Array:
+    """``AllLookUps.count_misses`` of arrays as bytes, without hot rows."""
+    law, rows, pooling, batch, gpus = np.frombuffer(raw[0]).reshape(5, -1)
+    tables, kind = (np.frombuffer(buffer, np.int64).reshape(shape) for buffer in raw[1:3])
+    look_ups = AllLookUps((laws, law.astype(np.int64)), rows, pooling, batch, gpus)
+    return look_ups._count_misses(tables, np.zeros(shape), kind, np.frombuffer(raw[3]).reshape(shape))
 
 
 @dataclass(frozen=True)
@@ -174,7 +167,7 @@ class LoadInputs:
     @cached_property
     def unique(self) -> Array:
         """U of each table: distinct rows for the samples of one rank."""
-        return self.tables.unique_rows(self.batch)
+        return self.tables.count_unique(self.batch)
 
     @cached_property
     def sort_digits(self) -> Of:
@@ -194,9 +187,9 @@ class TableCut:
     ) -> None:
         self.model, self.t, self.kind, self.r, self.c, self.hot = model, t, kind, r, c, hot
         tables = model.tables
-        self.B, self.G, self.g = (_of(x, t) for x in (model.batch, model.gpus, model.domain))
-        self.id_bytes = _of(model.id_bytes, t)
-        self.beside = _of(len(tables) if model.beside is None else model.beside, t)
+        self.B, self.G, self.g = (_pick(x, t) for x in (model.batch, model.gpus, model.domain))
+        self.id_bytes = _pick(model.id_bytes, t)
+        self.beside = _pick(len(tables) if model.beside is None else model.beside, t)
         self.E, self.D, pooling = tables.rows[t], tables.dim[t], tables.pooling[t]
         self.dp, self.ub = kind == Exchange.DP, sends_rows(kind)
         self.sparse, self.two = kind == Exchange.SPARSE, kind == Exchange.TWO_LEVEL
@@ -226,8 +219,8 @@ class TableCut:
 
     @cached_property
     def groups(self) -> list[tuple[tuple[NDArray[np.int64], ...], LookUps, float]]:
-        """``AllLookUps.groups`` for these tables: where look-ups are skewed or hot rows are replicated."""
-        return self.model.look_ups.groups(self.t, self.hot)
+        """``AllLookUps.group_skewed`` of these tables: skewed look-ups, or hot rows that are replicated."""
+        return self.model.look_ups.group_skewed(self.t, self.hot)
 
     @cached_property
     def lookups(self) -> Array:
@@ -242,14 +235,14 @@ class TableCut:
     @cached_property
     def row(self) -> Array:
         """Bytes of a row of a shard."""
-        return self._row_bytes(self.elements)
+        return self._count_row_bytes(self.elements)
 
     @cached_property
     def whole_row(self) -> Array:
         """Bytes of a row that is not cut."""
-        return self._row_bytes(self.D)
+        return self._count_row_bytes(self.D)
 
-    def _row_bytes(self, elements: Array) -> Array:
+    def _count_row_bytes(self, elements: Array) -> Array:
         training = self.model.training is not None
         return row_bytes(self.model.tables.dtype[self.t], elements, training=training)
 
@@ -279,9 +272,9 @@ class TableCut:
             bag, gather = np.where(self.ub, self.row, bag), np.where(self.ub, Gather.REQUESTS, gather)
         if self.model.unpooled:
             bags, bag = lookups, self.elements * self.pooled
-        return self.traffic(self.E / self.r, lookups, self.row, bags, bag, self.shards, gather)
+        return self.count_traffic(self.E / self.r, lookups, self.row, bags, bag, self.shards, gather)
 
-    def host_reads(self, host: HostRows, in_flight: Array) -> tuple[Array, Array]:
+    def count_host_reads(self, host: HostRows, in_flight: Array) -> tuple[Array, Array]:
         """(rows that the holder of a shard reads over its host's link, rows that it looks up in its cache).
 
         in_flight  rows on their way at any moment, of which a second read waits for the first
@@ -289,14 +282,14 @@ class TableCut:
         if not host.cached:
             lookups = np.where(self.ub, self.requested, self.lookups)
             gather = np.where(self.ub, Gather.REQUESTS, Gather.SHARD)
-            return lookups * self._misses(self.E / self.r, lookups, in_flight, gather), 0 * lookups
+            return lookups * self._count_misses(self.E / self.r, lookups, in_flight, gather), 0 * lookups
         distinct = np.array(access.unique_rows_uniform(self.E, self.G * self.B * self.L))
         missing = distinct * (1 - host.cached)
         for where, look_ups, _ in self.groups:
             distinct[where], missing[where] = look_ups.cached(host.cached)
         return missing / self.r, distinct / self.r
 
-    def updated(self, training: Training) -> tuple[Array, Array, Array]:
+    def count_updates(self, training: Training) -> tuple[Array, Array, Array]:
         """(look-ups whose gradients a holder reads, rows that it updates, bytes per updated row)."""
         U = np.array(training.unique_everywhere[self.t])
         for where, look_ups, hot in self.groups:
@@ -314,12 +307,12 @@ class TableCut:
 
         backward  whether it is the backward pass, which sorts only ``sort_digits``; else all digits of an id
         """
-        digits = _of(self.model.sort_digits, self.t) if backward else self.id_bytes
+        digits = _pick(self.model.sort_digits, self.t) if backward else self.id_bytes
         place = self.model.constant("sort_place_bytes")
         size: Array = ex.sort_bytes(lookups, digits, self.id_bytes, place)
         return size
 
-    def traffic(
+    def count_traffic(
         self,
         E: Array,
         n: Array,
@@ -340,12 +333,12 @@ class TableCut:
         value, constant = self.model.machine_value, self.model.constant
         cache = value("l2_bytes") * constant("l2_usable_fraction") / shards
         ids = np.where(np.asarray(gather) == Gather.REQUESTS, self.id_bytes, self.ids)
-        miss = self._misses(E, n, cache / row, gather)
+        miss = self._count_misses(E, n, cache / row, gather)
         bag = bag if gather is None else bag * value("bag_factor")
         least, sector = value("row_access_bytes"), value("sector_bytes")
         return kernels.traffic_of_misses(miss, n, row, least, sector, ids, bags, bag)
 
-    def _misses(
+    def _count_misses(
         self, E: Array, n: Array, X: Array, gather: NDArray[np.int64] | Gather | None
     ) -> NDArray[np.float64]:
         """Share of n look-ups in E rows that a cache of X rows misses; ``gather`` as in ``traffic``."""
@@ -355,14 +348,14 @@ class TableCut:
             return kernels.misses_of_all(miss, E, draws)
         kind = np.broadcast_to(np.asarray(gather, dtype=np.int64), miss.shape)
         parts = np.where((kind == Gather.SHARD) | (kind == Gather.REQUESTS), self.r, 1)
-        odd = self.model.look_ups.misses(self.t, self.hot, kind, parts * X)
+        odd = self.model.look_ups.count_misses(self.t, self.hot, kind, parts * X)
         return np.where(odd == UNIFORM, miss, odd)
 
 
-def _of(value: ArrayLike, t: NDArray[np.int64]) -> Array:
+def _pick(value: ArrayLike, t: NDArray[np.int64]) -> Array:
     """The values of tables ``t``; a single value that holds for all tables is returned as it is."""
-    whole = np.asarray(value, dtype=np.float64)
-    return whole[t] if whole.ndim else whole
+    array = np.asarray(value, dtype=np.float64)
+    return array[t] if array.ndim else array
 
 
 _LEAST = 1e-9  # look-ups

@@ -38,11 +38,11 @@ from perfmodel.engine.steps import (
     WIDTH,
     Resource,
     Step,
-    by_type,
+    split_by_type,
 )
 from perfmodel.engine.tables import Array, PlanTables
 
-_BY_EXCHANGE = {each.exchange: each.torchrec for each in (SHARDINGS[ROW_WISE], SHARDINGS[TABLE_ROW_WISE])}
+_BY_EXCHANGE = {cut.exchange: cut.torchrec for cut in (SHARDINGS[ROW_WISE], SHARDINGS[TABLE_ROW_WISE])}
 """Sharding types in an exported plan: whole tables and column parts are one type; all tables with row parts
 in a domain are another (``torchrec.sharding_types``)."""
 
@@ -73,7 +73,7 @@ class ExchangeSets:
     @cached_property
     def _place(self) -> NDArray[np.int64]:
         """[T] index of each table's type in ``shardings``; -1 if it has no exchanges of its own."""
-        places = {name: at for at, name in enumerate(self.shardings)}
+        places = {name: place for place, name in enumerate(self.shardings)}
         return np.array([places.get(name, -1) for name in self.types or ()], dtype=np.int64)
 
     def spread(self, table: NDArray[np.int64], kind: NDArray[Any], loads: Array) -> Array:
@@ -81,16 +81,16 @@ class ExchangeSets:
 
         table  indices of tables;  kind  their ``Exchange`` codes
         """
-        found = np.moveaxis(np.zeros((self.width, *loads.shape[:-1])), 0, -1)
-        found[..., :TOGETHER] = loads[..., :TOGETHER]
-        for at, name in enumerate(self.shardings):
-            here = kind == _KIND_OF[name] if self.types is None else self._place[table] == at
-            for whole, own in BY_TYPE[name].items():
-                found[..., own] = np.where(here, loads[..., whole], 0)
-                found[..., whole] = np.where(here, 0, found[..., whole])
-        return found
+        moved = np.moveaxis(np.zeros((self.width, *loads.shape[:-1])), 0, -1)
+        moved[..., :TOGETHER] = loads[..., :TOGETHER]
+        for place, name in enumerate(self.shardings):
+            mask = kind == _KIND_OF[name] if self.types is None else self._place[table] == place
+            for resource, number in BY_TYPE[name].items():
+                moved[..., number] = np.where(mask, loads[..., resource], 0)
+                moved[..., resource] = np.where(mask, 0, moved[..., resource])
+        return moved
 
-    def steps(self, steps: tuple[Step, ...], *, weighted: bool) -> tuple[Step, ...]:
+    def add_steps(self, steps: tuple[Step, ...], *, weighted: bool) -> tuple[Step, ...]:
         """The steps of a pass with the steps of each set added; gradients of replicas are reduced in place.
 
         weighted  whether ids have weights, which are exchanged after the ids
@@ -98,8 +98,8 @@ class ExchangeSets:
         if weighted:
             after = steps.index(STEPS["all_to_all_ids"]) + 1
             steps = (*steps[:after], WEIGHTS, *steps[after:])
-        kept = (replace(step, in_place=step.collective == "all_reduce") for step in steps)
-        return by_type(tuple(kept), self.shardings)
+        reduced = (replace(step, in_place=step.collective == "all_reduce") for step in steps)
+        return split_by_type(tuple(reduced), self.shardings)
 
 
 _KIND_OF = {name: kind for kind, name in _BY_EXCHANGE.items()}
@@ -122,9 +122,9 @@ class LookUpGroups:
     def _of_type(self) -> dict[str, int]:
         """By sharding type, a resource that every rank has if the plan has tables of that type, and only
         then."""
-        found = {_WHOLE: int(Resource.LENGTHS_SENT)}
-        found |= {name: int(BY_TYPE[name][Resource.LENGTHS_SENT]) for name in self.sets.shardings}
-        return found | {_COPIED: int(Resource.COPIED_LENGTHS)}
+        resources = {_WHOLE: int(Resource.LENGTHS_SENT)}
+        resources |= {name: int(BY_TYPE[name][Resource.LENGTHS_SENT]) for name in self.sets.shardings}
+        return resources | {_COPIED: int(Resource.COPIED_LENGTHS)}
 
     @cached_property
     def _code(self) -> NDArray[np.int64]:
@@ -158,11 +158,11 @@ class LookUpGroups:
         """
         if not self._several:
             return loads
-        found = np.moveaxis(np.zeros((self.width, *loads.shape[:-1])), 0, -1)
-        found[..., : loads.shape[-1]] = loads
+        moved = np.moveaxis(np.zeros((self.width, *loads.shape[:-1])), 0, -1)
+        moved[..., : loads.shape[-1]] = loads
         codes = self._code[table]
         place = iter(self.resources)
         for resource, code in product(self._of_type.values(), range(self._several)):
-            here = everywhere & (codes == code)
-            found[..., next(place)] = np.where(here, loads[..., resource], 0)
-        return found
+            mask = everywhere & (codes == code)
+            moved[..., next(place)] = np.where(mask, loads[..., resource], 0)
+        return moved

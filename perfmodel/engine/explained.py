@@ -104,21 +104,21 @@ class ExplainedPass:
     on_rank: Callable[[int], tuple[Array, Array]]
 
     @staticmethod
-    def of_plan(evaluator: Evaluator, plan: Plan, rows: tuple[StepRow, ...]) -> ExplainedPass:
+    def from_plan(evaluator: Evaluator, plan: Plan, rows: tuple[StepRow, ...]) -> ExplainedPass:
         """The pass of a plan; ``rows`` are the steps of its cost."""
         tables, times, most = evaluator.tables, evaluator.times, evaluator.loads(plan).most
-        every, timing = np.arange(len(tables)), lambda step: times.exact(step, most)
-        loads, (shard_tables, shard_ranks) = evaluator.shard_loads(every, *plan.schemes), plan.shards
+        every, timing = np.arange(len(tables)), lambda step: times.time_step(step, most)
+        loads, (shard_tables, shard_ranks) = evaluator.count_shards(every, *plan.schemes), plan.shards
 
         def cut(table: int) -> TableCut:
             kind, *parts = (column[[table]] for column in plan.schemes)
             return TableCut(evaluator.model, every[[table]], kind, *(part.astype(float) for part in parts))
 
-        def on_rank(rank: int) -> tuple[Array, Array]:
+        def count_on_rank(rank: int) -> tuple[Array, Array]:
             shards = np.bincount(shard_tables[shard_ranks == rank], minlength=every.size).astype(float)
             return shards, loads.own * shards[:, np.newaxis] + loads.everywhere
 
-        return ExplainedPass(times, rows, timing, tables.names, np.ones(every.size), cut, on_rank)
+        return ExplainedPass(times, rows, timing, tables.names, np.ones(every.size), cut, count_on_rank)
 
     def explain(self, name: str) -> Explanation:
         """The explanation of a step, by its name, its label, or the beginning of its name.
@@ -160,18 +160,18 @@ class ExplainedPass:
         with record_equations():
             timing = self.timing(step)
         kernel = "gather_pool" if step.gathers else step.name if step.name == "bucketize" else "local_sum"
-        cause = "samples of this kernel" if basis.kernel_fit(kernel) else "published errors of this model"
-        part = min(math.log(basis.kernel_factor(kernel)), total)
-        rest = math.sqrt(total**2 - part**2)
+        cause = "samples of this kernel" if basis.get_kernel_fit(kernel) else "published errors of this model"
+        published = min(math.log(basis.get_kernel_factor(kernel)), total)
+        rest = math.sqrt(total**2 - published**2)
         band: tuple[tuple[str, float, float], ...]
-        band = ((cause, part, part), ("sources of its constants disagree", rest, rest))
+        band = ((cause, published, published), ("sources of its constants disagree", rest, rest))
         if step.hosted:
             band = _whole("sources of its constants disagree", row)
         if step.sorts:
             band = _whole("its sources disagree" if step.sorts_alone else "a hash table or torch.unique", row)
         keys = _UNIQUE_KEYS if step.sorts and not step.sorts_alone else timing.limit_names
         values = {**basis.setting.constants.values, **basis.setting.machine.values}
-        sources = tuple(_cite(key, values[key]) for key in keys if key in values)
+        sources = tuple(_name_source(key, values[key]) for key in keys if key in values)
         return Explanation(row, derive("t", timing.time_s), sources, band)
 
     def _explain_handover(self, row: StepRow) -> Explanation:
@@ -191,7 +191,7 @@ class ExplainedPass:
             with record_equations():
                 time_s = model.estimate(step.collective, row.payload_bytes, gpus).time_s
             keys, band = ("extra_peer_s", "bus_bytes_per_s"), _whole("the scenario's error", row)
-            sources = tuple(_cite(key, model.assumed.quantity(key)) for key in keys)
+            sources = tuple(_name_source(key, model.assumed.quantity(key)) for key in keys)
             return Explanation(row, derive("t", time_s), sources, band)
         measured: Any = model.measured if isinstance(model, OneDomain) else model
         return _explain_estimate(measured, row, gpus, node or measured.machine.gpus_per_node)
@@ -286,11 +286,11 @@ def find_step(rows: Sequence[StepRow], name: str) -> StepRow:
         if row.name == wanted or len(meant) == 1:
             return row
     listed = ", ".join(row.name.replace("_", "-") for row in meant or rows)
-    which = "means several steps" if meant and wanted else "is not a step"
-    raise BadInputError(f"{name!r} {which} of this answer.", f"its steps: {listed}.")
+    problem = "means several steps" if meant and wanted else "is not a step"
+    raise BadInputError(f"{name!r} {problem} of this answer.", f"its steps: {listed}.")
 
 
-def _cite(name: str, quantity: Quantity) -> tuple[str, str, str, str]:
+def _name_source(name: str, quantity: Quantity) -> tuple[str, str, str, str]:
     return name, format_quantity(quantity.value, quantity.unit), str(quantity.evidence), quantity.source
 
 

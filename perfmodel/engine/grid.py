@@ -26,7 +26,7 @@ _ROUNDS = 64
 _NOISE = 1e-12  # of a number of GPUs, from rounding
 
 
-def gpu_memory(forward: Forward, work: Configs, loads: GpuLoads | None = None) -> GpuMemory:
+def count_memory(forward: Forward, work: Configs, loads: GpuLoads | None = None) -> GpuMemory:
     """Memory that a GPU needs. If a library has two possible exchanges of bags, the larger buffers count.
 
     loads  of the pass, if computed before
@@ -38,18 +38,18 @@ def gpu_memory(forward: Forward, work: Configs, loads: GpuLoads | None = None) -
     rows = sum_tables(n * row_bytes(t.dtype, t.dim, training=forward.training) for t, n in groups)
     state = sum_tables(n * (t.dim * per_element + per_row) for t, n in groups)
     if loads is not None and len(forward.exchanges) == 1:
-        return GpuMemory(rows, state, forward.times(work).buffer_bytes(loads.most.T))
+        return GpuMemory(rows, state, forward.build_times(work).count_buffers(loads.most.T))
     largest = np.zeros(work.gpus.shape)
     for start in range(0, len(work), CHUNK):
-        part = work.part(slice(start, start + CHUNK)) if len(work) > CHUNK else work
+        chunk = work.select(slice(start, start + CHUNK)) if len(work) > CHUNK else work
         for kind in forward.exchanges:
-            sent = forward.loads(part, forward.even(part, kind), works=False).most.T
+            sent = forward.count_loads(chunk, forward.fit_domains(chunk, kind), works=False).most.T
             buffers = largest[start : start + CHUNK]
-            np.maximum(buffers, forward.times(part).buffer_bytes(sent), out=buffers)
+            np.maximum(buffers, forward.build_times(chunk).count_buffers(sent), out=buffers)
     return GpuMemory(rows, state, largest)
 
 
-def sized(forward: Forward, work: Configs, node: int) -> Configs:
+def choose_gpus(forward: Forward, work: Configs, node: int) -> Configs:
     """The configurations with the number of GPUs whose memory is enough for rows and exchange buffers.
 
     node  GPUs of a node
@@ -60,7 +60,7 @@ def sized(forward: Forward, work: Configs, node: int) -> Configs:
     if work.filled:
         return _fill_memory(forward, work)
     if any(forward.state):
-        alone = gpu_memory(forward, replace(work, gpus=np.ones_like(work.gpus))).kept_bytes
+        alone = count_memory(forward, replace(work, gpus=np.ones_like(work.gpus))).kept_bytes
         work = replace(work, needed=sharding.gpus_needed(alone, np.float64(work.usable_bytes), 0.0))
     needed = find_fewest(forward, work, node)
     if work.given_gpus:
@@ -73,7 +73,7 @@ def _fill_memory(forward: Forward, work: Configs) -> Configs:
 
     Limits: buffers fill all of it -> as without buffers
     """
-    (group,), memory = work.groups, gpu_memory(forward, work)
+    (group,), memory = work.groups, count_memory(forward, work)
     left = (1 - memory.buffer_bytes / work.usable_bytes) / (1 + memory.optimizer_bytes / memory.rows_bytes)
     room = np.where(left > 0, left, 1.0)
     rows = np.maximum(group.rows * room, work.gpus)
@@ -94,21 +94,21 @@ def find_fewest(forward: Forward, work: Configs, node: int) -> Array:
     needed, places = np.array(work.needed, dtype=np.float64), np.arange(len(work))
     taken_before, over_before, cut_before = (np.full(len(work), np.nan) for _ in range(3))
     for _ in range(_ROUNDS):
-        part = work if places.size == needed.size else work.part(places)
+        unfinished = work if places.size == needed.size else work.select(places)
         taken = needed[places] if work.given_gpus else sharding.whole_nodes(needed[places], np.float64(node))
-        memory = gpu_memory(forward, replace(part, gpus=taken))
+        memory = count_memory(forward, replace(unfinished, gpus=taken))
         over, room = memory.total_bytes - work.usable_bytes, work.usable_bytes - memory.buffer_bytes
-        cut = sum_tables(t.count * (t.rows >= taken) for t in part.stacked)
+        cut = sum_tables(t.count * (t.rows >= taken) for t in unfinished.stacked)
         with np.errstate(all="ignore"):
             step = np.ceil(taken * memory.kept_bytes / room * (1 - 2 * np.finfo(np.float64).eps))
             step = np.maximum(step, taken + 1)
             lost = (room <= 0) | (step > MOST_GPUS)
             if convex:
-                same = cut == cut_before[places]
+                as_cut = cut == cut_before[places]
                 slope = (over - over_before[places]) / (taken - taken_before[places])
                 zero = np.ceil((taken - over / slope) * (1 - _NOISE))
-                step = np.where(same & (slope < 0), np.maximum(step, zero), step)
-                lost |= (same & (slope >= 0)) | (step > MOST_GPUS)
+                step = np.where(as_cut & (slope < 0), np.maximum(step, zero), step)
+                lost |= (as_cut & (slope >= 0)) | (step > MOST_GPUS)
         fits = capacity.fits(memory.total_bytes, work.usable_bytes)
         taken_before[places], over_before[places], cut_before[places] = taken, over, cut
         needed[places] = np.where(fits, needed[places], np.where(lost, work.needed[places], step))
@@ -145,14 +145,14 @@ def project_grid(forward: Forward, work: Configs) -> Grid:
     Limits: one GPU -> slowdown, low and high exactly 1
     """
     if len(work) <= CHUNK:
-        return costed(forward, work).grid
+        return cost_grid(forward, work).grid
     key = work.gpus.astype(np.uint32).astype(np.uint16)  # sorted by their digits
     order = np.argsort(key, kind="stable")  # a chunk has few numbers of GPUs: few curves
-    spans = [order[at : at + CHUNK] for at in range(0, len(work), CHUNK)]
+    spans = [order[start : start + CHUNK] for start in range(0, len(work), CHUNK)]
     out: dict[str, NDArray[Any]] = {}
     names: tuple[str, ...] = ()
     with ThreadPoolExecutor(min(len(spans), os.cpu_count() or 1)) as pool:  # numpy releases the lock
-        parts = pool.map(lambda span: costed(forward, work.part(span)).grid, spans)
+        parts = pool.map(lambda span: cost_grid(forward, work.select(span)).grid, spans)
         for span, grid in zip(spans, parts, strict=True):
             names = grid.step_names
             for name, values in grid.columns.items():
@@ -174,16 +174,16 @@ class CostedGrid:
 
 
 @np.errstate(all="ignore")
-def costed(forward: Forward, work: Configs) -> CostedGrid:
+def cost_grid(forward: Forward, work: Configs) -> CostedGrid:
     """Cost some configurations; refuses values so extreme that a time is not finite."""
-    loads = forward.loads(work, forward.kinds(work))
-    base, cost = forward.local_cost(work), forward.cost(work, loads)
+    loads = forward.count_loads(work, forward.choose_exchanges(work))
+    base, cost = forward.cost_locally(work), forward.cost(work, loads)
     base_low, local, base_high = base.band
     low, time, high = cost.band
     exact = {"exact": (local, local, local)}  # an assumed rate errs apart from the baseline's
     slowdown_low, slowdown_high = slowdown_band(cost.causes, exact if forward.memory else base.causes)
-    light, floor = forward.light_time(work, loads, cost, local), cost.floor_s
-    held = gpu_memory(forward, work, loads)
+    light, floor = forward.bound_time(work, loads, cost, local), cost.floor_s
+    held = count_memory(forward, work, loads)
     columns = {
         "gpus": work.gpus,
         "gpus_needed": work.needed,
@@ -225,4 +225,6 @@ def slowdown_band(causes: Mapping[str, Times], local: Mapping[str, Times]) -> tu
     """
     nothing = tuple(0.0 * time for time in next(iter(local.values())))
     apart = bands.sum_band(nothing, *(times for cause, times in causes.items() if cause not in local))
-    return bands.slowdown_band(apart, *((causes.get(cause, nothing), own) for cause, own in local.items()))
+    return bands.slowdown_band(
+        apart, *((causes.get(cause, nothing), local_times) for cause, local_times in local.items())
+    )

@@ -54,13 +54,8 @@ class Loads:
 
     @property
     def most(self) -> Array:
-        """Largest load over ranks, shape [K], the argument of ``Evaluator.step_times``."""
+        """Largest load over ranks, shape [K], the argument of ``Evaluator.estimate_times``."""
         return np.asarray(self.values.max(axis=1))
-
-    @property
-    def mean(self) -> Array:
-        """Mean load over ranks, shape [K]: the loads if the same shards were perfectly balanced."""
-        return np.asarray(self.values.mean(axis=1))
 
     def of(self, resource: int) -> Array:
         """Load of one resource on every rank, shape [G]."""
@@ -79,7 +74,7 @@ class LoadModel(LoadInputs):
         of a rank."""
         return LookUpGroups(self.sets, self.tables) if self.sets else None
 
-    def shard_loads(
+    def count_shards(
         self, table: ArrayLike, kind: ArrayLike, r: ArrayLike, c: ArrayLike, hot: ArrayLike = 0
     ) -> ShardLoads:
         """Loads of one shard of each table, and of each table on every rank; arguments broadcast.
@@ -96,7 +91,7 @@ class LoadModel(LoadInputs):
         )
         cut = TableCut(self, t, kinds, rows, cols, head)
         self._check_parts(cut)
-        holder, everywhere = (_stack(side, t.shape) for side in count_loads(cut))
+        holder, everywhere = (_fill_array(side, t.shape) for side in count_loads(cut))
         if self.sets is not None and self.groups is not None:
             holder, everywhere = (self.sets.spread(t, kinds, side) for side in (holder, everywhere))
             lengths = eb.lengths_bytes(1, cut.B, self.constant("length_bytes"))  # of bags from replicas
@@ -115,13 +110,13 @@ class LoadModel(LoadInputs):
         rows, dim = int(self.tables.rows[table]), int(self.tables.dim[table])
         check_scheme(self.tables.names[table], rows, dim, scheme, self.gpus, self.domain)
 
-    def loads(self, plan: Plan, shards: ShardLoads | None = None) -> Loads:
+    def sum_shards(self, plan: Plan, shards: ShardLoads | None = None) -> Loads:
         """Loads of all ranks: each rank's shards, and what every rank has for its own samples.
 
         shards  loads of one shard of each table [T, K], if computed before
         """
         if shards is None:
-            shards = self.shard_loads(np.arange(len(plan.tables)), *plan.schemes)
+            shards = self.count_shards(np.arange(len(plan.tables)), *plan.schemes)
         values = np.repeat(shards.everywhere.sum(axis=0)[:, np.newaxis], plan.gpus, axis=1)
         tables, ranks = plan.shards
         for resource in np.flatnonzero(shards.own.any(axis=0)):
@@ -130,7 +125,7 @@ class LoadModel(LoadInputs):
         return Loads(values)
 
 
-def _stack(side: Bytes, shape: tuple[int, ...]) -> Array:
+def _fill_array(side: Bytes, shape: tuple[int, ...]) -> Array:
     """The bytes as an array [..., K]."""
     stacked = np.zeros((TOGETHER, *shape))
     for resource, size in side.items():
@@ -158,7 +153,7 @@ def count_loads(cut: TableCut, *, works: bool = True, exchanges: bool = True) ->
     return holder, everywhere
 
 
-def even_loads(cut: TableCut, count: Array, *, works: bool = True, exchanges: bool = True) -> Array:
+def sum_even_loads(cut: TableCut, count: Array, *, works: bool = True, exchanges: bool = True) -> Array:
     """Loads of every rank, [..., K], if all tables are sharded over all ranks, one part each.
 
     cut    tables [..., C] or [T, C], as many parts of each as there are ranks;  count  number of equal tables
@@ -233,12 +228,12 @@ def _add_look_ups(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
         return
     bag = a.D * a.pooled + a.model.constant("offset_bytes")
     rows, lookups, bags = np.maximum(a.hot, 1), a.B * a.hot_L, np.full(a.hot.shape, a.B)
-    moved = a.traffic(rows, lookups, a.whole_row, bags, bag, a.beside, Gather.HOT)
+    moved = a.count_traffic(rows, lookups, a.whole_row, bags, bag, a.beside, Gather.HOT)
     everywhere[Resource.GATHER_DRAM] += moved.dram_bytes * hot
     everywhere[Resource.GATHER_L2] += moved.l2_bytes * hot
-    whole = ex.bags_received_bytes(a.B, 1, 1, a.D, a.pooled, a.c, 0)
-    added = ex.bag_sum_bytes(a.B, 2 * whole, a.D, a.pooled)  # to a bag that is whole
-    added = np.where(a.ub | (a.r == 1), added, whole)  # or to parts, which are added up anyway
+    bag_bytes = ex.bags_received_bytes(a.B, 1, 1, a.D, a.pooled, a.c, 0)
+    added = ex.bag_sum_bytes(a.B, 2 * bag_bytes, a.D, a.pooled)  # to a bag that is whole
+    added = np.where(a.ub | (a.r == 1), added, bag_bytes)  # or to parts, which are added up anyway
     everywhere[Resource.LOCAL_SUM] += added * hot
 
 
@@ -250,7 +245,7 @@ def _add_host_rows(a: TableCut, host: HostRows, holder: Bytes) -> None:
     wire = host_rows.wire_bytes(row, *reads, constant("link_row_bytes"))
     rate = value("host_link_bytes_per_s") * constant("link_packet_fraction")
     in_flight = host_rows.rows_in_flight(constant("host_latency_s"), rate, wire)
-    read, looked_up = a.host_reads(host, in_flight)
+    read, looked_up = a.count_host_reads(host, in_flight)
     holder[Resource.CACHED_INDICES] = host_rows.index_bytes(looked_up, constant("cache_index_bytes")) * ~a.dp
     holder[Resource.HOST_ROWS] = host_rows.read_bytes(read, wire) * ~a.dp
     packets = host_rows.wire_bytes(row, *reads, 0.0)
@@ -265,7 +260,7 @@ def _add_unique_rows(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
     everywhere[Resource.ROWS_RECEIVED] = ex.rows_bytes(a.U, a.D * a.w) * a.ub
     bag = a.D * a.pooled + a.model.constant("offset_bytes")
     bags = np.full(a.U.shape, a.B)  # each received row is read: at least U rows, as from the table
-    moved = a.traffic(a.E, a.B * a.L, a.whole_row, bags, bag, a.beside, Gather.COPY)
+    moved = a.count_traffic(a.E, a.B * a.L, a.whole_row, bags, bag, a.beside, Gather.COPY)
     everywhere[Resource.POOL_DRAM] = moved.dram_bytes * a.ub
     everywhere[Resource.POOL_L2] = moved.l2_bytes * a.ub
 
@@ -328,8 +323,8 @@ def _add_updates(a: TableCut, training: Training, holder: Bytes, everywhere: Byt
     The exchange of gradients of bags has the bytes of the exchange of bags, so nothing is added for it.
     """
     arrived = np.where(a.dp, a.B, np.where(a.ub, a.requested, a.G * a.B * a.q))  # gradients at the holder
-    read, touched, row = a.updated(training)
-    moved = a.traffic(np.maximum(arrived, 1), read, a.elements * a.pooled, touched, row, a.shards)
+    read, touched, row = a.count_updates(training)
+    moved = a.count_traffic(np.maximum(arrived, 1), read, a.elements * a.pooled, touched, row, a.shards)
     for resource, size in (
         (Resource.SORT, a.sort_bytes(read, backward=True)),
         (Resource.UPDATE_DRAM, moved.dram_bytes),
@@ -343,12 +338,12 @@ def _add_updates(a: TableCut, training: Training, holder: Bytes, everywhere: Byt
     if (hot := a.hot > 0).any():
         bags, read, state = np.full(a.hot.shape, a.B), a.B * a.hot_L, training.state
         row = ex.update_row_bytes(a.D, a.whole_row / a.D, *state) + 2 * bag
-        moved = a.traffic(bags, read, bag, a.hot, row, a.beside)
+        moved = a.count_traffic(bags, read, bag, a.hot, row, a.beside)
         everywhere[Resource.SORT] += a.sort_bytes(read, backward=True) * hot
         everywhere[Resource.UPDATE_DRAM] += moved.dram_bytes * hot
         everywhere[Resource.UPDATE_L2] += moved.l2_bytes * hot
     if a.ub.any():  # each rank sums the gradients of a row before it sends them
-        moved = a.traffic(np.full(a.U.shape, a.B), a.B * a.L, bag, a.U, bag, a.beside)
+        moved = a.count_traffic(np.full(a.U.shape, a.B), a.B * a.L, bag, a.U, bag, a.beside)
         everywhere[Resource.ACCUMULATE_DRAM] = moved.dram_bytes * a.ub
         everywhere[Resource.ACCUMULATE_L2] = moved.l2_bytes * a.ub
         everywhere[Resource.ROW_GRADIENTS_SENT] = ex.rows_bytes(a.U, a.D * a.v) * a.ub

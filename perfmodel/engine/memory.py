@@ -26,7 +26,7 @@ OPTIMIZERS: dict[str, tuple[int, int]] = {
 """State of each optimizer as fp32 numbers: (per element, per row of a shard), as in FBGEMM."""
 
 
-def optimizer_state(optimizer: str, number_bytes: float) -> tuple[float, float]:
+def count_state(optimizer: str, number_bytes: float) -> tuple[float, float]:
     """State of an optimizer [bytes]: (per element, per row of a shard).
 
     number_bytes  size of one number of the state
@@ -64,15 +64,15 @@ class GpuMemory:
     def check(self, limit_bytes: float) -> None:
         """Check memory. Limits: a rank above ``limit_bytes`` -> BadInputError with rank and excess"""
         total = self.total_bytes
-        at, over = int(np.argmax(total)), int(np.sum(total > limit_bytes))
+        rank, over = int(np.argmax(total)), int(np.sum(total > limit_bytes))
         if not over:
             return
-        needs, room, more = (
+        needs, room, excess = (
             format_bytes(x, binary=False)
-            for x in (float(total[at]), limit_bytes, float(total[at]) - limit_bytes)
+            for x in (float(total[rank]), limit_bytes, float(total[rank]) - limit_bytes)
         )
         raise BadInputError(
-            f"rank {at} needs {needs}, {more} more than the {room} that it may use "
+            f"rank {rank} needs {needs}, {excess} more than the {room} that it may use "
             f"({over} of {total.size} ranks do not fit).",
             "split large tables further, use more GPUs, or allow more memory.",
         )
@@ -98,17 +98,17 @@ class MemoryModel:
     training: bool = False
 
     def __post_init__(self) -> None:
-        optimizer_state(self.optimizer, self.state_bytes)  # raises if unknown
+        count_state(self.optimizer, self.state_bytes)  # raises if unknown
 
     @property
     def table_bytes(self) -> float:
         """Bytes of the rows of all tables."""
-        return float(self.tables.stored_bytes(training=self.training).sum())
+        return float(self.tables.count_bytes(training=self.training).sum())
 
     @property
     def state(self) -> tuple[float, float]:
         """(state per element, state per row of a shard) of the optimizer [bytes]."""
-        return optimizer_state(self.optimizer, self.state_bytes)
+        return count_state(self.optimizer, self.state_bytes)
 
     @property
     def copied_state(self) -> tuple[float, float]:
@@ -116,25 +116,27 @@ class MemoryModel:
         per_element, per_row = self.state
         return (per_element or per_row, 0.0) if self.torchrec else (per_element, per_row)
 
-    def shard(self, table: ArrayLike, r: ArrayLike, c: ArrayLike, hot: ArrayLike = 0) -> tuple[Array, Array]:
+    def count_shard(
+        self, table: ArrayLike, r: ArrayLike, c: ArrayLike, hot: ArrayLike = 0
+    ) -> tuple[Array, Array]:
         """(rows, optimizer state) of one shard [bytes]; arrays broadcast.
 
         table   index of the table;  r, c  its numbers of row and column parts, 1 and 1 for a replicated table
-        hot     rows of the table that are replicated (``copies``): they are not in the parts
+        hot     rows of the table that are replicated (``count_copies``): they are not in the parts
         """
         t = np.asarray(table, dtype=np.int64)
-        return self._held(t, self.tables.rows[t] - np.asarray(hot), r, c, self.state)
+        return self._count_parts(t, self.tables.rows[t] - np.asarray(hot), r, c, self.state)
 
-    def copies(self, table: ArrayLike, hot: ArrayLike) -> tuple[Array, Array]:
+    def count_copies(self, table: ArrayLike, hot: ArrayLike) -> tuple[Array, Array]:
         """(rows, optimizer state and kept gradients) of the replica of ``hot`` rows on every rank [bytes].
 
         Limits: no hot rows -> 0;  all rows are hot -> the memory of a replicated table
         """
         t = np.asarray(table, dtype=np.int64)
-        rows, state = self._held(t, np.asarray(hot, dtype=np.float64), 1, 1, self.copied_state)
+        rows, state = self._count_parts(t, np.asarray(hot, dtype=np.float64), 1, 1, self.copied_state)
         return rows, state + (rows if self.torchrec and self.training else 0.0)
 
-    def _held(
+    def _count_parts(
         self, t: NDArray[np.int64], rows: ArrayLike, r: ArrayLike, c: ArrayLike, state: tuple[float, float]
     ) -> tuple[Array, Array]:
         per_element, per_row = state
@@ -143,17 +145,17 @@ class MemoryModel:
         held = ex.shard_bytes(rows, r, elements, width, 0, 0)
         return held, ex.shard_bytes(rows, r, elements, width, per_element, per_row) - held
 
-    def held(self, plan: Plan) -> tuple[Array, Array]:
+    def count_held(self, plan: Plan) -> tuple[Array, Array]:
         """(rows, optimizer state) that every rank of a plan has [bytes], each [G]."""
         tables, ranks = plan.shards
-        whole = np.array([p.ranks.size == 0 for p in plan.placements])
+        replicated = np.array([p.ranks.size == 0 for p in plan.placements])
         t, sums = np.arange(len(self.tables)), []
-        shards = self.shard(t, *plan.schemes[1:])
-        copies = self.copies(t, np.where(whole, self.tables.rows, plan.hot_rows))
-        for part, copied in zip(shards, copies, strict=True):
-            sums.append(np.bincount(ranks, weights=part[tables], minlength=plan.gpus) + np.sum(copied))
+        shards = self.count_shard(t, *plan.schemes[1:])
+        copies = self.count_copies(t, np.where(replicated, self.tables.rows, plan.hot_rows))
+        for sizes, copied in zip(shards, copies, strict=True):
+            sums.append(np.bincount(ranks, weights=sizes[tables], minlength=plan.gpus) + np.sum(copied))
         return sums[0], sums[1]
 
-    def ranks(self, plan: Plan, loads: Loads, times: PassTimes) -> GpuMemory:
+    def count_ranks(self, plan: Plan, loads: Loads, times: PassTimes) -> GpuMemory:
         """Memory of every rank of a plan with these loads [bytes]."""
-        return GpuMemory(*self.held(plan), times.buffer_bytes(loads.values))
+        return GpuMemory(*self.count_held(plan), times.count_buffers(loads.values))

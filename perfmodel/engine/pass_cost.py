@@ -14,7 +14,7 @@ import numpy as np
 from perfmodel.collectives.library import Array, Codes, Timing, constant
 from perfmodel.engine.basis import LocalMemory
 from perfmodel.engine.settings import Setting, find_clock
-from perfmodel.engine.steps import HANDOVER, STEPS, Step, StepRow, Times, step_label, sum_causes
+from perfmodel.engine.steps import HANDOVER, STEPS, Step, StepRow, Times, label_step, sum_causes
 from perfmodel.engine.timing import PassTimes
 from perfmodel.model import bands
 from perfmodel.schema.evidence import MAIN_SHARE, Evidence
@@ -85,17 +85,17 @@ class PassCost:
         time, rests = self.time_s, dict[int, Array]()
         for step in self.steps:
             ranks, seconds = step.timing.evidence, step.timing.time_s
-            least, most = int(ranks.min(initial=len(Evidence))), int(ranks.max(initial=0))
-            for rank in range(least, most + 1):
-                part = seconds if least == most else np.where(ranks == rank, seconds, 0)
-                rests[rank] = rests[rank] + part if rank in rests else part
+            lowest, highest = int(ranks.min(initial=len(Evidence))), int(ranks.max(initial=0))
+            for rank in range(lowest, highest + 1):
+                share = seconds if lowest == highest else np.where(ranks == rank, seconds, 0)
+                rests[rank] = rests[rank] + share if rank in rests else share
         main, weaker, enough = np.zeros(time.shape, dtype=np.int8), np.zeros_like(time), MAIN_SHARE * time
         for rank in sorted(rests, reverse=True):
             weaker = weaker + rests[rank]
             np.maximum(main, np.int8(rank), out=main, where=weaker > enough)
         return main
 
-    def rows(self, index: int, busiest: Busiest | None = None) -> tuple[StepRow, ...]:
+    def build_rows(self, index: int, busiest: Busiest | None = None) -> tuple[StepRow, ...]:
         """Lines of an answer for the pass at ``index``: the steps that take time.
 
         busiest  of a plan whose GPUs differ
@@ -112,7 +112,7 @@ class PassCost:
             library, setting = timing.library_names[int(timing.library[index])], self.setting
             row = StepRow(
                 name=step.name,
-                label=step_label(step.name),
+                label=label_step(step.name),
                 collective=step.collective,
                 library=library,
                 payload_bytes=payload,
@@ -150,12 +150,12 @@ def cost_passes(
         used = [bool(most[..., resource].any()) for resource in range(most.shape[-1])]
         steps = [step for step in times.steps if step.always or any(used[x] for x in step.resources)]
     timed = []
-    for step, timing in zip(steps, times.exact_all(steps, most), strict=True):
+    for step, timing in zip(steps, times.time_steps(steps, most), strict=True):
         moved = np.atleast_1d(most[..., step.resources[0]])
         if step.collective:
-            moved = times.payload(step, most)
+            moved = times.find_payload(step, most)
         elif memory is not None and step.always:
-            timing = times.basis.gather_timing(moved, most[..., step.resources[1]], memory, bare)
+            timing = times.basis.time_gather(moved, most[..., step.resources[1]], memory, bare)
         timed.append(TimedStep(step, moved, timing))
     handover = _time_handover(times, timed)
     return PassCost(times.basis.setting, (*timed, *([handover] if handover else [])))
@@ -164,13 +164,15 @@ def cost_passes(
 def _time_handover(times: PassTimes, steps: Sequence[TimedStep]) -> TimedStep | None:
     handover = times.basis.setting.handover
     sent = [
-        times.sent(step.step, step.payload_bytes, step.timing.time_s) for step in steps if step.collective
+        times.describe_sent(step.step, step.payload_bytes, step.timing.time_s)
+        for step in steps
+        if step.collective
     ]
     if not handover.known or not sent:
         return None
     shape = steps[0].timing.time_s.shape
-    *parts, rank = handover.times(sent)
-    low, time, high = (np.broadcast_to(part, shape) for part in parts)
+    *parts, rank = handover.sum_times(sent)
+    low, time, high = (np.broadcast_to(end, shape) for end in parts)
     none, library = constant(0, shape), (times.basis.setting.backend,)
     weakest = np.broadcast_to(rank, shape)
     timing = Timing(time, low, high, time, weakest, none, (HANDOVER,), none, library)

@@ -20,8 +20,8 @@ from perfmodel.engine.schemes import (
     Exchange,
     by_domain,
     copied,
+    name_sharding,
     over_all,
-    sharding_of,
 )
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
@@ -57,7 +57,7 @@ class Scheme:
 
     def sharding(self, gpus: int, domain: int, *, inside: bool = False) -> str:
         """Name of the sharding in ``SHARDINGS``. inside  whether all parts are in one scale-up domain"""
-        return sharding_of(self.kind, self.row_parts, self.col_parts, gpus, domain, inside=inside)
+        return name_sharding(self.kind, self.row_parts, self.col_parts, gpus, domain, inside=inside)
 
     @property
     def parts(self) -> int:
@@ -65,12 +65,12 @@ class Scheme:
         return 0 if self.copied else self.row_parts * self.col_parts
 
     @staticmethod
-    def by_rows(gpus: int) -> Scheme:
+    def cut_rows(gpus: int) -> Scheme:
         """Row-wise over all GPUs, with the usual exchange."""
-        return Scheme.named(ROW_WISE, gpus, gpus)
+        return Scheme.from_name(ROW_WISE, gpus, gpus)
 
     @staticmethod
-    def named(name: str, gpus: int, domain: int, row_parts: int = 1, col_parts: int = 1) -> Scheme:
+    def from_name(name: str, gpus: int, domain: int, row_parts: int = 1, col_parts: int = 1) -> Scheme:
         """The scheme that a name of ``SHARDINGS`` stands for, with its usual exchange.
 
         gpus  G;  domain  g, ranks of one scale-up domain (G where one domain holds all)
@@ -80,7 +80,9 @@ class Scheme:
         if name not in SHARDINGS:
             raise unknown_name("sharding", name, SHARDINGS)
         cut = SHARDINGS[name]
-        return Scheme(cut.exchange, cut.row_parts(gpus, domain, row_parts), col_parts if cut.columns else 1)
+        return Scheme(
+            cut.exchange, cut.count_row_parts(gpus, domain, row_parts), col_parts if cut.columns else 1
+        )
 
 
 COPY = Scheme(Exchange.DP)
@@ -141,13 +143,13 @@ class Plan:
         checked = set()  # one of each kind of equally placed equal tables
         placed = set[int]()  # one of each kind of equally placed tables
         shapes = zip(self.tables.rows.tolist(), self.tables.dim.tolist(), strict=True)
-        for at, (shape, placement) in enumerate(zip(shapes, self.placements, strict=True)):
+        for table, (shape, placement) in enumerate(zip(shapes, self.placements, strict=True)):
             if (shape, id(placement)) not in checked:
-                name = self.tables.names[at]
+                name = self.tables.names[table]
                 check_scheme(name, int(shape[0]), int(shape[1]), placement.scheme, self.gpus, self.domain)
                 checked.add((shape, id(placement)))
             if id(placement) not in placed:
-                self._check_ranks(at, placement)
+                self._check_ranks(table, placement)
                 placed.add(id(placement))
 
     def _check_ranks(self, at: int, placement: Placement) -> None:
@@ -209,11 +211,6 @@ class Plan:
         sizes = [p.ranks.size for p in self.placements]
         return np.repeat(np.arange(len(sizes)), sizes), np.concatenate([p.ranks for p in self.placements])
 
-    def replaced(self, at: int, placement: Placement) -> Plan:
-        """This plan with another placement for table ``at``."""
-        placements = (*self.placements[:at], placement, *self.placements[at + 1 :])
-        return Plan(self.tables, placements, self.gpus, self.domain)
-
 
 def check_scheme(name: str, rows: int, dim: int, scheme: Scheme, gpus: int, domain: int) -> None:
     """Check that a table of ``rows`` rows of ``dim`` elements can have a scheme on these GPUs.
@@ -229,7 +226,7 @@ def check_scheme(name: str, rows: int, dim: int, scheme: Scheme, gpus: int, doma
     elif hot < 0:
         problem = f"{hot} hot rows", "give 0 or more."
     elif hot and kind not in HOT:
-        names = ", ".join(each.key for each in HOT)
+        names = ", ".join(exchange.key for exchange in HOT)
         problem = f"{kind.key} with {hot} hot rows", f"hot rows go with {names}."
     elif hot and r > rows - hot:
         problem = f"{r} row parts beside {hot} hot rows of {rows}", "give fewer hot rows or row parts."
@@ -269,31 +266,34 @@ def uniform_plan(tables: PlanTables, name: str, gpus: int, domain: int, col_part
     Limits: unknown name -> BadInputError
     """
     placements: list[Placement] = []
-    at, again = 0, math.lcm(gpus, max(gpus // domain, 1) * domain)  # turns after which the same ranks recur
-    usual = Scheme.named(name, gpus, domain, col_parts=col_parts)
-    made: dict[tuple[Scheme, int], tuple[Placement, int]] = {}
+    start, again = (
+        0,
+        math.lcm(gpus, max(gpus // domain, 1) * domain),
+    )  # turns after which the same ranks recur
+    usual = Scheme.from_name(name, gpus, domain, col_parts=col_parts)
+    placed: dict[tuple[Scheme, int], tuple[Placement, int]] = {}
     for rows in tables.rows.tolist():
         scheme = COPY if usual.row_parts > rows else usual
-        turn = at % again
-        if (scheme, turn) not in made:
-            ranks, step = _dealt(name, scheme, turn, gpus, domain)
-            made[scheme, turn] = Placement.of(scheme, ranks), step
-        placement, step = made[scheme, turn]
+        turn = start % again
+        if (scheme, turn) not in placed:
+            ranks, step = _deal(name, scheme, turn, gpus, domain)
+            placed[scheme, turn] = Placement.of(scheme, ranks), step
+        placement, step = placed[scheme, turn]
         placements.append(placement)
-        at += step
+        start += step
     return Plan(tables, tuple(placements), gpus, domain)
 
 
-def _dealt(name: str, scheme: Scheme, at: int, gpus: int, domain: int) -> tuple[Sequence[int], int]:
+def _deal(name: str, scheme: Scheme, start: int, gpus: int, domain: int) -> tuple[Sequence[int], int]:
     """(ranks of the shards of the next table, number of ranks by which the dealing moves on).
 
-    at  rank of the table's first shard
+    start  rank of the table's first shard
     """
     count = scheme.parts
     if scheme.by_domain:
-        groups = [(at + j) % (gpus // domain) for j in range(scheme.col_parts)]
+        groups = [(start + j) % (gpus // domain) for j in range(scheme.col_parts)]
         return [d * domain + i for i in range(scheme.row_parts) for d in groups], scheme.col_parts
     if SHARDINGS[name].inside and domain < gpus:
-        whole = gpus // domain
-        return [at % whole * domain + (at // whole * count + j) % domain for j in range(count)], 1
-    return [(at + j) % gpus for j in range(count)], count
+        domains = gpus // domain
+        return [start % domains * domain + (start // domains * count + j) % domain for j in range(count)], 1
+    return [(start + j) % gpus for j in range(count)], count

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from perfmodel.engine.basis import LocalMemory, PassBasis
 from perfmodel.engine.cut import LoadInputs, TableCut, Training
-from perfmodel.engine.loads import even_loads
-from perfmodel.engine.memory import optimizer_state
+from perfmodel.engine.loads import sum_even_loads
+from perfmodel.engine.memory import count_state
 from perfmodel.engine.pass_cost import PassCost, cost_passes
 from perfmodel.engine.placement import COPY
-from perfmodel.engine.schemes import AUTO, FLAT, Exchange, by_domain, copied, exchanges_of
+from perfmodel.engine.schemes import AUTO, FLAT, Exchange, by_domain, copied, list_exchanges
 from perfmodel.engine.schemes import REDUCTIONS as BY_NAME
-from perfmodel.engine.tables import WIDTHS, Array, TableShapes, laws_of
+from perfmodel.engine.tables import WIDTHS, Array, TableShapes, collect_laws
 from perfmodel.engine.timing import PassTimes
 from perfmodel.model import bounds
 from perfmodel.model import exchanges as ex
@@ -59,7 +59,7 @@ class TableGroup:
         """Whether its tables have unweighted bags, and ids with the popularity given for all tables."""
         return not self.weight_bytes.any() and set(self.ids) == {None}
 
-    def part(self, span: slice | NDArray[np.int64]) -> TableGroup:
+    def select(self, span: slice | NDArray[np.int64]) -> TableGroup:
         """The same tables for some of the configurations."""
         return TableGroup(self.ids, *[a[span] if a.ndim else a for a in columns_of(self)])
 
@@ -106,7 +106,7 @@ class Configs:
         """Number of tables, per configuration or for all."""
         return sum_tables([group.count for group in self.stacked])
 
-    def ids_words(self, usual: Distribution) -> str:
+    def name_ids(self, usual: Distribution) -> str:
         """Names of the distributions of ids; ``usual`` applies to tables that specify none."""
         return ", ".join(dict.fromkeys((law or usual).name for group in self.groups for law in group.ids))
 
@@ -120,27 +120,27 @@ class Configs:
             return self.groups
         columns = np.array([columns_of(group) for group in self.groups], float)
         ids = [law for group in self.groups for law in group.ids]
-        each = max(_STACK // len(self), 1)
+        size = max(_STACK // len(self), 1)
         return tuple(
-            TableGroup(tuple(ids[at : at + each]), *columns[at : at + each].T[..., np.newaxis])
-            for at in range(0, len(self.groups), each)
+            TableGroup(tuple(ids[start : start + size]), *columns[start : start + size].T[..., np.newaxis])
+            for start in range(0, len(self.groups), size)
         )
 
-    def part(self, span: slice | NDArray[np.int64]) -> Configs:
+    def select(self, span: slice | NDArray[np.int64]) -> Configs:
         """Some of the configurations."""
         cut = (a[span] for a in (self.table_bytes, self.gpus, self.needed, self.batch, self.id_bytes))
         table_bytes, gpus, needed, batch, ids = cut
-        groups = tuple(group.part(span) for group in self.groups)
-        kept = (self.given_gpus, self.filled, self.usable_bytes, self.reserve)
-        return Configs(table_bytes, gpus, needed, batch, ids, groups, *kept)
+        groups = tuple(group.select(span) for group in self.groups)
+        options = (self.given_gpus, self.filled, self.usable_bytes, self.reserve)
+        return Configs(table_bytes, gpus, needed, batch, ids, groups, *options)
 
 
 Codes = NDArray[np.int64]
 
 REDUCTIONS = tuple(name.replace("-", "_") for name in BY_NAME)
 REDUCE_SCATTER, ALL_TO_ALL, TWO_LEVEL, SPARSE = REDUCTIONS[1:]
-"""How partial bags are reduced to bags. ``auto``: as the library can (``schemes.exchanges_of``). ``sparse``:
-all-to-all of the non-empty bags."""
+"""How partial bags are reduced to bags. ``auto``: as the library can (``schemes.list_exchanges``).
+``sparse``: all-to-all of the non-empty bags."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class GpuLoads:
 
 @dataclass(frozen=True)
 class Forward(PassBasis):
-    """A row-wise pass on a setting; ``cost`` and ``local_cost`` compute its times for any configurations.
+    """A row-wise pass on a setting; ``cost`` and ``cost_locally`` compute its times for any configurations.
 
     reduction  one of ``REDUCTIONS``;  memory  memory that a rank gathers from, if it is not its HBM
     ids   popularity of the rows of tables that do not specify it
@@ -171,16 +171,18 @@ class Forward(PassBasis):
     def exchanges(self) -> tuple[Exchange, ...]:
         """Exchanges of bags that may be used; each configuration uses the fastest."""
         kind = BY_NAME[self.reduction.replace("_", "-")]
-        return exchanges_of(self.setting.backend) if kind is None else (kind,)
+        return list_exchanges(self.setting.backend) if kind is None else (kind,)
 
-    def loads(self, work: Configs, kind: Codes, *, works: bool = True, exchanges: bool = True) -> GpuLoads:
+    def count_loads(
+        self, work: Configs, kind: Codes, *, works: bool = True, exchanges: bool = True
+    ) -> GpuLoads:
         """Loads of all tables.
 
-        kind  ``Exchange`` code of the bags of each configuration (``kinds``)
+        kind  ``Exchange`` code of the bags of each configuration (``choose_exchanges``)
         works, exchanges  whether look-ups and updates of rows, and whether all else counts
         """
         cuts = [self.cut(work, stack, kind) for stack in work.stacked]
-        sides = (even_loads(cut, count, works=works, exchanges=exchanges) for cut, count in cuts)
+        sides = (sum_even_loads(cut, count, works=works, exchanges=exchanges) for cut, count in cuts)
         bare = sum_tables(count * cut.gathered.bare_bytes for cut, count in cuts) if works else np.zeros(())
         return GpuLoads(reduce(np.add, sides), bare)
 
@@ -190,7 +192,7 @@ class Forward(PassBasis):
         A table with fewer rows than GPUs is replicated, without exchange.
         """
         shape = np.broadcast_shapes(np.shape(t.rows), work.gpus.shape)
-        laws, law = laws_of([ids or self.ids for ids in t.ids])
+        laws, law = collect_laws([ids or self.ids for ids in t.ids])
         law = np.broadcast_to(law[:, np.newaxis] if law.size > 1 else law, shape).reshape(-1)
         domain, columns = self.domain(work.gpus), (t.rows, t.dim, t.dtype, t.pooling, t.weight_bytes)
         of_pass = work.batch, work.gpus, domain, work.id_bytes, work.table_count, work.all_rows
@@ -200,7 +202,7 @@ class Forward(PassBasis):
         shapes = TableShapes(rows, dim, dtype, pooling, weight, laws, law)
         training = None
         if self.training:
-            training = Training(self.state, self.state, shapes.unique_rows(batch * gpus))
+            training = Training(self.state, self.state, shapes.count_unique(batch * gpus))
         model = LoadInputs(
             shapes,
             batch,
@@ -226,17 +228,17 @@ class Forward(PassBasis):
     @property
     def state(self) -> tuple[float, float]:
         """Optimizer state: (bytes per element, bytes per row)."""
-        return optimizer_state(self.optimizer, self.constant("optimizer_state_bytes"))
+        return count_state(self.optimizer, self.constant("optimizer_state_bytes"))
 
-    def kinds(self, work: Configs) -> Codes:
+    def choose_exchanges(self, work: Configs) -> Codes:
         """Code of the exchange of bags of each configuration: the faster, if two are possible."""
-        best, *others = (self.even(work, kind) for kind in self.exchanges)
-        for kind in others:
+        best, *rivals = (self.fit_domains(work, kind) for kind in self.exchanges)
+        for kind in rivals:
             faster = self._time_reduction(work, kind) < self._time_reduction(work, best)
             best = np.where(faster, kind, best)
         return best
 
-    def even(self, work: Configs, kind: int) -> Codes:
+    def fit_domains(self, work: Configs, kind: int) -> Codes:
         """Code of an exchange for all configurations. An exchange that reduces by domains is replaced by its
         flat form where the GPUs do not fill whole domains.
         """
@@ -245,37 +247,41 @@ class Forward(PassBasis):
 
     def _time_reduction(self, work: Configs, kind: Codes) -> Array:
         """Time of all exchanges after the gather, with the kernels that they need [s]."""
-        times, most = self.times(work), self.loads(work, kind, works=False).most
+        times, loads = self.build_times(work), self.count_loads(work, kind, works=False).most
         gather = next(place for place, step in enumerate(times.steps) if step.always)
-        return np.asarray(sum(times.exact(step, most).time_s for step in times.steps[gather + 1 :]))
+        return np.asarray(sum(times.time_step(step, loads).time_s for step in times.steps[gather + 1 :]))
 
-    def times(self, work: Configs) -> PassTimes:
+    def build_times(self, work: Configs) -> PassTimes:
         """Times of the steps on the GPUs of each configuration."""
         digits = ex.sort_digits(work.all_rows / work.gpus)
         return PassTimes(self, work.gpus, self.domain(work.gpus), self.steps, digits=digits)
 
-    def local_cost(self, work: Configs) -> PassCost:
+    def cost_locally(self, work: Configs) -> PassCost:
         """The same batch with all tables in one GPU's HBM: gather, and in training the update."""
         alone = replace(work, gpus=np.ones_like(work.gpus))
-        loads, times = self.loads(alone, np.asarray(int(FLAT)), exchanges=False), self.times(alone)
+        loads, times = (
+            self.count_loads(alone, np.asarray(int(FLAT)), exchanges=False),
+            self.build_times(alone),
+        )
         kernels = [step for step in times.steps if step.is_kernel and not step.hosted]
         steps = [step for step in kernels if step.always or step.alone]
         return cost_passes(times, loads.most, steps)
 
     def cost(self, work: Configs, loads: GpuLoads) -> PassCost:
         """All steps that any configuration has, in the order of execution."""
-        return cost_passes(self.times(work), loads.most, memory=self.memory, bare=loads.bare_bytes)
+        return cost_passes(self.build_times(work), loads.most, memory=self.memory, bare=loads.bare_bytes)
 
-    def light_time(self, work: Configs, loads: GpuLoads, cost: PassCost, local: Array) -> Array:
+    def bound_time(self, work: Configs, loads: GpuLoads, cost: PassCost, local: Array) -> Array:
         """Least time of the pass at datasheet rates, with no latency (``bounds.sharded_floor_time``) [s].
 
         local  time of the same batch in local memory [s]
         Limits: one GPU -> local;  never above the sum of the steps
         """
-        hbm, times = self.light_rate, self.times(work)
+        value, times = self.setting.machine.value, self.build_times(work)
+        hbm = max(value("hbm_bytes_per_s"), value("gather_bytes_per_s"))  # stated or achieved
         if self.memory is not None:
-            hbm *= self.memory_rate(self.memory) / self.setting.machine.value("hbm_bytes_per_s")
-        links = sum(times.light_time(x.step, x.payload_bytes) for x in cost.steps if x.collective)
+            hbm *= self.memory_rate(self.memory) / value("hbm_bytes_per_s")
+        links = sum(times.bound_time(x.step, x.payload_bytes) for x in cost.steps if x.collective)
         return bounds.sharded_floor_time(cost.time_s, local, loads.bare_bytes, hbm, links)
 
 

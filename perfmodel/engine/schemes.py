@@ -100,13 +100,13 @@ FLAT = Exchange.RS
 """Usual exchange for rows over all GPUs."""
 
 
-def exchanges_of(library: str) -> tuple[Exchange, ...]:
+def list_exchanges(library: str) -> tuple[Exchange, ...]:
     """Exchanges that a library can run to add up partial bags from row parts on all GPUs.
 
     NVSHMEM 2.9 has no reduce-scatter; ``best`` chooses the library, and so the exchange, by size.
     """
-    known = {"best": (Exchange.RS, Exchange.RB), "nvshmem": (Exchange.RB,)}
-    return known.get(library, (Exchange.RS,))
+    exchanges = {"best": (Exchange.RS, Exchange.RB), "nvshmem": (Exchange.RB,)}
+    return exchanges.get(library, (Exchange.RS,))
 
 
 def copied(exchange: Any) -> Any:
@@ -134,7 +134,7 @@ def asks_once(exchange: Any) -> Any:
     return exchange == Exchange.UB
 
 
-def unfilled(exchange: Any, row_parts: Any) -> Any:
+def replace_sparse(exchange: Any, row_parts: Any) -> Any:
     """The exchange codes, with sparse bags replaced by all bags where a table has one row part: no bag is
     empty.
 
@@ -158,21 +158,21 @@ def fits(exchange: Exchange, row_parts: int, col_parts: int, gpus: int, domain: 
 
 def exchange_named(text: str) -> Exchange | None:
     """The exchange that has this name, with or without hyphens; None if no exchange has it."""
-    return _BY_NAME.get(_plain(text).removeprefix("row-wise-"))
+    return _BY_NAME.get(_normalize(text).removeprefix("row-wise-"))
 
 
-def usual_reduction(text: str) -> str:
+def name_reduction(text: str) -> str:
     """The name in ``REDUCTIONS`` for a ``reduction`` as given; an unknown text is returned as given."""
     kind = exchange_named(text)
     return (kind.facts.reduction if kind else "") or text
 
 
-def _plain(text: str) -> str:
+def _normalize(text: str) -> str:
     return text.strip().lower().replace("_", "-")
 
 
 _BY_NAME = {
-    _plain(name): kind
+    _normalize(name): kind
     for kind in Exchange
     for name in (kind.key, kind.facts.word, kind.facts.reduction, *kind.facts.also)
     if name not in ("", Exchange.DP.facts.word)
@@ -232,14 +232,14 @@ class Sharding:
         """Whether all column parts are in one scale-up domain."""
         return self.columns == "domain"
 
-    def row_parts(self, gpus: int, domain: int, asked: int = 1) -> int:
+    def count_row_parts(self, gpus: int, domain: int, asked: int = 1) -> int:
         """Number of row parts on some GPUs in scale-up domains of ``domain`` GPUs.
 
         asked  the number that the user wants, used where the sharding allows any number
         """
         return {RowParts.ONE: 1, RowParts.DOMAIN: domain, RowParts.ALL: gpus, RowParts.ANY: asked}[self.rows]
 
-    def most_columns(self, gpus: int, domain: int) -> int:
+    def limit_columns(self, gpus: int, domain: int) -> int:
         """Largest number of column parts that the GPUs have space for, with the fewest row parts."""
         return {"": 1, "gpus": gpus, "domain": domain, "domains": gpus // domain, "any": gpus // 2}[
             self.columns
@@ -306,25 +306,25 @@ SEQUENCES = (DATA_PARALLEL, TABLE_WISE, COLUMN_WISE, ROW_WISE, ROWS_ONCE)
 """Shardings of TorchRec's EmbeddingCollection, of unpooled rows; ``ROWS_ONCE`` with use_index_dedup."""
 UNIQUE_ROWS = f"unique rows ({WAYS[ROWS_ONCE].runs}'s {Exchange.UB.name})"
 """What ``ROWS_ONCE`` sends, and whose it is, in words."""
-_WAY_BY_NAME = {_plain(name): option for option in WAYS.values() for name in (option.name, *option.also)}
+_WAY_BY_NAME = {_normalize(name): option for option in WAYS.values() for name in (option.name, *option.also)}
 OF_TORCHREC = {sharding.torchrec: sharding for sharding in SHARDINGS.values() if sharding.torchrec}
 """Shardings by TorchRec's ShardingType."""
 
 
-def way_named(text: str, more: str = ALL) -> str:
+def find_way(text: str, more: str = ALL) -> str:
     """The canonical name, in ``WAYS``, of a sharding option that a user typed.
 
     more  a further name that the caller accepts, for the error message
     Limits: unknown name -> BadInputError
     """
-    option = _WAY_BY_NAME.get(_plain(text))
+    option = _WAY_BY_NAME.get(_normalize(text))
     if option is None:
         names = [name if name in SHARDINGS else option.also[0] for name, option in WAYS.items()]
         raise unknown_name("sharding", text, [*names, more])
     return option.name
 
 
-def sharding_of(
+def name_sharding(
     exchange: Exchange, row_parts: int, col_parts: int, gpus: int, domain: int, *, inside: bool
 ) -> str:
     """The name, among ``SHARDINGS``, of the sharding of a table with these numbers of row and column parts.

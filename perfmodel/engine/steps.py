@@ -176,7 +176,7 @@ class Step:
         """Name of the corresponding step of a row-wise pass, or else its own name."""
         return self.like or self.name
 
-    def of_type(self, sharding: str) -> Step | None:
+    def copy_for(self, sharding: str) -> Step | None:
         """This step as TorchRec runs it for the tables of one sharding type; None if the type has no bytes
         in it."""
         numbers = {int(resource): number for resource, number in BY_TYPE[sharding].items()}
@@ -264,29 +264,29 @@ WEIGHTS = Step(
 """Exchange of the weights of ids, after the ids: in TorchRec, whose bags are all weighted or none."""
 
 
-def by_type(steps: tuple[Step, ...], shardings: tuple[str, ...] = SHARDING_TYPES) -> tuple[Step, ...]:
+def split_by_type(steps: tuple[Step, ...], shardings: tuple[str, ...] = SHARDING_TYPES) -> tuple[Step, ...]:
     """Steps for TorchRec: after each exchange of all tables, the same exchange of each sharding type."""
-    found: list[Step] = []
+    expanded: list[Step] = []
     for step in steps:
-        each = (step.of_type(sharding) for sharding in shardings)
-        found += [step, *(own for own in each if own is not None)]
-    return tuple(found)
+        twins = (step.copy_for(sharding) for sharding in shardings)
+        expanded += [step, *(twin for twin in twins if twin is not None)]
+    return tuple(expanded)
 
 
 STEPS: dict[str, Step] = {
-    step.name: step for step in (*by_type((*FORWARD, WEIGHTS, *BACKWARD)), Step(HANDOVER, ()))
+    step.name: step for step in (*split_by_type((*FORWARD, WEIGHTS, *BACKWARD)), Step(HANDOVER, ()))
 }
 """All steps, by name."""
 
 
-def step_label(name: str) -> str:
+def label_step(name: str) -> str:
     """The label of a step that people read, and may type: ``all-to-all (bags)`` for ``all_to_all_bags``.
 
     Limits: with every run of characters other than letters and digits as one ``_``, it is the name again
     """
-    own = STEPS[name].sharding if name in STEPS else ""
-    if own:
-        return f"{step_label(STEPS[name].whole)[:-1]}, {own.replace('_', '-')})"
+    sharding = STEPS[name].sharding if name in STEPS else ""
+    if sharding:
+        return f"{label_step(STEPS[name].whole)[:-1]}, {sharding.replace('_', '-')})"
     for collective in ("all_to_all", "reduce_scatter", "all_gather", "all_reduce"):
         if name.startswith(f"{collective}_"):
             words = name.removeprefix(f"{collective}_").replace("_", " ")
@@ -305,7 +305,7 @@ Times = tuple[Any, Any, Any]
 """(low, centre, high) [s]: numbers, or arrays of one shape."""
 
 
-def by_cause(
+def sum_by_cause(
     rows: Iterable[StepRow], cause: Callable[[StepRow], str] = attrgetter("cause")
 ) -> dict[str, Times]:
     """Times of steps, added up by cause of error: (low, centre, high) of each cause [s].

@@ -52,7 +52,7 @@ class TableShapes:
         """Bytes of an element, without what else a row has [bytes], shape [T]."""
         return np.asarray(WIDTHS[self.dtype.astype(np.int64)])
 
-    def unique_rows(self, samples: float | Array) -> Array:
+    def count_unique(self, samples: float | Array) -> Array:
         """U, distinct rows among the look-ups of ``samples`` samples in each table [rows], shape [T].
 
         Source: ``access.unique_rows_uniform``; of skewed ids ``access.unique_rows``
@@ -60,10 +60,12 @@ class TableShapes:
         """
         lookups = samples * self.pooling
         unique = access.unique_rows_uniform(self.rows, lookups)
-        skewed = np.array([not each.uniform for each in self.laws])[self.law]
-        for at in np.flatnonzero(skewed).tolist():
-            ids = self.laws[self.law[at]]
-            unique[at] = popularity(ids, float(self.rows[at])).unique(float(lookups[at]), slice(None))
+        skewed = np.array([not law.uniform for law in self.laws])[self.law]
+        for table in np.flatnonzero(skewed).tolist():
+            ids = self.laws[self.law[table]]
+            unique[table] = popularity(ids, float(self.rows[table])).unique(
+                float(lookups[table]), slice(None)
+            )
         return np.minimum(unique, np.minimum(self.rows, lookups))
 
 
@@ -102,7 +104,8 @@ class PlanTables(TableShapes):
             for table in tables.tables
         ]
         names = tuple(table.name for table in tables.tables)
-        return PlanTables(*np.array(shapes, dtype=np.float64).T.copy(), *laws_of(ids), tables.name, names)
+        rows, dim, dtype, pooling, weight = np.array(shapes, dtype=np.float64).T.copy()
+        return PlanTables(rows, dim, dtype, pooling, weight, *collect_laws(ids), tables.name, names)
 
     @staticmethod
     def load(
@@ -114,38 +117,38 @@ class PlanTables(TableShapes):
         """
         return PlanTables.of(load_tables(name_or_path), ids)
 
-    def with_ids(self, ids: Sequence[Distribution]) -> PlanTables:
+    def replace_ids(self, ids: Sequence[Distribution]) -> PlanTables:
         """The same tables with other distributions of ids."""
-        laws, law = laws_of(ids)
+        laws, law = collect_laws(ids)
         return replace(self, laws=laws, law=law)
 
     @cached_property
     def ids(self) -> tuple[Distribution, ...]:
         """The distribution of ids of each table."""
-        return tuple(self.laws[at] for at in self.law.tolist())
+        return tuple(self.laws[number] for number in self.law.tolist())
 
     @property
     def partly_weighted(self) -> bool:
         """Whether some tables have weighted bags and others do not."""
         return bool(self.weight_bytes.any() and not self.weight_bytes.all())
 
-    def all_weighted(self) -> PlanTables:
+    def add_weights(self) -> PlanTables:
         """The same tables, all with a weight per id; weights are 1 where bags were not weighted."""
         return replace(self, weight_bytes=np.full(len(self), float(WEIGHT_BYTES)))
 
-    def stored_bytes(self, *, training: bool) -> Array:
+    def count_bytes(self, *, training: bool) -> Array:
         """Bytes of each table [T]. training  as in ``rows.row_bytes``"""
         return self.rows * row_bytes(self.dtype, self.dim, training=training)
 
     @property
     def total_bytes(self) -> float:
         """Bytes of all tables in a forward pass."""
-        return float(np.sum(self.stored_bytes(training=False)))
+        return float(np.sum(self.count_bytes(training=False)))
 
     @property
     def distribution(self) -> str | list[str]:
         """Name of the distribution of ids: one for all tables, or a list with one per table."""
-        names = [each.name for each in self.ids]
+        names = [law.name for law in self.ids]
         return names[0] if len(set(names)) == 1 else names
 
     @cached_property
@@ -156,10 +159,10 @@ class PlanTables(TableShapes):
         columns = [self.rows, self.dim, self.dtype, self.pooling, self.weight_bytes, self.law]
         if self.apart is not None:
             columns.append(self.apart)
-        _, first, kind_of, count = np.unique(
+        _, firsts, kind_of, count = np.unique(
             np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True, return_counts=True
         )
-        return first, kind_of.reshape(-1), count
+        return firsts, kind_of.reshape(-1), count
 
     @cached_property
     def fingerprint(self) -> str:
@@ -173,12 +176,12 @@ class PlanTables(TableShapes):
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def laws_of(ids: Sequence[Distribution]) -> tuple[tuple[Distribution, ...], Ints]:
+def collect_laws(ids: Sequence[Distribution]) -> tuple[tuple[Distribution, ...], Ints]:
     """(distinct distributions, index of each among them)."""
-    objects = {id(each): each for each in ids}  # few distinct objects, often one for all
-    place = {each: at for at, each in enumerate(dict.fromkeys(objects.values()))}
-    of = {key: place[each] for key, each in objects.items()}
-    return tuple(place), np.array([of[id(each)] for each in ids], dtype=np.int64)
+    objects = {id(law): law for law in ids}  # few distinct objects, often one for all
+    place = {law: number for number, law in enumerate(dict.fromkeys(objects.values()))}
+    of = {key: place[law] for key, law in objects.items()}
+    return tuple(place), np.array([of[id(law)] for law in ids], dtype=np.int64)
 
 
 WIDTHS = np.array([float(DTYPE_BYTES[name]) for name in DTYPES])

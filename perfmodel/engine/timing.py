@@ -43,24 +43,24 @@ class PassTimes:
         """The state to send to another process, without values that are computed on demand."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    def exact(self, step: Step, most: Array) -> Timing:
+    def time_step(self, step: Step, most: Array) -> Timing:
         """Time of one step for the busiest rank's loads [..., K], with band, floor and evidence [...]."""
         x = [np.atleast_1d(most[..., resource]) for resource in step.resources]
         if step.collective:
-            return self.collective(step, self.payload(step, most))
-        launches = self.launches(most) if step.grouped else 1.0
+            return self.time_collective(step, self.find_payload(step, most))
+        launches = self.count_launches(most) if step.grouped else 1.0
         if step.hosted:
             basis = self.basis
-            timing = basis.link_timing(x[0], x[1], self.gpus) if x[1:] else basis.cache_timing(x[0])
+            timing = basis.time_link(x[0], x[1], self.gpus) if x[1:] else basis.time_cache(x[0])
         elif step.gathers:
-            timing = self.basis.gather_timing(x[0], x[1], None, launches=launches)
+            timing = self.basis.time_gather(x[0], x[1], None, launches=launches)
         elif step.sorts:
-            timing = self.basis.sort_timing(x[0], self.digits, launches, alone=step.sorts_alone)
+            timing = self.basis.time_sort(x[0], self.digits, launches, alone=step.sorts_alone)
         elif step.name == "bucketize":
             names = ("bucketize_floor_s", "bucketize_bytes_per_s")
-            timing = self.basis.stream_timing("bucketize", x[0], *names)
+            timing = self.basis.time_stream("bucketize", x[0], *names)
         else:
-            timing = self.basis.stream_timing("local_sum", x[0], "launch_floor_s", "local_sum_bytes_per_s")
+            timing = self.basis.time_stream("local_sum", x[0], "launch_floor_s", "local_sum_bytes_per_s")
         if step.like:  # a kernel that nobody timed uses constants of another
             timing = untimed(timing)
         return (
@@ -69,17 +69,19 @@ class PassTimes:
             else timing.where((np.max(x, axis=0) > 0) & (step.alone | (np.asarray(self.gpus) > 1)))
         )
 
-    def exact_all(self, steps: Iterable[Step], most: Array) -> Iterator[Timing]:
-        """``exact`` of each step; successive collectives on the same ranks are evaluated together."""
+    def time_steps(self, steps: Iterable[Step], most: Array) -> Iterator[Timing]:
+        """``time_step`` of each step; successive collectives on the same ranks are evaluated together."""
         for _, run in groupby(steps, key=lambda step: (step.collective, step.ranks)):
-            same = list(run)
-            if not same[0].collective:
-                yield from (self.exact(step, most) for step in same)
+            together = list(run)
+            if not together[0].collective:
+                yield from (self.time_step(step, most) for step in together)
                 continue
-            timing = self.collective(same[0], np.stack([self.payload(step, most) for step in same]))
-            yield from (timing.at(row) for row in range(len(same)))
+            timing = self.time_collective(
+                together[0], np.stack([self.find_payload(step, most) for step in together])
+            )
+            yield from (timing.at(row) for row in range(len(together)))
 
-    def launches(self, most: Array) -> Array:
+    def count_launches(self, most: Array) -> Array:
         """Number of launches of a look-up [...]: one for each group of tables in use.
 
         Limits: no groups -> 1
@@ -88,7 +90,7 @@ class PassTimes:
             return np.ones(most.shape[:-1])
         return np.asarray(np.maximum((most[..., list(self.groups)] > 0).sum(axis=-1), 1.0))
 
-    def payload(self, step: Step, most: Array) -> Array:
+    def find_payload(self, step: Step, most: Array) -> Array:
         """Size at which a collective's curve is read [bytes]: the larger of sent and received, or the
         splits."""
         x = np.max([np.atleast_1d(most[..., resource]) for resource in step.resources], axis=0)
@@ -101,10 +103,10 @@ class PassTimes:
         numbers = constant("splits_per_peer") + (WEIGHTS in self.steps)
         return eb.splits_bytes(self.gpus, numbers, constant("split_bytes"))
 
-    def all_splits(self, sets: int) -> float:
+    def time_splits(self, sets: int) -> float:
         """Time of one all-to-all that carries the splits of several sets of exchanges [s]."""
         step = STEPS[SPLITS]
-        return float(self.collective(step, np.atleast_1d(sets * self.splits_bytes)).time_s[0])
+        return float(self.time_collective(step, np.atleast_1d(sets * self.splits_bytes)).time_s[0])
 
     @cached_property
     def _rank_counts(self) -> dict[str, Array]:
@@ -124,7 +126,7 @@ class PassTimes:
         steps = (x for x in self.steps if x.collective and not (x.splits or x.in_place))
         return [(step, int(step.resources[0]), int(step.resources[-1])) for step in steps]
 
-    def buffer_bytes(self, values: Array) -> Array:
+    def count_buffers(self, values: Array) -> Array:
         """Send and receive buffer of the largest collective on every rank [G], from loads [K, G], as memory
         that rows could have (``PassBasis.buffer_weight``).
 
@@ -142,14 +144,14 @@ class PassTimes:
             largest = np.maximum(largest, capacity.buffer_bytes((sent, received)))
         return np.where(np.asarray(self.gpus) > 1, self.basis.buffer_weight * largest, 0.0)
 
-    def collective(self, step: Step, payload: Array) -> Timing:
+    def time_collective(self, step: Step, payload: Array) -> Timing:
         """Time of a collective with band, floor and evidence. payload  its sizes [bytes]"""
         ranks, node = self.group(step)
         if (ranks == 1).all() or not payload.any():
             return nothing(payload.shape)
         return self.basis.setting.links.timing(step.collective, payload, _spread(ranks, payload), node)
 
-    def light_time(self, step: Step, payload: Array) -> Array:
+    def bound_time(self, step: Step, payload: Array) -> Array:
         """Least time of a collective at datasheet rates, without latency (``bounds``) [s]."""
         value, (ranks, node) = self.basis.setting.machine.value, self.group(step)
         domain = np.ones(()) if node == 1 else np.minimum(ranks, self.domain)
@@ -158,7 +160,7 @@ class PassTimes:
         inside = value("nvlink_bytes_per_s") or value("pcie_bytes_per_s")
         return bound(payload, ranks, domain, inside, value("nic_bytes_per_s"))
 
-    def sent(self, step: Step, payload: Array, time: Array) -> Sent:
+    def describe_sent(self, step: Step, payload: Array, time: Array) -> Sent:
         ranks, _ = self.group(step)
         return Sent(step.alike, step.collective, payload, _spread(ranks, payload), time)
 
@@ -179,21 +181,21 @@ class FastTimes(PassTimes):
     """``PassTimes`` on one number of GPUs, for many passes at once.
 
     ``most`` is the busiest rank's loads [..., K] in bytes; times have shape [...].
-    Each step approximates ``exact``: a collective by lines between 256 sizes per octave, a kernel by its
+    Each step approximates ``time_step``: a collective by lines between 256 sizes per octave, a kernel by its
     floor and the largest of its loads times their slopes.
     """
 
-    def fast(self, most: Array) -> Array:
+    def estimate(self, most: Array) -> Array:
         """Times of whole passes [s].
 
-        Within 0.1 % of the sum of ``exact``; 100 000 passes in tens of milliseconds.
+        Within 0.1 % of the sum of ``time_step``; 100 000 passes in tens of milliseconds.
         """
         total = np.zeros(most.shape[:-1])
         for time in self._fast.values():
             total += time(most)
         return total
 
-    def parts(self, most: Array) -> dict[str, Array]:
+    def estimate_steps(self, most: Array) -> dict[str, Array]:
         """Times of every step by name, each rising with its loads.
 
         A collective's time includes its hand-over; hand-over between steps, if any, is "between_steps".
@@ -202,25 +204,25 @@ class FastTimes(PassTimes):
 
     @cached_property
     def apart(self) -> tuple[Step, ...]:
-        """The launches of each group of tables, as steps that ``fast`` adds separately."""
+        """The launches of each group of tables, as steps that ``estimate`` adds separately."""
         return tuple(Step(f"{LAUNCHES}{n}", (cast("Any", r),)) for n, r in enumerate(self.groups))
 
-    def slopes(self, step: Step) -> tuple[float, ...]:
+    def find_slopes(self, step: Step) -> tuple[float, ...]:
         """Seconds per byte of each resource of a kernel."""
-        return self._line(step)[1]
+        return self._fit_line(step)[1]
 
-    def _line(self, step: Step) -> tuple[float, tuple[float, ...]]:
+    def _fit_line(self, step: Step) -> tuple[float, tuple[float, ...]]:
         """(launch floor [s], slope of each resource [s/byte]) of a kernel, whose time from its loads x is
 
             t = floor + max_k(slope_k x_k), 0 if all x_k are 0        [s]
 
-        The floor is that of ``exact`` at small loads, each slope that of one large load.
+        The floor is that of ``time_step`` at small loads, each slope that of one large load.
         """
         resources = list(step.resources)
         loads = np.zeros((len(resources) + 1, max((*resources, *self.groups)) + 1))
         loads[0, resources] = _LEAST
         loads[1:, resources] = np.where(np.eye(len(resources)), _BIG, _BESIDE)
-        floor, *times = self.exact(step, loads).time_s.tolist()
+        floor, *times = self.time_step(step, loads).time_s.tolist()
         return floor, tuple((time - floor) / (_BIG - _LEAST) for time in times)
 
     @cached_property
@@ -230,37 +232,45 @@ class FastTimes(PassTimes):
         launches_s = 0.0
         for step in self.steps:
             if step.collective and self.group(step)[0] > 1:
-                fast[step.name] = self._collective_line(step)
+                fast[step.name] = self._build_curve(step)
             elif not step.collective and (step.always or step.alone or self.gpus > 1):
-                floor, slopes = self._line(step)
+                floor, slopes = self._fit_line(step)
                 launch = floor if step.grouped and self.groups else 0.0  # counted with the groups
                 launches_s += launch
-                fast[step.name] = _kernel_line(step, floor - launch, slopes)
+                fast[step.name] = _build_line(step, floor - launch, slopes)
         for step in self.apart:
-            fast[step.name] = lambda most, resource=step.resources[0]: launches_s * (most[..., resource] > 0)
+            fast[step.name] = _build_launches(step.resources[0], launches_s)
         between = self.basis.setting.handover.constants.get(BETWEEN)
         if between is not None and self.gpus > 1:
             needs = [step.resources[0] for step in self.steps if step.collective]
             fast[BETWEEN] = lambda most: between.value * (most[..., needs].max(axis=-1) > 0)
         return fast
 
-    def _collective_line(self, step: Step) -> TimeOf:
-        def exact(size: Array) -> Array:
-            time, handover = self.collective(step, size).time_s, self.basis.setting.handover
+    def _build_curve(self, step: Step) -> TimeOf:
+        def time_size(size: Array) -> Array:
+            time, handover = self.time_collective(step, size).time_s, self.basis.setting.handover
             if not handover.known:
                 return time
             between = handover.constants.get(BETWEEN)
-            return time + handover.times([self.sent(step, size, time)])[1] - (between.value if between else 0)
+            return (
+                time
+                + handover.sum_times([self.describe_sent(step, size, time)])[1]
+                - (between.value if between else 0)
+            )
 
         sizes = step.resources
         if step.splits:
-            fixed = float(exact(np.array([self.splits_bytes]))[0])
+            fixed = float(time_size(np.array([self.splits_bytes]))[0])
             return lambda most: np.asarray(fixed * (most[..., sizes[0]] > 0))
-        curve = FastCurve(exact)
+        curve = FastCurve(time_size)
         return lambda most: curve(reduce(np.maximum, (most[..., size] for size in sizes)))
 
 
-def _kernel_line(step: Step, floor: float, slopes: Sequence[float]) -> TimeOf:
+def _build_launches(resource: int, launches_s: float) -> TimeOf:
+    return lambda most: np.asarray(launches_s * (most[..., resource] > 0), dtype=np.float64)
+
+
+def _build_line(step: Step, floor: float, slopes: Sequence[float]) -> TimeOf:
     """The time of a kernel as a function of the loads."""
 
     def time(most: Array) -> Array:
@@ -310,7 +320,7 @@ _HALF = np.int64(1 << (_DROPPED_BITS - 1))
 _KEPT = np.int64(-(1 << _DROPPED_BITS))
 
 
-def steady(values: Array) -> Array:
+def round_off(values: Array) -> Array:
     """Values rounded to 33 significant bits, ties away from 0, for a search to compare.
 
     The last bits of a sum depend on the CPU. Values that differ by rounding alone become equal, except the

@@ -28,18 +28,18 @@ from perfmodel.schema.dense import DenseFile, load_rates
 _BAGS = [step.name for step in FORWARD].index("gather_pool")
 
 
-def _exchanges(steps: Iterable[Step]) -> tuple[str, ...]:
+def _list_exchanges(steps: Iterable[Step]) -> tuple[str, ...]:
     return tuple(step.name for step in steps if step.collective not in ("", "all_reduce"))
 
 
 PARTS: dict[str, tuple[str, ...]] = {
     "bucketize": ("bucketize", "deduplicate"),
-    "keys": _exchanges((*FORWARD[:_BAGS], WEIGHTS)),
+    "keys": _list_exchanges((*FORWARD[:_BAGS], WEIGHTS)),
     "lookup": ("deduplicate_requests", "gather_pool", "convert_out"),
-    "forward": (*_exchanges(FORWARD[_BAGS:]), HANDOVER),
+    "forward": (*_list_exchanges(FORWARD[_BAGS:]), HANDOVER),
     "pool": ("convert_in", "local_sum", "pool_unique_rows"),
     "unpool": ("convert_gradients_out", "accumulate_row_gradients"),
-    "backward": _exchanges(BACKWARD),
+    "backward": _list_exchanges(BACKWARD),
     "update": ("convert_gradients_in", "sort_lookups", "update_rows"),
     "dp_reduce": ("all_reduce_copies",),
 }
@@ -76,7 +76,7 @@ class Dense:
     share: float = 0.0
 
     @staticmethod
-    def of(layers: DenseFile | GivenTime, evaluator: Evaluator, share: float | None = None) -> Dense:
+    def compute(layers: DenseFile | GivenTime, evaluator: Evaluator, share: float | None = None) -> Dense:
         """The layers on the GPUs of an evaluator, forward and, in training, backward.
 
         share  of the datasheet's rate that products reach; None: the shipped one
@@ -94,9 +94,9 @@ class Dense:
         model = DenseModel(layers.bottom, layers.top, layers.rank, layers.layers)
         memory = machine.value("local_sum_bytes_per_s"), machine.value("launch_floor_s")
         times = {
-            part: kernels_time(kernels, gpu.flops_per_s, share, *memory)
-            for part, kernels in model.kernels(elements, evaluator.batch).items()
-            if training or not part.endswith("_backward")
+            key: kernels_time(kernels, gpu.flops_per_s, share, *memory)
+            for key, kernels in model.kernels(elements, evaluator.batch).items()
+            if training or not key.endswith("_backward")
         }
         of_gpu = (layers.name, gpu.flops_per_s, share)
         return Dense(times, shipped.error, model.weights(elements), layers.gradient_bytes, *of_gpu)
@@ -122,7 +122,7 @@ class CostedPlan:
     cost: StepCost
 
     @staticmethod
-    def of(evaluator: Evaluator, plan: Plan) -> CostedPlan:
+    def compute(evaluator: Evaluator, plan: Plan) -> CostedPlan:
         """Computes the cost of a plan. Limits: a plan for other GPUs or tables -> BadInputError"""
         loads = evaluator.loads(plan)
         return CostedPlan(evaluator, plan, loads, evaluator.step(loads))
@@ -132,21 +132,21 @@ class CostedPlan:
         """Whether a step is forward and backward."""
         return self.evaluator.model.training is not None
 
-    def parts(self, dense: Dense, fabric: str = "time_s", kernels: str = "time_s") -> StepParts:
+    def sum_parts(self, dense: Dense, fabric: str = "time_s", kernels: str = "time_s") -> StepParts:
         """Times of the parts of a step, from the plan's steps and the dense layers.
 
         fabric, kernels  time_s, or an end of the band, of all exchanges and of all kernels of tables and
                          optimizers: low_s or high_s
         Limits: an evaluator without training -> no backward, update or reduction
         """
-        times = self._times(fabric, kernels)
-        sums = {part: sum(times.get(name, 0.0) for name in names) for part, names in PARTS.items()}
-        for part, step in (("lookup", "gather_pool"), ("update", "update_rows")):
-            sums[f"dp_{part}"] = times.get(step, 0.0) * self._copied_shares.get(step, 0.0)
-            sums[part] -= sums[f"dp_{part}"]
-        return StepParts(**sums, **dense.times, **self._weight_times(dense, fabric, kernels))
+        times = self._sum_steps(fabric, kernels)
+        sums = {key: sum(times.get(name, 0.0) for name in names) for key, names in PARTS.items()}
+        for key, step in (("lookup", "gather_pool"), ("update", "update_rows")):
+            sums[f"dp_{key}"] = times.get(step, 0.0) * self._copied_shares.get(step, 0.0)
+            sums[key] -= sums[f"dp_{key}"]
+        return StepParts(**sums, **dense.times, **self._time_weights(dense, fabric, kernels))
 
-    def _times(self, fabric: str, kernels: str) -> dict[str, float]:
+    def _sum_steps(self, fabric: str, kernels: str) -> dict[str, float]:
         """Times of all steps by name. Steps that TorchRec runs once per sharding type are added up; the
         splits of all types travel in one exchange.
 
@@ -158,7 +158,7 @@ class CostedPlan:
             name = STEPS[row.name].whole or row.name
             times[name] = times.get(name, 0.0) + getattr(row, kernels if row.is_kernel else fabric)
         if self.evaluator.model.sets is not None and self.training and len(splits) > 1:
-            fused = self.evaluator.times.all_splits(len(splits)) / sum(row.time_s for row in splits)
+            fused = self.evaluator.times.time_splits(len(splits)) / sum(row.time_s for row in splits)
             times[SPLITS] = fused * sum(getattr(row, fabric) for row in splits)
         return times
 
@@ -166,11 +166,14 @@ class CostedPlan:
     def _copied_shares(self) -> dict[str, float]:
         """Share of the DRAM bytes of look-ups and of row updates, on the busiest rank, of replicas [-]."""
         t, steps = np.arange(len(self.plan.tables)), self.evaluator.steps_by_name
-        copied = self.evaluator.shard_loads(t, *self.plan.schemes).everywhere.sum(axis=0)
+        copied = self.evaluator.count_shards(t, *self.plan.schemes).everywhere.sum(axis=0)
         dram = {name: steps[name].resources[0] for name in ("gather_pool", "update_rows") if name in steps}
-        return {name: float(copied[at]) / max(float(self.loads.most[at]), 1.0) for name, at in dram.items()}
+        return {
+            name: float(copied[resource]) / max(float(self.loads.most[resource]), 1.0)
+            for name, resource in dram.items()
+        }
 
-    def _weight_times(self, dense: Dense, fabric: str, kernels: str) -> dict[str, float]:
+    def _time_weights(self, dense: Dense, fabric: str, kernels: str) -> dict[str, float]:
         """Times of the all-reduce of the dense layers' gradients, and of their optimizer [s].
 
         The optimizer is the tables', with state for every weight: row-wise Adagrad becomes Adagrad.
@@ -182,16 +185,16 @@ class CostedPlan:
         reduced = e.setting.links.timing("all_reduce", size, gpus, e.basis.gpus_per_node)
         per_element, per_row = e.memories.state
         moved = np.array([update_bytes(dense.weights, dense.gradient_bytes, per_element or per_row)])
-        updated = e.basis.stream_timing("local_sum", moved, "launch_floor_s", "local_sum_bytes_per_s")
+        updated = e.basis.time_stream("local_sum", moved, "launch_floor_s", "local_sum_bytes_per_s")
         times = {"dense_reduce": getattr(reduced, fabric), "dense_update": getattr(updated, kernels)}
-        return {part: float(time[0]) for part, time in times.items()}
+        return {key: float(time[0]) for key, time in times.items()}
 
-    def ends(self, dense: Dense) -> tuple[StepParts, ...]:
+    def collect_ends(self, dense: Dense) -> tuple[StepParts, ...]:
         """The parts; then exchanges, kernels and dense layers in turn at the low and high end of a band."""
-        causes, both = ("fabric", "kernels"), ("low_s", "high_s")
-        tables = [self.parts(dense, **{cause: end}) for cause, end in product(causes, both)]
-        middle, ratios = self.parts(dense), (1 - dense.error, 1 + dense.error)
-        layers = [{part: time * ratio for part, time in dense.times.items()} for ratio in ratios]
+        causes, sides = ("fabric", "kernels"), ("low_s", "high_s")
+        tables = [self.sum_parts(dense, **{cause: end}) for cause, end in product(causes, sides)]
+        middle, ratios = self.sum_parts(dense), (1 - dense.error, 1 + dense.error)
+        layers = [{key: time * ratio for key, time in dense.times.items()} for ratio in ratios]
         return (middle, *tables, *(replace(middle, **times) for times in layers))
 
 
@@ -209,9 +212,9 @@ class WholeStep:
     training: bool
 
     @staticmethod
-    def of(costed: CostedPlan, dense: Dense) -> WholeStep:
+    def compute(costed: CostedPlan, dense: Dense) -> WholeStep:
         """The whole step of a plan; exchanges, kernels and dense layers err independently."""
-        every = costed.ends(dense)
+        every = costed.collect_ends(dense)
         time, *ends = (step_time(parts, training=costed.training) for parts in every)
         down, up = (np.sqrt(np.sum(np.square(np.array(side) - time))) for side in (ends[::2], ends[1::2]))
         return WholeStep(dense, every[0], time - float(down), time + float(up), costed.training)

@@ -52,7 +52,7 @@ def passes_to_fit(composed: pd.DataFrame, backend: str, clock: str) -> pd.DataFr
     return composed[keep & (composed["backend"] == backend)]
 
 
-def step_times(passes: pd.DataFrame, step: str) -> Floats:
+def estimate_times(passes: pd.DataFrame, step: str) -> Floats:
     """Measured times of a step [s]; NaN where the step was not timed."""
     column = f"{TIMED_AS.get(step, step)}_time_s"
     if column not in passes.columns:
@@ -84,10 +84,10 @@ def handovers(calibration: Calibration, passes: pd.DataFrame, machine: Machine) 
     """
     found = {}
     differences = {
-        step: step_times(passes, step) - _alone(calibration, machine, passes, step, sizes)
+        step: estimate_times(passes, step) - _alone(calibration, machine, passes, step, sizes)
         for step, sizes in payloads(passes).items()
     }
-    timed = [step_times(passes, step) for step in (*TIMED_AS, *_ALSO)]
+    timed = [estimate_times(passes, step) for step in (*TIMED_AS, *_ALSO)]
     named = [times for times in timed if not np.isnan(times).all()]
     together = np.sum(named, axis=0) if named else np.full(len(passes), np.nan)
     differences["between_steps"] = passes["time_s"].to_numpy(float) - together

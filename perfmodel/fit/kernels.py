@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from perfmodel.fit.context import step_times
+from perfmodel.fit.context import estimate_times
 from perfmodel.fit.hits import miss_ratios
 from perfmodel.fit.links import rounded
 from perfmodel.fit.robust import half_widths, solve
@@ -311,7 +311,7 @@ def _in_pass(
     """
     if passes is None or passes.empty:
         return None
-    times = step_times(passes, step)
+    times = estimate_times(passes, step)
     passes = passes[np.isfinite(times)].assign(time_s=times[np.isfinite(times)])
     there = _problem(step, passes.assign(shards=passes["gpus"]), machine, constants, {})
     if there is None or there.time_s.size < _FEWEST_PASSES:

@@ -150,16 +150,16 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
         """For each table (by index) and the scheme beside it, the times of one shard."""
         of = np.array(tables)
         kind, r, c = (np.array([getattr(s, n) for s in schemes]) for n in ("kind", "row_parts", "col_parts"))
-        loads = evaluator.shard_loads(of, kind, r, c)
+        loads = evaluator.count_shards(of, kind, r, c)
         G, T = float(evaluator.gpus), float(len(evaluator.tables))
         n = np.maximum(T * np.where(copied(kind), G, r * c) / G, 1)
         together = T * loads.everywhere + loads.own * n[:, np.newaxis]
-        whole, empty = (_added(evaluator.times.parts(factor * together)) for factor in (1, _EMPTY))
+        whole, empty = (_added(evaluator.times.estimate_steps(factor * together)) for factor in (1, _EMPTY))
         found = {part: (whole[part] - empty[part]) / n for part in _PARTS}
         if self._usual is None:
             self._usual = _usual(of, kind, sum(whole.values(), np.zeros(of.size)))
         apart = ~copied(kind) & (kind != self._usual)
-        alone = _added(evaluator.times.parts(loads.everywhere + loads.own))
+        alone = _added(evaluator.times.estimate_steps(loads.everywhere + loads.own))
         for part in ("fwd_comms", "bwd_comms"):
             found[part] = np.where(apart, alone[part], found[part])
         found = {part: np.maximum(time, 0) * TO_MS for part, time in found.items()}
@@ -172,8 +172,8 @@ def scheme_of(option: ShardingOption, evaluator: Evaluator) -> Scheme:
     gpus, domain, cut = evaluator.gpus, evaluator.domain, OF_TORCHREC[kind]
     if by_domain(cut.exchange):
         columns = shards // domain
-        return Scheme.by_rows(gpus) if domain == gpus else Scheme(cut.exchange, domain, columns)
-    return Scheme.named(cut.name, gpus, domain, col_parts=shards)
+        return Scheme.cut_rows(gpus) if domain == gpus else Scheme(cut.exchange, domain, columns)
+    return Scheme.from_name(cut.name, gpus, domain, col_parts=shards)
 
 
 def _added(times: Mapping[str, Array]) -> dict[str, Array]:

@@ -40,7 +40,7 @@ class PerfmodelRating(PerfModel):  # type: ignore[misc]  # TorchRec has no types
         sets = ExchangeSets(tuple(option.sharding_type for option in plan))
         schemes = [scheme_of(option, evaluator) for option in plan]
         kind, r, c = (np.array([getattr(s, n) for s in schemes]) for n in ("kind", "row_parts", "col_parts"))
-        loads = replace(evaluator.model, sets=sets).shard_loads(np.arange(len(plan)), kind, r, c)
+        loads = replace(evaluator.model, sets=sets).count_shards(np.arange(len(plan)), kind, r, c)
         most = np.zeros(WIDTH)
         most[: loads.own.shape[-1]] = loads.everywhere.sum(axis=0)
         held = [(t, shard.rank) for t, option in enumerate(plan) for shard in option.shards]
@@ -49,7 +49,7 @@ class PerfmodelRating(PerfModel):  # type: ignore[misc]  # TorchRec has no types
         if not copied(kind).all():
             np.add.at(own, ranks, loads.own[tables])
         most[: own.shape[1]] += own.max(axis=0)
-        return float(evaluator.step_times(most)) * TO_MS
+        return float(evaluator.estimate_times(most)) * TO_MS
 
     def _evaluator(self, plan: list[ShardingOption]) -> Evaluator:
         """An evaluator for these tables, with the steps of all sharding types."""
@@ -57,6 +57,6 @@ class PerfmodelRating(PerfModel):  # type: ignore[misc]  # TorchRec has no types
         batch = plan[0].batch_size
         if self._known is None or self._known[:2] != (names, batch):
             tables, _ = self.estimator.tables_of(plan)
-            found = self.estimator.evaluator_of(tables, batch).exchanging(ExchangeSets(SHARDING_TYPES))
+            found = self.estimator.evaluator_of(tables, batch).exchange_by(ExchangeSets(SHARDING_TYPES))
             self._known = names, batch, found
         return self._known[2]

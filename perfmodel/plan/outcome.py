@@ -148,10 +148,10 @@ class Planned:
         """
         plan, e, tables = self.plan, self.evaluator, np.arange(len(self.plan.tables))
         shards = np.array([p.ranks.size for p in plan.placements], dtype=np.float64)
-        each = e.shard_loads(tables, *plan.schemes)
+        each = e.count_shards(tables, *plan.schemes)
         own = each.own * (shards / plan.gpus)[:, np.newaxis] + each.everywhere
         loads = np.stack([own[list(group.tables)].sum(axis=0) for group in self.groups])
-        time = e.exact_times(2 * loads) - e.exact_times(loads)
+        time = e.time_passes(2 * loads) - e.time_passes(loads)
         held = np.array(
             [g.memory_bytes * len(g.tables) * (shards[g.tables[0]] or plan.gpus) for g in self.groups]
         )
@@ -291,7 +291,7 @@ def given_outcome(
 def of_other_plans(evaluator: Evaluator) -> Evaluator:
     """The evaluator without the sharding types that a TorchRec file fixes, to evaluate other plans."""
     sets = evaluator.model.sets
-    return evaluator if sets is None or sets.types is None else evaluator.exchanging(ExchangeSets())
+    return evaluator if sets is None or sets.types is None else evaluator.exchange_by(ExchangeSets())
 
 
 def _outcome(state: Packing, found: Found, enough: Callable[[int], bool] = lambda done: False) -> Planned:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.engine.steps import step_label
+from perfmodel.engine.steps import label_step
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.terminal import paragraph
 from perfmodel.report.validation_text import verdicts_text
@@ -61,7 +61,7 @@ _PASSES = (
     Column("band", lambda record: "inside" if record["inside"] else "outside", left=True),
 )
 _STEPS = (
-    Column("step", lambda row: step_label(row["step"]), left=True),
+    Column("step", lambda row: label_step(row["step"]), left=True),
     Column("n", lambda row: str(row["n"])),
     Column("share", lambda row: format_fraction(row["share"])),
     Column("error", lambda row: _signed(row["error"])),

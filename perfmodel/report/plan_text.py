@@ -210,7 +210,7 @@ def hot_lines(answer: Planned) -> list[str]:
         if hot:
             name = e.tables.names[t] + (f" +{len(group.tables) - 1}" if len(group.tables) > 1 else "")
             share = format_fraction(e.hot_share(t, hot))
-            size = format_bytes(float(np.sum(e.memories.copies(t, hot))), binary=False)
+            size = format_bytes(float(np.sum(e.memories.count_copies(t, hot))), binary=False)
             text = f"{name}: hottest {counted(hot, 'row')} ({share} of look-ups, {size}) on every GPU"
             lines.append(paragraph(text, 1))
     return lines

@@ -228,7 +228,7 @@ def _items(base: Answer) -> Iterator[tuple[str, str]]:
     if payload is not None and gpus > 1:
         yield _GIVEN, f"{'rows' if base.forward.unpooled else 'bags'} sent as {payload}"
     yield "batch", f"{format_count(batch)} samples per GPU ({format_count(batch * gpus)} in all)"
-    words = work.ids_words(base.forward.ids)
+    words = work.name_ids(base.forward.ids)
     yield "" if words == UNIFORM.name else _GIVEN, f"{words} ids"
     if base.forward.training:
         yield _GIVEN, f"training step with {base.forward.optimizer}, without dense layers"

@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Callable
 
-from perfmodel.engine.steps import step_label
+from perfmodel.engine.steps import label_step
 from perfmodel.plan.scaling import HALF, NEARLY_ALL, ScalePoint, Scaling
 from perfmodel.plan.searching.found import Found
 from perfmodel.report.columns import Column, columns_text
@@ -65,7 +65,7 @@ _COLUMNS = (
     Column("per GPU", _of_plan(lambda each, at: _rate(each.samples_per_s / each.gpus)), goes=1),
     Column("added", lambda each: "" if each.added is None else f"{each.added:.2f}".replace("-", "−")),
     Column("memory", _of_plan(lambda _, at: format_bytes(float(at.memory.total_bytes.max()), binary=False))),
-    Column("longest step", _of_plan(lambda _, at: unbroken(step_label(at.cost.limiting.name))), left=True),
+    Column("longest step", _of_plan(lambda _, at: unbroken(label_step(at.cost.limiting.name))), left=True),
     Column("", _of_plan(lambda _, at: format_fraction(at.cost.limiting.time_s / at.cost.time_s)), goes=3),
 )
 

@@ -28,7 +28,7 @@ def evaluator_of(model: str, gpus: int, batch: int) -> Evaluator:
     run, tables = load_claims().embark, PlanTables.load(model)
     return Evaluator.on(
         run.machine,
-        tables.with_ids((zipf(run.alpha),) * len(tables)),
+        tables.replace_ids((zipf(run.alpha),) * len(tables)),
         batch // gpus,
         gpus,
         gpus_per_node=_NODE_GPUS,
@@ -54,7 +54,7 @@ def planned(model: str, gpus: int, batch: int) -> CostedPlan:
     """A workload with the plan that our planner found for it; EMBark's own are not published."""
     evaluator = evaluator_of(model, gpus, batch)
     path = resources.data_path("dlrm", "plans", plan_name(model, gpus))
-    return CostedPlan.of(evaluator, read_plan(path, evaluator.tables))
+    return CostedPlan.compute(evaluator, read_plan(path, evaluator.tables))
 
 
 @lru_cache(maxsize=32)
@@ -63,7 +63,7 @@ def _table_row_wise(model: str, gpus: int, batch: int) -> CostedPlan:
     found = UniformPlans(evaluator, usable_bytes(evaluator)).find_best(TABLE_ROW_WISE)
     if not isinstance(found, UniformPlan):
         raise BadInputError(f"{model} on {gpus} GPUs: {found.why}.", "choose more GPUs.")
-    return CostedPlan.of(evaluator, found.plan)
+    return CostedPlan.compute(evaluator, found.plan)
 
 
 def throughput(
@@ -78,7 +78,7 @@ def throughput(
     for batch in batches:
         plan = planned(model, gpus, batch)
         dense = dense_of_flops(plan.evaluator, training_flops / (1 + BACKWARD_RATIO), gradient_bytes)
-        whole = WholeStep.of(plan, dense)
+        whole = WholeStep.compute(plan, dense)
         rates += [batch / time_s / _MILLION for time_s in (whole.step_s, whole.low_s, whole.high_s)]
     judged = Finding.within(rates[0], rates, format_number)
     least, most = (format_count(batch) for batch in (min(batches), max(batches)))
@@ -136,4 +136,4 @@ def speedup(answer: str, batches: Sequence[int]) -> Finding:
 
 def _ends(plan: CostedPlan) -> tuple[StepParts, ...]:
     """The parts of a step, then with each cause of error at either end, others central."""
-    return plan.ends(Dense.of(load_dense(load_claims().embark.dense), plan.evaluator))
+    return plan.collect_ends(Dense.compute(load_dense(load_claims().embark.dense), plan.evaluator))

@@ -67,7 +67,7 @@ def log_collectives() -> None:
         setattr(dist, name, reduce_scatter)
 
 
-def sharding_of(case: dict[str, Any], table: int, world: int) -> Any:
+def name_sharding(case: dict[str, Any], table: int, world: int) -> Any:
     from torchrec.distributed import sharding_plan as plans
 
     return {
@@ -102,7 +102,7 @@ def messages(case: dict[str, Any], world: int) -> list[tuple[str, int, int, str]
     sharder = EmbeddingBagCollectionSharder()
     plan = construct_module_sharding_plan(
         module,
-        {f"t{i}": sharding_of(case, i, world) for i in range(len(tables))},
+        {f"t{i}": name_sharding(case, i, world) for i in range(len(tables))},
         sharder=sharder,
         local_size=LOCAL,
         world_size=world,

@@ -80,7 +80,7 @@ def expected(evaluator: Evaluator, plan: Plan, rank: int) -> Counter[tuple[Any, 
     loads, times = evaluator.loads(plan), evaluator.times
     found: Counter[tuple[Any, ...]] = Counter()
     for step in evaluator.steps:
-        if not step.collective or times.exact(step, loads.most).time_s[0] == 0:
+        if not step.collective or times.time_step(step, loads.most).time_s[0] == 0:
             continue
         ranks = int(times.group(step)[0])
         sides = [float(loads.of(resource)[rank]) for resource in step.resources]
@@ -163,9 +163,9 @@ def test_a_look_up_is_launched_for_each_group_of_tables(
     updated in place, as the plan is costed at; without TorchRec's limits one."""
     tables, plan = planned(64, *names, halves=halves)
     evaluator = evaluator_of(tables, 64, ExchangeSets())
-    assert evaluator.times.launches(evaluator.loads(plan).most) == groups
-    together = evaluator.exchanging(None)
-    assert together.times.launches(together.loads(plan).most) == 1
+    assert evaluator.times.count_launches(evaluator.loads(plan).most) == groups
+    together = evaluator.exchange_by(None)
+    assert together.times.count_launches(together.loads(plan).most) == 1
     seen = counted(_file(evaluator, plan), [rank], "--launched")[0]
     forward = [name for phase, name in seen if phase == "forward"]
     assert len(forward) == groups
@@ -204,11 +204,11 @@ def test_copies_hold_a_dense_gradient_and_a_state_of_every_element(counted: Coun
             *("h100-sxm-ib", tables, BATCH, 64),
             **{"gpus_per_node": NODE, "training": True, "sets": ExchangeSets(), "optimizer": optimizer},
         )
-        rows, kept = (part[:2].sum() for part in evaluator.memories.copies([0, 1], [ROWS, ROWS]))
+        rows, kept = (part[:2].sum() for part in evaluator.memories.count_copies([0, 1], [ROWS, ROWS]))
         seen = counted(_file(evaluator, plan), [9], "--held")[0]
         assert seen == [["weight", rows, 1], ["gradient", rows, 1], ["state", kept - rows, 1]]
         memory = evaluator.memory(plan)
-        other = evaluator.memories.shard(2, 1, 1)
+        other = evaluator.memories.count_shard(2, 1, 1)
         assert memory.rows_bytes[9] == rows and memory.optimizer_bytes[9] == kept
         assert memory.rows_bytes[3] == rows + other[0] and memory.optimizer_bytes[3] == kept + other[1]
 

@@ -42,9 +42,9 @@ def exact(evaluator: Evaluator, limit_bytes: float) -> Packing:
         total = np.sum(
             [values[at] for values, at in zip(loads, chosen, strict=True)], axis=0
         )  # [n, G, K + 1]
-        time = evaluator.step_times(total[..., :-1].max(axis=1))
+        time = evaluator.estimate_times(total[..., :-1].max(axis=1))
         flat = total[..., :-1].reshape(-1, total.shape[-1] - 1).T
-        needs = total[..., -1] + evaluator.times.buffer_bytes(flat).reshape(total.shape[:2])
+        needs = total[..., -1] + evaluator.times.count_buffers(flat).reshape(total.shape[:2])
         time = np.where(needs.max(axis=1) <= limit_bytes, time, np.inf)
         at = int(np.argmin(time))
         if time[at] < best_s:

@@ -86,7 +86,7 @@ def test_kernels_have_all_operations() -> None:
 
 
 def parts_of(evaluator: Evaluator, plan: Plan) -> StepParts:
-    return CostedPlan.of(evaluator, plan).parts(Dense.of(load_dense("dlrm-dcnv2"), evaluator))
+    return CostedPlan.compute(evaluator, plan).sum_parts(Dense.compute(load_dense("dlrm-dcnv2"), evaluator))
 
 
 def test_parts_add_up_to_the_pass_and_the_dense_layers() -> None:
@@ -95,7 +95,7 @@ def test_parts_add_up_to_the_pass_and_the_dense_layers() -> None:
     evaluator = Evaluator.on("h100-sxm-ib", three, 1024, 16, training=True)
     copy, whole = Placement.of(Scheme(Exchange.DP)), Placement.of(Scheme(Exchange.RB), [3])
     plan = Plan(three, (copy, whole, whole), 16, 8)
-    parts, layers = parts_of(evaluator, plan), Dense.of(load_dense("dlrm-dcnv2"), evaluator)
+    parts, layers = parts_of(evaluator, plan), Dense.compute(load_dense("dlrm-dcnv2"), evaluator)
     rate = load_rates().of("h100-sxm-ib").flops_per_s * load_rates().share_of("Hopper").products
     assert sum(layers.times.values()) > 3 * 2 * DCNV2.weights(192) * 1024 / rate
     assert {name: getattr(parts, name) for name in layers.times} == layers.times

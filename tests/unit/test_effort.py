@@ -11,7 +11,7 @@ import pytest
 
 from perfmodel import effort
 from perfmodel.effort import EFFORTS, Budget, Deadline, Work
-from perfmodel.engine.timing import steady
+from perfmodel.engine.timing import round_off
 from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.plan.outcome import outcome_of
 from perfmodel.plan.searching.found import Found
@@ -64,13 +64,13 @@ def test_searches_share_what_time_is_left() -> None:
 def test_sums_in_another_order_are_the_same_number_and_others_are_not() -> None:
     random = np.random.default_rng(1)
     values = 10 ** random.uniform(-8, 12, (2000, 30))
-    forth, back = steady(values.sum(axis=1)), steady(values[:, ::-1].cumsum(axis=1)[:, -1])
+    forth, back = round_off(values.sum(axis=1)), round_off(values[:, ::-1].cumsum(axis=1)[:, -1])
     assert (values.sum(axis=1) != values[:, ::-1].cumsum(axis=1)[:, -1]).mean() > 0.2
     assert (forth == back).all()
-    np.testing.assert_allclose(steady(values), values, rtol=2.0**-33)
-    assert (steady(values * (1 + 1e-9)) != steady(values)).all()
+    np.testing.assert_allclose(round_off(values), values, rtol=2.0**-33)
+    assert (round_off(values * (1 + 1e-9)) != round_off(values)).all()
     kept = np.array([0.0, -0.0, np.inf, -np.inf, 1.0, -3.5])
-    assert steady(kept).tobytes() == kept.tobytes()
+    assert round_off(kept).tobytes() == kept.tobytes()
 
 
 def searched(**more: Any) -> Found:

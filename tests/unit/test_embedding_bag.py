@@ -95,10 +95,10 @@ def test_slowdown_band_grows_when_the_baseline_is_faster_than_thought() -> None:
 
 
 @given(st.floats(0, 1), st.floats(1, 3), st.floats(1, 3))
-def test_band_brackets_the_centre(comm: float, comm_factor: float, kernel_factor: float) -> None:
+def test_band_brackets_the_centre(comm: float, comm_factor: float, get_kernel_factor: float) -> None:
     low, high = bands.slowdown_band(
         (comm / comm_factor, comm, comm * comm_factor),
-        ((1 / kernel_factor, 1, kernel_factor), (1 / kernel_factor, 1, kernel_factor)),
+        ((1 / get_kernel_factor, 1, get_kernel_factor), (1 / get_kernel_factor, 1, get_kernel_factor)),
     )
     assert low <= comm + 1 <= high
     assert low >= 0

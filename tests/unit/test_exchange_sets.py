@@ -109,7 +109,7 @@ def test_every_group_in_use_is_launched(training: bool, halves: int) -> None:
                     more = (len(groups) - 1) * floor
                     assert rows[name].time_s == pytest.approx(alone[name].time_s + more)
         most = apart.loads(plan).most[np.newaxis]
-        assert apart.step_times(most) == pytest.approx(apart.exact_times(most), rel=1e-3)
+        assert apart.estimate_times(most) == pytest.approx(apart.time_passes(most), rel=1e-3)
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -135,7 +135,7 @@ def test_the_pipeline_sends_the_splits_of_all_sets_at_once() -> None:
     plan = Plan(tables, (PLACED[2], PLACED[10], COPY, PLACED[12]), 4, 2)
     for training in (True, False):
         evaluator = evaluator_of(tables, ExchangeSets(), training=training)
-        costed = CostedPlan.of(evaluator, plan)
+        costed = CostedPlan.compute(evaluator, plan)
         times = {row.name: row.time_s for row in costed.cost.rows}
         keys = sum(time for name, time in times.items() if any(x in name for x in ("lengths", "ids")))
         splits = sum(time for name, time in times.items() if "splits" in name)
@@ -143,7 +143,7 @@ def test_the_pipeline_sends_the_splits_of_all_sets_at_once() -> None:
             "all_to_all", np.array([3 * evaluator.times.splits_bytes]), np.array([4.0]), 2
         )
         want = keys + (float(one.time_s[0]) if training else splits)
-        assert costed.parts(Dense({})).keys == pytest.approx(want, rel=1e-12)
+        assert costed.sum_parts(Dense({})).keys == pytest.approx(want, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_no_plan_for_torchrec_is_below_the_bound(
         evaluator.loads(Plan(tables, tuple(PLACED[i] for i in placed), 4, 2)).most
         for placed in product(range(len(PLACED)), repeat=3)
     ]
-    best = float(evaluator.exact_times(np.array(loads)).min())
+    best = float(evaluator.time_passes(np.array(loads)).min())
     found = Search(evaluator, 80e9, effort_s=0.4, restrict=torchrec.runnable).run()
     assert found.bound_s <= best * (1 + 1e-3)
     assert found.cost.time_s <= best * (1 + 1e-3)
@@ -174,8 +174,8 @@ def test_copies_are_one_dense_parameter() -> None:
     inside = Evaluator.on("h100-sxm-ib", tables, 512, 4, sets=ExchangeSets(), **how)
     own = Evaluator.on("h100-sxm-ib", tables, 512, 4, **how)
     rows = 60 * 16 * 4.0
-    assert [float(part[0]) for part in inside.memories.copies([0], [60])] == [rows, 2 * rows]
-    assert [float(part[0]) for part in own.memories.copies([0], [60])] == [rows, 60 * 4]
+    assert [float(part[0]) for part in inside.memories.count_copies([0], [60])] == [rows, 2 * rows]
+    assert [float(part[0]) for part in own.memories.count_copies([0], [60])] == [rows, 60 * 4]
     plan = Plan(tables, copied, 4, 2)
     updated = [e.loads(plan).of(Resource.UPDATE_L2)[0] for e in (inside, own)]
     assert updated[0] - updated[1] == pytest.approx(2 * (rows - 60 * 4))

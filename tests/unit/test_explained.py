@@ -121,7 +121,7 @@ def test_every_step_of_a_plan(scheme: Scheme, training: bool, payload: str | Non
     plan = Plan(tables, (Placement.of(scheme, np.arange(scheme.parts)),), GPUS, DOMAIN)
     evaluator = Evaluator.on("h100-sxm-ib", tables, 256, GPUS, payload=payload, training=training)
     rows = evaluator.cost(plan).rows
-    explained = ExplainedPass.of_plan(evaluator, plan, rows)
+    explained = ExplainedPass.from_plan(evaluator, plan, rows)
     for row in rows:
         check(explained.explain(row.name))
 
@@ -146,7 +146,7 @@ def test_a_plan_names_the_busiest_gpu_and_its_tables() -> None:
     whole, cut = Placement.of(Scheme(Exchange.RB), [0]), Placement.of(Scheme(Exchange.RB, 4, 2), range(8))
     plan = Plan(tables, (whole, cut, whole), GPUS, DOMAIN)
     evaluator = Evaluator.on("h100-sxm-ib", tables, 256, GPUS)
-    explanation = ExplainedPass.of_plan(evaluator, plan, evaluator.cost(plan).rows).explain("gather")
+    explanation = ExplainedPass.from_plan(evaluator, plan, evaluator.cost(plan).rows).explain("gather")
     check(explanation)
     assert explanation.rank == 0 and [name for name, *_ in explanation.tables] == ["c", "a", "b"]
     (looked_up,) = [part for part in explanation.load if part.symbol == "n"]
@@ -161,7 +161,7 @@ def test_of_one_launch_a_group_torchrec_has_several() -> None:
     _, whole = uniform_plan(tables, "table-wise", 8, evaluator.domain).placements
     plan = Plan(tables, (rows, whole), 8, evaluator.domain)
     steps = evaluator.cost(plan).rows
-    explained = ExplainedPass.of_plan(evaluator, plan, steps)
+    explained = ExplainedPass.from_plan(evaluator, plan, steps)
     explanations = {row.name: explained.explain(row.name) for row in steps}
     for explanation in explanations.values():
         check(explanation)

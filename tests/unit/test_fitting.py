@@ -15,7 +15,7 @@ from cli_calls import Outcome
 from perfmodel.answer import Answer, prepare, project_one, project_row_wise
 from perfmodel.answer.ranking import answer_question, answer_shardings, find_fastest
 from perfmodel.answer.what_would_help import list_helping
-from perfmodel.engine.grid import gpu_memory
+from perfmodel.engine.grid import count_memory
 from perfmodel.engine.placement import uniform_plan
 from perfmodel.model import capacity
 from perfmodel.plan import Evaluator, PlanTables
@@ -56,7 +56,7 @@ def test_tables_with_as_many_rows_as_gpus_are_cut_and_shorter_tables_are_whole()
     """Of 16 rows a GPU holds 1, of 3 rows all: 4 rows of 128 bytes."""
     tables = TableSet("short", (Table("even", 16, 32, 4), Table("short", 3, 32, 4)))
     forward, work = prepare(None, H200, tables=tables, gpus=16, batch=64)
-    memory = gpu_memory(forward, work)
+    memory = count_memory(forward, work)
     assert memory.rows_bytes.tolist() == [4 * 128]
 
 
@@ -68,7 +68,7 @@ def test_the_default_number_of_gpus_is_the_fewest_whole_nodes_that_fit(batch: in
     each = {
         name: np.repeat(getattr(work, name), counts.size) for name in ("table_bytes", "batch", "id_bytes")
     }
-    held = gpu_memory(forward, replace(work, gpus=counts, needed=counts, **each))
+    held = count_memory(forward, replace(work, gpus=counts, needed=counts, **each))
     good = counts[held.total_bytes <= 0.85 * 141e9]
     if good.size:
         assert work.gpus[0] == good[0]
@@ -89,7 +89,7 @@ def test_the_fewest_gpus_are_those_of_a_brute_force_up_to_the_largest_batch(
     for batch in (largest - 500, largest, largest + 1):
         _, work = prepare(None, "h100-sxm-ib", **shape, batch=batch, reduction=reduction)
         known = {**shape, "batch": np.full(counts.size, batch), "gpus": counts}
-        held = gpu_memory(*prepare(None, "h100-sxm-ib", **known, reduction=reduction))
+        held = count_memory(*prepare(None, "h100-sxm-ib", **known, reduction=reduction))
         good = counts[capacity.fits(held.total_bytes, work.usable_bytes)]
         assert good.size == 0 if batch > largest else good[0] >= 80
         assert work.gpus[0] == (good[0] if good.size else 48)
@@ -170,7 +170,7 @@ def test_reserve_zero_uses_the_whole_memory() -> None:
 def test_tables_that_fill_the_memory_leave_room_for_the_buffers() -> None:
     """Of 4, 2, 1 and half as many bytes as the buffers: 3 and 1; where none are left, all of it."""
     asked = {"gpus": 8, "batch": 4096, "reserve": 0}
-    buffers = float(gpu_memory(*prepare(None, H200, **asked)).buffer_bytes[0])
+    buffers = float(count_memory(*prepare(None, H200, **asked)).buffer_bytes[0])
     for memory, held in ((4, 3), (2, 1), (1, 1), (0.5, 0.5)):
         _, work = prepare(None, H200, overrides={"hbm_bytes": memory * buffers}, **asked)
         assert work.table_bytes[0] == pytest.approx(8 * held * buffers)

@@ -87,7 +87,7 @@ def test_published_times_that_no_constant_was_fitted_to() -> None:
     assert len(errors["managed_caching"]) == 4 and max(errors["managed_caching"]) < 0.18
 
 
-def step_times(answer: dict[str, Any]) -> dict[str, float]:
+def estimate_times(answer: dict[str, Any]) -> dict[str, float]:
     return {step["name"]: step["time_s"] for step in answer["steps"]}
 
 
@@ -95,9 +95,9 @@ def test_by_hand_on_one_gpu(cli: Any) -> None:
     """1 024 × 32 uniform ids, rows of 128 bytes: 495 bytes of a link of 64 GB/s, of which rows fill 0.908."""
     words = ("project", "--table-size", "100GB", "--json", "--rows")
     read = 1.3e-6 + 32768 * 495 / (64e9 * 0.908)
-    host = step_times(json.loads(cli(*words, "host").out))
+    host = estimate_times(json.loads(cli(*words, "host").out))
     assert host["read_host_rows"] == pytest.approx(read, rel=1e-3)
-    cached = step_times(json.loads(cli(*words, "host-cached:25%").out))
+    cached = estimate_times(json.loads(cli(*words, "host-cached:25%").out))
     assert cached["read_host_rows"] == pytest.approx(1.3e-6 + 0.75 * (read - 1.3e-6), rel=1e-3)
     assert cached["look_up_cache"] == pytest.approx(91.3e-6 + 32768 * 4.28e-9, rel=1e-3)
     alone = json.loads(cli(*words, "host").out)
@@ -124,12 +124,12 @@ def test_a_larger_cache_reads_less_and_skew_helps_it(cli: Any) -> None:
     words = ("project", "--table-size", "10TB", "--sharding", "row-wise", "--gpus", "144", "--json")
     for ids in ("uniform", "zipf:1.05"):
         times = [
-            step_times(json.loads(cli(*words, "--distribution", ids, "--rows", f"host-cached:{c}%").out))
+            estimate_times(json.loads(cli(*words, "--distribution", ids, "--rows", f"host-cached:{c}%").out))
             for c in (1, 10, 50, 99)
         ]
         reads = [time["read_host_rows"] for time in times]
         assert reads == sorted(reads, reverse=True) and reads[0] > 1.5 * reads[-1]
-    whole = step_times(json.loads(cli(*words, "--rows", "host-cached:100%").out))
+    whole = estimate_times(json.loads(cli(*words, "--rows", "host-cached:100%").out))
     assert "read_host_rows" not in whole and whole["look_up_cache"] > 0
 
 

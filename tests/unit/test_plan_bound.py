@@ -60,7 +60,7 @@ def test_no_plan_takes_less_than_the_bound(seed: int) -> None:
     plans = [random_plan(o, evaluator, np.inf, random) for _ in range(200)]
     limit = float(np.median([plan.needs().max() for plan in plans]))
     plans = [plan for plan in plans if plan.needs().max() <= limit]
-    times = [float(evaluator.step_times(evaluator.loads(plan.plan()).most)) for plan in plans]
+    times = [float(evaluator.estimate_times(evaluator.loads(plan.plan()).most)) for plan in plans]
     curves = StepCurves.of(evaluator)
     for plan in plans[:5]:  # from the loads of any plan
         loads = curves.units(evaluator.loads(plan.plan()).most)
@@ -80,7 +80,7 @@ def test_the_search_finds_the_best_plan_of_a_small_case(seed: int, monkeypatch: 
     limit = tables.total_bytes * random.choice([0.6, 0.9, 1.1]) + float(buffers)
     best = exact(evaluator, limit)
     found = Search(evaluator, limit, effort_s=0.3).run()
-    time_s = float(evaluator.step_times(evaluator.loads(found.plan).most))
+    time_s = float(evaluator.estimate_times(evaluator.loads(found.plan).most))
     assert time_s <= best.time_s * 1.01, f"seed {seed}"
     assert found.bound_s <= best.time_s * 1.001, f"seed {seed}"
     assert found.bound_s > 0, f"seed {seed}"

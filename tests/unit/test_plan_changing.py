@@ -13,7 +13,7 @@ from perfmodel.plan import Evaluator
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.choices.options import options_of
 from perfmodel.plan.searching import changing
-from perfmodel.plan.searching.changing import Changing, exchanges_of
+from perfmodel.plan.searching.changing import Changing, list_exchanges
 from perfmodel.plan.searching.packing import Packing, pack
 
 
@@ -35,7 +35,7 @@ def test_one_turn_of_three_tries_exchanges_that_the_plan_does_not_have(
 
     class Spied(changing.Annealing):
         def __init__(self, of: Packing, curves: StepCurves, random: Any, mask: Any, **how: Any) -> None:
-            tried.append((bool(mask.all()), np.array_equal(mask, exchanges_of(of))))
+            tried.append((bool(mask.all()), np.array_equal(mask, list_exchanges(of))))
             super().__init__(of, curves, random, mask, **how)
 
     monkeypatch.setattr(changing, "Annealing", Spied)
@@ -51,7 +51,7 @@ def test_one_turn_of_three_tries_exchanges_that_the_plan_does_not_have(
 
 def test_exchanges_of_a_plan_are_those_of_its_tables_and_copies() -> None:
     state = whole_tables()
-    allowed = exchanges_of(state)
+    allowed = list_exchanges(state)
     kinds = state.options.exchange
     assert set(kinds[allowed]) == {Exchange.DP, Exchange.RB}
     assert not np.isin(kinds[~allowed], [Exchange.DP, Exchange.RB]).any()

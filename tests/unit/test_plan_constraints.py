@@ -107,7 +107,7 @@ def test_the_bound_holds_for_every_allowed_plan() -> None:
         placements = tuple(Placement.of(scheme, ranks) for scheme, ranks in parts)
         plan = Plan(constraints.tables, placements, 3, 3)
         constraints.check(plan)
-        least = min(least, float(evaluator.exact_times(evaluator.loads(plan).most[np.newaxis])[0]))
+        least = min(least, float(evaluator.time_passes(evaluator.loads(plan).most[np.newaxis])[0]))
     assert found.bound_s <= least * (1 + 1e-9)
     assert found.cost.time_s <= least * 1.01
 
@@ -138,7 +138,7 @@ def test_columns_stay_inside_one_domain(for_torchrec: bool) -> None:
         assert placement.scheme.row_parts == 1 and 1 < placement.scheme.col_parts <= 4
         assert np.unique(placement.ranks // 4).size == 1
     assert held(plan, "deep").sharding(32, 4) in ("row-wise", "table-column-wise")
-    apart = plan.replaced(0, Placement.of(Scheme(Exchange.RB, 1, 2), [0, 4]))
+    apart = replace(plan, placements=(Placement.of(Scheme(Exchange.RB, 1, 2), [0, 4]), *plan.placements[1:]))
     with pytest.raises(BadInputError, match=r"user_a.*columns in several scale-up domains"):
         asked.given(apart)
     scheme = held(question(rules, 8, ids=UNIFORM, batch=4096).answer().plan, "user_a").scheme

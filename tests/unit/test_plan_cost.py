@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from perfmodel.answer import project_one
-from perfmodel.engine.loads import Resource
 from perfmodel.engine.schemes import Exchange
+from perfmodel.engine.steps import Resource
 from perfmodel.errors import BadInputError
 from perfmodel.model import embedding_bag as eb
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
@@ -246,7 +246,7 @@ def test_loads_add_over_tables_and_shards() -> None:
     total = np.zeros_like(whole)
     for at, placement in enumerate(plan.placements):
         scheme = placement.scheme
-        found = evaluator.shard_loads(at, scheme.kind, scheme.row_parts, scheme.col_parts)
+        found = evaluator.count_shards(at, scheme.kind, scheme.row_parts, scheme.col_parts)
         total += found.everywhere[:, None]
         for rank in placement.ranks:
             total[:, rank] += found.own
@@ -278,8 +278,8 @@ def test_more_bytes_never_take_less_time() -> None:
     rng = np.random.default_rng(6)
     low = evaluator.loads(mixed_plan(MIXED, rng)).most * rng.uniform(0, 30, (2000, 1))
     high = low * (1 + rng.uniform(0, 1, low.shape) * (rng.uniform(size=low.shape) < 0.3))
-    for name, time in evaluator.times.parts(low).items():
-        assert np.all(evaluator.times.parts(high)[name] >= time * (1 - 1e-12)), name
+    for name, time in evaluator.times.estimate_steps(low).items():
+        assert np.all(evaluator.times.estimate_steps(high)[name] >= time * (1 - 1e-12)), name
 
 
 @pytest.mark.parametrize("gpus", [1, 8, 16, 1024])
@@ -289,19 +289,19 @@ def test_fast_times_are_the_exact_ones(gpus: int) -> None:
     rng = np.random.default_rng(7)
     most = np.exp(rng.uniform(0, np.log(1e11), (3000, len(Resource))))
     most[rng.uniform(size=most.shape) < 0.1] = 0
-    fast = evaluator.times.parts(most)
+    fast = evaluator.times.estimate_steps(most)
     for step in evaluator.steps:
-        exact = evaluator.times.exact(step, most).time_s
+        exact = evaluator.times.time_step(step, most).time_s
         np.testing.assert_allclose(fast.get(step.name, 0 * exact), exact, rtol=1e-3, err_msg=step.name)
-    total = sum(evaluator.times.exact(step, most).time_s for step in evaluator.steps)
-    np.testing.assert_allclose(evaluator.step_times(most), total, rtol=1e-3)
+    total = sum(evaluator.times.time_step(step, most).time_s for step in evaluator.steps)
+    np.testing.assert_allclose(evaluator.estimate_times(most), total, rtol=1e-3)
 
 
 def test_fast_times_of_the_faster_library() -> None:
     evaluator = Evaluator.on(MACHINE, MIXED, 100, 16, backend="best")
     most = np.exp(np.random.default_rng(8).uniform(0, np.log(1e10), (3000, len(Resource))))
-    total = sum(evaluator.times.exact(step, most).time_s for step in evaluator.steps)
-    np.testing.assert_allclose(evaluator.step_times(most), total, rtol=1e-3)
+    total = sum(evaluator.times.time_step(step, most).time_s for step in evaluator.steps)
+    np.testing.assert_allclose(evaluator.estimate_times(most), total, rtol=1e-3)
 
 
 def test_break_even_of_the_sparse_exchange() -> None:

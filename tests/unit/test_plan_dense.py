@@ -42,12 +42,12 @@ def costed(training: bool, gpus: int = 16, batch: int = 1024) -> CostedPlan:
     """One table of 64 elements, row-wise."""
     tables = PlanTables.of(TableSet("mine", (Table("a", 10**6, 64, 10.0, "fp32"),)))
     evaluator = Evaluator.on(H100, tables, batch, gpus, training=training)
-    return CostedPlan.of(evaluator, uniform_plan(tables, "row-wise", gpus, min(gpus, 8)))
+    return CostedPlan.compute(evaluator, uniform_plan(tables, "row-wise", gpus, min(gpus, 8)))
 
 
 def whole(training: bool, layers: DenseFile | GivenTime, gpus: int = 16) -> WholeStep:
     plan = costed(training, gpus)
-    return WholeStep.of(plan, Dense.of(layers, plan.evaluator))
+    return WholeStep.compute(plan, Dense.compute(layers, plan.evaluator))
 
 
 def test_a_name_a_file_and_a_time(tmp_path: Path) -> None:
@@ -65,12 +65,12 @@ def test_a_file_has_weights_to_reduce_and_a_time_has_none() -> None:
     layers = DenseFile(
         name="mine", bottom=(2, 3), top=(5, 1), rank=4, layers=2, gradient_bytes=4, source="a test"
     )
-    dense = Dense.of(layers, costed(True).evaluator)
+    dense = Dense.compute(layers, costed(True).evaluator)
     assert dense.reduced_bytes == 4 * (6 + 2 * 2 * 67 * 4 + 67 * 5 + 5)
-    given = Dense.of(GivenTime(0.003), costed(True).evaluator)
+    given = Dense.compute(GivenTime(0.003), costed(True).evaluator)
     assert given.times == {"top": pytest.approx(0.001), "top_backward": pytest.approx(0.002)}
     assert given.reduced_bytes == 0
-    assert Dense.of(GivenTime(0.003), costed(False).evaluator).times == {"top": 0.003, "top_backward": 0}
+    assert Dense.compute(GivenTime(0.003), costed(False).evaluator).times == {"top": 0.003, "top_backward": 0}
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_every_shipped_machine_has_a_rate_and_every_shipped_model_is_read() -> N
 def test_given_operations_take_what_the_layers_of_dcnv2_take_together() -> None:
     """8 H100, 6912 samples each."""
     tables = PlanTables.load("mlperf-dlrm-dcnv2")
-    dense = Dense.of(load_dense("dlrm-dcnv2"), Evaluator.on(H100, tables, 6912, 8, training=True))
+    dense = Dense.compute(load_dense("dlrm-dcnv2"), Evaluator.on(H100, tables, 6912, 8, training=True))
     reached = 3 * 6912 * 2 * dense.weights / (dense.time_s * dense.rate)
     assert load_rates().share_of("Hopper").together == pytest.approx(reached, abs=0.005)
 
@@ -115,8 +115,8 @@ def test_the_error_of_the_dense_time_is_in_the_band() -> None:
 def test_the_all_reduce_of_dense_gradients_errs_too() -> None:
     """400 M weights, 0.8 GB of gradients: their exchange is most of the step."""
     plan = costed(True, batch=8)
-    heavy = replace(Dense.of(HEAVY, plan.evaluator), error=0.0)
-    step = WholeStep.of(plan, heavy)
+    heavy = replace(Dense.compute(HEAVY, plan.evaluator), error=0.0)
+    step = WholeStep.compute(plan, heavy)
     size, gpus = np.array([heavy.reduced_bytes]), np.array([16.0])
     links = plan.evaluator.setting.links.timing("all_reduce", size, gpus, 8)
     assert links.time_s[0] > 0.5 * step.step_s

@@ -14,8 +14,8 @@ import pytest
 from oracles.plans import exact
 
 from perfmodel.cli import run
-from perfmodel.engine.loads import Resource
 from perfmodel.engine.schemes import Exchange
+from perfmodel.engine.steps import Resource
 from perfmodel.engine.training import CostedPlan, Dense
 from perfmodel.errors import BadInputError
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, read_plan, write_plan
@@ -207,7 +207,7 @@ def test_the_search_finds_the_best_plan_with_hot_rows(seed: int, monkeypatch: py
     limit = tables.total_bytes * 0.8 + 40e6
     best = exact(e, limit)
     found = Search(e, limit, effort_s=0.5).run()
-    time_s = float(e.step_times(e.loads(found.plan).most))
+    time_s = float(e.estimate_times(e.loads(found.plan).most))
     assert time_s <= best.time_s * 1.01, f"seed {seed}"
     assert found.bound_s <= best.time_s * 1.001, f"seed {seed}"
 
@@ -303,8 +303,8 @@ def test_hot_rows_are_looked_up_beside_the_exchange_as_copies_are() -> None:
     """In an overlapped step the hot part of the gather waits for no ids: half of its bytes and more here."""
     e = evaluator(HALVES, rows=10**6, training=True)
     plan = Plan(e.tables, (Placement.of(Scheme(Exchange.SPARSE, 2, 1, 10**5), [0, 1]),), G, e.domain)
-    parts = CostedPlan.of(e, plan).parts(Dense({}))
+    parts = CostedPlan.compute(e, plan).sum_parts(Dense({}))
     found = loads(e, Scheme(Exchange.SPARSE, 2, 1, 10**5))[Resource.GATHER_DRAM][0]
-    own = e.shard_loads(0, Exchange.SPARSE, 2, 1, 10**5).own[Resource.GATHER_DRAM]
+    own = e.count_shards(0, Exchange.SPARSE, 2, 1, 10**5).own[Resource.GATHER_DRAM]
     assert parts.dp_lookup / (parts.dp_lookup + parts.lookup) == pytest.approx(1 - own / found, rel=1e-6)
     assert parts.dp_update > 0 and parts.dp_reduce > 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfmodel.engine.loads import Resource
 from perfmodel.engine.schemes import Exchange
+from perfmodel.engine.steps import Resource
 from perfmodel.errors import BadInputError
 from perfmodel.model import kernels
 from perfmodel.plan import Evaluator, PlanTables, uniform_plan
@@ -24,7 +24,7 @@ def evaluator() -> Evaluator:
 def test_every_column_part_counts_as_the_widest(evaluator: Evaluator) -> None:
     """128 columns in three parts are 43 + 43 + 42: one column in 129 is counted and not there."""
     G, B, v = 8, 10, 4
-    wide = evaluator.shard_loads(0, Exchange.RB, 1, 3)
+    wide = evaluator.count_shards(0, Exchange.RB, 1, 3)
     assert wide.own[Resource.BAGS_SENT] == G * B * 43 * v  # of the GPU with the most
     assert wide.everywhere[Resource.BAGS_RECEIVED] == B * 128 * v  # whole bags arrive
     plans = [uniform_plan(TABLES, "column-wise", G, 8, col_parts=c) for c in (1, 2, 4)]
@@ -39,19 +39,19 @@ def test_every_column_part_counts_as_the_widest(evaluator: Evaluator) -> None:
 def test_more_row_parts_than_rows_are_refused_not_nan(evaluator: Evaluator, kind: Exchange) -> None:
     said = r"^table 't' cannot be cut so: 8 row parts of 3 rows\.\ngive fewer row parts"
     with pytest.raises(BadInputError, match=said):
-        evaluator.shard_loads([0, 1], kind, 8, 1)
-    fits = evaluator.shard_loads(0, kind, 8, 1)
+        evaluator.count_shards([0, 1], kind, 8, 1)
+    fits = evaluator.count_shards(0, kind, 8, 1)
     assert np.isfinite(fits.own).all() and np.isfinite(fits.everywhere).all()
 
 
 def test_more_column_parts_than_columns_are_refused(evaluator: Evaluator) -> None:
     with pytest.raises(BadInputError, match=r"table 't' cannot be cut so: 9 column parts of 8 columns"):
-        evaluator.shard_loads(1, Exchange.RB, 1, [8, 9])
-    assert np.isfinite(evaluator.shard_loads(1, Exchange.RB, 1, 8).own).all()
+        evaluator.count_shards(1, Exchange.RB, 1, [8, 9])
+    assert np.isfinite(evaluator.count_shards(1, Exchange.RB, 1, 8).own).all()
 
 
 def test_as_many_row_parts_as_rows_are_finite(evaluator: Evaluator) -> None:
-    one_row = evaluator.shard_loads(1, Exchange.RB, 3, 1)
+    one_row = evaluator.count_shards(1, Exchange.RB, 3, 1)
     assert one_row.own[Resource.IDS_RECEIVED] == pytest.approx(8 * 10 * 1 / 3 * 8)
     assert np.isfinite(one_row.own).all()
 
@@ -67,7 +67,7 @@ def test_ids_that_are_hardly_skewed_cost_what_uniform_ids_cost(rows: int, poolin
             [Exchange.DP, Exchange.RB, Exchange.RS, Exchange.SPARSE, Exchange.TWO_LEVEL, Exchange.UB]
         )
         parts = np.array([1, 4, 16, 16, 8, 16])
-        loads = evaluator.shard_loads(0, kinds, parts, 1)
+        loads = evaluator.count_shards(0, kinds, parts, 1)
         found.append(np.concatenate([loads.own, loads.everywhere], axis=1))
     # skewed ids count a row once that a bag of 32 has twice: 1 % of 500 rows
     np.testing.assert_allclose(found[1], found[0], rtol=0.01, atol=1)

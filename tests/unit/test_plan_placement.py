@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +42,13 @@ def test_tables_as_arrays() -> None:
     assert (tables.names, len(tables), tables.model) == (("a", "b"), 2, "x")
     assert tables.rows.tolist() == [10, 20] and tables.dim.tolist() == [4, 8]
     assert tables.element_bytes.tolist() == [2, 4] and tables.pooling.tolist() == [2.5, 1.0]
-    assert tables.stored_bytes(training=True).tolist() == [10 * 8, 20 * 32]
+    assert tables.count_bytes(training=True).tolist() == [10 * 8, 20 * 32]
     assert len(PlanTables.load("mlperf-dlrm-dcnv2")) == 26
 
 
 def test_unique_rows_of_uniform_and_skewed_ids() -> None:
     tables = tables_of((100, 4, 2.0), (100, 4, 2.0), (1, 4, 5.0), ids=[UNIFORM, zipf(1.2), UNIFORM])
-    found = tables.unique_rows(50)
+    found = tables.count_unique(50)
     assert found[0] == pytest.approx(100 * (1 - 0.99**100))
     assert found[1] == pytest.approx(
         float(access.unique_rows(*access.zipf_popularity(100, 1.2, 256), 100)), rel=1e-3
@@ -73,15 +74,15 @@ def test_fingerprint_is_of_the_tables_alone() -> None:
 
 def test_named_schemes() -> None:
     G, g = 128, 8
-    assert Scheme.named("row-wise", G, g) == Scheme(Exchange.RS, 128, 1)
-    assert Scheme.named("table-wise", G, g) == Scheme(Exchange.RB, 1, 1)
-    assert Scheme.named("column-wise", G, g, col_parts=4) == Scheme(Exchange.RB, 1, 4)
-    assert Scheme.named("table-row-wise", G, g) == Scheme(Exchange.TWO_LEVEL, 8, 1)
-    assert Scheme.named("grid", G, g, col_parts=4) == Scheme(Exchange.TWO_LEVEL, 8, 4)
-    assert Scheme.named("3d", G, g, 3, 4) == Scheme(Exchange.RB, 3, 4)
-    assert Scheme.named("data-parallel", G, g).parts == 0
+    assert Scheme.from_name("row-wise", G, g) == Scheme(Exchange.RS, 128, 1)
+    assert Scheme.from_name("table-wise", G, g) == Scheme(Exchange.RB, 1, 1)
+    assert Scheme.from_name("column-wise", G, g, col_parts=4) == Scheme(Exchange.RB, 1, 4)
+    assert Scheme.from_name("table-row-wise", G, g) == Scheme(Exchange.TWO_LEVEL, 8, 1)
+    assert Scheme.from_name("grid", G, g, col_parts=4) == Scheme(Exchange.TWO_LEVEL, 8, 4)
+    assert Scheme.from_name("3d", G, g, 3, 4) == Scheme(Exchange.RB, 3, 4)
+    assert Scheme.from_name("data-parallel", G, g).parts == 0
     with pytest.raises(BadInputError) as caught:
-        Scheme.named("row-wse", G, g)
+        Scheme.from_name("row-wse", G, g)
     assert "did you mean row-wise?" in caught.value.next_step
 
 
@@ -153,7 +154,7 @@ def test_shards_of_a_plan() -> None:
     )
     tables, ranks = plan.shards
     assert tables.tolist() == [1] * 4 and ranks.tolist() == [3, 1, 0, 2]
-    other = plan.replaced(1, Placement.of(Scheme(Exchange.RB), [2]))
+    other = replace(plan, placements=(plan.placements[0], Placement.of(Scheme(Exchange.RB), [2])))
     assert other.shards[1].tolist() == [2] and plan.shards[1].size == 4
 
 

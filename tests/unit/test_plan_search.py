@@ -293,7 +293,7 @@ def test_curves_between_their_sizes_are_the_steps_of_the_evaluator(training: boo
     for size in (0.0, 3.0, 300.0, 12_345.0, 6.7e6, 8.9e9):
         most = np.zeros((1, WIDTH))
         most[0, curves.resource] = size * curves.scale
-        taken = evaluator.times.parts(most)
+        taken = evaluator.times.estimate_steps(most)
         expected = dict.fromkeys(waits, 0.0)
         for step in evaluator.steps:
             expected[waited(step)] += float(taken.get(step.name, [0.0])[0])
@@ -389,7 +389,7 @@ def test_schemes_take_no_less_than_with_any_of_their_largest_shards() -> None:
         option = np.array([random.choice(of) for of in by_table])
         everywhere, value = o.everywhere[option].sum(axis=0), descent.value(option)
         for at in option:
-            assert value >= float(evaluator.step_times(everywhere + o.own[at])) * (1 - 1e-9)
+            assert value >= float(evaluator.estimate_times(everywhere + o.own[at])) * (1 - 1e-9)
 
 
 def test_annealing_never_puts_two_shards_of_a_table_on_one_rank() -> None:

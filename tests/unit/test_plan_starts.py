@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfmodel.engine.loads import Resource
 from perfmodel.engine.schemes import Exchange
+from perfmodel.engine.steps import Resource
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.searching.choosing import Choosing
@@ -38,8 +38,8 @@ def distinct(
 def spread_evenly(evaluator: Evaluator, o: Options, option: np.ndarray) -> tuple[float, float]:
     """Time and memory of a rank if shards are spread evenly."""
     loads = o.average[option].sum(axis=0)
-    buffers = evaluator.times.buffer_bytes(loads[:, np.newaxis])[0]
-    return float(evaluator.step_times(loads)), float(o.average_memory[option].sum() + buffers)
+    buffers = evaluator.times.count_buffers(loads[:, np.newaxis])[0]
+    return float(evaluator.estimate_times(loads)), float(o.average_memory[option].sum() + buffers)
 
 
 @pytest.mark.parametrize("share", [0.15, 0.3, 0.6])
@@ -223,11 +223,11 @@ def test_prices_are_what_one_byte_more_takes(training: bool) -> None:
     loads = choosing._loads(choosing.leanest) * np.array([[1.0], [0.0]])
     loads[0] = np.maximum(loads[0], loads[0].max() / 3)  # no resource is idle
     prices = choosing._slopes(loads)
-    before = float(evaluator.step_times(choosing._all(loads[:1]))[0])
+    before = float(evaluator.estimate_times(choosing._all(loads[:1]))[0])
     for at, price in enumerate(prices):
         more = loads[:1].copy()
         more[0, at] *= 1.05
-        taken = float(evaluator.step_times(choosing._all(more))[0]) - before
+        taken = float(evaluator.estimate_times(choosing._all(more))[0]) - before
         assert price * 0.05 * loads[0, at] == pytest.approx(taken, rel=0.02, abs=1e-12)
     assert prices.min() >= 0 and np.sum(prices > 0) > 3
 

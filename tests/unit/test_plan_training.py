@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from test_plan_cost import MACHINE, MIXED, mixed_plan, tables_of
 
-from perfmodel.engine.loads import Resource
 from perfmodel.engine.schemes import Exchange
+from perfmodel.engine.steps import Resource
 from perfmodel.plan import Evaluator, Placement, Plan, Scheme, uniform_plan
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import load_machine

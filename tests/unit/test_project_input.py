@@ -85,7 +85,7 @@ def test_the_rate_of_a_local_memory_errs_on_its_own() -> None:
     floor, machine = 4.0e-6 / p.time_s, p.setting.machine
     spreads = [machine.quantity(key).log_sd or 0 for key in ("launch_floor_s", "gather_bytes_per_s")]
     log_sd = np.hypot(floor * spreads[0], (1 - floor) * spreads[1])
-    factor = float(wider_factor(p.forward.kernel_factor("gather_pool"), log_sd, 1.959964))
+    factor = float(wider_factor(p.forward.get_kernel_factor("gather_pool"), log_sd, 1.959964))
     assert p.band == pytest.approx((1 / factor, factor))
 
 

@@ -35,12 +35,12 @@ def test_tables_side_by_side_are_the_sum_of_each(
     monkeypatch.setattr(row_wise, "_STACK", 32)  # stacks of a few tables
     forward, work = prepare(None, "h100-sxm-ib", tables=set_of(30), gpus=[8, 64, 128], **options)
     assert len(work.stacked) > 1 and sum(group.rows.size for group in work.stacked) == len(work.groups)
-    found, kinds = forward.loads(work, forward.kinds(work)), forward.kinds(work)
+    found, kinds = forward.count_loads(work, forward.choose_exchanges(work)), forward.choose_exchanges(work)
     alone = []
     for group in work.groups:
         one = replace(work, groups=(group,))
         one.__dict__["table_count"] = work.table_count  # the cache is shared among all of them
-        alone.append(forward.loads(one, kinds))
+        alone.append(forward.count_loads(one, kinds))
     assert found.most == pytest.approx(np.sum([each.most for each in alone], axis=0))
     assert found.bare_bytes == pytest.approx(np.sum([each.bare_bytes for each in alone], axis=0))
 
@@ -71,7 +71,7 @@ def test_passes_that_differ_in_their_exchanges_share_the_misses_of_their_gathers
 ) -> None:
     """What the caches miss is of tables, batch and GPUs: another exchange asks for none again."""
     forward, work = prepare(None, "h100-sxm-ib", tables=set_of(7), gpus=[8, 64], distribution="zipf:1.07")
-    first = forward.loads(work, forward.even(work, Exchange.RB)).most[..., Resource.GATHER_DRAM]
+    first = forward.count_loads(work, forward.fit_domains(work, Exchange.RB)).most[..., Resource.GATHER_DRAM]
     monkeypatch.delattr(LookUps, "miss")
-    again = forward.loads(work, forward.even(work, Exchange.RS)).most[..., Resource.GATHER_DRAM]
+    again = forward.count_loads(work, forward.fit_domains(work, Exchange.RS)).most[..., Resource.GATHER_DRAM]
     assert np.array_equal(first, again) and (first > 0).all()

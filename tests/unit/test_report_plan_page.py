@@ -182,7 +182,9 @@ def test_sentences_change_with_the_data(answer: Planned, shown: Shown) -> None:
     assert format_time(9 * cost.time_s) in plan_card(slow).sentence
     best = min(item.time_s for item in answer.baselines if item.time_s is not None)
     assert f"{format_ratio(best / cost.time_s)} as fast" in plan_card(answer).sentence
-    moved = answer.plan.replaced(3, Placement.of(Scheme(Exchange.DP)))
+    placements = list(answer.plan.placements)
+    placements[3] = Placement.of(Scheme(Exchange.DP))
+    moved = replace(answer.plan, placements=tuple(placements))
     other = given_outcome(answer.evaluator, moved, LIMIT)
     ours, theirs = plan_blocks(answer), plan_blocks(other)
     for one, two in zip(ours, theirs, strict=True):

@@ -81,7 +81,7 @@ def test_shards_hold_whole_rows() -> None:
     _, trained = loads_of("int8", "row-wise", training=True, optimizer="sgd")
     assert trained.max() == 10_000_000 * 40
     evaluator, _ = loads_of("int8", "row-wise")
-    halves, _ = evaluator.memories.shard(0, 1, 2)
+    halves, _ = evaluator.memories.count_shard(0, 1, 2)
     assert halves == 80_000_000 * 32
 
 

@@ -10,11 +10,11 @@ from perfmodel.engine.schemes import (
     WAYS,
     Exchange,
     exchange_named,
+    find_way,
     fits,
-    sharding_of,
-    unfilled,
-    usual_reduction,
-    way_named,
+    name_reduction,
+    name_sharding,
+    replace_sparse,
 )
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
@@ -53,12 +53,12 @@ def test_what_names_no_exchange(name: str) -> None:
     ],
 )
 def test_every_name_of_a_way_is_read(name: str, way: str) -> None:
-    assert way_named(name) == way
+    assert find_way(name) == way
 
 
 def test_an_unknown_way_is_refused_with_the_shortest_names() -> None:
     with pytest.raises(BadInputError, match="row_wize") as refused:
-        way_named("row_wize", "best")
+        find_way("row_wize", "best")
     assert "row-wise" in refused.value.next_step
 
 
@@ -95,16 +95,16 @@ def test_names_of_cuts_and_torchrecs_types() -> None:
     for (key, r, c), name in named.items():
         kind = exchange_named(key)
         assert kind is not None
-        assert sharding_of(kind, r, c, 8, 4, inside=False) == name
-    assert sharding_of(Exchange.RB, 1, 4, 8, 4, inside=True) == "table-column-wise"
-    assert sharding_of(Exchange.RB, 1, 4, 4, 4, inside=True) == "column-wise"
+        assert name_sharding(kind, r, c, 8, 4, inside=False) == name
+    assert name_sharding(Exchange.RB, 1, 4, 8, 4, inside=True) == "table-column-wise"
+    assert name_sharding(Exchange.RB, 1, 4, 4, 4, inside=True) == "column-wise"
 
 
 def test_sparse_bags_of_one_row_part_are_all_bags() -> None:
     import numpy as np
 
     codes = np.array([Exchange.SPARSE, Exchange.SPARSE, Exchange.UB, Exchange.TWO_LEVEL])
-    assert unfilled(codes, np.array([1, 2, 1, 1])).tolist() == [1, 3, 5, 4]
+    assert replace_sparse(codes, np.array([1, 2, 1, 1])).tolist() == [1, 3, 5, 4]
 
 
 def test_reductions_have_these_names() -> None:
@@ -116,4 +116,4 @@ def test_reductions_have_these_names() -> None:
     [("bags", "all-to-all"), ("rs", "reduce-scatter"), ("two_level", "two-level"), ("auto", "auto")],
 )
 def test_a_reduction_has_one_name_in_answers(typed: str, usual: str) -> None:
-    assert usual_reduction(typed) == usual
+    assert name_reduction(typed) == usual

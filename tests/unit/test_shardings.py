@@ -28,7 +28,7 @@ from perfmodel.engine.adjustments import BETWEEN, Handover
 from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.loads import LoadModel
 from perfmodel.engine.placement import Scheme, uniform_plan
-from perfmodel.engine.schemes import WAYS, Exchange, way_named
+from perfmodel.engine.schemes import WAYS, Exchange, find_way
 from perfmodel.engine.settings import load_setting
 from perfmodel.errors import BadInputError
 from perfmodel.plan import Evaluator, PlanTables
@@ -54,16 +54,16 @@ def base(request: pytest.FixtureRequest) -> Answer:
 
 
 def test_names_and_short_names() -> None:
-    assert way_named("ub") == "row-wise-ub"
-    assert way_named("Two_Level") == "row-wise-two-level"
-    assert way_named("grid") == "grid"
+    assert find_way("ub") == "row-wise-ub"
+    assert find_way("Two_Level") == "row-wise-two-level"
+    assert find_way("grid") == "grid"
     with pytest.raises(BadInputError) as refused:
-        way_named("nosuch", "best")
+        find_way("nosuch", "best")
     known = refused.value.next_step.removeprefix("known: ").removesuffix(".").split(", ")
     assert {"best", "ub", "sparse", "two-level"} < set(known) and not {"all", "row-wise-ub"} & set(known)
-    assert len(known) == len(WAYS) + 1 and all(way_named(name) in WAYS for name in known if name != "best")
+    assert len(known) == len(WAYS) + 1 and all(find_way(name) in WAYS for name in known if name != "best")
     with pytest.raises(BadInputError, match=r"did you mean column-wise"):
-        way_named("colum-wise")
+        find_way("colum-wise")
 
 
 def test_schemes_of_each_way() -> None:
@@ -219,11 +219,11 @@ def test_equal_tables_are_dealt_as_one_by_one(way: str, counts: tuple[int, ...])
 def test_schemes_are_chosen_together_and_only_the_chosen_are_costed(monkeypatch: pytest.MonkeyPatch) -> None:
     evaluator = plan_shardings(project_one(tables="mlperf-dlrm-dcnv2", gpus=128)).evaluator
     calls: list[str] = []
-    for kind, name in ((Evaluator, "step"), (LoadModel, "shard_loads")):
+    for kind, name in ((Evaluator, "step"), (LoadModel, "count_shards")):
         own = getattr(kind, name)
         monkeypatch.setattr(kind, name, lambda *given, o=own, n=name: calls.append(n) or o(*given))
     assert isinstance(UniformPlans(evaluator, np.inf).find_best("3d"), UniformPlan)
-    assert calls.count("shard_loads") == 1  # of all schemes together
+    assert calls.count("count_shards") == 1  # of all schemes together
     assert 4 <= calls.count("step") <= 2 * 4 < len(list_schemes("3d", 128, 8, 128))
 
 
@@ -235,7 +235,7 @@ def test_passes_costed_together_take_what_each_takes_alone(known: dict[str, floa
     kinds = ("table-wise", "column-wise", "row-wise-ub", "3d", "row-wise-two-level")
     found = [UniformPlans(evaluator, np.inf).find_best(way) for way in kinds]
     loads = [evaluator.loads(each.plan) for each in found if isinstance(each, UniformPlan)]
-    together = evaluator.exact_times(np.stack([each.most for each in loads]))
+    together = evaluator.time_passes(np.stack([each.most for each in loads]))
     assert together.tolist() == pytest.approx([evaluator.step(each).time_s for each in loads], rel=1e-12)
 
 
@@ -248,8 +248,10 @@ def test_fast_times_wait_between_steps_where_any_collective_runs(way: str) -> No
     plan = uniform_plan(evaluator.tables, way, 16, evaluator.domain)
     loads = evaluator.loads(plan)
     waits = 0.0 if way == "data-parallel" else 3e-6
-    assert evaluator.times.parts(loads.most)[BETWEEN] == waits
-    assert float(evaluator.times.fast(loads.most)) == pytest.approx(evaluator.step(loads).time_s, rel=1e-3)
+    assert evaluator.times.estimate_steps(loads.most)[BETWEEN] == waits
+    assert float(evaluator.times.estimate(loads.most)) == pytest.approx(
+        evaluator.step(loads).time_s, rel=1e-3
+    )
 
 
 def test_sizes_use_as_many_gpus_as_they_need() -> None:

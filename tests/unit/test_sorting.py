@@ -78,7 +78,7 @@ def test_the_backward_sorts_as_many_digits_as_the_rows_of_a_rank_have() -> None:
         assert rows[name].time_s == pytest.approx(floor + rows[name].payload_bytes / rate)
     assert evaluator.basis.sort_middle(4, alone=True)[0] == pytest.approx(14.8e-6 + 4 * 11.2e-6)
     loads = evaluator.loads(plan).most
-    assert float(evaluator.times.fast(loads)) == pytest.approx(evaluator.exact_times(loads)[0], rel=2e-3)
+    assert float(evaluator.times.estimate(loads)) == pytest.approx(evaluator.time_passes(loads)[0], rel=2e-3)
 
 
 def test_sums_of_independent_errors() -> None:
@@ -120,6 +120,6 @@ def test_unique_rows_cannot_be_told_from_sparse_bags_at_10_tb(cli: Any) -> None:
 
 def test_a_short_sort_takes_its_floor_and_a_long_sort_its_bytes() -> None:
     basis = Evaluator.on(MACHINE, PlanTables.load("criteo-kaggle"), 64, 8).basis
-    timing = basis.sort_timing(np.array([1.0, 1e12]), 8.0, alone=False)
+    timing = basis.time_sort(np.array([1.0, 1e12]), 8.0, alone=False)
     assert timing.limit.tolist() == [0, 1]
     assert timing.time_s[0] == pytest.approx(timing.floor_s[0], rel=1e-3)

@@ -145,7 +145,7 @@ def test_weights_are_four_bytes_beside_each_id_that_travels(exchange: str) -> No
         tables = PlanTables.of(TableSet("one", (Table("a", rows, dim, pooling, "fp32", weighted),)))
         e = Evaluator.on("h100-sxm-ib", tables, batch, gpus)
         parts = {"dp": (1, 1), "rs": (8, 1), "two_level": (8, 1)}.get(exchange, (2, 2))
-        found = e.shard_loads([0], [exchange_named(exchange)], [parts[0]], [parts[1]])
+        found = e.count_shards([0], [exchange_named(exchange)], [parts[0]], [parts[1]])
         loads.append((found.everywhere[0], found.own[0]))
     more = loads[1][0] - loads[0][0], loads[1][1] - loads[0][1]
     r, c = parts

@@ -26,9 +26,9 @@ MODEL = "criteo-kaggle"
 
 def test_shards_of_all_ways_are_priced_together(monkeypatch: pytest.MonkeyPatch) -> None:
     base = project_one(gpus=16, tables=MODEL)
-    calls = counted(monkeypatch, Evaluator, "shard_loads")
+    calls = counted(monkeypatch, Evaluator, "count_shards")
     assert len(list(answer_shardings(base))) == len(WAYS)
-    assert calls["shard_loads"] < len(WAYS)
+    assert calls["count_shards"] < len(WAYS)
 
 
 def test_ways_whose_shards_are_priced_already_come_out_the_same() -> None:

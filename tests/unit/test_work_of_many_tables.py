@@ -55,9 +55,9 @@ def test_options_are_the_same_however_many_are_priced_at_a_time(
     evaluator = Evaluator.on(MACHINE, distinct(12), 1024, 16, training=training)
     whole = options_of(evaluator, LIMIT)
     monkeypatch.setattr(listed, "_AT_ONCE", 100)
-    calls = counted(monkeypatch, evaluator, "shard_loads")
+    calls = counted(monkeypatch, evaluator, "count_shards")
     parts = options_of(evaluator, LIMIT)
-    assert calls["shard_loads"] > 5
+    assert calls["count_shards"] > 5
     for name in ("own", "everywhere", "average", "memory", "average_memory"):
         np.testing.assert_array_equal(getattr(parts, name), getattr(whole, name), name)
 
@@ -75,9 +75,9 @@ def test_memory_is_looked_at_once_for_every_table_that_is_packed(monkeypatch: py
     o = options_of(evaluator, LIMIT)
     whole = o.of_each(Scheme(Exchange.RB))
     assert whole is not None
-    calls = counted(monkeypatch, PassTimes, "buffer_bytes")
+    calls = counted(monkeypatch, PassTimes, "count_buffers")
     assert pack(evaluator, o, whole[o.kind_of], LIMIT) is not None
-    assert calls["buffer_bytes"] <= 60 + 2
+    assert calls["count_buffers"] <= 60 + 2
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -91,7 +91,7 @@ def test_buffers_are_those_of_the_largest_collective(training: bool) -> None:
             one = len(step.resources) == 1
             received = sent / times.group(step)[0] if one else values[step.resources[1]]
             largest = np.maximum(largest, sent + received)
-    np.testing.assert_array_equal(times.buffer_bytes(values), largest)
+    np.testing.assert_array_equal(times.count_buffers(values), largest)
 
 
 def test_equal_tables_of_a_plan_are_looked_up_once_on_other_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

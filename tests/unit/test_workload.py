@@ -47,7 +47,7 @@ def test_the_shipped_table_sets() -> None:
 def test_dcnv2_by_hand() -> None:
     tables = load_tables("mlperf-dlrm-dcnv2")
     assert tables.tables[0] == Table("t0", 40_000_000, 128, 3, "fp32")
-    assert PlanTables.of(tables).stored_bytes(training=True)[0] == 20_480_000_000  # rows of 512 bytes
+    assert PlanTables.of(tables).count_bytes(training=True)[0] == 20_480_000_000  # rows of 512 bytes
     hot = [3, 2, 1, 2, 6, 1, 1, 1, 1, 7, 3, 8, 1, 6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1, 1]
     assert [table.pooling for table in tables.tables] == hot
     assert sum(hot) == 214

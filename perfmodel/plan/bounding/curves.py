@@ -11,7 +11,7 @@ from perfmodel import effort
 from perfmodel.effort import Work
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.steps import Step
-from perfmodel.engine.timing import steady
+from perfmodel.engine.timing import round_off
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -25,7 +25,7 @@ def scale_of(evaluator: Evaluator, step: Step, at: int) -> float:
     """Weight of a byte of a step's resource ``at``: bytes of the step's first resource that take as long."""
     if step.collective or at == 0:
         return 1.0
-    slopes = evaluator.times.slopes(step)
+    slopes = evaluator.times.find_slopes(step)
     return slopes[0] / slopes[at] if slopes[at] else 1.0  # the slope is 0 for a step that never runs here
 
 
@@ -77,8 +77,8 @@ class StepCurves:
         loads = np.zeros((sizes.size, width))
         for k, factor in zip(resource, scale, strict=True):
             loads[:, k] = sizes * factor
-        taken = evaluator.times.parts(loads)
-        none = evaluator.times.parts(np.zeros((1, width)))
+        taken = evaluator.times.estimate_steps(loads)
+        none = evaluator.times.estimate_steps(np.zeros((1, width)))
         times = np.zeros((len(waits), sizes.size + 1))
         for found in steps:
             if found.name in taken:
@@ -87,7 +87,7 @@ class StepCurves:
                 times[p, 0] += none[found.name][0]
                 times[p, 1:] += np.concatenate([at_least[:1], at_least[:-1]])
         waited = np.array(step), np.array(resource), np.array(scale)
-        return StepCurves(np.concatenate([[0.0], sizes]), steady(times), *waited, evaluator.work)
+        return StepCurves(np.concatenate([[0.0], sizes]), round_off(times), *waited, evaluator.work)
 
     def units(self, loads: Array) -> Array:
         """Converts loads [..., K] of all K resources to loads [..., J] of the J pairs of step and resource.

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel import effort
-from perfmodel.engine.timing import steady
+from perfmodel.engine.timing import round_off
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.choices.options import Options, least_of
 
@@ -128,7 +128,7 @@ class _Prices:
         """
         o, curves = self.options, self.curves
         curves.work.add(effort.PRICED, self.average.size)
-        price = steady(self.average @ mean * self.count[o.group])
+        price = round_off(self.average @ mean * self.count[o.group])
         memory = o.average_memory / self.limit_bytes * self.count[o.group]
         of_step = np.bincount(curves.step, mean, len(self.slope)).astype(np.float64)
         steps_s = float(curves.least(of_step, np.zeros_like(self.last), self.last).sum())
@@ -138,7 +138,7 @@ class _Prices:
             least, column = least_of(price + room * memory, o.first)
             value = float(least.sum()) + steps_s - room
             if value > best[0]:
-                best, loads = (value, room), steady(self.count @ self.average[column])
+                best, loads = (value, room), round_off(self.count @ self.average[column])
             if float(memory[column].sum()) > 1:
                 low = room
             else:

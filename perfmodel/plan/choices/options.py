@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.loads import ShardLoads
 from perfmodel.engine.placement import Scheme
-from perfmodel.engine.schemes import Exchange, by_domain, copied, unfilled
+from perfmodel.engine.schemes import Exchange, by_domain, copied, replace_sparse
 from perfmodel.engine.tables import PlanTables
-from perfmodel.engine.timing import steady
+from perfmodel.engine.timing import round_off
 from perfmodel.errors import BadInputError
 from perfmodel.model.popularity import popularity_bins
 from perfmodel.plan.choices.listing import Listing
@@ -183,11 +183,11 @@ def options_of(
     listed = Listing.of(tables.rows[sample], tables.dim[sample], gpus, domain, few, asked)
     group, exchange, r, c, hot_of = listed.group, listed.exchange, listed.r, listed.c, listed.hot
     parts = np.where(copied(exchange), 0, r * c)
-    memory = np.sum(evaluator.memories.shard(sample[group], r, c, hot_of), axis=0)
+    memory = np.sum(evaluator.memories.count_shard(sample[group], r, c, hot_of), axis=0)
     loads = _loads(evaluator, sample[group], exchange, r, c, hot_of)
     spread, whole = parts / gpus, parts == 0
     everywhere_rows = np.where(whole, tables.rows[sample[group]], hot_of)
-    everywhere_memory = np.sum(evaluator.memories.copies(sample[group], everywhere_rows), axis=0)
+    everywhere_memory = np.sum(evaluator.memories.count_copies(sample[group], everywhere_rows), axis=0)
     own_memory = np.where(whole, 0, memory)
     found = Options(
         kind_of,
@@ -199,12 +199,12 @@ def options_of(
         c,
         hot_of,
         parts,
-        steady(loads.own),
-        steady(loads.everywhere),
-        steady(own_memory),
-        steady(everywhere_memory),
-        steady(_average(loads, spread)),
-        steady(everywhere_memory + own_memory * spread),
+        round_off(loads.own),
+        round_off(loads.everywhere),
+        round_off(own_memory),
+        round_off(everywhere_memory),
+        round_off(_average(loads, spread)),
+        round_off(everywhere_memory + own_memory * spread),
         gpus,
         domain,
     )
@@ -212,7 +212,7 @@ def options_of(
 
 
 def _loads(evaluator: Evaluator, table: Ints, kind: Ints, r: Ints, c: Ints, hot: Ints) -> ShardLoads:
-    """Loads of many options, by ``Evaluator.shard_loads`` in chunks that fit a processor's cache.
+    """Loads of many options, by ``Evaluator.count_shards`` in chunks that fit a processor's cache.
 
     table, kind, r, c, hot  of each option: index of the table, exchange, row parts, column parts, hot rows
     """
@@ -220,7 +220,7 @@ def _loads(evaluator: Evaluator, table: Ints, kind: Ints, r: Ints, c: Ints, hot:
     found: list[Array] = []
     for at in range(0, count, _AT_ONCE):
         some = slice(at, at + _AT_ONCE)
-        part = evaluator.shard_loads(table[some], kind[some], r[some], c[some], hot[some])
+        part = evaluator.count_shards(table[some], kind[some], r[some], c[some], hot[some])
         if part.own.shape[0] == count:
             return part
         found = found or [np.zeros((part.own.shape[1], count)).T for _ in range(2)]
@@ -252,13 +252,13 @@ def _worth_copying(o: Options, evaluator: Evaluator) -> NDArray[np.bool_]:
     """
     if not o.hot.any():
         return np.ones(o.hot.size, dtype=bool)
-    scheme = ((o.group * len(Exchange) + unfilled(o.exchange, o.r)) * (o.r.max() + 1) + o.r) * (
+    scheme = ((o.group * len(Exchange) + replace_sparse(o.exchange, o.r)) * (o.r.max() + 1) + o.r) * (
         o.c.max() + 1
     ) + o.c
     _, of = np.unique(scheme, return_inverse=True)
     worth = np.asarray(o.hot == 0)
     for tables in (1, evaluator.tables.rows.size):
-        time = evaluator.step_times(o.average * tables)
+        time = evaluator.estimate_times(o.average * tables)
         without = np.full(of.max() + 1, np.inf)
         without[of[o.hot == 0]] = time[o.hot == 0]
         worth |= time < without[of]

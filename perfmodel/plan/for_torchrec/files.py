@@ -72,4 +72,4 @@ def _placement(entry: TorchRecTable, file: TorchRecPlan) -> Placement:
             )
         by_row = np.array(ranks).reshape(columns, domain).T.reshape(-1)
         return Placement.of(Scheme(cut.exchange, domain, columns), by_row)
-    return Placement.of(Scheme.named(cut.name, file.gpus, domain, col_parts=len(ranks)), ranks)
+    return Placement.of(Scheme.from_name(cut.name, file.gpus, domain, col_parts=len(ranks)), ranks)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.engine.schemes import Exchange
-from perfmodel.engine.timing import steady
+from perfmodel.engine.timing import round_off
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.searching.improve import put_back
 from perfmodel.plan.searching.moves import others
@@ -150,7 +150,7 @@ class Annealing:
     def times(self, most: Array) -> Array:
         """Times of a pass with the largest loads ``most`` on any rank (last axis: step and resource) [s]."""
         u = np.maximum.reduceat(most, self.starts, axis=-1)
-        return steady(self.curves.between(self.steps, u).sum(axis=-1))
+        return round_off(self.curves.between(self.steps, u).sum(axis=-1))
 
     def _price(self) -> None:
         """Update the present prices of loads, and so the list of cheap schemes of each kind of table."""
@@ -162,7 +162,7 @@ class Annealing:
         time = self.times(each)
         slope = (time[:-1] - time[-1]) / step
         self.most, self.dear = np.maximum(most, 1e-9), slope * most
-        price = steady(self.average @ slope)
+        price = round_off(self.average @ slope)
         allowed = np.flatnonzero(self.mask)
         segment = o.group[allowed] * len(Exchange) + o.exchange[allowed]
         self.few = allowed[least_few(segment, price[allowed])]
@@ -295,7 +295,7 @@ class Annealing:
         score = loads / self.most
         for _ in range(_SHARP):
             score = score * score
-        score = steady(score @ self.dear) * (1 + _NOISE * self.random.random(held.shape[:2]))
+        score = round_off(score @ self.dear) * (1 + _NOISE * self.random.random(held.shape[:2]))
         score[memory + o.own_memory[option][:, np.newaxis] > self.room] = np.inf
         parts = np.where(o.everywhere_held[option], 0, o.parts[option])
         taken = _least(score, parts)

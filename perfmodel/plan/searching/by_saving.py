@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.placement import COPY, WHOLE
-from perfmodel.engine.timing import steady
+from perfmodel.engine.timing import round_off
 from perfmodel.plan.choices.options import Options, least_of
 from perfmodel.plan.searching.packing import balance
 
@@ -44,18 +44,18 @@ def by_saving(evaluator: Evaluator, options: Options, limit_bytes: float, count:
     for option in _choices(evaluator, options, limit_bytes):
         key = option.tobytes()
         if key not in found:
-            found[key] = float(evaluator.step_times(balance(options, option))), option
+            found[key] = float(evaluator.estimate_times(balance(options, option))), option
     return [option for _, option in sorted(found.values(), key=lambda each: each[0])[:count]]
 
 
 def _choices(evaluator: Evaluator, o: Options, limit_bytes: float) -> Iterator[Ints]:
     price = _price(evaluator, o)
     sample = evaluator.tables.kinds[0]
-    whole = evaluator.shard_loads(sample, WHOLE.kind, 1, 1)
-    work = steady(whole.own @ price)
-    size = np.sum(evaluator.memories.shard(sample, 1, 1), axis=0)
-    spread = steady(work / o.gpus + whole.everywhere @ price)
-    copied, copy = least_of(np.where(o.copied, steady(o.everywhere @ price), np.inf), o.first)
+    whole = evaluator.count_shards(sample, WHOLE.kind, 1, 1)
+    work = round_off(whole.own @ price)
+    size = np.sum(evaluator.memories.count_shard(sample, 1, 1), axis=0)
+    spread = round_off(work / o.gpus + whole.everywhere @ price)
+    copied, copy = least_of(np.where(o.copied, round_off(o.everywhere @ price), np.inf), o.first)
     each, plain = work[o.group] / o.c, o.hot == 0
     for share in _COPIES:
         copies = _copies(
@@ -76,12 +76,12 @@ def _choices(evaluator: Evaluator, o: Options, limit_bytes: float) -> Iterator[I
 def _price(evaluator: Evaluator, o: Options) -> Array:
     """Seconds per byte of every resource, near the loads of whole tables that are spread evenly."""
     sample = evaluator.tables.kinds[0]
-    whole = evaluator.shard_loads(sample, WHOLE.kind, 1, 1)
-    copy = evaluator.shard_loads(sample, COPY.kind, 1, 1)
+    whole = evaluator.count_shards(sample, WHOLE.kind, 1, 1)
+    copy = evaluator.count_shards(sample, COPY.kind, 1, 1)
     mean = np.maximum(o.count @ (whole.own / o.gpus + whole.everywhere), o.count @ copy.everywhere)
     step = np.maximum(_STEP * mean, 1.0)
-    more = evaluator.step_times(mean + np.diag(step))
-    return np.asarray((more - evaluator.step_times(mean)) / step)
+    more = evaluator.estimate_times(mean + np.diag(step))
+    return np.asarray((more - evaluator.estimate_times(mean)) / step)
 
 
 def _copies(saving: Array, size: Array, count: Ints, room_bytes: float) -> Ints:

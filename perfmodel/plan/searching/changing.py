@@ -77,7 +77,7 @@ class Changing:
     def _annealed(self, state: Packing, again: int, *, domains: bool) -> bool:
         hot = state.option.size <= _HOT_FEW and again % 2 == 0
         heat = 10 ** self.random.uniform(*(_HOT_LOG10 if hot else self.heats[again % len(self.heats)]))
-        mask = _any(state) if hot or again % _OTHERS == _OTHERS - 1 else exchanges_of(state)
+        mask = _any(state) if hot or again % _OTHERS == _OTHERS - 1 else list_exchanges(state)
         annealing = Annealing(state, self.curves, self.random, mask, domains=domains)
         return annealing.run(3 * _ROUNDS if hot else _ROUNDS, self.until, heat)
 
@@ -97,7 +97,7 @@ class Changing:
             self.keep(improve(state, _any(state), self.until))
 
 
-def exchanges_of(state: Packing) -> Mask:
+def list_exchanges(state: Packing) -> Mask:
     """Mask of the options that replicate a table or use a kind of exchange that the plan already uses."""
     o = state.options
     return o.exchanged_by(np.unique(o.exchange[state.option]).tolist())

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from perfmodel import effort
 from perfmodel.engine.cost import Evaluator
-from perfmodel.engine.timing import steady
+from perfmodel.engine.timing import round_off
 from perfmodel.plan.choices.options import Options, least_of
 
 Array = NDArray[np.float64]
@@ -95,7 +95,7 @@ class Choosing:
         for at in range(_ROUNDS):
             slope = self._slopes(loads)
             self.evaluator.work.add(effort.PRICED, 2 * self.average.size)
-            price, each = steady(self.average @ slope), steady(self.own @ slope)
+            price, each = round_off(self.average @ slope), round_off(self.own @ slope)
             room = room_bytes - self._buffers(loads)
             small = self._small(each, shard * held, shard * room * _OF_MEMORY)
             chosen = self._within(np.where(small, price, np.inf), np.where(small, self.memory, np.inf), room)
@@ -128,12 +128,12 @@ class Choosing:
         most = loads[0] + _UNEVEN * np.maximum(loads[1], 0)
         most = np.maximum(most, _LEAST * most.max())
         more = _SLOPE * most
-        time = self.evaluator.step_times(self._all(np.vstack([most + np.diag(more), most])))
+        time = self.evaluator.estimate_times(self._all(np.vstack([most + np.diag(more), most])))
         return np.asarray((time[:-1] - time[-1]) / more)
 
     def _buffers(self, loads: Array) -> float:
         most = self._all(loads.sum(axis=0))
-        return float(self.evaluator.times.buffer_bytes(most[:, np.newaxis])[0])
+        return float(self.evaluator.times.count_buffers(most[:, np.newaxis])[0])
 
     def _small(self, each: Array, most: float, most_bytes: float) -> Mask:
         """Mask of the allowed options whose shards are small enough, or nearly the smallest of their table.
@@ -201,7 +201,7 @@ class Choosing:
         at = chosen.at[some]
         apart = self.own[at] * (self.spread[at] > 0)[:, np.newaxis]
         most = loads[0] + np.maximum(loads[1], apart.max(axis=0))
-        time = float(self.evaluator.step_times(self._all(most)))
+        time = float(self.evaluator.estimate_times(self._all(most)))
         return Choice(self._option(at, chosen.tables[some]), time, self._all(loads))
 
     def _option(self, at: Ints, tables: Array) -> Ints:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel import effort
-from perfmodel.engine.timing import steady
+from perfmodel.engine.timing import round_off
 from perfmodel.plan.searching.improve import put_back
 from perfmodel.plan.searching.packing import Packing
 
@@ -60,7 +60,7 @@ class Evening:
         self.full = _QUICK_FULL if quick else _FULL
         o = self.o = state.options
         self.cols = np.flatnonzero(state.held.any(axis=0))
-        buffers = state.evaluator.times.buffer_bytes((state.base + state.held).T)
+        buffers = state.evaluator.times.count_buffers((state.base + state.held).T)
         self.room = state.limit_bytes - float(buffers.max())
         apart = ~o.everywhere_held[state.option] & ~o.bound_to_ranks
         two = o.by_domain[state.option]
@@ -102,7 +102,7 @@ class Evening:
         n = np.arange(self.cols.size)
         changed[n, self.cols] -= _LOWER * held[self.cols]
         changed[n + n.size, self.cols] += _HIGHER * held[self.cols]
-        time = state.evaluator.step_times(np.maximum(changed, 0))
+        time = state.evaluator.estimate_times(np.maximum(changed, 0))
         weight = (time[-1] - time[: n.size]) / _LOWER + (time[n.size : -1] - time[-1]) / _HIGHER
         return held[self.cols], np.maximum(weight, weight.max() * 1e-4)
 
@@ -114,10 +114,10 @@ class Evening:
         """
         held, weight = self._weights()
         load = (self.state.held[:, self.cols] / held).reshape(-1, each, self.cols.size)
-        score = steady(_power(load, squarings) @ weight)
-        full = steady(score.sum(axis=1))
+        score = round_off(_power(load, squarings) @ weight)
+        full = round_off(score.sum(axis=1))
         units = self._units(tables, each, held)
-        order = np.lexsort((-steady(units.size @ weight), units.place, -full[units.place]))
+        order = np.lexsort((-round_off(units.size @ weight), units.place, -full[units.place]))
         place = units.place[order]
         begins = np.flatnonzero(np.diff(place, prepend=-1))
         of_place = np.arange(order.size) - np.repeat(begins, np.diff(np.append(begins, order.size)))
@@ -165,7 +165,7 @@ class Evening:
         self.state.evaluator.work.add(effort.EVENED, change.size * weight.size)
         left = np.maximum(load[source][:, np.newaxis] - change, 0)
         right = np.maximum(load[to][np.newaxis] + change, 0)
-        after = steady(((_power(left, squarings) + _power(right, squarings)) @ weight).sum(axis=-1))
+        after = round_off(((_power(left, squarings) + _power(right, squarings)) @ weight).sum(axis=-1))
         gain = full[source][:, np.newaxis] + full[to] - after
         memory = self.state.memory.reshape(load.shape[:2]).max(axis=1)
         fits = (memory[to] + heavier <= self.room) & (memory[source][:, np.newaxis] - heavier <= self.room)

@@ -137,7 +137,7 @@ def promising(state: Packing, table: int, own: int, mask: Mask, below_s: float) 
     mean = state.held.mean(axis=0)
     spread = np.where(o.parts[at] > 0, o.parts[at] / o.gpus, 0)[:, np.newaxis] * o.own[at]
     least = np.maximum(np.maximum(state.held.max(axis=0), o.own[at]), mean + spread)
-    time = state.evaluator.step_times(state.base + o.everywhere[at] + least)
+    time = state.evaluator.estimate_times(state.base + o.everywhere[at] + least)
     room = o.average_memory[at] + state.memory.mean()
     time = np.where(mask[at] & (room <= state.limit_bytes), time, np.inf)
     order = np.argsort(time, kind="stable")[: _TRIED + 1]

@@ -133,10 +133,10 @@ class Moves:
         fits = np.ones(table.size, dtype=bool)
         for rank, after, sign in ((source, left, -1), (target, right, 1)):
             needs = state.memory[rank] + sign * weight
-            needs = needs + state.evaluator.times.buffer_bytes((state.base + after).T)
+            needs = needs + state.evaluator.times.count_buffers((state.base + after).T)
             fits &= needs <= state.limit_bytes
         scale = self.scale.weight.sum()
-        return state.evaluator.step_times(most), np.where(np.abs(uneven) > 1e-9 * scale, uneven, 0), fits
+        return state.evaluator.estimate_times(most), np.where(np.abs(uneven) > 1e-9 * scale, uneven, 0), fits
 
     def make(self, source: int, table: int, target: int, back: int) -> None:
         """Make one move."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from perfmodel import effort
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.placement import Placement, Plan
-from perfmodel.engine.timing import steady
+from perfmodel.engine.timing import round_off
 from perfmodel.plan.choices.options import Options
 
 Array = NDArray[np.float64]
@@ -94,12 +94,12 @@ class Packing:
 
     @property
     def time_s(self) -> float:
-        """Time of the step by ``Evaluator.step_times`` [s]."""
-        return float(self.evaluator.step_times(self.most))
+        """Time of the step by ``Evaluator.estimate_times`` [s]."""
+        return float(self.evaluator.estimate_times(self.most))
 
     def needs(self) -> Array:
         """Memory of every rank, including buffers of exchanges [bytes]."""
-        return self.memory + self.evaluator.times.buffer_bytes((self.base + self.held).T)
+        return self.memory + self.evaluator.times.count_buffers((self.base + self.held).T)
 
     @property
     def fits(self) -> bool:
@@ -144,7 +144,7 @@ class Scale:
         """The scale whose full loads are ``target``, for each resource."""
         most = np.repeat(target[np.newaxis], target.size + 1, axis=0)
         most[np.arange(target.size), np.arange(target.size)] *= 2
-        time = evaluator.step_times(most)
+        time = evaluator.estimate_times(most)
         return Scale(np.where(target > 0, target, 1), (time[:-1] - time[-1]) * (target > 0))
 
     def score(self, loads: Array) -> Array:
@@ -152,7 +152,7 @@ class Scale:
         share: Array = loads / self.target
         for _ in range(self.sharpness):
             share = share * share
-        return steady(share @ self.weight)
+        return round_off(share @ self.weight)
 
 
 def balance(options: Options, option: Ints) -> Array:
@@ -295,7 +295,7 @@ def _emptiest(state: Packing, option: int, scale: Scale) -> Ints:
     state.evaluator.work.add(effort.PLACED, state.held.size)
     loads = state.base + state.held + o.own[option]
     score = scale.score(loads)
-    needs = state.memory + o.own_memory[option] + state.evaluator.times.buffer_bytes(loads.T)
+    needs = state.memory + o.own_memory[option] + state.evaluator.times.count_buffers(loads.T)
     score[needs > state.limit_bytes] = np.inf
     if o.barred is not None:
         score[o.barred[o.group[option]]] = np.inf

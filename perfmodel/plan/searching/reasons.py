@@ -73,5 +73,5 @@ def _likely(state: Packing, at: slice, own: int) -> list[int]:
     held = state.held.mean(axis=0) * (o.parts[at] > 0)[:, np.newaxis]
     most = np.maximum(state.most, state.base + o.everywhere[at] + np.maximum(o.own[at], held))
     most = np.maximum(most, state.base + state.held.mean(axis=0) + o.average[at])
-    time = state.evaluator.step_times(np.maximum(most, state.most + o.everywhere[at]))
+    time = state.evaluator.estimate_times(np.maximum(most, state.most + o.everywhere[at]))
     return [at.start + int(i) for i in np.argsort(time, kind="stable") if at.start + i != own]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.schemes import Exchange
-from perfmodel.engine.timing import steady
+from perfmodel.engine.timing import round_off
 from perfmodel.plan.choices.options import Options
 
 Array = NDArray[np.float64]
@@ -42,9 +42,9 @@ class Descent:
         """
         most = np.maximum(average, everywhere + largest)
         columns = np.moveaxis(average[..., :-1], -1, 0).reshape(average.shape[-1] - 1, -1)
-        buffers = self.evaluator.times.buffer_bytes(columns).reshape(average.shape[:-1])
+        buffers = self.evaluator.times.count_buffers(columns).reshape(average.shape[:-1])
         over = np.maximum(most[..., -1] + buffers - self.room_bytes, 0) / self.room_bytes
-        return self.evaluator.step_times(most[..., :-1]), np.asarray(over)
+        return self.evaluator.estimate_times(most[..., :-1]), np.asarray(over)
 
     def value(self, option: Ints) -> float:
         """Time of a pass with these options of all tables, plus a penalty for too much memory [s]."""
@@ -133,8 +133,8 @@ class Descent:
         most = np.repeat(average[np.newaxis], average.size + 1, axis=0)
         step = np.maximum(average, average.max() * 1e-6) * _SLOPE
         most[np.arange(average.size), np.arange(average.size)] += step
-        time = self.evaluator.step_times(most)
-        price = steady(o.average @ ((time[:-1] - time[-1]) / step))
+        time = self.evaluator.estimate_times(most)
+        price = round_off(o.average @ ((time[:-1] - time[-1]) / step))
         allowed = np.flatnonzero(mask)
         segment = o.group[allowed] * len(Exchange) + o.exchange[allowed]
         kept = np.union1d(

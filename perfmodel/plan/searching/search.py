@@ -62,8 +62,9 @@ class Search:
     restrict  returns a mask of the options to keep;  ruled  whether ``options`` leave out what rules forbid
     effort_s counted work of the search [s];  time_limit_s  by the clock, ends it early; None: no limit
     watch    is called with the best time [s] as it improves
-    Another ``evaluator`` needs: ``step_times``, ``tables``, the exchanges with buffers of ``times`` (search);
-    ``parts``, ``steps`` (curves); ``loads``, ``step``, ``memory`` (answer); ``work``, which counts.
+    Another ``evaluator`` needs: ``estimate_times``, ``tables``, the buffers of ``times`` (search);
+    ``times.estimate_steps``, ``steps`` (curves); ``loads``, ``step``, ``memory`` (answer); ``work``, which
+    counts.
     """
 
     def __init__(

@@ -101,7 +101,7 @@ class Starts:
         if not isinstance(self.evaluator, Evaluator):
             return
         for option in by_saving(self.evaluator, self.options, self.limit_bytes, _SAVING):
-            if float(self.evaluator.step_times(balance(self.options, option))) >= self._best_s():
+            if float(self.evaluator.estimate_times(balance(self.options, option))) >= self._best_s():
                 return
             for sharpness in _SHARP:
                 self.tried += 1

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.engine.steps import step_label
+from perfmodel.engine.steps import label_step
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Switch
 from perfmodel.report.figures.gpu_columns import (
@@ -136,7 +136,7 @@ def balance(shown: Shown) -> Block:
         words = [
             hover(
                 [
-                    f"<b>{step_label(name)}</b> on {column.name(kind)}",
+                    f"<b>{label_step(name)}</b> on {column.name(kind)}",
                     f"{format_time(time)} at its own bytes, {format_time(float(shares.step_s[at]))} "
                     "at those of the busiest",
                     f"busy for {format_time(float(total[column.rank]))} in all",
@@ -145,7 +145,7 @@ def balance(shown: Shown) -> Block:
             for column, time in zip(columns, own.tolist(), strict=True)
         ]
         look = {"color": part_colour(shown.step_numbers[name]), "pattern": pattern(shown.step_numbers[name])}
-        traces.append(_bar(step_label(name), factor * own, factor * base, words, **look))
+        traces.append(_bar(label_step(name), factor * own, factor * base, words, **look))
         base += own
     waits = np.maximum(whole - total[ranks], 0)
     if waits.max() > _SAME * whole:
@@ -197,7 +197,7 @@ def balance_title(shown: Shown) -> str:
     return (
         f"{names.capitalize()} {'are' if several else 'is'} the busiest, with {ratio} the mean load of "
         f"{format_count(total.size)}; a GPU waits for {format_fraction(shown.shares.waiting)} of the "
-        f"{shown.step_words} on average, most of it in {step_label(shown.shares.names[step])}."
+        f"{shown.step_words} on average, most of it in {label_step(shown.shares.names[step])}."
     )
 
 

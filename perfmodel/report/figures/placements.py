@@ -146,7 +146,7 @@ def pieces_of(shown: Shown, rank: int) -> Iterator[GpuPiece]:
 def _shards(shown: Shown, rank: int) -> Iterator[GpuPiece]:
     plan, e = shown.answer.plan, shown.answer.evaluator
     tables = plan.shards[0][plan.shards[1] == rank]
-    rows, state = e.memories.shard(tables, *(column[tables] for column in plan.schemes[1:]))
+    rows, state = e.memories.count_shard(tables, *(column[tables] for column in plan.schemes[1:]))
     times = shown.shares.shards_s(tables, rank)
     for t, row, more, time in zip(tables.tolist(), rows, state, times, strict=True):
         placement = plan.placements[t]
@@ -161,7 +161,7 @@ def _copies(shown: Shown, rank: int) -> Iterator[GpuPiece]:
     whole = np.array([placement.ranks.size == 0 for placement in plan.placements])
     for name, tables in ((DATA_PARALLEL, np.flatnonzero(whole)), (HOT, np.flatnonzero(plan.hot_rows > 0))):
         rows = e.tables.rows if name != HOT else plan.hot_rows
-        held = e.memories.copies(tables, rows[tables])
+        held = e.memories.count_copies(tables, rows[tables])
         for t, row, more in zip(tables.tolist(), *held, strict=True):
             yield GpuPiece(name, (t,), 0, 0, float(row), float(more), float(times[t]))
 

@@ -102,7 +102,7 @@ def tables_title(shown: Shown) -> str:
     for group in answer.groups:
         by[group.sharding] += group.tables
     looked = t.pooling / t.pooling.sum()
-    size = t.stored_bytes(training=answer.evaluator.memories.training)
+    size = t.count_bytes(training=answer.evaluator.memories.training)
 
     def words(name: str) -> str:
         mine = by[name]

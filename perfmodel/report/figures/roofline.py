@@ -90,7 +90,7 @@ def _lines(asked: Answer, batches: list[float]) -> list[Drawn]:
     groups = tuple(replace(g, rows=np.maximum(np.asarray(g.rows).flat[0] * factor, 1.0)) for g in work.groups)
     one, ids = np.ones_like(sizes), np.full_like(sizes, float(work.id_bytes[0]))
     local = Configs(sizes, one, one, each, ids, groups, True)
-    timing = forward.local_cost(local).steps[0].timing
+    timing = forward.cost_locally(local).steps[0].timing
     kinds = [str(Evidence.from_rank(int(rank))) for rank in np.broadcast_to(timing.evidence, sizes.shape)]
     moved = sum(
         _asked_bytes(forward, each * g.count, g.pooling, g.dim, stored(g.dtype, g.dim), ids + g.weight_bytes)

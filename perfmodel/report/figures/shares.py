@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.engine.cost import Evaluator
-from perfmodel.engine.loads import Loads, Resource
+from perfmodel.engine.loads import Loads
 from perfmodel.engine.placement import Plan
-from perfmodel.engine.steps import Step, StepCost
+from perfmodel.engine.steps import Resource, Step, StepCost
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -87,7 +87,7 @@ class Shares:
         """(bytes of one shard of each table, bytes of each table on every rank), both [T, K], K resources."""
         plan = self.plan
         t = np.arange(len(plan.tables))
-        found = self.evaluator.shard_loads(t, *plan.schemes)
+        found = self.evaluator.count_shards(t, *plan.schemes)
         return found.own, found.everywhere
 
     def shards_s(self, tables: Ints, rank: int) -> Array:
@@ -111,5 +111,5 @@ def _own(evaluator: Evaluator, step: Step, loads: Loads) -> Array:
     Limits: a rank without bytes in this step -> 0
     """
     each = np.max([loads.of(resource) for resource in step.resources], axis=0)
-    timing = evaluator.times.exact(step, loads.values.T)
+    timing = evaluator.times.time_step(step, loads.values.T)
     return np.asarray(np.where((each > 0) | step.always, timing.time_s, 0.0))

@@ -192,7 +192,7 @@ def provenance(answer: Planned, command: str) -> str:
             f"<p>{named(machine)}. Tables: {escape(e.tables.model)}.</p>",
             f"<p>Calibrations: {escape(names)}. {versions()}</p>",
             values(machine),
-            *equations(ExplainedPass.of_plan(e, answer.plan, answer.found.cost.rows)),
+            *equations(ExplainedPass.from_plan(e, answer.plan, answer.found.cost.rows)),
             f"<p>{escape(again)}:</p>{code(command)}",
         ]
     )
