@@ -46,7 +46,7 @@ class RunOptions:
 
 
 class Team(Protocol):
-    """The ranks that measure: real ranks in ``calibrate.ranks.start``, simulated ranks in tests."""
+    """The ranks that measure: real ranks in ``calibrate.ranks.team``, simulated ranks in tests."""
 
     def world(self) -> World:
         """The ranks, and what they can run."""
