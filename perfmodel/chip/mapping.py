@@ -22,7 +22,7 @@ _TARGETS = (1.0, 1.2, 1.5)  # longest piece of a start, in lower bounds
 _LARGEST = (1.0, 0.5, 0.25)  # most bytes that a piece of a start keeps, in buffers
 _WEIGHTS = (1.0, 1.0, 0.3, 0.1, 0.0)  # of work and bytes, beside the busiest core, in rounds of moves
 _TOGETHER = 5  # tables that are taken off together, at most
-_CHOICES = 1_000  # times that a table is put on cores
+_MOVES = 1_200  # tables put on cores, and exchanges looked for
 _CLOSE = 1 + 1e-3  # to the bound: the search ends
 _ROOM = 1 + 1e-9
 
@@ -57,7 +57,7 @@ class CoreMapping:
     def score(self) -> float:
         """What moves lower: the largest load, and a little of all others [ps]."""
         top = float(self.load_ps.max())
-        return top * float(_power(self.load_ps / top).sum()) ** (1 / 24)
+        return float(top * _power(self.load_ps / top).sum() ** (1 / 24))
 
     def copy(self) -> CoreMapping:
         """A mapping that changes apart from this one."""
@@ -104,14 +104,14 @@ class Mapper:
 
     tables  options of each;  cores  of the chip
     room_bytes  of a core's local buffer for rows that stay, infinite if none do
-    budget  times that a table is put on cores before the search ends
+    budget  tables put on cores, and exchanges looked for, before the search ends
     """
 
     tables: Sequence[LookUpOptions]
     cores: int
     room_bytes: float
-    budget: int = _CHOICES
-    choices: int = field(default=0, init=False)
+    budget: int = _MOVES
+    moves: int = field(default=0, init=False)
 
     def run(self, start: CoreMapping | None = None) -> CoreMapping:
         """The best mapping from ``start`` and from starts that are packed with several limits."""
@@ -189,7 +189,7 @@ class Mapper:
 
         weight  of the option's work, and of the bytes that it keeps at their price, shared by all cores
         """
-        self.choices += 1
+        self.moves += 1
         o = self.tables[table]
         held, group = np.unique(o.held_bytes, return_inverse=True)
         free = mapping.held_bytes + held[:, np.newaxis] <= self.room_bytes * _ROOM
@@ -214,8 +214,9 @@ class Mapper:
     def _best_exchange(self, mapping: CoreMapping) -> tuple[int, int, int, int] | None:
         """(table, other table or number of tables for none, their cores) that lower the largest load most.
 
-        Limits: no exchange lowers it -> None
+        Limits: no exchange lowers it, or the memory is busier than all cores -> None
         """
+        self.moves += 1
         source, room = int(np.argmax(mapping.load_ps[:-2])), self.room_bytes * _ROOM
         pairs = list(zip(self.tables, mapping.choice.tolist(), strict=True))
         piece_ps = np.array([*(o.piece_ps[option] for o, option in pairs), 0.0])
@@ -225,6 +226,8 @@ class Mapper:
             there[table, cores] = True
         there[-1] = True
         best, exchange = float(mapping.load_ps[source]), None
+        if best <= mapping.load_ps[-2:].max():
+            return None
         for table in np.flatnonzero(there[:-1, source]).tolist():
             gain, more = piece_ps[table] - piece_ps[:, np.newaxis], held[table] - held[:, np.newaxis]
             worst = np.maximum(mapping.load_ps[source] - gain, mapping.load_ps[:-2] + gain)
@@ -239,7 +242,7 @@ class Mapper:
     def _shake(self, best: CoreMapping) -> CoreMapping:
         """The best mapping after random tables were taken off together and put back, many times."""
         random = np.random.default_rng(0)
-        while self.choices < self.budget and best.time_s > self.bound_s * _CLOSE:
+        while self.moves < self.budget and best.time_s > self.bound_s * _CLOSE:
             mapping, tables = (
                 best.copy(),
                 random.permutation(len(self.tables))[: random.integers(2, _TOGETHER + 1)].tolist(),

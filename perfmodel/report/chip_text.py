@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -99,7 +99,7 @@ def _sources(plans: Sequence[ChipPlan]) -> str:
     return paragraph(f"Modelled, without launches. Assumed are {', '.join(words)}.")
 
 
-_COMPARED = (
+_COMPARED: tuple[tuple[str, Callable[[ChipPlan], str]], ...] = (
     ("time of a batch", lambda plan: format_time(plan.time_s)),
     ("together", lambda plan: format_per_second(plan.batch / plan.time_s, "samples")),
     ("symmetric, gathered (GM)", lambda plan: format_time(plan.baseline_s)),
