@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from perfmodel.answer.answer import Answer
 from perfmodel.answer.option_texts import format_exact
 from perfmodel.answer.question import Question
+from perfmodel.engine.basis import HostRows
 from perfmodel.engine.schemes import BY_DOMAIN, ROW_WISE, find_way
 from perfmodel.engine.settings import BEST, list_kernels, load_setting
 from perfmodel.engine.steps import STEPS, StepRow
@@ -78,6 +79,7 @@ def _ask_again(answer: Answer, change: Change, ask: Ask) -> Iterator[Sensitivity
         return
     is_same = after.sharding in (answer.sharding, change.question.sharding)
     label = change.label if is_same else f"{change.label}, sharded {after.sharding}"
+    label = label if after.gpus == answer.gpus else f"{label}, on {after.gpus} GPUs"
     ends = after.slowdown, *after.band, after.evidence
     yield Sensitivity(label, change.option, answer.slowdown, *ends, answer.time_s, after.time_s)
 
@@ -91,6 +93,9 @@ def _list_changes(answer: Answer) -> Iterator[Change]:
         yield from _list_exchanges(question)
     if question.payload is None:
         yield Change("bags sent as fp16", "--payload fp16", replace(question, payload="fp16"))
+    if not (question.rows or question.unpooled or answer.forward.training):
+        rows = HostRows.of("host")
+        yield Change("rows in host memory", "--rows host", replace(question, rows=rows))
     if question.backend != BEST and question.calibration is None and _has_two_libraries(question):
         label = "the faster of NCCL and NVSHMEM for each step"
         yield Change(label, "--backend best", replace(question, backend=BEST, setting=None))
