@@ -126,7 +126,7 @@ def operators_left_out() -> str:
         row = [*map(str, key), str(group["operator"].nunique()), str(len(group))]
         for points in answers:
             own = points.loc[group.index]
-            row += [percent(own["error"].abs().quantile(share)) for share in (0.5, 0.9)]
+            row += [percent(float(own["error"].abs().quantile(share))) for share in (0.5, 0.9)]
             row.append(f"{np.sqrt((own['log_error'] ** 2).mean()):.2f}")
         rows.append(row)
     three = ["median", "p90", "rms"]
@@ -148,7 +148,14 @@ def bands_left_out() -> str:
             shares = [group["inside"].mean(), group["above"].mean(), group["below"].mean(), *parts.mean()]
             what = [*map(str, key)] if len(by) > 1 else ["all", str(key[0]), ""]
             counts = str(group["operator"].nunique()), str(len(group))
-            rows.append([*what, *counts, *map(percent, shares), f"x{group['width'].median():.2f}"])
+            rows.append(
+                [
+                    *what,
+                    *counts,
+                    *(percent(float(share)) for share in shares),
+                    f"x{group['width'].median():.2f}",
+                ]
+            )
     three = ["inside %", "above", "below"]
     return table(["", "", "", "by", "n", *three, *three, "width"], rows, left=(0, 1, 2))
 

@@ -23,8 +23,7 @@ from perfmodel.schema.priors import load_priors
 EDGES_BYTES = (2.0**16, 2.0**25, 2.0**28)
 LINKS = ("nvlink", "nvl72", "pcie", "network", "slingshot")
 _SHARE, _FEWEST, _ALONE = 0.975, 3, ("pcie", "slingshot")
-_NEAR_DOUBLINGS = 2.4
-"""Doublings of nodes up to which points give the ends of a row; those beyond give its growth."""
+_NEAR_DOUBLINGS = 2.4  # of nodes, up to which points give the ends of a row; those beyond give its growth
 _APART = np.log1p([0.116, 0.146, 0.043, 0.043])
 """Median |ln| between two operators of one nominal configuration, by class of sizes."""
 _LEAST = 1.96 / 0.6745 * _APART
@@ -39,11 +38,10 @@ _WHY = (
 
 def classify(points: pd.DataFrame, *, this_cluster: bool) -> pd.DataFrame:
     """Columns for ``find_ends``: y = ln(measured / predicted), class of sizes, links, law, operator."""
-    networks = ["infiniband", "efa", "roce"]
     return points.assign(
         y=-points["log_error"],
         size_class=np.searchsorted(EDGES_BYTES, points["payload_bytes"], side="right"),
-        links=points["links"].mask(points["links"].isin(networks), "network"),
+        links=points["links"].mask(points["links"].isin(["infiniband", "efa", "roce"]), "network"),
         law=~points["known"] if not this_cluster else True,
         operator=points["machine"] if this_cluster else points["operator"],
     )
@@ -60,7 +58,7 @@ def select(points: pd.DataFrame, links: str, law: bool, size_class: int) -> pd.D
 
 def find_ends(points: pd.DataFrame) -> tuple[float, float]:
     """(below, above) of the points of a cell of the table: the farthest of the operators' own ends."""
-    ends = points.groupby("operator")["y"].quantile([1 - _SHARE, _SHARE]).unstack()
+    ends = points.groupby("operator")["y"].quantile(np.array([1 - _SHARE, _SHARE])).unstack()
     least = float(_LEAST[points["size_class"].iloc[0]])
     return max(-float(ends[1 - _SHARE].min()), least), max(float(ends[_SHARE].max()), least)
 
@@ -91,7 +89,8 @@ def with_bands_of_others(points: pd.DataFrame) -> pd.DataFrame:
     """
     known, parts = classify(points, this_cluster=False), []
     table = load_priors().bands
-    for (links, law, size_class, operator), own in known.groupby(["links", "law", "size_class", "operator"]):
+    for key, own in known.groupby(["links", "law", "size_class", "operator"]):
+        links, law, size_class, operator = str(key[0]), bool(key[1]), int(key[2]), str(key[3])
         below, above = find_ends(select(known[known["operator"] != operator], links, law, size_class))
         row = table.find(links, this_cluster=False, law=law)
         more = np.log(own["high_s"] / own["predicted_s"]) - row.above[size_class]

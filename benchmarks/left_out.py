@@ -12,6 +12,7 @@ from functools import lru_cache
 import numpy as np
 import pandas as pd
 
+from perfmodel.collectives.bands import links_of
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.rates import across_rate
 from perfmodel.fit.build import FORCED, usable_samples
@@ -53,10 +54,7 @@ LARGE_LEFT_OUT = (
     NodesLeftOut("a100-slingshot", 9),
     NodesLeftOut("gb200-nvl72", 5),
 )
-"""Nine nodes of four GPUs: a fit to 32 GPUs predicts 64 and more. 65: a fit to 256 predicts 512 to 2 048.
-
-On GB200 NVL72 nodes are trays of four GPUs in one domain: 16 GPUs are fitted, 32 to 64 predicted.
-"""
+"""Nine nodes of four GPUs: a fit to 32 GPUs predicts 64 and more. 65: a fit to 256 predicts 512 to 2 048."""
 LAUNCH_BOUND = "single-process"
 """Variant of runs in which one process launched all GPUs: launches dominate small messages."""
 
@@ -129,7 +127,7 @@ def operators_left_out(*, law_alone: bool = False) -> pd.DataFrame:
     """
     parts = []
     for one in operators():
-        fewer = {"curves": []} if law_alone else {}
+        fewer: dict[str, list[object]] = {"curves": []} if law_alone else {}
         points = told(one.rows, one.machine, one.calibration.model_copy(update=fewer))
         links = {"network": one.machine.links.network, "card_bytes_per_s": across_rate(one.machine)}
         parts.append(points.assign(machine=one.machine.name, operator=one.operator, **links))
@@ -171,7 +169,7 @@ def told(rows: pd.DataFrame, machine: Machine, calibration: Calibration) -> pd.D
         family=[FAMILIES.get(name, name) for name in collectives],
         where=np.where(across, "across", "in"),
         known=[_known(calibration, name, int(g), int(d), float(size)) for name, g, d, size in cells],
-        links=np.where(across, machine.links.network, _links_inside(machine)),
+        links=np.where(across, machine.links.network, links_of(machine, across=False)),
         log_error=np.log(points["predicted_s"] / points["time_s"]),
     )
 
@@ -180,13 +178,6 @@ def _known(calibration: Calibration, collective: str, gpus: int, domain_gpus: in
     """Whether the calibration has measured this collective on these GPUs, at such sizes."""
     curve = calibration.curve(collective, gpus, domain_gpus)
     return curve is not None and curve.anchor_bytes[0] <= size <= curve.anchor_bytes[-1]
-
-
-def _links_inside(machine: Machine) -> str:
-    """What joins the GPUs of a domain: pcie, nvlink, or nvl72 where a domain is larger than a node."""
-    if machine.nvlink_domain_gpus <= 1:
-        return "pcie"
-    return "nvl72" if machine.nvlink_domain_gpus > machine.gpus_per_node else "nvlink"
 
 
 def calibration_without(entry: Entry, sources: frozenset[str]) -> Calibration:

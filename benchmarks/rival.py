@@ -7,8 +7,6 @@ measured are interpolated instead. Points are rows of ``left_out.operators_left_
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -57,8 +55,8 @@ def _predict(rest: pd.DataFrame, own: pd.DataFrame) -> Floats:
         return np.concatenate([np.sign(misses) * np.sqrt(2 * (np.hypot(1, misses) - 1)), q - _START])
 
     times = _time(least_squares(residual, _START).x, *_shape(own))
-    cells = {key: cell for key, cell in rest.groupby(_CELL, observed=True)}
-    keys: list[Hashable] = list(own[_CELL].itertuples(index=False, name=None))
+    cells: dict[object, pd.DataFrame] = {key: cell for key, cell in rest.groupby(_CELL, observed=True)}
+    keys = list(own[_CELL].itertuples(index=False, name=None))
     sizes = own["payload_bytes"].to_numpy(float)
     return np.array([_between(cells.get(k), s, t) for k, s, t in zip(keys, sizes, times, strict=True)])
 

@@ -340,8 +340,8 @@ def pairwise_time(
     cost = u["link_rendezvous_s"] if group.domains == 1 else u["rendezvous_s"]
     share = parts.rendezvous_share(payload_bytes, group.gpus, nccl.rendezvous_half_bytes)
     copies = 2.0 if collective == "all_reduce" else 1.0
-    names = ("link_bytes_per_s", "link_half_peers", "nic_bytes_per_s", "remote_peer_bytes_per_s")
-    rates = tuple(u[name] for name in names)
+    inside, across = (u["link_bytes_per_s"], u["link_half_peers"]), u["nic_bytes_per_s"]
+    rates = (*inside, across, u["remote_peer_bytes_per_s"])
     moved = parts.pairwise_transfer_time(payload_bytes, copies, *rates, *shape, nccl.rate_sharpness)
     if group.smallest_domain_gpus < group.domain_gpus:
         small = (group.gpus, group.smallest_domain_gpus, group.domains)

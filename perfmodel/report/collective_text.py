@@ -47,7 +47,7 @@ def gates_text(gates: Sequence[Gate]) -> str:
         call = f"NCCL_TESTS_MIN_BW={average_busbw(some) / 0.9e9:.3g} mpirun -np {ranks} "
         ends = f"-b {some[0].payload_bytes:.0f} -e {some[-1].payload_bytes:.0f} -f 2"
         calls.append(f"{call}{name.replace('all_to_all', 'alltoall')}_perf {ends}")
-    return f"{columns_text(_GATES, gates)}\n\n" + "\n".join(calls)
+    return f"{columns_text(_GATES, gates)}\n\n" + "\n".join(map(paragraph, calls))
 
 
 def _rate(bytes_per_s: float) -> str:

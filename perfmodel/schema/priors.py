@@ -121,7 +121,7 @@ class BandRow(Ends):
     points: Annotated[int, Field(ge=1)]
 
 
-class Bands(Strict):
+class BandTable(Strict):
     """The table of 95 % bands, from whole operators left out (``benchmarks/bands.py``).
 
     edges_bytes  between the classes of sizes;  growth  for each doubling beyond the measured number
@@ -170,7 +170,7 @@ class Learned(Strict):
     """Priors of a law's unknowns across domains, learned from measured clusters on one kind of network.
 
     clusters  their names
-    domains  most domains that were measured, by the classes of sizes of ``Bands``; 1: none were
+    domains  most domains that were measured, by the classes of sizes of ``BandTable``; 1: none were
     """
 
     clusters: list[str]
@@ -196,7 +196,7 @@ class Priors(Strict):
     pairwise: Mapping[str, Belief]
     shape: Shape
     uncertainty: Uncertainty
-    bands: Bands
+    bands: BandTable
     learned: Mapping[str, Mapping[str, Learned]] = {}
 
     def beliefs(self, law: str, network: str) -> dict[str, Belief]:
