@@ -150,7 +150,7 @@ def tables_on_chip(chip: Chip, tables: PlanTables, batch: int) -> list[TableOnCh
         )
     access = chip.value("access_bytes")
     row = access * np.ceil(tables.dim * tables.element_bytes / access)
-    distinct = tables.unique_rows(batch) * row
+    distinct = tables.count_unique(batch) * row
     held = chip.value("cache_bytes") * distinct / float(np.sum(distinct))
     first, kind, _ = tables.kinds
     columns = np.stack([tables.rows, tables.dim, row, tables.pooling, held], axis=1)
