@@ -90,7 +90,7 @@ def with_bands_of_others(points: pd.DataFrame) -> pd.DataFrame:
     known, parts = classify(points, this_cluster=False), []
     table = load_priors().bands
     for key, own in known.groupby(["links", "law", "size_class", "operator"]):
-        links, law, size_class, operator = str(key[0]), bool(key[1]), int(key[2]), str(key[3])
+        links, law, size_class, operator = str(key[0]), bool(key[1]), int(str(key[2])), str(key[3])
         below, above = find_ends(select(known[known["operator"] != operator], links, law, size_class))
         row = table.find(links, this_cluster=False, law=law)
         more = np.log(own["high_s"] / own["predicted_s"]) - row.above[size_class]
