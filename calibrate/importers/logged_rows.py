@@ -20,6 +20,10 @@ from perfmodel.schema.limits import limits_of
 US_PER_S = 1e6
 GB = 1e9
 MAX_TEXT = 160
+OK = "ok"
+"""Flag of a row without objections; only such rows are fitted."""
+WRONG = "wrong"
+"""Flag of a row whose received data were wrong."""
 CUT = "cut"
 """Part of the reason for a line that ends early."""
 
@@ -113,7 +117,7 @@ class LoggedRow:
     """One timed size of a benchmark run, as the log prints it.
 
     payload_bytes  size of one rank's buffer;  redop  operation of a reduction, such as sum
-    time_us, algbw, busbw  time [µs], algorithm and bus bandwidth [GB/s];  wrong  number of wrong results
+    time_us, algbw, busbw  time [µs], algorithm and bus bandwidth [GB/s];  flag  OK, or why it is doubtful
     datatype, in_place, note  as in the log
     """
 
@@ -128,7 +132,7 @@ class LoggedRow:
     time_us: Printed
     algbw: Printed | None = None
     busbw: Printed | None = None
-    wrong: float = 0.0
+    flag: str = OK
     note: str = ""
 
     def refuse(self, reason: str) -> UnreadLine:
@@ -232,15 +236,18 @@ def logged_row(run: LoggedRun, cells: Mapping[str, str]) -> LoggedRow | str:
     row = LoggedRow("", 0, "", run, size, datatype, redop, cells.get("inplace") == "1", time_us)
     row.algbw, row.busbw = (parse_printed(cells.get(name, "")) for name in ("algbw", "busbw"))
     wrong = parse_printed(cells.get("wrong", "0"))
-    row.wrong, row.note = (0.0, "result not checked") if wrong is None else (wrong.value, "")
+    if wrong is None:
+        row.note = "result not checked"
+    elif wrong.value != 0:  # NaN too
+        row.flag = WRONG
     return row
 
 
 def bus_factor(operation: str, gpus: int) -> float:
     """Bus bandwidth divided by algorithm bandwidth: 2(G-1)/G, (G-1)/G or 1 for G = ``gpus`` ranks [-]."""
-    if operation == "all_reduce":
-        return 2.0 * (gpus - 1) / gpus
-    return 1.0 if operation in ("broadcast", "sendrecv") else (gpus - 1) / gpus
+    if operation in ("broadcast", "sendrecv"):
+        return 1.0
+    return (2.0 if operation == "all_reduce" else 1.0) * (gpus - 1) / gpus
 
 
 def why_unusable(row: LoggedRow) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from calibrate.importers.logged_rows import (
+    OK,
     US_PER_S,
     LoggedRow,
     LoggedRun,
@@ -36,7 +37,6 @@ from perfmodel.units import format_bytes, format_fraction
 if TYPE_CHECKING:
     import pandas as pd
 
-OK = "ok"  # flag of a sample without objections
 _FALL_WORTH_A_WARNING = 0.75
 _SAYS = re.compile(r"\bNCCL INFO\b|\bnThread \d")
 
@@ -283,13 +283,11 @@ def _selected(stacks: list[Stack], words: Sequence[str]) -> list[Stack]:
 
 
 def _how_to(stacks: list[Stack]) -> str:
-    """Advice for the user: a --stack option with few words that selects one of the stacks."""
+    """Advice for the user: a --stack option that selects one of the stacks."""
     for stack in stacks:
-        backend, version, gpu, clock = stack
-        for parts in ((backend, version), (gpu,), (clock,), (backend, version, gpu), tuple(stack)):
-            text = " ".join(part for part in parts if part)
-            if text and _selected(stacks, text.lower().split()) == [stack]:
-                return f'choose one, for example with --stack "{text}", or import them one by one.'
+        text = " ".join(part for part in stack if part)
+        if _selected(stacks, text.lower().split()) == [stack]:
+            return f'choose one, for example with --stack "{text}", or import them one by one.'
     return "import them one by one."
 
 
@@ -298,12 +296,10 @@ def reasons_of(unread: Iterable[UnreadLine], most: int = 5) -> list[str]:
     places: dict[str, list[str]] = {}
     for line in sorted(set(unread)):
         places.setdefault(line.reason, []).append(line.place)
-    found = [
-        f"  {where[0]}: {reason}"
-        if len(where) == 1
-        else f"  {len(where)} lines, {where[0]} the first: {reason}"
-        for reason, where in places.items()
-    ]
+    found = []
+    for reason, where in places.items():
+        first = where[0] if len(where) == 1 else f"{len(where)} lines, {where[0]} the first"
+        found.append(f"  {first}: {reason}")
     return found if len(found) <= most else [*found[:most], f"  and {len(found) - most} other reasons"]
 
 
@@ -326,8 +322,11 @@ def _nothing_usable(
     )
 
 
+_FLAGS = {"duplicate": " repeated with the same time,", "wrong": " of runs with wrong results,"}
+
+
 def _frame(rows: list[LoggedRow], machine: str) -> tuple[pd.DataFrame, list[str]]:
-    """(table of samples, warnings about them); duplicates and wrong results are flagged in the table."""
+    """(table of samples, warnings about them); doubtful rows are flagged in the table."""
     import pandas as pd
 
     warnings: list[str] = []
@@ -337,21 +336,19 @@ def _frame(rows: list[LoggedRow], machine: str) -> tuple[pd.DataFrame, list[str]
         record = _record(row, machine)
         key = tuple(record[name] for name in COLUMNS if name not in ("source_id", "time_s", "flag", "note"))
         times = seen.setdefault(key, set())
-        if record["time_s"] in times:
-            record["flag"] = "duplicate" if record["flag"] == OK else record["flag"]
-        times.add(row.time_us.value / US_PER_S)
+        if record["flag"] == OK:
+            record["flag"] = "duplicate" if record["time_s"] in times else OK
+            times.add(row.time_us.value / US_PER_S)
         records.append(record)
     frame = pd.DataFrame.from_records(records, columns=list(COLUMNS))
-    for flag, what in (("duplicate", "repeated with the same time"), ("wrong", "of runs with wrong results")):
-        count = int((frame["flag"] == flag).sum())
-        if count:
-            warnings.append(f"{count} row{'s' if count > 1 else ''} {what}: marked '{flag}', not used")
+    for flag, count in frame.loc[frame["flag"] != OK, "flag"].value_counts(sort=False).items():
+        what = _FLAGS.get(str(flag), "")
+        warnings.append(f"{count} row{'s' if count > 1 else ''}{what} marked '{flag}': kept, not fitted")
     return frame, warnings + _falling_times(frame)
 
 
 def _record(row: LoggedRow, machine: str) -> dict[str, object]:
     run = row.run
-    wrong = row.wrong != 0  # NaN too
     notes = [note for note in (row.note, run.note) if note]
     return {
         "source_id": Path(row.file).stem,
@@ -369,7 +366,7 @@ def _record(row: LoggedRow, machine: str) -> dict[str, object]:
         "datatype": row.datatype,
         "in_place": row.in_place,
         "time_s": row.time_us.value / US_PER_S,
-        "flag": "wrong" if wrong else OK,
+        "flag": row.flag,
         "note": "; ".join(notes),
     }
 

@@ -24,6 +24,7 @@ from calibrate.importers.logged_rows import (
     library_of,
     logged_row,
     operation_name,
+    parse_bytes,
 )
 from calibrate.importers.nccl_text import version_from_code
 from perfmodel.schema.gate import decode_json
@@ -77,10 +78,7 @@ def _document(document: Any, line_no: int, reading: Reading) -> None:
 
 def _int(value: Any, default: int = 0) -> int:
     """A small non-negative integer, possibly written as a string."""
-    if isinstance(value, bool) or not isinstance(value, (int, str)):
-        return default
-    text = str(value).strip()
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else default
+    return parse_bytes(str(value).strip()) or default
 
 
 def _run(document: dict[str, Any]) -> LoggedRun:

@@ -10,11 +10,13 @@ import io
 
 from calibrate.importers.logged_rows import (
     CUT,
+    OK,
     US_PER_S,
     LoggedRow,
     LoggedRun,
     Printed,
     Reading,
+    UnreadLine,
     clip,
     logged_row,
     operation_name,
@@ -27,16 +29,6 @@ from perfmodel.schema.files import SEPARATORS
 REQUIRED = ("collective", "payload_bytes", "gpus", "time_s")
 _FEW = 50  # names that are compared
 _SUFFIXES = (".csv", ".tsv")
-_RUN_COLUMNS = (
-    "backend",
-    "library_version",
-    "gpu",
-    "clock",
-    "variant",
-    "collective",
-    "gpus",
-    "gpus_per_node",
-)
 
 
 def looks_like_csv(text: str) -> bool:
@@ -74,8 +66,13 @@ def why_not_ours(text: str, suffix: str) -> str:
 def read_samples_csv(text: str, file: str) -> Reading:
     """All rows of a CSV file in our format; never raises on any text."""
     reading = Reading(file)
-    runs: dict[tuple[str, ...], LoggedRun] = {}
+    runs: dict[tuple[str | int, ...], LoggedRun] = {}
     table = csv.DictReader(io.StringIO(text.lstrip("\ufeff \r\n")), skipinitialspace=True)
+    names = [name.strip() for name in table.fieldnames or ()]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        return Reading(
+            file, unread=[UnreadLine(file, 1, "", f"column {clip(', '.join(twice))} stands twice")]
+        )
     while True:
         try:
             record = next(table, None)
@@ -94,29 +91,32 @@ def read_samples_csv(text: str, file: str) -> Reading:
     return reading
 
 
-def _row(cells: dict[str, str], runs: dict[tuple[str, ...], LoggedRun]) -> LoggedRow | str:
-    run = runs.setdefault(tuple(cells.get(name, "") for name in _RUN_COLUMNS), LoggedRun())
-    run.operation_text = cells.get("collective", "")
-    run.operation = operation_name(run.operation_text)
-    run.backend = cells.get("backend", "").lower() or "nccl"
-    run.library_version, run.gpu = cells.get("library_version", ""), cells.get("gpu", "")
-    run.clock, run.variant = cells.get("clock", "").lower(), cells.get("variant", "") or "default"
+def _row(cells: dict[str, str], runs: dict[tuple[str | int, ...], LoggedRun]) -> LoggedRow | str:
+    """The row with these texts by column, or the reason why there is none; rows of one cell share a run."""
     gpus = parse_bytes(cells.get("gpus", ""))
     if gpus is None or gpus < 2:
         return f"gpus '{clip(cells.get('gpus', ''))[:40]}': a whole number of at least 2"
-    run.gpus, run.gpus_per_node = gpus, parse_bytes(cells.get("gpus_per_node", "")) or 0
     nodes = parse_bytes(cells.get("nodes", "")) or 0
-    if nodes and not run.gpus_per_node and gpus % nodes == 0:
-        run.gpus_per_node = gpus // nodes
-    if run.backend not in list(Backend):
-        return f"backend '{clip(run.backend)[:40]}': one of {', '.join(Backend)}"
-    if run.clock and run.clock not in list(Clock):
-        return f"clock '{clip(run.clock)[:40]}': one of {', '.join(Clock)}"
+    gpus_per_node = parse_bytes(cells.get("gpus_per_node", "")) or 0
+    if nodes and not gpus_per_node and gpus % nodes == 0:
+        gpus_per_node = gpus // nodes
+    backend, clock = cells.get("backend", "").lower() or "nccl", cells.get("clock", "").lower()
+    if backend not in list(Backend):
+        return f"backend '{clip(backend)[:40]}': one of {', '.join(Backend)}"
+    if clock and clock not in list(Clock):
+        return f"clock '{clip(clock)[:40]}': one of {', '.join(Clock)}"
+    name, variant = cells["collective"], cells.get("variant", "") or "default"
+    version, gpu = cells.get("library_version", ""), cells.get("gpu", "")
+    facts = (backend, operation_name(name), name, version, gpu, clock, variant)
+    run = runs.setdefault(
+        (*facts, gpus, gpus_per_node), LoggedRun(*facts, gpus=gpus, gpus_per_node=gpus_per_node)
+    )
     texts = {"size": cells["payload_bytes"].removesuffix(".0"), "time": cells["time_s"]}
-    texts |= {"type": cells.get("datatype", ""), "wrong": "1" if cells.get("flag") == "wrong" else "0"}
+    texts |= {"type": cells.get("datatype", "")}
     texts["inplace"] = "1" if cells.get("in_place", "").lower() in ("true", "1", "yes") else "0"
     row = logged_row(run, texts)
     if isinstance(row, LoggedRow):
         row.time_us = Printed(*(seconds * US_PER_S for seconds in row.time_us))
+        row.flag = cells.get("flag", "").lower()[:40] or OK
         row.note = cells.get("note", "")[:200]
     return row

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from calibrate.importers import ImportResult, UnreadLine, import_logs, reasons_of
+from calibrate.importers.logged_rows import OK
 from calibrate.machine.identity import gpu_class, shipped_with, words_of
 from perfmodel.cli.options import split_values
 from perfmodel.cli.output import (
@@ -137,7 +138,7 @@ def _doubt_samples(result: ImportResult, accepted: list[str]) -> list[str]:
     for name in accepted:
         if name not in known:
             raise unknown_name("--accept", name, known)
-    usable = result.samples[result.samples["flag"] == "ok"]
+    usable = result.samples[result.samples["flag"] == OK]
     if usable.empty:
         return accepted
     numbers = (usable[name].to_numpy(dtype=float) for name in ("payload_bytes", "time_s", "gpus"))
@@ -181,9 +182,9 @@ def _fit(result: ImportResult, machine: Machine, own_name: str, accepted: list[s
     from perfmodel.fit.build import Identity, fit_calibration
 
     stack = result.stack[0]
-    points = _one_variant(result.samples)
+    _require_fittable(result)
+    points = _one_variant(result.samples[result.samples["flag"] == OK])
     sources = ", ".join(sorted(set(points["source_id"])))
-    _require_fittable(points, result)
     checked = not (points["note"].str.contains("not checked") & ~points["in_place"]).any()
     identity = Identity(
         machine.name, Backend(stack.backend), stack.library_version, Clock(stack.clock), checked=checked,
@@ -212,15 +213,16 @@ def _shipped_like(machine: Machine, backend: Backend) -> Calibration | None:
     return found if found.machine == machine.name else None
 
 
-def _require_fittable(points: pd.DataFrame, result: ImportResult) -> None:
-    """Raise BadInputError, with reasons, unless a sample is correct, out of place, and can be modelled."""
-    known, good, outside = points["collective"].isin(COLLECTIVES), points["flag"] == "ok", ~points["in_place"]
+def _require_fittable(result: ImportResult) -> None:
+    """Raise BadInputError, with reasons, unless a sample is without a flag, out of place and modelled."""
+    points = result.samples
+    known, good, outside = points["collective"].isin(COLLECTIVES), points["flag"] == OK, ~points["in_place"]
     if (known & good & outside).any():
         return
     reasons = reasons_of(result.unread, _SHOWN_UNREAD)
     for bad, what in (
         (~known, "of no collective that is modelled"),
-        (~good, "of wrong results or repeated"),
+        *((points["flag"] == flag, f"marked '{flag}': kept, not fitted") for flag in _doubts(points)),
         (~outside, "in place: kept as samples, not fitted"),
     ):
         reasons += [f"  {int(bad.sum())} rows {what}"] if bad.any() else []
@@ -290,10 +292,16 @@ def _deliver(
     emit("\n\n".join(parts))
 
 
+def _doubts(samples: pd.DataFrame) -> list[str]:
+    """The flags of doubtful samples, sorted."""
+    return sorted(set(samples["flag"]) - {OK})
+
+
 def _shares(samples: pd.DataFrame, calibration: Calibration) -> str:
     """How many samples were fitted, and how many were not, by reason: ``21 fitted, 21 in place``."""
-    good, inside = samples["flag"] == "ok", samples["in_place"]
-    left = {"in place": int((good & inside).sum()), "repeated or wrong": int((~good).sum())}
+    good, inside = samples["flag"] == OK, samples["in_place"]
+    left = {"in place": int((good & inside).sum())}
+    left |= {flag: int((samples["flag"] == flag).sum()) for flag in _doubts(samples)}
     others = len(samples) - calibration.sample_count - sum(left.values())
     left["of another variant, type or collective"] = others
     named = [f"{count} {what}" for what, count in left.items() if count]

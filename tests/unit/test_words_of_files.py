@@ -58,9 +58,7 @@ def test_every_reason_for_not_fitting_a_sample_has_its_number(cli: Any, tmp_path
     assert found.code == 0, found.err
     first = " ".join(found.out.split("\n\n")[0].split())
     assert first.startswith("32 samples of nccl")
-    assert first.endswith(
-        "13 fitted, 13 in place, 1 repeated or wrong, 5 of another variant, type or collective"
-    )
+    assert first.endswith("13 fitted, 13 in place, 1 duplicate, 5 of another variant, type or collective")
     assert max(map(len, found.out.splitlines())) <= 100
 
 
