@@ -20,10 +20,8 @@ from perfmodel.schema.limits import limits_of
 US_PER_S = 1e6
 GB = 1e9
 MAX_TEXT = 160
-OK = "ok"
-"""Flag of a row without objections; only such rows are fitted."""
-WRONG = "wrong"
-"""Flag of a row whose received data were wrong."""
+OK, WRONG, UNREAD_CHECK, SINGLE_PROCESS = "ok", "wrong", "unread-check", "single-process"
+"""Flags: no objection; wrong results; their number is not readable; one process launched several GPUs."""
 CUT = "cut"
 """Part of the reason for a line that ends early."""
 
@@ -97,6 +95,7 @@ class LoggedRun:
     boxed: bool = False  # NVSHMEM 2.x tables, where the size is for one peer
     trouble: str = ""  # why no row of this run can be used
     cut: bool = False  # the log ends before this run does
+    flag: str = OK  # why all its rows are doubtful
     note: str = ""
 
     def refuse(self, trouble: str) -> None:
@@ -175,9 +174,10 @@ _LABEL = re.compile(
 """Labels that launchers print before each line: ``[1,0]<stdout>:``, ``0:``, ``[0] ``, ``node-1: ``."""
 
 
-def without_label(line: str) -> str:
-    """A line of a log without the label that a launcher put before it, such as the rank or the host."""
-    return _LABEL.sub("", line, count=1)
+def split_label(line: str) -> tuple[str, str]:
+    """(the label that a launcher put before a line of a log, such as the rank or the host; the line)."""
+    match = _LABEL.match(line)
+    return (match.group().strip(), line[match.end() :]) if match else ("", line)
 
 
 def clip(text: str) -> str:
@@ -225,7 +225,7 @@ def logged_row(run: LoggedRun, cells: Mapping[str, str]) -> LoggedRow | str:
     """The row with these texts, or the reason why there is none; ``Reading.take`` says where it is.
 
     cells  size [bytes] and time [µs]; where the log has them, algbw and busbw [GB/s], type, redop, inplace
-           (1: in place), and wrong, which is no number if the result was not checked
+           (1: in place), and wrong, ``N/A`` if the result was not checked
     """
     size, time_us = parse_bytes(cells["size"]), parse_printed(cells["time"])
     if size is None:
@@ -235,11 +235,13 @@ def logged_row(run: LoggedRun, cells: Mapping[str, str]) -> LoggedRow | str:
     datatype, redop = (clip(cells.get(name, ""))[:40] for name in ("type", "redop"))
     row = LoggedRow("", 0, "", run, size, datatype, redop, cells.get("inplace") == "1", time_us)
     row.algbw, row.busbw = (parse_printed(cells.get(name, "")) for name in ("algbw", "busbw"))
-    wrong = parse_printed(cells.get("wrong", "0"))
-    if wrong is None:
+    check = cells.get("wrong", "0")
+    if check.upper() == "N/A":
         row.note = "result not checked"
-    elif wrong.value != 0:  # NaN too
-        row.flag = WRONG
+    elif (wrong := parse_printed(check)) is None:
+        row.flag = UNREAD_CHECK
+    else:
+        row.flag = WRONG if wrong.value != 0 else OK  # NaN is wrong
     return row
 
 

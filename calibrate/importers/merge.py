@@ -74,7 +74,6 @@ def import_logs(
     paths: Sequence[str | Path],
     *,
     gpus_per_node: int | None = None,
-    machine: str = "",
     op: str | None = None,
     clock: str | None = None,
     gpus: int | None = None,
@@ -120,16 +119,12 @@ def import_logs(
     stacks = sorted({_stack(row.run) for row in usable})
     chosen = _choose(stacks, stack)
     kept = [row for row in usable if _stack(row.run) == chosen]
-    frame, warnings = _frame(kept, machine)
-    warnings += [*_cut_warning(cut), *(f"{words}: the log's own word holds" for words in against)]
+    frame, warnings = _frame(kept)
+    if cut:
+        names = ", ".join(cut[:3]) + (f" and {len(cut) - 3} more" if len(cut) > 3 else "")
+        warnings.append(f"{names}: cut before the end of the run; the calibration is partial")
+    warnings += [f"{words}: the log's own word holds" for words in against]
     return ImportResult(frame, sorted(set(unread)), [chosen], cut, warnings, said="\n".join(said))
-
-
-def _cut_warning(cut: list[str]) -> list[str]:
-    if not cut:
-        return []
-    names = ", ".join(cut[:3]) + (f" and {len(cut) - 3} more" if len(cut) > 3 else "")
-    return [f"{names}: cut before the end of the run; the calibration is partial"]
 
 
 def check_given(op: str | None, clock: str | None, gpus: int | None, gpus_per_node: int | None) -> None:
@@ -322,10 +317,7 @@ def _nothing_usable(
     )
 
 
-_FLAGS = {"duplicate": " repeated with the same time,", "wrong": " of runs with wrong results,"}
-
-
-def _frame(rows: list[LoggedRow], machine: str) -> tuple[pd.DataFrame, list[str]]:
+def _frame(rows: list[LoggedRow]) -> tuple[pd.DataFrame, list[str]]:
     """(table of samples, warnings about them); doubtful rows are flagged in the table."""
     import pandas as pd
 
@@ -333,7 +325,7 @@ def _frame(rows: list[LoggedRow], machine: str) -> tuple[pd.DataFrame, list[str]
     seen: dict[tuple[object, ...], set[float]] = {}
     records: list[dict[str, object]] = []
     for row in rows:
-        record = _record(row, machine)
+        record = _record(row)
         key = tuple(record[name] for name in COLUMNS if name not in ("source_id", "time_s", "flag", "note"))
         times = seen.setdefault(key, set())
         if record["flag"] == OK:
@@ -342,20 +334,18 @@ def _frame(rows: list[LoggedRow], machine: str) -> tuple[pd.DataFrame, list[str]
         records.append(record)
     frame = pd.DataFrame.from_records(records, columns=list(COLUMNS))
     for flag, count in frame.loc[frame["flag"] != OK, "flag"].value_counts(sort=False).items():
-        what = _FLAGS.get(str(flag), "")
-        warnings.append(f"{count} row{'s' if count > 1 else ''}{what} marked '{flag}': kept, not fitted")
+        warnings.append(f"{count} row{'s' if count > 1 else ''} marked '{flag}': in no calibration")
     return frame, warnings + _falling_times(frame)
 
 
-def _record(row: LoggedRow, machine: str) -> dict[str, object]:
+def _record(row: LoggedRow) -> dict[str, object]:
     run = row.run
-    notes = [note for note in (row.note, run.note) if note]
     return {
         "source_id": Path(row.file).stem,
         "backend": run.backend,
         "library_version": run.library_version,
         "gpu": run.gpu,
-        "machine": machine,
+        "machine": "",
         "collective": run.operation,
         "clock": run.clock,
         "variant": run.variant,
@@ -366,8 +356,8 @@ def _record(row: LoggedRow, machine: str) -> dict[str, object]:
         "datatype": row.datatype,
         "in_place": row.in_place,
         "time_s": row.time_us.value / US_PER_S,
-        "flag": row.flag,
-        "note": "; ".join(notes),
+        "flag": run.flag if row.flag == OK else row.flag,
+        "note": "; ".join(filter(None, (row.note, run.note))),
     }
 
 

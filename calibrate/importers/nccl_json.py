@@ -15,6 +15,8 @@ import re
 from typing import Any
 
 from calibrate.importers.logged_rows import (
+    OK,
+    SINGLE_PROCESS,
     LoggedRow,
     LoggedRun,
     Reading,
@@ -38,7 +40,9 @@ def read_nccl_json(text: str, file: str) -> Reading:
     """All rows of a nccl-tests JSON file; never raises on any text."""
     reading = Reading(file)
     position, line_no = 0, 1
-    while (begin := _skip_space(text, position)) < len(text):
+    while space := _SPACE.match(text, position):
+        if (begin := space.end()) == len(text):
+            break
         if len(reading.unread) >= _MOST_UNREAD:
             reason = f"more than {format_count(_MOST_UNREAD)} documents that nccl-tests did not write"
             return Reading(file, unread=[UnreadLine(file, line_no, "", reason)])
@@ -54,10 +58,6 @@ def read_nccl_json(text: str, file: str) -> Reading:
         _document(document, line_no, reading)
         line_no += text.count("\n", begin, position)
     return reading
-
-
-def _skip_space(text: str, position: int) -> int:
-    return _SPACE.match(text, position).end()  # type: ignore[union-attr]  # matches nothing as well
 
 
 def _document(document: Any, line_no: int, reading: Reading) -> None:
@@ -101,6 +101,7 @@ def _devices(config: dict[str, Any], run: LoggedRun) -> None:
     devices = [d for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
     if not devices:
         return
+    run.flag = SINGLE_PROCESS if _int(config.get("ngpus")) > 1 else OK
     per_process = max(_int(config.get("nthreads"), 1), 1) * max(_int(config.get("ngpus"), 1), 1)
     ranks = sorted(_int(device.get("rank")) for device in devices)
     one_each = ranks == list(range(len(ranks))) and len(ranks) > 1
@@ -136,6 +137,7 @@ def _row(result: Any, part: Any, run: LoggedRun, in_place: bool) -> LoggedRow | 
     if "cpu_time" in part:
         return "CPU time (-C): the time to enqueue, not to run"
     cells = {name: str(result.get(name, "")) for name in ("size", "type", "redop")}
-    keys = {"time": "time", "algbw": "alg_bw", "busbw": "bus_bw", "wrong": "nwrong"}
+    keys = {"time": "time", "algbw": "alg_bw", "busbw": "bus_bw"}
     cells |= {name: _number(part.get(key)) for name, key in keys.items()}
+    cells["wrong"] = "N/A" if part.get("nwrong") is None else str(part["nwrong"])
     return logged_row(run, {**cells, "inplace": str(int(in_place))})

@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from calibrate.importers.logged_rows import (
+    OK,
+    SINGLE_PROCESS,
     LoggedRow,
     LoggedRun,
     Reading,
@@ -28,14 +30,14 @@ from calibrate.importers.logged_rows import (
     logged_row,
     operation_name,
     parse_printed,
-    without_label,
+    split_label,
 )
 
 _RANK = re.compile(
     r"#\s*Rank\s+(\d{1,7})\s+(?:Group\s+(\d{1,7})\s+)?Pid\s+\S+\s+on\s+(\S+)\s+"
     r"device\s+(\d{1,5})\s+\[([^\]]*)\]\s*(.*)"
 )
-_OPTIONS = re.compile(r"#\s*nThread\s+(\d{1,5})\s+nGpus\s+(\d{1,5})\b")
+_OPTIONS = re.compile(r"#\s*nThread\s+\d{1,5}\s+nGpus\s+(\d{1,5})\b")
 _GRAPH = re.compile(r"\bgraph:\s*(\d{1,5})")
 _STARTING = re.compile(r"#\s*Collective test starting:\s*(\S+)")
 _LIBRARY = re.compile(r"nccl-library=(\d{1,7})\b")
@@ -75,7 +77,7 @@ def read_nccl_text(text: str, file: str) -> Reading:
     state = _State()
     states = [state]
     for line_no, raw in enumerate(text.splitlines(), start=1):
-        line = without_label(raw)
+        label, line = split_label(raw)
         stripped = line.strip()
         if stripped.startswith("#"):
             state = _header(stripped, state)
@@ -87,7 +89,7 @@ def read_nccl_text(text: str, file: str) -> Reading:
         if (command := _COMMAND.search(line)) and not stripped[:1].isdigit():
             state.command = command.group(1)
             continue
-        _data_line(stripped, line_no, state, reading)
+        _data_line(stripped.replace(label, " ") if label else stripped, line_no, state, reading)
     for finished in states:
         finished.run.cut = bool({"options", "starting"} & finished.seen) and not finished.ended
         _finish(finished.run)
@@ -111,8 +113,9 @@ def _header(line: str, state: _State) -> _State:
     elif starting := _STARTING.search(line):
         state = _starts_new_run("starting", state)
         state.run.operation_text = starting.group(1)
-    elif _OPTIONS.search(line):
+    elif options := _OPTIONS.search(line):
         state = _starts_new_run("options", state)
+        state.run.flag = SINGLE_PROCESS if int(options.group(1)) > 1 else OK
         graph = _GRAPH.search(line)
         state.run.clock = "graph" if graph and int(graph.group(1)) > 0 else "stream"
     elif _END.search(line):
@@ -186,7 +189,7 @@ def _rows(tokens: list[str], columns: list[str], run: LoggedRun) -> Iterator[Log
             check = "".join(columns[start + 3 : start + 4])
             names = [*columns[:start], "time", "algbw", "busbw", *(["wrong"] if check in _CHECKS else [])]
             cells = dict(zip(names, tokens, strict=False)) | {"inplace": str(place)}
-            if check == "error" and parse_printed(cells["wrong"]) is not None:
+            if check == "error" and parse_printed(cells["wrong"]):
                 cells["wrong"] = "0"  # old layout: the largest rounding error, no count
             row = logged_row(run, cells)
             whole = isinstance(row, str) or (row.algbw is not None and row.busbw is not None)

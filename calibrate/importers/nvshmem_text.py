@@ -26,11 +26,11 @@ from calibrate.importers.logged_rows import (
     LoggedRow,
     LoggedRun,
     Reading,
-    clip,
+    gpu_name,
     logged_row,
     operation_name,
     parse_printed,
-    without_label,
+    split_label,
 )
 
 _PE = re.compile(r"mype:\s*(\d{1,6})\s+mype_node:\s*(\d{1,6})\s+device name:\s*(.*?)\s+bus id:\s*(\S+)")
@@ -64,7 +64,7 @@ def read_nvshmem_text(text: str, file: str) -> Reading:
     state = _State()
     states = [state]
     for line_no, raw in enumerate(text.splitlines(), start=1):
-        line = without_label(raw).strip()
+        line = split_label(raw)[1].strip()
         if (pe := _PE.search(line)) and state.tables:
             state = _State()
             states.append(state)
@@ -80,7 +80,7 @@ def read_nvshmem_text(text: str, file: str) -> Reading:
 def _pe_line(match: re.Match[str], state: _State) -> None:
     pe, local, name, _bus = match.groups()
     run = state.run
-    gpu = clip(name).removeprefix("NVIDIA ")[:80]
+    gpu = gpu_name(name)
     if run.gpu and gpu != run.gpu:
         run.trouble = f"the PEs run on different GPUs ({run.gpu}; {gpu})"
     run.gpu = run.gpu or gpu

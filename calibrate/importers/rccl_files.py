@@ -17,6 +17,7 @@ from typing import Any
 
 from calibrate.importers.logged_rows import (
     CUT,
+    SINGLE_PROCESS,
     LoggedRow,
     LoggedRun,
     Reading,
@@ -83,6 +84,8 @@ def _row(cells: dict[str, str], runs: dict[tuple[str, ...], LoggedRun]) -> Logge
     ranks = [cells.get(name, "") for name in ("nodes", "ranks", "gpusperrank", "gpus")]
     run = runs.setdefault((cells["name"], *ranks), LoggedRun("rccl"))
     run.operation_text, run.operation = cells["name"], operation_name(cells["name"])
+    if (parse_bytes(cells.get("gpusperrank", "")) or 0) > 1:
+        run.flag = SINGLE_PROCESS
     if alone := parse_bytes(cells.get("gpus", "")):
         run.gpus = run.gpus_per_node = alone
     elif cells.get("nodes") == "1":

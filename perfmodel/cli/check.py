@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from calibrate.importers import ImportResult, check_given, import_logs
+from calibrate.importers.logged_rows import OK, SINGLE_PROCESS
 from calibrate.machine.identity import gpu_machine
 from perfmodel.cli.chosen import calibration_file, calibration_of, machine_of
 from perfmodel.cli.imports import doubt_gpu, unread_text
@@ -112,7 +113,8 @@ def _judged(
     machine = named or _likeliest(result)
     model = _model(machine, calibration, result)
     same = model.clock == result.stack[0].clock
-    curves = series_of(result.samples, model, result.said, same)
+    judged = result.samples.replace({"flag": {SINGLE_PROCESS: OK}})
+    curves = series_of(judged, model, result.said, same)
     wrong = wrong_results(result.samples)
     if not curves and not wrong:
         raise BadInputError(

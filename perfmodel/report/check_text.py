@@ -89,8 +89,9 @@ def _why(error: PerfmodelError) -> str:
 
 def _wrong_words(wrong: WrongResults) -> str:
     sizes = [format_bytes(size) for size in wrong.payload_bytes]
+    said = "#wrong" if wrong.flag == "wrong" else "#wrong cannot be read"
     some = sizes[0] if len(sizes) == 1 else f"{len(sizes)} sizes from {sizes[0]} to {sizes[-1]}"
-    return f"{wrong.log}: {wrong.collective.replace('_', '-')} on {wrong.gpus} GPUs, {some} (#wrong)"
+    return f"{wrong.log}: {wrong.collective.replace('_', '-')} on {wrong.gpus} GPUs, {some} ({said})"
 
 
 def no_verdict_line(unjudged: Unjudged) -> str:

@@ -170,8 +170,12 @@ def _runs(side: npt.NDArray[np.int64]) -> Iterator[list[int]]:
 
 
 class WrongResults(NamedTuple):
-    """Sizes of a collective in a log whose received data were wrong (``#wrong`` of nccl-tests)."""
+    """Sizes of a collective in a log whose received data were wrong (``#wrong`` of nccl-tests).
 
+    flag  ``wrong``, or ``unread-check`` where the log's count of wrong results is no number
+    """
+
+    flag: str
     log: str
     collective: str
     gpus: int
@@ -180,12 +184,12 @@ class WrongResults(NamedTuple):
 
 def wrong_results(samples: pd.DataFrame) -> list[WrongResults]:
     """The wrong results of a log, by collective and number of ranks. Limits: none -> []"""
-    rows = samples[samples["flag"] == "wrong"]
+    rows = samples[samples["flag"].isin(["wrong", "unread-check"])]
     found = []
-    for key, some in rows.groupby(["source_id", "collective", "gpus"], sort=False):
-        log, collective, gpus = map(str, key)
+    for key, some in rows.groupby(["flag", "source_id", "collective", "gpus"], sort=False):
+        flag, log, collective, gpus = map(str, key)
         sizes = sorted(set(some["payload_bytes"].astype(int).tolist()))
-        found.append(WrongResults(log, collective, int(gpus), sizes))
+        found.append(WrongResults(flag, log, collective, int(gpus), sizes))
     return found
 
 

@@ -1,0 +1,65 @@
+"""Logs as people print them: what a reader recognises changes the answer, or is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cli_calls import called
+from made_logs import line, new_log, write
+
+from calibrate.importers import import_logs
+
+LOGS = Path(__file__).parent / "foreign_logs"
+ROWS = [line(2**k, 10.0 + 2**k / 350e3) for k in range(10, 27)]
+
+
+def test_a_label_inside_a_row_hides_no_wrong_results() -> None:
+    result = called("check", str(LOGS / "label_wrong.log"), "--op", "all_reduce")
+    assert result.code == 6
+    assert "Wrong results" in result.out
+
+
+@pytest.mark.parametrize("cell", ["12x", "0?", "-", "[0]"])
+def test_a_check_that_cannot_be_read_is_no_unchecked_result(tmp_path: Path, cell: str) -> None:
+    log = write(tmp_path, "x.log", new_log([*ROWS, line(2**27, 400.0, wrong=cell)]))
+    frame = import_logs([log]).samples
+    assert list(frame.flag[frame.payload_bytes == 2**27]) == ["unread-check", "ok"]
+    result = called("check", str(log), "--machine", "h200-sxm-ib", "--json")
+    assert result.code == 6
+    wrong = json.loads(result.out)["wrong_results"]
+    assert [(row["flag"], row["payload_bytes"]) for row in wrong] == [("unread-check", [2**27])]
+    assert "#wrong cannot be read" in called("check", str(log), "--machine", "h200-sxm-ib").err
+
+
+def test_only_n_a_is_unchecked(tmp_path: Path) -> None:
+    frame = import_logs([write(tmp_path, "x.log", new_log([line(2**20, 20.0, wrong="N/A")]))]).samples
+    assert list(frame.flag) == ["ok", "ok"]
+    assert set(frame.note) == {"result not checked"}
+
+
+def test_one_process_for_all_gpus_is_flagged_and_in_no_fit() -> None:
+    log = str(LOGS / "one_process_alltoall.log")
+    assert set(import_logs([log]).samples.flag) == {"single-process"}
+    refused = called("import", log, "--machine", "h100-sxm-ib")
+    assert refused.code == 2
+    assert "42 rows marked 'single-process'" in refused.err
+
+
+def test_check_says_that_the_log_proves_one_process() -> None:
+    result = called("check", str(LOGS / "one_process_alltoall.log"), "--json")
+    assert result.code == 6
+    reasons = json.loads(result.out)["curves"][0]["reasons"]
+    assert (reasons[0]["name"], reasons[0]["stated"]) == ("host-bound", True)
+
+
+def test_json_of_one_process_is_flagged(tmp_path: Path) -> None:
+    half = {"time": 80.0, "alg_bw": 100.0, "bus_bw": 87.5, "nwrong": None}
+    device = {"rank": 0, "group": 0, "hostname": "a", "device_info": "NVIDIA H200"}
+    result = {"size": 8_000_000, "count": 2, "type": "float", "redop": "none", "out_of_place": half}
+    config = {"nthreads": 1, "ngpus": 8, "devices": [device]}
+    document = {"args": ["all_gather_perf"], "nccl_version": 22907, "config": config, "results": [result]}
+    frame = import_logs([write(tmp_path, "x.json", json.dumps(document))]).samples
+    assert list(frame.flag) == ["single-process"]
+    assert list(frame.note) == ["result not checked"]
