@@ -9,7 +9,7 @@
          1048576        262144     float    none      -1    12.34   84.97   74.35       0    12.50   83.89 …
 
 The header names the columns, so a layout without ``root`` or with a time stamp is read in the same way.
-The first ``time`` is out of place, the second in place. Sizes: bytes of one rank's buffer.
+The line above it names the halves; without it the first is out of place. Sizes: bytes of one rank's buffer.
 """
 
 from __future__ import annotations
@@ -64,6 +64,8 @@ class _State:
 
     run: LoggedRun = field(default_factory=LoggedRun)
     columns: list[str] = field(default_factory=list)
+    places: list[bool] = field(default_factory=list)  # whether the halves of a row are in place
+    second: int = 0  # where the second half's time stands in the header
     seen: set[str] = field(default_factory=set)  # headers of this run so far
     groups: set[int] = field(default_factory=set)
     rank_lines: int = 0
@@ -89,7 +91,7 @@ def read_nccl_text(text: str, file: str) -> Reading:
         if (command := _COMMAND.search(line)) and not stripped[:1].isdigit():
             state.command = command.group(1)
             continue
-        _data_line(stripped.replace(label, " ") if label else stripped, line_no, state, reading)
+        _data_line(line.replace(label, " ") if label else line, line_no, state, reading)
     for finished in states:
         finished.run.cut = bool({"options", "starting"} & finished.seen) and not finished.ended
         _finish(finished.run)
@@ -127,7 +129,9 @@ def _header(line: str, state: _State) -> _State:
     elif version := _VERSION.search(line):
         _library(version, state.run)
     elif "size" in words and "busbw" in words:
-        state.columns = words
+        state.columns, state.second = words, line.rfind("time")
+    elif words and set(words) <= {"in-place", "out-of-place"}:
+        state.places = [word == "in-place" for word in words]
     if not state.run.operation_text and state.command:
         state.run.operation_text = state.command
     return state
@@ -163,8 +167,24 @@ def _data_line(line: str, line_no: int, state: _State, reading: Reading) -> None
     state.seen.add("row")
     state.run.operation_text = state.run.operation_text or state.command
     columns = state.columns or _UNTABLED.get(len(tokens), "").split()
-    for found in _rows(tokens, columns, state.run):
-        reading.take(found, line_no, line)
+    for row in _rows(_fill_blanks(line, tokens, columns, state.second), columns, state):
+        reading.take(row, line_no, line.strip())
+
+
+def _fill_blanks(line: str, tokens: list[str], columns: list[str], second: int) -> list[str]:
+    """The cells of a row, "" where the table has a blank: the reduction (2020 to 2022), or the first half.
+
+    second  where the time of the second half stands in the header
+    """
+    missing, redop = len(columns) - len(tokens), columns.index("redop") if "redop" in columns else 0
+    if 0 < redop < len(tokens) and missing == 1 and parse_printed(tokens[redop]):
+        return [*tokens[:redop], "", *tokens[redop:]]
+    if columns.count("time") == 2:
+        start = columns.index("time")
+        ends = [match.end() for match in re.finditer(r"\S+", line)]
+        if 2 * missing == len(columns) - start and ends[start] > second:
+            return [*tokens[:start], *[""] * missing, *tokens[start:]]
+    return tokens
 
 
 def _looks_like_data(tokens: list[str]) -> bool:
@@ -175,8 +195,8 @@ def _looks_like_data(tokens: list[str]) -> bool:
     return sum(numbers) >= len(tokens) / 2
 
 
-def _rows(tokens: list[str], columns: list[str], run: LoggedRun) -> Iterator[LoggedRow | str]:
-    """The out-of-place half of a line and the in-place half, as rows or as reasons why they are none."""
+def _rows(tokens: list[str], columns: list[str], state: _State) -> Iterator[LoggedRow | str]:
+    """The halves of a line, out of place and in place, as rows or as reasons why they are none."""
     times = [i for i, name in enumerate(columns) if name in ("time", "cputime")]
     if not times:
         yield "no column header before it"
@@ -185,13 +205,16 @@ def _rows(tokens: list[str], columns: list[str], run: LoggedRun) -> Iterator[Log
     elif len(tokens) != len(columns) and not ("timestamp" in columns and len(tokens) == len(columns) + 1):
         yield f"{len(tokens)} columns where the header has {len(columns)}: cut short?"
     else:
-        for place, start in enumerate(times[:2]):
+        places = state.places if len(state.places) == len(times) else [False, True]
+        for in_place, start in zip(places, times, strict=False):
+            if not tokens[start]:
+                continue
             check = "".join(columns[start + 3 : start + 4])
             names = [*columns[:start], "time", "algbw", "busbw", *(["wrong"] if check in _CHECKS else [])]
-            cells = dict(zip(names, tokens, strict=False)) | {"inplace": str(place)}
+            cells = dict(zip(names, tokens, strict=False)) | {"inplace": str(int(in_place))}
             if check == "error" and parse_printed(cells["wrong"]):
                 cells["wrong"] = "0"  # old layout: the largest rounding error, no count
-            row = logged_row(run, cells)
+            row = logged_row(state.run, cells)
             whole = isinstance(row, str) or (row.algbw is not None and row.busbw is not None)
             yield row if whole else "a bandwidth is not a number"
 

@@ -63,3 +63,37 @@ def test_json_of_one_process_is_flagged(tmp_path: Path) -> None:
     frame = import_logs([write(tmp_path, "x.json", json.dumps(document))]).samples
     assert list(frame.flag) == ["single-process"]
     assert list(frame.note) == ["result not checked"]
+
+
+def test_the_line_above_the_head_names_the_halves() -> None:
+    frame = import_logs([LOGS / "in_place_only_all_reduce.log"]).samples
+    assert len(frame) == 21 and frame.in_place.all()
+
+
+def test_a_blank_first_half_is_no_cut_row() -> None:
+    result = import_logs([LOGS / "in_place_first_alltoall.log"], gpus=8, gpus_per_node=8)
+    assert not result.unread
+    assert len(result.samples) > 10 and not result.samples.in_place.any()
+
+
+def test_in_place_first_is_read_as_it_says(tmp_path: Path) -> None:
+    row = line(8_000_000, 80.0).split()
+    row[9:12] = ["160.00", "50.00", "43.75"]
+    text = new_log([" ".join(row)]).replace(
+        "out-of-place                       in-place", "in-place    out-of-place"
+    )
+    frame = import_logs([write(tmp_path, "x.log", text)]).samples
+    assert list(zip(frame.in_place, frame.time_s.round(6), strict=True)) == [(True, 80e-6), (False, 160e-6)]
+
+
+def test_a_row_that_ends_after_its_first_half_is_cut(tmp_path: Path) -> None:
+    row = line(8_000_000, 80.0)
+    log = write(tmp_path, "x.log", new_log([line(4_000_000, 50.0), row[: row.index(" 0 ") + 2]]))
+    assert [("cut short" in unread.reason) for unread in import_logs([log]).unread] == [True]
+
+
+def test_a_blank_reduction_is_that_of_a_collective_without_one() -> None:
+    result = import_logs([LOGS / "blank_redop_alltoall.log"])
+    assert not result.unread
+    assert len(result.samples) > 10
+    assert set(result.samples.flag) == {"ok"}
