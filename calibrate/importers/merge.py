@@ -243,7 +243,7 @@ def _why_run_unusable(run: LoggedRun) -> str:
     if run.gpus == 1:
         return "one rank: nothing was sent (were there more, the tests were built without MPI=1)"
     if not run.gpus:
-        return "the log does not say how many GPUs (no 'Rank' lines, too few digits): give --gpus"
+        return "the log does not say how many GPUs (no 'Rank' lines or some, too few digits): give --gpus"
     if not run.gpus_per_node:
         return "the log does not say how many nodes: give --gpus-per-node"
     if outside := limits_of("sample")["gpus"].refusal(run.gpus):

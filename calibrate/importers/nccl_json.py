@@ -40,9 +40,7 @@ def read_nccl_json(text: str, file: str) -> Reading:
     """All rows of a nccl-tests JSON file; never raises on any text."""
     reading = Reading(file)
     position, line_no = 0, 1
-    while space := _SPACE.match(text, position):
-        if (begin := space.end()) == len(text):
-            break
+    while (begin := _SPACE.match(text, position).end()) < len(text):  # type: ignore[union-attr]
         if len(reading.unread) >= _MOST_UNREAD:
             reason = f"more than {format_count(_MOST_UNREAD)} documents that nccl-tests did not write"
             return Reading(file, unread=[UnreadLine(file, line_no, "", reason)])

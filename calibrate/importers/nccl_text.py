@@ -51,6 +51,9 @@ _UNTABLED = {
 }
 
 
+_HEAD = re.compile(r"^(\S[^#\n]{0,200})#\s+size\s.*\bbusbw\b", re.MULTILINE)
+
+
 def version_from_code(code: int) -> str:
     """Version from a number: ``23003`` -> 2.30.3; before NCCL 2.9 it had one digit less (2804 -> 2.8.4)."""
     if code >= 10000:
@@ -73,13 +76,27 @@ class _State:
     ended: bool = False
 
 
+def _label_of_table(text: str) -> re.Pattern[str]:
+    """A pattern for what stands before the head of a table, which all its lines share in shape.
+
+    Runs of letters and digits differ from line to line, as times and ranks do.
+    Limits: nothing stands before it, or there is no head -> a pattern that matches nothing
+    """
+    head = _HEAD.search(text)
+    if head is None:
+        return re.compile(r"(?!)")
+    shape = re.sub(r"[\w.-]+", "x", head.group(1))
+    return re.compile(re.sub(r"(\\ )+(?!$)", " +", re.escape(shape)).replace("x", r"[\w.-]+"))
+
+
 def read_nccl_text(text: str, file: str) -> Reading:
     """All rows of a nccl-tests log; never raises on any text."""
     reading = Reading(file)
     state = _State()
-    states = [state]
+    states, table_label = [state], _label_of_table(text)
     for line_no, raw in enumerate(text.splitlines(), start=1):
-        label, line = split_label(raw)
+        match = table_label.match(raw)
+        label, line = (match.group().strip(), raw[match.end() :]) if match else split_label(raw)
         stripped = line.strip()
         if stripped.startswith("#"):
             state = _header(stripped, state)
@@ -91,7 +108,9 @@ def read_nccl_text(text: str, file: str) -> Reading:
         if (command := _COMMAND.search(line)) and not stripped[:1].isdigit():
             state.command = command.group(1)
             continue
-        _data_line(line.replace(label, " ") if label else line, line_no, state, reading)
+        _data_line(
+            line.replace(label, " ") if label[-1:] in tuple("]>:|)") else line, line_no, state, reading
+        )
     for finished in states:
         finished.run.cut = bool({"options", "starting"} & finished.seen) and not finished.ended
         _finish(finished.run)
@@ -162,13 +181,22 @@ def _rank_line(match: re.Match[str], state: _State) -> None:
 
 def _data_line(line: str, line_no: int, state: _State, reading: Reading) -> None:
     tokens = line.split()
-    if not tokens or not _looks_like_data(tokens):
+    if not _looks_like_data(tokens):
+        if state.columns and _looks_broken(tokens):
+            reading.take("part of a row that other output broke", line_no, line.strip())
         return
     state.seen.add("row")
     state.run.operation_text = state.run.operation_text or state.command
     columns = state.columns or _UNTABLED.get(len(tokens), "").split()
     for row in _rows(_fill_blanks(line, tokens, columns, state.second), columns, state):
         reading.take(row, line_no, line.strip())
+
+
+def _looks_broken(tokens: list[str]) -> bool:
+    """Whether a line is the start of a row (size, count and type), or its end (nothing but numbers)."""
+    if len(tokens) < 3 or tokens[0].isdigit():
+        return len(tokens) > 2 and tokens[1].isdigit() and tokens[2].isalnum()
+    return "." in tokens[0] and all(parse_printed(text) or text.upper() == "N/A" for text in tokens)
 
 
 def _fill_blanks(line: str, tokens: list[str], columns: list[str], second: int) -> list[str]:
@@ -189,7 +217,7 @@ def _fill_blanks(line: str, tokens: list[str], columns: list[str], second: int) 
 
 def _looks_like_data(tokens: list[str]) -> bool:
     """Whether a line has a size first and numbers after it, one of them with a decimal point or NaN."""
-    if not tokens[0].lstrip("+-").isdigit() or len(tokens) < 4:
+    if len(tokens) < 4 or not tokens[0].lstrip("+-").isdigit():
         return False
     numbers = [parse_printed(token) is not None or token.upper() == "N/A" for token in tokens]
     return sum(numbers) >= len(tokens) / 2
@@ -224,8 +252,11 @@ def _finish(run: LoggedRun) -> None:
     run.operation = operation_name(run.operation_text)
     if not run.gpus:
         return
-    if run.gpus != max(run.hosts) + 1:
-        run.refuse(f"{run.gpus} 'Rank' lines for {max(run.hosts) + 1} ranks: the list is cut or repeated")
+    if run.gpus < max(run.hosts) + 1:  # the list is cut: bandwidths and options say how many
+        run.gpus = 0
+        return
+    if run.gpus > max(run.hosts) + 1:
+        run.refuse(f"{run.gpus} 'Rank' lines for {max(run.hosts) + 1} ranks: the list is repeated")
     if len(set(run.devices)) < len(run.devices):
         run.refuse("two ranks share one GPU: such times say nothing about a network")
     run.spread(Counter(host for host, _bus in run.devices))

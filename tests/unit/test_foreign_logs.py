@@ -97,3 +97,46 @@ def test_a_blank_reduction_is_that_of_a_collective_without_one() -> None:
     assert not result.unread
     assert len(result.samples) > 10
     assert set(result.samples.flag) == {"ok"}
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        "launcher-1  | ",
+        "[pod/nccl-test-launcher-abcde/launcher] ",
+        "2025-03-14T10:00:00.123456789Z ",
+        "[1,0][node-1:4711]<stdout>: ",
+        "[0]<stdout>: ",
+        "Mar 14 10:00:00 node-1 srun[4711]: ",
+        "INFO:root:",
+        "(RayTrainWorker pid=4711, ip=10.0.0.1) ",
+    ],
+)
+def test_what_stands_before_the_head_of_a_table_is_a_label(tmp_path: Path, label: str) -> None:
+    text = new_log(ROWS).splitlines()
+    text.insert(-6, "node-0:100:200 [0] NCCL WARN NET/IB : Got async event : port error")
+    labels = [
+        label.replace("4711", str(4711 + place)).replace("00.1", f"{place % 60:02d}.1") for place in range(99)
+    ]
+    lines = [before + row if "WARN" not in row else row for before, row in zip(labels, text, strict=False)]
+    result = import_logs([write(tmp_path, "x.log", "\n".join(lines))])
+    assert len(result.samples) == 2 * len(ROWS)
+    assert (result.stack[0].gpu, result.stack[0].library_version) == ("H200", "2.29.7")
+    assert (result.cut, result.unread) == ([], [])
+
+
+def test_halves_of_a_broken_row_are_reported() -> None:
+    result = import_logs([LOGS / "broken_row_alltoall.log"])
+    assert len(set(result.samples.payload_bytes)) == 19
+    reasons = [line.reason for line in result.unread]
+    assert reasons == ["part of a row that other output broke"] * 4
+
+
+def test_a_cut_list_of_ranks_is_no_obstacle_where_options_say_what_it_lacks() -> None:
+    log = str(LOGS / "cut_ranks_all_reduce.log")
+    frame = import_logs([log], gpus=72, gpus_per_node=4).samples
+    assert set(frame.gpus) == {72} and set(frame.gpus_per_node) == {4}
+    refused = called("check", log)
+    assert refused.code == 2 and "give --gpus-per-node" in refused.err
+    wrong = called("check", log, "--gpus", "36", "--gpus-per-node", "4")
+    assert wrong.code == 2 and "wrong number of GPUs" in wrong.err
