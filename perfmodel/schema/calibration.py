@@ -132,6 +132,10 @@ class Law(Strict):
         if large := [i for i in range(n) if rows[i][i] > _MOST_VARIANCE]:
             at = large[0]
             raise ValueError(f"log_covariance[{at}][{at}]: at most {_MOST_VARIANCE:g}, not {rows[at][at]:g}")
+        for i, j in itertools.combinations(range(n), 2):
+            most = 1.01 * math.sqrt(rows[i][i] * rows[j][j]) + 1e-9
+            if max(abs(rows[i][j]), abs(rows[j][i])) > most:
+                raise ValueError(f"log_covariance[{i}][{j}]: at most {most:.3g} beside these variances")
         for name, value in zip(self.names, self.values, strict=True):
             most = _LONGEST_S if name.endswith("_s") and not name.endswith("per_s") else _MOST
             if value > most:

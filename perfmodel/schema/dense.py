@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from perfmodel import resources
 from perfmodel.errors import BadInputError
 from perfmodel.schema.files import looks_like_path, unknown_name
+from perfmodel.schema.ranges import WIDEST
 from perfmodel.schema.strict import Strict, read_as
 
 _FOLDER, _SUFFIX = "dense", ".toml"
 _WHAT = "file of dense layers"
+
+Width = Annotated[int, Field(ge=1, le=WIDEST)]
 
 
 class DenseFile(Strict):
@@ -24,10 +28,10 @@ class DenseFile(Strict):
     """
 
     name: str = Field(min_length=1, max_length=64)
-    bottom: tuple[PositiveInt, ...] = Field(min_length=1, max_length=100)
-    top: tuple[PositiveInt, ...] = Field(min_length=1, max_length=100)
-    rank: int = Field(ge=0)
-    layers: int = Field(ge=0)
+    bottom: tuple[Width, ...] = Field(min_length=1, max_length=100)
+    top: tuple[Width, ...] = Field(min_length=1, max_length=100)
+    rank: int = Field(ge=0, le=WIDEST)
+    layers: int = Field(ge=0, le=1000)
     gradient_bytes: float = Field(gt=0, le=8)
     source: str
 

@@ -10,6 +10,8 @@ from perfmodel.schema.limits import limits_of, within
 from perfmodel.schema.strict import Strict
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Bounded = Annotated[float, Field(gt=0, le=1e30)]
+"""Of an interval, whose end a fit puts up to e^20 times the value away where samples say nothing."""
 Share = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 LogSd = Annotated[float, Field(ge=0, le=30, allow_inf_nan=False)]
 Whole = Annotated[int, Field(ge=1, le=2**53)]
@@ -21,9 +23,9 @@ Bytes = Annotated[float, within("sample", "payload_bytes")]
 class Interval(Strict):
     """A value with its 95 % interval."""
 
-    value: Positive
-    low: Positive
-    high: Positive
+    value: Bounded
+    low: Bounded
+    high: Bounded
 
     @property
     def known(self) -> bool:
