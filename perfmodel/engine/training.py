@@ -37,7 +37,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "keys": _list_exchanges((*FORWARD[:_BAGS], WEIGHTS)),
     "lookup": ("deduplicate_requests", "gather_pool", "convert_out"),
     "forward": (*_list_exchanges(FORWARD[_BAGS:]), HANDOVER),
-    "pool": ("convert_in", "local_sum", "pool_unique_rows"),
+    "pool": ("convert_in", "local_sum", "pool_unique_rows", "place_rows"),
     "unpool": ("convert_gradients_out", "accumulate_row_gradients"),
     "backward": _list_exchanges(BACKWARD),
     "update": ("convert_gradients_in", "sort_lookups", "update_rows"),

@@ -97,7 +97,7 @@ class Band(Strict):
         return Verdict(self.id, self.claim, band, found.words, band, said, self.why, failed)
 
 
-class Bands(Strict):
+class ClaimBands(Strict):
     """All bands."""
 
     band: list[Band]
@@ -106,13 +106,13 @@ class Bands(Strict):
 @lru_cache(maxsize=1)
 def load_bands() -> list[Band]:
     """Reads the bands in ``data/paper/bands.toml``."""
-    return read_as(Bands, resources.data_path(_FOLDER, "bands.toml"), "bands file").band
+    return read_as(ClaimBands, resources.data_path(_FOLDER, "bands.toml"), "bands file").band
 
 
 @lru_cache(maxsize=1)
 def load_run_bands() -> list[Band]:
     """Reads the bands for a user's own run."""
-    return read_as(Bands, resources.data_path(_FOLDER, "run.toml"), "bands file").band
+    return read_as(ClaimBands, resources.data_path(_FOLDER, "run.toml"), "bands file").band
 
 
 def outcome(found: Finding, low: float | None, high: float | None, published: float | None = None) -> Outcome:
