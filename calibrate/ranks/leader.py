@@ -111,7 +111,8 @@ class Leader:
         ranks = range(self.ranks) if ranks is None else ranks
         self._number += 1
         message = json.dumps({"do": do, "number": self._number, **fields})
-        self._store.multi_set([f"ask/{rank}" for rank in ranks], [message] * len(ranks))
+        for rank in ranks:  # multi_set reads a message that comes in two pieces again, and sets keys twice
+            self._store.set(f"ask/{rank}", message)
         ends, failed = time.monotonic() + deadline_s, False
         while missing := self._missing(ranks, min(POLL_S, max(ends - time.monotonic(), 0.01))):
             errors_seen = self._errors(set(ranks) - set(missing))

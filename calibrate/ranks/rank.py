@@ -274,6 +274,14 @@ def follow(launcher: Launcher) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     serve(launcher.host, launcher.port, launcher.job, launcher.rank)
+    end_process()
+
+
+def end_process() -> None:
+    """End without Python's own end, which aborts while a thread waits in the store's C++."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def main(load: Loader | None = None, describe: Describer | None = None) -> None:
@@ -282,6 +290,7 @@ def main(load: Loader | None = None, describe: Describer | None = None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     port, _, job = os.environ["PERFMODEL_TEAM"].partition(" ")
     serve(LOCALHOST, int(port), job, int(os.environ["PERFMODEL_RANK"]), load, describe)
+    end_process()
 
 
 if __name__ == "__main__":

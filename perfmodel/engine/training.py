@@ -35,7 +35,7 @@ def _list_exchanges(steps: Iterable[Step]) -> tuple[str, ...]:
 PARTS: dict[str, tuple[str, ...]] = {
     "bucketize": ("bucketize", "deduplicate"),
     "keys": _list_exchanges((*FORWARD[:_BAGS], WEIGHTS)),
-    "lookup": ("deduplicate_requests", "gather_pool", "convert_out"),
+    "lookup": ("deduplicate_requests", "look_up_cache", "read_host_rows", "gather_pool", "convert_out"),
     "forward": (*_list_exchanges(FORWARD[_BAGS:]), HANDOVER),
     "pool": ("convert_in", "local_sum", "pool_unique_rows", "place_rows"),
     "unpool": ("convert_gradients_out", "accumulate_row_gradients"),

@@ -141,9 +141,9 @@ def test_bars_add_up_to_the_time_of_a_batch() -> None:
     answers = [asked(size) for size in (1 * TB, 10 * TB)]
     block = drawn(breakdown(answers))
     percent, time = block.switches
-    assert percent.label == "%" and time.label == "ms"
+    assert percent.label == "%" and time.label == "µs"
     assert np.sum(percent.traces["y"], axis=0) == pytest.approx([100, 100], rel=1e-4)
-    assert np.sum(time.traces["y"], axis=0) == pytest.approx([1e3 * a.time_s for a in answers], rel=1e-4)
+    assert np.sum(time.traces["y"], axis=0) == pytest.approx([1e6 * a.time_s for a in answers], rel=1e-4)
     assert [list(trace.y) for trace in block.figure.data] == percent.traces["y"]
     assert isinstance(breakdown([asked(1e9)]), Missing)
 

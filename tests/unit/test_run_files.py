@@ -106,7 +106,7 @@ def test_kernels_and_passes_are_apart(tmp_path: Path) -> None:
     assert kernels["payload_bytes"].to_list() == [0, 4096]
     assert composed[["time_s", "gather_pool_time_s"]].to_numpy().tolist() == [[6e-6, 3e-6]]
     assert composed["held_out"].to_list() == [True]
-    assert [len(list(run.usable(kind))) for kind in PointKind] == [0, 2, 1]
+    assert [len(list(run.usable(kind))) for kind in PointKind] == [0, 2, 1, 0]
 
 
 def test_a_torn_last_line_is_left_out_even_if_it_could_be_read(tmp_path: Path) -> None:

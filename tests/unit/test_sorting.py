@@ -100,7 +100,11 @@ def test_a_shared_cause_moves_both() -> None:
 def test_which_wins_cannot_be_told_at_a_large_batch() -> None:
     found = ways(batch=16_384)
     assert find_fastest(found).sharding == "row-wise-ub"
-    assert [each.sharding for each in find_ties(found)] == ["row-wise", "row-wise-two-level"]
+    assert [each.sharding for each in find_ties(found)] == [
+        "row-wise",
+        "row-wise-sparse",
+        "row-wise-two-level",
+    ]
 
 
 def test_unique_rows_cannot_be_told_from_sparse_bags_at_10_tb(cli: Any) -> None:
