@@ -226,7 +226,7 @@ def _looks_like_data(tokens: list[str]) -> bool:
 def _rows(tokens: list[str], columns: list[str], state: _State) -> Iterator[LoggedRow | str]:
     """The halves of a line, out of place and in place, as rows or as reasons why they are none."""
     times = [i for i, name in enumerate(columns) if name in ("time", "cputime")]
-    if not times:
+    if not times or "size" not in columns[: times[0]]:
         yield "no column header before it"
     elif "cputime" in columns:
         yield "CPU time (-C): the time to enqueue, not to run"

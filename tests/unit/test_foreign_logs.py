@@ -10,6 +10,7 @@ from cli_calls import called
 from made_logs import line, new_log, write
 
 from calibrate.importers import import_logs
+from perfmodel.errors import BadInputError
 
 LOGS = Path(__file__).parent / "foreign_logs"
 ROWS = [line(2**k, 10.0 + 2**k / 350e3) for k in range(10, 27)]
@@ -140,3 +141,9 @@ def test_a_cut_list_of_ranks_is_no_obstacle_where_options_say_what_it_lacks() ->
     assert refused.code == 2 and "give --gpus-per-node" in refused.err
     wrong = called("check", log, "--gpus", "36", "--gpus-per-node", "4")
     assert wrong.code == 2 and "wrong number of GPUs" in wrong.err
+
+
+def test_a_head_whose_size_comes_after_a_time_is_none(tmp_path: Path) -> None:
+    log = write(tmp_path, "x.log", new_log(ROWS).replace("#       size ", "#  time size ", 1))
+    with pytest.raises(BadInputError, match="no column header"):
+        import_logs([log])
