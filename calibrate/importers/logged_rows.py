@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import NamedTuple
 
+from perfmodel.schema.evidence import SAMPLE_OPERATIONS
 from perfmodel.schema.limits import limits_of
 
 US_PER_S = 1e6
@@ -26,19 +27,9 @@ CUT = "cut"
 """Part of the reason for a line that ends early."""
 
 OPERATIONS = {
-    "all_reduce": "all_reduce",
-    "allreduce": "all_reduce",
-    "all_gather": "all_gather",
-    "allgather": "all_gather",
-    "reduce_scatter": "reduce_scatter",
-    "reducescatter": "reduce_scatter",
-    "all_to_all": "all_to_all",
-    "alltoall": "all_to_all",
-    "broadcast": "broadcast",
-    "bcast": "broadcast",
-    "sendrecv": "sendrecv",
-    "reduction": "all_reduce",
-    "fcollect": "all_gather",
+    **{name: name for name in SAMPLE_OPERATIONS},
+    **{name.replace("_", ""): name for name in SAMPLE_OPERATIONS},
+    **{"bcast": "broadcast", "reduction": "all_reduce", "fcollect": "all_gather"},
 }
 """Names of collectives in logs of nccl-tests and NVSHMEM, with the names in this program."""
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from calibrate.importers.logged_rows import (
     OK,
+    OPERATIONS,
     US_PER_S,
     LoggedRow,
     LoggedRun,
@@ -181,9 +182,7 @@ def read_text(text: str, file: str) -> Reading:
 
 def _operation_in(file: str) -> str:
     name = file.lower().replace("-", "_")
-    spellings = ("all_reduce", "allreduce", "all_gather", "allgather", "reduce_scatter", "reducescatter",
-                 "alltoall", "all_to_all", "broadcast", "sendrecv")  # fmt: skip
-    found = {operation_name(spelling) for spelling in spellings if spelling in name}
+    found = {operation for spelling, operation in OPERATIONS.items() if spelling in name}
     return found.pop() if len(found) == 1 else ""
 
 
