@@ -60,9 +60,10 @@ def list_helping(answer: Answer, ask: Ask) -> tuple[Sensitivity, ...]:
     """The changes that make an answer at least 2 % faster, each asked in full, the shortest time first.
 
     ask  answers a changed question as ``answer`` was: with its sharding, or with the fastest
-    Limits: one GPU that holds all rows -> empty;  a change that has no answer -> left out
+    Limits: one GPU that holds all rows, or a batch that was chosen for a latency, which a change would change
+    -> empty;  a change that has no answer -> left out
     """
-    if answer.gpus == 1:
+    if answer.gpus == 1 or answer.question.max_latency_s is not None:
         return ()
     effects = [effect for change in _list_changes(answer) for effect in _ask_again(answer, change, ask)]
     helping = [effect for effect in effects if effect.after_s <= (1 - _WORTH_SAYING) * effect.before_s]
@@ -79,7 +80,9 @@ def _ask_again(answer: Answer, change: Change, ask: Ask) -> Iterator[Sensitivity
         return
     is_same = after.sharding in (answer.sharding, change.question.sharding)
     label = change.label if is_same else f"{change.label}, sharded {after.sharding}"
-    label = label if after.gpus == answer.gpus else f"{label}, on {after.gpus} GPUs"
+    if after.gpus != answer.gpus:
+        gain = format_ratio(after.samples_per_s / answer.samples_per_s)
+        label = f"{label} on {after.gpus} GPUs, {gain} samples/s"
     ends = after.slowdown, *after.band, after.evidence
     yield Sensitivity(label, change.option, answer.slowdown, *ends, answer.time_s, after.time_s)
 

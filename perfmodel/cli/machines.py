@@ -24,6 +24,11 @@ def read_criterion(options: SweepOptions, columns: Columns, many: int) -> str:
     if by not in CRITERIA:
         raise unknown_name("--by", by, CRITERIA)
     apart("--by", by, "leave one of them out.", grid=options.grid)
+    if by == "time" and options.max_latency is not None:
+        why = "each machine has another batch within it"
+        raise BadInputError(
+            f"--by time and --max-latency cannot be combined: {why}.", "give --by throughput."
+        )
     apart("--global-batch", options.global_batch, "leave one of them out.", batch=options.batch)
     free = [name.replace("_", " ") for name in columns if name != "gpus" and len(set(columns[name])) > 1]
     if many > 1 or free:

@@ -98,8 +98,10 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
     apart("--max-latency", options.max_latency, LEAVE_ONE, **not_chosen)
     apart("--rows", options.rows, LEAVE_ONE, report=report)
     unpooled = (options.pooling or "").startswith(NO_POOLING)
-    if unpooled and (options.sharding == ALL or report is not None):
-        raise BadInputError("--pooling none is of one sharding, and has no page.", "leave one of them out.")
+    if unpooled and options.sharding == ALL:
+        raise BadInputError("--pooling none and --sharding all cannot be combined.", "name one sharding.")
+    if unpooled and report is not None:
+        raise BadInputError("--pooling none has no page.", "leave out --report.")
     if options.tables is not None:
         table_count(options.tables)
     if options.table_size is None and options.gpus is None and options.model is None:
