@@ -195,7 +195,7 @@ def test_more_nodes_than_were_measured_follow_the_cards() -> None:
     assert four.time_s[0] / two.time_s[0] == pytest.approx((24 / 32) / (8 / 16), rel=0.02)
     ring = model.estimate("all_reduce", size, 32, 8)
     assert 0.85 < size[0] * 2 * 31 / 32 / ring.time_s[0] / (8 * 50e9) < 1.0
-    assert four.high_s[0] / four.time_s[0] > two.high_s[0] / two.time_s[0] > 1.2
+    assert four.high_s[0] / four.time_s[0] > two.high_s[0] / two.time_s[0] > 1.1
 
 
 def test_the_host_of_a_single_process_is_in_no_fit(samples: pd.DataFrame) -> None:
