@@ -12,7 +12,7 @@ from perfmodel.answer.gpu_count import GpuCount, count_gpus, explain_too_much
 from perfmodel.answer.question import Question
 from perfmodel.answer.uniform_plans import UniformPlan
 from perfmodel.engine.cost import Evaluator
-from perfmodel.engine.grid import CostedGrid, slowdown_band
+from perfmodel.engine.grid import CostedGrid, compare_with_local, slowdown_band
 from perfmodel.engine.row_wise import TWO_LEVEL, Configs, Forward, GpuLoads, fullest_part
 from perfmodel.engine.schemes import BY_DOMAIN, ROW_WISE
 from perfmodel.engine.settings import Setting
@@ -228,19 +228,11 @@ def answer_plan(base: Answer, evaluator: Evaluator, plan: UniformPlan) -> Answer
         fits=True,
     )
     totals = {
-        "time_s": cost.time_s,
+        **compare_with_local(cost.time_s, local_s, floor, light, base.gpus),
         "low_s": cost.low_s,
         "high_s": cost.high_s,
-        "floor_time_s": floor,
-        "light_time_s": light,
-        "baseline_time_s": local_s,
-        "slowdown": cost.time_s / local_s,
         "slowdown_low": float(low),
         "slowdown_high": float(high),
-        "slowdown_floor_part": floor / local_s,
-        "slowdown_bytes_part": (cost.time_s - floor) / local_s,
-        "slowdown_light": light / local_s,
-        "throughput_ratio": base.gpus * local_s / cost.time_s,
         "memory_bytes": float(memory.total_bytes[fullest]),
         "buffer_bytes": count.buffer_bytes,
         "fits": 1.0,

@@ -41,13 +41,13 @@ def page_of(
     from perfmodel.report.page.question_page import question_page
 
     chosen = {selector.name: selector.values[selector.start] for selector in workload}
-    known = question.list_keywords("machine", *_OF_A_SETUP, sizes.name, *chosen)
+    options = question.list_keywords("machine", *_OF_A_SETUP, sizes.name, *chosen)
     loaded = Loaded(question.kernels)
     across = across or across_sizes(sizes, (*LISTS, "sharding"))
     room = MOST_VIEWS - len(combinations(workload)) + 1
     offered = offer(asked, loaded, room, across.largest_bytes, question.reserve)
-    lines = across.lines(sizes.values, workloads(workload), loaded, known, asked.own)
-    all_of = ViewsAsked(sizes, workload, offered, loaded, lines, known, lead, asked.best)
+    lines = across.lines(sizes.values, workloads(workload), loaded, options, asked.own)
+    all_of = ViewsAsked(sizes, workload, offered, loaded, lines, options, lead, asked.best)
     parts = Progress(len(all_of.places()) + across.blocks, "views and figures")
     made = list(parts.over(views(all_of, across.view)))
     found = [view for view in made if isinstance(view, View)]
@@ -56,7 +56,7 @@ def page_of(
     start = tuple(selector.start for selector in workload)
     first = next(view for view in found if view.chosen == (*start, 0, 0, 0, 0))
     answer, lead = first.answers[sizes.start], first.leads[sizes.start]
-    fixed = tuple(parts.over(across.fixed(answer, {**known, **setup.options, **chosen}, lead)))
+    fixed = tuple(parts.over(across.fixed(answer, {**options, **setup.options, **chosen}, lead)))
     ways = with_reasons(offered.selectors, [view.chosen[len(workload) :] for view in found], refused)
     return question_page(
         answer,

@@ -190,23 +190,15 @@ def cost_grid(forward: Forward, work: Configs) -> CostedGrid:
         "memory_bytes": held.total_bytes,
         "buffer_bytes": held.buffer_bytes / forward.buffer_weight,
         "fits": capacity.fits(held.total_bytes, work.usable_bytes),
-        "baseline_time_s": local,
         "baseline_low_s": base_low,
         "baseline_high_s": base_high,
-        "time_s": time,
         "low_s": low,
         "high_s": high,
-        "floor_time_s": floor,
-        "slowdown": time / local,
         "slowdown_low": slowdown_low,
         "slowdown_high": slowdown_high,
         "evidence": np.maximum(base.evidence, cost.evidence),
         "main_evidence": cost.main_evidence,
-        "light_time_s": light,
-        "slowdown_floor_part": floor / local,
-        "slowdown_bytes_part": (time - floor) / local,
-        "slowdown_light": light / local,
-        "throughput_ratio": work.gpus * local / time,
+        **compare_with_local(time, local, floor, light, work.gpus),
         **{f"{step.name}_time_s": step.timing.time_s for step in cost.steps},
     }
     for name in ("time_s", "slowdown"):
@@ -216,6 +208,26 @@ def cost_grid(forward: Forward, work: Configs) -> CostedGrid:
                 "a value given with --set, or in the machine file, is too large or too small.",
             )
     return CostedGrid(Grid(columns, tuple(step.name for step in cost.steps)), base, cost)
+
+
+def compare_with_local(time: Any, local: Any, floor: Any, light: Any, gpus: Any) -> dict[str, Any]:
+    """Columns that compare a pass on G GPUs with the look-up of one GPU's batch in local memory.
+
+    time, local  of the pass and of the local look-up [s];  floor  latency of the pass [s]
+    light        least time of the pass at datasheet rates [s];  gpus  G [-]
+    Limits: G = 1 -> slowdown and throughput_ratio 1
+    """
+    return {
+        "time_s": time,
+        "baseline_time_s": local,
+        "floor_time_s": floor,
+        "light_time_s": light,
+        "slowdown": time / local,
+        "slowdown_floor_part": floor / local,
+        "slowdown_bytes_part": (time - floor) / local,
+        "slowdown_light": light / local,
+        "throughput_ratio": gpus * local / time,
+    }
 
 
 def slowdown_band(causes: Mapping[str, Times], local: Mapping[str, Times]) -> tuple[Any, Any]:
