@@ -16,7 +16,7 @@ from decimal import Decimal, InvalidOperation
 from typing import NamedTuple
 
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS
-from perfmodel.schema.limits import limits_of
+from perfmodel.schema.fields import limits_of
 
 US_PER_S = 1e6
 GB = 1e9

@@ -30,8 +30,8 @@ from calibrate.importers.rccl_files import looks_like_rccl, read_rccl_file
 from calibrate.importers.samples_csv import REQUIRED, looks_like_csv, read_samples_csv, why_not_ours
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
+from perfmodel.schema.fields import limits_of
 from perfmodel.schema.gate import MOST_LOG_BYTES, STDIN, read_bounded
-from perfmodel.schema.limits import limits_of
 from perfmodel.schema.samples import COLUMNS
 from perfmodel.units import format_bytes, format_fraction
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from calibrate.operations import RankTimes
 from perfmodel.errors import PerfmodelError
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.limits import limits_of
+from perfmodel.schema.fields import limits_of
 from perfmodel.schema.runs import DeviceConditions, Point, PointKind, Visit
 
 _FIGURES = 6

@@ -16,8 +16,8 @@ from perfmodel.engine.tables import PlanTables, row_bytes
 from perfmodel.errors import BadInputError
 from perfmodel.model import capacity, sharding
 from perfmodel.question.groups import RANGES
+from perfmodel.schema.gate import MOST_GPUS
 from perfmodel.schema.machine import Machine
-from perfmodel.schema.ranges import MOST_GPUS
 from perfmodel.schema.workload import DTYPES, ID_DTYPE_BYTES, TableSet, dtype_bytes
 from perfmodel.units import format_bytes, format_count
 

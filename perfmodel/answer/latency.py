@@ -11,7 +11,7 @@ import numpy as np
 from perfmodel.answer.inputs import DEFAULTS
 from perfmodel.answer.question import Question
 from perfmodel.answer.swept import Columns, Done, sweep_columns
-from perfmodel.schema.ranges import MOST_BATCH
+from perfmodel.schema.gate import MOST_BATCH
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -277,7 +277,7 @@ class Question:
         if self.calibration is not None:
             yield from ("--calibration", calibration or str(self.calibration))
             yield from ("--backend", backend) if backend else ()
-        elif self.backend != self.machine.default_backend:
+        elif self.backend != str(self.machine.defaults.backend):
             yield from ("--backend", self.backend)
         yield from self._list_pass()
 
@@ -321,7 +321,7 @@ def read_keywords(
     values = {name: value for name, value in options.items() if value is not None}
     setting, calibration = values.get("setting"), values.get("calibration")
     box = read_machine(machine, values.pop("overrides", None), setting, calibration)
-    values.setdefault("backend", setting.backend if setting else box.default_backend)
+    values.setdefault("backend", setting.backend if setting else str(box.defaults.backend))
     if isinstance(workload, TableSet):
         values["tables"] = workload
     else:

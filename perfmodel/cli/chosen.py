@@ -16,8 +16,8 @@ from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.calibration import Calibration, list_calibrations, load_calibration
 from perfmodel.schema.evidence import LAW_BACKENDS, Backend, Clock
 from perfmodel.schema.files import unknown_name
+from perfmodel.schema.gate import MOST_GPUS
 from perfmodel.schema.machine import Machine, beside_shipped, doubted_values, list_machines, load_machine
-from perfmodel.schema.ranges import MOST_GPUS
 from perfmodel.schema.run_folders import (
     calibration_in,
     calibrations_of,
@@ -103,7 +103,7 @@ def library_of(machine: Machine, backend: str | None, calibration: str | None) -
     """The library that was typed; else the calibration's; else the machine's default."""
     if backend is None:
         return (
-            machine.default_backend
+            str(machine.defaults.backend)
             if calibration is None
             else str(load_calibration_file(calibration).backend)
         )

@@ -33,9 +33,9 @@ from perfmodel.report.calibration_text import calibration_text
 from perfmodel.report.terminal import paragraph
 from perfmodel.schema.calibration import Calibration, save_calibration
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock
+from perfmodel.schema.fields import far_from_sold, limits_of
 from perfmodel.schema.files import invalid_fields, unknown_name
 from perfmodel.schema.home import SAMPLES_SUFFIX
-from perfmodel.schema.limits import far_from_sold, limits_of
 from perfmodel.schema.machine import Machine, list_machines, load_machine
 from perfmodel.schema.samples import write_samples
 from perfmodel.schema.whole_files import cannot_write, write_whole_bytes

@@ -22,8 +22,7 @@ from perfmodel.schema.calibration import list_calibrations
 from perfmodel.schema.distributions import Distribution, parse_distribution
 from perfmodel.schema.files import shown
 from perfmodel.schema.gate import STDIN
-from perfmodel.schema.machine import list_machines
-from perfmodel.schema.machine_keys import KEYS
+from perfmodel.schema.machine import KEYS, list_machines
 from perfmodel.schema.table_files import list_models
 from perfmodel.units import parse_quantity, parse_ratio
 

@@ -19,8 +19,8 @@ from perfmodel.model.collectives import bus_factor
 from perfmodel.model.laws import LINK_LAWS
 from perfmodel.schema.calibration import Calibration, list_calibrations, load_calibration
 from perfmodel.schema.evidence import COLLECTIVES, PER_PEER, Backend, Clock, Evidence
+from perfmodel.schema.gate import MOST_GPUS
 from perfmodel.schema.machine import Machine, beside_shipped, list_machines, load_machine
-from perfmodel.schema.ranges import MOST_GPUS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,7 +80,7 @@ class CollectiveModel:
         Raises BadInputError for an unknown backend or clock, or a file whose laws another version
         of this program fitted, and NoCalibrationError when no calibration matches.
         """
-        asked = backend or machine.default_backend
+        asked = backend or str(machine.defaults.backend)
         library = Backend(_member([str(item) for item in Backend], asked, "backend"))
         wanted = None if clock is None else Clock(_member([str(item) for item in Clock], clock, "clock"))
         if calibration is None:

@@ -15,9 +15,9 @@ from perfmodel.collectives.stored import curve_time
 from perfmodel.model.collectives import bus_factor
 from perfmodel.model.recording import Number, equation
 from perfmodel.schema.calibration import Calibration, Curve
-from perfmodel.schema.constants import ScenarioFile
 from perfmodel.schema.evidence import Clock, Evidence
-from perfmodel.schema.intervals import Interval
+from perfmodel.schema.fields import Interval
+from perfmodel.schema.priors import ScenarioFile
 
 BETWEEN = "between_steps"
 _LIKE = dict.fromkeys(

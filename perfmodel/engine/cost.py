@@ -100,7 +100,7 @@ class Evaluator:
         """An evaluator on a machine by name. options  of ``load_setting`` and of ``PassBasis``, by name"""
         box = load_machine(machine) if isinstance(machine, str) else machine
         of_basis = {name: options.pop(name) for name in _OF_BASIS if name in options}
-        setting = load_setting(box, options.pop("backend", box.default_backend), **options)
+        setting = load_setting(box, options.pop("backend", str(box.defaults.backend)), **options)
         return Evaluator(PassBasis(setting, **of_basis), tables, batch, gpus, id_dtype=id_dtype, sets=sets)
 
     def exchange_by(self, sets: ExchangeSets | None) -> Evaluator:

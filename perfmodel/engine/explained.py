@@ -36,7 +36,7 @@ from perfmodel.model.laws import LINK_LAWS, ring_tree_choice, ring_tree_time
 from perfmodel.model.recording import Evaluation, Number, derive, record_equations, to_float
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.evidence import Evidence
-from perfmodel.schema.machine import Quantity
+from perfmodel.schema.fields import Quantity
 from perfmodel.schema.priors import load_priors
 from perfmodel.units import counted, format_bytes, format_quantity, format_time
 

@@ -19,7 +19,7 @@ from perfmodel.engine.steps import Times
 from perfmodel.engine.tables import Array, row_bytes
 from perfmodel.errors import BadInputError
 from perfmodel.model import bands, capacity, sharding
-from perfmodel.schema.ranges import MOST_GPUS
+from perfmodel.schema.gate import MOST_GPUS
 
 _ROUNDS = 64
 """Most rounds of the search for the fewest GPUs; random configurations take at most 8."""

@@ -13,19 +13,18 @@ from perfmodel.collectives.rates import card_rate
 from perfmodel.engine.adjustments import Handover, OneDomain
 from perfmodel.errors import BadInputError, NoCalibrationError, NoKernelsError
 from perfmodel.schema.calibration import Calibration, load_calibration
-from perfmodel.schema.constants import (
+from perfmodel.schema.evidence import Backend, Clock, Evidence
+from perfmodel.schema.fields import Quantity
+from perfmodel.schema.files import unknown_name
+from perfmodel.schema.kernel_fits import IMPLEMENTATIONS, KernelConstants
+from perfmodel.schema.machine import FOLLOW_MEMORY, KEYS, Machine, copied_rates
+from perfmodel.schema.priors import (
     Constants,
     ScenarioFile,
     list_scenario_files,
     load_kernel_constants,
     load_scenario_file,
 )
-from perfmodel.schema.evidence import Backend, Clock, Evidence
-from perfmodel.schema.files import unknown_name
-from perfmodel.schema.kernel_fits import IMPLEMENTATIONS, KernelConstants
-from perfmodel.schema.machine import Machine, Quantity, copied_rates
-from perfmodel.schema.machine_keys import KEYS
-from perfmodel.schema.memory_rates import FOLLOW_MEMORY
 from perfmodel.units import format_number
 
 CLUSTER = "cluster"

@@ -18,7 +18,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.explore.controls import OPTIONS, Control
 from perfmodel.question.spec import CommandOptions
 from perfmodel.schema.files import shown, unknown_name
-from perfmodel.schema.machine_keys import KEYS
+from perfmodel.schema.machine import KEYS
 from perfmodel.schema.table_files import read_tables
 from perfmodel.schema.workload import TableSet
 

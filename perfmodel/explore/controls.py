@@ -13,8 +13,7 @@ from perfmodel.question.passes import ProjectOptions
 from perfmodel.question.spec import Declared, Opt
 from perfmodel.schema.distributions import ONE_ROW
 from perfmodel.schema.evidence import LAW_BACKENDS
-from perfmodel.schema.machine import list_machines
-from perfmodel.schema.machine_keys import KEYS
+from perfmodel.schema.machine import KEYS, list_machines
 from perfmodel.schema.table_files import list_models
 from perfmodel.schema.workload import DTYPE_BYTES, PAYLOADS
 from perfmodel.units import parse_quantity

@@ -15,7 +15,7 @@ from perfmodel.errors import PerfmodelError
 from perfmodel.explore import answers, commands
 from perfmodel.explore.asked import FILE, MOST_BYTES, Called, Dropped, Posted, Said, texts_of
 from perfmodel.explore.controls import Control, controls, refused
-from perfmodel.schema.machine_keys import KEYS
+from perfmodel.schema.machine import KEYS
 
 Body = TypeVar("Body", Posted, Called)
 _FIRST = {"table_size": "10TB"}

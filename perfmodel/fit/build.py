@@ -17,7 +17,7 @@ from perfmodel.fit.links import RING_TREE_COLLECTIVES, Cell, fit_law, rounded
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import UNKNOWN_VERSION, Calibration, Curve, Law
 from perfmodel.schema.evidence import COLLECTIVES, LAW_BACKENDS, RING_BACKENDS, Backend, Clock
-from perfmodel.schema.intervals import Interval
+from perfmodel.schema.fields import Interval
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.priors import Priors, load_priors
 

@@ -15,9 +15,9 @@ from perfmodel.collectives.stored import curve_time
 from perfmodel.fit.links import rounded
 from perfmodel.model import embedding_bag
 from perfmodel.schema.calibration import Calibration
-from perfmodel.schema.constants import load_kernel_constants
-from perfmodel.schema.intervals import Interval
+from perfmodel.schema.fields import Interval
 from perfmodel.schema.machine import Machine
+from perfmodel.schema.priors import load_kernel_constants
 
 if TYPE_CHECKING:
     import pandas as pd

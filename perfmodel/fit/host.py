@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from perfmodel.fit.implementations import fit_kernels
 from perfmodel.fit.links import rounded
 from perfmodel.schema.evidence import Backend, Clock, Evidence
-from perfmodel.schema.machine import Machine
-from perfmodel.schema.machine_keys import KEYS
+from perfmodel.schema.machine import KEYS, Machine
 from perfmodel.schema.run_files import Run
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from perfmodel.fit.hits import miss_ratios
 from perfmodel.fit.links import rounded
 from perfmodel.fit.robust import half_widths, solve
 from perfmodel.model import embedding_bag, kernels
-from perfmodel.schema.constants import Constants, load_kernel_constants
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.intervals import Interval
+from perfmodel.schema.fields import Interval
 from perfmodel.schema.kernel_fits import InPass, KernelConstants, KernelFit, KernelStep
 from perfmodel.schema.machine import Machine
+from perfmodel.schema.priors import Constants, load_kernel_constants
 from perfmodel.schema.workload import dtype_bytes
 
 if TYPE_CHECKING:

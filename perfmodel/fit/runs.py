@@ -11,7 +11,7 @@ from perfmodel.fit.context import handovers, passes_to_fit
 from perfmodel.fit.implementations import fit_each
 from perfmodel.schema.calibration import Calibration, list_calibrations, shipped_calibration
 from perfmodel.schema.evidence import COLLECTIVES, LAW_BACKENDS, Backend, Clock, Evidence
-from perfmodel.schema.intervals import Interval
+from perfmodel.schema.fields import Interval
 from perfmodel.schema.kernel_fits import GPU_L2
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.run_files import Run

@@ -15,10 +15,10 @@ from perfmodel.fit.hierarchy import ClusterCells, learn
 from perfmodel.fit.links import Cell
 from perfmodel.schema.calibration import Calibration, save_calibration
 from perfmodel.schema.evidence import Backend, Clock
+from perfmodel.schema.fields import Strict, read_as
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.priors import LEARNED, Priors, load_priors, save_learned
 from perfmodel.schema.samples import load_samples
-from perfmodel.schema.strict import Strict, read_as
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,10 +14,9 @@ from perfmodel.engine.schemes import DATA_PARALLEL, EXCHANGED, Exchange, exchang
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.plan.made_for import MadeFor
+from perfmodel.schema.fields import Exact, validated
 from perfmodel.schema.files import shown
-from perfmodel.schema.gate import read_json
-from perfmodel.schema.ranges import MOST_PLANNED_GPUS, MOST_TABLES
-from perfmodel.schema.strict import Exact, validated
+from perfmodel.schema.gate import MOST_PLANNED_GPUS, MOST_TABLES, read_json
 from perfmodel.schema.whole_files import write_whole_text
 from perfmodel.units import counted
 

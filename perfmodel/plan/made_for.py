@@ -10,7 +10,7 @@ from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.settings import Setting
 from perfmodel.question.groups import choose_optimizer
 from perfmodel.schema.calibration import load_calibration
-from perfmodel.schema.strict import Exact
+from perfmodel.schema.fields import Exact
 
 
 class MadeFor(Exact):
@@ -74,7 +74,7 @@ class MadeFor(Exact):
 
 def _backend(setting: Setting) -> str | None:
     """Name of the library, if it is not the default of the calibration or of the machine."""
-    own = setting.machine.default_backend
+    own = str(setting.machine.defaults.backend)
     if setting.calibration is not None:
         own = str(load_calibration(str(setting.calibration)).backend)
     return None if setting.backend == own else str(setting.backend)

@@ -28,8 +28,8 @@ from perfmodel.plan.outcome import Planned, given_outcome, of_other_plans, outco
 from perfmodel.plan.searching.carried import as_option, carried
 from perfmodel.plan.searching.search import Search, Watch
 from perfmodel.question.groups import choose_optimizer
+from perfmodel.schema.gate import MOST_PLANNED_GPUS
 from perfmodel.schema.machine import Machine
-from perfmodel.schema.ranges import MOST_PLANNED_GPUS
 from perfmodel.units import format_count
 
 _OF_SETTING = ("backend", "clock", "scenario", "calibration", "kernels")
@@ -106,7 +106,7 @@ class PlanQuestion:
         asked = {name: self.costs.get(name) for name in _OF_SETTING}
         return load_setting(
             self.machine,
-            asked["backend"] or self.machine.default_backend,
+            asked["backend"] or str(self.machine.defaults.backend),
             asked["clock"],
             asked["scenario"] or CLUSTER,
             asked["calibration"],

@@ -12,7 +12,7 @@ from perfmodel.effort import EFFORTS
 from perfmodel.engine.schemes import ROW_WISE, SHARDINGS, SHORT
 from perfmodel.errors import BadInputError
 from perfmodel.question.spec import CommandOptions, Opt
-from perfmodel.schema import ranges
+from perfmodel.schema import gate
 from perfmodel.schema.files import unknown_name
 from perfmodel.units import parse_bytes, parse_count, parse_number, parse_time
 
@@ -27,19 +27,19 @@ RESERVE = "15%"
 
 Clock = Annotated[str | None, Opt("How the times were measured: device, graph, stream or eager.", "NAME")]
 Csv = Annotated[bool, Opt("Print CSV in SI units.", flag="--csv")]
-BATCH = Opt(f"Samples per GPU (default {DEFAULT_BATCH}).", "N", read=parse_count, most=ranges.MOST_BATCH)
+BATCH = Opt(f"Samples per GPU (default {DEFAULT_BATCH}).", "N", read=parse_count, most=gate.MOST_BATCH)
 GLOBAL_BATCH = Opt(
     "Samples of all GPUs together, instead of --batch of each: a whole number for each GPU.",
     "N",
     read=parse_count,
-    most=ranges.MOST_BATCH,
+    most=gate.MOST_BATCH,
 )
-DIM = Opt("Elements per row.", "N", read=parse_count, most=ranges.WIDEST)
+DIM = Opt("Elements per row.", "N", read=parse_count, most=gate.WIDEST)
 GPUS = Opt(
-    "Number of GPUs (default: as many as the tables need).", "N", read=parse_count, most=ranges.MOST_GPUS
+    "Number of GPUs (default: as many as the tables need).", "N", read=parse_count, most=gate.MOST_GPUS
 )
 POOLING = Opt(
-    "Rows summed per bag.", "N", read=parse_number, least=ranges.LEAST_POOLING, most=ranges.MOST_POOLING
+    "Rows summed per bag.", "N", read=parse_number, least=gate.LEAST_POOLING, most=gate.MOST_POOLING
 )
 NO_POOLING = "none"
 """Value of ``--pooling``, alone or before the ids of a sample, ``none:50``: rows are not pooled."""
@@ -172,7 +172,7 @@ def table_count(text: str, option: str = "--tables") -> int:
 
 
 TABLES = Opt(
-    "Number of tables (default 1).", "N", read=table_count, keyword="table_count", most=ranges.MOST_TABLES
+    "Number of tables (default 1).", "N", read=table_count, keyword="table_count", most=gate.MOST_TABLES
 )
 
 

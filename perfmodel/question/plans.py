@@ -11,7 +11,7 @@ from perfmodel.engine.schemes import EXCHANGED, SHARDINGS
 from perfmodel.question import groups
 from perfmodel.question.groups import GlobalBatchOptions, PassOptions, TrainingOptions, page
 from perfmodel.question.spec import Opt
-from perfmodel.schema.ranges import MOST_PLANNED_GPUS
+from perfmodel.schema.gate import MOST_PLANNED_GPUS
 from perfmodel.units import parse_bytes
 
 FORMATS = ("plan", "torchrec")

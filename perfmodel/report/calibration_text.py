@@ -15,10 +15,9 @@ from perfmodel.model.laws import LINK_LAWS
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.terminal import facts, paragraph, table
 from perfmodel.schema.calibration import Calibration, Curve, Law
-from perfmodel.schema.intervals import Interval
+from perfmodel.schema.fields import Interval
 from perfmodel.schema.kernel_fits import KernelConstants
-from perfmodel.schema.machine import Machine, list_machines, load_machine
-from perfmodel.schema.machine_keys import KEYS
+from perfmodel.schema.machine import KEYS, Machine, list_machines, load_machine
 from perfmodel.schema.run_folders import calibrate_line
 from perfmodel.units import (
     counted,

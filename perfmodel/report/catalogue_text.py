@@ -10,8 +10,7 @@ from typing import Any
 from perfmodel.engine.tables import PlanTables
 from perfmodel.report.columns import Column, attributes, columns_record, columns_text
 from perfmodel.report.terminal import facts, paragraph, table
-from perfmodel.schema.machine import Machine
-from perfmodel.schema.machine_keys import KEYS
+from perfmodel.schema.machine import KEYS, Machine
 from perfmodel.schema.workload import TableSet
 from perfmodel.units import counted, format_bytes, format_count, format_number
 

@@ -17,7 +17,7 @@ from perfmodel.report.run import point_name
 from perfmodel.report.terminal import facts
 from perfmodel.schema.calibration import Calibration, Curve
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.intervals import Interval
+from perfmodel.schema.fields import Interval
 from perfmodel.schema.runs import Finish, LookupWork, Point, PointKind, Status
 from perfmodel.units import (
     counted,

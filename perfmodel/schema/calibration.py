@@ -22,13 +22,23 @@ from pydantic import Field, ValidationError, model_validator
 from perfmodel import resources
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock
+from perfmodel.schema.fields import (
+    Bytes,
+    Interval,
+    LogSd,
+    Positive,
+    Ranks,
+    Seconds,
+    Share,
+    Strict,
+    Whole,
+    far_from_sold,
+    limits_of,
+)
 from perfmodel.schema.files import invalid_fields, shown, unknown_name
 from perfmodel.schema.gate import load_json, read_text
 from perfmodel.schema.home import LATEST
-from perfmodel.schema.intervals import Bytes, Interval, LogSd, Positive, Ranks, Seconds, Share, Whole
 from perfmodel.schema.kernel_fits import KernelConstants
-from perfmodel.schema.limits import far_from_sold, limits_of
-from perfmodel.schema.strict import Strict
 from perfmodel.schema.whole_files import cannot_write, write_whole_text
 
 SCHEMA_VERSION = 1

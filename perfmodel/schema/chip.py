@@ -10,11 +10,10 @@ from pydantic import Field, model_validator
 
 from perfmodel import resources, units
 from perfmodel.errors import BadInputError
+from perfmodel.schema.fields import Name, Quantity, Strict, Text, ValueKey, validated
 from perfmodel.schema.files import looks_like_path, unknown_name
 from perfmodel.schema.gate import read_toml
-from perfmodel.schema.machine import OVERRIDE_SOURCE, Name, Quantity, Text
-from perfmodel.schema.machine_keys import ValueKey
-from perfmodel.schema.strict import Strict, validated
+from perfmodel.schema.machine import OVERRIDE_SOURCE
 
 _FOLDER, _SUFFIX, _WHAT = "chips", ".toml", "chip file"
 

@@ -10,9 +10,9 @@ from pydantic import Field
 
 from perfmodel import resources
 from perfmodel.errors import BadInputError
+from perfmodel.schema.fields import Strict, read_as
 from perfmodel.schema.files import looks_like_path, unknown_name
-from perfmodel.schema.ranges import WIDEST
-from perfmodel.schema.strict import Strict, read_as
+from perfmodel.schema.gate import WIDEST
 
 _FOLDER, _SUFFIX = "dense", ".toml"
 _WHAT = "file of dense layers"

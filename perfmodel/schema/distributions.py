@@ -9,8 +9,7 @@ from pathlib import Path
 from perfmodel.errors import BadInputError
 from perfmodel.resources import data_names, data_path
 from perfmodel.schema.files import looks_like_path, shown, unknown_name
-from perfmodel.schema.gate import read_csv_lines
-from perfmodel.schema.ranges import MOST_SKEW
+from perfmodel.schema.gate import MOST_SKEW, read_csv_lines
 from perfmodel.units import parse_ratio
 
 _WHAT = "distribution file"

@@ -8,9 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.intervals import Bytes, Interval, LogSd, Share, Whole
-from perfmodel.schema.limits import limits_of
-from perfmodel.schema.strict import Strict
+from perfmodel.schema.fields import Bytes, Interval, LogSd, Share, Strict, Whole, limits_of
 
 KERNEL_KEYS = (
     "launch_floor_s",

@@ -8,52 +8,53 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
 from perfmodel import resources, units
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import RING_BACKENDS, Backend, Clock, Evidence
+from perfmodel.schema.fields import Name, Quantity, Strict, Text, ValueKey, limits_of, validated
 from perfmodel.schema.files import looks_like_path, unknown_name
 from perfmodel.schema.gate import read_toml
-from perfmodel.schema.limits import limits_of
-from perfmodel.schema.machine_keys import KEYS
-from perfmodel.schema.machine_shape import check_domain
-from perfmodel.schema.memory_rates import MEMORY_RATE, above_memory, copied, scaled
-from perfmodel.schema.strict import Strict, validated
 
 OVERRIDE_SOURCE = "--set"
+FOLLOW_MEMORY = ("gather_bytes_per_s", "bucketize_bytes_per_s", "local_sum_bytes_per_s")
+"""Kernel rates that are a share of the memory's rate."""
 _FOLDER = "machines"
 _SUFFIX = ".toml"
-
-
-Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=2000)]
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+_SAME = 1e-9
 _NOT_VALUES = ("name", "title", "notes", "defaults", "links", "accepted")
 
-
-class Quantity(Strict):
-    """One value with its unit, source, reason and evidence.
-
-    log_sd  spread among its sources, as the standard deviation of the logarithm; None: not stated
-    """
-
-    value: float = Field(ge=0, allow_inf_nan=False, strict=True)
-    unit: str
-    source: Text
-    why: Text
-    evidence: Evidence
-    log_sd: float | None = Field(default=None, ge=0, le=3, allow_inf_nan=False, strict=True)
-
-    def __str__(self) -> str:
-        return units.format_quantity(self.value, self.unit)
-
-    @staticmethod
-    def what_if(number: float, unit: str, source: str, typed: str) -> Quantity:
-        """A value in place of that of a file. typed  as for ``--set``. Limits: impossible -> BadInputError"""
-        known = {"unit": unit, "source": source, "why": "a what-if", "evidence": Evidence.ASSUMED}
-        return validated(Quantity, {"value": float(number), **known}, source, typed)
+KEYS: dict[str, ValueKey] = {
+    "hbm_bytes": ValueKey("byte", False, "memory of one GPU"),
+    "hbm_bytes_per_s": ValueKey("byte/s", False, "datasheet memory bandwidth of one GPU"),
+    "l2_bytes": ValueKey("byte", False, "L2 cache of one GPU"),
+    "l2_bytes_per_s": ValueKey("byte/s", False, "L2 read bandwidth of one GPU"),
+    "sm_count": ValueKey("count", False, "streaming multiprocessors of one GPU"),
+    "gpus_per_node": ValueKey("count", False, "GPUs of one node (one operating system)"),
+    "nvlink_domain_gpus": ValueKey("count", False, "GPUs that scale-up links (NVLink, xGMI) join; 1 = none"),
+    "nvlink_bytes_per_s": ValueKey("byte/s", True, "scale-up links of one GPU, one direction; 0 = none"),
+    "pcie_bytes_per_s": ValueKey("byte/s", False, "PCIe of one GPU, one direction, datasheet"),
+    "nic_bytes_per_s": ValueKey("byte/s", False, "network line rate per GPU, one direction"),
+    "nics_per_node": ValueKey("count", False, "network interfaces of one node"),
+    "gather_bytes_per_s": ValueKey("byte/s", False, "memory bandwidth that a gather of long rows reaches"),
+    "launch_floor_s": ValueKey("s", False, "time of a gather kernel with almost nothing to do"),
+    "sector_bytes": ValueKey("byte", False, "smallest read from memory"),
+    "row_access_bytes": ValueKey("byte", False, "what reading a short row takes: a line of the cache"),
+    "bag_factor": ValueKey("ratio", False, "a byte of a bag that is written over one that is read"),
+    "bucketize_floor_s": ValueKey("s", False, "time to sort almost no ids by owner"),
+    "bucketize_bytes_per_s": ValueKey("byte/s", False, "bytes of ids sorted by owner per second"),
+    "local_sum_bytes_per_s": ValueKey(
+        "byte/s", False, "bytes read and written per second by a sum of buffers"
+    ),
+    "host_bytes": ValueKey("byte", False, "memory of one node's hosts", False),
+    "host_link_bytes_per_s": ValueKey(
+        "byte/s", False, "link from a GPU to its host (PCIe, C2C), one direction, datasheet", False
+    ),
+}
+"""Values of a machine; a file gives all that are required."""
 
 
 class Defaults(Strict):
@@ -99,11 +100,23 @@ class Machine(Strict):
         if missing:
             raise ValueError(f"values: missing {', '.join(missing)}")
         for key, quantity in self.values.items():
-            _check_quantity(key, quantity)
+            if key not in KEYS:
+                raise ValueError(f"values.{key}: not a machine value; known: {', '.join(KEYS)}")
+            KEYS[key].check(key, quantity)
+            if outside := limits_of("machine")[key].refusal(quantity.value, zero=KEYS[key].zero):
+                raise ValueError(f"values.{key}.value: {outside}")
         if unknown := [key for key in self.accepted if key not in KEYS]:
             raise ValueError(f"accepted: {', '.join(unknown)}: not a machine value")
-        values = {key: quantity.value for key, quantity in self.values.items()}
-        check_domain(values, self.links.scale_up)
+        link, domain, node = self.links.scale_up, self.nvlink_domain_gpus, self.gpus_per_node
+        if domain > 1 and self.value("nvlink_bytes_per_s") == 0:
+            raise ValueError(f"an {link} domain of {domain} GPUs needs nvlink_bytes_per_s above 0")
+        if 1 < domain < node:
+            raise ValueError(
+                f"an {link} domain of {domain} GPUs inside nodes of {node} is not modelled: give "
+                f"gpus_per_node {domain} as well, or nvlink_domain_gpus 1 for no {link}"
+            )
+        if domain % node and node % domain:
+            raise ValueError(f"nvlink_domain_gpus {domain} does not fit nodes of {node} GPUs")
         return self
 
     def doubts(self) -> dict[str, str]:
@@ -134,10 +147,6 @@ class Machine(Strict):
         """The SI value of ``key``."""
         return self.quantity(key).value
 
-    def count(self, key: str) -> int:
-        """The value of ``key`` as a whole number."""
-        return int(self.value(key))
-
     def original(self, key: str) -> float:
         """The SI value of ``key`` before overrides: the value when the shipped measurements were taken."""
         return self.originals[key].value if key in self.originals else self.value(key)
@@ -161,17 +170,12 @@ class Machine(Strict):
     @property
     def gpus_per_node(self) -> int:
         """GPUs per node."""
-        return self.count("gpus_per_node")
+        return int(self.value("gpus_per_node"))
 
     @property
     def nvlink_domain_gpus(self) -> int:
         """GPUs that reach each other over a scale-up link (NVLink, xGMI); 1 without such a link."""
-        return self.count("nvlink_domain_gpus")
-
-    @property
-    def nodes_per_domain(self) -> int:
-        """Nodes that one scale-up domain spans: 18 compute trays of 4 in an NVL72, else 1."""
-        return max(1, self.nvlink_domain_gpus // self.gpus_per_node)
+        return int(self.value("nvlink_domain_gpus"))
 
     def domain_gpus_of(self, gpus_per_node: int) -> int:
         """GPUs that reach each other without a network card if ``gpus_per_node`` GPUs of each node are used.
@@ -179,7 +183,9 @@ class Machine(Strict):
         In a DGX: GPUs of the node. In an NVL72 (18 trays of 4): 18 times ``gpus_per_node``, at most the
         domain.
         """
-        return gpus_per_node if gpus_per_node > self.gpus_per_node else gpus_per_node * self.nodes_per_domain
+        if gpus_per_node > self.gpus_per_node:
+            return gpus_per_node
+        return gpus_per_node * max(1, self.nvlink_domain_gpus // self.gpus_per_node)
 
     @property
     def network_priors(self) -> str:
@@ -198,11 +204,6 @@ class Machine(Strict):
             values["nvlink_domain_gpus"] = float(self.domain_gpus_of(gpus_per_node))
         return values
 
-    @property
-    def default_backend(self) -> str:
-        """Library that is used unless the user chooses another."""
-        return str(self.defaults.backend)
-
     def with_overrides(self, values: Mapping[str, float | str], source: str = OVERRIDE_SOURCE) -> Machine:
         """This machine with some values replaced: evidence ``assumed``, listed in ``overrides``.
 
@@ -214,9 +215,10 @@ class Machine(Strict):
             return self
         given = {key: self._given(key, value, source) for key, value in values.items()}
         replaced: dict[str, Quantity] = {**self.values, **given}
-        if "gpus_per_node" in given and "nvlink_domain_gpus" not in given:
-            follows = self._domain_following(given["gpus_per_node"])
-            replaced |= {"nvlink_domain_gpus": follows} if follows else {}
+        ends_at_node = 1 < self.nvlink_domain_gpus == self.gpus_per_node
+        if ends_at_node and "gpus_per_node" in given and "nvlink_domain_gpus" not in given:
+            why = f"the {self.links.scale_up} domain of this machine is one node"
+            replaced["nvlink_domain_gpus"] = given["gpus_per_node"].model_copy(update={"why": why})
         changed = [key for key in self.values if replaced[key] is not self.values[key]]
         own = [key for key in changed if key not in self.overrides]  # else an earlier override added it
         before = {**{key: self.values[key] for key in own}, **self.originals}
@@ -236,22 +238,6 @@ class Machine(Strict):
             here = f"; here {self.values[key]}" if key in self.values else ""
             raise BadInputError(f"{source} {key}={value}: it {outside}.", f"{meaning}{here}.")
         return Quantity.what_if(number, unit, source, f"{key}={value}")
-
-    def _domain_following(self, node: Quantity) -> Quantity | None:
-        ends_at_node = 1 < self.nvlink_domain_gpus == self.gpus_per_node
-        if not ends_at_node:
-            return None
-        why = f"the {self.links.scale_up} domain of this machine is one node"
-        return node.model_copy(update={"why": why})
-
-
-def _check_quantity(key: str, quantity: Quantity) -> None:
-    if key not in KEYS:
-        raise ValueError(f"values.{key}: not a machine value; known: {', '.join(KEYS)}")
-    KEYS[key].check(key, quantity)
-    outside = limits_of("machine")[key].refusal(quantity.value, zero=KEYS[key].zero)
-    if outside:
-        raise ValueError(f"values.{key}.value: {outside}")
 
 
 def doubted_values(where: str, doubted: Mapping[str, str], how: str) -> BadInputError:
@@ -317,12 +303,9 @@ def beside_shipped(machine: Machine) -> Machine:
     return machine.model_copy(update={"overrides": frozenset(originals), "originals": originals})
 
 
-_SAME = 1e-9
-
-
 def read_machine(path: Path) -> Machine:
     """A machine from a TOML file, validated."""
-    document: dict[str, Any] = read_toml(path, "machine file")
+    document = read_toml(path, "machine file")
     if "overrides" in document:
         raise BadInputError(
             f"machine file {path} has a field 'overrides'.", "overrides are given with --set."
@@ -344,25 +327,42 @@ def _check_memory_rates(machine: Machine, path: Path) -> None:
 
     Limits: like no shipped machine, with timed or assumed memory rate (the file of a run) -> accepted
     """
-    stated = machine.quantity(MEMORY_RATE).evidence is Evidence.DATASHEET
-    faster = above_memory(machine.values)
-    if not faster or not (stated or machine.links.like):
+    memory = machine.quantity("hbm_bytes_per_s")
+    faster = [key for key in FOLLOW_MEMORY if machine.value(key) > memory.value * (1 + _SAME)]
+    if not faster or not (memory.evidence is Evidence.DATASHEET or machine.links.like):
         return
-    words = ", ".join(f"{key} {machine.quantity(key)}" for key in faster)
     like = _shipped(machine.links.like)
     if like is None:
         hint = "write what the kernels reach of this memory."
     else:
-        rates = "; ".join(
-            f"[values.{key}] value = {scaled(key, machine.values, like.values):g}"
-            for key in dict.fromkeys((*faster, *copied(machine.values, like.values)))
-        )
+        keys = dict.fromkeys((*faster, *_list_copied(machine, like)))
+        rates = "; ".join(f"[values.{key}] value = {_scale_rate(key, machine, like):g}" for key in keys)
         hint = f"the same part of it as on {like.name}: {rates}"
+    words = ", ".join(f"{key} {machine.quantity(key)}" for key in faster)
     raise BadInputError(
-        f"machine file {path}: {words}: more than the memory gives, "
-        f"{MEMORY_RATE} {machine.quantity(MEMORY_RATE)}.",
-        f"correct {MEMORY_RATE}, or lower the rates of the kernels: {hint}",
+        f"machine file {path}: {words}: more than the memory gives, hbm_bytes_per_s {memory}.",
+        f"correct hbm_bytes_per_s, or lower the rates of the kernels: {hint}",
     )
+
+
+def _list_copied(machine: Machine, like: Machine) -> list[str]:
+    """Kernel rates that equal another machine's, by value and source, although the memory's rate differs.
+
+    Limits: the same memory rate -> none;  a rate with a different value or source -> left out
+    """
+    own, other = machine.values, like.values
+    same = [
+        key for key in own if key in other and math.isclose(own[key].value, other[key].value, rel_tol=_SAME)
+    ]
+    if "hbm_bytes_per_s" in same:
+        return []
+    return [key for key in FOLLOW_MEMORY if key in same and own[key].source == other[key].source]
+
+
+def _scale_rate(key: str, machine: Machine, like: Machine) -> float:
+    """A kernel rate for a machine: the same share of its memory rate as on ``like`` [bytes/s], 4 digits."""
+    rate = like.value(key) / like.value("hbm_bytes_per_s") * machine.value("hbm_bytes_per_s")
+    return float(f"{rate:.4g}")
 
 
 def copied_rates(machine: Machine) -> tuple[str, dict[str, float]]:
@@ -374,6 +374,6 @@ def copied_rates(machine: Machine) -> tuple[str, dict[str, float]]:
     like = _shipped(machine.links.like)
     if like is None or machine.name in list_machines():
         return "", {}
-    own = machine.unchanged().values
-    known = [key for key in copied(own, like.values) if key not in machine.overrides]
-    return like.name, {key: scaled(key, own, like.values) for key in known}
+    own = machine.unchanged()
+    keys = [key for key in _list_copied(own, like) if key not in machine.overrides]
+    return like.name, {key: _scale_rate(key, own, like) for key in keys}

@@ -1,4 +1,7 @@
-"""Prior knowledge of collectives, before a machine is measured: ``data/priors/collectives.toml``."""
+"""What is known before a machine is measured: priors of collectives, constants of the steps, scenarios.
+
+All are TOML, each value with its source: ``data/priors``, ``data/kernels``, ``data/scenarios``.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,11 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter, ValidationError
 
 from perfmodel import resources
-from perfmodel.schema.files import invalid_fields
+from perfmodel.schema.fields import Name, Positive, Quantity, Strict, Text, read_as
+from perfmodel.schema.files import invalid_fields, unknown_name
 from perfmodel.schema.gate import read_text, read_toml
-from perfmodel.schema.strict import Strict
 from perfmodel.schema.whole_files import write_whole_text
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Triple = Annotated[list[Positive], Field(min_length=3, max_length=3)]
 Quadruple = Annotated[
     list[Annotated[float, Field(ge=0, allow_inf_nan=False)]], Field(min_length=4, max_length=4)
@@ -236,3 +238,55 @@ def save_learned(learned: Mapping[str, Mapping[str, Learned]], path: Path) -> No
     """Write what was learned from clusters, by network and law, to a JSON file."""
     document = _NETWORKS.dump_python(learned, mode="json")
     write_whole_text(path, json.dumps(document, indent=1, sort_keys=True) + "\n", "priors")
+
+
+class Constants(Strict):
+    """Values with unit, source, why and evidence."""
+
+    values: Mapping[str, Quantity]
+
+    def value(self, key: str) -> float:
+        """The SI value of ``key``."""
+        return self.quantity(key).value
+
+    def quantity(self, key: str) -> Quantity:
+        """The value ``key`` with its source and evidence."""
+        if key not in self.values:
+            raise unknown_name("constant", key, self.values)
+        return self.values[key]
+
+    def replaced(self, others: Mapping[str, Quantity]) -> Constants:
+        """These constants with some of them replaced."""
+        for key in others:
+            self.quantity(key)
+        return Constants(values={**self.values, **others})
+
+
+class ScenarioFile(Constants):
+    """A named set of assumptions: values that replace values of the machine and constants of the model."""
+
+    name: Name
+    title: Text
+    notes: str = ""
+    machine_values_of: str = ""
+    machine: Mapping[str, Quantity] = {}
+    constants: Mapping[str, Quantity] = {}
+
+
+@lru_cache(maxsize=1)
+def load_kernel_constants() -> Constants:
+    """The shipped constants of the embedding-bag steps."""
+    return read_as(Constants, resources.data_path("kernels", "kernel_model.toml"), "kernel constants")
+
+
+def list_scenario_files() -> list[str]:
+    """Names of the shipped scenario files."""
+    return resources.data_names("scenarios", ".toml")
+
+
+@lru_cache(maxsize=8)
+def load_scenario_file(name: str) -> ScenarioFile:
+    """A shipped scenario by name; an unknown name -> BadInputError that lists the known names."""
+    if name not in list_scenario_files():
+        raise unknown_name("scenario", name, list_scenario_files())
+    return read_as(ScenarioFile, resources.data_path("scenarios", name + ".toml"), "scenario file")

@@ -18,8 +18,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
-from perfmodel.schema.limits import limits_of, within
-from perfmodel.schema.strict import Strict
+from perfmodel.schema.fields import Strict, limits_of, within
 
 SCHEMA_VERSION = 1
 

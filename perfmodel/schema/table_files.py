@@ -14,11 +14,21 @@ from perfmodel import resources
 from perfmodel.errors import BadInputError
 from perfmodel.schema import torchrec_tables
 from perfmodel.schema.distributions import parse_distribution
+from perfmodel.schema.fields import Strict, validated
 from perfmodel.schema.files import expected, looks_like_path, shown, unknown_name
-from perfmodel.schema.gate import STDIN, read_csv_lines, read_json, read_text, read_toml
+from perfmodel.schema.gate import (
+    LEAST_POOLING,
+    MOST_POOLING,
+    MOST_ROWS,
+    MOST_TABLES,
+    STDIN,
+    WIDEST,
+    read_csv_lines,
+    read_json,
+    read_text,
+    read_toml,
+)
 from perfmodel.schema.parquet_files import read_parquet
-from perfmodel.schema.ranges import LEAST_POOLING, MOST_POOLING, MOST_ROWS, MOST_TABLES, WIDEST
-from perfmodel.schema.strict import Strict, validated
 from perfmodel.schema.workload import Table, TableSet
 from perfmodel.schema.yaml_files import read_yaml
 from perfmodel.units import parse_count

@@ -8,9 +8,8 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import FailFast, Field, model_validator
 
-from perfmodel.schema.gate import read_json
-from perfmodel.schema.ranges import MOST_PLANNED_GPUS, MOST_TABLES
-from perfmodel.schema.strict import Exact, validated
+from perfmodel.schema.fields import Exact, validated
+from perfmodel.schema.gate import MOST_PLANNED_GPUS, MOST_TABLES, read_json
 from perfmodel.schema.whole_files import write_whole_text
 
 WHAT = "TorchRec plan file"

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from perfmodel import resources
-from perfmodel.schema.strict import Strict, read_as
+from perfmodel.schema.fields import Strict, read_as
 from perfmodel.validate.verdicts import Finding, Verdict, between, outcome
 
 

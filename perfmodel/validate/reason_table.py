@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from perfmodel import resources
-from perfmodel.schema.strict import Strict, read_as
+from perfmodel.schema.fields import Strict, read_as
 
 _NOTHING = r"\A(?!)"  # that no log says
 

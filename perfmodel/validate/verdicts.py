@@ -10,7 +10,7 @@ from math import inf
 from typing import Any
 
 from perfmodel import resources
-from perfmodel.schema.strict import Strict, read_as
+from perfmodel.schema.fields import Strict, read_as
 
 _FOLDER = "paper"
 

@@ -10,9 +10,9 @@ import numpy as np
 from perfmodel.answer import project_one
 from perfmodel.collectives.library import Faster, Library
 from perfmodel.engine.settings import CLUSTER, Setting
-from perfmodel.schema.constants import load_kernel_constants
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.schema.machine import Machine, load_machine
+from perfmodel.schema.priors import load_kernel_constants
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from perfmodel.collectives.library import Library
 from perfmodel.engine.settings import CLUSTER, Setting
 from perfmodel.fit.host import machine_text
 from perfmodel.model.curves import hockney_time
-from perfmodel.schema.constants import load_kernel_constants
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.home import MACHINE_NAME, SAMPLES_NAME
 from perfmodel.schema.machine import Machine
+from perfmodel.schema.priors import load_kernel_constants
 from perfmodel.schema.run_files import Run
 from perfmodel.schema.runs import Finish, LookupWork, Point, PointKind, PointLine, RunHeader, Status, Visit
 

@@ -25,7 +25,7 @@ from perfmodel.explore.controls import OPTIONS, controls
 from perfmodel.explore.controls import refused as refused_of
 from perfmodel.explore.page import app_of
 from perfmodel.question.passes import ProjectOptions
-from perfmodel.schema.machine_keys import KEYS
+from perfmodel.schema.machine import KEYS
 
 KNOWN = controls(None, None)
 TABLES = "name,rows,dim,pooling\n<script>alert(1)</script>,1000000,64,20\nb,20000000,128,1\n"

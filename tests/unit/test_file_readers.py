@@ -32,7 +32,7 @@ RAW = (
 OWN = {
     "perfmodel/report/page/assemble.py": "files of the package",
     "perfmodel/schema/chip.py": "a shipped chip",
-    "perfmodel/schema/limits.py": "shipped limits",
+    "perfmodel/schema/fields.py": "shipped limits",
     "perfmodel/schema/machine.py": "a shipped machine",
     "perfmodel/validate/accuracy.py": "shipped measurements",
     "perfmodel/explore/commands.py": "a page that it has just made",
@@ -49,7 +49,7 @@ MEASURES = (
     "calibrate/providers",
 )
 SHIPPED = {
-    *("load_priors", "_constants", "load_scenario_file", "load_rates", "load_inputs", "load_plan"),
+    *("load_priors", "load_kernel_constants", "load_scenario_file", "load_rates", "load_inputs", "load_plan"),
     *("load_claims", "load_bands", "load_run_bands", "read_table", "parse_samples", "_machine", "rules"),
 }
 """Functions that ask for what is shipped, was measured or written here, or is copied as it is."""

@@ -15,7 +15,7 @@ from fault_damages import limited
 from fault_inputs import all_readers
 
 from perfmodel.errors import BadInputError
-from perfmodel.schema import gate, ranges
+from perfmodel.schema import gate
 from perfmodel.units import format_count
 
 READERS = {reader.name: reader for reader in all_readers()}
@@ -112,8 +112,8 @@ def test_the_page_has_the_limits() -> None:
         (gate.MOST_KEY_PARTS, "parts"),
         (gate.MOST_RECORDS, "rows"),
         (gate.MOST_COLUMNS, "fields"),
-        (ranges.MOST_TABLES, "tables"),
-        (ranges.MOST_GPUS, "ranks"),
+        (gate.MOST_TABLES, "tables"),
+        (gate.MOST_GPUS, "ranks"),
     ):
         assert f" {format_count(count)} {noun}" in said
 

@@ -17,7 +17,7 @@ from perfmodel.errors import BadInputError, NoKernelsError
 from perfmodel.report.page.setups import Curves, Loaded
 from perfmodel.schema.calibration import Calibration, save_calibration, shipped_calibration
 from perfmodel.schema.evidence import Clock, Evidence
-from perfmodel.schema.intervals import Interval
+from perfmodel.schema.fields import Interval
 from perfmodel.schema.kernel_fits import KernelConstants, KernelFit
 from perfmodel.schema.machine import load_machine
 

@@ -12,9 +12,8 @@ from cli_calls import called, is_an_error
 from perfmodel.errors import BadInputError
 from perfmodel.resources import data_path
 from perfmodel.schema.calibration import list_calibrations, read_calibration, shipped_calibration
-from perfmodel.schema.limits import FAR, limits_of
-from perfmodel.schema.machine import list_machines, load_machine, read_machine
-from perfmodel.schema.machine_keys import KEYS
+from perfmodel.schema.fields import FAR, limits_of
+from perfmodel.schema.machine import KEYS, list_machines, load_machine, read_machine
 
 ASKED = ("project", "--table-size", "10TB")
 

@@ -15,8 +15,7 @@ from perfmodel import resources
 from perfmodel.errors import BadInputError
 from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.evidence import Evidence
-from perfmodel.schema.machine import list_machines, load_machine
-from perfmodel.schema.machine_keys import KEYS
+from perfmodel.schema.machine import KEYS, list_machines, load_machine
 
 SHIPPED = {
     "a100-slingshot",
@@ -68,7 +67,7 @@ def test_every_value_has_source_why_and_evidence(name: str) -> None:
 def test_nodes_per_domain(name: str, per_node: int, domain: int, nodes: int) -> None:
     machine = load_machine(name)
     assert (machine.gpus_per_node, machine.nvlink_domain_gpus) == (per_node, domain)
-    assert machine.nodes_per_domain == nodes
+    assert machine.domain_gpus_of(1) == nodes
 
 
 def test_of_several_machines_that_begin_alike_the_usual_one_comes_first() -> None:
@@ -83,7 +82,7 @@ def test_overrides_are_assumed_and_listed() -> None:
     machine = load_machine("h100-sxm-ib")
     changed = machine.with_overrides({"nic_bytes_per_s": "100GB/s", "nvlink_domain_gpus": 72})
     assert changed.value("nic_bytes_per_s") == 100e9
-    assert changed.nodes_per_domain == 9
+    assert changed.domain_gpus_of(1) == 9
     assert changed.overrides == {"nic_bytes_per_s", "nvlink_domain_gpus"}
     assert changed.quantity("nic_bytes_per_s").evidence is Evidence.ASSUMED
     assert changed.quantity("nic_bytes_per_s").source == "--set"
@@ -95,9 +94,9 @@ def test_overrides_are_assumed_and_listed() -> None:
 
 def test_a_domain_that_is_one_node_follows_the_node() -> None:
     fewer = load_machine("h100-sxm-ib").with_overrides({"gpus_per_node": 4})
-    assert fewer.nvlink_domain_gpus == 4 and fewer.nodes_per_domain == 1
+    assert fewer.nvlink_domain_gpus == 4 and fewer.domain_gpus_of(1) == 1
     assert fewer.quantity("nvlink_domain_gpus").evidence is Evidence.ASSUMED
-    assert load_machine("gb200-nvl72").with_overrides({"gpus_per_node": 2}).nodes_per_domain == 36
+    assert load_machine("gb200-nvl72").with_overrides({"gpus_per_node": 2}).domain_gpus_of(1) == 36
     assert load_machine("l40s-pcie").with_overrides({"gpus_per_node": 4}).nvlink_domain_gpus == 1
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from perfmodel import resources
 from perfmodel.errors import BadInputError
-from perfmodel.schema.constants import load_scenario_file
 from perfmodel.schema.evidence import Backend
 from perfmodel.schema.machine import list_machines, load_machine
+from perfmodel.schema.priors import load_scenario_file
 from perfmodel.validate.claims import load_claims
 from perfmodel.validate.measured import shipped_samples
 

@@ -27,8 +27,7 @@ from perfmodel.schema.calibration import Calibration, read_calibration, save_cal
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.schema.home import MACHINE_NAME, SAMPLES_NAME
 from perfmodel.schema.kernel_fits import GPU_L2, KernelConstants
-from perfmodel.schema.machine import Machine, load_machine, read_machine
-from perfmodel.schema.machine_keys import KEYS
+from perfmodel.schema.machine import KEYS, Machine, load_machine, read_machine
 from perfmodel.schema.run_files import Run, read_run
 from perfmodel.schema.run_folders import calibration_in
 from perfmodel.schema.runs import PointKind, Status
@@ -401,7 +400,7 @@ def test_one_gpu_has_its_own_kernels_and_the_shipped_collectives(folder: Path) -
 def test_machine_file_says_where_each_value_is_from(folder: Path) -> None:
     machine = machine_of(folder)
     assert machine.name == "four-cores" and set(machine.values) == {key for key in KEYS if KEYS[key].required}
-    assert (machine.gpus_per_node, machine.nvlink_domain_gpus, machine.default_backend) == (4, 1, "mpi")
+    assert (machine.gpus_per_node, machine.nvlink_domain_gpus, str(machine.defaults.backend)) == (4, 1, "mpi")
     assert machine.value("hbm_bytes") == 8e9 and machine.value("hbm_bytes_per_s") == 10e9
     assert machine.value("l2_bytes") == 2**20
     assert [machine.value(key) for key in ("sm_count", "nics_per_node", "nvlink_bytes_per_s")] == [1, 1, 0]

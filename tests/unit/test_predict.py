@@ -123,7 +123,7 @@ def test_invariants_over_the_whole_domain(machine: str, collective: str, gpus: i
     assert (answer.low_s <= answer.time_s).all()
     assert (answer.time_s <= answer.high_s).all()
     assert (answer.floor_s <= answer.time_s * (1 + 1e-12)).all()
-    per_domain = per_node if per_node > where.gpus_per_node else per_node * where.nodes_per_domain
+    per_domain = per_node if per_node > where.gpus_per_node else per_node * where.domain_gpus_of(1)
     group = Group.of(gpus, per_domain)
     link = where.value("nvlink_bytes_per_s") or where.value("pcie_bytes_per_s")
     least = speed_of_light_time(

@@ -14,8 +14,8 @@ from perfmodel.answer.ranking import answer_question
 from perfmodel.answer.what_would_help import find_next_experiment, list_helping
 from perfmodel.engine.adjustments import OneDomain
 from perfmodel.errors import BadInputError
-from perfmodel.schema.constants import load_scenario_file
 from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.priors import load_scenario_file
 
 
 def test_one_domain_limits() -> None:

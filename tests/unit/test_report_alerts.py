@@ -133,7 +133,7 @@ def test_a_floor_that_the_samples_do_not_tell_is_told_for_steps_that_need_it(
     folder: Path, answer: Answer
 ) -> None:
     from perfmodel.schema.calibration import read_calibration
-    from perfmodel.schema.intervals import Interval
+    from perfmodel.schema.fields import Interval
 
     vague = Interval(value=2e-6, low=1e-9, high=9e-6)
     curves = [

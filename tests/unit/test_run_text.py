@@ -23,7 +23,7 @@ from perfmodel.report.run import (
 from perfmodel.report.run_result import crossovers, fitted_text, look_ups_text, measured_here
 from perfmodel.schema.calibration import Calibration, Curve
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.intervals import Interval
+from perfmodel.schema.fields import Interval
 from perfmodel.schema.runs import Finish, LookupWork, Point, PointKind, Status
 
 HOST = Host("cpu-acme-2", False, "ACME", 2, 2)

@@ -32,7 +32,7 @@ from perfmodel.engine.schemes import WAYS, Exchange, find_way
 from perfmodel.engine.settings import load_setting
 from perfmodel.errors import BadInputError
 from perfmodel.plan import Evaluator, PlanTables
-from perfmodel.schema.intervals import Interval
+from perfmodel.schema.fields import Interval
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.workload import Table, TableSet
 

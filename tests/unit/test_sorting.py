@@ -18,7 +18,7 @@ from perfmodel.engine.steps import STEPS
 from perfmodel.model import kernels
 from perfmodel.model.bands import sum_band
 from perfmodel.model.differences import shared_difference_band
-from perfmodel.schema.constants import load_kernel_constants
+from perfmodel.schema.priors import load_kernel_constants
 
 MACHINE = "h100-sxm-ib"
 ASKED = ("project", "--table-size", "10TB", "--sharding", "all")

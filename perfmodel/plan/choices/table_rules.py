@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from perfmodel.errors import BadInputError
 from perfmodel.schema.files import shown
-from perfmodel.schema.gate import over
-from perfmodel.schema.ranges import MOST_GPUS
+from perfmodel.schema.gate import MOST_GPUS, over
 
 _RANKS = "ranks:"
 

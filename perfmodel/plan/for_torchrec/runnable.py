@@ -179,7 +179,7 @@ def topology(machine: Machine, hbm_bytes: float | None = None) -> TorchRecTopolo
 
 def _node(evaluator: Evaluator) -> int:
     """GPUs per node."""
-    own = evaluator.basis.gpus_per_node or evaluator.setting.machine.count("gpus_per_node")
+    own = evaluator.basis.gpus_per_node or evaluator.setting.machine.gpus_per_node
     return min(own, evaluator.gpus)
 
 

@@ -23,7 +23,7 @@ from perfmodel.report.figures.marks import scatter
 from perfmodel.report.figures.registry import ROOFLINE
 from perfmodel.report.figures.words import hover, safe, sentence, size_words
 from perfmodel.schema.evidence import Evidence
-from perfmodel.schema.machine import Quantity
+from perfmodel.schema.fields import Quantity
 from perfmodel.schema.workload import dtype_bytes
 from perfmodel.units import counted, format_count, format_fraction, format_rate, format_time
 

@@ -15,8 +15,8 @@ from perfmodel.errors import NoCalibrationError, PerfmodelError
 from perfmodel.report.figures.words import library_name
 from perfmodel.report.page.parts import Selector
 from perfmodel.schema.evidence import LAW_BACKENDS, Backend
+from perfmodel.schema.gate import MOST_GPUS
 from perfmodel.schema.machine import Machine, load_machine
-from perfmodel.schema.ranges import MOST_GPUS
 from perfmodel.schema.run_folders import CLOCK_ORDER
 from perfmodel.units import format_bytes, format_count
 
