@@ -13,13 +13,12 @@ from perfmodel.answer.question import Question
 from perfmodel.answer.uniform_plans import UniformPlan
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.grid import CostedGrid, compare_with_local, slowdown_band
-from perfmodel.engine.row_wise import TWO_LEVEL, Configs, Forward, GpuLoads, fullest_part
+from perfmodel.engine.row_wise import TWO_LEVEL, Configs, Forward, fullest_part
 from perfmodel.engine.schemes import BY_DOMAIN, ROW_WISE
 from perfmodel.engine.settings import Setting
-from perfmodel.engine.steps import StepCost, StepRow, Times, evidence_shares, sum_by_cause
-from perfmodel.model import bounds
+from perfmodel.engine.steps import StepRow, Times, evidence_shares, sum_by_cause
 from perfmodel.schema.evidence import Clock, Evidence
-from perfmodel.units import counted, format_bytes, format_rate, format_ratio
+from perfmodel.units import format_bytes, format_ratio
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,11 +94,6 @@ class Answer:
     def every_note(self) -> tuple[str, ...]:
         """The notes and ``uneven``, for an answer that prints ``uneven`` nowhere else."""
         return (*self.notes, *([self.uneven] if self.uneven else []))
-
-    @property
-    def loads(self) -> GpuLoads:
-        """Loads of each GPU, in bytes by resource."""
-        return self.forward.count_loads(self.work, self.forward.choose_exchanges(self.work))
 
     @property
     def gpus(self) -> int:
@@ -179,7 +173,7 @@ class Answer:
 
 
 _COUNTS = ("gpus", "gpus_needed")
-_KEPT_TIMES = ("baseline_time_s", "floor_time_s", "light_time_s")
+_KEPT_TIMES = ("baseline_time_s", "floor_time_s")
 
 
 _RANKS = ("evidence", "main_evidence")
@@ -202,7 +196,7 @@ def answer_at(question: Question, forward: Forward, many: Configs, costs: Costed
             cause: (float(low[place]), float(time[place]), float(high[place]))
             for cause, (low, time, high) in costs.base.causes.items()
         },
-        fullest_part=fullest_part(forward, work) if forward.memory is None else 1.0,
+        fullest_part=fullest_part(forward, work),
     )
     return replace(
         answer, notes=(*forward.setting.notes, *explain_too_much(count, forward, work), *_notes(answer))
@@ -218,7 +212,6 @@ def answer_plan(base: Answer, evaluator: Evaluator, plan: UniformPlan) -> Answer
     fullest = int(np.argmax(memory.total_bytes))
     low, high = slowdown_band(sum_by_cause(cost.rows), base.local)
     floor = sum(row.floor_s for row in cost.rows)
-    light = _compute_light_time(evaluator, cost, local_s)
     count = replace(
         base.gpu_count,
         needed=min(base.gpu_count.needed, base.gpus),
@@ -228,7 +221,7 @@ def answer_plan(base: Answer, evaluator: Evaluator, plan: UniformPlan) -> Answer
         fits=True,
     )
     totals = {
-        **compare_with_local(cost.time_s, local_s, floor, light, base.gpus),
+        **compare_with_local(cost.time_s, local_s, floor, base.gpus),
         "low_s": cost.low_s,
         "high_s": cost.high_s,
         "slowdown_low": float(low),
@@ -250,14 +243,6 @@ def answer_plan(base: Answer, evaluator: Evaluator, plan: UniformPlan) -> Answer
         plan=plan,
         fullest_part=_find_fullest_part(evaluator, plan),
     )
-
-
-def _compute_light_time(evaluator: Evaluator, cost: StepCost, local_s: float) -> float:
-    """Least time at datasheet rates without latency (``bounds``): the local look-up and the links [s]."""
-    steps = evaluator.steps_by_name
-    sent = [(steps[row.name], np.asarray(row.payload_bytes)) for row in cost.rows if row.collective]
-    links = sum(float(evaluator.times.bound_time(step, payload)) for step, payload in sent)
-    return float(bounds.sharded_floor_time(cost.time_s, local_s, 0.0, 1.0, links))
 
 
 def _find_fullest_part(evaluator: Evaluator, plan: UniformPlan) -> float:
@@ -291,14 +276,6 @@ def _notes(answer: Answer) -> Iterator[str]:
     if forward.reduction == TWO_LEVEL and gpus > 1 and (domain in (1, gpus) or gpus % domain):
         why = f"all {gpus:.0f} GPUs are in one domain" if domain == gpus else f"domains of {domain:.0f} GPUs"
         yield f"{why}: the {BY_DOMAIN} exchange is a flat reduce-scatter here"
-    if work.filled and forward.memory is None:
+    if work.filled:
         size = format_bytes(float(work.table_bytes[0]), binary=False)
         yield f"no table size is given: the tables are assumed to fill the memory, {size}"
-    memory = forward.memory
-    if memory is not None and memory.remote:
-        rate, share = forward.memory_rate(memory), memory.bytes_per_s / memory.sharers
-        why = "its share of the memory" if rate == share else "what its network card carries"
-        got = f"{format_rate(rate)} each, {why}"
-        yield f"{counted(memory.sharers, 'GPU')} read the memory at once, each its own batch: {got}"
-    if memory is not None:
-        yield "the memory's rate is a stated one, like the HBM's: a gather reaches the same part of both"

@@ -86,12 +86,9 @@ def count_gpus(forward: Forward, work: Configs, reserve: float) -> GpuCount:
     gpus, needed = int(work.gpus[0]), int(work.needed[0])
     node = forward.gpus_per_node or machine.gpus_per_node
     hbm = forward.room_bytes
-    if forward.memory is not None:
-        rule, usable = "one memory holds it", forward.memory.capacity_bytes
-    else:
-        usable = hbm * (1 - reserve)
-        alone = "fits one GPU" if gpus == 1 else "inside one node, not rounded"
-        rule = "given" if work.given_gpus else alone if gpus <= node else f"whole nodes of {node}"
+    usable = hbm * (1 - reserve)
+    alone = "fits one GPU" if gpus == 1 else "inside one node, not rounded"
+    rule = "given" if work.given_gpus else alone if gpus <= node else f"whole nodes of {node}"
     size = float(work.table_bytes[0])
     held = count_memory(forward, work)
     parts = held.rows_bytes, held.optimizer_bytes, held.buffer_bytes / forward.buffer_weight

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.engine.basis import LocalMemory
 from perfmodel.engine.row_wise import Configs, TableGroup
 from perfmodel.engine.tables import PlanTables, row_bytes
 from perfmodel.errors import BadInputError
@@ -243,16 +242,6 @@ def _check_rows(rows: Array, gpus: Array, row_bytes: Array) -> None:
         )
 
 
-def place_in_memory(work: Configs, memory: LocalMemory) -> Configs:
-    """The same tables in one memory, beside one GPU."""
-    largest = float(work.table_bytes.max())
-    if largest > memory.capacity_bytes:
-        sizes = [format_bytes(x, binary=False) for x in (largest, memory.capacity_bytes)]
-        raise BadInputError(f"tables of {sizes[0]} do not fit a memory of {sizes[1]}.", "give a larger one.")
-    single = np.ones_like(work.gpus)
-    return Configs(work.table_bytes, single, single, work.batch, work.id_bytes, work.groups, False)
-
-
 def share_equally(total: int, gpus: int) -> int:
     """How many of ``total`` samples each GPU gets.
 
@@ -266,18 +255,3 @@ def share_equally(total: int, gpus: int) -> int:
             f"the nearest: {' or '.join(map(str, near))}" + (f"; or --gpus {larger}." if larger else "."),
         )
     return total // gpus
-
-
-def check_beside_one_gpu(given: dict[str, Any], tables: str | TableSet | None) -> None:
-    """Refuse several GPUs with a local memory, which is beside one GPU; remove a redundant ``gpus=1``."""
-    if "gpus" not in given:
-        return
-    gpus = read_columns({"gpus": given["gpus"]})["gpus"]
-    if (gpus > 1).any():
-        raise BadInputError(
-            f"one memory holds the tables whole, and {gpus.max():.0f} GPUs spread them: "
-            "the two contradict each other.",
-            "leave one of them out; --remote-memory SIZE@RATE,shared:N is read by N GPUs.",
-        )
-    if tables is not None or given.get("table_bytes") is not None:
-        del given["gpus"]

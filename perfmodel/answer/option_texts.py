@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from perfmodel.engine.basis import LocalMemory
 from perfmodel.errors import BadInputError
 from perfmodel.units import parse_quantity
 
@@ -34,13 +33,6 @@ def format_exact(value: float, unit: str) -> str:
         except BadInputError:
             continue
     return best or format_plain(value)
-
-
-def format_memory(memory: LocalMemory) -> str:
-    """Value of the option: ``10TB@3TB/s``, or ``10TB@3TB/s,shared:16,latency:3us``."""
-    text = f"{format_exact(memory.capacity_bytes, 'byte')}@{format_exact(memory.bytes_per_s, 'byte/s')}"
-    remote = f",shared:{memory.sharers},latency:{format_exact(memory.latency_s, 's')}"
-    return text + remote if memory.remote else text
 
 
 def format_plain(value: float) -> str:

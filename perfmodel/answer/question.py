@@ -13,14 +13,12 @@ from numpy.typing import NDArray
 from perfmodel.answer.inputs import (
     DEFAULT_RESERVE,
     DEFAULTS,
-    check_beside_one_gpu,
     group_equal,
     group_set,
-    place_in_memory,
     read_columns,
 )
-from perfmodel.answer.option_texts import format_exact, format_memory, format_plain
-from perfmodel.engine.basis import HostRows, LocalMemory
+from perfmodel.answer.option_texts import format_exact, format_plain
+from perfmodel.engine.basis import HostRows
 from perfmodel.engine.grid import choose_gpus
 from perfmodel.engine.row_wise import REDUCTIONS, Configs, Forward
 from perfmodel.engine.schemes import ALL, AUTO, BY_ROWS, ROW_WISE, find_way, name_reduction
@@ -74,7 +72,6 @@ class Question:
     payload: str | None = None
     kernels: str | None = None
     distribution: Distribution | None = None
-    local_memory: LocalMemory | None = None
     rows: HostRows | None = None
     unpooled: bool = False
     reduction: str = AUTO
@@ -95,23 +92,16 @@ class Question:
                 f"gpus_per_node {self.gpus_per_node} cannot be used.",
                 f"{self.machine.name} has 1 to {node} in a node.",
             )
-        if self.unpooled and (self.training or self.local_memory):
+        if self.unpooled and self.training:
+            raise BadInputError("unpooled rows are modelled in a forward pass.", "pool them.")
+        if self.rows and self.training:
             raise BadInputError(
-                "unpooled rows are modelled in a forward pass of sharded tables.", "pool them."
+                "rows in host memory and a training step cannot be combined.", "leave one of them out."
             )
-        if self.rows and (self.training or self.local_memory):
-            which = "a training step" if self.training else "one memory for all tables"
+        if self.sharding not in (None, ROW_WISE) and self.reduction != AUTO:
             raise BadInputError(
-                f"rows in host memory and {which} cannot be combined.", "leave one of them out."
-            )
-        if self.sharding in (None, ROW_WISE):
-            return
-        conflict = str(self.local_memory) if self.local_memory is not None else ""
-        conflict = conflict or ("reduction" if self.reduction != AUTO else "")
-        if conflict:
-            why = "it is of row-wise shards" if conflict == "reduction" else "one memory shards nothing"
-            raise BadInputError(
-                f"--sharding {self.sharding} and {conflict} cannot be combined.", f"{why}: leave one out."
+                f"--sharding {self.sharding} and reduction cannot be combined.",
+                "it is of row-wise shards: leave one out.",
             )
 
     @staticmethod
@@ -135,13 +125,9 @@ class Question:
         Limits: values that cannot be used, or do not fit -> BadInputError;  nothing measured that is like
         the machine -> NoCalibrationError
         """
-        setting, memory = self.load_setting(), self.local_memory
+        setting = self.load_setting()
         if self.payload is not None:
             payload_element_bytes(self.payload)  # raises if unknown
-        if self.training and memory is not None:
-            raise BadInputError(
-                "a training step with all rows in one memory is not modelled.", "leave it out."
-            )
         forward = Forward(
             setting,
             self.gpus_per_node,
@@ -149,7 +135,6 @@ class Question:
             self.training,
             self.optimizer or choose_optimizer(training=self.training),
             self.reduction,
-            memory,
             self.distribution or UNIFORM,
             rows=self.rows,
             unpooled=self.unpooled,
@@ -157,16 +142,12 @@ class Question:
         node = self.gpus_per_node or self.machine.gpus_per_node
         values = self.given | dict(columns or {})
         tables = load_tables(self.tables) if self.tables and not self.table_set else self.table_set
-        if memory is not None:
-            check_beside_one_gpu(values, tables)
         room = self.rows.as_hbm(setting.machine) if self.rows else setting.machine
         shared = room, self.reserve, node
         if tables is not None:
             work = group_set(tables, values, *shared, training=self.training)
         else:
             work = group_equal(values, *shared, training=self.training)
-        if memory is not None:
-            return forward, place_in_memory(work, memory)
         usable = float(capacity.usable_bytes(forward.room_bytes, self.reserve))
         return forward, choose_gpus(forward, replace(work, usable_bytes=usable, reserve=self.reserve), node)
 
@@ -207,7 +188,6 @@ class Question:
         """Plain values for JSON, counts as integers; None where the tables of a set differ."""
         only = work.groups[0] if self.model is None else None
         ids = {size: name for name, size in ID_DTYPE_BYTES.items()}
-        memory = forward.memory
         return {
             "model": self.model,
             "table_bytes": float(work.table_bytes[0]),
@@ -229,8 +209,6 @@ class Question:
             "distribution": work.name_ids(forward.ids),
             "reserve": self.reserve,
             "gpus_per_node": forward.gpus_per_node or self.machine.gpus_per_node,
-            "local_memory": _record_memory(memory) if memory and not memory.remote else None,
-            "remote_memory": _record_memory(memory) if memory and memory.remote else None,
             **({"rows": str(self.rows)} if self.rows else {}),
             **({"unpooled": True} if self.unpooled else {}),
             "objective": OBJECTIVES[forward.training],
@@ -300,8 +278,6 @@ class Question:
         ids = self.distribution or UNIFORM
         if not ids.uniform:
             yield from ("--distribution", f"zipf:{format_plain(ids.skew)}" if ids.skew else ids.name)
-        if self.local_memory is not None:
-            yield from (str(self.local_memory), format_memory(self.local_memory))
         if self.rows is not None:
             yield from ("--rows", str(self.rows))
         if self.training:
@@ -333,7 +309,6 @@ def read_keywords(
     length = max((array.size for array in read_columns(columns).values()), default=1)
     readers: dict[str, Callable[[Any], Any]] = {
         "calibration": str,
-        "local_memory": LocalMemory.read,
         "sharding": read_sharding,
         "rows": lambda text: HostRows.of(text) if isinstance(text, str) else text,
         "distribution": lambda ids: parse_distribution(ids) if isinstance(ids, str) else ids,
@@ -384,9 +359,3 @@ def read_sharding(text: str | None, more: str = ALL) -> str | None:
     if text is None:
         return None
     return more if text.strip().lower() == more else find_way(text, more)
-
-
-def _record_memory(memory: LocalMemory) -> dict[str, float]:
-    record = {"bytes": memory.capacity_bytes, "bytes_per_s": memory.bytes_per_s}
-    remote = {"latency_s": memory.latency_s, "gpus": memory.sharers}
-    return {**record, **remote} if memory.remote else record

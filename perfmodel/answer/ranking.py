@@ -51,10 +51,8 @@ _MORE = 1.25
 def plan_shardings(base: Answer) -> UniformPlans:
     """The uniform plans for the tables of a row-wise answer, on its machine, batch and GPUs.
 
-    Limits: more than ``uniform_plans.MOST_TABLES`` tables, or one memory for all -> BadInputError
+    Limits: more than ``uniform_plans.MOST_TABLES`` tables -> BadInputError
     """
-    if base.forward.memory is not None:
-        raise BadInputError("one local memory shards nothing.", "leave out --local-memory or --sharding.")
     model = base.question.model or "the tables"
     tables = list_tables(base.work, model, base.forward.ids)
     return UniformPlans(build_evaluator(base.forward, base.work, tables), base.gpu_count.usable_bytes)
@@ -183,7 +181,7 @@ class Ranking:
 def rank(question: Question) -> Ranking:
     """The shardings for a question that names none, on its GPUs, else on the fewest that one fits.
 
-    Limits: one memory, or one GPU -> row-wise alone
+    Limits: one GPU -> row-wise alone
     """
     base = answer_row_wise(question)
     return rank_on_fewest(base) if is_ranked(base) else Ranking(base, (base,) if base.fits else ())
@@ -209,7 +207,7 @@ def answer_question(question: Question) -> Answer:
     Limits: the sharding is not possible for these tables and GPUs -> BadInputError;  none fits -> row-wise
     """
     name = question.sharding
-    if name is None or question.local_memory is not None:
+    if name is None:
         return rank(question).answer
     if name == ROW_WISE:
         return answer_row_wise(question)
@@ -220,8 +218,8 @@ def answer_question(question: Question) -> Answer:
 
 
 def place_row_wise(answer: Answer) -> Answer:
-    """A row-wise answer with its plan. Limits: another sharding, one memory, too many tables -> unchanged"""
-    if answer.sharding != ROW_WISE or answer.forward.memory is not None or answer.table_count > MOST_COMPARED:
+    """A row-wise answer with its plan. Limits: another sharding, too many tables -> unchanged"""
+    if answer.sharding != ROW_WISE or answer.table_count > MOST_COMPARED:
         return answer
     (placed,) = answer_shardings(answer, [ROW_WISE])
     assert isinstance(placed, Answer)
@@ -229,9 +227,8 @@ def place_row_wise(answer: Answer) -> Answer:
 
 
 def is_ranked(base: Answer) -> bool:
-    """Whether several shardings are compared: tables are in HBM, on several GPUs, with no exchange given."""
-    forward = base.forward
-    return base.gpus > 1 and forward.memory is None and forward.reduction == AUTO
+    """Whether several shardings are compared: on several GPUs, with no exchange given."""
+    return base.gpus > 1 and base.forward.reduction == AUTO
 
 
 def rank_on_fewest(base: Answer, rank: Callable[[Answer], Ranking] | None = None) -> Ranking:

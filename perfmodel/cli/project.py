@@ -92,8 +92,7 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
     if report is not None:
         from perfmodel.cli.report import check_beside
 
-        memory = {"local_memory": options.local_memory, "remote_memory": options.remote_memory}
-        check_beside(report, options.force, **memory)
+        check_beside(report, options.force)
     not_chosen = {"batch": options.batch, "global_batch": options.global_batch, "report": report}
     apart("--max-latency", options.max_latency, LEAVE_ONE, **not_chosen)
     apart("--rows", options.rows, LEAVE_ONE, report=report)
@@ -179,11 +178,10 @@ def print_answer(answer: Answer, output: Output) -> None:
     """Print the answer with one sharding as text, JSON or CSV."""
     if output.print_instead(answer):
         return
-    measured = answer.forward.memory is None
     answer = note_idle(answer, answer_question)
     changes = list_helping(answer, answer_question)
-    experiment = find_next_experiment(answer) if measured else None
-    others = tuple(list_other_kernels(answer, answer_question)) if measured else ()
+    experiment = find_next_experiment(answer)
+    others = tuple(list_other_kernels(answer, answer_question))
     if output.as_json:
         emit_json("project", **_build_record(answer, output, changes, experiment, others))
         return

@@ -13,13 +13,13 @@ from perfmodel.answer.inputs import share_equally
 from perfmodel.answer.question import Question, read_sharding
 from perfmodel.cli.chosen import advice, calibration_of, check_gpus, library_of, machine_of
 from perfmodel.cli.options import split_values
-from perfmodel.engine.basis import HostRows, LocalMemory
+from perfmodel.engine.basis import HostRows
 from perfmodel.errors import BadInputError
 from perfmodel.question.groups import NO_POOLING, OBJECTIVES, EqualTableOptions, is_training
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.table_files import load_tables
 from perfmodel.schema.workload import id_dtype_bytes
-from perfmodel.units import parse_bytes, parse_count, parse_rate, parse_ratio, parse_time
+from perfmodel.units import parse_count, parse_ratio
 
 LISTS = ("table_size", "batch", "pooling", "dim", "machine", "backend", "clock")
 """Options that take several values for a page; a question has the first value of each."""
@@ -32,9 +32,8 @@ def advised(question: Question) -> AbstractContextManager[None]:
 
 def check_size(question: Question, *table_bytes: float) -> None:
     """Raise BadInputError if tables of these sizes (none: its own) need more GPUs than are covered."""
-    if question.local_memory is None:
-        largest = max(table_bytes, default=question.table_bytes or 0.0)
-        check_gpus(largest, question.machine_of_rows, question.reserve)
+    largest = max(table_bytes, default=question.table_bytes or 0.0)
+    check_gpus(largest, question.machine_of_rows, question.reserve)
 
 
 def question_of(typed: Mapping[str, Any]) -> Question:
@@ -64,7 +63,6 @@ def question_of(typed: Mapping[str, Any]) -> Question:
         distribution=parse_distribution(first.get("distribution")),
         unpooled=pooling == NO_POOLING,
         rows=HostRows.of(first.get("rows") or "hbm", "--rows"),
-        local_memory=_memory_of(first.get("local_memory"), first.get("remote_memory")),
         objective=OBJECTIVES[is_training(first.get("objective") or OBJECTIVES[0], "--objective")],
         optimizer=first.get("optimizer"),
         sharding=read_sharding(first.get("sharding")),
@@ -77,8 +75,6 @@ def _of_all_gpus(question: Question, typed: Mapping[str, Any]) -> Question:
 
     typed  as in ``question_of``.  Limits: as ``share_of``
     """
-    if question.local_memory is not None:
-        return replace(question, batch=share_of(typed, question.local_memory.sharers))
     gpus, more = 1, question.gpus or _needed(question, 1)
     while more > gpus:
         gpus = more
@@ -107,14 +103,6 @@ def _names(texts: Sequence[str]) -> list[str]:
     """The machines in lists with commas; a text that is a file is not split."""
     each = [[text] if os.path.isfile(text) else split_values([text], "--machine") for text in texts]
     return [name for names in each for name in names]
-
-
-def _memory_of(local: str | None, remote: str | None) -> LocalMemory | None:
-    if local is not None and remote is not None:
-        raise BadInputError(
-            "--local-memory and --remote-memory would both hold all rows.", "leave one of them out."
-        )
-    return remote_memory_of(remote) if local is None else local_memory_of(local)
 
 
 def _first(name: str, typed: str | Sequence[str] | None) -> str | None:
@@ -170,42 +158,3 @@ def reserve_of(text: str) -> float:
     if value >= 1:
         raise BadInputError(f"--reserve {text} leaves no memory.", "less than 1, for example 0.15 or 15%.")
     return value
-
-
-def local_memory_of(text: str | None) -> LocalMemory | None:
-    """The memory in the text of ``--local-memory``, ``10TB@3TB/s``; None: not typed."""
-    if text is None:
-        return None
-    size, at, rate = text.partition("@")
-    if not at:
-        raise BadInputError(
-            f"--local-memory {text} is not SIZE@RATE.", "for example --local-memory 10TB@3TB/s"
-        )
-    return LocalMemory(parse_bytes(size, "--local-memory"), parse_rate(rate, "--local-memory"))
-
-
-def remote_memory_of(text: str | None) -> LocalMemory | None:
-    """The memory in the text of ``--remote-memory``.
-
-    It is like ``10TB@3TB/s,shared:16,latency:3us``; None: not typed
-    Limits: no latency, an unknown or repeated word, a fractional number of GPUs -> BadInputError
-    """
-    if text is None:
-        return None
-    example, name = "for example --remote-memory 10TB@3TB/s,shared:16,latency:3us", "--remote-memory"
-    first, *words = [word.strip() for word in text.split(",")]
-    size, at, rate = first.partition("@")
-    if not at:
-        raise BadInputError(f"{name} {text} does not begin with SIZE@RATE.", example)
-    given: dict[str, str] = {}
-    for word in words:
-        key, _, value = word.partition(":")
-        if key not in ("shared", "latency") or not value or key in given:
-            raise BadInputError(f"{name} {text}: {word!r} is not shared:GPUS or latency:TIME, once.", example)
-        given[key] = value
-    if "latency" not in given:
-        why = "over a network a read takes microseconds; --local-memory has none"
-        raise BadInputError(f"{name} {text} does not say its latency.", f"{example}: {why}.")
-    sharers = parse_count(given.get("shared", "1"), f"{name}: shared")
-    latency = parse_time(given["latency"], name)
-    return LocalMemory(parse_bytes(size, name), parse_rate(rate, name), latency, sharers)

@@ -16,7 +16,6 @@ from perfmodel.cli.choices import (
     wanted,
     workload_selectors,
 )
-from perfmodel.cli.options import apart
 from perfmodel.cli.output import check_target, emit, emit_json
 from perfmodel.cli.page_file import DEFAULTS, format_of, uncollected, write, wrote
 from perfmodel.cli.question import advised, check_size, question_of
@@ -104,12 +103,7 @@ def write_beside(context: typer.Context, out: Path, lead: Ranking | None) -> str
     return wrote(out, write(_page(context.params, line, lead), out, kind), kind)
 
 
-def check_beside(out: Path, force: bool, **other: object) -> None:
-    """Raise BadInputError for options of ``project`` that a page cannot show, before any work is done.
-
-    other  such options by name; None: not typed
-    """
-    advice = "a page is of tables in the HBM of many GPUs."
-    apart("--report", out, advice, **other)
+def check_beside(out: Path, force: bool) -> None:
+    """Raise BadInputError for a page that cannot be written, before any work is done."""
     format_of(out, None, "--report")
     check_target(out, force=force, option="--report")

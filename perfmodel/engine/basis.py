@@ -13,7 +13,7 @@ from perfmodel.collectives.library import Array, Timing, constant
 from perfmodel.engine.settings import Setting
 from perfmodel.engine.steps import BACKWARD, FORWARD, PLACE_ROWS, Step
 from perfmodel.errors import BadInputError
-from perfmodel.model import host_rows, kernels, one_memory
+from perfmodel.model import host_rows, kernels
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.fields import limits_of
 from perfmodel.schema.kernel_fits import KernelFit
@@ -25,64 +25,12 @@ Of = Any
 """A number for all tables or passes, or an array with one number for each."""
 
 KERNEL_LIBRARY = "kernel"
-_ASSUMED_MEMORY = "a memory that was assumed"
-_GATHER_KEYS = ("gather_bytes_per_s", "launch_floor_s", "l2_bytes_per_s", "row_access_bytes")
+_GATHER_LIMITS = ("launch_floor_s", "gather_bytes_per_s", "l2_bytes_per_s")
+_GATHER_KEYS = (*_GATHER_LIMITS, "row_access_bytes")
 
 _SORT_KEYS = ("sort_floor_s", "sort_memory_fraction")
 _UNIQUE = ("hash", "torch_unique")
 """Ways to deduplicate ids: a hash table, and a sort as in ``torch.unique``."""
-
-
-@dataclass(frozen=True)
-class LocalMemory:
-    """The memory that a rank gathers from, if it is not the machine's own.
-
-    latency_s  from a read to its data, over the network; 0: the memory is beside the GPU
-    sharers    GPUs that read it at once, each for its own batch
-    capacity_bytes, bytes_per_s  size and rate of the memory
-    """
-
-    capacity_bytes: float
-    bytes_per_s: float
-    latency_s: float = 0.0
-    sharers: int = 1
-
-    def __post_init__(self) -> None:
-        """Check the values. Limits: a size, rate or latency that no memory has -> BadInputError"""
-        limits, rates = limits_of("memory"), limits_of("machine")["hbm_bytes_per_s"]
-        size = max(self.capacity_bytes, limits["capacity_bytes"].least)  # it may be as small as its tables
-        values = {"size": (limits["capacity_bytes"], size), "rate": (rates, self.bytes_per_s)}
-        values |= {"latency": (limits["latency_s"], self.latency_s)} if self.remote else {}
-        for name, (limit, value) in values.items():
-            if outside := limit.refusal(value):
-                raise BadInputError(f"{self}: its {name} {outside}.", "check the number and its unit.")
-
-    @staticmethod
-    def read(values: LocalMemory | tuple[float, ...]) -> LocalMemory:
-        """A memory from (bytes, bytes/s) and, over the network, (latency, GPUs that share it).
-
-        Limits: not 2 to 4 values, not above 0, half a GPU -> BadInputError
-        """
-        if isinstance(values, LocalMemory):
-            return values
-        size, rate, latency, sharers = (
-            (*values, *(0.0, 1)[len(values) - 2 :]) if 2 <= len(values) <= 4 else (0,) * 4
-        )
-        if min(size, rate, sharers) <= 0 or latency < 0 or sharers != int(sharers):
-            raise BadInputError(
-                f"local_memory {values} cannot be used.",
-                "give (bytes, bytes/s), or (bytes, bytes/s, latency in s, GPUs that share it).",
-            )
-        return LocalMemory(size, rate, latency, int(sharers))
-
-    @property
-    def remote(self) -> bool:
-        """Whether it is read over the network, so that each read has a latency."""
-        return self.latency_s > 0
-
-    def __str__(self) -> str:
-        """The option that set it, ``--remote-memory`` or ``--local-memory``, with the user's value."""
-        return "--remote-memory" if self.remote else "--local-memory"
 
 
 @dataclass(frozen=True)
@@ -192,8 +140,7 @@ class PassBasis:
         names, cached  the constants that dominate the time, as in ``_time_kernel``
         """
         quantity = self.setting.machine.quantity
-        as_own = {_ASSUMED_MEMORY: "gather_bytes_per_s"}  # achieved over stated rate
-        floor_sd, rate_sd, *l2_sd = (quantity(as_own.get(key, key)).log_sd or 0.0 for key in names)
+        floor_sd, rate_sd, *l2_sd = (quantity(key).log_sd or 0.0 for key in names)
         share = floor / time
         sd = np.where(cached, l2_sd[0], rate_sd) if l2_sd else rate_sd
         return np.hypot(share * floor_sd, (1 - share) * sd)
@@ -210,43 +157,17 @@ class PassBasis:
         machine = self.setting.machine
         return np.minimum(G, machine.domain_gpus_of(self.gpus_per_node or machine.gpus_per_node))
 
-    def time_gather(
-        self,
-        dram: Array,
-        l2: Array,
-        memory: LocalMemory | None,
-        bare: Array | None = None,
-        launches: Array | float = 1.0,
-    ) -> Timing:
+    def time_gather(self, dram: Array, l2: Array, launches: Array | float = 1.0) -> Timing:
         """Time of a gather-and-pool kernel (``kernels.gather_pool_time``), with its band.
 
-        dram, l2  bytes that pass DRAM and L2;  memory  memory that it reads instead of the HBM
-        bare      bytes that cross the network to a remote memory, None: ``dram``;  launches  number of
-                  kernels, each with its own launch floor
+        dram, l2  bytes that pass DRAM and L2
+        launches  number of kernels, each with its own launch floor
         """
-        value = self.setting.machine.value
-        rate = value("gather_bytes_per_s")
-        keys: tuple[str, ...] = _GATHER_KEYS
-        if memory is not None:  # stated rate of the memory compared with the stated rate of the HBM
-            rate = rate / value("hbm_bytes_per_s") * memory.bytes_per_s / memory.sharers
-            keys = ()
-        floor: Array | float = value("launch_floor_s") * launches
-        rates = rate, value("l2_bytes_per_s")
-        time = kernels.gather_pool_time(dram, l2, value("launch_floor_s"), *rates, launches)
-        if memory is not None and memory.remote:
-            moved = dram if bare is None else bare
-            time = one_memory.remote_time(time, floor, moved, value("nic_bytes_per_s"), memory.latency_s)
-            floor = floor + memory.latency_s
-        cached = dram / rate < l2 / value("l2_bytes_per_s")
-        slow = "gather_bytes_per_s" if memory is None else _ASSUMED_MEMORY
-        names = ("launch_floor_s", slow, "l2_bytes_per_s")
-        return self._time_kernel("gather_pool", dram, time, floor, keys, names, cached)
-
-    def memory_rate(self, memory: LocalMemory) -> float:
-        """Rate at which one GPU can read that memory: the smaller of its rate and the GPU's card's
-        [bytes/s]."""
-        card = self.setting.machine.value("nic_bytes_per_s") if memory.remote else np.inf
-        return float(one_memory.shared_rate(memory.bytes_per_s, memory.sharers, card))
+        value, names = self.setting.machine.value, _GATHER_LIMITS
+        floor_s, rate, l2_rate = (value(name) for name in names)
+        time = kernels.gather_pool_time(dram, l2, floor_s, rate, l2_rate, launches)
+        cached = dram / rate < l2 / l2_rate
+        return self._time_kernel("gather_pool", dram, time, floor_s * launches, _GATHER_KEYS, names, cached)
 
     def time_stream(self, step: str, moved: Array, floor: str, rate: str) -> Timing:
         """Time of a kernel that streams ``moved`` bytes, with the constants ``floor`` and ``rate``."""
@@ -339,7 +260,7 @@ class PassBasis:
 
         moved   bytes that it moves: above the bytes that were timed, its constants are extrapolated, and
                 constants that the samples do not determine count too
-        keys    constants that the time depends on, whose weakest evidence counts; empty: an assumed memory
+        keys    constants that the time depends on, whose weakest evidence counts
         names   keys of the launch floor, of the rate, and of the rate when ``cached``: the dominant one is
                 named
         """
@@ -348,11 +269,11 @@ class PassBasis:
         if fit is None:
             k = kernels.wider_factor(k, self._spread(time, floor, names, cached), self._z)
         ranks = [self.setting.machine.quantity(key).evidence.rank for key in keys]
-        rank, code = constant(max(ranks, default=Evidence.ASSUMED.rank), shape), constant(0, shape)
+        rank, code = constant(max(ranks), shape), constant(0, shape)
         if fit is not None:
             inside = (moved >= 0.999 * fit.low_bytes) & (moved <= 1.001 * fit.high_bytes)
             determined = [r for r, key in zip(ranks, keys, strict=True) if not self._is_untold(key)]
-            weakest = max([*determined, Evidence.INTERPOLATED.rank]) if keys else Evidence.ASSUMED.rank
+            weakest = max([*determined, Evidence.INTERPOLATED.rank])
             rank = np.where(inside, weakest, np.maximum(rank, Evidence.EXTRAPOLATED.rank)).astype(np.int8)
         limit = np.where(time - floor > floor, 1 + cached.astype(np.int8), 0).astype(np.int8)
         floors = np.broadcast_to(np.asarray(floor, dtype=np.float64), shape)

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.engine.memory import GpuMemory
-from perfmodel.engine.pass_cost import PassCost
-from perfmodel.engine.row_wise import CHUNK, Configs, Forward, GpuLoads, sum_tables
+from perfmodel.engine.pass_cost import PassCost, cost_passes
+from perfmodel.engine.row_wise import CHUNK, Configs, Forward, sum_tables
 from perfmodel.engine.schemes import by_domain
 from perfmodel.engine.steps import Times
 from perfmodel.engine.tables import Array, row_bytes
@@ -26,7 +26,7 @@ _ROUNDS = 64
 _NOISE = 1e-12  # of a number of GPUs, from rounding
 
 
-def count_memory(forward: Forward, work: Configs, loads: GpuLoads | None = None) -> GpuMemory:
+def count_memory(forward: Forward, work: Configs, loads: Array | None = None) -> GpuMemory:
     """Memory that a GPU needs. If a library has two possible exchanges of bags, the larger buffers count.
 
     loads  of the pass, if computed before
@@ -38,12 +38,12 @@ def count_memory(forward: Forward, work: Configs, loads: GpuLoads | None = None)
     rows = sum_tables(n * row_bytes(t.dtype, t.dim, training=forward.training) for t, n in groups)
     state = sum_tables(n * (t.dim * per_element + per_row) for t, n in groups)
     if loads is not None and len(forward.exchanges) == 1:
-        return GpuMemory(rows, state, forward.build_times(work).count_buffers(loads.most.T))
+        return GpuMemory(rows, state, forward.build_times(work).count_buffers(loads.T))
     largest = np.zeros(work.gpus.shape)
     for start in range(0, len(work), CHUNK):
         chunk = work.select(slice(start, start + CHUNK)) if len(work) > CHUNK else work
         for kind in forward.exchanges:
-            sent = forward.count_loads(chunk, forward.fit_domains(chunk, kind), works=False).most.T
+            sent = forward.count_loads(chunk, forward.fit_domains(chunk, kind), works=False).T
             buffers = largest[start : start + CHUNK]
             np.maximum(buffers, forward.build_times(chunk).count_buffers(sent), out=buffers)
     return GpuMemory(rows, state, largest)
@@ -137,9 +137,8 @@ def project_grid(forward: Forward, work: Configs) -> Grid:
 
     gpus, gpus_needed, memory_bytes (of a GPU: rows, and buffer_bytes of its largest exchange), fits (whether
     memory_bytes is within the memory less the reserve), baseline_time_s (_low_s, _high_s), time_s, low_s,
-    high_s, floor_time_s, light_time_s, slowdown, slowdown_low, slowdown_high, slowdown_floor_part +
-    slowdown_bytes_part = slowdown, slowdown_light (the least slowdown that datasheet rates allow: at least 1,
-    at most slowdown), throughput_ratio (samples per second of all GPUs over samples per second of one GPU),
+    high_s, floor_time_s, slowdown, slowdown_low, slowdown_high, slowdown_floor_part +
+    slowdown_bytes_part = slowdown, throughput_ratio (samples per second of all GPUs over those of one GPU),
     evidence (rank of the weakest step, or of the local look-up), main_evidence (rank of ``Evidence.main`` of
     the time), and <step>_time_s of every step.
     Limits: one GPU -> slowdown, low and high exactly 1
@@ -177,12 +176,10 @@ class CostedGrid:
 def cost_grid(forward: Forward, work: Configs) -> CostedGrid:
     """Cost some configurations; refuses values so extreme that a time is not finite."""
     loads = forward.count_loads(work, forward.choose_exchanges(work))
-    base, cost = forward.cost_locally(work), forward.cost(work, loads)
+    base, cost = forward.cost_locally(work), cost_passes(forward.build_times(work), loads)
     base_low, local, base_high = base.band
     low, time, high = cost.band
-    exact = {"exact": (local, local, local)}  # an assumed rate errs apart from the baseline's
-    slowdown_low, slowdown_high = slowdown_band(cost.causes, exact if forward.memory else base.causes)
-    light, floor = forward.bound_time(work, loads, cost, local), cost.floor_s
+    slowdown_low, slowdown_high = slowdown_band(cost.causes, base.causes)
     held = count_memory(forward, work, loads)
     columns = {
         "gpus": work.gpus,
@@ -198,7 +195,7 @@ def cost_grid(forward: Forward, work: Configs) -> CostedGrid:
         "slowdown_high": slowdown_high,
         "evidence": np.maximum(base.evidence, cost.evidence),
         "main_evidence": cost.main_evidence,
-        **compare_with_local(time, local, floor, light, work.gpus),
+        **compare_with_local(time, local, cost.floor_s, work.gpus),
         **{f"{step.name}_time_s": step.timing.time_s for step in cost.steps},
     }
     for name in ("time_s", "slowdown"):
@@ -210,22 +207,19 @@ def cost_grid(forward: Forward, work: Configs) -> CostedGrid:
     return CostedGrid(Grid(columns, tuple(step.name for step in cost.steps)), base, cost)
 
 
-def compare_with_local(time: Any, local: Any, floor: Any, light: Any, gpus: Any) -> dict[str, Any]:
+def compare_with_local(time: Any, local: Any, floor: Any, gpus: Any) -> dict[str, Any]:
     """Columns that compare a pass on G GPUs with the look-up of one GPU's batch in local memory.
 
-    time, local  of the pass and of the local look-up [s];  floor  latency of the pass [s]
-    light        least time of the pass at datasheet rates [s];  gpus  G [-]
+    time, local  of the pass and of the local look-up [s];  floor  latency of the pass [s];  gpus  G [-]
     Limits: G = 1 -> slowdown and throughput_ratio 1
     """
     return {
         "time_s": time,
         "baseline_time_s": local,
         "floor_time_s": floor,
-        "light_time_s": light,
         "slowdown": time / local,
         "slowdown_floor_part": floor / local,
         "slowdown_bytes_part": (time - floor) / local,
-        "slowdown_light": light / local,
         "throughput_ratio": gpus * local / time,
     }
 

@@ -12,7 +12,6 @@ from functools import cached_property, reduce
 import numpy as np
 
 from perfmodel.collectives.library import Array, Codes, Timing, constant
-from perfmodel.engine.basis import LocalMemory
 from perfmodel.engine.settings import Setting, find_clock
 from perfmodel.engine.steps import HANDOVER, STEPS, Step, StepRow, Times, label_step, sum_causes
 from perfmodel.engine.timing import PassTimes
@@ -135,15 +134,11 @@ def cost_passes(
     times: PassTimes,
     most: Array,
     steps: Sequence[Step] | None = None,
-    memory: LocalMemory | None = None,
-    bare: Array | None = None,
 ) -> PassCost:
     """Time the steps of passes that have bytes, and their hand-over if a calibration measured it.
 
     times   of the steps, with the GPUs of each pass;  most  loads of the busiest GPU [..., K] in bytes
     steps   None: all that any of the passes has
-    memory  that the look-ups read instead of the HBM;  bare  their DRAM bytes if short rows moved only their
-            own bytes
     Limits: one GPU -> the kernels of the look-up alone
     """
     if steps is None:
@@ -154,8 +149,6 @@ def cost_passes(
         moved = np.atleast_1d(most[..., step.resources[0]])
         if step.collective:
             moved = times.find_payload(step, most)
-        elif memory is not None and step.always:
-            timing = times.basis.time_gather(moved, most[..., step.resources[1]], memory, bare)
         timed.append(TimedStep(step, moved, timing))
     handover = _time_handover(times, timed)
     return PassCost(times.basis.setting, (*timed, *([handover] if handover else [])))

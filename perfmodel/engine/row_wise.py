@@ -10,7 +10,7 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.engine.basis import LocalMemory, PassBasis
+from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.cut import LoadInputs, TableCut, Training
 from perfmodel.engine.loads import sum_even_loads
 from perfmodel.engine.memory import count_state
@@ -20,7 +20,6 @@ from perfmodel.engine.schemes import AUTO, FLAT, Exchange, by_domain, copied, li
 from perfmodel.engine.schemes import REDUCTIONS as BY_NAME
 from perfmodel.engine.tables import WIDTHS, Array, TableShapes, collect_laws
 from perfmodel.engine.timing import PassTimes
-from perfmodel.model import bounds
 from perfmodel.model import exchanges as ex
 from perfmodel.model.look_ups import LookUps
 from perfmodel.schema.distributions import UNIFORM, Distribution
@@ -144,27 +143,14 @@ REDUCE_SCATTER, ALL_TO_ALL, TWO_LEVEL, SPARSE = REDUCTIONS[1:]
 
 
 @dataclass(frozen=True)
-class GpuLoads:
-    """Loads of each GPU for many configurations, all tables together.
-
-    most  [..., K] bytes of each of the K resources; in a row-wise pass all GPUs have equal loads
-    bare_bytes  DRAM bytes of the gather if short rows moved only their own bytes
-    """
-
-    most: Array
-    bare_bytes: Array
-
-
-@dataclass(frozen=True)
 class Forward(PassBasis):
     """A row-wise pass on a setting; ``cost`` and ``cost_locally`` compute its times for any configurations.
 
-    reduction  one of ``REDUCTIONS``;  memory  memory that a rank gathers from, if it is not its HBM
+    reduction  one of ``REDUCTIONS``
     ids   popularity of the rows of tables that do not specify it
     """
 
     reduction: str = AUTO
-    memory: LocalMemory | None = None
     ids: Distribution = UNIFORM
 
     @property
@@ -173,18 +159,15 @@ class Forward(PassBasis):
         kind = BY_NAME[self.reduction.replace("_", "-")]
         return list_exchanges(self.setting.backend) if kind is None else (kind,)
 
-    def count_loads(
-        self, work: Configs, kind: Codes, *, works: bool = True, exchanges: bool = True
-    ) -> GpuLoads:
-        """Loads of all tables.
+    def count_loads(self, work: Configs, kind: Codes, *, works: bool = True, exchanges: bool = True) -> Array:
+        """Loads of every GPU, all tables together: [..., K] bytes of each of the K resources.
 
         kind  ``Exchange`` code of the bags of each configuration (``choose_exchanges``)
         works, exchanges  whether look-ups and updates of rows, and whether all else counts
         """
-        cuts = [self.cut(work, stack, kind) for stack in work.stacked]
+        cuts = (self.cut(work, stack, kind) for stack in work.stacked)
         sides = (sum_even_loads(cut, count, works=works, exchanges=exchanges) for cut, count in cuts)
-        bare = sum_tables(count * cut.gathered.bare_bytes for cut, count in cuts) if works else np.zeros(())
-        return GpuLoads(reduce(np.add, sides), bare)
+        return reduce(np.add, sides)
 
     def cut(self, work: Configs, t: TableGroup, kind: Codes) -> tuple[TableCut, Array]:
         """(tables of a group cut over all GPUs, number of equal tables of each).
@@ -247,7 +230,7 @@ class Forward(PassBasis):
 
     def _time_reduction(self, work: Configs, kind: Codes) -> Array:
         """Time of all exchanges after the gather, with the kernels that they need [s]."""
-        times, loads = self.build_times(work), self.count_loads(work, kind, works=False).most
+        times, loads = self.build_times(work), self.count_loads(work, kind, works=False)
         gather = next(place for place, step in enumerate(times.steps) if step.always)
         return np.asarray(sum(times.time_step(step, loads).time_s for step in times.steps[gather + 1 :]))
 
@@ -265,24 +248,7 @@ class Forward(PassBasis):
         )
         kernels = [step for step in times.steps if step.is_kernel and not step.hosted]
         steps = [step for step in kernels if step.always or step.alone]
-        return cost_passes(times, loads.most, steps)
-
-    def cost(self, work: Configs, loads: GpuLoads) -> PassCost:
-        """All steps that any configuration has, in the order of execution."""
-        return cost_passes(self.build_times(work), loads.most, memory=self.memory, bare=loads.bare_bytes)
-
-    def bound_time(self, work: Configs, loads: GpuLoads, cost: PassCost, local: Array) -> Array:
-        """Least time of the pass at datasheet rates, with no latency (``bounds.sharded_floor_time``) [s].
-
-        local  time of the same batch in local memory [s]
-        Limits: one GPU -> local;  never above the sum of the steps
-        """
-        value, times = self.setting.machine.value, self.build_times(work)
-        hbm = max(value("hbm_bytes_per_s"), value("gather_bytes_per_s"))  # stated or achieved
-        if self.memory is not None:
-            hbm *= self.memory_rate(self.memory) / value("hbm_bytes_per_s")
-        links = sum(times.bound_time(x.step, x.payload_bytes) for x in cost.steps if x.collective)
-        return bounds.sharded_floor_time(cost.time_s, local, loads.bare_bytes, hbm, links)
+        return cost_passes(times, loads, steps)
 
 
 def fullest_part(forward: Forward, work: Configs) -> float:

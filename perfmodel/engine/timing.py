@@ -15,7 +15,7 @@ from perfmodel.collectives.library import Array, Timing, nothing, untimed
 from perfmodel.engine.adjustments import BETWEEN, Sent
 from perfmodel.engine.basis import Of, PassBasis
 from perfmodel.engine.steps import ACROSS, ALL, INSIDE, SPLITS, STEPS, WEIGHTS, Step
-from perfmodel.model import bounds, capacity
+from perfmodel.model import capacity
 from perfmodel.model import embedding_bag as eb
 
 
@@ -53,7 +53,7 @@ class PassTimes:
             basis = self.basis
             timing = basis.time_link(x[0], x[1], self.gpus) if x[1:] else basis.time_cache(x[0])
         elif step.gathers:
-            timing = self.basis.time_gather(x[0], x[1], None, launches=launches)
+            timing = self.basis.time_gather(x[0], x[1], launches)
         elif step.sorts:
             timing = self.basis.time_sort(x[0], self.digits, launches, alone=step.sorts_alone)
         elif step.name == "bucketize":
@@ -150,15 +150,6 @@ class PassTimes:
         if (ranks == 1).all() or not payload.any():
             return nothing(payload.shape)
         return self.basis.setting.links.timing(step.collective, payload, _spread(ranks, payload), node)
-
-    def bound_time(self, step: Step, payload: Array) -> Array:
-        """Least time of a collective at datasheet rates, without latency (``bounds``) [s]."""
-        value, (ranks, node) = self.basis.setting.machine.value, self.group(step)
-        domain = np.ones(()) if node == 1 else np.minimum(ranks, self.domain)
-        exchanges = step.collective == "all_to_all"  # an all-gather is a reduce-scatter run backwards
-        bound = bounds.all_to_all_floor_time if exchanges else bounds.reduce_scatter_floor_time
-        inside = value("nvlink_bytes_per_s") or value("pcie_bytes_per_s")
-        return bound(payload, ranks, domain, inside, value("nic_bytes_per_s"))
 
     def describe_sent(self, step: Step, payload: Array, time: Array) -> Sent:
         ranks, _ = self.group(step)

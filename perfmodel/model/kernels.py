@@ -68,12 +68,10 @@ class GatherTraffic(NamedTuple):
     """Bytes of a gather.
 
     dram_bytes  through DRAM;  l2_bytes  through the L2
-    bare_bytes  through DRAM if short rows moved only their own bytes, without a penalty
     """
 
     dram_bytes: Array
     l2_bytes: Array
-    bare_bytes: Array
 
 
 def uniform_misses(E: ArrayLike, draws: ArrayLike, row: ArrayLike, cache: ArrayLike) -> Array:
@@ -114,7 +112,7 @@ def traffic_of_misses(
 ) -> GatherTraffic:
     """Bytes that a gather from equal tables moves (``gather_bytes``) when a share of its look-ups misses L2.
 
-        dram = gather_bytes(n, s miss),   l2 = gather_bytes(n, s),   bare = gather_bytes(n, row miss)
+        dram = gather_bytes(n, s miss),   l2 = gather_bytes(n, s)
 
     miss      share of the look-ups that misses L2 [-]: ``uniform_misses``; for skewed ids ``look_ups``
     n         rows looked up, all tables together [-];  row  bytes of one row [bytes]
@@ -127,7 +125,6 @@ def traffic_of_misses(
     return GatherTraffic(
         gather_bytes(n, moved * part, id_bytes, bags, o),
         gather_bytes(n, moved, id_bytes, bags, o),
-        gather_bytes(n, _array(row) * part, id_bytes, bags, o),
     )
 
 

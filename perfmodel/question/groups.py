@@ -328,25 +328,6 @@ class NodeOptions(CommandOptions):
     scenario: Scenario = "cluster"
 
 
-@dataclass(frozen=True, kw_only=True)
-class OneMemoryOptions(CommandOptions):
-    """Options for one memory that holds all tables."""
-
-    turn = 2
-    local_memory: Annotated[
-        str | None,
-        Opt("One large memory for all tables instead of many GPUs: SIZE@RATE, e.g. 10TB@3TB/s.", "SIZE@RATE"),
-    ] = None
-    remote_memory: Annotated[
-        str | None,
-        Opt(
-            "One memory over the network, or parameter servers: SIZE@RATE,shared:GPUS,latency:TIME, "
-            "e.g. 10TB@3TB/s,shared:16,latency:3us.",
-            "MEMORY",
-        ),
-    ] = None
-
-
 RANGES = {
     each.words.keyword or each.name: (each.words.end(each.words.least) or 0.0, end)
     for each in EqualTableOptions.declared()

@@ -12,7 +12,6 @@ from perfmodel.question.groups import (
     GlobalBatchOptions,
     MachineOptions,
     NodeOptions,
-    OneMemoryOptions,
     OutputOptions,
     RowWiseOptions,
     TrainingOptions,
@@ -24,9 +23,7 @@ Texts = list[str] | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProjectOptions(
-    OneMemoryOptions, NodeOptions, TrainingOptions, RowWiseOptions, GlobalBatchOptions, EqualTableOptions
-):
+class ProjectOptions(NodeOptions, TrainingOptions, RowWiseOptions, GlobalBatchOptions, EqualTableOptions):
     """How much slower is an embedding bag when its tables are spread over many GPUs, and why?
 
     \b
@@ -37,8 +34,6 @@ class ProjectOptions(
       perfmodel project --model mlperf-dlrm-dcnv2 --gpus 16 --global-batch 65536
       perfmodel project --table-size 10TB --max-latency 10ms
       perfmodel project --table-size 10TB --set nic_bytes_per_s=100GB/s
-      perfmodel project --table-size 10TB --local-memory 10TB@3TB/s
-      perfmodel project --table-size 10TB --remote-memory 10TB@3TB/s,shared:16,latency:3us
       perfmodel project --table-size 10TB --pooling none:50 --sharding ub
       perfmodel project --table-size 10TB --rows host
       perfmodel project --table-size 10TB --rows host-cached:10% --distribution zipf:1.05

@@ -29,7 +29,6 @@ from perfmodel.units import (
     counted,
     format_bytes,
     format_fraction,
-    format_rate,
     format_ratio,
     format_time,
 )
@@ -76,14 +75,11 @@ def projection_text(
 
 
 def headline(answer: Answer) -> str:
-    """The slowdown in a sentence, with both times, the throughput, the band and the speed-of-light bound."""
+    """The slowdown in a sentence, with both times, the throughput and the band."""
     low, high = answer.band
     if answer.gpus == 1:
         size = format_bytes(answer.gpu_count.table_bytes, binary=False)
-        memory = answer.forward.memory
-        where = "in one memory" if memory is not None else "on one GPU"
-        where += f" that {counted(memory.sharers, 'GPU')} share" if memory and memory.sharers > 1 else ""
-        first = f"{format_ratio(answer.slowdown)}: {size} of tables fit {where}, so nothing is sharded."
+        first = f"{format_ratio(answer.slowdown)}: {size} of tables fit on one GPU, so nothing is sharded."
         return paragraph(f"{first}\n     {format_time(answer.time_s)} per batch")
     first = sentence(answer)
     if not answer.fits:
@@ -100,10 +96,7 @@ def headline(answer: Answer) -> str:
         [
             sides(first, f"band {format_ratio(low)} – {format_ratio(high)}"),
             paragraph(second),
-            sides(
-                f"     {floor} of it is latency, {data} is bytes",
-                f"speed of light {format_ratio(answer.totals['slowdown_light'])} (all at datasheet rates)",
-            ),
+            f"     {floor} of it is latency, {data} is bytes",
         ]
     )
 
@@ -138,8 +131,6 @@ def gpu_line(answer: Answer) -> str:
         text = "\n".join([gpus, *rest, *([paragraph(shard, indent=9)] if shard else [])])
     else:
         text = sides(gpus, shard, indent=9).rstrip()
-    if answer.forward.memory is not None:
-        return text
     given = answer.question is None or "gpus" in answer.question.given
     never = "fits on no number of GPUs, since the buffers are as large on more of them"
     no = "does not fit" if given else never
@@ -277,13 +268,9 @@ def footer(answer: Answer, calibration_file: str | None = None, again: Again = s
 
 def provenance(answer: Answer, calibration_file: str | None = None, *, brief: bool = False) -> str:
     """The machine with its changed values, the clock, and the calibration. brief  on a single line"""
-    machine, memory = answer.setting.machine, answer.forward.memory
+    machine = answer.setting.machine
     parts = [f"Machine {machine.name}"]
     assumed = [f"{k} = {machine.quantity(k)}" for k in sorted(machine.overrides)]
-    if memory is not None:
-        size, rate = format_bytes(memory.capacity_bytes, binary=False), format_rate(memory.bytes_per_s)
-        far = f", {format_time(memory.latency_s)} away" if memory.remote else ""
-        assumed.append(f"{'remote' if far else 'local'} memory = {size} at {rate}{far}")
     if assumed:
         parts.append("assumed: " + ", ".join(assumed))
     if answer.forward.payload is not None and answer.gpus > 1 and not brief:  # else said in the question

@@ -41,8 +41,6 @@ project --table-size 10TB --batch 4096 --tables 8 --json
 project --table-size 10TB --machine h200-sxm-ib --backend best --json
 project --table-size 10TB --set nic_bytes_per_s=100GB/s --json
 project --table-size 10TB --set nvlink_domain_gpus=72 --set gpus_per_node=4 --json
-project --table-size 10TB --local-memory 10TB@3TB/s --json
-project --table-size 10TB --remote-memory 10TB@3TB/s,shared:16,latency:3us --json
 project --table-size 10TB --payload fp16 --distribution zipf:1.05 --json
 project --table-size 10TB --scenario nvlink-everywhere --json
 project --table-size 10TB --sharding two-level --json

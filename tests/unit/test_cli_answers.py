@@ -22,7 +22,7 @@ def test_project_answers_first_and_shows_how_it_came_about(cli: Any) -> None:
     lines = outcome.out.splitlines()
     assert outcome.code == 0
     assert "slower sharded row-wise over 144 GPUs than if the tables fitted in one." in lines[0]
-    assert "on one GPU; 0.775× its samples per second" in lines[1] and "speed of light" in lines[2]
+    assert "on one GPU; 0.775× its samples per second" in lines[1]
     assert "10 TB ÷ 72.2 GB = 138.5  →  144" in outcome.out and "Memory   69.5 GB of 72.2 GB" in outcome.out
     assert "What would change the answer" in outcome.out
     assert "perfmodel project --explain" in outcome.out
@@ -57,8 +57,6 @@ def test_what_ifs_change_the_numbers_and_show_as_assumed(cli: Any) -> None:
     assert faster["slowdown"] < plain_answer["slowdown"]
     assert faster["evidence"] == "assumed"
     assert "assumed: nic_bytes_per_s = 200 GB/s" in cli(*words).out
-    near = cli("project", "--table-size", "10TB", "--local-memory", "10TB@3TB/s").out
-    assert near.startswith("1.0") and "one memory" in near
 
 
 @pytest.mark.parametrize(
@@ -83,7 +81,6 @@ def test_what_ifs_change_the_numbers_and_show_as_assumed(cli: Any) -> None:
         (("--table-size", "1TB", "--set", "nic=1"), ("nic",)),
         (("--table-size", "1TB", "--set", "nonsense"), ("key=value",)),
         (("--table-size", "1TB", "--set", "nic_bytes_per_s=400Gbps"), ("ambiguous",)),
-        (("--table-size", "1TB", "--local-memory", "10TB"), ("SIZE@RATE",)),
         (("--table-size", "1TB", "--model", "criteo-1tb"), ("--model and --table-size",)),
         (("--table-size", "1KB", "--gpus", "128"), ("row",)),
         (("--table-size", "1TB", "--json", "--csv"), ("--json and --csv",)),

@@ -28,11 +28,9 @@ def test_project_json_carries_the_whole_question(cli: Any) -> None:
     expected = {
         "table_bytes": 1e13, "batch": 2048, "tables": 4, "pooling": 8, "dim": 64, "dtype": "fp16",
         "id_dtype": "int32", "reduction": "auto", "overrides": {"nic_bytes_per_s": 1e11}, "model": None,
-        "local_memory": None, "scenario": "cluster", "backend": "nccl", "machine": "h100-sxm-ib",
+        "scenario": "cluster", "backend": "nccl", "machine": "h100-sxm-ib",
     }  # fmt: skip
     assert {name: answer[name] for name in expected} == expected
-    near = json.loads(cli("project", "--table-size", "10TB", "--local-memory", "10TB@3TB/s", "--json").out)
-    assert near["local_memory"] == {"bytes": 1e13, "bytes_per_s": 3e12}
     model = json.loads(cli("project", "--model", "mlperf-dlrm-dcnv2", "--gpus", "16", "--json").out)
     assert (model["model"], model["tables"], model["dim"]) == ("mlperf-dlrm-dcnv2", 26, None)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfmodel.model import bands, bounds, sharding
+from perfmodel.model import bands, sharding
 from perfmodel.model import embedding_bag as eb
 
 ranks = st.integers(1, 4096)
@@ -61,16 +61,6 @@ def test_rows_per_table_limits() -> None:
     assert sharding.rows_per_table(128, 1, 128) == 1
     assert sharding.rows_per_table(10e12, 1, 128) == 7.8125e10
     assert sharding.rows_per_table(10e12, 10, 128) == 7.8125e9
-
-
-def test_wire_floor_limits() -> None:
-    for floor in (bounds.all_to_all_floor_time, bounds.reduce_scatter_floor_time):
-        assert floor(1e6, 1, 1, 450e9, 50e9) == 0
-        assert floor(8e6, 8, 8, 100e9, 1e9) == pytest.approx(7e6 / 100e9)
-        assert floor(8e6, 8, 1, 100e9, 1e9) == pytest.approx(7e-3)
-    # 4 domains of 2: an all-to-all sends 6/8 outside, a reduce-scatter one reduced copy: 6/16
-    assert bounds.all_to_all_floor_time(8e6, 8, 2, 1e12, 1e9) == pytest.approx(6e-3)
-    assert bounds.reduce_scatter_floor_time(8e6, 8, 2, 1e12, 1e9) == pytest.approx(3e-3)
 
 
 def test_quadrature_limits() -> None:

@@ -54,7 +54,6 @@ QUESTIONS: list[dict[str, Any]] = [
     {"gpus": 32, "tables": "mlperf-dlrm-dcnv2"},
     {"gpus": 16, "machine": "l40s-pcie", "table_count": 10**5, "dim": 8},
     {"table_bytes": 10e12, "machine": load_machine("h100-sxm-ib").with_overrides({"nic_bytes_per_s": 1e11})},
-    {"table_bytes": 1e12, "local_memory": (1e13, 3e11, 3e-6, 16)},
 ]
 SCHEMES = [
     *(Scheme(Exchange.DP), Scheme(Exchange.RB, 4, 2), Scheme(Exchange.RS, 16, 1)),

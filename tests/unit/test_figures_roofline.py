@@ -127,8 +127,3 @@ def test_timed_gathers_are_marks(tmp_path: Path) -> None:
     assert "solid = measured, dashed = interpolated, dotted = extrapolated." in found.how_to_read
     throttled = block(roofline(answer, samples.assign(flag="throttled")))
     assert "no gather was timed on this machine" in throttled.how_to_read
-
-
-def test_a_stated_memory_has_no_roofline() -> None:
-    found = roofline(project_one(table_bytes=1e12, local_memory=(2e12, 1e12)))
-    assert isinstance(found, Missing) and "--local-memory" in found.why

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 from cli_calls import is_an_error
 
-from perfmodel.answer import project_one
-
 
 @pytest.mark.parametrize(
     ("words", "parts"),
@@ -49,16 +47,6 @@ def test_the_answer_itself_says_how_uneven_skewed_ids_are(cli: Any) -> None:
     assert json.loads(cli(*words, "--sharding", "ub", "--json").out)["fullest_part"] == 1
     leads = cli(*words).out  # row-wise
     assert len([line for line in leads.splitlines() if "hottest row gets" in line]) == 1
-
-
-@pytest.mark.parametrize("size", [100e9, 1e12, 10e12])
-def test_the_same_steps_have_the_same_speed_of_light(size: float) -> None:
-    """The better of two libraries runs one of two exchanges: its floor is that of the one that runs."""
-    asked: dict[str, Any] = {"table_bytes": size, "machine": "h200-sxm-ib", "batch": 4096}
-    best, *others = (project_one(**asked, backend=name) for name in ("best", "nvshmem", "nccl"))
-    summed = any(step.name == "local_sum" for step in best.steps)
-    same = others[0] if summed else others[1]
-    assert best.totals["light_time_s"] == pytest.approx(same.totals["light_time_s"])
 
 
 def test_the_next_experiment_is_not_what_was_just_done(cli: Any, tmp_path: Path) -> None:

@@ -42,12 +42,6 @@ def test_large_buffers_take_more_gpus_and_each_part_is_still_whole(cli: Any) -> 
     assert found["fits"] and found["batch"] * found["gpus"] == int(nearest)
 
 
-def test_a_memory_that_gpus_share_gives_each_its_part(cli: Any) -> None:
-    memory = ("--remote-memory", "10TB@3TB/s,shared:16,latency:3us")
-    words = ("project", "--table-size", "10TB", *memory, "--json")
-    assert json.loads(cli(*words, "--global-batch", "16384").out)["batch"] == 1024
-
-
 def test_a_plan_scales_with_the_batch_of_all_gpus_held(cli: Any, tmp_path: Path) -> None:
     tables = tmp_path / "tables.csv"
     tables.write_text("name,rows,dim,pooling\n" + "".join(f"t{i},100000,64,{4 + i}\n" for i in range(6)))

@@ -141,7 +141,6 @@ def test_the_holders_of_a_sharding_read_all_rows_that_are_looked_up(cli: Any, sh
     (step,) = [step for step in found["steps"] if step["name"] == "read_host_rows"]
     reads = 1024 * 32 * 48
     assert step["payload_bytes"] == pytest.approx(reads * 495 * (2 if sharding == "grid" else 1), rel=0.02)
-    assert found["low_s"] >= found["light_time_s"]
 
 
 def test_sweep_and_machines_have_the_answer_of_project(cli: Any) -> None:
@@ -171,7 +170,6 @@ def test_the_screen_and_a_step_say_where_rows_are(cli: Any) -> None:
         ("--rows host-cached:0%", "is zero."),
         ("--rows host-cached:101%", "a cache holds 100 % of the rows at most."),
         ("--rows host --objective training", "rows in host memory and a training step cannot"),
-        ("--rows host --local-memory 10TB@3TB/s", "rows in host memory and one memory for all"),
         ("--rows host --machine l40s-pcie", "machine l40s-pcie does not say its host_bytes"),
         ("--rows host --sharding data-parallel", "copies on every GPU are in its HBM"),
         ("--rows host --report page.html", "--rows and --report cannot be combined"),

@@ -79,20 +79,19 @@ def test_traffic_of_misses_limits() -> None:
     every = kernels.traffic_of_misses(1, 10, 96, 0.0, 32, 8, 2, 100)
     assert (every.dram_bytes, every.l2_bytes) == (10 * (96 + 8) + 200, 10 * (96 + 8) + 200)
     none = kernels.traffic_of_misses(0, 10, 96, 0.0, 32, 8, 2, 100)
-    assert (none.dram_bytes, none.bare_bytes) == (10 * 8 + 200, 10 * 8 + 200)
+    assert none.dram_bytes == 10 * 8 + 200
     half = kernels.traffic_of_misses(0.5, 10, 100, 192.0, 32, 8, 2, 100)
     assert half.dram_bytes == 10 * (192 / 2 + 8) + 200
-    assert half.bare_bytes == 10 * (100 / 2 + 8) + 200
 
 
 def test_traffic_with_uniform_ids() -> None:
     # 10 rows of 96 bytes (3 sectors of 32), ids of 8, 2 bags of 100; no cache: all of it passes DRAM and L2
     plain = kernels.traffic_of_misses(kernels.uniform_misses(1000, 10, 96, 0.0), 10, 96, 0.0, 32, 8, 2, 100)
-    assert [float(part) for part in plain] == [10 * 104 + 200] * 3
-    # rows of 100 bytes take 4 sectors, and 192 bytes at least; without both 100
+    assert [float(part) for part in plain] == [10 * 104 + 200] * 2
+    # rows of 100 bytes take 4 sectors, and 192 bytes at least
     missed = kernels.uniform_misses(1000, 10, 100, 0.0)
     short = kernels.traffic_of_misses(missed, 10, 100, 192.0, 32, 8, 2, 100)
-    assert [float(part) for part in short] == [10 * 200 + 200, 10 * 200 + 200, 10 * 108 + 200]
+    assert [float(part) for part in short] == [10 * 200 + 200, 10 * 200 + 200]
     # one row that stays: of 10 look-ups one misses
     kept = kernels.traffic_of_misses(kernels.uniform_misses(1, 10, 96, 1e6), 10, 96, 0.0, 32, 8, 2, 100)
     assert float(kept.dram_bytes) == pytest.approx(10 * (9.6 + 8) + 200)

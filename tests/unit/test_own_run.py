@@ -119,8 +119,6 @@ def test_a_constant_that_no_sample_tells_stays_the_machines_own(tmp_path: Path) 
     assert gather_evidence(machine, asked) == "interpolated"  # nothing hangs on the cache where it was timed
     assert gather_evidence(machine, {**asked, "batch": 10**6}) == "extrapolated"
     assert gather_evidence(machine.with_overrides({"l2_bytes_per_s": 1e9}), asked) == "assumed"
-    alone = {name: value for name, value in asked.items() if name != "gpus"}
-    assert gather_evidence(machine, {**alone, "local_memory": (1e9, 1e10)}) == "assumed"
 
 
 def gather_sources(machine: Machine, asked: dict[str, Any]) -> tuple[tuple[str, str, str, str], ...]:
@@ -364,7 +362,7 @@ def test_kernels_are_known_to_a_thousandth_beyond_the_bytes_that_were_timed(fold
     assert fit is not None
     low, high = fit.low_bytes, fit.high_bytes
     moved = np.array([0.998 * low, 0.9995 * low, low, high, 1.0005 * high, 1.002 * high])
-    ranks = basis.time_gather(moved, moved, None).evidence
+    ranks = basis.time_gather(moved, moved).evidence
     beyond, inside = Evidence.EXTRAPOLATED.rank, Evidence.INTERPOLATED.rank
     assert ranks.tolist() == [beyond, inside, inside, inside, inside, beyond]
 

@@ -13,7 +13,6 @@ from perfmodel.answer.ranking import answer_question
 from perfmodel.answer.what_would_help import list_helping
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError
-from perfmodel.model.kernels import wider_factor
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.workload import Table, TableSet
 
@@ -70,23 +69,6 @@ def test_which_points_of_a_grid_are_possible() -> None:
     # 1000 rows of 128 bytes cannot be cut into 1024 shards
     rows = grids.combine_axes(table_bytes=(128_000,), gpus=(512, 1024))
     assert grids.find_feasible(rows, machine).tolist() == [True, False]
-
-
-def test_a_local_memory_contradicts_several_gpus() -> None:
-    with pytest.raises(BadInputError, match="the two contradict"):
-        project_one(table_bytes=10e12, gpus=8, local_memory=(10e12, 3e12))
-    assert project_one(table_bytes=10e12, gpus=1, local_memory=(10e12, 3e12)).gpus == 1
-
-
-def test_the_rate_of_a_local_memory_errs_on_its_own() -> None:
-    """Same rate, same time: but the ratio has the kernel's error once, not an error that cancels."""
-    p = project_one(table_bytes=10e12, local_memory=(10e12, 3.35e12))
-    assert p.slowdown == pytest.approx(1)
-    floor, machine = 4.0e-6 / p.time_s, p.setting.machine
-    spreads = [machine.quantity(key).log_sd or 0 for key in ("launch_floor_s", "gather_bytes_per_s")]
-    log_sd = np.hypot(floor * spreads[0], (1 - floor) * spreads[1])
-    factor = float(wider_factor(p.forward.get_kernel_factor("gather_pool"), log_sd, 1.959964))
-    assert p.band == pytest.approx((1 / factor, factor))
 
 
 def test_tables_that_fill_the_memory_are_said() -> None:

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from perfmodel.answer import prepare, project_grid, project_one
-from perfmodel.model import bounds
+from perfmodel.answer import project_one
 from perfmodel.schema.evidence import Evidence
 
 
@@ -20,37 +16,6 @@ def with_set(**options: Any) -> Any:
 
 
 _COUNTS = ("nics_per_node", "sm_count", "nvlink_domain_gpus")
-
-
-def test_floor_of_a_sharded_pass() -> None:
-    # 200 bytes at 10 bytes/s take 20 s, longer than 7 s alone; links 5 s; 100 s in all
-    assert bounds.sharded_floor_time(100, 7, 200, 10, 5) == 25
-    assert bounds.sharded_floor_time(100, 30, 200, 10, 5) == 35
-    assert bounds.sharded_floor_time(100, 7, 0, 10, 0) == 7
-    assert bounds.sharded_floor_time(21, 7, 200, 10, 5) == 21
-
-
-@settings(max_examples=25)
-@given(
-    st.sampled_from([1, 2, 8, 16, 128, 1024]),
-    st.integers(1, 1 << 14),
-    st.integers(1, 64),
-    st.dictionaries(
-        st.sampled_from(["hbm_bytes_per_s", "gather_bytes_per_s", "nic_bytes_per_s", "nvlink_bytes_per_s"]),
-        st.floats(1e9, 1e14),
-        max_size=2,
-    ),
-    st.sampled_from(["cluster", "nvlink-everywhere"]),
-)
-def test_the_least_slowdown_is_a_bound(
-    gpus: int, batch: int, pooling: int, overrides: dict[str, float], scenario: str
-) -> None:
-    forward, work = prepare(gpus=gpus, batch=batch, pooling=pooling, overrides=overrides, scenario=scenario)
-    c = project_grid(forward, work).columns
-    assert np.all(c["slowdown_light"] <= c["slowdown"])
-    assert c["slowdown_light"][0] >= min(1, c["slowdown"][0])
-    if gpus == 1:
-        assert c["slowdown_light"][0] == 1
 
 
 def test_kernels_follow_the_rate_of_the_memory() -> None:

@@ -22,7 +22,7 @@ BOX, MODEL = "h100-sxm-ib", "mlperf-dlrm-dcnv2"
 
 def test_on_one_gpu_a_training_step_is_the_local_step() -> None:
     found = project_row_wise(table_bytes=[1e9, 10e9], gpus=1, batch=[64, 4096], **TRAINING)
-    for name in ("slowdown", "slowdown_low", "slowdown_high", "slowdown_light"):
+    for name in ("slowdown", "slowdown_low", "slowdown_high"):
         assert found[name].tolist() == [1, 1]
     assert (
         found["time_s"] > project_row_wise(table_bytes=[1e9, 10e9], gpus=1, batch=[64, 4096])["time_s"]
@@ -110,7 +110,6 @@ def test_every_way_to_shard_is_compared_as_a_training_step() -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"local_memory": (20e12, 3e12)}, "one memory"),
         ({"objective": "trainin"}, "did you mean training"),
         ({"optimizer": "adamm"}, "did you mean adam"),
     ],

@@ -83,12 +83,6 @@ def test_every_number_has_a_range(name: str) -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("project --table-size 10TB --local-memory 10TB@1e30B/s", "its rate must be from 1 kB/s to 1 PB/s"),
-        (
-            "project --table-size 10TB --remote-memory 10TB@3TB/s,latency:1e9s",
-            "its latency must be from 1.00 ns to 1.00 s",
-        ),
-        ("project --table-size 10TB --local-memory 10TB@1B/s", "its rate must be from 1 kB/s to 1 PB/s"),
         ("project --table-size 10EB", "at most 1EB"),
         (
             "project --table-size 10TB --pooling 1e-12",

@@ -238,10 +238,6 @@ def test_project_writes_the_page_of_report(
     assert (tmp_path / "beside.html").read_bytes() == (tmp_path / "page.html").read_bytes()
     again = ("project", *words, "--report", str(tmp_path / "beside.html"))
     is_an_error(cli(*again), 2, "exists already", "--report", "beside-2.html")
-    beside = ("project", "--table-size", "1TB", "--local-memory", "2TB@3TB/s")
-    is_an_error(
-        cli(*beside, "--report", str(tmp_path / "x.html")), 2, "--report and --local-memory", "memory"
-    )
 
 
 def test_a_run_of_ones_own_shows_what_it_knows(cli: Callable[..., Outcome], tmp_path: Path) -> None:

@@ -55,12 +55,7 @@ def roofline(asked: Answer, samples: pd.DataFrame | None = None) -> Block | Miss
     asked    the projection whose tables and batch are drawn, also with 8 and 64 times the batch
     samples  kernels timed on this machine (``Run.kernel_samples``), drawn as points; None: there are none
     Rows read from the L2 count too, so small tables can exceed the memory's rate.
-    Limits: one large memory (--local-memory) -> Missing, because its rate is only stated
     """
-    if asked.forward.memory is not None:
-        return ROOFLINE.missing(
-            "with --local-memory the rate does not depend on the size of the tables: leave it out."
-        )
     lines = _lines(asked, _batches(asked))
     points = _points(asked.forward, samples)
     figure = _figure(asked, lines, points)

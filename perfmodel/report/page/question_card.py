@@ -45,20 +45,13 @@ def question_card(answer: Answer) -> Card:
 
 
 def _memory(answer: Answer) -> str:
-    if answer.forward.memory is not None:
-        return ""
     return f"{'' if answer.gpu_count.fits else 'does not fit: '}{answer.gpu_count.describe_memory()}"
 
 
 def _sure(answer: Answer) -> str:
     low, high = (format_ratio(value) for value in answer.band)
-    floor, data, light = (
-        format_ratio(answer.totals[f"slowdown_{name}"]) for name in ("floor_part", "bytes_part", "light")
-    )
-    return (
-        f"95 % band {low} – {high}; {floor} of it is latency and {data} is bytes; "
-        f"{light} at the speed of light (all links and memory at datasheet rates)"
-    )
+    floor, data = (format_ratio(answer.totals[f"slowdown_{name}"]) for name in ("floor_part", "bytes_part"))
+    return f"95 % band {low} – {high}; {floor} of it is latency and {data} is bytes"
 
 
 def evidence_bar(shares: Mapping[Evidence, float]) -> list[dict[str, Any]]:
@@ -80,7 +73,7 @@ def evidence_bar(shares: Mapping[Evidence, float]) -> list[dict[str, Any]]:
 def _alert(answer: Answer) -> str:
     """What to measure if more than a fifth of the time is assumed; else ""."""
     share = answer.evidence_shares().get(Evidence.ASSUMED, 0.0)
-    if share <= MAIN_SHARE or answer.forward.memory is not None:
+    if share <= MAIN_SHARE:
         return ""
     rests = f"{format_fraction(share)} of the time rests on "
     experiment = find_next_experiment(answer)
