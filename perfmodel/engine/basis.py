@@ -15,7 +15,6 @@ from perfmodel.engine.steps import BACKWARD, FORWARD, PLACE_ROWS, Step
 from perfmodel.errors import BadInputError
 from perfmodel.model import host_rows, kernels
 from perfmodel.schema.evidence import Evidence
-from perfmodel.schema.fields import limits_of
 from perfmodel.schema.kernel_fits import KernelFit
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.workload import payload_element_bytes
