@@ -1,4 +1,4 @@
-"""Common output of all log readers, and the checks that each row must pass.
+"""What the readers of logs return, and the checks that each row must pass.
 
 A row is one timed size of one run. It becomes a sample only if its numbers are consistent: size/time must
 equal the printed algorithm bandwidth, and the printed bus bandwidth must be the algorithm bandwidth times the
@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from functools import lru_cache
 from typing import NamedTuple
 
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS
@@ -23,8 +24,8 @@ GB = 1e9
 MAX_TEXT = 160
 OK, WRONG, UNREAD_CHECK, SINGLE_PROCESS = "ok", "wrong", "unread-check", "single-process"
 """Flags: no objection; wrong results; their number is not readable; one process launched several GPUs."""
-CUT = "cut"
-"""Part of the reason for a line that ends early."""
+CUT = "cut short?"
+"""End of the reason for a line that ends early."""
 
 OPERATIONS = {
     **{name: name for name in SAMPLE_OPERATIONS},
@@ -33,7 +34,6 @@ OPERATIONS = {
 }
 """Names of collectives in logs of nccl-tests and NVSHMEM, with the names in this program."""
 
-
 _SUMS = {
     **dict.fromkeys(("all_reduce", "reduce_scatter"), True),
     **dict.fromkeys(("all_gather", "all_to_all", "broadcast"), False),
@@ -41,6 +41,10 @@ _SUMS = {
 """Whether a collective reduces, from the operation in a log. Bus factors alone do not distinguish an
 all-to-all from a reduce-scatter; nccl-tests prints an operation for ``sendrecv`` too, which does not reduce.
 """
+_MOST_RANKS = 4096
+_HEAD = re.compile(
+    r"^(\S[^#|\n]{0,200}?(?:\| )?)(?:#\s+size\s.*\bbusbw\b|size\(B\)|\|\s*size \(Bytes\)|mype:)", re.MULTILINE
+)
 
 
 class UnreadLine(NamedTuple):
@@ -60,6 +64,18 @@ class UnreadLine(NamedTuple):
         return f"{self.file}:{self.line_no}" if self.line_no else self.file
 
 
+class Line(NamedTuple):
+    """A line of a log, without what a launcher printed before it."""
+
+    file: str
+    line_no: int
+    text: str
+
+    def refuse(self, reason: str) -> UnreadLine:
+        """This line, with the reason why it is not used."""
+        return UnreadLine(self.file, self.line_no, clip(self.text), reason)
+
+
 class Printed(NamedTuple):
     """A number as a log prints it: its value, and its rounding error, half a unit of the last digit."""
 
@@ -67,42 +83,39 @@ class Printed(NamedTuple):
     half_unit: float
 
 
-@dataclass
+@dataclass(frozen=True)
 class LoggedRun:
-    """The facts in the headers of one benchmark run in a log; the rows follow the headers."""
+    """What a log says of one benchmark run; its rows have it in common.
+
+    operation_text  the collective as the log names it, or ""
+    gpus, gpus_per_node  number of ranks, and of those on a node; 0 if the log does not state it
+    flag            why all its rows are doubtful;  trouble  why none of them can be used
+    boxed, min_size   of NVSHMEM: tables of 2.x, and the smallest size that was requested [bytes]
+    number          keeps runs of one file apart, such as the line where it begins
+    """
 
     backend: str = "nccl"
-    operation: str = ""  # one of OPERATIONS' values; "" if the log does not state it
-    operation_text: str = ""  # as in the log
+    operation_text: str = ""
     library_version: str = ""
     gpu: str = ""
     clock: str = ""
     variant: str = "default"
-    hosts: dict[int, str] = field(default_factory=dict)  # rank -> host
-    devices: list[tuple[str, str]] = field(default_factory=list)  # (host, bus id)
-    gpus: int = 0  # number of ranks; 0 if the log does not state it
-    gpus_per_node: int = 0  # 0 if the log does not state it, or nodes differ
-    min_size: int = 0  # NVSHMEM perftests: the smallest size that was requested
-    boxed: bool = False  # NVSHMEM 2.x tables, where the size is for one peer
-    trouble: str = ""  # why no row of this run can be used
-    cut: bool = False  # the log ends before this run does
-    flag: str = OK  # why all its rows are doubtful
+    gpus: int = 0
+    gpus_per_node: int = 0
+    flag: str = OK
+    trouble: str = ""
     note: str = ""
+    boxed: bool = False
+    min_size: int = 0
+    number: int = 0
 
-    def refuse(self, trouble: str) -> None:
-        """Note why no row can be used; the first reason counts."""
-        self.trouble = self.trouble or trouble
-
-    def spread(self, ranks_by_host: Mapping[str, int]) -> None:
-        """Set the ranks per node, from the number of ranks on each host."""
-        counts = sorted(ranks_by_host.values())
-        if counts and counts[0] == counts[-1]:
-            self.gpus_per_node = counts[0]
-        else:
-            self.refuse(f"ranks are spread unevenly over the nodes ({', '.join(map(str, counts))})")
+    @property
+    def operation(self) -> str:
+        """Our name of the collective; "" if the log names none that is known."""
+        return operation_name(self.operation_text)
 
 
-@dataclass
+@dataclass(frozen=True)
 class LoggedRow:
     """One timed size of a benchmark run, as the log prints it.
 
@@ -111,9 +124,7 @@ class LoggedRow:
     datatype, in_place, note  as in the log
     """
 
-    file: str
-    line_no: int
-    text: str
+    line: Line
     run: LoggedRun
     payload_bytes: int
     datatype: str
@@ -125,50 +136,45 @@ class LoggedRow:
     flag: str = OK
     note: str = ""
 
-    def refuse(self, reason: str) -> UnreadLine:
-        """An UnreadLine for this row, with the reason why it is not used."""
-        return UnreadLine(self.file, self.line_no, clip(self.text), reason)
 
-
-@dataclass
+@dataclass(frozen=True)
 class Reading:
-    """What was read of one file (``file``: its name).
+    """What was read of one file.
 
-    rows    the timed sizes;  unread  lines that look like data but are not used
-    said    the head of the file and the output of NCCL_DEBUG=INFO, unchanged
+    rows  the timed sizes;  unread  lines that look like data but are not used
+    cut   whether the file, or a line in it, ends before a run does
     """
 
-    file: str
-    rows: list[LoggedRow] = field(default_factory=list)
-    unread: list[UnreadLine] = field(default_factory=list)
-    said: str = ""
-
-    def take(self, found: LoggedRow | str, line_no: int, text: str) -> None:
-        """Keep the row of line ``line_no``, or the line with the reason why it is none; "": it is no data."""
-        if isinstance(found, LoggedRow):
-            found.file, found.line_no, found.text = self.file, line_no, text
-            self.rows.append(found)
-        elif found:
-            self.unread.append(UnreadLine(self.file, line_no, clip(text), found))
-
-    @property
-    def cut(self) -> bool:
-        """Whether the file, or a line in it, was cut short."""
-        return any(row.run.cut for row in self.rows) or any(CUT in line.reason for line in self.unread)
+    rows: tuple[LoggedRow, ...] = ()
+    unread: tuple[UnreadLine, ...] = ()
+    cut: bool = False
 
 
-_LABEL = re.compile(
-    r"^\s*(?:\[\d+,\d+\]<std(?:out|err)>:|\[?\d+\]?:|"
-    r"(?:\[[\w.,:-]{1,80}\]|[A-Za-z][\w.-]{0,80}:)"
-    r"(?=\s*(?:#|\d+\s+\d+\s|mype:|size\(B\)|\||&&&&|NVSHMEM v|NCCL version)))\s?"
-)
-"""Labels that launchers print before each line: ``[1,0]<stdout>:``, ``0:``, ``[0] ``, ``node-1: ``."""
+def collect(items: Iterable[LoggedRow | UnreadLine], *, cut: bool = False) -> Reading:
+    """Sort what a reader found into rows and unread lines. cut  whether a run has no end"""
+    found = list(items)
+    rows = tuple(item for item in found if isinstance(item, LoggedRow))
+    unread = tuple(item for item in found if isinstance(item, UnreadLine))
+    return Reading(rows, unread, cut or any(CUT in line.reason for line in unread))
 
 
-def split_label(line: str) -> tuple[str, str]:
-    """(the label that a launcher put before a line of a log, such as the rank or the host; the line)."""
-    match = _LABEL.match(line)
-    return (match.group().strip(), line[match.end() :]) if match else ("", line)
+def split_labels(text: str, file: str) -> list[tuple[str, Line]]:
+    """(label, line without it) of each line of a log.
+
+    A label is what launchers print before each line, such as a rank, a host or a time. What stands before the
+    head of a table is one; all lines share its shape, where runs of letters and digits differ.
+    Limits: nothing stands before a head, or there is none -> no labels
+    """
+    head, label = _HEAD.search(text), re.compile(r"(?!)")
+    if head is not None:
+        shape = re.escape(re.sub(r"[\w.-]+", "x", head.group(1)))
+        label = re.compile(r"\s*" + re.sub(r"(\\ )+(?!$)", " +", shape).replace("x", r"[\w.-]+"))
+    lines = []
+    for number, raw in enumerate(text.splitlines(), start=1):
+        match = label.match(raw)
+        before = match.group() if match else ""
+        lines.append((before.strip(), Line(file, number, raw[len(before) :])))
+    return lines
 
 
 def clip(text: str) -> str:
@@ -182,11 +188,28 @@ def gpu_name(text: str) -> str:
     return clip(text).removeprefix("NVIDIA ").removeprefix("AMD ").removeprefix("Instinct ")[:80]
 
 
-def library_of(gpu: str, backend: str) -> str:
-    """The library that ran: ``rccl`` for a GPU of AMD, which NCCL cannot use; else ``backend``."""
-    return "rccl" if clip(gpu).startswith("AMD ") else backend
+def describe_gpus(names: Iterable[str], backend: str = "nccl") -> dict[str, str]:
+    """Fields of a run, from the names of its ranks' GPUs: the GPU, its library, and trouble with several.
+
+    Limits: a GPU of AMD, which NCCL cannot use -> rccl;  no names -> the library alone
+    """
+    full = sorted(set(names))
+    short = sorted({gpu_name(name) for name in full})
+    if any(clip(name).startswith("AMD ") for name in full):
+        backend = "rccl"
+    trouble = f"the ranks run on different GPUs ({'; '.join(short[:3])})" if len(short) > 1 else ""
+    return {"gpu": short[0] if short else "", "backend": backend, "trouble": trouble}
 
 
+def spread_ranks(ranks_by_host: Mapping[str, int]) -> tuple[int, str]:
+    """(ranks on a node, why they are unusable), from the number of ranks on each host."""
+    counts = sorted(ranks_by_host.values())
+    if counts[0] == counts[-1]:
+        return counts[0], ""
+    return 0, f"ranks are spread unevenly over the nodes ({', '.join(map(str, counts))})"
+
+
+@lru_cache(maxsize=1024)
 def operation_name(text: str) -> str:
     """Our name for ``alltoall_perf``, ``fcollect_device``, ``all_gather`` …; "" for an unknown name."""
     name = text.strip().lower().rsplit("/", 1)[-1].replace("-", "_")
@@ -212,28 +235,33 @@ def parse_bytes(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
 
 
-def logged_row(run: LoggedRun, cells: Mapping[str, str]) -> LoggedRow | str:
-    """The row with these texts, or the reason why there is none; ``Reading.take`` says where it is.
+def parse_row(run: LoggedRun, cells: Mapping[str, str], line: Line) -> LoggedRow | UnreadLine:
+    """The row with these texts, or the line with the reason why it is none.
 
     cells  size [bytes] and time [µs]; where the log has them, algbw and busbw [GB/s], type, redop, inplace
            (1: in place), and wrong, ``N/A`` if the result was not checked
     """
     size, time_us = parse_bytes(cells["size"]), parse_printed(cells["time"])
     if size is None:
-        return f"the size '{clip(cells['size'])[:40]}' is not a whole number of bytes"
+        return line.refuse(f"the size '{clip(cells['size'])[:40]}' is not a whole number of bytes")
     if time_us is None:
-        return f"the time '{clip(cells['time'])[:40]}' is not a number"
-    datatype, redop = (clip(cells.get(name, ""))[:40] for name in ("type", "redop"))
-    row = LoggedRow("", 0, "", run, size, datatype, redop, cells.get("inplace") == "1", time_us)
-    row.algbw, row.busbw = (parse_printed(cells.get(name, "")) for name in ("algbw", "busbw"))
+        return line.refuse(f"the time '{clip(cells['time'])[:40]}' is not a number")
     check = cells.get("wrong", "0")
-    if check.upper() == "N/A":
-        row.note = "result not checked"
-    elif (wrong := parse_printed(check)) is None:
-        row.flag = UNREAD_CHECK
-    else:
-        row.flag = WRONG if wrong.value != 0 else OK  # NaN is wrong
-    return row
+    unchecked, wrong = check.upper() == "N/A", parse_printed(check)
+    flag = UNREAD_CHECK if wrong is None else WRONG if wrong.value != 0 else OK  # NaN is wrong
+    return LoggedRow(
+        line=line,
+        run=run,
+        payload_bytes=size,
+        datatype=clip(cells.get("type", ""))[:40],
+        redop=clip(cells.get("redop", ""))[:40],
+        in_place=cells.get("inplace") == "1",
+        time_us=time_us,
+        algbw=parse_printed(cells.get("algbw", "")),
+        busbw=parse_printed(cells.get("busbw", "")),
+        flag=OK if unchecked else flag,
+        note="result not checked" if unchecked else "",
+    )
 
 
 def bus_factor(operation: str, gpus: int) -> float:
@@ -252,20 +280,20 @@ def why_unusable(row: LoggedRow) -> str:
         return f"the time is {row.time_us.value:g} µs: it must be positive"
     if row.payload_bytes <= 0:
         return "0 bytes: nothing was sent"
-    limits = limits_of("sample")
-    if outside := limits["time_s"].refusal(time_s):
-        return f"the time {outside}"
-    if outside := limits["payload_bytes"].refusal(row.payload_bytes):
-        return f"the size {outside}"
-    if outside := limits["rate_bytes_per_s"].refusal(row.payload_bytes / time_s):
-        return f"size/time {outside}"
+    rate = row.payload_bytes / time_s
+    for what, name, value in (
+        ("the time", "time_s", time_s),
+        ("the size", "payload_bytes", row.payload_bytes),
+        ("size/time", "rate_bytes_per_s", rate),
+    ):
+        if outside := limits_of("sample")[name].refusal(value):
+            return f"{what} {outside}"
     if row.redop not in ("", "none", "sum", "-1"):
         return f"reduction '{row.redop}': only sum is modelled"
-    if row.redop in ("none", "sum") and row.run.operation in _SUMS:
-        sums = _SUMS[row.run.operation]
-        if sums != (row.redop == "sum"):
-            does = "sums" if sums else "sums nothing"
-            return f"reduction '{row.redop}', but {row.run.operation} {does}: wrong collective"
+    sums = _SUMS.get(row.run.operation)
+    if row.redop in ("none", "sum") and sums is not None and sums != (row.redop == "sum"):
+        does = "sums" if sums else "sums nothing"
+        return f"reduction '{row.redop}', but {row.run.operation} {does}: wrong collective"
     return _why_bandwidths_disagree(row, time_s)
 
 
@@ -291,9 +319,6 @@ def _why_bandwidths_disagree(row: LoggedRow, time_s: float) -> str:
             f"on {row.run.gpus} GPUs gives {factor:.3g}: wrong collective or wrong number of GPUs"
         )
     return ""
-
-
-_MOST_RANKS = 4096
 
 
 def infer_gpus(operation: str, rows: Iterable[LoggedRow]) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,20 +25,24 @@ from calibrate.importers.logged_rows import (
 )
 from calibrate.importers.nccl_json import read_nccl_json
 from calibrate.importers.nccl_text import read_nccl_text
-from calibrate.importers.nvshmem_text import buffer_sizes, looks_like_nvshmem, read_nvshmem_text
-from calibrate.importers.rccl_files import looks_like_rccl, read_rccl_file
-from calibrate.importers.samples_csv import REQUIRED, looks_like_csv, read_samples_csv, why_not_ours
+from calibrate.importers.nvshmem_text import looks_like_nvshmem, read_nvshmem_text, to_buffer_sizes
+from calibrate.importers.tables import (
+    REQUIRED,
+    looks_like_rccl,
+    looks_like_samples,
+    read_rccl_file,
+    read_samples_csv,
+    why_not_samples,
+)
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
 from perfmodel.schema.fields import limits_of
 from perfmodel.schema.gate import MOST_LOG_BYTES, STDIN, read_bounded
 from perfmodel.schema.samples import COLUMNS
-from perfmodel.units import format_bytes, format_fraction
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_FALL_WORTH_A_WARNING = 0.75
 _SAYS = re.compile(r"\bNCCL INFO\b|\bnThread \d")
 
 
@@ -55,20 +59,21 @@ class Stack(NamedTuple):
         return f"{self.backend} {version} · {self.gpu or '(GPU unknown)'} · {self.clock}"
 
 
-@dataclass
+@dataclass(frozen=True)
 class ImportResult:
     """The result of an import.
 
     samples  table in the columns of docs/formats.md;  unread  lines that look like data but are not used
-    stack    the stack of the samples (a list of one);  said  heads of the logs, output of NCCL_DEBUG=INFO
+    stack    the stack of the samples;  said  output of NCCL_DEBUG=INFO, and heads of the logs
+    cut      files that end prematurely
     """
 
     samples: pd.DataFrame
     unread: list[UnreadLine]
-    stack: list[Stack]
-    cut: list[str] = field(default_factory=list)  # files that end prematurely
-    warnings: list[str] = field(default_factory=list)
-    said: str = field(default="", kw_only=True)
+    stack: Stack
+    cut: list[str]
+    warnings: list[str]
+    said: str
 
 
 def import_logs(
@@ -79,53 +84,56 @@ def import_logs(
     clock: str | None = None,
     gpus: int | None = None,
     library_version: str | None = None,
-    stack: str | None = None,
     overruled: bool = False,
 ) -> ImportResult:
     """Samples from nccl-tests text and JSON, NVSHMEM perftest text and CSV files in our format.
 
-    gpus, gpus_per_node, op, library_version   values that a log does not state
-    clock, stack                               keep only samples with this clock, or this stack
+    gpus, gpus_per_node, op, library_version  values that a log does not state
+    clock      keep only samples with this clock
     overruled  what a log states holds against these values, with a warning; else a contradiction is an error
-    Raises BadInputError if nothing is usable, or the logs contain several stacks and none is chosen.
+    Raises BadInputError if nothing is usable, or the logs are of several stacks.
     """
     check_given(op, clock, gpus, gpus_per_node)
     if not paths:
         raise BadInputError("no log was given.", "perfmodel import all_gather.log reduce_scatter.log")
-    given = LoggedRun(operation_text=op or "", gpus=gpus or 0, gpus_per_node=gpus_per_node or 0)
-    given.library_version = library_version or ""
-    rows: list[LoggedRow] = []
+    given = LoggedRun(
+        operation_text=op or "",
+        gpus=gpus or 0,
+        gpus_per_node=gpus_per_node or 0,
+        library_version=library_version or "",
+    )
     unread: list[UnreadLine] = []
     cut: list[str] = []
     said: list[str] = []
     against: list[str] = []
+    usable: list[LoggedRow] = []
     for path in paths:
-        reading = _read_file(Path(path))
-        said.append(reading.said)
+        reading, lines = _read_file(Path(path))
+        said.append(lines)
         cut += [_log_name(Path(path))] if reading.cut else []
-        unread.extend(reading.unread)
-        against += _settle(reading.rows, given)
-        rows.extend(reading.rows)
+        unread += reading.unread
+        rows, contradictions = _settle(reading.rows, given)
+        against += contradictions
+        for row in rows:
+            if reason := _why_run_unusable(row.run) or why_unusable(row):
+                unread.append(row.line.refuse(reason))
+            elif clock is None or row.run.clock == clock:
+                usable.append(row)
     if against and not overruled:
         raise BadInputError(f"{against[0]}.", f"leave {against[0].split()[0]} out, or name another log.")
-    usable = []
-    for row in rows:
-        reason = _why_run_unusable(row.run) or why_unusable(row)
-        if reason:
-            unread.append(row.refuse(reason))
-        elif clock is None or row.run.clock == clock:
-            usable.append(row)
     if not usable:
         raise _nothing_usable(paths, unread, clock)
     stacks = sorted({_stack(row.run) for row in usable})
-    chosen = _choose(stacks, stack)
-    kept = [row for row in usable if _stack(row.run) == chosen]
-    frame, warnings = _frame(kept)
+    if len(stacks) > 1:
+        listed = "\n".join(f"  {stack}" for stack in stacks)
+        text = f"the logs are of {len(stacks)} stacks that cannot be one calibration:\n{listed}"
+        raise BadInputError(text, "import them one by one, or choose with --clock.")
+    frame, warnings = _frame(usable)
     if cut:
         names = ", ".join(cut[:3]) + (f" and {len(cut) - 3} more" if len(cut) > 3 else "")
         warnings.append(f"{names}: cut before the end of the run; the calibration is partial")
     warnings += [f"{words}: the log's own word holds" for words in against]
-    return ImportResult(frame, sorted(set(unread)), [chosen], cut, warnings, said="\n".join(said))
+    return ImportResult(frame, sorted(set(unread)), stacks[0], cut, warnings, "\n".join(said))
 
 
 def check_given(op: str | None, clock: str | None, gpus: int | None, gpus_per_node: int | None) -> None:
@@ -139,21 +147,20 @@ def check_given(op: str | None, clock: str | None, gpus: int | None, gpus_per_no
             raise BadInputError(f"{name} {value} is not a number of GPUs.", "at least 1.")
 
 
-def _read_file(path: Path) -> Reading:
+def _read_file(path: Path) -> tuple[Reading, str]:
+    """(what a reader found in a file, its lines of NCCL_DEBUG=INFO and of the head)."""
     try:
         folder = path.is_dir()
     except (OSError, ValueError):
         folder = False
     if folder:
         raise BadInputError(f"{path} is a folder.", f"name the logs in it: {path}/*")
-    content = read_bounded(path, "log", MOST_LOG_BYTES)
-    text = content.decode("utf-8", errors="replace")
+    text = read_bounded(path, "log", MOST_LOG_BYTES).decode("utf-8", errors="replace")
     reading = read_text(text, _log_name(path))
-    reading.said = "\n".join(line for line in text.splitlines() if _SAYS.search(line))
     if not reading.rows and not reading.unread:
-        reason = "is empty" if not content.strip() else "nothing in it is a known format"
-        reading.unread.append(UnreadLine(_log_name(path), 0, "", reason))
-    return reading
+        reason = "nothing in it is a known format" if text.strip() else "is empty"
+        reading = Reading(unread=(UnreadLine(_log_name(path), 0, "", reason),))
+    return reading, "\n".join(line for line in text.splitlines() if _SAYS.search(line))
 
 
 def _log_name(path: Path) -> str:
@@ -165,51 +172,69 @@ def _log_name(path: Path) -> str:
 
 def read_text(text: str, file: str) -> Reading:
     """Rows of one log of any known format, recognised by its content; never raises on any text."""
-    if looks_like_rccl(text.lstrip("\ufeff")):
-        return read_rccl_file(text.lstrip("\ufeff"), file)
-    if text.lstrip("\ufeff \t\r\n").startswith("{"):
-        return read_nccl_json(text.lstrip("\ufeff"), file)
-    if looks_like_csv(text.lstrip("\ufeff")):
+    text = text.lstrip("\ufeff")
+    if looks_like_rccl(text):
+        return read_rccl_file(text, file)
+    if text.lstrip(" \t\r\n").startswith("{"):
+        return read_nccl_json(text, file)
+    if looks_like_samples(text):
         return read_samples_csv(text, file)
     reading = read_nvshmem_text(text, file) if looks_like_nvshmem(text) else read_nccl_text(text, file)
-    if not reading.rows and (reason := why_not_ours(text.lstrip("\ufeff"), Path(file).suffix)):
-        return Reading(file, unread=[UnreadLine(file, 0, "", reason)])
-    for row in reading.rows:
-        if not row.run.operation_text:  # the file name is the last resort: all_gather_8x_h100.log
-            row.run.operation_text = row.run.operation = _operation_in(file)
-    return reading
+    if not reading.rows and (reason := why_not_samples(text, Path(file).suffix)):
+        return Reading(unread=(UnreadLine(file, 0, "", reason),))
+    name = file.lower().replace("-", "_")  # the last resort: all_gather_8x_h100.log
+    named = {operation for spelling, operation in OPERATIONS.items() if spelling in name}
+    if len(named) != 1:
+        return reading
+    rows = [
+        row if row.run.operation_text else replace(row, run=replace(row.run, operation_text=min(named)))
+        for row in reading.rows
+    ]
+    return replace(reading, rows=tuple(rows))
 
 
-def _operation_in(file: str) -> str:
-    name = file.lower().replace("-", "_")
-    found = {operation for spelling, operation in OPERATIONS.items() if spelling in name}
-    return found.pop() if len(found) == 1 else ""
-
-
-def _settle(rows: Iterable[LoggedRow], given: LoggedRun) -> list[str]:
-    """Fill in from ``given`` what headers lack. Returns the options that contradict a header, with where."""
-    against: list[str] = []
-    by_run: dict[int, list[LoggedRow]] = {}
+def _settle(rows: Iterable[LoggedRow], given: LoggedRun) -> tuple[list[LoggedRow], list[str]]:
+    """(the rows of a file, with what their headers lack taken from ``given``; options against a header)."""
+    by_run: dict[LoggedRun, list[LoggedRow]] = {}
     for row in rows:
-        by_run.setdefault(id(row.run), []).append(row)
-    for mine in by_run.values():
-        run, where = mine[0].run, f"{mine[0].file}, line {mine[0].line_no}"
-        if not run.operation_text:
-            run.operation = operation_name(given.operation_text)
-        elif given.operation_text and run.operation != operation_name(given.operation_text):
-            against.append(f"--op {given.operation_text}, but {where} is of {run.operation_text}")
-        run.clock = run.clock or "stream"
-        run.library_version = run.library_version or given.library_version
-        against += _settle_count(run, given, "gpus", "--gpus", where)
-        if not run.gpus:
-            run.gpus = infer_gpus(run.operation, mine)
-            run.note = run.note or ("GPUs counted from busbw/algbw" if run.gpus else "")
-        against += _settle_count(run, given, "gpus_per_node", "--gpus-per-node", where)
-        if run.backend == "nvshmem":
-            buffer_sizes(mine)
-        if not (run.operation or run.operation_text or run.trouble):
-            run.trouble = f"{_UNNAMED}{' or '.join(_possible(run, mine))}"
-    return against
+        by_run.setdefault(row.run, []).append(row)
+    settled: list[LoggedRow] = []
+    against: list[str] = []
+    for run, own in by_run.items():
+        where = f"{own[0].line.file}, line {own[0].line.line_no}"
+        known, contradictions = _settle_run(run, given, own, where)
+        against += contradictions
+        changed = [replace(row, run=known) for row in own]
+        settled += to_buffer_sizes(changed) if known.backend == "nvshmem" else changed
+    return sorted(settled, key=lambda row: row.line.line_no), against
+
+
+def _settle_run(
+    run: LoggedRun, given: LoggedRun, rows: Sequence[LoggedRow], where: str
+) -> tuple[LoggedRun, list[str]]:
+    """(the run with what it lacks, the options of ``given`` that contradict it). where  its first row"""
+    against = []
+    wanted = operation_name(given.operation_text)
+    if run.operation_text and wanted and run.operation != wanted:
+        against.append(f"--op {given.operation_text}, but {where} is of {run.operation_text}")
+    run = replace(
+        run,
+        operation_text=run.operation_text or given.operation_text,
+        clock=run.clock or "stream",
+        library_version=run.library_version or given.library_version,
+    )
+    if run.gpus and given.gpus and run.gpus != given.gpus:
+        against.append(f"--gpus {given.gpus}, but the log says {run.gpus} ({where})")
+    counted = 0 if run.gpus or given.gpus else infer_gpus(run.operation, rows)
+    note = run.note or ("GPUs counted from busbw/algbw" if counted else "")
+    gpus = run.gpus or given.gpus or counted
+    per_node = min(given.gpus_per_node, gpus) if gpus else given.gpus_per_node
+    if run.gpus_per_node and per_node and run.gpus_per_node != per_node:
+        against.append(f"--gpus-per-node {per_node}, but the log says {run.gpus_per_node} ({where})")
+    run = replace(run, gpus=gpus, gpus_per_node=run.gpus_per_node or per_node, note=note)
+    if not run.operation_text and not run.trouble:
+        run = replace(run, trouble=_UNNAMED + " or ".join(_possible(run, rows)))
+    return run, against
 
 
 _UNNAMED = "the log does not say which collective it is: give --op "
@@ -217,21 +242,12 @@ _UNNAMED = "the log does not say which collective it is: give --op "
 
 def _possible(run: LoggedRun, rows: Sequence[LoggedRow]) -> list[str]:
     """The operations that may have run: all rows' bandwidths fit them. Limits: none fits -> all"""
-    found = []
-    for run.operation in SAMPLE_OPERATIONS:
-        if not any(map(why_unusable, rows)):
-            found.append(run.operation)
-    run.operation = ""
-    return found or list(SAMPLE_OPERATIONS)
-
-
-def _settle_count(run: LoggedRun, given: LoggedRun, name: str, option: str, where: str) -> list[str]:
-    said, wanted = getattr(run, name), getattr(given, name)
-    if wanted and name == "gpus_per_node" and run.gpus:
-        wanted = min(wanted, run.gpus)
-    setattr(run, name, said or wanted)
-    against = said and wanted and said != wanted
-    return [f"{option} {wanted}, but the log says {said} ({where})"] if against else []
+    fitting = []
+    for name in SAMPLE_OPERATIONS:
+        renamed = replace(run, operation_text=name)
+        if not any(why_unusable(replace(row, run=renamed)) for row in rows):
+            fitting.append(name)
+    return fitting or list(SAMPLE_OPERATIONS)
 
 
 def _why_run_unusable(run: LoggedRun) -> str:
@@ -254,35 +270,6 @@ def _why_run_unusable(run: LoggedRun) -> str:
 
 def _stack(run: LoggedRun) -> Stack:
     return Stack(run.backend, run.library_version, run.gpu, run.clock)
-
-
-def _choose(stacks: list[Stack], wanted: str | None) -> Stack:
-    """The stack to import: the only stack of the samples, or the stack that the words ``wanted`` select."""
-    words = (wanted or "").lower().replace(":", " ").replace("·", " ").split()
-    matching = _selected(stacks, words)
-    listed = "\n".join(f"  {stack}" for stack in stacks)
-    if len(matching) == 1:
-        return matching[0]
-    if not matching:
-        raise BadInputError(f"--stack {wanted} is not in the logs:\n{listed}")
-    raise BadInputError(
-        f"the logs are of {len(matching)} stacks that cannot be one calibration:\n{listed}", _how_to(stacks)
-    )
-
-
-def _selected(stacks: list[Stack], words: Sequence[str]) -> list[Stack]:
-    """Stacks whose texts contain all the words: as whole words if any stack does, else as parts of words."""
-    whole = [s for s in stacks if set(words) <= set(" ".join(s).lower().split())]
-    return whole or [s for s in stacks if all(any(w in part.lower() for part in s) for w in words)]
-
-
-def _how_to(stacks: list[Stack]) -> str:
-    """Advice for the user: a --stack option that selects one of the stacks."""
-    for stack in stacks:
-        text = " ".join(part for part in stack if part)
-        if _selected(stacks, text.lower().split()) == [stack]:
-            return f'choose one, for example with --stack "{text}", or import them one by one.'
-    return "import them one by one."
 
 
 def reasons_of(unread: Iterable[UnreadLine], most: int = 5) -> list[str]:
@@ -334,13 +321,13 @@ def _frame(rows: list[LoggedRow]) -> tuple[pd.DataFrame, list[str]]:
     frame = pd.DataFrame.from_records(records, columns=list(COLUMNS))
     for flag, count in frame.loc[frame["flag"] != OK, "flag"].value_counts(sort=False).items():
         warnings.append(f"{count} row{'s' if count > 1 else ''} marked '{flag}': in no calibration")
-    return frame, warnings + _falling_times(frame)
+    return frame, warnings
 
 
 def _record(row: LoggedRow) -> dict[str, object]:
     run = row.run
     return {
-        "source_id": Path(row.file).stem,
+        "source_id": Path(row.line.file).stem,
         "backend": run.backend,
         "library_version": run.library_version,
         "gpu": run.gpu,
@@ -358,21 +345,3 @@ def _record(row: LoggedRow) -> dict[str, object]:
         "flag": run.flag if row.flag == OK else row.flag,
         "note": "; ".join(filter(None, (row.note, run.note))),
     }
-
-
-def _falling_times(frame: pd.DataFrame) -> list[str]:
-    """Warnings, one for each collective and number of ranks whose median time falls while the size grows."""
-    warnings = []
-    good = frame[(frame["flag"] == OK) & ~frame["in_place"]]  # in-place rows are not fitted
-    keys = ["collective", "variant", "gpus", "gpus_per_node", "datatype", "in_place"]
-    for key, group in good.groupby(keys, sort=True):
-        medians = group.groupby("payload_bytes")["time_s"].median().sort_index()
-        ratio = medians / medians.shift(1)
-        worst = float(ratio.min())  # NaN for a single size
-        if worst < _FALL_WORTH_A_WARNING:
-            size = format_bytes(float(medians.index[int(ratio.argmin())]))
-            warnings.append(
-                f"{key[0]} on {key[2]} GPUs: the time falls by {format_fraction(1 - worst)} when the message "
-                f"grows to {size} (noise, or a protocol switch); the fit is monotone"
-            )
-    return warnings

@@ -19,24 +19,26 @@ Tests named ``*_device`` and ``device_*`` time inside a kernel, ``*_on_stream`` 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from calibrate.importers.logged_rows import (
+    CUT,
+    Line,
     LoggedRow,
     LoggedRun,
     Reading,
-    gpu_name,
-    logged_row,
-    operation_name,
+    UnreadLine,
+    collect,
+    describe_gpus,
     parse_printed,
-    split_label,
+    parse_row,
+    split_labels,
 )
 
-_PE = re.compile(r"mype:\s*(\d{1,6})\s+mype_node:\s*(\d{1,6})\s+device name:\s*(.*?)\s+bus id:\s*(\S+)")
+_PE = re.compile(r"mype:\s*(\d{1,6})\s+mype_node:\s*(\d{1,6})\s+device name:\s*(.*?)\s+bus id:\s*\S")
 _VERSION = re.compile(r"NVSHMEM (?:v|version:?\s*)v?(\d{1,3}(?:\.\d{1,3}){1,3})")
-_MIN_SIZE = re.compile(r"\bmin_size:\s*(\d{1,18})\b")
-_GRAPH = re.compile(r"\buse_graph:\s*(\d)")
+_MIN_SIZE = re.compile(r"\bmin_size:\s*(\d{1,18})\b(?:.*\buse_graph:\s*(\d))?")
 _JOB = re.compile(r"^#?\s*([a-z_]+(?:_device|_on_stream|_latency|reduction|reducescatter))\s*$")
 _MACHINE_ROW = re.compile(r"^&&&& PERF (\w+?)___(.+?)___size__(\d{1,18})___(\w+) (\S+) \S(\w+)")
 _BYTES = {"32-bit": 4, "64-bit": 8, "int32": 4, "int64": 8, "int": 4, "float": 4, "double": 8, "long": 8}
@@ -44,165 +46,144 @@ _SCOPES = {"t": "thread", "w": "warp", "b": "block", "thread": "thread", "warp":
 _PER_PEER = ("all_to_all", "all_gather", "reduce_scatter")
 
 
-@dataclass
-class _State:
-    """The reader's state so far. job  name of the test;  graph  whether it replays a CUDA graph"""
-
-    run: LoggedRun = field(default_factory=lambda: LoggedRun(backend="nvshmem"))
-    pes: dict[int, int] = field(default_factory=dict)  # PE -> its index on the node
-    job: str = ""
-    box: list[str] = field(default_factory=list)  # texts of the last header row of a boxed table
-    columns: list[str] = field(default_factory=list)
-    min_size: int = 0
-    graph: bool = False
-    tables: dict[tuple[str, str], LoggedRun] = field(default_factory=dict)  # by (job, variant)
+def looks_like_nvshmem(text: str) -> bool:
+    """Whether a log is from an NVSHMEM perftest."""
+    box = re.search(r"^\W*\|\s*size \(bytes\)", text, re.IGNORECASE | re.MULTILINE)
+    return "latency(us)" in text or "&&&& PERF" in text or bool(_PE.search(text) or box)
 
 
 def read_nvshmem_text(text: str, file: str) -> Reading:
     """All rows of an NVSHMEM perftest log; never raises on any text."""
-    reading = Reading(file)
-    state = _State()
-    states = [state]
-    for line_no, raw in enumerate(text.splitlines(), start=1):
-        line = split_label(raw)[1].strip()
-        if (pe := _PE.search(line)) and state.tables:
-            state = _State()
-            states.append(state)
-        if pe:
-            _pe_line(pe, state)
-        elif not _header(line, state):
-            reading.take(_data(line, state), line_no, line)
-    for finished in states:
-        _finish(finished)
-    return reading
+    sections: list[list[Line]] = [[]]
+    tabled = False  # whether a table follows the PEs of the section
+    for _, line in split_labels(text, file):
+        if tabled and _PE.search(line.text):
+            sections.append([])
+            tabled = False
+        tabled = tabled or ("size" in line.text and not _MIN_SIZE.search(line.text))
+        sections[-1].append(line)
+    return collect(item for section in sections for item in _rows(section, _describe_run(section)))
 
 
-def _pe_line(match: re.Match[str], state: _State) -> None:
-    pe, local, name, _bus = match.groups()
-    run = state.run
-    gpu = gpu_name(name)
-    if run.gpu and gpu != run.gpu:
-        run.trouble = f"the PEs run on different GPUs ({run.gpu}; {gpu})"
-    run.gpu = run.gpu or gpu
-    state.pes[int(pe)] = int(local)
+def _describe_run(section: Sequence[Line]) -> tuple[LoggedRun, bool]:
+    """(what the headers of a section say of all its tables, whether it replays a CUDA graph)."""
+    text = "\n".join(line.text for line in section)
+    pes = {int(pe): (int(local), name) for pe, local, name in _PE.findall(text)}
+    gpus = describe_gpus((name for _, name in pes.values()), "nvshmem")
+    count, per_node = len(pes), max((local for local, _ in pes.values()), default=-1) + 1
+    if pes and count != max(pes) + 1:
+        count = per_node = 0  # the log of some PEs only
+    elif pes and count % per_node:
+        gpus["trouble"] = gpus["trouble"] or "PEs are spread unevenly over the nodes"
+    version, smallest = _VERSION.search(text), _MIN_SIZE.search(text)
+    run = LoggedRun(
+        **gpus,
+        library_version=version.group(1) if version else "",
+        gpus=count,
+        gpus_per_node=per_node,
+        min_size=int(smallest.group(1)) if smallest else 0,
+        number=section[0].line_no if section else 0,
+    )
+    return run, smallest is not None and (smallest.group(2) or "0") != "0"
 
 
-def _header(line: str, state: _State) -> bool:
-    """Process a line that is no data; True if it was a header."""
-    if version := _VERSION.search(line):
-        state.run.library_version = version.group(1)
-        return True
-    if smallest := _MIN_SIZE.search(line):
-        state.min_size = int(smallest.group(1))
-        graph = _GRAPH.search(line)
-        state.graph = graph is not None and graph.group(1) != "0"
-        return True
-    if job := _JOB.match(line):
-        state.job, state.columns, state.box = job.group(1), [], []
-        return True
-    if line.startswith("size(B)"):
-        state.columns, state.box = line.split(), []
-        return True
-    if line.startswith("|"):
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) == 2 and not cells[0][:1].isdigit():
+def _rows(section: Sequence[Line], described: tuple[LoggedRun, bool]) -> Iterator[LoggedRow | UnreadLine]:
+    """The rows of a section, and the lines that look like a row and are none."""
+    run, graph = described
+    job, title, columns = (
+        "",
+        [""],
+        [""],
+    )  # name of the test, its words for type and scope, columns of its table
+    for line in section:
+        text = line.text.strip()
+        cells = (
+            [cell.strip() for cell in text.strip("|").split("|")] if text.startswith("|") else text.split()
+        )
+        if _VERSION.search(text) or _MIN_SIZE.search(text) or _PE.search(text):
+            continue
+        if match := _JOB.match(text):
+            job, title, columns = match.group(1), [], []
+        elif text.startswith("size(B)"):
+            columns = cells
+        elif text.startswith("|") and len(cells) == 2 and not cells[0][:1].isdigit():
             if cells[0].lower().startswith("size"):
-                state.columns = ["boxed", cells[1]]
+                columns = ["boxed", cells[1]]
             else:
-                state.job, state.box, state.columns = cells[0], cells, []
-            return True
-    return False
+                job, title, columns = cells[0], cells[1].split("-"), []
+        elif match := _MACHINE_ROW.match(text):
+            named, words, size, what, value, unit = match.groups()
+            if (what, unit) == ("latency", "us"):
+                timed = _name_test(run, named, words.split("-"), graph)
+                yield parse_row(timed[0], {"size": size, "time": value} | timed[1], line)
+            else:
+                yield line.refuse(f"'{what}' in {unit}: only latency in us is read")
+        elif text.startswith("&&&&"):
+            yield line.refuse(f"a machine-readable row that could not be read: {CUT}")
+        elif text.startswith("|") and columns[:1] == ["boxed"]:
+            if "us" not in columns[1] or len(cells) != 2:
+                yield line.refuse("a table row that is not a size and a latency in us")
+            else:
+                timed = _name_test(replace(run, boxed=True), job, title, graph)
+                yield parse_row(timed[0], {"size": cells[0], "time": cells[1]} | timed[1], line)
+        elif _looks_like_data(cells):
+            yield _plain_row(line, run, job, columns, graph)
 
 
-def _data(line: str, state: _State) -> LoggedRow | str:
-    """The row of a data line; if it cannot be read, the reason; "" for a line that is no data."""
-    if machine := _MACHINE_ROW.match(line):
-        job, sub, size, what, value, unit = machine.groups()
-        if what != "latency" or unit != "us":
-            return f"'{what}' in {unit}: only latency in us is read"
-        return _row(state, job, sub.split("-"), {"size": size, "time": value})
-    if line.startswith("&&&&"):
-        return "a machine-readable row that could not be read: cut short?"
-    if line.startswith("|") and state.columns[:1] == ["boxed"]:
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if "us" not in state.columns[1] or len(cells) != 2:
-            return "a table row that is not a size and a latency in us"
-        title = state.box[1].split("-") if state.box else []  # a log cut before it has no title
-        return _row(state, state.job, title, {"size": cells[0], "time": cells[1]}, boxed=True)
-    tokens = line.split()
+def _looks_like_data(tokens: Sequence[str]) -> bool:
+    """Whether a line has a size first, and a number last or in the place of the latency."""
     if len(tokens) < 3 or not tokens[0].lstrip("+-").isdigit():
-        return ""
-    if parse_printed(tokens[-1]) is None and parse_printed(tokens[min(4, len(tokens) - 1)]) is None:
-        return ""
-    if not state.columns or "latency(us)" not in state.columns:
-        return "no table header with latency(us) before it"
-    if len(tokens) != len(state.columns):
-        return f"{len(tokens)} columns where the header has {len(state.columns)}: cut short?"
-    named = {name.partition("(")[0]: token for name, token in zip(state.columns, tokens, strict=True)}
-    sub = [named[name] for name in ("type", "redop", "scope") if named.get(name)]
-    return _row(state, state.job, sub, named | {"size": tokens[0], "time": named["latency"]})
+        return False
+    return any(parse_printed(tokens[place]) is not None for place in (-1, min(4, len(tokens) - 1)))
 
 
-def _row(
-    state: _State, job: str, sub: list[str], cells: Mapping[str, str], *, boxed: bool = False
-) -> LoggedRow | str:
-    """The row of test ``job``. sub  words for its datatype, reduction and scope;  cells  as in logged_row"""
-    sub = [sub[0] + "-" + sub[1], *sub[2:]] if sub[:1] in (["32"], ["64"]) and len(sub) > 1 else sub
-    scope = next((_SCOPES[part] for part in sub if part in _SCOPES), "")
-    redop = next((part for part in sub[1:] if part not in _SCOPES), "")
-    on_stream = job.endswith("_on_stream")
-    variant = (
-        ("on_stream_graph" if state.graph else "on_stream") if on_stream else f"device_{scope or 'block'}"
-    )
-    run = state.tables.setdefault((job, variant), LoggedRun(backend="nvshmem"))
-    run.operation_text, run.operation, run.variant = job, operation_name(job), variant
-    run.clock = ("graph" if state.graph else "stream") if on_stream else "device"
-    run.boxed = boxed
-    kinds = {"type": sub[0] if sub else "", "redop": "" if redop == "None" else redop}
-    return logged_row(run, {**cells, **kinds})
+def _plain_row(
+    line: Line, run: LoggedRun, job: str, columns: Sequence[str], graph: bool
+) -> LoggedRow | UnreadLine:
+    tokens = line.text.split()
+    if "latency(us)" not in columns:
+        return line.refuse("no table header with latency(us) before it")
+    if len(tokens) != len(columns):
+        return line.refuse(f"{len(tokens)} columns where the header has {len(columns)}: {CUT}")
+    named = {name.partition("(")[0]: token for name, token in zip(columns, tokens, strict=True)}
+    words = [named[name] for name in ("type", "redop", "scope") if named.get(name)]
+    timed, kinds = _name_test(run, job, words, graph)
+    return parse_row(timed, named | {"size": tokens[0], "time": named["latency"]} | kinds, line)
 
 
-def looks_like_nvshmem(text: str) -> bool:
-    """Whether a log is from an NVSHMEM perftest."""
-    return (
-        "latency(us)" in text
-        or "&&&& PERF" in text
-        or bool(_PE.search(text))
-        or bool(re.search(r"^\W*\|\s*size \(bytes\)", text, re.IGNORECASE | re.MULTILINE))
-    )
+def _name_test(
+    run: LoggedRun, job: str, words: Sequence[str], graph: bool
+) -> tuple[LoggedRun, Mapping[str, str]]:
+    """(the run of test ``job``, type and reduction of its rows), from words for type, reduction and scope."""
+    if words[:1] in (["32"], ["64"]) and len(words) > 1:
+        words = [f"{words[0]}-{words[1]}", *words[2:]]
+    scope = next((_SCOPES[word] for word in words if word in _SCOPES), "block")
+    redop = next((word for word in words[1:] if word not in _SCOPES and word != "None"), "")
+    clock, variant = "device", f"device_{scope}"
+    if job.endswith("_on_stream"):
+        clock, variant = ("graph", "on_stream_graph") if graph else ("stream", "on_stream")
+    kinds = {"type": words[0] if words else "", "redop": redop}
+    return replace(run, operation_text=job, clock=clock, variant=variant), kinds
 
 
-def _finish(state: _State) -> None:
-    """Set the number of PEs and PEs per node in every run, once the whole log is read."""
-    gpus = len(state.pes)
-    per_node = max(state.pes.values()) + 1 if state.pes else 0
-    trouble = state.run.trouble
-    if state.pes and gpus != max(state.pes) + 1:
-        gpus = per_node = 0  # the log of some PEs only
-    elif state.pes and gpus % per_node:
-        trouble = trouble or "PEs are spread unevenly over the nodes"
-    for run in state.tables.values():
-        run.gpu, run.library_version = state.run.gpu, state.run.library_version
-        run.gpus, run.gpus_per_node, run.trouble = gpus, per_node, trouble
-        run.min_size = state.min_size
-
-
-def buffer_sizes(rows: list[LoggedRow]) -> None:
-    """Convert sizes for one peer into sizes of the whole buffer, in tables with sizes for one peer."""
-    for datatype in sorted({row.datatype for row in rows}):
-        _buffer_sizes([row for row in rows if row.datatype == datatype])
-
-
-def _buffer_sizes(rows: list[LoggedRow]) -> None:
+def to_buffer_sizes(rows: Sequence[LoggedRow]) -> list[LoggedRow]:
+    """The rows of a run with sizes of whole buffers, where its table has sizes for one peer."""
     run = rows[0].run
     if run.operation not in _PER_PEER or run.gpus < 2:
-        return
-    width = _BYTES.get(rows[0].datatype, 4)
-    smallest = min(row.payload_bytes for row in rows)
+        return list(rows)
+    smallest: dict[str, int] = {}
+    for row in rows:
+        smallest[row.datatype] = min(row.payload_bytes, smallest.get(row.datatype, row.payload_bytes))
+    return [_whole_buffer(row, smallest[row.datatype]) for row in rows]
+
+
+def _whole_buffer(row: LoggedRow, smallest: int) -> LoggedRow:
+    """The row with its buffer's size. smallest  size in the first row of the table [bytes]"""
+    run, width = row.run, _BYTES.get(row.datatype, 4)
     first_for_a_peer = max(1, run.min_size // (run.gpus * width)) * width
     per_peer = run.boxed or smallest % (run.gpus * width) != 0
-    if per_peer or (run.min_size and smallest == first_for_a_peer):
-        for row in rows:
-            row.payload_bytes *= run.gpus
-            row.note = "size column is for one peer"
-            row.algbw = row.busbw = None  # computed from the size for one peer
+    if not per_peer and not (run.min_size and smallest == first_for_a_peer):
+        return row
+    bandwidths = {"algbw": None, "busbw": None}  # computed from the size for one peer
+    size, note = row.payload_bytes * run.gpus, "size column is for one peer"
+    return replace(row, payload_bytes=size, note=note, **bandwidths)

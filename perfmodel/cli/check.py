@@ -108,11 +108,11 @@ def _judged(
 
     result = import_logs(
         [path], library_version=options.version, op=options.op, gpus=options.gpus, clock=options.clock,
-        gpus_per_node=options.gpus_per_node, stack=options.stack, overruled=True,
+        gpus_per_node=options.gpus_per_node, overruled=True,
     )  # fmt: skip
     machine = named or _likeliest(result)
     model = _model(machine, calibration, result)
-    same = model.clock == result.stack[0].clock
+    same = model.clock == result.stack.clock
     judged = result.samples.replace({"flag": {SINGLE_PROCESS: OK}})
     curves = series_of(judged, model, result.said, same)
     wrong = wrong_results(result.samples)
@@ -122,9 +122,9 @@ def _judged(
             "name logs of all_to_all, all_reduce, all_gather, reduce_scatter or broadcast.",
         )
     doubts = [*unread_text(result.unread), *result.warnings]
-    doubts += doubt_gpu(result.stack[0].gpu, machine, force=True)
+    doubts += doubt_gpu(result.stack.gpu, machine, force=True)
     if not same:
-        clocks = f"the log was timed with the clock {result.stack[0].clock}, and the band is of {model.clock}"
+        clocks = f"the log was timed with the clock {result.stack.clock}, and the band is of {model.clock}"
         doubts.append(f"{clocks}: sizes that are mostly latency are not judged")
     return curves, wrong, doubts
 
@@ -134,7 +134,7 @@ def _likeliest(result: ImportResult) -> Machine:
 
     Limits: no shipped machine has the GPU, or the log names no GPU -> BadInputError that asks for --machine
     """
-    gpu = result.stack[0].gpu
+    gpu = result.stack.gpu
     network = next((key for key, words in _NETWORKS.items() if re.search(words, result.said)), "")
     likely, also = gpu_machine([gpu], network) if gpu else ("", "")
     if likely not in list_machines():
@@ -153,7 +153,7 @@ def _model(machine: Machine, calibration: str | None, result: ImportResult) -> C
     """
     if calibration is not None:
         return CollectiveModel.load(machine, load_calibration(calibration).backend, None, calibration)
-    backend, version, _, clock = result.stack[0]
+    backend, version, _, clock = result.stack
     try:
         found = nearest_calibration(machine, Backend(backend), Clock(clock), version)
     except NoCalibrationError as error:

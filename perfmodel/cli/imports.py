@@ -58,12 +58,11 @@ def import_(context: typer.Context, options: ImportOptions) -> None:
         clock=options.clock,
         gpus=options.gpus,
         library_version=options.version,
-        stack=options.stack,
     )
-    box = _machine_for(options.machine, result.stack[0].gpu)
+    box = _machine_for(options.machine, result.stack.gpu)
     result.samples["machine"] = box.name
     warn_all([*unread_text(result.unread), *result.warnings])
-    gpu_doubt = doubt_gpu(result.stack[0].gpu, box, force=options.force)
+    gpu_doubt = doubt_gpu(result.stack.gpu, box, force=options.force)
     accepted = _doubt_samples(result, split_values(options.accept, "--accept") if options.accept else [])
     stem = options.out.stem if options.out is not None else "own"
     calibration = _fit(result, box, stem, accepted)
@@ -181,7 +180,7 @@ def _fit(result: ImportResult, machine: Machine, own_name: str, accepted: list[s
 
     from perfmodel.fit.build import Identity, fit_calibration
 
-    stack = result.stack[0]
+    stack = result.stack
     _require_fittable(result)
     points = _one_variant(result.samples[result.samples["flag"] == OK])
     sources = ", ".join(sorted(set(points["source_id"])))
@@ -287,7 +286,7 @@ def _deliver(
         )
         return
 
-    head = f"{len(result.samples)} samples of {result.stack[0]}: {_shares(result.samples, calibration)}"
+    head = f"{len(result.samples)} samples of {result.stack}: {_shares(result.samples, calibration)}"
     parts = [paragraph(head), calibration_text(calibration, machine, brief=not is_verbose())]
     emit("\n\n".join(parts))
 

@@ -99,10 +99,6 @@ class LogOptions(OutputOptions):
         Opt("Version of the library, when a log does not say.", "VERSION", "--library-version"),
     ] = None
     clock: Clock = None
-    stack: Annotated[
-        str | None,
-        Opt('Which stack to use where the logs have several, e.g. "nccl 2.29.2".', "WORDS"),
-    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

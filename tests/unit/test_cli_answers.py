@@ -370,7 +370,7 @@ def test_import_refuses_and_writes_nothing(cli: Any, tmp_path: Path) -> None:
     other = tmp_path / "old.log"
     other.write_text(nccl_log().replace("22907", "22703"))
     is_an_error(
-        cli("import", str(log), str(other), "--out", str(out)), 2, "nccl 2.29.7", "nccl 2.27.3", "--stack"
+        cli("import", str(log), str(other), "--out", str(out)), 2, "nccl 2.29.7", "nccl 2.27.3", "one by one"
     )
     is_an_error(cli("import", str(log), "--out", "mine.txt"), 2, ".json")
     is_an_error(cli("import"), 2, "logs")

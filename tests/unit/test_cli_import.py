@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from made_logs import line, new_log, write
 
-from calibrate.importers.merge import Stack, _how_to, _selected
 from calibrate.machine.identity import gpu_class
 from perfmodel.cli.imports import doubt_gpu
 from perfmodel.errors import BadInputError
@@ -108,20 +107,6 @@ def test_every_shipped_machine_knows_its_own_gpu() -> None:
     assert doubt_gpu("", load_machine("h100-sxm-ib"), force=False) != []
 
 
-def test_advice_selects_a_stack() -> None:
-    one = Stack("nccl", "2.29.2", "NVIDIA H100", "stream")
-    for other in (
-        one._replace(gpu="NVIDIA H200"),
-        one._replace(library_version="2.29.20"),
-        one._replace(clock="graph"),
-        one._replace(backend="nvshmem", library_version="3.3.9"),
-    ):
-        advice = _how_to([one, other])
-        words = advice.split('"')[1].lower().split()
-        assert len(_selected([one, other], words)) == 1, advice
-    assert "one by one" in _how_to([one, one._replace(library_version="")])
-
-
 def test_a_log_of_ten_nodes_is_a_cell_of_80_gpus(cli: Any, tmp_path: Path) -> None:
     few = [2**k for k in range(20, 31, 2)]
     rows = [line(size, 300 + size / 300e3, 80, "reduce_scatter") for size in few]
@@ -199,7 +184,6 @@ def test_warnings_stay_on_one_screen_and_are_said_once(cli: Any, tmp_path: Path)
     )
     outcome = cli("import", str(path), "--machine", "h200-sxm-ib")
     assert outcome.code == 0, outcome.err
-    assert outcome.err.count("the time falls by") == 1 and "(and 2 more like it)" in outcome.err
     assert len(outcome.err.splitlines()) <= 24
 
 

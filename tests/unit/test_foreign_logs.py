@@ -122,7 +122,7 @@ def test_what_stands_before_the_head_of_a_table_is_a_label(tmp_path: Path, label
     lines = [before + row if "WARN" not in row else row for before, row in zip(labels, text, strict=False)]
     result = import_logs([write(tmp_path, "x.log", "\n".join(lines))])
     assert len(result.samples) == 2 * len(ROWS)
-    assert (result.stack[0].gpu, result.stack[0].library_version) == ("H200", "2.29.7")
+    assert (result.stack.gpu, result.stack.library_version) == ("H200", "2.29.7")
     assert (result.cut, result.unread) == ([], [])
 
 

@@ -100,7 +100,7 @@ def test_labels_of_launchers(tmp_path: Path, label: str) -> None:
     text = "\n".join(label + row for row in new_log(ROWS).splitlines())
     found = import_logs([write(tmp_path, "x.log", text)])
     assert len(found.samples) == 2 * len(ROWS)
-    assert (found.stack[0].gpu, found.stack[0].library_version, found.cut) == ("H200", "2.29.7", [])
+    assert (found.stack.gpu, found.stack.library_version, found.cut) == ("H200", "2.29.7", [])
 
 
 def test_escapes_of_a_log_reach_nothing() -> None:

@@ -98,7 +98,7 @@ FILES = {
 def test_files_of_rccl_tests_are_read(tmp_path: Any, name: str) -> None:
     (tmp_path / name).write_text(FILES[name])
     found = import_logs([tmp_path / name], gpus_per_node=8, library_version="2.27.7")
-    assert found.stack == [("rccl", "2.27.7", "", "stream")] and not found.unread
+    assert found.stack == ("rccl", "2.27.7", "", "stream") and not found.unread
     rows = found.samples
     assert rows["collective"].tolist() == ["all_reduce"] * 4 and set(rows["nodes"]) == {2}
     assert rows["time_s"].tolist() == pytest.approx([61.5e-6, 61.5e-6, 6000.25e-6, 6000.25e-6])
@@ -135,7 +135,7 @@ def test_a_log_of_rccl_tests_is_of_rccl(tmp_path: Any, kept: str) -> None:
     (tmp_path / "a.log").write_text(text)
     found = import_logs([tmp_path / "a.log"])
     version = "2.27.7" if "RCCL version" in text else ""
-    assert found.stack == [("rccl", version, "MI355X", "stream")] and not found.unread
+    assert found.stack == ("rccl", version, "MI355X", "stream") and not found.unread
     assert found.samples["gpus_per_node"].tolist() == [2] * 4
     assert found.samples["time_s"].tolist() == pytest.approx([50e-6, 51e-6, 11.5e-3, 11.501e-3])
 
@@ -143,7 +143,7 @@ def test_a_log_of_rccl_tests_is_of_rccl(tmp_path: Any, kept: str) -> None:
 def test_the_same_log_of_nccl_tests_stays_nccl(tmp_path: Any) -> None:
     text = LOG.replace("rccl-tests: Version develop:33cc4df\n", "").replace("RCCL version :", "NCCL version")
     (tmp_path / "a.log").write_text(text.replace("AMD Instinct MI355X", "NVIDIA H200"))
-    assert import_logs([tmp_path / "a.log"]).stack == [("nccl", "2.27.7", "H200", "stream")]
+    assert import_logs([tmp_path / "a.log"]).stack == ("nccl", "2.27.7", "H200", "stream")
 
 
 @pytest.fixture(scope="module")
