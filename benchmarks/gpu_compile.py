@@ -16,7 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 from gather_cells import DIMS, DTYPE_BYTES, MORE_DIMS
 
-from calibrate.cuda import bucketize, nvshmem_build, partial_bags, row_wise_exchange, unique
+from calibrate.cuda import nvshmem_build, row_wise_exchange, unique
 from calibrate.cuda.exchange_memory import METHODS
 from calibrate.cuda.gather_layout import access_width, shape_of
 from calibrate.cuda.gather_pool import ELEMENT_BYTES, GatherOptions
@@ -35,8 +35,7 @@ def kernels() -> list[Kernel]:
         options = GatherOptions(out_dtype=dtype)
         every = [options.kernel(shape, dtype, variant, long=long) for variant in VARIANTS]
         made |= {(one.source, one.name): one for one in every}
-    others = (*bucketize.kernels(), *partial_bags.kernels(), *unique.kernels())
-    return [*made.values(), *others]
+    return [*made.values(), *unique.kernels()]
 
 
 EXCHANGED = ((64, "fp32"), (12, "fp16"), (33, "fp32"), (128, "bf16"), (128, "fp32"))

@@ -73,7 +73,7 @@ SHOWN_CHARACTERS = 2500
 """Of the summary, and of the benchmark, at the end of the output."""
 
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
-FAMILIES = ("gather_pool", "ids", "partial_bags")
+FAMILIES = ("gather_pool", "ids")
 """All but the exchange: its ranks wait for each other on one GPU, and the tools run one kernel at a time."""
 
 SANITIZER_S = 100.0

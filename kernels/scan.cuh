@@ -151,15 +151,4 @@ __device__ inline Span span_of(i64 first, i64 last, i64 segments, Start start) {
   return mine;
 }
 
-// x / divisor for 0 <= x. reciprocal = floor(2^64 / divisor), all ones for divisor 1: x reciprocal / 2^64 is
-// above x / divisor - 1 and not above x / divisor, so one correction makes it exact.
-struct Divisor {
-  i64 divisor;
-  u64 reciprocal;
-};
-__device__ inline i64 divide(i64 x, const Divisor& by) {
-  const i64 quotient = i64(__umul64hi(u64(x), by.reciprocal));
-  return x - quotient * by.divisor >= by.divisor ? quotient + 1 : quotient;
-}
-
 }  // namespace pm

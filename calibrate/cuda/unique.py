@@ -9,10 +9,12 @@ from typing import Any
 from calibrate.cuda.faults import new_faults, on_device, raise_faults
 from calibrate.cuda.kernel import Kernel
 from calibrate.cuda.launch import blocks_at_once, launch
-from calibrate.cuda.scan import THREADS, new_state, tiles
 from perfmodel.errors import BadInputError
 
 SOURCE = "unique.cu"
+TILE, THREADS = 1024, 256
+"""Values that a block of so many threads takes."""
+
 _UNSIGNED = {4: "pm::u32", 8: "pm::u64"}
 
 
@@ -63,7 +65,7 @@ class Uniquer:
         position = torch.int64 if (ids >= 2**31 if wide is None else wide) else torch.int32
         self._keys, self._first = empty(2 * ids, id_type), empty(2 * ids, position)
         self._slot_of, self._rank = empty(ids, position), empty(ids + 1, position)
-        self._state = new_state(ids, device)
+        self._state = torch.zeros(1 + _tiles(ids), dtype=torch.int64, device=device)  # of a scan in blocks
         self.faults = new_faults(device)
         place = _UNSIGNED[position.itemsize]
         both = f"{_UNSIGNED[id_type.itemsize]}, {place}"
@@ -71,7 +73,7 @@ class Uniquer:
             Kernel(SOURCE, f"pm::{name}<{both}>") for name in ("clear_slots", "insert_ids", "number_ids")
         )
         self._invert = Kernel(SOURCE, f"pm::invert_ids<{place}>")
-        self._grid = min(tiles(2 * ids), 4 * blocks_at_once(self._clear, device, THREADS))
+        self._grid = min(_tiles(2 * ids), 4 * blocks_at_once(self._clear, device, THREADS))
         self.unique = Unique(
             ids=empty(ids, id_type),
             inverse=empty(ids, position),
@@ -87,7 +89,7 @@ class Uniquer:
             out.counts.zero_()
             out.offsets.zero_()
             return out
-        i64, device, grid = ctypes.c_int64, self.device, tiles(self.ids)
+        i64, device, grid = ctypes.c_int64, self.device, _tiles(self.ids)
         buckets = [i64(self.ids), offsets, i64(offsets.stride(0)), i64(self.buckets)]
         launch(self._clear, device, self._grid, THREADS, [self._keys, self._first, i64(2 * self.ids)])
         slots = [self._first, self._slot_of]
@@ -117,9 +119,7 @@ def unique(ids: Any, offsets: Any, *, check: bool = True) -> Unique:
     """The distinct ids of each bucket, in order of first occurrence, and each id's index among them.
 
     ids      [n] by bucket, int32 or int64, not negative; ids after the last bucket are ignored
-    offsets  where each bucket begins [K + 1], int64, rising from 0, such as ``Buckets.bucket_offsets``, or
-             ``Buckets.rank_offsets`` if all tables of a rank are in one tensor: in several tables, equal ids
-             are different rows
+    offsets  where each bucket begins [K + 1], int64, rising from 0; equal ids of two buckets are different
     check    wait for the device; a negative id, offsets beyond the ids -> BadInputError. False: dropped.
     Source: numpy specification in tests/oracles/kernels/unique.py
     Limits: as Uniquer, which serves repeated calls without allocation
@@ -131,6 +131,11 @@ def unique(ids: Any, offsets: Any, *, check: bool = True) -> Unique:
             made.faults, "ids are negative or not there", "see the ids and the offsets of the buckets."
         )
     return found
+
+
+def _tiles(count: int) -> int:
+    """Number of blocks that take ``count`` values."""
+    return -(-count // TILE)
 
 
 def kernels() -> list[Kernel]:

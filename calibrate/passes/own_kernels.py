@@ -8,22 +8,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from calibrate.cuda.bucketize import Bucketizer
 from calibrate.cuda.cache import source_text
 from calibrate.cuda.device_tables import DeviceTables, make_tables
 from calibrate.cuda.gather_pool import GatherOptions, GatherPool, new_gather_faults, offsets_of
 from calibrate.cuda.gpu_build import INSTALL
-from calibrate.cuda.partial_bags import partial_sum
-from calibrate.cuda.split import row_wise
 from calibrate.operations import Availability
 from calibrate.passes.id_sets import IdSet
 from calibrate.passes.pattern_rows import require_exact
 from calibrate.passes.pattern_tables import Borrowed
-from calibrate.passes.torch_kernels import Call, Inputs, Outputs, TorchKernels
+from calibrate.passes.torch_kernels import Inputs, Outputs, TorchKernels
 from calibrate.providers.device_collectives import torch_with_cuda
 from perfmodel.schema.runs import LookupWork
 
-_OPERATIONS = ("gather_pool", "bucketize", "partial_sum")
+_OPERATIONS = ("gather_pool",)
 
 
 def availability() -> Availability:
@@ -102,27 +99,3 @@ class OwnKernels(TorchKernels):
         ids, lengths = self._tensors(one)
         kind = self._id_type(work)
         return (ids + first_row).to(kind), offsets_of(lengths, kind), lengths
-
-    def _bucketizer(self, work: LookupWork, block: int, first: Inputs) -> Call:
-        torch, (ids, lengths) = self._torch, first
-        offsets = torch.zeros(lengths.numel() + 1, dtype=torch.int64, device=self._device)
-        split = row_wise([work.rows] * work.tables, work.shards, block=block)
-        made = Bucketizer(split, work.batch, ids.numel(), ids.dtype, self._device)
-
-        def call(inputs: Inputs) -> Outputs:
-            made.buckets = _elsewhere(made.buckets)
-            torch.cumsum(inputs[1], 0, out=offsets[1:])  # a step gets lengths, not offsets
-            out = made.run(inputs[0], offsets)
-            return out.ids, out.lengths.view(work.shards, -1)
-
-        return call
-
-    def _add(self, parts: Any, out: Any) -> None:
-        partial_sum(parts[..., None], out[..., None])
-
-
-def _elsewhere(result: Any) -> Any:
-    """The result with new memory for ids and lengths, so that later calls do not overwrite them."""
-    import torch
-
-    return replace(result, ids=torch.empty_like(result.ids), lengths=torch.empty_like(result.lengths))

@@ -116,7 +116,7 @@ def _times(library: str, world: World, operation: str, work: LookupWork) -> bool
     if library == "torch":
         return True
     if library == "perfmodel":  # this project's own kernels run on GPUs
-        return world.device != "cpu" and operation in ("gather_pool", "bucketize", "partial_sum")
+        return world.device != "cpu" and operation == "gather_pool"
     table_bytes = work.tables * work.rows * work.dim * ELEMENT_BYTES["fp32"]
     if operation == "gather_pool" and world.device != "cpu":
         return table_bytes <= world.memory_bytes / 32

@@ -2,7 +2,7 @@
 
     python tests/gpu/small_cases.py FAMILY [--device cuda]
 
-FAMILY  gather_pool, ids, partial_bags, exchange
+FAMILY  gather_pool, ids, exchange
 Exit code 1 where a result is wrong. Says on stdout how many cases there were.
 """
 
@@ -21,13 +21,9 @@ for folder in (Path(__file__).parents[1], Path(__file__).parent):
     sys.path.insert(0, str(folder))
 
 from calibrate.cuda import gather_pool as gp  # noqa: E402
-from calibrate.cuda.bucketize import Bucketizer  # noqa: E402
 from calibrate.cuda.device_tables import make_tables, to_int8  # noqa: E402
 from calibrate.cuda.gather_layout import GatherLayout  # noqa: E402
-from calibrate.cuda.partial_bags import partial_sum  # noqa: E402
-from calibrate.cuda.split import row_wise  # noqa: E402
 from calibrate.cuda.unique import Uniquer  # noqa: E402
-from calibrate.passes import lookup  # noqa: E402
 
 Case = tuple[str, bool]
 """What was run, and whether its result was right."""
@@ -77,37 +73,18 @@ def gather_pool(device: Any) -> Iterator[Case]:
 
 
 def ids(device: Any) -> Iterator[Case]:
-    """Bucketize and unique."""
-    tables, ranks, block, batch = 3, 4, 50, 41
-    split = row_wise([ranks * block] * tables, ranks, block=block)
+    """Different ids of four buckets."""
+    buckets = 4
     for kind in (torch.int32, torch.int64):
         for most in (1, 6, 40):
-            found, offsets, lengths = _drawn([ranks * block] * tables, batch, most, device)
-            made = Bucketizer(split, batch, found.numel(), kind, device)
-            got = made.run(found.to(kind), offsets)
-            want = lookup.bucketize(found.cpu(), lengths.cpu(), tables, block, ranks)
-            good = torch.equal(got.ids.cpu().long(), want.ids)
-            yield f"bucketize {kind} {most}", good and made.faults.tolist() == [0, -1]
-            distinct = Uniquer(ranks, got.ids.numel(), kind, device)
-            unique = distinct.run(got.ids, got.rank_offsets)
-            owner = torch.repeat_interleave(got.rank_offsets.diff())
-            back = unique.ids[unique.offsets[owner] + unique.inverse].cpu()  # the rest was never written
-            count = torch.unique((owner * 2**32 + got.ids).cpu()).numel()
-            yield (
-                f"unique {kind} {most}",
-                torch.equal(back, got.ids.cpu()) and count == int(unique.counts.sum()),
-            )
-
-
-def partial_bags(device: Any) -> Iterator[Case]:
-    """Sums of partial bags."""
-    ranks, bags = 3, 130
-    for dtype in (torch.float32, torch.float16, torch.bfloat16):
-        for dim in (8, 33):
-            lengths = torch.randint(0, 3, (ranks, bags), dtype=torch.int32).to(device)
-            parts = torch.randint(-8, 9, (ranks, bags, dim)).to(dtype).to(device) * (lengths > 0)[:, :, None]
-            want, full = parts.cpu().float().sum(0), torch.empty(bags, dim, device=device)
-            yield f"sum {dtype} {dim}", torch.equal(partial_sum(parts, full).cpu(), want)
+            found, offsets, _ = _drawn([200] * buckets, 41, most, device)
+            starts = offsets[::41].contiguous()
+            unique = Uniquer(buckets, found.numel(), kind, device).run(found.to(kind), starts)
+            bucket = torch.repeat_interleave(starts.diff())
+            back = unique.ids[unique.offsets[bucket] + unique.inverse].cpu()  # the rest was never written
+            count = torch.unique((bucket * 2**32 + found).cpu()).numel()
+            good = torch.equal(back.long(), found.cpu()) and count == int(unique.counts.sum())
+            yield f"unique {kind} {most}", good
 
 
 def exchange(device: Any) -> Iterator[Case]:
@@ -139,7 +116,6 @@ def exchange(device: Any) -> Iterator[Case]:
 FAMILIES: dict[str, Callable[[Any], Iterator[Case]]] = {
     "gather_pool": gather_pool,
     "ids": ids,
-    "partial_bags": partial_bags,
     "exchange": exchange,
 }
 

@@ -67,7 +67,7 @@ def test_what_a_gpu_refuses_the_stand_in_refuses(kernel_home: Path) -> None:
     program = r"""
 import torch, numpy as np, cupy
 from calibrate.cuda import launch
-from calibrate.cuda.scan import SCAN_LENGTHS
+from calibrate.cuda.kernel import Kernel
 seen = []
 one = torch.ones(3, device="cuda")
 assert one.device == torch.device("cuda", 0) and one.is_cuda
@@ -80,7 +80,7 @@ def inside():
     with torch.cuda.graph(torch.cuda.CUDAGraph()):
         one.sum().item()
 gpu = torch.device("cuda")
-kernel = launch.gpu_function(SCAN_LENGTHS, gpu)
+kernel = launch.gpu_function(Kernel("unique.cu", "pm::clear_slots<pm::u32, pm::u32>"), gpu)
 refused(inside)
 with cupy.cuda.Device(0), cupy.cuda.Stream.from_external(torch.cuda.current_stream()):
     refused(lambda: kernel((1, 1, 1), (64, 1, 1), (np.int32(1),), shared_mem=100_000))

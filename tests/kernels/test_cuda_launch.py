@@ -25,7 +25,9 @@ from dataclasses import replace
 from pathlib import Path
 import cupy, torch
 from calibrate.cuda import launch
-from calibrate.cuda.scan import SCAN_LENGTHS
+from calibrate.cuda.kernel import Kernel
+
+CLEAR = Kernel("unique.cu", "pm::clear_slots<pm::u32, pm::u32>")
 
 def write(kernel, grid, block, args, *, shared_mem):
     values = " ".join(one.tobytes()[::-1].hex() for one in args)
@@ -44,11 +46,11 @@ gpu = torch.device("cuda", 0)
 values = [None, torch.empty(0), ctypes.c_int64(-2), ctypes.c_uint64(2**64 - 1)]
 values += [ctypes.c_int32(-3), ctypes.c_uint32(2**32 - 1)]
 for shared in (0, 40_000, 100_000, 60_000):
-    launch.launch(SCAN_LENGTHS, gpu, (5, 6), 64, values, shared)
-launch.launch(SCAN_LENGTHS, gpu, 0, 64, values)
+    launch.launch(CLEAR, gpu, (5, 6), 64, values, shared)
+launch.launch(CLEAR, gpu, 0, 64, values)
 for shared in (92 * 1024, 230 * 1024):  # of 228 KiB
-    launch.launch(replace(SCAN_LENGTHS, sm_shared_bytes=shared), gpu, (5, 6), 64, values)
-print("blocks", launch.blocks_at_once(SCAN_LENGTHS, gpu, 256, 90_000), cupy.device.current, flush=True)
+    launch.launch(replace(CLEAR, sm_shared_bytes=shared), gpu, (5, 6), 64, values)
+print("blocks", launch.blocks_at_once(CLEAR, gpu, 256, 90_000), cupy.device.current, flush=True)
 """
 
 

@@ -12,14 +12,11 @@ pytest.importorskip("torch")
 
 from gather_kernels import variants
 
-from calibrate.cuda import bucketize, partial_bags, row_wise_exchange, unique
+from calibrate.cuda import row_wise_exchange, unique
 from perfmodel.resources import kernels_path
 
 EXCHANGE = row_wise_exchange.kernels("fp32", "int64", row_wise_exchange.row_access(128, "fp32", 16)).values()
-KERNELS = {
-    kernel.name.split("<")[0]: kernel
-    for kernel in (*variants(), *EXCHANGE, *bucketize.kernels(), *partial_bags.kernels(), *unique.kernels())
-}
+KERNELS = {kernel.name.split("<")[0]: kernel for kernel in (*variants(), *EXCHANGE, *unique.kernels())}
 """One of each template: NVRTC compiles all others."""
 
 
