@@ -112,7 +112,7 @@ def project_row_wise(
 
     workload, machine, values  as of ``perfmodel.project``
     options  of ``perfmodel project`` by their names: backend (nccl, nvshmem, best), clock, reserve,
-             gpus_per_node, scenario, rows (hbm, host, host-cached:10%), unpooled (True: no bags),
+             gpus_per_node, rows (hbm, host, host-cached:10%), unpooled (True: no bags),
              overrides of machine values, calibration, reduction (how partial bags become bags), payload
              (precision of bags on the wire), distribution (of ids: uniform, zipf:1.05 ...), kernels (fbgemm,
              torch, perfmodel), objective (latency: the forward pass, throughput: a training step), optimizer

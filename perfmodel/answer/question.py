@@ -22,7 +22,7 @@ from perfmodel.engine.basis import HostRows
 from perfmodel.engine.grid import choose_gpus
 from perfmodel.engine.row_wise import REDUCTIONS, Configs, Forward
 from perfmodel.engine.schemes import ALL, AUTO, BY_ROWS, ROW_WISE, find_way, name_reduction
-from perfmodel.engine.settings import CLUSTER, Setting, load_setting
+from perfmodel.engine.settings import Setting, load_setting
 from perfmodel.errors import BadInputError
 from perfmodel.model import capacity
 from perfmodel.question.groups import DEFAULT_MACHINE, OBJECTIVES, choose_optimizer, is_training
@@ -68,7 +68,6 @@ class Question:
     calibration: str | None = None
     reserve: float = DEFAULT_RESERVE
     gpus_per_node: int | None = None
-    scenario: str = CLUSTER
     payload: str | None = None
     kernels: str | None = None
     distribution: Distribution | None = None
@@ -181,7 +180,7 @@ class Question:
 
     def load_setting(self) -> Setting:
         """The machine with the calibration of its library. Limits: no calibration -> NoCalibrationError"""
-        options = self.clock, self.scenario, self.calibration
+        options = self.clock, self.calibration
         return self.setting or load_setting(self.machine, self.backend, *options, kernels=self.kernels)
 
     def to_dict(self, forward: Forward, work: Configs) -> dict[str, Any]:
@@ -203,7 +202,6 @@ class Question:
             "overrides": {key: self.machine.value(key) for key in sorted(self.machine.overrides)},
             "backend": forward.setting.backend,
             "clock": self.clock,
-            "scenario": forward.setting.scenario,
             "reduction": forward.reduction.replace("_", "-"),
             "payload": forward.payload or PAYLOADS[0],
             "distribution": work.name_ids(forward.ids),
@@ -264,8 +262,6 @@ class Question:
             yield from ("--clock", self.clock)
         if self.reserve != DEFAULT_RESERVE:
             yield from ("--reserve", format_plain(self.reserve))
-        if self.scenario != CLUSTER:
-            yield from ("--scenario", self.scenario)
         reduction = name_reduction(self.reduction)
         if reduction != AUTO:
             yield from ("--sharding", reduction if reduction in BY_ROWS else ROW_WISE)

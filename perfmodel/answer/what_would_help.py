@@ -91,7 +91,7 @@ def _list_changes(answer: Answer) -> Iterator[Change]:
     """The changes that are tried: a new one is a further line here."""
     question, machine = answer.question, answer.setting.machine
     domain, link = answer.domain, machine.links.scale_up
-    across = domain < answer.gpus and not answer.setting.one_domain
+    across = domain < answer.gpus
     if question.sharding == ROW_WISE:
         yield from _list_exchanges(question)
     if question.payload is None:
@@ -123,8 +123,7 @@ def _list_exchanges(question: Question) -> Iterator[Change]:
 
 def _has_two_libraries(question: Question) -> bool:
     try:
-        options = question.clock, question.scenario
-        setting = load_setting(question.machine, BEST, *options, kernels=question.kernels)
+        setting = load_setting(question.machine, BEST, question.clock, kernels=question.kernels)
     except PerfmodelError:
         return False
     return len(setting.links.clocks) > 1
@@ -254,7 +253,7 @@ def _place_beyond_measured(answer: Answer, chosen: list[str]) -> tuple[int, str,
     other sizes;  fewer nodes -> more of them
     """
     setting, node, domain = answer.setting, answer.gpu_count.gpus_per_node, answer.domain
-    across = not setting.one_domain and domain < answer.gpus
+    across = domain < answer.gpus
     smallest = domain // node + 1 if across else 1, _name_place(answer), False
     calibration = getattr(getattr(setting.links, "times", None), "calibration", None)
     if setting.calibration is None or calibration is None or not calibration.this_cluster:
@@ -276,7 +275,7 @@ def _name_place(answer: Answer) -> str:
     node, domain, link = answer.gpu_count.gpus_per_node, answer.domain, answer.setting.machine.links.scale_up
     if answer.gpus <= node:
         return "one node"
-    if answer.setting.one_domain or domain >= answer.gpus:
+    if domain >= answer.gpus:
         return f"{answer.gpus} GPUs of one {link} domain (or as many as there are)"
     return "≥ 2 nodes" if domain <= node else f"≥ 2 {link} domains"
 

@@ -13,7 +13,6 @@ from perfmodel.answer.option_texts import format_exact
 from perfmodel.cli.options import settings_of
 from perfmodel.cli.output import note
 from perfmodel.cli.typed_line import TypedLine
-from perfmodel.engine.settings import CLUSTER
 from perfmodel.errors import BadInputError
 from perfmodel.plan.files import read_made_for, read_model
 from perfmodel.plan.made_for import MadeFor
@@ -37,7 +36,6 @@ _DEFAULTS = {
     "--objective": OBJECTIVES[0],
     "--distribution": "uniform",
     "--id-dtype": "int64",
-    "--scenario": CLUSTER,
 }
 _OF_CALIBRATION = ("machine", "backend", "clock")
 """Options that a named calibration implies."""
@@ -199,7 +197,7 @@ def _taken(made: MadeFor) -> dict[str, Any]:
 
 
 _SAME = (
-    *("optimizer", "payload", "id_dtype", "backend", "clock", "kernels", "calibration", "scenario"),
+    *("optimizer", "payload", "id_dtype", "backend", "clock", "kernels", "calibration"),
     "dense",
 )
 """Options that have the same name and text in the record."""

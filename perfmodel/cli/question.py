@@ -57,7 +57,6 @@ def question_of(typed: Mapping[str, Any]) -> Question:
         clock=clock,
         calibration=calibration,
         reserve=reserve_of(first["reserve"]),
-        scenario=first["scenario"],
         payload=first.get("payload"),
         kernels=first.get("kernels"),
         distribution=parse_distribution(first.get("distribution")),

@@ -269,7 +269,6 @@ def _constants(question: Question) -> dict[str, str]:
     return {
         "machine": machine.name,
         "backend": question.backend,
-        "scenario": question.scenario,
         "distribution": question.distribution.name if question.distribution else UNIFORM.name,
         "objective": question.objective,
         "optimizer": question.optimizer or choose_optimizer(training=is_training(question.objective)),

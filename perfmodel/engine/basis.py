@@ -151,8 +151,6 @@ class PassBasis:
 
     def domain(self, G: Array) -> Array:
         """Ranks, of G, that reach each other without a network card: of a scale-up domain, else of a node."""
-        if self.setting.one_domain:
-            return G
         machine = self.setting.machine
         return np.minimum(G, machine.domain_gpus_of(self.gpus_per_node or machine.gpus_per_node))
 

@@ -23,7 +23,7 @@ from perfmodel.collectives.library import Faster, Timing
 from perfmodel.collectives.rates import scaled_unknowns
 from perfmodel.collectives.stored import curve_time, step_constants
 from perfmodel.collectives.time_tables import LIMITS
-from perfmodel.engine.adjustments import Handover, OneDomain
+from perfmodel.engine.adjustments import Handover
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.cut import TableCut
 from perfmodel.engine.loads import count_loads
@@ -186,15 +186,9 @@ class ExplainedPass:
         links, (ranks, node) = self.times.basis.setting.links, self.times.group(step)
         if isinstance(links, Faster):
             links = links.first if links.first.name == row.library else links.second
-        model, gpus = links.times, int(to_float(ranks))
-        if isinstance(model, OneDomain) and gpus > model.anchor:
-            with record_equations():
-                time_s = model.estimate(step.collective, row.payload_bytes, gpus).time_s
-            keys, band = ("extra_peer_s", "bus_bytes_per_s"), _whole("the scenario's error", row)
-            sources = tuple(_name_source(key, model.assumed.quantity(key)) for key in keys)
-            return Explanation(row, derive("t", time_s), sources, band)
-        measured: Any = model.measured if isinstance(model, OneDomain) else model
-        return _explain_estimate(measured, row, gpus, node or measured.machine.gpus_per_node)
+        model: Any = links.times
+        gpus = int(to_float(ranks))
+        return _explain_estimate(model, row, gpus, node or model.machine.gpus_per_node)
 
 
 def explain_collective(

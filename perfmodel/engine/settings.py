@@ -10,7 +10,7 @@ from pathlib import Path
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.library import CollectiveTimes, Faster, Library, Links
 from perfmodel.collectives.rates import card_rate
-from perfmodel.engine.adjustments import Handover, OneDomain
+from perfmodel.engine.adjustments import Handover
 from perfmodel.errors import BadInputError, NoCalibrationError, NoKernelsError
 from perfmodel.schema.calibration import Calibration, load_calibration
 from perfmodel.schema.evidence import Backend, Clock, Evidence
@@ -20,27 +20,18 @@ from perfmodel.schema.kernel_fits import IMPLEMENTATIONS, KernelConstants
 from perfmodel.schema.machine import FOLLOW_MEMORY, KEYS, Machine, copied_rates
 from perfmodel.schema.priors import (
     Constants,
-    ScenarioFile,
-    list_scenario_files,
     load_kernel_constants,
-    load_scenario_file,
 )
 from perfmodel.units import format_number
 
-CLUSTER = "cluster"
 BEST = "best"
 TORCH = "torch"
 BACKENDS = (*(str(b) for b in Backend), BEST)
 
 
-def list_scenarios() -> list[str]:
-    """Names of all scenarios: first the cluster as it is, then every shipped scenario file."""
-    return [CLUSTER, *list_scenario_files()]
-
-
 @dataclass(frozen=True)
 class Setting:
-    """A machine under a scenario, with the libraries and constants for which times are computed.
+    """A machine with the libraries and constants for which times are computed.
 
     links  gives the times of collectives;  kernels  constants fitted to kernels of the calibration, if any
     asked_kernels  kernel library that the user asked for
@@ -51,7 +42,6 @@ class Setting:
     machine: Machine
     links: Links
     constants: Constants
-    scenario: str
     backend: str
     clock: str | None = None  # as the user set it; ``links`` has the clocks in use
     calibration: str | Path | None = None
@@ -70,11 +60,6 @@ class Setting:
         """Clock on which the kernels were timed; machine files have times of back-to-back launches."""
         return self.kernels.clock if self.kernels else Clock.STREAM
 
-    @property
-    def one_domain(self) -> bool:
-        """Whether the scenario puts all GPUs into one scale-up domain."""
-        return self.scenario != CLUSTER
-
 
 def find_clock(links: Links, library: str) -> Clock:
     """Clock on which the curves were timed that a step used; ``library`` is the step's."""
@@ -87,23 +72,19 @@ def load_setting(
     machine: Machine,
     backend: str,
     clock: str | None = None,
-    scenario: str = CLUSTER,
     calibration: str | Path | None = None,
     kernels: str | None = None,
 ) -> Setting:
-    """The setting of a machine under a scenario, with the libraries that the user chose.
+    """The setting of a machine, with the libraries that the user chose.
 
     machine  with the user's what-ifs
     kernels  one of ``IMPLEMENTATIONS``; None: the calibration's first, else the machine file's
-    Limits: unknown backend or scenario -> BadInputError; no curves for the library -> NoCalibrationError
+    Limits: unknown backend -> BadInputError; no curves for the library -> NoCalibrationError
     """
     if backend not in BACKENDS:
         raise unknown_name("backend", backend, BACKENDS)
-    if scenario not in list_scenarios():
-        raise unknown_name("scenario", scenario, list_scenarios())
     if kernels is not None and kernels not in IMPLEMENTATIONS:
         raise unknown_name("kernels", kernels, IMPLEMENTATIONS)
-    assumed = None if scenario == CLUSTER else load_scenario_file(scenario)
     notes = note_changed_values(machine)
     rate = card_rate(machine)  # a what-if of ``nics_per_node`` changes each GPU's share of the cards
     if rate != machine.value("nic_bytes_per_s"):
@@ -111,10 +92,10 @@ def load_setting(
     constants, handover, source = load_kernel_constants(), Handover(), None
     links: Links
     if backend == BEST:
-        links, compared = _compare_libraries(machine, clock, calibration, assumed)
+        links, compared = _compare_libraries(machine, clock, calibration)
         notes = (*notes, *compared)
     else:
-        links = library = _load_library(machine, str(backend), clock, calibration, assumed)
+        links = library = _load_library(machine, str(backend), clock, calibration)
         source = _find_calibration(library.times)
     fitted = None if source is None else _choose_kernels(source, kernels)
     if source is not None:
@@ -124,14 +105,11 @@ def load_setting(
     else:
         machine = _apply_published(machine, kernels, constants)
     notes = (*notes, *note_copied_rates(machine))
-    if assumed is not None:
-        machine, constants = _apply_scenario(assumed, machine), constants.replaced(assumed.constants)
-    machine, following = _scale_memory_rates(machine, assumed)
+    machine, following = _scale_memory_rates(machine)
     return Setting(
         machine,
         links,
         constants,
-        scenario,
         backend,
         clock,
         calibration,
@@ -175,8 +153,7 @@ def note_copied_rates(machine: Machine) -> tuple[str, ...]:
 
 def _find_calibration(times: CollectiveTimes) -> Calibration | None:
     """The calibration behind the times, if it was measured on this very machine; else None."""
-    model = times.measured if isinstance(times, OneDomain) else times
-    return model.calibration if isinstance(model, CollectiveModel) and not model.borrowed else None
+    return times.calibration if isinstance(times, CollectiveModel) and not times.borrowed else None
 
 
 def list_kernels(setting: Setting) -> list[str]:
@@ -254,65 +231,35 @@ def _apply_kernels(machine: Machine, calibration_id: str, fitted: KernelConstant
     return _replace_values(machine, values)
 
 
-def _scale_memory_rates(machine: Machine, assumed: ScenarioFile | None) -> tuple[Machine, tuple[str, ...]]:
+def _scale_memory_rates(machine: Machine) -> tuple[Machine, tuple[str, ...]]:
     """(machine, notes): a what-if of ``hbm_bytes_per_s`` scales the kernel rates that the user did not set,
     too.
 
-    assumed  the scenario, which may replace the memory rate
     Limits: applied twice -> the same machine
     """
     keys = [key for key in FOLLOW_MEMORY if key not in machine.overrides]
     if "hbm_bytes_per_s" not in machine.overrides or not keys:
         return machine, ()
     ratio = machine.value("hbm_bytes_per_s") / machine.original("hbm_bytes_per_s")
-    named = assumed.machine if assumed and assumed.machine_values_of == machine.name else {}
-    base = {key: named[key].value if key in named else machine.original(key) for key in keys}
-    rates = {key: value * ratio for key, value in base.items()}
+    rates = {key: machine.original(key) * ratio for key in keys}
     changed = machine.with_overrides(rates, source="follows hbm_bytes_per_s")
-    spreads = {key: machine.quantity(key).log_sd for key in keys if key not in named}
+    spreads = {key: machine.quantity(key).log_sd for key in keys}
     wide = {key: changed.quantity(key).model_copy(update={"log_sd": sd}) for key, sd in spreads.items()}
     words = ", ".join(f"{key} = {changed.quantity(key)}" for key in keys)
     note = f"these follow hbm_bytes_per_s, × {format_number(ratio)}: {words}"
     return _replace_values(machine, {**changed.values, **wide}), (note,)
 
 
-def _apply_scenario(assumed: ScenarioFile, machine: Machine) -> Machine:
-    """The machine with the scenario's values, except the user's own what-ifs."""
-    if machine.name != assumed.machine_values_of:
-        return machine
-    values = {key: q.value for key, q in assumed.machine.items() if key not in machine.overrides}
-    return _replace_values(machine, machine.with_overrides(values, source=f"scenario {assumed.name}").values)
-
-
 def _load_library(
-    machine: Machine,
-    backend: str,
-    clock: str | None,
-    calibration: str | Path | None,
-    assumed: ScenarioFile | None,
+    machine: Machine, backend: str, clock: str | None, calibration: str | Path | None
 ) -> Library:
-    """A library's times; under a scenario those of the largest scale-up domain that was measured, widened.
-
-    Limits: a scenario for a machine without NVLink -> BadInputError
-    """
-    model: CollectiveTimes = CollectiveModel.load(machine, backend, clock, calibration)
-    if assumed is None:
-        return Library(backend, model)
-    if machine.nvlink_domain_gpus == 1:
-        raise BadInputError(
-            f"scenario {assumed.name} widens a scale-up domain, and {machine.name} has none.",
-            "use --scenario cluster, or a machine with such a domain (perfmodel machines).",
-        )
-    anchor = min(int(assumed.value("anchor_gpus")), machine.nvlink_domain_gpus)
-    rate, original = (read("nvlink_bytes_per_s") for read in (machine.value, machine.original))
-    return Library(backend, OneDomain(model, assumed, anchor, rate / original if original else 1.0))
+    return Library(backend, CollectiveModel.load(machine, backend, clock, calibration))
 
 
 def _compare_libraries(
     machine: Machine,
     clock: str | None,
     calibration: str | Path | None,
-    assumed: ScenarioFile | None,
 ) -> tuple[Links, tuple[str, ...]]:
     """(links, notes) of ``best``, the faster of NCCL and NVSHMEM: on one clock if both were timed on it.
 
@@ -323,10 +270,10 @@ def _compare_libraries(
             f"--calibration {calibration} is one library; --backend best compares two.",
             f"use --backend {load_calibration(calibration).backend} with it, or leave --calibration out.",
         )
-    nccl = _load_library(machine, machine.ring_backend, clock, None, assumed)
+    nccl = _load_library(machine, machine.ring_backend, clock, None)
     for shared in (str(nccl.times.clock), *([None] if clock is None else [])):
         try:
-            nvshmem = _load_library(machine, Backend.NVSHMEM, shared, None, assumed)
+            nvshmem = _load_library(machine, Backend.NVSHMEM, shared, None)
         except NoCalibrationError as error:
             alone = (f"best is {nccl.name.upper()} alone: {error.message}",)
             continue

@@ -48,7 +48,7 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
     topology      gives ranks, nodes and domains; all rates are the machine's
     constraints   of TorchRec's planner: their ``pooling_factors`` arrive in the sharding options
     machine       a shipped one by name, a file, or a ``Machine``;  is_inference  forward pass only
-    costs         options of ``Evaluator.on``: calibration, scenario, payload, optimizer ...
+    costs         options of ``Evaluator.on``: calibration, payload, optimizer ...
     TorchRec adds up the times of shards on each rank, but tables share collectives and kernels. So a shard
     gets its part of the time of a pass in which all tables are cut in the same way and dealt evenly:
 

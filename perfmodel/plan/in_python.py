@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.effort import DEFAULT_EFFORT, EFFORTS
-from perfmodel.engine.settings import CLUSTER
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.plan.arguments import check_kinds, check_names, check_per_node, number, seconds, whole
@@ -62,7 +61,6 @@ def plan_tables(
     backend = None          library of collectives: "nccl", "nvshmem", "best"; None: that of the machine
     clock = None            how times were measured: "device", "graph", "stream", "eager"
     gpus_per_node = None    GPUs in use of each node [-]; None: all
-    scenario = "cluster"    the real one, or "nvlink-everywhere"
     overrides = None        machine values to change, in SI units: {"nvlink_bytes_per_s": 900e9}
     calibration = None      a calibration file, or the id of a shipped one; None: the shipped ones
     for_torchrec = False    True: only shardings that TorchRec has
@@ -144,7 +142,6 @@ def question_of(
     backend: str | None = None,
     clock: str | None = None,
     gpus_per_node: int | None = None,
-    scenario: str = CLUSTER,
     overrides: Mapping[str, float | str] | None = None,
     calibration: str | Path | None = None,
     for_torchrec: bool = False,
@@ -173,7 +170,7 @@ def question_of(
         "optimizer": optimizer,
         "payload": payload,
     }
-    check_kinds(objective=objective, id_dtype=id_dtype, scenario=scenario, **texts)
+    check_kinds(objective=objective, id_dtype=id_dtype, **texts)
     check_kinds(machine=machine, distribution=distribution, for_torchrec=for_torchrec)
     check_kinds(only=only, without=without, overrides=overrides)
     training = is_training(objective)
@@ -206,7 +203,6 @@ def question_of(
         costs=costs_of(
             {
                 **texts,
-                "scenario": scenario,
                 "calibration": calibration,
                 "gpus_per_node": gpus_per_node,
                 "id_dtype": id_dtype,

@@ -41,7 +41,6 @@ class MadeFor(Exact):
     clock: str | None = None
     kernels: str | None = None
     calibration: str | None = None
-    scenario: str | None = None
     reserve: float | None = Field(default=None, ge=0, lt=1)
     max_hbm_bytes: float | None = Field(default=None, gt=0)
     dense: str | None = None
@@ -67,7 +66,6 @@ class MadeFor(Exact):
             clock=None if setting.clock is None else str(setting.clock),
             kernels=setting.asked_kernels,
             calibration=None if setting.calibration is None else str(setting.calibration),
-            scenario=setting.scenario,
             **more,
         )
 

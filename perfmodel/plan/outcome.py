@@ -171,7 +171,6 @@ class Planned:
             "model": e.tables.model,
             "machine": e.setting.machine.name,
             "backend": e.setting.backend,
-            "scenario": e.setting.scenario,
             "calibrations": list(e.setting.links.calibrations),
             "objective": "throughput" if self.training else "latency",
             "batch": e.batch,

@@ -14,7 +14,7 @@ from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.exchange_sets import ExchangeSets
 from perfmodel.engine.placement import Plan, Scheme
-from perfmodel.engine.settings import CLUSTER, Setting, load_setting
+from perfmodel.engine.settings import Setting, load_setting
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.model import capacity
@@ -32,7 +32,7 @@ from perfmodel.schema.gate import MOST_PLANNED_GPUS
 from perfmodel.schema.machine import Machine
 from perfmodel.units import format_count
 
-_OF_SETTING = ("backend", "clock", "scenario", "calibration", "kernels")
+_OF_SETTING = ("backend", "clock", "calibration", "kernels")
 COST_OPTIONS = (*_OF_SETTING, "gpus_per_node", "id_dtype", "payload", "optimizer", "sets")
 """Options that affect the cost of a plan, by their names in ``Evaluator.on``."""
 
@@ -108,7 +108,6 @@ class PlanQuestion:
             self.machine,
             asked["backend"] or str(self.machine.defaults.backend),
             asked["clock"],
-            asked["scenario"] or CLUSTER,
             asked["calibration"],
             kernels=asked["kernels"],
         )

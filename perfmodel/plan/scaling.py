@@ -111,7 +111,7 @@ class Scaling:
         """The plans as plain values in SI units, in the public schema of ``--json``."""
         answer = self.planned[0].answer
         assert answer is not None
-        kept = ("model", "machine", "backend", "scenario", "objective", "batch", "distribution", "tables")
+        kept = ("model", "machine", "backend", "objective", "batch", "distribution", "tables")
         known = answer.to_dict()
         return {
             **{name: known[name] for name in kept},

@@ -45,7 +45,6 @@ def searched_plan(base: Answer, tables: PlanTables) -> Planned:
         "backend": setting.backend,
         "clock": asked.clock,
         "calibration": asked.calibration,
-        "scenario": setting.scenario,
         "kernels": setting.asked_kernels,
         "gpus_per_node": forward.gpus_per_node,
         "payload": forward.payload,

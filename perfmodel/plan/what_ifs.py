@@ -11,7 +11,6 @@ import numpy as np
 from perfmodel.answer.option_texts import format_exact
 from perfmodel.effort import Deadline
 from perfmodel.engine.placement import Plan
-from perfmodel.engine.settings import CLUSTER
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.plan.limiting import Limiting, limiting
 from perfmodel.plan.outcome import Planned
@@ -154,7 +153,7 @@ def _asked(q: PlanQuestion, answer: Planned) -> Iterator[tuple[str, str, str, Pl
         *("cards", f"GPUs {format_count(q.gpus)} → {format_count(twice)}", f"--gpus {twice}"),
         _changed(q, gpus=twice),
     )
-    if e.domain < e.gpus and q.machine.nvlink_domain_gpus > 1 and e.setting.scenario == CLUSTER:
+    if e.domain < e.gpus and q.machine.nvlink_domain_gpus > 1:
         used = q.costs.get("gpus_per_node") or q.machine.gpus_per_node
         wide = -(-q.gpus // used) * q.machine.gpus_per_node  # whole nodes, each domain in use as before
         words = f"{q.machine.links.scale_up} domain {format_count(q.machine.nvlink_domain_gpus)}"

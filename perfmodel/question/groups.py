@@ -112,9 +112,6 @@ Reserve = Annotated[
         "PART",
     ),
 ]
-Scenario = Annotated[
-    str, Opt("cluster (the real one) or nvlink-everywhere (the paper's assumption).", "NAME")
-]
 SearchSeed = Annotated[int, Opt("Seed of the search.", "N", least=0)]
 _WAYS = (
     f"{', '.join(name for name in SHARDINGS if name != ROW_WISE)}; or {ROW_WISE} with another exchange: "
@@ -318,14 +315,6 @@ class TrainingOptions(CommandOptions):
     turn = 2
     objective: Annotated[str, OBJECTIVE] = OBJECTIVES[0]
     optimizer: Optimizer = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class NodeOptions(CommandOptions):
-    """Options about how the GPUs are connected."""
-
-    turn = 2
-    scenario: Scenario = "cluster"
 
 
 RANGES = {

@@ -12,7 +12,6 @@ from perfmodel.question.groups import (
     FileOptions,
     GlobalBatchOptions,
     IdOptions,
-    NodeOptions,
     TableOptions,
     TrainingOptions,
 )
@@ -26,7 +25,7 @@ _LIST = {"metavar": "NS", "several": True}
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions(
-    NodeOptions, TrainingOptions, FileOptions, CalibrationOptions, IdOptions, GlobalBatchOptions, TableOptions
+    TrainingOptions, FileOptions, CalibrationOptions, IdOptions, GlobalBatchOptions, TableOptions
 ):
     """One HTML page that opens from disk with no network: the answer, its figures, their data and sources.
 

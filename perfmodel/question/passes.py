@@ -11,7 +11,6 @@ from perfmodel.question.groups import (
     EqualTableOptions,
     GlobalBatchOptions,
     MachineOptions,
-    NodeOptions,
     OutputOptions,
     RowWiseOptions,
     TrainingOptions,
@@ -23,7 +22,7 @@ Texts = list[str] | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProjectOptions(NodeOptions, TrainingOptions, RowWiseOptions, GlobalBatchOptions, EqualTableOptions):
+class ProjectOptions(TrainingOptions, RowWiseOptions, GlobalBatchOptions, EqualTableOptions):
     """How much slower is an embedding bag when its tables are spread over many GPUs, and why?
 
     \b
@@ -104,7 +103,7 @@ class CollectiveOptions(OutputOptions, MachineOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SweepOptions(NodeOptions, TrainingOptions, RowWiseOptions, GlobalBatchOptions):
+class SweepOptions(TrainingOptions, RowWiseOptions, GlobalBatchOptions):
     """Project all combinations of the given values: one row each, in SI units.
 
     Each has the sharding that project leads with, TorchRec's fastest; --sharding row-wise takes millions.
@@ -113,7 +112,7 @@ class SweepOptions(NodeOptions, TrainingOptions, RowWiseOptions, GlobalBatchOpti
     \b
     Examples
       perfmodel sweep --grid paper-1 --sharding row-wise --out paper-1.csv
-      perfmodel sweep --grid paper-2 --gpus 128 --scenario nvlink-everywhere --csv
+      perfmodel sweep --grid paper-2 --gpus 128 --machine h100-paper --csv
       perfmodel sweep --table-size 1TB..64TB --batch 128..4096 --dim 32,128 --out sweep.parquet
       perfmodel sweep --gpus 16,128 --machine h100-sxm-ib,gb200-nvl72 --csv
       perfmodel sweep --table-size 1TB --gpus 16..128 --global-batch 65536

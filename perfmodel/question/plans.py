@@ -80,7 +80,6 @@ class PlanOptions(TrainingOptions, GlobalBatchOptions, PassOptions):
         ),
     ] = None
     kernels: groups.Kernels = None
-    scenario: groups.Scenario = "cluster"
     only: Annotated[
         list[str] | None,
         Opt(

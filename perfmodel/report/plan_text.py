@@ -317,8 +317,6 @@ def footer(answer: Planned, calibration_file: str | None) -> str:
     assumed = [f"{k} = {machine.quantity(k)}" for k in sorted(machine.overrides)]
     if assumed:
         parts.append("assumed: " + ", ".join(assumed))
-    if e.setting.scenario != "cluster":
-        parts.append(f"scenario {e.setting.scenario}")
     names = ", ".join(dict.fromkeys(e.setting.links.calibrations))
     parts.append(f"calibration {origin(names, calibration_file)}")
     if answer.given:

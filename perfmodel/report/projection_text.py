@@ -275,8 +275,6 @@ def provenance(answer: Answer, calibration_file: str | None = None, *, brief: bo
         parts.append("assumed: " + ", ".join(assumed))
     if answer.forward.payload is not None and answer.gpus > 1 and not brief:  # else said in the question
         parts.append(f"bags sent as {answer.forward.payload}")
-    if answer.setting.scenario != "cluster":
-        parts.append(f"scenario {answer.setting.scenario}")
     parts.append("clock " + ", ".join(str(clock) for clock in answer.clocks))
     another = ANOTHER_BRIEFLY if brief else ANOTHER
     shipped = f", {another}" if calibration_file is None and answer.gpus > 1 else ""

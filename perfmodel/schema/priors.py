@@ -1,6 +1,6 @@
-"""What is known before a machine is measured: priors of collectives, constants of the steps, scenarios.
+"""What is known before a machine is measured: priors of collectives, constants of the steps.
 
-All are TOML, each value with its source: ``data/priors``, ``data/kernels``, ``data/scenarios``.
+All are TOML, each value with its source: ``data/priors``, ``data/kernels``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter, ValidationError
 
 from perfmodel import resources
-from perfmodel.schema.fields import Name, Positive, Quantity, Strict, Text, read_as
+from perfmodel.schema.fields import Positive, Quantity, Strict, read_as
 from perfmodel.schema.files import invalid_fields, unknown_name
 from perfmodel.schema.gate import read_text, read_toml
 from perfmodel.schema.whole_files import write_whole_text
@@ -255,38 +255,8 @@ class Constants(Strict):
             raise unknown_name("constant", key, self.values)
         return self.values[key]
 
-    def replaced(self, others: Mapping[str, Quantity]) -> Constants:
-        """These constants with some of them replaced."""
-        for key in others:
-            self.quantity(key)
-        return Constants(values={**self.values, **others})
-
-
-class ScenarioFile(Constants):
-    """A named set of assumptions: values that replace values of the machine and constants of the model."""
-
-    name: Name
-    title: Text
-    notes: str = ""
-    machine_values_of: str = ""
-    machine: Mapping[str, Quantity] = {}
-    constants: Mapping[str, Quantity] = {}
-
 
 @lru_cache(maxsize=1)
 def load_kernel_constants() -> Constants:
     """The shipped constants of the embedding-bag steps."""
     return read_as(Constants, resources.data_path("kernels", "kernel_model.toml"), "kernel constants")
-
-
-def list_scenario_files() -> list[str]:
-    """Names of the shipped scenario files."""
-    return resources.data_names("scenarios", ".toml")
-
-
-@lru_cache(maxsize=8)
-def load_scenario_file(name: str) -> ScenarioFile:
-    """A shipped scenario by name; an unknown name -> BadInputError that lists the known names."""
-    if name not in list_scenario_files():
-        raise unknown_name("scenario", name, list_scenario_files())
-    return read_as(ScenarioFile, resources.data_path("scenarios", name + ".toml"), "scenario file")

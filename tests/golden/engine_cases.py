@@ -31,7 +31,6 @@ _DRAWN = {
     "reduction": ["auto", "reduce-scatter", "all-to-all", "two-level", "sparse"],
     "payload": [None, "fp16", "fp8"],
     "distribution": ["uniform", "zipf:0.8", "zipf:1.05", "one-row"],
-    "scenario": ["cluster", "nvlink-everywhere"],
     "gpus_per_node": [None, None, 4],
 }
 """Values of the keywords of ``perfmodel.project``, as likely as each other."""

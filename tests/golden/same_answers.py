@@ -42,7 +42,7 @@ project --table-size 10TB --machine h200-sxm-ib --backend best --json
 project --table-size 10TB --set nic_bytes_per_s=100GB/s --json
 project --table-size 10TB --set nvlink_domain_gpus=72 --set gpus_per_node=4 --json
 project --table-size 10TB --payload fp16 --distribution zipf:1.05 --json
-project --table-size 10TB --scenario nvlink-everywhere --json
+project --table-size 8TB --machine h100-paper --json
 project --table-size 10TB --sharding two-level --json
 project --table-size 10TB --sharding sparse --backend nvshmem --machine h200-sxm-ib --json
 project --table-size 10TB --sharding all
@@ -69,7 +69,7 @@ project --table-size 10TB --payload fp16 --sharding row-wise --explain convert-o
 collective --op all_to_all --size 1GiB --gpus 128 --explain --json
 plan --model two.csv --batch 8192 --plan two.json --explain gather --json
 sweep --grid paper-1 --sharding row-wise --csv
-sweep --grid paper-2 --gpus 128 --scenario nvlink-everywhere --csv
+sweep --grid paper-2 --gpus 128 --machine h100-paper --csv
 sweep --table-size 1TB..64TB --batch 128..4096 --dim 32,128 --json
 sweep --model mlperf-dlrm-dcnv2,criteo-1tb --gpus 8..128 --batch 512..4096 --csv
 plan --model criteo-kaggle --gpus 8 --effort quick --json

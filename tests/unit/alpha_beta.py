@@ -9,7 +9,7 @@ import numpy as np
 
 from perfmodel.answer import project_one
 from perfmodel.collectives.library import Faster, Library
-from perfmodel.engine.settings import CLUSTER, Setting
+from perfmodel.engine.settings import Setting
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.priors import load_kernel_constants
@@ -53,7 +53,7 @@ def round_machine() -> Machine:
 
 def setting(times: Any = None, machine: Machine | None = None, backend: str = "nccl") -> Setting:
     links = times if isinstance(times, Faster) else Library(backend, times or AlphaBeta())
-    return Setting(machine or round_machine(), links, load_kernel_constants(), CLUSTER, backend)
+    return Setting(machine or round_machine(), links, load_kernel_constants(), backend)
 
 
 def one(times: Any = None, machine: Machine | None = None, backend: str = "nccl", **values: Any) -> Any:

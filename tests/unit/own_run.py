@@ -13,7 +13,7 @@ import numpy as np
 
 from perfmodel.answer import project_row_wise
 from perfmodel.collectives.library import Library
-from perfmodel.engine.settings import CLUSTER, Setting
+from perfmodel.engine.settings import Setting
 from perfmodel.fit.host import machine_text
 from perfmodel.model.curves import hockney_time
 from perfmodel.schema.evidence import Clock
@@ -92,7 +92,7 @@ class Fabric:
 def answer(work: LookupWork, gpus: int, **options: Any) -> dict[str, float]:
     """Times of a projection with the constants of this page [s]."""
     machine = truth()
-    setting = Setting(machine, Library("mpi", Fabric()), load_kernel_constants(), CLUSTER, "mpi")
+    setting = Setting(machine, Library("mpi", Fabric()), load_kernel_constants(), "mpi")
     size = 4.0 * work.tables * work.rows * work.dim
     frame = project_row_wise(
         None, machine, setting=setting, table_bytes=size, gpus=gpus, batch=work.batch, dim=work.dim,

@@ -71,7 +71,6 @@ def test_what_ifs_change_the_numbers_and_show_as_assumed(cli: Any) -> None:
         (("--table-size", "1TB", "--machine", "h100"), ("h100-sxm-ib",)),
         (("--table-size", "1TB", "--backend", "oneccl"), ("oneccl", "nccl")),
         (("--table-size", "1TB", "--clock", "wall"), ("wall", "stream")),
-        (("--table-size", "1TB", "--scenario", "dream"), ("dream", "nvlink-everywhere")),
         (("--table-size", "1TB", "--dtype", "fp12"), ("fp12", "fp16")),
         (("--table-size", "1TB", "--id-dtype", "int9"), ("int9", "int64")),
         (("--table-size", "1TB", "--reserve", "100%"), ("--reserve",)),
@@ -185,12 +184,10 @@ def test_collective_takes_lists_and_ranges(cli: Any) -> None:
     assert len(cli(*words, "--csv").out.splitlines()) == 31
 
 
-def test_explain_works_in_a_measured_cell_a_scenario_and_with_the_other_library(cli: Any) -> None:
+def test_explain_works_in_a_measured_cell_and_with_the_other_library(cli: Any) -> None:
     row_wise = ("project", "--gpus", "16", "--sharding", "row-wise", "--explain")
     measured = cli(*row_wise, "reduce-scatter", "--gpus", "8").out
     assert "measured on 8 GPUs" in measured and "t_i" in measured
-    assumed = cli(*row_wise, "reduce-scatter", "--scenario", "nvlink-everywhere").out
-    assert "extra_peer_s" in assumed
     best = cli(*row_wise, "all-to-all-ids", "--machine", "h200-sxm-ib", "--backend", "best")
     assert best.code == 0, best.err
     is_an_error(cli(*row_wise, "teleport"), 2, "teleport", "gather-pool")

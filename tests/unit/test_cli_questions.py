@@ -28,7 +28,7 @@ def test_project_json_carries_the_whole_question(cli: Any) -> None:
     expected = {
         "table_bytes": 1e13, "batch": 2048, "tables": 4, "pooling": 8, "dim": 64, "dtype": "fp16",
         "id_dtype": "int32", "reduction": "auto", "overrides": {"nic_bytes_per_s": 1e11}, "model": None,
-        "scenario": "cluster", "backend": "nccl", "machine": "h100-sxm-ib",
+        "backend": "nccl", "machine": "h100-sxm-ib",
     }  # fmt: skip
     assert {name: answer[name] for name in expected} == expected
     model = json.loads(cli("project", "--model", "mlperf-dlrm-dcnv2", "--gpus", "16", "--json").out)
@@ -52,7 +52,7 @@ def test_sweeps_carry_what_is_constant_and_count_in_whole_numbers(
     frame = pd.read_parquet(out) if kind == "parquet" else pd.read_csv(out)
     assert len(frame) == 16
     assert set(frame["machine"]) == {"h100-sxm-ib", "gb200-nvl72"} and set(frame["dtype"]) == {"fp32", "fp16"}
-    for name, value in (("backend", "nccl"), ("scenario", "cluster"),
+    for name, value in (("backend", "nccl"),
                         ("clock", "stream"), ("overrides", "nic_bytes_per_s=100000000000")):  # fmt: skip
         assert set(frame[name]) == {value}
     assert frame["calibration"].str.startswith("h100-sxm-ib/").sum() == 8

@@ -46,7 +46,6 @@ Cli = Callable[..., Outcome]
 GPUS, DOMAIN = 16, 8
 QUESTIONS: list[dict[str, Any]] = [
     {"table_bytes": 10e12, "objective": "training", "payload": "fp16"},
-    {"table_bytes": 10e12, "scenario": "nvlink-everywhere"},
     {"gpus": 64, "reduction": "two_level", "gpus_per_node": 4},
     {"gpus": 64, "reduction": "sparse", "pooling": 4},
     {"gpus": 16, "backend": "nvshmem", "machine": "h200-sxm-ib"},

@@ -49,7 +49,7 @@ MEASURES = (
     "calibrate/providers",
 )
 SHIPPED = {
-    *("load_priors", "load_kernel_constants", "load_scenario_file", "load_rates", "load_inputs", "load_plan"),
+    *("load_priors", "load_kernel_constants", "load_rates", "load_inputs", "load_plan"),
     *("load_claims", "load_bands", "load_run_bands", "read_table", "parse_samples", "_machine", "rules"),
 }
 """Functions that ask for what is shipped, was measured or written here, or is copied as it is."""

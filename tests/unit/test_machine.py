@@ -24,6 +24,7 @@ SHIPPED = {
     "b200-sxm-roce",
     "gb200-nvl72",
     "gh200-slingshot",
+    "h100-paper",
     "h100-sxm-efa",
     "h100-sxm-ib",
     "h200-sxm-ib",

@@ -96,9 +96,7 @@ def test_files_that_do_not_say_and_files_that_say_nonsense(model: str, tmp_path:
     write_plan(plan, file)
     assert read_made_for(file) is None
     write_plan(plan, file, MadeFor.of(Evaluator.on("h200-sxm-ib", tables, 64, 4)))
-    assert read_made_for(file) == MadeFor(
-        machine="h200-sxm-ib", batch=64, id_dtype="int64", scenario="cluster"
-    )
+    assert read_made_for(file) == MadeFor(machine="h200-sxm-ib", batch=64, id_dtype="int64")
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace('"exchange": "dp"', '"exchange": "mail"', 1), encoding="utf-8")
     with pytest.raises(BadInputError, match=r"of table 'big' is none of bags, .*two-level, .*data-parallel"):

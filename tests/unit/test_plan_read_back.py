@@ -26,7 +26,6 @@ ASKED = {
     "best": ("--backend", "best"),
     "kernels": ("--kernels", "torch"),
     "calibration": ("--calibration", "h200-sxm-ib/nccl-2.30.4-graph"),
-    "scenario": ("--scenario", "nvlink-everywhere"),
     "gpus": ("--set", "gpus_per_node=4"),
     "set": ("--set", "nvlink_bytes_per_s=701.3GB/s", "--set", "nic_bytes_per_s=33GB/s"),
     "doubted": ("--set", "nic_bytes_per_s=1GB/s", "--set", "accepted=nic_bytes_per_s"),

@@ -5,47 +5,13 @@ from __future__ import annotations
 from types import FunctionType
 from typing import Any
 
-import numpy as np
 import pytest
 from alpha_beta import AlphaBeta, one
 
-from perfmodel.answer import grids, project_one, project_row_wise
+from perfmodel.answer import project_one
 from perfmodel.answer.ranking import answer_question
 from perfmodel.answer.what_would_help import find_next_experiment, list_helping
-from perfmodel.engine.adjustments import OneDomain
-from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Evidence
-from perfmodel.schema.priors import load_scenario_file
-
-
-def test_one_domain_limits() -> None:
-    near = AlphaBeta(alpha=10e-6, beta=300e9, evidence=Evidence.MEASURED)
-    assumed = load_scenario_file("nvlink-everywhere")
-    wide = OneDomain(near, assumed, 8)
-    same = wide.estimate("all_to_all", 1e6, np.array([2.0, 8.0]))
-    assert same.time_s.tolist() == near.estimate("all_to_all", 1e6, np.array([2.0, 8.0])).time_s.tolist()
-    assert same.evidence.tolist() == [0, 0]
-    far = wide.estimate("reduce_scatter", np.array([1e-9, 1e15]), 128.0)
-    assert far.time_s[0] == pytest.approx(10e-6 + 120 * 0.65e-6)
-    assert 1e15 * 127 / 128 / far.time_s[1] == pytest.approx(330e9)
-    assert far.evidence.tolist() == [Evidence.ASSUMED.rank] * 2
-
-
-def test_one_domain_needs_nvlink() -> None:
-    with pytest.raises(BadInputError, match="has none"):
-        project_one(gpus=8, machine="l40s-pcie", scenario="nvlink-everywhere")
-
-
-def test_nvlink_everywhere_meets_the_published_range_without_tuning() -> None:
-    """arXiv 2512.05831 figure 9: 22.8x to 108.2x at 128 GPUs over its two grids."""
-    both = [project_row_wise(grid((128,)), scenario="nvlink-everywhere") for grid in grids.GRIDS.values()]
-    rows = [frame.iloc[i] for frame in both for i in range(len(frame))]
-    low, high = min(rows, key=lambda r: r["slowdown"]), max(rows, key=lambda r: r["slowdown"])
-    assert low["slowdown"] == pytest.approx(22.8, rel=0.1)
-    assert high["slowdown"] == pytest.approx(108.2, rel=0.1)
-    corner = ["table_count", "batch", "pooling", "dim"]
-    assert low[corner].tolist() == [64, 4096, 32, 32]
-    assert high[corner].tolist() == [1, 1024, 4, 256]
 
 
 def test_best_takes_the_library_that_knows_a_collective() -> None:
@@ -96,7 +62,7 @@ def test_the_domain_in_use_is_widened_to_all() -> None:
     ("options", "nodes", "where"),
     [
         ({"gpus": 128}, 2, "≥ 2 nodes"),
-        ({"gpus": 128, "scenario": "nvlink-everywhere"}, 1, "128 GPUs of one NVLink domain"),
+        ({"gpus": 128, "machine": "h100-paper"}, 1, "128 GPUs of one NVLink domain"),
         ({"gpus": 36, "machine": "gb200-nvl72"}, 1, "36 GPUs of one NVLink domain"),
         ({"gpus": 144, "machine": "gb200-nvl72"}, 19, "≥ 2 NVLink domains"),
     ],

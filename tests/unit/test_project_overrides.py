@@ -29,8 +29,6 @@ def test_kernels_follow_the_rate_of_the_memory() -> None:
     assert any("follow hbm_bytes_per_s, × 0.1" in note for note in p.notes)
     own = with_set(table_bytes=10e12, reserve=0, hbm_bytes_per_s=3.35e11, gather_bytes_per_s=1e12)
     assert own.setting.machine.value("gather_bytes_per_s") == 1e12
-    slow = with_set(table_bytes=10e12, reserve=0, scenario="nvlink-everywhere", hbm_bytes_per_s=3.35e11)
-    assert slow.setting.machine.value("gather_bytes_per_s") == pytest.approx(2.6e11)
 
 
 def test_half_the_cards_are_half_the_rate_of_each_gpu() -> None:
@@ -52,11 +50,11 @@ def test_values_that_change_nothing_are_said() -> None:
 
 
 def test_one_domain_for_all_follows_nvlink_and_no_card() -> None:
-    wide = {"scenario": "nvlink-everywhere", "table_bytes": 10e12, "reserve": 0}
+    """arXiv 2512.05831, figure 9: 128 GPUs in one domain, as nobody makes it."""
+    wide = {"machine": "h100-paper", "table_bytes": 10e12, "reserve": 0}
     plain, fast = project_one(**wide), with_set(**wide, nvlink_bytes_per_s=900e9)
-    step, faster = plain.steps[-1], fast.steps[-1]
-    # twice the rate halves the time of the bytes beyond the anchored floor
-    assert faster.time_s - faster.floor_s == pytest.approx((step.time_s - step.floor_s) / 2)
+    assert fast.time_s < plain.time_s
+    assert {step.evidence for step in plain.steps if step.collective} == {Evidence.ASSUMED}
     assert idle(with_set(**wide, nic_bytes_per_s=1e9)) == ["nic_bytes_per_s"]
     two = project_one(**wide, reduction="two-level")
     assert two.time_s == plain.time_s

@@ -22,7 +22,6 @@ from perfmodel.cli import page_file, run
 from perfmodel.cli import report as report_command
 from perfmodel.cli.choices import measured_sizes, page_question
 from perfmodel.collectives.library import Faster, Library
-from perfmodel.engine.adjustments import OneDomain
 from perfmodel.report.figures import Block, Missing, registry, style
 from perfmodel.report.page import assemble, contents, markdown
 from perfmodel.report.page.assemble import Page, block_data, script_safe
@@ -36,7 +35,7 @@ from perfmodel.schema.machine import load_machine
 PARAMETERS: dict[str, Any] = dict.fromkeys(
     ("table_size", "batch", "pooling", "dim", "tables", "dtype", "machine", "backend", "clock",
      "settings", "payload", "distribution", "sharding")
-) | {"id_dtype": "int64", "reserve": "0", "scenario": "cluster"}  # fmt: skip
+) | {"id_dtype": "int64", "reserve": "0"}  # fmt: skip
 WORDS = ("report", "--table-size", "10TB,1TB", "--batch", "1024,256", "--pooling", "32", "--dim", "32")
 TYPED: dict[str, Any] = {"pooling": 32, "dim": 32}
 LARGEST = 6_000_000
@@ -133,7 +132,7 @@ def test_a_line_keeps_its_colour_whatever_is_chosen(page: Path) -> None:
     assert next(iter(best)) == "best row-wise"
     both = set(asked) & set(best)
     assert len(both) == 6 and all(asked[name] == best[name] for name in both)
-    assert len(set(best.values())) == len(best) == 8
+    assert len(set(best.values())) == len(best) == 7
 
 
 @pytest.mark.usefixtures("small")
@@ -323,9 +322,9 @@ def test_text_from_files_stays_text() -> None:
 
 def test_the_marks_of_the_paper_are_on_its_question_alone() -> None:
     """10 TB on 128 GPUs, NVLink between all of them; they are given, as other memory takes others."""
-    papers = {"table_bytes": 10e12, "reserve": 0.0, "gpus": 128, "scenario": "nvlink-everywhere"}
+    papers = {"table_bytes": 10e12, "reserve": 0.0, "gpus": 128, "machine": "h100-paper"}
     assert len(marks([project_one(**papers)])) == 2
-    for other in ({"gpus": 136}, {"scenario": "cluster"}, {"table_bytes": 9.9e12}):
+    for other in ({"gpus": 136}, {"machine": "h100-sxm-ib"}, {"table_bytes": 9.9e12}):
         assert marks([project_one(**{**papers, **other})]) == ()
 
 
@@ -351,13 +350,13 @@ def test_settings_of_one_machine_share_the_tables_of_a_library() -> None:
     loaded, machine = Loaded(), load_machine("h100-sxm-ib")
     own = loaded.of(machine, Curves("nccl")).links
     both = loaded.of(machine, Curves("best")).links
-    wide = loaded.of(machine, Curves("nccl", "stream"), "nvlink-everywhere").links
+    same_clock = loaded.of(machine, Curves("nccl", "stream")).links
     other = loaded.of(machine.with_overrides({"nvlink_bytes_per_s": 1e12}), Curves("nccl")).links
-    assert isinstance(own, Library) and isinstance(both, Faster) and isinstance(wide, Library)
-    assert isinstance(wide.times, OneDomain) and isinstance(other, Library)
+    assert isinstance(own, Library) and isinstance(both, Faster)
+    assert isinstance(same_clock, Library) and isinstance(other, Library)
     first, *same, changed = (
         each.table("all_to_all", 64, 8)  # type: ignore[union-attr]
-        for each in (own.times, both.first.times, wide.times.measured, other.times)
+        for each in (own.times, both.first.times, same_clock.times, other.times)
     )
     assert all(each is first for each in same) and changed is not first
 

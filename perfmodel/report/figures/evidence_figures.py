@@ -117,5 +117,5 @@ def points(asked: Answer) -> Block | Missing:
             return validation(own_run_points(folder))
         except NoCalibrationError:
             pass
-    across = not asked.setting.one_domain and asked.forward.domain(asked.work.gpus)[0] < asked.gpus
+    across = asked.forward.domain(asked.work.gpus)[0] < asked.gpus
     return validation(held_out_points(asked.setting.machine.name, across=bool(across)))

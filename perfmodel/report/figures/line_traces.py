@@ -207,7 +207,7 @@ def full(asked: Answer) -> Iterator[tuple[int, str]]:
     node = count.gpus_per_node
     if node > 1:
         yield node, f"node of {node} ends "
-    if domain not in (1, node) and not asked.setting.one_domain:
+    if domain not in (1, node):
         yield domain, f"{asked.setting.machine.links.scale_up} domain of {domain} ends "
 
 

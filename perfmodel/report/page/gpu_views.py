@@ -10,7 +10,6 @@ from perfmodel.answer import Answer, project_each
 from perfmodel.answer.ranking import answer_shardings
 from perfmodel.answer.uniform_plans import Impossible
 from perfmodel.engine.schemes import ROW_WISE
-from perfmodel.engine.settings import CLUSTER
 from perfmodel.errors import BadInputError
 from perfmodel.report.figures.block import Missing
 from perfmodel.report.figures.line_traces import SlowdownLine
@@ -64,7 +63,7 @@ def gpu_view(
     Limits: the sharding is not possible on one of the numbers of GPUs -> BadInputError
     """
     machine, known = setup.machine, {**asked.options, **setup.options, **asked.said(workload)}
-    setting = asked.loaded.of(machine, setup.curves, str(known.get("scenario", CLUSTER)))
+    setting = asked.loaded.of(machine, setup.curves)
     told = known if machine.overrides else {**known, "setting": setting}  # as in ``view_of``
     own = project_each("gpus", asked.sizes.values, machine, **told)
     found = asked.rank_answers(chosen, own)

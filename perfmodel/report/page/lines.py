@@ -12,7 +12,7 @@ import numpy as np
 from perfmodel.answer import Answer, prepare, project_each, project_grid, project_row_wise
 from perfmodel.answer.inputs import DEFAULT_RESERVE
 from perfmodel.engine.schemes import AUTO, ROW_WISE
-from perfmodel.engine.settings import BEST, CLUSTER, Setting
+from perfmodel.engine.settings import BEST, Setting
 from perfmodel.errors import NoCalibrationError, PerfmodelError
 from perfmodel.report.figures.line_traces import SlowdownLine
 from perfmodel.report.figures.style import PALETTE
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _LARGEST_BYTES = 100e12
-_ONE_DOMAIN = "nvlink-everywhere"
 _WORDS = {AUTO: ROW_WISE}
 _CLOSE = 1e-9
 _STYLES = len(PALETTE)
@@ -107,19 +106,15 @@ class Lines:
         self._found: dict[tuple[Any, ...], list[pd.DataFrame | None]] = {}
 
     def of(self, setup: Setup, workload: Workload) -> Iterator[SlowdownLine]:
-        """Yield the lines of a figure: the selected exchange, then other exchanges and libraries.
-
-        The last line is for a single scale-up domain that holds all GPUs.
-        """
+        """Yield the lines of a figure: the selected exchange, then other exchanges and libraries."""
         seen: list[Any] = []
         taken: set[int] = set()
-        for way, scenario in self._ways(setup):
-            frame = self._frame(way, scenario, self._workloads.index(workload))
+        for way in self._ways(setup):
+            frame = self._frame(way, self._workloads.index(workload))
             if frame is None or (way is not setup and _drawn_already(frame, seen)):
                 continue
             seen.append(frame["slowdown"].to_numpy())
-            kind = self._style(way, scenario, taken)
-            yield SlowdownLine(self._label(way, setup, scenario), frame, scenario != CLUSTER, kind)
+            yield SlowdownLine(self._label(way, setup), frame, style=self._style(way, taken))
 
     def grid(self, way: Setup, options: Mapping[str, Any]) -> list[float]:
         """Values of ``axis`` at which a line is computed, increasing.
@@ -129,17 +124,14 @@ class Lines:
         usable = way.machine.value("hbm_bytes") * (1 - float(options.get("reserve", DEFAULT_RESERVE)))
         return line_sizes(usable, options.get("gpus_per_node") or way.machine.gpus_per_node, self._sizes)
 
-    def _ways(self, setup: Setup) -> Iterator[tuple[Setup, str]]:
-        scenario = str(self._options.get("scenario", CLUSTER))
-        yield setup, scenario
+    def _ways(self, setup: Setup) -> Iterator[Setup]:
+        yield setup
         own = setup.curves
         mine = [] if own.backend == BEST else [own]
         for curves in [*mine, *(c for c in self._beside(setup) if c.backend != own.backend)]:
             for reduction in WAYS:
                 if (curves, reduction) != (own, setup.reduction):
-                    yield with_way(setup, curves, reduction), scenario
-        if setup.machine.nvlink_domain_gpus > 1 and scenario != _ONE_DOMAIN:
-            yield with_way(setup, own, setup.reduction), _ONE_DOMAIN
+                    yield with_way(setup, curves, reduction)
 
     def _beside(self, setup: Setup) -> list[Curves]:
         """As ``beside``, but the calibrations for a machine are listed only once."""
@@ -148,44 +140,42 @@ class Lines:
             self._known[name] = libraries(setup.machine)
         return beside(setup, self._own or self._known[name])
 
-    def _style(self, way: Setup, scenario: str, taken: set[int]) -> int:
+    def _style(self, way: Setup, taken: set[int]) -> int:
         """The number of the colour and marker for a library and exchange, the same in all views of the page.
 
         taken  numbers that lines of this view have; if it is among them, the next free number is used
         """
         known = [one.backend for one in self._beside(way)]
         kind = _STYLES - 1
-        if scenario != CLUSTER:
-            kind = _STYLES - 2
-        elif way.curves.backend in known and way.reduction in WAYS:
+        if way.curves.backend in known and way.reduction in WAYS:
             kind = len(WAYS) * known.index(way.curves.backend) + WAYS.index(way.reduction)
         free = [at for at in range(_STYLES) if at not in taken]
         kind = kind % _STYLES if kind % _STYLES in free or not free else free[0]
         taken.add(kind)
         return kind
 
-    def _label(self, way: Setup, chosen: Setup, scenario: str) -> str:
+    def _label(self, way: Setup, chosen: Setup) -> str:
         words = f"{library_name(way.curves.backend)} {_WORDS.get(way.reduction, way.reduction)}"
         clock, own = (clock_words(self._loaded.of(s.machine, s.curves)) for s in (way, chosen))
         words += f", {clock} clock" if clock != own else ""
-        return words if scenario == CLUSTER else f"{words}, one domain"
+        return words
 
-    def _frame(self, way: Setup, scenario: str, at: int) -> pd.DataFrame | None:
+    def _frame(self, way: Setup, at: int) -> pd.DataFrame | None:
         try:
-            setting = self._loaded.of(way.machine, way.curves, scenario)
+            setting = self._loaded.of(way.machine, way.curves)
         except PerfmodelError:
             return None
         key = (id(setting), way.reduction)
         if key not in self._found:
-            self._found[key] = self._frames(way, scenario, setting)
+            self._found[key] = self._frames(way, setting)
         return self._found[key][at]
 
-    def _frames(self, way: Setup, scenario: str, setting: Setting) -> list[pd.DataFrame | None]:
+    def _frames(self, way: Setup, setting: Setting) -> list[pd.DataFrame | None]:
         """Projections over ``grid`` for each workload, without sizes that the calibration does not cover.
 
         Limits: no calibration at all -> None for each workload
         """
-        options = {**self._options, **way.options, "scenario": scenario, "setting": setting}
+        options = {**self._options, **way.options, "setting": setting}
         grid = self.grid(way, options)
         try:
             return self._together(way, grid, options)

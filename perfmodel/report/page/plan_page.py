@@ -173,8 +173,6 @@ def _notes(answer: Planned, whole: WholeStep | None) -> list[str]:
     if machine.overrides:
         values = ", ".join(f"{key} = {machine.quantity(key)}" for key in sorted(machine.overrides))
         notes.append(f"Changed for this page: {values}.")
-    if e.setting.scenario != "cluster":
-        notes.append(f"Scenario {e.setting.scenario}.")
     if listed := listed_words(answer):
         notes.append(listed)
     return notes + list(e.setting.notes)

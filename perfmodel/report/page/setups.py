@@ -10,7 +10,7 @@ from typing import Any
 
 from perfmodel.collectives.choose import choose_calibration
 from perfmodel.engine.schemes import AUTO, BY_ROWS, ROW_WISE
-from perfmodel.engine.settings import BEST, CLUSTER, Setting, load_setting
+from perfmodel.engine.settings import BEST, Setting, load_setting
 from perfmodel.errors import NoCalibrationError, PerfmodelError
 from perfmodel.report.figures.words import library_name
 from perfmodel.report.page.parts import Selector
@@ -85,15 +85,15 @@ class Loaded:
         self._kernels = kernels
         self._known: dict[tuple[Any, ...], Setting | PerfmodelError] = {}
 
-    def of(self, machine: Machine, curves: Curves, scenario: str = CLUSTER) -> Setting:
+    def of(self, machine: Machine, curves: Curves) -> Setting:
         """The machine with the calibration for ``curves``.
 
-        scenario  cluster, or one-domain.  Limits: no such calibration -> NoCalibrationError
+        Limits: no such calibration -> NoCalibrationError
         """
-        key = (id(machine), curves, scenario)
+        key = (id(machine), curves)
         if key not in self._known:
             try:
-                asked = curves.backend, curves.clock, scenario, curves.calibration, self._kernels
+                asked = curves.backend, curves.clock, curves.calibration, self._kernels
                 self._known[key] = load_setting(machine, *asked)
             except PerfmodelError as error:
                 self._known[key] = error
@@ -101,7 +101,7 @@ class Loaded:
         if isinstance(found, PerfmodelError):
             raise found
         if curves.clock is None and curves.backend != BEST:  # shares its tables
-            self._known.setdefault((key[0], replace(curves, clock=clock_words(found)), scenario), found)
+            self._known.setdefault((key[0], replace(curves, clock=clock_words(found))), found)
         return found
 
 

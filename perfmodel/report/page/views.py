@@ -12,7 +12,6 @@ from perfmodel.answer import Answer, project_each
 from perfmodel.answer.inputs import DEFAULTS
 from perfmodel.answer.ranking import Ranking, is_ranked, rank_on_fewest
 from perfmodel.engine.schemes import ROW_WISE
-from perfmodel.engine.settings import CLUSTER
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.line_traces import SlowdownLine
@@ -172,7 +171,7 @@ def view_of(chosen: tuple[int, ...], workload: Mapping[str, Any], setup: Setup, 
     """
     sizes, machine = asked.sizes, setup.machine
     known = {**asked.options, **setup.options, **asked.said(workload)}
-    setting = asked.loaded.of(machine, setup.curves, str(known.get("scenario", CLUSTER)))
+    setting = asked.loaded.of(machine, setup.curves)
     quick = {**known, "setting": setting}
     told = known if machine.overrides else quick  # with a setting, overrides without effect are not reported
     answers = tuple(project_each("table_bytes", sizes.values, machine, **told))
@@ -225,7 +224,7 @@ def small_sizes(answer: Answer) -> list[float]:
 def _is_of_the_paper(answer: Answer) -> bool:
     """Whether table size, GPUs, HBM and a single scale-up domain are as in the paper's question."""
     count, forward = answer.gpu_count, answer.forward
-    one_domain = answer.setting.one_domain or forward.domain(answer.work.gpus)[0] >= answer.gpus
+    one_domain = forward.domain(answer.work.gpus)[0] >= answer.gpus
     same = count.table_bytes == _PAPER_BYTES and answer.gpus == _PAPER_GPUS
     return same and bool(one_domain)
 
