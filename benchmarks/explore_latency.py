@@ -28,7 +28,7 @@ VALUES = 50
 SLIDERS = ("table_size", "batch", "nic_bytes_per_s")
 _CALL = [sys.executable, "-c", "from perfmodel.cli import main; main()"]
 _ARM = """
-addEventListener('pointermove', (event) => { window.moved = event.timeStamp; }, {capture: true});
+addEventListener('input', (event) => { window.moved = event.timeStamp; }, {capture: true});
 // What is on the page in a frame is painted when the first task after it runs: the page's own come later.
 window.seen = () => new Promise((done) => {
   const root = document.documentElement.dataset, before = root.number, found = [];
@@ -48,10 +48,10 @@ window.seen = () => new Promise((done) => {
 
 def times(browser: Chromium, name: str) -> list[tuple[float, float]]:
     """Of each value that the mouse drags the slider to, the times until card and figure are painted [ms]."""
-    slider = f"document.querySelector('#field-{name} [role=slider]')"
+    slider = f"document.querySelector('[data-of={name}]')"
     browser.run(f"{slider}.scrollIntoView({{block: 'center'}})")
-    box = browser.run(f"{slider}.closest('.dash-slider-root').getBoundingClientRect().toJSON()")
-    last, at = (int(browser.run(f"{slider}.ariaValue{word}")) for word in ("Max", "Now"))
+    box = browser.run(f"{slider}.getBoundingClientRect().toJSON()")
+    last, at = (int(browser.run(f"{slider}.{word}")) for word in ("max", "value"))
     y = box["y"] + box["height"] / 2
 
     def x(place: int) -> float:

@@ -10,13 +10,12 @@ from perfmodel.engine.schemes import DATA_PARALLEL, WAYS
 from perfmodel.errors import PerfmodelError
 from perfmodel.question.groups import DEFAULT_MACHINE, OBJECTIVES
 from perfmodel.question.passes import ProjectOptions
-from perfmodel.question.spec import Declared, Opt
+from perfmodel.question.spec import Opt
 from perfmodel.schema.distributions import ONE_ROW
 from perfmodel.schema.evidence import LAW_BACKENDS
 from perfmodel.schema.machine import KEYS, list_machines
 from perfmodel.schema.table_files import list_models
 from perfmodel.schema.workload import DTYPE_BYTES, PAYLOADS
-from perfmodel.units import parse_quantity
 
 OPTIONS = {each.name: each for each in ProjectOptions.declared()}
 _TENTHS = ("1", "1.25", "1.6", "2", "2.5", "3.2", "4", "5", "6.3", "8")
@@ -45,27 +44,6 @@ class Control:
             return words.help
         return KEYS[self.name].meaning
 
-    def nearest(self, text: str) -> int:
-        """Position of the slider's stop nearest to ``text``, or if empty to ``rest``.
-
-        Limits: no number -> 0
-        """
-        try:
-            value = self._number(text or self.rest if self.words[0] else text)
-        except (PerfmodelError, ValueError):
-            return 0
-        sizes = [self._number(stop) for stop in self.words]
-        return min(range(len(sizes)), key=lambda at: abs(sizes[at] - value))
-
-    def _number(self, text: str) -> float:
-        if not text:
-            return -1.0
-        if self.name in KEYS:
-            return parse_quantity(text, KEYS[self.name].unit, self.name)
-        declared: Declared | None = OPTIONS.get(self.name)
-        read = declared.words.read if declared is not None and isinstance(declared.words, Opt) else None
-        return float(read(text, self.label) if read else text.split()[0])
-
 
 def _decades(units: str, first: str, last: str) -> tuple[str, ...]:
     """``10GB``, ``12.5GB`` … ``100TB``: ten values per decade; each of the ``units`` is for three decades."""
@@ -87,7 +65,6 @@ def _doubled(first: int, last: int) -> tuple[str, ...]:
 
 _RATES = _decades("GB/s", "10GB/s", "800GB/s")
 _IDS = (*(f"zipf:{at / 20:g}" for at in range(10, 31)), ONE_ROW.name)
-_FLOORS = tuple(f"{at}us" for at in range(1, 21))
 _HBM = ("40GB", "64GB", "80GB", "96GB", "141GB", "192GB", "288GB", "384GB")
 _RUN = tuple(name for name, way in WAYS.items() if way.runs and name != DATA_PARALLEL)
 _OWN = "the machine's"
@@ -113,12 +90,10 @@ _GROUPS: dict[str, tuple[tuple[str, str, str, tuple[str, ...], bool], ...]] = {
         ("machine", "machine", DEFAULT_MACHINE, tuple(list_machines()), True),
         ("backend", "library", _OWN, (*map(str, LAW_BACKENDS), "best"), True),
         ("nic_bytes_per_s", "network per GPU", _OWN, _RATES, False),
-        ("nics_per_node", "cards of a node", _OWN, _doubled(1, 16), False),
         ("nvlink_bytes_per_s", "NVLink per GPU", _OWN, _decades("GB/s TB/s", "50GB/s", "4TB/s"), False),
         ("nvlink_domain_gpus", "NVLink domain", _OWN, _doubled(1, 1024), False),
         ("hbm_bytes", "HBM", _OWN, _HBM, False),
         ("hbm_bytes_per_s", "HBM rate", _OWN, _decades("TB/s", "1TB/s", "20TB/s"), False),
-        ("launch_floor_s", "floor of a kernel", _OWN, _FLOORS, False),
     ),
 }
 """By group of controls: name, label, value or words if empty, texts to choose, whether only these."""

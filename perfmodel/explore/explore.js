@@ -2,18 +2,20 @@
 // Hands texts to Python and shows what it answers: nothing is calculated here.
 (function () {
   const {card, copy, plot, show, theme} = window.perfmodelPage;
-  const visit = crypto.getRandomValues(new Uint32Array(4)).join("-");
-  const quiet = 250; // ms without a change, after which the figures of many answers are asked for
-  const none = () => window.dash_clientside.no_update;
-  const at = (id) => document.getElementById(id);
-  const root = document.documentElement;
-  let said = {}, file = null, pinned = null, last = null; // what is said now; the last answer
-  let number = 0, asked = 0, busy = false, timer = 0; // of the newest question, and of the one that is answered
+  const typing = 400, quiet = 250; // ms without a change, until a typed text is asked, and figures of many answers
+  const at = (id) => document.getElementById(id), root = document.documentElement, form = at("question");
+  let last = {}, number = 0, asked = 0, busy = false, timer = 0; // last texts answered; newest question, and the asked one
 
-  async function post(kind, question) {
-    const body = JSON.stringify({said, file, visit, pinned: pinned && pinned.search, ...question});
-    const found = await fetch("/own/" + kind, {method: "POST", headers: {"Content-Type": "application/json"}, body});
-    return found.ok ? found.json() : {error: "perfmodel explore did not answer (" + found.status + ")."};
+  const texts = () => Object.fromEntries([...form.elements].filter((each) => each.name).map((each) => [each.name, each.value]));
+
+  async function post(name) {
+    const body = JSON.stringify({said: texts(), name});
+    try {
+      const found = await fetch("/own/answer", {method: "POST", headers: {"Content-Type": "application/json"}, body});
+      return found.ok ? found.json() : {error: "perfmodel explore: " + await found.text()};
+    } catch (error) {
+      return {error: "perfmodel explore does not run any more: " + error.message};
+    }
   }
 
   // One question at a time: while it is answered, only the newest of the others waits.
@@ -21,112 +23,58 @@
     if (busy || asked === number) return;
     busy = true;
     asked = number;
-    const own = asked, texts = said;
-    let doc;
-    try {
-      doc = await post("answer");
-    } catch (error) {
-      doc = {error: "perfmodel explore does not run any more: " + error.message};
-    }
+    const own = asked, said = texts(), doc = await post("");
     busy = false;
-    answered({...doc, said: texts}, own);
+    answered(doc, said, own);
     ask();
   }
 
   function changed() {
     number += 1;
     clearTimeout(timer);
+    form.dataset.set = form.elements.model.value ? "yes" : "";
+    form.dataset.all = form.elements.global_batch.value ? "yes" : "";
     ask();
   }
 
-  function say(texts, dropped) {
-    const same = dropped === file && key(texts) === key(said), lacking = dropped !== file && pinned?.error;
-    said = texts;
-    file = dropped;
-    if (lacking) recover();
-    at("question").dataset.set = said.model ? "yes" : "";
-    at("question").dataset.all = said.global_batch ? "yes" : "";
-    if (!same || !number) changed();
-  }
-
-  // A pinned question about a file is answered once the file is dropped.
-  async function recover() {
-    const doc = await post("answer", {said: Object.fromEntries(new URLSearchParams(pinned.search)), pinned: null});
-    if (!doc.error) keep(doc);
-  }
-
-  const key = (texts) => JSON.stringify(Object.entries(texts).filter(([, text]) => text).sort());
-
-  function gather(values, given, filled, ids) {
-    if (values.length) say(Object.fromEntries(ids.map((id, i) => [id.name, values[i]])), given || null);
-  }
-
-  // What a slider says is asked before Dash has drawn it and has told it to all others.
-  function step(slider, text, stops) {
-    const id = window.dash_clientside.callback_context.triggered_id, before = text || "";
-    if (id.type !== "slider") return place(id.name, before, slider, stops);
-    if (stops[slider] === before) return [none(), none()];
-    say({...said, [id.name]: stops[slider]}, file);
-    return [stops[slider], none()];
-  }
-
-  // The knob for a typed text: Python knows which stop is nearest.
-  async function place(name, text, slider, stops) {
-    const own = stops.indexOf(text), at = own < 0 ? (await post("stop", {name, said: {[name]: text}})).at : own;
-    return [none(), at === undefined || at === slider ? none() : at];
-  }
-
-  function address(search) {
-    history.replaceState(null, "", (search || location.pathname) + (pinned ? "#" + pinned.search.slice(1) : ""));
-  }
-
-  // Sliders and lists come after the rest of the page; each is named by its label.
-  function named() {
-    if (!document.querySelector(".field [role=slider]") || !document.querySelector(".field .dash-dropdown")) {
-      return requestAnimationFrame(named);
-    }
-    for (const each of document.querySelectorAll(".field :is(input, button, [role=slider]):not([aria-label])")) {
-      each.setAttribute("aria-label", each.closest(".field").firstChild.textContent);
-    }
-    root.dataset.ready = "yes";
-  }
+  form.addEventListener("input", ({target}) => {
+    clearTimeout(timer);
+    const slider = form.querySelector(`[data-of="${target.name || target.dataset.of}"]`), stops = JSON.parse(slider?.dataset.stops || "[]");
+    if (target === slider) form.elements[slider.dataset.of].value = stops[slider.value];
+    else if (stops.includes(target.value || target.placeholder)) slider.value = stops.indexOf(target.value || target.placeholder);
+    if (target.type === "text") timer = setTimeout(changed, typing); else changed();
+  });
+  form.addEventListener("submit", (event) => event.preventDefault());
 
   // The controls that an error is about, and those that were changed since the last answer.
-  function mark(doc) {
+  function mark(doc, said) {
     for (const field of document.querySelectorAll(".field")) {
-      const name = field.id.slice("field-".length), box = field.querySelector("input, button");
-      const changed = last && (last.said[name] || "") !== (said[name] || "");
-      const wrong = Boolean(doc.error) && (changed || (doc.wrong || []).includes(name));
-      box?.setAttribute("aria-invalid", String(wrong));
-      box?.setAttribute("aria-describedby", wrong ? "refused" : "");
+      const box = field.querySelector("[name]"), changed = (last[box.name] || "") !== said[box.name];
+      const wrong = Boolean(doc.error) && (changed || (doc.wrong || []).includes(box.name));
+      box.setAttribute("aria-invalid", String(wrong));
+      box.setAttribute("aria-describedby", wrong ? "refused" : "");
+      if (doc.error) continue;
+      field.firstChild.dataset.own = doc.own[box.name] || "";
     }
   }
 
-  function answered(doc, own) {
-    at("refused").textContent = doc.error || "";
-    at("refused").className = doc.error ? "alert" : "";
-    at("cards").classList.toggle("old", Boolean(doc.error));
-    for (const each of at("views").children) each.classList.add("old");
-    at("short").textContent = doc.error || doc.view.heads[0].sentence;
-    at("short").className = doc.error ? "alert" : "";
-    mark(doc);
+  function answered(doc, said, own) {
     root.dataset.number = own;
-    if (!root.dataset.ready) { theme(); named(); }
+    root.dataset.ready = "yes";
+    for (const each of at("views").children) each.classList.add("old");
+    if (own !== number) return;
+    at("refused").textContent = doc.error || "";
+    at("headline").classList.toggle("old", Boolean(doc.error));
+    mark(doc, said);
     if (doc.error) return;
-    last = doc;
+    last = said;
     card(doc.view);
-    for (const field of document.querySelectorAll(".field")) {
-      field.firstChild.dataset.own = doc.own[field.id.slice("field-".length)] || "";
-    }
-    at("against").textContent = doc.against;
     at("command").textContent = doc.command;
+    history.replaceState(null, "", "/?" + doc.search);
     requestAnimationFrame(() => setTimeout(async () => { // the card is painted first
-      if (own !== number) return;
-      address(doc.search);
       for (const block of doc.blocks) await draw(block, own);
       root.dataset.drawn = own;
     }));
-    if (own !== number) return;
     root.dataset.later = "waiting";
     timer = setTimeout(() => later(doc.later, own), quiet);
   }
@@ -134,7 +82,7 @@
   // One after the other; the rest is left out when something else is asked.
   async function later(names, own) {
     for (const name of names) {
-      const block = await post("figure", {name});
+      const block = await post(name);
       if (own !== number) return;
       if (block.view) card(block.view);
       else if (!block.error) await draw(block, own);
@@ -142,36 +90,13 @@
     root.dataset.later = "yes";
   }
 
-  // A figure is "old" from the next answer on until it is drawn for it.
   async function draw(block, own) {
+    if (own !== number) return;
     await show(at("views"), block, plot);
     if (own === number) at("block-" + block.name).classList.remove("old");
   }
 
-  function keep(doc) {
-    pinned = doc || null;
-    if (pinned?.view) card(pinned.view, at("pinned-card")); else at("pinned-card").textContent = pinned?.error || "";
-    at("pin").textContent = pinned ? "Unpin" : "Pin";
-    if (number) changed();
-  }
-
-  const pressed = {
-    "pin": () => keep(pinned ? null : last),
-    "copy-link": (button) => copy(location.href, button),
-    "copy-command": (button) => copy(at("command").textContent, button),
-  };
-  document.addEventListener("click", (event) => pressed[event.target.id]?.(event.target));
-
-  // A file that Python would refuse for its size is not sent.
-  function tooLarge(event) {
-    const dropped = (event.dataTransfer || event.target).files?.[0], most = at("question")?.dataset.mostBytes;
-    if (!dropped || !event.target.closest?.("#upload") || dropped.size <= Number(most)) return;
-    event.stopPropagation();
-    event.preventDefault();
-    const words = dropped.name + " is too large: at most " + most + " bytes can be dropped.";
-    window.dash_clientside.set_props("file-words", {children: words});
-  }
-  for (const kind of ["change", "drop"]) document.addEventListener(kind, tooLarge, true);
-
-  window.dash_clientside = Object.assign({}, window.dash_clientside, {explore: {gather, step, keep}});
+  at("copy-command").addEventListener("click", ({target}) => copy(at("command").textContent, target));
+  theme();
+  changed();
 })();

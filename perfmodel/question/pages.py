@@ -17,6 +17,8 @@ from perfmodel.question.groups import (
 )
 from perfmodel.question.spec import CommandOptions, Opt
 
+TOKEN_VARIABLE = "PERFMODEL_TOKEN"
+"""Environment variable with the secret that opens the live page."""
 Texts = list[str] | None
 LISTED = {"table_size": "10TB,1TB,100TB", "batch": "1024,256,4096", "pooling": "32,8", "dim": "32,128"}
 """Default values that the reader of a page can choose from."""
@@ -116,8 +118,9 @@ class ReportOptions(
 class ExploreOptions(CommandOptions):
     """Ask in your browser: sliders for the tables and the machine, and the answer beside them.
 
-    Needs pip install '.[explore]'. The page is served on this machine alone, and needs no network. Its
-    address holds the question: a copied link asks it again.
+    The page is served on this machine alone, and needs no network. Only who knows the secret in the printed
+    address can open it: a random one, or that of PERFMODEL_TOKEN or --token-file. The address then holds the
+    question: a copied link asks it again.
 
     \b
     Examples
@@ -130,10 +133,8 @@ class ExploreOptions(CommandOptions):
     machine: groups.Machine = None
     port: Annotated[int, Opt("Port to listen on; 0: any that is free.", "N", least=0, most=65535)] = 8050
     browser: Annotated[bool, Opt("Open the page in your browser.", flag="--browser/--no-browser")] = True
-    host: Annotated[
-        str, Opt("Address to listen on; any but this machine's own needs --token.", "ADDRESS")
-    ] = "127.0.0.1"
-    token: Annotated[
-        str | None,
-        Opt("What others must know to open the page: it is part of the address that is printed.", "SECRET"),
+    host: Annotated[str, Opt("Address to listen on.", "ADDRESS")] = "127.0.0.1"
+    token_file: Annotated[
+        Path | None,
+        Opt("File with the secret in the address (default: PERFMODEL_TOKEN, or random).", "FILE"),
     ] = None

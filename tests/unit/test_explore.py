@@ -2,48 +2,39 @@
 
 from __future__ import annotations
 
-import base64
 import json
+import os
 import shlex
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Sequence
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cli_calls import EXPLORE
-from flask.testing import FlaskClient
 from waiting import PATIENCE_S
 
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError, PerfmodelError
-from perfmodel.explore import answers, commands, serve
-from perfmodel.explore.asked import FILE, MOST_BYTES, Dropped, Said, texts_of
+from perfmodel.explore import answers
+from perfmodel.explore.asked import Said
 from perfmodel.explore.controls import OPTIONS, controls
 from perfmodel.explore.controls import refused as refused_of
-from perfmodel.explore.page import app_of
-from perfmodel.question.passes import ProjectOptions
+from perfmodel.explore.page import Site
 from perfmodel.schema.machine import KEYS
 
 KNOWN = controls(None, None)
 TABLES = "name,rows,dim,pooling\n<script>alert(1)</script>,1000000,64,20\nb,20000000,128,1\n"
 
 
-def dropped(text: str = TABLES, name: str = "mine.csv") -> Dropped:
-    return Dropped(name, f"data:text/csv;base64,{base64.b64encode(text.encode()).decode()}")
-
-
-def asked(file: Dropped | None = None, **said: str) -> Said:
-    return Said.of(said, KNOWN, file)
+def asked(**said: str) -> Said:
+    return Said.of(said, KNOWN)
 
 
 def test_every_control_is_an_option_or_a_machine_value() -> None:
     assert {*KNOWN} <= {*OPTIONS, *KEYS}
-    for each in KNOWN.values():
-        stops = each.words if not each.only else ()
-        assert [each.nearest(stop) for stop in stops] == list(range(len(stops))), each.name
 
 
 QUESTIONS: tuple[dict[str, str], ...] = (
@@ -52,19 +43,16 @@ QUESTIONS: tuple[dict[str, str], ...] = (
     {"table_size": "10TB", "tables": "400", "objective": "throughput", "machine": "h200-sxm-ib"},
     {"table_size": "2TB", "gpus": "64", "global_batch": "65536", "batch": "7", "sharding": "column-wise"},
     {"model": "mlperf-dlrm-dcnv2", "gpus": "16", "dim": "64"},
-    {"model": f"{FILE}mine.csv", "gpus": "8"},
 )
 
 
 @pytest.mark.parametrize("said", QUESTIONS, ids=lambda said: ",".join(said))
 def test_the_command_gives_the_answer_of_the_page(
-    said: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    said: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    question = asked(dropped(), **said)
+    question = asked(**said)
     found = answers.answer(question)
-    (tmp_path / "mine.csv").write_text(TABLES, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    program, *words = shlex.split(shlex.join(commands.line(question)))
+    program, *words = shlex.split(answers.shown(question)["command"])
     assert program == "perfmodel"
     assert run([*words, "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
@@ -74,8 +62,8 @@ def test_the_command_gives_the_answer_of_the_page(
 
 def test_an_address_says_the_question_and_nothing_else() -> None:
     question = asked(table_size="9TB", nic_bytes_per_s="100GB/s")
-    assert Said.of(texts_of(question.search), KNOWN) == question
-    assert commands.line(question)[2:] == ["--table-size", "9TB", "--set", "nic_bytes_per_s=100GB/s"]
+    assert Said.of_search(question.search, KNOWN) == question
+    assert question.words()[2:] == ["--table-size", "9TB", "--set", "nic_bytes_per_s=100GB/s"]
     assert asked(**{name: "" for name in KNOWN}).search == ""
 
 
@@ -84,7 +72,7 @@ def test_an_address_says_the_question_and_nothing_else() -> None:
     [
         {"model": "/etc/passwd"}, {"model": "-"}, {"model": "./tables.csv"}, {"machine": "/etc/hosts"},
         {"calibration": "/etc/passwd"}, {"distribution": "histogram:/etc/x"},
-        {"table_size": "1" * 300}, {"model": f"{FILE}/etc/passwd"}, {"settings": "hbm_bytes=1"},
+        {"table_size": "1" * 300}, {"settings": "hbm_bytes=1"},
     ],
 )  # fmt: skip
 def test_no_file_of_the_server_can_be_named(said: dict[str, str]) -> None:
@@ -99,44 +87,10 @@ def test_files_of_the_command_line_can_be_named(tmp_path: Path) -> None:
     assert answers.answer(question).shown.gpus == 1
 
 
-@pytest.mark.parametrize(
-    ("file", "words"),
-    [
-        (dropped("rows\n1\n"), "missing column dim"),
-        (dropped("not a table"), "is empty|no table|missing column|unknown column"),
-        (dropped("rows,dim,pooling\n1,2,x\n"), "pooling"),
-        (dropped(name="-"), "cannot be read here"),
-        (dropped(name="tables.parquet"), "cannot be read here"),
-        (dropped(name="a" * 300 + ".csv"), "cannot be read here"),
-        (dropped("rows,dim,pooling\n" + "10,4,1\n" * 10_001), "10001 tables"),
-        (dropped("rows,dim,pooling,count\n10,4,1,20000\n"), "20000 tables"),
-        (dropped("x" * (MOST_BYTES + 1)), "too large"),
-        (Dropped("mine.csv", "data:text/csv;base64,???"), "did not arrive whole"),
-    ],
-)  # fmt: skip
-def test_a_file_that_cannot_be_used_is_refused_in_words(file: Dropped, words: str) -> None:
-    with pytest.raises(BadInputError, match=words):
-        file.tables()
-
-
-@pytest.mark.parametrize("name", ["../../etc/mine.csv", "C:\\mine.csv", "<b>.csv", "ü ñ.csv"])
-def test_a_file_is_read_from_memory_whatever_its_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
-        raise AssertionError("a file was opened")
-
-    monkeypatch.setattr(Path, "open", refuse)
-    assert [table.name for table in dropped(name=name).tables().tables] == ["<script>alert(1)</script>", "b"]
-
-
-def test_a_link_to_somebody_elses_file_says_so() -> None:
-    with pytest.raises(BadInputError, match="stays with who dropped it"):
-        asked(model=f"{FILE}mine.csv")
-
-
 def refusal(**said: str) -> dict[str, Any]:
     """What the page shows instead of an answer."""
     with pytest.raises(PerfmodelError) as caught:
-        answers.shown(asked(**said), None)
+        answers.shown(asked(**said))
     return refused_of(caught.value, KNOWN)
 
 
@@ -162,14 +116,12 @@ def test_what_cannot_be_answered_is_said_in_the_words_of_the_page(
 
 
 def test_a_figure_that_cannot_be_drawn_says_why() -> None:
-    found = answers.drawn("changes", asked(table_size="10Tb"), lambda: True)
-    assert found is not None and "ambiguous" in found["missing"]
-    assert answers.drawn("changes", asked(table_size="10TB"), lambda: False) is None
+    found = answers.drawn("changes", asked(table_size="10Tb"))
+    assert "ambiguous" in found["missing"]
 
 
 def test_lines_of_a_figure_can_be_told_apart() -> None:
-    found = answers.drawn("over-gpus", asked(table_size="10TB"), lambda: True)
-    assert found is not None
+    found = answers.drawn("over-gpus", asked(table_size="10TB"))
     lines = [trace for trace in found["figure"]["data"] if trace.get("showlegend")]
     assert {trace["name"] for trace in lines} >= {"the fastest of TorchRec's", "row-wise"}
     assert len({trace["line"]["color"] for trace in lines}) == len(lines)
@@ -180,13 +132,13 @@ def test_the_question_names_machine_library_and_what_was_changed() -> None:
         asked(
             table_size="9TB", machine="b200-sxm-ib", nic_bytes_per_s="100GB/s", payload="fp16",
             sharding="row-wise",
-        ), None,
+        )
     )["view"]["heads"][0]  # fmt: skip
     assert head["question"].endswith("; on b200-sxm-ib, nic_bytes_per_s = 100 GB/s, nccl")
     assert (
         head["question"].startswith("bags sent as fp16; by default ") and "rows of fp32" in head["question"]
     )
-    head = answers.shown(asked(table_size="9TB"), None)["view"]["heads"][0]
+    head = answers.shown(asked(table_size="9TB"))["view"]["heads"][0]
     assert head["question"].endswith("forward pass: all by default; on h100-sxm-ib, nccl")
 
 
@@ -198,35 +150,28 @@ def test_figures_are_of_the_sharding_that_they_name() -> None:
         (asked(**said, sharding="row-wise"), "row-wise"),
     ):
         found = answers.answer(question)
-        (block,) = answers.shown(question, None)["blocks"]
+        (block,) = answers.shown(question)["blocks"]
         longest = max(found.shown.steps, key=lambda step: step.time_s).label
         assert f"the longest step of {way} is the {longest}: " in block["title"]
-    changes = answers.drawn("changes", asked(**said), lambda: True)
-    assert changes is not None and "for table-wise sharding" in changes["how"]
+    changes = answers.drawn("changes", asked(**said))
+    assert "for table-wise sharding" in changes["how"]
 
 
 @pytest.mark.parametrize(
     ("said", "words"), [({}, "same samples per GPU"), ({"global_batch": "65536"}, "on all of them together")]
 )
 def test_the_figure_over_gpus_says_which_batch_stays(said: dict[str, str], words: str) -> None:
-    found = answers.drawn("over-gpus", asked(table_size="2TB", gpus="64", **said), lambda: True)
-    assert found is not None and words in found["how"]
+    found = answers.drawn("over-gpus", asked(table_size="2TB", gpus="64", **said))
+    assert words in found["how"]
     assert found["switches"][0]["label"] == "time" and max(row[1] for row in found["rows"]) == 64 * 32
     y, times = found["figure"]["data"][0]["y"], found["switches"][0]["traces"]["y"][0]
     assert y == times
 
 
-def test_two_answers_stand_side_by_side() -> None:
-    """1.0: the same question twice."""
-    one = asked(table_size="10TB")
-    assert answers.shown(one, one)["against"].endswith("B takes 1.00× the time of A.")
-
-
 def test_what_would_change_it_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
     question = asked(table_size="9TB")
-    before = answers.shown(question, None)["view"]["heads"][0]
-    found = answers.drawn(answers.WHAT_IFS, question, lambda: True)
-    assert found is not None
+    before = answers.shown(question)["view"]["heads"][0]
+    found = answers.drawn(answers.WHAT_IFS, question)
     after = found["view"]["heads"][0]
     assert after["times"].startswith(before["times"].rstrip("."))
     *same, changes = after["findings"]
@@ -238,93 +183,155 @@ def test_what_would_change_it_is_what_the_command_prints(capsys: pytest.CaptureF
     assert len(changes["rows"]) == 3 and {" ".join(row) for row in changes["rows"]} <= printed
 
 
-def test_downloads_are_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    question = asked(table_size="9TB")
-    for kind in ("json", "csv"):
-        assert run(["project", "--table-size", "9TB", f"--{kind}"]) == 0
-        assert commands.printed(question, kind) == (capsys.readouterr().out, "")
-    assert "ambiguous" in commands.printed(asked(table_size="9Tb"), "json")[1]
-
-
 # Who may open it
 
-
-@pytest.fixture(scope="module")
-def guarded() -> Iterator[FlaskClient]:
-    server = app_of(None, None).server
-    serve._guard(server, "a-long-secret", None)
-    yield server.test_client()
+OWN = {"Host": "127.0.0.1:8050", "Cookie": "perfmodel_token_8050=a-long-secret"}
+JSON = OWN | {"Content-Type": "application/json"}
+SITE = Site(None, None, "a-long-secret")
 
 
-def test_the_token_opens_the_page_and_leaves_its_address(guarded: FlaskClient) -> None:
-    for path in ("/", "/_dash-layout", "/own/page.js", "/?token=wrong-secret"):
-        assert guarded.get(path).status_code == 403
-    assert guarded.post("/_dash-update-component", data="nonsense").status_code == 403
-    found = guarded.get("/?token=a-long-secret&table_size=9TB")
-    assert (found.status_code, found.headers["Location"]) == (302, "/?table_size=9TB")
-    assert "HttpOnly" in found.headers["Set-Cookie"] and "SameSite=Strict" in found.headers["Set-Cookie"]
-    assert guarded.get("/?table_size=9TB").status_code == 200
+def test_the_token_opens_the_page_and_leaves_its_address() -> None:
+    stranger = {"Host": "127.0.0.1:8050"}
+    for path in ("/", "/own/page.js", "/own/nothing", "/?token=wrong-secret", "/?token="):
+        assert SITE.reply("GET", path, stranger).status == 403
+    assert SITE.reply("POST", "/own/answer", stranger, b"nonsense").status == 403
+    assert SITE.reply("GET", "/", OWN | {"Host": "127.0.0.1:8051"}).status == 403  # of another page
+    found = SITE.reply("GET", "/?token=a-long-secret&table_size=9TB", stranger)
+    assert (found.status, found.headers["Location"]) == (302, "/?table_size=9TB")
+    kept = found.headers["Set-Cookie"]
+    assert kept.startswith(OWN["Cookie"] + ";") and "HttpOnly" in kept and "SameSite=Strict" in kept
+    page = SITE.reply("GET", "/?table_size=9TB", OWN)
+    assert page.status == 200 and 'value="9TB"' in page.text
 
 
-def test_only_own_names_and_own_files_are_served() -> None:
-    server = app_of(None, None).server
-    serve._guard(server, None, {"127.0.0.1:8050"})
-    client = server.test_client()
-    assert client.get("/", headers={"Host": "evil.example:8050"}).status_code == 403
-    own = {"Host": "127.0.0.1:8050"}
-    found = client.get("/own/explore.js", headers=own)
-    assert found.status_code == 200 and "default-src 'self'" in found.headers["Content-Security-Policy"]
-    for path in ("/own/serve.py", "/own/..%2fserve.py", "/own/page.css", "/assets/serve.py"):
-        assert b"MAX_CONTENT_LENGTH" not in client.get(path, headers=own).data
-    big = client.post(
-        "/_dash-update-component", data="x" * 9_000_000, headers=own, content_type="application/json"
+def test_only_own_files_are_served() -> None:
+    assert "fetch(" in SITE.reply("GET", "/own/explore.js", OWN).text
+    for path in ("/own/serve.py", "/own/..%2fserve.py", "/own/../serve.py", "/own/explore.html", "/page.js"):
+        assert SITE.reply("GET", path, OWN).status == 404
+
+
+def test_what_a_link_says_stays_text(tmp_path: Path) -> None:
+    page = SITE.reply("GET", "/?table_size=%22%3E%3Cscript%3Ealert(1)%3C/script%3E", OWN)
+    assert page.status == 200 and "<script>alert" not in page.text
+    (tmp_path / "<b>.csv").write_text(TABLES, encoding="utf-8")
+    own = Site(str(tmp_path / "<b>.csv"), None, "a-long-secret")
+    assert "<b>" not in own.reply("GET", "/", OWN).text
+
+
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        (b"nonsense", "not valid JSON"),
+        (b"\xff", "not valid JSON"),
+        (b"[" * 50_000 + b"]" * 50_000, "nested too deeply"),
+        (b'{"said":' * 16_000 + b"1" + b"}" * 16_000, "nested too deeply"),
+        (b"[]", "must be a table"),
+        (b"{}", "said: is missing"),
+        (b'{"said": {}, "file": "x"}', "file: is not a field"),
+        (b'{"said": {"table_size": ["10TB"]}}', "said.table_size"),
+    ],
+    ids=lambda sent: str(sent[:20]),
+)
+def test_what_is_not_of_the_page_is_refused_in_words(sent: bytes, words: str) -> None:
+    found = SITE.reply("POST", "/own/answer", JSON, sent)
+    assert found.status == 400 and words in found.text and "perfmodel explore" in found.text
+    assert SITE.reply("POST", "/own/answer", OWN, sent).status == 400  # as a form of another site sends it
+
+
+def test_what_the_page_does_not_have_is_said() -> None:
+    found = SITE.reply("POST", "/own/answer", JSON, b'{"said": {"table_size": "10TB"}, "name": "nobody"}')
+    assert (
+        found.status == 200 and "figure of this page 'nobody' is not known" in json.loads(found.text)["error"]
     )
-    assert big.status_code == 413
+    many = "&".join(f"a{i}=1" for i in range(65))
+    for query, words in (
+        (many, "more than 64 fields"),
+        ("colour=red", "control of this page"),
+        ("machine=x", "machine"),
+    ):
+        found = SITE.reply("GET", f"/?{query}", OWN)
+        assert found.status == 400 and words in found.text
 
 
-ASKED: dict[str, Any] = {"said": {"table_size": "10TB"}, "file": None, "visit": "v", "pinned": None}
-CALLED: dict[str, Any] = {"output": "no.such", "outputs": [], "inputs": [], "changedPropIds": []}
+def serving(
+    *words: str, env: dict[str, str] | None = None, ignored: Sequence[signal.Signals] = ()
+) -> subprocess.Popen[str]:
+    def ignore() -> None:
+        for number in ignored:
+            signal.signal(number, signal.SIG_IGN)
+
+    return subprocess.Popen(
+        [*EXPLORE, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=os.environ | (env or {}), preexec_fn=ignore,
+    )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("path", "sent", "words"),
-    [
-        ("/own/answer", "nonsense", "no JSON object"),
-        ("/own/answer", {}, "said: Field required"),
-        ("/own/answer", ASKED | {"said": ["10TB"]}, "said"),
-        ("/own/answer", ASKED | {"said": {"table_size": ["10TB"]}}, "said.table_size"),
-        ("/own/answer", ASKED | {"file": {"name": "mine.csv"}}, "file.contents: Field required"),
-        ("/own/answer", ASKED | {"pinned": 3}, "pinned"),
-        ("/own/figure", [], "no JSON object"),
-        ("/_dash-update-component", {}, "output: Field required"),
-        ("/_dash-update-component", CALLED, "no such callback"),
-        ("/_dash-update-component", CALLED | {"inputs": ["x"]}, "inputs.0"),
-    ],
-)
-def test_what_is_not_of_the_page_is_refused_in_words(path: str, sent: Any, words: str) -> None:
-    server = app_of(None, None).server
-    serve._guard(server, None, None)
-    found = server.test_client().post(path, data=json.dumps(sent), content_type="application/json")
-    assert found.status_code == 400 and words in found.text and "perfmodel explore" in found.text
-    assert server.test_client().get("/_dash-component-suites/no/such.js").status_code == 404
-    page = server.test_client().post("/own/figure", json=ASKED | {"name": "nobody"})
-    assert page.status_code == 200 and "figure of this page 'nobody' is not known" in page.json["error"]
+def address_of(server: subprocess.Popen[str]) -> tuple[int, str]:
+    """(port, token) in the printed address."""
+    assert server.stdout is not None
+    address = server.stdout.readline().split()[0]
+    assert address.startswith("http://127.0.0.1:")
+    port, _, token = address.removeprefix("http://127.0.0.1:").partition("/?token=")
+    return int(port), token
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "stop"),
-    [
-        ("tables", "400", "384"),
-        ("pooling", "22", "24"),
-        ("table_size", "2 TB", "2TB"),
-        ("tables", "many", "1"),
-    ],
-)
-def test_a_knob_goes_to_the_stop_nearest_to_a_typed_text(name: str, text: str, stop: str) -> None:
-    client = app_of(None, None).server.test_client()
-    found = client.post("/own/stop", json=ASKED | {"name": name, "said": {name: text}})
-    assert KNOWN[name].words[found.json["at"]] == stop
-    assert client.post("/own/stop", json=ASKED | {"name": "nobody"}).status_code == 400
+def test_it_serves_who_has_the_token_until_it_is_asked_to_end() -> None:
+    with serving() as server:
+        port, token = address_of(server)
+        assert len(token) >= 20
+        for path, status in (("/", 403), (f"/?token={token}", 302)):
+            client = HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+            client.request("GET", path)
+            answer = client.getresponse()
+            assert (
+                answer.status == status and "default-src 'self'" in answer.headers["Content-Security-Policy"]
+            )
+        client.request("POST", "/own/answer", "x" * 200_000)
+        assert client.getresponse().status == 413
+        assert f"127.0.0.1:{port} cannot be listened on" in refused("--port", str(port))
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(PATIENCE_S) in (0, 130)
+
+
+def test_it_ends_while_it_computes_also_where_ctrl_c_is_ignored() -> None:
+    """At once, and no process stays: the CPU time of what it still computes is not waited for."""
+    with serving(ignored=(signal.SIGINT,)) as server:
+        port, token = address_of(server)
+        client = HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+        headers = {"Cookie": f"perfmodel_token_{port}={token}", "Content-Type": "application/json"}
+        body = {"said": {"model": "criteo-1tb", "gpus": "512"}, "name": "over-gpus"}
+        client.request("POST", "/own/answer", json.dumps(body), headers)
+        children = list(Path(f"/proc/{server.pid}/task").glob("*/children"))
+        assert not "".join(each.read_text() for each in children).strip()
+        server.send_signal(signal.SIGTERM)
+        server.wait(PATIENCE_S)
+
+
+def test_a_token_of_ones_own_is_in_no_command_line(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("from-a-file-1\n")
+    with serving("--token-file", str(tmp_path / "token")) as server:
+        assert address_of(server)[1] == "from-a-file-1"
+        server.terminate()
+    with serving(env={"PERFMODEL_TOKEN": "from-outside-1"}) as server:
+        assert address_of(server)[1] == "from-outside-1"
+        server.terminate()
+    (tmp_path / "token").write_text("short")
+    assert "not a secret" in refused("--token-file", str(tmp_path / "token"))
+    assert "--token" in refused("--token", "given-on-the-line")
+
+
+def test_a_browser_is_given_a_file_that_only_this_user_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from perfmodel.explore import serve
+
+    opened: list[str] = []
+    monkeypatch.setattr(serve, "home_folder", lambda: tmp_path / "home")
+    monkeypatch.setattr(serve.webbrowser, "open", opened.append)
+    serve._open_browser("http://127.0.0.1:1/?token=secret-secret")
+    (file,) = (tmp_path / "home").iterdir()
+    assert opened == [file.as_uri()] and file.stat().st_mode & 0o777 == 0o600
+    assert "token=secret-secret" in file.read_text()
 
 
 def refused(*words: str) -> str:
@@ -333,34 +340,6 @@ def refused(*words: str) -> str:
     return done.stderr
 
 
-def test_others_need_a_token() -> None:
-    """Nothing heavy is loaded to say so."""
-    assert "lets everybody" in (text := refused("--host", "0.0.0.0")) and "--token" in text
-    assert "not a secret" in refused("--token", "short")
-    loaded = (
-        "import sys; from perfmodel.cli import run; run(['explore', '--host', '::']); print(*sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
-    assert not {"dash", "flask", "numpy", "pandas", "plotly"} & set(done.stdout.split())
-
-
-def test_without_dash_it_says_what_to_install() -> None:
-    hidden = "import sys; sys.modules['dash'] = None; from perfmodel.cli import main; main(['explore'])"
-    done = subprocess.run([sys.executable, "-c", hidden], capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and "pip install '.[explore]'" in done.stderr
-
-
-def test_it_serves_until_it_is_asked_to_end() -> None:
-    with subprocess.Popen(EXPLORE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        address = server.stdout.readline().split()[0]
-        port = address.rsplit(":", 1)[1].strip("/")
-        assert address == f"http://127.0.0.1:{port}/"
-        assert f"127.0.0.1:{port} cannot be listened on" in refused("--port", port)
-        server.send_signal(signal.SIGTERM)
-        assert server.wait(PATIENCE_S) in (0, 130)
-
-
 def test_typed_values_are_those_of_the_options() -> None:
-    typed = asked(table_size="9TB", hbm_bytes="96GB").typed(ProjectOptions)
+    typed = asked(table_size="9TB", hbm_bytes="96GB").typed()
     assert typed["settings"] == ["hbm_bytes=96GB"] and typed["table_size"] == "9TB" and typed["batch"] is None
