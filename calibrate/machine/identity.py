@@ -50,11 +50,6 @@ class Host:
     network: str = ""  # infiniband, roce, efa, slingshot, or unknown
     note: str = ""  # the choice among several machines, or why no shipped machine fits
 
-    @property
-    def device(self) -> str:
-        """``cuda`` if there is a GPU to use, else ``cpu``."""
-        return "cuda" if self.gpus else "cpu"
-
 
 def identify(machine: str | None = None, root: Path = ROOT, device: str = "auto") -> Host:
     """Describe this node and decide which machine it is.
@@ -160,19 +155,14 @@ def slug(text: str) -> str:
 
 def cpu_name(root: Path = ROOT) -> str:
     """The processor's name, as the system reports it."""
-    fields = _first_block(text_of(root / "proc/cpuinfo"))
+    pairs = (line.partition(":") for line in text_of(root / "proc/cpuinfo").splitlines())
+    fields = {key.strip(): value.strip() for key, _, value in pairs}  # of the last core
     for key in ("model name", "cpu model", "Model", "Hardware"):
         if fields.get(key):
             return fields[key]
     if platform.system() == "Darwin":
         return (said_by("sysctl", "-n", "machdep.cpu.brand_string") or platform.machine()).strip()
     return platform.processor() or platform.machine() or "unknown"
-
-
-def _first_block(text: str) -> dict[str, str]:
-    lines = itertools.takewhile(str.strip, text.lstrip().splitlines())
-    pairs = (line.partition(":") for line in lines)
-    return {key.strip(): value.strip() for key, _, value in pairs}
 
 
 def allowed_cpus() -> list[int]:
@@ -185,35 +175,25 @@ def allowed_cpus() -> list[int]:
 def usable_cores(root: Path = ROOT) -> int:
     """Physical cores that this process may use, at least 1: its affinity, with two threads of a core counted
     once, and within a container's share of processor time."""
-    return _within_share(len(cores_of(allowed_cpus(), root)), root)
+    return _count_cores(allowed_cpus(), root)
 
 
 def node_cores(root: Path = ROOT) -> int:
     """Physical cores of this node, or of this container if it has fewer; at least 1."""
     given = text_of(root / "sys/fs/cgroup/cpuset.cpus.effective")
-    cpus = _cpu_list(given) or list(range(os.cpu_count() or 1))
-    return _within_share(len(cores_of(cpus, root)), root)
+    parts = [part.partition("-") for part in given.split(",")] if re.fullmatch(r"[\d,-]*\d", given) else []
+    cpus = [cpu for low, _, high in parts for cpu in range(int(low), int(high or low) + 1)]
+    return _count_cores(cpus or list(range(os.cpu_count() or 1)), root)
 
 
-def _within_share(cores: int, root: Path) -> int:
-    share = cpu_share(root)
+def _count_cores(cpus: Iterable[int], root: Path) -> int:
+    cores, share = len(cores_of(cpus, root)), cpu_share(root)
     return max(1, cores if share is None else min(cores, int(share)))
-
-
-def _cpu_list(text: str) -> list[int]:
-    """Processor numbers of ``0-2,8``: 0, 1, 2, 8. Limits: any other text -> none"""
-    if not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", text):
-        return []
-    ends = [part.partition("-") for part in text.split(",")]
-    return [cpu for low, _, high in ends for cpu in range(int(low), int(high or low) + 1)]
 
 
 def cpu_share(root: Path = ROOT) -> float | None:
     """Number of processors whose time a container may use; None without a limit."""
     quota, _, period = text_of(root / "sys/fs/cgroup/cpu.max").partition(" ")
-    if not quota:  # version 1 of control groups
-        folder = root / "sys/fs/cgroup/cpu"
-        quota, period = (text_of(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
     if not (quota.isdigit() and period.isdigit() and int(period)):
         return None
     return int(quota) / int(period)

@@ -1,42 +1,47 @@
-"""The state of a GPU during a batch: clocks, temperature, power, and what limits its clock.
-
-It is read through NVML's Python binding, else by ``nvidia-smi``; without either it is unknown.
-"""
+"""The state of a GPU during a batch, through NVML: clocks, temperature, power, what limits its clock."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from calibrate.machine.local_gpus import LIMITS, SLOWDOWNS, ask_smi, names_of
 from perfmodel.schema.runs import DeviceConditions
 
-Reader = Callable[[], DeviceConditions | None]
+SLOWDOWNS = {
+    0x08: "hardware slowdown",
+    0x20: "thermal (software)",
+    0x40: "thermal (hardware)",
+    0x80: "power brake",
+}
+"""Bits of NVML's clocks event reasons for a GPU that is slower than it should be."""
+
+LIMITS = {
+    0x02: "clocks set",
+    0x04: "power cap",
+    0x10: "sync boost",
+    0x100: "display clock",
+}
+"""Bits for normal limits of a clock: a GPU at work is often at its power cap, if capped always.
+
+Bit 1, an idle GPU, says nothing about a batch."""
 
 
-def watch_gpu(uuid: str) -> Reader:
-    """A function that returns the state of the GPU with this UUID (``GPU-...``), or None if unknown."""
-    reader = nvml_reader(uuid)
-    if reader is not None:
-        return reader
-    program = shutil.which("nvidia-smi")
-    return smi_reader(uuid, program) if program else lambda: None
+def watch_gpu(uuid: str) -> Callable[[], DeviceConditions | None]:
+    """A function that returns the state of the GPU with this UUID (``GPU-...``), in about a millisecond.
 
-
-def nvml_reader(uuid: str) -> Reader | None:
-    """Reads through NVML, in about a millisecond; None if its binding, driver or this GPU is missing."""
+    Limits: NVML's binding (nvidia-ml-py), the driver or this GPU is missing -> it returns None
+    """
     try:
         import pynvml
 
         pynvml.nvmlInit()
         handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
     except Exception:  # not installed, no driver, unknown GPU; NVML's error class may not be importable
-        return None
-    return lambda: _by_nvml(pynvml, handle)
+        return lambda: None
+    return lambda: _read_state(pynvml, handle)
 
 
-def _by_nvml(nvml: Any, handle: Any) -> DeviceConditions:
+def _read_state(nvml: Any, handle: Any) -> DeviceConditions:
     def ask(function: str, *arguments: Any, unit: float = 1.0) -> float | None:
         try:
             return unit * float(getattr(nvml, function)(handle, *arguments))
@@ -57,22 +62,6 @@ def _by_nvml(nvml: Any, handle: Any) -> DeviceConditions:
     )
 
 
-def smi_reader(uuid: str, program: str) -> Reader:
-    """A function that reads the state by ``nvidia-smi`` (path ``program``), in some tens of milliseconds."""
-
-    def read() -> DeviceConditions | None:
-        found = ask_smi(program, uuid)
-        if not found:
-            return None
-        gpu = found[0]
-        return DeviceConditions(
-            sm_clock_hz=gpu.sm_clock_hz,
-            sm_clock_max_hz=gpu.sm_clock_max_hz,
-            memory_clock_hz=gpu.memory_clock_hz,
-            temperature_c=gpu.temperature_c,
-            power_w=gpu.power_w,
-            throttle_reasons=names_of(gpu.throttle_mask, SLOWDOWNS),
-            limits=names_of(gpu.throttle_mask, LIMITS),
-        )
-
-    return read
+def names_of(mask: int, known: Mapping[int, str]) -> list[str]:
+    """Names in ``known`` of the bits that are set in ``mask``; bits without a name are left out."""
+    return [name for bit, name in known.items() if mask & bit]

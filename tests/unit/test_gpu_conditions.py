@@ -1,17 +1,14 @@
-"""What NVML and nvidia-smi say about a GPU, with fakes of both."""
+"""What NVML says about a GPU, with a fake of it."""
 
 from __future__ import annotations
 
-import stat
 import sys
 import types
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from calibrate.machine.local_gpus import LIMITS, SLOWDOWNS, names_of
-from calibrate.ranks.gpu_conditions import nvml_reader, smi_reader, watch_gpu
+from calibrate.ranks.gpu_conditions import LIMITS, SLOWDOWNS, names_of, watch_gpu
 
 UUID = "GPU-0f1e2d3c"
 
@@ -69,9 +66,7 @@ def test_nvml_gives_clocks_in_hertz_power_in_watts_and_what_holds_the_clock_down
 def test_an_older_binding_and_a_gpu_that_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = fake_nvml(GetClockInfo=lambda kind: 900, GetCurrentClocksThrottleReasons=0x4)
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    read = nvml_reader(UUID)
-    assert read is not None
-    found = read()
+    found = watch_gpu(UUID)()
     assert found is not None
     assert (found.sm_clock_hz, found.power_w, found.temperature_c) == (900e6, None, None)
     assert (found.throttle_reasons, found.limits) == ([], ["power cap"])
@@ -79,11 +74,9 @@ def test_an_older_binding_and_a_gpu_that_does_not_say(monkeypatch: pytest.Monkey
 
 def test_without_nvml_or_with_another_gpu_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    monkeypatch.setenv("PATH", "")
-    assert nvml_reader(UUID) is None
     assert watch_gpu(UUID)() is None
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml())
-    assert nvml_reader("GPU-another") is None
+    assert watch_gpu("GPU-another")() is None
 
 
 @pytest.mark.parametrize(
@@ -100,35 +93,3 @@ def test_without_nvml_or_with_another_gpu_nobody_reads(monkeypatch: pytest.Monke
 )
 def test_only_what_slows_a_gpu_down_marks_its_times(mask: int, slower: list[str], at: list[str]) -> None:
     assert (names_of(mask, SLOWDOWNS), names_of(mask, LIMITS)) == (slower, at)
-
-
-def smi(path: Path, clocks: str, mask: str, power: str = "300.00") -> str:
-    """A program that describes one GPU as nvidia-smi of a driver before 535 does."""
-    gpu = f"0, NVIDIA H100, {UUID}, 530.1, Disabled, {clocks}, {mask}, 50"
-    path.write_text(
-        "#!/bin/sh\n"
-        f'[ "$1" = "--id={UUID}" ] || exit 9\n'
-        'case "$2" in *clocks_event_reasons*) echo "Field is not a valid field to query."; exit 2;; esac\n'
-        f'echo "{gpu}, 2619, {power}"\n'
-    )
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return str(path)
-
-
-def test_nvidia_smi_describes_a_gpu_as_nvml_does(tmp_path: Path) -> None:
-    found = smi_reader(UUID, smi(tmp_path / "hot", "1410, 1980", "0x0000000000000020", "412.50"))()
-    assert found is not None
-    assert (found.sm_clock_hz, found.sm_clock_max_hz, found.memory_clock_hz) == (1410e6, 1980e6, 2619e6)
-    assert (found.temperature_c, found.power_w) == (50.0, 412.5)
-    assert found.throttle_reasons == ["thermal (software)"]
-    unknown = smi_reader(UUID, smi(tmp_path / "old", "[N/A], [N/A]", "[N/A]", "[N/A]"))()
-    assert unknown is not None
-    assert (unknown.sm_clock_hz, unknown.power_w, unknown.throttle_reasons) == (None, None, [])
-
-
-def test_nvidia_smi_of_an_older_driver_is_asked_by_the_older_name(tmp_path: Path) -> None:
-    program = smi(tmp_path / "nvidia-smi", "1200, 1980", "0x0000000000000004")
-    found = smi_reader(UUID, program)()
-    assert found is not None
-    assert (found.sm_clock_hz, found.throttle_reasons, found.limits) == (1200e6, [], ["power cap"])
-    assert smi_reader("GPU-another", program)() is None
