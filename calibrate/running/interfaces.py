@@ -29,7 +29,6 @@ class RunOptions:
     time_limit_s  time after which the run ends, once the current visit is done
     deadline_s    a visit may take this long plus twenty times its calls' expected time; then its ranks hang
     fresh         whether to measure every point of the plan again, ignoring an earlier start's visits
-    drop_damaged  whether to go on without unusable lines of the run; a copy of the old file is kept beside it
     """
 
     request: Request
@@ -42,7 +41,6 @@ class RunOptions:
     deadline_s: float = 60.0
     keep_hostnames: bool = False
     fresh: bool = False
-    drop_damaged: bool = False
 
 
 class Team(Protocol):

@@ -1,8 +1,8 @@
 """The file of a run: lines are appended and synchronised one by one, and never rewritten.
 
 ``kill -9``, a full disk or a lost machine costs at most the line being written. The next start reads all
-lines, drops an incomplete last line, and continues after it. Only on request to drop damaged lines does it
-rewrite the file, atomically, and keeps a copy of the old one. Links are not followed.
+lines, drops an incomplete last line, and continues after it. If lines in between are damaged, it rewrites the
+file without them, atomically, and keeps a copy of the old one. Links are not followed.
 """
 
 from __future__ import annotations
@@ -104,13 +104,11 @@ class Journal:
         self._good_bytes = 0
 
     @classmethod
-    def open(cls, folder: Path, header: RunHeader, *, drop_damaged: bool = False) -> Journal:
+    def open(cls, folder: Path, header: RunHeader) -> Journal:
         """Open the run of ``header`` in ``folder``: a new run, or an existing run to resume.
 
-        drop_damaged   go on without unusable lines; a copy of the old file is kept beside it
-        Limits: another run has it open -> BadInputError with its process; an unusable line, except an
-        incomplete last line -> DamagedRunError with its number; the run of another machine or stack, a
-        file that is no run, a link -> BadInputError; a folder or file that cannot be written -> BadInputError
+        Limits: another run has it open -> BadInputError with its process; the run of another machine or
+        stack, a file that is no run, a link, a folder or file that cannot be written -> BadInputError
         """
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -122,7 +120,7 @@ class Journal:
         journal = cls(folder, header, lock, -1)
         try:
             journal._take_lock()
-            journal._start(drop_damaged=drop_damaged)
+            journal._start()
         except BaseException:
             journal.close()
             raise
@@ -135,12 +133,8 @@ class Journal:
         Limits: no run there -> no points; errors as in ``open``. The result cannot be written to.
         """
         journal = cls(folder, header, -1, -1)
-        try:
-            journal.path.lstat()
-        except (FileNotFoundError, NotADirectoryError):
+        if not os.path.lexists(journal.path):
             return journal
-        except OSError as error:
-            raise _cannot_write(journal.path, error) from None
         file = _open_own(journal.path, os.O_RDONLY)
         try:
             raw = _content(file, journal.path)
@@ -150,7 +144,7 @@ class Journal:
             journal._replay(read_lines(raw, journal.path))
         return journal
 
-    def _start(self, *, drop_damaged: bool) -> None:
+    def _start(self) -> None:
         self._file = _open_own(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
             raw = _content(self._file, self.path)
@@ -159,16 +153,13 @@ class Journal:
         if b"\n" not in raw:
             self._begin(raw)
             return
-        found = read_lines(raw, self.path)
-        self._check_header(found.header)
-        if found.damage and not drop_damaged:
-            raise found.error(self.path)
-        if found.damage:
-            self._drop(found, raw)
-        elif found.whole_bytes < len(raw):
-            self._cut(found.whole_bytes)
+        lines = read_lines(raw, self.path)
+        self._replay(lines)
+        if lines.damage:
+            self._drop(lines, raw)
+        elif lines.whole_bytes < len(raw):
+            self._cut(lines.whole_bytes)
         self._good_bytes = os.fstat(self._file).st_size
-        self._replay(found)
 
     def _begin(self, raw: bytes) -> None:
         """Write the header of a new run, into a new file or over a header that was cut short."""
@@ -181,34 +172,30 @@ class Journal:
 
     def _drop(self, found: RunLines, raw: bytes) -> None:
         """Rewrite the file without unusable lines, atomically; a copy of the old file stays beside it."""
-        aside = next(
-            path
-            for count in itertools.count(1)
-            if not os.path.lexists(path := self.path.with_suffix(f".damaged{count}.jsonl"))
-        )
+        names = (self.path.with_suffix(f".damaged{count}.jsonl") for count in itertools.count(1))
+        aside = next(path for path in names if not os.path.lexists(path))
         lines = raw.split(b"\n")
         kept = [lines[0], *(lines[number - 1] for number, _ in found.good)]
         write_whole_bytes(aside, raw, RUN_FILE)
         write_whole_bytes(self.path, b"".join(line.strip(b"\0") + b"\n" for line in kept), RUN_FILE)
         os.close(self._file)
         self._file = _open_own(self.path, os.O_RDWR | os.O_APPEND)
-        self.notes.append(f"dropped {found.lost_text()}; the file as it was is kept: {aside.name}.")
+        first = found.damage[0]
+        self.notes.append(
+            f"{found.damage_text} of the run cannot be used (line {first.number}: {first.why}): what they "
+            f"held is measured again; the file as it was is kept: {aside.name}."
+        )
 
-    def _check_header(self, found: RunHeader) -> None:
-        wanted = self.header
-        if (found.fingerprint, found.machine) != (wanted.fingerprint, wanted.machine):
+    def _replay(self, found: RunLines) -> None:
+        """Apply all lines of the file. Limits: the run of another machine or stack -> BadInputError"""
+        there, wanted = found.header, self.header
+        if (there.fingerprint, there.machine) != (wanted.fingerprint, wanted.machine):
             raise BadInputError(
-                f"{self.path} is the run of {found.machine}, stack {found.fingerprint[:8]}; "
+                f"{self.path} is the run of {there.machine}, stack {there.fingerprint[:8]}; "
                 f"this is {wanted.machine}, stack {wanted.fingerprint[:8]}: they are never mixed.",
                 "give another folder with --out.",
             )
-
-    def _replay(self, found: RunLines) -> None:
-        """Apply all lines of the file."""
-        self._check_header(found.header)
-        if found.damage and self._file < 0:
-            raise found.error(self.path)
-        self.header = found.header
+        self.header = there
         for _, line in found.good:
             self._apply(line)
 
@@ -224,16 +211,13 @@ class Journal:
 
     def begin(self, point: Point) -> None:
         """Record that a point is measured for the first time, or again: earlier visits no longer count."""
-        self._add(PointLine(key=point.key, point=point))
+        self.add(PointLine(key=point.key, point=point))
 
-    def add(self, line: Visit | Finish) -> None:
-        """Append a visit, or the end of a point. It is on disk when this returns.
+    def add(self, line: PointLine | Visit | Finish) -> None:
+        """Append a line: a visit, or the begin or end of a point. It is on disk when this returns.
 
         Limits: a full disk, a quota, a failed disk -> BadInputError; the file keeps all lines before this one
         """
-        self._add(line)
-
-    def _add(self, line: PointLine | Visit | Finish) -> None:
         self._append(line)
         self._apply(line)
 

@@ -54,7 +54,7 @@ def calibrate(
         seed=random.SystemRandom().randrange(2**31) if options.seed is None else options.seed,
     )
     folder = run_folder(options.runs_folder, header)
-    with Journal.open(folder, header, drop_damaged=options.drop_damaged) as journal:
+    with Journal.open(folder, header) as journal:
         session = _Session(options, plan, team, listener, journal, clock)
         return session.run()
 

@@ -33,7 +33,6 @@ def calibrate(context: typer.Context, options: CalibrateOptions) -> None:
             limit_s=_limit(options.time_limit),
             out=_folder(options.out),
             fresh=options.fresh,
-            drop_damaged=options.drop_damaged,
             keep_hostnames=options.keep_hostnames,
             typed=TypedLine.of(context),
         )

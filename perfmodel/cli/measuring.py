@@ -39,7 +39,7 @@ from perfmodel.schema.runs import Status
 from perfmodel.schema.whole_files import write_whole_bytes, write_whole_text
 
 _NOT_WELL = (Status.NOISY, Status.THROTTLED, Status.FAILED)
-_OF_ONE_START = ("fresh", "plan_only", "drop_damaged")  # a resumed run does not start again
+_OF_ONE_START = ("fresh", "plan_only")  # a resumed run does not start again
 SPEAKS_FIRST_S = 2.0
 """Seconds that other ranks wait with their error: a launcher ends all ranks when one of them fails."""
 
@@ -51,7 +51,7 @@ class Asked:
     request  the measurements, and their noise target;  limit_s  of ``--time-limit`` [s]
     start    number of ranks to start on this machine; None: one per GPU or per core
     machine  a name or file; None: recognized by its hardware;  out  folder of runs; None: the default
-    fresh, drop_damaged  whether to begin anew, and whether to leave out damaged lines of a run
+    fresh    whether to begin anew
     """
 
     request: Request
@@ -61,7 +61,6 @@ class Asked:
     limit_s: float | None
     out: Path | None
     fresh: bool
-    drop_damaged: bool
     keep_hostnames: bool
     typed: TypedLine
 
@@ -140,7 +139,6 @@ def _measured(asked: Asked, host: Host, team: Team, progress: CalibrationProgres
         time_limit_s=asked.limit_s,
         keep_hostnames=asked.keep_hostnames,
         fresh=asked.fresh,
-        drop_damaged=asked.drop_damaged,
     )
     try:
         return measure(options, team, progress)

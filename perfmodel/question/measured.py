@@ -72,10 +72,6 @@ class CalibrateOptions(OutputOptions):
         ),
     ] = None
     fresh: Annotated[bool, Opt("Measure again what an earlier run has already measured.")] = False
-    drop_damaged: Annotated[
-        bool,
-        Opt("Continue without lines of the run that cannot be read; a copy of the damaged file is kept."),
-    ] = False
     strict: Annotated[
         bool,
         Opt(

@@ -1,11 +1,11 @@
-"""The lines of a run's file: which are usable, which are damaged, and what is lost with damaged lines."""
+"""The lines of a run's file: which are usable, and which are damaged."""
 
 from __future__ import annotations
 
 import itertools
 import shlex
-from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,11 +32,7 @@ class Damage(NamedTuple):
     why: str
 
 
-class DamagedRunError(BadInputError):
-    """A run with unusable lines after the first."""
-
-
-@dataclass
+@dataclass(frozen=True)
 class RunLines:
     """Contents of a file: the header, the usable lines after it with their numbers, and damaged lines.
 
@@ -45,25 +41,24 @@ class RunLines:
 
     header: RunHeader
     whole_bytes: int
-    good: list[tuple[int, PointLine | Visit | Finish]] = field(default_factory=list)
-    damage: list[Damage] = field(default_factory=list)
-    lost: Counter[str] = field(default_factory=Counter)  # unusable visits, by point
+    good: Sequence[tuple[int, PointLine | Visit | Finish]]
+    damage: Sequence[Damage]
 
-    def lost_text(self) -> str:
-        """Words such as ``3 lines (7, 9, 12), among them 2 visits of 1 point``."""
+    @property
+    def damage_text(self) -> str:
+        """Words such as ``3 lines (7, 9, 12)``."""
         numbers = [str(item.number) for item in self.damage]
-        named = ", ".join(numbers[:_MOST_NAMED]) + (" …" if len(numbers) > _MOST_NAMED else "")
-        visits = f", among them {counted(self.lost.total(), 'visit')} of {counted(len(self.lost), 'point')}"
-        return f"{counted(len(numbers), 'line')} ({named})" + (visits if self.lost else "")
+        more = " …" if len(numbers) > _MOST_NAMED else ""
+        return f"{counted(len(numbers), 'line')} ({', '.join(numbers[:_MOST_NAMED])}{more})"
 
-    def error(self, file: Path) -> DamagedRunError:
-        """The error: which lines are damaged, what would be lost without them, and how to go on."""
+    def error(self, file: Path) -> BadInputError:
+        """The error: which lines are damaged, and how to go on."""
         first = self.damage[0]
-        more = f" In all, {self.lost_text()} cannot be used." if len(self.damage) > 1 else ""
-        return DamagedRunError(
+        more = f" In all, {self.damage_text} cannot be used." if len(self.damage) > 1 else ""
+        return BadInputError(
             f"{RUN_FILE} {file}, line {first.number}: {first.why}.{more}",
-            "go on without what cannot be used (it is measured again): add --drop-damaged to the line that "
-            f"measured it, or {put_away(file)}",
+            "run perfmodel calibrate again as before: it measures again what the lines held, and keeps a "
+            f"copy of the file; or {put_away(file)}",
         )
 
 
@@ -76,7 +71,9 @@ def read_lines(raw: bytes, file: Path) -> RunLines:
     lines = whole.split(b"\n")[:-1]
     if not lines:
         raise BadInputError(f"{RUN_FILE} {file} holds no whole line.", put_away(file))
-    found = RunLines(header_of(lines[0], file), len(whole))
+    header = header_of(lines[0], file)
+    good: list[tuple[int, PointLine | Visit | Finish]] = []
+    damage: list[Damage] = []
     held: dict[str, list[int]] = {}  # visits of each point, and visits with times
     for number, text in enumerate(lines[1:], 2):
         bare = text.strip(_BLANK)
@@ -85,28 +82,23 @@ def read_lines(raw: bytes, file: Path) -> RunLines:
         try:
             line = parse_line(bare, number, file)
         except BadInputError as error:
-            found.damage.append(Damage(number, _why(error)))
+            why = error.message.partition("is not valid: ")[2].removeprefix("the whole file: ").rstrip(".")
+            damage.append(Damage(number, why))
             continue
-        if why := _why_unusable(line, held):
-            found.damage.append(Damage(number, why))
-            if isinstance(line, Visit):
-                found.lost[line.key] += 1
-        elif not isinstance(line, RunHeader):
-            found.good.append((number, line))
-    return found
+        if isinstance(line, RunHeader):
+            damage.append(Damage(number, "a second header"))
+        elif why := _why_unusable(line, held):
+            damage.append(Damage(number, why))
+        else:
+            good.append((number, line))
+    return RunLines(header, len(whole), good, damage)
 
 
-def _why(error: BadInputError) -> str:
-    return error.message.partition("is not valid: ")[2].removeprefix("the whole file: ").rstrip(".")
-
-
-def _why_unusable(line: RunHeader | PointLine | Visit | Finish, held: dict[str, list[int]]) -> str:
+def _why_unusable(line: PointLine | Visit | Finish, held: dict[str, list[int]]) -> str:
     """Why a readable line contradicts the lines before it; "" if it is usable.
 
     held  by key of a point: [its visits so far, its visits with times]; a usable line is counted
     """
-    if isinstance(line, RunHeader):
-        return "a second header"
     if isinstance(line, PointLine):
         if line.key != line.point.key:
             return "the key is not that of the point"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -107,32 +108,50 @@ def test_zeros_that_a_lost_machine_leaves_are_cut_off(tmp_path: Path) -> None:
         (3, b"", "line 4: the end of a point of 1 visit, of which 0 are there"),
         (3, bytes(10), "line 4: the end of a point of 1 visit, of which 0 are there"),
         (3, b"\xff\xfe", "line 3"),
-        (1, b'{"type": "visit"}', "line 1"),
         (2, b'{"type": "other"}', "line 2"),
         (3, header().model_dump_json().encode(), "a second header"),
         (2, visit().model_dump_json().encode(), "no line before it names"),
         (4, visit().model_dump_json().replace("0.00001", "-1.0").encode(), "line 4"),
-        (1, visit().model_dump_json().encode(), "not the header of a run"),
-        (1, header().model_dump_json().replace('version":1', 'version":2').encode(), "schema_version"),
+        (2, visit().model_dump_json().encode(), "line 2"),
     ],
 )
-def test_a_corrupted_line_is_named_and_never_skipped(
-    tmp_path: Path, line: int, junk: bytes, why: str
-) -> None:
-    start(tmp_path)
-    path = tmp_path / "samples.jsonl"
+def test_a_damaged_line_is_named_and_left_out(tmp_path: Path, line: int, junk: bytes, why: str) -> None:
+    before = write_damaged(tmp_path, line, junk)
+    with pytest.raises(BadInputError, match=re.escape(why)) as read:
+        read_run(tmp_path)
+    assert "run perfmodel calibrate again" in read.value.next_step
+    with Journal.open(tmp_path, header()) as journal:
+        (note,) = journal.notes
+    assert why in note and "samples.damaged1.jsonl" in note
+    assert (tmp_path / "samples.damaged1.jsonl").read_bytes() == before
+    assert set(read_run(tmp_path).points) <= {POINT.key}
+
+
+@pytest.mark.parametrize(
+    ("junk", "why"),
+    [
+        (b'{"type": "visit"}', "line 1"),
+        (visit().model_dump_json().encode(), "not the header of a run"),
+        (header().model_dump_json().replace('version":1', 'version":2').encode(), "schema_version"),
+    ],
+)
+def test_without_its_header_a_run_is_refused_and_stays(tmp_path: Path, junk: bytes, why: str) -> None:
+    before = write_damaged(tmp_path, 1, junk)
+    for read in (lambda: Journal.open(tmp_path, header()), lambda: read_run(tmp_path)):
+        with pytest.raises(BadInputError, match=why) as caught:
+            read()
+        assert "put the folder away" in caught.value.next_step
+    assert (tmp_path / "samples.jsonl").read_bytes() == before
+
+
+def write_damaged(folder: Path, line: int, junk: bytes) -> bytes:
+    """The run of ``start`` with another line in the place of one; returns the content of its file."""
+    start(folder)
+    path = folder / "samples.jsonl"
     lines = path.read_bytes().splitlines()
     lines[line - 1] = junk
-    before = b"\n".join(lines) + b"\n"
-    path.write_bytes(before)
-    with pytest.raises(BadInputError) as caught:
-        Journal.open(tmp_path, header())
-    assert why in caught.value.message
-    assert ("--drop-damaged" in caught.value.next_step) == (line > 1)
-    assert path.read_bytes() == before
-    with pytest.raises(BadInputError) as read:
-        read_run(tmp_path)
-    assert str(read.value) == str(caught.value)  # calibrate and validate give one advice
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    return path.read_bytes()
 
 
 def test_a_look_changes_nothing_and_waits_for_nobody(tmp_path: Path) -> None:
@@ -147,14 +166,6 @@ def test_a_look_changes_nothing_and_waits_for_nobody(tmp_path: Path) -> None:
         assert list(seen.states) == [POINT.key] and path.read_bytes() == before
     with pytest.raises(BadInputError, match="never mixed"):
         Journal.peek(folder, header("b" * 64))
-
-
-def test_a_key_that_is_not_its_points_is_refused(tmp_path: Path) -> None:
-    start(tmp_path)
-    path = tmp_path / "samples.jsonl"
-    path.write_text(path.read_text().replace('"payload_bytes":1024', '"payload_bytes":2048', 1))
-    with pytest.raises(BadInputError, match="the key is not that of the point"):
-        Journal.open(tmp_path, header())
 
 
 @pytest.mark.parametrize("other", [header("b" * 64), header(machine="n")])
