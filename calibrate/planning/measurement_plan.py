@@ -12,7 +12,7 @@ from calibrate.planning.selection import LOOK_UPS, WantedParts, read_selection
 from calibrate.planning.world import World, shapes
 from calibrate.running.stopping import Target
 from perfmodel.errors import BadInputError, NoHardwareError
-from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
+from perfmodel.schema.evidence import COLLECTIVES, Clock
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.runs import Point, PointKind
 
@@ -242,7 +242,7 @@ class _Choice:
 
     def _collectives(self, backend: str) -> Iterator[Point]:
         offered, clocks = self.world.providers[backend], self._clocks(backend)
-        for operation in SAMPLE_OPERATIONS:
+        for operation in COLLECTIVES:
             if not self.selection.wants(backend, operation):
                 continue
             if operation not in offered.operations:
@@ -257,14 +257,11 @@ class _Choice:
     ) -> Iterator[Point]:
         """Points of one collective of one library on one group of ranks: every size on every clock.
 
-        An all-to-all adds some sizes with uneven parts. On one node of CPUs, all-to-all and reduce-scatter
-        add some sizes that are timed right after a kernel.
+        On one node of CPUs, all-to-all and reduce-scatter add some sizes that are timed right after a kernel.
         """
         preset, world, ranks = self.preset, self.world, nodes * per_node
         grid = payloads.payloads(backend, operation, ranks, preset, world, self.request.sizes)
         variants = [(clock, "default", grid) for clock in clocks]
-        if operation == "all_to_all" and clocks:
-            variants.append((clocks[0], "uneven", payloads.uneven(grid, ranks, preset.uneven_sizes)))
         follows = operation in ("all_to_all", "reduce_scatter") and nodes == 1
         if follows and world.device == "cpu" and Clock.EAGER in clocks:
             sizes = payloads.spread(grid, preset.after_kernel_sizes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from calibrate.patterns import ELEMENT_BYTES, PER_PEER
 from calibrate.planning.presets import Preset
 from calibrate.planning.world import World
 from perfmodel.errors import BadInputError
@@ -12,19 +13,16 @@ from perfmodel.units import format_bytes
 SMALLEST_BYTES = 128
 SIZE_STEP = 2
 """Ratio of successive payloads in a plan, small enough to show where protocols change."""
-ELEMENT_BYTES = 4  # fp32
-ALIGNMENT_BYTES = {"nccl": 16, "rccl": 16, "nvshmem": 16, "symmetric_memory": 16}
+ALIGNMENT_BYTES = {"nccl": 16, "rccl": 16, "nvshmem": 16}
 """Bytes per peer below which a library sends nothing, or refuses."""
 
-_SPLIT = ("all_to_all", "reduce_scatter", "all_gather")  # a payload is one part per rank
 _BUFFERS = 8  # buffers of the payload's size per operation: sent, received, expected, rotated
-_UNEVEN_ELEMENTS = 16  # elements per peer above which an uneven split can vary
 
 
 def unit_bytes(backend: str, operation: str, ranks: int) -> int:
     """Bytes of which every payload is a multiple, so that every peer gets whole, aligned elements."""
     part = ALIGNMENT_BYTES.get(backend, ELEMENT_BYTES)
-    return part * ranks if operation in _SPLIT else part
+    return part * ranks if operation in PER_PEER else part
 
 
 def payloads(
@@ -57,7 +55,9 @@ def _check(size_bytes: int, unit: int, most: int, backend: str, operation: str, 
             if backend in ALIGNMENT_BYTES
             else f"one element of {part} B"
         )
-        a_peer = f" over {ranks} ranks is {size_bytes // ranks} B per peer," if operation in _SPLIT else " is"
+        a_peer = (
+            f" over {ranks} ranks is {size_bytes // ranks} B per peer," if operation in PER_PEER else " is"
+        )
         raise BadInputError(
             f"--sizes: {size_bytes} B{a_peer} below {below}: {operation} would time an empty call.",
             f"the smallest size here is {unit} B.",
@@ -74,8 +74,3 @@ def spread(grid: Sequence[int], count: int) -> list[int]:
     if len(grid) <= count:
         return list(grid)
     return sorted({grid[round(k * (len(grid) - 1) / (count - 1))] for k in range(count)})
-
-
-def uneven(grid: Sequence[int], ranks: int, count: int) -> list[int]:
-    """About ``count`` sizes of ``grid`` whose parts are large enough to differ in an uneven all-to-all."""
-    return spread([size for size in grid if size >= _UNEVEN_ELEMENTS * ELEMENT_BYTES * ranks], count)

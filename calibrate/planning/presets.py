@@ -23,7 +23,7 @@ class Preset:
     batch_s         intended time of the timed calls of one visit [s]
     most_bytes      largest payload
     clocks          ways of timing, used if the library offers them
-    uneven_sizes, after_kernel_sizes  number of sizes for these two variants
+    after_kernel_sizes  number of sizes for this variant
     """
 
     name: str
@@ -33,7 +33,6 @@ class Preset:
     total_s: float | None
     most_bytes: Mapping[str, int]
     clocks: Mapping[str, tuple[Clock, ...]]
-    uneven_sizes: int = 3
     after_kernel_sizes: int = 6
     batch_s: float = 0.015
     most_visits: int = 100
@@ -65,7 +64,6 @@ _PRESETS = (
         total_s=None,
         most_bytes={"cpu": 64 * MIB, "cuda": 4096 * MIB},
         clocks={"cpu": (Clock.EAGER, Clock.STREAM), "cuda": (Clock.STREAM, Clock.GRAPH, Clock.EAGER)},
-        uneven_sizes=6,
     ),
     Preset(
         name="rigorous",
@@ -75,7 +73,6 @@ _PRESETS = (
         total_s=None,
         most_bytes={"cpu": 256 * MIB, "cuda": 16384 * MIB},
         clocks={"cpu": (Clock.EAGER, Clock.STREAM), "cuda": tuple(Clock)},
-        uneven_sizes=64,
         batch_s=0.020,
         most_visits=200,
     ),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from perfmodel.errors import BadInputError
-from perfmodel.schema.evidence import SAMPLE_OPERATIONS
+from perfmodel.schema.evidence import COLLECTIVES
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.runs import KERNELS
 
@@ -60,7 +60,7 @@ def read_selection(only: Iterable[str], backends: Sequence[str], known: Sequence
         group, colon, name = (part.strip().replace("-", "_") for part in text.partition(":"))
         if group not in (*_GROUPS, *known):
             raise unknown_name("--only", group, [*_GROUPS, *known])
-        names = _GROUPS.get(group, SAMPLE_OPERATIONS)
+        names = _GROUPS.get(group, COLLECTIVES)
         if colon and not name:
             raise BadInputError(
                 f"--only {group}: names nothing after the colon.",

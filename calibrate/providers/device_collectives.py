@@ -117,19 +117,17 @@ class DeviceCollectives(ABC):
             raise BadInputError(
                 f"{self.name} has no {point.operation}.", f"it has: {', '.join(self.operations)}."
             )
-        if point.clock not in CLOCKS or point.variant == "after_kernel":
-            what = point.variant if point.variant == "after_kernel" else f"clock {point.clock}"
+        if point.clock not in CLOCKS or point.variant != "default":
+            what = f"clock {point.clock}" if point.variant == "default" else point.variant
             raise BadInputError(f"{self.name} has no {what} on a GPU.", f"clocks: {', '.join(CLOCKS)}.")
         one = patterns.layout(
             point.operation,
             point.payload_bytes,
             len(ranks),
             list(ranks).index(self._rank),
-            dtype=point.dtype,
-            variant=point.variant,
             bytes_a_peer=BYTES_A_PEER,
         )
-        return self._make(one, point.variant, tuple(ranks))
+        return self._make(one, tuple(ranks))
 
     def synchronize(self) -> None:
         """Wait until the GPU is idle."""
@@ -138,7 +136,7 @@ class DeviceCollectives(ABC):
         torch.cuda.synchronize()
 
     @abstractmethod
-    def _make(self, one: BufferLayout, variant: str, ranks: tuple[int, ...]) -> DeviceOperation:
+    def _make(self, one: BufferLayout, ranks: tuple[int, ...]) -> DeviceOperation:
         """The operation for a layout: the library's call, with its buffers."""
 
     def _group(self, ranks: Sequence[int]) -> Any:
@@ -159,21 +157,17 @@ class Arena:
         self.bytes_each = bytes_each
         self.send, self.recv = empty(bytes_each), empty(bytes_each)
 
-    def views(self, one: BufferLayout, dtype: Any) -> tuple[Any, Any]:
+    def views(self, one: BufferLayout) -> tuple[Any, Any]:
         """(send, receive) views at the start of the buffers. Limits: too large -> BadInputError"""
-        width, needed = one.dtype.itemsize, bytes_needed(one)
-        if needed > self.bytes_each:
+        import torch
+
+        if one.payload_bytes > self.bytes_each:
             raise BadInputError(
-                f"{one.operation} of {one.payload_bytes} B needs {needed} B of symmetric memory.",
+                f"{one.operation} of {one.payload_bytes} B needs as much symmetric memory.",
                 f"{self.bytes_each} B are there.",
             )
-        whole = self.bytes_each // width * width
-        return self.send[:whole].view(dtype), self.recv[:whole].view(dtype)
-
-
-def bytes_needed(one: BufferLayout) -> int:
-    """Bytes of the larger buffer of a layout, on every rank as if it both sent and received."""
-    return max(one.elements, one.send_elements, one.recv_elements) * one.dtype.itemsize
+        whole = self.bytes_each // patterns.ELEMENT_BYTES * patterns.ELEMENT_BYTES
+        return self.send[:whole].view(torch.float32), self.recv[:whole].view(torch.float32)
 
 
 def gpus_of_node(place: Place, address: Mapping[str, str]) -> int:
@@ -193,13 +187,6 @@ def require_own_gpus(place: Place, address: Mapping[str, str], why: str) -> None
         raise NoHardwareError(
             f"{place.local_ranks} ranks share {gpus} GPUs: {why}.", "start one rank per GPU."
         )
-
-
-def torch_dtype(one: BufferLayout) -> Any:
-    """PyTorch's datatype of a layout."""
-    import torch
-
-    return getattr(torch, one.dtype.name)
 
 
 def arena_bytes() -> int:

@@ -17,13 +17,13 @@ from calibrate.providers.host_collectives import (
     rotating_count,
 )
 from perfmodel.errors import BadInputError
-from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
+from perfmodel.schema.evidence import COLLECTIVES, Clock
 from perfmodel.schema.runs import Point, PointKind
 
 
 def availability() -> Availability:
     """Whether PyTorch is installed; it is not imported."""
-    return torch_world.torch_here(Gloo.clocks, SAMPLE_OPERATIONS, ("cpu",))
+    return torch_world.torch_here(Gloo.clocks, COLLECTIVES, ("cpu",))
 
 
 class Gloo(torch_world.TorchCollectives):
@@ -59,14 +59,12 @@ class Gloo(torch_world.TorchCollectives):
             point.payload_bytes,
             len(ranks),
             list(ranks).index(self._rank),
-            dtype=point.dtype,
-            variant=point.variant,
         )
         eager = point.clock is Clock.EAGER
         kind = InPlaceHostOperation if point.operation == "all_reduce" else HostOperation
         return kind(
             layout,
-            torch_world.calls(self._dist, layout, point.variant, self._group(ranks)),
+            torch_world.calls(self._dist, layout, self._group(ranks)),
             self._pool,
             rotating=rotating_count(layout.sender_bytes, self._l2) if eager else 1,
             clear=self._clearer().gather(layout.sender_bytes) if point.variant == "after_kernel" else None,

@@ -69,16 +69,16 @@ class Pool:
     def __init__(self) -> None:
         self._memory: dict[str, NDArray[np.uint8]] = {}
 
-    def rows(self, name: str, count: int, elements: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    def rows(self, name: str, count: int, elements: int) -> NDArray[np.float32]:
         """``count`` aligned buffers as rows of a matrix; a later call with the same name reuses them."""
-        stride = -(-elements * dtype.itemsize // LINE_BYTES) * LINE_BYTES
+        stride = -(-elements * patterns.ELEMENT_BYTES // LINE_BYTES) * LINE_BYTES
         needed = count * stride + LINE_BYTES
         memory = self._memory.get(name)
         if memory is None or memory.size < needed:
             memory = self._memory[name] = small_pages(needed)
         skip = -memory.ctypes.data % LINE_BYTES
         lines = memory[skip : skip + count * stride].reshape(count, stride)
-        return lines.view(dtype)[:, :elements]
+        return lines.view(np.float32)[:, :elements]
 
 
 class CacheClearer:
@@ -141,9 +141,9 @@ class HostOperation(Operation):
     def prepare(self, salt: int) -> None:
         """Fill every send buffer, poison the output."""
         one, self._salt = self._layout, salt
-        self._rows = self._pool.rows("send", self._rotating, one.send_elements, one.dtype)
+        self._rows = self._pool.rows("send", self._rotating, one.send_elements)
         patterns.fill_rows(self._rows, patterns.send_pieces(one, salt))
-        self._recv = self._pool.rows("recv", 1, one.recv_elements, one.dtype)[0]
+        self._recv = self._pool.rows("recv", 1, one.recv_elements)[0]
         self._recv[...] = patterns.POISON
         self._wrapped_recv = self._wrap(self._recv)
         self._use(0)

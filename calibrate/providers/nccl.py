@@ -16,14 +16,12 @@ from calibrate.providers.device_collectives import (
     DeviceCollectives,
     DeviceOperation,
     arena_bytes,
-    bytes_needed,
     gpus_of_node,
-    torch_dtype,
     torch_with_cuda,
 )
 from calibrate.running.versions import package_version
 from perfmodel.errors import NoHardwareError
-from perfmodel.schema.evidence import SAMPLE_OPERATIONS
+from perfmodel.schema.evidence import COLLECTIVES
 
 SHARES_A_GPU_FROM = (2, 30)
 """The first NCCL that lets two ranks share one GPU: an experimental feature, for functional checks only."""
@@ -33,7 +31,7 @@ SHARE_VARIABLE = "NCCL_MULTI_RANK_GPU_ENABLE"
 
 def availability() -> Availability:
     """Whether PyTorch with CUDA and a GPU are here."""
-    found = torch_with_cuda(SAMPLE_OPERATIONS)
+    found = torch_with_cuda(COLLECTIVES)
     version = package_version(("nvidia-nccl-cu13", "nvidia-nccl-cu12"))
     return replace(found, version=f"NCCL {version}, {found.version}") if found.usable and version else found
 
@@ -42,7 +40,7 @@ class Nccl(DeviceCollectives, torch_world.TorchCollectives):
     """Collectives of torch.distributed on CUDA tensors. An all-reduce overwrites its input with the sum."""
 
     name = backend = "nccl"
-    operations = SAMPLE_OPERATIONS
+    operations = COLLECTIVES
 
     def open(self, place: Place, address: Mapping[str, str]) -> None:
         """Join torch.distributed; ``address`` as in ``torch_world.join``.
@@ -76,8 +74,8 @@ class Nccl(DeviceCollectives, torch_world.TorchCollectives):
         self._arena = None
         super().close()
 
-    def _make(self, one: BufferLayout, variant: str, ranks: tuple[int, ...]) -> DeviceOperation:
-        call = torch_world.calls(self._dist, one, variant, self._group(ranks))
+    def _make(self, one: BufferLayout, ranks: tuple[int, ...]) -> DeviceOperation:
+        call = torch_world.calls(self._dist, one, self._group(ranks))
         send, recv = self._buffers(one)
         return DeviceOperation(one, call, send, recv, in_place=one.operation == "all_reduce")
 
@@ -88,9 +86,9 @@ class Nccl(DeviceCollectives, torch_world.TorchCollectives):
         empty = partial(torch.empty, dtype=torch.uint8, device="cuda")
         if self._arena is None:
             self._arena = Arena(empty, arena_bytes())
-        needed = bytes_needed(one)
-        arena = self._arena if needed <= self._arena.bytes_each else Arena(empty, needed)
-        return arena.views(one, torch_dtype(one))
+        large = one.payload_bytes > self._arena.bytes_each
+        arena = Arena(empty, one.payload_bytes) if large else self._arena
+        return arena.views(one)
 
 
 def share_gpu(version: tuple[int, ...], ranks: int, gpus: int) -> None:

@@ -1,4 +1,4 @@
-"""Collectives of NVSHMEM on a CUDA stream, with nvshmem4py. An uneven all-to-all is puts and a barrier."""
+"""Collectives of NVSHMEM on a CUDA stream, with nvshmem4py."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import importlib.util
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,6 @@ from calibrate.providers.device_collectives import (
     DeviceOperation,
     arena_bytes,
     require_own_gpus,
-    torch_dtype,
     torch_with_cuda,
 )
 from calibrate.running.versions import package_version
@@ -32,8 +31,6 @@ from perfmodel.schema.evidence import COLLECTIVES
 
 _HEAP_SLACK_BYTES = 2**30
 """Part of the symmetric heap for NVSHMEM itself, if the heap cannot grow [bytes]."""
-
-_NAMES = {"float32": "float", "float16": "half", "int32": "int32", "int64": "int64"}
 
 
 def availability() -> Availability:
@@ -117,54 +114,25 @@ class Nvshmem(DeviceCollectives):
             )
         return super()._group(ranks)
 
-    def _make(self, one: BufferLayout, variant: str, ranks: tuple[int, ...]) -> DeviceOperation:
-        send, recv = self._arena.views(one, torch_dtype(one))
-        team = self._group(ranks)
-        call = self._uneven(one, team, ranks) if variant == "uneven" else self._collective(one, team, recv)
-        return DeviceOperation(one, call, send, recv)
+    def _make(self, one: BufferLayout, ranks: tuple[int, ...]) -> DeviceOperation:
+        send, recv = self._arena.views(one)
+        return DeviceOperation(one, self._call(one, self._group(ranks), recv), send, recv)
 
-    def _collective(self, one: BufferLayout, team: Any, recv: Any) -> Call:
+    def _call(self, one: BufferLayout, team: Any, recv: Any) -> Call:
         """The function that queues a collective. The count that NVSHMEM takes differs by collective."""
         name, count = {
-            "all_to_all": ("alltoall", one.elements // one.ranks),
-            "reduce_scatter": ("sum_reducescatter", one.elements // one.ranks),
-            "all_gather": ("fcollect", one.elements // one.ranks),
+            "all_to_all": ("alltoall", one.block),
+            "reduce_scatter": ("sum_reducescatter", one.block),
+            "all_gather": ("fcollect", one.block),
             "all_reduce": ("sum_reduce", one.elements),
             "broadcast": ("broadcast", one.elements),
         }[one.operation]
-        function = getattr(self._bindings, f"{_NAMES[one.dtype.name]}_{name}_on_stream")
+        function = getattr(self._bindings, f"float_{name}_on_stream")
         into = recv.data_ptr()  # needed even if the layout receives nothing: the root of a broadcast
         if one.operation == "broadcast":
             out = self._arena.send.data_ptr()
             return lambda send, _: function(team, into, out, count, 0, _stream())
         return lambda send, _: function(team, into, send.data_ptr(), count, _stream())
-
-    def _uneven(self, one: BufferLayout, team: Any, ranks: tuple[int, ...]) -> Call:
-        """The function that queues an uneven all-to-all: a put for each peer, then a barrier.
-
-        Part p of this rank goes to the p-th of ``ranks``, after the parts of ranks with lower numbers.
-        """
-        width = one.dtype.itemsize
-        begins = [0, *accumulate(one.send_counts)][:-1]
-        base, put = self._arena.recv.data_ptr(), self._bindings.putmem_on_stream
-        order = [(one.index + step) % one.ranks for step in range(1, one.ranks + 1)]
-        parts = [
-            (
-                base + one.index * one.send_counts[p] * width,
-                begins[p] * width,
-                one.send_counts[p] * width,
-                ranks[p],
-            )
-            for p in order
-        ]
-
-        def call(send: Any, _: Any) -> None:
-            stream, source = _stream(), send.data_ptr()
-            for into, begin, count, rank in parts:
-                put(into, source + begin, count, rank, stream)
-            self._bindings.barrier_on_stream(team, stream)
-
-        return call
 
 
 def strided(ranks: Sequence[int]) -> int:

@@ -6,7 +6,7 @@ from calibrate.machine.local_gpus import find_gpus
 from calibrate.operations import Availability
 from calibrate.providers.device_collectives import CLOCKS, torch_version
 from calibrate.providers.nccl import Nccl
-from perfmodel.schema.evidence import SAMPLE_OPERATIONS
+from perfmodel.schema.evidence import COLLECTIVES
 
 _INSTALL = "pip install torch --index-url https://download.pytorch.org/whl/rocm6.4"
 
@@ -19,7 +19,7 @@ def availability() -> Availability:
         return Availability(False, f"{built}, and RCCL comes with that build", _INSTALL)
     if not find_gpus():
         return Availability(False, "there is no GPU of AMD here")
-    return Availability(True, version=f"torch {version}", clocks=CLOCKS, operations=SAMPLE_OPERATIONS)
+    return Availability(True, version=f"torch {version}", clocks=CLOCKS, operations=COLLECTIVES)
 
 
 class Rccl(Nccl):

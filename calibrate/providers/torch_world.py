@@ -128,18 +128,11 @@ def leave() -> None:
         dist.destroy_process_group()
 
 
-def calls(dist: Any, one: BufferLayout, variant: str, group: Any) -> Callable[[Any, Any], None]:
+def calls(dist: Any, one: BufferLayout, group: Any) -> Callable[[Any, Any], None]:
     """The collective of a layout, as a function of (send, receive); an all-reduce sums in ``receive``."""
-    ranks = dist.get_process_group_ranks(group)
-    if one.operation == "all_to_all" and variant == "uneven":
-        into, out = list(one.recv_counts), list(one.send_counts)
-        return lambda send, recv: dist.all_to_all_single(recv, send, into, out, group=group)
     if one.operation == "broadcast":
-        root = one.index == 0
-        return lambda send, recv: dist.broadcast(send if root else recv, ranks[0], group=group)
-    if one.operation == "sendrecv":
-        after, ahead = ranks[(one.index + 1) % one.ranks], ranks[(one.index - 1) % one.ranks]
-        return lambda send, recv: _ring_shift(dist, send, recv, after, ahead, group)
+        root, first = one.index == 0, dist.get_process_group_ranks(group)[0]
+        return lambda send, recv: dist.broadcast(send if root else recv, first, group=group)
     reduce_scatter, all_gather = scatter_and_gather(dist)
     known: dict[str, Callable[[Any, Any], None]] = {
         "all_to_all": lambda send, recv: dist.all_to_all_single(recv, send, group=group),
@@ -155,9 +148,3 @@ def scatter_and_gather(dist: Any) -> tuple[Any, Any]:
     if hasattr(dist, "reduce_scatter_single"):
         return dist.reduce_scatter_single, dist.all_gather_single
     return dist.reduce_scatter_tensor, dist.all_gather_into_tensor
-
-
-def _ring_shift(dist: Any, send: Any, recv: Any, after: int, ahead: int, group: Any) -> None:
-    both = [dist.P2POp(dist.isend, send, after, group), dist.P2POp(dist.irecv, recv, ahead, group)]
-    for work in dist.batch_isend_irecv(both):
-        work.wait()

@@ -155,9 +155,8 @@ def collective_name(text: str) -> str:
             return name
     if plain in SAMPLES_ONLY:
         raise BadInputError(
-            f"--op {text} has no curve: calibrate measures it as a check of what one link gives "
-            "(samples only, not fitted).",
-            f"perfmodel show latest --samples prints its times; with a curve: {', '.join(COLLECTIVES)}.",
+            f"--op {text} has no curve: logs of it are kept as samples, and not fitted.",
+            f"with a curve: {', '.join(COLLECTIVES)}.",
         )
 
     raise unknown_name("--op collective", text, COLLECTIVES)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from perfmodel.model.collectives import bus_factor
 from perfmodel.report.terminal import WIDTH, facts, page_width
-from perfmodel.schema.evidence import SAMPLES_ONLY
 from perfmodel.schema.runs import Point, PointKind, RunHeader, functional_reason
 from perfmodel.units import (
     counted,
@@ -112,9 +111,9 @@ def _collective_words(points: Sequence[Point]) -> list[str]:
     lines = []
     for backend in dict.fromkeys(point.backend for point in points if point.kind is PointKind.COLLECTIVE):
         own = [p for p in points if p.kind is PointKind.COLLECTIVE and p.backend == backend]
-        sizes = [point.payload_bytes for point in own]
+        sizes, names = [point.payload_bytes for point in own], dict.fromkeys(point.operation for point in own)
         parts = [
-            _operation_words(list(dict.fromkeys(point.operation for point in own))),
+            f"{len(names)} collectives" if len(names) > 3 else ", ".join(names),
             f"G = {_ranks(own)}",
             _sizes(sizes),
             ", ".join(dict.fromkeys(str(point.clock) for point in own)),
@@ -122,14 +121,6 @@ def _collective_words(points: Sequence[Point]) -> list[str]:
         others = [v.replace("_", " ") for v in dict.fromkeys(p.variant for p in own) if v != "default"]
         lines.append(f"{backend}: {' × '.join(parts)}" + (f"; also {', '.join(others)}" if others else ""))
     return lines
-
-
-def _operation_words(operations: Sequence[str]) -> str:
-    """Operations in words: ``5 collectives and sendrecv (samples only)``; up to three with their names."""
-    fitted = [name for name in operations if name not in SAMPLES_ONLY]
-    words = [f"{len(fitted)} collectives" if len(fitted) > 3 else ", ".join(fitted)] if fitted else []
-    words += [f"{name} (samples only)" for name in operations if name in SAMPLES_ONLY]
-    return " and ".join(words)
 
 
 def _sizes(sizes: Sequence[int]) -> str:
@@ -216,7 +207,7 @@ def rate_words(point: Point, summary: Summary) -> str:
     """``66 GB/s bus`` for a collective, ``12 GB/s`` for a kernel; "" if no bytes are counted."""
     if not point.payload_bytes or point.kind in (PointKind.COMPOSED, PointKind.LOOKUP):
         return ""
-    if point.kind is PointKind.COLLECTIVE and point.operation not in SAMPLES_ONLY:
+    if point.kind is PointKind.COLLECTIVE:
         factor = float(bus_factor(point.operation, point.gpus))
         return f"{format_rate(point.payload_bytes * factor / summary.median_s)} bus"
     return format_rate(point.payload_bytes / summary.median_s)

@@ -19,7 +19,7 @@ from calibrate import providers
 from calibrate.cuda.symmetric_heap import SymmetricHeap
 from calibrate.operations import Place, Slots
 from perfmodel.errors import BadInputError
-from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
+from perfmodel.schema.evidence import COLLECTIVES, Clock
 from perfmodel.schema.runs import Point, PointKind
 
 SIZES = (1, 128, 1000, 4_004, 65_536, 300_001)
@@ -60,7 +60,6 @@ def once(provider: Any, one: Point, ranks: Sequence[int], salt: int, calls: int 
         "operation": one.operation,
         "variant": one.variant,
         "clock": one.clock,
-        "dtype": one.dtype,
         "payload_bytes": one.payload_bytes,
         "used_bytes": operation.payload_bytes,
         "bytes_sent": operation.bytes_sent,
@@ -74,14 +73,11 @@ def once(provider: Any, one: Point, ranks: Sequence[int], salt: int, calls: int 
 def everything(provider: Any, ranks: Sequence[int]) -> list[dict[str, Any]]:
     name, many = provider.name, len(ranks)
     seen: list[dict[str, Any]] = []
-    for operation in SAMPLE_OPERATIONS:
-        variants = ("default", "after_kernel", *(("uneven",) if operation == "all_to_all" else ()))
+    for operation in COLLECTIVES:
         for salt, size in enumerate(SIZES, 1):
-            for variant in variants:
+            for variant in ("default", "after_kernel"):
                 one = point(name, operation, many, max(size, 4 * many), variant=variant)
                 seen.append(once(provider, one, ranks, salt))
-        for dtype in ("fp16", "int64"):
-            seen.append(once(provider, point(name, operation, many, 8_000, dtype=dtype), ranks, 9))
         back_to_back = point(name, operation, many, 8_000, clock=Clock.STREAM)
         made = provider.operation(back_to_back, ranks)
         made.prepare(5)
@@ -97,10 +93,7 @@ def on_gpus(provider: Any, ranks: Sequence[int]) -> list[dict[str, Any]]:
     seen: list[dict[str, Any]] = []
     for operation in provider.operations:
         for salt, size in enumerate((16 * many, 4_096 * many, 400_000 * many), 1):
-            variants = ("default", "uneven") if operation == "all_to_all" else ("default",)
-            for variant in variants:
-                one = point(name, operation, many, size, variant=variant)
-                seen.append(once(provider, one, ranks, salt))
+            seen.append(once(provider, point(name, operation, many, size), ranks, salt))
         made = provider.operation(point(name, operation, many, 8_000 * many, clock=Clock.STREAM), ranks)
         made.prepare(5)
         provider.barrier(ranks)
@@ -170,9 +163,7 @@ def main() -> None:
         for group in groups:
             provider.open_group(group)
         answer["groups"] = {
-            str(group): [
-                once(provider, point(name, op, len(group), 3_000), group, 2) for op in SAMPLE_OPERATIONS
-            ]
+            str(group): [once(provider, point(name, op, len(group), 3_000), group, 2) for op in COLLECTIVES]
             for group in groups
             if rank in group
         }

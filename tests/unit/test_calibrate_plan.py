@@ -15,11 +15,11 @@ from calibrate.planning.measurement_plan import MeasurementPlan, Request, make_p
 from calibrate.planning.presets import PRESETS
 from calibrate.planning.world import World, group_ranks, shapes, takes_turns
 from perfmodel.errors import BadInputError, NoHardwareError
-from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
+from perfmodel.schema.evidence import COLLECTIVES, Clock
 from perfmodel.schema.runs import Point, PointKind
 
-LIBRARY = Availability(True, version="1", clocks=(Clock.EAGER, Clock.STREAM), operations=SAMPLE_OPERATIONS)
-GPU = Availability(True, version="2", clocks=tuple(Clock), operations=SAMPLE_OPERATIONS)
+LIBRARY = Availability(True, version="1", clocks=(Clock.EAGER, Clock.STREAM), operations=COLLECTIVES)
+GPU = Availability(True, version="2", clocks=tuple(Clock), operations=COLLECTIVES)
 TORCH = Availability(True, version="3", clocks=(Clock.EAGER,))
 
 
@@ -53,8 +53,7 @@ def test_quick_on_two_ranks() -> None:
     assert len(payloads_of(plan, "all_to_all", "after_kernel")) == 6
     assert payloads_of(plan, "reduce_scatter", "after_kernel")[0] == 128
     assert payloads_of(plan, "all_gather", "after_kernel") == []
-    assert len(payloads_of(plan, "all_to_all", "uneven")) == 3
-    assert {point.operation for point in plan.points} == set(SAMPLE_OPERATIONS)
+    assert {point.operation for point in plan.points} == set(COLLECTIVES)
 
 
 def test_plans_are_the_same_every_time() -> None:
@@ -123,7 +122,7 @@ def test_which_ranks_take_part() -> None:
     [
         (["gloo:all_to_all"], {("gloo", "all_to_all")}),
         (["gloo:all-to-all, gloo:broadcast"], {("gloo", "all_to_all"), ("gloo", "broadcast")}),
-        (["gloo"], {("gloo", operation) for operation in SAMPLE_OPERATIONS}),
+        (["gloo"], {("gloo", operation) for operation in COLLECTIVES}),
         (["kernels:copy"], {("", "copy")}),
         (["composed"], {("gloo", "row_wise")}),
     ],
@@ -190,8 +189,6 @@ def test_clocks_and_sizes_and_ranks_that_were_asked_for() -> None:
     assert {(p.payload_bytes, p.gpus, p.clock, p.variant) for p in plan.points} == {
         (996, 3, Clock.STREAM, "default"),  # 1000 and 1024 in whole elements for each of 3 ranks
         (1020, 3, Clock.STREAM, "default"),
-        (996, 3, Clock.STREAM, "uneven"),
-        (1020, 3, Clock.STREAM, "uneven"),
     }
     device = Request(only=["gloo"], clocks=[Clock.DEVICE])
     with pytest.raises(NoHardwareError, match="gloo on the device clock"):
@@ -243,8 +240,6 @@ def test_spread_keeps_both_ends() -> None:
     assert payloads.spread(range(10), 4) == [0, 3, 6, 9]
     assert payloads.spread([5, 6], 4) == [5, 6]
     assert payloads.spread([], 4) == []
-    assert payloads.uneven([128, 4096, 2**20], 2, 3) == [128, 4096, 2**20]
-    assert payloads.uneven([128, 4096, 2**20], 8, 3) == [4096, 2**20]
 
 
 def test_what_was_asked_by_name_must_run_here() -> None:

@@ -91,12 +91,12 @@ def test_l2_of_the_file_or_a_mebibyte(tmp_path: Path) -> None:
 
 def test_rows_start_at_cache_lines_and_the_pool_grows() -> None:
     pool = host_collectives.Pool()
-    rows = pool.rows("send", 3, 5, np.dtype(np.float32))
+    rows = pool.rows("send", 3, 5)
     assert rows.shape == (3, 5)
     assert [row.ctypes.data % 64 for row in rows] == [0, 0, 0]
-    assert pool.rows("send", 2, 7, np.dtype(np.float16)).base is not None
-    assert pool.rows("send", 3, 5000, np.dtype(np.float32)).shape == (3, 5000)
-    assert pool.rows("none", 4, 0, np.dtype(np.float32)).shape == (4, 0)
+    assert pool.rows("send", 2, 7).base is not None
+    assert pool.rows("send", 3, 5000).shape == (3, 5000)
+    assert pool.rows("none", 4, 0).shape == (4, 0)
 
 
 def test_a_gather_reads_ten_rows_a_row_sent_and_at_most_twice_the_l2() -> None:
@@ -115,16 +115,15 @@ class Alone(gloo.Gloo):
     faulty = False
     _dist = None
 
-    def calls(self, layout: patterns.BufferLayout, variant: str) -> host_collectives.Call:
+    def calls(self, layout: patterns.BufferLayout) -> host_collectives.Call:
         self.sent: list[int] = []
 
         def call(send: Any, recv: Any) -> None:
             row = self.made._row
-            peer = patterns.layout("all_to_all", layout.payload_bytes, 2, 1, variant=variant)
+            peer = patterns.layout("all_to_all", layout.payload_bytes, 2, 1)
             other = np.empty(peer.send_elements, np.float32)
             patterns.fill(other, patterns.send_pieces(peer, self.made._salt), row)
-            recv[: layout.recv_counts[0]] = send[: layout.send_counts[0]]
-            recv[layout.recv_counts[0] :] = other[: layout.recv_counts[1]]
+            recv[: layout.block], recv[layout.block :] = send[: layout.block], other[: layout.block]
             self.sent.append(row)
             if self.faulty:
                 recv[3] += 1
@@ -134,7 +133,7 @@ class Alone(gloo.Gloo):
 
 def alone(monkeypatch: pytest.MonkeyPatch, **more: Any) -> Alone:
     provider = Alone()
-    calls = lambda dist, layout, variant, group: provider.calls(layout, variant)  # noqa: E731
+    calls = lambda dist, layout, group: provider.calls(layout)  # noqa: E731
     monkeypatch.setattr(gloo.torch_world, "calls", calls)
     monkeypatch.setattr(gloo.torch_world, "tensor_of", lambda array: array)
     provider._groups[0, 1] = object()

@@ -68,8 +68,8 @@ def calibration(backend: str, *curves: Curve) -> Calibration:
 
 def test_names_of_points() -> None:
     assert point_name(A2A) == "nccl all_to_all G=8 1 MiB stream"
-    across = A2A.model_copy(update={"nodes": 2, "gpus": 16, "variant": "uneven"})
-    assert point_name(across) == "nccl all_to_all G=16/2 nodes 1 MiB stream uneven"
+    across = A2A.model_copy(update={"nodes": 2, "gpus": 16, "variant": "after_kernel"})
+    assert point_name(across) == "nccl all_to_all G=16/2 nodes 1 MiB stream after kernel"
     assert point_name(PASS) == "exchange row_wise G=2 B=64 T=2 L=4.5 D=48 eager"
 
 
