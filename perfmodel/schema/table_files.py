@@ -128,7 +128,7 @@ def read_tables(path: Path) -> TableSet:
     suffix = path.suffix.lower()
     if path == STDIN:
         suffix = ".json" if read_text(path, _WHAT).lstrip()[0] in "[{" else ".csv"
-    elif path.is_dir():
+    elif os.path.isdir(path):  # false where its folder cannot be searched
         raise BadInputError(f"{_WHAT} {path} is a folder.", f"give one of its files: {_READ}.")
     if suffix == ".csv" or path.name.lower().endswith(".csv.gz"):
         return _from_csv(path)
