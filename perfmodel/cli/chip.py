@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from perfmodel.cli.options import one_output, settings_of, split_values
+from perfmodel.cli.options import check_distinct, one_output, settings_of, split_values
 from perfmodel.cli.output import emit, emit_cited, emit_json, note
 from perfmodel.cli.plan_options import check_page
 from perfmodel.cli.typed_line import TypedLine
@@ -26,9 +26,10 @@ def plan(context: typer.Context, options: ChipPlanOptions) -> None:
     from perfmodel.report import chip_text
 
     batch, ids = parse_count(options.batch, "--batch"), parse_distribution(options.distribution)
-    names = dict.fromkeys(split_values([options.chip], "--chip"))
+    names = split_values([options.chip], "--chip")
     settings = dict(settings_of(options.settings, EXAMPLE))
     chips = [load_chip(name).with_overrides(settings) for name in names]
+    check_distinct([chip.name for chip in chips], "--chip")
     tables = PlanTables.load(options.model, ids)
     plans = [plan_chip(chip, tables, batch) for chip in chips]
     if options.as_json:

@@ -10,7 +10,7 @@ from typing import Any
 
 from perfmodel.answer import Question
 from perfmodel.cli.chosen import library_of, load_calibration_file, machine_of
-from perfmodel.cli.options import count_values, size_values, split_values
+from perfmodel.cli.options import check_distinct, count_values, size_values, split_values
 from perfmodel.cli.question import LISTS, question_of, short_below
 from perfmodel.engine.schemes import ALL, AUTO, ROW_WISE
 from perfmodel.question.pages import LISTED
@@ -129,6 +129,7 @@ def wanted(question: Question, texts: Mapping[str, Texts], typed: Mapping[str, A
     given = {name: tuple(dict.fromkeys(_names(name, texts))) for name in ("backend", "clock")}
     machine, file = question.machine, question.calibration
     machines = [machine_of(name, typed["settings"], file) for name in _names("machine", texts)[1:]]
+    check_distinct([machine.name, *(one.name for one in machines)], "--machine")
     libraries = [library_of(machine, name, file) for name in given["backend"][1:]]
     listed = frozenset(name for name in ("machine", *given) if texts.get(name))
     return Wanted(

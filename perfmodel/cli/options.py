@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import COLLECTIVES, SAMPLES_ONLY
@@ -69,6 +69,15 @@ def split_values(texts: list[str], option: str) -> list[str]:
             f"for example {option} {_EXAMPLES.get(option, '1MiB,16MiB')}",
         )
     return values
+
+
+def check_distinct(names: Sequence[str], option: str) -> None:
+    """Check that no two of the things that stand side by side have one name: answers are told apart by it."""
+    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+    if twice is not None:
+        raise BadInputError(
+            f"{option} has {twice} twice.", "leave one of them, or give a changed file a name of its own."
+        )
 
 
 _EXAMPLES = {

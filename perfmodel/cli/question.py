@@ -12,7 +12,7 @@ from typing import Any
 from perfmodel.answer.inputs import share_equally
 from perfmodel.answer.question import Question, read_sharding
 from perfmodel.cli.chosen import advice, calibration_of, check_gpus, library_of, machine_of
-from perfmodel.cli.options import split_values
+from perfmodel.cli.options import check_distinct, split_values
 from perfmodel.engine.basis import HostRows
 from perfmodel.errors import BadInputError
 from perfmodel.question.groups import NO_POOLING, OBJECTIVES, EqualTableOptions, is_training
@@ -91,10 +91,11 @@ def _needed(question: Question, batch: int) -> int:
 def on_machines(question: Question, typed: Mapping[str, Any]) -> list[Question]:
     """The question on each of the typed machines, its own first. typed  the options by name"""
     found = [question]
-    for name in [*dict.fromkeys(_names(typed["machine"] or []))][1:]:
+    for name in _names(typed["machine"] or [])[1:]:
         box = machine_of(name, typed["settings"], question.calibration)
         library = library_of(box, typed["backend"], question.calibration)
         found.append(replace(question, machine=box, backend=library))
+    check_distinct([each.machine.name for each in found], "--machine")
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import heapq
 import re
 import reprlib
 from collections.abc import Iterable, Sequence
@@ -18,7 +19,7 @@ _SHOWN_PROBLEMS = 5
 _LONGEST_VALUE = 60
 _LONGEST_PROBLEM = 2_000
 _MOST_NEAREST = 3
-_MANY_NAMES = 60  # above this, only the nearest names are listed
+_MANY_NAMES = 60  # above this, only the nearest names are listed, of as many that share most pairs of letters
 _EXPECTED = {
     "machine file": "TOML with name, title and a table [values.KEY] for each value, as in "
     "perfmodel machines h100-sxm-ib --toml",
@@ -186,18 +187,16 @@ def unknown_name(kind: str, name: str, known: Iterable[str], usual: str = "") ->
     usual  known name that is preferred to others with the same beginning
     """
     names = sorted(known)
-    nearest = nearest_names(name, sorted(names, key=lambda known: known != usual))
     where = "" if kind.startswith("--") else kind
-    hint = f"did you mean {' or '.join(nearest)}? " if nearest else ""
     if len(names) > _MANY_NAMES:
-        near = difflib.get_close_matches(name, names, n=3, cutoff=0.0)
-        return BadInputError(
-            f"{kind} {shown(name)} is not known.",
-            f"the nearest of {len(names)}: {', '.join(near)}.",
-            where=where,
-            allowed=names,
-        )
-    step = f"{hint}known: {', '.join(names) or 'none'}."
+        pairs = {name[i : i + 2] for i in range(len(name[:_LONGEST_VALUE]) - 1)}
+        alike = heapq.nlargest(_MANY_NAMES, names, key=lambda known: sum(map(known.__contains__, pairs)))
+        near = difflib.get_close_matches(name, alike, n=_MOST_NEAREST, cutoff=0.0)
+        step = f"the nearest of {len(names)}: {', '.join(near)}."
+    else:
+        nearest = nearest_names(name, sorted(names, key=lambda known: known != usual))
+        hint = f"did you mean {' or '.join(nearest)}? " if nearest else ""
+        step = f"{hint}known: {', '.join(names) or 'none'}."
     return BadInputError(f"{kind} {shown(name)} is not known.", step, where=where, allowed=names)
 
 

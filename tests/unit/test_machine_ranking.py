@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -142,3 +143,23 @@ def test_what_cannot_be_compared_is_refused(words: str, says: str, cli: Any) -> 
     found = cli(*COMPARED, *words.split())
     assert (found.code, found.out) == (2, "")
     assert says in " ".join(found.err.split())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sweep --table-size 1TB --machine h100-sxm-ib,h200-sxm-ib,h100-sxm-ib",
+        "sweep --table-size 1TB --machine h100-sxm-ib,own.toml",
+        "report --table-size 1TB --machine h100-sxm-ib,h100-sxm-ib",
+        "report --table-size 1TB --machine own.toml,own.toml",
+        "chip plan --model criteo-kaggle --chip ascend-910,ascend-910",
+    ],
+)
+def test_a_machine_named_twice_is_refused(
+    cli: Any, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by a file of the same name: its rows could not be told apart."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.toml").write_text(cli("machines", "h100-sxm-ib", "--toml").out)
+    outcome = cli(*line.split())
+    assert outcome.code == 2 and "twice" in outcome.err and "name of its own" in " ".join(outcome.err.split())
