@@ -8,14 +8,13 @@ Ranks also use the store to agree with each other. The host library's functions 
 from __future__ import annotations
 
 import ctypes
-from datetime import timedelta
 from typing import Any
 
 import numpy as np
 
 from calibrate.cuda import nvshmem_build
-from calibrate.cuda.symmetric_worlds import WAIT_S, Region, digest_of, require_equal
-from perfmodel.errors import BadInputError, NoHardwareError, PerfmodelError, RankLostError
+from calibrate.cuda.symmetric_worlds import Region, StoreMeeting
+from perfmodel.errors import BadInputError, NoHardwareError, PerfmodelError
 
 _UNIQUE_ID_BYTES = 128
 _INITIAL = np.zeros(36, np.int32)
@@ -61,11 +60,11 @@ def _agreeing(library: Any, rank: int, ranks: int) -> int:
     return int(library.init_status())
 
 
-class NvshmemWorld:
+class NvshmemWorld(StoreMeeting):
     """Ranks (NVSHMEM: PEs) that reach each other's GPU memory, one per GPU, over one or several nodes.
 
     Several ranks per GPU work too, to check results.
-    store   store of torch.distributed, shared by all ranks, without other keys (a PrefixStore of its own)
+    store   as in StoreMeeting
     device  torch.device of this rank's GPU
     Limits: no GPU -> NoHardwareError
     """
@@ -75,8 +74,8 @@ class NvshmemWorld:
     def __init__(self, store: Any, rank: int, ranks: int, device: Any) -> None:
         import torch
 
-        self.rank, self.ranks, self.device = rank, ranks, device
-        self._store, self._agreed = store, 0
+        super().__init__(store, rank, ranks)
+        self.device = device
         self._broken = False
         self._held: list[int] = []
         torch.cuda.set_device(device)
@@ -98,17 +97,6 @@ class NvshmemWorld:
         torch.cuda.synchronize(self.device)
         self.agree("a region is zero")  # before any PE puts into it
         return Region(memory, tuple(self._bases(at)))
-
-    def agree(self, what: str) -> None:
-        """Wait for all ranks through the store; errors as in calibrate.cuda.symmetric_worlds."""
-        self._agreed += 1
-        self._store.set(f"{self._agreed}/{self.rank}", str(digest_of(what)))
-        heard = [int(self._heard(f"{self._agreed}/{peer}", peer)) for peer in range(self.ranks)]
-        require_equal(heard, self.rank)
-
-    def lost(self) -> list[int]:
-        """Always empty: NVSHMEM does not say which ranks are lost."""
-        return []
 
     def give_up(self) -> None:
         """Make ``close`` skip NVSHMEM's own shutdown, which would wait for all ranks."""
@@ -142,17 +130,6 @@ class NvshmemWorld:
     def _bases(self, at: int) -> list[int]:
         """For each rank, the address here of its region, at ``at`` on this rank; 0: not mapped."""
         return [int(self._library.ptr(at, peer)) for peer in range(self.ranks)]
-
-    def _heard(self, key: str, peer: int) -> bytes:
-        try:
-            self._store.wait([key], timedelta(seconds=WAIT_S))
-        except RuntimeError:
-            self._broken = True
-            raise RankLostError(
-                f"rank {peer}", f"has not answered for {WAIT_S:g} s", "start all ranks again."
-            ) from None
-        said: bytes = self._store.get(key)
-        return said
 
 
 def _tensor(address: int, count: int, device: Any) -> Any:

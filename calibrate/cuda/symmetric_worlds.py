@@ -2,26 +2,31 @@
 
 A world is a set of ranks (NVSHMEM: PEs). ``SharedWorld``: processes of one node on CPUs, over shared memory.
 ``NvshmemWorld`` (``calibrate.cuda.nvshmem_world``): GPUs of one or several nodes. Every rank allocates equal
-regions in equal order.
+regions in equal order. Ranks agree through torch's store.
 """
 
 from __future__ import annotations
 
-import time
+import ctypes
+import mmap
+import os
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
-from calibrate.cuda.symmetric_heap import ATTACH_S, ZONE_BYTES, SymmetricHeap, remove_stale
 from perfmodel.errors import BadInputError, RankLostError
 
 ALIGN_BYTES = 256
 """Alignment of regions, and of their contents."""
 
-WAIT_S = 60.0
+WAIT_S, POLL_S = 60.0, 0.5
+"""Seconds that ranks have to agree, and after which a wait looks whether the other one has died."""
+
+SHARED_BYTES = 2**30
+"""Bytes that a process may allocate in all: address space only, memory comes with the first write."""
 
 
 @dataclass(frozen=True)
@@ -88,72 +93,108 @@ def digest_of(what: str) -> int:
     return zlib.crc32(what.encode()) + 1
 
 
-class SharedWorld:
-    """Processes of one node that map each other's memory (calibrate.cuda.symmetric_heap).
+class StoreMeeting:
+    """What ranks tell each other through a store.
 
-    run    a word shared by all processes of this world and no other
-    Limits: regions of 1 GiB in all; x86-64 and Linux, as for the heap; a process that does not join within
-            ``attach_s`` -> NoHardwareError
+    store   store of torch.distributed, shared by all ranks, without other keys (a PrefixStore of its own)
+    """
+
+    def __init__(self, store: Any, rank: int, ranks: int) -> None:
+        self.rank, self.ranks = rank, ranks
+        self._store, self._agreed = store, 0
+
+    def agree(self, what: str) -> None:
+        """As in SymmetricWorld."""
+        self._agreed += 1
+        self._store.set(f"{self._agreed}/{self.rank}", str(digest_of(what)))
+        heard = [int(self._heard(f"{self._agreed}/{peer}", peer)) for peer in range(self.ranks)]
+        self._store.delete_key(f"{self._agreed - 1}/{self.rank}")  # all have heard it
+        require_equal(heard, self.rank)
+
+    def lost(self) -> list[int]:
+        """Ranks that are known to have died or left; here none is known."""
+        return []
+
+    def give_up(self) -> None:
+        """Note that a rank is lost."""
+
+    def _heard(self, key: str, peer: int) -> bytes:
+        """What rank ``peer`` set. Limits: nothing in WAIT_S, or it is gone -> RankLostError"""
+        for _ in range(round(WAIT_S / POLL_S)):
+            try:
+                self._store.wait([key], timedelta(seconds=POLL_S))
+            except RuntimeError:
+                if peer not in self.lost():
+                    continue
+                break
+            said: bytes = self._store.get(key)
+            return said
+        left = peer in self.lost()
+        self.give_up()
+        what = "died or left" if left else f"has not answered for {WAIT_S:g} s"
+        raise RankLostError(f"rank {peer}", what, "start all ranks again.")
+
+
+class SharedWorld(StoreMeeting):
+    """Processes of one node that map each other's memory: a file without a name, in memory, of each.
+
+    store   as in StoreMeeting
+    Plain stores are ordered on x86-64; other processors would need fences.
+    Limits: regions of SHARED_BYTES in all; Linux alone; a process that does not join -> RankLostError
     """
 
     nvshmem = False
     all_mapped = True
 
-    def __init__(self, run: str, rank: int, ranks: int, attach_s: float = ATTACH_S) -> None:
+    def __init__(self, store: Any, rank: int, ranks: int) -> None:
         import torch
 
-        remove_stale()
-        self.rank, self.ranks, self.device = rank, ranks, torch.device("cpu")
-        self._heap = SymmetricHeap(run, range(ranks), rank, attach_s)
+        super().__init__(store, rank, ranks)
+        self.device = torch.device("cpu")
         self._used = 0
-        self._agreed = 0
+        self._pids: list[int] = []
+        file = os.memfd_create("perfmodel")
+        os.ftruncate(file, SHARED_BYTES)
+        store.set(f"memory/{rank}", f"{os.getpid()} {file}")
+        places = [self._heard(f"memory/{peer}", peer).decode().split() for peer in range(ranks)]
+        self._pids = [int(pid) for pid, _ in places]
+        self._maps = [self._map(f"/proc/{pid}/fd/{number}") for pid, number in places]
+        self.agree("mapped")
+        os.close(file)
 
     def allocate(self, count: int) -> Region:
-        """A region on every process. Limits: more than the rest of 1 GiB -> BadInputError"""
+        """A region on every process. Limits: more than the rest of SHARED_BYTES -> BadInputError"""
         import torch
 
         begin, self._used = self._used, self._used + -(-count // ALIGN_BYTES) * ALIGN_BYTES
-        if self._used > ZONE_BYTES:
+        if self._used > SHARED_BYTES:
             raise BadInputError(
-                f"{count} bytes do not fit the symmetric heap, of which {ZONE_BYTES - begin} are left.",
+                f"{count} bytes do not fit the shared memory, of which {SHARED_BYTES - begin} are left.",
                 "use a smaller batch, fewer tables or fewer ids.",
             )
-        zones = [self._heap.zone(0, peer, begin, count, np.dtype(np.uint8)) for peer in range(self.ranks)]
-        return Region(torch.from_numpy(zones[self.rank]), tuple(zone.ctypes.data for zone in zones))
-
-    def agree(self, what: str) -> None:
-        """As in SymmetricWorld.
-
-        Each rank writes two numbers to all others: how many times it was called, and the digest of the text.
-        Calls alternate between two places, as a rank is at most one call ahead of another.
-        """
-        self._agreed += 1
-        word, digest = np.dtype(np.int64), digest_of(what)
-        place = (self._agreed % 2) * self.ranks
-        for peer in range(self.ranks):
-            said = self._heap.zone(1, peer, 0, 4 * self.ranks, word).reshape(-1, 2)
-            said[place + self.rank, 1] = digest
-            said[place + self.rank, 0] = self._agreed
-        heard = self._heap.zone(1, self.rank, 0, 4 * self.ranks, word).reshape(-1, 2)[place:][: self.ranks]
-        deadline = time.monotonic() + WAIT_S
-        for peer in range(self.ranks):
-            while heard[peer, 0] != self._agreed:
-                if time.monotonic() > deadline or self._heap.left(peer):
-                    what = "died or left" if self._heap.left(peer) else f"has not answered for {WAIT_S:g} s"
-                    raise RankLostError(f"rank {peer}", what, _ADVICE)
-                time.sleep(1e-4)
-        require_equal(heard[:, 1].tolist(), self.rank)
+        bases = [ctypes.addressof(ctypes.c_char.from_buffer(memory, begin)) for memory in self._maps]
+        own = torch.frombuffer(self._maps[self.rank], dtype=torch.uint8, count=count, offset=begin)
+        return Region(own, tuple(bases))
 
     def lost(self) -> list[int]:
-        """Ranks whose processes have ended or closed their memory."""
-        return [peer for peer in self._heap.others if self._heap.left(peer)]
-
-    def give_up(self) -> None:
-        """Do nothing: this world never waits."""
+        """Ranks whose processes have ended."""
+        return [peer for peer, pid in enumerate(self._pids) if _has_ended(pid)]
 
     def close(self) -> None:
-        """Free the memory without waiting; regions that others still map stay valid for them."""
-        self._heap.close()
+        """Do nothing: memory is freed with the last tensor and process that holds it."""
+
+    @staticmethod
+    def _map(path: str) -> mmap.mmap:
+        file = os.open(path, os.O_RDWR)
+        try:
+            return mmap.mmap(file, SHARED_BYTES)
+        finally:
+            os.close(file)
 
 
-_ADVICE = "start all ranks again."
+def _has_ended(pid: int) -> bool:
+    """Whether a process is gone, or a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
 import platform
 import shutil
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from calibrate.cuda.exchange_memory import METHODS, Sizes
 from calibrate.cuda.row_wise_exchange import CPU_PATIENCE_S, PATIENCE_S, RowWiseExchange
-from calibrate.cuda.symmetric_heap import FOLDER
 from calibrate.cuda.symmetric_worlds import Region, SharedWorld, SymmetricWorld
 from calibrate.machine.libraries import install_nvshmem
 from calibrate.machine.local_gpus import find_gpus
@@ -34,6 +34,7 @@ from calibrate.passes.id_sets import IdSet
 from calibrate.passes.pattern_tables import Borrowed, PatternTables
 from calibrate.planning.kernel_cells import POOLED_BYTES, SMALL_BYTES, lookups
 from calibrate.providers.torch_world import torch_here
+from calibrate.ranks.launch import join_store
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import Point
@@ -43,7 +44,6 @@ OFFSET_BYTES = 4
 """Bytes of the offset of each bag's ids, which one rank sends another."""
 
 LEAST_REGION_BYTES = 2**22
-JOIN_S = 60.0
 
 
 class ReusedWorld:
@@ -139,28 +139,20 @@ class OneSidedPass(Provider):
         self._device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
         self._tables = PatternTables(self._device, shared=gpu)
         self._worlds: dict[tuple[int, ...], SymmetricWorld] = {}
+        self._join = partial(join_store, address["host"], int(address["port"]))
         if gpu:
-            import torch.distributed as dist
-
             from calibrate.cuda.nvshmem_world import NvshmemWorld
 
-            store = dist.TCPStore(
-                address["host"],
-                int(address["port"]),
-                place.ranks,
-                is_master=place.rank == 0,
-                timeout=timedelta(seconds=JOIN_S),
-            )
-            everyone = tuple(range(place.ranks))
-            world = NvshmemWorld(dist.PrefixStore("one-sided", store), place.rank, place.ranks, self._device)
-            self._worlds[everyone] = ReusedWorld(world)
+            store = self._join(f"{self._run}/one-sided")
+            world = NvshmemWorld(store, place.rank, place.ranks, self._device)
+            self._worlds[tuple(range(place.ranks))] = ReusedWorld(world)
 
     def open_group(self, ranks: Sequence[int]) -> None:
         """On CPUs, map the memory of ``ranks``. NVSHMEM's ranks are all those of the job."""
         group = tuple(ranks)
         if self._device.type == "cpu" and self._place.rank in group and group not in self._worlds:
-            run = f"{self._run}x{'x'.join(map(str, group))}"
-            self._worlds[group] = ReusedWorld(SharedWorld(run, group.index(self._place.rank), len(group)))
+            store = self._join(f"{self._run}/{group}")
+            self._worlds[group] = ReusedWorld(SharedWorld(store, group.index(self._place.rank), len(group)))
 
     def operation(self, point: Point, ranks: Sequence[int]) -> OneSidedOperation:
         """The operation that times the look-up of ``point``.
@@ -203,6 +195,6 @@ def availability() -> Availability:
         return Availability(True, version=version, clocks=CLOCKS, operations=METHODS, devices=("cuda",))
     if shutil.which("g++") is None:
         return Availability(False, "g++, which builds the kernels, is not installed", "apt install g++")
-    if not FOLDER.is_dir() or platform.machine() not in ("x86_64", "AMD64"):
+    if not hasattr(os, "memfd_create") or platform.machine() not in ("x86_64", "AMD64"):
         return Availability(False, "ranks on CPUs share memory on Linux and x86-64 only")
     return torch_here(CLOCKS, METHODS, ("cpu",))

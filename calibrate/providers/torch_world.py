@@ -12,6 +12,7 @@ from typing import Any
 from calibrate.machine.libraries import install_torch
 from calibrate.operations import Availability, Place, RawCollectives, Slots
 from calibrate.patterns import BufferLayout
+from calibrate.ranks.launch import join_store
 from calibrate.running.versions import PACKAGES, package_version
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
@@ -32,7 +33,7 @@ def torch_here(
 def join(place: Place, address: Mapping[str, str]) -> Any:
     """Join torch.distributed with this job as its default group; returns the module.
 
-    address  host and port of a store that rank 0 opens
+    address  host and port of the store of rank 0
     A CPU job uses gloo; a GPU job gloo for CPU tensors and NCCL for GPU tensors. Later calls change nothing.
     """
     import torch
@@ -46,12 +47,9 @@ def join(place: Place, address: Mapping[str, str]) -> Any:
     if place.device == "cuda":
         device = torch.device("cuda", place.local_rank % torch.cuda.device_count())
         torch.cuda.set_device(device)
-    store = dist.TCPStore(
-        address["host"], int(address["port"]), place.ranks, is_master=place.rank == 0, timeout=_TIMEOUT
-    )
     dist.init_process_group(
         "gloo" if device is None else "cpu:gloo,cuda:nccl",
-        store=dist.PrefixStore(f"perfmodel-{address['run']}", store),
+        store=join_store(address["host"], int(address["port"]), f"{address['run']}/torch"),
         rank=place.rank,
         world_size=place.ranks,
         timeout=_TIMEOUT,

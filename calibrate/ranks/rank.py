@@ -13,8 +13,8 @@ timed waits for the key ``where``, which rank 0 sets when it has waited too long
 
 A provider opens with an ``address``, a mapping with these keys:
 
-    host, port   on the node of rank 0, a free port where rank 0 may listen for the others
-    run          a word that no other run on these nodes has
+    host, port   of the store of rank 0
+    run          a word that no other run on these nodes has; it begins the keys of providers in the store
     gpus         the number of GPUs that the ranks of a node use together; 0: unknown
 """
 
@@ -58,13 +58,16 @@ Describer = Callable[[str], Availability]
 class RankServer:
     """Does on one rank what the store says.
 
-    store     connection to the store of rank 0;  rank  number of this rank
+    store     connection to the store of rank 0, at ``host`` and ``port``;  rank  number of this rank
     load      function that returns a provider by its name (calibrate.providers)
     describe  function that returns whether a provider can run here, by its name
     """
 
-    def __init__(self, store: Any, rank: int, load: Loader, describe: Describer) -> None:
+    def __init__(
+        self, store: Any, rank: int, load: Loader, describe: Describer, host: str = LOCALHOST, port: int = 0
+    ) -> None:
         self._store = store
+        self._meeting = {"host": host, "port": str(port)}
         self._rank = rank
         self._load = load
         self._describe = describe
@@ -155,7 +158,7 @@ class RankServer:
         use = getattr(provider, "use", None)
         if use:  # a whole pass runs over the open libraries
             use(self._open)
-        self._unbound(lambda: provider.open(self._place, message["address"]))
+        self._unbound(lambda: provider.open(self._place, {**message["address"], **self._meeting}))
         self._open[name] = provider
         if self._place.device == "cpu" and "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(1)
@@ -246,7 +249,7 @@ def serve(
 
     process.keep_freed_memory()
     store = join_store(host, port, job)
-    server = RankServer(store, rank, load or providers.load, describe or providers.availability)
+    server = RankServer(store, rank, load or providers.load, describe or providers.availability, host, port)
     threading.Thread(target=_watch, args=(join_store(host, port, job), server, rank), daemon=True).start()
     place = {"node": process.node_identity(), "host": socket.gethostname(), "cores": process.cores()}
     store.set(f"0/{rank}", json.dumps({**place, "pid": os.getpid()}))

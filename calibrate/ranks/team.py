@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +15,7 @@ from calibrate.planning.measurement_plan import DEFAULT_BACKENDS, refuse_crowd, 
 from calibrate.planning.world import World
 from calibrate.providers import COLLECTIVE_PROVIDERS, PROVIDERS
 from calibrate.ranks import process
-from calibrate.ranks.launch import JOIN_S, LOCALHOST, Launcher, detect_launcher
+from calibrate.ranks.launch import JOIN_S, Launcher, detect_launcher
 from calibrate.ranks.leader import Leader
 from calibrate.ranks.rank import follow, provider_name
 from perfmodel.errors import BadInputError, NoHardwareError, PerfmodelError, RankLostError
@@ -201,10 +200,8 @@ class RankTeam:
         self._world = replace(self._world, providers=providers)
 
     def _open_provider(self, name: str) -> None:
-        leader = self.leader
-        host = leader.host if self._world.nodes > 1 else LOCALHOST
-        address = {"host": host, "port": str(free_port()), "run": leader.run, "gpus": str(self._gpus)}
-        leader.ask("open", OPEN_S, provider=name, address=address)
+        address = {"run": self.leader.run, "gpus": str(self._gpus)}
+        self.leader.ask("open", OPEN_S, provider=name, address=address)
         self._open.add(name)
 
     def _ready(self, point: Point, ranks: Sequence[int], deadline_s: float) -> str:
@@ -286,11 +283,3 @@ def unpack(answer: Mapping[str, Any]) -> RankTimes:
     """The RankTimes that a rank sent as JSON with ``calibrate.ranks.rank.pack``."""
     conditions = answer["conditions"]
     return RankTimes(**{**answer, "conditions": DeviceConditions(**conditions) if conditions else None})
-
-
-def free_port() -> int:
-    """A free port of this node."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from threading import Timer
@@ -123,6 +124,19 @@ def forked(ranks: int) -> int:
     print(json.dumps([codes, said, complaints]))
     shutil.rmtree(folder)
     sys.exit(0)
+
+
+@contextlib.contextmanager
+def meeting(rank: int, ranks: int, port: str, run: str) -> Iterator[dict[str, str]]:
+    """Address of a store that rank 0 has, until all ranks have left."""
+    from calibrate.ranks.launch import LOCALHOST, join_store, listen, serve_store
+
+    served = serve_store(listen(LOCALHOST, int(port)), run) if rank == 0 else None
+    yield {"host": LOCALHOST, "port": port, "run": run}
+    if served:
+        served.wait([f"left/{peer}" for peer in range(1, ranks)])
+    else:
+        join_store(LOCALHOST, int(port), run).set(f"left/{rank}", "")
 
 
 if __name__ == "__main__":

@@ -9,11 +9,14 @@ import json
 import mmap
 import os
 import sys
+from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import torch
 from forked_ranks import forked
 from oracles.kernels.exchange import row_wise
+from torch.distributed import FileStore
 from waiting import a_moment, until
 
 from calibrate.cuda.exchange_memory import Sizes, block_rows
@@ -138,7 +141,7 @@ def main() -> None:
     ranks, task, run = int(sys.argv[1]), *sys.argv[2:4]
     rank = forked(ranks)
     torch.set_num_threads(1)
-    world = SharedWorld(run, rank, ranks)
+    world = SharedWorld(FileStore(str(Path(gettempdir(), run)), ranks), rank, ranks)
     if task == "bags":
         answer: dict[str, Any] = {
             f"{dtype}-{method}": bags(world, dtype, method) for dtype in TYPES for method in METHODS

@@ -1,22 +1,19 @@
 """Ranks of test_providers.py: every operation of a library, and one JSON line of what was seen.
 
 python provider_ranks.py RANKS PROVIDER PORT RUN TASK [RANK]    without RANK this process becomes all of them
-TASK hang: a rank maps the memory of all others, with no provider, and waits
 """
 
 from __future__ import annotations
 
 import json
-import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from forked_ranks import forked
+from forked_ranks import forked, meeting
 
 from calibrate import providers
-from calibrate.cuda.symmetric_heap import SymmetricHeap
 from calibrate.operations import Place, Slots
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import COLLECTIVES, Clock
@@ -138,22 +135,19 @@ def refused(provider: Any, ranks: Sequence[int]) -> str:
     return ""
 
 
-def hang(rank: int, many: int, run: str) -> None:
-    """Say so once all ranks have mapped each other's memory, then wait for ever."""
-    SymmetricHeap(run, range(many), rank)
-    print(json.dumps({"rank": rank}), flush=True)
-    signal.pause()
-
-
 def main() -> None:
     many, (name, port, run, task, *given) = int(sys.argv[1]), sys.argv[2:]
     rank = int(given[0]) if given else forked(many)
-    if task == "hang":
-        hang(rank, many, run)
     provider: Any = providers.load(name)
     device = "cuda" if task == "gpus" else "cpu"
     place = Place(rank, many, local_rank=rank, local_ranks=many, device=device)
-    address = {"host": "127.0.0.1", "port": port, "run": run}
+    with meeting(rank, many, port, run) as address:
+        answer = visit_all(provider, place, address, task)
+    print(json.dumps(answer), flush=True)
+
+
+def visit_all(provider: Any, place: Place, address: Mapping[str, str], task: str) -> dict[str, Any]:
+    rank, many = place.rank, place.ranks
     provider.open(place, address)
     everyone = list(range(many))
     answer: dict[str, Any] = {"rank": rank}
@@ -163,7 +157,9 @@ def main() -> None:
         for group in groups:
             provider.open_group(group)
         answer["groups"] = {
-            str(group): [once(provider, point(name, op, len(group), 3_000), group, 2) for op in COLLECTIVES]
+            str(group): [
+                once(provider, point(provider.name, op, len(group), 3_000), group, 2) for op in COLLECTIVES
+            ]
             for group in groups
             if rank in group
         }
@@ -175,7 +171,7 @@ def main() -> None:
         answer["seen"] = everything(provider, everyone)
         answer["raw"] = raw(provider, everyone, rank)
     provider.close()
-    print(json.dumps(answer), flush=True)
+    return answer
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,15 +14,19 @@ from waiting import PATIENCE_S
 torch = pytest.importorskip("torch")
 
 from oracles.kernels.exchange import row_wise  # noqa: E402
+from torch.distributed import HashStore  # noqa: E402
 
 from calibrate.cuda import launch  # noqa: E402
 from calibrate.cuda.exchange_memory import METHODS  # noqa: E402
 from calibrate.cuda.row_wise_exchange import kernels, row_access  # noqa: E402
+from calibrate.cuda.symmetric_worlds import SharedWorld  # noqa: E402
 from calibrate.operations import Place  # noqa: E402
 from calibrate.passes.one_sided_pass import OneSidedPass  # noqa: E402
 from calibrate.planning.measurement_plan import Request, make_plan  # noqa: E402
 from calibrate.providers import availability  # noqa: E402
+from calibrate.ranks.launch import LOCALHOST, listen, serve_store  # noqa: E402
 from calibrate.ranks.team import RankTeam, TeamRequest, start_ranks  # noqa: E402
+from perfmodel.errors import BadInputError  # noqa: E402
 from perfmodel.schema.evidence import Clock  # noqa: E402
 from perfmodel.schema.runs import LookupWork, Point, PointKind  # noqa: E402
 
@@ -86,7 +92,10 @@ def test_bags_are_those_of_numpy_and_a_wrong_one_shows(method: str) -> None:
         gpus_per_node=1,
     )
     provider = OneSidedPass()
-    provider.open(Place(0, 1), {"run": f"look{method}"})
+    listening = listen(LOCALHOST, 0)
+    address = {"host": LOCALHOST, "port": str(listening.getsockname()[1]), "run": f"look{method}"}
+    served = serve_store(listening, "job")
+    provider.open(Place(0, 1), address)
     provider.open_group([0])
     operation = provider.operation(point, [0])
     for salt in range(2):  # the second exchange has the memory of the first
@@ -100,3 +109,27 @@ def test_bags_are_those_of_numpy_and_a_wrong_one_shows(method: str) -> None:
         operation._bags[salt, 0, 0] += salt
         assert operation.check() == (salt, 5 * 3 * 12)
     provider.close()
+    del served  # the store
+
+
+def test_shared_memory_is_a_gigabyte_of_each_rank() -> None:
+    world = SharedWorld(HashStore(), 0, 1)
+    assert world.allocate(100).memory.tolist() == [0] * 100
+    with pytest.raises(BadInputError, match="do not fit the shared memory"):
+        world.allocate(2**30)
+
+
+def test_ranks_of_one_node_listen_on_loopback_alone(team: RankTeam) -> None:
+    """The store of rank 0, and the sockets of gloo: no other machine can connect to them."""
+    processes = [os.getpid(), *(hello["pid"] for hello in team.hellos)]
+    links = set()
+    for path in (path for pid in processes for path in Path(f"/proc/{pid}/fd").iterdir()):
+        with contextlib.suppress(FileNotFoundError):  # the folder that is being read
+            links.add(os.readlink(path))
+    rows = [
+        line.split()
+        for name in ("tcp", "tcp6")
+        for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+    ]
+    heard = {row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in links}
+    assert heard and {address.partition(":")[0] for address in heard} == {"0100007F"}, heard

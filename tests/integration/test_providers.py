@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
-import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import forked_ranks
 import pytest
-from oracles import environment
-from waiting import PATIENCE_S, until
 
 from calibrate import providers
-from calibrate.cuda import symmetric_heap
 
 WORKER = Path(__file__).with_name("provider_ranks.py")
 
@@ -35,13 +28,6 @@ def needs(name: str) -> None:
         pytest.skip(f"{name}: {found.why_not}")
 
 
-def start(ranks: Sequence[int], task: str, run: str) -> list[subprocess.Popen[str]]:
-    """So many of two ranks that map each other's memory, each a process of its own."""
-    command = [sys.executable, str(WORKER), "2", "heap", free_port(), run, task]
-    lines = [[*command, str(rank)] for rank in ranks]
-    return [subprocess.Popen(one, env=environment(), stdout=subprocess.PIPE, text=True) for one in lines]
-
-
 def answers(name: str, ranks: int, task: str) -> dict[int, dict[str, Any]]:
     """What each rank printed, by its number."""
     words = (name, free_port(), f"test{os.getpid()}{task}", task)
@@ -50,11 +36,6 @@ def answers(name: str, ranks: int, task: str) -> dict[int, dict[str, Any]]:
     lines = [json.loads(line) for text in texts for line in text.splitlines() if line.startswith("{")]
     assert sorted(line["rank"] for line in lines) == list(range(ranks))
     return {line["rank"]: line for line in lines}
-
-
-def segments() -> set[str]:
-    folder = Path("/dev/shm")
-    return {path.name for path in folder.glob("perfmodel-test*")} if folder.exists() else set()
 
 
 def test_two_ranks() -> None:
@@ -83,31 +64,3 @@ def test_groups_of_three_ranks() -> None:
         for group, seen in groups.items():
             assert [one for one in seen if one["wrong"]] == [], group
             assert sum(one["spoilt"] for one in seen) == sum(bool(one["received"]) for one in seen)
-
-
-def test_nothing_is_left_of_killed_ranks() -> None:
-    started = start([0, 1], "hang", f"test{os.getpid()}killed")
-    try:
-        for one in started:
-            assert one.stdout is not None
-            assert json.loads(one.stdout.readline())
-        assert segments() == set()
-    finally:
-        for one in started:
-            one.send_signal(signal.SIGKILL)
-            one.wait(PATIENCE_S)
-    assert segments() == set()
-
-
-def test_what_a_rank_killed_alone_leaves_is_removed_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(symmetric_heap, "_STALE_S", 0.0)
-    (lonely,) = start([0], "hang", f"test{os.getpid()}lonely")
-    try:
-        until(lambda: any(Path("/dev/shm", name).stat().st_size for name in segments()))  # and locked
-        symmetric_heap.remove_stale()
-        assert len(segments()) == 1  # its owner lives and waits for the other rank
-    finally:
-        lonely.kill()
-        lonely.wait(PATIENCE_S)
-    symmetric_heap.remove_stale()
-    assert segments() == set()

@@ -14,7 +14,7 @@ import warnings
 from typing import Any
 
 import torch
-from forked_ranks import forked
+from forked_ranks import forked, meeting
 
 from calibrate.cuda.exchange_memory import METHODS, Sizes, block_rows
 from calibrate.cuda.row_wise_exchange import RowWiseExchange
@@ -23,6 +23,7 @@ from calibrate.operations import Place
 from calibrate.passes.exchange_pass import Job, PassBuffers, forward
 from calibrate.passes.torchrec_pass import TorchRec, features, local_shards, row_wise_module
 from calibrate.providers.gloo import Gloo
+from calibrate.ranks.launch import join_store
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import LookupWork, Point, PointKind
 
@@ -147,19 +148,25 @@ def main() -> None:
     rank = forked(ranks)
     torch.set_num_threads(1)
     place = Place(rank, ranks, local_rank=rank, local_ranks=ranks)
-    gloo, torchrec, everyone = Gloo(), TorchRec(), range(ranks)
+    with meeting(rank, ranks, str(port), "torchrec") as address:
+        seen = compare_all(place, address)
+    print(json.dumps(seen), flush=True)
+
+
+def compare_all(place: Place, address: dict[str, str]) -> dict[str, Any]:
+    rank, ranks, everyone = place.rank, place.ranks, range(place.ranks)
+    gloo, torchrec = Gloo(), TorchRec()
     for provider in (gloo, torchrec):
-        provider.open(place, {"host": "127.0.0.1", "port": str(port), "run": "torchrec"})
+        provider.open(place, address)
         provider.open_group(everyone)
     group = torchrec._groups[tuple(everyone)]
-    world = SharedWorld(f"torchrec{port}", rank, ranks)
+    world = SharedWorld(join_store(address["host"], int(address["port"]), "world"), rank, ranks)
     seen: dict[str, Any] = {case["name"]: compare(case, rank, ranks, gloo, group, world) for case in CASES}
     seen["points"] = {dtype: measure(torchrec, everyone, dtype) for dtype in ("fp32", "fp16")}
     gloo.barrier(everyone)
-    world.close()
-    print(json.dumps(seen), flush=True)
     torchrec.close()
     gloo.close()
+    return seen
 
 
 if __name__ == "__main__":

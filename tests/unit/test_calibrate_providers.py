@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from calibrate import patterns, providers
-from calibrate.cuda import symmetric_heap
 from calibrate.operations import RawCollectives
 from calibrate.providers import device_collectives, gloo, host_collectives
-from perfmodel.errors import BadInputError, NoHardwareError
+from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import Point, PointKind
 
@@ -208,26 +207,3 @@ def test_what_a_cpu_library_cannot_do_is_refused(asked: Point, words: str) -> No
 def test_a_group_that_nobody_opened_is_refused() -> None:
     with pytest.raises(BadInputError, match="no group of ranks"):
         Alone().operation(point("all_to_all", 64), [0, 1])
-
-
-def test_a_heap_that_is_full_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(symmetric_heap, "FOLDER", tmp_path)
-    alone = symmetric_heap.SymmetricHeap("run/../x", [3], 0)
-    assert list(tmp_path.iterdir()) == []
-    with pytest.raises(BadInputError, match="do not fit"):
-        alone.zone(0, 0, symmetric_heap.ZONE_BYTES, 1, np.dtype(np.int64))
-
-    def full(*_: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(symmetric_heap.os, "posix_fallocate", full)
-    with pytest.raises(BadInputError, match="no room"):
-        alone.zone(0, 0, 0, 1, np.dtype(np.int64))
-    alone.close()
-
-
-def test_a_member_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(symmetric_heap, "FOLDER", tmp_path)
-    with pytest.raises(NoHardwareError, match="rank 1 of the group"):
-        symmetric_heap.SymmetricHeap("run", [0, 1], 0, attach_s=0.05)
-    assert list(tmp_path.iterdir()) == []
