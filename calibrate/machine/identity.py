@@ -119,14 +119,16 @@ def gpu_machine(names: Iterable[str], network: str = "") -> tuple[str, str]:
 def shipped_with(gpu: str) -> list[str]:
     """The shipped machines with this GPU.
 
-    Limits: an unknown GPU, or a PCIe card if the machine has a scale-up domain -> none
+    Limits: an unknown GPU, or a PCIe card if the machine has a scale-up domain -> none;  machines that
+    nobody makes -> left out
     """
     words = words_of(gpu)
     card = bool(words & {"pcie", "nvl"})
+    machines = [load_machine(name) for name in list_machines() if gpu_class(name) <= words]
     return [
-        item
-        for item in list_machines()
-        if gpu_class(item) <= words and not (card and load_machine(item).nvlink_domain_gpus > 1)
+        machine.name
+        for machine in machines
+        if not machine.hypothetical and not (card and machine.nvlink_domain_gpus > 1)
     ]
 
 

@@ -11,7 +11,6 @@ from perfmodel.collectives.stored import step_constants
 from perfmodel.model.laws import LINK_LAWS
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import Law
-from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.priors import load_priors
 
@@ -31,8 +30,7 @@ _STEP = 0.02
 
 def touches_links(machine: Machine) -> bool:
     """Whether an override of the machine changes a link that collectives use, or nobody makes its domain."""
-    domain = machine.quantity("nvlink_domain_gpus").evidence
-    return domain is Evidence.ASSUMED or any(key in machine.overrides for key in _LINK_KEYS)
+    return machine.hypothetical or any(key in machine.overrides for key in _LINK_KEYS)
 
 
 def inside_rate(machine: Machine) -> float:

@@ -177,6 +177,11 @@ class Machine(Strict):
         """GPUs that reach each other over a scale-up link (NVLink, xGMI); 1 without such a link."""
         return int(self.value("nvlink_domain_gpus"))
 
+    @property
+    def hypothetical(self) -> bool:
+        """Whether nobody makes it: its scale-up domain is assumed."""
+        return self.quantity("nvlink_domain_gpus").evidence is Evidence.ASSUMED
+
     def domain_gpus_of(self, gpus_per_node: int) -> int:
         """GPUs that reach each other without a network card if ``gpus_per_node`` GPUs of each node are used.
 

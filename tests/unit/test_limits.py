@@ -39,7 +39,8 @@ def test_every_machine_value_has_a_limit_and_every_shipped_machine_is_sold() -> 
         assert machine.doubts() == {}
         for key, quantity in machine.values.items():
             limit, value = limits_of("machine")[key], quantity.value
-            assert value == 0 or limit.sold_least <= value <= limit.sold_most, (name, key)
+            sold = value == 0 or limit.sold_least <= value <= limit.sold_most
+            assert sold or (machine.hypothetical and key == "nvlink_domain_gpus"), (name, key)
     assert all(shipped_calibration(name).doubts() == {} for name in list_calibrations())
 
 

@@ -120,7 +120,10 @@ EXAMPLES = {
 
 
 def draw(count: int) -> list[Pair]:
-    rng, machines = np.random.default_rng(58), list_machines()
+    rng, machines = (
+        np.random.default_rng(58),
+        [name for name in list_machines() if not load_machine(name).hypothetical],
+    )
     pairs = []
     while len(pairs) < count:
         machine = machines[rng.integers(len(machines))]
