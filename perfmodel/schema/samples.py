@@ -16,7 +16,7 @@ from perfmodel import resources
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Backend, Clock
 from perfmodel.schema.fields import limits_of
-from perfmodel.schema.files import expected, first_line, shown, unknown_name
+from perfmodel.schema.files import cell, expected, first_line, shown, unknown_name
 from perfmodel.schema.gate import csv_lines, read_csv_lines
 from perfmodel.schema.whole_files import write_whole_text
 
@@ -56,6 +56,7 @@ _NAMES = {
     "in_place": ("true", "false"),
 }
 _REQUIRED_TEXT = ("source_id", "variant", "flag")
+_FREE_TEXT = ("source_id", "library_version", "gpu", "machine", "variant", "datatype", "flag", "note")
 _LARGEST_WHOLE = 2**53
 _LIMITED = {"payload_bytes": "payload_bytes", "gpus": "gpus", "nodes": "gpus", "gpus_per_node": "gpus"}
 """Integer columns, with the limit of each."""
@@ -115,7 +116,8 @@ def parse_samples(text: str, where: str, issues: list[SampleIssue] | None = None
 def write_samples(frame: pd.DataFrame, path: str | Path) -> None:
     """Write samples in the canonical columns; the file is written atomically.
 
-    Limits: the written file reads back equal, or BadInputError is raised before anything is written
+    Texts that a spreadsheet would run as formulas get an apostrophe (``files.cell``).
+    Limits: a file that cannot be read back -> BadInputError before anything is written
     """
     missing = [column for column in COLUMNS if column not in frame.columns]
     if missing:
@@ -123,6 +125,8 @@ def write_samples(frame: pd.DataFrame, path: str | Path) -> None:
     ordered = frame[list(COLUMNS)].copy()
     ordered["in_place"] = [str(bool(value)).lower() for value in ordered["in_place"]]
     ordered["time_s"] = [f"{value:.9g}" for value in ordered["time_s"]]
+    for name in _FREE_TEXT:
+        ordered[name] = [cell(str(value)) for value in ordered[name]]
     text = ordered.to_csv(index=False, lineterminator="\n")
     parse_samples(text, str(path))
     write_whole_text(Path(path), text, _WHAT)
