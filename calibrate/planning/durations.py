@@ -7,21 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from calibrate.patterns import ELEMENT_BYTES
 from calibrate.planning.measurement_plan import MeasurementPlan
-from calibrate.planning.payloads import ELEMENT_BYTES
-from calibrate.running.stopping import Target, calls_for
+from calibrate.running.stopping import calls_for
 from perfmodel.schema.runs import Point, PointKind
 
 _FLOOR_S = {"cpu": 8e-6, "cuda": 15e-6}
 _PEER_S = {"cpu": 3e-6, "cuda": 1e-6}
 _BYTES_PER_S = {"cpu": 1.5e9, "cuda": 5e10}
 _COMPOSED_FLOORS = 20
-_OVERHEAD_S = {
-    PointKind.COLLECTIVE: 0.008,
-    PointKind.KERNEL: 0.035,
-    PointKind.COMPOSED: 0.035,
-    PointKind.LOOKUP: 0.035,
-}
+_OVERHEAD_S = dict.fromkeys(PointKind, 0.035) | {PointKind.COLLECTIVE: 0.008}
 _CHECKED_BYTES_PER_S = {"cpu": 3e8, "cuda": 1e10}
 PILOT_CALLS = 10
 
@@ -29,41 +24,24 @@ PILOT_CALLS = 10
 def estimate_points_s(points: Iterable[Point], plan: MeasurementPlan) -> float:
     """Estimated time of a plan's points together [s].
 
-    Each point is counted as one pilot visit and 1.5 times the least number of visits. The times of calls
-    are guesses (``guess_call_s``), at best within a factor of two. A noisy machine takes longer, at most
-    ``plan.target.max_time_s`` per point.
+    Each point is counted as one pilot visit and 1.5 times the least number of visits, with filling, warm-up,
+    checking and writing. The times of calls are guesses (``guess_call_s``), at best within a factor of two. A
+    noisy machine takes longer, at most ``plan.target.max_time_s`` per point.
     """
-    return sum(estimate_point_s(point, plan) for point in points)
-
-
-def estimate_point_s(point: Point, plan: MeasurementPlan) -> float:
-    """Estimated time of one point [s]."""
-    visit_s = guess_visit_s(point, plan.world.device, plan.target)
-    overhead_s = guess_overhead_s(point, plan.world.device)
-    visits = 1.5 * plan.target.min_visits
-    return visits * visit_s + (visits + 1) * overhead_s
+    device, visits, total_s = plan.world.device, 1.5 * plan.target.min_visits, 0.0
+    for point in points:
+        call_s = guess_call_s(point, device)
+        overhead_s = _OVERHEAD_S[point.kind] + point.payload_bytes / _CHECKED_BYTES_PER_S[device]
+        total_s += visits * call_s * calls_for(plan.target, call_s) + (visits + 1) * overhead_s
+    return total_s
 
 
 def guess_call_s(point: Point, device: str) -> float:
     """Estimated time of one call [s]; may be wrong by a factor of three."""
-    floor_s = _FLOOR_S[device] + _PEER_S[device] * (
-        point.gpus - 1 if point.kind is PointKind.COLLECTIVE else 0
-    )
-    payload_bytes = float(point.payload_bytes)
+    peers = point.gpus - 1 if point.kind is PointKind.COLLECTIVE else 0
+    floor_s, payload_bytes = _FLOOR_S[device] + _PEER_S[device] * peers, float(point.payload_bytes)
     if point.kind in (PointKind.COMPOSED, PointKind.LOOKUP):
         floor_s *= _COMPOSED_FLOORS
-        work = point.work
-        if work is not None:
+        if (work := point.work) is not None:
             payload_bytes = work.batch * work.tables * work.dim * ELEMENT_BYTES * (work.pooling + point.gpus)
     return floor_s + payload_bytes / _BYTES_PER_S[device]
-
-
-def guess_overhead_s(point: Point, device: str) -> float:
-    """Estimated time of a visit besides its timed calls [s]: filling, warm-up, checking, writing."""
-    return _OVERHEAD_S[point.kind] + point.payload_bytes / _CHECKED_BYTES_PER_S[device]
-
-
-def guess_visit_s(point: Point, device: str, target: Target) -> float:
-    """Estimated time of the timed calls of one visit together [s]."""
-    call_s = guess_call_s(point, device)
-    return call_s * calls_for(target, call_s)

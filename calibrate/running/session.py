@@ -5,21 +5,24 @@ Nothing here prints, sleeps or knows a library: a ``Team`` times calls, a ``List
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
+import signal
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import FrameType
 
-from calibrate.planning.durations import PILOT_CALLS, estimate_point_s, estimate_points_s, guess_call_s
+from calibrate.planning.durations import PILOT_CALLS, estimate_points_s, guess_call_s
 from calibrate.planning.measurement_plan import MeasurementPlan, make_plan
 from calibrate.planning.world import group_ranks
 from calibrate.running import stack
 from calibrate.running.fold import fold, problem_of, visit_median_s
 from calibrate.running.interfaces import Listener, RunOptions, RunOutcome, Team
-from calibrate.running.interrupts import Interrupts
 from calibrate.running.journal import Journal, PointState
 from calibrate.running.stopping import Summary, Target, calls_for, summarise, verdict
 from perfmodel.errors import PerfmodelError, RankLostError
@@ -28,8 +31,8 @@ from perfmodel.schema.runs import Finish, Point, RunHeader, Status, Visit, funct
 MOST_DROPPED = 3
 """Visits of one point that a jumping clock may spoil before the point fails."""
 
-_ESTIMATE_EVERY_S = 0.5
 _DEADLINE_FACTOR = 20
+_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 
 
 def calibrate(
@@ -96,11 +99,11 @@ def _is_done(state: PointState, target: Target) -> bool:
 class _Progress:
     """Facts of this start about an unfinished point, to schedule its further visits."""
 
+    wanted_visits: float  # in all, by the present interval
     spent_s: float = 0.0
     visit_s: float = 0.0  # the last visit, as a whole
     call_s: float = 0.0  # a call of the pilot
     dropped: int = 0
-    wanted_visits: float = 0.0  # in all, by the present interval
 
 
 class _Session:
@@ -125,7 +128,7 @@ class _Session:
         self.salt = 0
         self.far = 0.0  # points, unfinished ones by their share; never decreasing
         self.started_s = clock()
-        self.estimated = (-_ESTIMATE_EVERY_S, 0.0)  # seconds since the start, seconds left then
+        self.interrupted = False
 
     def run(self) -> RunOutcome:
         """Run all rounds; returns the outcome, or raises an error once the listener knows it."""
@@ -139,8 +142,8 @@ class _Session:
             self._warn(f"functional check only, not a calibration: {functional_reason(self.journal.header)}.")
         stopped, error = "", None
         try:
-            with Interrupts() as interrupts:
-                stopped = self._rounds(interrupts)
+            with self._interruptible():
+                stopped = self._rounds()
         except KeyboardInterrupt:
             stopped = "interrupted"
         except PerfmodelError as problem:
@@ -162,14 +165,14 @@ class _Session:
                     self.journal.begin(point)
             self.open[point.key] = point
 
-    def _rounds(self, interrupts: Interrupts) -> str:
+    def _rounds(self) -> str:
         """Visit open points in a new random order each round; returns why it stopped, or ""."""
         while self.open:
             number = self.journal.last_round + 1
             order = sorted(set(self.open) - self.failed_before) or sorted(self.open)
             random.Random(f"{self.journal.header.seed}:{number}").shuffle(order)
             for key in order:
-                if interrupts.requested:
+                if self.interrupted:
                     return "interrupted"
                 limit_s = self.options.time_limit_s
                 if limit_s is not None and self._since() >= limit_s:
@@ -194,7 +197,7 @@ class _Session:
         """Make one visit: time calls, combine the ranks' times, write them, decide if the point ends."""
         if point.key not in self.journal.states:
             self.journal.begin(point)
-        progress = self.progress.setdefault(point.key, _Progress())
+        progress = self.progress.setdefault(point.key, _Progress(1.5 * self.target.min_visits))
         try:
             visit = self._piloted(point, number, progress)
         except RankLostError as error:
@@ -258,8 +261,9 @@ class _Session:
             status = verdict(summary, progress.spent_s, state.visits, self.target)
             if status is not None:
                 self._end_well(point, status, summary)
-        self.far = max(self.far, self._far())
-        self.listener.progress(self.far, len(self.plan.points), point, summary, self._left_s())
+        far, left_s = self._estimate()
+        self.far = max(self.far, far)
+        self.listener.progress(self.far, len(self.plan.points), point, summary, left_s)
 
     def _end_well(self, point: Point, status: Status, summary: Summary | None) -> None:
         """End a point that did not fail with ``status``, or as throttled if half of its visits were."""
@@ -309,39 +313,43 @@ class _Session:
     def _since(self) -> float:
         return self.clock() - self.started_s
 
-    def _left_s(self) -> float:
-        """Time left [s]: over open points, expected further visits x time of the last visit."""
-        if not self.open:
-            return 0.0
-        at, left = self.estimated
-        now = self._since()
-        if 0 <= now - at < _ESTIMATE_EVERY_S:
-            return max(left - (now - at), 0.0)
-        left = sum(self._point_left_s(key, point) for key, point in self.open.items())
+    def _estimate(self) -> tuple[float, float]:
+        """(points done, where an unfinished one counts as visits made / visits expected; seconds left)."""
+        far, left_s = float(len(self.plan.points) - len(self.open)), 0.0
+        fresh = [point for key, point in self.open.items() if key not in self.progress]
+        for key in self.open.keys() & self.progress.keys():
+            visits, progress = self.journal.states[key].visits, self.progress[key]
+            wanted = max(progress.wanted_visits, visits + 1.0)
+            budget_s = max(self.target.max_time_s - progress.spent_s, progress.visit_s)
+            far += visits / wanted
+            left_s += min((wanted - visits) * progress.visit_s, budget_s)
+        left_s += estimate_points_s(fresh, self.plan)
         if self.options.time_limit_s is not None:
-            left = min(left, max(self.options.time_limit_s - now, 0.0))
-        self.estimated = (now, left)
-        return left
+            left_s = min(left_s, max(self.options.time_limit_s - self._since(), 0.0))
+        return far, left_s
 
-    def _far(self) -> float:
-        """Number of points done; an unfinished point counts as visits made / visits expected."""
-        return len(self.plan.points) - len(self.open) + sum(map(self._part, self.open))
+    @contextlib.contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Context in which the first signal sets ``interrupted``, and the second raises KeyboardInterrupt.
 
-    def _part(self, key: str) -> float:
-        state, progress = self.journal.states.get(key), self.progress.get(key)
-        if state is None or not state.visits:
-            return 0.0
-        wanted = (progress.wanted_visits if progress else 0.0) or 1.5 * self.target.min_visits
-        return state.visits / max(wanted, state.visits + 1.0)
+        Signals that are ignored (``nohup``) stay ignored. Limits: outside the main thread it does nothing
+        """
 
-    def _point_left_s(self, key: str, point: Point) -> float:
-        progress, state = self.progress.get(key), self.journal.states.get(key)
-        if progress is None or state is None:
-            return estimate_point_s(point, self.plan)
-        wanted = progress.wanted_visits or 1.5 * self.target.min_visits
-        missing = max(wanted - state.visits, 1.0)
-        budget_s = max(self.target.max_time_s - progress.spent_s, progress.visit_s)
-        return min(missing * progress.visit_s, budget_s)
+        def request(number: int, frame: FrameType | None) -> None:
+            if self.interrupted:
+                raise KeyboardInterrupt
+            self.interrupted = True
+
+        before = {}
+        if threading.current_thread() is threading.main_thread():
+            numbers = [getattr(signal, name) for name in _SIGNALS if hasattr(signal, name)]
+            heeded = [number for number in numbers if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+            before = {number: signal.signal(number, request) for number in heeded}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def _outcome(self, stopped: str, error: PerfmodelError | None) -> RunOutcome:
         return RunOutcome(
