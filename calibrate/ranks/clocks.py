@@ -15,7 +15,6 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from calibrate.operations import Operation, RankTimes
@@ -43,26 +42,7 @@ _HOLD_MARGIN, _HOLD_LEAST_S, _HOLD_MOST_S = 1.3, 50e-6, 20e-3
 
 AFTER_KERNEL = "after_kernel"
 
-STAGES = ("idle", "open", "group", "build", "warm-up", "timed calls", "check", "close")
-"""Stages of a rank, in the order of a visit; the rank at the earliest stage is taken to hang."""
-
 Action = Callable[[], None]
-
-
-@dataclass
-class RankProgress:
-    """The present activity of a rank: its measuring thread writes it, another thread reads it.
-
-    stage  one of STAGES;  done  grows by one entry per timed call
-    """
-
-    stage: str = "idle"
-    done: list[float] = field(default_factory=list)
-
-    def enter(self, stage: str, done: list[float] | None = None) -> None:
-        """Enter ``stage``; ``done`` is a list to which the caller appends one entry per timed call."""
-        self.done = [] if done is None else done
-        self.stage = stage
 
 
 class Cpu:
@@ -235,17 +215,14 @@ class Timer:
             self._captured = graph_calls(calls)
             self._action = self._device.capture(self.operation.run, self._captured)
 
-    def visit(
-        self, calls: int, progress: RankProgress | None = None, now: Callable[[], float] = time.perf_counter
-    ) -> RankTimes:
-        """Time about ``calls`` calls, and check the last result; ``now`` is the host's clock [s]."""
-        progress = progress or RankProgress()
+    def visit(self, calls: int, ends: list[float], now: Callable[[], float] = time.perf_counter) -> RankTimes:
+        """Time about ``calls`` calls, and check the last result.
+
+        ends   an empty list, which gets an entry when a call has ended;  now  the host's clock [s]
+        """
         starts: list[float] = []
-        ends: list[float] = []
         steps: dict[str, list[float]] = {}
-        progress.enter("warm-up")
         self._warm_up()
-        progress.enter("timed calls", ends)
         collecting = gc.isenabled()
         gc.disable()
         try:
@@ -257,7 +234,6 @@ class Timer:
         finally:
             if collecting:
                 gc.enable()
-        progress.enter("check")
         conditions = self._device.conditions()
         if self._clock is Clock.GRAPH:
             self._replay_once_more()
@@ -266,7 +242,7 @@ class Timer:
         self._action = self.operation.run  # frees the memory of the graph
         return RankTimes(
             starts_s=starts,
-            ends_s=ends,
+            ends_s=list(ends),
             calls_each=each,
             bytes_sent=self.operation.bytes_sent,
             checked=checked,

@@ -16,7 +16,6 @@ from datetime import timedelta
 from typing import Any
 
 from calibrate.ranks import process
-from calibrate.ranks.clocks import STAGES
 from calibrate.ranks.launch import (
     JOIN_S,
     LOCALHOST,
@@ -29,9 +28,6 @@ from calibrate.ranks.launch import (
 from perfmodel import errors
 from perfmodel.errors import NoHardwareError, PerfmodelError, RankLostError
 from perfmodel.resources import memory_limits
-
-Answer = Mapping[str, Any]
-"""What a rank answered, as JSON."""
 
 GRACE_S, WHERE_S = 10.0, 2.0
 """Seconds for other ranks to answer after one failed (they may wait for it in a collective), and for a rank
@@ -69,7 +65,14 @@ class Leader:
         environment["PERFMODEL_TEAM"] = f"{self.port} {job}"
         try:
             for rank in [0] if launcher else range(ranks):
-                self._start(rank, program, {**environment, "PERFMODEL_RANK": str(rank)})
+                self.processes[rank] = subprocess.Popen(
+                    program,
+                    stdin=subprocess.DEVNULL,
+                    stdout=self._log,
+                    stderr=self._log,
+                    env={**environment, "PERFMODEL_RANK": str(rank)},
+                    start_new_session=True,  # Ctrl-C reaches this process alone
+                )
             self._timed_out = import_store().DistStoreError  # torch loads while the ranks load it
             self._store = serve_store(listening, job)
         except BaseException as error:
@@ -79,7 +82,7 @@ class Leader:
                 raise
             raise NoHardwareError(f"a rank cannot be started: {program[0]}: {error.strerror}.") from error
 
-    def gather(self, say: Callable[[str], None]) -> list[Answer]:
+    def gather(self, say: Callable[[str], None]) -> list[Any]:
         """Wait for all ranks; returns what they say of themselves. ``say`` names the missing after LATE_S.
 
         Raises NoHardwareError if a rank is missing after JOIN_S, or ended before it came.
@@ -149,13 +152,6 @@ class Leader:
         self._store = None  # ranks of other processes end when it is gone
         self._log.close()
 
-    def _start(self, rank: int, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Start a process in its own session: Ctrl-C reaches this process alone."""
-        null, log = subprocess.DEVNULL, self._log
-        self.processes[rank] = subprocess.Popen(
-            command, stdin=null, stdout=log, stderr=log, env=environment, start_new_session=True
-        )
-
     def _missing(self, ranks: Iterable[int], seconds: float, key: str = "") -> list[int]:
         """Ranks that have not set their key after so many seconds; none, as soon as all have.
 
@@ -168,7 +164,7 @@ class Leader:
             return [rank for rank, name in keys.items() if not self._store.check([name])]
         return []
 
-    def _take(self, ranks: Iterable[int]) -> list[Answer]:
+    def _take(self, ranks: Iterable[int]) -> list[Any]:
         """The answers of ranks that have all answered."""
         keys = [f"{self._number}/{rank}" for rank in ranks]
         answers = [json.loads(answer) for answer in self._store.multi_get(keys)]
@@ -176,13 +172,13 @@ class Leader:
             self._store.delete_key(key)
         return answers
 
-    def _errors(self, ranks: Iterable[int]) -> dict[int, Answer]:
+    def _errors(self, ranks: Iterable[int]) -> dict[int, Any]:
         """By rank: the errors among the answers that are there."""
         answers = {rank: json.loads(self._store.get(f"{self._number}/{rank}")) for rank in sorted(ranks)}
         return {rank: answer["error"] for rank, answer in answers.items() if "error" in answer}
 
-    def _hung(self, missing: Sequence[int], failed: Mapping[int, Answer], deadline_s: float) -> RankLostError:
-        """Name the cause: a silent rank, else one that failed, else the ranks at the earliest stage.
+    def _hung(self, missing: Sequence[int], failed: Mapping[int, Any], deadline_s: float) -> RankLostError:
+        """Name the cause: a silent rank, else one that failed, else the ranks with the fewest timed calls.
 
         Libraries fail on other ranks when one is killed, so the silent rank comes first.
         """
@@ -195,10 +191,9 @@ class Leader:
         for rank, error in failed.items():
             what = f"failed and the others wait for it: {error['message'].removesuffix('.')}"
             return self._rank_lost(self.names[rank], what, error["next_step"])
-        stages = {rank: json.loads(self._store.get(f"where/{rank}")) for rank in missing}
-        stage, done = min(stages.values(), key=lambda place: (STAGES.index(place[0]), place[1]))
-        behind = [self.names[rank] for rank in missing if stages[rank] == [stage, done]]
-        place = f"({stage}{f', after {done} calls' if done else ''})"
+        calls = {rank: int(self._store.get(f"where/{rank}")) for rank in missing}
+        behind = [self.names[rank] for rank in missing if calls[rank] == min(calls.values())]
+        place = f"(after {min(calls.values())} timed calls)"
         if len(behind) == 1:
             return self._rank_lost(behind[0], f"{late}: it hangs {place}")
         return self._rank_lost(", ".join(behind), f"wait for each other for {deadline_s:.0f} s {place}")

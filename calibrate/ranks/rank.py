@@ -8,8 +8,8 @@
 A rank waits for the key ``ask/RANK``, does what it says, and sets ``NUMBER/RANK``, with that message's
 number; its first answer, number 0, says where it runs. It is told ``welcome`` (the places of all ranks),
 ``open`` (join the job through a library), ``group`` (make a communicator), for each visit ``prepare`` and
-``time``, also ``drop`` where memory is short; at the end ``close``. A thread that sleeps while calls are
-timed waits for the key ``where``, which rank 0 sets when it has waited too long.
+``time``; at the end ``close``. A thread that sleeps while calls are timed waits for the key ``where``, which
+rank 0 sets when it has waited too long; the answer is the number of calls timed so far.
 
 A provider opens with an ``address``, a mapping with these keys:
 
@@ -37,7 +37,7 @@ from calibrate.machine.libraries import install_torch
 from calibrate.operations import Availability, Place, Provider, RankTimes
 from calibrate.planning.pass_cells import PROVIDER_OF
 from calibrate.ranks import process
-from calibrate.ranks.clocks import Cpu, Cuda, RankProgress, Timer
+from calibrate.ranks.clocks import Cpu, Cuda, Timer
 from calibrate.ranks.gpu_conditions import watch_gpu
 from calibrate.ranks.launch import LOCALHOST, Launcher, join_store
 from calibrate.running.versions import library_versions
@@ -47,6 +47,9 @@ from perfmodel.schema.runs import Point, PointKind
 
 LEAVE_S = 10.0
 """Seconds after which a leaving rank that hangs in the shutdown of a library is ended."""
+
+KEPT_SHARE = 0.5
+"""Share of this rank's memory for buffers of operations that it keeps ready; beyond it, it drops all."""
 
 FOREVER = timedelta(days=20)
 """A wait for what rank 0 says next: poll() counts its milliseconds in 32 bits."""
@@ -78,7 +81,9 @@ class RankServer:
         self._open: dict[str, Provider] = {}
         self._timers: dict[str, Timer] = {}
         self._current: Timer | None = None
-        self.progress = RankProgress()
+        self._calls = 0
+        self._memory_bytes = 0.0
+        self.timed: list[float] = []  # one entry for each call of this visit
         self.leaving = False
 
     def serve(self) -> None:
@@ -87,7 +92,6 @@ class RankServer:
             "welcome": self._welcome,
             "open": self._open_provider,
             "group": self._open_group,
-            "drop": lambda message: self._timers.clear(),
             "prepare": self._prepare,
             "time": self._time,
             "close": self._close,
@@ -103,7 +107,7 @@ class RankServer:
                 self._device.require_alive(error)
                 answer = {"error": describe_error(error)}
             self._store.set(f"{message['number']}/{self._rank}", json.dumps(answer))
-            self.progress.enter("idle")
+            self.timed = []
 
     def _welcome(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Take this rank's place, and describe its device, versions and libraries."""
@@ -111,21 +115,17 @@ class RankServer:
         self._bound = message["cpus"][self._rank]
         self._all = sorted(cpu for core in process.cores() for cpu in core)
         process.bind(self._bound)
-        described = {
-            "device": "",
-            "uuid": "",
-            "memory_bytes": process.host_memory_bytes(self._place.local_ranks),
-        }
-        versions: dict[str, str] = {}
-        if self._place.device == "cuda":
-            described, versions = self._use_gpu()
+        gpu = self._use_gpu() if self._place.device == "cuda" else {"uuid": "", "versions": {}}
+        if not gpu["uuid"]:
+            self._memory_bytes = process.host_memory_bytes(self._place.local_ranks)
         providers = {
             name: asdict(self._availability(name)) for name in message["providers"] if self._rank == 0
         }
-        versions |= library_versions(self._place)
-        return {**described, "versions": versions, "providers": providers}
+        versions = {**gpu["versions"], **library_versions(self._place)}
+        return {**gpu, "versions": versions, "providers": providers, "memory_bytes": self._memory_bytes}
 
-    def _use_gpu(self) -> tuple[dict[str, Any], dict[str, str]]:
+    def _use_gpu(self) -> dict[str, Any]:
+        """Take the GPU of this rank's place; returns its UUID, and versions."""
         try:
             import torch
         except ImportError as error:
@@ -141,9 +141,8 @@ class RankServer:
         found = torch.cuda.get_device_properties(torch.cuda.current_device())
         uuid = f"GPU-{found.uuid}"
         self._device = Cuda(torch, watch_gpu(uuid))
-        free, _ = torch.cuda.mem_get_info()
-        versions = {"cuda": str(torch.version.cuda), "gpu": str(found.name)}
-        return {"device": found.name, "uuid": uuid, "memory_bytes": 0.8 * free}, versions
+        self._memory_bytes = 0.8 * torch.cuda.mem_get_info()[0]
+        return {"uuid": uuid, "versions": {"cuda": str(torch.version.cuda), "gpu": str(found.name)}}
 
     def _availability(self, name: str) -> Availability:
         found, device = self._describe(name), self._place.device
@@ -152,7 +151,6 @@ class RankServer:
         return found
 
     def _open_provider(self, message: Mapping[str, Any]) -> None:
-        self.progress.enter("open")
         name = message["provider"]
         provider = self._load(name)
         use = getattr(provider, "use", None)
@@ -166,7 +164,6 @@ class RankServer:
         gc.freeze()
 
     def _open_group(self, message: Mapping[str, Any]) -> None:
-        self.progress.enter("group")
         provider = self._open[message["provider"]]
         self._unbound(lambda: provider.open_group(message["group"]))
 
@@ -178,10 +175,11 @@ class RankServer:
         finally:
             process.bind(self._bound)
 
-    def _prepare(self, message: Mapping[str, Any]) -> float:
-        """Make the operation unless it was kept, and fill its buffers; returns the bytes held then."""
-        self.progress.enter("build")
+    def _prepare(self, message: Mapping[str, Any]) -> None:
+        """Make the operation unless it was kept, and fill its buffers."""
         self._current = None
+        if self._timers and self._device.held_bytes() > KEPT_SHARE * self._memory_bytes:
+            self._timers.clear()
         point = Point.model_validate(message["point"])
         ranks = tuple(message["group"])
         name = f"{ranks} {point.key}"
@@ -189,7 +187,6 @@ class RankServer:
         timer.prepare(message["salt"], message["calls"])
         self._timers[name] = self._current = timer
         self._calls = int(message["calls"])
-        return self._device.held_bytes()
 
     def _timer(self, point: Point, ranks: tuple[int, ...], barrier_of: str) -> Timer:
         name = provider_name(point)
@@ -204,10 +201,9 @@ class RankServer:
         timer, self._current = self._current, None
         if timer is None:
             raise BadInputError("nothing is prepared.")
-        return pack(timer.visit(self._calls, self.progress))
+        return pack(timer.visit(self._calls, self.timed))
 
     def _close(self, message: Mapping[str, Any]) -> None:
-        self.progress.enter("close")
         self.leaving = True
         self._timers.clear()
         self._current = None
@@ -260,7 +256,7 @@ def _watch(store: Any, server: RankServer, rank: int) -> None:
     """Say where this rank is when rank 0 asks; end the process, even a stuck one, when the store is gone."""
     try:
         store.wait(["where"], FOREVER)
-        store.set(f"where/{rank}", json.dumps([server.progress.stage, len(server.progress.done)]))
+        store.set(f"where/{rank}", str(len(server.timed)))
         store.wait(["the end"], FOREVER)
     except RuntimeError:
         if server.leaving:

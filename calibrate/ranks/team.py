@@ -25,9 +25,6 @@ from perfmodel.schema.runs import DeviceConditions, Point, PointKind
 OPEN_S = 180.0
 """Seconds that the ranks may take to import a library and to join the job through it."""
 
-KEPT_SHARE = 0.5
-"""Share of a rank's memory for buffers of operations that it keeps ready; beyond it, all ranks drop all."""
-
 LEAST_S = 1.0
 ONE_A_GPU = "start one rank per GPU (--ranks 1 if there is one GPU)."
 RANK_PROGRAM = (sys.executable, "-P", "-m", "calibrate.ranks.rank")
@@ -107,7 +104,6 @@ class RankTeam:
         self._collectives = request.collectives
         self._open: set[str] = set()
         self._groups: set[tuple[str, tuple[int, ...]]] = set()
-        self._full = False
         try:
             self.hellos = leader.gather(say)
             self.places = place_ranks(self.hellos, choose_device(request))
@@ -141,10 +137,7 @@ class RankTeam:
             "salt": salt,
             "barrier": self._ready(point, ranks, deadline_s),
         }
-        if self._full:
-            ask("drop", deadline_s)
-        held_bytes = ask("prepare", deadline_s, ranks, **fields)
-        self._full = max(held_bytes) > KEPT_SHARE * self._world.memory_bytes
+        ask("prepare", deadline_s, ranks, **fields)
         return [unpack(answer) for answer in ask("time", max(ends - time.monotonic(), LEAST_S), ranks)]
 
     def close(self) -> None:

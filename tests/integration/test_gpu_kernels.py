@@ -111,7 +111,7 @@ def test_every_kernel_is_exact_at_every_clock(library: TorchKernels, kernel: str
     timer = Timer(operation, clock, "default", GraphDevice(operation), lambda: None)
     for salt in range(3):
         timer.prepare(salt, 20)
-        found = timer.visit(20)
+        found = timer.visit(20, [])
         assert found.wrong == 0 < found.checked
     assert operation._outputs == () and operation._captured is None  # their memory is free again
 
@@ -127,7 +127,7 @@ def test_our_own_kernels_are_exact_too(monkeypatch: pytest.MonkeyPatch, kernel: 
     for salt in range(2):
         for timer in timers:
             timer.prepare(salt, 20)
-            found = timer.visit(20)
+            found = timer.visit(20, [])
             assert found.wrong == 0 < found.checked
 
 
@@ -137,7 +137,7 @@ def test_a_graph_that_writes_nothing_is_wrong(library: TorchKernels, kernel: str
     timer, device = graph_timer(library.operation(point(kernel, Clock.GRAPH), [0]))
     timer.prepare(1, 20)
     device.dead = True
-    found = timer.visit(20)
+    found = timer.visit(20, [])
     assert 0 < found.wrong <= found.checked
 
 
@@ -150,7 +150,7 @@ def test_a_graph_reads_each_set_once_and_the_cache_is_emptied_before_it(
     timer, device = graph_timer(operation)
     monkeypatch.setattr(operation, "_between", lambda: swept.append(device.replays))
     timer.prepare(1, 200)
-    timer.visit(200)
+    timer.visit(200, [])
     assert len(device.inputs) == len({one[0].data_ptr() for one in device.inputs}) == 200 // BATCHES
     # warm-up, a replay that says how long launching takes, one a batch, the one that is checked
     assert swept == [0] * WARM_UP_CALLS + [1, 2, 3, 4, 5, 6]
@@ -198,7 +198,7 @@ def test_widths_take_turns_in_one_memory(library: TorchKernels) -> None:
     for salt in range(3):
         for timer in timers:
             timer.prepare(salt, 5)
-            assert timer.visit(5).wrong == 0
+            assert timer.visit(5, []).wrong == 0
     assert library.tables._memory.numel() == 1200 * 16 * 4  # the largest
 
 

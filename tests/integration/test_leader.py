@@ -27,10 +27,10 @@ Act = Callable[[int, dict[str, Any]], Any]
 class Ranks:
     """Ranks whose processes sleep: threads answer with what ``act`` makes of a message.
 
-    where   by rank: stage and number of timed calls that it says when it is late; others say nothing
+    where   by rank: number of timed calls that it says when it is late; others say nothing
     """
 
-    def __init__(self, count: int, act: Act, where: dict[int, tuple[str, int]]) -> None:
+    def __init__(self, count: int, act: Act, where: dict[int, int]) -> None:
         self.leader = Leader(None, SLEEPS, count, "cpu")
         self.over = threading.Event()
         self._act = act
@@ -60,13 +60,13 @@ class Ranks:
             if not self.over.is_set():
                 store.set(f"{message['number']}/{rank}", json.dumps(answer))
 
-    def _tell(self, rank: int, place: tuple[str, int]) -> None:
+    def _tell(self, rank: int, place: int) -> None:
         store = self._join()
         try:
             store.wait(["where"], FOREVER)
         except RuntimeError:
             return
-        store.set(f"where/{rank}", json.dumps(place))
+        store.set(f"where/{rank}", str(place))
 
     def hang(self, *_: object) -> None:
         """Until the test ends."""
@@ -77,7 +77,7 @@ class Ranks:
 def ranks() -> Iterator[Callable[..., Ranks]]:
     teams: list[Ranks] = []
 
-    def make(count: int, act: Act, where: dict[int, tuple[str, int]] | None = None) -> Ranks:
+    def make(count: int, act: Act, where: dict[int, int] | None = None) -> Ranks:
         teams.append(Ranks(count, act, where or {}))
         return teams[-1]
 
@@ -143,8 +143,8 @@ def test_a_process_that_ends_is_named(ranks: Callable[..., Ranks]) -> None:
 @pytest.mark.parametrize(
     ("where", "words"),
     [
-        ([18, 17, 18], r"^rank 1 has not answered for 0 s: it hangs \(timed calls, after 17 calls\)"),
-        ([3, 3, 3], r"^rank 0, rank 1, rank 2 wait for each other for 0 s \(timed calls, after 3 calls\)"),
+        ([18, 17, 18], r"^rank 1 has not answered for 0 s: it hangs \(after 17 timed calls\)"),
+        ([3, 3, 3], r"^rank 0, rank 1, rank 2 wait for each other for 0 s \(after 3 timed calls\)"),
         ([3, None, 3], r"^rank 1 has not answered for 0 s: it was stopped or killed, or is stuck in a call"),
     ],
 )
@@ -152,7 +152,7 @@ def test_who_hangs_is_named(
     where: list[int | None], words: str, ranks: Callable[..., Ranks], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leader, "WHERE_S", PATIENCE_S if None not in where else 1.0)
-    places = {rank: ("timed calls", calls) for rank, calls in enumerate(where) if calls is not None}
+    places = {rank: calls for rank, calls in enumerate(where) if calls is not None}
     team = ranks(3, lambda rank, message: team.hang(), places)
     with pytest.raises(RankLostError, match=words):
         team.leader.ask("time", 0.2)
@@ -168,7 +168,7 @@ def test_a_rank_that_fails_while_the_others_wait_for_it_is_named(
             raise MemoryError("no room")
         team.hang()
 
-    team = ranks(2, act, {0: ("timed calls", 3)})
+    team = ranks(2, act, {0: 3})
     words = r"^rank 1 failed and the others wait for it: memory ran out \(no room\)"
     with pytest.raises(RankLostError, match=words):
         team.leader.ask("time", PATIENCE_S)

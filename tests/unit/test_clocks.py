@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from calibrate.ranks.clocks import BATCHES, GRAPH_CALLS, WARM_UP_CALLS, Cpu, RankProgress, Timer, graph_calls
+from calibrate.ranks.clocks import BATCHES, GRAPH_CALLS, WARM_UP_CALLS, Cpu, Timer, graph_calls
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
 
@@ -66,7 +66,7 @@ def test_eager_times_one_call_at_a_time_after_a_barrier() -> None:
     machine = Machine()
     timer = Timer(FakeOperation(machine), Clock.EAGER, "default", Cpu(), machine.barrier)
     timer.prepare(7, 2)
-    found = timer.visit(2, now=machine.now)
+    found = timer.visit(2, [], machine.now)
     assert timed(machine.log) == ["before", "barrier", "clock", "run", "clock"] * 2 + ["check"]
     assert [end - start for start, end in zip(found.starts_s, found.ends_s, strict=True)] == [3.0, 3.0]
     assert (found.calls_each, found.bytes_sent, found.wrong, found.checked) == (1, 512, 0, 64)
@@ -77,14 +77,14 @@ def test_eager_times_one_call_at_a_time_after_a_barrier() -> None:
 def test_after_a_kernel_nothing_stands_between_it_and_the_call() -> None:
     machine = Machine()
     timer = Timer(FakeOperation(machine), Clock.EAGER, "after_kernel", Cpu(), machine.barrier)
-    timer.visit(1, now=machine.now)
+    timer.visit(1, [], machine.now)
     assert timed(machine.log) == ["barrier", "before", "clock", "run", "clock", "check"]
 
 
 def test_stream_shares_the_calls_out_among_batches() -> None:
     machine = Machine()
     timer = Timer(FakeOperation(machine), Clock.STREAM, "default", Cpu(machine.now), machine.barrier)
-    found = timer.visit(3 * BATCHES, now=machine.now)
+    found = timer.visit(3 * BATCHES, [], machine.now)
     assert timed(machine.log) == ["before", "barrier", "clock", "run", "run", "run", "clock"] * BATCHES + [
         "check"
     ]
@@ -97,7 +97,7 @@ def test_stream_shares_the_calls_out_among_batches() -> None:
 )
 def test_stream_never_times_fewer_calls_than_asked(calls: int, times: int, each: int) -> None:
     machine = Machine()
-    found = Timer(FakeOperation(machine), Clock.STREAM, "default", Cpu(), machine.barrier).visit(calls)
+    found = Timer(FakeOperation(machine), Clock.STREAM, "default", Cpu(), machine.barrier).visit(calls, [])
     assert (len(found.starts_s), found.calls_each) == (times, each)
 
 
@@ -107,7 +107,7 @@ def test_wrong_elements_are_reported_and_the_salt_reaches_the_operation() -> Non
     timer = Timer(operation, Clock.EAGER, "default", Cpu(), machine.barrier)
     timer.prepare(41, 1)
     assert operation.salt == 41
-    assert timer.visit(1).wrong == 2
+    assert timer.visit(1, []).wrong == 2
 
 
 def test_the_garbage_collector_rests_during_a_visit_and_runs_again_when_it_fails() -> None:
@@ -118,29 +118,27 @@ def test_the_garbage_collector_rests_during_a_visit_and_runs_again_when_it_fails
             raise RuntimeError("boom")
 
     with pytest.raises(RuntimeError):
-        Timer(Failing(machine), Clock.EAGER, "default", Cpu(), machine.barrier).visit(1)
+        Timer(Failing(machine), Clock.EAGER, "default", Cpu(), machine.barrier).visit(1, [])
     assert gc.isenabled()
 
 
 @pytest.mark.parametrize(("payload_bytes", "calls"), [(0, 3), (64 * 2**20 - 1, 3), (64 * 2**20, 1)])
 def test_one_long_call_warms_up(payload_bytes: int, calls: int) -> None:
     machine = Machine()
-    Timer(FakeOperation(machine), Clock.EAGER, "default", Cpu(), machine.barrier, payload_bytes).visit(1)
+    Timer(FakeOperation(machine), Clock.EAGER, "default", Cpu(), machine.barrier, payload_bytes).visit(1, [])
     assert machine.log.index("barrier") == 2 * calls + 1
 
 
-def test_progress_says_how_far_a_visit_came() -> None:
-    machine, progress = Machine(), RankProgress()
+def test_calls_are_counted_while_they_are_timed() -> None:
+    machine, ends = Machine(), list[float]()
 
     class Counting(FakeOperation):
         def run(self) -> None:
-            seen.append((progress.stage, len(progress.done)))
+            seen.append(len(ends))
 
-    seen: list[tuple[str, int]] = []
-    Timer(Counting(machine), Clock.EAGER, "default", Cpu(), machine.barrier).visit(3, progress)
-    assert seen[-3:] == [("timed calls", 0), ("timed calls", 1), ("timed calls", 2)]
-    assert seen[0] == ("warm-up", 0)
-    assert progress.stage == "check"
+    seen: list[int] = []
+    Timer(Counting(machine), Clock.EAGER, "default", Cpu(), machine.barrier).visit(3, ends)
+    assert seen == [0] * WARM_UP_CALLS + [0, 1, 2] and len(ends) == 3
 
 
 def test_a_cpu_has_no_graphs_and_nothing_here_reads_a_clock_inside_a_kernel() -> None:

@@ -172,20 +172,20 @@ def micros(found: Any) -> list[float]:
 def test_a_stream_times_the_gpu_and_not_the_host_that_launches() -> None:
     """2 us a kernel, though one is launched every 10 us; without a full queue it would be 10."""
     torch = FakeTorch()
-    found = timer(torch, Clock.STREAM).visit(20 * BATCHES)
+    found = timer(torch, Clock.STREAM).visit(20 * BATCHES, [])
     assert found.calls_each == 20
     assert micros(found) == [2.0] * BATCHES
 
 
 def test_a_long_kernel_takes_what_it_takes() -> None:
     torch = FakeTorch(kernel_s=3e-3)
-    assert micros(timer(torch, Clock.STREAM).visit(2 * BATCHES)) == [3000.0] * BATCHES
+    assert micros(timer(torch, Clock.STREAM).visit(2 * BATCHES, [])) == [3000.0] * BATCHES
 
 
 def test_the_order_of_a_batch_on_a_stream() -> None:
     torch = FakeTorch()
     read = DeviceConditions(temperature_c=61.0)
-    found = timer(torch, Clock.STREAM, watch=lambda: torch.log.append("watch") or read).visit(3 * BATCHES)
+    found = timer(torch, Clock.STREAM, watch=lambda: torch.log.append("watch") or read).visit(3 * BATCHES, [])
     warm = ["before", "launch"] * WARM_UP_CALLS + ["synchronize", "launch"]  # the last one to time launching
     batch = ["before", "synchronize", "barrier", "hold", "launch", "record", *["launch"] * 3, "record"]
     assert torch.log[: len(warm) + len(batch) + 2] == [*warm, *batch, "watch", "wait"]
@@ -204,7 +204,7 @@ def test_a_graph_is_captured_on_one_side_stream_and_replayed_once_a_batch() -> N
         *("side", *["capture"] * 8, "main", "synchronize"),
     ]
     torch.log.clear()
-    found = made.visit(40)
+    found = made.visit(40, [])
     assert (found.calls_each, micros(found)) == (8, [2.0] * BATCHES)
     batch = ["before", "synchronize", "barrier", "hold", "launch", "record", "replay", "record", "wait"]
     assert torch.log[2 * WARM_UP_CALLS + 2 :] == [
@@ -228,19 +228,19 @@ def test_a_graph_that_writes_nothing_is_wrong() -> None:
     for broken in (False, True):
         made = timer(FakeTorch(), Clock.GRAPH, broken=broken)
         made.prepare(1, 10)
-        assert made.visit(10).wrong == broken
+        assert made.visit(10, []).wrong == broken
 
 
 def test_a_graph_is_given_up_after_its_visit() -> None:
     made = timer(FakeTorch(), Clock.GRAPH)
     made.prepare(1, 10)
-    made.visit(10)
+    made.visit(10, [])
     assert made._action == made.operation.run
 
 
 def test_eager_waits_for_every_call() -> None:
     torch = FakeTorch()
-    found = timer(torch, Clock.EAGER).visit(1, now=torch.now)
+    found = timer(torch, Clock.EAGER).visit(1, [], torch.now)
     assert torch.log[2 * WARM_UP_CALLS + 1 :] == [
         *("before", "synchronize", "barrier", "launch", "synchronize"),
         "synchronize",

@@ -274,8 +274,8 @@ class FakeLeader:
 
     host, run = "127.0.0.1", "run"
 
-    def __init__(self, ranks: int, held_bytes: float = 0.0) -> None:
-        self.ranks, self.held_bytes = ranks, held_bytes
+    def __init__(self, ranks: int) -> None:
+        self.ranks = ranks
         self.did: list[str] = []
 
     def gather(self, say: object) -> list[dict[str, Any]]:
@@ -284,7 +284,7 @@ class FakeLeader:
     def ask(self, do: str, deadline_s: float, ranks: Sequence[int] | None = None, **fields: Any) -> list[Any]:
         self.did.append(do)
         can = {"providers": {"library": asdict(Availability(True))}, "versions": {}, "uuid": ""}
-        answers = {"prepare": self.held_bytes, "time": pack(RankTimes([1.0], [2.0]))}
+        answers = {"time": pack(RankTimes([1.0], [2.0]))}
         return [answers.get(do, {**can, "memory_bytes": 100.0})] * len(ranks or range(self.ranks))
 
 
@@ -295,11 +295,8 @@ def test_a_rank_alone_opens_no_library_of_collectives(ranks: int, opened: list[s
     assert leader.did == ["welcome", *opened] and joined.world().ranks == ranks
 
 
-@pytest.mark.parametrize(("held_bytes", "dropped"), [(50.0, []), (51.0, ["drop"])])
-def test_ranks_drop_their_operations_when_half_of_their_memory_is_full(
-    held_bytes: float, dropped: list[str]
-) -> None:
-    leader = FakeLeader(2, held_bytes)
+def test_a_library_is_opened_once_and_a_group_once() -> None:
+    leader = FakeLeader(2)
     joined = team.RankTeam(leader, TeamRequest(backends=("library",), device="cpu"))  # type: ignore[arg-type]
     point = Point(
         kind=PointKind.COLLECTIVE,
@@ -312,4 +309,4 @@ def test_ranks_drop_their_operations_when_half_of_their_memory_is_full(
     for _ in range(2):
         joined.visit(point, [0, 1], 1, 0, 1, 1.0)
     visit = ["prepare", "time"]
-    assert leader.did == ["welcome", "open", "group", *visit, *dropped, *visit]
+    assert leader.did == ["welcome", "open", "group", *visit, *visit]

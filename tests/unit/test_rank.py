@@ -120,11 +120,7 @@ def test_a_rank_takes_the_gpu_of_its_place(gpus: int, chosen: int, monkeypatch: 
     monkeypatch.setitem(sys.modules, "pynvml", None)
     (answer,) = serve(welcome())
     assert torch.cuda.chosen == chosen
-    assert (answer["device"], answer["uuid"], answer["memory_bytes"]) == (
-        "NVIDIA H100",
-        f"GPU-0000-{chosen}",
-        800,
-    )
+    assert (answer["uuid"], answer["memory_bytes"]) == (f"GPU-0000-{chosen}", 800)
     assert (answer["versions"]["cuda"], answer["versions"]["gpu"]) == ("13.0", "NVIDIA H100")
 
 
@@ -171,8 +167,11 @@ def test_a_rank_whose_gpu_is_lost_ends_and_does_not_answer(monkeypatch: pytest.M
         serve(welcome(), opening, load=load)
 
 
-def test_operations_stay_ready_until_they_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operations_stay_ready_until_half_of_the_memory_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "bind", lambda cpus: None)
+    monkeypatch.setattr(process, "host_memory_bytes", lambda ranks: 100.0)
+    held = iter([50.0, 51.0, 0.0])
+    monkeypatch.setattr(process, "held_bytes", lambda: next(held))
     made: list[FakeOperation] = []
     point = Point(
         kind=PointKind.COLLECTIVE,
@@ -192,12 +191,12 @@ def test_operations_stay_ready_until_they_are_dropped(monkeypatch: pytest.Monkey
     }
     timing = {"do": "time"}
     answers = serve(
+        welcome(places=[{**PLACE, "device": "cpu"}]),
         {"do": "open", "provider": "library", "address": {}},
         prepare,
         timing,
         {**prepare, "salt": 4},
         timing,
-        {"do": "drop"},
         {**prepare, "salt": 6},
         {**prepare, "point": {**prepare["point"], "backend": "unknown"}},
         timing,
@@ -205,8 +204,8 @@ def test_operations_stay_ready_until_they_are_dropped(monkeypatch: pytest.Monkey
         load=lambda name: FakeProvider(name, made),
     )
     assert [one.salts for one in made] == [[3, 4], [6]]
-    assert answers[0] is None
-    assert [answers[index]["checked"] for index in (2, 4)] == [3, 4]
+    assert answers[1] is None
+    assert [answers[index]["checked"] for index in (3, 5)] == [3, 4]
     assert "unknown is not open" in answers[7]
     assert "nothing is prepared" in answers[8]  # a refused point leaves no operation behind to be timed
     assert answers[9] is None
