@@ -141,7 +141,7 @@ def _row(name: str, before: Length | Size, now: Length | Size) -> str:
 
 ADDED = {
     "a machine": ("rtx-pro-6000-pcie", "^rtx-pro-6000-pcie"),
-    "a figure": ("heat-map", "heat-map"),
+    "a figure": ("tables-dim", "tables-dim"),
     "a term of a law": ("hops", "^hops|_hops"),
     "a library": ("nvshmem", "^(nvshmem|NVSHMEM)$"),
     "an option": ("id_dtype", "^id_dtype$|--id-dtype"),

@@ -220,18 +220,6 @@ def once() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def small_pages() -> Iterator[None]:
-    """Figures of a page at a few table sizes: each takes time, and none is made otherwise."""
-    from perfmodel.report.page import contents, lines, views
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(contents, "SIZES", contents.SIZES[::4])
-        patch.setattr(lines, "_STEPS", lines._STEPS[:1])
-        patch.setattr(views, "_BAR_SIZES", views._BAR_SIZES[::4])
-        yield
-
-
 @pytest.fixture
 def signals() -> Iterator[None]:
     """Requests to end reach this test, and what it starts: nohup and ``&`` of a script have them ignored."""

@@ -67,7 +67,7 @@ def marked(name: str) -> str:
     return match[1]
 
 
-@pytest.mark.usefixtures("once", "small_pages")
+@pytest.mark.usefixtures("once")
 @pytest.mark.parametrize(("page", "command"), commands() or [pytest.param("", "", marks=pytest.mark.skip)])
 def test_command_succeeds(
     page: str,

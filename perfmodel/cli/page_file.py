@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from perfmodel.cli.output import check_named
 from perfmodel.errors import BadInputError
-from perfmodel.report.page.assemble import page_html
-from perfmodel.report.page.markdown import page_markdown
+from perfmodel.report.page.assemble import page_html, page_markdown
 from perfmodel.report.terminal import page_width, wrapped
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.whole_files import write_whole

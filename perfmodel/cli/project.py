@@ -40,7 +40,7 @@ from perfmodel.answer.what_would_help import (
 from perfmodel.cli.chosen import calibration_file
 from perfmodel.cli.latency import within_latency
 from perfmodel.cli.options import LEAVE_ONE, apart, check_explained, one_output
-from perfmodel.cli.output import emit, emit_explanation, emit_json, is_verbose, note, warn
+from perfmodel.cli.output import check_target, emit, emit_explanation, emit_json, is_verbose, note, warn
 from perfmodel.cli.question import advised, check_size, question_of
 from perfmodel.cli.typed_line import TypedNames
 from perfmodel.engine.schemes import ALL, TORCHREC, WAYS
@@ -90,17 +90,22 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
     one_output(json=options.as_json, csv=options.as_csv)
     check_explained(options.explain, csv=options.as_csv, report=report)
     if report is not None:
-        from perfmodel.cli.report import check_beside
+        from perfmodel.cli.page_file import format_of
+        from perfmodel.cli.report import check_paged
 
+<<<<<<< HEAD
         check_beside(report, options.force)
     not_chosen = {"batch": options.batch, "global_batch": options.global_batch, "report": report}
+=======
+        check_paged("--report", **context.params)
+        format_of(report, None, "--report")
+        check_target(report, force=options.force, option="--report")
+    not_chosen = {"batch": options.batch, "global_batch": options.global_batch}
+>>>>>>> 1356daeb (report: one page of one question: a first screen of figures, no combinations)
     apart("--max-latency", options.max_latency, LEAVE_ONE, **not_chosen)
-    apart("--rows", options.rows, LEAVE_ONE, report=report)
     unpooled = (options.pooling or "").startswith(NO_POOLING)
     if unpooled and options.sharding == ALL:
         raise BadInputError("--pooling none and --sharding all cannot be combined.", "name one sharding.")
-    if unpooled and report is not None:
-        raise BadInputError("--pooling none has no page.", "leave out --report.")
     if options.tables is not None:
         table_count(options.tables)
     if options.table_size is None and options.gpus is None and options.model is None:
@@ -125,7 +130,7 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
         if report is not None:
             from perfmodel.cli.report import write_beside
 
-            note(write_beside(context, report, ranking if compares else None))
+            note(write_beside(context, report, question, ranking))
         if ranking is not None and compares:
             print_ranking(ranking, output)
         else:

@@ -1,13 +1,13 @@
-"""``perfmodel report``: a page of the answer, as HTML or Markdown."""
+"""``perfmodel report``: a page of the answer, as HTML or Markdown; and the page beside an answer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
+<<<<<<< HEAD
 from perfmodel.cli.build_page import page_of
 from perfmodel.cli.choices import (
     lists_of,
@@ -16,29 +16,48 @@ from perfmodel.cli.choices import (
     wanted,
     workload_selectors,
 )
+=======
+from perfmodel.answer import Question
+from perfmodel.answer.ranking import Ranking
+from perfmodel.cli.options import LEAVE_ONE, apart
+>>>>>>> 1356daeb (report: one page of one question: a first screen of figures, no combinations)
 from perfmodel.cli.output import check_target, emit, emit_json
 from perfmodel.cli.page_file import DEFAULTS, format_of, uncollected, write, wrote
-from perfmodel.cli.question import advised, check_size, question_of
-from perfmodel.cli.report_gpus import gpus_page, numbers_of
+from perfmodel.cli.question import advised, check_size, question_of, short_below
 from perfmodel.cli.typed_line import TypedLine
+from perfmodel.cli.waiting_line import Progress
 from perfmodel.engine.schemes import ALL
 from perfmodel.errors import BadInputError
+from perfmodel.question.groups import NO_POOLING
 from perfmodel.question.pages import ReportOptions
+from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.registry import QUESTION, Figure
+from perfmodel.report.figures.subject import Subject, find_subject
+from perfmodel.report.page.parts import Page
+from perfmodel.report.page.question_page import question_page
+from perfmodel.schema.calibration import load_calibration
+from perfmodel.schema.evidence import LAW_BACKENDS
+from perfmodel.schema.run_folders import measured_groups
 
-if TYPE_CHECKING:
-    from perfmodel.answer.ranking import Ranking
-    from perfmodel.report.page.parts import Page
+_TABLE_SIZE = "10TB"
+NOT_OF_THE_PAGE = ("out", "force", "as_json", "as_csv", "report")
+"""Options that do not change the content of a page; its command leaves them out."""
 
 
 @uncollected()
 def report(context: typer.Context, options: ReportOptions) -> None:
     """Write a page of the answer, and print the name of the file."""
-    params = context.params
-    share_batch(context)
     file_format = format_of(options.out, options.file_format)
     out = options.out or Path(DEFAULTS[file_format])
     check_target(out, force=options.force)
-    page = _page(params, TypedLine.of(context).pinned())
+    check_paged("a page", **context.params)
+    typed = {**context.params, "sharding": None if options.sharding == ALL else options.sharding}
+    if not (options.table_size or options.gpus or options.model):
+        typed["table_size"] = _choose_size(question_of({**typed, "table_size": _TABLE_SIZE}))
+    question = question_of(typed)
+    check_size(question)
+    with advised(question):
+        page = make_page(question, TypedLine.of(context).pinned().text(without=NOT_OF_THE_PAGE))
     size = write(page, out, file_format)
     if options.as_json:
         emit_json("report", file=str(out), bytes=size, blocks=page.contents())
@@ -46,64 +65,51 @@ def report(context: typer.Context, options: ReportOptions) -> None:
     emit(wrote(out, size, file_format))
 
 
-def _page(typed: Mapping[str, Any], line: TypedLine, lead: Ranking | None = None) -> Page:
-    """The page of ``perfmodel report`` for typed options. typed  their values by name
-
-    line  the command that makes the page;  lead  the fastest sharding; None: it is not known yet
-    """
-    if over_gpus(typed):
-        return gpus_page(typed, line, lead)
-    lists = lists_of(typed)
-    question = page_question(typed)
-    if not lists["table_size"]:
-        lists["table_size"] = [f"{size:.0f}" for size in measured_sizes(question)]
-    sizes, workload = workload_selectors(lists)
-    asked = wanted(question, lists, typed)
-    check_size(question, *sizes.values)
-    with advised(question):
-        return page_of(question, sizes, workload, asked, lists, line, lead=lead)
+def _choose_size(question: Question) -> str:
+    """The table size of a question without one: what the largest group of ranks of the user's run holds."""
+    known = load_calibration(question.calibration) if question.calibration else None
+    if known is None or known.backend in LAW_BACKENDS:
+        return _TABLE_SIZE
+    groups = measured_groups(known) or measured_groups(known, ("all_to_all",))
+    usable = question.machine.value("hbm_bytes") * (1 - question.reserve)
+    return f"{short_below(max(groups) * usable):.0f}" if max(groups, default=1) > 1 else _TABLE_SIZE
 
 
-def share_batch(context: typer.Context) -> None:
-    """Replace ``--global-batch`` by the ``--batch`` of each GPU, in the options of ``context``.
-
-    Limits: several numbers of GPUs -> BadInputError;  as ``share_of``
-    """
-    params = context.params
-    if params["global_batch"] is None:
-        return
-    if len(numbers_of(params["gpus"])) > 1:
-        raise BadInputError(
-            "--global-batch and several --gpus cannot be combined in a page: each number has its own batch.",
-            "give one number, or compare them: perfmodel sweep or perfmodel plan with --global-batch.",
-        )
-    question = question_of(params) if over_gpus(params) else page_question(params)
-    params["batch"], params["global_batch"] = [str(question.batch)], None
-    said, unsaid = (context.get_parameter_source(name) for name in ("global_batch", "batch"))
-    assert said is not None and unsaid is not None
-    context.set_parameter_source("batch", said)
-    context.set_parameter_source("global_batch", unsaid)
-
-
-def over_gpus(params: Mapping[str, Any]) -> bool:
-    """Whether the page is over numbers of GPUs, with fixed tables, not over table sizes."""
-    fixed = params["gpus"] is not None or params["model"] is not None
-    return fixed or params["sharding"] not in (None, ALL)
+def check_paged(what: str, **typed: Any) -> None:
+    """Raise BadInputError for options that a page cannot show. what  the option in words;  typed  by name"""
+    memory = {name: typed[name] for name in ("local_memory", "remote_memory")}
+    apart(what, True, "a page is of tables in the HBM of many GPUs.", **memory)
+    apart(what, True, LEAVE_ONE, rows=typed["rows"], max_latency=typed["max_latency"])
+    if (typed["pooling"] or "").startswith(NO_POOLING):
+        raise BadInputError("--pooling none has no page.", f"leave out {what}, or pool the rows.")
 
 
 @uncollected()
-def write_beside(context: typer.Context, out: Path, lead: Ranking | None) -> str:
-    """Write the page for ``perfmodel project --report``, and return the line to print about it.
+def write_beside(context: typer.Context, out: Path, question: Question, lead: Ranking | None) -> str:
+    """Write the page of ``perfmodel project --report``, and return the line to print about it.
 
-    lead  the fastest sharding, with which the text begins; None: shardings were not compared
+    lead  the ranking of the question; None: it names a sharding
     """
-    share_batch(context)
     line = TypedLine.of(context).pinned().to("report", ReportOptions)
     kind = format_of(out, None, "--report")
-    return wrote(out, write(_page(context.params, line, lead), out, kind), kind)
+    page = make_page(question, line.text(without=NOT_OF_THE_PAGE), lead)
+    return wrote(out, write(page, out, kind), kind)
 
 
+<<<<<<< HEAD
 def check_beside(out: Path, force: bool) -> None:
     """Raise BadInputError for a page that cannot be written, before any work is done."""
     format_of(out, None, "--report")
     check_target(out, force=force, option="--report")
+=======
+def make_page(question: Question, command: str, lead: Ranking | None = None) -> Page:
+    """The page of a question. command  makes it again;  lead  as in ``find_subject``"""
+    progress = Progress(len(QUESTION) + 2, "figures")
+
+    def draw(figure: Figure, subject: Subject) -> Block | Missing:
+        block = figure.draw(subject)
+        progress.advance(1)
+        return block
+
+    return question_page(find_subject(question, lead), command, draw)
+>>>>>>> 1356daeb (report: one page of one question: a first screen of figures, no combinations)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from perfmodel.question import groups
+<<<<<<< HEAD
 from perfmodel.question.groups import (
     CalibrationOptions,
     FileOptions,
@@ -29,74 +30,27 @@ _LIST = {"metavar": "NS", "several": True}
 class ReportOptions(
     TrainingOptions, FileOptions, CalibrationOptions, IdOptions, GlobalBatchOptions, TableOptions
 ):
+=======
+from perfmodel.question.passes import QuestionOptions
+from perfmodel.question.spec import CommandOptions, Opt
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions(QuestionOptions):
+>>>>>>> 1356daeb (report: one page of one question: a first screen of figures, no combinations)
     """One HTML page that opens from disk with no network: the answer, its figures, their data and sources.
+
+    The question is that of perfmodel project, whose --report writes the same page.
 
     \b
     Examples
       perfmodel report
-      perfmodel report --table-size 10TB,20TB --batch 4096 --machine h200-sxm-ib --out h200.html
-      perfmodel report --machine h200-sxm-ib,b200-sxm-ib --backend nccl,nvshmem --out both.html
-      perfmodel report --calibration latest --pooling 1,8,64 --force
-      perfmodel report --batch 1024 --pooling 32 --dim 32 --format markdown
-      perfmodel report --model mlperf-dlrm-dcnv2 --gpus 8,64,128
+      perfmodel report --table-size 20TB --batch 4096 --machine h200-sxm-ib --out h200.html
+      perfmodel report --calibration latest --force
+      perfmodel report --table-size 10TB --format markdown
+      perfmodel report --model mlperf-dlrm-dcnv2 --gpus 64
     """
 
-    table_size: Annotated[
-        Texts,
-        groups.TABLE_SIZE.saying(
-            "Total sizes of the tables; the page opens with the first, and the others can be chosen there "
-            f"(default {LISTED['table_size']}).",
-            **{**_LIST, "metavar": "SIZES"},
-        ),
-    ] = None
-    gpus: Annotated[
-        str | None,
-        groups.GPUS.saying(
-            "Numbers of GPUs to choose from, with the same tables on each, e.g. 8,64,128. "
-            "Without --table-size, the tables fill the smallest of them.",
-            **_LIST,
-        ),
-    ] = None
-    batch: Annotated[
-        Texts,
-        groups.BATCH.saying(f"Samples per GPU to choose from (default {LISTED['batch']}).", **_LIST),
-    ] = None
-    pooling: Annotated[
-        Texts,
-        groups.POOLING.saying(f"Rows summed per bag to choose from (default {LISTED['pooling']}).", **_LIST),
-    ] = None
-    dim: Annotated[
-        Texts, groups.DIM.saying(f"Elements of a row to choose from (default {LISTED['dim']}).", **_LIST)
-    ] = None
-    machine: Annotated[
-        Texts,
-        Opt(
-            "Shipped machines or TOML files to choose from; the page opens with the first "
-            f"(default: {groups.DEFAULT_MACHINE}, or that of --calibration, and another one to compare "
-            "with).",
-            "NAMES",
-        ),
-    ] = None
-    backend: Annotated[
-        Texts,
-        Opt(
-            "Communication libraries to choose from: nccl, nvshmem, best, or any of your own "
-            "calibration (default: all that are known for the machine).",
-            "NAMES",
-        ),
-    ] = None
-    clock: Annotated[
-        Texts,
-        Opt(
-            "Clocks to choose from: device, graph, stream, eager (default: all that are known).",
-            "NAMES",
-        ),
-    ] = None
-    id_dtype: groups.IdDtype = "int64"
-    reserve: groups.Reserve = groups.RESERVE
-    sharding: groups.Sharding = None
-    payload: groups.Payload = None
-    kernels: groups.Kernels = None
     file_format: Annotated[
         str | None,
         Opt(

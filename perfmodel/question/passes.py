@@ -22,7 +22,22 @@ Texts = list[str] | None
 
 
 @dataclass(frozen=True, kw_only=True)
+<<<<<<< HEAD
 class ProjectOptions(TrainingOptions, RowWiseOptions, GlobalBatchOptions, EqualTableOptions):
+=======
+class QuestionOptions(
+    OneMemoryOptions, NodeOptions, TrainingOptions, RowWiseOptions, GlobalBatchOptions, EqualTableOptions
+):
+    """Options of a question about tables on a machine, for the screen and for a page."""
+
+    sharding: groups.BestSharding = None
+    payload: groups.Payload = None
+    kernels: groups.Kernels = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectOptions(QuestionOptions):
+>>>>>>> 1356daeb (report: one page of one question: a first screen of figures, no combinations)
     """How much slower is an embedding bag when its tables are spread over many GPUs, and why?
 
     \b
@@ -44,9 +59,6 @@ class ProjectOptions(TrainingOptions, RowWiseOptions, GlobalBatchOptions, EqualT
       perfmodel project --table-size 10TB --report out.html
     """
 
-    sharding: groups.BestSharding = None
-    payload: groups.Payload = None
-    kernels: groups.Kernels = None
     explain: groups.Explain = None
     as_csv: groups.Csv = False
     report: Annotated[

@@ -10,11 +10,15 @@ import own_run
 import pandas as pd
 import pytest
 
+from perfmodel.answer import Question
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.errors import BadInputError
 from perfmodel.model.curves import hockney_time
 from perfmodel.report.figures import Block, Missing
 from perfmodel.report.figures.collective_curves import MeasuredLibrary, collectives, measured
+from perfmodel.report.figures.registry import ALL_TO_ALL as FIGURE
+from perfmodel.report.figures.registry import LIBRARIES, REDUCE_SCATTER, Figure
+from perfmodel.report.figures.subject import Subject, find_subject
 from perfmodel.report.figures.words import hover, safe, sentence, signed
 from perfmodel.schema.calibration import Calibration, load_calibration, save_calibration, shipped_calibration
 from perfmodel.schema.machine import load_machine, read_machine
@@ -25,7 +29,7 @@ NVSHMEM = "h200-sxm-ib/nvshmem-3.3.9-device"
 
 
 def block(*libraries: MeasuredLibrary | None, collective: str = "all_to_all", gpus: int = 8) -> Block:
-    found = collectives(libraries, collective, gpus)
+    found = collectives([each for each in libraries if each], collective, FIGURE, gpus)
     assert isinstance(found, Block), found
     return found
 
@@ -128,18 +132,19 @@ def test_data_are_the_marks(nccl: MeasuredLibrary, nvshmem: MeasuredLibrary) -> 
 
 
 def test_what_was_not_measured_is_missing_with_the_command(nccl: MeasuredLibrary) -> None:
-    found = collectives([nccl], "all_to_all", 6)
+    found = collectives([nccl], "all_to_all", FIGURE, 6)
     assert isinstance(found, Missing)
     assert found.why == (
-        "no all-to-all on 6 GPUs was measured: perfmodel calibrate --only nccl:all_to_all --ranks 6"
+        "no all-to-all on 6 GPUs was measured on this machine: perfmodel calibrate --only nccl:all_to_all "
+        "--ranks 6"
     )
-    assert isinstance(collectives([None], "all_to_all", 8), Missing)
+    assert isinstance(collectives([], "all_to_all", FIGURE), Missing)
     assert measured(load_machine("h100-sxm-ib"), "gloo") is None
 
 
 def test_another_machines_curves_are_not_drawn_as_measured() -> None:
     borrowed = CollectiveModel(load_machine("h100-sxm-ib"), shipped_calibration(NVSHMEM))
-    assert isinstance(collectives([MeasuredLibrary(borrowed, None)], "all_to_all", 8), Missing)
+    assert isinstance(collectives([MeasuredLibrary(borrowed, None)], "all_to_all", FIGURE), Missing)
 
 
 def test_samples_that_are_not_here_leave_the_medians_of_the_fit(nccl: MeasuredLibrary) -> None:
@@ -207,6 +212,22 @@ def test_shipped_samples_are_those_of_the_curves() -> None:
     for curve in calibration.curves:
         assert counts[curve.collective, curve.gpus, min(curve.gpus, curve.domain_gpus)] == curve.sample_count
     assert np.isfinite(rows["time_s"]).all()
+
+
+# Of a question
+
+
+def test_a_question_shows_the_libraries_of_its_machine_and_both_where_both_were_measured() -> None:
+    machines = ("h100-sxm-ib", "h200-sxm-ib")
+    h100, h200 = (find_subject(Question.of(table_bytes=1e12, machine=name)) for name in machines)
+
+    def calibrations(figure: Figure, subject: Subject) -> set[str]:
+        found = figure.draw(subject)
+        assert isinstance(found, Block)
+        return {str(row["calibration"]).split("/")[1].split("-")[0] for row in found.data}
+
+    assert calibrations(FIGURE, h100) == calibrations(REDUCE_SCATTER, h100) == {"nccl"}
+    assert calibrations(FIGURE, h200) == calibrations(LIBRARIES, h100) == {"nccl", "nvshmem"}
 
 
 # Words

@@ -21,7 +21,7 @@ from cli_calls import is_an_error
         (("sweep", "--table-size", "1TB...64TB"), ("has two dots", "--table-size 1TB..64TB")),
         (("sweep", "--gpus", "..8"), ("a range has two ends", "first value", "--gpus …..8")),
         (("project", "--gpus", "16", "--explain", "all-to-all-idz"), ("is not a step", "all-to-all-ids")),
-        (("report", "--model", "criteo-kaggle", "--gpus", "8..2"), ("runs downwards", "--gpus 2..8")),
+        (("sweep", "--model", "criteo-kaggle", "--gpus", "8..2"), ("runs downwards", "--gpus 2..8")),
     ],
 )  # fmt: skip
 def test_messages_name_what_is_wrong(cli: Any, words: tuple[str, ...], parts: tuple[str, ...]) -> None:
@@ -117,7 +117,7 @@ def test_a_place_where_nothing_can_be_written_is_refused_before_the_work(
     cli: Any, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr("perfmodel.plan.question.PlanQuestion.answer", None)
-    monkeypatch.setattr("perfmodel.cli.report.page_of", None)
+    monkeypatch.setattr("perfmodel.cli.report.make_page", None)
     is_an_error(cli(*words), 2, "/proc/", "cannot be written", "check the folder and its permissions")
 
 

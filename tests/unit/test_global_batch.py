@@ -91,24 +91,21 @@ def test_a_sweep_over_gpus_holds_the_batch_of_all(cli: Any) -> None:
         assert refused.code == 2 and says in refused.err, refused.err
 
 
-def test_a_page_is_of_the_part_of_each_gpu_and_so_is_the_line_that_makes_it(
+def test_a_page_is_of_the_batch_of_all_gpus_and_so_is_the_line_that_makes_it(
     cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from perfmodel.cli import report
 
-    seen: list[tuple[Any, str]] = []
+    seen: list[tuple[Any, Any, str]] = []
 
-    def page(typed: Any, line: Any, lead: Any = None) -> None:
-        seen.append((typed["batch"], line.text()))
+    def page(question: Any, line: str, lead: Any = None) -> None:
+        seen.append((question.batch, question.total, line))
         raise BadInputError("seen", "enough")
 
-    monkeypatch.setattr(report, "_page", page)
+    monkeypatch.setattr(report, "make_page", page)
     out = str(tmp_path / "page.html")
-    cli("report", "--table-size", "10TB,1TB", "--global-batch", "147456", "--out", out)
+    cli("report", "--table-size", "10TB", "--global-batch", "147456", "--out", out)
     cli("report", "--model", "criteo-1tb", "--gpus", "64", "--global-batch", "65536", "--out", out)
     cli("project", "--table-size", "10TB", "--gpus", "256", "--global-batch", "65536", "--report", out)
-    assert [batch for batch, _ in seen] == [["1024"], ["1024"], ["256"]]
-    several = cli("report", "--model", "criteo-1tb", "--gpus", "8,16", "--global-batch", "65536")
-    assert several.code == 2 and "--global-batch and several --gpus" in " ".join(several.err.split())
-    for batch, line in seen:
-        assert f"--batch {batch[0]}" in line and "--global-batch" not in line
+    assert [(batch, total) for batch, total, _ in seen] == [(1024, 147456), (1024, 65536), (256, 65536)]
+    assert all(f"--global-batch {total}" in line for _, total, line in seen)

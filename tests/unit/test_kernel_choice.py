@@ -14,7 +14,6 @@ from perfmodel.answer.ranking import answer_question
 from perfmodel.answer.what_would_help import list_other_kernels
 from perfmodel.engine.settings import list_kernels, load_setting
 from perfmodel.errors import BadInputError, NoKernelsError
-from perfmodel.report.page.setups import Curves, Loaded
 from perfmodel.schema.calibration import Calibration, save_calibration, shipped_calibration
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.schema.fields import Interval
@@ -135,16 +134,13 @@ def test_the_command_takes_the_option_and_explain_too(cli: Callable[..., Outcome
 def test_a_page_shows_the_kernels_that_are_asked_for(
     cli: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = Loaded("torch").of(load_machine(MACHINE), Curves("nccl", None, None))
-    assert found.kernel_library == "torch"
-
     asked: list[str | None] = []
 
     def no_page(question: Question, *others: object, **more: object) -> None:
         asked.append(question.kernels)
         raise BadInputError("no page.")
 
-    monkeypatch.setattr("perfmodel.cli.report.page_of", no_page)
+    monkeypatch.setattr("perfmodel.cli.report.make_page", no_page)
     for command in ("report", "project"):
         words = ("--report", "page.html") if command == "project" else ()
         is_an_error(cli(command, "--table-size", "1TB", "--kernels", "torch", *words), 2, "no page")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from perfmodel.report.figures import marks, sharding_winners, style
+from perfmodel.report.figures import heat_maps, marks, style
 from perfmodel.schema.evidence import Evidence
 
 WHITE, DARK = "#ffffff", "#14181d"  # backgrounds of the page
@@ -29,7 +29,7 @@ def test_every_colour_is_read_on_the_light_and_the_dark_page(colour: str) -> Non
 
 
 def test_numbers_in_cells_are_read_on_every_colour() -> None:
-    for _, colour in sharding_winners.SCALE:
+    for _, colour in heat_maps.SCALE:
         assert contrast(marks.NUMBERS, colour) >= 4.5
 
 

@@ -13,13 +13,11 @@ class Switch:
 
     label   on the button: µs, %
     traces, layout  new settings, as Plotly.restyle and Plotly.relayout take them
-    title   of the block in this view; "": the block's own
     """
 
     label: str
     traces: Mapping[str, Any]
     layout: Mapping[str, Any]
-    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,6 @@ class Block:
     source       where the data come from, and their evidence
     data         the numbers in the figure: rows of a table, in SI units
     switches     buttons, the first of which shows the figure as it is drawn
-    others       this figure for other numbers of GPUs, for example; each has a ``choice``: 8 GPUs
     """
 
     name: str
@@ -40,8 +37,6 @@ class Block:
     source: str
     data: tuple[Mapping[str, Any], ...]
     switches: tuple[Switch, ...] = ()
-    choice: str = ""  # subject of this figure, if there are others: 8 GPUs
-    others: tuple[Block, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -11,18 +11,21 @@ import numpy as np
 import numpy.typing as npt
 
 from perfmodel.collectives.estimate import CollectiveModel
+from perfmodel.engine.settings import BEST
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.model.collectives import bus_factor
 from perfmodel.model.curves import hockney_time
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.marks import in_pane, pane, panes, rule, scatter, whiskers
+from perfmodel.report.figures.registry import ALL_TO_ALL, LIBRARIES, REDUCE_SCATTER, Figure
+from perfmodel.report.figures.subject import Subject
 from perfmodel.report.figures.words import collective_name, hover, library_name, safe, sentence, signed
 from perfmodel.schema.calibration import Curve
-from perfmodel.schema.evidence import Evidence
-from perfmodel.schema.machine import Machine
+from perfmodel.schema.evidence import Backend, Clock, Evidence
+from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.units import counted, format_bytes, format_fraction, format_rate, format_ratio, format_time
-from perfmodel.validate.crossover import Comparison, common_sizes
+from perfmodel.validate.crossover import GPUS, MACHINE, Comparison, common_sizes
 from perfmodel.validate.points import curve_samples
 
 if TYPE_CHECKING:
@@ -90,48 +93,76 @@ class _Series:
         return style.colour(self.index)
 
 
+def all_to_all(subject: Subject) -> Block | Missing:
+    """All-to-all on the most ranks of a node that were measured, by the answer's library and the other."""
+    return collectives(list_measured(subject), "all_to_all", ALL_TO_ALL)
+
+
+def reduce_scatter(subject: Subject) -> Block | Missing:
+    """Reduce-scatter, otherwise as ``all_to_all``."""
+    return collectives(list_measured(subject), "reduce_scatter", REDUCE_SCATTER)
+
+
+def libraries(subject: Subject) -> Block | Missing:
+    """All-to-all of NCCL and NVSHMEM on the shipped machine on which both were measured."""
+    pair = load_machine(MACHINE)
+    both = [measured(pair, Backend.NCCL, Clock.STREAM), measured(pair, Backend.NVSHMEM, Clock.DEVICE)]
+    return collectives([library for library in both if library is not None], "all_to_all", LIBRARIES)
+
+
+def list_measured(subject: Subject) -> list[MeasuredLibrary]:
+    """The libraries measured on the answer's machine: its own first, and the other of NCCL and NVSHMEM.
+
+    Limits: the user's own calibration -> its library alone;  not measured on this machine -> left out
+    """
+    setting = subject.answer.setting
+    machine, own = setting.machine.unchanged(), setting.backend
+    both = [str(Backend.NCCL), str(Backend.NVSHMEM)]
+    names = both if own == BEST else [own] if setting.calibration is not None else [own, *both]
+    known = [
+        measured(machine, name, setting.clock if name == own else None, setting.calibration)
+        for name in dict.fromkeys(names)
+    ]
+    return [library for library in known if library is not None]
+
+
 def collectives(
-    libraries: Sequence[MeasuredLibrary | None], collective: str, gpus: int, *, name: str = "collectives"
+    libraries: Sequence[MeasuredLibrary], collective: str, named: Figure, gpus: int | None = None
 ) -> Block | Missing:
     """Time, bus bandwidth and residuals of a collective over payload, a line for each library.
 
-    libraries  at most 8, whose lines a reader can distinguish;  gpus  ranks in a scale-up domain, or a node
+    libraries  at most 8, whose lines a reader can distinguish
+    gpus       None: the most ranks of a node that the first library was measured on
     The curves are the fit (``hockney_time``); between its samples, a projection uses the medians.
-    Limits: no library has measured it on so many -> Missing;  no samples available -> medians of the fit
+    Limits: no library has measured it -> Missing;  no samples available -> medians of the fit
     """
+    if gpus is None:
+        known = [curve for each in libraries[:1] for curve in each.model.calibration.curves]
+        ranks = [c.gpus for c in known if c.collective == collective and c.domain_gpus >= c.gpus]
+        gpus = max(ranks, default=GPUS)
     series = list(_series(libraries, collective, gpus))
     what = f"{collective_name(collective)} on {counted(gpus, 'GPU')}"
     if not series:
-        only = sorted({str(m.model.calibration.backend) for m in libraries if m is not None}) or ["nccl"]
+        only = sorted({str(each.model.calibration.backend) for each in libraries}) or ["nccl"]
         line = f"perfmodel calibrate --only {','.join(f'{b}:{collective}' for b in only)} --ranks {gpus}"
-        return Missing(name, f"no {what} was measured: {line}")
+        return named.missing(f"no {what} was measured on this machine: {line}")
     crossing = _crossing(series, collective, gpus)
-    figure = _figure(series, gpus, crossing)
-    return Block(
-        name,
+    return named.block(
         _title(series, what, crossing),
         "Marks are medians of samples, with the range of their times. Lines are fitted curves: dashed inside "
         "the measured sizes, dotted outside. The lowest strip shows how far the medians are from the curve.",
-        figure,
+        _figure(series, gpus, crossing),
         _source(series),
-        tuple(row for s in series for row in _rows(s, collective, gpus)),
+        [row for s in series for row in _rows(s, collective, gpus)],
     )
 
 
-def _series(libraries: Sequence[MeasuredLibrary | None], collective: str, gpus: int) -> Iterator[_Series]:
-    known = [m for m in libraries if m is not None]
-    several = len({m.model.machine.name for m in known}) > 1
-    for index, one in enumerate(known):
-        group = min(gpus, one.model.machine.nvlink_domain_gpus if _nvlink(one) else gpus)
-        curve = one.curve(collective, gpus, group)
-        if curve is None:
-            continue
-        label = f"{one.model.machine.name}, {one.label}" if several else one.label
-        yield _Series(label, index, one, curve, medians(one, curve))
-
-
-def _nvlink(one: MeasuredLibrary) -> bool:
-    return one.model.machine.nvlink_domain_gpus > 1
+def _series(libraries: Sequence[MeasuredLibrary], collective: str, gpus: int) -> Iterator[_Series]:
+    for index, library in enumerate(libraries):
+        domain = library.model.machine.nvlink_domain_gpus
+        curve = library.curve(collective, gpus, min(gpus, domain) if domain > 1 else gpus)
+        if curve is not None:
+            yield _Series(library.label, index, library, curve, medians(library, curve))
 
 
 def medians(one: MeasuredLibrary, curve: Curve) -> pd.DataFrame:

@@ -11,7 +11,6 @@ from typing import Any
 from perfmodel.report.figures.block import Block, Missing, Switch
 
 Rows = Sequence[Mapping[str, Any]]
-Switches = Sequence[Switch]
 
 
 @dataclass(frozen=True)
@@ -25,17 +24,16 @@ class Figure:
     name: str
     maker: str
 
-    def draw(self, **known: Any) -> Block | Missing:
-        """Import ``maker`` and call it, with the arguments in ``known`` that it has parameters for."""
+    def draw(self, *subject: Any, **known: Any) -> Block | Missing:
+        """Import ``maker`` and call it with ``subject``, and with what it has parameters for in ``known``."""
         module, _, function = self.maker.rpartition(".")
-        made = getattr(import_module(module, __package__), function)
-        found: Block | Missing = made(
-            **{name: known[name] for name in signature(made).parameters if name in known}
-        )
-        return found
+        maker = getattr(import_module(module, __package__), function)
+        values = {name: known[name] for name in signature(maker).parameters if name in known}
+        drawn: Block | Missing = maker(*subject, **values)
+        return drawn
 
     def block(
-        self, title: str, how: str, figure: Any, source: str, data: Rows, switches: Switches = ()
+        self, title: str, how: str, figure: Any, source: str, data: Rows, switches: Sequence[Switch] = ()
     ) -> Block:
         """A ``Block`` with this figure's name.
 
@@ -48,25 +46,23 @@ class Figure:
         return Missing(self.name, why)
 
 
-SLOWDOWN = Figure("slowdown", ".slowdown.slowdown")
 BREAKDOWN = Figure("breakdown", ".breakdown.breakdown")
-ALL_TO_ALL = Figure("collectives-all-to-all", ".evidence_figures.all_to_all")
-REDUCE_SCATTER = Figure("collectives-reduce-scatter", ".evidence_figures.reduce_scatter")
-LIBRARIES = Figure("libraries", ".evidence_figures.libraries")
-LINKS = Figure("links", ".evidence_figures.links")
-ROOFLINE = Figure("roofline", ".evidence_figures.kernels_roofline")
-CHANGES = Figure("changes", ".what_if.changes")
-HEAT_MAP = Figure("heat-map", ".what_if.heat_map")
-VALIDATION = Figure("validation", ".evidence_figures.points")
-SHARDINGS = Figure("shardings", "..page.contents.every_sharding")
-EVIDENCE = (
-    ALL_TO_ALL, REDUCE_SCATTER, LIBRARIES, LINKS, ROOFLINE, CHANGES, HEAT_MAP, VALIDATION,
+SLOWDOWN = Figure("slowdown", ".lines.slowdown")
+OVER_GPUS = Figure("over-gpus", ".lines.over_gpus")
+CHANGES = Figure("changes", ".bars.changes")
+SHARDINGS = Figure("shardings", ".bars.shardings")
+BATCHES = Figure("batch-pooling", ".heat_maps.batches")
+SHAPES = Figure("tables-dim", ".heat_maps.shapes")
+ALL_TO_ALL = Figure("all-to-all", ".collective_curves.all_to_all")
+REDUCE_SCATTER = Figure("reduce-scatter", ".collective_curves.reduce_scatter")
+LIBRARIES = Figure("libraries", ".collective_curves.libraries")
+ROOFLINE = Figure("roofline", ".roofline.roofline")
+VALIDATION = Figure("validation", ".validation.validation")
+QUESTION = (
+    SHARDINGS, OVER_GPUS, BATCHES, SHAPES, ALL_TO_ALL, REDUCE_SCATTER, LIBRARIES, ROOFLINE,
+    VALIDATION,
 )  # fmt: skip
-"""Figures of the evidence behind an answer."""
-STAYING = (*EVIDENCE, SHARDINGS)
-"""Figures of the question as asked: the selectors of a page do not change them."""
-
-OVER_GPUS = Figure("over-gpus", ".over_gpus.over_gpus")
+"""Figures of a question below its first screen, in the order of its page; each is drawn of a ``Subject``."""
 
 PLACEMENTS = Figure("placements", ".placements.placements")
 STEPS = Figure("steps", ".plan_steps.steps")

@@ -48,8 +48,8 @@ HATCHED = {"shape": "/", "fillmode": "overlay", "fgcolor": "rgba(255,255,255,0.6
 """Hatching of bars that wait or are exposed."""
 
 LEGEND = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"}
-HEIGHT = 420
-"""Pixels."""
+HEIGHT, FIRST_HEIGHT = 420, 400
+"""Pixels of a figure, and of the two figures side by side."""
 
 
 def colour(index: int) -> str:
@@ -105,7 +105,7 @@ def _base() -> dict[str, Any]:
 def axis(title: str = "", **more: Any) -> dict[str, Any]:
     """Plotly settings of a linear axis. title  with its unit, ``slowdown (×)``;  more  further settings"""
     base = {
-        "title": {"text": title, "standoff": 10},
+        "title": {"text": title, "standoff": 10, "font": {"size": 13}},
         "gridcolor": GRID,
         "linecolor": GRID,
         "zerolinecolor": GRID,
@@ -211,6 +211,12 @@ def rate_axis(low: float, high: float, title: str = "bytes per second", **more: 
 def ratio_axis(low: float, high: float, title: str = "slowdown", **more: Any) -> dict[str, Any]:
     """A logarithmic axis of ratios with ticks like ``10×``."""
     return log_axis(low, high, lambda value: f"{value:g}×", title, **more)
+
+
+def time_unit(longest_s: float) -> tuple[float, str]:
+    """How many of it a second has, and the largest unit in which ``longest_s`` is at least 1: 1e3, "ms"."""
+    units = ((1.0, "s"), (1e3, "ms"), (1e6, "µs"))
+    return next((unit for unit in units if longest_s * unit[0] >= 1), (1e9, "ns"))
 
 
 def _short(text: str) -> str:

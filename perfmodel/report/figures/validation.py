@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from perfmodel.errors import NoCalibrationError
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.marks import in_pane, panes, scatter
 from perfmodel.report.figures.registry import VALIDATION
+from perfmodel.report.figures.subject import Subject
 from perfmodel.report.figures.words import collective_name, hover, safe, sentence, signed
 from perfmodel.units import counted, format_bytes, format_fraction, format_time
 from perfmodel.validate import accuracy
 from perfmodel.validate.own import compare_run, judged
+from perfmodel.validate.points import run_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +37,7 @@ _PASSES = "whole passes of this run"
 
 
 def held_out_points(machine: str, *, across: bool = True) -> dict[str, pd.DataFrame]:
-    """Predictions of points that no fit used, without fitting now: frames for ``validation``, by kind.
+    """Predictions of points that no fit used, without fitting now: frames for ``compare_points``, by kind.
 
     across  whether the answer leaves a scale-up domain; else points between nodes are left out
     Kinds: sizes of this machine on 8 GPUs, left out of their curve; two-node clusters that no fit used; more
@@ -58,7 +62,7 @@ def _gpus_of(points: pd.DataFrame) -> str:
 
 
 def own_run_points(folder: Path) -> dict[str, pd.DataFrame]:
-    """The held-out whole passes of a user's own run, for ``validation``.
+    """The held-out whole passes of a user's own run, for ``compare_points``.
 
     Limits: no pass, or no calibration of its library -> NoCalibrationError
     """
@@ -68,7 +72,19 @@ def own_run_points(folder: Path) -> dict[str, pd.DataFrame]:
     return {_PASSES: kept}
 
 
-def validation(frames: Mapping[str, pd.DataFrame]) -> Block | Missing:
+def validation(subject: Subject) -> Block | Missing:
+    """Predicted against measured: the passes of the answer's run if it has any, else public measurements."""
+    answer = subject.answer
+    calibration = answer.setting.calibration
+    folder = run_of(calibration) if calibration is not None else None
+    with suppress(NoCalibrationError):
+        if folder is not None:
+            return compare_points(own_run_points(folder))
+    across = not answer.setting.one_domain and answer.domain < answer.gpus
+    return compare_points(held_out_points(answer.setting.machine.name, across=across))
+
+
+def compare_points(frames: Mapping[str, pd.DataFrame]) -> Block | Missing:
     """Predicted against measured times on logarithmic axes, and their ratio below.
 
     frames  by kind of points: time_s (measured), predicted_s, low_s, high_s, error, inside; further columns

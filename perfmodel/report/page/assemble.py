@@ -1,4 +1,4 @@
-"""Assembles the page: template, style, script, plotly, and the data that the script shows."""
+"""Assembles the page: template, style, script, plotly, headline and figures."""
 
 from __future__ import annotations
 
@@ -7,50 +7,47 @@ import gzip
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from html import escape
 from importlib import resources
 from typing import Any
 
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.page.parts import Page, Selector, View
+from perfmodel.report.page.parts import Card, Page
 
 _PACKAGE = "perfmodel.report.page"
+_DIGITS = 6
+"""Digits of the numbers in a figure: more than it shows."""
 
 
 def page_html(page: Page) -> str:
     """The HTML file of a page; the same page always gives the same bytes."""
-    return whole_page(page.title, page.provenance, document(page))
-
-
-def whole_page(title: str, provenance_html: str, shown: Mapping[str, Any]) -> str:
-    """The HTML file: the template filled with style, script, plotly and data.
-
-    title  plain text;  provenance_html  the sources at the end;  shown  the data for the script
-    """
+    first = f"{head_html(page.card)}<div class='pair'>{_blocks_html(page.pair)}</div>"
+    body = f"<section id='first'>{first}{rest_html(page.card)}{_blocks_html(page.helps)}</section>"
     parts = {
-        "TITLE": escape(title),
-        "STYLE": _file("page.css"),
-        "PROVENANCE": provenance_html,
-        "DATA": script_safe(shown),
-        "PLOTLY": _packed_plotly(),
-        "SCRIPT": _file("page.js"),
+        "TITLE": escape(page.title),
+        "STYLE": _read_file("page.css"),
+        "ALERTS": "".join(_paragraph(text, "alert") for text in page.alerts),
+        "BODY": f"{body}\n{_blocks_html(page.blocks)}",
+        "PROVENANCE": page.provenance,
+        "DATA": script_safe(document(page)),
+        "PLOTLY": _pack_plotly(),
+        "SCRIPT": _read_file("page.js"),
     }
-    text = _file("page.html")
-    pieces = text.split("@@")
+    pieces = _read_file("page.html").split("@@")
     return "".join(parts[piece] if at % 2 else piece for at, piece in enumerate(pieces))
 
 
 @lru_cache(maxsize=1)
-def _packed_plotly() -> str:
+def _pack_plotly() -> str:
     """plotly.js as gzip in base64, always the same bytes; compressed, because it is most of a page."""
     from plotly.offline import get_plotlyjs
 
     return base64.b64encode(gzip.compress(get_plotlyjs().encode(), compresslevel=5, mtime=0)).decode()
 
 
-def _file(name: str) -> str:
+def _read_file(name: str) -> str:
     return resources.files(_PACKAGE).joinpath(name).read_text(encoding="utf-8")
 
 
@@ -65,62 +62,76 @@ _ENDS_SCRIPT = re.compile("<(?=[/!s])", re.IGNORECASE)
 """Where ``</script``, ``<!--`` or ``<script`` may begin: only these end a script element."""
 
 
-def document(page: Page) -> dict[str, Any]:
-    """The page's data for its script: selectors, views, fixed blocks, question, alerts, command, …."""
-    known: dict[int, dict[str, Any]] = {}
-    shown = {
-        "selectors": [_selector(selector) for selector in page.selectors],
-        "views": {_key(view.chosen): _view(view, known) for view in page.views},
-        "fixed": [block_data(block) for block in page.fixed],
-        "question": page.question,
-        "alerts": list(page.alerts),
-        "command": page.command,
-    }
-    if page.selectors:
-        shown |= {"again": page.again, "refused": {_key(at): why for at, why in page.refused.items()}}
-    return {**shown, **page.besides}
+def card_html(card: Card) -> str:
+    """The whole headline as HTML."""
+    return head_html(card) + rest_html(card)
 
 
-def _key(places: tuple[int, ...]) -> str:
-    return "|".join(map(str, places))
+def head_html(card: Card) -> str:
+    """The headline's sentence, times and bands as HTML."""
+    lines = [_paragraph(card.times, "times"), _paragraph(card.sure)]
+    lines += [_paragraph(f"Question: {card.question}", "soft") if card.question else ""]
+    lines += [_paragraph(f"GPUs: {card.gpus}", "soft") if card.gpus else ""]
+    return f"<h1>{escape(card.sentence)}</h1>{''.join(lines)}"
 
 
-def _selector(selector: Selector) -> dict[str, Any]:
-    return {
-        "name": selector.name.replace("_", "-"),
-        "label": selector.label,
-        "words": list(selector.words),
-        "start": selector.start,
-        "option": selector.option,
-        "texts": list(selector.texts),
-        "typed": selector.typed,
-        "off": {str(at): why for at, why in selector.off.items()},
-    }
+def rest_html(card: Card) -> str:
+    """The headline's findings, evidence, doubt and notes as HTML."""
+    items = "".join(f"<li>{escape(words)}</li>" for words in card.findings)
+    notes = "".join(_paragraph(f"Note: {note}", "soft") for note in card.notes)
+    findings = f"<ul class='findings'>{items}</ul>" if items else ""
+    return f"{findings}{_evidence_html(card.evidence)}{_paragraph(card.alert, 'alert')}{notes}"
 
 
-def _view(view: View, known: dict[int, dict[str, Any]]) -> dict[str, Any]:
-    """A view's data for the script: headlines (cards), blocks, titles, and perhaps a table.
+def _evidence_html(parts: Iterable[Mapping[str, Any]]) -> str:
+    """A bar of the time's evidence, and its words."""
+    words = "".join(
+        f"<li><i style='background:{part['colour']}'></i>{escape(part['words'])}</li>" for part in parts
+    )
+    pieces = "".join(
+        f"<span style='flex-grow:{part['share']};background:{part['colour']}'></span>" for part in parts
+    )
+    return f"<div class='evidence'>{pieces}</div><ul class='key'>{words}</ul>" if words else ""
 
-    known  by id of a figure, its data if another view has it already
+
+def _paragraph(text: str, kind: str = "") -> str:
+    return f"<p{f' class={kind}' if kind else ''}>{escape(text)}</p>" if text else ""
+
+
+def _blocks_html(blocks: Iterable[Block | Missing]) -> str:
+    return "\n".join(map(block_html, blocks))
+
+
+def block_html(block: Block | Missing) -> str:
+    """A figure's section as HTML: finding, how to read it, a place for the drawing, source.
+
+    Limits: a missing figure -> the reason
     """
-    blocks = []
-    for block in view.blocks:
-        if isinstance(block, Block):
-            data = known.get(id(block.figure)) or block_data(block)
-            known[id(block.figure)] = data
-            blocks.append({**data, "title": block.title})
-        else:
-            blocks.append(block_data(block))
-    shown = {
-        "heads": [vars(card) for card in view.cards],
-        "blocks": blocks,
-        "titles": {name: list(titles) for name, titles in view.titles.items()},
-    }
-    return shown | ({"table": [list(row) for row in view.table]} if view.table else {})
+    if isinstance(block, Missing):
+        words = f"Left out: {escape(block.name)}: {escape(block.why)}"
+        return f"<section id='block-{block.name}'><p class='missing'>{words}</p></section>"
+    title = escape(block.title)
+    place = f"role='img' aria-label='{title}' style='height:{int(block.figure.layout.height)}px'"
+    return (
+        f"<section id='block-{block.name}'><h2>{title}</h2><p class='how'>{escape(block.how_to_read)}</p>"
+        f"<div class='wide'><div class='plot' {place}></div></div><p class='source'>"
+        f"{escape(block.source)} <button type='button' class='csv'>Save CSV</button></p></section>"
+    )
+
+
+def document(page: Page) -> dict[str, Any]:
+    """The page's data for its script: figures with their numbers, the command, and what is besides."""
+    blocks = [block_data(block) for block in page.figures]
+    return {"blocks": [each for each in blocks if "figure" in each], "command": page.command, **page.besides}
+
+
+def live_block(block: Block | Missing) -> dict[str, Any]:
+    """A block for the script of a live page: its data, and its section as HTML."""
+    return {**block_data(block), "html": block_html(block)}
 
 
 def block_data(block: Block | Missing) -> dict[str, Any]:
-    """A block's data for the script: name, texts, plotly figure, switches, and its rows by column.
+    """A block's data for the script: name, plotly figure, and its rows by column.
 
     Limits: a missing figure -> name and reason only
     """
@@ -129,27 +140,31 @@ def block_data(block: Block | Missing) -> dict[str, Any]:
     columns = list(dict.fromkeys(name for row in block.data for name in row))
     figure = block.figure.to_dict()
     figure["layout"].pop("template", None)
+    if block.switches:
+        buttons = [
+            {"label": each.label, "method": "update", "args": [each.traces, each.layout]}
+            for each in block.switches
+        ]
+        figure["layout"]["updatemenus"] = [{**_SWITCHES, "buttons": buttons}]
     return {
         "name": block.name,
-        "title": block.title,
-        "how": block.how_to_read,
-        "source": block.source,
         "figure": {"data": _plain(figure["data"]), "layout": _plain(figure["layout"])},
         "columns": columns,
         "rows": [[_plain(row.get(name), _as_it_is) for name in columns] for row in block.data],
-        "switches": [
-            {"label": s.label, "traces": _plain(s.traces), "layout": _plain(s.layout), "title": s.title}
-            for s in block.switches
-        ],
-        "choice": block.choice,
-        "others": [block_data(other) for other in block.others],
     }
+
+
+_SWITCHES = {
+    "type": "buttons", "direction": "right", "x": 1, "xanchor": "right", "y": -0.12, "yanchor": "top",
+    "pad": {"t": 8}, "bgcolor": "rgba(128,128,128,0.15)", "bordercolor": "rgba(128,128,128,0.4)",
+}  # fmt: skip
+"""Plotly's buttons, below the figure at its right."""
 
 
 def _plain(value: Any, number: Callable[[float], float | int] | None = None) -> Any:
     """``value`` with types of JSON: dictionaries, lists, numbers, texts; infinite numbers become None.
 
-    number  converts a float; None: it is rounded to ``_DIGITS`` digits, more than figures show
+    number  converts a float; None: it is rounded to ``_DIGITS`` digits
     """
     if isinstance(value, Mapping):
         return {str(key): _plain(item, number) for key, item in value.items()}
@@ -158,15 +173,14 @@ def _plain(value: Any, number: Callable[[float], float | int] | None = None) -> 
     if hasattr(value, "tolist"):
         return _plain(value.tolist(), number)
     if isinstance(value, float):
-        return (number or _short)(value) if math.isfinite(value) else None
+        return (number or _round_short)(value) if math.isfinite(value) else None
     if isinstance(value, (bool, int)) or value is None:
         return value
     return str(value)
 
 
-def _short(value: float) -> float | int:
-    short = float(f"{value:.{_DIGITS}g}")
-    return _as_it_is(short)
+def _round_short(value: float) -> float | int:
+    return _as_it_is(float(f"{value:.{_DIGITS}g}"))
 
 
 def _as_it_is(value: float) -> float | int:
@@ -174,4 +188,54 @@ def _as_it_is(value: float) -> float | int:
     return int(value) if value.is_integer() and abs(value) < 1e15 else value
 
 
-_DIGITS = 6
+LARGEST_TABLE = 60
+"""Rows of the largest table that is written in full in Markdown."""
+_ESCAPED = str.maketrans({"<": "&lt;", ">": "&gt;", "|": "\\|", "\n": " "})
+
+
+def page_markdown(page: Page) -> str:
+    """The page as Markdown for an issue: sentences and smaller tables; text from files is escaped.
+
+    Limits: a table of more than ``LARGEST_TABLE`` rows -> a line that says so
+    """
+    parts = [*_write_card(page.card, page.alerts)]
+    for block in page.figures:
+        if isinstance(block, Missing):
+            parts.append(f"Left out: {_write(block.name)}: {_write(block.why)}")
+        else:
+            parts += _write_block(block)
+    return "\n\n".join([*parts, f"Made with\n\n    {page.command}"]) + "\n"
+
+
+def _write(words: str) -> str:
+    return words.translate(_ESCAPED)
+
+
+def _write_card(card: Card, alerts: Iterable[str]) -> Iterator[str]:
+    yield f"# {_write(card.sentence)}"
+    named = {"Question": card.question, "GPUs": card.gpus}
+    lines = [card.times, card.sure, *(f"{name}: {words}" for name, words in named.items() if words)]
+    yield "  \n".join(_write(line) for line in lines if line)
+    if card.findings:
+        yield "\n".join(f"- {_write(words)}" for words in card.findings)
+    if card.evidence:
+        yield "Evidence of the time: " + ", ".join(part["words"] for part in card.evidence) + "."
+    for text in (card.alert, *alerts, *card.notes):
+        if text:
+            yield "\n".join(f"> {line.translate(_ESCAPED)}" for line in text.splitlines())
+
+
+def _write_block(block: Block) -> Iterator[str]:
+    yield f"## {_write(block.title)}"
+    yield _write(block.how_to_read)
+    data = block_data(block)
+    if len(data["rows"]) > LARGEST_TABLE:
+        yield f"Its {len(data['rows'])} rows are in the HTML page."
+    else:
+        table = [data["columns"], ["---"] * len(data["columns"]), *data["rows"]]
+        yield "\n".join(f"| {' | '.join(map(_write_cell, row))} |" for row in table)
+    yield _write(block.source)
+
+
+def _write_cell(value: Any) -> str:
+    return "" if value is None else _write(str(value))

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from perfmodel.chip.plan import ChipPlan
 from perfmodel.report.figures.chip_cores import cores
-from perfmodel.report.page.parts import Card, Page, View
-from perfmodel.report.page.sources import code, versions
+from perfmodel.report.page.parts import Card, Page
+from perfmodel.report.page.provenance import code, versions
 from perfmodel.units import counted, format_per_second, format_ratio, format_time
 
 
@@ -25,9 +25,9 @@ def chip_page(plans: Sequence[ChipPlan], command: str) -> Page:
     question = (
         f"{counted(len(first.tables), 'table')} of {first.tables.model}, {counted(first.batch, 'sample')}"
     )
-    view = View((), (Card(f"{sentence}.", times, question=question),), figures)
+    card = Card(f"{sentence}.", times, question=question)
     chips = " ".join(f"perfmodel chips {plan.chip.name}" for plan in plans)
     sources = (
         f"<p>{versions()} Values of the chip:</p>{code(chips)}<p>To reproduce this page:</p>{code(command)}"
     )
-    return Page(f"{first.tables.model}: {sentence}", sources, (view,), command, question=question)
+    return Page(f"{first.tables.model}: {sentence}", sources, card, figures, command)

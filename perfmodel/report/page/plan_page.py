@@ -16,10 +16,9 @@ from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.gpu_columns import Shown
 from perfmodel.report.figures.placements import held_by
 from perfmodel.report.figures.registry import PLAN
-from perfmodel.report.page.parts import Card, Page, View
-from perfmodel.report.page.provenance import equations
-from perfmodel.report.page.question_card import evidence_bar
-from perfmodel.report.page.sources import code, named, values, versions
+from perfmodel.report.page.parts import Card, Page
+from perfmodel.report.page.provenance import code, equations, machine_values, machine_words, versions
+from perfmodel.report.page.question_page import evidence_bar
 from perfmodel.report.plan_text import compared_with, kept_words
 from perfmodel.report.projection_text import band
 from perfmodel.schema.evidence import MAIN_SHARE, Evidence
@@ -58,7 +57,8 @@ def plan_page(
     return Page(
         f"{one_line(e.tables.model)} on {counted(e.gpus, 'GPU')}: {card.sentence}",
         provenance(answer, command),
-        (View((), (card,), plan_blocks(answer)),),
+        card,
+        plan_blocks(answer),
         command,
         alerts=tuple(alerts),
         besides={"plan": record if shards <= MOST_RANKS else None},
@@ -187,9 +187,9 @@ def provenance(answer: Planned, command: str) -> str:
     again = f"To repeat this page ({why} {_KEEP}" if why else "To reproduce this page"
     return "\n".join(
         [
-            f"<p>{named(machine)}. Tables: {escape(e.tables.model)}.</p>",
+            f"<p>{machine_words(machine)}. Tables: {escape(e.tables.model)}.</p>",
             f"<p>Calibrations: {escape(names)}. {versions()}</p>",
-            values(machine),
+            machine_values(machine),
             *equations(ExplainedPass.from_plan(e, answer.plan, answer.found.cost.rows)),
             f"<p>{escape(again)}:</p>{code(command)}",
         ]

@@ -1,38 +1,49 @@
-"""The sources at the end of a page: machine, values, calibrations, equations, and the command."""
+"""The sources at the end of a page as HTML; each function escapes the text that it is given."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from html import escape
 
-from perfmodel.answer import Answer
-from perfmodel.answer.explained import build_explained_pass
 from perfmodel.engine.explained import ExplainedPass
 from perfmodel.report.explanation_text import explanation_text
-from perfmodel.report.page.sources import code, folded, named, values, versions
+from perfmodel.schema.machine import Machine
 from perfmodel.units import format_fraction, format_time
 
 
-def provenance(answer: Answer, command: str) -> str:
-    """The sources of a projection as HTML: machine, calibrations, equations, and the command.
-
-    answer   the projection that the page opens with;  command  makes the page again, byte for byte
-    """
-    machine = answer.setting.machine
-    parts = [
-        f"<p>{named(machine)}</p>",
-        f"<p>{calibrations(answer)} {versions()}</p>",
-        values(machine),
-        *equations(build_explained_pass(answer)),
-        f"<p>To reproduce this page exactly:</p>{code(command)}",
-    ]
-    return "\n".join(parts)
+def machine_words(machine: Machine) -> str:
+    """The name and title of a machine: ``Machine NAME: what it is``."""
+    return f"Machine <strong>{escape(machine.name)}</strong>: {escape(machine.title)}"
 
 
-def calibrations(answer: Answer) -> str:
-    """A sentence with the names and clocks of the calibrations behind a projection."""
-    names = ", ".join(dict.fromkeys(answer.calibrations)) or "none"
-    return f"Calibrations: {escape(names)}. Clock: {escape(', '.join(map(str, answer.clocks)))}."
+def versions() -> str:
+    """Versions of the programs that made the page."""
+    import plotly
+
+    from perfmodel import __version__
+
+    return escape(f"perfmodel {__version__}, plotly {plotly.__version__}.")
+
+
+def code(command: str) -> str:
+    """A command as HTML, for readers to copy."""
+    return f"<pre><code>{escape(command)}</code></pre>"
+
+
+def machine_values(machine: Machine) -> str:
+    """All values of a machine, as an HTML table that opens with a click."""
+    rows = "".join(
+        f"<tr><th scope='row'>{escape(key)}</th><td>{escape(str(quantity))}</td><td>{quantity.evidence}</td>"
+        f"<td>{escape(quantity.source)}</td></tr>"
+        for key, quantity in sorted(machine.values.items())
+    )
+    head = "<tr><th>value of the machine</th><th></th><th>evidence</th><th>source</th></tr>"
+    return _fold(f"Values of the machine ({len(machine.values)})", f"<table>{head}{rows}</table>")
+
+
+def _fold(summary: str, html: str) -> str:
+    """HTML that is shown when the reader clicks ``summary``, which is plain text."""
+    return f"<details><summary>{escape(summary)}</summary><div class='wide'>{html}</div></details>"
 
 
 def equations(explained: ExplainedPass) -> Iterator[str]:
@@ -40,4 +51,4 @@ def equations(explained: ExplainedPass) -> Iterator[str]:
     for step in explained.rows:
         title = f"{step.label}: {format_time(step.time_s)}, {format_fraction(step.share)} of the time"
         text = escape(explanation_text(explained.explain(step.name)))
-        yield folded(f"Equations of {title}", f"<div class='wide'><pre>{text}</pre></div>")
+        yield _fold(f"Equations of {title}", f"<pre>{text}</pre>")

@@ -1,40 +1,118 @@
-"""The page of a question."""
+"""The page of a question: headline, two figures, findings, what would help, and the other figures."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Mapping
+from html import escape
 from typing import Any
 
 from perfmodel.answer import Answer
+from perfmodel.answer.explained import build_explained_pass
 from perfmodel.answer.ranking import Ranking
-from perfmodel.report.page.contents import question
-from perfmodel.report.page.parts import Page, Selector, View
-from perfmodel.report.page.provenance import provenance
-from perfmodel.units import format_bytes, format_ratio
+from perfmodel.report.figures import registry
+from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.registry import Figure
+from perfmodel.report.figures.style import EVIDENCE_COLOURS
+from perfmodel.report.figures.subject import Subject
+from perfmodel.report.page.alerts import alerts
+from perfmodel.report.page.parts import Card, Page
+from perfmodel.report.page.provenance import code, equations, machine_values, machine_words, versions
+from perfmodel.report.ranking_text import (
+    beside_words,
+    gpu_words,
+    headline,
+    help_words,
+    limit_words,
+    measure_text,
+    question_words,
+    setting_words,
+    throughput_words,
+)
+from perfmodel.schema.calibration import list_calibrations
+from perfmodel.schema.evidence import Evidence
+from perfmodel.units import format_fraction
+
+Draw = Callable[[Figure, Subject], Block | Missing]
 
 
-def question_page(
-    asked: Answer,
-    selectors: Sequence[Selector],
-    views: Sequence[View],
-    command: str,
-    lead: Ranking | None,
-    **rest: Any,
-) -> Page:
-    """The HTML page of a question: headline, lists to choose from (``selectors``), a view for each choice.
-
-    asked  the projection that it opens with;  command  makes the page
-    lead   the fastest sharding of ``asked``; None: shardings are not compared
-    rest   further fields of ``Page``
-    """
-    size, answer = format_bytes(asked.gpu_count.table_bytes, binary=False), lead.answer if lead else asked
-    where = f"{size} of embedding tables on {asked.setting.machine.name}"
+def question_page(subject: Subject, command: str, draw: Draw = Figure.draw) -> Page:
+    """The page of a question. command  makes it again;  draw  draws each figure, and may tell the progress"""
+    answer = subject.answer
+    second = registry.OVER_GPUS if subject.base.question.model is not None else registry.SLOWDOWN
+    below = [figure for figure in registry.QUESTION if figure is not second]
+    card = card_of(subject)
     return Page(
-        f"{where}: {format_ratio(answer.slowdown)}" if lead is None or lead.best else where,
-        provenance(answer, command),
-        tuple(views),
-        command,
-        tuple(selectors),
-        question=question(lead.base if lead else asked, lead),
-        **rest,
+        title=f"{card.sentence}: {answer.setting.machine.name}",
+        provenance=_build_provenance(answer, command),
+        card=card,
+        blocks=tuple(draw(figure, subject) for figure in below),
+        command=command,
+        pair=(draw(registry.BREAKDOWN, subject), draw(second, subject)),
+        helps=(draw(registry.CHANGES, subject),),
+        alerts=alerts(answer, answer.question.calibration),
     )
+
+
+def card_of(subject: Subject, *, whole: bool = True) -> Card:
+    """The headline of an answer: its time and both ratios, and three findings.
+
+    whole  whether to say which change helps most: this takes many answers
+    """
+    answer, ranking = subject.answer, subject.lead
+    shown = ranking or Ranking(subject.base, (answer,) if answer.fits else ())
+    beside = beside_words(shown, whole=False) if ranking else f"sharded {answer.sharding}"
+    findings = [f"It takes {gpu_words(answer)}."]
+    findings += [limit_words(answer)] if answer.gpus > 1 else ["Nothing is sharded."]
+    findings += [help_words(ranking)] if whole and ranking and answer.gpus > 1 else []
+    return Card(
+        headline(shown),
+        _sentence(throughput_words(answer)),
+        _sentence(beside),
+        evidence=evidence_bar(answer.evidence_shares()),
+        alert=re.sub(r"\n(?=\S)", " ", measure_text(shown, _find_file(answer))),
+        notes=answer.every_note,
+        question=f"{question_words(subject.base)}; on {setting_words(subject.base)}",
+        findings=findings,
+    )
+
+
+def evidence_bar(shares: Mapping[Evidence, float]) -> list[dict[str, Any]]:
+    """For each kind of evidence, the strongest first: a dictionary with kind, share, words and colour.
+
+    shares  of the time, by evidence
+    """
+    return [
+        {
+            "kind": str(kind),
+            "share": float(f"{share:.4g}"),
+            "words": f"{format_fraction(share)} {kind}",
+            "colour": EVIDENCE_COLOURS[kind],
+        }
+        for kind, share in shares.items()
+    ]
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:].rstrip('.')}." if words else ""
+
+
+def _find_file(answer: Answer) -> str | None:
+    """The user's calibration file behind the answer; None for a shipped calibration."""
+    named = answer.setting.calibration
+    return None if named is None or str(named) in list_calibrations() else str(named)
+
+
+def _build_provenance(answer: Answer, command: str) -> str:
+    """The sources as HTML: machine, calibrations, equations, and the command that writes the same bytes."""
+    machine = answer.setting.machine
+    names = ", ".join(dict.fromkeys(answer.calibrations)) or "none"
+    clocks = ", ".join(map(str, answer.clocks))
+    parts = [
+        f"<p>{machine_words(machine)}</p>",
+        f"<p>Calibrations: {escape(names)}. Clock: {escape(clocks)}. {versions()}</p>",
+        machine_values(machine),
+        *equations(build_explained_pass(answer)),
+        f"<p>To reproduce this page exactly:</p>{code(command)}",
+    ]
+    return "\n".join(parts)

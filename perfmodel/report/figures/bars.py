@@ -1,0 +1,187 @@
+"""Figures of bars with bands: what would help, and every sharding beside each other."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from perfmodel.answer import Answer
+from perfmodel.answer.ranking import answer_question, answer_shardings
+from perfmodel.answer.uniform_plans import MOST_COMPARED
+from perfmodel.answer.what_would_help import list_helping
+from perfmodel.engine.schemes import TORCHREC, WAYS
+from perfmodel.report.figures import style
+from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.marks import scatter, whiskers
+from perfmodel.report.figures.registry import CHANGES, SHARDINGS
+from perfmodel.report.figures.subject import Subject
+from perfmodel.report.figures.words import hover, safe
+from perfmodel.schema.evidence import Evidence
+from perfmodel.units import counted, format_ratio, format_time
+
+_ROW, _ROW_MORE, _LINE = 48, 24, 56
+"""Pixels of a row with its label, of each further line of it, and characters of a line."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A row of a figure: its label, its value with the ends of its band, and its evidence.
+
+    data  its values in the figure's data
+    """
+
+    label: str
+    value: float
+    low: float
+    high: float
+    evidence: Evidence
+    data: Mapping[str, Any]
+
+
+def changes(subject: Subject) -> Block | Missing:
+    """Bars of the slowdown now and after each change that helps, the shortest time first.
+
+    Limits: one GPU, or nothing helps -> Missing
+    """
+    answer = subject.answer
+    if answer.gpus == 1:
+        return CHANGES.missing("the tables fit on one GPU: ask for larger ones with --table-size.")
+    helping = subject.lead.changes if subject.lead else list_helping(answer.pinned, answer_question)
+    if not helping:
+        return CHANGES.missing("none of the changes tried makes it at least 2 % faster.")
+    now, first = format_time(answer.time_s), helping[0]
+    rows = [
+        Bar(
+            f"{now} now", answer.slowdown, *answer.band, answer.evidence,
+            {"change": "none", "option": "", "time_s": answer.time_s},
+        ),
+        *(
+            Bar(
+                f"{format_time(each.after_s)} with {each.label}",
+                each.after, each.low, each.high, each.evidence,
+                {"change": each.label, "option": each.option, "time_s": each.after_s},
+            )
+            for each in helping
+        ),
+    ]  # fmt: skip
+    title = (
+        f"What would help: {first.label} takes {format_time(first.after_s)} instead of {now}: {first.option}."
+    )
+    how = (
+        f"One thing is changed at a time. Bars are slowdowns against one GPU that holds all tables, {_LOOKS}"
+    )
+    figure = _draw_bars(rows, style.axis("slowdown (×)", rangemode="tozero"), format_ratio)
+    source = f"{subject.source} Each bar is an answer in full."
+    return CHANGES.block(title, how, figure, source, _list_data(rows, "slowdown"))
+
+
+def shardings(subject: Subject) -> Block | Missing:
+    """Bars of the time of a batch with each sharding of all tables, on the same GPUs, the fastest on top.
+
+    Limits: one GPU, one memory, or too many tables to compare -> Missing
+    """
+    base, forward = subject.base, subject.base.forward
+    if base.gpus == 1 or forward.memory is not None:
+        return SHARDINGS.missing("nothing is sharded.")
+    if base.table_count > MOST_COMPARED or forward.unpooled:
+        return SHARDINGS.missing("perfmodel project --sharding all compares these.")
+    answers = list(answer_shardings(base))
+    possible = [each for each in answers if isinstance(each, Answer) and each.fits]
+    possible.sort(key=lambda each: each.time_s)
+    if not possible:
+        return SHARDINGS.missing("no sharding of all tables fits these GPUs.")
+    never = [each.sharding for each in answers if each not in possible]
+    factor, unit = style.time_unit(max(each.time_s for each in possible))
+    rows = [_describe_sharding(each, factor) for each in possible]
+    axis = style.axis(f"time of a batch ({unit})", rangemode="tozero")
+    figure = _draw_bars(rows, axis, lambda value: format_time(value / factor))
+    how = f"All tables with one sharding on the same GPUs. Bars are {_LOOKS}"
+    how += f" Not possible or too large here: {', '.join(never)}." if never else ""
+    title = _entitle_shardings(subject.answer, possible[0])
+    return SHARDINGS.block(title, how, figure, subject.source, [dict(row.data) for row in rows])
+
+
+_LOOKS = "coloured by their weakest evidence; whiskers are 95 % bands."
+
+
+def _entitle_shardings(answer: Answer, first: Answer) -> str:
+    """The title: the answer's time, and the fastest sharding if that is another."""
+    where, time = f"On {counted(first.gpus, 'GPU')}", format_time(first.time_s)
+    if first.sharding == answer.sharding:
+        return f"{where} {first.sharding} is the fastest of all shardings: {time}."
+    own = f"{answer.sharding} takes {format_time(answer.time_s)}"
+    return f"{where} {own}; the fastest is {first.sharding}{_name_owner(first)}: {time}."
+
+
+def _describe_sharding(answer: Answer, factor: float) -> Bar:
+    """The row of a sharding. factor  units of the axis in a second"""
+    totals = answer.totals
+    data = {
+        "sharding": answer.sharding, "gpus": answer.gpus, "slowdown": answer.slowdown,
+        "memory_bytes": answer.gpu_count.memory_bytes, "evidence": str(answer.main_evidence),
+        **{name: totals[name] for name in ("time_s", "low_s", "high_s")},
+    }  # fmt: skip
+    label = f"{format_time(answer.time_s)} {answer.sharding}{_name_owner(answer)}"
+    ends = (factor * totals[name] for name in ("time_s", "low_s", "high_s"))
+    return Bar(label, *ends, answer.main_evidence, data)
+
+
+def _name_owner(answer: Answer) -> str:
+    """A note on a sharding that TorchRec does not run. Limits: it runs -> empty"""
+    return "" if WAYS[answer.sharding].torchrec else f", which {TORCHREC} does not run"
+
+
+def _list_data(rows: Sequence[Bar], name: str) -> list[dict[str, Any]]:
+    """The figure's data. name  of the value in its columns"""
+    return [
+        {
+            **row.data, name: row.value, f"{name}_low": row.low, f"{name}_high": row.high,
+            "evidence": str(row.evidence),
+        }
+        for row in rows
+    ]  # fmt: skip
+
+
+def _draw_bars(rows: Sequence[Bar], axis: Mapping[str, Any], form: Callable[[float], str]) -> Any:
+    """A plotly figure of horizontal bars, the first on top, each below its label. form  writes a value"""
+    traces = []
+    for kind in sorted({row.evidence for row in rows}, key=lambda kind: kind.rank):
+        mine = [(at, row) for at, row in enumerate(rows) if row.evidence is kind]
+        traces.append(
+            {
+                "type": "bar", "orientation": "h", "name": str(kind), "width": 0.36,
+                "y": [at for at, _ in mine], "x": [row.value for _, row in mine],
+                "hoverinfo": "text", "showlegend": True,
+                "hovertext": [_hover(row, form) for _, row in mine],
+                "marker": {"color": style.EVIDENCE_COLOURS[kind]},
+            }
+        )  # fmt: skip
+    middle, low, high = ([getattr(row, name) for row in rows] for name in ("value", "low", "high"))
+    ends = whiskers(middle, low, high, thickness=1.5, width=5, color=style.RULE)
+    look = {"error_x": ends, "hoverinfo": "skip", "showlegend": False}
+    marker = {"color": style.RULE, "size": 4}
+    traces.append(scatter(middle, range(len(rows)), "", "95 % band", marker, **look))
+    texts = [textwrap.wrap(row.label, _LINE) for row in rows]
+    labels = [
+        {
+            "x": 0, "xref": "paper", "xanchor": "left", "y": at - 0.2, "yanchor": "bottom", "align": "left",
+            "showarrow": False, "text": "<br>".join(map(safe, text)), "font": {"size": 12},
+        }
+        for at, text in enumerate(texts)
+    ]  # fmt: skip
+    hidden = {"showticklabels": False, "showgrid": False, "showline": False, "zeroline": False}
+    return style.new_figure(
+        traces,
+        height=110 + (_ROW + _ROW_MORE * (max(map(len, texts)) - 1)) * len(rows),
+        margin={"l": 16, "r": 16, "t": 40, "b": 52},
+        xaxis=axis,
+        yaxis=style.axis(range=[len(rows) - 0.6, -0.8], **hidden),
+        annotations=labels,
+    )
+
+
+def _hover(row: Bar, form: Callable[[float], str]) -> str:
+    band = f"{form(row.value)}, band {form(row.low)} – {form(row.high)}"
+    return hover([safe(row.label), band, f"evidence: {row.evidence}"])

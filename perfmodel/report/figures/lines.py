@@ -1,0 +1,325 @@
+"""Figures of lines with bands: the slowdown over table sizes, and time and GPU-hours over GPUs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby
+from typing import Any
+
+from perfmodel.answer import Answer
+from perfmodel.answer.answers import answer_row_wise
+from perfmodel.answer.inputs import share_equally
+from perfmodel.answer.ranking import rank
+from perfmodel.engine.schemes import ROW_WISE, TORCHREC
+from perfmodel.engine.settings import CLUSTER
+from perfmodel.errors import PerfmodelError
+from perfmodel.report.figures import style
+from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.marks import in_pane, panes, rule, scatter
+from perfmodel.report.figures.registry import OVER_GPUS, SLOWDOWN
+from perfmodel.report.figures.subject import Subject
+from perfmodel.report.figures.words import hover, safe, size_words
+from perfmodel.resources import DEFAULT_MACHINE
+from perfmodel.schema.evidence import Evidence
+from perfmodel.units import counted, format_count, format_number, format_ratio, format_time
+from perfmodel.validate.claims import load_claims
+
+Row = Mapping[str, Any]
+_LARGEST_BYTES = 100e12
+_STEPS = (1.0, 2.0, 5.0)
+_LESS, _MORE = 0.98, 1.05  # of a full GPU or node: just below, there is room for buffers
+_ONE_DOMAIN = "nvlink-everywhere"
+_PAPER_BYTES, _PAPER = 10e12, ("10a", "10b")
+"""Table size, and ids of the claims, of the smallest and the largest slowdown in the paper's Fig 9."""
+_TIMES = (0.125, 0.25, 0.5, 1, 2, 4, 8)
+_SAMPLES = 1e9
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """A line of a figure: a label, and its answers in the order of the axis."""
+
+    label: str
+    answers: Sequence[Answer]
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A dictionary for each answer, in SI units."""
+        return [{"line": self.label, **_list_values(answer)} for answer in self.answers]
+
+
+def _list_values(answer: Answer) -> dict[str, Any]:
+    names = ("slowdown", "slowdown_low", "slowdown_high", "time_s", "low_s", "high_s", "baseline_time_s")
+    hours = {
+        end: _SAMPLES * answer.gpus * answer.totals[time] / (answer.time_s * answer.samples_per_s * 3600)
+        for end, time in (("gpu_hours", "time_s"), ("gpu_hours_low", "low_s"), ("gpu_hours_high", "high_s"))
+    }
+    return {
+        "table_bytes": answer.gpu_count.table_bytes,
+        "gpus": answer.gpus,
+        "sharding": answer.sharding,
+        **{name: answer.totals[name] for name in names},
+        "samples_per_s": answer.samples_per_s,
+        **hours,
+        "evidence": str(answer.evidence),
+        "main_evidence": str(answer.main_evidence),
+    }
+
+
+def slowdown(subject: Subject) -> Block | Missing:
+    """Three lines at most of the slowdown over table sizes: the answer's, another sharding's, one domain's.
+
+    Limits: a set of tables, or no size that needs two GPUs -> Missing
+    """
+    answer = subject.answer
+    if subject.base.question.model is not None:
+        return SLOWDOWN.missing("a set of tables has one size.")
+    lines = [line for line in _list_lines(subject) if any(each.gpus > 1 for each in line.answers)]
+    if not lines:
+        return SLOWDOWN.missing("no size beyond one GPU is covered by the calibration.")
+    rows = [row for line in lines for row in line.rows]
+    marks = _list_published(subject)
+    left, right = (end(row["table_bytes"] for row in rows) for end in (min, max))
+    top = max([row["slowdown_high"] for row in rows] + marks)
+    traces = [
+        trace
+        for at, line in enumerate(lines)
+        for trace in line_traces(line.rows, ("table_bytes", *_RATIOS), at, _hover)
+    ]
+    if marks:
+        words = [
+            f"{mark:g}×, arXiv 2512.05831, Fig 9: 10 TB on 128 GPUs, NVLink between all" for mark in marks
+        ]
+        marker = {"symbol": "star-diamond", "size": 12, "color": style.RULE}
+        traces.append(
+            scatter([_PAPER_BYTES] * len(marks), marks, words, "the paper's least and most", marker)
+        )
+    borders = list(_list_borders(answer, left, right))
+    figure = style.new_figure(
+        traces,
+        height=style.FIRST_HEIGHT,
+        margin={"l": 64, "r": 16, "t": 16, "b": 56},
+        xaxis=style.bytes_axis(left, right, "bytes of all tables"),
+        yaxis=style.ratio_axis(0.8, 1.2 * top, "slowdown (×)"),
+        shapes=[rule("x", size, dash="dot") for size, _ in borders],
+        annotations=[_border_words(size, words, 1.2 * top) for size, words in borders],
+    )
+    how = (
+        f"Against one GPU that holds all tables. Ribbons are 95 % bands; "
+        f"{dash_words(row['main_evidence'] for row in rows)}."
+    )
+    return SLOWDOWN.block(_slowdown_title(lines, subject), how, figure, subject.source, rows)
+
+
+_RATIOS = ("slowdown", "slowdown_low", "slowdown_high")
+
+
+def _list_lines(subject: Subject) -> Iterator[Line]:
+    base, question = subject.base, subject.base.question
+    sizes = list_sizes(base)
+    free: dict[str, Any] = {"gpus": None, "total": None}
+
+    def answers(ask: Callable[..., Answer | None], **changes: Any) -> list[Answer]:
+        found = []
+        for size in sizes:
+            with suppress(PerfmodelError):
+                answer = ask(table_bytes=size, **free, **changes)
+                found += [answer] if answer is not None and answer.fits else []
+        return found
+
+    fixed = subject.fix_setting()
+    first = answers(fixed.ask)
+    yield Line(f"{TORCHREC}'s fastest" if subject.lead else subject.answer.sharding, first)
+    if subject.lead:
+        yield Line("with unique rows (EMBark)", answers(lambda **c: rank(fixed.change(**c)).unique_rows))
+    elif subject.answer.sharding != ROW_WISE:
+        yield Line(ROW_WISE, answers(lambda **c: answer_row_wise(fixed.change(sharding=None, **c))))
+    if question.machine.nvlink_domain_gpus > 1 and question.scenario == CLUSTER:
+        with suppress(PerfmodelError):
+            wide = subject.fix_setting(scenario=_ONE_DOMAIN)
+            link = question.machine.links.scale_up
+            yield Line(f"if one {link} domain held all GPUs", answers(wide.ask))
+
+
+def list_sizes(base: Answer) -> list[float]:
+    """Table sizes at which a line is computed: round ones, the question's, and around a full GPU and node."""
+    usable, node = base.gpu_count.usable_bytes, base.gpu_count.gpus_per_node
+    own = base.gpu_count.table_bytes
+    low, high = min(usable, own), max(_LARGEST_BYTES, own)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    even = [step * 10.0**power for power in powers for step in _STEPS]
+    full = [factor * gpus * usable for gpus in {1, node} for factor in (_LESS, _MORE)]
+    return sorted({float(f"{size:.6g}") for size in (*even, *full) if low <= size <= high} | {own})
+
+
+def _list_published(subject: Subject) -> list[float]:
+    """The paper's slowdowns of 10 TB. Limits: training, or another machine than the paper's kind -> none"""
+    question = subject.base.question
+    if question.training or question.machine.name != DEFAULT_MACHINE:
+        return []
+    return [claim.published for claim in _load_published() if claim.published]
+
+
+@lru_cache(maxsize=1)
+def _load_published() -> tuple[Any, ...]:
+    return tuple(claim for claim in load_claims().claim if claim.id in _PAPER)
+
+
+def _list_borders(answer: Answer, left: float, right: float) -> Iterator[tuple[float, str]]:
+    """Table sizes that fill a node, and a scale-up domain if that is larger, each with its label."""
+    node, machine, usable = (
+        answer.gpu_count.gpus_per_node,
+        answer.setting.machine,
+        answer.gpu_count.usable_bytes,
+    )
+    ends = {node: f"node of {node} ends"}
+    ends.setdefault(
+        machine.nvlink_domain_gpus, f"{machine.links.scale_up} domain of {machine.nvlink_domain_gpus} ends"
+    )
+    for gpus, words in ends.items():
+        if gpus > 1 and left < gpus * usable < right:
+            yield gpus * usable, words
+
+
+def _border_words(x: float, words: str, top: float) -> dict[str, Any]:
+    return {
+        "x": math.log10(x), "y": math.log10(top), "yanchor": "top", "xanchor": "right", "text": words,
+        "showarrow": False, "font": {"size": 11}, "textangle": -90,
+    }  # fmt: skip
+
+
+def _slowdown_title(lines: Sequence[Line], subject: Subject) -> str:
+    answer = subject.answer
+    size = answer.gpu_count.table_bytes
+    here = [
+        (each.slowdown, line.label)
+        for line in lines
+        for each in line.answers
+        if each.gpu_count.table_bytes == size
+    ]
+    words = [f"; {label} {format_ratio(ratio)}" for ratio, label in here[1:]]
+    if answer.gpus == 1:
+        return f"Tables of {size_words(size)} fit on one GPU, so nothing is slower there."
+    return f"Slowdown at {size_words(size)}: {format_ratio(answer.slowdown)}{''.join(words)}."
+
+
+def over_gpus(subject: Subject) -> Block | Missing:
+    """Time of a batch, and GPU-hours for 10⁹ samples, on the GPUs of the answer and on more of them."""
+    answer = subject.answer
+    if answer.forward.memory is not None:
+        return OVER_GPUS.missing("one memory holds all tables.")
+    line = Line(
+        answer.sharding if subject.lead is None else f"{TORCHREC}'s fastest", list(_list_scaled(subject))
+    )
+    rows = line.rows
+    if len(rows) < 2:
+        return OVER_GPUS.missing("no other number of GPUs is covered by the calibration.")
+    left, right = rows[0]["gpus"], rows[-1]["gpus"]
+    both = (("time_s", "low_s", "high_s"), ("gpu_hours", "gpu_hours_low", "gpu_hours_high"))
+    traces = [
+        in_pane(trace, pane)
+        for pane, names in enumerate(both, 1)
+        for trace in line_traces(rows, ("gpus", *names), 0, _hover)
+    ]
+    ends = [
+        (min(row[low] for row in rows) / 1.2, 1.2 * max(row[high] for row in rows)) for _, low, high in both
+    ]
+    ticks = [row["gpus"] for row in rows]
+    gpus = style.log_axis(
+        left, right, format_count, "GPUs", tickvals=ticks, ticktext=list(map(format_count, ticks)), minor={}
+    )
+    above = {**gpus, "title": {"text": ""}, "showticklabels": False, "matches": "x2"}
+    hours = style.log_axis(*ends[1], lambda value: f"{value:g}", "GPU-hours for 10⁹ samples")
+    figure = style.new_figure(
+        traces,
+        height=480,
+        showlegend=False,
+        **panes([(above, style.time_axis(*ends[0], "time of a batch"), (0.55, 1)), (gpus, hours, (0, 0.45))]),
+    )
+    own = next(row for row in rows if row["gpus"] == answer.gpus)
+    cheapest = min(rows, key=lambda row: float(row["gpu_hours"]))
+    title = (
+        f"On {counted(answer.gpus, 'GPU')} a batch takes {format_time(answer.time_s)}, and 10⁹ samples take "
+        f"{format_number(own['gpu_hours'])} GPU-hours; the fewest are "
+        f"{format_number(cheapest['gpu_hours'])}, on {counted(cheapest['gpus'], 'GPU')}."
+    )
+    batch = "on all of them together" if subject.base.question.total else "on each"
+    how = (
+        f"The same tables on other numbers of GPUs, with as many samples {batch}. Ribbons are 95 % bands; "
+        f"{dash_words(row['main_evidence'] for row in rows)}."
+    )
+    return OVER_GPUS.block(title, how, figure, subject.source, rows)
+
+
+def _list_scaled(subject: Subject) -> Iterator[Answer]:
+    """The answers on the GPUs of the answer, one node more, and on multiples and parts of them that fit."""
+    first, node = subject.answer.gpus, subject.answer.gpu_count.gpus_per_node
+    total, fixed = subject.base.question.total, subject.fix_setting()
+    numbers = {round(times * first) for times in _TIMES} | {first + node}
+    for gpus in sorted(numbers - {0}):
+        with suppress(PerfmodelError):
+            batch = {} if total is None else {"batch": share_equally(total, gpus)}
+            answer = subject.answer if gpus == first else fixed.ask(gpus=gpus, **batch)
+            if answer.fits:
+                yield answer
+
+
+def line_traces(
+    rows: Sequence[Row], names: Sequence[str], at: int, words: Callable[[Row], list[str]]
+) -> Iterator[dict[str, Any]]:
+    """Plotly traces of a line: the ribbon of its band, then each stretch with the same main evidence.
+
+    names  of the columns x, y, and the ends of the band;  at  number of its colour and marker
+    words  returns the lines of hover text of a point, without its evidence
+    """
+    label, colour = safe(rows[0]["line"]), style.colour(at)
+    x, y, low, high = ([row[name] for row in rows] for name in names)
+    same = {"type": "scatter", "legendgroup": label, "name": label}
+    yield {
+        **same, "x": [*x, *reversed(x)], "y": [*high, *reversed(low)], "fill": "toself", "line": {"width": 0},
+        "fillcolor": style.faded(colour), "mode": "lines", "hoverinfo": "skip", "showlegend": False,
+    }  # fmt: skip
+    start = 0
+    for kind, members in groupby(rows, key=lambda row: row["main_evidence"]):
+        stop = start + len(list(members))
+        part = slice(max(start - 1, 0), stop)  # from the last point before, so that the line has no gaps
+        said = [hover([label, *words(row), _evidence_words(row)]) for row in rows[part]]
+        yield {
+            **same, "x": x[part], "y": y[part], "hovertext": said, "hoverinfo": "text",
+            "mode": "lines+markers", "showlegend": start == 0,
+            "line": {"color": colour, "width": 2.5, "dash": style.DASHES[Evidence(kind)]},
+            "marker": {"symbol": style.symbol(at), "size": 6, "color": colour, "maxdisplayed": 9},
+        }  # fmt: skip
+        start = stop
+
+
+def dash_words(main: Iterable[str]) -> str:
+    """What the dashes mean. main  for each point, the weakest evidence behind much of its time"""
+    kinds = sorted({Evidence(kind) for kind in main}, key=lambda kind: kind.rank)
+    words = ", ".join(f"{_DASH_WORDS[style.DASHES[kind]]} = {kind}" for kind in kinds)
+    return f"dashes show the evidence: {words}"
+
+
+_DASH_WORDS = {
+    "solid": "solid", "dash": "dashed", "dot": "dotted", "dashdot": "dash-dot", "longdash": "long dashes",
+    "longdashdot": "long dash-dot",
+}  # fmt: skip
+
+
+def _evidence_words(row: Row) -> str:
+    main, weakest = row["main_evidence"], row["evidence"]
+    return f"evidence: {main if main == weakest else f'{main}; in part {weakest}'}"
+
+
+def _hover(row: Row) -> list[str]:
+    middle, low, high = (format_ratio(row[name]) for name in _RATIOS)
+    return [
+        f"{size_words(row['table_bytes'])} on {counted(row['gpus'], 'GPU')}, {row['sharding']}",
+        f"{middle}, band {low} – {high}",
+        f"{format_time(row['time_s'])} instead of {format_time(row['baseline_time_s'])}",
+        f"{format_number(row['gpu_hours'])} GPU-hours for 10⁹ samples",
+    ]

@@ -1,0 +1,72 @@
+"""What the page of a question is about: the answer on top, and how it is asked again with other values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from perfmodel.answer import Answer, Question, answer_on
+from perfmodel.answer.answers import note_idle
+from perfmodel.answer.ranking import Ranking, answer_question, is_ranked, rank
+from perfmodel.engine.schemes import ROW_WISE
+from perfmodel.errors import BadInputError
+from perfmodel.report.ranking_text import headline
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """What a page is about: the answer on top, and the row-wise answer of the same question.
+
+    base    row-wise, on the GPUs of ``answer``
+    answer  with the fastest sharding that TorchRec runs, or with the sharding of the question
+    lead    the ranking that ``answer`` is of; None: shardings are not compared
+    """
+
+    base: Answer
+    answer: Answer
+    lead: Ranking | None = None
+
+    def change(self, **changes: Any) -> Question:
+        """The question with other values."""
+        return replace(self.base.question, **changes)
+
+    def ask(self, **changes: Any) -> Answer:
+        """The answer on top of the question with other values: with its sharding, else with the fastest.
+
+        Limits: as ``answer_question``
+        """
+        return answer_question(self.change(**changes))
+
+    def fix_setting(self, **changes: Any) -> Subject:
+        """The same, whose question has other values, and its calibration loaded: for many answers.
+
+        Limits: no calibration -> NoCalibrationError
+        """
+        question = self.change(setting=None, **changes)
+        question = replace(question, setting=question.load_setting())
+        return replace(self, base=replace(self.base, question=question))
+
+    @property
+    def source(self) -> str:
+        """The line below a figure of this answer: machine and calibrations."""
+        names = ", ".join(dict.fromkeys(self.answer.calibrations)) or "none"
+        return f"Machine {self.answer.setting.machine.name}; calibration {names}."
+
+
+def find_subject(question: Question, lead: Ranking | None = None) -> Subject:
+    """The subject of a question. lead  its ranking; None: it is not known yet
+
+    Limits: nothing fits, or the sharding of the question does not -> BadInputError
+    """
+    if question.sharding is None:
+        lead = lead or rank(question)
+        if not lead.best:
+            raise BadInputError(headline(lead), "use more GPUs (--gpus) or a smaller --batch.")
+        answer = note_idle(lead.answer, answer_question)
+        return Subject(lead.base, answer, lead if is_ranked(lead.base) else None)
+    answer = note_idle(answer_question(question), answer_question)
+    if not answer.fits:
+        held = answer.gpu_count.describe_memory()
+        raise BadInputError(f"{answer.sharding} does not fit {answer.gpus} GPUs: {held}.", "use more GPUs.")
+    base = answer if answer.sharding == ROW_WISE else answer_on(question, answer.gpus)
+    return Subject(base, answer)
