@@ -93,15 +93,10 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
         from perfmodel.cli.page_file import format_of
         from perfmodel.cli.report import check_paged
 
-<<<<<<< HEAD
-        check_beside(report, options.force)
-    not_chosen = {"batch": options.batch, "global_batch": options.global_batch, "report": report}
-=======
         check_paged("--report", **context.params)
         format_of(report, None, "--report")
         check_target(report, force=options.force, option="--report")
     not_chosen = {"batch": options.batch, "global_batch": options.global_batch}
->>>>>>> 1356daeb (report: one page of one question: a first screen of figures, no combinations)
     apart("--max-latency", options.max_latency, LEAVE_ONE, **not_chosen)
     unpooled = (options.pooling or "").startswith(NO_POOLING)
     if unpooled and options.sharding == ALL:

@@ -7,20 +7,9 @@ from typing import Any
 
 import typer
 
-<<<<<<< HEAD
-from perfmodel.cli.build_page import page_of
-from perfmodel.cli.choices import (
-    lists_of,
-    measured_sizes,
-    page_question,
-    wanted,
-    workload_selectors,
-)
-=======
 from perfmodel.answer import Question
 from perfmodel.answer.ranking import Ranking
 from perfmodel.cli.options import LEAVE_ONE, apart
->>>>>>> 1356daeb (report: one page of one question: a first screen of figures, no combinations)
 from perfmodel.cli.output import check_target, emit, emit_json
 from perfmodel.cli.page_file import DEFAULTS, format_of, uncollected, write, wrote
 from perfmodel.cli.question import advised, check_size, question_of, short_below
@@ -77,8 +66,6 @@ def _choose_size(question: Question) -> str:
 
 def check_paged(what: str, **typed: Any) -> None:
     """Raise BadInputError for options that a page cannot show. what  the option in words;  typed  by name"""
-    memory = {name: typed[name] for name in ("local_memory", "remote_memory")}
-    apart(what, True, "a page is of tables in the HBM of many GPUs.", **memory)
     apart(what, True, LEAVE_ONE, rows=typed["rows"], max_latency=typed["max_latency"])
     if (typed["pooling"] or "").startswith(NO_POOLING):
         raise BadInputError("--pooling none has no page.", f"leave out {what}, or pool the rows.")
@@ -96,12 +83,6 @@ def write_beside(context: typer.Context, out: Path, question: Question, lead: Ra
     return wrote(out, write(page, out, kind), kind)
 
 
-<<<<<<< HEAD
-def check_beside(out: Path, force: bool) -> None:
-    """Raise BadInputError for a page that cannot be written, before any work is done."""
-    format_of(out, None, "--report")
-    check_target(out, force=force, option="--report")
-=======
 def make_page(question: Question, command: str, lead: Ranking | None = None) -> Page:
     """The page of a question. command  makes it again;  lead  as in ``find_subject``"""
     progress = Progress(len(QUESTION) + 2, "figures")
@@ -112,4 +93,3 @@ def make_page(question: Question, command: str, lead: Ranking | None = None) -> 
         return block
 
     return question_page(find_subject(question, lead), command, draw)
->>>>>>> 1356daeb (report: one page of one question: a first screen of figures, no combinations)

@@ -4,42 +4,21 @@ from __future__ import annotations
 
 import shlex
 import threading
-<<<<<<< HEAD
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass, replace
-=======
-from collections.abc import Callable
 from dataclasses import dataclass
->>>>>>> 1356daeb (report: one page of one question: a first screen of figures, no combinations)
 from functools import lru_cache
 from typing import Any
 
 from perfmodel.answer import Answer, Question, answer_on
 from perfmodel.answer.answers import note_idle
-<<<<<<< HEAD
-from perfmodel.answer.ranking import Ranking, answer_question, is_ranked, rank, rank_shardings
-=======
 from perfmodel.answer.ranking import Ranking, answer_question, is_ranked, rank
->>>>>>> 1356daeb (report: one page of one question: a first screen of figures, no combinations)
 from perfmodel.cli.question import advised, check_size, question_of
 from perfmodel.engine.schemes import ROW_WISE
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.explore.asked import Said
-<<<<<<< HEAD
-from perfmodel.report.figures.line_traces import SlowdownLine
 from perfmodel.report.figures.registry import BREAKDOWN, CHANGES, OVER_GPUS
-from perfmodel.report.page.assemble import block_data
-from perfmodel.report.page.gpu_views import sharded
-from perfmodel.report.page.lines import frame_of
-from perfmodel.report.page.ranking_card import asked_words, card_of, completed
-=======
-from perfmodel.question.passes import ProjectOptions
-from perfmodel.report.figures.registry import BREAKDOWN, CHANGES, OVER_GPUS, SLOWDOWN
 from perfmodel.report.figures.subject import Subject
 from perfmodel.report.page.assemble import card_html, live_block
 from perfmodel.report.page.question_page import card_of
->>>>>>> 1356daeb (report: one page of one question: a first screen of figures, no combinations)
 from perfmodel.schema.files import unknown_name
 
 LATER = (OVER_GPUS, CHANGES)
@@ -91,29 +70,15 @@ def shown(asked: Said) -> dict[str, Any]:
     found, said = answer(asked), dict(asked.said)
     machine = found.question.machine
     return {
-<<<<<<< HEAD
         "own": {key: str(value) for key, value in machine.values.items() if key not in said},
         "view": _view(found),
-        "blocks": [block_data(BREAKDOWN.draw(answers=[found.shown]))],
-        "command": shlex.join(asked.words()),
-=======
-        "view": _view(found),
         "blocks": [live_block(BREAKDOWN.draw(_subject(found)))],
-        "against": _against(found, beside),
-        "command": shlex.join(commands.line(asked)),
->>>>>>> 1356daeb (report: one page of one question: a first screen of figures, no combinations)
+        "command": shlex.join(asked.words()),
         "search": asked.search,
         "later": [WHAT_IFS, *(figure.name for figure in LATER)],
     }
 
 
-<<<<<<< HEAD
-def _view(found: PageAnswer, *, whole: bool = False) -> dict[str, Any]:
-    """The headline of an answer, as the page's script takes it. whole  with changes that help"""
-    base = found.shown if found.lead is None else found.row_wise
-    card = replace(card_of(base, found.lead, whole=False, elsewhere=""), question=asked_words(found.row_wise))
-    return {"heads": [vars(completed(card, found.lead) if whole and found.lead is not None else card)]}
-=======
 def _view(found: PageAnswer, *, whole: bool = False) -> dict[str, str]:
     """The headline of an answer: its sentence, and all of it as HTML. whole  as in ``card_of``"""
     card = card_of(_subject(found), whole=whole)
@@ -122,7 +87,6 @@ def _view(found: PageAnswer, *, whole: bool = False) -> dict[str, str]:
 
 def _subject(found: PageAnswer) -> Subject:
     return Subject(found.row_wise, found.shown, found.lead)
->>>>>>> 1356daeb (report: one page of one question: a first screen of figures, no combinations)
 
 
 def drawn(name: str, asked: Said) -> dict[str, Any]:
@@ -138,36 +102,6 @@ def drawn(name: str, asked: Said) -> dict[str, Any]:
         if figure is None:
             return {"view": _view(answer(asked), whole=True)}
         try:
-<<<<<<< HEAD
-            found = answer(asked)
-            if figure is OVER_GPUS:
-                block = figure.draw(lines=list(_over_gpus(found)), asked=found.shown, first="time")
-            else:
-                block = figure.draw(asked=found.row_wise, lead=found.lead)
-        except PerfmodelError as error:
-            block = figure.missing(error.message)
-        return block_data(block)
-
-
-def _over_gpus(found: PageAnswer) -> Iterator[SlowdownLine]:
-    """Curves over the number of GPUs: the sharding that is shown, and row-wise sharding."""
-    question = found.question
-    if question.tables is None:
-        question = replace(question, table_bytes=found.row_wise.gpu_count.table_bytes)
-    bases, best = [], []
-    for part in _NUMBERS:
-        gpus = round(part * found.shown.gpus)
-        with suppress(PerfmodelError):  # too few for the tables, or more than rows
-            base = answer_on(question, gpus) if gpus >= 1 else None
-            if base is not None:
-                led = found.lead is not None and is_ranked(base)
-                best.append(rank_shardings(base).answer if led else sharded(base, found.way))
-                bases.append(base)
-    if found.way or found.lead:
-        yield SlowdownLine(found.way or "the fastest of TorchRec's", frame_of(best), style=1)
-    yield SlowdownLine(ROW_WISE, frame_of(bases), style=0)
-=======
             return live_block(figure.draw(_subject(answer(asked))))
         except PerfmodelError as error:
             return live_block(figure.missing(error.message))
->>>>>>> 1356daeb (report: one page of one question: a first screen of figures, no combinations)

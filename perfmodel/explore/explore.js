@@ -1,22 +1,11 @@
 "use strict";
 // Hands texts to Python and shows what it answers: nothing is calculated here.
 (function () {
-<<<<<<< HEAD
-  const {card, copy, plot, show, theme} = window.perfmodelPage;
+  const {copy, show, theme} = window.perfmodelPage;
   const typing = 400, quiet = 250; // ms without a change, until a typed text is asked, and figures of many answers
   const at = (id) => document.getElementById(id), root = document.documentElement, form = at("question");
+  const card = (view) => { at("headline").innerHTML = view.html; };
   let last = {}, number = 0, asked = 0, busy = false, timer = 0; // last texts answered; newest question, and the asked one
-=======
-  const {copy, show, theme} = window.perfmodelPage;
-  const card = (view, home = at("headline")) => { home.innerHTML = view.html; };
-  const visit = crypto.getRandomValues(new Uint32Array(4)).join("-");
-  const quiet = 250; // ms without a change, after which the figures of many answers are asked for
-  const none = () => window.dash_clientside.no_update;
-  const at = (id) => document.getElementById(id);
-  const root = document.documentElement;
-  let said = {}, file = null, pinned = null, last = null; // what is said now; the last answer
-  let number = 0, asked = 0, busy = false, timer = 0; // of the newest question, and of the one that is answered
->>>>>>> 1356daeb (report: one page of one question: a first screen of figures, no combinations)
 
   const texts = () => Object.fromEntries([...form.elements].filter((each) => each.name).map((each) => [each.name, each.value]));
 
@@ -70,18 +59,7 @@
     }
   }
 
-<<<<<<< HEAD
   function answered(doc, said, own) {
-=======
-  function answered(doc, own) {
-    at("refused").textContent = doc.error || "";
-    at("refused").className = doc.error ? "alert" : "";
-    at("cards").classList.toggle("old", Boolean(doc.error));
-    for (const each of at("views").children) each.classList.add("old");
-    at("short").textContent = doc.error || doc.view.sentence;
-    at("short").className = doc.error ? "alert" : "";
-    mark(doc);
->>>>>>> 1356daeb (report: one page of one question: a first screen of figures, no combinations)
     root.dataset.number = own;
     root.dataset.ready = "yes";
     for (const each of at("views").children) each.classList.add("old");
@@ -114,12 +92,8 @@
   }
 
   async function draw(block, own) {
-<<<<<<< HEAD
     if (own !== number) return;
-    await show(at("views"), block, plot);
-=======
     await show(at("views"), block);
->>>>>>> 1356daeb (report: one page of one question: a first screen of figures, no combinations)
     if (own === number) at("block-" + block.name).classList.remove("old");
   }
 

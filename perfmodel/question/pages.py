@@ -7,37 +7,15 @@ from pathlib import Path
 from typing import Annotated
 
 from perfmodel.question import groups
-<<<<<<< HEAD
-from perfmodel.question.groups import (
-    CalibrationOptions,
-    FileOptions,
-    GlobalBatchOptions,
-    IdOptions,
-    TableOptions,
-    TrainingOptions,
-)
+from perfmodel.question.passes import QuestionOptions
 from perfmodel.question.spec import CommandOptions, Opt
 
 TOKEN_VARIABLE = "PERFMODEL_TOKEN"
 """Environment variable with the secret that opens the live page."""
-Texts = list[str] | None
-LISTED = {"table_size": "10TB,1TB,100TB", "batch": "1024,256,4096", "pooling": "32,8", "dim": "32,128"}
-"""Default values that the reader of a page can choose from."""
-_LIST = {"metavar": "NS", "several": True}
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReportOptions(
-    TrainingOptions, FileOptions, CalibrationOptions, IdOptions, GlobalBatchOptions, TableOptions
-):
-=======
-from perfmodel.question.passes import QuestionOptions
-from perfmodel.question.spec import CommandOptions, Opt
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions(QuestionOptions):
->>>>>>> 1356daeb (report: one page of one question: a first screen of figures, no combinations)
     """One HTML page that opens from disk with no network: the answer, its figures, their data and sources.
 
     The question is that of perfmodel project, whose --report writes the same page.

@@ -22,12 +22,7 @@ Texts = list[str] | None
 
 
 @dataclass(frozen=True, kw_only=True)
-<<<<<<< HEAD
-class ProjectOptions(TrainingOptions, RowWiseOptions, GlobalBatchOptions, EqualTableOptions):
-=======
-class QuestionOptions(
-    OneMemoryOptions, NodeOptions, TrainingOptions, RowWiseOptions, GlobalBatchOptions, EqualTableOptions
-):
+class QuestionOptions(TrainingOptions, RowWiseOptions, GlobalBatchOptions, EqualTableOptions):
     """Options of a question about tables on a machine, for the screen and for a page."""
 
     sharding: groups.BestSharding = None
@@ -37,7 +32,6 @@ class QuestionOptions(
 
 @dataclass(frozen=True, kw_only=True)
 class ProjectOptions(QuestionOptions):
->>>>>>> 1356daeb (report: one page of one question: a first screen of figures, no combinations)
     """How much slower is an embedding bag when its tables are spread over many GPUs, and why?
 
     \b

@@ -33,13 +33,8 @@ def live() -> Iterator[str]:
 
 def sentence(search: str) -> str:
     """What Python answers to an address."""
-<<<<<<< HEAD
     found = answers.shown(Said.of_search(search, controls(None, None)))
-    return str(found["view"]["heads"][0]["sentence"])
-=======
-    found = answers.shown(Said.of(texts_of(search), controls(None, None)), None)
     return str(found["view"]["sentence"])
->>>>>>> 1356daeb (report: one page of one question: a first screen of figures, no combinations)
 
 
 def says(browser: Chromium, words: str) -> None:

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import json
-<<<<<<< HEAD
 import os
-import shlex
-import signal
-import subprocess
-from collections.abc import Sequence
-from http.client import HTTPConnection
-=======
 import re
 import shlex
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Sequence
 from html import unescape
->>>>>>> 1356daeb (report: one page of one question: a first screen of figures, no combinations)
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -130,38 +122,17 @@ def test_a_figure_that_cannot_be_drawn_says_why() -> None:
     assert "ambiguous" in found["missing"]
 
 
-<<<<<<< HEAD
-def test_lines_of_a_figure_can_be_told_apart() -> None:
-    found = answers.drawn("over-gpus", asked(table_size="10TB"))
-    lines = [trace for trace in found["figure"]["data"] if trace.get("showlegend")]
-    assert {trace["name"] for trace in lines} >= {"the fastest of TorchRec's", "row-wise"}
-    assert len({trace["line"]["color"] for trace in lines}) == len(lines)
-
-
-=======
->>>>>>> 1356daeb (report: one page of one question: a first screen of figures, no combinations)
 def test_the_question_names_machine_library_and_what_was_changed() -> None:
     html = answers.shown(
         asked(
             table_size="9TB", machine="b200-sxm-ib", nic_bytes_per_s="100GB/s", payload="fp16",
             sharding="row-wise",
-<<<<<<< HEAD
         )
-    )["view"]["heads"][0]  # fmt: skip
-    assert head["question"].endswith("; on b200-sxm-ib, nic_bytes_per_s = 100 GB/s, nccl")
-    assert (
-        head["question"].startswith("bags sent as fp16; by default ") and "rows of fp32" in head["question"]
-    )
-    head = answers.shown(asked(table_size="9TB"))["view"]["heads"][0]
-    assert head["question"].endswith("forward pass: all by default; on h100-sxm-ib, nccl")
-=======
-        ), None,
     )["view"]["html"]  # fmt: skip
     assert "; on b200-sxm-ib, nic_bytes_per_s = 100 GB/s, nccl</p>" in html
     assert "Question: bags sent as fp16; by default " in html and "rows of fp32" in html
-    html = answers.shown(asked(table_size="9TB"), None)["view"]["html"]
+    html = answers.shown(asked(table_size="9TB"))["view"]["html"]
     assert "forward pass: all by default; on h100-sxm-ib, nccl</p>" in html
->>>>>>> 1356daeb (report: one page of one question: a first screen of figures, no combinations)
 
 
 def test_figures_are_of_the_sharding_that_they_name() -> None:
@@ -174,46 +145,18 @@ def test_figures_are_of_the_sharding_that_they_name() -> None:
         found = answers.answer(question)
         (block,) = answers.shown(question)["blocks"]
         longest = max(found.shown.steps, key=lambda step: step.time_s).label
-<<<<<<< HEAD
-        assert f"the longest step of {way} is the {longest}: " in block["title"]
-    changes = answers.drawn("changes", asked(**said))
-    assert "for table-wise sharding" in changes["how"]
-
-
-@pytest.mark.parametrize(
-    ("said", "words"), [({}, "same samples per GPU"), ({"global_batch": "65536"}, "on all of them together")]
-)
-def test_the_figure_over_gpus_says_which_batch_stays(said: dict[str, str], words: str) -> None:
-    found = answers.drawn("over-gpus", asked(table_size="2TB", gpus="64", **said))
-    assert words in found["how"]
-    assert found["switches"][0]["label"] == "time" and max(row[1] for row in found["rows"]) == 64 * 32
-    y, times = found["figure"]["data"][0]["y"], found["switches"][0]["traces"]["y"][0]
-    assert y == times
-=======
         assert f"the {longest} takes" in block["html"] and {row[0] for row in block["rows"]} == {way}
-    gpus = answers.drawn("over-gpus", asked(**said), lambda: True)
-    assert gpus is not None and {"table-wise"} == {row[3] for row in gpus["rows"] if row[2] == 64}
->>>>>>> 1356daeb (report: one page of one question: a first screen of figures, no combinations)
+    gpus = answers.drawn("over-gpus", asked(**said))
+    assert {"table-wise"} == {row[3] for row in gpus["rows"] if row[2] == 64}
 
 
 def test_what_would_change_it_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
     question = asked(table_size="9TB")
-<<<<<<< HEAD
-    before = answers.shown(question)["view"]["heads"][0]
+    before = answers.shown(question)["view"]
     found = answers.drawn(answers.WHAT_IFS, question)
-    after = found["view"]["heads"][0]
-    assert after["times"].startswith(before["times"].rstrip("."))
-    *same, changes = after["findings"]
-    assert same == before["findings"] and changes["title"].startswith(
-        "What would change it most: NVLink domain "
-    )
-=======
-    before = answers.shown(question, None)["view"]
-    found = answers.drawn(answers.WHAT_IFS, question, lambda: True)
-    assert found is not None and found["view"]["sentence"] == before["sentence"]
+    assert found["view"]["sentence"] == before["sentence"]
     (helps,) = re.findall("<li>What would change it most: ([^<]*)</li>", found["view"]["html"])
     assert "What would change it most" not in before["html"]
->>>>>>> 1356daeb (report: one page of one question: a first screen of figures, no combinations)
     assert run(["project", "--table-size", "9TB"]) == 0
     label, times = unescape(helps).rstrip(".").rsplit(", ", 1)
     lines = [line for line in capsys.readouterr().out.splitlines() if label in line]

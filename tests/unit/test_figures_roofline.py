@@ -117,16 +117,5 @@ def test_timed_gathers_are_marks(tmp_path: Path) -> None:
     assert list_timed(answer.forward, samples.assign(flag="throttled")) == []
     kinds = {t.line.dash for t in lines(found)}
     assert kinds == {"dash", "dot"}  # inside the bytes that were timed, and beyond them
-<<<<<<< HEAD
-    assert "solid = measured, dashed = interpolated, dotted = extrapolated." in found.how_to_read
-    throttled = block(roofline(answer, samples.assign(flag="throttled")))
-    assert "no gather was timed on this machine" in throttled.how_to_read
-=======
     assert "dashed = interpolated, dotted = extrapolated." in found.how_to_read
     assert "no gather was timed on this machine" in block(roofline(asked())).how_to_read
-
-
-def test_a_stated_memory_has_no_roofline() -> None:
-    found = roofline(project_one(table_bytes=1e12, local_memory=(2e12, 1e12)))
-    assert isinstance(found, Missing) and "--local-memory" in found.why
->>>>>>> 1356daeb (report: one page of one question: a first screen of figures, no combinations)

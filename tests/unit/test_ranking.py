@@ -28,8 +28,6 @@ QUESTIONS: list[dict[str, Any]] = [
 MANY = ("--table-size", "10TB", "--tables", "300", "--dim", "128", "--pooling", "20", "--reserve", "20%")
 
 
-
-
 @pytest.mark.parametrize("asked", QUESTIONS)
 def test_no_way_that_torchrec_runs_is_faster(asked: dict[str, Any]) -> None:
     """The opponent: every way dealt to its GPUs, without the bounds that leave some out."""

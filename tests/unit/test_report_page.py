@@ -128,7 +128,6 @@ def test_a_file_that_is_there_stays(cli: Callable[..., Outcome], page: Path) -> 
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        (("--local-memory", "10TB@3TB/s"), ("--local-memory cannot be combined", "in the HBM")),
         (("--rows", "host"), ("a page and --rows cannot be combined",)),
         (("--max-latency", "1ms"), ("a page and --max-latency",)),
         (("--pooling", "none"), ("--pooling none has no page",)),

@@ -80,12 +80,12 @@ def changes(subject: Subject) -> Block | Missing:
 def shardings(subject: Subject) -> Block | Missing:
     """Bars of the time of a batch with each sharding of all tables, on the same GPUs, the fastest on top.
 
-    Limits: one GPU, one memory, or too many tables to compare -> Missing
+    Limits: one GPU, or too many tables to compare -> Missing
     """
-    base, forward = subject.base, subject.base.forward
-    if base.gpus == 1 or forward.memory is not None:
+    base = subject.base
+    if base.gpus == 1:
         return SHARDINGS.missing("nothing is sharded.")
-    if base.table_count > MOST_COMPARED or forward.unpooled:
+    if base.table_count > MOST_COMPARED or base.forward.unpooled:
         return SHARDINGS.missing("perfmodel project --sharding all compares these.")
     answers = list(answer_shardings(base))
     possible = [each for each in answers if isinstance(each, Answer) and each.fits]

@@ -15,7 +15,6 @@ from perfmodel.answer.answers import answer_row_wise
 from perfmodel.answer.inputs import share_equally
 from perfmodel.answer.ranking import rank
 from perfmodel.engine.schemes import ROW_WISE, TORCHREC
-from perfmodel.engine.settings import CLUSTER
 from perfmodel.errors import PerfmodelError
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
@@ -32,15 +31,17 @@ Row = Mapping[str, Any]
 _LARGEST_BYTES = 100e12
 _STEPS = (1.0, 2.0, 5.0)
 _LESS, _MORE = 0.98, 1.05  # of a full GPU or node: just below, there is room for buffers
-_ONE_DOMAIN = "nvlink-everywhere"
+_ONE_DOMAIN = 2.0**17
+"""GPUs of a scale-up domain that holds all others."""
 _PAPER_BYTES, _PAPER = 10e12, ("10a", "10b")
 """Table size, and ids of the claims, of the smallest and the largest slowdown in the paper's Fig 9."""
+_OF_THE_PAPER = (DEFAULT_MACHINE, "h100-paper")
 _TIMES = (0.125, 0.25, 0.5, 1, 2, 4, 8)
 _SAMPLES = 1e9
 
 
 @dataclass(frozen=True, eq=False)
-class Line:
+class DrawnLine:
     """A line of a figure: a label, and its answers in the order of the axis."""
 
     label: str
@@ -118,7 +119,7 @@ def slowdown(subject: Subject) -> Block | Missing:
 _RATIOS = ("slowdown", "slowdown_low", "slowdown_high")
 
 
-def _list_lines(subject: Subject) -> Iterator[Line]:
+def _list_lines(subject: Subject) -> Iterator[DrawnLine]:
     base, question = subject.base, subject.base.question
     sizes = list_sizes(base)
     free: dict[str, Any] = {"gpus": None, "total": None}
@@ -133,16 +134,16 @@ def _list_lines(subject: Subject) -> Iterator[Line]:
 
     fixed = subject.fix_setting()
     first = answers(fixed.ask)
-    yield Line(f"{TORCHREC}'s fastest" if subject.lead else subject.answer.sharding, first)
+    yield DrawnLine(f"{TORCHREC}'s fastest" if subject.lead else subject.answer.sharding, first)
     if subject.lead:
-        yield Line("with unique rows (EMBark)", answers(lambda **c: rank(fixed.change(**c)).unique_rows))
+        yield DrawnLine("with unique rows (EMBark)", answers(lambda **c: rank(fixed.change(**c)).unique_rows))
     elif subject.answer.sharding != ROW_WISE:
-        yield Line(ROW_WISE, answers(lambda **c: answer_row_wise(fixed.change(sharding=None, **c))))
-    if question.machine.nvlink_domain_gpus > 1 and question.scenario == CLUSTER:
+        yield DrawnLine(ROW_WISE, answers(lambda **c: answer_row_wise(fixed.change(sharding=None, **c))))
+    machine = question.machine
+    if machine.nvlink_domain_gpus > 1:
         with suppress(PerfmodelError):
-            wide = subject.fix_setting(scenario=_ONE_DOMAIN)
-            link = question.machine.links.scale_up
-            yield Line(f"if one {link} domain held all GPUs", answers(wide.ask))
+            wide = subject.fix_setting(machine=machine.with_overrides({"nvlink_domain_gpus": _ONE_DOMAIN}))
+            yield DrawnLine(f"if one {machine.links.scale_up} domain held all GPUs", answers(wide.ask))
 
 
 def list_sizes(base: Answer) -> list[float]:
@@ -159,7 +160,7 @@ def list_sizes(base: Answer) -> list[float]:
 def _list_published(subject: Subject) -> list[float]:
     """The paper's slowdowns of 10 TB. Limits: training, or another machine than the paper's kind -> none"""
     question = subject.base.question
-    if question.training or question.machine.name != DEFAULT_MACHINE:
+    if question.training or question.machine.name not in _OF_THE_PAPER:
         return []
     return [claim.published for claim in _load_published() if claim.published]
 
@@ -192,7 +193,7 @@ def _border_words(x: float, words: str, top: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _slowdown_title(lines: Sequence[Line], subject: Subject) -> str:
+def _slowdown_title(lines: Sequence[DrawnLine], subject: Subject) -> str:
     answer = subject.answer
     size = answer.gpu_count.table_bytes
     here = [
@@ -210,9 +211,7 @@ def _slowdown_title(lines: Sequence[Line], subject: Subject) -> str:
 def over_gpus(subject: Subject) -> Block | Missing:
     """Time of a batch, and GPU-hours for 10⁹ samples, on the GPUs of the answer and on more of them."""
     answer = subject.answer
-    if answer.forward.memory is not None:
-        return OVER_GPUS.missing("one memory holds all tables.")
-    line = Line(
+    line = DrawnLine(
         answer.sharding if subject.lead is None else f"{TORCHREC}'s fastest", list(_list_scaled(subject))
     )
     rows = line.rows

@@ -17,18 +17,14 @@ from perfmodel.engine.tables import row_bytes
 from perfmodel.model import kernels
 from perfmodel.question.groups import LARGEST
 from perfmodel.report.figures import style
-from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.block import Block
 from perfmodel.report.figures.lines import dash_words, line_traces
 from perfmodel.report.figures.marks import scatter
 from perfmodel.report.figures.registry import ROOFLINE
 from perfmodel.report.figures.subject import Subject
 from perfmodel.report.figures.words import hover, safe, sentence, size_words
 from perfmodel.schema.evidence import Evidence
-<<<<<<< HEAD
-from perfmodel.schema.fields import Quantity
-=======
 from perfmodel.schema.run_files import read_run
->>>>>>> 1356daeb (report: one page of one question: a first screen of figures, no combinations)
 from perfmodel.schema.workload import dtype_bytes
 from perfmodel.units import counted, format_count, format_fraction, format_rate, format_time
 from perfmodel.validate.points import run_of
@@ -55,32 +51,14 @@ _DATA = (
 _TIMED = ("batch", "tables", "pooling", "dim", "distribution", "implementation", "dtype")
 
 
-def roofline(subject: Subject) -> Block | Missing:
+def roofline(subject: Subject) -> Block:
     """Lines of the bytes per second that a gather on one GPU requests, against the bytes of all tables.
 
-<<<<<<< HEAD
-    asked    the projection whose tables and batch are drawn, also with 8 and 64 times the batch
-    samples  kernels timed on this machine (``Run.kernel_samples``), drawn as points; None: there are none
-    Rows read from the L2 count too, so small tables can exceed the memory's rate.
-    """
-    lines = _lines(asked, _batches(asked))
-    points = _points(asked.forward, samples)
-    figure = _figure(asked, lines, points)
-    rows = [{name: row[name] for name in _DATA} for line in lines for row in line.rows] + _point_rows(points)
-    ceilings = [asked.setting.machine.quantity(key).evidence for key, _ in _CEILINGS]
-    how = _how(points, [*ceilings, *(Evidence(row["evidence"]) for line in lines for row in line.rows)])
-    return ROOFLINE.block(_title(asked, lines[0]), how, figure, _source(asked, points), rows)
-=======
     The tables and the batch of the answer, also 8 and 64 times the batch; points are gathers that the run of
     the answer's calibration has timed. Rows read from the L2 count too, so small tables can exceed the
     memory's rate.
-    Limits: one large memory (--local-memory) -> Missing, because its rate is only stated
     """
     answer = subject.answer
-    if answer.forward.memory is not None:
-        return ROOFLINE.missing(
-            "with --local-memory the rate does not depend on the size of the tables: leave it out."
-        )
     calibration = answer.setting.calibration
     folder = run_of(calibration) if calibration is not None else None
     lines = _list_lines(answer)
@@ -97,7 +75,6 @@ def roofline(subject: Subject) -> Block | Missing:
     )
     source = f"Machine {machine.name}: {', '.join(parts)}.{timed}"
     return ROOFLINE.block(_title(answer, lines[0]), how, _draw(answer, lines, points), source, rows)
->>>>>>> 1356daeb (report: one page of one question: a first screen of figures, no combinations)
 
 
 def _list_lines(answer: Answer) -> list[list[dict[str, Any]]]:

@@ -80,7 +80,7 @@ def validation(subject: Subject) -> Block | Missing:
     with suppress(NoCalibrationError):
         if folder is not None:
             return compare_points(own_run_points(folder))
-    across = not answer.setting.one_domain and answer.domain < answer.gpus
+    across = answer.domain < answer.gpus
     return compare_points(held_out_points(answer.setting.machine.name, across=across))
 
 
