@@ -22,7 +22,7 @@ def test_the_page_opens_clean(
     assert browser.run("document.documentElement.scrollWidth") == width  # nothing sticks out
     assert browser.run("document.querySelectorAll('.plot:has(.main-svg)').length") == 6
     assert format_time(told["time_s"]) in browser.run("document.querySelector('h1').textContent")
-    assert browser.run("document.querySelectorAll('#headline .evidence span').length") > 0
+    assert browser.run("document.querySelectorAll('.evidence span').length") > 0
     assert browser.run("document.body.innerText.includes('undefined')") is False
     assert browser.said == []
     assert browser.left_for() == {path.resolve().as_uri()}
@@ -55,7 +55,8 @@ def test_bytes_and_time_are_two_views_of_the_same_blocks(
     path, told = plan_page
     browser.open(path, 1280)
     press = (
-        "[...document.querySelectorAll('#block-placements button')].find(b => b.textContent === '{}').click()"
+        "[...document.querySelectorAll('#block-placements .updatemenu-button')]"
+        ".find(b => b.textContent === '{}').dispatchEvent(new MouseEvent('click', {{bubbles: true}}))"
     )
     tops = """(() => {
         const plot = document.querySelector('#block-placements .plot'), top = {};

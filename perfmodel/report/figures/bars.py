@@ -21,7 +21,7 @@ from perfmodel.report.figures.words import hover, safe
 from perfmodel.schema.evidence import Evidence
 from perfmodel.units import counted, format_ratio, format_time
 
-_ROW, _ROW_MORE, _LINE = 48, 24, 56
+_ROW, _ROW_MORE, _LINE = 42, 20, 56
 """Pixels of a row with its label, of each further line of it, and characters of a line."""
 
 
@@ -174,8 +174,8 @@ def _draw_bars(rows: Sequence[Bar], axis: Mapping[str, Any], form: Callable[[flo
     hidden = {"showticklabels": False, "showgrid": False, "showline": False, "zeroline": False}
     return style.new_figure(
         traces,
-        height=110 + (_ROW + _ROW_MORE * (max(map(len, texts)) - 1)) * len(rows),
-        margin={"l": 16, "r": 16, "t": 40, "b": 52},
+        height=100 + (_ROW + _ROW_MORE * (max(map(len, texts)) - 1)) * len(rows),
+        margin={"l": 16, "r": 16, "t": 32, "b": 52},
         xaxis=axis,
         yaxis=style.axis(range=[len(rows) - 0.6, -0.8], **hidden),
         annotations=labels,

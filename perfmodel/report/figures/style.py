@@ -48,7 +48,7 @@ HATCHED = {"shape": "/", "fillmode": "overlay", "fgcolor": "rgba(255,255,255,0.6
 """Hatching of bars that wait or are exposed."""
 
 LEGEND = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"}
-HEIGHT, FIRST_HEIGHT = 420, 400
+HEIGHT, FIRST_HEIGHT = 420, 370
 """Pixels of a figure, and of the two figures side by side."""
 
 
