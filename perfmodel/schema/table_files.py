@@ -64,11 +64,11 @@ def _known_ids(text: str) -> str:
 
 
 class _TableEntry(Strict):
-    """One row of a table file: ``count`` equal tables."""
+    """One row of a table file: ``count`` equal tables. A pooling of 0 is taken as ``LEAST_POOLING``."""
 
     rows: int = Field(ge=1, le=MOST_ROWS)
     dim: int = Field(ge=1, le=WIDEST)
-    pooling: float = Field(default=1.0, ge=LEAST_POOLING, le=MOST_POOLING, allow_inf_nan=False)
+    pooling: float = Field(default=1.0, ge=0, le=MOST_POOLING, allow_inf_nan=False)
     dtype: Literal["fp64", "fp32", "fp16", "bf16", "fp8", "int8"] = "fp32"
     weighted: bool = False
     distribution: Annotated[str, AfterValidator(_known_ids)] = ""
@@ -76,7 +76,7 @@ class _TableEntry(Strict):
     count: int = Field(default=1, ge=1, le=MOST_TABLES)
 
 
-_KNOWN = frozenset((*_TableEntry.model_fields, *torchrec_tables.NAMES))
+_KNOWN = frozenset((*_TableEntry.model_fields, *torchrec_tables.FIELDS))
 """Names of columns, all in lower case."""
 
 
@@ -262,7 +262,7 @@ def _named(entry: dict[Any, Any], where: str) -> dict[Any, Any]:
 def _check_columns(names: Sequence[str], where: str) -> None:
     """Check that columns are our own, with rows and dim, or TorchRec's, and that no name occurs twice."""
     foreign = torchrec_tables.MARK in names
-    known = sorted(torchrec_tables.NAMES) if foreign else list(_TableEntry.model_fields)
+    known = sorted(torchrec_tables.FIELDS) if foreign else list(_TableEntry.model_fields)
     unknown = [name for name in names if name not in known]
     missing = [name for name in ("rows", "dim") if name not in names and not foreign]
     if unknown or missing or len(names) != len(set(names)):
@@ -294,13 +294,11 @@ def _table_set(file: _TableFile, path: Path) -> TableSet:
     laws = {text: parse_distribution(text) for text in sorted(texts)}
     tables: list[Table] = []
     for entry in file.tables:
-        base = entry.name or f"t{len(tables)}"
+        base, pooling = entry.name or f"t{len(tables)}", max(entry.pooling, LEAST_POOLING)
         for i in range(entry.count):
             name = f"{base}_{i}" if entry.name and entry.count > 1 else entry.name or f"t{len(tables)}"
             known = laws[entry.distribution] if entry.distribution else None
-            tables.append(
-                Table(name, entry.rows, entry.dim, entry.pooling, entry.dtype, entry.weighted, known)
-            )
+            tables.append(Table(name, entry.rows, entry.dim, pooling, entry.dtype, entry.weighted, known))
     stem = path.name.removesuffix(".gz").removesuffix(path.suffix).removesuffix(".csv")
     name, source = ("stdin", "stdin") if path == STDIN else (stem, str(path))
     return TableSet(file.name or name, tuple(tables), file.source or source, file.note)

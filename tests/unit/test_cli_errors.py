@@ -114,7 +114,7 @@ def test_a_close_name_is_suggested_and_a_far_one_is_not() -> None:
         ("gb300-nvl72", "gb200-nvl72"),
         ("b200", "b200-sxm-ib or b200-sxm-roce"),
         ("b300", "b200-sxm-ib or b200-sxm-roce"),
-        ("h100", "h100-sxm-ib or h100-sxm-efa"),
+        ("h100", "h100-sxm-ib or h100-paper or h100-sxm-efa"),
         ("mi300x", "mi355x-roce"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 from pathlib import Path
 
@@ -11,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from perfmodel.answer import project_one
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.schema.table_files import list_models, load_tables
-from perfmodel.schema.torchrec_tables import table_entry
+from perfmodel.schema.torchrec_tables import FIELDS, table_entry
 from perfmodel.schema.workload import Table, Workload
 
 SHIPPED = {
@@ -135,12 +137,21 @@ def test_torchrecs_name_of_8_bit_floats(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "named"),
     [
-        ("feature_names", ["a", "b"], "2 features (a, b)"),
+        ("feature_names", ["a", "b"], "2 features (a, b), which share its rows"),
+        ("pooling", "PoolingType.NONE", "pooling 'PoolingType.NONE': its rows are not pooled"),
+        ("pooling", "PoolingType.MAX", "pooling 'PoolingType.MAX' is not known"),
+        ("config_class", "EmbeddingConfig", "its rows are not pooled"),
+        ("total_num_buckets", 10, "total_num_buckets 10 is not modelled"),
+        ("use_virtual_table", True, "use_virtual_table True is not modelled"),
+        ("stash_weights", True, "stash_weights True is not modelled"),
+        ("num_embeddings_post_pruning", 500, "num_embeddings_post_pruning 500 is not modelled"),
+        ("data_type", "FP64", "data_type 'FP64' is not known"),
+        ("data_type", "INT64", "data_type 'INT64' is not known"),
         ("data_type", "INT4", "data_type 'INT4' is not modelled: FBGEMM packs several elements into a byte"),
         ("data_type", "FP8", "data_type 'FP8' is not known"),
         ("poolingfactor", 3, "'poolingfactor'"),
         ("pooling_factors", [1, 2], "2 pooling factors"),
-        ("pooling_factor", -1, "tables.0.pooling: must be at least 1e-06"),
+        ("pooling_factor", -1, "tables.0.pooling: must not be negative"),
         ("num_embeddings", 0, "tables.0.rows"),
     ],
 )
@@ -152,6 +163,38 @@ def test_what_is_wrong_in_a_torchrec_config_is_named(
     with pytest.raises(BadInputError) as caught:
         load_tables(path)
     assert named in caught.value.message and str(path) in caught.value.message
+
+
+def test_every_field_of_todays_configs_is_used_irrelevant_or_refused() -> None:
+    """With the value that it has where nobody sets it, each is accepted, and changes nothing."""
+    configs = pytest.importorskip("torchrec.modules.embedding_configs")
+    plain = {"num_embeddings": 10, "embedding_dim": 4, "name": "a", "pooling_factor": 3}
+    expected = table_entry(plain, "a file")
+    for config in (configs.EmbeddingBagConfig, configs.EmbeddingConfig):
+        for field in dataclasses.fields(config):
+            assert field.name in FIELDS
+            default = field.default if isinstance(field.default, bool) else None
+            if field.name not in plain and field.name != "data_type":
+                weighted = {"weighted": False} if field.name == "need_pos" else {}
+                assert table_entry({**plain, field.name: default}, "a file") == expected | weighted
+    for name in configs.DataType.__members__:
+        if name not in ("INT64", "INT32", "INT4", "INT2"):
+            assert table_entry({**plain, "data_type": f"DataType.{name}"}, "a file")["dtype"]
+
+
+def test_a_position_weighted_table_has_a_weight_for_each_id() -> None:
+    config = {"num_embeddings": 10, "embedding_dim": 4, "name": "a", "pooling_factor": 3, "need_pos": True}
+    assert table_entry(config, "a file")["weighted"] is True
+
+
+def test_a_table_that_nobody_looks_up_takes_memory_and_hardly_time(tmp_path: Path) -> None:
+    rows = "name,rows,dim,pooling\na,100000000,64,20\n"
+    answers = []
+    for name, text in (("one", rows), ("two", rows + "b,100000000,64,0\n")):
+        (tmp_path / f"{name}.csv").write_text(text)
+        answers.append(project_one(tables=load_tables(str(tmp_path / f"{name}.csv")), gpus=1))
+    one, two = (answer.gpu_count.table_bytes for answer in answers)
+    assert two == 2 * one and answers[1].time_s < 1.2 * answers[0].time_s
 
 
 @pytest.mark.parametrize("more", [{}, {"pooling": "SUM"}, {"pooling_type": "MEAN"}])
@@ -186,7 +229,7 @@ def test_count_repeats_a_table(tmp_path: Path) -> None:
         ("rows,dim\n\n10,4\n10,-4\n", "line 4, dim"),
         ("rows,dim\n10.5,4\n", "line 2, rows"),
         ("rows,dim,pooling\n10,4,nan\n", "line 2, pooling"),
-        ("rows,dim,pooling\n10,4,0\n", "line 2, pooling"),
+        ("rows,dim,pooling\n10,4,-1\n", "line 2, pooling"),
         ("rows,dim,dtype\n10,4,fp33\n", "line 2, dtype"),
         ("rows,dim\n10,4\n10\n", "line 3: 1 fields instead of 2"),
         ("rows,dim\n10,\n", "line 2, dim"),
