@@ -141,10 +141,9 @@ inline Copies& my_copies() { return copies[pm_cpu::block.at]; }
 
 // N bytes from global to shared memory, or N zeros where there is nothing to copy (``from`` is valid all the same).
 // NEAR  through the L1 cache of the multiprocessor, or past it; a GPU passes it by only in accesses of 16 bytes
-// HINT  ``policy`` says how the L2 cache treats them, in accesses of 16 bytes
 // Copies of less than 4 bytes wait for their bytes.
-template <int N, bool HINT = false, bool NEAR = false>
-__device__ inline void copy_async(Shared to, const void* from, bool real, [[maybe_unused]] u64 policy = 0) {
+template <int N, bool NEAR = false>
+__device__ inline void copy_async(Shared to, const void* from, bool real) {
   if constexpr (N < 4) {
     store_shared<N>(to, real ? words_of(load_once<N>(from)) : Words<N>{});
   } else {
@@ -152,14 +151,8 @@ __device__ inline void copy_async(Shared to, const void* from, bool real, [[mayb
     const int bytes = real ? N : 0;
     if constexpr (N < 16)
       asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(N), "r"(bytes));
-    else if constexpr (NEAR && HINT)
-      asm volatile("cp.async.ca.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to), "l"(from), "r"(bytes),
-                   "l"(policy));
     else if constexpr (NEAR)
       asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
-    else if constexpr (HINT)
-      asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to), "l"(from), "r"(bytes),
-                   "l"(policy));
     else
       asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
 #else

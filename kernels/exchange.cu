@@ -308,8 +308,7 @@ __device__ inline void pool_part(const Exchange& x, const Part& part, i32 batch)
       piece.table.rows += column * i64(sizeof(Row));
       piece.table.dim = min(kColumns, x.dim - column);
       float* mine = part.to + i64(bag) * x.dim + column + int(threadIdx.x) % LANES * (WIDTH / int(sizeof(Row)));
-      pool<Row, LANES, CHUNKS, WIDTH, DEPTH, kPlain, false, true>(shared, x.shared_before, piece, run, mine,
-                                                                  x.dim % 4 == 0, false);
+      pool<Row, LANES, CHUNKS, WIDTH, DEPTH, true>(shared, x.shared_before, piece, run, mine, x.dim % 4 == 0);
     }
   }
 }

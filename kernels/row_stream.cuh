@@ -26,60 +26,39 @@ struct Unsigned<8> {
   using Type = u64;
 };
 
-// How the L2 cache is asked to treat rows: hot ones stay, others go first.
-struct Keeping {
-  u64 hot, cold;
-};
-
-__device__ inline Keeping keeping() {
-  Keeping made{0, 0};
-#if PM_GPU
-  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(made.hot));
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(made.cold));
-#endif
-  return made;
-}
-
 // ---- the stream -------------------------------------------------------------------------------------------
 
 // Shared memory of a block: for each warp DEPTH rows of each lane, for each warp DEPTH tails of int8 rows, for each group
-// two chunks of ids, for each group four chunks of weights. The last two are one element longer than they need be:
-// the groups of a warp, which read the same places of their own chunks at once, do so in different banks.
+// two chunks of ids. These are one element longer than they need be: the groups of a warp, which read the same places
+// of their own chunks at once, do so in different banks.
 // NEAR: rows through the L1 cache, where rows that are looked up again soon are found; else past it.
-template <class Row, class Id, int LANES, int CHUNKS, int WIDTH, int DEPTH, int ADDING, bool HOT, bool NEAR>
+template <class Row, class Id, int LANES, int CHUNKS, int WIDTH, int DEPTH, bool NEAR>
 struct RowStream {
   static constexpr int kTurn = LANES > DEPTH ? LANES : DEPTH;  // ids of a chunk
   static constexpr int kTail = WIDTH < 8 ? WIDTH : 8;          // of an int8 row, bytes of one copy
   static constexpr u32 kSlot = CHUNKS * kWarp * WIDTH, kRing = DEPTH * kSlot, kTails = DEPTH * kWarp * 8;
-  static constexpr u32 kIds = (2 * kTurn + 1) * sizeof(Id), kFactors = (4 * kTurn + 1) * 4;
+  static constexpr u32 kIds = (2 * kTurn + 1) * sizeof(Id);
   static constexpr bool kInt8 = sizeof(Row) == 1;
   using Part = RowPart<Row, CHUNKS, WIDTH>;
 
   const u8* rows;  // this lane's first byte of row 0
   const Id* ids;
-  const float* weights;
   Faults* faults;
   bool reports;   // ids that the table does not have
   u64 row_count;  // none in a lane beyond the last column
-  u32 row_bytes, hot_rows, mask;
+  u32 row_bytes, mask;
   int lane, inside, tail_at;  // bytes from this lane's first one: to the end of the columns, to scale and bias
   i32 start, step, count;     // the i-th id lies at start + i step
-  u32 there;                  // of the last rows asked for, the latest in the lowest bit: whether it is one
   Shared slots, tails;        // this lane's
-  Shared held, factors;       // the group's
-  Keeping keep;
+  Shared held;                // the group's
 
-  __device__ inline RowStream(u8* shared, const Piece& piece, const Id* ids, const float* weights, u32 hot_rows,
-                              Faults* faults)
+  __device__ inline RowStream(u8* shared, const Piece& piece, const Id* ids, Faults* faults)
       : ids(ids),
-        weights(weights),
         faults(faults),
         reports(piece.reports != 0 && threadIdx.x % LANES == 0),
         row_bytes(u32(piece.table.row_bytes)),
-        hot_rows(hot_rows),
         mask(group_mask<LANES>()),
-        lane(threadIdx.x % LANES),
-        keep{0, 0} {
+        lane(threadIdx.x % LANES) {
     const u32 warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp, group = threadIdx.x / LANES;
     rows = piece.table.rows + lane * WIDTH;
     inside = piece.table.dim * int(sizeof(Row)) - lane * WIDTH;
@@ -91,13 +70,11 @@ struct RowStream {
     tails = after + warp * kTails + threadIdx.x % kWarp * 8;
     if constexpr (kInt8) after += warps * kTails;
     held = after + group * kIds;
-    factors = after + blockDim.x / LANES * kIds + group * kFactors;
-    if constexpr (HOT) keep = keeping();
   }
 
   // Begin with a list of ids. All lanes of the group call it.
   __device__ inline void begin(i32 from, i32 every, i32 many) {
-    start = from, step = every, count = many, there = 0;
+    start = from, step = every, count = many;
     meet();  // all have read the ids of the list before
     copy_ids(0);
     end_copies();
@@ -111,8 +88,8 @@ struct RowStream {
   // After the last row: nothing of this thread is on its way any more.
   __device__ inline void end() { await_copies<0>(); }
 
-  // The i-th row, and its weight; i rises by one from 0 to count - 1, the same i in all lanes of the group.
-  __device__ inline Part next(i32 i, [[maybe_unused]] float& weight, bool& real) {
+  // The i-th row; i rises by one from 0 to count - 1, the same i in all lanes of the group.
+  __device__ inline Part next(i32 i) {
     const i32 asked = i + DEPTH - 1;
     if (u32(asked) % kTurn == 0) {  // the next chunk of ids has arrived; the one after it is asked for
       meet();
@@ -120,9 +97,6 @@ struct RowStream {
     }
     ask(asked);
     await_copies<DEPTH - 1>();
-    real = there >> (DEPTH - 1) & 1u;
-    if constexpr (ADDING == kWeighted)
-      weight = bits_to_float(load_shared<4>(factors + u32(i) % (4 * kTurn) * 4).word[0]);
     Part got{};
     for (int c = 0; c < CHUNKS; ++c) got.chunk[c] = load_shared<WIDTH>(slots + slot_of(i) + c * kWarp * WIDTH);
     if constexpr (kInt8) {
@@ -144,7 +118,6 @@ struct RowStream {
       if (i >= count) continue;
       const i64 at = start + i64(i) * step;
       copy_async<sizeof(Id)>(held + u32(i) % (2 * kTurn) * sizeof(Id), ids + at, true);
-      if constexpr (ADDING == kWeighted) copy_async<4>(factors + u32(i) % (4 * kTurn) * 4, weights + at, true);
     }
   }
 
@@ -167,13 +140,12 @@ struct RowStream {
     const Number row = real ? Number(id) : Number(0);
     const u8* at = rows + u64(row) * row_bytes;
     for (int c = 0; c < CHUNKS; ++c)
-      copy_async<WIDTH, HOT, NEAR>(slots + slot_of(i) + c * kWarp * WIDTH, at + c * LANES * WIDTH,
-                             real && (c == 0 || c * LANES * WIDTH < inside), row < hot_rows ? keep.hot : keep.cold);
+      copy_async<WIDTH, NEAR>(slots + slot_of(i) + c * kWarp * WIDTH, at + c * LANES * WIDTH,
+                              real && (c == 0 || c * LANES * WIDTH < inside));
     if constexpr (kInt8)
       for (int byte = 0; byte < 8; byte += kTail)
         copy_async<kTail>(tails + u32(i) % DEPTH * (kWarp * 8) + byte, at + tail_at + byte, real);
     end_copies();
-    there = there << 1 | u32(real);
   }
 };
 

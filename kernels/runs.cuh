@@ -14,25 +14,14 @@ __device__ inline i32 within(Offset offset, i32 id_count) {
   return offset < 0 ? 0 : offset > Offset(id_count) ? id_count : i32(offset);
 }
 
-// 1 / length to within one unit in the last place, without the many instructions of a division that rounds.
-__device__ inline float mean_of(i32 length) {
-  float factor = 1.0f / float(max(length, 1));
-#if PM_GPU
-  asm("rcp.approx.f32 %0, %1;" : "=f"(factor) : "f"(float(max(length, 1))));
-#endif
-  return factor;
-}
-
 template <class Id, class Offset>
 struct Run {
   const Id* ids;  // of all bags
   i32 id_count;
-  const float* weights;
   const Offset* all;   // offsets of all bags: faults name positions in them; null: they are not reported
   const Offset* mine;  // those of the first bag of this run
   i32 bags;
   i32 stride;  // from a bag to the next one in the output [elements]
-  u32 hot_rows;
   Faults* faults;  // of ids, and behind it of offsets
 };
 
@@ -47,11 +36,10 @@ __device__ inline i32 end_of(const Offset* bag, const Run<Id, Offset>& run, bool
 
 // Bags of a run into ``to``, the place of this lane's first column in the first of them. All lanes of a group.
 // shared  that of the stream, and from shared_before on two numbers for each thread
-// wide    whether bags can be written in wide accesses;  mean  divide by the bags' lengths
-template <class Row, int LANES, int CHUNKS, int WIDTH, int DEPTH, int ADDING, bool HOT, bool NEAR, class Id, class Offset,
-          class Out>
+// wide    whether bags can be written in wide accesses
+template <class Row, int LANES, int CHUNKS, int WIDTH, int DEPTH, bool NEAR, class Id, class Offset, class Out>
 __device__ inline void pool(u8* shared, i32 shared_before, const Piece& piece, const Run<Id, Offset>& run, Out* to,
-                            bool wide, bool mean) {
+                            bool wide) {
   const int lane = threadIdx.x % LANES;
   const Shared ends = shared_at(shared + shared_before) + threadIdx.x / LANES * (2 * LANES * 4);
   const u32 mask = group_mask<LANES>();
@@ -63,7 +51,7 @@ __device__ inline void pool(u8* shared, i32 shared_before, const Piece& piece, c
   // in turn; each lane holds one of the LANES after those.
   const i32 start = within(run.mine[0], run.id_count), count = within(run.mine[run.bags], run.id_count) - start;
   auto end_at = [&](i32 bag) { return bag < run.bags ? end_of(run.mine + bag, run, reports) - start : kNever; };
-  i32 bag = 0, begin = 0, later_end = end_at(lane);  // from ``start`` on
+  i32 bag = 0, later_end = end_at(lane);  // from ``start`` on
   auto next_end = [&] {
     const Shared at = ends + u32(bag) % (2 * LANES) * 4;
     if (u32(bag) % LANES == 0) {
@@ -75,28 +63,24 @@ __device__ inline void pool(u8* shared, i32 shared_before, const Piece& piece, c
   };
   i32 end = next_end();
 
-  BagPart<Row, LANES, CHUNKS, WIDTH, ADDING> sums;
+  BagPart<Row, LANES, CHUNKS, WIDTH> sums;
   sums.clear();
   auto finish = [&] {
-    sums.write(to, columns, mean ? mean_of(end - begin) : 1.0f, wide);
+    sums.write(to, columns, wide);
     sums.clear();
     to += run.stride;
-    begin = end;
     ++bag;
     end = next_end();
   };
 
-  RowStream<Row, Id, LANES, CHUNKS, WIDTH, DEPTH, ADDING, HOT, NEAR> rows(shared, piece, run.ids, run.weights,
-                                                                         run.hot_rows, run.faults);
+  RowStream<Row, Id, LANES, CHUNKS, WIDTH, DEPTH, NEAR> rows(shared, piece, run.ids, run.faults);
   rows.begin(start, 1, count);
 #pragma unroll 1
   for (i32 i = 0; i < count; ++i) {
-    float weight = 1.0f;
-    bool real;
-    const auto row = rows.next(i, weight, real);
+    const auto row = rows.next(i);
 #pragma unroll 1
     while (i >= end) finish();
-    sums.add(row, weight, real);
+    sums.add(row);
   }
   rows.end();
 #pragma unroll 1

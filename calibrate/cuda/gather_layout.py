@@ -55,12 +55,11 @@ class RowAccess:
         """Bytes of a row that one group of lanes can hold at once."""
         return self.lanes * self.chunks * self.width
 
-    def stream_bytes(self, threads: int, id_bytes: int, *, int8: bool, weighted: bool) -> int:
-        """Shared memory of a block for the rows, ids and weights that it is reading [bytes]."""
+    def stream_bytes(self, threads: int, id_bytes: int, *, int8: bool) -> int:
+        """Shared memory of a block for the rows and ids that it is reading [bytes]."""
         turn = max(self.lanes, self.depth)
         each = self.accesses * self.width + (self.depth * 8 if int8 else 0)
-        beside = (2 * turn + 1) * id_bytes + ((4 * turn + 1) * 4 if weighted else 0)
-        return threads * each + threads // self.lanes * beside
+        return threads * each + threads // self.lanes * (2 * turn + 1) * id_bytes
 
     def more_bytes(self, threads: int, element_bytes: int, *, long: bool) -> int:
         """Further shared memory [bytes]: for the ends of bags; ``long``: for the sums of the block's bag."""

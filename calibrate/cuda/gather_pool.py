@@ -24,11 +24,9 @@ from calibrate.cuda.launch import blocks_at_once, launch
 from perfmodel.errors import BadInputError
 
 SOURCE = "gather_pool.cu"
-MODES = ("sum", "mean", "max")
 OUT_TYPES = {"fp32": "float", "fp16": "pm::f16", "bf16": "pm::bf16"}
 ELEMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "int8": 1}
 _ID_TYPES = {4: "pm::i32", 8: "pm::i64"}
-_PLAIN, _WEIGHTED, _LARGEST = range(3)
 _MOST = 2**31 - 2
 """Most ids, and most bags, of a call: positions are 31-bit numbers."""
 _CPU_THREADS, _CPU_MULTIPROCESSORS = 64, 1
@@ -50,17 +48,12 @@ class GatherOptions:
     """Options of a look-up besides its tables.
 
     id_bytes   bytes of an id and of an offset, 4 or 8
-    mode       sum, mean or max;  weighted  whether each id has a weight
     out_dtype  fp32, fp16 or bf16;  layout  order of the bags, as in ``DeviceTables.out_shape``
-    hot_rows   rows 0 .. hot_rows - 1 are kept in the L2 cache preferentially; 0: no preference
     """
 
     id_bytes: int = 8
-    mode: str = "sum"
-    weighted: bool = False
     out_dtype: str = "fp32"
     layout: str = "sample"
-    hot_rows: int = 0
 
     def kernel(
         self, shape: RowAccess, dtype: str, variant: GatherVariant = ASSUMED, *, long: bool = False
@@ -70,20 +63,19 @@ class GatherOptions:
         variant  which of several kernels with equal results;  long  whether a block takes one bag
         """
         shape, element = variant.access(shape), ELEMENT_BYTES[dtype]
-        adding = _LARGEST if self.mode == "max" else _WEIGHTED if self.weighted else _PLAIN
         types = f"{ROW_TYPES[dtype]}, {_ID_TYPES[self.id_bytes]}, {OUT_TYPES[self.out_dtype]}"
         sizes = f"{shape.lanes}, {shape.chunks}, {shape.width}, {shape.depth}"
-        flags = ", ".join("true" if one else "false" for one in (self.hot_rows, variant.near))
+        near = "true" if variant.near else "false"
         return Kernel(
             SOURCE,
-            f"pm::gather_pool{'_long' if long else ''}<{types}, {sizes}, {adding}, {flags}, "
+            f"pm::gather_pool{'_long' if long else ''}<{types}, {sizes}, {near}, "
             f"{variant.blocks(shape, element)}>",
             variant.shared_bytes(self.shared_bytes(shape, dtype, THREADS, long=long)[1], shape, element),
         )
 
     def shared_bytes(self, shape: RowAccess, dtype: str, threads: int, *, long: bool) -> tuple[int, int]:
         """Dynamic shared memory of a block [bytes]: (for rows that are being read, in total)."""
-        stream = shape.stream_bytes(threads, self.id_bytes, int8=dtype == "int8", weighted=self.weighted)
+        stream = shape.stream_bytes(threads, self.id_bytes, int8=dtype == "int8")
         return stream, stream + shape.more_bytes(threads, ELEMENT_BYTES[dtype], long=long)
 
 
@@ -113,7 +105,7 @@ class GatherPool:
     plan     layout to use for all tables; None: by ``choose``
     variant  kernel to use for all tables; None: the fastest that was timed (``best_variant``)
     Limits: D and B as large as memory; any number of rows, less than 4 GiB apart, and at most 2^31 - 2 ids
-            and bags; unknown options, weights with max -> BadInputError
+            and bags; unknown options -> BadInputError
     """
 
     def __init__(
@@ -133,15 +125,15 @@ class GatherPool:
             self._class(shape, pieces, pooling) for shape, pieces in _pieces(tables, batch, options).items()
         ]
 
-    def __call__(self, ids: Any, offsets: Any, out: Any, weights: Any = None, faults: Any = None) -> None:
+    def __call__(self, ids: Any, offsets: Any, out: Any, faults: Any = None) -> None:
         """Queue the launches, without allocation, checks or waits.
 
         ids      [n] on the tables' device
         offsets  [T B + 1] of the type of ids: bag i has the ids offsets[i] .. offsets[i + 1]
-        out      of ``new_out``'s shape and type;  weights  fp32 [n] if the options say so
+        out      of ``new_out``'s shape and type
         faults   tensor of ``new_gather_faults``, to which the call adds wrong ids and offsets
         """
-        options, wide_out = self.options, out.data_ptr() % 16 == 0
+        wide_out = out.data_ptr() % 16 == 0
         for each in self.classes:
             plan = each.plan
             arguments = (
@@ -153,11 +145,8 @@ class GatherPool:
                 ids,
                 ctypes.c_int32(ids.numel()),
                 offsets,
-                weights,
                 out,
                 ctypes.c_int32(each.wide and wide_out),
-                ctypes.c_int32(options.mode == "mean"),
-                ctypes.c_uint32(min(options.hot_rows, 2**32 - 1)),
                 faults,
             )
             launch(each.kernel, self.tables.device, plan.blocks, plan.threads, arguments, each.shared_bytes)
@@ -275,12 +264,9 @@ def gather_pool(
     ids: Any,
     offsets: Any,
     *,
-    weights: Any = None,
-    mode: str = "sum",
     out: Any = None,
     out_dtype: str = "fp32",
     layout: str = "sample",
-    hot_rows: int = 0,
     faults: Any = None,
     check: bool = True,
 ) -> Any:
@@ -289,31 +275,22 @@ def gather_pool(
     ids       [n] int32 or int64, rows of their tables
     offsets   [T B + 1] of the same type: the ids of bag t B + b are offsets[t B + b] .. offsets[t B + b + 1];
               ``offsets_of`` makes them from lengths
-    weights   fp32 [n], weight of each id (sum and mean);  mode  sum, mean, max
     faults    tensor of ``new_gather_faults``, to which the call adds wrong ids and offsets
     check     wait for the device, and raise BadInputError for faults
-    out_dtype, layout, hot_rows  as in ``GatherOptions``
-    Source: torch.nn.functional.embedding_bag, FBGEMM's table-batched embedding; a weighted mean divides by
-            the number of ids, as FBGEMM's does
-    Limits: a bag of no ids -> 0;  an id out of range adds nothing (a mean counts it) and is a fault; offsets
-            that fall or lie outside 0 .. n are faults, and the contents of their bags are undefined
+    out_dtype, layout  as in ``GatherOptions``
+    Source: torch.nn.functional.embedding_bag, FBGEMM's table-batched embedding
+    Limits: a bag of no ids -> 0;  an id out of range adds nothing and is a fault; offsets that fall or lie
+            outside 0 .. n are faults, and the contents of their bags are undefined
     """
-    _require_ids(tables, ids, offsets, weights)
+    _require_ids(tables, ids, offsets)
     batch = (offsets.numel() - 1) // len(tables.rows)
-    options = GatherOptions(
-        id_bytes=ids.element_size(),
-        mode=mode,
-        weighted=weights is not None,
-        out_dtype=out_dtype,
-        layout=layout,
-        hot_rows=hot_rows,
-    )
+    options = GatherOptions(ids.element_size(), out_dtype, layout)
     prepared = GatherPool(tables, batch, options, ids.numel() / max(1, batch * len(tables.rows)))
     if out is not None:
         _require_out(out, tables, prepared.out_shape, prepared.out_type)
     made = prepared.new_out() if out is None else out
     met = new_gather_faults(ids.device) if faults is None else faults
-    prepared(ids, offsets, made, weights, met)
+    prepared(ids, offsets, made, met)
     if check:
         raise_gather_faults(met)
     return made
@@ -343,47 +320,36 @@ def raise_gather_faults(faults: Any) -> None:
 
 def _require(options: GatherOptions, tables: DeviceTables, batch: int) -> None:
     for value, known, what in (
-        (options.mode, MODES, "mode"),
         (options.out_dtype, tuple(OUT_TYPES), "type of the bags"),
         (options.id_bytes, tuple(_ID_TYPES), "bytes of an id"),
     ):
         if value not in known:
             raise BadInputError(f"{what} {value!r} is unknown.", f"known: {', '.join(map(str, known))}.")
-    if options.weighted and options.mode == "max":
-        raise BadInputError("a largest value has no weights.", "give weights with mode sum or mean.")
-    if (
-        options.hot_rows < 0
-        or batch < 0
-        or batch * len(tables.rows) > _MOST
-        or max(tables.row_bytes) >= 2**32
-    ):
+    if batch < 0 or batch * len(tables.rows) > _MOST or max(tables.row_bytes) >= 2**32:
         raise BadInputError(
-            f"{len(tables.rows)} tables of rows {max(tables.row_bytes)} bytes apart, {batch} samples, "
-            f"{options.hot_rows} hot rows: too much, or less than nothing.",
+            f"{len(tables.rows)} tables of rows {max(tables.row_bytes)} bytes apart, {batch} samples: "
+            "too much, or less than nothing.",
             f"at most {_MOST} bags, and rows less than 4 GiB apart.",
         )
 
 
-def _require_ids(tables: DeviceTables, ids: Any, offsets: Any, weights: Any) -> None:
+def _require_ids(tables: DeviceTables, ids: Any, offsets: Any) -> None:
     import torch
 
-    count, given = len(tables.rows), [ids, offsets, *([] if weights is None else [weights])]
-    flat = all(one.ndim == 1 and one.is_contiguous() and one.device == tables.device for one in given)
+    count = len(tables.rows)
+    flat = all(
+        one.ndim == 1 and one.is_contiguous() and one.device == tables.device for one in (ids, offsets)
+    )
     if not flat or ids.dtype not in (torch.int32, torch.int64) or offsets.dtype != ids.dtype:
         raise BadInputError(
             f"ids {ids.dtype} {tuple(ids.shape)} and offsets {offsets.dtype} {tuple(offsets.shape)} "
             "do not fit each other or the tables.",
-            f"both are one-dimensional int32 or int64 on {tables.device}, as weights are.",
+            f"both are one-dimensional int32 or int64 on {tables.device}.",
         )
     if offsets.numel() < 1 or (offsets.numel() - 1) % count or ids.numel() > _MOST:
         raise BadInputError(
             f"{offsets.numel()} offsets of {ids.numel()} ids do not fit {count} tables.",
             f"T B + 1 offsets are expected, and at most {_MOST} ids.",
-        )
-    if weights is not None and (weights.dtype != torch.float32 or weights.shape != ids.shape):
-        raise BadInputError(
-            f"weights {weights.dtype} {tuple(weights.shape)} do not fit the ids.",
-            f"{ids.numel()} of float32 are expected.",
         )
 
 

@@ -63,7 +63,7 @@ class Lookup(Borrowed):
     def __call__(self, inputs: Inputs) -> Outputs:
         """The sums of the bags [tables x samples, columns], in new memory."""
         out = self._pool.new_out()
-        self._pool(inputs[0], inputs[1], out, None, self._faults)
+        self._pool(inputs[0], inputs[1], out, self._faults)
         return (out.view(-1, self._work.dim),)
 
     def give_back(self) -> None:

@@ -61,7 +61,7 @@ def gather_pool(device: Any) -> Iterator[Case]:
                 ids, offsets, _ = _drawn([len(one) for one in rows], 37, 20, device)
                 pool = gp.GatherPool(make_tables(rows), 37, gp.GatherOptions(id_bytes=id_bytes), 10, plan)
                 out, faults = pool.new_out(), gp.new_gather_faults(device)
-                pool(ids.to(kind), offsets.to(kind), out, None, faults)
+                pool(ids.to(kind), offsets.to(kind), out, faults)
                 good = torch.equal(out.cpu(), _bags(rows, ids, offsets)) and faults.tolist() == [0, -1, 0, -1]
                 yield f"{dtype} {name} {kind}", good
     rows = [torch.randint(0, 256, shape).float() for shape in shapes]

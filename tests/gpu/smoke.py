@@ -20,12 +20,12 @@ def main() -> int:
     want = bag(ids, table, offsets, mode="sum", include_last_offset=True)
     pool = GatherPool(make_tables([table]), 64, GatherOptions(), 10)
     out, faults = pool.new_out(), new_gather_faults(gpu)
-    pool(ids, offsets, out, None, faults)
+    pool(ids, offsets, out, faults)
     torch.cuda.synchronize()
     alone = torch.equal(out, want) and faults.tolist() == [0, -1, 0, -1]
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        pool(ids, offsets, out, None, faults)
+        pool(ids, offsets, out, faults)
     out.fill_(torch.nan)
     graph.replay()
     torch.cuda.synchronize()

@@ -33,10 +33,8 @@ SHAPES = (
 PLANS = {"chosen": None, "long": GatherLayout(True, 128, 1, 500), "runs": GatherLayout(False, 256, 5, 300)}
 OPTIONS = (
     gp.GatherOptions(),
-    gp.GatherOptions(id_bytes=4, mode="mean"),
-    gp.GatherOptions(mode="max", out_dtype="fp16"),
-    gp.GatherOptions(weighted=True, hot_rows=10),
-    gp.GatherOptions(mode="mean", weighted=True, out_dtype="bf16"),
+    gp.GatherOptions(id_bytes=4, out_dtype="fp16"),
+    gp.GatherOptions(out_dtype="bf16"),
 )
 
 
@@ -51,7 +49,7 @@ def batch_of(shapes: Any, dtype: str, rng: Any) -> tuple[Any, list[Any]]:
 
 
 @pytest.mark.parametrize("plan", PLANS)
-@pytest.mark.parametrize("options", OPTIONS, ids=lambda one: f"{one.mode}-{one.out_dtype}")
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda one: f"{one.id_bytes}-{one.out_dtype}")
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16", "int8"])
 def test_bags_are_those_of_the_reference(dtype: str, options: gp.GatherOptions, plan: str) -> None:
     seed = int(np.random.default_rng().integers(2**31))
@@ -64,14 +62,13 @@ def test_bags_are_those_of_the_reference(dtype: str, options: gp.GatherOptions, 
     wrong = rng.random(len(ids)) < 0.01
     ids[wrong] = rng.choice([-1, 5000, 2**31 - 1], int(wrong.sum()))
     kind = {4: np.int32, 8: np.int64}[options.id_bytes]
-    weights = rng.standard_normal(len(ids)).astype(np.float32) if options.weighted else None
     prepared = gp.GatherPool(tables, batch, options, float(lengths.mean()), PLANS[plan])
     shape = prepared.out_shape
     memory = torch.full((shape[0] * shape[1] + 128,), 97.0, dtype=prepared.out_type, device=GPU)
     out, faults = memory[64:-64].view(shape), gp.new_gather_faults(GPU)
     given = [torch.from_numpy(one.astype(kind)).to(GPU) for one in (ids, offsets)]
-    prepared(*given, out, None if weights is None else torch.from_numpy(weights).to(GPU), faults)
-    want = np.concatenate(reference.gather_pool(values, batch, ids, offsets, weights, options.mode), 1)
+    prepared(*given, out, faults)
+    want = np.concatenate(reference.gather_pool(values, batch, ids, offsets), 1)
     rounding = {"fp32": 1e-5, "fp16": 1e-3, "bf16": 8e-3}[options.out_dtype]
     np.testing.assert_allclose(
         out.double().cpu(), want, rtol=rounding, atol=1e-4 + rounding, err_msg=f"seed {seed}"
@@ -93,11 +90,11 @@ def test_a_graph_looks_up_what_its_ids_say_when_it_is_replayed() -> None:
     prepared = gp.GatherPool(make_tables([table]), 500, gp.GatherOptions(), 4)
     ids, offsets = torch.zeros(2000, dtype=torch.int64, device=GPU), torch.arange(0, 2001, 4, device=GPU)
     out, faults = prepared.new_out(), gp.new_gather_faults(GPU)
-    prepared(ids, offsets, out, None, faults)
+    prepared(ids, offsets, out, faults)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        prepared(ids, offsets, out, None, faults)
+        prepared(ids, offsets, out, faults)
     for _ in range(3):
         ids.copy_(torch.randint(0, 10_000, (2000,), device=GPU))
         out.fill_(float("nan"))

@@ -30,9 +30,6 @@ def others() -> list[Kernel]:
     """One kernel of each kind that other tables and options take."""
     options = [
         GatherOptions(id_bytes=4),
-        GatherOptions(weighted=True),
-        GatherOptions(mode="max"),
-        GatherOptions(hot_rows=1),
         GatherOptions(out_dtype="fp16"),
         GatherOptions(out_dtype="bf16"),
     ]

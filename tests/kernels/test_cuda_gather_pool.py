@@ -59,22 +59,16 @@ class Case:
 WIDTHS = ((50, 128), (3, 32), (1, 4), (40, 16), (9, 64), (20, 8))
 CASES = {
     "every-number-of-lanes": Case(WIDTHS),
-    "ids-of-32-bits-mean": Case(WIDTHS[:2], options=gp.GatherOptions(id_bytes=4, mode="mean")),
-    "weighted": Case(WIDTHS[:2], options=gp.GatherOptions(weighted=True)),
-    "weighted-mean": Case(WIDTHS[:2], options=gp.GatherOptions(weighted=True, mode="mean")),
-    "max": Case(WIDTHS[:2], options=gp.GatherOptions(mode="max")),
-    "hot": Case(WIDTHS[:2], options=gp.GatherOptions(hot_rows=2)),
+    "ids-of-32-bits": Case(WIDTHS[:2], options=gp.GatherOptions(id_bytes=4)),
     "odd-columns-and-wide-rows": Case(((30, 33), (5, 260), (4, 7), (6, 1), (7, 2))),
     "fp16": Case(((30, 64), (9, 7), (5, 320)), "fp16", gp.GatherOptions(out_dtype="fp16")),
-    "bf16-max": Case(((30, 64), (9, 6)), "bf16", gp.GatherOptions(out_dtype="bf16", mode="max")),
+    "bf16": Case(((30, 64), (9, 6)), "bf16", gp.GatherOptions(out_dtype="bf16")),
     "int8": Case(((30, 64), (9, 33), (5, 12), (8, 24), (8, 600)), "int8"),
-    "int8-weighted-mean": Case(((30, 64), (9, 12)), "int8", gp.GatherOptions(weighted=True, mode="mean")),
-    "int8-max": Case(((30, 64), (9, 12)), "int8", gp.GatherOptions(mode="max", out_dtype="fp16")),
+    "int8-to-fp16": Case(((30, 64), (9, 12)), "int8", gp.GatherOptions(out_dtype="fp16")),
     "table-by-table": Case(((30, 32), (5, 32)), options=gp.GatherOptions(layout="table")),
     "long": Case(WIDTHS[:2], plan=LONG, most=70),
     "long-one-warp": Case(WIDTHS[:2], plan=replace(LONG, threads=32), most=70),
-    "long-max": Case(WIDTHS[:2], options=gp.GatherOptions(mode="max"), plan=LONG, most=70),
-    "long-int8-weighted": Case(((30, 64), (9, 12)), "int8", gp.GatherOptions(weighted=True), LONG, 70),
+    "long-int8": Case(((30, 64), (9, 12)), "int8", plan=LONG, most=70),
 }
 EIGHT = GatherVariant(near=False, accesses=8, half=True)
 """On a CPU variants differ in the accesses on their way alone; all cases above have 4."""
@@ -110,11 +104,7 @@ def kernels() -> list[Kernel]:
         for pooling in (1.0, 100.0)
         for each in prepared(case, tables_of(case, rng)[0], 1, pooling).classes
     }
-    of_huge_tables = {
-        gp.GatherOptions(hot_rows=hot).kernel(width, "fp16", long=long)
-        for hot in (0, 4)
-        for long in (False, True)
-    }
+    of_huge_tables = {gp.GatherOptions().kernel(width, "fp16", long=long) for long in (False, True)}
     return sorted(of_cases | of_huge_tables)
 
 
@@ -142,20 +132,13 @@ def looked_up(
     bad = rng.random(len(ids)) < wrong
     ids[bad] = rng.choice([-1, -(2**31), 2**31 - 1, 50, 51], int(bad.sum()))
     kind = {4: np.int32, 8: np.int64}[case.options.id_bytes]
-    weights = rng.standard_normal(len(ids)).astype(np.float32) if case.options.weighted else None
     kernel = prepared(case, tables, batch, len(ids) / max(1, bags))
     shape = kernel.new_out().shape
     memory = torch.full((shape.numel() + 2 * guard,), 97.0, dtype=kernel.new_out().dtype)
     out, faults = memory[guard : guard + shape.numel()].view(shape), gp.new_gather_faults(CPU)
-    kernel(
-        torch.from_numpy(ids.astype(kind)),
-        torch.from_numpy(offsets.astype(kind)),
-        out,
-        None if weights is None else torch.from_numpy(weights),
-        faults,
-    )
+    kernel(torch.from_numpy(ids.astype(kind)), torch.from_numpy(offsets.astype(kind)), out, faults)
     assert bool((memory[:guard] == 97).all() and (memory[guard + shape.numel() :] == 97).all()), seed
-    wanted = reference.gather_pool(values, batch, ids, offsets, weights, case.options.mode)
+    wanted = reference.gather_pool(values, batch, ids, offsets)
     joined = np.concatenate(wanted, 1) if case.options.layout == "sample" else np.stack(wanted)
     return (
         out.double().numpy(),
@@ -178,7 +161,7 @@ def test_bags_are_those_of_the_reference(name: str, batch: int, seed: int) -> No
     assert faults == [0, -1, 0, -1], seed
 
 
-@pytest.mark.parametrize("name", ["every-number-of-lanes", "int8", "long-max"])
+@pytest.mark.parametrize("name", ["every-number-of-lanes", "int8", "long"])
 @pytest.mark.parametrize("order", [1, 12345])
 def test_in_whatever_order_threads_run(name: str, order: int, seed: int) -> None:
     kernel = prepared(CASES[name], tables_of(CASES[name], np.random.default_rng(0))[0], 1).classes[0].kernel
@@ -191,23 +174,21 @@ def test_in_whatever_order_threads_run(name: str, order: int, seed: int) -> None
 
 
 @pytest.mark.parametrize("lengths", [[0] * 12, [1] * 12, [0, 0, 0, 40, 0, 1, 0, 0, 9, 8, 7, 0], [100] * 12])
-@pytest.mark.parametrize("name", ["weighted", "max", "long"])
+@pytest.mark.parametrize("name", ["ids-of-32-bits", "int8-to-fp16", "long"])
 def test_empty_short_and_long_bags(name: str, lengths: list[int], seed: int) -> None:
     got, want, faults, _ = looked_up(CASES[name], 6, seed, lengths=np.array(lengths))
     close(CASES[name], got, want, seed)
     assert faults[0] == faults[2] == 0
 
 
-@pytest.mark.parametrize(
-    "name", ["every-number-of-lanes", "ids-of-32-bits-mean", "max", "int8", "long", "long-max"]
-)
+@pytest.mark.parametrize("name", ["every-number-of-lanes", "ids-of-32-bits", "int8", "long", "long-int8"])
 def test_ids_out_of_range_add_nothing_and_are_counted(name: str, seed: int) -> None:
     got, want, faults, wrong = looked_up(CASES[name], 13, seed, wrong=0.2)
     close(CASES[name], got, want, seed)
     assert faults == [len(wrong), wrong[0], 0, -1], seed
 
 
-@pytest.mark.parametrize("name", ["every-number-of-lanes", "fp16", "int8-max"])
+@pytest.mark.parametrize("name", ["every-number-of-lanes", "fp16", "int8-to-fp16"])
 def test_an_output_that_is_not_aligned_is_written_narrowly(name: str, seed: int) -> None:
     got, want, _, _ = looked_up(CASES[name], 5, seed, guard=GUARD + 1)
     close(CASES[name], got, want, seed)
@@ -220,39 +201,34 @@ def test_an_output_that_is_not_aligned_is_written_narrowly(name: str, seed: int)
 def test_wrong_offsets_are_counted_and_read_nothing_outside(
     plan: GatherLayout | None, offsets: list[int]
 ) -> None:
-    """Weights beyond the eight are not numbers: a bag that read one would not be one either."""
-    case = Case(((4, 32),), options=gp.GatherOptions(weighted=True), plan=plan)
+    """Ids around the eight are of a row that is no number: a bag that read one would not be one either."""
+    case = Case(((4, 32),), plan=plan)
     tables, _ = tables_of(case, np.random.default_rng(1))
-    memory = torch.full((24,), float("nan"))
-    memory[8:16] = 1.0
+    tables.rows[0][3] = float("nan")
     kernel, faults = prepared(case, tables, 3), gp.new_gather_faults(CPU)
     out = kernel.new_out().fill_(float("nan"))
-    ids = torch.full((24,), 10**6)
+    ids = torch.full((24,), 3)
     ids[8:16] = 1
-    kernel(ids[8:16], torch.tensor(offsets), out, memory[8:16], faults)
+    kernel(ids[8:16], torch.tensor(offsets), out, faults)
     assert bool(out.isfinite().all())
     bad = [i + 1 for i in range(3) if not 0 <= offsets[i] <= offsets[i + 1] <= 8]
     assert faults.tolist() == [0, -1, len(bad), bad[0]]
 
 
-@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
-def test_it_says_what_torch_says(mode: str, seed: int) -> None:
+def test_it_says_what_torch_says(seed: int) -> None:
     rng = np.random.default_rng(seed)
     table, lengths = torch.randn(50, 32), torch.from_numpy(rng.integers(0, 9, 20))
     offsets = gp.offsets_of(lengths)
     ids = torch.from_numpy(rng.integers(0, 50, int(offsets[-1])))
-    want = torch.nn.functional.embedding_bag(ids, table, offsets, mode=mode, include_last_offset=True)
-    got = gp.gather_pool(make_tables([table]), ids, offsets, mode=mode)
+    want = torch.nn.functional.embedding_bag(ids, table, offsets, mode="sum", include_last_offset=True)
+    got = gp.gather_pool(make_tables([table]), ids, offsets)
     torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
 
 
 def test_what_is_not_a_number_stays_none() -> None:
     table = torch.tensor([[1.0, float("nan")], [float("-inf"), 2.0]]).repeat(1, 16)
-    for mode, want in (("max", [1.0, float("nan")]), ("sum", [float("-inf"), float("nan")])):
-        got = gp.gather_pool(make_tables([table]), torch.tensor([0, 1]), torch.tensor([0, 2]), mode=mode)
-        torch.testing.assert_close(got, torch.tensor([want * 16]), equal_nan=True)
-    lowest = gp.gather_pool(make_tables([table]), torch.tensor([1]), torch.tensor([0, 1]), mode="max")
-    assert lowest.tolist() == [[float("-inf"), 2.0] * 16]
+    got = gp.gather_pool(make_tables([table]), torch.tensor([0, 1]), torch.tensor([0, 2]))
+    torch.testing.assert_close(got, torch.tensor([[float("-inf"), float("nan")] * 16]), equal_nan=True)
 
 
 def test_faults_are_errors_that_name_the_first() -> None:
@@ -272,11 +248,8 @@ def test_faults_are_errors_that_name_the_first() -> None:
 @pytest.mark.parametrize(
     ("wrong", "match"),
     [
-        ({"mode": "min"}, r"mode 'min' is unknown"),
         ({"out_dtype": "fp8"}, r"type of the bags 'fp8' is unknown"),
         ({"layout": "row"}, r"layout 'row'"),
-        ({"mode": "max", "weights": torch.ones(3)}, r"a largest value has no weights"),
-        ({"weights": torch.ones(2)}, r"weights .* do not fit"),
         ({"ids": torch.zeros(3)}, r"do not fit"),
         ({"offsets": torch.zeros(2, dtype=torch.int32)}, r"do not fit"),
         ({"offsets": torch.zeros(0, dtype=torch.int64)}, r"0 offsets"),
@@ -290,9 +263,8 @@ def test_what_does_not_fit_is_refused(wrong: dict[str, Any], match: str) -> None
         gp.gather_pool(make_tables([torch.zeros(5, 32)]), right.pop("ids"), right.pop("offsets"), **right)
 
 
-@pytest.mark.parametrize("hot", [False, True])
 @pytest.mark.parametrize("plan", [None, LONG])
-def test_rows_beyond_2_to_the_32(plan: GatherLayout | None, hot: bool, tmp_path: Path) -> None:
+def test_rows_beyond_2_to_the_32(plan: GatherLayout | None, tmp_path: Path) -> None:
     """4 billion and some rows of 2 bytes, in a file whose holes take no memory."""
     rows = 2**32 + 50
     table = torch.from_numpy(np.memmap(tmp_path / "rows", np.float16, "w+", shape=(rows, 1)))
@@ -300,9 +272,9 @@ def test_rows_beyond_2_to_the_32(plan: GatherLayout | None, hot: bool, tmp_path:
     for row, value in wanted.items():
         table[row] = value
     ids = torch.tensor([*wanted, rows, 2**40 + 3])
-    kernel = gp.GatherPool(make_tables([table]), 3, gp.GatherOptions(hot_rows=4 * hot), 2.0, plan)
+    kernel = gp.GatherPool(make_tables([table]), 3, gp.GatherOptions(), 2.0, plan)
     out, faults = kernel.new_out(), gp.new_gather_faults(CPU)
-    kernel(ids, torch.tensor([0, 1, 4, 6]), out, None, faults)
+    kernel(ids, torch.tensor([0, 1, 4, 6]), out, faults)
     assert out.flatten().tolist() == [1.0, 14.0, 0.0]
     assert faults.tolist() == [2, 4, 0, -1]
 

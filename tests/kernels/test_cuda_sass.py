@@ -17,13 +17,11 @@ pytest.importorskip("torch")
 from gather_kernels import COMMON, PLAIN, gpu_code, others, variants
 
 from calibrate.cuda.gather_layout import RowAccess
-from calibrate.cuda.gather_pool import GatherOptions
 from calibrate.cuda.gather_variants import VARIANTS, GatherVariant
 from calibrate.cuda.gpu_build import Cubin, compile_cubin
 
 INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]+)")
 FUNCTION = re.compile(r"^\.text\.(\w+):$", re.MULTILINE)
-HOT = GatherOptions(hot_rows=1)
 NARROW = PLAIN.kernel(RowAccess(32, 2, 4), "fp32", GatherVariant(False, 8, False))
 REGISTERS = 65536
 """Of a multiprocessor."""
@@ -39,16 +37,13 @@ def disassembler() -> str | None:
 
 @cache
 def machine_code() -> dict[str, Counter[str]]:
-    """How often each instruction stands in every kernel for sm_90, disassembled in two starts of the tool.
-
-    Hot rows are one more table: of these the kernels for one width of rows.
-    """
+    """How often each instruction stands in every kernel for sm_90, disassembled in two starts of the tool."""
     tool = disassembler()
     if tool is None:
         pytest.skip("NOT LOOKED AT: nvdisasm is not installed (pip install nvidia-cuda-nvdisasm)")
     return {
         name: count
-        for cubin in (gpu_code(), compile_cubin([*variants(HOT, COMMON[:1]), NARROW], "sm_90"))
+        for cubin in (gpu_code(), compile_cubin([NARROW], "sm_90"))
         for name, count in instructions(tool, cubin).items()
     }
 
@@ -64,13 +59,11 @@ def instructions(tool: str, cubin: Cubin) -> dict[str, Counter[str]]:
 
 
 @pytest.mark.parametrize("long", [False, True], ids=["runs", "long"])
-@pytest.mark.parametrize("hot", [False, True], ids=["", "hot"])
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda one: one.name)
-def test_rows_take_the_way_that_the_variant_says(variant: GatherVariant, hot: bool, long: bool) -> None:
+def test_rows_take_the_way_that_the_variant_says(variant: GatherVariant, long: bool) -> None:
     """LDGSTS is cp.async; BYPASS: past the L1 cache. Ids of 8 bytes go through it: no other way is there."""
-    options = HOT if hot else PLAIN
-    for shape in COMMON[:1] if hot else COMMON:
-        seen = machine_code()[options.kernel(shape, "fp32", variant, long=long).name]
+    for shape in COMMON:
+        seen = machine_code()[PLAIN.kernel(shape, "fp32", variant, long=long).name]
         rows = {
             name: count for name, count in seen.items() if name.startswith("LDGSTS") and name.endswith("128")
         }

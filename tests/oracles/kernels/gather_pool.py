@@ -14,16 +14,12 @@ def int8_values(rows: Any, dim: int) -> Any:
     return rows[:, :dim] * tail[:, :1] + tail[:, 1:]
 
 
-def gather_pool(
-    tables: Sequence[Any], batch: int, ids: Any, offsets: Any, weights: Any = None, mode: str = "sum"
-) -> list[Any]:
+def gather_pool(tables: Sequence[Any], batch: int, ids: Any, offsets: Any) -> list[Any]:
     """Bags [B, D] of each table, float64.
 
     tables   values [E, D] of each;  ids  [n] of bag t B + b at offsets[t B + b] .. offsets[t B + b + 1]
-    weights  factor of each id [n], or none;  mode  sum, mean, max
-    An id out of range adds nothing, and counts in the length that a mean divides by. A bag of no rows is 0.
+    An id out of range adds nothing. A bag of no rows is 0.
     """
-    weights = np.ones(len(ids)) if weights is None else weights.astype(np.float64)
     made = []
     for number, table in enumerate(tables):
         values = table.astype(np.float64)
@@ -31,11 +27,7 @@ def gather_pool(
         for sample in range(batch):
             begin, end = offsets[number * batch + sample : number * batch + sample + 2]
             kept = np.array([at for at in range(begin, end) if 0 <= ids[at] < len(values)], int)
-            rows = values[ids[kept]] * weights[kept, None]
-            if mode == "max":
-                bags[sample] = rows.max(0) if len(rows) else 0
-            else:
-                bags[sample] = rows.sum(0) / (max(1, end - begin) if mode == "mean" else 1)
+            bags[sample] = values[ids[kept]].sum(0)
         made.append(bags)
     return made
 
