@@ -35,6 +35,7 @@ SHIPPED = {
     "distemb-jumbo": (1022, None),
     "distemb-colossal": (2002, None),
     "distemb-criteo": (26, 26 * 100_000 * 128 * 4),
+    "torchrec-production": (1933, 610_668_488_688),  # rows of 4 fp16 take 16 bytes
 }
 
 
