@@ -24,9 +24,7 @@ from typing import Any
 from calibrate.operations import Availability, Operation, Place, Provider, RawCollectives, Slots
 from calibrate.passes import lookup
 from calibrate.passes.id_sets import IdSet, draw_sets
-from calibrate.passes.pattern_rows import bag_sums, require_exact
-from calibrate.passes.pattern_tables import Borrowed, PatternTables
-from calibrate.passes.reference import count_wrong
+from calibrate.passes.pattern_rows import Borrowed, PatternTables, bag_sums, count_wrong, require_exact
 from calibrate.passes.torch_kernels import torch_availability
 from calibrate.planning.kernel_cells import POOLED_BYTES, SMALL_BYTES, lookups
 from perfmodel.errors import BadInputError
@@ -311,7 +309,7 @@ class ExchangePass(Provider):
         gpu = place.device == "cuda"
         self._device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
         self._rank = place.rank
-        self._tables = PatternTables(self._device, shared=gpu)
+        self._tables = PatternTables(self._device, alone=gpu)
 
     def use(self, libraries: Mapping[str, Provider]) -> None:
         """Set the libraries that are open on this rank, by name; the mapping may grow later."""

@@ -31,7 +31,7 @@ from calibrate.passes.exchange_pass import (
     asked_pass,
 )
 from calibrate.passes.id_sets import IdSet
-from calibrate.passes.pattern_tables import Borrowed, PatternTables
+from calibrate.passes.pattern_rows import Borrowed, PatternTables
 from calibrate.planning.kernel_cells import POOLED_BYTES, SMALL_BYTES, lookups
 from calibrate.providers.torch_world import torch_here
 from calibrate.ranks.launch import join_store
@@ -137,7 +137,7 @@ class OneSidedPass(Provider):
         gpu = place.device == "cuda"
         self._place, self._run = place, address["run"]
         self._device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
-        self._tables = PatternTables(self._device, shared=gpu)
+        self._tables = PatternTables(self._device, alone=gpu)
         self._worlds: dict[tuple[int, ...], SymmetricWorld] = {}
         self._join = partial(join_store, address["host"], int(address["port"]))
         if gpu:

@@ -14,8 +14,7 @@ from calibrate.cuda.gather_pool import GatherOptions, GatherPool, new_gather_fau
 from calibrate.cuda.gpu_build import INSTALL
 from calibrate.operations import Availability
 from calibrate.passes.id_sets import IdSet
-from calibrate.passes.pattern_rows import require_exact
-from calibrate.passes.pattern_tables import Borrowed
+from calibrate.passes.pattern_rows import Borrowed, require_exact
 from calibrate.passes.torch_kernels import Inputs, Outputs, TorchKernels
 from calibrate.providers.device_collectives import torch_with_cuda
 from perfmodel.schema.runs import LookupWork

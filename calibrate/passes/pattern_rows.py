@@ -9,6 +9,7 @@ probability 50/51, a wrong bag or column in most of its elements. Sums of up to 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from perfmodel.errors import BadInputError
@@ -71,3 +72,63 @@ def require_exact(dtype: str, longest: int) -> None:
             f"sums of {longest} {dtype} rows cannot be checked exactly.",
             f"{dtype} bags may have at most {exact // LARGEST} rows: take a smaller pooling factor.",
         )
+
+
+def count_wrong(got: Any, want: Any) -> int:
+    """Number of elements that differ; all of them if the shapes do."""
+    if got.shape != want.shape:
+        return int(max(got.numel(), want.numel()))
+    return int((got != want).count_nonzero())
+
+
+class PatternTables:
+    """Pattern rows on one device, written when they are first needed.
+
+    alone  whether only the rows that were needed last are kept: on a GPU, where the tables of a plan would
+           not fit together, and 8 GiB of rows are written in about 20 ms; a CPU takes seconds
+    """
+
+    def __init__(self, device: Any, *, alone: bool) -> None:
+        self._device, self._alone = device, alone
+        self._kept: dict[tuple[int, int, str], Any] = {}  # the largest so far, by first row, width and type
+
+    def rows(self, first: int, count: int, dim: int, dtype: str) -> Any:
+        """``count`` pattern rows from row ``first`` on, as a tensor [count, dim] of ``dtype``, fp32 or fp16.
+
+        ``Borrowed`` holds them for a visit. Raises BadInputError for another type.
+        """
+        import torch
+
+        known, width = {"fp32": torch.float32, "fp16": torch.float16}, (first, dim, dtype)
+        if dtype not in known:
+            raise BadInputError(f"rows of {dtype} cannot be measured.", f"known: {', '.join(known)}.")
+        kept = self._kept.get(width)
+        if kept is None or kept.shape[0] < count:
+            self._kept.pop(width, None)
+            if self._alone:
+                self.clear()  # before the new ones are allocated
+            del kept
+            made = torch.empty(count, dim, dtype=known[dtype], device=self._device)
+            fill_rows(made, first)
+            self._kept[width] = made
+        return self._kept[width][:count]
+
+    def clear(self) -> None:
+        """Free the memory."""
+        self._kept.clear()
+
+
+class Borrowed:
+    """Rows of ``PatternTables`` held for one visit. Until ``give_back`` their memory cannot be freed."""
+
+    def __init__(self, take: Callable[[], Any]) -> None:
+        self._take = take
+        self.rows: Any = None
+
+    def take(self) -> None:
+        """Get the rows, which are then in ``rows``."""
+        self.rows = self._take()
+
+    def give_back(self) -> None:
+        """Release the rows."""
+        self.rows = None

@@ -4,7 +4,7 @@ On a CPU the ids of each call are copied into one fixed buffer before it, as a r
 other rows are looked up in between: in a tight loop a call would hit the caches, whereas in a pass the step
 before has replaced their contents. On a GPU, where calls run back to back, each call reads another set of ids
 in place, and tables that fit the L2 cache have several copies, so that consecutive calls read different
-memory. Results are compared with pattern rows (``pattern_rows``) or with another method (``reference``);
+memory. Results are compared with pattern rows (``pattern_rows``) or with another method (masks, no sort);
 every element must be equal.
 """
 
@@ -18,9 +18,7 @@ from calibrate.machine.local_gpus import find_gpus
 from calibrate.operations import Availability, Operation, Place, Provider
 from calibrate.passes import lookup
 from calibrate.passes.id_sets import COLD_BYTES, IdSet, draw_sets, table_copies
-from calibrate.passes.pattern_rows import bag_sums, require_exact
-from calibrate.passes.pattern_tables import Borrowed, PatternTables
-from calibrate.passes.reference import bucketized, count_wrong
+from calibrate.passes.pattern_rows import Borrowed, PatternTables, bag_sums, count_wrong, require_exact
 from calibrate.planning.kernel_cells import ELEMENT_BYTES, POOLED_BYTES
 from calibrate.providers.host_collectives import CacheClearer, l2_bytes
 from calibrate.providers.torch_world import torch_here
@@ -156,7 +154,7 @@ class TorchKernels(Provider):
         self._torch = torch
         self._gpu = gpu = place.device == "cuda"
         self._device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
-        self.tables = PatternTables(self._device, shared=gpu)
+        self.tables = PatternTables(self._device, alone=gpu)
         self._clearer = None if gpu else CacheClearer(l2_bytes())
         self._swept: Any = None
 
@@ -313,6 +311,18 @@ class TorchKernels(Provider):
             return (torch.add(inputs[0], 1, out=out),)
 
         return KernelOperation(self._gpu, [(one,)], call, lambda inputs: (inputs[0] + 1,), (out,))
+
+
+def bucketized(ids: Any, lengths: Any, tables: int, block: int, owners: int) -> tuple[Any, Any]:
+    """Ids [n] and lengths [owners, T B] by owner, as ``lookup.bucketize`` returns them, by masks."""
+    import torch
+
+    bags = lengths.numel()
+    bag = torch.arange(bags, device=ids.device).repeat_interleave(lengths)
+    owner, row = ids // block, bag // (bags // tables) * block + ids % block
+    masks = [owner == number for number in range(owners)]
+    counts = [torch.bincount(bag[mask], minlength=bags) for mask in masks]
+    return torch.cat([row[mask] for mask in masks]), torch.stack(counts)
 
 
 def torch_availability() -> Availability:

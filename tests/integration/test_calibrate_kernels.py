@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from calibrate.operations import Place  # noqa: E402
-from calibrate.passes import lookup, own_kernels, reference  # noqa: E402
+from calibrate.passes import lookup, own_kernels, torch_kernels  # noqa: E402
 from calibrate.passes.fbgemm_kernels import FbgemmKernels  # noqa: E402
 from calibrate.passes.own_kernels import OwnKernels  # noqa: E402
 from calibrate.passes.pattern_rows import bag_sums, column_term, fill_rows, require_exact, row_terms  # noqa: E402
@@ -82,7 +82,7 @@ def test_bucketize_equals_a_numpy_sort(tables: int, owners: int) -> None:
     np.add.at(sent, (ids // block, bag), 1)
     given = torch.from_numpy(ids), torch.from_numpy(lengths), tables, block, owners
     got = lookup.bucketize(*given)
-    for ids_got, lengths_got in ((got.ids, got.lengths), reference.bucketized(*given)):
+    for ids_got, lengths_got in ((got.ids, got.lengths), torch_kernels.bucketized(*given)):
         assert np.array_equal(ids_got, rows) and np.array_equal(lengths_got, sent)
     assert np.array_equal(got.counts, sent.sum(1))
 

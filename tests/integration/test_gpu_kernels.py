@@ -14,7 +14,7 @@ from calibrate.operations import Place  # noqa: E402
 from calibrate.passes import id_sets, torch_kernels  # noqa: E402
 from calibrate.passes.id_sets import table_copies  # noqa: E402
 from calibrate.passes.own_kernels import OwnKernels  # noqa: E402
-from calibrate.passes.pattern_tables import PatternTables  # noqa: E402
+from calibrate.passes.pattern_rows import PatternTables  # noqa: E402
 from calibrate.passes.torch_kernels import KernelOperation, TorchKernels  # noqa: E402
 from calibrate.ranks.clocks import BATCHES, WARM_UP_CALLS, Cpu, Timer  # noqa: E402
 from perfmodel.schema.evidence import Clock  # noqa: E402
@@ -56,7 +56,7 @@ def as_on_a_gpu(made: TorchKernels, monkeypatch: pytest.MonkeyPatch) -> TorchKer
     monkeypatch.setattr(torch_kernels, "COLD_BYTES", 10_000)
     made.open(Place(0, 1), {})
     made._gpu, made._clearer = True, None
-    made.tables = PatternTables(made._device, shared=True)
+    made.tables = PatternTables(made._device, alone=True)
     return made
 
 
@@ -160,7 +160,8 @@ def test_small_tables_lie_several_times_in_memory(library: TorchKernels) -> None
     """3 tables of 40 rows of 32 B: three copies are more than the cache holds, and calls take turns."""
     operation = library.operation(point("gather_pool", Clock.STREAM), [0])
     operation.prepare(0)
-    assert library.tables._memory.numel() == 3 * 120 * ROW_BYTES
+    (rows,) = library.tables._kept.values()
+    assert rows.nbytes == 3 * 120 * ROW_BYTES
     copies = [int(one[0].min()) // 120 for one in operation._sets]
     assert copies[:4] == [0, 1, 2, 0] and len(copies) >= 8
     assert all(int(one[0].max()) // 120 == copy for one, copy in zip(operation._sets, copies, strict=True))
@@ -199,11 +200,11 @@ def test_widths_take_turns_in_one_memory(library: TorchKernels) -> None:
         for timer in timers:
             timer.prepare(salt, 5)
             assert timer.visit(5, []).wrong == 0
-    assert library.tables._memory.numel() == 1200 * 16 * 4  # the largest
+    assert [rows.shape[1] for rows in library.tables._kept.values()] == [8]  # the last
 
 
 def test_rows_are_written_when_they_are_not_there() -> None:
-    tables = PatternTables(torch.device("cpu"), shared=True)
+    tables = PatternTables(torch.device("cpu"), alone=True)
     first = tables.rows(0, 10, 4, "fp32").clone()
     tables.rows(0, 10, 4, "fp32")[:] = 99  # the same rows again: nothing is written
     assert int((tables.rows(0, 8, 4, "fp32") == 99).sum()) == 32
@@ -212,7 +213,7 @@ def test_rows_are_written_when_they_are_not_there() -> None:
     assert torch.equal(tables.rows(0, 20, 4, "fp32")[:10], first)
     half = tables.rows(0, 20, 4, "fp16")
     assert half.dtype == torch.float16 and torch.equal(half[:10].float(), first)
-    own = PatternTables(torch.device("cpu"), shared=False)
+    own = PatternTables(torch.device("cpu"), alone=False)
     kept = own.rows(0, 10, 4, "fp32")
     own.rows(0, 10, 8, "fp32")
     assert own.rows(0, 10, 4, "fp32").data_ptr() == kept.data_ptr()
