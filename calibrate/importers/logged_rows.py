@@ -188,8 +188,8 @@ def gpu_name(text: str) -> str:
     return clip(text).removeprefix("NVIDIA ").removeprefix("AMD ").removeprefix("Instinct ")[:80]
 
 
-def describe_gpus(names: Iterable[str], backend: str = "nccl") -> dict[str, str]:
-    """Fields of a run, from the names of its ranks' GPUs: the GPU, its library, and trouble with several.
+def describe_gpus(names: Iterable[str], backend: str = "nccl") -> LoggedRun:
+    """A run of which only the GPUs of its ranks are known: their name, the library, trouble with several.
 
     Limits: a GPU of AMD, which NCCL cannot use -> rccl;  no names -> the library alone
     """
@@ -198,7 +198,7 @@ def describe_gpus(names: Iterable[str], backend: str = "nccl") -> dict[str, str]
     if any(clip(name).startswith("AMD ") for name in full):
         backend = "rccl"
     trouble = f"the ranks run on different GPUs ({'; '.join(short[:3])})" if len(short) > 1 else ""
-    return {"gpu": short[0] if short else "", "backend": backend, "trouble": trouble}
+    return LoggedRun(backend=backend, gpu=short[0] if short else "", trouble=trouble)
 
 
 def spread_ranks(ranks_by_host: Mapping[str, int]) -> tuple[int, str]:

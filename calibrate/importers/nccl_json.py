@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from calibrate.importers.logged_rows import (
@@ -104,33 +105,33 @@ def _describe_run(document: dict[str, Any], line_no: int) -> LoggedRun:
     config = config if isinstance(config, dict) else {}
     version = _count(document.get("nccl_version"))
     blocking = str(config.get("blocking_collectives")).lower() == "true"
-    return LoggedRun(
+    return replace(
+        _describe_devices(config),
         operation_text=clip(str(args[0])) if isinstance(args, list) and args else "",
         library_version=version_from_code(version) if version else "",
         clock="eager" if blocking else "graph" if _count(config.get("graph")) > 0 else "stream",
         number=line_no,
-        **_describe_devices(config),
     )
 
 
-def _describe_devices(config: dict[str, Any]) -> dict[str, Any]:
-    """Fields of a run, from its list of devices: GPUs, nodes, and whether one process drives several."""
+def _describe_devices(config: dict[str, Any]) -> LoggedRun:
+    """A run of which only the list of devices is known: GPUs, nodes, whether one process drives several."""
     listed = config.get("devices")
     devices = [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
     if not devices:
-        return {}
+        return LoggedRun()
     per_process = max(_count(config.get("nthreads")), 1) * max(_count(config.get("ngpus")), 1)
     ranks = sorted(_count(device.get("rank")) for device in devices)
     one_each = ranks == list(range(len(ranks))) and len(ranks) > 1
-    fields: dict[str, Any] = describe_gpus(str(device.get("device_info", "")) for device in devices)
-    fields["flag"] = SINGLE_PROCESS if _count(config.get("ngpus")) > 1 else OK
-    fields["gpus"] = len(ranks) if one_each else ranks[-1] + per_process
+    gpus = len(ranks) if one_each else ranks[-1] + per_process
     hosts: Counter[str] = Counter()
     for device in devices:
         hosts[str(device.get("hostname", ""))[:200]] += 1 if one_each else per_process
-    fields["gpus_per_node"], trouble = spread_ranks(hosts)
-    if hosts.total() != fields["gpus"]:
-        trouble = f"{hosts.total()} of {fields['gpus']} ranks are in the list of devices"
+    per_node, trouble = spread_ranks(hosts)
+    if hosts.total() != gpus:
+        trouble = f"{hosts.total()} of {gpus} ranks are in the list of devices"
     if len({_count(device.get("group")) for device in devices}) > 1:
         trouble = "several communicators ran at once (more than one group): not the time of one"
-    return fields | {"trouble": fields["trouble"] or trouble}
+    run = describe_gpus(str(device.get("device_info", "")) for device in devices)
+    flag = SINGLE_PROCESS if _count(config.get("ngpus")) > 1 else OK
+    return replace(run, gpus=gpus, gpus_per_node=per_node, flag=flag, trouble=run.trouble or trouble)

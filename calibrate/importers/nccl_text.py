@@ -17,7 +17,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 from calibrate.importers.logged_rows import (
     CUT,
@@ -103,13 +104,13 @@ def _describe_run(section: Sequence[Line], command: str) -> tuple[LoggedRun, str
     libraries = _VERSION.findall(text)
     versions = [version_from_code(int(code.group(1)))] if code else [version for _, version in libraries]
     clock = "" if options is None else "graph" if int(options.group(2) or 0) > 0 else "stream"
-    run = LoggedRun(
+    run = replace(
+        _describe_ranks(_RANK.findall(text), any(name != "NCCL" for name, _ in libraries)),
         operation_text=starting.group(1) if starting else before[-1],
         library_version=next(filter(None, versions), ""),
         clock="eager" if "Blocking Enabled" in text else clock,
         flag=SINGLE_PROCESS if options and int(options.group(1)) > 1 else OK,
         number=section[0].line_no if section else 0,
-        **_describe_ranks(_RANK.findall(text), any(name != "NCCL" for name, _ in libraries)),
     )
     return run, [command, *_commands(section)][-1]
 
@@ -127,26 +128,25 @@ def version_from_code(code: int) -> str:
     return f"{code // 1000}.{code % 1000 // 100}.{code % 100}"
 
 
-def _describe_ranks(ranks: Sequence[tuple[str, ...]], rccl: bool) -> dict[str, Any]:
-    """Fields of a run, from its 'Rank' lines: (rank, group, host, bus, GPU) of each.
+def _describe_ranks(ranks: Sequence[tuple[str, ...]], rccl: bool) -> LoggedRun:
+    """A run of which only the 'Rank' lines are known: (rank, group, host, bus, GPU) of each.
 
     rccl  whether a line shows that the library is RCCL
     Limits: a list that is cut -> no numbers: bandwidths and options say them
     """
-    gpus = describe_gpus((name for *_, name in ranks), "rccl" if rccl else "nccl")
+    run = describe_gpus((name for *_, name in ranks), "rccl" if rccl else "nccl")
     count = max((int(rank) for rank, *_ in ranks), default=-1) + 1
     if len({int(group or 0) for _, group, *_ in ranks}) > 1:
-        return gpus | {
-            "trouble": "several communicators ran at once (more than one 'Group'): not the time of one"
-        }
+        several = "several communicators ran at once (more than one 'Group'): not the time of one"
+        return replace(run, trouble=several)
     if not ranks or len(ranks) < count:
-        return gpus
+        return run
     per_node, trouble = spread_ranks(Counter(host for _, _, host, *_ in ranks))
     if len({(host, bus) for _, _, host, bus, _ in ranks}) < len(ranks):
         trouble = "two ranks share one GPU: such times say nothing about a network"
     if len(ranks) > count:
         trouble = f"{len(ranks)} 'Rank' lines for {count} ranks: the list is repeated"
-    return gpus | {"gpus": len(ranks), "gpus_per_node": per_node, "trouble": gpus["trouble"] or trouble}
+    return replace(run, gpus=len(ranks), gpus_per_node=per_node, trouble=run.trouble or trouble)
 
 
 def _rows(section: Sequence[Line], run: LoggedRun) -> Iterator[LoggedRow | UnreadLine]:

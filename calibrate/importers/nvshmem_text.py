@@ -19,7 +19,7 @@ Tests named ``*_device`` and ``device_*`` time inside a kernel, ``*_on_stream`` 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from calibrate.importers.logged_rows import (
@@ -69,15 +69,15 @@ def _describe_run(section: Sequence[Line]) -> tuple[LoggedRun, bool]:
     """(what the headers of a section say of all its tables, whether it replays a CUDA graph)."""
     text = "\n".join(line.text for line in section)
     pes = {int(pe): (int(local), name) for pe, local, name in _PE.findall(text)}
-    gpus = describe_gpus((name for _, name in pes.values()), "nvshmem")
+    run = describe_gpus((name for _, name in pes.values()), "nvshmem")
     count, per_node = len(pes), max((local for local, _ in pes.values()), default=-1) + 1
     if pes and count != max(pes) + 1:
         count = per_node = 0  # the log of some PEs only
     elif pes and count % per_node:
-        gpus["trouble"] = gpus["trouble"] or "PEs are spread unevenly over the nodes"
+        run = replace(run, trouble=run.trouble or "PEs are spread unevenly over the nodes")
     version, smallest = _VERSION.search(text), _MIN_SIZE.search(text)
-    run = LoggedRun(
-        **gpus,
+    run = replace(
+        run,
         library_version=version.group(1) if version else "",
         gpus=count,
         gpus_per_node=per_node,
@@ -153,7 +153,7 @@ def _plain_row(
 
 def _name_test(
     run: LoggedRun, job: str, words: Sequence[str], graph: bool
-) -> tuple[LoggedRun, Mapping[str, str]]:
+) -> tuple[LoggedRun, dict[str, str]]:
     """(the run of test ``job``, type and reduction of its rows), from words for type, reduction and scope."""
     if words[:1] in (["32"], ["64"]) and len(words) > 1:
         words = [f"{words[0]}-{words[1]}", *words[2:]]
@@ -184,6 +184,5 @@ def _whole_buffer(row: LoggedRow, smallest: int) -> LoggedRow:
     per_peer = run.boxed or smallest % (run.gpus * width) != 0
     if not per_peer and not (run.min_size and smallest == first_for_a_peer):
         return row
-    bandwidths = {"algbw": None, "busbw": None}  # computed from the size for one peer
     size, note = row.payload_bytes * run.gpus, "size column is for one peer"
-    return replace(row, payload_bytes=size, note=note, **bandwidths)
+    return replace(row, payload_bytes=size, note=note, algbw=None, busbw=None)  # both of the printed size

@@ -115,16 +115,21 @@ class RankServer:
         self._bound = message["cpus"][self._rank]
         self._all = sorted(cpu for core in process.cores() for cpu in core)
         process.bind(self._bound)
-        gpu = self._use_gpu() if self._place.device == "cuda" else {"uuid": "", "versions": {}}
-        if not gpu["uuid"]:
-            self._memory_bytes = process.host_memory_bytes(self._place.local_ranks)
+        uuid, versions = "", dict[str, str]()
+        self._memory_bytes = process.host_memory_bytes(self._place.local_ranks)
+        if self._place.device == "cuda":
+            uuid, versions = self._use_gpu()
         providers = {
             name: asdict(self._availability(name)) for name in message["providers"] if self._rank == 0
         }
-        versions = {**gpu["versions"], **library_versions(self._place)}
-        return {**gpu, "versions": versions, "providers": providers, "memory_bytes": self._memory_bytes}
+        return {
+            "uuid": uuid,
+            "versions": versions | library_versions(self._place),
+            "providers": providers,
+            "memory_bytes": self._memory_bytes,
+        }
 
-    def _use_gpu(self) -> dict[str, Any]:
+    def _use_gpu(self) -> tuple[str, dict[str, str]]:
         """Take the GPU of this rank's place; returns its UUID, and versions."""
         try:
             import torch
@@ -142,7 +147,7 @@ class RankServer:
         uuid = f"GPU-{found.uuid}"
         self._device = Cuda(torch, watch_gpu(uuid))
         self._memory_bytes = 0.8 * torch.cuda.mem_get_info()[0]
-        return {"uuid": uuid, "versions": {"cuda": str(torch.version.cuda), "gpu": str(found.name)}}
+        return uuid, {"cuda": str(torch.version.cuda), "gpu": str(found.name)}
 
     def _availability(self, name: str) -> Availability:
         found, device = self._describe(name), self._place.device
