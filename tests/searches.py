@@ -49,7 +49,6 @@ def _question(search: Search) -> str:
         (tables.names, o.gpus, o.domain, search.evaluator.setting.machine.name),
         (search.limit_bytes, search.budget.effort_s, search.restricted),
         str(search.random.bit_generator.state),
-        None if search.first is None else search.first.tobytes(),
     )
     digest = sha256(repr(rest).encode())  # arrays of many options would fill the memory of a worker
     for array in (*arrays, search.evaluator.estimate_times(loads)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,8 @@ from perfmodel.units import format_bytes
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+VECTOR = 4
+"""Columns of a column part are a multiple of this: FBGEMM's kernels read vectors of four elements."""
 MOST_TABLES = 10_000
 """Tables that can be compared: a comparison deals each table to its GPUs."""
 MOST_COMPARED = 1000
@@ -47,14 +49,19 @@ _ROUNDING = 1e-6  # rows are not divisible: the largest row part has up to one r
 def list_schemes(sharding: str, gpus: int, domain: int, dim: int, library: str = "") -> list[Scheme]:
     """All schemes of one sharding option: powers of two as numbers of parts, and the largest possible number.
 
+    Column parts have a multiple of ``VECTOR`` columns.
+
     sharding  a name of ``schemes.WAYS``
     gpus  G;  domain  g, ranks of a scale-up domain;  dim  elements of the widest row
     library  the collective library; it limits the exchanges of row parts on all GPUs (``list_exchanges``)
     Limits: an option that needs more GPUs, domains or columns than there are -> none
     """
     cut = WAYS[sharding]
-    widest = min(dim, cut.limit_columns(gpus, domain))
-    columns = _list_powers(1 if cut.rows == RowParts.ANY else 2, widest) if cut.columns else [1]
+    columns = [1]
+    if cut.columns:
+        low, most = 1 if cut.rows == RowParts.ANY else 2, min(dim // VECTOR, cut.limit_columns(gpus, domain))
+        whole = [c for c in range(low, most + 1) if dim % (VECTOR * c) == 0]
+        columns = [c for c in whole if c & (c - 1) == 0 or c == whole[-1]]
     if cut.rows == RowParts.ANY:
         return [Scheme(cut.exchange, r, c) for c in columns for r in _list_powers(2, gpus // c)]
     kinds = list_exchanges(library) if over_all(cut.exchange) else (cut.exchange,)
@@ -352,7 +359,18 @@ def _spread_evenly(evaluator: Evaluator, schemes: Sequence[Scheme]) -> Iterator[
 def _cut_kinds(tables: PlanTables, scheme: Scheme) -> list[Scheme]:
     """The scheme that each kind of equal tables gets if a whole plan is to have ``scheme``."""
     sample, _, _ = tables.kinds
-    return [cut_to_table(scheme, int(tables.rows[table]), int(tables.dim[table])) for table in sample]
+    return [
+        cut_to_table(
+            _limit_columns(scheme, int(tables.dim[table])), int(tables.rows[table]), int(tables.dim[table])
+        )
+        for table in sample
+    ]
+
+
+def _limit_columns(scheme: Scheme, dim: int) -> Scheme:
+    """The scheme with as many of its column parts as give a table of ``dim`` columns whole vectors."""
+    parts = (c for c in range(min(scheme.col_parts, dim // VECTOR), 1, -1) if dim % (VECTOR * c) == 0)
+    return scheme if scheme.col_parts == 1 else replace(scheme, col_parts=next(parts, 1))
 
 
 def _list_columns(cut: list[Scheme]) -> tuple[Ints, Ints, Ints]:
@@ -366,8 +384,8 @@ def _explain_no_scheme(evaluator: Evaluator, sharding: str) -> str:
     gpus = evaluator.gpus
     if gpus == 1:
         return "there is one GPU"
-    if evaluator.tables.dim.max() == 1:
-        return "rows of one element have no columns to cut"
+    if evaluator.tables.dim.max() < 2 * VECTOR:
+        return f"rows of less than {2 * VECTOR} columns have no parts of {VECTOR} or more"
     return f"all {gpus} GPUs are in one scale-up domain: that is {TABLE_ROW_WISE}"
 
 

@@ -47,7 +47,7 @@ from perfmodel.effort import Deadline, tell
 from perfmodel.engine.explained import ExplainedPass
 from perfmodel.errors import BadInputError
 from perfmodel.plan import Plan, PlanTables, write_plan
-from perfmodel.plan.choices.table_rules import typed_rules
+from perfmodel.plan.choices.constraints import parse_rules
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.for_torchrec.files import read_any_plan
 from perfmodel.plan.outcome import Planned
@@ -91,7 +91,7 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
     of_one = {"plan": options.plan_file, "out": options.out, "report": options.report, "dense": dense}
     of_one["explain"] = options.explain
     check_one_plan(numbers["many"], **of_one)
-    rules = typed_rules(options.only or [], options.without or [])
+    rules = parse_rules(options.only or [])
     training = is_training(objective, "--objective")
     calibration = calibration_of(asked["calibration"], backend, clock)
     box = machine_of(machine, settings, calibration)
@@ -105,7 +105,7 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
         capped = most is not None and most < (1 - kept_back) * box.value("hbm_bytes")
         tables = PlanTables.load(numbers["model"], numbers["ids"])
         if options.file_format == "torchrec":
-            torchrec.check_names(tables.names)
+            torchrec.check_tables(tables)
         given, sets = (
             read_any_plan(options.plan_file, tables) if options.plan_file is not None else (None, None)
         )
@@ -137,7 +137,6 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
                     question,
                     numbers["many"],
                     typed,
-                    other,
                     file,
                     as_json=options.as_json,
                     as_csv=options.as_csv,
@@ -191,7 +190,7 @@ def _explaining_line(typed: TypedLine, step: str, saved: Path | None) -> str:
     more, without = ["--explain", step.replace("_", "-")], ["dense", "out", "report", "force", "as_json"]
     if saved is not None:
         more += ["--plan", str(saved)]
-        without += ["plan_file", "file_format", "only", "without", *OF_SEARCH]
+        without += ["plan_file", "file_format", "only", *OF_SEARCH]
     return typed.text(without=without, more=more)
 
 

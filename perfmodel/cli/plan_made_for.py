@@ -14,8 +14,7 @@ from perfmodel.cli.options import settings_of
 from perfmodel.cli.output import note
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
-from perfmodel.plan.files import read_made_for, read_model
-from perfmodel.plan.made_for import MadeFor
+from perfmodel.plan.files import MadeFor, read_made_for, read_model
 from perfmodel.question.groups import DEFAULT_BATCH, DEFAULT_MACHINE, OBJECTIVES
 from perfmodel.schema.calibration import list_calibrations
 from perfmodel.schema.distributions import Distribution, parse_distribution

@@ -21,7 +21,6 @@ def print_scaling(
     question: PlanQuestion,
     gpus: Sequence[int],
     typed: TypedLine,
-    other_pass: str,
     calibration_file: str | None,
     *,
     as_json: bool,
@@ -29,7 +28,7 @@ def print_scaling(
 ) -> None:
     """Search plans for several numbers of GPUs, and print how they scale.
 
-    gpus  the numbers;  other_pass  the command for the other pass (training or forward)
+    gpus  the numbers
     Limits: Ctrl-C -> the plans so far, and the exit code of a stopped command
     """
     from perfmodel.report.scaling_text import scaling_csv, scaling_text
@@ -47,7 +46,7 @@ def print_scaling(
         def one(gpus: int) -> str:
             return typed.text(without=["gpus"], more=["--gpus", str(gpus)])
 
-        emit(scaling_text(found, other_pass, one))
+        emit(scaling_text(found, one))
         answer = found.planned[-1].answer
         for line in answer.evaluator.setting.notes if answer else ():
             warn(line)

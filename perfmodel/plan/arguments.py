@@ -18,12 +18,10 @@ from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import Machine
 
 _TEXT = ((str,), "a name, as text.")
-_RULES = ((str, Sequence), 'a rule such as "user_*=row-wise", or a list of rules.')
 _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "machine": ((str, Path, Machine), "the name of a shipped machine, a file, or a Machine."),
     "distribution": ((str, Distribution), 'text such as "uniform" or "zipf:1.05", or a Distribution.'),
-    "only": _RULES,
-    "without": _RULES,
+    "only": ((str, Sequence), 'a rule such as "user_*=row-wise", or a list of rules.'),
     "overrides": ((Mapping,), 'a dict such as {"nvlink_bytes_per_s": 900e9}.'),
     "for_torchrec": ((bool, np.bool_), "True or False."),
 }
@@ -53,7 +51,7 @@ def check_kinds(**given: Any) -> None:
     """
     for name, value in given.items():
         kinds, words = _KINDS.get(name, _TEXT)
-        items = value if isinstance(value, Sequence) and name in ("only", "without") else ()
+        items = value if isinstance(value, Sequence) and name == "only" else ()
         kind = isinstance(value, kinds) and all(isinstance(item, str) for item in items)
         if not kind and not (value is None and name in _OPTIONAL):
             raise BadInputError(f"{name} {value!r} cannot be used.", words)

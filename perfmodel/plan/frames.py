@@ -11,7 +11,6 @@ from perfmodel.engine.placement import Plan
 from perfmodel.errors import naming_arguments
 from perfmodel.plan.arguments import seconds
 from perfmodel.plan.files import write_plan
-from perfmodel.plan.listed import table_records
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.question import PlanQuestion
 from perfmodel.plan.scaling import Scaling
@@ -66,7 +65,7 @@ class TablePlan:
 
     @property
     def bound_s(self) -> float:
-        """Lower bound: no plan of the listed schemes takes less [s] (``answer.listed_schemes``)."""
+        """Lower bound: no plan of the shardings that were looked at takes less [s]."""
         return self.answer.found.bound_s
 
     @property
@@ -78,7 +77,7 @@ class TablePlan:
         """
         import pandas as pd
 
-        return pd.DataFrame(table_records(self.answer))
+        return pd.DataFrame(self.answer.table_records())
 
     @property
     def steps(self) -> pd.DataFrame:
@@ -172,7 +171,6 @@ class TableScaling:
 
         gpus [-], time_s, low_s, high_s [s], samples_per_s, gpu_samples_per_s [1/s], added [-], memory_bytes,
         memory_limit_bytes [bytes of a GPU], longest_step, longest_share [-], bound_s [s], gap [-],
-        batch_to_begin_with [-], batch_samples_per_s [1/s],
         why_not (there is no plan)
         """
         import pandas as pd

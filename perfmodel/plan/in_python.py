@@ -13,7 +13,7 @@ from perfmodel.effort import DEFAULT_EFFORT, EFFORTS
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.plan.arguments import check_kinds, check_names, check_per_node, number, seconds, whole
-from perfmodel.plan.choices.table_rules import typed_rules
+from perfmodel.plan.choices.constraints import parse_rules
 from perfmodel.plan.frames import IN_PYTHON, STOPPED, TablePlan, TableScaling
 from perfmodel.plan.question import RESERVE, PlanQuestion, costs_of
 from perfmodel.plan.scaling import scale
@@ -56,8 +56,8 @@ def plan_tables(
     payload = None          type of the bags that are sent: "fp32", "fp16", "bf16", "fp8"; None: "fp32"
     id_dtype = "int64"      type of ids: "int32" or "int64"
     kernels = None          look-up kernels: "fbgemm", "torch" or "perfmodel"; None: fbgemm where timed
-    only = ()               rules for what tables may be: "row-wise", "user_*=row-wise,unique", or a list
-    without = ()            rules for what they may not be, written as for only
+    only = ()               rules for what tables may be: "row-wise", "user_*=row-wise,unique", a JSON file of
+                            TorchRec's ParameterConstraints, or a list of these
     backend = None          library of collectives: "nccl", "nvshmem", "best"; None: that of the machine
     clock = None            how times were measured: "device", "graph", "stream", "eager"
     gpus_per_node = None    GPUs in use of each node [-]; None: all
@@ -138,7 +138,6 @@ def question_of(
     id_dtype: str = "int64",
     kernels: str | None = None,
     only: str | Sequence[str] = (),
-    without: str | Sequence[str] = (),
     backend: str | None = None,
     clock: str | None = None,
     gpus_per_node: int | None = None,
@@ -172,7 +171,7 @@ def question_of(
     }
     check_kinds(objective=objective, id_dtype=id_dtype, **texts)
     check_kinds(machine=machine, distribution=distribution, for_torchrec=for_torchrec)
-    check_kinds(only=only, without=without, overrides=overrides)
+    check_kinds(only=only, overrides=overrides)
     training = is_training(objective)
     box = machine if isinstance(machine, Machine) else load_machine(str(machine))
     if overrides:
@@ -195,7 +194,7 @@ def question_of(
         training=training,
         reserve=reserve,
         most_bytes=max_hbm_bytes,
-        rules=typed_rules(_listed(only), _listed(without)),
+        rules=parse_rules([only] if isinstance(only, str) else only),
         for_torchrec=for_torchrec,
         effort_s=EFFORTS[effort],
         time_limit_s=seconds(time_limit_s),
@@ -210,10 +209,6 @@ def question_of(
             training=training,
         ),
     )
-
-
-def _listed(rules: str | Sequence[str]) -> Sequence[str]:
-    return [rules] if isinstance(rules, str) else rules
 
 
 def _table_set(tables: pd.DataFrame | TableSet | str | Path) -> TableSet:

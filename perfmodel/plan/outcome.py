@@ -1,4 +1,4 @@
-"""The result of a search as plain data: a plan, the reasons for it, and plans to compare it with."""
+"""The result of a search as plain data: a plan, the next best of its tables, and plans to compare it with."""
 
 from __future__ import annotations
 
@@ -18,35 +18,21 @@ from perfmodel.engine.placement import WHOLE, Plan, Scheme, uniform_plan
 from perfmodel.engine.schemes import ROW_WISE, SHARDINGS, TABLE_WISE
 from perfmodel.engine.steps import StepCost, StepRow
 from perfmodel.errors import BadInputError
-from perfmodel.plan.choices.options import Options, options_of
-from perfmodel.plan.files import plan_record
+from perfmodel.plan.choices.constraints import Constraints
+from perfmodel.plan.choices.options import options_of
+from perfmodel.plan.files import MadeFor, plan_record
 from perfmodel.plan.for_torchrec import runnable as torchrec
-from perfmodel.plan.made_for import MadeFor
-from perfmodel.plan.searching import effort_shares as shares
-from perfmodel.plan.searching.found import Found
+from perfmodel.plan.searching.local_search import find_next_best
 from perfmodel.plan.searching.packing import Packing, pack
-from perfmodel.plan.searching.reasons import PlanReason, reasons
-from perfmodel.plan.searching.search import Search
+from perfmodel.plan.searching.search import Found, Search
+from perfmodel.plan.searching.uniform import packed_as, schemes_by_kind
 from perfmodel.units import format_bytes
 
-LISTED = "plans of the listed schemes"
-"""Plans that the bound covers, in words."""
-LISTED_SCHEMES = (
-    "row parts in powers of two, whole scale-up domains or all GPUs; column parts of 4 columns or more, "
-    "equal ones or a power of two of them; hot rows that get 50, 75, 90 or 97 % of the look-ups, where they "
-    "save time; each part on a GPU of its own"
-)
-"""Schemes that are listed (``options_of``), in words for an answer."""
-OF_TORCHREC = "plans of TorchRec's shardings"
-TORCHREC_SCHEMES = (
-    "whole tables, equal column parts of a multiple of 4 columns, row parts over one scale-up domain or all "
-    "GPUs, both over whole domains, and copies; each part on a GPU of its own"
-)
-"""Schemes that are listed for TorchRec (``runnable``), in words for an answer."""
 NEAR = 0.3
 """Share of a plan's time: a bound further below says little, and is not printed."""
-_MOST_REASONS = 400
-_LEAST_REASONS = 40  # of the heaviest tables, unless they take as much work as the search
+_MOST_COMPARED = 400  # groups of tables, the heaviest, whose next best schemes are looked for
+_LEAST_COMPARED = 40  # of them, unless they take as much work as the search
+_COMPARING = 0.1  # of the work of the search, in addition: for the other groups
 _LEAST = 1e-300  # avoids division by 0
 _OF_STEP = {
     name: name
@@ -69,30 +55,41 @@ class Baseline:
     cost: StepCost | None = None
 
 
+@dataclass(frozen=True)
+class NextBest:
+    """The next best scheme of some equal tables, with all other tables as they are.
+
+    sharding  its name;  more_s  extra time of the plan if one of the tables has it [s]; below 0: faster
+    """
+
+    scheme: Scheme
+    sharding: str
+    more_s: float
+
+
 @dataclass(frozen=True, eq=False)
 class AlikeTables:
     """Equal tables that have the same sharding.
 
     tables  their indices;  sharding  a name of ``SHARDINGS``;  memory_bytes  on each GPU that holds a part
     scheme  the sharding with its numbers of row and column parts
-    reason  why they have it; None: the plan has too many groups of equal tables to compare schemes for each
+    next_best  None: no other scheme fits in memory, or the plan has too many groups to compare all
     """
 
     tables: tuple[int, ...]
     sharding: str
     scheme: Scheme
     memory_bytes: float
-    reason: PlanReason | None
+    next_best: NextBest | None
 
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """A plan, the reasons for it, and plans to compare it with.
+    """A plan, and plans to compare it with.
 
     evaluator    computes costs of plans;  found  the plan with its cost, and a lower bound on other plans
-    groups       sets of equal tables with equal shardings, each with the reason for its sharding
+    groups       sets of equal tables with equal shardings
     baselines    plans made without a planner
-    constrained  whether rules limit the tables; the bound then holds only for plans that the rules allow
     asked        the question, as stored in a plan file; None: the evaluator's part of it
     """
 
@@ -100,7 +97,6 @@ class Planned:
     found: Found
     groups: tuple[AlikeTables, ...]
     baselines: tuple[Baseline, ...]
-    constrained: bool = False
     asked: MadeFor | None = None
 
     @property
@@ -119,17 +115,6 @@ class Planned:
         return self.evaluator.model.training is not None
 
     @property
-    def bound_over(self) -> str:
-        """Words for the plans that ``found.bound_s`` is a bound on."""
-        plans = OF_TORCHREC if self.found.restricted else LISTED
-        return f"{plans} that the constraints allow" if self.constrained else plans
-
-    @property
-    def listed_schemes(self) -> str:
-        """Words for the schemes of tables in the plans of ``bound_over``."""
-        return TORCHREC_SCHEMES if self.found.restricted else LISTED_SCHEMES
-
-    @property
     def given(self) -> bool:
         """Whether the plan was given by the user, not searched."""
         return self.found.stopped == "given"
@@ -140,11 +125,11 @@ class Planned:
         return not self.given and self.found.gap < NEAR
 
     @cached_property
-    def by_weight(self) -> tuple[AlikeTables, ...]:
-        """The groups, sorted by the larger of their share of the time and of the bytes, largest first.
+    def by_share(self) -> tuple[tuple[AlikeTables, float], ...]:
+        """The groups, each with its share of the time [-], sorted by the larger of this and of their bytes.
 
         The time of a group is what a second copy of its loads adds to a pass with its tables alone, spread
-        evenly.
+        evenly; shares add up to 1.
         """
         plan, e, tables = self.plan, self.evaluator, np.arange(len(self.plan.tables))
         shards = np.array([p.ranks.size for p in plan.placements], dtype=np.float64)
@@ -155,13 +140,39 @@ class Planned:
         held = np.array(
             [g.memory_bytes * len(g.tables) * (shards[g.tables[0]] or plan.gpus) for g in self.groups]
         )
-        weight = np.maximum(time / max(time.sum(), _LEAST), held / max(held.sum(), _LEAST))
-        return tuple(self.groups[at] for at in np.argsort(-weight, kind="stable"))
+        share = time / max(time.sum(), _LEAST)
+        weight = np.maximum(share, held / max(held.sum(), _LEAST))
+        return tuple((self.groups[at], float(share[at])) for at in np.argsort(-weight, kind="stable"))
 
     def ranks(self, group: AlikeTables) -> NDArray[np.int64]:
         """Ranks that hold parts of a group's tables; empty if every rank does."""
         held = [self.plan.placements[t].ranks for t in group.tables]
         return np.unique(np.concatenate(held)) if held[0].size else np.zeros(0, dtype=np.int64)
+
+    def table_records(self) -> list[dict[str, Any]]:
+        """One record per table, in the order of the model.
+
+        Keys: table, rows, dim, sharding, exchange, row_parts, col_parts, hot_rows, shard_bytes (in HBM, on
+        each GPU that holds a part), ranks (a list; empty: all)
+        """
+        e = self.evaluator
+        memory = {t: group.memory_bytes for group in self.groups for t in group.tables}
+        shardings = {t: group.sharding for group in self.groups for t in group.tables}
+        return [
+            {
+                "table": e.tables.names[t],
+                "rows": int(e.tables.rows[t]),
+                "dim": int(e.tables.dim[t]),
+                "sharding": shardings[t],
+                "exchange": placement.scheme.kind.name.lower(),
+                "row_parts": placement.scheme.row_parts,
+                "col_parts": placement.scheme.col_parts,
+                "hot_rows": placement.scheme.hot_rows,
+                "shard_bytes": round(memory[t]),
+                "ranks": placement.ranks.tolist(),
+            }
+            for t, placement in enumerate(self.plan.placements)
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain values in SI units, in the public schema of ``--json``."""
@@ -186,11 +197,8 @@ class Planned:
             "evidence": str(cost.evidence),
             "bound_s": None if self.given else found.bound_s,
             "gap": None if self.given else found.gap,
-            "bound_over": None if self.given else self.bound_over,
-            "listed_schemes": None if self.given else self.listed_schemes,
             "stopped": found.stopped,
             "restricted": found.restricted,
-            "constrained": self.constrained,
             "plans_tried": found.tried,
             "effort_done": None if self.given else found.done,
             "memory_limit_bytes": found.limit_bytes,
@@ -205,8 +213,7 @@ class Planned:
         }
 
     def _group(self, group: AlikeTables) -> dict[str, Any]:
-        names, reason = self.evaluator.tables.names, group.reason
-        other = reason.scheme if reason else None
+        names, other = self.evaluator.tables.names, group.next_best
         return {
             "tables": [names[t] for t in group.tables],
             "sharding": group.sharding,
@@ -214,9 +221,8 @@ class Planned:
             "hot_share": self.evaluator.hot_share(group.tables[0], group.scheme.hot_rows),
             "fullest_part": self.evaluator.fullest_part(group.tables[0], group.scheme),
             "memory_bytes": group.memory_bytes,
-            "next_best": {"sharding": reason.sharding, **_scheme(other), "more_s": reason.more_s}
-            if reason and other
-            else None,
+            "next_best": other
+            and {"sharding": other.sharding, **_scheme(other.scheme), "more_s": other.more_s},
         }
 
 
@@ -236,30 +242,32 @@ def _scheme(scheme: Scheme) -> dict[str, Any]:
 
 
 def outcome_of(search: Search, found: Found) -> Planned:
-    """The plan that a search found, with the reasons for its shardings and with baselines beside it.
+    """The plan that a search found, with the next best schemes of its tables, and with baselines beside it.
 
     search  the search, at its end;  found  its result: the plan, its cost and a bound
-    Limits: the search was interrupted, or its effort is spent -> reasons for the heaviest tables only
+    Limits: the search was interrupted, or its effort is spent -> next best schemes of the heaviest tables
     """
     assert search.best is not None
     spare = Budget(search.budget.work, search.budget.effort_s, stop=search.budget.cut_short)
-    share = 0.0 if found.stopped == "interrupt" else shares.REASONS
+    share = 0.0 if found.stopped == "interrupt" else _COMPARING
 
     def enough(done: int) -> bool:
-        return spare.over(share if done >= _LEAST_REASONS else 1.0)
+        return spare.over(share if done >= _LEAST_COMPARED else 1.0)
 
     return _outcome(search.best, found, enough)
 
 
 def given_outcome(
-    evaluator: Evaluator, plan: Plan, limit_bytes: float, options: Options | None = None
+    evaluator: Evaluator, plan: Plan, limit_bytes: float, constraints: Constraints | None = None
 ) -> Planned:
-    """The cost of a plan that the user gives, with reasons for its shardings and with baselines beside it.
+    """The cost of a plan that the user gives, with next best schemes, and with baselines beside it.
 
-    limit_bytes  memory of a GPU that tables may use
-    options      shardings with which its tables are compared, including their own; None: all
-    Limits: a plan for other GPUs or domains, or above ``limit_bytes`` on a GPU -> BadInputError
+    limit_bytes  memory of a GPU that tables may use;  constraints  on its tables
+    Limits: a plan for other GPUs or domains, above ``limit_bytes`` on a GPU, or against the constraints
+            -> BadInputError
     """
+    if constraints is not None:
+        constraints.check(plan)
     loads = evaluator.loads(plan)
     memory = evaluator.memory(plan, loads)
     at = int(np.argmax(memory.total_bytes))
@@ -270,19 +278,14 @@ def given_outcome(
             f"the plan needs {needs} on rank {at}, {more} more than the {room} of a GPU.",
             "plan anew (without --plan), or allow more memory (--max-hbm, --reserve).",
         )
-    schemes = [placement.scheme for placement in plan.placements]
     others = of_other_plans(evaluator)
-    if options is None:
-        options = options_of(others, limit_bytes, schemes)
+    options = options_of(others, limit_bytes, schemes_by_kind(evaluator.tables, [plan]))
+    if constraints is not None:
+        options = constraints.restrict(options, limit_bytes)
     if evaluator.model.sets is not None:
         options = options.kept(torchrec.runnable(options, others))
-    state = Packing(others, options, limit_bytes)
-    for t, placement in enumerate(plan.placements):
-        option = state.options.find(t, placement.scheme)
-        assert option is not None
-        state.choose([t], np.array([option]))
-        if state.ranks[t] is None:
-            state.put(t, placement.ranks)
+    state = packed_as(plan, others, options, limit_bytes)
+    assert state is not None
     found = Found(plan, evaluator.step(loads), memory, limit_bytes, 0.0, "given")
     return replace(_outcome(state, found), evaluator=evaluator)
 
@@ -294,22 +297,21 @@ def of_other_plans(evaluator: Evaluator) -> Evaluator:
 
 
 def _outcome(state: Packing, found: Found, enough: Callable[[int], bool] = lambda done: False) -> Planned:
-    least_s = -np.inf if found.stopped == "given" else 0.0
-    groups, whole = _groups(state, found.plan, least_s, enough)
+    groups, whole = _groups(state, found, enough)
     if not whole and found.stopped != "given":
         found = replace(found, stopped="interrupt")
     return Planned(state.evaluator, found, groups, _baselines(state))
 
 
 def _groups(
-    state: Packing, plan: Plan, least_s: float, enough: Callable[[int], bool]
+    state: Packing, found: Found, enough: Callable[[int], bool]
 ) -> tuple[tuple[AlikeTables, ...], bool]:
-    """(groups of equal tables with reasons, whether all groups that need a reason have one).
+    """(groups of equal tables with next best schemes, whether all that need one were looked for).
 
-    least_s  least extra time of a reason [s];  enough  returns whether to stop after so many groups
-    Limits: Ctrl-C -> the reasons so far, False
+    enough  returns whether to stop after so many groups. A searched plan is no slower than others nearby.
+    Limits: Ctrl-C -> those up to then, False
     """
-    o = state.options
+    o, plan = state.options, found.plan
     keys: dict[tuple[str, int], list[int]] = {}
     for t, placement in enumerate(plan.placements):
         name = placement.sharding(o.gpus, o.domain)
@@ -317,21 +319,25 @@ def _groups(
     size = state.evaluator.tables.rows * state.evaluator.tables.dim
     read = state.evaluator.tables.pooling * state.evaluator.tables.dim
     share = size / size.sum() + read / max(read.sum(), _LEAST)
-    heaviest = np.argsort([-share[tables].sum() for tables in keys.values()], kind="stable")[:_MOST_REASONS]
+    heaviest = np.argsort([-share[tables].sum() for tables in keys.values()], kind="stable")
     samples = [tables[0] for tables in keys.values()]
-    found: list[PlanReason | None] = [None] * len(samples)
-    tried = reasons(state, [samples[at] for at in heaviest], least_s)
+    others: list[NextBest | None] = [None] * len(samples)
+    now_s, least_s = state.time_s, -np.inf if found.stopped == "given" else 0.0
     whole = False
-    with suppress(KeyboardInterrupt):  # the plan is worth more than the reasons
-        for done, (at, reason) in enumerate(zip(heaviest, tried, strict=True)):
-            found[at] = reason
+    with suppress(KeyboardInterrupt):  # the plan is worth more than what else its tables could be
+        for done, at in enumerate(heaviest[:_MOST_COMPARED].tolist()):
+            best = find_next_best(state, samples[at])
+            if best is not None:
+                time_s, placement = best
+                name = placement.sharding(o.gpus, o.domain)
+                others[at] = NextBest(placement.scheme, name, max(time_s - now_s, least_s))
             if enough(done):
                 break
         whole = True
     order = list(SHARDINGS)
     groups = [
-        AlikeTables(tuple(tables), name, o.scheme(option), float(o.memory[option]), reason)
-        for ((name, option), tables), reason in zip(keys.items(), found, strict=True)
+        AlikeTables(tuple(tables), name, o.scheme(option), float(o.memory[option]), other)
+        for ((name, option), tables), other in zip(keys.items(), others, strict=True)
     ]
     return tuple(sorted(groups, key=lambda g: (order.index(g.sharding), -size[g.tables[0]]))), whole
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,14 +18,12 @@ from perfmodel.engine.settings import Setting, load_setting
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.model import capacity
-from perfmodel.plan.choices.constraints import Constraints
+from perfmodel.plan.choices.constraints import Constraints, TableRule
 from perfmodel.plan.choices.options import Options, options_of
-from perfmodel.plan.choices.table_rules import TableRule
+from perfmodel.plan.files import MadeFor
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.for_torchrec.files import plan_of
-from perfmodel.plan.made_for import MadeFor
 from perfmodel.plan.outcome import Planned, given_outcome, of_other_plans, outcome_of
-from perfmodel.plan.searching.carried import as_option, carried
 from perfmodel.plan.searching.search import Search, Watch
 from perfmodel.question.groups import choose_optimizer
 from perfmodel.schema.gate import MOST_PLANNED_GPUS
@@ -142,24 +140,20 @@ class PlanQuestion:
         most = None if self.most_bytes is None else float(self.most_bytes)
         return MadeFor.of(self.evaluator, reserve=reserve, max_hbm_bytes=most)
 
-    def options(self, more: Sequence[Scheme] = (), *, named: Sequence[Collection[Scheme]] = ()) -> Options:
+    def options(self, *, more: Sequence[Collection[Scheme]] = ()) -> Options:
         """Options of the tables: the schemes that fit and that the rules allow.
 
-        more   a further scheme per table;  named  further schemes for each kind of equal tables
-        Both are added where they are allowed; sharding types of a TorchRec file are ignored.
+        more  for each kind of equal tables, further schemes, which are listed where they are allowed
+        Sharding types of a TorchRec file are ignored.
         Limits: tables that do not fit, or have no allowed option -> BadInputError
         """
-        evaluator = of_other_plans(self.evaluator)
-        listed = options_of(evaluator, self.limit_bytes, more, named)
-        if self.constraints:
-            listed = self.constraints.applied(listed)
-            self.constraints.check_room(listed, self.limit_bytes)
-        return listed
+        listed = options_of(of_other_plans(self.evaluator), self.limit_bytes, more)
+        return listed if self.constraints is None else self.constraints.restrict(listed, self.limit_bytes)
 
-    def search(self, watch: Watch = _quiet, more: Sequence[Scheme] = ()) -> Search:
+    def search(self, watch: Watch = _quiet) -> Search:
         """A search that is not yet started. Limits: as ``options``
 
-        watch  is called with the best time [s];  more  a further scheme per table
+        watch  is called with the best time [s]
         """
         return Search(
             self.evaluator,
@@ -168,39 +162,18 @@ class PlanQuestion:
             time_limit_s=self.time_limit_s,
             seed=self.seed,
             restrict=torchrec.runnable if self.for_torchrec else None,
-            options=partial(self.options, more),
+            options=self.options,
             ruled=self.constraints is not None,
             watch=watch,
         )
 
-    def search_like(self, plan: Plan, watch: Watch = _quiet) -> Search:
-        """A search, not yet started, that also tries the schemes of a plan of the same tables on any GPUs.
+    def answer(self, watch: Watch = _quiet) -> Planned:
+        """The best plan of a search. watch  is called with the best time [s]
 
-        Limits: as ``options``
-        """
-        schemes = carried(plan, self.evaluator.gpus, self.evaluator.domain)
-        search = self.search(watch, schemes)
-        search.first = as_option(search.options, schemes)
-        return search
-
-    def answer(self, watch: Watch = _quiet, like: Plan | None = None) -> Planned:
-        """The best plan of a search.
-
-        watch  is called with the best time [s]
-        like   a plan of the same tables on other GPUs, whose schemes are tried here too
-        If no plan fits, the search is repeated with the costs of training, which may lead to smaller plans.
         Limits: none fits -> BadInputError
         """
-        search = self.search(watch) if like is None else self.search_like(like, watch)
-        try:
-            ran = search.run()
-        except BadInputError:
-            if self.training:
-                raise
-            search = self.search_like(replace(self, training=True).search().run().plan, watch)
-            ran = search.run()
-        found = outcome_of(search, ran)
-        return replace(found, constrained=self.constraints is not None, asked=self.made_for)
+        search = self.search(watch)
+        return replace(outcome_of(search, search.run()), asked=self.made_for)
 
     def given(self, plan: Plan) -> Planned:
         """The outcome of a given plan.
@@ -209,12 +182,8 @@ class PlanQuestion:
         """
         if self.evaluator.model.sets is not None:  # as TorchRec runs it, if it can
             plan = plan_of(torchrec.torchrec_plan(self.evaluator, plan), self.tables)
-        if self.constraints is None:
-            return replace(given_outcome(self.evaluator, plan, self.limit_bytes), asked=self.made_for)
-        self.constraints.check(plan)
-        schemes = [placement.scheme for placement in plan.placements]
-        found = given_outcome(self.evaluator, plan, self.limit_bytes, self.options(schemes))
-        return replace(found, constrained=True, asked=self.made_for)
+        outcome = given_outcome(self.evaluator, plan, self.limit_bytes, self.constraints)
+        return replace(outcome, asked=self.made_for)
 
     def recosted(self, plan: Plan) -> float | None:
         """Time of a pass with a given plan on this question's machine [s].

@@ -1,4 +1,4 @@
-"""How a plan scales: the same tables on several numbers of GPUs, the knee, and a batch to start with."""
+"""How a plan scales: the same tables on several numbers of GPUs, and the knee."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.effort import Deadline
-from perfmodel.engine.placement import Plan
 from perfmodel.errors import BadInputError
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.question import PlanQuestion
@@ -20,21 +19,10 @@ Array = NDArray[np.float64]
 
 HALF = 0.5
 """A further GPU that adds less than this share of the average GPU is beyond the knee."""
-NEARLY_ALL = 0.9
-"""Share of the largest samples per second over all batches that the batch to start with reaches."""
 _OF_PLAN = (
     *("time_s", "low_s", "high_s", "samples_per_s", "gpu_samples_per_s", "added", "memory_bytes"),
-    *(
-        "memory_limit_bytes",
-        "longest_step",
-        "longest_share",
-        "bound_s",
-        "gap",
-        "batch_to_begin_with",
-    ),
-    "batch_samples_per_s",
+    *("memory_limit_bytes", "longest_step", "longest_share", "bound_s", "gap"),
 )
-_BATCHES = tuple(2**k for k in range(4, 19))
 _STOPPED = "stopped before there was a plan"
 
 
@@ -45,16 +33,12 @@ class ScalePoint:
     answer        the plan; None if there is none, and ``why`` says so
     added         what each GPU added since the point before, in samples per second, over the average per GPU
                   at that point [-]; None for the first
-    batch         the least power of two with ``NEARLY_ALL`` of this plan's most samples per second;
-                  batch_samples_per_s  samples per second with it
     """
 
     gpus: int
     answer: Planned | None
     why: str = ""
     added: float | None = None
-    batch: int | None = None
-    batch_samples_per_s: float | None = None
 
     @property
     def samples_per_s(self) -> float:
@@ -82,8 +66,6 @@ class ScalePoint:
                 "longest_share": row.time_s / cost.time_s,
                 "bound_s": found.bound_s,
                 "gap": found.gap,
-                "batch_to_begin_with": self.batch,
-                "batch_samples_per_s": self.batch_samples_per_s,
             }
         return {"gpus": self.gpus, **numbers, "why_not": self.why or None}
 
@@ -120,7 +102,6 @@ class Scaling:
             "table_bytes": answer.evaluator.memories.table_bytes,
             "scaling": [point.to_dict() for point in self.points],
             "knee_gpus": self.knee,
-            **{name: known[name] for name in ("bound_over", "listed_schemes")},
         }
 
 
@@ -153,8 +134,6 @@ def scale(
 ) -> Scaling:
     """Plans on each number of GPUs: each search has the whole effort, and a share of the time limit.
 
-    A search also starts from the schemes of the plan on the previous number of GPUs.
-
     tell  called during the search with (GPUs, best time so far [s])
     Limits: too few GPUs for the tables -> a point without a plan;  no number is enough -> BadInputError;
             Ctrl-C -> the points so far, KeyboardInterrupt before there is a plan
@@ -163,34 +142,25 @@ def scale(
     points: list[ScalePoint] = []
     wanted = sorted(set(gpus))
     refusal: BadInputError | None = None
-    before: Plan | None = None
     stopped = False
     for at, count in enumerate(wanted):
         if stopped:
             points.append(ScalePoint(count, None, _STOPPED))
             continue
-        asked = question.on(count, ends.share(len(wanted) - at))
         try:
-            answer = asked.answer(partial(tell, count), before)
+            answer = question.on(count, ends.share(len(wanted) - at)).answer(partial(tell, count))
         except BadInputError as error:
             refusal = refusal or error
             points.append(ScalePoint(count, None, error.message))
             continue
         except KeyboardInterrupt:
-            if before is None:
+            if not any(point.answer for point in points):
                 raise
             points.append(ScalePoint(count, None, _STOPPED))
             stopped = True
             continue
-        before, stopped = answer.plan, answer.found.stopped == "interrupt"
-        point = ScalePoint(count, answer)
-        try:
-            held = stopped or question.total is not None
-            batch, rate = (None, None) if held else batch_to_begin_with(asked, answer)
-            point = replace(point, batch=batch, batch_samples_per_s=rate)
-        except KeyboardInterrupt:
-            stopped = True
-        points.append(point)
+        stopped = answer.found.stopped == "interrupt"
+        points.append(ScalePoint(count, answer))
     found = [point for point in points if point.answer is not None]
     if not found and refusal is not None:
         raise refusal
@@ -199,20 +169,3 @@ def scale(
         added = dict(zip(numbers[1:], added_by_gpu(numbers, rates).tolist(), strict=True))
         points = [replace(point, added=added.get(point.gpus)) for point in points]
     return Scaling(tuple(points), knee_of(numbers, rates), stopped, question.total)
-
-
-def batch_to_begin_with(question: PlanQuestion, answer: Planned) -> tuple[int, float]:
-    """A batch and its samples per second: see ``ScalePoint``. The plan is kept; there is no new search.
-
-    Limits: no other batch fits -> the batch of the question
-    """
-    e, plan = answer.evaluator, answer.plan
-    now = e.batch * e.gpus / answer.found.cost.time_s
-    rates = {e.batch: now}
-    for batch in _BATCHES:
-        time_s = replace(question, batch=batch).recosted(plan) if batch != e.batch else None
-        if time_s is not None:
-            rates[batch] = batch * e.gpus / time_s
-    most = max(rates.values())
-    batch = min(batch for batch, rate in rates.items() if rate >= NEARLY_ALL * most)
-    return batch, rates[batch]

@@ -6,21 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from perfmodel.answer.option_texts import format_exact
 from perfmodel.effort import Deadline
 from perfmodel.engine.placement import Plan
 from perfmodel.errors import BadInputError, PerfmodelError
-from perfmodel.plan.limiting import Limiting, limiting
+from perfmodel.plan.limiting import limiting
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.question import PlanQuestion
-from perfmodel.plan.searching.carried import as_option, carried, repaired
-from perfmodel.units import format_bytes, format_count, format_time
+from perfmodel.units import format_bytes, format_count
 
 _MORE_SAMPLES = 4
-_PAYLOAD = "payload"
-_SAME = 5e-4  # of a time: a difference that is not printed
 EFFORT = 0.5
 """Share of a search's effort that all what-if searches have together."""
 
@@ -33,7 +28,7 @@ class WhatIf:
     words      what changes;  option  the command-line option that makes the change; "" if there is none
     time_s     of a pass with the change [s]; None if there is no plan, or no search ran
     samples_per_s  of all GPUs [1/s]
-    why        why there is no plan, or why fp16 takes longer; else ""
+    why        why there is no plan; else ""
     cut_short  whether the time limit left no time for a search
     limits     whether the change is of the limiting resource
     """
@@ -53,99 +48,56 @@ class WhatIf:
 
 
 def what_ifs(question: PlanQuestion, answer: Planned, ends: Deadline) -> tuple[WhatIf, ...]:
-    """All changes; each has the better of the known plan and of a new search with part of the effort.
+    """All changes, each with the better of the known plan, where it fits, and of a search with less effort.
 
     answer  the known plan;  ends  time limit by the clock
     Limits: time is up -> ``cut_short``, and no time;  a limiting resource that is no machine value -> no row
             for it;  one GPU -> no scale-up domain;  Ctrl-C -> KeyboardInterrupt
     """
-    plan, limit = answer.plan, limiting(answer)
-    asked = [*_of_limit(question, limit), *_asked(question, answer)]
-    found = [WhatIf(name, words, option, limits=name == limit.name) for name, words, option, changed in asked]
-    fewest = sorted(range(len(asked)), key=lambda at: _gpus(asked[at][3]))  # fewer GPUs are faster to search
+    limit = limiting(answer)
+    changes = [*_change_others(question, answer)]
+    if limit.values:
+        changes.insert(0, (limit.name, limit.words, limit.option, _with(question, **limit.values)))
+    found = [WhatIf(name, words, option, limits=name == limit.name) for name, words, option, _ in changes]
+    fewest = sorted(
+        range(len(changes)), key=lambda at: _count_gpus(changes[at][3])
+    )  # they are faster to search
     for done, at in enumerate(fewest):
-        changed, cap_s = asked[at][3], ends.share(len(asked) - done)
+        changed, cap_s = changes[at][3], ends.share(len(changes) - done)
         if isinstance(changed, BadInputError):
             found[at] = replace(found[at], why=changed.message)
-            continue
-        if ends.over:
+        elif ends.over:
             found[at] = replace(found[at], cut_short=True)
-            continue
-        found[at] = _known(found[at], changed, plan)
-        part = replace(changed, effort_s=EFFORT * question.effort_s / len(asked), time_limit_s=cap_s)
-        found[at] = _converting(_anew(found[at], part, plan), changed, answer)
+        else:
+            part = replace(changed, effort_s=EFFORT * question.effort_s / len(changes), time_limit_s=cap_s)
+            found[at] = _time_change(found[at], part, answer.plan)
     return tuple(found)
 
 
-def _gpus(changed: PlanQuestion | BadInputError) -> int:
+def _count_gpus(changed: PlanQuestion | BadInputError) -> int:
     return 0 if isinstance(changed, BadInputError) else changed.gpus
 
 
-def _of_limit(
-    question: PlanQuestion, limit: Limiting
-) -> Iterator[tuple[str, str, str, PlanQuestion | BadInputError]]:
-    """The change of the limiting resource, (name, words, option, question), if it is a machine value."""
-    if limit.values:
-        yield limit.name, limit.words, limit.option, _with(question, **limit.values)
-
-
-def _known(what: WhatIf, changed: PlanQuestion, plan: Plan) -> WhatIf:
-    """The result of a change if tables stay as in ``plan``; on more GPUs, if they keep their schemes.
-
-    what  the change;  changed  the question with it
-    """
-    time_s = changed.recosted(plan)
-    if time_s is None:
-        try:
-            e, schemes = changed.evaluator, carried(plan, changed.gpus, changed.evaluator.domain)
-            options = changed.options(schemes)
-            state = repaired(e, options, as_option(options, schemes), changed.limit_bytes, lambda: False)
-        except PerfmodelError as error:
-            return replace(what, why=error.message)
-        time_s = None if state is None else e.cost(state.plan()).time_s
-    return _with_time(what, changed, time_s)
-
-
-def _anew(what: WhatIf, changed: PlanQuestion, plan: Plan) -> WhatIf:
-    """The result of a change: the better of ``what``, with the known plan, and of a new search.
-
-    The search starts from the schemes of ``plan``. changed  the question with the change
-    """
+def _time_change(what: WhatIf, changed: PlanQuestion, plan: Plan) -> WhatIf:
+    """A change with the time of the better of ``plan`` and of a new search. changed  the question with it"""
+    why, times = "", list[float | None]()
     try:
-        ran = changed.search_like(plan).run()
+        times.append(changed.recosted(plan))
+        ran = changed.search().run()
+        if ran.stopped == "interrupt":  # an interrupt ends the other searches too
+            raise KeyboardInterrupt
+        times.append(ran.cost.time_s)
     except PerfmodelError as error:
-        return what if what.time_s else replace(what, why=error.message)
-    if ran.stopped == "interrupt":  # an interrupt ends the other searches too
-        raise KeyboardInterrupt
-    time_s, known = ran.cost.time_s, np.inf if what.time_s is None else what.time_s
-    return _with_time(what, changed, min(time_s, known))
+        why = error.message
+    known = [time_s for time_s in times if time_s is not None]
+    if not known:
+        return replace(what, why=why)
+    return replace(what, time_s=min(known), samples_per_s=changed.batch * changed.gpus / min(known))
 
 
-def _converting(what: WhatIf, changed: PlanQuestion, answer: Planned) -> WhatIf:
-    """Says why smaller bags take longer: the time to convert them, and the time that their exchange saves.
-
-    what  the change of the bags' type;  changed  the question with it
-    """
-    now_s = answer.found.cost.time_s
-    if what.name != _PAYLOAD or what.time_s is None or what.time_s <= now_s * (1 + _SAME):
-        return what
-    cost = changed.evaluator.cost(answer.plan)
-    converting_s = sum(row.time_s for row in cost.rows if row.name.startswith("convert_"))
-    saved_s = now_s - (cost.time_s - converting_s)
-    if converting_s <= saved_s:
-        return what
-    saved = f"save {format_time(saved_s)}" if saved_s > 0 else "save nothing"
-    kernels = f"the kernels that convert the bags take {format_time(converting_s)}"
-    return replace(what, why=f"{kernels}, and the exchanges of this plan {saved}.")
-
-
-def _with_time(what: WhatIf, changed: PlanQuestion, time_s: float | None) -> WhatIf:
-    if time_s is None:
-        return what
-    return replace(what, time_s=time_s, samples_per_s=changed.batch * changed.gpus / time_s, why="")
-
-
-def _asked(q: PlanQuestion, answer: Planned) -> Iterator[tuple[str, str, str, PlanQuestion | BadInputError]]:
+def _change_others(
+    q: PlanQuestion, answer: Planned
+) -> Iterator[tuple[str, str, str, PlanQuestion | BadInputError]]:
     """Every change as (name, words, command-line option, question with it or the error if impossible)."""
     e = answer.evaluator
     twice = 2 * q.gpus
@@ -165,14 +117,14 @@ def _asked(q: PlanQuestion, answer: Planned) -> Iterator[tuple[str, str, str, Pl
     yield _memory(q)
     if q.costs.get("payload") in (None, "fp32"):
         costs = {**q.costs, "payload": "fp16"}
-        yield _PAYLOAD, "bags sent as fp16", "--payload fp16", replace(q, costs=costs)
+        yield "payload", "bags sent as fp16", "--payload fp16", replace(q, costs=costs)
     batch = _MORE_SAMPLES * q.batch
     words = f"samples per GPU {format_count(q.batch)} → {format_count(batch)}"
     yield "batch", words, f"--batch {batch}", replace(q, batch=batch)
 
 
 def _memory(q: PlanQuestion) -> tuple[str, str, str, PlanQuestion | BadInputError]:
-    """The change to twice the memory of each GPU, or twice ``--max-hbm``; returns as ``_asked``."""
+    """The change to twice the memory of each GPU, or twice ``--max-hbm``; returns as ``_change_others``."""
     if q.most_bytes is not None and 2 * q.most_bytes <= q.machine.value("hbm_bytes"):
         words = f"memory {_size(q.most_bytes)} → {_size(2 * q.most_bytes)} per GPU"
         option = f"--max-hbm {format_exact(2 * q.most_bytes, 'byte')}"

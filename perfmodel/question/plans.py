@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from perfmodel.effort import DEFAULT_EFFORT
-from perfmodel.engine.schemes import EXCHANGED, SHARDINGS
+from perfmodel.engine.schemes import EXCHANGED, SHARDINGS, TABLE_COLUMN_WISE
 from perfmodel.question import groups
 from perfmodel.question.groups import GlobalBatchOptions, PassOptions, TrainingOptions, page
 from perfmodel.question.spec import Opt
@@ -15,8 +15,10 @@ from perfmodel.schema.gate import MOST_PLANNED_GPUS
 from perfmodel.units import parse_bytes
 
 FORMATS = ("plan", "torchrec")
-HOT_ROWS = "hot-rows"
-RULES = (*SHARDINGS, *(kind.facts.word for kind in EXCHANGED), HOT_ROWS)
+RULES = (
+    *(name for name in SHARDINGS if name != TABLE_COLUMN_WISE),
+    *(kind.facts.word for kind in EXCHANGED),
+)
 """Names that rules for tables may use."""
 
 
@@ -83,17 +85,10 @@ class PlanOptions(TrainingOptions, GlobalBatchOptions, PassOptions):
     only: Annotated[
         list[str] | None,
         Opt(
-            "Allow only these shardings: NAMES for all tables, or PATTERN=NAMES for some, e.g. "
-            f"'user_*=row-wise,unique' or 't0=ranks:0-7'. Repeat for more. NAMES: {', '.join(RULES)}, "
-            "ranks:0-7. grid: columns over scale-up domains, the rows of each over the GPUs of one; 3d: any "
-            "other row and column parts.",
-            "RULE",
-        ),
-    ] = None
-    without: Annotated[
-        list[str] | None,
-        Opt(
-            "Forbid these shardings, written as for --only.",
+            "Allow only these shardings: NAMES for all tables, PATTERN=NAMES for some, e.g. "
+            "'user_*=row-wise,unique', or a JSON file with TorchRec's ParameterConstraints by table. Repeat "
+            f"for more. NAMES: {', '.join(RULES)}. grid: columns over scale-up domains, the rows of each "
+            "over the GPUs of one; 3d: any other row and column parts.",
             "RULE",
         ),
     ] = None

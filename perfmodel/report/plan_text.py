@@ -1,4 +1,4 @@
-"""Text of ``perfmodel plan``: the time and its bound, then which table goes where, and why."""
+"""Text of ``perfmodel plan``: the time, which table goes where, the fullest GPUs, steps, what would help."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from perfmodel.engine.schemes import EXCHANGED
 from perfmodel.engine.steps import StepCost
 from perfmodel.engine.training import WholeStep
 from perfmodel.plan.limiting import limiting
-from perfmodel.plan.listed import table_records
 from perfmodel.plan.outcome import AlikeTables, Baseline, Planned
 from perfmodel.plan.what_ifs import WhatIf
-from perfmodel.report.bound_text import bound_words, cut_words, listed_fact
 from perfmodel.report.columns import Column, columns_text
+from perfmodel.report.figures.gpu_columns import Shown
+from perfmodel.report.figures.placements import hold_pieces, sum_pieces
 from perfmodel.report.projection_text import band, origin
 from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table, unbroken
 from perfmodel.report.training_text import whole_text
-from perfmodel.report.what_if_text import pass_line, what_if_lines
 from perfmodel.schema.files import cell
 from perfmodel.units import (
     counted,
@@ -36,7 +35,10 @@ from perfmodel.units import (
 
 _MOST_GROUPS = 40
 _FEW = 3  # groups of copied tables; more share a line
+_FULLEST = 3  # GPUs that are listed
+_NAMED = 3  # kinds of work of such a GPU
 _UNEVEN = 1.5  # ids of the fullest row part over the mean; a larger ratio is reported
+_NOT_SEARCHED = "not searched"
 
 
 def plan_text(
@@ -49,7 +51,7 @@ def plan_text(
     changes: Sequence[WhatIf] = (),
     equation: str = "",
 ) -> str:
-    """The text of ``perfmodel plan``: the time, the bound, which table goes where, the steps, the limits.
+    """The text of ``perfmodel plan``: the time, which table goes where, the fullest GPUs, steps, limits.
 
     again       the command that saves this plan in a file; "": it is saved already
     whole       the step with its dense layers; None: none were given
@@ -57,39 +59,53 @@ def plan_text(
     other_pass  the command that plans the other pass (forward, or a training step)
     changes     what would change the plan;  equation  the command that explains the longest step
     """
-    parts = [pass_line(answer.training, other_pass)] if other_pass else []
-    parts.append(headline(answer))
-    parts += [gpu_lines(answer, capped), placements(answer), steps(answer), limits(answer)]
-    parts.append(what_if_lines(changes, answer))
+    parts = [f"{headline(answer)}\n\n{gpu_lines(answer, capped)}", placements(answer), fullest_gpus(answer)]
+    parts += [steps(answer), limits(answer), what_if_lines(changes, answer)]
     if whole is not None:
         parts.append(whole_text(whole, answer.evaluator.batch * answer.evaluator.gpus))
     parts.append(footer(answer, calibration_file))
-    if again:
-        parts[-1] += f"\nTo keep the plan:\n{command_lines(again)}"
-    if equation:
-        parts[-1] += f"\nThe equation behind its longest step:\n{command_lines(equation)}"
+    commands = {
+        "To keep the plan": again,
+        f"{'The forward pass alone' if answer.training else 'A training step'}": other_pass,
+        "The equation behind its longest step": equation,
+    }
+    parts[-1] += "".join(f"\n{words}:\n{command_lines(line)}" for words, line in commands.items() if line)
     return "\n\n".join(part for part in parts if part)
 
 
 def headline(answer: Planned) -> str:
     """The first lines: time with band, speed-up over simple plans, samples per second, and the bound."""
     cost, e = answer.found.cost, answer.evaluator
-    what = "training step" if answer.training else "batch"
+    what = "training step" if answer.training else "forward pass"
     where = "1 GPU" if e.gpus == 1 else f"each of {e.gpus} GPUs"
     first = f"{format_time(cost.time_s)} per {what} of {format_count(e.batch)} samples on {where}."
     compared = ", ".join(compared_with(item, cost.time_s) for item in answer.baselines)
     per_s = format_per_second(e.batch * e.gpus / cost.time_s, "samples")
+    more = [words for words in (cut_words(answer), bound_words(answer)) if words]
     return "\n".join(
         [
             sides(first, f"band {band(cost.low_s, cost.high_s)}"),
             sides(paragraph(f"     {compared}"), per_s),
-            *(
-                paragraph(f"     {words}")
-                for words in (cut_words(answer.found), bound_words(answer))
-                if words
-            ),
+            *(paragraph(f"     {words}") for words in more),
         ]
     )
+
+
+def bound_words(answer: Planned) -> str:
+    """The bound in words; "" for a bound far below the plan, or for a plan that was given."""
+    if not answer.bounded:
+        return ""
+    return f"At least {format_time(answer.found.bound_s)} for any plan of these shardings."
+
+
+def cut_words(answer: Planned) -> str:
+    """What cut the search short, and how much was done; "" if nothing did."""
+    found = answer.found
+    what = {"time-limit": "--time-limit", "interrupt": "Ctrl-C"}.get(found.stopped)
+    if what is None:
+        return ""
+    done = format_fraction(found.done)
+    return f"stopped by {what} after {done} of the work: another run may find another plan"
 
 
 def compared_with(item: Baseline, time_s: float) -> str:
@@ -100,7 +116,7 @@ def compared_with(item: Baseline, time_s: float) -> str:
 
 
 def gpu_lines(answer: Planned, capped: bool = False) -> str:
-    """Lines for the number of GPUs, the memory of the fullest GPU, the ids, and the schemes of the bound."""
+    """Lines for the number of GPUs, the memory of the fullest GPU, and the ids."""
     e, memory = answer.evaluator, answer.found.memory
     total = memory.total_bytes
     at = int(np.argmax(total))
@@ -124,7 +140,7 @@ def gpu_lines(answer: Planned, capped: bool = False) -> str:
     )
     names = dict.fromkeys(each.name for each in e.tables.ids)
     ids = [] if list(names) == ["uniform"] else [("Ids", ", ".join(names))]
-    return facts([("GPUs", gpus), ("Memory", fullest), *ids, listed_fact(answer)])
+    return facts([("GPUs", gpus), ("Memory", fullest), *ids])
 
 
 def kept_words(answer: Planned, capped: bool) -> str:
@@ -141,71 +157,88 @@ def placements(answer: Planned) -> str:
 
     If many groups are replicated, they share a line.
     """
-    e = answer.evaluator
-    copies = [group for group in answer.by_weight if group.scheme.copied]
+    shares = answer.by_share
+    copies = [(group, share) for group, share in shares if group.scheme.copied]
     folded = copies if len(copies) > _FEW else []
-    others = [group for group in answer.by_weight if not group.scheme.copied]
-    listed = others if folded else list(answer.by_weight)
-    rows = []
-    for group in listed[:_MOST_GROUPS]:
-        t = group.tables[0]
-        more = f" +{len(group.tables) - 1}" if len(group.tables) > 1 else ""
-        rows.append(
-            [
-                e.tables.names[t] + more,
-                format_count(float(e.tables.rows[t])),
-                f"{e.tables.dim[t]:.0f}",
-                group.sharding,
-                group.scheme.kind.facts.word,
-                parts_text(group.scheme),
-                ranks_text(answer.ranks(group), e.gpus),
-                format_bytes(group.memory_bytes, binary=False),
-                next_best(answer, group),
-            ]
-        )
-    rows += [_copies(answer, folded)] if folded else []
-    headers = ["table", "rows", "dim", "sharding", "exchange", "parts", "ranks", "per GPU", "next best"]
-    text = table(headers, rows, left=(0, 3, 4, 6, 8), drop=(2, 7, 1))
-    left_out = max(len(listed) - _MOST_GROUPS, 0)
+    others = [(group, share) for group, share in shares if not (folded and group.scheme.copied)]
+    rows = [_placement_row(answer, group, share) for group, share in others[:_MOST_GROUPS]]
+    rows += [_copies_row(answer, folded)] if folded else []
+    headers = ["table", "rows × dim", "size", "sharding", "exchange", "parts", "GPUs", "share"]
+    text = table(headers, rows, left=(0, 3, 4, 6), drop=(2, 4))
     used = dict.fromkeys(group.scheme.kind for group in answer.groups)
     words = "; ".join(kind.legend for kind in used if kind in EXCHANGED)
-    shorter = " (−: shorter)" if answer.given else ""
-    of = " in TorchRec" if e.model.sets is not None else ""
-    nearest = f"The next best scheme of a table{of} makes the plan so much longer{shorter}." if listed else ""
-    nearest += " What each copied table would cost otherwise is in --json." if folded else ""
-    shown = [group.scheme for group in answer.groups]
-    shown += [g.reason.scheme for g in answer.groups if g.reason and g.reason.scheme]
-    if any(scheme.hot_rows for scheme in shown):
-        nearest += " * beside a copy of its hottest rows on every GPU."
-    text += "\n" + paragraph(f"Parts are rows × columns. {nearest} {words}", 1)
+    hot = any(group.scheme.hot_rows for group in answer.groups)
+    starred = " * beside a copy of its hottest rows on every GPU." if hot else ""
+    text += "\n" + paragraph(f"Parts are rows × columns.{starred} {words}", 1)
     text += "".join(f"\n{line}" for line in [*hot_lines(answer), *uneven_lines(answer)])
+    left_out = max(len(others) - _MOST_GROUPS, 0)
     more = f"\n … and {left_out} more groups of tables (all are in --csv and --json)" if left_out else ""
     return text + more
 
 
-def _copies(answer: Planned, groups: Sequence[AlikeTables]) -> list[str]:
+def _placement_row(answer: Planned, group: AlikeTables, share: float) -> list[str]:
+    """The texts of the line of a group of equal tables. share  of the time [-]"""
+    e, first = answer.evaluator, group.tables[0]
+    more = f" +{len(group.tables) - 1}" if len(group.tables) > 1 else ""
+    size = e.tables.count_bytes(training=e.memories.training)[list(group.tables)].sum()
+    return [
+        e.tables.names[first] + more,
+        f"{format_count(float(e.tables.rows[first]))} × {e.tables.dim[first]:.0f}",
+        format_bytes(float(size), binary=False),
+        group.sharding,
+        group.scheme.kind.facts.word,
+        parts_text(group.scheme),
+        ranks_text(answer.ranks(group), e.gpus),
+        format_fraction(share),
+    ]
+
+
+def _copies_row(answer: Planned, groups: Sequence[tuple[AlikeTables, float]]) -> list[str]:
     """The texts of the line for all tables that are replicated."""
-    tables = [t for group in groups for t in group.tables]
-    rows, dims = answer.evaluator.tables.rows[tables], answer.evaluator.tables.dim[tables]
-    held = sum(group.memory_bytes * len(group.tables) for group in groups)
-    least, most = f"{dims.min():.0f}", f"{dims.max():.0f}"
+    tables = [t for group, _ in groups for t in group.tables]
+    e = answer.evaluator
+    size = e.tables.count_bytes(training=e.memories.training)[tables].sum()
     return [
         f"{counted(len(tables), 'table')}",
-        format_count(float(rows.sum())),
-        least if least == most else f"{least}–{most}",
-        groups[0].sharding,
+        f"{format_count(float(e.tables.rows[tables].sum()))} rows",
+        format_bytes(float(size), binary=False),
+        groups[0][0].sharding,
         COPY.kind.facts.word,
         "-",
         "all",
-        format_bytes(held, binary=False),
-        "",
+        format_fraction(sum(share for _, share in groups)),
     ]
+
+
+def fullest_gpus(answer: Planned) -> str:
+    """A table of the GPUs with most work: their time over the mean, memory, and what takes most of the time.
+
+    GPUs that hold parts of the same tables and have as much work share a line.
+    """
+    shown = Shown.of(answer)
+    total, held = shown.shares.total_s, answer.found.memory.total_bytes
+    tables, ranks = answer.plan.shards
+    alike: dict[tuple[str, str, bytes], list[int]] = {}
+    for rank in np.argsort(-total, kind="stable").tolist():
+        memory = format_bytes(float(held[rank]), binary=False)
+        key = format_time(float(total[rank])), memory, tables[ranks == rank].tobytes()
+        alike.setdefault(key, []).append(rank)
+    rows = []
+    for (time, memory, _), same in list(alike.items())[:_FULLEST]:
+        own_s = float(total[same[0]])
+        works = sum_pieces(shown, hold_pieces(shown, same[0]))[:_NAMED]
+        why = ", ".join(f"{words} {format_fraction(time_s / own_s)}" for words, time_s in works)
+        ratio = format_ratio(own_s / float(total.mean()))
+        rows.append([ranks_text(np.sort(same), total.size), time, ratio, memory, why])
+    return table(
+        ["fullest GPUs", "own work", "to mean", "memory", "most of it"], rows, left=(0, 4), drop=(2,)
+    )
 
 
 def hot_lines(answer: Planned) -> list[str]:
     """A line for each group of tables whose hot rows are replicated."""
     e, lines = answer.evaluator, []
-    for group in answer.by_weight[:_MOST_GROUPS]:
+    for group, _ in answer.by_share[:_MOST_GROUPS]:
         t, hot = group.tables[0], group.scheme.hot_rows
         if hot:
             name = e.tables.names[t] + (f" +{len(group.tables) - 1}" if len(group.tables) > 1 else "")
@@ -232,24 +265,6 @@ def parts_text(scheme: Scheme) -> str:
     """Row and column parts of a table: ``128×1``; with * if its hot rows are replicated; "-" if all are."""
     hot = "*" if scheme.hot_rows else ""
     return "-" if scheme.copied else f"{scheme.row_parts}×{scheme.col_parts}{hot}"
-
-
-def next_best(answer: Planned, group: AlikeTables) -> str:
-    """The table's next best scheme, and how much longer the plan takes with it: ``+120 µs row-wise``."""
-    reason = group.reason
-    if reason is None:
-        return ""
-    if reason.scheme is None:
-        ruled = answer.constrained or answer.found.restricted
-        if ruled and reason.only:
-            return "nothing else is allowed"
-        return "no other allowed fits" if ruled else "nothing else fits"
-    scheme = "copies" if reason.scheme.copied else reason.scheme.kind.facts.word
-    parts = "" if reason.scheme.parts == 0 else f" {parts_text(reason.scheme)}"
-    if format_time(abs(reason.more_s)) == "0 s":
-        return unbroken(f"equal {scheme}{parts}")
-    sign = "−" if reason.more_s < 0 else "+"
-    return unbroken(f"{sign}{format_time(abs(reason.more_s))} {scheme}{parts}")
 
 
 def ranks_text(ranks: NDArray[np.int64], gpus: int) -> str:
@@ -309,6 +324,35 @@ def limits(answer: Planned) -> str:
     return facts([("Limits", text + ".")])
 
 
+def what_if_lines(changes: Sequence[WhatIf], answer: Planned) -> str:
+    """A table of changes, each with the time of the plan made for it; "no plan" or "not searched" else.
+
+    Changes with which the samples per second stay the same are listed on one line below it.
+    """
+    now = answer.evaluator.batch * answer.evaluator.gpus / answer.found.cost.time_s
+    if not changes:
+        return ""
+    same = [change for change in changes if _cells(change, now)[1] == format_ratio(1.0)]
+    rows = [
+        [f" {change.words}", *_cells(change, now), unbroken(change.option)]
+        for change in changes
+        if change not in same
+    ]
+    headers = ["What would change the plan", "time", "samples/s, × now", ""]
+    why = [paragraph(f"No faster with {'; '.join(change.words for change in same)}.", 1)] if same else []
+    why += [paragraph(f"{change.words}: {change.why}", 1) for change in changes if change.why]
+    if any(change.cut_short for change in changes):
+        why.append(paragraph(f"{_NOT_SEARCHED}: --time-limit left no time for it.", 1))
+    return "\n".join([table(headers, rows, left=(0, 3), indent=0), *why])
+
+
+def _cells(change: WhatIf, now: float) -> tuple[str, str]:
+    """The time of the plan for a change, and its samples per second divided by ``now``."""
+    if change.time_s is None or change.samples_per_s is None:
+        return _NOT_SEARCHED if change.cut_short else "no plan", ""
+    return format_time(change.time_s), format_ratio(change.samples_per_s / now)
+
+
 def footer(answer: Planned, calibration_file: str | None) -> str:
     """The line of sources, and how many plans the search tried."""
     e, found = answer.evaluator, answer.found
@@ -319,17 +363,17 @@ def footer(answer: Planned, calibration_file: str | None) -> str:
         parts.append("assumed: " + ", ".join(assumed))
     names = ", ".join(dict.fromkeys(e.setting.links.calibrations))
     parts.append(f"calibration {origin(names, calibration_file)}")
+    first = f"The search dealt {counted(found.tried, 'plan')} to the GPUs."
     if answer.given:
-        return paragraph(" · ".join(parts))
-    tried = f"The search dealt {counted(found.tried, 'plan')} to the GPUs"
-    return paragraph(f"{tried}.\n{' · '.join(parts)}")
+        first = "This plan was given. Without --plan, a search looks for a faster one."
+    return paragraph(f"{first}\n{' · '.join(parts)}")
 
 
 def plan_csv(answer: Planned) -> str:
     """CSV with a line for each table, in the order of the model."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    records = table_records(answer)
+    records = answer.table_records()
     writer.writerow(records[0])
     for record in records:
         ranks = " ".join(str(rank) for rank in record["ranks"])

@@ -7,11 +7,10 @@ import io
 from collections.abc import Callable
 
 from perfmodel.engine.steps import label_step
-from perfmodel.plan.scaling import HALF, NEARLY_ALL, ScalePoint, Scaling
-from perfmodel.plan.searching.found import Found
+from perfmodel.plan.scaling import HALF, ScalePoint, Scaling
+from perfmodel.plan.searching.search import Found
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.terminal import command_lines, paragraph, unbroken
-from perfmodel.report.what_if_text import pass_line
 from perfmodel.schema.files import cell
 from perfmodel.units import (
     counted,
@@ -24,33 +23,30 @@ from perfmodel.units import (
 )
 
 
-def scaling_text(found: Scaling, other_pass: str, one: Callable[[int], str]) -> str:
-    """The text of ``perfmodel plan`` for several numbers of GPUs: a table, the knee, a batch to start with.
+def scaling_text(found: Scaling, one: Callable[[int], str]) -> str:
+    """The text of ``perfmodel plan`` for several numbers of GPUs: a table, and the knee.
 
-    other_pass  the command for the other pass (forward, or a training step)
-    one         returns the command that plans for a single number of GPUs
+    one  returns the command that plans for a single number of GPUs
     """
     first = found.planned[0].answer
     assert first is not None
     e = first.evaluator
     size = format_bytes(e.memories.table_bytes, binary=False)
-    head = f"{counted(len(e.tables), 'table')} of {size} on {e.setting.machine.name}"
+    what = "training step" if first.training else "forward pass"
     held = f"{format_count(e.batch)} samples on each GPU"
     if found.total is not None:
         held = f"{format_count(found.total)} samples on all GPUs together"
-    title = paragraph(f"{head}, {held}")
-    words = [pass_line(first.training, other_pass), title, scaling_table(found)]
+    title = f"{counted(len(e.tables), 'table')} of {size} on {e.setting.machine.name}, {what}, {held}"
     refused = [paragraph(f"{counted(each.gpus, 'GPU')}: {each.why}") for each in found.points if each.why]
-    words += [*(["\n".join(refused)] if refused else []), sentences(found)]
+    each = (
+        "Added: samples per second that each GPU added since the row above brings, divided by the "
+        "average per GPU in that row. Memory is that of the fullest GPU."
+    )
     last = found.planned[-1].gpus if found.knee is None else found.knee
-    words.append(f"One of these plans in full:\n{command_lines(one(last))}")
-    return "\n\n".join(words)
-
-
-def scaling_table(found: Scaling) -> str:
-    """A table of the plans: time, samples per second, memory, longest step, for each number of GPUs."""
-    batch = Column("batch", lambda each: "" if each.batch is None else format_count(each.batch), goes=2)
-    return columns_text((*_COLUMNS, *([batch] if found.total is None else [])), found.points)
+    words = [paragraph(title), columns_text(_COLUMNS, found.points), "\n".join(refused)]
+    words += [f"{paragraph(knee_words(found))}\n{paragraph(each)}"]
+    words += [f"One of these plans in full:\n{command_lines(one(last))}"]
+    return "\n\n".join(text for text in words if text)
 
 
 def _of_plan(text: Callable[[ScalePoint, Found], str], without: str = "") -> Callable[[ScalePoint], str]:
@@ -72,21 +68,6 @@ _COLUMNS = (
 
 def _rate(samples_per_s: float) -> str:
     return format_per_second(samples_per_s, "samples").removesuffix(" samples/s").removesuffix("samples/s")
-
-
-def sentences(found: Scaling) -> str:
-    """The meaning of the columns of the table, the knee, and a batch to start with."""
-    each = (
-        "Added: samples per second that each GPU added since the row above brings, divided by the "
-        "average per GPU in that row. Memory is that of the fullest GPU."
-    )
-    batch = (
-        f"Batch: the least power of two with which this plan reaches {format_fraction(NEARLY_ALL)} of its "
-        "highest samples per second with any batch that fits."
-    )
-    each = " ".join([each, *([batch] if found.total is None else [])])
-    words = [knee_words(found), batch_words(found), each]
-    return "\n".join(paragraph(text) for text in words if text)
 
 
 def knee_words(found: Scaling) -> str:
@@ -119,24 +100,6 @@ def knee_words(found: Scaling) -> str:
         least = format_count(at.gpus)
         words += f" {format_count(best.gpus)} GPUs have {more} the samples per second of {least}."
     return words
-
-
-def batch_words(found: Scaling) -> str:
-    """A batch to start with, on the GPUs of the knee or else on the most GPUs; "" if none was tried."""
-    tried = [each for each in found.planned if each.batch is not None]
-    if not tried:
-        return ""
-    point = next((each for each in tried if each.gpus == found.knee), tried[-1])
-    assert point.answer is not None and point.batch is not None and point.batch_samples_per_s is not None
-    now = point.answer.evaluator.batch
-    gain = format_ratio(point.batch_samples_per_s / point.samples_per_s)
-    where = f"on {counted(point.gpus, 'GPU')}"
-    if point.batch == now:
-        return f"Batch: {format_count(now)} samples per GPU are enough {where}."
-    return (
-        f"Batch: start with {format_count(point.batch)} samples per GPU {where}: {gain} the samples per "
-        f"second of {format_count(now)} (--batch {point.batch})."
-    )
 
 
 def scaling_csv(found: Scaling) -> str:

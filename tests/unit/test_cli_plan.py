@@ -33,7 +33,7 @@ def test_the_page_says_time_placements_and_limits(model: str) -> None:
     assert max(len(line) for line in out.splitlines()) <= 100
     for words in (
         *(
-            "per batch of 1 024 samples",
+            "per forward pass of 1 024 samples",
             "as fast as row-wise",
             "Memory",
             "big",
@@ -42,7 +42,7 @@ def test_the_page_says_time_placements_and_limits(model: str) -> None:
     ):
         assert words in out, words
     alone = asked("--model", model, "--gpus", "2")[1]
-    assert "No plan of the listed schemes is faster than" in alone
+    assert "for any plan of these shardings." in alone
 
 
 def test_the_document_holds_the_plan_that_the_file_holds(model: str, tmp_path: Path) -> None:
@@ -214,9 +214,6 @@ def test_a_plan_of_any_parts_is_costed(model: str, tmp_path: Path) -> None:
     big = next(group for group in answer["groups"] if group["tables"] == ["big"])
     assert (big["sharding"], big["row_parts"], big["col_parts"]) == ("3d", 3, 7)
     assert big["next_best"]["more_s"] < 0
-    code, out, _ = asked("--model", model, "--plan", file)
-    assert code == 0
-    assert "−" in next(line for line in out.splitlines() if line.startswith(" big"))
 
 
 @pytest.mark.parametrize(
@@ -250,8 +247,6 @@ def test_a_file_for_torchrec_costs_what_it_was_written_at(model: str, tmp_path: 
     searched = [*about, "--format", "torchrec", "--out", str(file), "--json"]
     code, out, _ = asked(*searched)
     assert code == 0
-    code, read, _ = asked("--model", model, "--plan", str(file))
-    assert code == 0 and "next best scheme of a table in TorchRec makes" in " ".join(read.split())
     code, read, _ = asked("--model", model, "--plan", str(file), "--json")
     assert code == 0
     wrote, found = json.loads(out), json.loads(read)

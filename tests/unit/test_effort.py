@@ -14,8 +14,7 @@ from perfmodel.effort import EFFORTS, Budget, Deadline, Work
 from perfmodel.engine.timing import round_off
 from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.plan.outcome import outcome_of
-from perfmodel.plan.searching.found import Found
-from perfmodel.plan.searching.search import Search
+from perfmodel.plan.searching.search import Found, Search
 
 
 def test_a_budget_ends_when_its_work_is_done() -> None:
@@ -103,24 +102,24 @@ def test_a_search_that_is_cut_short_says_how_far_it_came(monkeypatch: pytest.Mon
     assert found.stopped == "time-limit" and 0 < found.done < 1
 
 
-def with_reason(tables: str = "criteo-kaggle", **more: Any) -> int:
+def with_next_best(tables: str = "criteo-kaggle", **more: Any) -> int:
     """Groups of tables for which a next best scheme was tried, after a search of 26 tables."""
     evaluator = Evaluator.on("h100-sxm-ib", PlanTables.load(tables), 1024, 64)
     search = Search(evaluator, 60e9, effort_s=0.1, **more)
     found = search.run()
-    return sum(group.reason is not None for group in outcome_of(search, found).groups)
+    return sum(group.next_best is not None for group in outcome_of(search, found).groups)
 
 
 def test_no_next_best_scheme_is_tried_after_the_time_limit() -> None:
     """A limit of a nanosecond is over at once: what was begun is ended, and nothing more."""
-    assert with_reason() > 10 and with_reason(time_limit_s=1e-9) == 1
+    assert with_next_best() > 10 and with_next_best(time_limit_s=1e-9) == 1
 
 
 def test_next_best_schemes_take_no_more_work_than_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a million GPUs a table takes a second; here a place to look at counts as much."""
     monkeypatch.setattr(effort, "PLACED", 1e9)
     monkeypatch.setattr(Search, "late", lambda search: False)
-    assert with_reason() <= 2
+    assert with_next_best() <= 2
 
 
 def test_a_name_of_an_effort_is_more_work_than_the_one_before() -> None:

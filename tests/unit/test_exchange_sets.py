@@ -13,7 +13,7 @@ from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.steps import BY_TYPE, TOGETHER, Resource
 from perfmodel.engine.training import CostedPlan, Dense
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
-from perfmodel.plan.choices.table_rules import typed_rules
+from perfmodel.plan.choices.constraints import parse_rules
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.outcome import given_outcome
 from perfmodel.plan.question import PlanQuestion
@@ -248,8 +248,8 @@ def test_the_next_best_of_a_plan_in_a_file_may_be_of_any_type(training: bool) ->
     answer = given_outcome(of_file, plan, 80e9)
     assert answer.evaluator is of_file and answer.found.cost.time_s == now_s
     for group in answer.groups:
-        t, reason = group.tables[0], group.reason
-        assert reason is not None and reason.scheme is not None
+        t, reason = group.tables[0], group.next_best
+        assert reason is not None
         found = {}
         for placed in PLACED:
             placements = [*plan.placements[:t], placed, *plan.placements[t + 1 :]]
@@ -270,10 +270,10 @@ def test_rules_leave_the_next_best_of_a_plan_for_torchrec_to_torchrec() -> None:
         machine=load_machine("h100-sxm-ib"),
         gpus=4,
         batch=512,
-        rules=tuple(typed_rules([], ["data-parallel"])),
+        rules=parse_rules(["table-wise,column-wise,row-wise,table-row-wise,grid"]),
         costs={"gpus_per_node": 2, "sets": ExchangeSets(types)},
     )
     for group in asked.given(plan).groups:
-        assert group.reason is not None and group.reason.scheme is not None
-        scheme = group.reason.scheme
+        assert group.next_best is not None
+        scheme = group.next_best.scheme
         assert not torchrec.why_not(scheme, int(tables.dim[group.tables[0]]), 4, 2), scheme

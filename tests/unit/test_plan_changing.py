@@ -12,8 +12,8 @@ from perfmodel.engine.schemes import Exchange
 from perfmodel.plan import Evaluator
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.choices.options import options_of
-from perfmodel.plan.searching import changing
-from perfmodel.plan.searching.changing import Changing, list_exchanges
+from perfmodel.plan.searching import annealing
+from perfmodel.plan.searching.annealing import Changing, list_exchanges
 from perfmodel.plan.searching.packing import Packing, pack
 
 
@@ -33,12 +33,12 @@ def test_one_turn_of_three_tries_exchanges_that_the_plan_does_not_have(
     state, tried, plans = whole_tables(), [], [0.0]
     plans[0] = state.time_s
 
-    class Spied(changing.Annealing):
+    class Spied(annealing.Annealing):
         def __init__(self, of: Packing, curves: StepCurves, random: Any, mask: Any, **how: Any) -> None:
             tried.append((bool(mask.all()), np.array_equal(mask, list_exchanges(of))))
             super().__init__(of, curves, random, mask, **how)
 
-    monkeypatch.setattr(changing, "Annealing", Spied)
+    monkeypatch.setattr(annealing, "Annealing", Spied)
     curves, random = StepCurves.of(state.evaluator), np.random.default_rng(0)
     turns = Changing(curves, random, lambda of: plans.append(of.time_s), lambda: len(tried) > 6, cool=True)
     turns.run([state])

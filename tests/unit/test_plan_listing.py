@@ -33,17 +33,38 @@ def listed(found: Listing) -> list[tuple[int, Scheme]]:
 def test_columns_are_all_schemes_in_their_order(gpus: int, domain: int) -> None:
     found = Listing.of(ROWS, DIM, gpus, domain, HOT, [set() for _ in ROWS])
     assert listed(found) == one_by_one(gpus, domain)
-    assert not found.asked.any()
+    assert not found.further.any()
 
 
-def test_schemes_that_are_asked_for_are_marked_or_added_last() -> None:
+def test_further_schemes_are_marked_or_added_last() -> None:
     known, new = Scheme(Exchange.RB, 2, 2), Scheme(Exchange.RB, 3)
     found = Listing.of(ROWS, DIM, 8, 8, HOT, [set(), set(), {new, known}, set(), {known}])
     usual, got = one_by_one(8, 8), listed(found)
     last = max(at for at, (q, _) in enumerate(usual) if q == 2)
     assert got == [*usual[: last + 1], (2, new), *usual[last + 1 :]]
-    assert [each for each, asked in zip(got, found.asked, strict=True) if asked] == [
+    assert [each for each, further in zip(got, found.further, strict=True) if further] == [
         (2, known),
         (2, new),
         (4, known),
     ]
+
+
+def test_of_very_many_kinds_of_table_fewer_schemes_are_listed() -> None:
+    """Cut by columns in powers of two, besides rows whole or over one domain; by rows as before."""
+    rows, dim = np.full(300, 10**6), np.full(300, 96)
+    few = listed(Listing.of(rows[:256], dim[:256], 128, 8, [()] * 256, [set() for _ in range(256)]))
+    many = listed(Listing.of(rows, dim, 128, 8, [()] * 300, [set() for _ in range(300)]))
+    one, other = ([scheme for q, scheme in each if q == 0] for each in (few, many))
+    assert set(other) < set(one) and 3 * len(other) < len(one)
+    assert {scheme.col_parts for scheme in other} == {1, 2, 4, 8} and 3 in {
+        scheme.col_parts for scheme in one
+    }
+    assert {scheme.row_parts for scheme in other if scheme.col_parts > 1} == {1, 8}
+    assert {scheme.row_parts for scheme in other} == {scheme.row_parts for scheme in one}
+
+
+def test_column_parts_are_whole_vectors_of_four() -> None:
+    """FBGEMM refuses other widths."""
+    for dim in (1, 2, 4, 10, 32, 50, 96, 100):
+        widths = {dim / scheme.col_parts for scheme in schemes(10**6, dim, 128, 8) if scheme.col_parts > 1}
+        assert all(width % 4 == 0 for width in widths) and (dim % 8 > 0 or widths)

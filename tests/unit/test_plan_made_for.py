@@ -12,8 +12,7 @@ from cli_calls import Outcome
 from perfmodel.engine.schemes import Exchange
 from perfmodel.errors import BadInputError
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, write_plan
-from perfmodel.plan.files import read_made_for, read_plan
-from perfmodel.plan.made_for import MadeFor
+from perfmodel.plan.files import MadeFor, read_made_for, read_plan
 from perfmodel.plan.outcome import given_outcome
 from perfmodel.report.plan_text import placements
 from perfmodel.schema.workload import Table, TableSet
@@ -114,7 +113,7 @@ def test_the_table_begins_with_the_largest_and_folds_copies() -> None:
     rows = Placement.of(Scheme(Exchange.RB, 8), range(8))
     plan = Plan(tables, (*(Placement.of(Scheme(Exchange.DP)),) * 40, rows, rows), 8, 8)
     answer = given_outcome(Evaluator.on("h100-sxm-ib", tables, 1024, 8), plan, 80e9)
-    first = [tables.names[group.tables[0]] for group in answer.by_weight[:2]]
+    first = [tables.names[group.tables[0]] for group, _ in answer.by_share[:2]]
     assert sorted(first) == ["busy", "huge"]
     lines = placements(answer).splitlines()
     assert {line.split()[0] for line in lines[1:3]} == {"busy", "huge"}

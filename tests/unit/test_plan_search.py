@@ -16,11 +16,10 @@ from perfmodel.plan import Evaluator, PlanTables, Scheme
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.choices.options import options_of
 from perfmodel.plan.searching import search as plan_search
-from perfmodel.plan.searching.anneal import Annealing
-from perfmodel.plan.searching.improve import _recut_one, placed, promising, put_back, shake
-from perfmodel.plan.searching.moves import Moves
+from perfmodel.plan.searching.annealing import Annealing
+from perfmodel.plan.searching.coordinate_descent import Descent
+from perfmodel.plan.searching.local_search import Moves, _recut_one, placed, promising, put_back, shake
 from perfmodel.plan.searching.packing import Packing, Scale, pack
-from perfmodel.plan.searching.schemes import Descent
 from perfmodel.plan.searching.search import Found, Search
 from perfmodel.schema.workload import Table, TableSet
 

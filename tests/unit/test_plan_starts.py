@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -15,7 +14,7 @@ from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.searching.choosing import Choosing
 from perfmodel.plan.searching.evening import Evening
-from perfmodel.plan.searching.improve import put_back
+from perfmodel.plan.searching.local_search import put_back
 from perfmodel.plan.searching.packing import Packing, in_domains, pack
 from perfmodel.plan.searching.starts import Starts
 from perfmodel.schema.workload import Table, TableSet
@@ -138,17 +137,6 @@ def test_heaped_shards_are_spread_as_well_as_packing_does(kind: Exchange, ranks:
     assert state.time_s < before and state.time_s < packed.time_s * 1.05
     loads = state.evaluator.loads(state.plan())
     np.testing.assert_allclose((state.base + state.held).T, loads.values, rtol=1e-9, atol=1e-3)
-
-
-def test_tables_with_ranks_of_their_own_stay_there() -> None:
-    state = heaped(Exchange.RB, 1)
-    barred = np.zeros((state.options.count.size, 16), dtype=bool)
-    barred[state.options.kind_of[[3, 7]], 5] = True
-    state.options = replace(state.options, barred=barred)
-    assert Evening(state, np.random.default_rng(0)).run(lambda: False)
-    held = [ranks.tolist() for ranks in state.ranks if ranks is not None]
-    assert held[3] == held[7] == [0]
-    assert len({rank for ranks in held for rank in ranks}) == 16
 
 
 def test_a_state_that_cannot_be_made_more_even_stays_as_it_was() -> None:

@@ -50,9 +50,9 @@ def test_the_first_press_is_told_of_and_the_plan_is_printed(
 
 def test_a_second_press_prints_the_plan_too(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Search, "_anneal", press)
-    monkeypatch.setattr(outcome, "reasons", lambda *_: (press() for _ in range(2)))
+    monkeypatch.setattr(outcome, "find_next_best", press)
     code, out, err = asked(*words)
-    assert code == 130 and "per batch of" in out and err.split() == ["stopping…", "stopped."]
+    assert code == 130 and "per forward pass of" in out and err.split() == ["stopping…", "stopped."]
 
 
 def test_a_press_in_the_last_pricing_does_not_say_that_there_was_no_plan(
@@ -69,14 +69,14 @@ def test_a_press_while_changes_are_searched_for_keeps_the_plan(
 ) -> None:
     tried: list[object] = []
 
-    def anew(*_: object) -> None:
+    def again(*_: object) -> None:
         tried.append(1)
         press()
 
-    monkeypatch.setattr(what_ifs, "_anew", anew)
+    monkeypatch.setattr(what_ifs, "_time_change", again)
     code, out, err = asked(*words)
     assert code == 130 and len(tried) == 1
-    assert "per batch of" in out and err.split() == ["stopping…", "stopped."]
+    assert "per forward pass of" in out and err.split() == ["stopping…", "stopped."]
 
 
 def test_several_numbers_of_gpus_are_stopped_as_one_is(
@@ -125,13 +125,12 @@ def interrupt(*_: object, **__: object) -> Any:
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("where", [(Search, "_anneal"), (outcome, "reasons")])
+@pytest.mark.parametrize("where", [(Search, "_anneal"), (outcome, "find_next_best")])
 def test_a_stopped_plan_in_python_says_so(where: tuple[Any, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """In the search, and while its answer is made."""
     whole = perfmodel.plan_tables(RECORDS, 16, max_hbm_bytes=300e6, effort="quick")
     assert not whole.stopped and "Ctrl-C" not in repr(whole)
-    name = where[1]
-    monkeypatch.setattr(*where, (lambda *_: iter(interrupt, 0)) if name == "reasons" else interrupt)
+    monkeypatch.setattr(*where, interrupt)
     with pytest.warns(
         UserWarning, match="stopped by Ctrl-C: the best plan so far takes .* on 16 GPUs"
     ) as warned:

@@ -48,10 +48,10 @@ def told(answer: Any) -> dict[str, Any]:
 def test_a_frame_and_a_file_of_it_have_one_answer(cli: Any, tmp_path: Path) -> None:
     path = tmp_path / "tables.csv"
     FRAME.to_csv(path, index=False)
-    limits = {"max_hbm_bytes": 2e9, "effort": "quick", "without": ["geo=data-parallel"]}
+    limits = {"max_hbm_bytes": 2e9, "effort": "quick", "only": ["geo=table-wise"]}
     found = perfmodel.plan_tables(FRAME, 4, batch=512, **limits)
     words = ["plan", "--model", str(path), "--gpus", "4", "--batch", "512"]
-    words += ["--max-hbm", "2GB", "--effort", "quick", "--without", "geo=data-parallel"]
+    words += ["--max-hbm", "2GB", "--effort", "quick", "--only", "geo=table-wise"]
     document = json.loads(cli(*words, "--json").out)
     assert found.answer.found.stopped == "effort", "a search that ends by itself says less"
     assert told(found.to_dict()) == told(document)

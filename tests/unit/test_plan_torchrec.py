@@ -37,7 +37,7 @@ def placed(users: Placement) -> Plan:
         ),
         (Scheme(Exchange.RB, 2), [0, 1], r"no 2 row parts on any ranks"),
         (Scheme(Exchange.TWO_LEVEL, 4), [0, 1, 2, 3], r"inside one domain of 2 GPUs, not over 4"),
-        (Scheme(Exchange.RB, 1, 3), [0, 1, 2], r"equal multiples of 4 columns, not 16 / 3"),
+        (Scheme(Exchange.RB, 1, 3), [0, 1, 2], r"a multiple of 4 columns, not 16 / 3"),
     ],
 )
 def test_what_torchrec_does_not_have_is_refused_by_name(

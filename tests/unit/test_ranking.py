@@ -310,7 +310,7 @@ def test_a_way_without_times_is_left_out_and_named(cli: Any) -> None:
 
 def test_ways_without_times_do_not_end_the_comparison_of_all(cli: Any) -> None:
     """The two that need a reduce-scatter say so; the others are compared."""
-    words = ("--table-size", "10TB", "--sharding", "all", "--backend", "nvshmem", "--clock", "device")
+    words = ("--table-size", "1TB", "--sharding", "all", "--backend", "nvshmem", "--clock", "device")
     outcome = cli("project", *words)
     _, _, refused = outcome.out.partition("Not possible")
     text = " ".join(refused.partition("Which")[0].split())

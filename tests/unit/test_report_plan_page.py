@@ -18,12 +18,10 @@ from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.outcome import Planned, given_outcome
 from perfmodel.report.figures import gpu_columns as gpus_of
 from perfmodel.report.figures import placements as pieces
-from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.block import Block
 from perfmodel.report.figures.gpu_columns import Shown
-from perfmodel.report.figures.gpu_loads import balance, memory
-from perfmodel.report.figures.placements import held_by, placements
+from perfmodel.report.figures.placements import hold_pieces, placements, sum_pieces
 from perfmodel.report.figures.plan_steps import steps
-from perfmodel.report.figures.plan_tables import others, tables
 from perfmodel.report.figures.stacked_bars import part_colour, pattern
 from perfmodel.report.page.assemble import document, page_html
 from perfmodel.report.page.plan_page import (
@@ -33,7 +31,7 @@ from perfmodel.report.page.plan_page import (
     plan_page,
     provenance,
 )
-from perfmodel.report.plan_text import plan_text
+from perfmodel.report.plan_text import fullest_gpus, plan_text
 from perfmodel.schema.distributions import zipf
 from perfmodel.units import format_bytes, format_ratio, format_time
 
@@ -85,8 +83,8 @@ def columns(block: Block, view: int) -> dict[int, list[tuple[float, float]]]:
 
 
 def test_columns_are_the_memory_and_the_own_time_of_each_gpu(answer: Planned, shown: Shown) -> None:
-    block = placements(shown, held_by(shown))
-    for view, total in enumerate((answer.to_dict()["memory_bytes"], shown.shares.total_s.tolist())):
+    block = placements(shown)
+    for view, total in enumerate((shown.shares.total_s.tolist(), answer.to_dict()["memory_bytes"])):
         drawn = columns(block, view)
         assert set(drawn) == set(range(GPUS))
         for rank, blocks in drawn.items():
@@ -96,7 +94,7 @@ def test_columns_are_the_memory_and_the_own_time_of_each_gpu(answer: Planned, sh
 
 
 def test_rows_to_take_along_are_those_of_the_plan(answer: Planned, shown: Shown) -> None:
-    rows = placements(shown, held_by(shown)).data
+    rows = placements(shown).data
     shards = {
         (row["rank"], row["holds"], row["row_part"], row["column_part"])
         for row in rows
@@ -112,29 +110,8 @@ def test_rows_to_take_along_are_those_of_the_plan(answer: Planned, shown: Shown)
     assert {row["rows_bytes"] for row in held} == {1000 * 32 * 4}
 
 
-def test_memory_is_that_of_the_document(answer: Planned, shown: Shown) -> None:
-    block = memory(shown, held_by(shown))
-    told = answer.to_dict()["memory_bytes"]
-    for row in block.data:
-        assert row["total_bytes"] == told[row["rank"]]
-        parts = [
-            v for k, v in row.items() if k.endswith("_bytes") and k not in ("total_bytes", "limit_bytes")
-        ]
-        assert sum(parts) == pytest.approx(row["total_bytes"])
-    full, empty = int(np.argmax(told)), int(np.argmin(told))
-    assert f"fullest GPU, rank {full}, holds {format_bytes(told[full], binary=False)}" in block.title
-    assert f"emptiest, rank {empty}, {format_bytes(told[empty], binary=False)}" in block.title
-    assert sorted({shape.y0 for shape in block.figure.layout.shapes}) == pytest.approx([2.0, 84.94])  # GB
-
-
-def test_balance_and_steps_are_those_of_the_document(answer: Planned, shown: Shown) -> None:
+def test_steps_are_those_of_the_document(answer: Planned, shown: Shown) -> None:
     told = answer.to_dict()
-    for row in balance(shown).data:
-        assert row["step_s"] == pytest.approx(told["time_s"])
-        assert row["own_s"] == pytest.approx(sum(v for k, v in row.items() if k[:-2] in shown.shares.names))
-    total = shown.shares.total_s
-    busiest = f"Rank {int(np.argmax(total))} is the busiest, with {format_ratio(total.max() / total.mean())} "
-    assert balance(shown).title.startswith(busiest)
     own = [row for row in steps(shown).data if row["plan"] == "this plan"]
     assert [(row["step"], row["time_s"]) for row in own] == [(s["name"], s["time_s"]) for s in told["steps"]]
     for item in told["baselines"]:
@@ -142,37 +119,32 @@ def test_balance_and_steps_are_those_of_the_document(answer: Planned, shown: Sho
         assert sum(rows) == pytest.approx(item["time_s"] or 0)
 
 
-def test_the_bound_is_drawn_where_it_is_known(answer: Planned) -> None:
-    bound = 0.8 * answer.found.cost.time_s
-    for one, count in ((answer, 0), (searched(answer, bound), 1)):
-        for block, more in ((steps(Shown.of(one)), 0), (balance(Shown.of(one)), 1)):
-            assert len({shape.y0 for shape in block.figure.layout.shapes}) == count + more
-    assert format_time(bound) in plan_card(searched(answer, bound)).sure
-    assert "given" in plan_card(answer).sure
+def test_the_lines_are_the_time_of_the_plan_and_the_memory_that_it_may_use(
+    answer: Planned, shown: Shown
+) -> None:
+    for switch, level in zip(placements(shown).switches, (answer.found.cost.time_s, LIMIT), strict=True):
+        unit = switch.layout["yaxis"]["title"]["text"].rsplit("(")[-1].rstrip(")")
+        assert [shape["y0"] * SCALES[unit] for shape in switch.layout["shapes"]] == pytest.approx([level] * 2)
 
 
-def test_tables_and_their_next_best_are_those_of_the_document(answer: Planned, shown: Shown) -> None:
-    told = answer.to_dict()
-    rows = {row["table"]: row for row in tables(shown).data}
-    assert list(rows) == [p["table"] for p in told["plan"]["placements"]]
-    for group in told["groups"]:
-        for name in group["tables"]:
-            assert rows[name]["sharding"] == group["sharding"]
-            assert rows[name]["next_best_more_s"] == (group["next_best"] or {"more_s": None})["more_s"]
-    block = others(shown)
-    assert isinstance(block, Block)
-    said = {row["table"]: row["more_s"] for row in block.data}
-    least = min(said, key=lambda name: said[name])
-    assert f"one of {least} makes it faster: −{format_time(-said[least])} with" in block.title
-    assert "faster" in block.how_to_read
-    dearer = tuple(
-        replace(group, reason=replace(group.reason, more_s=-group.reason.more_s)) if group.reason else group
-        for group in answer.groups
+def test_the_fullest_gpus_are_those_with_most_work(answer: Planned, shown: Shown) -> None:
+    """Their own work and memory, and what takes it, from the pieces of the figure."""
+    text = fullest_gpus(answer).splitlines()
+    total, rank = shown.shares.total_s, int(np.argmax(shown.shares.total_s))
+    assert text[1].split()[0] == str(rank) and format_time(float(total[rank])) in text[1]
+    assert format_bytes(answer.to_dict()["memory_bytes"][rank], binary=False) in text[1]
+    works = sum_pieces(shown, hold_pieces(shown, rank))
+    assert sum(time_s for _, time_s in works) == pytest.approx(total[rank])
+    assert works[0][0] in " ".join(text) and len(text) >= 4
+
+
+def test_the_bound_is_said_where_it_is_near(answer: Planned) -> None:
+    time_s = answer.found.cost.time_s
+    assert (
+        f"at least {format_time(0.8 * time_s)} for any plan" in plan_card(searched(answer, 0.8 * time_s)).sure
     )
-    block = others(Shown.of(replace(answer, groups=dearer)))
-    assert isinstance(block, Block) and "faster" not in block.how_to_read
-    assert f"cost {least} the most: +{format_time(-said[least])} with" in block.title
-    assert said == {g["tables"][0]: g["next_best"]["more_s"] for g in told["groups"] if g["next_best"]}
+    for far in (answer, searched(answer, 0.6 * time_s)):
+        assert "for any plan" not in plan_card(far).sure
 
 
 def test_sentences_change_with_the_data(answer: Planned, shown: Shown) -> None:
@@ -199,18 +171,6 @@ def test_sentences_change_with_the_data(answer: Planned, shown: Shown) -> None:
     assert not steps(shown).title.startswith("Bucketize")
 
 
-def test_no_other_scheme_leaves_the_block_out(answer: Planned) -> None:
-    none = replace(answer, groups=tuple(replace(group, reason=None) for group in answer.groups))
-    found = others(Shown.of(none))
-    assert isinstance(found, Missing) and "no other scheme of any table fits" in found.why
-    equal = tuple(
-        replace(group, reason=replace(group.reason, more_s=0.0)) if group.reason else group
-        for group in answer.groups
-    )
-    found = others(Shown.of(replace(answer, groups=equal)))
-    assert isinstance(found, Missing) and "changes the time" in found.why
-
-
 def test_one_gpu_has_a_page_too(answer: Planned) -> None:
     """All tables are copied to it, and nothing is compared with another GPU."""
     tables_of_one = answer.evaluator.tables
@@ -218,10 +178,8 @@ def test_one_gpu_has_a_page_too(answer: Planned) -> None:
     placed = tuple(Placement.of(Scheme(Exchange.DP)) for _ in range(len(tables_of_one)))
     one = given_outcome(evaluator, Plan(tables_of_one, placed, 1, 1), LIMIT)
     blocks = {block.name: block for block in plan_blocks(one)}
-    assert isinstance(blocks["others"], Missing)
     titles = {name: block.title for name, block in blocks.items() if isinstance(block, Block)}
     assert titles["placements"] == "All 5 tables are data-parallel on 1 GPU."
-    assert titles["balance"] == "One GPU does not wait."
     assert plan_card(one).sentence.endswith("on 1 GPU: nothing is sharded.")
 
 
@@ -236,7 +194,7 @@ def test_many_gpus_are_classes_and_then_some_of_them(
     assert {column.count for column in classes if column.rank == 3} == {1}
     busy = [Shown.of(answer).shares.total_s[column.rank] for column in classes]
     assert busy == sorted(busy, reverse=True) and busy[0] > busy[-1]
-    block = placements(Shown.of(answer), held_by(Shown.of(answer)))
+    block = placements(Shown.of(answer))
     assert {row["ranks_alike"] for row in block.data} == {1, 4, 11}
     assert list(block.figure.layout.xaxis.ticktext).count("3") == 1
     monkeypatch.setattr(gpus_of, "MOST_COLUMNS", 2)
@@ -247,9 +205,9 @@ def test_many_gpus_are_classes_and_then_some_of_them(
 
 
 def test_many_blocks_are_drawn_as_one(answer: Planned, shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = placements(shown, held_by(shown))
+    whole = placements(shown)
     monkeypatch.setattr(pieces, "MOST_BLOCKS", 50)
-    block = placements(shown, held_by(shown))
+    block = placements(shown)
     assert len(block.data) < len(whole.data)
     assert any(row["holds"] == "2 tables" for row in block.data)  # both copies
     for view in (0, 1):

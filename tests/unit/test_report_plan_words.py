@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from cli_calls import planned as asked
 
@@ -14,8 +13,7 @@ from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.outcome import Planned, given_outcome
 from perfmodel.plan.searching.search import Search
 from perfmodel.report.figures.gpu_columns import ALIKE, EACH, GpuColumn, Shown, runs
-from perfmodel.report.figures.gpu_loads import balance, memory
-from perfmodel.report.figures.placements import held_by
+from perfmodel.report.figures.placements import placements
 from perfmodel.report.figures.plan_steps import steps
 from perfmodel.report.page.plan_page import provenance
 from perfmodel.report.plan_text import limits, longest
@@ -42,11 +40,9 @@ def test_columns_and_titles_name_the_gpus_by_their_ranks(answer: Planned) -> Non
     shown = Shown.of(answer)
     kind, columns = shown.columns
     assert kind == ALIKE and sorted(r for column in columns for r in column.ranks) == list(range(GPUS))
-    block = memory(shown, held_by(shown))
+    block = placements(shown)
     axis = block.figure.layout.xaxis
     assert set(axis.ticktext) == {"16–23", "40–47", "0–15<br>+96"} and axis.tickangle == 0
-    assert block.title.startswith("The fullest GPUs, ranks 16–23, hold ") and " each, " in block.title
-    assert balance(shown).title.startswith("Ranks 16–23 are the busiest, ")
     assert any("each of ranks 16–23" in text for trace in block.figure.data for text in trace.hovertext)
 
 
@@ -55,19 +51,6 @@ def test_runs_of_ranks() -> None:
     assert GpuColumn(0, (0, 1, 2, 5, 7, 8)).tick() == "0–2<br>+3"
     assert GpuColumn(4, (4, 5, 9)).tick() == "4–5<br>9"
     assert GpuColumn(4, (4,)).name(EACH) == "rank 4"
-
-
-def test_memory_opens_where_differences_are_seen(answer: Planned) -> None:
-    shown = Shown.of(answer)
-    fullest = float(answer.found.memory.total_bytes.max()) / 1e9
-    block = memory(shown, held_by(shown))
-    assert [switch.label for switch in block.switches] == ["what is held", "whole GPU"]
-    assert block.figure.layout.yaxis.range[1] < 2 * fullest
-    held = replace(answer.found.memory, rows_bytes=np.full(GPUS, 50e9))
-    full = Shown(replace(answer, found=replace(answer.found, memory=held)), shown.shares)
-    block = memory(full, held_by(full))
-    assert [switch.label for switch in block.switches] == ["whole GPU", "what is held"]
-    assert block.figure.layout.yaxis.range[1] > 80
 
 
 def test_steps_that_take_as_long_are_all_named(answer: Planned) -> None:

@@ -70,12 +70,14 @@ def test_schemes_of_each_way() -> None:
     def parts(way: str, gpus: int, domain: int, dim: int) -> list[tuple[int, int]]:
         return [(s.row_parts, s.col_parts) for s in list_schemes(way, gpus, domain, dim)]
 
-    assert parts("column-wise", 24, 8, 32) == [(1, 2), (1, 4), (1, 8), (1, 16), (1, 24)]
+    assert parts("column-wise", 24, 8, 32) == [(1, 2), (1, 4), (1, 8)]
     assert parts("table-column-wise", 24, 8, 32) == [(1, 2), (1, 4), (1, 8)]
-    assert parts("grid", 24, 8, 32) == [(8, 2), (8, 3)]
+    assert parts("grid", 24, 8, 32) == [(8, 2)]
+    assert parts("grid", 24, 8, 96) == [(8, 2), (8, 3)]
+    assert parts("column-wise", 20, 4, 96) == [(1, 2), (1, 4), (1, 8), (1, 12)]
     assert parts("grid", 8, 8, 32) == []
     assert parts("row-wise-sparse", 24, 8, 32) == [(24, 1)]
-    assert parts("3d", 6, 6, 32) == [(2, 1), (4, 1), (6, 1), (2, 2), (3, 2), (2, 3)]
+    assert parts("3d", 6, 6, 32) == [(2, 1), (4, 1), (6, 1), (2, 2), (3, 2)]
     assert parts("column-wise", 24, 8, 1) == []
 
 
@@ -113,12 +115,12 @@ def test_what_is_impossible_says_why() -> None:
     assert why(big, "table-wise") == "one table is 10 TB, larger than a GPU (80 GB)"
     assert why(big, "data-parallel") == "one table is 10 TB, larger than a GPU (80 GB)"
     assert (
-        why(big, "column-wise") == "32 column parts of one table are 312 GB each, larger than a GPU (80 GB)"
+        why(big, "column-wise") == "8 column parts of one table are 1.25 TB each, larger than a GPU (80 GB)"
     )
     assert (
         why(big, "table-row-wise") == "8 row parts of one table are 1.25 TB each, larger than a GPU (80 GB)"
     )
-    two = project_one(table_bytes=400e9, dim=2, gpus=8, reserve=0, overrides=ROUND)
+    two = project_one(table_bytes=400e9, dim=8, gpus=8, reserve=0, overrides=ROUND)
     assert why(two, "column-wise") == "2 column parts of one table are 200 GB each, larger than a GPU (80 GB)"
     nine = project_one(
         table_bytes=600e9, table_count=9, gpus=8, reserve=0, overrides=ROUND
@@ -133,7 +135,10 @@ def test_ways_that_these_gpus_or_columns_do_not_allow() -> None:
     for way in ("grid", "table-row-wise", "row-wise-two-level", "table-column-wise"):
         assert why(twelve, way) == "12 GPUs do not fill scale-up domains of 8 GPUs"
     assert why(project_one(table_bytes=40e9), "column-wise") == "there is one GPU"
-    assert why(project_one(gpus=16, dim=1), "column-wise") == "rows of one element have no columns to cut"
+    assert (
+        why(project_one(gpus=16, dim=1), "column-wise")
+        == "rows of less than 8 columns have no parts of 4 or more"
+    )
 
 
 def test_a_table_that_just_fits_is_placed_whole() -> None:
@@ -160,7 +165,7 @@ def test_unlike_tables_are_dealt_evenly() -> None:
 
 
 def test_grids_fill_whole_domains() -> None:
-    base = project_one(table_bytes=10e12, reserve=0, overrides=ROUND)
+    base = project_one(table_bytes=10e12, dim=64, reserve=0, overrides=ROUND)
     (grid,) = answer_shardings(base, ["grid"])
     assert isinstance(grid, Answer)
     found = grid.plan
@@ -372,8 +377,8 @@ def test_more_gpus_are_tried_where_no_sharding_fits(
     asked += ["--set", "hbm_bytes=141GB"]
     assert run([*asked, "--sharding", "column-wise", "--json"]) == 0
     found = capsys.readouterr()
-    assert json.loads(found.out)["gpus"] == 7
-    assert "7 (the fewest that it fits)" in json.loads(found.out)["gpu_count"]["text"]
+    assert json.loads(found.out)["gpus"] == 8
+    assert "8 (the fewest that it fits)" in json.loads(found.out)["gpu_count"]["text"]
     assert run([*asked, "--sharding", "column-wise", "--gpus", "6"]) == 2
     assert "not possible" in capsys.readouterr().err
     assert run([*asked, "--sharding", "all", "--json"]) == 0
@@ -421,3 +426,14 @@ def test_a_row_wise_plan_exchanges_bags_as_the_projection_does(backend: str, gpu
     assert isinstance(found, UniformPlan)
     assert found.cost.time_s == pytest.approx(base.time_s, rel=1e-12)
     assert [row.name for row in found.cost.rows] == [step.name for step in base.steps]
+
+
+def test_column_parts_are_whole_vectors_of_every_table() -> None:
+    """FBGEMM refuses rows of other widths; a narrower table has fewer parts."""
+    shapes = [Table("wide", 10**6, 96, 1.0), Table("narrow", 10**6, 20, 1.0), Table("odd", 10**6, 10, 1.0)]
+    evaluator = Evaluator.on(MACHINE, PlanTables.of(TableSet("mine", tuple(shapes))), 8, 16)
+    for way in ("column-wise", "table-column-wise", "grid", "3d"):
+        found = UniformPlans(evaluator, np.inf).find_best(way)
+        assert isinstance(found, UniformPlan)
+        for table, placement in zip(shapes, found.plan.placements, strict=True):
+            assert placement.scheme.col_parts == 1 or table.dim % (4 * placement.scheme.col_parts) == 0

@@ -17,12 +17,9 @@ from perfmodel.engine.steps import TOGETHER
 from perfmodel.engine.timing import PassTimes
 from perfmodel.plan import Evaluator, Scheme
 from perfmodel.plan.choices import options as listed
-from perfmodel.plan.choices.options import Options, options_of
+from perfmodel.plan.choices.options import options_of
 from perfmodel.plan.question import PlanQuestion
-from perfmodel.plan.searching.carried import as_option, carried, repaired
 from perfmodel.plan.searching.packing import pack
-from perfmodel.plan.searching.schemes import Descent
-from perfmodel.plan.searching.search import Search
 from perfmodel.schema.machine import load_machine
 
 MACHINE, LIMIT = "h100-sxm-ib", 68e9
@@ -94,36 +91,7 @@ def test_buffers_are_those_of_the_largest_collective(training: bool) -> None:
     np.testing.assert_array_equal(times.count_buffers(values), largest)
 
 
-def test_equal_tables_of_a_plan_are_looked_up_once_on_other_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    tables = equal((300, 10**5, 64, 4), (200, 10**4, 32, 1))
-    plan = Search(Evaluator.on(MACHINE, tables, 1024, 8), LIMIT, effort_s=0).run().plan
-    assert len({id(placement) for placement in plan.placements}) < 50
-    o = options_of(Evaluator.on(MACHINE, tables, 1024, 16), LIMIT)
-    schemes = carried(plan, 16, o.domain)
-    expected = [o.find(t, scheme) for t, scheme in enumerate(schemes)]
-    calls = counted(monkeypatch, Options, "find")
-    assert as_option(o, schemes).tolist() == expected
-    assert calls["find"] < 50
-
-
 def test_the_work_to_list_the_options_counts() -> None:
     question = PlanQuestion(tables=distinct(3), machine=load_machine(MACHINE), gpus=8, batch=1024)
     search = question.search()
     assert search.budget.spent_s >= search.options.group.size * LISTED * 0.9e-9
-
-
-def test_schemes_that_do_not_fit_are_changed_only_while_there_is_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A change of the memory of very many tables took minutes after the time limit."""
-    tables = equal((300, 10**6, 64, 4), (200, 10**5, 32, 1))
-    evaluator = Evaluator.on(MACHINE, tables, 1024, 8)
-    plan = Search(evaluator, LIMIT, effort_s=0).run().plan
-    limit = float(tables.total_bytes) / 8 * 1.1
-    o = options_of(evaluator, limit)
-    option = as_option(o, carried(plan, 8, o.domain))
-    calls = counted(monkeypatch, Descent, "run")
-    assert repaired(evaluator, o, option, limit, lambda: True) is None
-    assert not calls
-    assert repaired(evaluator, o, option, limit) is not None
-    assert calls

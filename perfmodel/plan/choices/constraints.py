@@ -1,19 +1,24 @@
-"""Which plans are allowed: shardings, exchanges, parts and ranks that some tables must or must not have."""
+"""Which shardings tables may have: ``--only``, as typed or in JSON as TorchRec's ``ParameterConstraints``."""
 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Sequence
+import glob
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, model_validator
 
 from perfmodel.engine.placement import Plan, Scheme
 from perfmodel.engine.schemes import (
     COLUMN_WISE,
     DATA_PARALLEL,
     EXCHANGED,
+    OF_TORCHREC,
     SHARDINGS,
     TABLE_COLUMN_WISE,
     Exchange,
@@ -22,16 +27,100 @@ from perfmodel.engine.schemes import (
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.plan.choices.options import Options
-from perfmodel.plan.choices.table_rules import TableRule
-from perfmodel.plan.choices.too_small import too_small, with_copies
-from perfmodel.question.plans import HOT_ROWS, RULES
+from perfmodel.question.plans import RULES
+from perfmodel.schema.fields import Exact, validated
 from perfmodel.schema.files import unknown_name
+from perfmodel.schema.gate import MOST_TABLES, read_json
+from perfmodel.schema.torchrec_plan import ShardingType
 from perfmodel.units import counted, format_bytes
 
 Mask = NDArray[np.bool_]
-Ints = NDArray[np.int64]
 
 _MOST_RULES = 3  # that a message names
+_IN_HBM = {"dense", "fused"}
+_WHAT = "file of ParameterConstraints"
+
+
+@dataclass(frozen=True)
+class TableRule:
+    """The shardings and exchanges that are allowed for the tables that a pattern matches.
+
+    where    the rule as typed, for messages;  pattern  for table names, with ``*`` and ``?`` as in a shell
+    names    of shardings and exchanges;  narrowest  columns of the narrowest column part [-]
+    """
+
+    where: str
+    pattern: str
+    names: tuple[str, ...] = ()
+    narrowest: int = 0
+
+
+class _ParameterConstraints(Exact):
+    """The constraints of TorchRec's planner on one table (TorchRec 1.8), as ``dataclasses.asdict`` has them.
+
+    sharding_types, min_partition are used; kernels may be those that keep rows in GPU memory; a field that is
+    not listed here is refused
+    """
+
+    sharding_types: list[ShardingType] | None = None
+    compute_kernels: list[str] | None = None
+    min_partition: Annotated[int, Field(ge=1)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_defaults(cls, fields: object) -> object:
+        """Leave out fields that say nothing. Limits: not an object -> as it is, which is refused"""
+        if not isinstance(fields, dict):
+            return fields
+        unset = {"is_weighted": False, "use_virtual_table": False, "pooling_factors": [1.0]}
+        return {k: v for k, v in fields.items() if v is not None and unset.get(k, ...) != v}
+
+
+def parse_rules(only: Iterable[str]) -> tuple[TableRule, ...]:
+    """The rules of ``--only``: ``NAMES`` for all tables, ``PATTERN=NAMES`` for some, or a JSON file.
+
+    NAMES are separated by commas; the file has ``ParameterConstraints`` by table name.
+    Limits: no name, a file that cannot be read -> BadInputError
+    """
+    rules: list[TableRule] = []
+    for text in only:
+        where = f"--only {text}"
+        if text.endswith(".json"):
+            rules += _read_rules(Path(text))
+            continue
+        pattern, equals, listed = text.rpartition("=")
+        names = tuple(name.strip() for name in listed.split(",") if name.strip())
+        if not names or (equals and not pattern.strip()):
+            raise BadInputError(f"{where} names nothing.", "for example --only 'user_*=row-wise,table-wise'")
+        rules.append(TableRule(where, pattern.strip() or "*", names))
+    return tuple(rules)
+
+
+def _read_rules(path: Path) -> list[TableRule]:
+    """A rule for each table in a file. Limits: unknown fields, rows outside GPU memory -> BadInputError"""
+    rules = []
+    tables = read_json(path, _WHAT)
+    if not isinstance(tables, dict) or len(tables) > MOST_TABLES:
+        raise BadInputError(
+            f"{_WHAT} {path} is no object with constraints by table name.", "see docs/torchrec.md"
+        )
+    for table, fields in tables.items():
+        where = f"--only {path}: {table}"
+        limits = validated(_ParameterConstraints, fields, _WHAT, where)
+        kernels = limits.compute_kernels
+        if kernels is not None and not _IN_HBM & set(kernels):
+            raise BadInputError(
+                f"{where}: compute_kernels {', '.join(kernels)} keep rows outside GPU memory.",
+                f"a plan has rows in GPU memory alone: {', '.join(sorted(_IN_HBM))}.",
+            )
+        types = limits.sharding_types or []
+        names = tuple(
+            OF_TORCHREC[name].name
+            for name in types
+            if name != "table_column_wise" or "column_wise" not in types  # it is a case of it
+        )
+        rules.append(TableRule(where, glob.escape(table), names, limits.min_partition or 0))
+    return rules
 
 
 @dataclass(frozen=True)
@@ -39,50 +128,36 @@ class Allowed:
     """What is allowed for one table; ``None`` for a set: everything.
 
     shardings, exchanges  allowed names of shardings, and kinds of exchange
-    copies                whether the table may be replicated;  hot  whether its hot rows may be replicated
-    barred                ranks that may hold none of its shards
-    rules                 the texts of the rules that set these limits, for messages
+    copies  whether the table may be replicated;  narrowest  columns of the narrowest column part [-]
+    rules   the texts of the rules that set these limits, for messages
     """
 
     shardings: frozenset[str] | None = None
     exchanges: frozenset[Exchange] | None = None
     copies: bool = True
-    hot: bool = True
-    barred: frozenset[int] = frozenset()
+    narrowest: int = 0
     rules: tuple[str, ...] = ()
 
-    @property
-    def inside(self) -> bool:
-        """Whether column parts must all be in one scale-up domain."""
-        return (
-            self.shardings is not None
-            and TABLE_COLUMN_WISE in self.shardings
-            and COLUMN_WISE not in self.shardings
-        )
-
-    def why_not(self, scheme: Scheme, gpus: int, domain: int) -> str:
-        """Why a table may not have this scheme; "" if it may. ``barred`` is not checked.
+    def why_not(self, scheme: Scheme, dim: int, gpus: int, domain: int) -> str:
+        """Why a table of ``dim`` columns may not have this scheme; "" if it may.
 
         gpus, domain  GPUs of the job, and of a scale-up domain
         """
         name = scheme.sharding(gpus, domain)
         if scheme.copied:
             return "" if self.copies else f"may not be {DATA_PARALLEL}"
-        if name == COLUMN_WISE and self.inside:
-            if scheme.col_parts > domain:
-                return f"may not have {scheme.col_parts} column parts: a domain has {domain} GPUs"
-        elif self.shardings is not None and name not in self.shardings:
+        if self.shardings is not None and name not in self.shardings:
             return f"may not be {name}"
         if self.exchanges is not None and scheme.kind not in self.exchanges:
             return f"may not be exchanged by {scheme.kind.key}"
-        if scheme.hot_rows and not self.hot:
-            return "may not have hot rows on every GPU"
+        if scheme.col_parts > 1 and dim / scheme.col_parts < self.narrowest:
+            return f"may not have column parts of less than {self.narrowest} columns"
         return ""
 
 
 @dataclass(frozen=True, eq=False)
 class Constraints:
-    """The allowed schemes and ranks of every table of a plan.
+    """The allowed schemes of every table of a plan.
 
     tables   the tables; equal tables with different rules count as different kinds (``PlanTables.apart``)
     allowed  the limits of each table;  gpus, domain  GPUs of the job, and of a scale-up domain
@@ -98,80 +173,52 @@ class Constraints:
         """Applies rules to tables on ``gpus`` GPUs in scale-up domains of ``domain`` GPUs.
 
         If several rules name a table, all of them apply to it.
-        Limits: unknown names, a pattern that matches no table, ranks that do not exist, rules that leave
-                no choice for a table -> BadInputError that names the rule
+        Limits: unknown names, a pattern that matches no table -> BadInputError that names the rule
         """
-        found = [Allowed() for _ in range(len(tables))]
+        allowed = [Allowed() for _ in range(len(tables))]
         for rule in rules:
             named = [at for at, name in enumerate(tables.names) if fnmatch.fnmatchcase(name, rule.pattern)]
             if not named:
                 error = unknown_name("table", rule.pattern, tables.names)
                 raise BadInputError(f"{rule.where}: {error.message}", error.next_step[:400])
-            _check_ranks(rule, gpus)
+            names = {_spell(name, rule) for name in rule.names}
             for at in named:
-                found[at] = _with(found[at], rule, gpus)
-        for at, each in enumerate(found):
-            if len(each.barred) == gpus:
-                raise _nothing_left(tables.names[at], each, "no rank is left for it")
-        classes = {each: at for at, each in enumerate(dict.fromkeys(found))}
-        apart = np.array([classes[each] for each in found], dtype=np.float64)
-        return Constraints(replace(tables, apart=apart), tuple(found), gpus, domain)
+                allowed[at] = _limit(allowed[at], rule, names)
+        classes = {limits: at for at, limits in enumerate(dict.fromkeys(allowed))}
+        apart = np.array([classes[limits] for limits in allowed], dtype=np.float64)
+        return Constraints(replace(tables, apart=apart), tuple(allowed), gpus, domain)
 
-    def applied(self, options: Options) -> Options:
-        """The allowed options, with the ranks that each kind of table may not use.
+    def restrict(self, options: Options, limit_bytes: float) -> Options:
+        """The allowed options. limit_bytes  memory of each rank that tables may use
 
-        Limits: a table has no option left -> BadInputError that names it, its rules and its possible options
+        Limits: a table has no option left, or all do not fit -> BadInputError that names rules
         """
         sample, _, _ = self.tables.kinds
-        barred = np.zeros((options.count.size, self.gpus), dtype=bool)
-        for q, t in enumerate(sample):
-            barred[q, sorted(self.allowed[int(t)].barred)] = True
-
-        def allowed(of: Options) -> Mask:
-            each = enumerate(of.group)
-            free = [not self._refused(int(sample[q]), of, at, barred[q]) for at, q in each]
-            return np.array(free, dtype=bool)
-
-        mask = allowed(options)
+        mask = np.array(
+            [
+                not self._why_not(int(sample[kind]), options.scheme(at))
+                for at, kind in enumerate(options.group)
+            ],
+            dtype=bool,
+        )
         left = np.bincount(options.group[mask], minlength=options.count.size)
-        for none in np.flatnonzero(left == 0):
-            at, span = int(sample[none]), range(*_span(options, int(none)))
-            could = {options.scheme(o).sharding(self.gpus, self.domain) for o in span}
-            shape = int(self.tables.rows[at]), int(self.tables.dim[at]), self.gpus, self.domain
-            each = self.allowed[at]
-            words = (kind.facts.word for kind in each.exchanges or ())
-            why = too_small(each.shardings or tuple(words), *shape)
-            if why and DATA_PARALLEL in could:
-                raise BadInputError(
-                    f"table {self.tables.names[at]!r}: {why}.", with_copies(self.allowed[at].rules)
-                )
-            why = why or f"of what fits ({', '.join(sorted(could))}) none is allowed"
-            raise _nothing_left(self.tables.names[at], self.allowed[at], why)
-        large = options.too_large
-        large = None if large is None else large.kept(allowed(large))
-        found = replace(options.kept(mask), barred=barred if barred.any() else None, too_large=large)
-        held = np.array([self.allowed[int(t)].inside for t in sample])[found.group]
-        inside = held & (found.r == 1) & (found.c > 1) & (self.domain < self.gpus)
-        return replace(found, inside=inside if inside.any() else None)
+        for kind in np.flatnonzero(left == 0):
+            table, span = int(sample[kind]), range(options.first[kind], options.first[kind + 1])
+            could = {options.scheme(option).sharding(self.gpus, self.domain) for option in span}
+            raise BadInputError(
+                f"table {self.tables.names[table]!r}: of what fits ({', '.join(sorted(could))}) "
+                "none is allowed.",
+                f"{'; '.join(self.allowed[table].rules)} leaves nothing: allow more, or give it other GPUs "
+                "(--gpus).",
+            )
+        allowed = options.kept(mask)
+        self._check_room(allowed, limit_bytes)
+        return allowed
 
-    def _refused(self, t: int, options: Options, at: int, barred: Mask) -> bool:
-        """Whether the rules of a table forbid an option, by its scheme or by too few allowed ranks.
+    def _why_not(self, table: int, scheme: Scheme) -> str:
+        return self.allowed[table].why_not(scheme, int(self.tables.dim[table]), self.gpus, self.domain)
 
-        t  index of the table;  at  index of the option;  barred  mask of the ranks that it may not use
-        """
-        scheme = options.scheme(at)
-        if self.allowed[t].why_not(scheme, self.gpus, self.domain):
-            return True
-        if not barred.any():
-            return False
-        if scheme.copied or scheme.hot_rows:
-            return True  # every rank would hold some of it
-        free = int(np.sum(~barred))
-        if scheme.by_domain:
-            free = int(np.sum(~barred.reshape(-1, self.domain).any(axis=1))) * self.domain
-        return scheme.parts > free
-
-    def check_room(self, options: Options, limit_bytes: float) -> None:
+    def _check_room(self, options: Options, limit_bytes: float) -> None:
         """Check that the tables fit in the memory of all ranks, each with its smallest allowed option.
 
         Limits: they need more than ``limit_bytes`` per rank -> BadInputError
@@ -181,7 +228,7 @@ class Constraints:
         if total <= limit_bytes:
             return
         needs, room = (format_bytes(x * options.gpus, binary=False) for x in (total, limit_bytes))
-        rules = list(dict.fromkeys(rule for each in self.allowed for rule in each.rules))
+        rules = list(dict.fromkeys(rule for limits in self.allowed for rule in limits.rules))
         more = "; …" if len(rules) > _MOST_RULES else ""
         raise BadInputError(
             f"the tables of {self.tables.model} need {needs} of HBM as the constraints want them, and "
@@ -192,89 +239,38 @@ class Constraints:
 
     def check(self, plan: Plan) -> None:
         """Check a plan. Limits: a table of the plan breaks a rule -> BadInputError that names both"""
-        for t, (name, placement) in enumerate(zip(plan.tables.names, plan.placements, strict=True)):
-            each, scheme = self.allowed[t], placement.scheme
-            why = each.why_not(scheme, plan.gpus, plan.domain)
-            everywhere = scheme.copied or scheme.hot_rows > 0
-            held = set(range(plan.gpus)) if everywhere else set(placement.ranks.tolist())
-            if not why and each.inside and placement.sharding(plan.gpus, plan.domain) == COLUMN_WISE:
-                why = "" if plan.domain >= plan.gpus else "may not have columns in several scale-up domains"
-            if not why and held & each.barred:
-                why = f"may not be on rank {min(held & each.barred)}"
+        for table, (name, placement) in enumerate(zip(plan.tables.names, plan.placements, strict=True)):
+            why = self._why_not(table, placement.scheme)
             if why:
                 raise BadInputError(
                     f"the plan breaks a constraint: table {name!r} {why}.",
-                    f"{'; '.join(each.rules)} says so: change the plan, or the constraint.",
+                    f"{'; '.join(self.allowed[table].rules)} says so: change the plan, or the constraint.",
                 )
 
 
-def _span(options: Options, kind: int) -> tuple[int, int]:
-    return int(options.first[kind]), int(options.first[kind + 1])
+def _limit(before: Allowed, rule: TableRule, names: set[str]) -> Allowed:
+    """The limits of a table after one more rule. names  of the rule, as ``_spell`` returns them"""
+    shardings, exchanges = before.shardings, before.exchanges
+    kinds = {kind for kind in EXCHANGED if kind.key in names}
+    cuts = names & set(SHARDINGS)
+    if cuts and (cuts != {DATA_PARALLEL} or not kinds):
+        shardings = frozenset(cuts) & (frozenset(SHARDINGS) if shardings is None else shardings)
+    if kinds:
+        exchanges = frozenset(kinds) & (frozenset(Exchange) if exchanges is None else exchanges)
+    copies = before.copies and (not names or DATA_PARALLEL in names)
+    narrowest = max(before.narrowest, rule.narrowest)
+    return Allowed(shardings, exchanges, copies, narrowest, (*before.rules, rule.where))
 
 
-def _nothing_left(name: str, allowed: Allowed, why: str) -> BadInputError:
-    return BadInputError(
-        f"table {name!r}: {why}.",
-        f"{'; '.join(allowed.rules)} leaves nothing: allow more, or give it other GPUs (--gpus).",
-    )
-
-
-def _exchanges(names: Sequence[str]) -> set[Exchange]:
-    """The kinds of exchange that a rule names; names of shardings are skipped."""
-    return {kind for kind in EXCHANGED if kind.key in names}
-
-
-def _check_ranks(rule: TableRule, gpus: int) -> None:
-    beyond = [rank for rank in sorted(rule.ranks | rule.without_ranks) if rank >= gpus]
-    if beyond:
-        raise BadInputError(f"{rule.where}: rank {beyond[0]} does not exist.", f"ranks are 0 to {gpus - 1}.")
-
-
-def _with(found: Allowed, rule: TableRule, gpus: int) -> Allowed:
-    """The limits of a table after one more rule; ``found``: its limits before."""
-    shardings, exchanges = found.shardings, found.exchanges
-    only, without = ([_known(name, rule) for name in names] for names in (rule.only, rule.without))
-    copies, hot = found.copies, found.hot
-    if only:
-        said = {name for name in only if name in SHARDINGS}
-        kinds = _exchanges(only)
-        copies &= DATA_PARALLEL in said
-        if said and (said != {DATA_PARALLEL} or not kinds):
-            shardings = frozenset(said) & (frozenset(SHARDINGS) if shardings is None else shardings)
-        if kinds:
-            exchanges = frozenset(kinds) & (frozenset(Exchange) if exchanges is None else exchanges)
-        if HOT_ROWS in only:
-            raise BadInputError(f"{rule.where}: {HOT_ROWS} are beside a sharding.", "forbid them, or not.")
-    gone = {name for name in without if name in SHARDINGS}
-    if TABLE_COLUMN_WISE in gone:
-        raise BadInputError(
-            f"{rule.where}: {TABLE_COLUMN_WISE} is a case of {COLUMN_WISE}, and cannot be forbidden alone.",
-            f"forbid {COLUMN_WISE}, or name the ranks that the table may use.",
-        )
-    if COLUMN_WISE in gone:
-        gone.add(TABLE_COLUMN_WISE)
-    if gone:
-        shardings = (frozenset(SHARDINGS) if shardings is None else shardings) - gone
-    dropped = _exchanges(without)
-    if dropped:
-        exchanges = (frozenset(Exchange) if exchanges is None else exchanges) - dropped
-    barred = found.barred | rule.without_ranks
-    if rule.ranks:
-        barred |= frozenset(range(gpus)) - rule.ranks
-    return Allowed(
-        shardings,
-        exchanges,
-        copies and DATA_PARALLEL not in without,
-        hot and HOT_ROWS not in without,
-        barred,
-        (*found.rules, rule.where),
-    )
-
-
-def _known(name: str, rule: TableRule) -> str:
-    """The spelling that rules use for a name."""
+def _spell(name: str, rule: TableRule) -> str:
+    """A name as the rules' sets have it. Limits: unknown, or table-column-wise -> BadInputError"""
     plain = name.strip().lower()
-    if plain in (*SHARDINGS, HOT_ROWS):
+    if plain == TABLE_COLUMN_WISE:
+        raise BadInputError(
+            f"{rule.where}: {TABLE_COLUMN_WISE} is a case of {COLUMN_WISE}, and cannot be asked for alone.",
+            f"allow {COLUMN_WISE}.",
+        )
+    if plain in SHARDINGS:
         return plain
     kind = exchange_named(plain)
     if kind is not None:

@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.answer.uniform_plans import VECTOR
 from perfmodel.engine.placement import COPY, Scheme
 from perfmodel.engine.schemes import EXCHANGED, HOT, fits
 
@@ -16,8 +17,9 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-NARROWEST = 4
-"""Columns of the narrowest column part that is considered: 16 bytes of fp32, one load of a GPU thread."""
+
+MOST_FINE = 256
+"""Kinds of table, up to which all schemes are listed; of more, those that good plans use (``schemes``)."""
 
 _ANY_ROWS = 1 << 62
 
@@ -27,7 +29,7 @@ class Listing:
     """Schemes of all kinds of table (equal tables are one kind), sorted by kind: an array entry per scheme.
 
     group  index of the kind of table;  exchange  kind of exchange;  r, c  number of row and column parts
-    hot    number of replicated hot rows;  asked  whether a rule names the scheme exactly
+    hot    number of replicated hot rows;  further  whether it is one of the further schemes
     """
 
     group: Ints
@@ -35,7 +37,7 @@ class Listing:
     r: Ints
     c: Ints
     hot: Ints
-    asked: Mask
+    further: Mask
 
     @staticmethod
     def of(
@@ -52,12 +54,11 @@ class Listing:
         hot  numbers of hot rows that may be replicated, for each kind;  more  further schemes for each kind
         """
         shape = np.stack([dim, [len(few) for few in hot]]).astype(np.int64)
-        parts = [
-            _of_shape(
-                np.flatnonzero((shape == same[:, np.newaxis]).all(axis=0)), rows, same, gpus, domain, hot
-            )
-            for same in np.unique(shape, axis=1).T
-        ]
+        parts = []
+        for same in np.unique(shape, axis=1).T:
+            kinds = np.flatnonzero((shape == same[:, np.newaxis]).all(axis=0))
+            template = _template(int(same[0]), int(same[1]), gpus, domain, rows.size > MOST_FINE)
+            parts.append(_of_shape(kinds, rows, template, hot))
         group, columns = (np.concatenate(each, axis=-1) for each in zip(*parts, strict=True))
         order = np.argsort(group, kind="stable")
         exchange, r, c, few = columns[:, order]
@@ -67,7 +68,7 @@ class Listing:
     def _with(self, more: Sequence[set[Scheme]]) -> Listing:
         """These schemes and ``more``, a set per kind of table. The further schemes come last in their kind.
 
-        Schemes of ``more``, even if listed already, are marked as ``asked``.
+        Schemes of ``more``, even if listed already, are marked as ``further``.
         """
         columns = np.stack([self.exchange, self.r, self.c, self.hot])
         kind = np.repeat(np.arange(len(more)), [len(each) for each in more])
@@ -75,56 +76,61 @@ class Listing:
         both = np.column_stack([columns, np.array(new, dtype=np.int64).T])
         group = np.concatenate([self.group, kind])
         _, first, of = np.unique(np.vstack([group, both]), axis=1, return_index=True, return_inverse=True)
-        asked = np.zeros(first.size, dtype=bool)
-        asked[of.reshape(-1)[self.group.size :]] = True
+        further = np.zeros(first.size, dtype=bool)
+        further[of.reshape(-1)[self.group.size :]] = True
         order = np.lexsort((first, group[first]))
         at = first[order]
         exchange, r, c, few = both[:, at]
-        return Listing(group[at], exchange, r, c, few, asked[order])
+        return Listing(group[at], exchange, r, c, few, further[order])
 
 
 def _of_shape(
-    kinds: Ints, rows: Array, shape: Ints, gpus: int, domain: int, hot: Sequence[Sequence[int]]
+    kinds: Ints, rows: Array, template: tuple[Ints, Ints, Ints, Ints], hot: Sequence[Sequence[int]]
 ) -> tuple[Ints, Ints]:
     """The schemes of kinds of table with equal width and equally many numbers of hot rows.
 
     Returns (kind of table of each scheme, its exchange, row parts, column parts and hot rows as 4 columns).
-    kinds  the kinds;  rows  of each kind;  shape  (columns of a table, numbers of hot rows)
+    kinds  the kinds;  rows  of each kind;  template  their schemes with unlimited rows (``_template``)
     """
-    dim, slots = (int(x) for x in shape)
-    exchange, r, c, slot = _template(dim, slots, gpus, domain)
+    exchange, r, c, slot = template
     few = np.array([[0, *hot[q]] for q in kinds], dtype=np.int64)[:, slot]
     which, at = np.nonzero(r <= rows[kinds, np.newaxis] - few)
     return kinds[which], np.stack([exchange[at], r[at], c[at], few[which, at]])
 
 
 @lru_cache(maxsize=256)
-def _template(dim: int, slots: int, gpus: int, domain: int) -> tuple[Ints, Ints, Ints, Ints]:
+def _template(dim: int, slots: int, gpus: int, domain: int, coarse: bool) -> tuple[Ints, Ints, Ints, Ints]:
     """Schemes of a table with unlimited rows: exchange, row parts, column parts, index of the hot rows.
 
     dim  columns of the table;  slots  how many numbers of hot rows there are; index 0: no hot rows
+    coarse  as of ``schemes``
     """
-    found = list(schemes(_ANY_ROWS, dim, gpus, domain, range(1, slots + 1)))
+    found = list(schemes(_ANY_ROWS, dim, gpus, domain, range(1, slots + 1), coarse))
     columns = np.array([(s.kind, s.row_parts, s.col_parts, s.hot_rows) for s in found], dtype=np.int64).T
     columns.flags.writeable = False
     exchange, r, c, slot = columns
     return exchange, r, c, slot
 
 
-def schemes(rows: int, dim: int, gpus: int, domain: int, hot: Sequence[int] = ()) -> Iterator[Scheme]:
+def schemes(
+    rows: int, dim: int, gpus: int, domain: int, hot: Sequence[int] = (), coarse: bool = False
+) -> Iterator[Scheme]:
     """All schemes that a search considers for a table; replication comes first.
 
     rows, dim  size of the table;  gpus, domain  GPUs of the job, and of a scale-up domain
     hot  numbers of hot rows that may be replicated, in schemes with either row parts or column parts
+    coarse  column parts are powers of two, beside rows that are whole or in parts over one domain
     Limits: one rank -> replication and one shard;  never more row parts than rows, or shards than ranks
     """
     yield COPY
     powers = {1 << k for k in range(gpus.bit_length()) if 1 << k <= gpus}
     row_parts = sorted(r for r in {*powers, *_domains(gpus, domain), gpus} if r <= rows)
-    widths = sorted({c for c in range(1, dim // NARROWEST + 1) if dim % c == 0 or c in powers} | {1})
+    widths = [1, *(c for c in range(2, dim // VECTOR + 1) if dim % (VECTOR * c) == 0)]
+    if coarse:
+        widths = [c for c in widths if c in powers]
     for r in row_parts:
         for c in widths:
-            if r * c > gpus:
+            if r * c > gpus or (coarse and c > 1 and r not in (1, domain)):
                 break
             yield from (Scheme(kind, r, c) for kind in EXCHANGED if fits(kind, r, c, gpus, domain))
             few = hot if gpus > 1 and 1 in (r, c) else ()

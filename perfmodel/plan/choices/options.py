@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -19,7 +19,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.model.popularity import popularity_bins
 from perfmodel.plan.choices.listing import Listing
 from perfmodel.schema.distributions import Distribution
-from perfmodel.units import counted, format_bytes
+from perfmodel.units import counted, format_bytes, format_count
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -42,9 +42,6 @@ class Options:
     own_memory, everywhere_memory   [O] memory of one shard, and of the replicas on every rank [bytes]
     average, average_memory   [O, K], [O] load and memory of a rank with shards spread evenly [bytes]
     gpus, domain      GPUs of the job, and of a scale-up domain
-    barred    [Q, G] ranks that may hold no shard of a kind of table; None: all may
-    inside    [O] whether all shards must be in one scale-up domain; None: for no option
-    too_large  options that are left out because a shard does not fit a GPU
     """
 
     kind_of: Ints
@@ -64,19 +61,6 @@ class Options:
     average_memory: Array
     gpus: int
     domain: int
-    barred: NDArray[np.bool_] | None = None
-    inside: NDArray[np.bool_] | None = None
-    too_large: Options | None = None
-
-    @property
-    def bound_to_ranks(self) -> NDArray[np.bool_]:
-        """For each table, whether it may not be on some ranks, or its shards must be in one domain."""
-        bound = np.zeros(self.count.size, dtype=bool)
-        if self.barred is not None:
-            bound |= np.any(self.barred, axis=1)
-        if self.inside is not None:
-            bound[self.group[self.inside]] = True
-        return bound[self.kind_of]
 
     @cached_property
     def copied(self) -> NDArray[np.bool_]:
@@ -155,32 +139,41 @@ class Options:
                 *("own_memory", "everywhere_memory", "average", "average_memory"),
             )
         }
-        found = Options(self.kind_of, self.count, first, group, gpus=self.gpus, domain=self.domain, **some)
-        inside = None if self.inside is None else self.inside[keep]
-        return replace(found, inside=inside, barred=self.barred, too_large=self.too_large)
+        return Options(self.kind_of, self.count, first, group, gpus=self.gpus, domain=self.domain, **some)
+
+
+MOST_KINDS = 10_000
+"""Most kinds of table (equal tables are one kind) of which options are listed: 1.3 GB."""
+
+
+def check_kinds(tables: PlanTables) -> None:
+    """Refuse more kinds of table than a plan can choose for. Limits: above ``MOST_KINDS`` -> BadInputError"""
+    kinds = tables.kinds[0].size
+    if kinds > MOST_KINDS:
+        raise BadInputError(
+            f"{format_count(kinds)} different tables are more than a plan can choose for.",
+            f"at most {format_count(MOST_KINDS)}: plan groups of them apart, or round rows and pooling.",
+        )
 
 
 def options_of(
     evaluator: Evaluator,
     limit_bytes: float,
-    more: Sequence[Scheme] = (),
-    named: Sequence[Collection[Scheme]] = (),
+    more: Sequence[Collection[Scheme]] = (),
 ) -> Options:
     """All options of the evaluator's tables whose shards fit a rank with ``limit_bytes`` of memory.
 
-    Row parts are powers of two, whole scale-up domains and all ranks; column parts divide the columns into
-    parts of at least ``NARROWEST``. Hot rows are replicated only if that saves time, alone or for all tables.
-    more   one scheme for each table, such as its scheme in a given plan;  named  for each kind of equal
-           tables, the schemes that rules name. Both are added to the options, with any number of parts
-    Limits: a table without an option that fits -> BadInputError: by how much
+    Row parts are powers of two, whole scale-up domains and all ranks; column parts have a multiple of
+    ``VECTOR`` columns. Hot rows are replicated only if that saves time, alone or for all tables.
+    more  further schemes for each kind of equal tables, with any number of parts
+    Limits: a table without an option that fits -> BadInputError: by how much;  as ``check_kinds``
     """
     tables, gpus, domain = evaluator.tables, evaluator.gpus, evaluator.domain
+    check_kinds(tables)
     sample, kind_of, count = tables.kinds
     few = [hot_rows(tables.ids[at], float(tables.rows[at])) for at in sample]
-    asked = [set(each) for each in named] or [set[Scheme]() for _ in sample]
-    for kind, scheme in zip(kind_of, more, strict=False):
-        asked[kind].add(scheme)
-    listed = Listing.of(tables.rows[sample], tables.dim[sample], gpus, domain, few, asked)
+    further = [set(schemes) for schemes in more] or [set[Scheme]() for _ in sample]
+    listed = Listing.of(tables.rows[sample], tables.dim[sample], gpus, domain, few, further)
     group, exchange, r, c, hot_of = listed.group, listed.exchange, listed.r, listed.c, listed.hot
     parts = np.where(copied(exchange), 0, r * c)
     memory = np.sum(evaluator.memories.count_shard(sample[group], r, c, hot_of), axis=0)
@@ -208,7 +201,9 @@ def options_of(
         gpus,
         domain,
     )
-    return _fitting(found.kept(listed.asked | _worth_copying(found, evaluator)), tables, sample, limit_bytes)
+    return _fitting(
+        found.kept(listed.further | _worth_copying(found, evaluator)), tables, sample, limit_bytes
+    )
 
 
 def _loads(evaluator: Evaluator, table: Ints, kind: Ints, r: Ints, c: Ints, hot: Ints) -> ShardLoads:
@@ -302,7 +297,7 @@ def _fitting(found: Options, tables: PlanTables, sample: Ints, limit_bytes: floa
             f"use {int(np.ceil(total * found.gpus / limit_bytes))} GPUs or more (--gpus), "
             f"or allow more of the memory of each (--max-hbm, --reserve).",
         )
-    return replace(found.kept(fits), too_large=found.kept(~fits))
+    return found.kept(fits)
 
 
 def least_of(value: Array, first: Ints) -> tuple[Array, Ints]:

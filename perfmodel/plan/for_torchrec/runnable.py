@@ -24,6 +24,7 @@ from perfmodel.engine.schemes import (
     copied,
     over_all,
 )
+from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
 from perfmodel.plan.choices.options import Options
 from perfmodel.schema.machine import Machine
@@ -36,7 +37,9 @@ from perfmodel.schema.torchrec_plan import (
 )
 
 _COLUMNS = 4
-"""FBGEMM reads rows in vectors of four elements: column parts are multiples of this."""
+"""FBGEMM reads rows in vectors of four elements: the columns of a shard are a multiple of this."""
+_LARGEST_ELEMENT = 4
+"""Bytes of the largest element of TorchRec's DataType (1.8): it has no fp64."""
 
 
 def why_not(scheme: Scheme, dim: int, gpus: int, domain: int) -> str:
@@ -54,8 +57,11 @@ def why_not(scheme: Scheme, dim: int, gpus: int, domain: int) -> str:
         return f"TorchRec has no {r} row parts on any ranks"
     if scheme.by_domain and r > domain:
         return f"TorchRec reduces row parts inside one domain of {domain} GPUs, not over {r} row parts"
-    if c > 1 and (dim % c or dim // c % _COLUMNS):
-        return f"TorchRec's column parts are equal multiples of {_COLUMNS} columns, not {dim} / {c}"
+    if not scheme.copied and dim % (_COLUMNS * c):
+        parts = f"{dim} / {c}" if c > 1 else f"{dim}"
+        return (
+            f"TorchRec's shards have a multiple of {_COLUMNS} columns, not {parts}; its copies may have any"
+        )
     return ""
 
 
@@ -78,9 +84,13 @@ def runnable(options: Options, evaluator: Evaluator) -> NDArray[np.bool_]:
     )
     left = np.bincount(options.group[mask], minlength=options.count.size)
     for kind in np.flatnonzero(left == 0):
+        table = int(sample[kind])
+        dim = int(tables.dim[table])
+        why = f": {why_not(WHOLE, dim, options.gpus, options.domain)}" if dim % _COLUMNS else ""
+        pad = f"pad it to {-(-dim // _COLUMNS) * _COLUMNS} columns, " if why else ""
         raise BadInputError(
-            f"table {tables.names[sample[kind]]!r} fits in no sharding that TorchRec has.",
-            "use more GPUs, allow more memory of each, or plan without TorchRec.",
+            f"table {tables.names[table]!r} fits in no sharding that TorchRec has{why}.",
+            f"{pad}use more GPUs, allow more memory of each, or plan without TorchRec.",
         )
     return mask
 
@@ -141,12 +151,19 @@ def torchrec_plan(evaluator: Evaluator, plan: Plan, hbm_bytes: float | None = No
     )
 
 
-def check_names(names: Sequence[str]) -> None:
-    """Check table names. Limits: a name that a torch module cannot have -> BadInputError
+def check_tables(tables: PlanTables) -> None:
+    """Check tables. Limits: a name that a torch module cannot have, elements of 8 bytes -> BadInputError
 
-    Source: ``torch.nn.Module.add_module``: "module name can't contain a point"; each table becomes a module
+    Source: ``torch.nn.Module.add_module``: "module name can't contain a point"; each table becomes a module;
+    TorchRec 1.8, ``DataType``
     """
-    if bad := [name for name in names if "." in name]:
+    for table in np.flatnonzero(tables.element_bytes > _LARGEST_ELEMENT):
+        raise BadInputError(
+            f"table {tables.names[table]!r} has elements of {tables.element_bytes[table]:.0f} bytes, and "
+            f"TorchRec none above {_LARGEST_ELEMENT}.",
+            "store it as fp32, or plan without TorchRec.",
+        )
+    if bad := [name for name in tables.names if "." in name]:
         raise BadInputError(
             f"table {bad[0]!r} has a point in its name, which no module of torch may have.",
             f"name it as in TorchRec, for example {bad[0].replace('.', '_')!r}, or plan without TorchRec.",
@@ -157,9 +174,9 @@ def write(evaluator: Evaluator, plan: Plan, path: Path, hbm_bytes: float | None 
     """Write a plan in TorchRec's form to a JSON file.
 
     hbm_bytes  memory that a rank may use; None: all that it has. Limits: as ``torchrec_plan``,
-               ``check_names``
+               ``check_tables``
     """
-    check_names(plan.tables.names)
+    check_tables(plan.tables)
     write_torchrec_plan(torchrec_plan(evaluator, plan, hbm_bytes), path)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from perfmodel import effort
 from perfmodel.engine.timing import round_off
-from perfmodel.plan.searching.improve import put_back
+from perfmodel.plan.searching.local_search import put_back
 from perfmodel.plan.searching.packing import Packing
 
 Array = NDArray[np.float64]
@@ -49,7 +49,6 @@ class _Units:
 class Evening:
     """Moves the shards of a plan under search (``Packing``) to other ranks; schemes stay as they are.
 
-    Tables that may not be on some ranks stay where they are.
     quick  fewer rounds of fewer changes: most of the gain, in a tenth of the time
     """
 
@@ -62,7 +61,7 @@ class Evening:
         self.cols = np.flatnonzero(state.held.any(axis=0))
         buffers = state.evaluator.times.count_buffers((state.base + state.held).T)
         self.room = state.limit_bytes - float(buffers.max())
-        apart = ~o.everywhere_held[state.option] & ~o.bound_to_ranks
+        apart = ~o.everywhere_held[state.option]
         two = o.by_domain[state.option]
         self.movable = [(np.flatnonzero(apart & ~two), 1), (np.flatnonzero(apart & two), o.domain)]
 

@@ -194,8 +194,6 @@ def _together(state: Packing, tables: Ints, scale: Scale) -> int:
     """Place the first of several equal tables, or several of them at once; returns how many; 0: none fits."""
     o, option = state.options, int(state.option[tables[0]])
     count = min(tables.size, o.gpus // (_AT_ONCE * int(o.parts[option])))
-    if _inside(o, option):
-        count = 1
     if count < 2 or tables.size < 2 * count:
         ranks = place(state, option, scale)
         if ranks is not None:
@@ -235,7 +233,7 @@ def _in_rounds(state: Packing, tables: Ints, scale: Scale) -> int:
     room = state.limit_bytes - float(state.needs().max())
     if o.own_memory[at] > 0:
         rounds = min(rounds, int(room / 2 / (o.own_memory[at] * shards)))
-    if rounds <= 0 or _inside(o, at) or (o.barred is not None and o.barred[o.group[at]].any()):
+    if rounds <= 0:
         return 0
     turns = [_turn(o, at, n * each, each, places) for n in range(period)]
     for n, table in enumerate(tables[: rounds * period].tolist()):
@@ -265,25 +263,7 @@ def place(state: Packing, option: int, scale: Scale) -> Ints | None:
         each = int(o.parts[option]) // o.domain
         return in_domains(np.sort(order[:each]), o, option) if order.size >= each else None
     each = int(o.parts[option])
-    if _inside(o, option):
-        return _in_one_domain(order, each, o.domain)
     return np.asarray(np.sort(order[:each])) if order.size >= each else None
-
-
-def _inside(o: Options, option: int) -> bool:
-    """Whether all shards of this option must be in one domain."""
-    return o.inside is not None and bool(o.inside[option])
-
-
-def _in_one_domain(order: Ints, count: int, domain: int) -> Ints | None:
-    """The first ``count`` ranks of ``order`` that share a domain. Limits: no domain has so many -> None"""
-    before: dict[int, list[int]] = {}
-    for rank in order.tolist():
-        ranks = before.setdefault(rank // domain, [])
-        ranks.append(rank)
-        if len(ranks) == count:
-            return np.sort(np.array(ranks, dtype=np.int64))
-    return None
 
 
 def _emptiest(state: Packing, option: int, scale: Scale) -> Ints:
@@ -297,8 +277,6 @@ def _emptiest(state: Packing, option: int, scale: Scale) -> Ints:
     score = scale.score(loads)
     needs = state.memory + o.own_memory[option] + state.evaluator.times.count_buffers(loads.T)
     score[needs > state.limit_bytes] = np.inf
-    if o.barred is not None:
-        score[o.barred[o.group[option]]] = np.inf
     if o.by_domain[option]:
         score = score.reshape(-1, o.domain).sum(axis=1)
     order = np.argsort(score, kind="stable")

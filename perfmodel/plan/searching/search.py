@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -12,23 +13,19 @@ from numpy.typing import NDArray
 from perfmodel.effort import DEFAULT_EFFORT, EFFORTS, Budget
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.loads import Loads
+from perfmodel.engine.memory import GpuMemory
 from perfmodel.engine.placement import Plan, Scheme
 from perfmodel.engine.steps import StepCost
 from perfmodel.errors import BadInputError
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.bounding.lower_bound import lower_bound
-from perfmodel.plan.choices.options import Options, least_of, options_of
-from perfmodel.plan.searching import effort_shares as shares
-from perfmodel.plan.searching.carried import repaired
-from perfmodel.plan.searching.changing import Changing
-from perfmodel.plan.searching.found import Found
-from perfmodel.plan.searching.improve import improve
+from perfmodel.plan.choices.options import Options, check_kinds, least_of, options_of
+from perfmodel.plan.searching.annealing import Changing
+from perfmodel.plan.searching.coordinate_descent import Descent
 from perfmodel.plan.searching.packing import Packing, pack
-from perfmodel.plan.searching.schemes import Descent
 from perfmodel.plan.searching.starts import Starts
 from perfmodel.plan.searching.uniform import packed_as, schemes_by_kind, uniform_plans
 
-Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
@@ -41,6 +38,13 @@ _ALIKE = 1.002  # of the best plan's time: quick times differ from exact times b
 _LESS = 1e-9  # of a time: a plan must be faster by this to replace the best
 _ROOMS = (1.0, 0.98, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6)
 """Shares of the memory for which schemes are chosen: shards of unequal size do not fill all of it."""
+_QUICK, _STARTING = 0.3, 0.6  # of the work, at most: for quick plans, for all starting plans
+_STARTING_S, _STARTING_LEAST = 1.5, 0.3  # with more effort: so many seconds, at least this part of the share
+_EVENING = 0.25  # of that work in addition, until which they are rebalanced
+_DESCENDING = 0.5  # of the work, until which plans are started from
+
+STOPPED = ("bound", "no improvement", "effort", "time-limit", "interrupt", "given")
+"""Reasons why a search ended; ``given``: there was no search, and ``bound_s`` is 0."""
 
 Watch = Callable[[float], None]
 Restriction = Callable[[Options, Evaluator], Mask]
@@ -48,11 +52,39 @@ Restriction = Callable[[Options, Evaluator], Mask]
 Until = Callable[[], bool]
 
 
+@dataclass(frozen=True, eq=False)
+class Found:
+    """The result of a search: a plan, its cost, and a bound on all plans.
+
+    bound_s     no plan of the listed schemes takes less (``options_of``) [s]
+    stopped     why the search ended, one of ``STOPPED``
+    tried       number of plans whose tables were placed on ranks
+    restricted  whether plan and bound are only for plans within a ``Restriction``
+    done        share of the effort that was spent [-]
+    memory  of every rank;  limit_bytes  memory of a rank that tables may use
+    """
+
+    plan: Plan
+    cost: StepCost
+    memory: GpuMemory
+    limit_bytes: float
+    bound_s: float
+    stopped: str
+    tried: int = 0
+    restricted: bool = False
+    done: float = 1.0
+
+    @property
+    def gap(self) -> float:
+        """Gap between the plan's time and the bound, as a share of the plan's time."""
+        return max(1 - self.bound_s / self.cost.time_s, 0.0)
+
+
 class Listed(Protocol):
     """Lists the options of a search."""
 
-    def __call__(self, *, named: Sequence[Collection[Scheme]]) -> Options:
-        """The options. named  for each kind of equal tables, further schemes to list"""
+    def __call__(self, *, more: Sequence[Collection[Scheme]]) -> Options:
+        """The options. more  for each kind of equal tables, further schemes to list"""
 
 
 class Search:
@@ -81,6 +113,7 @@ class Search:
         watch: Watch = lambda best_s: None,
     ) -> None:
         self.evaluator, self.limit_bytes, self.watch = evaluator, limit_bytes, watch
+        check_kinds(evaluator.tables)
         uniform = uniform_plans(evaluator, limit_bytes, ruled=ruled or restrict is not None)
         self.budget = Budget(evaluator.work, effort_s, time_limit_s)
         self.random = np.random.default_rng(seed)
@@ -88,20 +121,19 @@ class Search:
         self.best_s = np.inf
         self.bound_s = 0.0
         self.families: list[Packing] = []
-        self.first: Ints | None = None  # schemes [T] to try in addition
         self.tried = 0  # plans that were packed
         self.packed: dict[bytes, bool] = {}  # whether schemes could be packed
         schemes = schemes_by_kind(evaluator.tables, uniform)
         if options is None:
             options = partial(options_of, evaluator, limit_bytes)
-        self.options = options(named=schemes) if callable(options) else options
+        self.options = options(more=schemes) if callable(options) else options
         self.restricted = restrict is not None
         if restrict is not None:
             self.options = self.options.kept(restrict(self.options, evaluator))
         size = self.options.kind_of.size * self.options.gpus
         self.few, self.small = size <= _FEW, size <= _SMALL
         states = (packed_as(plan, evaluator, self.options, limit_bytes) for plan in uniform)
-        self.uniform = [state for state in states if state is not None]
+        self.uniform = [state for state in states if state is not None and state.fits]
         self.starts = Starts(evaluator, self.options, limit_bytes, self._keep, self.late)
 
     def late(self) -> bool:
@@ -126,7 +158,7 @@ class Search:
                 loads = curves.units(self.evaluator.loads(self.best.plan()).most)
                 self.bound_s = lower_bound(self.options, curves, self.limit_bytes, loads, self.best_s)
                 if self.few and self._open():
-                    self._start(shares.STARTING)
+                    self._start(_STARTING)
                 if self._open():
                     self._anneal(curves)
             if not self._open():
@@ -152,7 +184,10 @@ class Search:
         near = [state for state in self.uniform if state.time_s < self.best_s * _ALIKE]
         plan, loads, cost = min(map(self._costed, [self.best, *near]), key=lambda costed: costed[2].time_s)
         return Found(
-            *(plan, cost, self.evaluator.memory(plan, loads), self.limit_bytes),
+            plan=plan,
+            cost=cost,
+            memory=self.evaluator.memory(plan, loads),
+            limit_bytes=self.limit_bytes,
             bound_s=min(self.bound_s, cost.time_s),
             stopped=stopped,
             tried=self.tried + self.starts.tried,
@@ -173,11 +208,10 @@ class Search:
         """
         o = self.options
         self.starts.uniform(self.uniform)
-        self.starts.quick(self.late if self.few else self._after(shares.QUICK))
-        self._try_first()
+        self.starts.quick(self.late if self.few else self._after(_QUICK))
         if not self.few:
-            self._start(shares.STARTING)
-        early = self._after(shares.DESCENDING)
+            self._start(_STARTING)
+        early = self._after(_DESCENDING)
         for some in ([], *([kind] for kind in o.kinds), o.kinds):
             if self.best is not None and (not self.small or early()):
                 break
@@ -187,24 +221,15 @@ class Search:
             if state is not None:
                 self.families.append(state.copy())
 
-    def _try_first(self) -> None:
-        """Try the options in ``first``, with less memory if they do not fit, and with shards moved."""
-        if self.first is None:
-            return
-        self.tried += 1
-        state = repaired(self.evaluator, self.options, self.first, self.limit_bytes, self.late)
-        if state is not None:
-            self._keep(improve(state, self._any(), self._after(shares.CARRIED)))
-
     def _start(self, share: float) -> None:
         """Make plans by Lagrangian prices.
 
         share  of the effort that this may take
         """
         starts = self.starts
-        long = shares.STARTING_S / max(share * self.budget.effort_s, shares.STARTING_S)
-        share *= max(long, shares.STARTING_LEAST)
-        starts.until, starts.until_even = self._after(share), self._after(share * (1 + shares.EVENING))
+        long = _STARTING_S / max(share * self.budget.effort_s, _STARTING_S)
+        share *= max(long, _STARTING_LEAST)
+        starts.until, starts.until_even = self._after(share), self._after(share * (1 + _EVENING))
         starts.run()
         self.families += starts.states()
 
@@ -236,9 +261,6 @@ class Search:
             near = [state for state in self.families if state.time_s < _WORTH_A_FAMILY * self.best_s]
             states += sorted(near, key=lambda state: state.time_s)[:_VALLEYS]
         Changing(curves, self.random, self._keep, self.late, cool=not self.small).run(states)
-
-    def _any(self) -> Mask:
-        return np.ones(self.options.group.size, dtype=bool)  # every option is allowed
 
     def _keep(self, state: Packing) -> None:
         time_s = state.time_s

@@ -9,7 +9,7 @@ values of both are tried.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.placement import WHOLE
 from perfmodel.plan.choices.options import Options
-from perfmodel.plan.searching.by_saving import by_saving
 from perfmodel.plan.searching.choosing import Choice, Choosing
+from perfmodel.plan.searching.coordinate_descent import Descent
 from perfmodel.plan.searching.evening import Evening
-from perfmodel.plan.searching.packing import Packing, balance, pack
-from perfmodel.plan.searching.schemes import Descent
+from perfmodel.plan.searching.packing import Packing, pack
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -29,15 +28,17 @@ Until = Callable[[], bool]
 Keep = Callable[[Packing], None]
 
 _FIRST = (0.7, 0.35)  # limits on shards for each family, over a balanced rank's load
+_SOON, _SOON_BEST = (
+    (0.35, 0.25, 0.12, 1.0, 2.0),
+    2,
+)  # limits that are tried whatever the effort, and for how many families
 _MORE = (0.5, 1.0, 0.25, 2.0, 0.12)  # for the best families
 _ROOMS = (0.985, 0.95, 0.9, 0.8)
 """Shares of the memory for which schemes are chosen, until their shards can be packed."""
 _WORTH = 1.25  # of the best plan's time: slower families are not pursued
 _FAMILIES = 3  # families that are pursued, and paired
 _IMPROVED = 256  # kinds of table, up to which schemes are also improved one by one
-_QUICK = 1_000  # tables, up to which each kind of exchange alone is tried whatever the time
-_SAVING = 16  # plans by saving per byte that are packed, while they may be the best
-_SHARP: tuple[tuple[int, ...], ...] = ((), (0,))  # sharpness of packing them: the usual, and all loads equal
+_QUICK = 1_000  # tables, up to which limits on shards are tried, and plans rebalanced, whatever the effort
 _EVENED_SOON = 2  # quick plans that are rebalanced
 _EVENED, _WORTH_EVENING = 5, 1.05  # packed plans that are rebalanced: how many, and how far from the best
 
@@ -76,44 +77,39 @@ class Starts:
             self._found(state)
 
     def quick(self, soon: Until | None = None) -> None:
-        """Make a plan with each kind of exchange besides replication, by ``by_saving``, and of whole tables.
+        """Make a plan with each kind of exchange besides replication, and of whole tables.
 
+        They are made whatever the effort: a plan is no slower than the first of a part of its schemes.
         The best are rebalanced until ``soon``; None: while there is time.
-        Limits: very many tables -> only as many plans as time allows, at least one
+        Limits: very many tables -> fewer plans, and none is rebalanced
         """
         few = self.options.kind_of.size <= _QUICK
         for family in self._singles():
-            if not (few or not self.found) and self.until():
-                return
-            self._try(family, _FIRST[0], _never if few else self.until, improved=False)
+            self._try(family, _FIRST[0], _never, improved=False)
             if self.options.count.size > _IMPROVED:  # it would give the same plan again
                 self.done.add((family, _FIRST[0]))
         if few:
             self._in_turn()
-            self._by_saving()
+            for shard, family in product(_SOON, self._best(self._singles())[:_SOON_BEST]):
+                if self.options.count.size > _IMPROVED and self.until():
+                    break
+                self.done.add((family, shard))
+                self._try(family, shard, _never, improved=False)
+            self._even_quickly()
             self._even(_EVENED_SOON, soon or self.until)
 
-    def _by_saving(self) -> None:
-        """Try the plans of ``by_saving``: replicas where they save most per byte, other tables cut small.
-
-        Limits: an evaluator with another score, without loads of whole tables -> nothing
-        """
-        if not isinstance(self.evaluator, Evaluator):
-            return
-        for option in by_saving(self.evaluator, self.options, self.limit_bytes, _SAVING):
-            if float(self.evaluator.estimate_times(balance(self.options, option))) >= self._best_s():
-                return
-            for sharpness in _SHARP:
-                self.tried += 1
-                state = pack(self.evaluator, self.options, option, self.limit_bytes, *sharpness)
-                if state is not None:
-                    self._found(state)
+    def _even_quickly(self) -> None:
+        """Rebalance the fastest plan, whatever the effort."""
+        if self.found:
+            state = min(self.found, key=_time)[2].copy()
+            if Evening(state, self.random, quick=self.options.count.size > _IMPROVED).run(_never):
+                self.keep(state)
 
     def _in_turn(self) -> None:
         """Try whole tables, dealt to one GPU after the other. Limits: not allowed, or no memory -> nothing"""
         o = self.options
         found = [o.find(t, WHOLE) for t in range(o.kind_of.size)]
-        if None in found or o.barred is not None:
+        if None in found:
             return
         self.tried += 1
         state = Packing(self.evaluator, o, self.limit_bytes)

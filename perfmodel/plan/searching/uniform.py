@@ -46,9 +46,7 @@ def schemes_by_kind(tables: PlanTables, plans: Sequence[Plan]) -> list[set[Schem
 
 
 def packed_as(plan: Plan, evaluator: Evaluator, options: Options, limit_bytes: float) -> Packing | None:
-    """A plan as the state of a search. Limits: a table may not have its scheme or its ranks -> None"""
-    if options.bound_to_ranks.any():
-        return None
+    """A plan as the state of a search. Limits: a table may not have its scheme -> None"""
     of_scheme: dict[tuple[int, Scheme], int | None] = {}
     chosen: list[int] = []
     for table, (kind, placement) in enumerate(zip(options.kind_of.tolist(), plan.placements, strict=True)):
@@ -64,4 +62,4 @@ def packed_as(plan: Plan, evaluator: Evaluator, options: Options, limit_bytes: f
     for table, placement in enumerate(plan.placements):
         if state.ranks[table] is None:
             state.put(table, placement.ranks)
-    return state if state.fits else None
+    return state

@@ -15,7 +15,7 @@ from perfmodel.engine.schemes import DATA_PARALLEL, SHARDINGS
 from perfmodel.plan.outcome import AlikeTables, Planned
 from perfmodel.report.figures import style
 from perfmodel.report.figures.shares import Shares
-from perfmodel.units import format_count, format_time
+from perfmodel.units import format_count
 
 MOST_COLUMNS = 64
 """Most columns that are drawn."""
@@ -141,14 +141,6 @@ class Shown:
         """What takes the plan's time: ``training step`` or ``batch``."""
         return "training step" if self.answer.training else "batch"
 
-    def bound_level(self, factor: float) -> list[tuple[float, str]]:
-        """The lower bound's height on an axis of ``factor`` units per second, and its label; or []."""
-        found = self.answer.found
-        if not self.answer.bounded:
-            return []
-        which = "no plan<br>for TorchRec" if found.restricted else "no plan of<br>listed schemes"
-        return [(factor * found.bound_s, f"{format_time(found.bound_s)}:<br>{which}<br>is faster")]
-
     def column_words(self) -> str:
         """A sentence for readers of the figure: which GPU or GPUs a column shows."""
         kind, columns = self.columns
@@ -166,14 +158,6 @@ class Shown:
     def fullest(self) -> int:
         """The rank that holds the most bytes; the lowest of several."""
         return int(np.argmax(self.answer.found.memory.total_bytes))
-
-    def named(self, rank: int) -> tuple[str, bool]:
-        """The rank in words, ``rank 3``, and whether that names its identical ranks too: ``ranks 0–7``."""
-        kind, columns = self.columns
-        for column in columns if kind == ALIKE else ():
-            if rank in column.ranks and column.count > 1:
-                return f"ranks {', '.join(runs(column.ranks))}", True
-        return f"rank {rank}", False
 
     def figure(self, traces: list[dict[str, Any]], **layout: Any) -> Any:
         """A plotly figure of ``traces`` with the columns on its x axis. layout  further plotly settings"""
@@ -213,7 +197,7 @@ class Shown:
 SHARDING_COLOURS = dict(zip(SHARDINGS, (*style.PALETTE[:7], "#c2484d"), strict=True))
 """The colour of each sharding in every figure of a plan."""
 HOT, OWN = "hot rows", "own samples"
-HOT_COLOUR, OWN_COLOUR, STATE_COLOUR = "#7fb3dd", style.PALETTE[7], "#c9a94f"
+HOT_COLOUR, OWN_COLOUR = "#7fb3dd", style.PALETTE[7]
 ORDER = (DATA_PARALLEL, HOT, *(name for name in SHARDINGS if name != DATA_PARALLEL), OWN)
 """Order of the blocks in a column, from below."""
 

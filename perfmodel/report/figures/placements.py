@@ -23,13 +23,13 @@ from perfmodel.report.figures.gpu_columns import (
     Shown,
     bytes_unit,
     colour_of,
+    levels,
     source,
     time_unit,
 )
 from perfmodel.report.figures.marks import blocks
 from perfmodel.report.figures.registry import PLACEMENTS
 from perfmodel.report.figures.words import hover, safe, size_words
-from perfmodel.report.plan_text import next_best
 from perfmodel.units import counted, format_count, format_time
 
 Array = NDArray[np.int64]
@@ -64,27 +64,21 @@ class GpuPiece:
         return self.rows_bytes + self.state_bytes
 
 
-def held_by(shown: Shown) -> list[list[GpuPiece]]:
-    """For each column, the pieces on its GPU."""
-    _, columns = shown.columns
-    return [list(pieces_of(shown, column.rank)) for column in columns]
+def placements(shown: Shown) -> Block:
+    """Columns of blocks: the shards that every GPU holds, by time or by bytes, coloured by sharding.
 
-
-def placements(shown: Shown, held: Sequence[Sequence[GpuPiece]]) -> Block:
-    """Columns of blocks: the shards that every GPU holds, by bytes or by time, coloured by sharding.
-
-    held  the pieces of every column (``held_by``)
     Limits: more than ``MOST_BLOCKS`` shards -> small ones are merged
     """
     kind, columns = shown.columns
-    pieces = _merged(held)
+    pieces = _merged([hold_pieces(shown, column.rank) for column in columns])
     traces, switches = _drawn(shown, pieces)
     text = {"uniformtext": {"minsize": 9, "mode": "hide"}}
     figure = shown.figure(traces, height=520, **text, **switches[0].layout)
     how = (
-        f"{shown.column_words()} Each block is a shard of a table: its height is its bytes, or its share of "
-        "the GPU's own time. Blocks too small to see are merged; grey is time and memory for the GPU's own "
-        "samples."
+        f"{shown.column_words()} Each block is a shard of a table: its height is its share of the GPU's own "
+        "time, or its bytes. Blocks too small to see are merged; grey is time and memory for the GPU's own "
+        "samples. The line is the time of the plan, as a step waits for its busiest GPU, or the memory that "
+        "may be used."
     )
     rows = [
         _row(shown, column, piece, kind)
@@ -133,14 +127,27 @@ def _range(counts: Array) -> str:
 _IN_WORDS = {IN_3D: f"cut in {IN_3D}"}
 
 
-def pieces_of(shown: Shown, rank: int) -> Iterator[GpuPiece]:
+def hold_pieces(shown: Shown, rank: int) -> list[GpuPiece]:
     """The pieces on a GPU, from the bottom of its column to the top: shards, replicas, its own samples."""
     found = [*_copies(shown, rank), *_shards(shown, rank)]
     size = shown.answer.evaluator.tables.rows * shown.answer.evaluator.tables.dim
-    yield from sorted(found, key=lambda p: (ORDER.index(p.sharding), -size[p.tables[0]], p.tables[0]))
+    found.sort(key=lambda p: (ORDER.index(p.sharding), -size[p.tables[0]], p.tables[0]))
     memory: GpuMemory = shown.answer.found.memory
     rest = float(shown.shares.total_s[rank]) - sum(piece.time_s for piece in found)
-    yield GpuPiece(OWN, (), 0, 0, float(memory.buffer_bytes[rank]), 0.0, max(rest, 0.0))
+    return [*found, GpuPiece(OWN, (), 0, 0, float(memory.buffer_bytes[rank]), 0.0, max(rest, 0.0))]
+
+
+def sum_pieces(shown: Shown, pieces: Sequence[GpuPiece]) -> list[tuple[str, float]]:
+    """What takes the time of a GPU, (words, time [s]), longest first: tables, all copies, its own samples."""
+    names = shown.answer.evaluator.tables.names
+    times: dict[str, float] = defaultdict(float)
+    for piece in pieces:
+        words = _LEGEND_WORDS.get(piece.sharding) or f"{names[piece.tables[0]]} {piece.sharding}"
+        times[words] += piece.time_s
+    return sorted(times.items(), key=lambda item: (-item[1], item[0]))
+
+
+_LEGEND_WORDS = {DATA_PARALLEL: "copies of tables", HOT: "copies of hot rows", OWN: "its own samples"}
 
 
 def _shards(shown: Shown, rank: int) -> Iterator[GpuPiece]:
@@ -205,16 +212,21 @@ Traces = list[dict[str, Any]]
 
 
 def _drawn(shown: Shown, columns: Sequence[Sequence[GpuPiece]]) -> tuple[Traces, tuple[Switch, ...]]:
-    """Plotly traces, one for each sharding, and two buttons: bytes and time."""
-    tops = [max(sum(f(p) for p in held) for held in columns) for f in (_bytes, _time)]
-    units = [bytes_unit(tops[0]), time_unit(tops[1])]
+    """Plotly traces, one for each sharding, and two buttons: work and memory."""
+    found = shown.answer.found
+    lines = [
+        (found.cost.time_s, f"{format_time(found.cost.time_s)}:<br>the {shown.step_words}"),
+        (found.limit_bytes, f"{size_words(found.limit_bytes)}<br>may be used"),
+    ]
+    tops = [level for level, _ in lines]
+    units = [time_unit(tops[0]), bytes_unit(tops[1])]
     kind, drawn = shown.columns
     names = [name for name in ORDER if any(piece.sharding == name for held in columns for piece in held)]
     traces: Traces = []
     seen: list[dict[str, list[Any]]] = [{"y": [], "base": [], "text": []} for _ in units]
     for name in names:
         at = [(x, p) for x, held in enumerate(columns) for p in held if p.sharding == name]
-        for view, f, (factor, _), top in zip(seen, (_bytes, _time), units, tops, strict=True):
+        for view, f, (factor, _), top in zip(seen, (_time, _bytes), units, tops, strict=True):
             below = [_below(columns[x], piece, f) for x, piece in at]
             view["y"].append([factor * f(piece) for _, piece in at])
             view["base"].append([factor * low for low in below])
@@ -225,15 +237,17 @@ def _drawn(shown: Shown, columns: Sequence[Sequence[GpuPiece]]) -> tuple[Traces,
         block = blocks(x, heights, words, legend, color=colour_of(name))
         inside = {"textposition": "inside", "insidetextanchor": "middle", "textangle": 0}
         traces.append({**block, "base": base, "text": texts, **inside})
-    titles = ("bytes that a GPU holds", "own time of a GPU")
+    titles = ("own time of a GPU", "bytes that a GPU holds")
     axes = [
         style.axis(f"{words} ({unit})", range=[0, 1.06 * factor * top])
         for words, (factor, unit), top in zip(titles, units, tops, strict=True)
     ]
-    labels = ("bytes", "time")
-    return traces, tuple(
-        Switch(label, view, {"yaxis": axis}) for label, view, axis in zip(labels, seen, axes, strict=True)
-    )
+    looks = [
+        {"yaxis": axis, **levels([(factor * level, words)])}
+        for axis, (factor, _), (level, words) in zip(axes, units, lines, strict=True)
+    ]
+    views = zip(("work", "memory"), seen, looks, strict=True)
+    return traces, tuple(Switch(label, view, look) for label, view, look in views)
 
 
 _LEGEND = {
@@ -308,8 +322,11 @@ def _why(shown: Shown, piece: GpuPiece) -> str:
     """Hover text: the next best scheme of the piece's table, and how much longer the plan takes with it."""
     if len(piece.tables) > 1 or piece.sharding == HOT:
         return ""
-    words = next_best(shown.answer, shown.groups[piece.tables[0]])
-    return f"next best: {words}" if words else ""
+    other = shown.groups[piece.tables[0]].next_best
+    if other is None:
+        return ""
+    sign = "−" if other.more_s < 0 else "+"
+    return f"next best: {sign}{format_time(abs(other.more_s))} {other.sharding}"
 
 
 def _row(shown: Shown, column: GpuColumn, piece: GpuPiece, kind: str) -> Mapping[str, Any]:

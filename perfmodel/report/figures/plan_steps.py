@@ -1,4 +1,4 @@
-"""Figure of where the time of a plan goes: its steps, the steps of simple plans, and the bound."""
+"""Figure of where the time of a plan goes: its steps, and the steps of simple plans."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from perfmodel.engine.steps import StepCost, StepRow, label_step
 from perfmodel.report.columns import Column, attributes
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block
-from perfmodel.report.figures.gpu_columns import Shown, levels, source, time_unit
+from perfmodel.report.figures.gpu_columns import Shown, source, time_unit
 from perfmodel.report.figures.registry import STEPS
 from perfmodel.report.figures.stacked_bars import Heights, in_shares, part_rows, stacked_bars
 from perfmodel.report.plan_text import longest
@@ -29,14 +29,14 @@ def steps(shown: Shown) -> Block:
     ]
     top = max(each.time_s for each in plans.values())
     factor, unit = time_unit(top)
-    lines, shorter = levels(shown.bound_level(factor)), 1.3 * factor * cost.time_s
+    shorter = 1.3 * factor * cost.time_s
     whole, closer = (
         Heights(
-            label, lambda cell: factor * cell.row.time_s, style.axis(f"time ({unit})", range=[0, high]), lines
+            label, lambda cell: factor * cell.row.time_s, style.axis(f"time ({unit})", range=[0, high]), {}
         )
         for label, high in ((unit, 1.08 * factor * top), ("closer", shorter))
     )
-    shares = in_shares(lambda cell: cell.share, {"shapes": [], "annotations": []})
+    shares = in_shares(lambda cell: cell.share, {})
     figure, switches = stacked_bars(
         bars,
         _COLUMNS,

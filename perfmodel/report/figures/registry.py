@@ -66,11 +66,7 @@ QUESTION = (
 
 PLACEMENTS = Figure("placements", ".placements.placements")
 STEPS = Figure("steps", ".plan_steps.steps")
-BALANCE = Figure("balance", ".gpu_loads.balance")
-MEMORY = Figure("memory", ".gpu_loads.memory")
-TABLES = Figure("tables", ".plan_tables.tables")
-OTHERS = Figure("others", ".plan_tables.others")
-PLAN = (PLACEMENTS, STEPS, BALANCE, MEMORY, TABLES, OTHERS)
+PLAN = (PLACEMENTS, STEPS)
 """Figures of a plan, in the order of its page."""
 
 CORES = Figure("cores", ".chip_cores.cores")

@@ -11,15 +11,13 @@ from perfmodel.engine.explained import ExplainedPass
 from perfmodel.engine.training import WholeStep
 from perfmodel.plan.files import plan_record
 from perfmodel.plan.outcome import Planned
-from perfmodel.report.bound_text import bound_words, cut_words, listed_words
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.gpu_columns import Shown
-from perfmodel.report.figures.placements import held_by
 from perfmodel.report.figures.registry import PLAN
 from perfmodel.report.page.parts import Card, Page
 from perfmodel.report.page.provenance import code, equations, machine_values, machine_words, versions
 from perfmodel.report.page.question_page import evidence_bar
-from perfmodel.report.plan_text import compared_with, kept_words
+from perfmodel.report.plan_text import bound_words, compared_with, cut_words, kept_words
 from perfmodel.report.projection_text import band
 from perfmodel.schema.evidence import MAIN_SHARE, Evidence
 from perfmodel.units import (
@@ -73,8 +71,7 @@ def one_line(text: str) -> str:
 def plan_blocks(answer: Planned) -> tuple[Block | Missing, ...]:
     """All figures of a plan, in the order of the reader's questions."""
     shown = Shown.of(answer)
-    held = held_by(shown)
-    return tuple(figure.draw(shown=shown, held=held) for figure in PLAN)
+    return tuple(figure.draw(shown=shown) for figure in PLAN)
 
 
 def plan_card(answer: Planned, whole: WholeStep | None = None, capped: bool = False) -> Card:
@@ -158,7 +155,7 @@ def _notes(answer: Planned, whole: WholeStep | None) -> list[str]:
     e = answer.evaluator
     machine = e.setting.machine
     notes = []
-    if cut := cut_words(answer.found):
+    if cut := cut_words(answer):
         notes.append(f"{cut[:1].upper()}{cut[1:]}.")
     if whole is not None:
         what = "a training step" if whole.training else "a batch"
@@ -173,8 +170,6 @@ def _notes(answer: Planned, whole: WholeStep | None) -> list[str]:
     if machine.overrides:
         values = ", ".join(f"{key} = {machine.quantity(key)}" for key in sorted(machine.overrides))
         notes.append(f"Changed for this page: {values}.")
-    if listed := listed_words(answer):
-        notes.append(listed)
     return notes + list(e.setting.notes)
 
 
