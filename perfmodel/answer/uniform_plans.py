@@ -49,23 +49,24 @@ _ROUNDING = 1e-6  # rows are not divisible: the largest row part has up to one r
 def list_schemes(sharding: str, gpus: int, domain: int, dim: int, library: str = "") -> list[Scheme]:
     """All schemes of one sharding option: powers of two as numbers of parts, and the largest possible number.
 
-    Column parts have a multiple of ``VECTOR`` columns.
-
     sharding  a name of ``schemes.WAYS``
     gpus  G;  domain  g, ranks of a scale-up domain;  dim  elements of the widest row
     library  the collective library; it limits the exchanges of row parts on all GPUs (``list_exchanges``)
     Limits: an option that needs more GPUs, domains or columns than there are -> none
     """
     cut = WAYS[sharding]
-    columns = [1]
-    if cut.columns:
-        low, most = 1 if cut.rows == RowParts.ANY else 2, min(dim // VECTOR, cut.limit_columns(gpus, domain))
-        whole = [c for c in range(low, most + 1) if dim % (VECTOR * c) == 0]
-        columns = [c for c in whole if c & (c - 1) == 0 or c == whole[-1]]
+    parts = _divide_columns(dim, cut.limit_columns(gpus, domain) if cut.columns else 1)
+    least = 2 if cut.columns and cut.rows != RowParts.ANY else 1
+    columns = [c for c in parts if c >= least and (c & (c - 1) == 0 or c == parts[-1])]
     if cut.rows == RowParts.ANY:
         return [Scheme(cut.exchange, r, c) for c in columns for r in _list_powers(2, gpus // c)]
     kinds = list_exchanges(library) if over_all(cut.exchange) else (cut.exchange,)
     return [Scheme(kind, cut.count_row_parts(gpus, domain), c) for kind in kinds for c in columns]
+
+
+def _divide_columns(dim: int, most: int) -> list[int]:
+    """Numbers of column parts up to ``most`` that cut ``dim`` columns into whole vectors; 1 is always one."""
+    return [1, *(c for c in range(2, min(most, dim // VECTOR) + 1) if dim % (VECTOR * c) == 0)]
 
 
 def _list_powers(low: int, high: int) -> list[int]:
@@ -277,14 +278,8 @@ class UniformPlans:
         sample, kind_of, _ = tables.kinds
         cut = _cut_kinds(tables, scheme)
         for table, kind_scheme in sorted(zip(sample.tolist(), cut, strict=True)):
-            check_scheme(
-                tables.names[table],
-                int(tables.rows[table]),
-                int(tables.dim[table]),
-                kind_scheme,
-                gpus,
-                domain,
-            )
+            shape = int(tables.rows[table]), int(tables.dim[table])
+            check_scheme(tables.names[table], *shape, kind_scheme, gpus, domain)
         kinds, r, c = _list_columns(cut)
         weights = [np.sum(evaluator.memories.count_shard(sample, r, c), axis=0)]
         if sample.size > 1:  # for equal tables every order is the same
@@ -358,19 +353,13 @@ def _spread_evenly(evaluator: Evaluator, schemes: Sequence[Scheme]) -> Iterator[
 
 def _cut_kinds(tables: PlanTables, scheme: Scheme) -> list[Scheme]:
     """The scheme that each kind of equal tables gets if a whole plan is to have ``scheme``."""
-    sample, _, _ = tables.kinds
-    return [
-        cut_to_table(
-            _limit_columns(scheme, int(tables.dim[table])), int(tables.rows[table]), int(tables.dim[table])
+    cut = []
+    for table in tables.kinds[0].tolist():
+        rows, dim = int(tables.rows[table]), int(tables.dim[table])
+        cut.append(
+            cut_to_table(replace(scheme, col_parts=_divide_columns(dim, scheme.col_parts)[-1]), rows, dim)
         )
-        for table in sample
-    ]
-
-
-def _limit_columns(scheme: Scheme, dim: int) -> Scheme:
-    """The scheme with as many of its column parts as give a table of ``dim`` columns whole vectors."""
-    parts = (c for c in range(min(scheme.col_parts, dim // VECTOR), 1, -1) if dim % (VECTOR * c) == 0)
-    return scheme if scheme.col_parts == 1 else replace(scheme, col_parts=next(parts, 1))
+    return cut
 
 
 def _list_columns(cut: list[Scheme]) -> tuple[Ints, Ints, Ints]:
@@ -397,9 +386,8 @@ def _explain_too_much(evaluator: Evaluator, plan: Plan, usable: float) -> tuple[
     t = np.arange(len(evaluator.tables))
     shard_bytes = np.sum(evaluator.memories.count_shard(t, plan.row_parts, plan.col_parts), axis=0)
     table = int(np.argmax(shard_bytes))
-    shard, room, need = (
-        format_bytes(x, binary=False) for x in (float(shard_bytes[table]), usable, fullest_bytes)
-    )
+    sizes = float(shard_bytes[table]), usable, fullest_bytes
+    shard, room, need = (format_bytes(x, binary=False) for x in sizes)
     scheme = plan.placements[table].scheme
     if scheme.copied and shard_bytes.size > 1:
         return fullest_bytes, f"every GPU would hold {need} of tables, and has room for {room}"
@@ -407,8 +395,6 @@ def _explain_too_much(evaluator: Evaluator, plan: Plan, usable: float) -> tuple[
         return fullest_bytes, f"a GPU would hold {need} of tables, and has room for {room}"
     if scheme.parts <= 1:
         return fullest_bytes, f"one table is {shard}, larger than a GPU ({room})"
-    parts = f"{scheme.row_parts} × {scheme.col_parts} parts" if scheme.row_parts > 1 else ""
-    parts = parts or f"{scheme.col_parts} column parts"
-    if scheme.col_parts == 1:
-        parts = f"{scheme.row_parts} row parts"
+    r, c = scheme.row_parts, scheme.col_parts
+    parts = f"{r} row parts" if c == 1 else f"{c} column parts" if r == 1 else f"{r} × {c} parts"
     return fullest_bytes, f"{parts} of one table are {shard} each, larger than a GPU ({room})"

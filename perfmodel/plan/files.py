@@ -86,7 +86,7 @@ class MadeFor(Exact):
 
 def _backend(setting: Setting) -> str | None:
     """Name of the library, if it is not the default of the calibration or of the machine."""
-    own = setting.machine.default_backend
+    own = str(setting.machine.defaults.backend)
     if setting.calibration is not None:
         own = str(load_calibration(str(setting.calibration)).backend)
     return None if setting.backend == own else str(setting.backend)

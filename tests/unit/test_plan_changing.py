@@ -12,9 +12,9 @@ from perfmodel.engine.schemes import Exchange
 from perfmodel.plan import Evaluator
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.choices.options import options_of
-from perfmodel.plan.searching import annealing
-from perfmodel.plan.searching.annealing import Changing, list_exchanges
+from perfmodel.plan.searching import search
 from perfmodel.plan.searching.packing import Packing, pack
+from perfmodel.plan.searching.search import Changing, list_exchanges
 
 
 def whole_tables(count: int = 20, gpus: int = 16) -> Packing:
@@ -33,12 +33,12 @@ def test_one_turn_of_three_tries_exchanges_that_the_plan_does_not_have(
     state, tried, plans = whole_tables(), [], [0.0]
     plans[0] = state.time_s
 
-    class Spied(annealing.Annealing):
+    class Spied(search.Annealing):
         def __init__(self, of: Packing, curves: StepCurves, random: Any, mask: Any, **how: Any) -> None:
             tried.append((bool(mask.all()), np.array_equal(mask, list_exchanges(of))))
             super().__init__(of, curves, random, mask, **how)
 
-    monkeypatch.setattr(annealing, "Annealing", Spied)
+    monkeypatch.setattr(search, "Annealing", Spied)
     curves, random = StepCurves.of(state.evaluator), np.random.default_rng(0)
     turns = Changing(curves, random, lambda of: plans.append(of.time_s), lambda: len(tried) > 6, cool=True)
     turns.run([state])

@@ -221,14 +221,12 @@ def test_prices_are_what_one_byte_more_takes(training: bool) -> None:
 
 
 def test_a_plan_that_was_not_made_even_in_time_is_made_even_later() -> None:
-    tables = distinct(60)
-    evaluator = Evaluator.on(MACHINE, tables, 2048, 16)
+    state = heaped(Exchange.RB, 1)
     kept: list[float] = []
     starts = Starts(
-        *(evaluator, options_of(evaluator, 0.2 * tables.total_bytes), 0.2 * tables.total_bytes),
-        *(lambda state: kept.append(state.time_s), lambda: False),
+        state.evaluator, state.options, 80e9, lambda state: kept.append(state.time_s), lambda: False
     )
-    starts.quick(lambda: True)
+    starts.uniform([state])
     looks = iter([False])
     starts._even(1, lambda: next(looks, True))
     packed_s = min(kept)

@@ -114,12 +114,10 @@ def _read_rules(path: Path) -> list[TableRule]:
                 f"a plan has rows in GPU memory alone: {', '.join(sorted(_IN_HBM))}.",
             )
         types = limits.sharding_types or []
-        names = tuple(
-            OF_TORCHREC[name].name
-            for name in types
-            if name != "table_column_wise" or "column_wise" not in types  # it is a case of it
-        )
-        rules.append(TableRule(where, glob.escape(table), names, limits.min_partition or 0))
+        names = {OF_TORCHREC[name].name for name in types}
+        if COLUMN_WISE in names:
+            names -= {TABLE_COLUMN_WISE}  # it is a case of it
+        rules.append(TableRule(where, glob.escape(table), tuple(sorted(names)), limits.min_partition or 0))
     return rules
 
 
