@@ -109,7 +109,7 @@ check all_gather.log --machine h200-sxm-ib --json
 plan --model two.csv --gpus 6 --batch 8192 --effort quick --out @plan.json --json
 plan --model two.csv --gpus 6 --batch 8192 --effort quick --format torchrec --out @torchrec.json --json
 plan --model two.csv --gpus 6 --batch 8192 --effort quick --only row-wise --json
-plan --model two.csv --gpus 6 --batch 8192 --effort quick --only a=table-wise --only b=table-wise,column-wise --json
+plan --model two.csv --gpus 6 --batch 8192 --effort quick --only a=table-wise --only b=3d --json
 plan --model two.csv --gpus 8 --batch 8192 --effort quick --optimizer adam --objective throughput --json
 project --model two.csv --gpus 4 --batch 512 --objective training --json
 """
