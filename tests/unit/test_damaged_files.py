@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fault_damages import failures, tried
+from fault_damages import command_failures, failures, tried
 from fault_inputs import all_readers
 
 READERS = all_readers()
@@ -42,3 +42,19 @@ def test_a_bug_would_be_seen(tmp_path: Path) -> None:
     first = READERS[0]
     reader = type(first)("broken", ".x", (b"x",), broken)
     assert "ZeroDivisionError" in tried(reader, reader.written(b"x", tmp_path))[0]
+
+
+def test_whole_commands_take_what_the_readers_accept(tmp_path: Path) -> None:
+    """Of each reader some files: a value that passes a reader may still end a command as a bug."""
+    found = [(name, wrong) for name, wrong, _ in command_failures(READERS, 2, 50, 0, tmp_path)]
+    assert not found, found[:5]
+
+
+def test_a_bug_of_a_command_would_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("perfmodel.chip.plan.plan_chip", broken)
+    chips = [reader for reader in READERS if reader.name == "chip"]
+    ((name, wrong, _),) = command_failures(chips, 1, 50, 0, tmp_path)
+    assert name == "chip" and "exit code 1" in wrong and "ZeroDivisionError" in wrong
