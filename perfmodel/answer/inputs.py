@@ -17,7 +17,7 @@ from perfmodel.model import capacity, sharding
 from perfmodel.question.groups import RANGES
 from perfmodel.schema.gate import MOST_GPUS
 from perfmodel.schema.machine import Machine
-from perfmodel.schema.workload import DTYPES, ID_DTYPE_BYTES, TableSet, dtype_bytes
+from perfmodel.schema.workload import DTYPES, ID_DTYPE_BYTES, TableSet, element_bytes
 from perfmodel.units import format_bytes, format_count
 
 Array = NDArray[np.float64]
@@ -91,7 +91,7 @@ def _read_dtypes(value: Any) -> Array:
         unique, codes = np.unique(np.asarray(value, dtype=str), return_inverse=True)
         names = list(unique)
     for name in names:
-        dtype_bytes(name)  # raises if unknown
+        element_bytes(name)  # raises if unknown
     return np.array([float(DTYPES.index(name)) for name in names])[codes]
 
 

@@ -31,7 +31,7 @@ from perfmodel.schema.distributions import UNIFORM, Distribution, parse_distribu
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import Machine, beside_shipped, list_machines, load_machine
 from perfmodel.schema.table_files import load_tables
-from perfmodel.schema.workload import ID_DTYPE_BYTES, PAYLOADS, TableSet, payload_element_bytes
+from perfmodel.schema.workload import ID_DTYPE_BYTES, PAYLOADS, TableSet, element_bytes
 
 COLUMNS = ("table_bytes", "gpus", "batch", "table_count", "pooling", "dim", "dtype", "id_bytes")
 """What may differ between the configurations of one question."""
@@ -126,7 +126,7 @@ class Question:
         """
         setting = self.load_setting()
         if self.payload is not None:
-            payload_element_bytes(self.payload)  # raises if unknown
+            element_bytes(self.payload, "payload")  # raises if unknown
         forward = Forward(
             setting,
             self.gpus_per_node,

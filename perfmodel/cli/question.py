@@ -18,7 +18,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.question.groups import NO_POOLING, OBJECTIVES, EqualTableOptions, is_training
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.table_files import load_tables
-from perfmodel.schema.workload import id_dtype_bytes
+from perfmodel.schema.workload import element_bytes
 from perfmodel.units import parse_count, parse_ratio
 
 LISTS = ("table_size", "batch", "pooling", "dim", "machine", "backend", "clock")
@@ -127,7 +127,7 @@ def workload_values(typed: Mapping[str, Any]) -> dict[str, Any]:
         check_model(typed)
     asked = EqualTableOptions.values(typed)
     numbers = {name: value for name, value in asked.items() if value is not None and name != "model"}
-    return {"tables": model, "id_bytes": id_dtype_bytes(typed["id_dtype"]), **numbers}
+    return {"tables": model, "id_bytes": element_bytes(typed["id_dtype"], "id dtype"), **numbers}
 
 
 def share_of(typed: Mapping[str, Any], gpus: int) -> int:

@@ -17,7 +17,7 @@ from perfmodel.model import host_rows, kernels
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.kernel_fits import KernelFit
 from perfmodel.schema.machine import Machine
-from perfmodel.schema.workload import payload_element_bytes
+from perfmodel.schema.workload import element_bytes
 from perfmodel.units import parse_ratio
 
 Of = Any
@@ -111,7 +111,7 @@ class PassBasis:
         """v, bytes of an element of a bag on the wire."""
         if self.payload is None:
             return self.constant("pooled_element_bytes")
-        return float(payload_element_bytes(self.payload))
+        return float(element_bytes(self.payload, "payload"))
 
     def constant(self, key: str) -> float:
         """A constant of the software or of the kernel model, by its key."""

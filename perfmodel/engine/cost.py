@@ -24,7 +24,7 @@ from perfmodel.engine.timing import FastTimes, round_off
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import Machine, load_machine
-from perfmodel.schema.workload import id_dtype_bytes
+from perfmodel.schema.workload import element_bytes
 
 _OF_BASIS = ("gpus_per_node", "payload", "training", "optimizer")
 
@@ -74,7 +74,7 @@ class Evaluator:
             self.domain,
             basis.constant,
             self.setting.machine.value,
-            float(id_dtype_bytes(id_dtype)),
+            float(element_bytes(id_dtype, "id dtype")),
             basis.sent_element_bytes,
             training,
             sets,

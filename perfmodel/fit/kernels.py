@@ -19,7 +19,7 @@ from perfmodel.schema.fields import Interval
 from perfmodel.schema.kernel_fits import InPass, KernelConstants, KernelFit, KernelStep
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.priors import Constants, load_kernel_constants
-from perfmodel.schema.workload import dtype_bytes
+from perfmodel.schema.workload import element_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -187,7 +187,7 @@ def _gather(cells: pd.DataFrame, machine: Machine, constants: Constants) -> _Pro
     """The fit of ``gather_pool_time`` for one shard of the tables, with the costs of short rows and bags."""
     times = cells["time_s"].to_numpy(float)
     dim, tables = cells["dim"].to_numpy(float), cells["tables"].to_numpy(float)
-    row = dim * np.array([float(dtype_bytes(name)) for name in cells["dtype"]])
+    row = dim * np.array([float(element_bytes(name)) for name in cells["dtype"]])
     cache = machine.value("l2_bytes") * constants.value("l2_usable_fraction") / tables
     bag = dim * constants.value("pooled_element_bytes") + constants.value("offset_bytes")
     shards, ids = cells["shards"].to_numpy(float), cells["id_bytes"].to_numpy(float)

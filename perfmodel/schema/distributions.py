@@ -70,12 +70,8 @@ def parse_distribution(text: str | None) -> Distribution:
         return UNIFORM if kind == UNIFORM.name else ONE_ROW
     if colon and kind == "zipf":
         return zipf(parse_ratio(rest, "the exponent of zipf", allow_zero=True))
-    if colon and kind == "histogram" and rest.strip():
-        return _histogram(rest.strip())
-    raise BadInputError(f"distribution {shown(text)} is not known.", f"give one of: {KINDS}.")
-
-
-def _histogram(name: str) -> Distribution:
+    if not colon or kind != "histogram" or not (name := rest.strip()):
+        raise BadInputError(f"distribution {shown(text)} is not known.", f"give one of: {KINDS}.")
     if looks_like_path(name, [".csv"]):
         return read_histogram(Path(name))
     known = {each.lower(): each for each in shipped()}
@@ -99,22 +95,20 @@ def read_histogram(path: Path, name: str = "") -> Distribution:
         )
     if not lines:
         raise BadInputError(f"{_WHAT} {path} has 0 bins.", f"give 1 to {_MOST_BINS}.")
-    bins = [_bin(path, line, row) for line, row in lines]
+    bins = [_read_bin(f"{_WHAT} {path}, line {line}", row) for line, row in lines]
     for column, total in zip(_COLUMNS, map(sum, zip(*bins, strict=True)), strict=True):
         if abs(total - 1) > _SUMS_TO_ONE:
             raise BadInputError(
                 f"{_WHAT} {path}, line {lines[-1][0]}: {column} sums to {total:.8g} up to here.",
                 "all shares of a column together are 1: add what is missing, or divide each by the sum.",
             )
-    kept = sorted((pair for pair in bins if pair[0] > 0), key=lambda pair: -pair[1] / pair[0])
-    return Distribution(f"histogram:{name or path}", 0.0, tuple(kept))
+    looked_up = sorted((pair for pair in bins if pair[0] > 0), key=lambda pair: -pair[1] / pair[0])
+    return Distribution(f"histogram:{name or path}", 0.0, tuple(looked_up))
 
 
-def _bin(path: Path, line: int, row: list[str]) -> tuple[float, float]:
-    where = f"{_WHAT} {path}, line {line}"
+def _read_bin(where: str, row: list[str]) -> tuple[float, float]:
     if len(row) != len(_COLUMNS):
         raise BadInputError(f"{where}: {len(row)} fields instead of {len(_COLUMNS)}.", "check the line.")
-    shares = []
     for column, text in zip(_COLUMNS, row, strict=True):
         try:
             share = float(text)
@@ -122,7 +116,7 @@ def _bin(path: Path, line: int, row: list[str]) -> tuple[float, float]:
             share = math.nan
         if not 0 <= share <= 1:
             raise BadInputError(f"{where}: {column} {shown(text)} is not a share.", "give 0 to 1.")
-        shares.append(share)
-    if shares[1] > 0 and shares[0] == 0:
+    rows, looked_up = map(float, row)
+    if looked_up > 0 and rows == 0:
         raise BadInputError(f"{where}: look-ups of no rows.", "give the share of the rows that they ask for.")
-    return shares[0], shares[1]
+    return rows, looked_up

@@ -18,7 +18,6 @@ import sys
 import tomllib
 import zlib
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -265,12 +264,6 @@ def read_json(path: Path, what: str, next_step: str = "the file may have been cu
 _PLAIN = json.JSONDecoder()
 
 
-def require_few_values(text: str) -> None:
-    """Check the size of JSON text. Limits: more than ``MOST_VALUES`` values (can be raised) -> ValueError"""
-    if len(text) > MOST_VALUES and sum(map(text.count, ",[{")) > raised(MOST_VALUES):
-        raise many_values()
-
-
 def many_values() -> ValueError:
     """The error for a document with too many values."""
     return ValueError(f"more than {format_count(raised(MOST_VALUES))} values ({more()})")
@@ -281,8 +274,8 @@ def decode_json(text: str, decoder: json.JSONDecoder = _PLAIN, start: int | None
 
     Limits: not JSON, or too many values -> ValueError
     """
-    if not start:
-        require_few_values(text)
+    if not start and len(text) > MOST_VALUES and sum(map(text.count, ",[{")) > raised(MOST_VALUES):
+        raise many_values()
     try:
         found = (decoder.decode(text), len(text)) if start is None else decoder.raw_decode(text, start)
     except RecursionError:
@@ -304,9 +297,13 @@ def csv_lines(text: str, where: str, most: int | None = None) -> list[tuple[int,
     """
     allowed = raised(MOST_RECORDS) if most is None else most
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    lines: list[tuple[int, list[str]]] = []
     try:
-        rows = ((reader.line_num, row) for row in reader if row)
-        lines = list(itertools.islice(_narrow(rows, where), allowed + 2))
+        for row in itertools.islice(filter(None, reader), allowed + 2):
+            if len(row) > MOST_COLUMNS:
+                where = f"{where}, line {reader.line_num}:"
+                raise over(where, "fields", MOST_COLUMNS, "check the line")
+            lines.append((reader.line_num, row))
     except csv.Error as error:
         raise BadInputError(
             f"{where}, line {reader.line_num}: not valid CSV ({error}).",
@@ -318,10 +315,3 @@ def csv_lines(text: str, where: str, most: int | None = None) -> list[tuple[int,
         raise over(where, "rows", allowed, fixed=most is not None)
     check_separator(lines[0][1], where)
     return lines
-
-
-def _narrow(rows: Iterator[tuple[int, list[str]]], where: str) -> Iterator[tuple[int, list[str]]]:
-    for line, row in rows:
-        if len(row) > MOST_COLUMNS:
-            raise over(f"{where}, line {line}:", "fields", MOST_COLUMNS, "check the line")
-        yield line, row

@@ -274,12 +274,11 @@ def load_machine(name_or_path: str | Path) -> Machine:
     Limits: unknown name -> BadInputError listing the known ones; a bad file -> BadInputError with its field
     """
     text = str(name_or_path)
+    if isinstance(name_or_path, str) and (found := _shipped(text)) is not None:
+        return found
     if isinstance(name_or_path, Path) or looks_like_path(text, [_SUFFIX]):
         return read_machine(Path(text))
-    found = _shipped(text)
-    if found is None:
-        raise unknown_name("machine", text, list_machines(), resources.DEFAULT_MACHINE)
-    return found
+    raise unknown_name("machine", text, list_machines(), resources.DEFAULT_MACHINE)
 
 
 @lru_cache(maxsize=32)

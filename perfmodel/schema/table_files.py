@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
@@ -131,9 +131,14 @@ def read_tables(path: Path) -> TableSet:
     elif os.path.isdir(path):  # false where its folder cannot be searched
         raise BadInputError(f"{_WHAT} {path} is a folder.", f"give one of its files: {_READ}.")
     if suffix == ".csv" or path.name.lower().endswith(".csv.gz"):
-        return _from_csv(path)
+        (_, header), *lines = read_csv_lines(path, _WHAT, MOST_TABLES)
+        columns, numbers = [name.strip() for name in header], [line for line, _ in lines]
+        return _from_rows(columns, [row for _, row in lines], _WHAT, str(path), path, numbers)
     if suffix == ".parquet":
-        return _from_parquet(path)
+        where = f"{_WHAT} {path}"
+        check = lambda names: _check_columns(_small(names, where), where)  # noqa: E731
+        columns, records = read_parquet(path, _WHAT, check, MOST_TABLES)
+        return _from_rows(columns, [[*record.values()] for record in records], _WHAT, str(path), path)
     if suffix == ".json":
         return _validated(_document(read_json(path, _WHAT, expected(_WHAT)), path), path)
     if suffix in (".yaml", ".yml"):
@@ -156,75 +161,61 @@ def _own_entries(tables: list[Any], path: Path) -> list[Any]:
     return [torchrec_tables.table_entry(t, where) if torchrec_tables.is_config(t) else t for t in tables]
 
 
-def _from_csv(path: Path) -> TableSet:
-    """One table per line; the header names the columns, with ``rows`` and ``dim`` required."""
-    (_, header), *lines = read_csv_lines(path, _WHAT, MOST_TABLES)
-    names = _small([name.strip() for name in header], f"{_WHAT} {path}")
-    _check_columns(names, f"{_WHAT} {path}")
-    entries = []
-    for line, row in lines:
-        if len(row) != len(names):
-            raise BadInputError(
-                f"{_WHAT} {path}, line {line}: {len(row)} fields instead of {len(names)}.",
-                "the file may have been cut short; " + expected(_WHAT),
-            )
-        filled = {name: text.strip() for name, text in zip(names, row, strict=True) if text.strip()}
-        entries.append({name: _digits(text) if name in _WHOLE else text for name, text in filled.items()})
-    if not entries:
-        raise BadInputError(f"{_WHAT} {path} has a header and no table below it.", "a table is a line.")
-    if torchrec_tables.MARK in names:
-        entries = _own_entries(entries, path)
-    numbers = [line for line, _ in lines]
-    return _table_set(validated(_TableFile, {"tables": entries}, _WHAT, str(path), numbers), path)
-
-
-def _from_parquet(path: Path) -> TableSet:
-    """Columns as in a CSV file."""
-    where = f"{_WHAT} {path}"
-
-    def check(names: Sequence[str]) -> None:
-        _check_columns(_small(names, where), where)
-
-    names, records = read_parquet(path, _WHAT, check, MOST_TABLES)
-    return _from_records(names, records, _WHAT, str(path), path)
-
-
 def tables_from_frame(frame: pd.DataFrame, name: str = "tables") -> TableSet:
     """A table set from a pandas frame with the columns of a CSV file, one kind of table per row.
 
     rows, dim  [-] required;  pooling, dtype, weighted, distribution, name, count  as in a file; NaN: omitted
     Limits: other columns, values that are invalid in a file -> BadInputError with row and column
     """
-    names = [str(column) for column in frame.columns]
     rows = frame.astype(object).where(frame.notna(), None).itertuples(index=False, name=None)
-    records = [dict(zip(names, row, strict=True)) for row in rows]
-    return _from_records(names, records, "frame", repr(name), Path(name))
+    return _from_rows([str(column) for column in frame.columns], list(rows), "frame", repr(name), Path(name))
 
 
-def _from_records(
-    columns: Sequence[str], records: Sequence[Mapping[str, Any]], what: str, where: str, path: Path
+def _from_rows(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    what: str,
+    where: str,
+    path: Path,
+    lines: Sequence[int] = (),
 ) -> TableSet:
-    names = _small(columns, f"{what} {where}")
-    _check_columns(names, f"{what} {where}")
-    if not records:
-        raise BadInputError(f"{what} {where} has no rows.", "a table is a row.")
-    entries = [_plain(dict(zip(names, record.values(), strict=True))) for record in records]
+    """One table a row; the columns name its fields. lines  of a CSV file, whose texts become numbers"""
+    named = f"{what} {where}"
+    names = _small(columns, named)
+    _check_columns(names, named)
+    for line, row in zip(lines, rows, strict=False):
+        if len(row) != len(names):
+            raise BadInputError(
+                f"{named}, line {line}: {len(row)} fields instead of {len(names)}.",
+                "the file may have been cut short; " + expected(what),
+            )
+    if not rows:
+        raise BadInputError(f"{named} has a header and no table below it.", "a table is a row.")
+    read = _read_texts if lines else _read_values
+    entries: list[Any] = [read(zip(names, row, strict=True)) for row in rows]
     if torchrec_tables.MARK in names:
         entries = _own_entries(entries, path)
-    return _table_set(validated(_TableFile, {"tables": entries}, what, where, strict=True), path)
+    strict = None if lines else True
+    return _table_set(validated(_TableFile, {"tables": entries}, what, where, lines, strict), path)
 
 
-def _plain(record: Mapping[Any, Any]) -> dict[str, Any]:
-    """A row as in a file: missing values omitted, whole numbers as integers, names as text."""
-    found = {}
-    for key, value in record.items():
+def _read_texts(row: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """A row of a CSV file: empty fields omitted, ``1e6`` written out."""
+    filled = ((name, text.strip()) for name, text in row if text.strip())
+    return {name: _digits(text) if name in _WHOLE else text for name, text in filled}
+
+
+def _read_values(row: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """A row of a frame as in a file: missing values omitted, whole numbers as integers, names as text."""
+    record = {}
+    for key, value in row:
         if value is None or value != value:
             continue
         plain = value.item() if hasattr(value, "item") else value
         if key in _WHOLE and isinstance(plain, float) and plain.is_integer():
             plain = int(plain)
-        found[str(key)] = str(plain) if key == "name" and isinstance(plain, int) else plain
-    return found
+        record[key] = str(plain) if key == "name" and isinstance(plain, int) else plain
+    return record
 
 
 def _digits(text: str) -> str:

@@ -108,15 +108,10 @@ class TorchRecPlan(Exact):
 
 def write_torchrec_plan(plan: TorchRecPlan, path: Path) -> None:
     """Write the file as JSON, one table per line. Limits: a path that cannot be written -> BadInputError"""
-    write_whole_text(path, torchrec_plan_text(plan), WHAT)
-
-
-def torchrec_plan_text(plan: TorchRecPlan) -> str:
-    """The text that ``write_torchrec_plan`` writes."""
     record = plan.model_dump(exclude={"tables"}, exclude_none=True)
     tables = ",\n".join("  " + json.dumps(entry.model_dump(exclude_none=True)) for entry in plan.tables)
     head = json.dumps(record, indent=1)[:-2]
-    return f'{head},\n "tables": [\n{tables}\n ]\n}}\n'
+    write_whole_text(path, f'{head},\n "tables": [\n{tables}\n ]\n}}\n', WHAT)
 
 
 def read_torchrec_plan(path: Path) -> TorchRecPlan:

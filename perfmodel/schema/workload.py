@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -32,25 +32,18 @@ PAYLOADS = ("fp32", "fp16", "bf16", "fp8")
 """Precisions of bags on the wire: plain numbers, without scales per bag."""
 
 
-def dtype_bytes(dtype: str) -> int:
-    """Bytes of one element; an unknown dtype is BadInputError."""
-    if dtype not in DTYPE_BYTES:
-        raise unknown_name("dtype", dtype, DTYPE_BYTES)
-    return DTYPE_BYTES[dtype]
+_BYTES = {
+    "dtype": DTYPE_BYTES,
+    "payload": {name: DTYPE_BYTES[name] for name in PAYLOADS},
+    "id dtype": ID_DTYPE_BYTES,
+}
 
 
-def payload_element_bytes(payload: str) -> int:
-    """Bytes of one element of a bag on the wire; an unknown precision is BadInputError."""
-    if payload not in PAYLOADS:
-        raise unknown_name("payload", payload, PAYLOADS)
-    return DTYPE_BYTES[payload]
-
-
-def id_dtype_bytes(dtype: str) -> int:
-    """Bytes of one id; an unknown dtype is BadInputError."""
-    if dtype not in ID_DTYPE_BYTES:
-        raise unknown_name("id dtype", dtype, ID_DTYPE_BYTES)
-    return ID_DTYPE_BYTES[dtype]
+def element_bytes(name: str, kind: Literal["dtype", "payload", "id dtype"] = "dtype") -> int:
+    """Bytes of an element of a row, of a bag on the wire, or of an id; an unknown name is BadInputError."""
+    if name not in _BYTES[kind]:
+        raise unknown_name(kind, name, _BYTES[kind])
+    return _BYTES[kind][name]
 
 
 @dataclass(frozen=True)
@@ -119,7 +112,7 @@ class Workload:
     id_bytes: int = 8
 
     def __post_init__(self) -> None:
-        dtype_bytes(self.dtype)
+        element_bytes(self.dtype)
         for name in ("batch", "tables", "pooling", "dim", "table_bytes", "id_bytes"):
             _check_positive(name, getattr(self, name))
 

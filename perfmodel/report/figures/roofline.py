@@ -25,7 +25,7 @@ from perfmodel.report.figures.subject import Subject
 from perfmodel.report.figures.words import hover, safe, sentence, size_words
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.run_files import read_run
-from perfmodel.schema.workload import dtype_bytes
+from perfmodel.schema.workload import element_bytes
 from perfmodel.units import counted, format_count, format_fraction, format_rate, format_time
 from perfmodel.validate.points import run_of
 
@@ -144,7 +144,7 @@ def list_timed(forward: Forward, samples: pd.DataFrame) -> list[dict[str, Any]]:
     rows = samples[(samples["operation"] == "gather_pool") & (samples["flag"] != "throttled")]
     if rows.empty:
         return []
-    width = np.array([float(dtype_bytes(name)) for name in rows["dtype"]])
+    width = np.array([float(element_bytes(name)) for name in rows["dtype"]])
     columns = ("batch", "tables", "pooling", "dim", "rows", "shards", "id_bytes")
     batch, tables, pooling, dim, count, shards, ids = (rows[name].to_numpy(float) for name in columns)
     bags = batch * tables
