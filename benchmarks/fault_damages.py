@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
 import random
@@ -15,9 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from fault_inputs import Reader, command_of
+from fault_inputs import Reader
 
-from perfmodel.cli import run
 from perfmodel.errors import PerfmodelError
 
 LONGEST_MESSAGE = 20_000
@@ -203,27 +200,3 @@ def failures(readers: list[Reader], tries: int, seed: int, folder: Path) -> Iter
             path.write_bytes(damaged(path.read_bytes(), dice))
         if wrong := tried(reader, path)[0]:
             yield reader.name, wrong, path.read_bytes()
-
-
-def command_failures(
-    readers: list[Reader], most: int, tries: int, seed: int, folder: Path
-) -> Iterator[tuple[str, str, bytes]]:
-    """Whole commands on damaged files that their readers accept: reader, what was wrong, and the file.
-
-    most  files of each reader at most, of ``tries`` damaged ones of each
-    Limits: an answer, or an error of input, calibration, noise or bands -> nothing is wrong
-    """
-    for reader in readers:
-        accepted = 0
-        for number in range(tries):
-            dice = random.Random(f"{seed}:{reader.name}:{number}")
-            path = reader.written(damaged(dice.choice(reader.whole), dice), folder)
-            if tried(reader, path) != ("", "") or not (words := command_of(reader, path)):
-                continue
-            out, errors = io.StringIO(), io.StringIO()
-            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
-                code = run(words)
-            if code not in (0, 2, 3, 5, 6):
-                yield reader.name, f"exit code {code} of {words}: {errors.getvalue()}", path.read_bytes()
-            if (accepted := accepted + 1) == most:
-                break

@@ -34,33 +34,6 @@ class Reader:
         return path
 
 
-_PROJECT = "project --table-size 1TB --gpus 16 --sharding row-wise"
-_PLAN = "plan --model criteo-kaggle --gpus 8 --effort quick"
-_IMPORT = "import FILE --machine h100-sxm-ib --library-version 2.29.2 --out FOLDER/out.json --force"
-COMMANDS = {
-    "machine": f"{_PROJECT} --machine FILE",
-    "chip": "chip plan --model criteo-kaggle --chip FILE",
-    "dense layers": f"{_PLAN} --objective throughput --dense FILE",
-    "calibration": "collective --op all_to_all --size 1MiB,64MiB --gpus 8 --calibration FILE",
-    "samples": _IMPORT,
-    "tables": "project --model FILE --gpus 8",
-    "histogram": f"{_PROJECT} --distribution histogram:FILE",
-    "plan": "plan --model criteo-kaggle --gpus 8 --plan FILE",
-    "plan of any kind": "plan --model FOLDER/m.csv --gpus 2 --plan FILE",
-    "log": _IMPORT,
-    "log, nccl-tests, options": f"{_IMPORT} --op all_gather --gpus 8 --gpus-per-node 8",
-    "log, rccl-tests JSON": "check FILE --machine mi355x-roce --gpus-per-node 8",
-}
-"""A whole command for the files of each reader, by its name or the words before its comma."""
-
-
-def command_of(reader: Reader, path: Path) -> list[str]:
-    """The words of a whole command on a file that the reader accepts. Limits: there is none -> []"""
-    line = COMMANDS.get(reader.name, COMMANDS.get(reader.name.partition(",")[0], ""))
-    (path.parent / "m.csv").write_text("name,rows,dim,pooling\nt,8,4,1\n", encoding="utf-8")
-    return [word.replace("FOLDER", str(path.parent)).replace("FILE", str(path)) for word in line.split()]
-
-
 def all_readers() -> list[Reader]:
     """Every reader of files that users, other programs or machines wrote."""
     return [*_of_our_files(), *_of_tables(), *_of_plans(), *_of_logs()]

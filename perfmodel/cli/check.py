@@ -27,7 +27,7 @@ from perfmodel.schema.calibration import load_calibration
 from perfmodel.schema.evidence import Backend, Clock
 from perfmodel.schema.machine import Machine, list_machines
 from perfmodel.schema.whole_files import write_whole_text
-from perfmodel.validate.reason_table import ReasonRule, rules
+from perfmodel.validate.reason_table import ReasonRule, load_reasons
 
 if TYPE_CHECKING:
     from perfmodel.validate.checked import Series, WrongResults
@@ -66,21 +66,31 @@ def check(context: typer.Context, options: CheckOptions) -> None:
         write_whole_text(options.gates, json.dumps({"gates": gates}, indent=1) + "\n", "gates")
     found = [replace(each, reasons=reasons_of(each, found)) for each in found]
     outside, facts = [each for each in found if each.stretches], stated_facts(found)
+    logs = {each.log: each.said for each in found}
+    settings = [(log, *setting) for log, said in logs.items() for setting in find_settings(said)]
     if options.as_json:
         emit_json(
             "check", outside=len(outside), curves=[series_record(each) for each in found],
             wrong_results=[each._asdict() for each in wrong],
             stated=[{"log": log, "name": rule.name} for log, rule in facts],
+            settings=[{"log": log, "setting": name, "costs": cost} for log, name, cost in settings],
             no_verdict=[{"log": log} | error.to_dict() for log, error in unjudged],
             warnings=doubts, calibration_file=calibration_file(calibration),
         )  # fmt: skip
     else:
-        emit(check_text(found, wrong, unjudged, facts))
+        emit(check_text(found, wrong, unjudged, facts, settings))
     if outside or wrong:
         raise OutsideBandError(outside_line(found, wrong))
     if unjudged:
         _, first = unjudged[0]
         raise type(first)(no_verdict_line(unjudged), "the answer says why, and what to do.")
+
+
+def find_settings(said: str) -> list[tuple[str, str]]:
+    """(variable of NCCL with its value, what it costs), of those that a log says were set."""
+    costs = load_reasons().setting
+    stated = re.findall(rf"({'|'.join(costs)}) set by environment to ([\w,:^+.-]+)", said)
+    return [(f"{name}={value}", costs[name]) for name, value in dict.fromkeys(stated) if value != "0"]
 
 
 def stated_facts(curves: Sequence[Series]) -> list[tuple[str, ReasonRule]]:
@@ -91,7 +101,7 @@ def stated_facts(curves: Sequence[Series]) -> list[tuple[str, ReasonRule]]:
     facts = [
         (one.log, rule)
         for one in curves
-        for rule in rules() if one.log not in slow and re.search(rule.stated, one.said)
+        for rule in load_reasons().reason if one.log not in slow and re.search(rule.stated, one.said)
         if any(True for _ in TESTS[rule.test](one, rule.rate))
     ]  # fmt: skip
     return list(dict.fromkeys(facts))

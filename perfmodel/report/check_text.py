@@ -45,11 +45,13 @@ def check_text(
     wrong: Sequence[WrongResults] = (),
     unjudged: Unjudged = (),
     stated: Sequence[tuple[str, ReasonRule]] = (),
+    settings: Sequence[tuple[str, str, str]] = (),
 ) -> str:
     """The text of ``perfmodel check``: wrong results, how many curves leave their band, a table, reasons.
 
     found  curves of the logs;  wrong  logs in which nccl-tests counted wrong results
     unjudged  logs without a verdict, which come last;  stated  logs with what they state of normal curves
+    settings  log, variable of NCCL that it says was set, what that costs
     """
     first = [paragraph(f"Wrong results: {words}. {_CORRUPT}") for words in map(_wrong_words, wrong)]
     why = [f"{paragraph(f'{log}: no verdict')}\n{_why(error)}" for log, error in unjudged]
@@ -70,6 +72,7 @@ def check_text(
             columns_text(_COLUMNS, found),
             *_blocks(outside),
             *(paragraph(f"{log} says {rule.name}: look at {rule.look}") for log, rule in stated),
+            *(paragraph(f"{log} was run with {setting}: {cost}.") for log, setting, cost in settings),
             *why,
             paragraph(f"Machine {names} · the 95 % band is {evidence}"),
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -37,16 +38,17 @@ class ReasonRule(Strict):
     denied: str = _NOTHING
 
 
-class _Reasons(Strict):
-    """The contents of the table."""
+class Reasons(Strict):
+    """The contents of the table. setting  what a variable of NCCL costs that a log says was set"""
 
+    setting: Mapping[str, str]
     reason: tuple[ReasonRule, ...]
 
 
 @lru_cache(maxsize=1)
-def rules() -> tuple[ReasonRule, ...]:
+def load_reasons() -> Reasons:
     """The rules by which ``perfmodel check`` explains a slow log, from the shipped file."""
-    return read_as(_Reasons, resources.data_path("validation", "reasons.toml"), "reasons").reason
+    return read_as(Reasons, resources.data_path("validation", "reasons.toml"), "reasons")
 
 
 @dataclass(frozen=True)

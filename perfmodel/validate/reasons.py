@@ -17,7 +17,7 @@ from perfmodel.collectives.rates import rate_shift
 from perfmodel.schema.priors import load_priors
 from perfmodel.units import format_ratio, format_time
 from perfmodel.validate.checked import LATENCY_SHARE, Z95, Bools, Floats, Series, compare_algorithms
-from perfmodel.validate.reason_table import LikelyReason, ReasonRule, rules
+from perfmodel.validate.reason_table import LikelyReason, ReasonRule, load_reasons
 
 Guess = tuple[Floats, str]
 """Times that a hypothesis predicts, and the number that it fits in words."""
@@ -43,7 +43,7 @@ def reasons_of(one: Series, others: Sequence[Series]) -> tuple[LikelyReason, ...
     rest[lone] = False
     found = _tested(one, others, rest, outside) if rest.any() else []
     counts = {"first": lone.count(0), "spikes": len(lone) - lone.count(0)}
-    alone = [(rule, counts[rule.test]) for rule in rules() if counts.get(rule.test)]
+    alone = [(rule, counts[rule.test]) for rule in load_reasons().reason if counts.get(rule.test)]
     return (*found, *(LikelyReason(rule, "", count, (), outside) for rule, count in alone))
 
 
@@ -55,7 +55,7 @@ def _tested(one: Series, others: Sequence[Series], rest: Bools, outside: int) ->
     used = one.judged & (rest | ~one.outside)
     before = int((used & (one.side == 0)).sum())
     stand = []
-    for rule in rules():
+    for rule in load_reasons().reason:
         tries = []
         for times, value in () if _ruled_out(rule, one, others) else TESTS[rule.test](one, rule.rate):
             z = one.deviations(times, load_priors().uncertainty.unseen_log_sd)

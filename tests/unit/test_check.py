@@ -25,7 +25,7 @@ from perfmodel.schema.evidence import Backend, Clock
 from perfmodel.schema.machine import list_machines, load_machine
 from perfmodel.validate.checked import Series, series_of
 from perfmodel.validate.measured import shipped_plan, shipped_samples
-from perfmodel.validate.reason_table import LikelyReason, rules
+from perfmodel.validate.reason_table import LikelyReason, load_reasons
 from perfmodel.validate.reasons import TESTS, reasons_of
 
 Floats = npt.NDArray[np.float64]
@@ -263,10 +263,10 @@ def test_pxn_slows_an_all_to_all_alone() -> None:
 
 
 def test_every_reason_is_tested_and_has_an_opponent() -> None:
-    assert {rule.test for rule in rules()} == set(TESTS)
+    assert {rule.test for rule in load_reasons().reason} == set(TESTS)
     below = {"PXN off", "NVLS off", "rings at all sizes"}
-    assert {name for name, *_ in CASES} | below == {rule.name for rule in rules()}
-    assert all(rule.source and rule.look for rule in rules())
+    assert {name for name, *_ in CASES} | below == {rule.name for rule in load_reasons().reason}
+    assert all(rule.source and rule.look for rule in load_reasons().reason)
 
 
 @pytest.mark.parametrize(

@@ -147,3 +147,19 @@ def test_a_head_whose_size_comes_after_a_time_is_none(tmp_path: Path) -> None:
     log = write(tmp_path, "x.log", new_log(ROWS).replace("#       size ", "#  time size ", 1))
     with pytest.raises(BadInputError, match="no column header"):
         import_logs([log])
+
+
+def test_settings_that_a_log_states_are_repeated_with_what_they_cost(tmp_path: Path) -> None:
+    result = called("check", str(LOGS / "settings_alltoall.log"), "--json")
+    stated = json.loads(result.out)["settings"]
+    assert [each["setting"] for each in stated] == ["NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1"]
+    text = " ".join(called("check", str(LOGS / "settings_alltoall.log")).out.split())
+    for each in stated:
+        assert f"was run with {each['setting']}: {each['costs']}." in text
+    healthy = "\n".join(
+        f"a:1:1 [0] NCCL INFO {name} set by environment to {value}"
+        for name, value in (("NCCL_ALGO", "Ring"), ("NCCL_IB_DISABLE", "0"), ("NCCL_PROTO", "^LL128"))
+    )
+    log = write(tmp_path, "x.log", healthy + "\n" + new_log(ROWS))
+    stated = json.loads(called("check", str(log), "--machine", "h200-sxm-ib", "--json").out)["settings"]
+    assert [each["setting"] for each in stated] == ["NCCL_ALGO=Ring", "NCCL_PROTO=^LL128"]
