@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,7 +49,7 @@ def test_every_row_is_one_line_with_its_cells(rows: list[list[str]]) -> None:
 
 @pytest.mark.parametrize(
     ("columns", "page"),
-    [("", 100), ("80", 80), ("47", 47), ("40", 40), ("20", 40), ("500", 100), ("many", 100)],
+    [("", 100), ("80", 80), ("67", 67), ("60", 60), ("20", 60), ("500", 100), ("many", 100)],
 )
 def test_the_page_is_as_wide_as_a_narrow_terminal(
     monkeypatch: pytest.MonkeyPatch, columns: str, page: int
@@ -77,52 +76,6 @@ def test_columns_are_dropped_before_cells_are_wrapped(monkeypatch: pytest.Monkey
     assert "z" not in table(headers[:3], [["x" * 20, "y" * 20, "z" * 20]], drop=(2, 1))
     monkeypatch.setenv("COLUMNS", "100")
     assert "limit" in table(headers, [row], drop=(3, 2))
-
-
-HEADERS = ["step", "bytes", "time", "95 % band", ""]
-STEPS = [
-    ["all-to-all (bags)", "16 MiB", "1 234 µs", "1.00 – 2.00 ms", "--set nvlink_domain_gpus=16"],
-    ["", "", "2 345 µs", "", ""],
-]
-
-
-def test_on_a_narrow_terminal_a_table_that_does_not_fit_is_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    assert table(HEADERS, STEPS, left=(0, 4), drop=(3,)).splitlines() == [
-        " step",
-        " all-to-all (bags)",
-        "    bytes      16 MiB",
-        "    time       1 234 µs",
-        "    95 % band  1.00 – 2.00 ms",
-        "    --set nvlink_domain_gpus=16",
-        " total",
-        "    time       2 345 µs",
-    ]
-    twice = table(HEADERS, [*STEPS, STEPS[1]], left=(0, 4)).splitlines()
-    assert "total" not in " ".join(twice) and twice[-2:] == ["    time       2 345 µs"] * 2
-    small = table(HEADERS[:4], [row[:4] for row in STEPS], drop=(3,)).splitlines()
-    assert small[1].split() == ["all-to-all", "(bags)", "16", "MiB", "1", "234", "µs"]
-    assert small[-1] == " Left out at 40 columns: 95 % band."
-    monkeypatch.setenv("COLUMNS", "60")
-    assert len(table(HEADERS, STEPS, left=(0, 4), drop=(3,)).splitlines()[0].split()) == 3
-
-
-def test_the_rows_of_a_list_that_are_numbers_say_of_what(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    text = table(["GPUs", "one", "two"], [["8", "x" * 20, "y" * 20], ["1 024", "z" * 20, "w" * 20]])
-    assert text.splitlines()[0] == " GPUs 8" and " GPUs 1 024" in text.splitlines()
-
-
-def test_a_list_has_every_word_of_the_table_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ["table-column-wise", "data-parallel", "1 024 samples", "+12.7 µs bags 2×4", "≤ 12.3 %"]
-    random = np.random.default_rng(3)
-    monkeypatch.setenv("COLUMNS", "40")
-    for _ in range(50):
-        rows = [[f"t{at}", *random.choice(words, size=6)] for at in range(3)]
-        text = table(["table", *"abcdef"], rows, left=(0, 1, 2), drop=(3, 4))
-        assert max(map(len, text.splitlines())) <= 40
-        shown = " ".join(text.split())
-        assert all(shown.count(word) >= sum(row.count(word) for row in rows) for word in words)
 
 
 def test_an_option_and_its_value_are_on_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +137,7 @@ def test_a_narrow_cell_breaks_at_hyphens_and_not_in_a_word(monkeypatch: pytest.M
     assert max(map(len, lines.splitlines())) <= 60
 
 
-@pytest.mark.parametrize("columns", ["40", "60", "81"])
+@pytest.mark.parametrize("columns", ["60", "81"])
 def test_no_word_of_a_table_is_broken(monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
     """The labels of what-ifs are indented, and their options are to be copied."""
     monkeypatch.setenv("COLUMNS", columns)
@@ -209,12 +162,12 @@ def test_no_word_of_a_table_is_broken(monkeypatch: pytest.MonkeyPatch, columns: 
 def test_a_long_name_is_not_broken_inside_a_number(
     monkeypatch: pytest.MonkeyPatch, word: str, first: str
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    assert paragraph(word).splitlines() == [first, word.removeprefix(first)]
+    monkeypatch.setenv("COLUMNS", "60")
+    assert paragraph(word, 20).split() == [first, word.removeprefix(first)]
 
 
 def test_a_path_stays_whole_where_long_words_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    path = "/data/of/a/cluster/with/a/long/name/all_reduce.log"
-    assert wrapped(f"wrote the file {path}", 40, long_words=False) == ["wrote the file", path]
+    monkeypatch.setenv("COLUMNS", "60")
+    path = "/data/of/a/cluster/with/a/long/name/and/a/long/folder/all_reduce.log"
+    assert wrapped(f"wrote the file {path}", 60, long_words=False) == ["wrote the file", path]
     assert path not in paragraph(f"wrote the file {path}")
