@@ -35,7 +35,6 @@ from perfmodel.schema.workload import ID_DTYPE_BYTES, PAYLOADS, TableSet, elemen
 
 COLUMNS = ("table_bytes", "gpus", "batch", "table_count", "pooling", "dim", "dtype", "id_bytes")
 """What may differ between the configurations of one question."""
-_NOT_OF_A_PASS = {"total", "sharding", "table_set", "max_latency_s"}
 _OPTIONS = {"batch": "batch", "table_count": "tables", "pooling": "pooling", "dim": "dim"}
 
 
@@ -170,13 +169,6 @@ class Question:
     def machine_of_rows(self) -> Machine:
         """The machine, as if the memory that holds the rows were its HBM."""
         return self.rows.as_hbm(self.machine) if self.rows else self.machine
-
-    def list_keywords(self, *without: str) -> dict[str, Any]:
-        """The arguments of ``perfmodel.project`` that are given. without  names to leave out"""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        values["tables"] = self.table_set or self.tables
-        left_out = _NOT_OF_A_PASS.union(without)
-        return {name: value for name, value in values.items() if value is not None and name not in left_out}
 
     def load_setting(self) -> Setting:
         """The machine with the calibration of its library. Limits: no calibration -> NoCalibrationError"""

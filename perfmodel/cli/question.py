@@ -22,7 +22,7 @@ from perfmodel.schema.workload import element_bytes
 from perfmodel.units import parse_count, parse_ratio
 
 LISTS = ("table_size", "batch", "pooling", "dim", "machine", "backend", "clock")
-"""Options that take several values for a page; a question has the first value of each."""
+"""Options that take several values in a sweep; a question has the first value of each."""
 
 
 def advised(question: Question) -> AbstractContextManager[None]:

@@ -25,10 +25,7 @@ _SHELL_WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|\\.|[^\s'"\\])+""")
 
 
 def page_width(stream: TextIO | None = None) -> int:
-    """Columns to fill: 100, or fewer, but at least 60, on a narrow terminal or with COLUMNS set.
-
-    stream  what is written to; None: stdout
-    """
+    """Columns of ``stream`` (None: stdout) to fill: 100, or fewer, but at least 60, on a narrow terminal."""
     text = os.environ.get("COLUMNS", "")
     is_number = text.isascii() and text.isdigit() and len(text) < _NARROWEST
     columns = int(text) if is_number else terminal_columns(stream or sys.stdout)
@@ -56,8 +53,7 @@ def table(
     drop    positions of columns, or groups of them, in the order in which a narrow terminal leaves them out
     Empty columns are left out. On a narrow terminal columns are dropped, and named below the table, until the
     others fit with their text wrapped; then text is wrapped between words, and at hyphens.
-    Limits: no rows -> the header alone; a line never ends in spaces, and is wider than the page only where
-    numbers are
+    Limits: no rows -> the header alone;  numbers wider than the page -> so are lines
     """
     used = [i for i in range(len(headers)) if headers[i] or any(row[i] for row in rows)]
     room, out = page_width() - indent, list[str]()

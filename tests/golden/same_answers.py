@@ -98,7 +98,7 @@ machines
 machines h100-sxm-ib --json
 models --json
 report --out @page.html
-report --model mlperf-dlrm-dcnv2 --gpus 8,16 --batch 1024 --out @gpus.html
+report --model mlperf-dlrm-dcnv2 --gpus 16 --out @gpus.html
 report --format markdown --out @page.md
 plan --model criteo-kaggle --gpus 8 --effort quick --report @plan.html
 import all_gather.log --machine h200-sxm-ib --out @mine.json

@@ -9,7 +9,6 @@ from typing import Any
 from perfmodel.report.columns import Column, columns_record
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Switch
-from perfmodel.report.figures.gpu_columns import time_unit
 from perfmodel.report.figures.marks import NAMED
 from perfmodel.report.figures.words import told
 
@@ -30,16 +29,6 @@ class Heights:
     of: Callable[[Any], float]
     axis: Mapping[str, Any]
     layout: Mapping[str, Any] | None = None
-
-
-def in_time(longest_s: float, time_s: Callable[[Any], float], words: str) -> Heights:
-    """The view in which heights are times.
-
-    longest_s  decides the unit [s];  time_s  returns the time of a part [s];  words  title of the axis
-    """
-    factor, unit = time_unit(longest_s)
-    axis = style.axis(f"{words} ({unit})", rangemode="tozero")
-    return Heights(unit, lambda row: factor * time_s(row), axis)
 
 
 def in_shares(share: Callable[[Any], float], layout: Mapping[str, Any] | None = None) -> Heights:
