@@ -20,7 +20,7 @@ from perfmodel.report.figures.subject import Subject, find_subject
 from perfmodel.units import format_ratio, format_time
 
 MODEL = "mlperf-dlrm-dcnv2"
-GRID = {"table_bytes": 640e9}
+GRID: dict[str, Any] = {"table_bytes": 640e9}
 """Grid leads on 16 GPUs."""
 
 

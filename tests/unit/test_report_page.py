@@ -109,7 +109,12 @@ def test_json_tells_what_is_in_the_page(
     cli: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     collecting, own = list[bool](), assemble.page_html
-    monkeypatch.setattr(page_file, "page_html", lambda page: collecting.append(gc.isenabled()) or own(page))
+
+    def noted(page: Page) -> str:
+        collecting.append(gc.isenabled())
+        return own(page)
+
+    monkeypatch.setattr(page_file, "page_html", noted)
     out = tmp_path / "small.html"
     told = json.loads(cli("report", "--table-size", "1GB", "--json", "--out", str(out)).out)
     assert told["file"] == str(out) and told["bytes"] == out.stat().st_size

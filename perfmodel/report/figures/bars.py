@@ -124,8 +124,8 @@ def _describe_sharding(answer: Answer, factor: float) -> Bar:
         **{name: totals[name] for name in ("time_s", "low_s", "high_s")},
     }  # fmt: skip
     label = f"{format_time(answer.time_s)} {answer.sharding}{_name_owner(answer)}"
-    ends = (factor * totals[name] for name in ("time_s", "low_s", "high_s"))
-    return Bar(label, *ends, answer.main_evidence, data)
+    time, low, high = (factor * totals[name] for name in ("time_s", "low_s", "high_s"))
+    return Bar(label, time, low, high, answer.main_evidence, data)
 
 
 def _name_owner(answer: Answer) -> str:
@@ -171,7 +171,12 @@ def _draw_bars(rows: Sequence[Bar], axis: Mapping[str, Any], form: Callable[[flo
         }
         for at, text in enumerate(texts)
     ]  # fmt: skip
-    hidden = {"showticklabels": False, "showgrid": False, "showline": False, "zeroline": False}
+    hidden: dict[str, Any] = {
+        "showticklabels": False,
+        "showgrid": False,
+        "showline": False,
+        "zeroline": False,
+    }
     return style.new_figure(
         traces,
         height=100 + (_ROW + _ROW_MORE * (max(map(len, texts)) - 1)) * len(rows),

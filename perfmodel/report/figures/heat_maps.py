@@ -52,8 +52,10 @@ def _draw_plane(named: Figure, subject: Subject, names: tuple[str, str]) -> Bloc
     if not cells:
         return named.missing("no other value is covered by the calibration.")
     logs = [float(np.log10(cell.slowdown)) for cell in cells.values()]
+    columns, lines = ([_write(name, value) for value in axis] for name, axis in zip(names, axes, strict=True))
     heat = heat_cells(
-        *([_write(name, value) for value in axis] for name, axis in zip(names, axes, strict=True)),
+        columns,
+        lines,
         [[cells.get((x, y)) for x in axes[0]] for y in axes[1]],
         lambda cell: float(np.log10(cell.slowdown)) if cell else None,
         lambda cell: format_ratio(cell.slowdown) if cell else "",

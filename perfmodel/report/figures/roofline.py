@@ -194,17 +194,17 @@ def _draw(answer: Answer, lines: Sequence[Sequence[Row]], points: Sequence[Row])
         marker = {"color": style.colour(len(lines)), "symbol": style.symbol(len(lines)), "size": 7}
         x, y = ([row[name] for row in points] for name in ("working_set_bytes", "bytes_per_s"))
         traces.append(scatter(x, y, words, "timed here", marker))
-    for at, (key, label) in enumerate(_CEILINGS, len(lines) + 1):
+    for at, (key, named) in enumerate(_CEILINGS, len(lines) + 1):
         quantity = machine.quantity(key)
-        text = hover([f"{label} {format_rate(quantity.value)} ({quantity.evidence})", safe(quantity.source)])
+        text = hover([f"{named} {format_rate(quantity.value)} ({quantity.evidence})", safe(quantity.source)])
         line = {"color": style.colour(at), "width": 1.5, "dash": style.DASHES[quantity.evidence]}
-        name = f"{label} {format_rate(quantity.value)}"
+        name = f"{named} {format_rate(quantity.value)}"
         traces.append(scatter([left, right], [quantity.value] * 2, text, name, mode="lines", line=line))
     shade = {
         "type": "rect", "x0": left, "x1": l2_bytes, "y0": 0, "y1": 1, "yref": "y domain", "layer": "below",
         "fillcolor": style.faded(style.PALETTE[4], 0.10), "line": {"width": 0},
     }  # fmt: skip
-    words = {
+    label: dict[str, Any] = {
         "x": math.log10(l2_bytes), "y": 0, "yref": "y domain", "xanchor": "left", "yanchor": "bottom",
         "text": f"← fit in L2, {size_words(l2_bytes)}", "showarrow": False, "font": {"size": 11},
     }  # fmt: skip
@@ -214,7 +214,7 @@ def _draw(answer: Answer, lines: Sequence[Sequence[Row]], points: Sequence[Row])
         xaxis=style.bytes_axis(left, right, "bytes of all tables on one GPU"),
         yaxis=style.rate_axis(low / 1.5, high * 1.6, "bytes per second"),
         shapes=[shade] if l2_bytes > left else [],
-        annotations=[words] if l2_bytes > left else [],
+        annotations=[label] if l2_bytes > left else [],
     )
 
 
