@@ -228,3 +228,17 @@ def test_sizes_that_a_calibration_does_not_cover_are_left_out(monkeypatch: pytes
     monkeypatch.setattr(Subject, "ask", ask)
     block = drawn(lines.slowdown(subject(table_bytes=640e9)))
     assert max(each["table_bytes"] for each in block.data if each["line"] == "TorchRec's fastest") == 1e12
+
+
+def test_the_papers_grids_are_whole_and_row_wise_on_the_machine_of_the_answer() -> None:
+    for figure, count, columns in ((heat_maps.paper_1, 192, 12), (heat_maps.paper_2, 168, 7)):
+        block = drawn(figure(subject(table_bytes=10e12)))
+        heat = block.figure.data[0]
+        assert len(block.data) == count == columns * len(heat.y) and len(heat.x) == columns
+        point = row(
+            block, gpus=8.0, batch=1024.0, dim=128.0, pooling=16.0 if columns == 12 else 32.0, table_count=1.0
+        )
+        alone = project_one(gpus=8, batch=1024, dim=128, pooling=point["pooling"])
+        assert point["slowdown"] == pytest.approx(alone.slowdown)
+        most = max(float(each["slowdown"]) for each in block.data)
+        assert f" to {format_ratio(most)} (" in block.title

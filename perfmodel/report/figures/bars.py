@@ -21,7 +21,7 @@ from perfmodel.report.figures.words import hover, safe
 from perfmodel.schema.evidence import Evidence
 from perfmodel.units import counted, format_ratio, format_time
 
-_ROW, _ROW_MORE, _LINE = 42, 20, 56
+_ROW, _ROW_MORE, _LINE = 42, 20, 48
 """Pixels of a row with its label, of each further line of it, and characters of a line."""
 
 

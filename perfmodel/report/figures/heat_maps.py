@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
-from perfmodel.answer import Answer
+from perfmodel.answer import Answer, project_row_wise
+from perfmodel.answer.grids import GRIDS
 from perfmodel.errors import PerfmodelError
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.marks import heat_cells
-from perfmodel.report.figures.registry import BATCHES, SHAPES, Figure
+from perfmodel.report.figures.registry import BATCHES, PAPER_1, PAPER_2, SHAPES, Figure
 from perfmodel.report.figures.subject import Subject
 from perfmodel.report.figures.words import hover
 from perfmodel.units import format_count, format_ratio, format_time
@@ -21,7 +24,7 @@ from perfmodel.units import format_count, format_ratio, format_time
 _NAMES = {"batch": "batch of each GPU", "pooling": "ids of a bag", "table_count": "tables", "dim": "dim"}
 SCALE = [[0.0, "#fdf4e3"], [0.5, "#f3bf7d"], [1.0, "#d9772b"]]
 """Colours, all light enough for dark numbers."""
-_STEPS = {"batch": (4.0, 2, 5), "pooling": (2.0, 2, 5), "table_count": (4.0, 1, 4), "dim": (2.0, 1, 4)}
+_STEPS = {"batch": (4.0, 1, 4), "pooling": (2.0, 2, 4), "table_count": (4.0, 1, 4), "dim": (2.0, 1, 4)}
 """Axes: the factor between values, the number of values below the question's, and of all."""
 Cells = Mapping[tuple[float, float], Answer]
 
@@ -51,13 +54,13 @@ def _draw_plane(named: Figure, subject: Subject, names: tuple[str, str]) -> Bloc
     cells = _ask_cells(subject, names, axes)
     if not cells:
         return named.missing("no other value is covered by the calibration.")
-    logs = [float(np.log10(cell.slowdown)) for cell in cells.values()]
+    logs = [math.log10(cell.slowdown) for cell in cells.values()]
     columns, lines = ([_write(name, value) for value in axis] for name, axis in zip(names, axes, strict=True))
     heat = heat_cells(
         columns,
         lines,
         [[cells.get((x, y)) for x in axes[0]] for y in axes[1]],
-        lambda cell: float(np.log10(cell.slowdown)) if cell else None,
+        lambda cell: math.log10(cell.slowdown) if cell else None,
         lambda cell: format_ratio(cell.slowdown) if cell else "",
         lambda cell: _hover(cell, names) if cell else "not possible: fewer rows than GPUs, or no memory",
         colorscale=SCALE,
@@ -71,7 +74,7 @@ def _draw_plane(named: Figure, subject: Subject, names: tuple[str, str]) -> Bloc
     figure = style.new_figure(
         [heat],
         height=380,
-        margin={"l": 72, "r": 24, "t": 16, "b": 56},
+        margin={"l": 72, "r": 24, "t": 36, "b": 56},
         xaxis=style.axis(_NAMES[names[0]], **same),
         yaxis=style.axis(_NAMES[names[1]], **same),
         shapes=[frame],
@@ -100,6 +103,79 @@ def _ask_cells(subject: Subject, names: Sequence[str], axes: Sequence[Sequence[f
     return cells
 
 
+def paper_1(subject: Subject) -> Block | Missing:
+    """The paper's grid of one table, 192 points. Limits: as ``_draw_grid``"""
+    return _draw_grid(PAPER_1, subject, ("batch", "pooling"), ("gpus", "dim"))
+
+
+def paper_2(subject: Subject) -> Block | Missing:
+    """The paper's grid of many tables, 168 points. Limits: as ``_draw_grid``"""
+    return _draw_grid(PAPER_2, subject, ("table_count",), ("gpus", "batch", "dim"))
+
+
+def _draw_grid(
+    named: Figure, subject: Subject, across: tuple[str, ...], up: tuple[str, ...]
+) -> Block | Missing:
+    """A heat map of the slowdown of row-wise shards over a grid of arXiv 2512.05831, on the answer's machine.
+
+    across, up  what differs between columns, and between rows
+    Limits: ranks that the calibration does not cover -> Missing
+    """
+    keywords = {"setting": subject.answer.setting, "backend": subject.answer.setting.backend}
+    try:
+        frame = project_row_wise(GRIDS[named.name](), subject.answer.setting.machine, **keywords)
+    except PerfmodelError as error:
+        return named.missing(error.message)
+    rows = frame.to_dict(orient="records")
+    columns, lines = (
+        list(dict.fromkeys(_join(row, names) for row in sorted(rows, key=itemgetter(*names))))
+        for names in (across, up)
+    )
+    cells = {(_join(row, across), _join(row, up)): row for row in rows}
+    heat = heat_cells(
+        [column.replace(", ", "<br>") for column in columns],
+        lines,
+        [[cells.get((x, y)) for x in columns] for y in lines],
+        lambda row: math.log10(row["slowdown"]) if row else None,
+        lambda row: f"{row['slowdown']:.3g}×" if row else "",
+        lambda row: _hover_grid(row, (*across, *up)) if row else "not possible",
+        colorscale=SCALE,
+    )
+    same = {"type": "category", "showgrid": False, "tickangle": 0, "tickfont": {"size": 11}}
+    ends = [end(rows, key=itemgetter("slowdown")) for end in (min, max)]
+    least, most = (f"{format_ratio(row['slowdown'])} ({_join(row, (*across, *up))})" for row in ends)
+    figure = style.new_figure(
+        [heat],
+        height=90 + 24 * len(lines),
+        margin={"l": 24, "r": 16, "t": 36, "b": 56},
+        meta={"min_width": 640},
+        xaxis=style.axis("", **same),
+        yaxis=style.axis("", **same),
+    )
+    return named.block(
+        f"On the paper's grid {named.name[-1]}, sharded row-wise, the slowdown goes from {least} to {most}.",
+        "The points that arXiv 2512.05831 measured on up to 8 GPUs, on this machine; darker is slower.",
+        figure,
+        subject.source,
+        [_record_point(row) for row in rows],
+    )
+
+
+def _join(row: Mapping[Any, Any], names: Sequence[str]) -> str:
+    return ", ".join(f"{_SHORT[name]} {_write(name, float(row[name]))}" for name in names)
+
+
+def _hover_grid(row: Mapping[Any, Any], names: Sequence[str]) -> str:
+    low, high = (format_ratio(row[end]) for end in ("slowdown_low", "slowdown_high"))
+    times = f"{format_ratio(row['slowdown'])}, band {low} – {high}; {format_time(row['time_s'])}"
+    return hover([_join(row, names), times, f"evidence: {row['evidence']}"])
+
+
+def _record_point(row: Mapping[Any, Any]) -> dict[str, Any]:
+    names = ("gpus", *_NAMES, "time_s", "slowdown", "slowdown_low", "slowdown_high")
+    return {**{name: float(row[name]) for name in names}, "evidence": str(row["evidence"])}
+
+
 def read_value(answer: Answer, name: str) -> float:
     """The value of ``name`` in the question: batch, pooling, table_count or dim."""
     group = answer.work.groups[0]
@@ -126,7 +202,7 @@ def _describe(cell: Answer, names: Sequence[str]) -> str:
     return ", ".join(f"{_SHORT[name]} {_write(name, read_value(cell, name))}" for name in names)
 
 
-_SHORT = {"batch": "batch", "pooling": "pooling", "table_count": "tables", "dim": "dim"}
+_SHORT = {"gpus": "GPUs", "batch": "batch", "pooling": "pooling", "table_count": "tables", "dim": "dim"}
 
 
 def _hover(cell: Answer, names: Sequence[str]) -> str:

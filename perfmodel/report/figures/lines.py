@@ -38,6 +38,7 @@ _PAPER_BYTES, _PAPER = 10e12, ("10a", "10b")
 _OF_THE_PAPER = (DEFAULT_MACHINE, "h100-paper")
 _TIMES = (0.125, 0.25, 0.5, 1, 2, 4, 8)
 _SAMPLES = 1e9
+_NEAR = 1.4
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,7 +228,8 @@ def over_gpus(subject: Subject) -> Block | Missing:
     ends = [
         (min(row[low] for row in rows) / 1.2, 1.2 * max(row[high] for row in rows)) for _, low, high in both
     ]
-    ticks = [row["gpus"] for row in rows]
+    numbers = [row["gpus"] for row in rows]
+    ticks = [gpus for gpus in numbers if gpus == answer.gpus or not _is_near(gpus, answer.gpus)]
     gpus = style.log_axis(
         left, right, format_count, "GPUs", tickvals=ticks, ticktext=list(map(format_count, ticks)), minor={}
     )
@@ -252,6 +254,11 @@ def over_gpus(subject: Subject) -> Block | Missing:
         f"{dash_words(row['main_evidence'] for row in rows)}."
     )
     return OVER_GPUS.block(title, how, figure, subject.source, rows)
+
+
+def _is_near(gpus: float, own: float) -> bool:
+    """Whether the labels of two numbers of GPUs would touch."""
+    return 1 / _NEAR < gpus / own < _NEAR
 
 
 def _list_scaled(subject: Subject) -> Iterator[Answer]:

@@ -57,10 +57,12 @@ ALL_TO_ALL = Figure("all-to-all", ".collective_curves.all_to_all")
 REDUCE_SCATTER = Figure("reduce-scatter", ".collective_curves.reduce_scatter")
 LIBRARIES = Figure("libraries", ".collective_curves.libraries")
 ROOFLINE = Figure("roofline", ".roofline.roofline")
+PAPER_1 = Figure("paper-1", ".heat_maps.paper_1")
+PAPER_2 = Figure("paper-2", ".heat_maps.paper_2")
 VALIDATION = Figure("validation", ".validation.validation")
 QUESTION = (
     SHARDINGS, OVER_GPUS, BATCHES, SHAPES, ALL_TO_ALL, REDUCE_SCATTER, LIBRARIES, ROOFLINE,
-    VALIDATION,
+    PAPER_1, PAPER_2, VALIDATION,
 )  # fmt: skip
 """Figures of a question below its first screen, in the order of its page; each is drawn of a ``Subject``."""
 
