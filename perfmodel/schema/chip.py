@@ -112,15 +112,14 @@ class Chip(Strict):
         """
         if not values:
             return self
-        given = {key: self._override(key, value, source) for key, value in values.items()}
+        given = {}
+        for key, value in values.items():
+            unit, typed = self.quantity(key).unit, f"{key}={value}"
+            number = units.parse_quantity(value, unit, f"{source} {key}") if isinstance(value, str) else value
+            given[key] = Quantity.what_if(number, unit, source, typed)
         fields = {name: getattr(self, name) for name in ("name", "title", "notes", "buffers")}
         fields |= {"values": {**self.values, **given}, "overrides": self.overrides | set(given)}
         return validated(Chip, fields, source, " ".join(f"{k}={v}" for k, v in values.items()))
-
-    def _override(self, key: str, value: float | str, source: str) -> Quantity:
-        unit = self.quantity(key).unit
-        number = units.parse_quantity(value, unit, f"{source} {key}") if isinstance(value, str) else value
-        return Quantity.what_if(number, unit, source, f"{key}={value}")
 
 
 def list_chips() -> list[str]:

@@ -37,8 +37,6 @@ def expected(what: str) -> str:
     """Expected content of a file of this kind ("machine file"), in a few words, for an error message."""
     text = next((text for kind, text in _EXPECTED.items() if what.startswith(kind)), "")
     instead = f"check {what}." if what.startswith("--") else "check the file."
-    if "\n" in text:  # ends with an example
-        return f"expected: {text}"
     return f"expected: {text}." if text else instead
 
 

@@ -72,12 +72,8 @@ def _settle(draft: Path) -> None:
         with contextlib.suppress(OSError):  # some file systems cannot
             os.fsync(handle)
         with contextlib.suppress(OSError):
-            os.fchmod(handle, 0o666 & ~_umask())
+            mask = os.umask(0)
+            os.umask(mask)
+            os.fchmod(handle, 0o666 & ~mask)
     finally:
         os.close(handle)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
