@@ -43,7 +43,14 @@ QUESTIONS: tuple[dict[str, str], ...] = (
     {"table_size": "10TB"},
     {"table_size": "9TB", "nic_bytes_per_s": "100GB/s", "batch": "4096", "distribution": "zipf:1.05"},
     {"table_size": "10TB", "tables": "400", "objective": "throughput", "machine": "h200-sxm-ib"},
-    {"table_size": "2TB", "gpus": "64", "global_batch": "65536", "batch": "7", "sharding": "column-wise"},
+    {
+        "table_size": "2TB",
+        "tables": "400",
+        "gpus": "64",
+        "global_batch": "65536",
+        "batch": "7",
+        "sharding": "column-wise",
+    },
     {"model": "mlperf-dlrm-dcnv2", "gpus": "16", "dim": "64"},
 )
 
