@@ -188,7 +188,8 @@ class _Handler(BaseHTTPRequestHandler):
         size = self.headers.get("Content-Length") or "0"
         if size.isascii() and size.isdigit() and len(size) < 10 and int(size) <= _MOST_REQUEST:
             body = self.rfile.read(int(size))
-            reply = self.server.site.reply(self.command, self.path, self.headers, body)
+            headers = {name.title(): value for name, value in self.headers.items()}
+            reply = self.server.site.reply(self.command, self.path, headers, body)
         else:
             words = f"at most {_MOST_REQUEST} bytes are read.\n"
             reply = Reply(words, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
