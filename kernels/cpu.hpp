@@ -410,13 +410,6 @@ inline T atomicMin(T* at, T value) {
   }
   return old;
 }
-template <class T>
-inline T atomicMax(T* at, T value) {
-  T old = __atomic_load_n(at, __ATOMIC_SEQ_CST);
-  while (old < value && !__atomic_compare_exchange_n(at, &old, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
-  }
-  return old;
-}
 
 // Once a library.
 #define PM_CPU_LIBRARY \

@@ -49,8 +49,6 @@ struct OwnerSplit {
 
 struct Status {
   Faults faults;      // ids out of range, by position among this PE's ids
-  u64 overflow;       // ids for one PE, where they are more than its landing zone takes
-  u64 overflow_owner;
   u64 lost;           // 1 + PE that ended the exchange, and a Reason; who waits then gives up
   Faults foreign;     // ids received that are no rows here, by position in the landing zone of their PE
 };
@@ -82,7 +80,7 @@ struct Exchange {  // what a kernel is given, by value: nothing of it is read fr
   i32* staged_offsets;  // [PE][words]
   u8* staged_ids;       // [max_ids, and padding]
   float* staged_bags;   // [PE][T max_batch][D], or null: all PEs are mapped
-  i64 capacity;         // ids of one PE for another
+  i64 capacity;         // most ids of one PE for another
   i64 words;            // of the offsets of one PE
   i64 patience_ns;
   i32 me, PEs, table_count, dim, max_batch, part_bags, parts, pieces, lag, stage_all;
@@ -157,7 +155,7 @@ __global__ void __launch_bounds__(256, 3)
   }
 }
 
-// One block for each owner: tile_sums to where the tile's ids begin, totals, and whether they fit.
+// One block for each owner: tile_sums to where the tile's ids begin, and totals.
 __global__ void __launch_bounds__(1024) scan_counts(const __grid_constant__ Exchange x, i32 batch, i32 tile) {
   __shared__ i64 warp_sum[kWarp];
   __shared__ i64 before_all;
@@ -178,12 +176,7 @@ __global__ void __launch_bounds__(1024) scan_counts(const __grid_constant__ Exch
     if (threadIdx.x == blockDim.x - 1) before_all = before + upto;
     __syncthreads();
   }
-  if (threadIdx.x != 0) return;
-  x.totals[blockIdx.x] = before_all;
-  if (before_all > x.capacity) {
-    atomicMax(&x.status->overflow, u64(before_all));
-    x.status->overflow_owner = blockIdx.x;
-  }
+  if (threadIdx.x == 0) x.totals[blockIdx.x] = before_all;
 }
 
 // Where the ids for an owner begin in staged_ids: a multiple of 16 bytes.
@@ -252,7 +245,7 @@ __device__ inline IdSpan piece_of(i64 bytes, int piece, int pieces) {
   return {min(bytes, each * piece), min(bytes, each * (piece + 1))};
 }
 
-// A block for each (PE, piece): offsets and ids into the memory of that PE. Ids that do not fit stay here.
+// A block for each (PE, piece): offsets and ids into the memory of that PE.
 template <class Id>
 __global__ void __launch_bounds__(256, 3) push_ids(const __grid_constant__ Exchange x, i32 batch) {
   const Peers& peers = *x.peers;
@@ -265,8 +258,7 @@ __global__ void __launch_bounds__(256, 3) push_ids(const __grid_constant__ Excha
   const u8* offsets_from = reinterpret_cast<const u8*>(x.staged_offsets + owner * x.words);
   put_signal_block(peers, offsets_to + head.begin, offsets_from + head.begin, head.end - head.begin, flags, call,
                    owner);
-  const i64 total = x.totals[owner] <= x.capacity ? x.totals[owner] : 0;
-  const IdSpan part = piece_of(total * i64(sizeof(Id)), piece, x.pieces);
+  const IdSpan part = piece_of(x.totals[owner] * i64(sizeof(Id)), piece, x.pieces);
   const u8* ids_from = x.staged_ids + start_of<Id>(x, owner) * i64(sizeof(Id));
   u8* ids_to = x.landed_ids + me * x.capacity * i64(sizeof(Id));
   put_signal_block(peers, ids_to + part.begin, ids_from + part.begin, part.end - part.begin, flags + x.pieces, call,
@@ -291,7 +283,6 @@ __device__ inline void pool_part(const Exchange& x, const Part& part, i32 batch)
   Run<Id, i32> run{};
   run.ids = reinterpret_cast<const Id*>(x.landed_ids) + part.asker * x.capacity;
   run.id_count = x.landed_offsets[part.asker * x.words + kHead + bags_of(x, batch)];
-  if (run.id_count > x.capacity) run.id_count = 0;  // they stayed where they were
   run.stride = x.dim;
   run.faults = &x.status->foreign;
   const i32 each = (part.count * LANES + i32(blockDim.x) - 1) / i32(blockDim.x);

@@ -53,7 +53,6 @@ class Sizes:
 
     rows      number of rows of each table, over all ranks;  dim  number of columns D
     batch     most samples of a rank in a call;  ids  most ids of a rank in a call
-    ids_of_pair  most ids from one rank to another in a call; None: ``ids`` (always enough)
     id_type   int32 or int64
     method    fused (one launch pools and pushes) or three (a launch each)
     part_bags number of bags per put; None: about 8 KiB fused, 256 KiB else
@@ -63,7 +62,6 @@ class Sizes:
     dim: int
     batch: int
     ids: int
-    ids_of_pair: int | None = None
     id_type: str = "int64"
     method: str = "fused"
     part_bags: int | None = None
@@ -75,9 +73,8 @@ class Sizes:
 
     @property
     def capacity(self) -> int:
-        """Most ids from one rank to another, rounded up to a multiple of 4."""
-        wanted = self.ids if self.ids_of_pair is None else self.ids_of_pair
-        return max(-(-wanted // 4) * 4, 4)
+        """Most ids from one rank to another, all of its ids, rounded up to a multiple of 4."""
+        return -(-self.ids // 4) * 4
 
     @property
     def bags_a_part(self) -> int:
@@ -173,7 +170,7 @@ class ExchangeMemory:
         self.region: Region = world.allocate(int(begins[-1]))
         base = self.region.memory.data_ptr()
         self.offsets = torch.zeros(sizes.bags + 1, dtype=torch.int64, device=device)
-        self.status = torch.zeros(7, dtype=torch.int64, device=device)
+        self.status = torch.zeros(5, dtype=torch.int64, device=device)
         self.reset_status()
         splits = np.stack([sizes.rows, block_rows(sizes.rows, ranks)], axis=1).astype(np.int64)
         self._kept = {
@@ -208,7 +205,7 @@ class ExchangeMemory:
     def reset_status(self) -> None:
         """Clear the errors that kernels have reported."""
         self.status.zero_()
-        self.status[1] = self.status[6] = -1
+        self.status[1] = self.status[4] = -1
 
 
 def _words(sizes: Sizes) -> int:

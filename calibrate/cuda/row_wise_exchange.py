@@ -83,7 +83,7 @@ class RowWiseExchange:
 
     Construction synchronizes all ranks. Calls do not: see kernels/exchange.cu.
     Limits: sums only, no weights, one D; all ranks make the same calls with the same number of samples, on
-            one stream. Symmetric memory (T tables, B samples): ranks (4 T B D + id bytes ids_of_pair) bytes,
+            one stream. Symmetric memory (T tables, B samples): ranks (4 T B D + id bytes ids) bytes,
             about, and 4 ranks T B D more if bags go through a buffer.
     """
 
@@ -168,20 +168,14 @@ class RowWiseExchange:
         """Wait for the device, and raise the errors of all calls since ``raise_faults`` was last called.
 
         Raises RankLostError for a rank that did not take part (the exchange is then unusable), BadInputError
-        for ids out of range, for more ids for one rank than its landing zone holds, and for unequal batches.
+        for ids out of range, and for unequal batches.
         """
         memory, world = self._memory, self._world
         status = memory.status.tolist()
-        count, first, overflow, owner, lost, foreign, _ = status
+        count, first, lost, foreign, _ = status
         memory.reset_status()
         if lost:
             self._lost(*divmod(lost, _REASON))
-        if overflow:
-            raise BadInputError(
-                f"{overflow} ids are for rank {owner}, whose landing zone takes {self._sizes.capacity}: "
-                "the bags are wrong.",
-                "give ids_of_pair more, or none.",
-            )
         if count:
             raise BadInputError(
                 f"{count} ids are outside their tables, the first at position {first}.",

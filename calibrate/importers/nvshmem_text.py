@@ -90,16 +90,10 @@ def _describe_run(section: Sequence[Line]) -> tuple[LoggedRun, bool]:
 def _rows(section: Sequence[Line], described: tuple[LoggedRun, bool]) -> Iterator[LoggedRow | UnreadLine]:
     """The rows of a section, and the lines that look like a row and are none."""
     run, graph = described
-    job, title, columns = (
-        "",
-        [""],
-        [""],
-    )  # name of the test, its words for type and scope, columns of its table
+    job, title, columns = "", [""], [""]  # the test, its words for type and scope, columns of its table
     for line in section:
         text = line.text.strip()
-        cells = (
-            [cell.strip() for cell in text.strip("|").split("|")] if text.startswith("|") else text.split()
-        )
+        cells = [cell.strip() for cell in text.strip("|").split("|")] if text[:1] == "|" else text.split()
         if _VERSION.search(text) or _MIN_SIZE.search(text) or _PE.search(text):
             continue
         if match := _JOB.match(text):

@@ -280,33 +280,6 @@ def test_ids_that_are_no_rows_of_the_rank_that_gets_them_are_reported() -> None:
     assert out[:, 0, 0].tolist() == [1, 1]
 
 
-def test_ids_beyond_a_landing_zone_are_reported_and_stay_where_they_are() -> None:
-    sizes = Sizes((10,), 4, 2, 20, ids_of_pair=4)
-    many, few = torch.tensor([0, 1, 2, 3, 4, 5]), torch.tensor([5, 6, 0, 1])
-
-    def work(world: ThreadWorld) -> Any:
-        exchange = RowWiseExchange(world, [torch.ones(5, 4)], sizes)
-        poison(exchange)
-        world.agree("poisoned")
-        out = torch.full((2, 1, 4), torch.nan)
-        try:
-            exchange.run(*((many, torch.tensor([5, 1])) if world.rank else (few, torch.tensor([2, 2]))), out)
-        except BadInputError as error:
-            said = str(error)
-        else:
-            said = ""
-        ids = symmetric(exchange, "landed_ids")[: 2 * 8 * 4].view(2, -1).clone()
-        world.agree("looked")
-        again = exchange.run(few, torch.tensor([4, 0]))[:, 0, 0].tolist()
-        return out[:, 0, 0].tolist(), said, ids[1], again
-
-    first, second = on_ranks(2, work)
-    assert first[0] == [2, 2] and first[1] == ""
-    assert torch.all(first[2] == POISON)  # rank 1 had 5 ids for rank 0: nothing of them came
-    assert "5 ids are for rank 0, whose landing zone takes 4" in second[1]
-    assert first[3] == second[3] == [4, 0]
-
-
 def test_ranks_must_mean_the_same() -> None:
     def work(world: ThreadWorld) -> Any:
         RowWiseExchange(world, [torch.ones(5, 4)], Sizes((10,), 4, 2, 20 + world.rank))
