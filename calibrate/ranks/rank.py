@@ -43,6 +43,7 @@ from calibrate.ranks.launch import LOCALHOST, Launcher, join_store
 from calibrate.running.versions import library_versions
 from perfmodel.errors import BadInputError, NoHardwareError, PerfmodelError
 from perfmodel.resources import out_of_memory
+from perfmodel.schema.kernel_fits import GPU_L2
 from perfmodel.schema.runs import Point, PointKind
 
 LEAVE_S = 10.0
@@ -147,7 +148,8 @@ class RankServer:
         uuid = f"GPU-{found.uuid}"
         self._device = Cuda(torch, watch_gpu(uuid))
         self._memory_bytes = 0.8 * torch.cuda.mem_get_info()[0]
-        return uuid, {"cuda": str(torch.version.cuda), "gpu": str(found.name)}
+        versions = {"cuda": str(torch.version.cuda), "gpu": str(found.name)}
+        return uuid, versions if self._place.rank else {**versions, GPU_L2: str(found.L2_cache_size)}
 
     def _availability(self, name: str) -> Availability:
         found, device = self._describe(name), self._place.device

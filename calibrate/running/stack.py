@@ -8,7 +8,6 @@ import os
 import platform
 import re
 import secrets
-import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +16,6 @@ from calibrate.machine.identity import Host, identify
 from calibrate.machine.node import said_by
 from calibrate.planning.world import World, takes_turns
 from calibrate.running.versions import package_version
-from perfmodel.schema.kernel_fits import GPU_L2
 from perfmodel.schema.runs import REHEARSAL, RunHeader
 
 _ALLOWED = re.compile(
@@ -109,27 +107,8 @@ def describe(world: World, host: Host | None = None) -> dict[str, str]:
         found["gpu"] = ", ".join(dict.fromkeys(gpu.name for gpu in host.gpus))
         found["gpus"] = str(len(host.gpus))
         found["driver"] = host.gpus[0].driver
-        found[GPU_L2] = reported_l2_bytes()
     found |= world.versions
     return {name: value for name, value in sorted(found.items()) if value}
-
-
-_ASK_L2 = """
-import ctypes
-driver, value = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
-assert driver.cuInit(0) == 0 and driver.cuDeviceGetAttribute(ctypes.byref(value), 38, 0) == 0
-print(value.value)
-"""
-"""Program that prints the L2 size; 38 is CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE."""
-
-
-def reported_l2_bytes(program: str = _ASK_L2) -> str:
-    """Bytes of the L2 cache as reported by the first GPU; "" if it does not.
-
-    A separate process asks: ranks that are forked later could not use a driver that was started here.
-    """
-    said = (said_by(sys.executable, "-c", program, timeout_s=30.0) or "").strip()
-    return said if said.isdigit() and int(said) > 0 else ""
 
 
 def fingerprint(stack: Mapping[str, str], environment: Mapping[str, str]) -> str:

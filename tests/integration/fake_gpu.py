@@ -99,7 +99,9 @@ class FakeTorch(ModuleType):
         super().__init__("torch")
         self.__spec__, self.__path__ = real.__spec__, real.__path__
         stream = SimpleNamespace(wait_stream=lambda other: None, cuda_stream=0)
-        properties = SimpleNamespace(name="NVIDIA H200", uuid="0000-1", total_memory=GIGABYTES * 10**9)
+        properties = SimpleNamespace(
+            name="NVIDIA H200", uuid="0000-1", total_memory=GIGABYTES * 10**9, L2_cache_size=62914560
+        )
         self.cuda = SimpleNamespace(
             device_count=lambda: 1,
             set_device=lambda index: None,

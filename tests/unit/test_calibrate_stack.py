@@ -26,14 +26,6 @@ HOST = Host(machine="cpu-x-2", shipped=False, cpu="Some CPU", cores=2, cores_onl
 GLOO = Availability(True, version="torch 2.13.0")
 
 
-@pytest.mark.parametrize(
-    ("program", "said"),
-    [("print(62914560)", "62914560"), ("print(0)", ""), ("raise OSError", ""), ("print('many')", "")],
-)
-def test_a_gpu_is_asked_for_its_l2_in_a_process_of_its_own(program: str, said: str) -> None:
-    assert stack.reported_l2_bytes(program) == said
-
-
 def test_the_stack_names_versions_and_topology() -> None:
     found = stack.describe(World(8, 2, versions={"gloo": "torch 2.13.0"}), HOST)
     assert found["gloo"] == "torch 2.13.0" and "nccl" not in found

@@ -17,6 +17,7 @@ from calibrate.ranks.rank import RankServer, pack, provider_name
 from calibrate.ranks.team import read_availabilities, unpack
 from perfmodel.errors import NoHardwareError
 from perfmodel.schema.evidence import Clock
+from perfmodel.schema.kernel_fits import GPU_L2
 from perfmodel.schema.runs import DeviceConditions, Point, PointKind
 
 PLACE = {"rank": 5, "ranks": 8, "node": 1, "local_rank": 1, "local_ranks": 4, "device": "cuda"}
@@ -93,7 +94,9 @@ def fake_torch(gpus: int) -> Any:
     cuda.device_count = lambda: gpus
     cuda.set_device = lambda index: setattr(cuda, "chosen", index)
     cuda.current_device = lambda: cuda.chosen
-    cuda.get_device_properties = lambda index: SimpleNamespace(name="NVIDIA H100", uuid=f"0000-{index}")
+    cuda.get_device_properties = lambda index: SimpleNamespace(
+        name="NVIDIA H100", uuid=f"0000-{index}", L2_cache_size=52428800
+    )
     cuda.mem_get_info = lambda: (1000, 2000)
     cuda.memory_allocated = lambda: 10
     return SimpleNamespace(__version__="2.13.0", version=SimpleNamespace(cuda="13.0"), cuda=cuda)
@@ -122,6 +125,9 @@ def test_a_rank_takes_the_gpu_of_its_place(gpus: int, chosen: int, monkeypatch: 
     assert torch.cuda.chosen == chosen
     assert (answer["uuid"], answer["memory_bytes"]) == (f"GPU-0000-{chosen}", 800)
     assert (answer["versions"]["cuda"], answer["versions"]["gpu"]) == ("13.0", "NVIDIA H100")
+    assert GPU_L2 not in answer["versions"]
+    (first,) = serve(welcome(places=[{**PLACE, "rank": 0}]))
+    assert first["versions"][GPU_L2] == "52428800"
 
 
 def test_no_gpu_and_no_torch_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
