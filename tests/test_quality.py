@@ -110,7 +110,7 @@ def test_names_of_schemes_are_in_their_table() -> None:
     torchrec = {table, "perfmodel/schema/torchrec_plan.py", "perfmodel/engine/steps.py"}
     coding = ("engine/cut", "engine/loads", "engine/placement")
     coded = {table, *(f"perfmodel/{file}.py" for file in coding)}
-    own = {word for kind in Exchange for word in (kind.key, kind.facts.word, kind.facts.reduction)}
+    own = {word for kind in Exchange for word in (kind.key, kind.facts.word)}
     own |= set(WAYS)
     said = {"bags", "sparse", "all-to-all", "reduce-scatter", "none", "rb", "dp", "grid", "3d", ""}  # else
     for path in (ROOT / "perfmodel").rglob("*.py"):

@@ -14,12 +14,11 @@ from perfmodel.answer.answers import (
 from perfmodel.answer.gpu_count import GpuCount
 from perfmodel.answer.question import Question
 from perfmodel.engine.grid import Grid, project_grid
-from perfmodel.engine.row_wise import Configs, Forward
+from perfmodel.engine.row_wise import Configs
 
 __all__ = [
     "Answer",
     "Configs",
-    "Forward",
     "GpuCount",
     "Grid",
     "Question",

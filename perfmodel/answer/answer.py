@@ -11,10 +11,11 @@ import numpy as np
 from perfmodel.answer.gpu_count import GpuCount, count_gpus, explain_too_much
 from perfmodel.answer.question import Question
 from perfmodel.answer.uniform_plans import UniformPlan
+from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.grid import CostedGrid, compare_with_local, slowdown_band
-from perfmodel.engine.row_wise import TWO_LEVEL, Configs, Forward, fullest_part
-from perfmodel.engine.schemes import BY_DOMAIN, ROW_WISE
+from perfmodel.engine.row_wise import Configs, fullest_part
+from perfmodel.engine.schemes import ROW_WISE
 from perfmodel.engine.settings import Setting
 from perfmodel.engine.steps import StepRow, Times, evidence_shares, sum_by_cause
 from perfmodel.schema.evidence import Clock, Evidence
@@ -30,7 +31,7 @@ _UNEVEN = 1.5  # look-ups of the fullest row shard over the mean, above which a 
 class Answer:
     """The answer of one configuration (``work``) with one sharding: its steps, totals, memory and evidence.
 
-    question  as it was asked;  forward, work  the pass, and the tables, batch and GPUs
+    question  as it was asked;  basis, work  the pass, and the tables, batch and GPUs
     totals  the columns of ``project_grid``
     sharding  a name of ``WAYS``;  plan  a plan of it, if all tables were placed; row-wise needs none
     steps  of the pass;  local  times of the same batch in local memory [s], by cause of error
@@ -39,7 +40,7 @@ class Answer:
     """
 
     question: Question
-    forward: Forward
+    basis: PassBasis
     work: Configs
     gpu_count: GpuCount
     steps: tuple[StepRow, ...]
@@ -60,7 +61,7 @@ class Answer:
     @property
     def setting(self) -> Setting:
         """The machine with its libraries."""
-        return self.forward.setting
+        return self.basis.setting
 
     @property
     def calibrations(self) -> tuple[str, ...]:
@@ -103,7 +104,7 @@ class Answer:
     @property
     def domain(self) -> int:
         """GPUs of a scale-up domain."""
-        return int(self.forward.domain(self.work.gpus)[0])
+        return int(self.basis.domain(self.work.gpus)[0])
 
     @property
     def table_count(self) -> int:
@@ -157,7 +158,7 @@ class Answer:
         }
         totals["fits"] = self.gpu_count.fits
         return {
-            **self.question.to_dict(self.forward, self.work),
+            **self.question.to_dict(self.basis, self.work),
             "gpu_count": vars(self.gpu_count) | {"text": str(self.gpu_count)},
             **totals,
             **{k: int(totals[k]) for k in _COUNTS},
@@ -179,13 +180,13 @@ _KEPT_TIMES = ("baseline_time_s", "floor_time_s")
 _RANKS = ("evidence", "main_evidence")
 
 
-def answer_at(question: Question, forward: Forward, many: Configs, costs: CostedGrid, place: int) -> Answer:
+def answer_at(question: Question, basis: PassBasis, many: Configs, costs: CostedGrid, place: int) -> Answer:
     """The row-wise answer of the configuration at a place of ``many``, whose ``costs`` are computed."""
     work, columns = many.select(slice(place, place + 1)), costs.grid.columns
-    count = count_gpus(forward, work, question.reserve)
+    count = count_gpus(basis, work, question.reserve)
     answer = Answer(
         question=question,
-        forward=forward,
+        basis=basis,
         work=work,
         gpu_count=count,
         steps=costs.cost.build_rows(place),
@@ -196,10 +197,10 @@ def answer_at(question: Question, forward: Forward, many: Configs, costs: Costed
             cause: (float(low[place]), float(time[place]), float(high[place]))
             for cause, (low, time, high) in costs.base.causes.items()
         },
-        fullest_part=fullest_part(forward, work),
+        fullest_part=fullest_part(work),
     )
     return replace(
-        answer, notes=(*forward.setting.notes, *explain_too_much(count, forward, work), *_notes(answer))
+        answer, notes=(*basis.setting.notes, *explain_too_much(count, basis, work), *_notes(answer))
     )
 
 
@@ -217,7 +218,7 @@ def answer_plan(base: Answer, evaluator: Evaluator, plan: UniformPlan) -> Answer
         needed=min(base.gpu_count.needed, base.gpus),
         rows_bytes=float(memory.rows_bytes[fullest]),
         optimizer_bytes=float(memory.optimizer_bytes[fullest]),
-        buffer_bytes=float(memory.buffer_bytes[fullest]) / base.forward.buffer_weight,
+        buffer_bytes=float(memory.buffer_bytes[fullest]) / base.basis.buffer_weight,
         fits=True,
     )
     totals = {
@@ -260,9 +261,9 @@ def _note_replicated(count: int, parts: int) -> Iterator[str]:
 
 
 def _notes(answer: Answer) -> Iterator[str]:
-    forward, work, clocks = answer.forward, answer.work, answer.clocks
+    basis, work, clocks = answer.basis, answer.work, answer.clocks
     if len(clocks) > 1:
-        kernels = forward.setting.kernel_clock
+        kernels = basis.setting.kernel_clock
         yield f"this sum mixes clocks: {', '.join(clocks)} (kernels are on the {kernels} clock)"
     gpus = work.gpus[0]
     small = [bool(np.all(g.rows < gpus)) for g in work.groups]
@@ -272,10 +273,6 @@ def _notes(answer: Answer) -> Iterator[str]:
         text = f"{tables} fewer rows than {gpus:.0f} GPUs and is whole on every GPU"
         text = text if copies == 1 else text.replace("and is", "and are")
         yield f"{text}, so nothing is exchanged" if all(small) else text
-    domain = forward.domain(work.gpus)[0]
-    if forward.reduction == TWO_LEVEL and gpus > 1 and (domain in (1, gpus) or gpus % domain):
-        why = f"all {gpus:.0f} GPUs are in one domain" if domain == gpus else f"domains of {domain:.0f} GPUs"
-        yield f"{why}: the {BY_DOMAIN} exchange is a flat reduce-scatter here"
     if work.filled:
         size = format_bytes(float(work.table_bytes[0]), binary=False)
         yield f"no table size is given: the tables are assumed to fill the memory, {size}"

@@ -11,8 +11,9 @@ import numpy as np
 from perfmodel.answer.answer import Answer, answer_at
 from perfmodel.answer.inputs import share_equally
 from perfmodel.answer.question import Question, read_keywords
+from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.grid import cost_grid, project_grid
-from perfmodel.engine.row_wise import Configs, Forward
+from perfmodel.engine.row_wise import Configs
 from perfmodel.errors import PerfmodelError
 from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.evidence import Evidence
@@ -43,9 +44,9 @@ def answer_all(questions: Sequence[Question], name: str = "") -> list[Answer]:
     name  of the value that differs: table_bytes, gpus ...
     """
     several = {name: [getattr(question, name) for question in questions]} if len(questions) > 1 else {}
-    forward, work = questions[0].prepare(several)
-    costs = cost_grid(forward, work)
-    return [answer_at(question, forward, work, costs, place) for place, question in enumerate(questions)]
+    basis, work = questions[0].prepare(several)
+    costs = cost_grid(basis, work)
+    return [answer_at(question, basis, work, costs, place) for place, question in enumerate(questions)]
 
 
 def project_one(workload: Any = None, machine: str | Machine = DEFAULT_MACHINE, **options: Any) -> Answer:
@@ -97,7 +98,7 @@ def prepare(
     workload: Workload | TableSet | Mapping[str, Any] | pd.DataFrame | None = None,
     machine: str | Machine = DEFAULT_MACHINE,
     **options: Any,
-) -> tuple[Forward, Configs]:
+) -> tuple[PassBasis, Configs]:
     """(the pass, its configurations), ready to be costed, in the keywords of ``perfmodel.project``."""
     question, columns = read_keywords(workload, machine, **options)
     return question.prepare(columns)
@@ -113,7 +114,7 @@ def project_row_wise(
     workload, machine, values  as of ``perfmodel.project``
     options  of ``perfmodel project`` by their names: backend (nccl, nvshmem, best), clock, reserve,
              gpus_per_node, rows (hbm, host, host-cached:10%), unpooled (True: no bags),
-             overrides of machine values, calibration, reduction (how partial bags become bags), payload
+             overrides of machine values, calibration, payload
              (precision of bags on the wire), distribution (of ids: uniform, zipf:1.05 ...), kernels (fbgemm,
              torch, perfmodel), objective (latency: the forward pass, throughput: a training step), optimizer
              (whose state is kept)
@@ -125,11 +126,11 @@ def project_row_wise(
     return build_frame(*prepare(workload, machine, **options))
 
 
-def build_frame(forward: Forward, work: Configs) -> pd.DataFrame:
+def build_frame(basis: PassBasis, work: Configs) -> pd.DataFrame:
     """The frame of ``project_row_wise``."""
     import pandas as pd
 
-    grid = project_grid(forward, work)
+    grid = project_grid(basis, work)
     columns: dict[str, Any] = {
         "table_bytes": work.table_bytes,
         "batch": work.batch,
@@ -143,6 +144,6 @@ def build_frame(forward: Forward, work: Configs) -> pd.DataFrame:
     words = pd.Index([str(e) for e in Evidence])
     for name in ("evidence", "main_evidence"):
         columns[name] = pd.Categorical.from_codes(columns[name], words, ordered=True)
-    names = "+".join(dict.fromkeys(str(c) for c in forward.setting.links.clocks))
+    names = "+".join(dict.fromkeys(str(c) for c in basis.setting.links.clocks))
     columns["clock"] = pd.Categorical.from_codes(np.zeros(len(work), dtype=np.int8), pd.Index([names]))
     return pd.DataFrame(columns, copy=False)

@@ -11,6 +11,7 @@ from perfmodel.engine.cut import TableCut
 from perfmodel.engine.explained import ExplainedPass
 from perfmodel.engine.loads import sum_even_loads
 from perfmodel.engine.pass_cost import cost_passes
+from perfmodel.engine.row_wise import build_times, choose_exchanges, count_loads, cut_group
 from perfmodel.engine.schemes import ROW_WISE
 from perfmodel.engine.steps import Step
 
@@ -24,17 +25,17 @@ def build_explained_pass(answer: Answer) -> ExplainedPass:
 
 def _build_row_wise_pass(answer: Answer) -> ExplainedPass:
     """The pass of a row-wise answer, in which all ranks have the same loads."""
-    forward, work = answer.forward, answer.work
-    kind, times = forward.choose_exchanges(work), forward.build_times(work)
-    loads = forward.count_loads(work, kind)
+    basis, work = answer.basis, answer.work
+    kind, times = choose_exchanges(basis, work), build_times(basis, work)
+    loads = count_loads(basis, work, kind)
 
     def cut(table: int) -> TableCut:
-        return forward.cut(work, work.groups[table], kind)[0]
+        return cut_group(basis, work, work.groups[table], kind)[0]
 
     def timing(step: Step) -> Timing:
         return next(timed.timing for timed in cost_passes(times, loads).steps if timed.name == step.name)
 
-    cuts = [forward.cut(work, group, kind) for group in work.groups]
+    cuts = [cut_group(basis, work, group, kind) for group in work.groups]
     counts = np.array([float(count.flat[0]) for _, count in cuts])
     names = [f"table_{begin:.0f}" for begin in np.cumsum(counts) - counts]
     by_table = np.concatenate([sum_even_loads(table, count) for table, count in cuts])

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.grid import count_memory
-from perfmodel.engine.row_wise import Configs, Forward
+from perfmodel.engine.row_wise import Configs
 from perfmodel.model import capacity, sharding
 from perfmodel.units import counted, format_bytes, format_count
 
@@ -80,35 +81,35 @@ class GpuCount:
         return f"{size} ÷ {usable} = {times}  →  {format_count(self.gpus)} ({self.rule})"
 
 
-def count_gpus(forward: Forward, work: Configs, reserve: float) -> GpuCount:
+def count_gpus(basis: PassBasis, work: Configs, reserve: float) -> GpuCount:
     """How the number of GPUs of one configuration was determined, and what each holds, sharded row-wise."""
-    machine = forward.setting.machine
+    machine = basis.setting.machine
     gpus, needed = int(work.gpus[0]), int(work.needed[0])
-    node = forward.gpus_per_node or machine.gpus_per_node
-    hbm = forward.room_bytes
+    node = basis.gpus_per_node or machine.gpus_per_node
+    hbm = basis.room_bytes
     usable = hbm * (1 - reserve)
     alone = "fits one GPU" if gpus == 1 else "inside one node, not rounded"
     rule = "given" if work.given_gpus else alone if gpus <= node else f"whole nodes of {node}"
     size = float(work.table_bytes[0])
-    held = count_memory(forward, work)
-    parts = held.rows_bytes, held.optimizer_bytes, held.buffer_bytes / forward.buffer_weight
+    held = count_memory(basis, work)
+    parts = held.rows_bytes, held.optimizer_bytes, held.buffer_bytes / basis.buffer_weight
     rows, state, buffers = (float(sizes[0]) for sizes in parts)
     good = bool(capacity.fits(float(held.total_bytes[0]), work.usable_bytes))
     counts = (gpus, needed, rule, size, hbm, usable, reserve, node, size / gpus)
-    every = float(count_memory(forward, replace(work, gpus=np.ones_like(work.gpus))).optimizer_bytes[0])
+    every = float(count_memory(basis, replace(work, gpus=np.ones_like(work.gpus))).optimizer_bytes[0])
     return GpuCount(*counts, rows, state, every, buffers, good)
 
 
-def explain_too_much(count: GpuCount, forward: Forward, work: Configs) -> Iterator[str]:
+def explain_too_much(count: GpuCount, basis: PassBasis, work: Configs) -> Iterator[str]:
     """Lines that say what does not fit, and what would."""
     if count.fits:
         return
     room = count.usable_bytes - (count.memory_bytes - count.buffer_bytes)
-    buffers = count.buffer_bytes * forward.buffer_weight
+    buffers = count.buffer_bytes * basis.buffer_weight
     batch = int(work.batch[0] * room / buffers) if room > 0 and buffers else 0
     larger = replace(work, gpus=work.needed)
     enough = count.needed > count.gpus and capacity.fits(
-        count_memory(forward, larger).total_bytes[0], work.usable_bytes
+        count_memory(basis, larger).total_bytes[0], work.usable_bytes
     )
     ways = [f"{counted(count.needed, 'GPU')} or more"] if enough else []
     ways += [f"a batch of at most {format_count(batch)}"] if 0 < batch < work.batch[0] else []

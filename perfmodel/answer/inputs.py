@@ -15,6 +15,7 @@ from perfmodel.engine.tables import PlanTables, row_bytes
 from perfmodel.errors import BadInputError
 from perfmodel.model import capacity, sharding
 from perfmodel.question.groups import RANGES
+from perfmodel.schema.distributions import Distribution
 from perfmodel.schema.gate import MOST_GPUS
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.workload import DTYPES, ID_DTYPE_BYTES, TableSet, element_bytes
@@ -96,14 +97,20 @@ def _read_dtypes(value: Any) -> Array:
 
 
 def group_equal(
-    values: Mapping[str, Any], machine: Machine, reserve: float, node: int, *, training: bool
+    values: Mapping[str, Any],
+    machine: Machine,
+    reserve: float,
+    node: int,
+    *,
+    training: bool,
+    ids: Distribution,
 ) -> Configs:
     """Configurations with equal tables; a missing table size or number of GPUs follows from the other."""
     a, needed, gpus, row = _find_sizes(values, machine, reserve, node, training=training)
     _check_fit(a["table_bytes"], gpus, needed, machine, reserve)
     _check_rows(a["table_bytes"] / (a["table_count"] * row), gpus, row)
     rows = sharding.rows_per_table(a["table_bytes"], a["table_count"], row)
-    group = TableGroup((None,), a["table_count"], rows, a["dim"], a["pooling"], a["dtype"], np.zeros(()))
+    group = TableGroup((ids,), a["table_count"], rows, a["dim"], a["pooling"], a["dtype"], np.zeros(()))
     filled = values.get("table_bytes") is None
     return Configs(a["table_bytes"], gpus, needed, a["batch"], a["id_bytes"], (group,), "gpus" in a, filled)
 
@@ -147,8 +154,12 @@ def group_set(
     node: int,
     *,
     training: bool,
+    ids: Distribution,
 ) -> Configs:
-    """Configurations of a set of different tables: only batch, ids and GPUs vary."""
+    """Configurations of a set of different tables: only batch, ids and GPUs vary.
+
+    ids  distribution of the ids of tables that name none
+    """
     free = {name: values.get(name) for name in ("batch", "gpus", "id_bytes")}
     fixed = [
         n for n in ("table_bytes", "table_count", "dim", "pooling", "dtype") if values.get(n) is not None
@@ -166,7 +177,7 @@ def group_set(
         needed = sharding.gpus_needed(total, machine.value("hbm_bytes"), reserve)
         gpus = a["gpus"] if "gpus" in a else sharding.whole_nodes(needed, np.float64(node))
     _check_fit(total, gpus, needed, machine, reserve)
-    return Configs(total, gpus, needed, a["batch"], a["id_bytes"], _group_tables(tables), "gpus" in a)
+    return Configs(total, gpus, needed, a["batch"], a["id_bytes"], _group_tables(tables, ids), "gpus" in a)
 
 
 @lru_cache(maxsize=8)
@@ -175,11 +186,11 @@ def _sum_bytes(tables: TableSet, training: bool) -> float:
 
 
 @lru_cache(maxsize=8)
-def _group_tables(tables: TableSet) -> tuple[TableGroup, ...]:
+def _group_tables(tables: TableSet, ids: Distribution) -> tuple[TableGroup, ...]:
     """The set as groups of equal tables. It is kept: a what-if asks of the same tables again."""
-    laws = list(dict.fromkeys(t.distribution for t in tables.tables))
+    laws = list(dict.fromkeys(t.distribution or ids for t in tables.tables))
     kinds = Counter(
-        (t.rows, t.dim, t.pooling, DTYPES.index(t.dtype), t.weight_bytes, laws.index(t.distribution))
+        (t.rows, t.dim, t.pooling, DTYPES.index(t.dtype), t.weight_bytes, laws.index(t.distribution or ids))
         for t in tables.tables
     )
     return tuple(

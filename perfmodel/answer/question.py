@@ -18,10 +18,10 @@ from perfmodel.answer.inputs import (
     read_columns,
 )
 from perfmodel.answer.option_texts import format_exact, format_plain
-from perfmodel.engine.basis import HostRows
+from perfmodel.engine.basis import HostRows, PassBasis
 from perfmodel.engine.grid import choose_gpus
-from perfmodel.engine.row_wise import REDUCTIONS, Configs, Forward
-from perfmodel.engine.schemes import ALL, AUTO, BY_ROWS, ROW_WISE, find_way, name_reduction
+from perfmodel.engine.row_wise import Configs
+from perfmodel.engine.schemes import ALL, find_way
 from perfmodel.engine.settings import Setting, load_setting
 from perfmodel.errors import BadInputError
 from perfmodel.model import capacity
@@ -72,7 +72,6 @@ class Question:
     distribution: Distribution | None = None
     rows: HostRows | None = None
     unpooled: bool = False
-    reduction: str = AUTO
     objective: str = OBJECTIVES[0]
     optimizer: str | None = None
     sharding: str | None = None
@@ -81,9 +80,6 @@ class Question:
     setting: Setting | None = None
 
     def __post_init__(self) -> None:
-        if self.reduction not in REDUCTIONS:
-            names = [name.replace("_", "-") for name in REDUCTIONS]
-            raise unknown_name("reduction", self.reduction, names)
         node = self.machine.gpus_per_node
         if self.gpus_per_node is not None and not 1 <= self.gpus_per_node <= node:
             raise BadInputError(
@@ -95,11 +91,6 @@ class Question:
         if self.rows and self.training:
             raise BadInputError(
                 "rows in host memory and a training step cannot be combined.", "leave one of them out."
-            )
-        if self.sharding not in (None, ROW_WISE) and self.reduction != AUTO:
-            raise BadInputError(
-                f"--sharding {self.sharding} and reduction cannot be combined.",
-                "it is of row-wise shards: leave one out.",
             )
 
     @staticmethod
@@ -116,7 +107,7 @@ class Question:
             )
         return replace(question, **{name: column[0].item() for name, column in columns.items()})
 
-    def prepare(self, columns: Mapping[str, Any] | None = None) -> tuple[Forward, Configs]:
+    def prepare(self, columns: Mapping[str, Any] | None = None) -> tuple[PassBasis, Configs]:
         """(the pass, its configurations), ready to be costed.
 
         columns  values of several configurations, beside what the question has: arrays of one length
@@ -126,14 +117,12 @@ class Question:
         setting = self.load_setting()
         if self.payload is not None:
             element_bytes(self.payload, "payload")  # raises if unknown
-        forward = Forward(
+        basis = PassBasis(
             setting,
             self.gpus_per_node,
             self.payload,
             self.training,
             self.optimizer or choose_optimizer(training=self.training),
-            self.reduction,
-            self.distribution or UNIFORM,
             rows=self.rows,
             unpooled=self.unpooled,
         )
@@ -141,13 +130,13 @@ class Question:
         values = self.given | dict(columns or {})
         tables = load_tables(self.tables) if self.tables and not self.table_set else self.table_set
         room = self.rows.as_hbm(setting.machine) if self.rows else setting.machine
-        shared = room, self.reserve, node
+        shared, ids = (room, self.reserve, node), self.distribution or UNIFORM
         if tables is not None:
-            work = group_set(tables, values, *shared, training=self.training)
+            work = group_set(tables, values, *shared, training=self.training, ids=ids)
         else:
-            work = group_equal(values, *shared, training=self.training)
-        usable = float(capacity.usable_bytes(forward.room_bytes, self.reserve))
-        return forward, choose_gpus(forward, replace(work, usable_bytes=usable, reserve=self.reserve), node)
+            work = group_equal(values, *shared, training=self.training, ids=ids)
+        usable = float(capacity.usable_bytes(basis.room_bytes, self.reserve))
+        return basis, choose_gpus(basis, replace(work, usable_bytes=usable, reserve=self.reserve), node)
 
     @property
     def given(self) -> dict[str, Any]:
@@ -175,7 +164,7 @@ class Question:
         options = self.clock, self.calibration
         return self.setting or load_setting(self.machine, self.backend, *options, kernels=self.kernels)
 
-    def to_dict(self, forward: Forward, work: Configs) -> dict[str, Any]:
+    def to_dict(self, basis: PassBasis, work: Configs) -> dict[str, Any]:
         """Plain values for JSON, counts as integers; None where the tables of a set differ."""
         only = work.groups[0] if self.model is None else None
         ids = {size: name for name, size in ID_DTYPE_BYTES.items()}
@@ -192,17 +181,16 @@ class Question:
             "id_bytes": int(work.id_bytes[0]),
             "machine": self.machine.name,
             "overrides": {key: self.machine.value(key) for key in sorted(self.machine.overrides)},
-            "backend": forward.setting.backend,
+            "backend": basis.setting.backend,
             "clock": self.clock,
-            "reduction": forward.reduction.replace("_", "-"),
-            "payload": forward.payload or PAYLOADS[0],
-            "distribution": work.name_ids(forward.ids),
+            "payload": basis.payload or PAYLOADS[0],
+            "distribution": work.ids_names,
             "reserve": self.reserve,
-            "gpus_per_node": forward.gpus_per_node or self.machine.gpus_per_node,
+            "gpus_per_node": basis.gpus_per_node or self.machine.gpus_per_node,
             **({"rows": str(self.rows)} if self.rows else {}),
             **({"unpooled": True} if self.unpooled else {}),
-            "objective": OBJECTIVES[forward.training],
-            "optimizer": forward.optimizer,
+            "objective": OBJECTIVES[basis.training],
+            "optimizer": basis.optimizer,
         }
 
     def list_arguments(self, machine: str = "", calibration: str = "", backend: str = "") -> list[str]:
@@ -254,9 +242,6 @@ class Question:
             yield from ("--clock", self.clock)
         if self.reserve != DEFAULT_RESERVE:
             yield from ("--reserve", format_plain(self.reserve))
-        reduction = name_reduction(self.reduction)
-        if reduction != AUTO:
-            yield from ("--sharding", reduction if reduction in BY_ROWS else ROW_WISE)
         if self.payload not in (None, PAYLOADS[0]):
             yield from ("--payload", str(self.payload))
         if self.kernels is not None:
@@ -300,7 +285,6 @@ def read_keywords(
         "sharding": read_sharding,
         "rows": lambda text: HostRows.of(text) if isinstance(text, str) else text,
         "distribution": lambda ids: parse_distribution(ids) if isinstance(ids, str) else ids,
-        "reduction": lambda name: name_reduction(name).replace("-", "_"),
         "objective": lambda name: OBJECTIVES[is_training(name)],
     }
     values |= {name: read(values[name]) for name, read in readers.items() if name in values}

@@ -23,7 +23,7 @@ from perfmodel.answer.uniform_plans import (
     list_tables,
 )
 from perfmodel.answer.what_would_help import NextExperiment, Sensitivity, find_next_experiment, list_helping
-from perfmodel.engine.schemes import AUTO, ROW_WISE, ROWS_ONCE, WAYS, copied
+from perfmodel.engine.schemes import ROW_WISE, ROWS_ONCE, WAYS, copied
 from perfmodel.engine.steps import STEPS, StepRow, sum_by_cause
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.model import sharding
@@ -54,14 +54,14 @@ def plan_shardings(base: Answer) -> UniformPlans:
     Limits: more than ``uniform_plans.MOST_TABLES`` tables -> BadInputError
     """
     model = base.question.model or "the tables"
-    tables = list_tables(base.work, model, base.forward.ids)
-    return UniformPlans(build_evaluator(base.forward, base.work, tables), base.gpu_count.usable_bytes)
+    tables = list_tables(base.work, model)
+    return UniformPlans(build_evaluator(base.basis, base.work, tables), base.gpu_count.usable_bytes)
 
 
 def answer_shardings(base: Answer, shardings: Iterable[str] = WAYS) -> Iterator[Answer | Impossible]:
     """Answer the question of ``base``, a row-wise answer, with each of these shardings.
 
-    ``base`` must have the default reduction; the other answers are plans of the same tables on the same GPUs.
+    The other answers are plans of the same tables on the same GPUs.
     """
     plans, names = plan_shardings(base), list(shardings)
     with suppress(NoCalibrationError):  # an exchange was not measured: priced one by one
@@ -184,7 +184,7 @@ def rank(question: Question) -> Ranking:
     Limits: one GPU -> row-wise alone
     """
     base = answer_row_wise(question)
-    return rank_on_fewest(base) if is_ranked(base) else Ranking(base, (base,) if base.fits else ())
+    return rank_on_fewest(base) if base.gpus > 1 else Ranking(base, (base,) if base.fits else ())
 
 
 def answer_each(base: Answer, names: Sequence[str]) -> tuple[Answer, list[Answer | Impossible]]:
@@ -224,11 +224,6 @@ def place_row_wise(answer: Answer) -> Answer:
     (placed,) = answer_shardings(answer, [ROW_WISE])
     assert isinstance(placed, Answer)
     return placed
-
-
-def is_ranked(base: Answer) -> bool:
-    """Whether several shardings are compared: on several GPUs, with no exchange given."""
-    return base.gpus > 1 and base.forward.reduction == AUTO
 
 
 def rank_on_fewest(base: Answer, rank: Callable[[Answer], Ranking] | None = None) -> Ranking:
@@ -281,7 +276,7 @@ def find_enough(
 def _has_room(like: Answer, gpus: int, shardings: Sequence[str]) -> bool:
     """Whether any of these shardings may fit on so many GPUs, with the batch of ``like``."""
     work = replace(like.work, gpus=np.full_like(like.work.gpus, gpus))
-    evaluator = build_evaluator(like.forward, work, list_tables(work, "the tables", like.forward.ids))
+    evaluator = build_evaluator(like.basis, work, list_tables(work, "the tables"))
     return UniformPlans(evaluator, like.gpu_count.usable_bytes).has_room(shardings)
 
 
@@ -295,7 +290,7 @@ def _explain_fewest(answer: Answer) -> Answer:
 def rank_shardings(base: Answer) -> Ranking:
     """Compare shardings; stops when no other sharding can be as fast as the second best.
 
-    base  the row-wise answer, with its best reduction
+    base  the row-wise answer
     Limits: one GPU, or too many tables to pack -> row-wise alone
     """
     answers = [base] if base.fits else []

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from perfmodel.answer.answer import Answer, answer_at
 from perfmodel.answer.answers import build_frame
 from perfmodel.answer.question import Question, read_keywords
-from perfmodel.answer.ranking import answer_each, is_ranked, rank_on_fewest
+from perfmodel.answer.ranking import answer_each, rank_on_fewest
 from perfmodel.engine.grid import cost_grid
-from perfmodel.engine.schemes import ALL, AUTO, ROW_WISE, WAYS
+from perfmodel.engine.schemes import ALL, ROW_WISE, WAYS
 from perfmodel.errors import BadInputError
 from perfmodel.resources import DEFAULT_MACHINE
 from perfmodel.schema.evidence import Evidence
@@ -33,7 +33,7 @@ MOST_COMPARED = 2000
 
 def is_compared(question: Question) -> bool:
     """Whether shardings are compared for each configuration; else all are row-wise, and computed together."""
-    return question.sharding != ROW_WISE and question.reduction == AUTO
+    return question.sharding != ROW_WISE
 
 
 def project(
@@ -110,11 +110,11 @@ def sweep_columns(question: Question, columns: Columns, done: Done = lambda coun
 
 def _list_rows(question: Question, columns: Columns, done: Done) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield each row as (position of its configuration, values by column)."""
-    forward, work = question.prepare(columns)
-    costs = cost_grid(forward, work)
+    basis, work = question.prepare(columns)
+    costs = cost_grid(basis, work)
     for place in range(len(work)):
         values = {name: column[place].item() for name, column in columns.items()}
-        base = answer_at(replace(question, **values), forward, work, costs, place)
+        base = answer_at(replace(question, **values), basis, work, costs, place)
         for answer in _answer_base(base):
             yield place, {"sharding": answer.sharding, **_list_values(answer)}
         done(1)
@@ -124,7 +124,7 @@ def _answer_base(base: Answer) -> list[Answer]:
     """The answers with the question's shardings, on the fewest GPUs where any of them fits."""
     sharding = base.question.sharding
     if sharding is None:
-        return [rank_on_fewest(base).answer if is_ranked(base) else base]
+        return [rank_on_fewest(base).answer if base.gpus > 1 else base]
     names = tuple(WAYS) if sharding == ALL else (sharding,)
     return [answer for answer in answer_each(base, names)[1] if isinstance(answer, Answer)]
 

@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.answer.dealing import deal_shards
+from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.loads import ShardLoads
 from perfmodel.engine.memory import GpuMemory
 from perfmodel.engine.placement import Plan, Scheme, check_scheme, cut_to_table
-from perfmodel.engine.row_wise import Configs, Forward
+from perfmodel.engine.row_wise import Configs
 from perfmodel.engine.schemes import (
     SEQUENCES,
     TABLE_ROW_WISE,
@@ -28,7 +29,6 @@ from perfmodel.engine.steps import StepCost
 from perfmodel.engine.tables import PlanTables, collect_laws
 from perfmodel.engine.timing import round_off
 from perfmodel.errors import BadInputError, NoCalibrationError, PerfmodelError
-from perfmodel.schema.distributions import UNIFORM, Distribution
 from perfmodel.units import format_bytes
 
 Array = NDArray[np.float64]
@@ -119,13 +119,13 @@ class _Spread:
     shards: ShardLoads
 
 
-def build_evaluator(forward: Forward, work: Configs, tables: PlanTables) -> Evaluator:
+def build_evaluator(basis: PassBasis, work: Configs, tables: PlanTables) -> Evaluator:
     """An evaluator of plans for these tables, at the batch and GPUs of the one configuration."""
     id_dtype = {4: "int32", 8: "int64"}[int(work.id_bytes[0])]
-    return Evaluator(forward, tables, int(work.batch[0]), int(work.gpus[0]), id_dtype=id_dtype)
+    return Evaluator(basis, tables, int(work.batch[0]), int(work.gpus[0]), id_dtype=id_dtype)
 
 
-def list_tables(work: Configs, model: str, ids: Distribution = UNIFORM) -> PlanTables:
+def list_tables(work: Configs, model: str) -> PlanTables:
     """The tables of one configuration, named after ``model``. Limits: too many -> BadInputError"""
     counts = [int(group.count.flat[0]) for group in work.groups]
     if sum(counts) > MOST_TABLES:
@@ -136,7 +136,7 @@ def list_tables(work: Configs, model: str, ids: Distribution = UNIFORM) -> PlanT
         np.repeat([float(getattr(group, name).flat[0]) for group in work.groups], counts)
         for name in ("rows", "dim", "dtype", "pooling", "weight_bytes")
     )
-    laws, law = collect_laws([group.ids[0] or ids for group in work.groups])
+    laws, law = collect_laws([group.ids[0] for group in work.groups])
     names = tuple(f"table_{place}" for place in range(sum(counts)))
     return PlanTables(rows, dim, dtype, pooling, weights, laws, np.repeat(law, counts), model, names)
 

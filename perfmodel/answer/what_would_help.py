@@ -96,7 +96,7 @@ def _list_changes(answer: Answer) -> Iterator[Change]:
         yield from _list_exchanges(question)
     if question.payload is None:
         yield Change("bags sent as fp16", "--payload fp16", replace(question, payload="fp16"))
-    if not (question.rows or question.unpooled or answer.forward.training):
+    if not (question.rows or question.unpooled or answer.basis.training):
         rows = HostRows.of("host")
         yield Change("rows in host memory", "--rows host", replace(question, rows=rows))
     if question.backend != BEST and question.calibration is None and _has_two_libraries(question):

@@ -25,7 +25,6 @@ from perfmodel.answer.ranking import (
     compare_sizes,
     find_fastest,
     find_ties,
-    is_ranked,
     place_row_wise,
     rank,
 )
@@ -121,7 +120,7 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
             print_all(question, output)
             return
         ranking = rank(question) if question.sharding is None else None
-        compares = ranking is not None and is_ranked(ranking.base)
+        compares = ranking is not None and ranking.base.gpus > 1
         if report is not None:
             from perfmodel.cli.report import write_beside
 
@@ -241,8 +240,7 @@ def print_all(question: Question, output: Output) -> None:
 
         emit(pd.DataFrame(records).to_csv(index=False))
     elif output.as_json:
-        record = question.to_dict(base.forward, base.work)
-        record.pop("reduction")
+        record = question.to_dict(base.basis, base.work)
         emit_json(
             "project",
             **record,
@@ -296,7 +294,7 @@ def _build_record(
 
 
 def _record_times(answer: Answer) -> dict[str, Any]:
-    """The entries of an answer beside the one that is_ranked, by key."""
+    """The entries of an answer beside the one that is compared, by key."""
     return {key: answer.totals[key] for key in _BESIDE} | {"fits": answer.fits}
 
 

@@ -10,11 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.collectives.library import Array, Timing, constant
+from perfmodel.engine.schemes import Exchange, list_exchanges
 from perfmodel.engine.settings import Setting
 from perfmodel.engine.steps import BACKWARD, FORWARD, PLACE_ROWS, Step
 from perfmodel.errors import BadInputError
 from perfmodel.model import host_rows, kernels
 from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.files import unknown_name
 from perfmodel.schema.kernel_fits import KernelFit
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.workload import element_bytes
@@ -30,6 +32,16 @@ _GATHER_KEYS = (*_GATHER_LIMITS, "row_access_bytes")
 _SORT_KEYS = ("sort_floor_s", "sort_memory_fraction")
 _UNIQUE = ("hash", "torch_unique")
 """Ways to deduplicate ids: a hash table, and a sort as in ``torch.unique``."""
+
+
+OPTIMIZERS: dict[str, tuple[int, int]] = {
+    "none": (0, 0),
+    "sgd": (0, 0),
+    "rowwise-adagrad": (0, 1),
+    "adagrad": (1, 0),
+    "adam": (2, 0),
+}
+"""State of each optimizer as fp32 numbers: (per element, per row of a shard), as in FBGEMM."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +84,7 @@ class PassBasis:
     gpus_per_node  ranks of a node, if fewer than the machine's
     payload        precision of bags on the wire, one of ``PAYLOADS``; None: the precision of pooling
     training       whether a pass is forward and backward, or forward alone
-    optimizer      whose state is in memory: a key of ``memory.OPTIMIZERS``
+    optimizer      whose state is in memory: a key of ``OPTIMIZERS``
     rows           rows in host memory; None: in HBM
     unpooled       whether each id of a sample has its row in the output, instead of a bag of them
     """
@@ -112,6 +124,20 @@ class PassBasis:
         if self.payload is None:
             return self.constant("pooled_element_bytes")
         return float(element_bytes(self.payload, "payload"))
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """Exchanges of bags that a row-wise pass may use; each configuration uses the fastest."""
+        return list_exchanges(self.setting.backend)
+
+    @property
+    def state(self) -> tuple[float, float]:
+        """State of the optimizer [bytes]: (per element, per row of a shard)."""
+        if self.optimizer not in OPTIMIZERS:
+            raise unknown_name("optimizer", self.optimizer, OPTIMIZERS)
+        per_element, per_row = OPTIMIZERS[self.optimizer]
+        number_bytes = self.constant("optimizer_state_bytes")
+        return per_element * number_bytes, per_row * number_bytes
 
     def constant(self, key: str) -> float:
         """A constant of the software or of the kernel model, by its key."""

@@ -61,8 +61,7 @@ class Evaluator:
         self.tables, self.batch, self.gpus, self.id_dtype = tables, int(batch), int(gpus), id_dtype
         self.work = Work()
         self.domain = int(basis.domain(np.asarray(float(gpus))))
-        number = basis.constant("optimizer_state_bytes")
-        self.memories = MemoryModel(tables, basis.optimizer, number, sets is not None, self.training)
+        self.memories = MemoryModel(tables, basis.state, sets is not None, self.training)
         training = None
         if self.training:
             unique = tables.count_unique(float(batch) * gpus)

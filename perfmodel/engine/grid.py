@@ -11,10 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.memory import GpuMemory
 from perfmodel.engine.pass_cost import PassCost, cost_passes
-from perfmodel.engine.row_wise import CHUNK, Configs, Forward, sum_tables
-from perfmodel.engine.schemes import by_domain
+from perfmodel.engine.row_wise import (
+    CHUNK,
+    Configs,
+    build_times,
+    choose_exchanges,
+    cost_locally,
+    count_loads,
+    sum_tables,
+)
 from perfmodel.engine.steps import Times
 from perfmodel.engine.tables import Array, row_bytes
 from perfmodel.errors import BadInputError
@@ -26,30 +34,30 @@ _ROUNDS = 64
 _NOISE = 1e-12  # of a number of GPUs, from rounding
 
 
-def count_memory(forward: Forward, work: Configs, loads: Array | None = None) -> GpuMemory:
+def count_memory(basis: PassBasis, work: Configs, loads: Array | None = None) -> GpuMemory:
     """Memory that a GPU needs. If a library has two possible exchanges of bags, the larger buffers count.
 
     loads  of the pass, if computed before
-    Limits: one GPU, or every table on every GPU -> no buffers;  one memory for all -> all rows, no buffers
+    Limits: one GPU, or every table on every GPU -> no buffers
     """
-    per_element, per_row = forward.state
+    per_element, per_row = basis.state
     counts = [t.count * t.rows / np.where(t.rows >= work.gpus, work.gpus, 1.0) for t in work.stacked]
     groups = list(zip(work.stacked, counts, strict=True))
-    rows = sum_tables(n * row_bytes(t.dtype, t.dim, training=forward.training) for t, n in groups)
+    rows = sum_tables(n * row_bytes(t.dtype, t.dim, training=basis.training) for t, n in groups)
     state = sum_tables(n * (t.dim * per_element + per_row) for t, n in groups)
-    if loads is not None and len(forward.exchanges) == 1:
-        return GpuMemory(rows, state, forward.build_times(work).count_buffers(loads.T))
+    if loads is not None and len(basis.exchanges) == 1:
+        return GpuMemory(rows, state, build_times(basis, work).count_buffers(loads.T))
     largest = np.zeros(work.gpus.shape)
     for start in range(0, len(work), CHUNK):
         chunk = work.select(slice(start, start + CHUNK)) if len(work) > CHUNK else work
-        for kind in forward.exchanges:
-            sent = forward.count_loads(chunk, forward.fit_domains(chunk, kind), works=False).T
+        for kind in basis.exchanges:
+            sent = count_loads(basis, chunk, np.asarray(int(kind)), works=False).T
             buffers = largest[start : start + CHUNK]
-            np.maximum(buffers, forward.build_times(chunk).count_buffers(sent), out=buffers)
+            np.maximum(buffers, build_times(basis, chunk).count_buffers(sent), out=buffers)
     return GpuMemory(rows, state, largest)
 
 
-def choose_gpus(forward: Forward, work: Configs, node: int) -> Configs:
+def choose_gpus(basis: PassBasis, work: Configs, node: int) -> Configs:
     """The configurations with the number of GPUs whose memory is enough for rows and exchange buffers.
 
     node  GPUs of a node
@@ -58,29 +66,29 @@ def choose_gpus(forward: Forward, work: Configs, node: int) -> Configs:
     Limits: no number fits -> the GPUs that the rows and the optimizer state alone need
     """
     if work.filled:
-        return _fill_memory(forward, work)
-    if any(forward.state):
-        alone = count_memory(forward, replace(work, gpus=np.ones_like(work.gpus))).kept_bytes
+        return _fill_memory(basis, work)
+    if any(basis.state):
+        alone = count_memory(basis, replace(work, gpus=np.ones_like(work.gpus))).kept_bytes
         work = replace(work, needed=sharding.gpus_needed(alone, np.float64(work.usable_bytes), 0.0))
-    needed = find_fewest(forward, work, node)
+    needed = find_fewest(basis, work, node)
     if work.given_gpus:
         return replace(work, needed=needed)
     return replace(work, needed=needed, gpus=sharding.whole_nodes(needed, np.float64(node)))
 
 
-def _fill_memory(forward: Forward, work: Configs) -> Configs:
+def _fill_memory(basis: PassBasis, work: Configs) -> Configs:
     """Configurations of equal tables that fill the memory which optimizer state and buffers leave.
 
     Limits: buffers fill all of it -> as without buffers
     """
-    (group,), memory = work.groups, count_memory(forward, work)
+    (group,), memory = work.groups, count_memory(basis, work)
     left = (1 - memory.buffer_bytes / work.usable_bytes) / (1 + memory.optimizer_bytes / memory.rows_bytes)
     room = np.where(left > 0, left, 1.0)
     rows = np.maximum(group.rows * room, work.gpus)
     return replace(work, table_bytes=work.table_bytes * room, groups=(replace(group, rows=rows),))
 
 
-def find_fewest(forward: Forward, work: Configs, node: int) -> Array:
+def find_fewest(basis: PassBasis, work: Configs, node: int) -> Array:
     """The fewest GPUs that hold rows and buffers, by an iteration from below.
 
         n <- the larger of ceil(S / (U - b)) and the zero of the line through (n, S / n + b - U) of two rounds
@@ -90,25 +98,23 @@ def find_fewest(forward: Forward, work: Configs, node: int) -> Array:
     fewest GPUs; if it does not fall from one round to the next, no number fits.
     Limits: none fits -> the GPUs that the rows alone need
     """
-    convex = not any(by_domain(kind) for kind in forward.exchanges)  # else uneven domains have another need
     needed, places = np.array(work.needed, dtype=np.float64), np.arange(len(work))
     taken_before, over_before, cut_before = (np.full(len(work), np.nan) for _ in range(3))
     for _ in range(_ROUNDS):
         unfinished = work if places.size == needed.size else work.select(places)
         taken = needed[places] if work.given_gpus else sharding.whole_nodes(needed[places], np.float64(node))
-        memory = count_memory(forward, replace(unfinished, gpus=taken))
+        memory = count_memory(basis, replace(unfinished, gpus=taken))
         over, room = memory.total_bytes - work.usable_bytes, work.usable_bytes - memory.buffer_bytes
         cut = sum_tables(t.count * (t.rows >= taken) for t in unfinished.stacked)
         with np.errstate(all="ignore"):
             step = np.ceil(taken * memory.kept_bytes / room * (1 - 2 * np.finfo(np.float64).eps))
             step = np.maximum(step, taken + 1)
             lost = (room <= 0) | (step > MOST_GPUS)
-            if convex:
-                as_cut = cut == cut_before[places]
-                slope = (over - over_before[places]) / (taken - taken_before[places])
-                zero = np.ceil((taken - over / slope) * (1 - _NOISE))
-                step = np.where(as_cut & (slope < 0), np.maximum(step, zero), step)
-                lost |= (as_cut & (slope >= 0)) | (step > MOST_GPUS)
+            as_cut = cut == cut_before[places]
+            slope = (over - over_before[places]) / (taken - taken_before[places])
+            zero = np.ceil((taken - over / slope) * (1 - _NOISE))
+            step = np.where(as_cut & (slope < 0), np.maximum(step, zero), step)
+            lost |= (as_cut & (slope >= 0)) | (step > MOST_GPUS)
         fits = capacity.fits(memory.total_bytes, work.usable_bytes)
         taken_before[places], over_before[places], cut_before[places] = taken, over, cut
         needed[places] = np.where(fits, needed[places], np.where(lost, work.needed[places], step))
@@ -132,7 +138,7 @@ class Grid:
         return int(self.columns["time_s"].size)
 
 
-def project_grid(forward: Forward, work: Configs) -> Grid:
+def project_grid(basis: PassBasis, work: Configs) -> Grid:
     """Cost all configurations. Columns, in SI:
 
     gpus, gpus_needed, memory_bytes (of a GPU: rows, and buffer_bytes of its largest exchange), fits (whether
@@ -144,14 +150,14 @@ def project_grid(forward: Forward, work: Configs) -> Grid:
     Limits: one GPU -> slowdown, low and high exactly 1
     """
     if len(work) <= CHUNK:
-        return cost_grid(forward, work).grid
+        return cost_grid(basis, work).grid
     key = work.gpus.astype(np.uint32).astype(np.uint16)  # sorted by their digits
     order = np.argsort(key, kind="stable")  # a chunk has few numbers of GPUs: few curves
     spans = [order[start : start + CHUNK] for start in range(0, len(work), CHUNK)]
     out: dict[str, NDArray[Any]] = {}
     names: tuple[str, ...] = ()
     with ThreadPoolExecutor(min(len(spans), os.cpu_count() or 1)) as pool:  # numpy releases the lock
-        parts = pool.map(lambda span: cost_grid(forward, work.select(span)).grid, spans)
+        parts = pool.map(lambda span: cost_grid(basis, work.select(span)).grid, spans)
         for span, grid in zip(spans, parts, strict=True):
             names = grid.step_names
             for name, values in grid.columns.items():
@@ -173,19 +179,19 @@ class CostedGrid:
 
 
 @np.errstate(all="ignore")
-def cost_grid(forward: Forward, work: Configs) -> CostedGrid:
+def cost_grid(basis: PassBasis, work: Configs) -> CostedGrid:
     """Cost some configurations; refuses values so extreme that a time is not finite."""
-    loads = forward.count_loads(work, forward.choose_exchanges(work))
-    base, cost = forward.cost_locally(work), cost_passes(forward.build_times(work), loads)
+    loads = count_loads(basis, work, choose_exchanges(basis, work))
+    base, cost = cost_locally(basis, work), cost_passes(build_times(basis, work), loads)
     base_low, local, base_high = base.band
     low, time, high = cost.band
     slowdown_low, slowdown_high = slowdown_band(cost.causes, base.causes)
-    held = count_memory(forward, work, loads)
+    held = count_memory(basis, work, loads)
     columns = {
         "gpus": work.gpus,
         "gpus_needed": work.needed,
         "memory_bytes": held.total_bytes,
-        "buffer_bytes": held.buffer_bytes / forward.buffer_weight,
+        "buffer_bytes": held.buffer_bytes / basis.buffer_weight,
         "fits": capacity.fits(held.total_bytes, work.usable_bytes),
         "baseline_low_s": base_low,
         "baseline_high_s": base_high,

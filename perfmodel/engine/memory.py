@@ -13,29 +13,7 @@ from perfmodel.engine.tables import Array, PlanTables, row_bytes
 from perfmodel.engine.timing import PassTimes
 from perfmodel.errors import BadInputError
 from perfmodel.model import exchanges as ex
-from perfmodel.schema.files import unknown_name
 from perfmodel.units import format_bytes
-
-OPTIMIZERS: dict[str, tuple[int, int]] = {
-    "none": (0, 0),
-    "sgd": (0, 0),
-    "rowwise-adagrad": (0, 1),
-    "adagrad": (1, 0),
-    "adam": (2, 0),
-}
-"""State of each optimizer as fp32 numbers: (per element, per row of a shard), as in FBGEMM."""
-
-
-def count_state(optimizer: str, number_bytes: float) -> tuple[float, float]:
-    """State of an optimizer [bytes]: (per element, per row of a shard).
-
-    number_bytes  size of one number of the state
-    Limits: unknown optimizer -> BadInputError
-    """
-    if optimizer not in OPTIMIZERS:
-        raise unknown_name("optimizer", optimizer, OPTIMIZERS)
-    per_element, per_row = OPTIMIZERS[optimizer]
-    return per_element * number_bytes, per_row * number_bytes
 
 
 @dataclass(frozen=True)
@@ -82,33 +60,23 @@ class GpuMemory:
 class MemoryModel:
     """Memory of tables with an optimizer: rows, state and exchange buffers of every rank.
 
-    state_bytes  size of one number of the optimizer's state [bytes]
+    state  of the optimizer: (per element, per row of a shard) [bytes]
     torchrec  replicas are kept as TorchRec does: one dense parameter of one dimension, whose optimizer has
               state for every element (row-wise Adagrad becomes Adagrad), and whose gradient stays where DDP
               reduces it;  training  whether there are gradients
     Source: TorchRec 1.8, ``BatchedDenseEmbeddingBag`` in ``DistributedDataParallel`` with
             ``gradient_as_bucket_view``
-    Limits: unknown optimizer -> BadInputError
     """
 
     tables: PlanTables
-    optimizer: str
-    state_bytes: float
+    state: tuple[float, float]
     torchrec: bool = False
     training: bool = False
-
-    def __post_init__(self) -> None:
-        count_state(self.optimizer, self.state_bytes)  # raises if unknown
 
     @property
     def table_bytes(self) -> float:
         """Bytes of the rows of all tables."""
         return float(self.tables.count_bytes(training=self.training).sum())
-
-    @property
-    def state(self) -> tuple[float, float]:
-        """(state per element, state per row of a shard) of the optimizer [bytes]."""
-        return count_state(self.optimizer, self.state_bytes)
 
     @property
     def copied_state(self) -> tuple[float, float]:

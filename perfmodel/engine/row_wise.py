@@ -13,16 +13,14 @@ from numpy.typing import NDArray
 from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.cut import LoadInputs, TableCut, Training
 from perfmodel.engine.loads import sum_even_loads
-from perfmodel.engine.memory import count_state
 from perfmodel.engine.pass_cost import PassCost, cost_passes
 from perfmodel.engine.placement import COPY
-from perfmodel.engine.schemes import AUTO, FLAT, Exchange, by_domain, copied, list_exchanges
-from perfmodel.engine.schemes import REDUCTIONS as BY_NAME
+from perfmodel.engine.schemes import FLAT, copied
 from perfmodel.engine.tables import WIDTHS, Array, TableShapes, collect_laws
 from perfmodel.engine.timing import PassTimes
 from perfmodel.model import exchanges as ex
 from perfmodel.model.look_ups import LookUps
-from perfmodel.schema.distributions import UNIFORM, Distribution
+from perfmodel.schema.distributions import Distribution
 
 CHUNK = 32_768
 """Configurations per chunk: few enough for the caches, enough to make Python's overhead negligible."""
@@ -35,12 +33,12 @@ class TableGroup:
     """Equal tables: number and shape, each a scalar or an array with a value per configuration.
 
     Several groups of different tables can be stacked: then each array has an axis of tables first.
-    ids  popularity of the rows of each stacked table; None: the popularity given for all tables
+    ids  popularity of the rows of each stacked table
     weight_bytes  bytes of the weight of an id; 0: bags are not weighted
     count  number of equal tables;  rows, dim, pooling, dtype  of each (``PlanTables``)
     """
 
-    ids: tuple[Distribution | None, ...]
+    ids: tuple[Distribution, ...]
     count: Array
     rows: Array
     dim: Array
@@ -52,11 +50,6 @@ class TableGroup:
     def element_bytes(self) -> Array:
         """Bytes of an element, without what else a row has [bytes]."""
         return np.asarray(WIDTHS[np.asarray(self.dtype, dtype=np.int64)])
-
-    @property
-    def plain(self) -> bool:
-        """Whether its tables have unweighted bags, and ids with the popularity given for all tables."""
-        return not self.weight_bytes.any() and set(self.ids) == {None}
 
     def select(self, span: slice | NDArray[np.int64]) -> TableGroup:
         """The same tables for some of the configurations."""
@@ -105,9 +98,10 @@ class Configs:
         """Number of tables, per configuration or for all."""
         return sum_tables([group.count for group in self.stacked])
 
-    def name_ids(self, usual: Distribution) -> str:
-        """Names of the distributions of ids; ``usual`` applies to tables that specify none."""
-        return ", ".join(dict.fromkeys((law or usual).name for group in self.groups for law in group.ids))
+    @property
+    def ids_names(self) -> str:
+        """Names of the distributions of ids."""
+        return ", ".join(dict.fromkeys(law.name for group in self.groups for law in group.ids))
 
     @cached_property
     def stacked(self) -> tuple[TableGroup, ...]:
@@ -135,123 +129,89 @@ class Configs:
 
 
 Codes = NDArray[np.int64]
-
-REDUCTIONS = tuple(name.replace("-", "_") for name in BY_NAME)
-REDUCE_SCATTER, ALL_TO_ALL, TWO_LEVEL, SPARSE = REDUCTIONS[1:]
-"""How partial bags are reduced to bags. ``auto``: as the library can (``schemes.list_exchanges``).
-``sparse``: all-to-all of the non-empty bags."""
+"""Codes of ``Exchange``, one per configuration."""
 
 
-@dataclass(frozen=True)
-class Forward(PassBasis):
-    """A row-wise pass on a setting; ``cost`` and ``cost_locally`` compute its times for any configurations.
+def count_loads(
+    basis: PassBasis, work: Configs, kind: Codes, *, works: bool = True, exchanges: bool = True
+) -> Array:
+    """Loads of every GPU in a row-wise pass, all tables together: [..., K] bytes of each of the K resources.
 
-    reduction  one of ``REDUCTIONS``
-    ids   popularity of the rows of tables that do not specify it
+    kind  exchange of the bags of each configuration (``choose_exchanges``)
+    works, exchanges  whether look-ups and updates of rows, and whether all else counts
     """
-
-    reduction: str = AUTO
-    ids: Distribution = UNIFORM
-
-    @property
-    def exchanges(self) -> tuple[Exchange, ...]:
-        """Exchanges of bags that may be used; each configuration uses the fastest."""
-        kind = BY_NAME[self.reduction.replace("_", "-")]
-        return list_exchanges(self.setting.backend) if kind is None else (kind,)
-
-    def count_loads(self, work: Configs, kind: Codes, *, works: bool = True, exchanges: bool = True) -> Array:
-        """Loads of every GPU, all tables together: [..., K] bytes of each of the K resources.
-
-        kind  ``Exchange`` code of the bags of each configuration (``choose_exchanges``)
-        works, exchanges  whether look-ups and updates of rows, and whether all else counts
-        """
-        cuts = (self.cut(work, stack, kind) for stack in work.stacked)
-        sides = (sum_even_loads(cut, count, works=works, exchanges=exchanges) for cut, count in cuts)
-        return reduce(np.add, sides)
-
-    def cut(self, work: Configs, t: TableGroup, kind: Codes) -> tuple[TableCut, Array]:
-        """(tables of a group cut over all GPUs, number of equal tables of each).
-
-        A table with fewer rows than GPUs is replicated, without exchange.
-        """
-        shape = np.broadcast_shapes(np.shape(t.rows), work.gpus.shape)
-        laws, law = collect_laws([ids or self.ids for ids in t.ids])
-        law = np.broadcast_to(law[:, np.newaxis] if law.size > 1 else law, shape).reshape(-1)
-        domain, columns = self.domain(work.gpus), (t.rows, t.dim, t.dtype, t.pooling, t.weight_bytes)
-        of_pass = work.batch, work.gpus, domain, work.id_bytes, work.table_count, work.all_rows
-        rows, dim, dtype, pooling, weight, batch, gpus, g, id_bytes, beside, all_rows = (
-            np.broadcast_to(column, shape).reshape(-1) for column in (*columns, *of_pass)
-        )
-        shapes = TableShapes(rows, dim, dtype, pooling, weight, laws, law)
-        training = None
-        if self.training:
-            training = Training(self.state, self.state, shapes.count_unique(batch * gpus))
-        model = LoadInputs(
-            shapes,
-            batch,
-            gpus,
-            g,
-            self.constant,
-            self.setting.machine.value,
-            id_bytes,
-            self.sent_element_bytes,
-            training,
-            beside=beside,
-            all_rows=all_rows,
-            host=self.rows,
-            unpooled=self.unpooled,
-        )
-        kinds = np.where(t.rows >= work.gpus, kind, int(COPY.kind))
-        kinds = np.broadcast_to(kinds, shape)
-        parts = np.where(copied(kinds), 1.0, work.gpus)
-        place = np.arange(rows.size).reshape(shape)
-        cut = TableCut(model, place, kinds, parts, np.ones(shape), np.zeros(shape))
-        return cut, np.broadcast_to(t.count, shape)
-
-    @property
-    def state(self) -> tuple[float, float]:
-        """Optimizer state: (bytes per element, bytes per row)."""
-        return count_state(self.optimizer, self.constant("optimizer_state_bytes"))
-
-    def choose_exchanges(self, work: Configs) -> Codes:
-        """Code of the exchange of bags of each configuration: the faster, if two are possible."""
-        best, *rivals = (self.fit_domains(work, kind) for kind in self.exchanges)
-        for kind in rivals:
-            faster = self._time_reduction(work, kind) < self._time_reduction(work, best)
-            best = np.where(faster, kind, best)
-        return best
-
-    def fit_domains(self, work: Configs, kind: int) -> Codes:
-        """Code of an exchange for all configurations. An exchange that reduces by domains is replaced by its
-        flat form where the GPUs do not fill whole domains.
-        """
-        uneven = by_domain(kind) & (np.mod(work.gpus, self.domain(work.gpus)) > 0)
-        return np.where(uneven, int(FLAT), kind)
-
-    def _time_reduction(self, work: Configs, kind: Codes) -> Array:
-        """Time of all exchanges after the gather, with the kernels that they need [s]."""
-        times, loads = self.build_times(work), self.count_loads(work, kind, works=False)
-        gather = next(place for place, step in enumerate(times.steps) if step.always)
-        return np.asarray(sum(times.time_step(step, loads).time_s for step in times.steps[gather + 1 :]))
-
-    def build_times(self, work: Configs) -> PassTimes:
-        """Times of the steps on the GPUs of each configuration."""
-        digits = ex.sort_digits(work.all_rows / work.gpus)
-        return PassTimes(self, work.gpus, self.domain(work.gpus), self.steps, digits=digits)
-
-    def cost_locally(self, work: Configs) -> PassCost:
-        """The same batch with all tables in one GPU's HBM: gather, and in training the update."""
-        alone = replace(work, gpus=np.ones_like(work.gpus))
-        loads, times = (
-            self.count_loads(alone, np.asarray(int(FLAT)), exchanges=False),
-            self.build_times(alone),
-        )
-        kernels = [step for step in times.steps if step.is_kernel and not step.hosted]
-        steps = [step for step in kernels if step.always or step.alone]
-        return cost_passes(times, loads, steps)
+    cuts = (cut_group(basis, work, stack, kind) for stack in work.stacked)
+    sides = (sum_even_loads(cut, count, works=works, exchanges=exchanges) for cut, count in cuts)
+    return reduce(np.add, sides)
 
 
-def fullest_part(forward: Forward, work: Configs) -> float:
+def cut_group(basis: PassBasis, work: Configs, group: TableGroup, kind: Codes) -> tuple[TableCut, Array]:
+    """(tables of a group cut over all GPUs, number of equal tables of each).
+
+    A table with fewer rows than GPUs is replicated, without exchange.
+    """
+    shape = np.broadcast_shapes(np.shape(group.rows), work.gpus.shape)
+    laws, law = collect_laws(group.ids)
+    law = np.broadcast_to(law[:, np.newaxis] if law.size > 1 else law, shape).reshape(-1)
+    columns = group.rows, group.dim, group.dtype, group.pooling, group.weight_bytes
+    of_pass = work.batch, work.gpus, basis.domain(work.gpus), work.id_bytes, work.table_count, work.all_rows
+    rows, dim, dtype, pooling, weight, batch, gpus, domain, id_bytes, beside, all_rows = (
+        np.broadcast_to(column, shape).reshape(-1) for column in (*columns, *of_pass)
+    )
+    shapes = TableShapes(rows, dim, dtype, pooling, weight, laws, law)
+    training = None
+    if basis.training:
+        training = Training(basis.state, basis.state, shapes.count_unique(batch * gpus))
+    model = LoadInputs(
+        shapes,
+        batch,
+        gpus,
+        domain,
+        basis.constant,
+        basis.setting.machine.value,
+        id_bytes,
+        basis.sent_element_bytes,
+        training,
+        beside=beside,
+        all_rows=all_rows,
+        host=basis.rows,
+        unpooled=basis.unpooled,
+    )
+    kinds = np.broadcast_to(np.where(group.rows >= work.gpus, kind, int(COPY.kind)), shape)
+    parts = np.where(copied(kinds), 1.0, work.gpus)
+    place = np.arange(rows.size).reshape(shape)
+    cut = TableCut(model, place, kinds, parts, np.ones(shape), np.zeros(shape))
+    return cut, np.broadcast_to(group.count, shape)
+
+
+def choose_exchanges(basis: PassBasis, work: Configs) -> Codes:
+    """The exchange of bags of each configuration: the faster, if the library can run two."""
+    times = build_times(basis, work)
+    gather = next(place for place, step in enumerate(times.steps) if step.always)
+    best, best_s = np.asarray(int(basis.exchanges[0])), np.asarray(np.inf)
+    for kind in basis.exchanges[len(basis.exchanges) == 1 :]:
+        loads = count_loads(basis, work, np.asarray(int(kind)), works=False)
+        after_s = np.asarray(sum(times.time_step(step, loads).time_s for step in times.steps[gather + 1 :]))
+        best, best_s = np.where(after_s < best_s, int(kind), best), np.minimum(after_s, best_s)
+    return best
+
+
+def build_times(basis: PassBasis, work: Configs) -> PassTimes:
+    """Times of the steps on the GPUs of each configuration."""
+    digits = ex.sort_digits(work.all_rows / work.gpus)
+    return PassTimes(basis, work.gpus, basis.domain(work.gpus), basis.steps, digits=digits)
+
+
+def cost_locally(basis: PassBasis, work: Configs) -> PassCost:
+    """The same batch with all tables in one GPU's HBM: gather, and in training the update."""
+    alone = replace(work, gpus=np.ones_like(work.gpus))
+    loads = count_loads(basis, alone, np.asarray(int(FLAT)), exchanges=False)
+    times = build_times(basis, alone)
+    kernels = [step for step in times.steps if step.is_kernel and not step.hosted]
+    return cost_passes(times, loads, [step for step in kernels if step.always or step.alone])
+
+
+def fullest_part(work: Configs) -> float:
     """Look-ups of the row shard with the hottest row over the mean shard's, for the most skewed table.
 
     For one configuration; for a set of tables, among the tables with most look-ups.
@@ -261,7 +221,7 @@ def fullest_part(forward: Forward, work: Configs) -> float:
     if gpus == 1:
         return 1.0
     groups = sorted(work.groups, key=lambda t: -float((t.count * t.pooling).flat[0]))[:_MOST_GROUPS]
-    shapes = ((t.ids[0] or forward.ids, float(t.rows.flat[0]), float(t.pooling.flat[0])) for t in groups)
+    shapes = ((t.ids[0], float(t.rows.flat[0]), float(t.pooling.flat[0])) for t in groups)
     return max(
         (
             LookUps(ids, rows, pooling, batch, gpus).fullest(0, gpus)

@@ -20,14 +20,12 @@ class Facts:
     """Properties of an exchange.
 
     word       its word on screens and in constraints on tables;  label  its words in a sentence
-    reduction  its name in ``REDUCTIONS``, if it reduces partial bags; else ""
     also       other accepted names;  hot  whether the most popular rows may be replicated with it
     torchrec   why TorchRec cannot run it for pooled tables; "" if TorchRec can
     """
 
     word: str
     label: str = ""
-    reduction: str = ""
     also: tuple[str, ...] = ()
     hot: bool = False
     torchrec: str = ""
@@ -61,17 +59,16 @@ class Exchange(IntEnum):
 
 _FACTS = {
     Exchange.DP: Facts("none", also=("copies", "copy", "data-parallel")),
-    Exchange.RB: Facts("bags", "bags or their parts go to the samples' GPUs", "all-to-all", hot=True),
-    Exchange.RS: Facts("reduced", "parts of bags are reduce-scattered over all GPUs", "reduce-scatter"),
+    Exchange.RB: Facts("bags", "bags or their parts go to the samples' GPUs", ("all-to-all",), hot=True),
+    Exchange.RS: Facts("reduced", "parts of bags are reduce-scattered over all GPUs", ("reduce-scatter",)),
     Exchange.SPARSE: Facts(
         "sparse",
         "only parts of bags that are not empty are sent",
-        "sparse",
         hot=True,
         torchrec="TorchRec exchanges all partial bags, not only the non-empty ones",
     ),
     Exchange.TWO_LEVEL: Facts(
-        "two-level", "parts of bags are reduced inside scale-up domains, then sent across", "two-level"
+        "two-level", "parts of bags are reduced inside scale-up domains, then sent across"
     ),
     Exchange.UB: Facts(
         "unique",
@@ -83,19 +80,12 @@ _FACTS = {
 }
 EXCHANGED = (Exchange.RB, Exchange.SPARSE, Exchange.UB, Exchange.TWO_LEVEL, Exchange.RS)
 """Exchanges in which something is sent, in the order in which they are tried."""
-PARTIAL = tuple(kind for kind in Exchange if kind.facts.reduction)
+PARTIAL = (Exchange.RB, Exchange.RS, Exchange.SPARSE, Exchange.TWO_LEVEL)
 """Exchanges of bags or partial bags, for which lengths and ids go to the holders."""
 HOT = tuple(kind for kind in Exchange if kind.facts.hot)
 """Exchanges of tables whose hot rows may be replicated."""
-AUTO = "auto"
 ALL = "all"
 """The name of all sharding options together."""
-REDUCTIONS: dict[str, Exchange | None] = {AUTO: None} | {
-    kind.facts.reduction: kind for kind in (Exchange.RS, Exchange.RB, Exchange.TWO_LEVEL, Exchange.SPARSE)
-}
-"""How a row-wise pass reduces partial bags to bags, by the names of ``perfmodel.project``'s ``reduction``."""
-
-
 FLAT = Exchange.RS
 """Usual exchange for rows over all GPUs."""
 
@@ -161,12 +151,6 @@ def exchange_named(text: str) -> Exchange | None:
     return _BY_NAME.get(_normalize(text).removeprefix("row-wise-"))
 
 
-def name_reduction(text: str) -> str:
-    """The name in ``REDUCTIONS`` for a ``reduction`` as given; an unknown text is returned as given."""
-    kind = exchange_named(text)
-    return (kind.facts.reduction if kind else "") or text
-
-
 def _normalize(text: str) -> str:
     return text.strip().lower().replace("_", "-")
 
@@ -174,7 +158,7 @@ def _normalize(text: str) -> str:
 _BY_NAME = {
     _normalize(name): kind
     for kind in Exchange
-    for name in (kind.key, kind.facts.word, kind.facts.reduction, *kind.facts.also)
+    for name in (kind.key, kind.facts.word, *kind.facts.also)
     if name not in ("", Exchange.DP.facts.word)
 }
 
@@ -297,9 +281,7 @@ SHARDINGS = {name: sharding for name, sharding in WAYS.items() if not name.start
 """Ways to cut a table, by name."""
 SHORT = {option.exchange: option.also[0] for name, option in WAYS.items() if name not in SHARDINGS}
 """Exchanges of row-wise besides its usual one, with the suffix that names them in ``--sharding``."""
-BY_DOMAIN = Exchange.TWO_LEVEL.facts.reduction
-BY_ROWS = tuple(kind.facts.reduction for kind in SHORT if kind.facts.reduction)
-"""Names in ``REDUCTIONS`` of row-wise exchanges, without ``auto``."""
+BY_DOMAIN = SHORT[Exchange.TWO_LEVEL]
 ROWS_ONCE = f"{ROW_WISE}-{SHORT[Exchange.UB]}"
 """The sharding option in which unique rows are sent."""
 SEQUENCES = (DATA_PARALLEL, TABLE_WISE, COLUMN_WISE, ROW_WISE, ROWS_ONCE)

@@ -190,7 +190,7 @@ class Planned:
             "domain_gpus": e.domain,
             "tables": len(e.tables),
             "table_bytes": e.memories.table_bytes,
-            "optimizer": e.memories.optimizer,
+            "optimizer": e.basis.optimizer,
             "time_s": cost.time_s,
             "low_s": cost.low_s,
             "high_s": cost.high_s,

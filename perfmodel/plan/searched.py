@@ -22,10 +22,10 @@ def plan_beside(lead: Ranking) -> Planned | None:
     rows, which plans do not have -> None
     """
     base = lead.base
-    unplanned = base.forward.rows or base.forward.unpooled
+    unplanned = base.basis.rows or base.basis.unpooled
     if unplanned or base.table_count > MOST_COMPARED or len(base.work.groups) < 2:
         return None
-    tables = list_tables(base.work, "the tables", base.forward.ids)
+    tables = list_tables(base.work, "the tables")
     try:
         best = searched_plan(base, tables)
     except BadInputError:
@@ -39,20 +39,20 @@ def searched_plan(base: Answer, tables: PlanTables) -> Planned:
     base  gives machine, GPUs, batch, ids and curves;  tables  of the projection, each with a name
     Limits: none fits -> BadInputError;  Ctrl-C -> KeyboardInterrupt, even if there is a plan
     """
-    asked, forward, work = base.question, base.forward, base.work
-    setting = forward.setting
+    asked, basis, work = base.question, base.basis, base.work
+    setting = basis.setting
     costs = {
         "backend": setting.backend,
         "clock": asked.clock,
         "calibration": asked.calibration,
         "kernels": setting.asked_kernels,
-        "gpus_per_node": forward.gpus_per_node,
-        "payload": forward.payload,
+        "gpus_per_node": basis.gpus_per_node,
+        "payload": basis.payload,
         "id_dtype": _ID_DTYPES[int(work.id_bytes[0])],
     }
-    training = forward.training
-    if training or forward.optimizer != choose_optimizer(training=False):
-        costs["optimizer"] = forward.optimizer
+    training = basis.training
+    if training or basis.optimizer != choose_optimizer(training=False):
+        costs["optimizer"] = basis.optimizer
     found = PlanQuestion(
         tables=tables,
         machine=asked.machine,

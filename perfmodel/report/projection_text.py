@@ -142,7 +142,7 @@ def gpu_line(answer: Answer) -> str:
 
 def where_words(answer: Answer) -> str:
     """Where the rows are, after the memory of a GPU; "" in its HBM."""
-    rows = answer.forward.rows
+    rows = answer.basis.rows
     if rows is None:
         return ""
     cached = f", {format_fraction(rows.cached)} of the rows cached in HBM" if rows.cached else ""
@@ -273,7 +273,7 @@ def provenance(answer: Answer, calibration_file: str | None = None, *, brief: bo
     assumed = [f"{k} = {machine.quantity(k)}" for k in sorted(machine.overrides)]
     if assumed:
         parts.append("assumed: " + ", ".join(assumed))
-    if answer.forward.payload is not None and answer.gpus > 1 and not brief:  # else said in the question
+    if answer.basis.payload is not None and answer.gpus > 1 and not brief:  # else said in the question
         parts.append(f"bags sent as {answer.forward.payload}")
     parts.append("clock " + ", ".join(str(clock) for clock in answer.clocks))
     another = ANOTHER_BRIEFLY if brief else ANOTHER

@@ -49,7 +49,7 @@ def ranking_text(found: Ranking, calibration_file: str | None) -> str:
 
 def more_words(found: Ranking) -> str:
     """The options for more: all lines, all shardings, and the explanation of the longest step."""
-    every = "" if found.base.forward.unpooled else "--sharding all, "
+    every = "" if found.base.basis.unpooled else "--sharding all, "
     return paragraph(f"More: -v, {every}{' '.join(explain_words(found.answer))}")
 
 
@@ -104,7 +104,7 @@ def beside_words(found: Ranking, *, whole: bool = True) -> str:
         parts.append(f"{ROW_WISE}: {format_time(base.time_s)}, {format_ratio(base.slowdown)}")
     if found.unique_rows is not None:
         time = format_time(found.unique_rows.time_s)
-        unique = "use_index_dedup" if base.forward.unpooled else UNIQUE_ROWS
+        unique = "use_index_dedup" if base.basis.unpooled else UNIQUE_ROWS
         parts.append(f"with {unique}: {time}, {_against(found, found.unique_rows)}")
     if whole and found.left_out is not None:
         way = WAYS[found.left_out.sharding]
@@ -203,8 +203,8 @@ def _items(base: Answer) -> Iterator[tuple[str, str]]:
     """
     work, groups = base.work, base.work.groups
     model = base.question.model
-    batch, gpus, payload = float(work.batch[0]), base.gpus, base.forward.payload
-    of = "sample, not pooled," if base.forward.unpooled else "bag"
+    batch, gpus, payload = float(work.batch[0]), base.gpus, base.basis.payload
+    of = "sample, not pooled," if base.basis.unpooled else "bag"
     if model is not None:
         count = sum(float(group.count.flat[0]) for group in groups)
         ids = sum(float(group.count.flat[0] * group.pooling.flat[0]) for group in groups)
@@ -228,9 +228,9 @@ def _items(base: Answer) -> Iterator[tuple[str, str]]:
     if payload is not None and gpus > 1:
         yield _GIVEN, f"{'rows' if base.forward.unpooled else 'bags'} sent as {payload}"
     yield "batch", f"{format_count(batch)} samples per GPU ({format_count(batch * gpus)} in all)"
-    words = work.name_ids(base.forward.ids)
+    words = work.ids_names
     yield "" if words == UNIFORM.name else _GIVEN, f"{words} ids"
-    if base.forward.training:
+    if base.basis.training:
         yield _GIVEN, f"training step with {base.forward.optimizer}, without dense layers"
     else:
         yield "", "forward pass"
@@ -238,7 +238,7 @@ def _items(base: Answer) -> Iterator[tuple[str, str]]:
 
 def _stored(base: Answer, group: TableGroup) -> float:
     """Bytes of a row of these tables in memory."""
-    return float(row_bytes(group.dtype, group.dim, training=base.forward.training).flat[0])
+    return float(row_bytes(group.dtype, group.dim, training=base.basis.training).flat[0])
 
 
 def _rows(rows: float) -> str:

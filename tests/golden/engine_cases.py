@@ -28,7 +28,6 @@ _DRAWN = {
     "dtype": ["fp32", "fp16"],
     "id_bytes": [4, 8],
     "backend": ["nccl", "nvshmem", "best"],
-    "reduction": ["auto", "reduce-scatter", "all-to-all", "two-level", "sparse"],
     "payload": [None, "fp16", "fp8"],
     "distribution": ["uniform", "zipf:0.8", "zipf:1.05", "one-row"],
     "gpus_per_node": [None, None, 4],

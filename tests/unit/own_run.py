@@ -89,14 +89,14 @@ class Fabric:
         )  # fmt: skip
 
 
-def answer(work: LookupWork, gpus: int, **options: Any) -> dict[str, float]:
+def answer(work: LookupWork, gpus: int, backend: str = "mpi") -> dict[str, float]:
     """Times of a projection with the constants of this page [s]."""
     machine = truth()
-    setting = Setting(machine, Library("mpi", Fabric()), load_kernel_constants(), "mpi")
+    setting = Setting(machine, Library("mpi", Fabric()), load_kernel_constants(), backend)
     size = 4.0 * work.tables * work.rows * work.dim
     frame = project_row_wise(
         None, machine, setting=setting, table_bytes=size, gpus=gpus, batch=work.batch, dim=work.dim,
-        table_count=work.tables, pooling=work.pooling, **options,
+        table_count=work.tables, pooling=work.pooling,
     )  # fmt: skip
     return {str(name): float(frame[name].iloc[0]) for name in frame.columns if str(name).endswith("_s")}
 
@@ -127,7 +127,7 @@ def _kernels() -> Iterator[tuple[Point, float]]:
     for batch in (16, 64, 256, 1024, 4096):
         work = LookupWork(batch=batch, tables=2, pooling=4, rows=100_000, shards=4)
         yield _kernel("bucketize", work), answer(work, 4)["bucketize_time_s"]
-        time = answer(work, 4, reduction="all_to_all")["local_sum_time_s"]
+        time = answer(work, 4, "nvshmem")["local_sum_time_s"]
         yield _kernel("partial_sum", work), time
     for size in (2**16, 2**24, 2**27):
         yield _kernel("copy", LookupWork(batch=1, dim=size // 2), payload_bytes=size), size / 10e9

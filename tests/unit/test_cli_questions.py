@@ -27,7 +27,7 @@ def test_project_json_carries_the_whole_question(cli: Any) -> None:
     answer = json.loads(cli("project", "--table-size", "10TB", *words, *more, "--json").out)
     expected = {
         "table_bytes": 1e13, "batch": 2048, "tables": 4, "pooling": 8, "dim": 64, "dtype": "fp16",
-        "id_dtype": "int32", "reduction": "auto", "overrides": {"nic_bytes_per_s": 1e11}, "model": None,
+        "id_dtype": "int32", "overrides": {"nic_bytes_per_s": 1e11}, "model": None,
         "backend": "nccl", "machine": "h100-sxm-ib",
     }  # fmt: skip
     assert {name: answer[name] for name in expected} == expected

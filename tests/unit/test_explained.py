@@ -46,8 +46,7 @@ Cli = Callable[..., Outcome]
 GPUS, DOMAIN = 16, 8
 QUESTIONS: list[dict[str, Any]] = [
     {"table_bytes": 10e12, "objective": "training", "payload": "fp16"},
-    {"gpus": 64, "reduction": "two_level", "gpus_per_node": 4},
-    {"gpus": 64, "reduction": "sparse", "pooling": 4},
+    {"gpus": 64, "gpus_per_node": 4, "pooling": 4},
     {"gpus": 16, "backend": "nvshmem", "machine": "h200-sxm-ib"},
     {"gpus": 128, "backend": "best", "machine": "gb200-nvl72"},
     {"gpus": 32, "tables": "mlperf-dlrm-dcnv2"},

@@ -15,8 +15,10 @@ from cli_calls import Outcome
 from perfmodel.answer import Answer, prepare, project_one, project_row_wise
 from perfmodel.answer.ranking import answer_question, answer_shardings, find_fastest
 from perfmodel.answer.what_would_help import list_helping
+from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.grid import count_memory
 from perfmodel.engine.placement import uniform_plan
+from perfmodel.engine.schemes import Exchange
 from perfmodel.model import capacity
 from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.schema.machine import load_machine
@@ -53,41 +55,39 @@ def test_a_projection_holds_what_the_plan_of_it_holds(gpus: int, options: dict[s
 def test_tables_with_as_many_rows_as_gpus_are_cut_and_shorter_tables_are_whole() -> None:
     """Of 16 rows a GPU holds 1, of 3 rows all: 4 rows of 128 bytes."""
     tables = TableSet("short", (Table("even", 16, 32, 4), Table("short", 3, 32, 4)))
-    forward, work = prepare(None, H200, tables=tables, gpus=16, batch=64)
-    memory = count_memory(forward, work)
+    basis, work = prepare(None, H200, tables=tables, gpus=16, batch=64)
+    memory = count_memory(basis, work)
     assert memory.rows_bytes.tolist() == [4 * 128]
 
 
 @pytest.mark.parametrize("batch", [256, 4096, 8192])
-@pytest.mark.parametrize("reduction", ["auto", "all-to-all", "sparse", "two-level"])
-def test_the_default_number_of_gpus_is_the_fewest_whole_nodes_that_fit(batch: int, reduction: str) -> None:
-    forward, work = prepare(None, H200, tables=str(TABLES), batch=batch, reduction=reduction)
+def test_the_default_number_of_gpus_is_the_fewest_whole_nodes_that_fit(batch: int) -> None:
+    basis, work = prepare(None, H200, tables=str(TABLES), batch=batch)
     counts = np.arange(8.0, 1024.0, 8.0)
     each = {
         name: np.repeat(getattr(work, name), counts.size) for name in ("table_bytes", "batch", "id_bytes")
     }
-    held = count_memory(forward, replace(work, gpus=counts, needed=counts, **each))
+    held = count_memory(basis, replace(work, gpus=counts, needed=counts, **each))
     good = counts[held.total_bytes <= 0.85 * 141e9]
     if good.size:
         assert work.gpus[0] == good[0]
     else:  # as many as the rows need, and said
         assert work.gpus[0] == 32
-        assert any("does not fit" in note for note in asked(batch=batch, reduction=reduction).notes)
+        assert any("does not fit" in note for note in asked(batch=batch).notes)
 
 
-@pytest.mark.parametrize(
-    ("reduction", "largest"), [("reduce-scatter", 25_963), ("all-to-all", 13_116), ("sparse", 25_279)]
-)
+@pytest.mark.parametrize(("kind", "largest"), [(Exchange.RS, 25_963), (Exchange.RB, 13_116)])
 def test_the_fewest_gpus_are_those_of_a_brute_force_up_to_the_largest_batch(
-    reduction: str, largest: int
+    kind: Exchange, largest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At the largest batch buffers and rows just fit; a sample more, and they fit no number of GPUs."""
     shape = {"table_bytes": 3.37227268e12, "pooling": 94, "dim": 32, "table_count": 115}
     counts = np.arange(48.0, 4000.0, 8.0)
+    monkeypatch.setattr(PassBasis, "exchanges", (kind,))
     for batch in (largest - 500, largest, largest + 1):
-        _, work = prepare(None, "h100-sxm-ib", **shape, batch=batch, reduction=reduction)
+        _, work = prepare(None, "h100-sxm-ib", **shape, batch=batch)
         known = {**shape, "batch": np.full(counts.size, batch), "gpus": counts}
-        held = count_memory(*prepare(None, "h100-sxm-ib", **known, reduction=reduction))
+        held = count_memory(*prepare(None, "h100-sxm-ib", **known))
         good = counts[capacity.fits(held.total_bytes, work.usable_bytes)]
         assert good.size == 0 if batch > largest else good[0] >= 80
         assert work.gpus[0] == (good[0] if good.size else 48)

@@ -7,22 +7,19 @@ from typing import Any
 
 import pytest
 
-from perfmodel.answer import Answer, project_one
-from perfmodel.answer.ranking import answer_shardings, plan_shardings
+from perfmodel.answer import Answer, Question, project_one
+from perfmodel.answer.ranking import answer_question, answer_shardings, plan_shardings
 from perfmodel.answer.uniform_plans import UniformPlan, UniformPlans
 from perfmodel.cli import run
+from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.steps import StepRow
 from perfmodel.errors import BadInputError
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 
 TABLES = PlanTables.load("mlperf-dlrm-dcnv2")
-KINDS = {
-    "reduce_scatter": Exchange.RS,
-    "all_to_all": Exchange.RB,
-    "two_level": Exchange.TWO_LEVEL,
-    "sparse": Exchange.SPARSE,
-}
+KINDS = {"nccl": Exchange.RS, "nvshmem": Exchange.RB}
+"""The exchange of bags of a row-wise pass, by library."""
 KIB, MIB = 2**10, 2**20
 
 
@@ -32,15 +29,15 @@ def steps(answer: Answer) -> dict[str, StepRow]:
 
 @pytest.mark.parametrize("payload", ["fp32", "fp16", "fp8"])
 @pytest.mark.parametrize("gpus", [8, 64])
-@pytest.mark.parametrize("reduction", KINDS)
-def test_a_row_wise_plan_has_the_steps_of_the_projection(reduction: str, gpus: int, payload: str) -> None:
+@pytest.mark.parametrize("backend", KINDS)
+def test_a_row_wise_plan_has_the_steps_of_the_projection(backend: str, gpus: int, payload: str) -> None:
     machine = "h200-sxm-ib"
-    evaluator = Evaluator.on(machine, TABLES, 1024, gpus, payload=payload)
-    whole = Placement.of(Scheme(KINDS[reduction], gpus), range(gpus))
+    evaluator = Evaluator.on(machine, TABLES, 1024, gpus, payload=payload, backend=backend)
+    whole = Placement.of(Scheme(KINDS[backend], gpus), range(gpus))
     copy = Placement.of(Scheme(Exchange.DP))
     placements = tuple(whole if rows >= gpus else copy for rows in TABLES.rows)
     found = evaluator.cost(Plan(TABLES, placements, gpus, evaluator.domain))
-    asked = {"tables": TABLES.model, "machine": machine, "gpus": gpus, "reduction": reduction}
+    asked = {"tables": TABLES.model, "machine": machine, "gpus": gpus, "backend": backend}
     wanted = project_one(**asked, payload=payload)
     assert [row.name for row in found.rows] == [step.name for step in wanted.steps]
     for row, step in zip(found.rows, wanted.steps, strict=True):
@@ -52,10 +49,9 @@ def test_a_row_wise_plan_has_the_steps_of_the_projection(reduction: str, gpus: i
     assert ("convert_out" in steps(wanted)) == (payload != "fp32")
 
 
-@pytest.mark.parametrize("reduction", ["auto", "all_to_all", "two_level", "sparse"])
-def test_fp32_is_what_no_payload_is(reduction: str) -> None:
-    asked: dict[str, Any] = {"table_bytes": 1e12, "reduction": reduction, "backend": "best"}
-    asked["machine"] = "h200-sxm-ib"
+@pytest.mark.parametrize("backend", ["nccl", "nvshmem", "best"])
+def test_fp32_is_what_no_payload_is(backend: str) -> None:
+    asked: dict[str, Any] = {"table_bytes": 1e12, "machine": "h200-sxm-ib", "backend": backend}
     plain, fp32 = project_one(**asked), project_one(**asked, payload="fp32")
     assert fp32.totals == plain.totals and fp32.steps == plain.steps
 
@@ -69,7 +65,7 @@ def test_bytes_by_hand() -> None:
     assert half["convert_out"].payload_bytes == 128 * 1024 * 32 * (4 + 2) == 24 * MIB
     assert half["convert_in"].payload_bytes == 1024 * 32 * (4 + 2) == 192 * KIB
     assert quarter["convert_in"].payload_bytes == 1024 * 32 * (4 + 1) == 160 * KIB
-    summed = steps(project_one(**asked, payload="fp16", reduction="all_to_all"))
+    summed = steps(project_one(**asked, payload="fp16", backend="nvshmem", machine="h200-sxm-ib"))
     assert summed["convert_in"].payload_bytes == 24 * MIB  # all parts come, each in fp16
     assert summed["local_sum"].payload_bytes == 129 * 128 * KIB  # and are added up in fp32
     lengths = {name: half[name] for name in ("all_to_all_lengths", "all_to_all_ids", "gather_pool")}
@@ -79,20 +75,24 @@ def test_bytes_by_hand() -> None:
 
 def test_a_sparse_exchange_keeps_its_positions() -> None:
     """m bags of 32 v + 4 bytes: fp8 is not half of fp16, but for the positions it is."""
-    asked: dict[str, Any] = {"table_bytes": 10e12, "reserve": 0, "reduction": "sparse"}
+    asked: dict[str, Any] = {"table_bytes": 10e12, "reserve": 0, "sharding": "sparse"}
     full, half, quarter = (
-        steps(project_one(**asked, payload=p))["all_to_all_sparse_bags"].payload_bytes
+        steps(answer_question(Question.of(**asked, payload=p)))["all_to_all_sparse_bags"].payload_bytes
         for p in (None, "fp16", "fp8")
     )
     assert half / full == pytest.approx((64 + 4) / (128 + 4))
     assert quarter / full == pytest.approx((32 + 4) / (128 + 4))
 
 
-def test_of_two_exchanges_the_faster_with_its_conversions() -> None:
+def test_of_two_exchanges_the_faster_with_its_conversions(monkeypatch: pytest.MonkeyPatch) -> None:
     """``best``: with 15/16 more bags to convert back, 98.1 us of the reduce-scatter win against 95.6."""
     asked: dict[str, Any] = {"machine": "h200-sxm-ib", "gpus": 16, "dim": 240, "payload": "fp8"}
     asked |= {"overrides": {"local_sum_bytes_per_s": 1e12}, "backend": "best"}
-    both = [steps(project_one(**asked, reduction=way)) for way in ("reduce_scatter", "all_to_all")]
+    both = []
+    for kind in (Exchange.RS, Exchange.RB):
+        with monkeypatch.context() as patch:
+            patch.setattr(PassBasis, "exchanges", (kind,))
+            both.append(steps(project_one(**asked)))
     flat, exchanged = (sum(s.time_s for s in each.values()) for each in both)
     after_gather = [
         sum(each[name].time_s for name in names)

@@ -23,7 +23,9 @@ from perfmodel.answer import (
 from perfmodel.answer.ranking import answer_question
 from perfmodel.answer.what_would_help import list_helping
 from perfmodel.collectives.library import Faster, Library
+from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.row_wise import Configs
+from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.settings import BEST
 from perfmodel.errors import BadInputError
 from perfmodel.model.popularity import Popularity
@@ -102,8 +104,6 @@ def test_nvshmem_sends_all_to_all_and_adds_up_locally() -> None:
     moved = {step.name: step.payload_bytes for step in p.steps}
     assert moved["all_to_all_bags"] == 8 * 1024 * 32 * 4
     assert moved["local_sum"] == 9 * 1024 * 32 * 4
-    newer = one(backend="nvshmem", gpus=8, reduction="reduce_scatter")
-    assert newer.steps[-1].name == "reduce_scatter_bags"
 
 
 def test_best_takes_the_faster_library_at_each_size() -> None:
@@ -118,8 +118,11 @@ def test_best_takes_the_faster_library_at_each_size() -> None:
     assert any("mixes clocks" in note for note in p.notes)
 
 
-def test_two_levels_send_the_full_buffer_inside_and_an_eighth_across() -> None:
-    p = one(gpus=64, reduction="two-level")
+def test_two_levels_send_the_full_buffer_inside_and_an_eighth_across(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(PassBasis, "exchanges", (Exchange.TWO_LEVEL,))
+    p = one(gpus=64)
     inside, across = p.steps[-2:]
     assert (inside.name, across.name) == ("reduce_scatter_inside", "reduce_scatter_across")
     assert inside.payload_bytes == 64 * 1024 * 32 * 4
@@ -129,8 +132,9 @@ def test_two_levels_send_the_full_buffer_inside_and_an_eighth_across() -> None:
     assert across.time_s == pytest.approx(10e-6 + across.payload_bytes * 7 / 8 / 100e9)
 
 
-def test_sparse_exchange_sends_only_the_shards_that_a_bag_touches() -> None:
-    p = one(gpus=128, pooling=4, reduction="sparse")
+def test_sparse_exchange_sends_only_the_shards_that_a_bag_touches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PassBasis, "exchanges", (Exchange.SPARSE,))
+    p = one(gpus=128, pooling=4)
     sent = next(step.payload_bytes for step in p.steps if step.name == "all_to_all_sparse_bags")
     assert sent == pytest.approx(1024 * (128 * (1 - (127 / 128) ** 4)) * (128 + 4))
 
@@ -198,7 +202,6 @@ def test_unlike_tables_add_up_and_tiny_ones_are_not_sharded() -> None:
         ({"gpus": 8, "bacth": 5}, "bacth"),
         ({"gpus": 8, "reserve": 1.0}, "reserve 1"),
         ({"gpus": 8, "gpus_per_node": 9}, "gpus_per_node 9"),
-        ({"gpus": 8, "reduction": "magic"}, "magic"),
         ({"gpus": [2, 4], "batch": [1, 2, 3]}, "do not combine"),
         ({"gpus": []}, "empty"),
         ({}, "neither a table size"),
@@ -227,7 +230,6 @@ config = {
     "dim": st.sampled_from([4, 16, 32, 48, 64, 128, 256, 1024]),
     "dtype": st.sampled_from(["fp32", "bf16", "int8"]),
     "backend": st.sampled_from(["nccl", "nvshmem"]),
-    "reduction": st.sampled_from(["auto", "reduce_scatter", "all_to_all", "two_level", "sparse"]),
 }
 
 
@@ -238,11 +240,11 @@ def test_wider_rows_are_never_looked_up_faster(dtype: str) -> None:
     assert (frame["time_s"].diff().dropna() > 0).all()
 
 
-def columns(backend: str, reduction: str, **values: Any) -> dict[str, Any]:
+def columns(backend: str, **values: Any) -> dict[str, Any]:
     slow = AlphaBeta(beta=20e9)  # below the network card of the machine, as any library is
     chosen = setting(slow, backend=backend)
-    forward, work = prepare(None, chosen.machine, setting=chosen, reduction=reduction, **values)
-    return project_grid(forward, work).columns
+    basis, work = prepare(None, chosen.machine, setting=chosen, **values)
+    return project_grid(basis, work).columns
 
 
 @settings(max_examples=60)
@@ -272,8 +274,6 @@ def test_more_work_never_takes_less_time(values: dict[str, Any], axis: str) -> N
 @settings(max_examples=40)
 @given(st.fixed_dictionaries(config))
 def test_larger_tables_never_take_less_time(values: dict[str, Any]) -> None:
-    if values["reduction"] == "two_level":  # an uneven number of domains falls back to the flat exchange
-        return
     c = columns(**{**values, "table_bytes": values["table_bytes"] * np.array([1, 2, 4, 16, 64])})
     assert np.all(np.diff(c["gpus"]) >= 0)
     assert np.all(np.diff(c["time_s"]) >= -1e-12 * c["time_s"][1:])
@@ -321,8 +321,9 @@ def test_skewed_look_ups_are_asked_once_whatever_they_are_sent_with(monkeypatch:
     first = project_one(**question)
     assert asked
     asked.clear()
-    for way in ("all-to-all", "two-level", "sparse"):
-        assert project_one(**question, reduction=way).time_s != first.time_s
+    for kind in (Exchange.RB, Exchange.TWO_LEVEL, Exchange.SPARSE):
+        monkeypatch.setattr(PassBasis, "exchanges", (kind,))
+        assert project_one(**question).time_s != first.time_s
     assert not asked
 
 
@@ -342,21 +343,6 @@ def test_answers_that_are_costed_together_are_those_of_each(monkeypatch: pytest.
 def test_of_answers_costed_together_the_first_that_is_none_says_why() -> None:
     with pytest.raises(BadInputError, match="80 TB of tables over 16 GPUs"):
         project_each("gpus", [1024, 16, 0], table_bytes=80e12)
-
-
-@pytest.mark.parametrize(
-    ("gpus", "reduction", "said"),
-    [
-        (8, "two_level", "in one domain"),
-        (12, "two_level", "domains of 8"),
-        (16, "two_level", ""),
-        (12, "reduce_scatter", ""),
-    ],
-)
-def test_an_exchange_of_two_levels_that_is_flat_here_is_named(gpus: int, reduction: str, said: str) -> None:
-    notes = project_one(table_bytes=10e9, gpus=gpus, reduction=reduction).notes
-    flat = [note for note in notes if "flat reduce-scatter" in note]
-    assert len(flat) == bool(said) and all(said in note for note in flat)
 
 
 def test_only_a_hot_row_makes_a_part_fuller_than_the_mean() -> None:

@@ -13,6 +13,7 @@ from perfmodel.answer import prepare, project_one, project_row_wise
 from perfmodel.answer.ranking import answer_question
 from perfmodel.answer.what_would_help import list_helping
 from perfmodel.engine import row_wise
+from perfmodel.engine.row_wise import choose_exchanges, count_loads
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.steps import Resource
 from perfmodel.model.look_ups import LookUps
@@ -28,19 +29,19 @@ def set_of(count: int) -> TableSet:
     return TableSet("many", tuple(Table(f"t{n}", int(r), int(d), float(p)) for n, (r, d, p) in each))
 
 
-@pytest.mark.parametrize("options", [{}, {"distribution": "zipf:1.05"}, {"reduction": "sparse"}])
+@pytest.mark.parametrize("options", [{}, {"distribution": "zipf:1.05"}])
 def test_tables_side_by_side_are_the_sum_of_each(
     monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
     monkeypatch.setattr(row_wise, "_STACK", 32)  # stacks of a few tables
-    forward, work = prepare(None, "h100-sxm-ib", tables=set_of(30), gpus=[8, 64, 128], **options)
+    basis, work = prepare(None, "h100-sxm-ib", tables=set_of(30), gpus=[8, 64, 128], **options)
     assert len(work.stacked) > 1 and sum(group.rows.size for group in work.stacked) == len(work.groups)
-    found, kinds = forward.count_loads(work, forward.choose_exchanges(work)), forward.choose_exchanges(work)
+    found, kinds = count_loads(basis, work, choose_exchanges(basis, work)), choose_exchanges(basis, work)
     alone = []
     for group in work.groups:
         one = replace(work, groups=(group,))
         one.__dict__["table_count"] = work.table_count  # the cache is shared among all of them
-        alone.append(forward.count_loads(one, kinds))
+        alone.append(count_loads(basis, one, kinds))
     assert found == pytest.approx(np.sum(alone, axis=0))
 
 
@@ -69,8 +70,8 @@ def test_passes_that_differ_in_their_exchanges_share_the_misses_of_their_gathers
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What the caches miss is of tables, batch and GPUs: another exchange asks for none again."""
-    forward, work = prepare(None, "h100-sxm-ib", tables=set_of(7), gpus=[8, 64], distribution="zipf:1.07")
-    first = forward.count_loads(work, forward.fit_domains(work, Exchange.RB))[..., Resource.GATHER_DRAM]
+    basis, work = prepare(None, "h100-sxm-ib", tables=set_of(7), gpus=[8, 64], distribution="zipf:1.07")
+    first = count_loads(basis, work, np.asarray(int(Exchange.RB)))[..., Resource.GATHER_DRAM]
     monkeypatch.delattr(LookUps, "miss")
-    again = forward.count_loads(work, forward.fit_domains(work, Exchange.RS))[..., Resource.GATHER_DRAM]
+    again = count_loads(basis, work, np.asarray(int(Exchange.RS)))[..., Resource.GATHER_DRAM]
     assert np.array_equal(first, again) and (first > 0).all()

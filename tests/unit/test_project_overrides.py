@@ -56,9 +56,6 @@ def test_one_domain_for_all_follows_nvlink_and_no_card() -> None:
     assert fast.time_s < plain.time_s
     assert {step.evidence for step in plain.steps if step.collective} == {Evidence.ASSUMED}
     assert idle(with_set(**wide, nic_bytes_per_s=1e9)) == ["nic_bytes_per_s"]
-    two = project_one(**wide, reduction="two-level")
-    assert two.time_s == plain.time_s
-    assert any("all 120 GPUs are in one domain" in note for note in two.notes)
 
 
 def test_a_kernel_is_labelled_by_its_larger_part() -> None:

@@ -57,7 +57,6 @@ def test_all_shardings_are_those_of_the_command(cli: Any) -> None:
     ("asked", "message"),
     [
         ({"sharding": "diagonal"}, "'diagonal' is not known"),
-        ({"sharding": "ub", "reduction": "sparse"}, "cannot be combined"),
         ({"sharding": "table-wise"}, "allows sharding 'table-wise'"),
         ({"batch": range(1, 2002)}, "at most 2000"),
     ],

@@ -6,13 +6,11 @@ import pytest
 
 from perfmodel.engine.schemes import (
     EXCHANGED,
-    REDUCTIONS,
     WAYS,
     Exchange,
     exchange_named,
     find_way,
     fits,
-    name_reduction,
     name_sharding,
     replace_sparse,
 )
@@ -105,15 +103,3 @@ def test_sparse_bags_of_one_row_part_are_all_bags() -> None:
 
     codes = np.array([Exchange.SPARSE, Exchange.SPARSE, Exchange.UB, Exchange.TWO_LEVEL])
     assert replace_sparse(codes, np.array([1, 2, 1, 1])).tolist() == [1, 3, 5, 4]
-
-
-def test_reductions_have_these_names() -> None:
-    assert list(REDUCTIONS) == ["auto", "reduce-scatter", "all-to-all", "two-level", "sparse"]
-
-
-@pytest.mark.parametrize(
-    ("typed", "usual"),
-    [("bags", "all-to-all"), ("rs", "reduce-scatter"), ("two_level", "two-level"), ("auto", "auto")],
-)
-def test_a_reduction_has_one_name_in_answers(typed: str, usual: str) -> None:
-    assert name_reduction(typed) == usual

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfmodel.answer import project_one
+from perfmodel.answer import Question, project_one
+from perfmodel.answer.ranking import answer_question
 from perfmodel.model.access import unique_rows_uniform
 from perfmodel.model.popularity import popularity
 from perfmodel.schema.distributions import zipf
@@ -76,7 +77,7 @@ def test_whole_tables_and_columns_by_hand(cli: Any) -> None:
 def test_limits(cli: Any) -> None:
     """One id a sample: as many rows as bags that are not empty; more ids take longer; one GPU is local."""
     one = project_one(table_bytes=1e12, gpus=16, pooling=1, unpooled=True)
-    pooled = project_one(table_bytes=1e12, gpus=16, pooling=1, reduction="sparse")
+    pooled = answer_question(Question.of(table_bytes=1e12, gpus=16, pooling=1, sharding="sparse"))
     steps, bags = ({step.name: step for step in answer.steps} for answer in (one, pooled))
     assert steps["all_to_all_ids"].payload_bytes == bags["all_to_all_ids"].payload_bytes
     rows, sparse = steps["all_to_all_rows"], bags["all_to_all_sparse_bags"]
