@@ -10,7 +10,7 @@ import numpy as np
 from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.grid import count_memory
 from perfmodel.engine.row_wise import Configs
-from perfmodel.model import capacity, sharding
+from perfmodel.model import capacity
 from perfmodel.units import counted, format_bytes, format_count
 
 _MANY = 1000
@@ -52,7 +52,7 @@ class GpuCount:
     @property
     def for_rows(self) -> int:
         """GPUs that the rows and the optimizer state alone need: no sharding fits fewer."""
-        return int(sharding.gpus_needed(self.table_bytes + self.state_bytes, self.usable_bytes, 0.0))
+        return int(capacity.gpus_needed(self.table_bytes + self.state_bytes, self.usable_bytes, 0.0))
 
     def describe_memory(self, form: str = "{}: {}") -> str:
         """``66.3 GB of 68 GB per GPU: rows 65.8 GB, exchange buffers 541 MB``. form  joins sum and parts"""
@@ -67,7 +67,7 @@ class GpuCount:
         room, sizes = self.usable_bytes, (self.table_bytes, self.state_bytes, self.usable_bytes)
         size, state, usable = (format_bytes(x, binary=False) for x in sizes)
         size = f"({size} + {state} of optimizer state)" if self.state_bytes else size
-        alone = sharding.whole_nodes(self.for_rows, self.gpus_per_node)
+        alone = capacity.whole_nodes(self.for_rows, self.gpus_per_node)
         if self.fits and alone < self.gpus:
             room = max(room - self.buffer_bytes, 1.0)
             usable = f"({usable} − {format_bytes(self.buffer_bytes, binary=False)} of buffers)"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from perfmodel.engine.row_wise import Configs, TableGroup
 from perfmodel.engine.tables import PlanTables, row_bytes
 from perfmodel.errors import BadInputError
-from perfmodel.model import capacity, sharding
+from perfmodel.model import capacity
 from perfmodel.question.groups import RANGES
 from perfmodel.schema.distributions import Distribution
 from perfmodel.schema.gate import MOST_GPUS
@@ -109,7 +109,7 @@ def group_equal(
     a, needed, gpus, row = _find_sizes(values, machine, reserve, node, training=training)
     _check_fit(a["table_bytes"], gpus, needed, machine, reserve)
     _check_rows(a["table_bytes"] / (a["table_count"] * row), gpus, row)
-    rows = sharding.rows_per_table(a["table_bytes"], a["table_count"], row)
+    rows = capacity.rows_per_table(a["table_bytes"], a["table_count"], row)
     group = TableGroup((ids,), a["table_count"], rows, a["dim"], a["pooling"], a["dtype"], np.zeros(()))
     filled = values.get("table_bytes") is None
     return Configs(a["table_bytes"], gpus, needed, a["batch"], a["id_bytes"], (group,), "gpus" in a, filled)
@@ -124,7 +124,7 @@ def find_feasible(
     """
     a, needed, gpus, row = _find_sizes(values, machine, reserve, node, training=training)
     rows = a["table_bytes"] / (a["table_count"] * row)
-    fewest = sharding.gpus_needed(a["table_bytes"], machine.value("hbm_bytes"), 0.0)
+    fewest = capacity.gpus_needed(a["table_bytes"], machine.value("hbm_bytes"), 0.0)
     return np.asarray((gpus >= fewest) & (needed <= MOST_GPUS) & (rows >= np.maximum(gpus, 1)))
 
 
@@ -141,8 +141,8 @@ def _find_sizes(
             )
         a["table_bytes"] = a["gpus"] * usable
     with np.errstate(all="ignore"):  # overflow is refused by name: too many GPUs, too few rows
-        needed = sharding.gpus_needed(a["table_bytes"], machine.value("hbm_bytes"), reserve)
-        gpus = a["gpus"] if "gpus" in a else sharding.whole_nodes(needed, np.float64(node))
+        needed = capacity.gpus_needed(a["table_bytes"], machine.value("hbm_bytes"), reserve)
+        gpus = a["gpus"] if "gpus" in a else capacity.whole_nodes(needed, np.float64(node))
     return a, needed, gpus, row_bytes(a["dtype"], a["dim"], training=training)
 
 
@@ -174,8 +174,8 @@ def group_set(
     table_bytes = _sum_bytes(tables, training)
     total = np.full(a["batch"].shape, table_bytes)
     with np.errstate(all="ignore"):
-        needed = sharding.gpus_needed(total, machine.value("hbm_bytes"), reserve)
-        gpus = a["gpus"] if "gpus" in a else sharding.whole_nodes(needed, np.float64(node))
+        needed = capacity.gpus_needed(total, machine.value("hbm_bytes"), reserve)
+        gpus = a["gpus"] if "gpus" in a else capacity.whole_nodes(needed, np.float64(node))
     _check_fit(total, gpus, needed, machine, reserve)
     return Configs(total, gpus, needed, a["batch"], a["id_bytes"], _group_tables(tables, ids), "gpus" in a)
 
@@ -221,7 +221,7 @@ def _check_fit(table_bytes: Array, gpus: Array, needed: Array, machine: Machine,
             f"{all_bytes} of tables need {needed.flat[place]:.3g} GPUs of {room}.",
             f"this model describes at most {MOST_GPUS} GPUs: a smaller --table-size, or more hbm_bytes.",
         )
-    small = gpus < sharding.gpus_needed(table_bytes, hbm, 0.0)
+    small = gpus < capacity.gpus_needed(table_bytes, hbm, 0.0)
     if small.any():
         place = int(np.argmax(small))
         size, count = table_bytes.flat[place], gpus.flat[place]

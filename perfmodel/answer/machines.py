@@ -11,7 +11,7 @@ import numpy as np
 
 from perfmodel.answer.question import Question
 from perfmodel.answer.swept import Columns, Done, sweep_columns
-from perfmodel.model.sharding import allowed_gpus, whole_nodes
+from perfmodel.model.capacity import allowed_gpus, whole_nodes
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -26,8 +26,8 @@ from perfmodel.answer.what_would_help import NextExperiment, Sensitivity, find_n
 from perfmodel.engine.schemes import ROW_WISE, ROWS_ONCE, WAYS, copied
 from perfmodel.engine.steps import STEPS, StepRow, sum_by_cause
 from perfmodel.errors import BadInputError, NoCalibrationError
-from perfmodel.model import sharding
-from perfmodel.model.differences import shared_difference_band
+from perfmodel.model import capacity
+from perfmodel.model.bands import shared_difference_band
 
 T = TypeVar("T")
 
@@ -269,7 +269,7 @@ def find_enough(
         enough = try_gpus(tried, base)
     if enough is None:
         return base, result
-    fewer = sharding.allowed_gpus(count.for_rows, tried - 1, node)
+    fewer = capacity.allowed_gpus(count.for_rows, tried - 1, node)
     return next((less for gpus in fewer if (less := try_gpus(gpus, enough[0]))), enough)
 
 

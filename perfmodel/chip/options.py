@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.chip import equations
-from perfmodel.model.access import touched_fraction, unique_rows
-from perfmodel.model.caching import characteristic_draws
+from perfmodel.model.access import characteristic_draws, touched_fraction, unique_rows
 from perfmodel.model.popularity import popularity_bins
 from perfmodel.schema.chip import Chip
 from perfmodel.schema.distributions import Distribution

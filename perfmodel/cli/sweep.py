@@ -37,7 +37,7 @@ from perfmodel.cli.waiting_line import Progress
 from perfmodel.engine.schemes import ALL, ROW_WISE, WAYS
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.model.sharding import gpus_needed
+from perfmodel.model.capacity import gpus_needed
 from perfmodel.question.groups import choose_optimizer, is_training
 from perfmodel.question.passes import SweepOptions
 from perfmodel.report.machines_text import machines_text

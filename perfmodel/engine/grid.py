@@ -26,7 +26,7 @@ from perfmodel.engine.row_wise import (
 from perfmodel.engine.steps import Times
 from perfmodel.engine.tables import Array, row_bytes
 from perfmodel.errors import BadInputError
-from perfmodel.model import bands, capacity, sharding
+from perfmodel.model import bands, capacity
 from perfmodel.schema.gate import MOST_GPUS
 
 _ROUNDS = 64
@@ -69,11 +69,11 @@ def choose_gpus(basis: PassBasis, work: Configs, node: int) -> Configs:
         return _fill_memory(basis, work)
     if any(basis.state):
         alone = count_memory(basis, replace(work, gpus=np.ones_like(work.gpus))).kept_bytes
-        work = replace(work, needed=sharding.gpus_needed(alone, np.float64(work.usable_bytes), 0.0))
+        work = replace(work, needed=capacity.gpus_needed(alone, np.float64(work.usable_bytes), 0.0))
     needed = find_fewest(basis, work, node)
     if work.given_gpus:
         return replace(work, needed=needed)
-    return replace(work, needed=needed, gpus=sharding.whole_nodes(needed, np.float64(node)))
+    return replace(work, needed=needed, gpus=capacity.whole_nodes(needed, np.float64(node)))
 
 
 def _fill_memory(basis: PassBasis, work: Configs) -> Configs:
@@ -102,7 +102,7 @@ def find_fewest(basis: PassBasis, work: Configs, node: int) -> Array:
     taken_before, over_before, cut_before = (np.full(len(work), np.nan) for _ in range(3))
     for _ in range(_ROUNDS):
         unfinished = work if places.size == needed.size else work.select(places)
-        taken = needed[places] if work.given_gpus else sharding.whole_nodes(needed[places], np.float64(node))
+        taken = needed[places] if work.given_gpus else capacity.whole_nodes(needed[places], np.float64(node))
         memory = count_memory(basis, replace(unfinished, gpus=taken))
         over, room = memory.total_bytes - work.usable_bytes, work.usable_bytes - memory.buffer_bytes
         cut = sum_tables(t.count * (t.rows >= taken) for t in unfinished.stacked)

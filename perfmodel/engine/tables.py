@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.errors import BadInputError
-from perfmodel.model import access, sharding
+from perfmodel.model import access, capacity
 from perfmodel.model.popularity import popularity
 from perfmodel.schema.distributions import UNIFORM, Distribution
 from perfmodel.schema.priors import load_kernel_constants
@@ -192,11 +192,11 @@ _PADDED = np.isin(DTYPES, ["fp16", "fp8", "int8"])
 
 
 def row_bytes(dtype: ArrayLike, elements: ArrayLike, *, training: bool) -> Array:
-    """``sharding.row_bytes`` of rows of so many elements.
+    """``capacity.row_bytes`` of rows of so many elements.
 
     dtype  types, as places in ``DTYPES``;  training  whether they are rows of FBGEMM's training kernels
     """
     code, value = np.asarray(dtype, dtype=np.int64), load_kernel_constants().value
     scale = value("trained_row_scale_bytes" if training else "row_scale_bytes") * _SCALED[code]
     align = np.where(_PADDED[code] & (not training), value("row_align_bytes"), 1.0)
-    return sharding.row_bytes(elements, WIDTHS[code], scale, align)
+    return capacity.row_bytes(elements, WIDTHS[code], scale, align)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perfmodel.errors import BadInputError
-from perfmodel.model import access, caching
+from perfmodel.model import access
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,9 +23,9 @@ def miss_ratios(cells: pd.DataFrame, row_bytes: Floats, cache_bytes: Floats) -> 
     """L2 misses per look-up in each timed gather (a cell) [-].
 
         uniform   1 - access.l2_hit_ratio     an empty cache: calls rotate through more rows than it holds
-        zipf:s    caching.miss_ratio(T_c)     a table larger than the cache: popular rows of earlier
+        zipf:s    access.miss_ratio(T_c)     a table larger than the cache: popular rows of earlier
                                               calls are still in it
-                  caching.cold_misses / n     a table that fits: calls look up copies of it in turn
+                  access.cold_misses / n     a table that fits: calls look up copies of it in turn
         one-row   1 / n
 
     cells        rows of ``Run.kernel_samples`` with rows, shards, batch, pooling, distribution
@@ -56,5 +56,5 @@ def _skewed(name: str, rows: float, draws: float, room: float) -> float:
         raise BadInputError(f"ids of {name!r} are unknown.", "known: uniform, zipf:ALPHA, one-row.")
     p, counts = access.zipf_popularity(rows, s, _BINS_PER_OCTAVE)
     if room >= rows:
-        return float(caching.cold_misses(p, counts, draws, room)) / draws
-    return float(caching.miss_ratio(p, counts, caching.characteristic_draws(p, counts, room)))
+        return float(access.cold_misses(p, counts, draws, room)) / draws
+    return float(access.miss_ratio(p, counts, access.characteristic_draws(p, counts, room)))

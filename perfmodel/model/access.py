@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Array = NDArray[np.float64]
-
-
-def _array(value: ArrayLike) -> Array:
-    return np.asarray(value, dtype=np.float64)
+from perfmodel.model.recording import Array, as_array
 
 
 def touched_fraction(p: ArrayLike, n: ArrayLike) -> Array:
@@ -23,7 +19,7 @@ def touched_fraction(p: ArrayLike, n: ArrayLike) -> Array:
     Limits: n = 1 -> p;  p = 1 -> 1;  p -> 0 -> n p;  n -> inf -> 1
     """
     with np.errstate(divide="ignore"):
-        return -np.expm1(_array(n) * np.log1p(-_array(p)))
+        return -np.expm1(as_array(n) * np.log1p(-as_array(p)))
 
 
 def unique_rows_uniform(E: ArrayLike, n: ArrayLike) -> Array:
@@ -36,7 +32,7 @@ def unique_rows_uniform(E: ArrayLike, n: ArrayLike) -> Array:
     Source: Lin et al., arXiv 2201.07821 (owensgroup/ml_perf_model)
     Limits: n = 1 -> 1;  E = 1 -> 1;  E -> inf -> n;  n -> inf -> E
     """
-    rows = _array(E)
+    rows = as_array(E)
     return rows * touched_fraction(1 / rows, n)
 
 
@@ -66,8 +62,8 @@ def unique_rows(p: ArrayLike, rows: ArrayLike, n: ArrayLike) -> Array:
     Source: linearity of expectation
     Limits: n = 1 -> 1;  one bin of E rows -> ``unique_rows_uniform``;  n -> inf -> all rows
     """
-    draws = _array(n)[..., np.newaxis]
-    return np.asarray(np.sum(_array(rows) * touched_fraction(_array(p), draws), axis=-1))
+    draws = as_array(n)[..., np.newaxis]
+    return np.asarray(np.sum(as_array(rows) * touched_fraction(as_array(p), draws), axis=-1))
 
 
 def _rank_bins(E: int, bins_per_octave: int) -> tuple[Array, Array]:
@@ -97,7 +93,7 @@ def resident_rows(E: ArrayLike, n: ArrayLike, row_bytes: ArrayLike, cache_bytes:
     Source: Lin et al., arXiv 2201.07821
     Limits: C = 0 -> 0;  C -> inf -> min(E, n)
     """
-    return np.minimum(np.minimum(_array(cache_bytes) / _array(row_bytes), _array(E)), _array(n))
+    return np.minimum(np.minimum(as_array(cache_bytes) / as_array(row_bytes), as_array(E)), as_array(n))
 
 
 def l2_hit_ratio(E: ArrayLike, n: ArrayLike, X: ArrayLike, U: ArrayLike) -> Array:
@@ -113,9 +109,67 @@ def l2_hit_ratio(E: ArrayLike, n: ArrayLike, X: ArrayLike, U: ArrayLike) -> Arra
     than a simulated cache (tests/unit/test_model_caching.py); T is ``caching.characteristic_draws``
     Limits: X = 0 -> 0;  E = 1 with X = 1 -> 1 - 1/n;  E -> inf -> 0;  n (1 - hit) never falls as n grows
     """
-    rows, draws, kept, unique = (_array(a) for a in (E, n, X, U))
+    rows, draws, kept, unique = (as_array(a) for a in (E, n, X, U))
     with np.errstate(divide="ignore", invalid="ignore"):
         filling = np.where(kept < rows, np.log1p(-kept / rows) / np.log1p(-1 / rows), np.inf)
         later = kept + (draws - filling) * (rows - kept) / rows
     misses = np.where(unique <= kept, unique, later)
     return np.clip(1 - misses / draws, 0, 1)
+
+
+_HALVINGS = 80
+
+
+def characteristic_draws(p: ArrayLike, rows: ArrayLike, X: ArrayLike) -> Array:
+    """Draws that ask for X distinct rows: how long a row stays in a cache of X rows.
+
+        T_c with U(T_c) = X                                                   [draws]
+
+    p, rows   as in ``access.unique_rows``;  X  rows that the cache holds [rows], any shape
+    Source: Che, Tung, Wang, "Hierarchical Web Caching Systems", IEEE JSAC 20 (2002): characteristic time
+    Limits: X = 1 -> 1;  X = 0 -> 0;  X >= all rows -> inf;  equal p = 1/E -> ln(1 - X/E) / ln(1 - 1/E)
+    """
+    held, every = as_array(X), float(np.sum(as_array(rows)))
+    low, high = np.zeros(held.shape), np.full(held.shape, 2.0)
+    finite = held < every * (1 - np.finfo(np.float64).eps)
+    while np.any(short := finite & (unique_rows(p, rows, high) < held)):
+        high = np.where(short, 2 * high, high)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        below = unique_rows(p, rows, middle) < held
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return np.where(finite, np.where(held > 0, (low + high) / 2, 0), np.inf)
+
+
+def miss_ratio(p: ArrayLike, rows: ArrayLike, T: ArrayLike) -> Array:
+    """Chance that a draw misses, in a cache that has already seen many draws of the same popularity.
+
+        m = sum over bins of rows p (1 - p)^T_c                               [-]
+
+    p, rows   as in ``access.unique_rows``;  T  T_c of ``characteristic_draws`` [draws], any shape
+    Source: Che et al. (2002)
+    Limits: T = 0 -> 1;  T -> inf -> 0;  equal p = 1/E -> 1 - X/E
+    """
+    stays = as_array(T)[..., np.newaxis]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gone = np.exp(np.where(stays > 0, stays * np.log1p(-as_array(p)), 0))
+    return np.asarray(np.sum(as_array(rows) * as_array(p) * gone, axis=-1))
+
+
+def cold_misses(p: ArrayLike, rows: ArrayLike, n: ArrayLike, X: ArrayLike) -> Array:
+    """Misses of n draws in a cache of X rows that is empty at first.
+
+        U(n)                         if n <= T_c  (nothing that was asked for has left yet)
+        max(U(n), X + (n - T_c) m)   if n > T_c  (every row is missed once)   [rows]
+
+    p, rows   as in ``access.unique_rows``;  n  draws [-]; it and X broadcast
+    X         rows that the cache holds [rows]: 0, or at least 1
+    Source: Che et al. (2002) for m and T_c; Lin et al., arXiv 2201.07821 has X for T_c
+    Limits: X = 0 -> n;  X >= all rows -> U(n);  n = 1 -> 1
+    """
+    draws, held = np.broadcast_arrays(as_array(n), as_array(X))
+    stays = characteristic_draws(p, rows, held)
+    with np.errstate(invalid="ignore"):
+        later = held + (draws - stays) * miss_ratio(p, rows, stays)
+    once = unique_rows(p, rows, draws)
+    return np.where(draws <= stays, once, np.maximum(once, later))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Array = NDArray[np.float64]
-
-
-def _array(value: ArrayLike) -> Array:
-    return np.asarray(value, dtype=np.float64)
+from perfmodel.model.recording import Array, as_array
 
 
 def quadrature(a: ArrayLike, b: ArrayLike) -> Array:
@@ -21,7 +19,7 @@ def quadrature(a: ArrayLike, b: ArrayLike) -> Array:
     Source: variances of independent variables add
     Limits: b = 0 -> |a|;  a = b -> sqrt(2) a;  3, 4 -> 5
     """
-    return np.hypot(_array(a), _array(b))
+    return np.hypot(as_array(a), as_array(b))
 
 
 def sum_band(*parts: tuple[ArrayLike, ArrayLike, ArrayLike]) -> tuple[Array, Array, Array]:
@@ -33,7 +31,7 @@ def sum_band(*parts: tuple[ArrayLike, ArrayLike, ArrayLike]) -> tuple[Array, Arr
     Source: variances of independent variables add
     Limits: no parts -> 0;  one part -> that part;  errors of 3 and 4 -> 5
     """
-    lows, centres, highs = (np.array([_array(part[at]) for part in parts]) for at in range(3))
+    lows, centres, highs = (np.array([as_array(part[at]) for part in parts]) for at in range(3))
     time = centres.sum(axis=0)
     down, up = (np.sqrt(np.sum((ends - centres) ** 2, axis=0)) for ends in (lows, highs))
     return time - down, time, time + up
@@ -60,8 +58,8 @@ def slowdown_band(C: Times, *shared: tuple[Times, Times]) -> tuple[Array, Array]
     Limits: no communication and K = b -> low = high = 1;  no errors -> low = high = s;
             exact kernels -> (C_low + K)/b and (C_high + K)/b
     """
-    c_low, c, c_high = (_array(x) for x in C)
-    pairs = [tuple(tuple(_array(x) for x in part) for part in pair) for pair in shared]
+    c_low, c, c_high = (as_array(x) for x in C)
+    pairs = [tuple(tuple(as_array(x) for x in part) for part in pair) for pair in shared]
     time = c + sum((k for (_, k, _), _ in pairs), np.zeros(()))
     base = sum((b for _, (_, b, _) in pairs), np.zeros(()))
     s = time / base
@@ -70,3 +68,77 @@ def slowdown_band(C: Times, *shared: tuple[Times, Times]) -> tuple[Array, Array]
         down = quadrature(down, s - (time - k + k_high) / (base - b + b_high))
         up = quadrature(up, (time - k + k_low) / (base - b + b_low) - s)
     return s - down, s + up
+
+
+Span = tuple[ArrayLike, ArrayLike, ArrayLike]
+"""(low, middle, high) of a time [s]."""
+
+
+def shared_difference_band(A: Mapping[str, Span], B: Mapping[str, Span]) -> tuple[Array, Array, Array]:
+    """Interval of A - B, where errors with the same cause shift A and B together.
+
+        low  = (A - B) - hypot(over causes c of both: max(down_A - down_B, up_B - up_A, 0);
+                               sum of down_A, of causes of A alone;  sum of up_B, of causes of B alone)   [s]
+        high = the same of A and B exchanged, with the other sign;   up = high_c - t_c,  down = t_c - low_c
+
+    A, B   by cause of error, (low, middle, high) of the part of the time with that cause [s]
+    Source: of a shared cause only the difference is left, causes are independent of each other, and causes
+            that only one has add up as in its own band
+    Limits: A = B -> low = high = 0;  no cause in common, one each -> errors add as squares;
+            B = 0 -> A's own errors
+    """
+    both, zero = A.keys() & B.keys(), (0.0, 0.0, 0.0)
+    lows, highs, alone = [], [], [np.zeros(4)]
+    for cause in sorted(A.keys() | B.keys()):
+        (a_low, a, a_high), (b_low, b, b_high) = _arrays(A.get(cause, zero)), _arrays(B.get(cause, zero))
+        if cause not in both:
+            alone.append(np.array([a - a_low, b_high - b, a_high - a, b - b_low]))
+            continue
+        down, up = (a - a_low) - (b - b_low), (a_high - a) - (b_high - b)
+        lows.append(max(down, -up, 0.0))
+        highs.append(max(up, -down, 0.0))
+    a_down, b_up, a_up, b_down = np.sum(alone, axis=0)
+    middle = sum((_arrays(x)[1] for x in A.values()), np.zeros(())) - sum(_arrays(x)[1] for x in B.values())
+    return (
+        middle - np.hypot.reduce([*lows, a_down, b_up]),
+        middle,
+        middle + np.hypot.reduce([*highs, a_up, b_down]),
+    )
+
+
+def ratio_band(A: Span, B: Span) -> tuple[Array, Array, Array]:
+    """Interval of A / B with independent errors: every r for which the interval of A - r B contains 0.
+
+        low  = A / B (1 - u^2) / (1 + sqrt(u^2 + v^2 - u^2 v^2))               [-]
+               with u = (A - A_low) / A and v = (B_high - B) / B
+        high = A / B (1 + sqrt(u^2 + v^2 - u^2 v^2)) / (1 - v^2)
+               with u = (A_high - A) / A and v = (B - B_low) / B
+
+    A, B   (low, middle, high), above 0 [s]
+    Source: Donner and Zou, Closed-form confidence intervals for functions of the normal mean and standard
+            deviation, Stat. Methods Med. Res. 21, 2012 (MOVER for a ratio)
+    Limits: no errors -> low = high = A / B;  A and B exchanged -> 1/high, B/A, 1/low;  it contains 1 exactly
+            where the interval of A - B contains 0
+    """
+    (a_low, a, a_high), (b_low, b, b_high) = _arrays(A), _arrays(B)
+    u, v = 1 - a_low / a, b_high / b - 1
+    low = a / b * (1 - u**2) / (1 + np.sqrt(u**2 + v**2 - (u * v) ** 2))
+    u, v = a_high / a - 1, 1 - b_low / b
+    high = a / b * (1 + np.sqrt(u**2 + v**2 - (u * v) ** 2)) / (1 - v**2)
+    return low, a / b, high
+
+
+def log_span(value: ArrayLike, log_sd: ArrayLike) -> tuple[Array, Array, Array]:
+    """95 % interval (low, value, high) of a value whose logarithm is normal: value exp(-+ 1.96 log_sd).
+
+    value   above 0;  log_sd  standard deviation of its logarithm [-]
+    Source: quantiles of the normal distribution
+    Limits: log_sd = 0 -> the value;  low x high = value^2
+    """
+    middle, spread = np.asarray(value, dtype=np.float64), np.exp(1.96 * np.asarray(log_sd, dtype=np.float64))
+    return middle / spread, middle, middle * spread
+
+
+def _arrays(span: Span) -> tuple[Array, Array, Array]:
+    low, middle, high = (np.asarray(value, dtype=np.float64) for value in span)
+    return low, middle, high

@@ -28,16 +28,10 @@ buffer). The bytes are the same.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from perfmodel.model import access
-from perfmodel.model.recording import Number, equation
-
-Array = NDArray[np.float64]
-
-
-def _array(value: ArrayLike) -> Array:
-    return np.asarray(value, dtype=np.float64)
+from perfmodel.model.recording import Array, Number, as_array, equation
 
 
 @equation
@@ -68,7 +62,7 @@ def filled_share(r: ArrayLike, L: ArrayLike, tail: ArrayLike = 1) -> Array:
     Limits: tail = 1: r = 1 -> 1, L = 1 -> 1/r, L -> inf -> 1, r -> inf -> L/r;  tail = 0 -> 0;
             r = 1 -> the bags that are not all hot, 1 - (1 - tail)^L
     """
-    return access.touched_fraction(_array(tail) / _array(r), L)
+    return access.touched_fraction(as_array(tail) / as_array(r), L)
 
 
 def part_elements(D: ArrayLike, c: ArrayLike) -> Array:
@@ -79,7 +73,7 @@ def part_elements(D: ArrayLike, c: ArrayLike) -> Array:
     Limits: c = 1 -> D;  c = D -> 1;  D = 128, c = 3 -> 43;  c divides D -> all parts are as wide, else the
     c parts together count c ceil(D / c) - D < c elements too many
     """
-    return np.ceil(_array(D) / _array(c))
+    return np.ceil(as_array(D) / as_array(c))
 
 
 @equation
@@ -275,7 +269,7 @@ def shard_rows(E: ArrayLike, r: ArrayLike) -> Array:
     Limits: r = 1 -> E;  r = E -> 1;  E = 10, r = 4 -> 3;  r divides E -> all parts are as large, else the r
     parts together count r ceil(E / r) - E < r rows too many, and the largest none
     """
-    return np.ceil(_array(E) / _array(r))
+    return np.ceil(as_array(E) / as_array(r))
 
 
 def shard_bytes(
@@ -292,7 +286,7 @@ def shard_bytes(
     Source: FBGEMM's fused optimizers keep fp32 state
     Limits: r = E, one element, no state -> w
     """
-    row = _array(elements) * (_array(w) + _array(per_element)) + _array(per_row)
+    row = as_array(elements) * (as_array(w) + as_array(per_element)) + as_array(per_row)
     return shard_rows(E, r) * row
 
 
@@ -319,7 +313,7 @@ def touched_rows(U: ArrayLike, r: ArrayLike) -> Array:
     Source: a row that two ranks look up is updated once, with the sum of both gradients
     Limits: r = 1 -> U_G;  never more than E / r
     """
-    return _array(U) / _array(r)
+    return as_array(U) / as_array(r)
 
 
 @equation

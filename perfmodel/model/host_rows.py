@@ -6,13 +6,10 @@ FBGEMM calls the first MANAGED (TorchRec: ``fused_uvm``), the second MANAGED_CAC
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from perfmodel.model.access import touched_fraction, unique_rows
-from perfmodel.model.caching import characteristic_draws
-from perfmodel.model.recording import Number, equation
-
-Array = NDArray[np.float64]
+from perfmodel.model.access import characteristic_draws, touched_fraction, unique_rows
+from perfmodel.model.recording import Array, Number, equation
 
 
 def room_bytes(H: float, g: int, M: float, c: float) -> float:

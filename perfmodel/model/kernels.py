@@ -8,16 +8,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from perfmodel.model import access
-from perfmodel.model.recording import Number, equation
-
-Array = NDArray[np.float64]
-
-
-def _array(value: ArrayLike) -> Array:
-    return np.asarray(value, dtype=np.float64)
+from perfmodel.model.recording import Array, Number, as_array, equation
 
 
 def sector_rounded(x: ArrayLike, sector: ArrayLike) -> Array:
@@ -29,7 +23,7 @@ def sector_rounded(x: ArrayLike, sector: ArrayLike) -> Array:
     Source: Lin et al., arXiv 2201.07821: row, indices and output each rounded to 32-byte sectors
     Limits: x = 0 -> 0;  x = 1 -> sector;  x a multiple of the sector -> x
     """
-    return np.ceil(_array(x) / _array(sector)) * _array(sector)
+    return np.ceil(as_array(x) / as_array(sector)) * as_array(sector)
 
 
 def row_bytes(b: ArrayLike, sector: float, least: float) -> Array:
@@ -97,7 +91,7 @@ def misses_of_all(miss: ArrayLike, E: ArrayLike, n: ArrayLike) -> Array:
     Source: a row's first read misses; n random draws would leave some rows out
     Limits: E = n -> 1;  E << n, cache of all rows -> E/n
     """
-    return np.minimum(np.maximum(_array(miss), _array(E) / _array(n)), 1)
+    return np.minimum(np.maximum(as_array(miss), as_array(E) / as_array(n)), 1)
 
 
 def traffic_of_misses(
@@ -121,7 +115,7 @@ def traffic_of_misses(
     Source: Lin et al., arXiv 2201.07821
     Limits: miss = 1 -> dram = l2;  miss = 0 -> ids and bags alone pass DRAM
     """
-    moved, part = row_bytes(row, sector, least), _array(miss)
+    moved, part = row_bytes(row, sector, least), as_array(miss)
     return GatherTraffic(
         gather_bytes(n, moved * part, id_bytes, bags, o),
         gather_bytes(n, moved, id_bytes, bags, o),
@@ -197,4 +191,4 @@ def wider_factor(k: ArrayLike, log_sd: ArrayLike, z: float) -> Array:
     Source: variances of independent terms add
     Limits: log_sd = 0 -> k;  k = 1 -> exp(z log_sd)
     """
-    return np.asarray(np.exp(np.hypot(np.log(_array(k)), z * _array(log_sd))))
+    return np.asarray(np.exp(np.hypot(np.log(as_array(k)), z * as_array(log_sd))))

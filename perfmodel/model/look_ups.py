@@ -10,13 +10,12 @@ from enum import IntEnum
 from functools import cached_property, lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from perfmodel.model import access, host_rows
 from perfmodel.model.popularity import Popularity, popularity
+from perfmodel.model.recording import Array
 from perfmodel.schema.distributions import Distribution
-
-Array = NDArray[np.float64]
 
 
 class Gather(IntEnum):

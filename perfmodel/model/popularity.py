@@ -10,12 +10,11 @@ from __future__ import annotations
 from functools import cached_property, lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from perfmodel.model import access
+from perfmodel.model.recording import Array
 from perfmodel.schema.distributions import ONE_ROW, Distribution
-
-Array = NDArray[np.float64]
 
 BINS_PER_OCTAVE = 16
 """Bins per doubling of the rank under Zipf's law: results within 0.02 % of 256 bins per doubling."""

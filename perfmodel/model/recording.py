@@ -18,15 +18,22 @@ from functools import cache, wraps
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 Number = Any
 """A float, or an array of floats: the arguments and the result of an equation."""
+Array = NDArray[np.float64]
 UNITS = "-", "bytes", "s", "bytes/s", "rows"
 _UNIT = re.compile(rf"\s*\[({'|'.join(UNITS)})\]")
 _LETTER = re.compile(r"([A-Za-z]\w*(?:, [A-Za-z]\w*)*) {2,}(\S.*)")
 _SAME = 1e-9
 _ON: ContextVar[bool] = ContextVar("recording", default=False)
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def as_array(value: ArrayLike) -> Array:
+    """A number, or an array of them, as an array of floats."""
+    return np.asarray(value, dtype=np.float64)
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.model.bands import log_span
 from perfmodel.model.curves import anchored_time
-from perfmodel.model.differences import log_span
 from perfmodel.model.laws import LINK_LAWS
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.terminal import facts, paragraph, table

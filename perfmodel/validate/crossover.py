@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from perfmodel.collectives.estimate import CollectiveEstimate, CollectiveModel
 from perfmodel.errors import NoCalibrationError
-from perfmodel.model.differences import ratio_band
+from perfmodel.model.bands import ratio_band
 from perfmodel.schema.calibration import Curve
 from perfmodel.schema.evidence import Backend, Clock
 from perfmodel.schema.machine import load_machine

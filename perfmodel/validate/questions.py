@@ -18,7 +18,7 @@ from perfmodel.answer import grids, project_one, project_row_wise
 from perfmodel.answer.option_texts import format_exact
 from perfmodel.chip.plan import ChipPlan, plan_chip
 from perfmodel.engine.tables import PlanTables
-from perfmodel.model.differences import ratio_band
+from perfmodel.model.bands import ratio_band
 from perfmodel.schema.chip import load_chip
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.evidence import Clock

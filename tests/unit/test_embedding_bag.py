@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfmodel.model import bands, sharding
+from perfmodel.model import bands, capacity
 from perfmodel.model import embedding_bag as eb
 
 ranks = st.integers(1, 4096)
@@ -39,28 +39,28 @@ def test_kernel_bytes_limits() -> None:
 
 
 def test_gpus_needed_limits() -> None:
-    assert sharding.gpus_needed(10e12, 80e9, 0) == 125
-    assert sharding.gpus_needed(80e9, 80e9, 0) == 1
-    assert sharding.gpus_needed(1, 80e9, 0) == 1
-    assert sharding.gpus_needed(80e9 + 1e3, 80e9, 0) == 2
-    assert sharding.gpus_needed(10e12, 80e9, 0.5) == 250
-    assert sharding.gpus_needed(0.3, 0.1, 0) == 3  # 0.3 / 0.1 is a hair below 3 in floats
-    assert sharding.gpus_needed(3 * 80e9, 80e9, 0) == 3
+    assert capacity.gpus_needed(10e12, 80e9, 0) == 125
+    assert capacity.gpus_needed(80e9, 80e9, 0) == 1
+    assert capacity.gpus_needed(1, 80e9, 0) == 1
+    assert capacity.gpus_needed(80e9 + 1e3, 80e9, 0) == 2
+    assert capacity.gpus_needed(10e12, 80e9, 0.5) == 250
+    assert capacity.gpus_needed(0.3, 0.1, 0) == 3  # 0.3 / 0.1 is a hair below 3 in floats
+    assert capacity.gpus_needed(3 * 80e9, 80e9, 0) == 3
 
 
 def test_whole_nodes_limits() -> None:
-    assert sharding.whole_nodes([1, 5, 8, 9, 125, 128], 8).tolist() == [1, 5, 8, 16, 128, 128]
+    assert capacity.whole_nodes([1, 5, 8, 9, 125, 128], 8).tolist() == [1, 5, 8, 16, 128, 128]
 
 
 @given(ranks, st.integers(1, 72))
 def test_whole_nodes_adds_less_than_a_node(n: int, g: int) -> None:
-    assert n <= sharding.whole_nodes(n, g) <= n + g - 1
+    assert n <= capacity.whole_nodes(n, g) <= n + g - 1
 
 
 def test_rows_per_table_limits() -> None:
-    assert sharding.rows_per_table(128, 1, 128) == 1
-    assert sharding.rows_per_table(10e12, 1, 128) == 7.8125e10
-    assert sharding.rows_per_table(10e12, 10, 128) == 7.8125e9
+    assert capacity.rows_per_table(128, 1, 128) == 1
+    assert capacity.rows_per_table(10e12, 1, 128) == 7.8125e10
+    assert capacity.rows_per_table(10e12, 10, 128) == 7.8125e9
 
 
 def test_quadrature_limits() -> None:

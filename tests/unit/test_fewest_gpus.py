@@ -11,7 +11,7 @@ import pytest
 from perfmodel.answer import Answer, project_one
 from perfmodel.answer.ranking import RUN, answer_shardings, find_enough, plan_shardings, rank_on_fewest
 from perfmodel.answer.uniform_plans import UniformPlans
-from perfmodel.model.sharding import allowed_gpus, gpus_needed, whole_nodes
+from perfmodel.model.capacity import allowed_gpus, gpus_needed, whole_nodes
 
 TABLES = str(Path(__file__).parent / "cases" / "400-tables.csv")
 MANY = {"table_bytes": 10e12, "table_count": 300, "dim": 128, "pooling": 20, "machine": "h200-sxm-ib"}

@@ -8,7 +8,7 @@ import pytest
 
 from perfmodel.errors import BadInputError
 from perfmodel.fit.hits import miss_ratios
-from perfmodel.model import access, caching
+from perfmodel.model import access
 
 
 def cells(*names: str, rows: int = 1000, batch: int = 100, pooling: float = 20) -> pd.DataFrame:
@@ -32,7 +32,7 @@ def test_one_row_is_fetched_once() -> None:
 
 def test_popular_rows_of_a_large_table_are_in_the_cache_already() -> None:
     p, counts = access.zipf_popularity(1000, 1.05, 1000)
-    warm = float(caching.miss_ratio(p, counts, caching.characteristic_draws(p, counts, 100)))
+    warm = float(access.miss_ratio(p, counts, access.characteristic_draws(p, counts, 100)))
     assert missed(cells("zipf:1.05"), 100) == pytest.approx([warm], rel=1e-3)
 
 
@@ -57,5 +57,5 @@ def test_unknown_distributions_are_refused(name: str) -> None:
 @pytest.mark.parametrize("skew", [0.8, 1.15])
 def test_popularities_in_few_bins_miss_as_finely_binned_ones(skew: float) -> None:
     p, counts = access.zipf_popularity(1e6, skew, 256)
-    fine = float(caching.miss_ratio(p, counts, caching.characteristic_draws(p, counts, 1e4)))
+    fine = float(access.miss_ratio(p, counts, access.characteristic_draws(p, counts, 1e4)))
     assert missed(cells(f"zipf:{skew}", rows=10**6), 1e4) == pytest.approx([fine], rel=1e-3)

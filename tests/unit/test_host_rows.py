@@ -13,8 +13,7 @@ import pytest
 
 from perfmodel.answer import project_one
 from perfmodel.model import host_rows
-from perfmodel.model.access import unique_rows
-from perfmodel.model.caching import characteristic_draws, miss_ratio
+from perfmodel.model.access import characteristic_draws, miss_ratio, unique_rows
 from perfmodel.resources import data_path
 from perfmodel.schema.distributions import parse_distribution
 

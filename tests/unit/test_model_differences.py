@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfmodel.model.differences import log_span, ratio_band, shared_difference_band
+from perfmodel.model.bands import log_span, ratio_band, shared_difference_band
 
 WIDE, NARROW = (7.0, 10.0, 14.0), (3.0, 6.0, 9.0)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfmodel.model import access, caching
+from perfmodel.model import access
 from perfmodel.model import exchanges as ex
 from perfmodel.model.look_ups import Gather, LookUps
 from perfmodel.model.popularity import Popularity, histogram_popularity, popularity, popularity_bins
@@ -81,7 +81,7 @@ def test_what_is_tabulated_is_what_is_summed(ids: Distribution, rows: float) -> 
     for part in (ALL, slice(0, 1), slice(1, None)):
         p, counts = found.bins(part)
         for n in (100.0, 1e5, 1e8):
-            wanted = np.minimum(caching.cold_misses(p, counts, n, X), n * found.share(part))
+            wanted = np.minimum(access.cold_misses(p, counts, n, X), n * found.share(part))
             assert found.misses(n, X, part) == pytest.approx(wanted, abs=1e-3 * n * found.share(part))
             assert found.unique(n, part) == pytest.approx(float(access.unique_rows(p, counts, n)))
 
@@ -110,9 +110,9 @@ def test_a_gather_misses_what_a_cache_of_its_rows_misses() -> None:
     asked = LookUps(zipf(1.1), 10_000, 20, 100, 8)
     p, rows = popularity_bins(zipf(1.1), 10_000)
     X = np.array([500.0])
-    copy = caching.cold_misses(p, rows, 2000, X) / 2000
+    copy = access.cold_misses(p, rows, 2000, X) / 2000
     assert asked.miss(Gather.COPY, 0, X) == pytest.approx(copy, abs=1e-3)
-    shard = caching.cold_misses(p, rows, 16_000, X) / 16_000
+    shard = access.cold_misses(p, rows, 16_000, X) / 16_000
     assert asked.miss(Gather.SHARD, 0, X) == pytest.approx(shard, abs=1e-3)
     # every rank asks once for each of its distinct rows: they are spread more evenly, and hit less
     assert asked.miss(Gather.REQUESTS, 0, X)[0] > 2 * shard[0]

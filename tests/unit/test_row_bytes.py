@@ -12,15 +12,15 @@ from perfmodel.answer.uniform_plans import UniformPlans
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.placement import uniform_plan
 from perfmodel.engine.tables import PlanTables, row_bytes
-from perfmodel.model import sharding
+from perfmodel.model import capacity
 from perfmodel.schema.workload import DTYPES, Table, TableSet
 
 BOX = "h100-sxm-ib"
 
 
 def test_limits() -> None:
-    assert sharding.row_bytes([1, 32], 4, 0, 1).tolist() == [4, 128]
-    assert sharding.row_bytes([16, 32, 64, 128], 1, 4, 16).tolist() == [32, 48, 80, 144]
+    assert capacity.row_bytes([1, 32], 4, 0, 1).tolist() == [4, 128]
+    assert capacity.row_bytes([16, 32, 64, 128], 1, 4, 16).tolist() == [32, 48, 80, 144]
 
 
 @pytest.mark.parametrize(

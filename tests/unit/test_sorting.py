@@ -16,8 +16,7 @@ from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.placement import Plan, PlanTables
 from perfmodel.engine.steps import STEPS
 from perfmodel.model import kernels
-from perfmodel.model.bands import sum_band
-from perfmodel.model.differences import shared_difference_band
+from perfmodel.model.bands import shared_difference_band, sum_band
 from perfmodel.schema.priors import load_kernel_constants
 
 MACHINE = "h100-sxm-ib"
