@@ -10,7 +10,7 @@ _PUBLIC = {
     "plan_tables": "perfmodel.plan.in_python",
     "scale_tables": "perfmodel.plan.in_python",
     "predict_collectives": "perfmodel.collectives.estimate",
-    "project": "perfmodel.answer.swept",
+    "project": "perfmodel.answer.sweep",
 }
 __all__ = ["__version__", "plan_tables", "predict_collectives", "project", "scale_tables"]
 

@@ -42,7 +42,7 @@ _PACKAGE = {
 """The functions of the package, the most asked first, each with its neighbours."""
 _LAST = ["perfmodel.answer.answer.Answer"]
 EXAMPLES = {
-    "perfmodel.answer.swept.project": """\
+    "perfmodel.answer.sweep.project": """\
 frame = perfmodel.project(table_bytes=[1e12, 10e12], batch=1024)
 print(frame[["table_bytes", "gpus", "sharding", "slowdown", "low_s", "high_s"]])
 """,

@@ -10,7 +10,7 @@ import numpy as np
 
 from perfmodel.answer.inputs import DEFAULTS
 from perfmodel.answer.question import Question
-from perfmodel.answer.swept import Columns, Done, sweep_columns
+from perfmodel.answer.sweep import Columns, Done, sweep_columns
 from perfmodel.schema.gate import MOST_BATCH
 
 if TYPE_CHECKING:

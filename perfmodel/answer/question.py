@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
@@ -17,7 +18,6 @@ from perfmodel.answer.inputs import (
     group_set,
     read_columns,
 )
-from perfmodel.answer.option_texts import format_exact, format_plain
 from perfmodel.engine.basis import HostRows, PassBasis
 from perfmodel.engine.grid import choose_gpus
 from perfmodel.engine.row_wise import Configs
@@ -32,6 +32,7 @@ from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import Machine, beside_shipped, list_machines, load_machine
 from perfmodel.schema.table_files import load_tables
 from perfmodel.schema.workload import ID_DTYPE_BYTES, PAYLOADS, TableSet, element_bytes
+from perfmodel.units import parse_quantity
 
 COLUMNS = ("table_bytes", "gpus", "batch", "table_count", "pooling", "dim", "dtype", "id_bytes")
 """What may differ between the configurations of one question."""
@@ -331,3 +332,36 @@ def read_sharding(text: str | None, more: str = ALL) -> str | None:
     if text is None:
         return None
     return more if text.strip().lower() == more else find_way(text, more)
+
+
+_SUFFIXES_OF = {
+    "byte": ("B", "kB", "MB", "GB", "TB", "PB", "KiB", "MiB", "GiB", "TiB", "PiB"),
+    "byte/s": ("B/s", "kB/s", "MB/s", "GB/s", "TB/s", "PB/s"),
+    "s": ("s", "ms", "us", "ns"),
+    "fraction": ("%",),
+}
+
+
+def format_exact(value: float, unit: str) -> str:
+    """The shortest text with a unit that parses to exactly this value: ``10TB``, ``100GB/s``, ``7.5us``.
+
+    Limits: a count or ratio -> the plain number
+    """
+    best, fewest = "", math.inf
+    for suffix in _SUFFIXES_OF.get(unit, ()):
+        unit_value = parse_quantity(f"1{suffix}", unit)
+        text = f"{value / unit_value:.12g}{suffix}"
+        digits = len(text.removesuffix(suffix).replace(".", ""))
+        if "e" in text.removesuffix(suffix) or digits > fewest or (best and value < unit_value):
+            continue
+        try:
+            if math.isclose(parse_quantity(text, unit), value, rel_tol=1e-12):
+                best, fewest = text, digits
+        except BadInputError:
+            continue
+    return best or format_plain(value)
+
+
+def format_plain(value: float) -> str:
+    """The shortest text of a number that parses to it: ``1024``, ``0.15``."""
+    return f"{value:.0f}" if float(value).is_integer() else repr(float(value))

@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.answer.dealing import deal_shards
 from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.loads import ShardLoads
 from perfmodel.engine.memory import GpuMemory
-from perfmodel.engine.placement import Plan, Scheme, check_scheme, cut_to_table
+from perfmodel.engine.placement import Plan, Scheme, check_scheme, cut_to_table, deal_shards
 from perfmodel.engine.row_wise import Configs
 from perfmodel.engine.schemes import (
     SEQUENCES,

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from perfmodel.answer.answer import Answer
-from perfmodel.answer.option_texts import format_exact
-from perfmodel.answer.question import Question
+from perfmodel.answer.question import Question, format_exact
 from perfmodel.engine.basis import HostRows
 from perfmodel.engine.schemes import BY_DOMAIN, ROW_WISE, find_way
 from perfmodel.engine.settings import BEST, list_kernels, load_setting

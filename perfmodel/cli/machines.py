@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfmodel.answer.machines import CRITERIA
-from perfmodel.answer.swept import Columns
+from perfmodel.answer.sweep import CRITERIA, Columns
 from perfmodel.cli.options import apart
 from perfmodel.errors import BadInputError
 from perfmodel.question.passes import SweepOptions

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.answer.option_texts import format_exact
+from perfmodel.answer.question import format_exact
 from perfmodel.cli.options import settings_of
 from perfmodel.cli.output import note
 from perfmodel.cli.typed_line import TypedLine

@@ -12,7 +12,6 @@ import typer
 
 from perfmodel.answer.answer import Answer
 from perfmodel.answer.answers import answer_row_wise, note_idle
-from perfmodel.answer.explained import build_explained_pass
 from perfmodel.answer.inputs import TooFewGpusError
 from perfmodel.answer.question import Question
 from perfmodel.answer.ranking import (
@@ -22,6 +21,7 @@ from perfmodel.answer.ranking import (
     Ranking,
     answer_each,
     answer_question,
+    build_explained_pass,
     compare_sizes,
     find_fastest,
     find_ties,

@@ -16,11 +16,16 @@ import typer
 from numpy.typing import NDArray
 
 from perfmodel.answer import Question
-from perfmodel.answer.grids import GRIDS, combine_axes, find_feasible
-from perfmodel.answer.inputs import DEFAULTS
+from perfmodel.answer.inputs import DEFAULTS, GRIDS, combine_axes, find_feasible
 from perfmodel.answer.latency import TRIES, sweep_within
-from perfmodel.answer.machines import SPREADS, rank_machines, sweep_samples
-from perfmodel.answer.swept import MOST_COMPARED, is_compared, sweep_columns
+from perfmodel.answer.sweep import (
+    MOST_COMPARED,
+    SPREADS,
+    is_compared,
+    rank_machines,
+    sweep_columns,
+    sweep_samples,
+)
 from perfmodel.cli.chosen import calibration_file
 from perfmodel.cli.machines import read_criterion, read_prices
 from perfmodel.cli.options import (

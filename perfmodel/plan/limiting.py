@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perfmodel.answer.option_texts import format_exact
+from perfmodel.answer.question import format_exact
 from perfmodel.engine.steps import INSIDE, STEPS, StepRow
 from perfmodel.plan.outcome import Planned
 from perfmodel.schema.machine import Machine

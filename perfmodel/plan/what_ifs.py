@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from perfmodel.answer.option_texts import format_exact
+from perfmodel.answer.question import format_exact
 from perfmodel.effort import Deadline
 from perfmodel.engine.placement import Plan
 from perfmodel.errors import BadInputError, PerfmodelError

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.answer import grids, project_one, project_row_wise
-from perfmodel.answer.option_texts import format_exact
+from perfmodel.answer import inputs, project_one, project_row_wise
+from perfmodel.answer.question import format_exact
 from perfmodel.chip.plan import ChipPlan, plan_chip
 from perfmodel.engine.tables import PlanTables
 from perfmodel.model.bands import ratio_band
@@ -86,7 +86,7 @@ def crossings(axes: Mapping[str, Sequence[float]], **asked: Any) -> Finding:
 
     axes  values of each argument of the grid;  asked  arguments that all of its points share
     """
-    grid = grids.combine_axes(**axes)
+    grid = inputs.combine_axes(**axes)
     ratio = _bag_ratios(grid, Clock.DEVICE, Clock.EAGER, asked)
     stream = _bag_ratios(grid, Clock.STREAM, Clock.STREAM, asked)["ratio"]
     beyond = ratio.index[np.flatnonzero(ratio["ratio"] <= 1)]
@@ -103,7 +103,7 @@ def _changes(wins: pd.Series[bool]) -> int:
 
 
 def _bag_ratios(
-    grid: grids.Columns, nvshmem_clock: Clock, nccl_clock: Clock, asked: Mapping[str, Any]
+    grid: inputs.Columns, nvshmem_clock: Clock, nccl_clock: Clock, asked: Mapping[str, Any]
 ) -> pd.DataFrame:
     """NCCL's time of a pass over NVSHMEM's, with band, by increasing size of a rank's exchange.
 
@@ -127,7 +127,7 @@ def slowdown(end: str, gpus: int, **asked: Any) -> Finding:
     """
     import pandas as pd
 
-    frame = pd.concat(project_row_wise(grid(gpus=(gpus,)), **asked) for grid in grids.GRIDS.values())
+    frame = pd.concat(project_row_wise(grid(gpus=(gpus,)), **asked) for grid in inputs.GRIDS.values())
     pick = np.argmin if end == "least" else np.argmax
     row = frame.iloc[int(pick(frame["slowdown"].to_numpy(float)))]
     ends = float(row["slowdown_low"]), float(row["slowdown_high"])

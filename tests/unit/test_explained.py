@@ -18,8 +18,7 @@ from cli_calls import Outcome
 
 from perfmodel import engine, model
 from perfmodel.answer import Answer, project_one
-from perfmodel.answer.explained import build_explained_pass
-from perfmodel.answer.ranking import answer_shardings
+from perfmodel.answer.ranking import answer_shardings, build_explained_pass
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.engine.exchange_sets import ExchangeSets
 from perfmodel.engine.explained import ExplainedPass, Explanation, explain_collective

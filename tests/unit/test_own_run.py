@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from perfmodel.answer import project_one
-from perfmodel.answer.explained import build_explained_pass
+from perfmodel.answer.ranking import build_explained_pass
 from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.settings import load_setting
 from perfmodel.errors import BadInputError, NoCalibrationError

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from perfmodel.answer import (
     answers,
-    grids,
+    inputs,
     prepare,
     project_each,
     project_grid,
@@ -280,7 +280,7 @@ def test_larger_tables_never_take_less_time(values: dict[str, Any]) -> None:
 
 
 def test_many_configurations_are_the_single_ones_in_order() -> None:
-    axes = grids.combine_axes(gpus=(1, 8, 64, 128), batch=range(1, 1501), pooling=range(1, 13))
+    axes = inputs.combine_axes(gpus=(1, 8, 64, 128), batch=range(1, 1501), pooling=range(1, 13))
     chosen = setting()
     frame = project_row_wise(axes, chosen.machine, setting=chosen, reserve=0)
     assert len(frame) == 72_000  # more than one chunk

@@ -101,7 +101,7 @@ def test_sensitivities_of_the_main_question() -> None:
 
 
 def test_project_is_a_function_whatever_was_imported_first() -> None:
-    import perfmodel.answer.grids
+    import perfmodel.answer.inputs
 
     assert isinstance(perfmodel.project, FunctionType)
     assert len(perfmodel.project(gpus=[8, 16])) == 2

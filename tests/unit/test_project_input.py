@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfmodel.answer import grids, project_one, project_row_wise
+from perfmodel.answer import inputs, project_one, project_row_wise
 from perfmodel.answer.ranking import answer_question
 from perfmodel.answer.what_would_help import list_helping
 from perfmodel.cli import run
@@ -30,7 +30,7 @@ def test_tables_smaller_than_the_number_of_gpus_need_no_exchange() -> None:
 )
 def test_values_have_sensible_limits(values: dict[str, Any]) -> None:
     with pytest.raises(BadInputError, match="at most"):
-        grids.find_feasible(
+        inputs.find_feasible(
             {k: np.array([v]) for k, v in {"gpus": 8.0, **values}.items()}, load_machine("l40s-pcie")
         )
     with pytest.raises(BadInputError, match="at most"):
@@ -53,10 +53,10 @@ def test_absurd_machines_are_refused_or_answered_without_a_warning(key: str, ext
 
 def test_which_points_of_a_grid_are_possible() -> None:
     machine = load_machine("h100-sxm-ib")
-    columns = grids.combine_axes(table_bytes=(1e12, 10e12), gpus=(8, 64, 128))
-    assert grids.find_feasible(columns, machine).tolist() == [False, True, True, False, False, True]
+    columns = inputs.combine_axes(table_bytes=(1e12, 10e12), gpus=(8, 64, 128))
+    assert inputs.find_feasible(columns, machine).tolist() == [False, True, True, False, False, True]
     # what leaves no room for the reserve is answered, and marked
-    assert grids.find_feasible(columns, machine, reserve=0.5).tolist() == [
+    assert inputs.find_feasible(columns, machine, reserve=0.5).tolist() == [
         False,
         True,
         True,
@@ -67,8 +67,8 @@ def test_which_points_of_a_grid_are_possible() -> None:
     marked = project_row_wise({"table_bytes": [1e12, 10e12], "gpus": [64, 128]}, reserve=0.5)
     assert marked["fits"].tolist() == [True, False]
     # 1000 rows of 128 bytes cannot be cut into 1024 shards
-    rows = grids.combine_axes(table_bytes=(128_000,), gpus=(512, 1024))
-    assert grids.find_feasible(rows, machine).tolist() == [True, False]
+    rows = inputs.combine_axes(table_bytes=(128_000,), gpus=(512, 1024))
+    assert inputs.find_feasible(rows, machine).tolist() == [True, False]
 
 
 def test_tables_that_fill_the_memory_are_said() -> None:

@@ -14,7 +14,6 @@ import pytest
 
 from perfmodel.answer import Answer, project_one, ranking
 from perfmodel.answer.answer import answer_plan
-from perfmodel.answer.dealing import deal_shards, find_lightest
 from perfmodel.answer.ranking import (
     answer_each,
     answer_shardings,
@@ -27,7 +26,7 @@ from perfmodel.cli import run
 from perfmodel.engine.adjustments import BETWEEN, Handover
 from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.loads import LoadModel
-from perfmodel.engine.placement import Scheme, uniform_plan
+from perfmodel.engine.placement import Scheme, deal_shards, find_lightest, uniform_plan
 from perfmodel.engine.schemes import WAYS, Exchange, find_way
 from perfmodel.engine.settings import load_setting
 from perfmodel.errors import BadInputError
