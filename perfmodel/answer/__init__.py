@@ -13,14 +13,13 @@ from perfmodel.answer.answers import (
 )
 from perfmodel.answer.gpu_count import GpuCount
 from perfmodel.answer.question import Question
-from perfmodel.engine.grid import Grid, project_grid
+from perfmodel.engine.grid import project_grid
 from perfmodel.engine.row_wise import Configs
 
 __all__ = [
     "Answer",
     "Configs",
     "GpuCount",
-    "Grid",
     "Question",
     "answer_on",
     "answer_row_wise",

@@ -182,7 +182,7 @@ _RANKS = ("evidence", "main_evidence")
 
 def answer_at(question: Question, basis: PassBasis, many: Configs, costs: CostedGrid, place: int) -> Answer:
     """The row-wise answer of the configuration at a place of ``many``, whose ``costs`` are computed."""
-    work, columns = many.select(slice(place, place + 1)), costs.grid.columns
+    work, columns = many.select(slice(place, place + 1)), costs.columns
     count = count_gpus(basis, work, question.reserve)
     answer = Answer(
         question=question,

@@ -130,7 +130,6 @@ def build_frame(basis: PassBasis, work: Configs) -> pd.DataFrame:
     """The frame of ``project_row_wise``."""
     import pandas as pd
 
-    grid = project_grid(basis, work)
     columns: dict[str, Any] = {
         "table_bytes": work.table_bytes,
         "batch": work.batch,
@@ -140,7 +139,7 @@ def build_frame(basis: PassBasis, work: Configs) -> pd.DataFrame:
         only = work.groups[0]
         for name, values in (("table_count", only.count), ("pooling", only.pooling), ("dim", only.dim)):
             columns[name] = np.broadcast_to(values, work.gpus.shape)
-    columns |= grid.columns
+    columns |= project_grid(basis, work)
     words = pd.Index([str(e) for e in Evidence])
     for name in ("evidence", "main_evidence"):
         columns[name] = pd.Categorical.from_codes(columns[name], words, ordered=True)

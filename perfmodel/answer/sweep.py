@@ -110,11 +110,12 @@ def sweep_columns(question: Question, columns: Columns, done: Done = lambda coun
         words = [str(evidence) for evidence in Evidence]
         for name in ("evidence", "main_evidence"):
             frame[name] = pd.Categorical(frame[name], categories=words, ordered=True)
+        frame["sharding"] = pd.Categorical(frame["sharding"], categories=list(WAYS))
     else:
         frame = build_frame(*question.prepare(columns))
-        frame.insert(0, "sharding", ROW_WISE)
+        code = np.full(len(frame), list(WAYS).index(ROW_WISE), dtype=np.int8)
+        frame.insert(0, "sharding", pd.Categorical.from_codes(code, list(WAYS)))
         done(len(frame))
-    frame["sharding"] = pd.Categorical(frame["sharding"], categories=list(WAYS))
     return frame
 
 

@@ -125,20 +125,11 @@ def find_fewest(basis: PassBasis, work: Configs, node: int) -> Array:
     return needed
 
 
-@dataclass(frozen=True)
-class Grid:
-    """Results for many configurations, arrays with one element each.
-
-    columns  by name (``project_grid``);  step_names  steps that any configuration has"""
-
-    columns: dict[str, NDArray[Any]]
-    step_names: tuple[str, ...]
-
-    def __len__(self) -> int:
-        return int(self.columns["time_s"].size)
+Columns = dict[str, NDArray[Any]]
+"""Results of many configurations by name, arrays with one element each."""
 
 
-def project_grid(basis: PassBasis, work: Configs) -> Grid:
+def project_grid(basis: PassBasis, work: Configs) -> Columns:
     """Cost all configurations. Columns, in SI:
 
     gpus, gpus_needed, memory_bytes (of a GPU: rows, and buffer_bytes of its largest exchange), fits (whether
@@ -150,30 +141,30 @@ def project_grid(basis: PassBasis, work: Configs) -> Grid:
     Limits: one GPU -> slowdown, low and high exactly 1
     """
     if len(work) <= CHUNK:
-        return cost_grid(basis, work).grid
+        return cost_grid(basis, work).columns
     key = work.gpus.astype(np.uint32).astype(np.uint16)  # sorted by their digits
     order = np.argsort(key, kind="stable")  # a chunk has few numbers of GPUs: few curves
     spans = [order[start : start + CHUNK] for start in range(0, len(work), CHUNK)]
-    out: dict[str, NDArray[Any]] = {}
-    names: tuple[str, ...] = ()
     with ThreadPoolExecutor(min(len(spans), os.cpu_count() or 1)) as pool:  # numpy releases the lock
-        parts = pool.map(lambda span: cost_grid(basis, work.select(span)).grid, spans)
-        for span, grid in zip(spans, parts, strict=True):
-            names = grid.step_names
-            for name, values in grid.columns.items():
-                if name not in out:
-                    out[name] = np.empty(len(work), dtype=values.dtype)
-                out[name][span] = values
-    return Grid(out, names)
+        grids = list(pool.map(lambda span: cost_grid(basis, work.select(span)).columns, spans))
+    place = np.empty_like(order)
+    place[order] = np.arange(order.size)
+    names = dict.fromkeys(name for grid in grids for name in grid)
+    none = [np.zeros(span.size) for span in spans]  # of a step that no configuration of a chunk has
+    return {
+        name: np.concatenate([grid.get(name, zero) for grid, zero in zip(grids, none, strict=True)])[place]
+        for name in names
+    }
 
 
 @dataclass(frozen=True)
 class CostedGrid:
     """Configurations with the costs from which their columns are computed.
 
-    base, cost  of the batch in local memory, and of the sharded pass"""
+    columns  of ``project_grid``;  base, cost  of the batch in local memory, and of the sharded pass
+    """
 
-    grid: Grid
+    columns: Columns
     base: PassCost
     cost: PassCost
 
@@ -210,7 +201,7 @@ def cost_grid(basis: PassBasis, work: Configs) -> CostedGrid:
                 f"the {name.removesuffix('_s')} of this configuration is not a finite number.",
                 "a value given with --set, or in the machine file, is too large or too small.",
             )
-    return CostedGrid(Grid(columns, tuple(step.name for step in cost.steps)), base, cost)
+    return CostedGrid(columns, base, cost)
 
 
 def compare_with_local(time: Any, local: Any, floor: Any, gpus: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from perfmodel.collectives.library import Array, Timing, nothing, untimed
 from perfmodel.engine.adjustments import BETWEEN, Sent
 from perfmodel.engine.basis import Of, PassBasis
-from perfmodel.engine.steps import ACROSS, ALL, INSIDE, SPLITS, STEPS, WEIGHTS, Step
+from perfmodel.engine.steps import ACROSS, INSIDE, SPLITS, STEPS, WEIGHTS, Step
 from perfmodel.model import capacity
 from perfmodel.model import embedding_bag as eb
 
@@ -108,17 +108,15 @@ class PassTimes:
         step = STEPS[SPLITS]
         return float(self.time_collective(step, np.atleast_1d(sets * self.splits_bytes)).time_s[0])
 
-    @cached_property
-    def _rank_counts(self) -> dict[str, Array]:
-        gpus, domain = (np.asarray(x, dtype=np.float64) for x in (self.gpus, self.domain))
-        return {ALL: gpus, INSIDE: domain, ACROSS: np.where(gpus % domain == 0, gpus // domain, 1.0)}
-
     def group(self, step: Step) -> tuple[Array, int | None]:
         """(ranks of a collective [...], how many of them are in one node).
 
         Limits: ranks that do not fill domains -> 1 across domains (no scheme uses such a collective)
         """
-        return self._rank_counts[step.ranks], 1 if step.ranks == ACROSS else self.basis.gpus_per_node
+        gpus, domain = (np.asarray(count, dtype=np.float64) for count in (self.gpus, self.domain))
+        if step.ranks == ACROSS:
+            return np.where(gpus % domain == 0, gpus // domain, 1.0), 1
+        return domain if step.ranks == INSIDE else gpus, self.basis.gpus_per_node
 
     @cached_property
     def _buffered(self) -> list[tuple[Step, int, int]]:

@@ -23,6 +23,7 @@ from perfmodel.answer import (
 from perfmodel.answer.ranking import answer_question
 from perfmodel.answer.what_would_help import list_helping
 from perfmodel.collectives.library import Faster, Library
+from perfmodel.engine import grid
 from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.row_wise import Configs
 from perfmodel.engine.schemes import Exchange
@@ -244,7 +245,7 @@ def columns(backend: str, **values: Any) -> dict[str, Any]:
     slow = AlphaBeta(beta=20e9)  # below the network card of the machine, as any library is
     chosen = setting(slow, backend=backend)
     basis, work = prepare(None, chosen.machine, setting=chosen, **values)
-    return project_grid(basis, work).columns
+    return project_grid(basis, work)
 
 
 @settings(max_examples=60)
@@ -291,6 +292,15 @@ def test_many_configurations_are_the_single_ones_in_order() -> None:
         assert p.totals["high_s"] == row["high_s"]
         assert str(p.evidence) == row["evidence"]
         assert str(p.main_evidence) == row["main_evidence"]
+
+
+def test_a_chunk_without_a_step_has_zeros_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grid, "CHUNK", 4)
+    frame = project_row_wise(gpus=[1] * 5 + [16] * 5, table_bytes=1e9)
+    sent = frame["reduce_scatter_bags_time_s"]
+    assert (sent[:5] == 0).all() and (
+        sent[5:] == project_one(gpus=16, table_bytes=1e9).steps[-1].time_s
+    ).all()
 
 
 def test_the_main_evidence_is_what_more_than_a_fifth_rests_on() -> None:
