@@ -9,7 +9,7 @@ from perfmodel.answer.answer import Answer
 from perfmodel.answer.question import Question, format_exact
 from perfmodel.engine.basis import HostRows
 from perfmodel.engine.schemes import BY_DOMAIN, ROW_WISE, find_way
-from perfmodel.engine.settings import BEST, list_kernels, load_setting
+from perfmodel.engine.settings import BEST, load_setting
 from perfmodel.engine.steps import STEPS, StepRow
 from perfmodel.errors import PerfmodelError
 from perfmodel.question.groups import LARGEST
@@ -153,31 +153,6 @@ def _ask_larger_batch(answer: Answer, ask: Ask) -> Iterator[Sensitivity]:
         if gain > 1 + _WORTH_SAYING:
             label = f"{_MORE_SAMPLES} times the batch: {format_ratio(gain)} the samples per second"
             yield replace(effect, label=label)
-
-
-@dataclass(frozen=True)
-class OtherKernels:
-    """The answer with the kernels of another implementation: slowdown, and both times [s]."""
-
-    implementation: str
-    slowdown: float
-    time_s: float
-    baseline_time_s: float
-
-
-def list_other_kernels(answer: Answer, ask: Ask) -> Iterator[OtherKernels]:
-    """The answer with each other implementation whose kernels were timed on this machine, or published.
-
-    ask  as in ``list_helping``.  Limits: none -> empty
-    """
-    for name in list_kernels(answer.setting):
-        if name == answer.setting.kernel_library:
-            continue
-        try:
-            answer_there = ask(replace(answer.question, kernels=name, setting=None))
-        except PerfmodelError:
-            continue
-        yield OtherKernels(name, answer_there.slowdown, answer_there.time_s, answer_there.baseline_time_s)
 
 
 @dataclass(frozen=True)

@@ -30,11 +30,9 @@ from perfmodel.answer.ranking import (
 )
 from perfmodel.answer.what_would_help import (
     NextExperiment,
-    OtherKernels,
     Sensitivity,
     find_next_experiment,
     list_helping,
-    list_other_kernels,
 )
 from perfmodel.cli.chosen import calibration_file
 from perfmodel.cli.latency import within_latency
@@ -180,12 +178,11 @@ def print_answer(answer: Answer, output: Output) -> None:
     answer = note_idle(answer, answer_question)
     changes = list_helping(answer, answer_question)
     experiment = find_next_experiment(answer)
-    others = tuple(list_other_kernels(answer, answer_question))
     if output.as_json:
-        emit_json("project", **_build_record(answer, output, changes, experiment, others))
+        emit_json("project", **_build_record(answer, output, changes, experiment))
         return
     again, file = _build_again(answer, output), output.calibration_file
-    emit(projection_text(answer, changes, experiment, output.typed.machine, file, again, others))
+    emit(projection_text(answer, changes, experiment, output.typed.machine, file, again))
     for line in answer.notes:
         warn(line)
 
@@ -271,7 +268,6 @@ def _build_record(
     output: Output,
     changes: Sequence[Sensitivity],
     experiment: NextExperiment | None,
-    others: Sequence[OtherKernels] = (),
 ) -> dict[str, Any]:
     """The JSON answer: the answer, changes (and their effects), next_experiment, kernels, its cut."""
     cut = {
@@ -287,7 +283,6 @@ def _build_record(
         "kernels": {
             "implementation": answer.setting.kernel_library,
             "timed": answer.setting.kernels is not None,
-            "others": [vars(other) for other in others],
         },
         **{key: value for key, value in cut.items() if key not in _IN_STEPS},
     }

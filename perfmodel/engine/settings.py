@@ -156,14 +156,6 @@ def _find_calibration(times: CollectiveTimes) -> Calibration | None:
     return times.calibration if isinstance(times, CollectiveModel) and not times.borrowed else None
 
 
-def list_kernels(setting: Setting) -> list[str]:
-    """Implementations whose kernels this setting can use, the default first."""
-    source = None if isinstance(setting.links, Faster) else _find_calibration(setting.links.times)
-    if source is not None and source.kernels is not None:
-        return [name for name in IMPLEMENTATIONS if source.kernels_of(name) is not None]
-    return [IMPLEMENTATIONS[0], *([TORCH] if is_published(setting.machine) else [])]
-
-
 def _choose_kernels(calibration: Calibration, implementation: str | None) -> KernelConstants | None:
     """Kernel constants of a calibration, for the requested implementation or its default.
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Sequence
 
 from perfmodel.answer import Answer
-from perfmodel.answer.what_would_help import NextExperiment, OtherKernels, Sensitivity
+from perfmodel.answer.what_would_help import NextExperiment, Sensitivity
 from perfmodel.engine.schemes import DATA_PARALLEL, ROW_WISE, SHARDINGS
 from perfmodel.engine.settings import is_published
 from perfmodel.engine.steps import StepRow
@@ -45,7 +45,6 @@ def projection_text(
     machine: str = "",
     calibration_file: str | None = None,
     again: Again = shlex.join,
-    others: Sequence[OtherKernels] = (),
     ways: str = "",
 ) -> str:
     """The text of ``perfmodel project -v``: slowdown, GPUs, steps, changes, the next measurement, sources.
@@ -53,7 +52,6 @@ def projection_text(
     machine           as the user typed it, for suggested commands
     calibration_file  the user's own, named at the end; None: a shipped calibration
     again             returns the command that asks the same question, from other leading words
-    others            the answer with other look-up kernels
     ways              what is beside its sharding; "": it was typed
     """
     parts = [headline(answer), gpu_line(answer)]
@@ -62,7 +60,7 @@ def projection_text(
     if answer.uneven:
         parts[0] += f"\n{paragraph(answer.uneven, 5)}"
     if answer.gpus > 1:
-        parts[-1] += f"\n{kernel_lines(answer, others)}"
+        parts[-1] += f"\n{kernel_line(answer)}"
     if answer.steps:
         parts.append(step_table(answer))
     if changes:
@@ -152,8 +150,8 @@ def where_words(answer: Answer) -> str:
 LIBRARY_WORDS = {"fbgemm": "FBGEMM", "torch": "torch", "perfmodel": "perfmodel"}
 
 
-def kernel_lines(answer: Answer, others: Sequence[OtherKernels]) -> str:
-    """Whose look-up kernels the answer assumes, and a line with the slowdown for each other library."""
+def kernel_line(answer: Answer) -> str:
+    """Whose look-up kernels the answer assumes."""
     setting = answer.setting
     name = LIBRARY_WORDS.get(setting.kernel_library, setting.kernel_library)
     if setting.kernels is not None:
@@ -161,13 +159,7 @@ def kernel_lines(answer: Answer, others: Sequence[OtherKernels]) -> str:
         name += ", timed on this machine" if told else ", from too few look-ups to know a rate"
     else:
         name = f"{name}, from published times" if is_published(setting.machine) else "of the machine file"
-    lines = [("Kernels", f"{name}: {format_ratio(answer.slowdown)}")]
-    for other in others:
-        word = LIBRARY_WORDS.get(other.implementation, other.implementation)
-        time = f"{format_time(other.time_s)} instead of {format_time(other.baseline_time_s)}"
-        ratio = format_ratio(other.slowdown)
-        lines.append(("", f"{word}: {ratio}, {time} (--kernels {other.implementation})"))
-    return facts(lines)
+    return facts([("Kernels", name)])
 
 
 def step_table(answer: Answer, *, brief: bool = False) -> str:
