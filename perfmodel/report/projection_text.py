@@ -266,7 +266,7 @@ def provenance(answer: Answer, calibration_file: str | None = None, *, brief: bo
     if assumed:
         parts.append("assumed: " + ", ".join(assumed))
     if answer.basis.payload is not None and answer.gpus > 1 and not brief:  # else said in the question
-        parts.append(f"bags sent as {answer.forward.payload}")
+        parts.append(f"bags sent as {answer.basis.payload}")
     parts.append("clock " + ", ".join(str(clock) for clock in answer.clocks))
     another = ANOTHER_BRIEFLY if brief else ANOTHER
     shipped = f", {another}" if calibration_file is None and answer.gpus > 1 else ""

@@ -226,12 +226,12 @@ def _items(base: Answer) -> Iterator[tuple[str, str]]:
         yield "dtype", f"{'' if payload is None else 'rows of '}{dtype}{longer}"
         yield "pooling", f"{float(only.pooling.flat[0]):g} ids per {of.rstrip(',')}"
     if payload is not None and gpus > 1:
-        yield _GIVEN, f"{'rows' if base.forward.unpooled else 'bags'} sent as {payload}"
+        yield _GIVEN, f"{'rows' if base.basis.unpooled else 'bags'} sent as {payload}"
     yield "batch", f"{format_count(batch)} samples per GPU ({format_count(batch * gpus)} in all)"
     words = work.ids_names
     yield "" if words == UNIFORM.name else _GIVEN, f"{words} ids"
     if base.basis.training:
-        yield _GIVEN, f"training step with {base.forward.optimizer}, without dense layers"
+        yield _GIVEN, f"training step with {base.basis.optimizer}, without dense layers"
     else:
         yield "", "forward pass"
 
