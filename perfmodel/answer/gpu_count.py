@@ -13,6 +13,8 @@ from perfmodel.engine.row_wise import Configs
 from perfmodel.model import capacity
 from perfmodel.units import counted, format_bytes, format_count
 
+GIVEN = "given"
+"""The rule of a number of GPUs that the user gave."""
 _MANY = 1000
 """Numbers from here on are printed with grouped digits: 1 250, not 1.25e+03."""
 
@@ -72,7 +74,7 @@ class GpuCount:
             room = max(room - self.buffer_bytes, 1.0)
             usable = f"({usable} − {format_bytes(self.buffer_bytes, binary=False)} of buffers)"
         ratio = (self.table_bytes + self.state_bytes) / room
-        if self.rule == "given":
+        if self.rule == GIVEN:
             where, fewest = counted(self.gpus, "GPU"), format_count(self.for_rows)
             return f"{size} over {where} as given (the rows alone need {fewest})"
         if self.gpus == 1:
@@ -89,7 +91,7 @@ def count_gpus(basis: PassBasis, work: Configs, reserve: float) -> GpuCount:
     hbm = basis.room_bytes
     usable = hbm * (1 - reserve)
     alone = "fits one GPU" if gpus == 1 else "inside one node, not rounded"
-    rule = "given" if work.given_gpus else alone if gpus <= node else f"whole nodes of {node}"
+    rule = GIVEN if work.given_gpus else alone if gpus <= node else f"whole nodes of {node}"
     size = float(work.table_bytes[0])
     held = count_memory(basis, work)
     parts = held.rows_bytes, held.optimizer_bytes, held.buffer_bytes / basis.buffer_weight

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from perfmodel.answer.answer import Answer
-from perfmodel.answer.question import Question, format_exact
+from perfmodel.answer.gpu_count import GIVEN
+from perfmodel.answer.question import Question
 from perfmodel.engine.basis import HostRows
 from perfmodel.engine.schemes import BY_DOMAIN, ROW_WISE, find_way
 from perfmodel.engine.settings import BEST, load_setting
@@ -14,7 +18,8 @@ from perfmodel.engine.steps import STEPS, StepRow
 from perfmodel.errors import PerfmodelError
 from perfmodel.question.groups import LARGEST
 from perfmodel.schema.evidence import Evidence
-from perfmodel.units import format_rate, format_ratio
+from perfmodel.schema.machine import load_machine
+from perfmodel.units import counted, format_ratio
 
 WELL_KNOWN = Evidence.INTERPOLATED
 """Evidence from which on a number needs no new measurement."""
@@ -23,15 +28,22 @@ _WORTH_MEASURING = 0.01
 _WORTH_SAYING = 0.02
 _MORE_SAMPLES = 4
 _SPARSE = "sparse"
+_MORE_GPUS = 1.25, 1.5, 2.0, 3.0
+_INT32_BYTES, _INT32_ROWS = 4, 2**31
 
 Ask = Callable[[Question], Answer]
 """Answers a question; raises PerfmodelError where it has no answer."""
+
+
+SETTINGS, MORE_GPUS, MACHINES = GROUPS = "settings", "more GPUs", "a machine"
+"""Groups of changes, in the order in which they are listed."""
 
 
 @dataclass(frozen=True)
 class Change:
     """A changed question. label  the change, in words;  option  the command-line option that makes it"""
 
+    group: str
     label: str
     option: str
     question: Question
@@ -41,9 +53,12 @@ class Change:
 class Sensitivity:
     """A change and its effect: what its ``option``, typed beside the question's own, would answer.
 
-    before, after  slowdowns [-];  low, high  band of the slowdown after;  before_s, after_s  times of a batch
+    group  one of ``GROUPS``
+    before, after  slowdowns [-];  low, high  band of the slowdown after;  gpus  of the answer after
+    before_s, after_s  times of a batch [s];  low_s, high_s  band of the time after [s]
     """
 
+    group: str
     label: str
     option: str
     before: float
@@ -53,21 +68,27 @@ class Sensitivity:
     evidence: Evidence
     before_s: float
     after_s: float
+    low_s: float
+    high_s: float
+    gpus: int
 
 
 def list_helping(answer: Answer, ask: Ask) -> tuple[Sensitivity, ...]:
-    """The changes that make an answer at least 2 % faster, each asked in full, the shortest time first.
+    """The changes that make an answer at least 2 % faster, each asked in full, by group and time.
 
+    Where nobody gave the number of GPUs, a node more is listed whatever it gives.
     ask  answers a changed question as ``answer`` was: with its sharding, or with the fastest
     Limits: one GPU that holds all rows, or a batch that was chosen for a latency, which a change would change
     -> empty;  a change that has no answer -> left out
     """
     if answer.gpus == 1 or answer.question.max_latency_s is not None:
         return ()
+    if answer.gpu_count.rule != GIVEN:  # the GPUs follow from the question, here too
+        answer = replace(answer, question=replace(answer.question, gpus=None))
     effects = [effect for change in _list_changes(answer) for effect in _ask_again(answer, change, ask)]
     helping = [effect for effect in effects if effect.after_s <= (1 - _WORTH_SAYING) * effect.before_s]
-    helping += _ask_larger_batch(answer, ask)
-    return tuple(sorted(helping, key=lambda effect: effect.after_s))
+    helping += [*_ask_more_gpus(answer, ask), *_ask_larger_batch(answer, ask)]
+    return tuple(sorted(helping, key=lambda effect: (GROUPS.index(effect.group), effect.after_s)))
 
 
 def _ask_again(answer: Answer, change: Change, ask: Ask) -> Iterator[Sensitivity]:
@@ -77,39 +98,60 @@ def _ask_again(answer: Answer, change: Change, ask: Ask) -> Iterator[Sensitivity
         return
     if not after.fits:
         return
-    is_same = after.sharding in (answer.sharding, change.question.sharding)
-    label = change.label if is_same else f"{change.label}, sharded {after.sharding}"
-    if after.gpus != answer.gpus:
+    label = change.label
+    if change.group == MACHINES:
+        domain = (
+            f" in one {after.setting.machine.links.scale_up} domain" if after.domain >= after.gpus else ""
+        )
+        label = f"{counted(after.gpus, 'GPU')}{domain}"
+    elif change.group == SETTINGS and after.gpus != answer.gpus:
         gain = format_ratio(after.samples_per_s / answer.samples_per_s)
-        label = f"{label} on {after.gpus} GPUs, {gain} samples/s"
-    ends = after.slowdown, *after.band, after.evidence
-    yield Sensitivity(label, change.option, answer.slowdown, *ends, answer.time_s, after.time_s)
+        label = f"{label}, {after.gpus} GPUs at {gain} samples/s"
+    if after.sharding not in (answer.sharding, change.question.sharding):
+        label = f"{label}, {after.sharding}"
+    yield Sensitivity(
+        group=change.group,
+        label=label,
+        option=change.option,
+        before=answer.slowdown,
+        after=after.slowdown,
+        low=after.band[0],
+        high=after.band[1],
+        evidence=after.evidence,
+        before_s=answer.time_s,
+        after_s=after.time_s,
+        low_s=after.totals["low_s"],
+        high_s=after.totals["high_s"],
+        gpus=after.gpus,
+    )
 
 
 def _list_changes(answer: Answer) -> Iterator[Change]:
-    """The changes that are tried: a new one is a further line here."""
+    """The changes that are tried: a new one is a further line here. All of them can be set or bought."""
     question, machine = answer.question, answer.setting.machine
-    domain, link = answer.domain, machine.links.scale_up
-    across = domain < answer.gpus
     if question.sharding == ROW_WISE:
         yield from _list_exchanges(question)
     if question.payload is None:
-        yield Change("bags sent as fp16", "--payload fp16", replace(question, payload="fp16"))
+        yield Change(SETTINGS, "bags sent as fp16", "--payload fp16", replace(question, payload="fp16"))
+    if question.id_bytes != _INT32_BYTES and all(np.all(t.rows < _INT32_ROWS) for t in answer.work.groups):
+        int32 = replace(question, id_bytes=_INT32_BYTES)
+        yield Change(SETTINGS, "ids of int32", "--id-dtype int32", int32)
     if not (question.rows or question.unpooled or answer.basis.training):
-        rows = HostRows.of("host")
-        yield Change("rows in host memory", "--rows host", replace(question, rows=rows))
+        host = replace(question, rows=HostRows.of("host"))
+        yield Change(SETTINGS, "host memory", "--rows host", host)
     if question.backend != BEST and question.calibration is None and _has_two_libraries(question):
-        label = "the faster of NCCL and NVSHMEM for each step"
-        yield Change(label, "--backend best", replace(question, backend=BEST, setting=None))
-    if across:
-        yield _double(question, "NIC", "nic_bytes_per_s")
-    if machine.nvlink_domain_gpus > 1:
-        yield _double(question, link, "nvlink_bytes_per_s")
-        if across:
-            nodes = -(-answer.gpus // answer.gpu_count.gpus_per_node)
-            wide = nodes * machine.gpus_per_node
-            label = f"{link} domain {domain} → {answer.gpus} GPUs"
-            yield _set(question, label, "nvlink_domain_gpus", wide, str(wide))
+        best = replace(question, backend=BEST, setting=None)
+        yield Change(SETTINGS, "the faster library for each step", "--backend best", best)
+    if question.calibration is None and not machine.overrides:
+        for name in machine.successors:
+            bought = load_machine(name)
+            backend = (
+                str(bought.defaults.backend)
+                if question.backend == machine.defaults.backend
+                else question.backend
+            )
+            there = replace(question, machine=bought, backend=backend, setting=None)
+            yield Change(MACHINES, name, f"--machine {name}", there)
 
 
 def _list_exchanges(question: Question) -> Iterator[Change]:
@@ -117,7 +159,7 @@ def _list_exchanges(question: Question) -> Iterator[Change]:
         (BY_DOMAIN, f"{BY_DOMAIN} exchange instead of a flat one"),
         (_SPARSE, "sending only the partial bags that are not empty"),
     ):
-        yield Change(label, f"--sharding {name}", replace(question, sharding=find_way(name)))
+        yield Change(SETTINGS, label, f"--sharding {name}", replace(question, sharding=find_way(name)))
 
 
 def _has_two_libraries(question: Question) -> bool:
@@ -128,17 +170,38 @@ def _has_two_libraries(question: Question) -> bool:
     return len(setting.links.clocks) > 1
 
 
-def _double(question: Question, name: str, key: str) -> Change:
-    """Twice a rate of the links."""
-    rate = question.machine.value(key)
-    label = f"{name} {format_rate(rate)} → {format_rate(2 * rate)} per GPU"
-    return _set(question, label, key, 2 * rate, format_exact(2 * rate, "byte/s"))
+def _ask_more_gpus(answer: Answer, ask: Ask) -> Iterator[Sensitivity]:
+    """What a node more gives, and the number of GPUs whose GPU-time for a batch is least, if it is another.
 
+    Tried are a node more, then more and more GPUs until GPU-time rises, and a GPU for each table.
+    Limits: GPUs were given -> a node more, if it is at least 2 % faster
+    """
+    question, node = answer.question, answer.gpu_count.gpus_per_node
+    given, first = question.gpus is not None, node * (answer.gpus // node + 1)
+    counts = [] if given else [node * math.ceil(factor * answer.gpus / node) for factor in _MORE_GPUS]
+    for_tables = [] if given or not first < answer.table_count <= counts[-1] else [answer.table_count]
 
-def _set(question: Question, label: str, key: str, value: float, text: str) -> Change:
-    """Another value of the machine."""
-    machine = question.machine.with_overrides({key: value})
-    return Change(label, f"--set {key}={text}", replace(question, machine=machine, setting=None))
+    def ask_on(gpus: int) -> list[Sensitivity]:
+        if question.total is not None and question.total % gpus:
+            return []
+        batch = question.batch if question.total is None else question.total // gpus
+        more = replace(question, gpus=gpus, batch=batch)
+        return list(_ask_again(answer, Change(MORE_GPUS, f"{gpus} GPUs", f"--gpus {gpus}", more), ask))
+
+    effects = [effect for gpus in (first, *for_tables) for effect in ask_on(gpus)]
+    for gpus in counts:
+        effects += ask_on(gpus) if gpus > first else []
+        costs = [answer.gpus * answer.time_s, *(effect.gpus * effect.after_s for effect in effects)]
+        if min(costs) < costs[-1]:
+            break
+    least = min(effects, key=lambda effect: effect.gpus * effect.after_s, default=None)
+    for effect in effects:
+        is_least = effect is least and effect.gpus * effect.after_s < answer.gpus * answer.time_s
+        label = f"{effect.label}, a node more" if effect.gpus == first else effect.label
+        if is_least and not given:
+            yield replace(effect, label=f"{label}, least GPU-time")
+        elif effect.gpus == first and (not given or effect.after_s <= (1 - _WORTH_SAYING) * answer.time_s):
+            yield replace(effect, label=label)
 
 
 def _ask_larger_batch(answer: Answer, ask: Ask) -> Iterator[Sensitivity]:
@@ -148,10 +211,10 @@ def _ask_larger_batch(answer: Answer, ask: Ask) -> Iterator[Sensitivity]:
     if latency_s < answer.time_s / 2 or batch > LARGEST["batch"]:
         return
     question = replace(answer.question, batch=batch, total=None)
-    for effect in _ask_again(answer, Change("", f"--batch {batch}", question), ask):
+    for effect in _ask_again(answer, Change(SETTINGS, "", f"--batch {batch}", question), ask):
         gain = _MORE_SAMPLES * answer.time_s / effect.after_s
         if gain > 1 + _WORTH_SAYING:
-            label = f"{_MORE_SAMPLES} times the batch: {format_ratio(gain)} the samples per second"
+            label = f"{_MORE_SAMPLES}× the batch, {format_ratio(gain)} the samples/s"
             yield replace(effect, label=label)
 
 

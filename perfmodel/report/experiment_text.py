@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 
 from perfmodel.answer.what_would_help import NextExperiment
-from perfmodel.report.terminal import command_lines, paragraph
+from perfmodel.report.terminal import command_lines, page_width, paragraph
 from perfmodel.schema.home import SAMPLES_NAME
 from perfmodel.schema.run_folders import calibrate_line
 from perfmodel.units import format_bytes, format_fraction
@@ -28,45 +28,35 @@ def experiment_text(experiment: NextExperiment, machine: str, run: str = "", *, 
 
     machine  the name for ``perfmodel import``
     run      the command that measures kernels into the user's run; "": a new run
-    brief    without the share of the time, and without NCCL's and NVSHMEM's own benchmarks
+    brief    without sizes of messages, and without NCCL's and NVSHMEM's own benchmarks
     """
     links = [name.split(":") for name in experiment.only if not name.startswith("kernel:")]
-    first = _rests(experiment, brief)
+    share, width = format_fraction(experiment.share), format_fraction(experiment.only_band_share)
     if not links:
         names = [name.removeprefix("kernel:") for name in experiment.only]
         words = ", ".join(_KERNEL_WORDS.get(name, name.replace("_", " ")) for name in names)
-        words = f"kernel times ({words})"
         only = ",".join(dict.fromkeys("composed" if name in _KERNEL_WORDS else "kernels" for name in names))
-        text = f"{first}{'' if brief else f', {words}'}, run on this machine"
-        return f"{paragraph(text)}\n{command_lines(run or f'perfmodel calibrate --only {only}')}"
-    only = ",".join(f"{library}:{operation}" for library, operation in links)
-    sent = "" if brief else _messages(experiment)
-    lines = [
-        paragraph(f"{first}, run on {experiment.where}{sent}"),
-        command_lines(f"perfmodel calibrate --only {only}{_sizes(experiment)}"),
-    ]
+        command, place, what = (
+            run or f"perfmodel calibrate --only {only}",
+            "this machine",
+            f"times of {words}",
+        )
+    else:
+        only = ",".join(f"{library}:{operation}" for library, operation in links)
+        what = " and ".join(dict.fromkeys(f"{operation.replace('_', '-')}s" for _, operation in links))
+        command, place = f"perfmodel calibrate --only {only}{_sizes(experiment)}", experiment.where
+    first = f"{share} is not measured. On {place}:"
+    if brief and len(first) + len(command) < page_width():
+        return f"{first} {command}"
+    if not brief:
+        first = f"{share} of the time is not measured here; {what} make {width} of the band. Measure them on "
+        first += f"{place}{_messages(experiment)}:"
+    lines = [paragraph(first), command_lines(command)]
     tests = [_test_name(*link) for link in links if link[0] in _TESTS]
     if tests and not brief:
         words = f"perfmodel import *.log --machine {shlex.quote(machine)} --out {_free_name()}"
         lines += [paragraph(f"or {', '.join(dict.fromkeys(tests))}, and then"), command_lines(words)]
     return "\n".join(lines)
-
-
-def _rests(experiment: NextExperiment, brief: bool) -> str:
-    """How many numbers were not measured here, and how many of them the measurement replaces.
-
-    brief  without their share of the time.  The text ends in ``To replace them``
-    """
-    count, replaced = experiment.numbers, len(experiment.only)
-    time, band, own = (
-        format_fraction(x) for x in (experiment.share, experiment.band_share, experiment.only_band_share)
-    )
-    numbers = f"{count} number{'s' if count > 1 else ''}"
-    first = f"{time} of the time rests on {numbers} not measured here, and {band} of the band."
-    if brief:
-        first = f"{numbers} not measured here: {band} of the band."
-    them = ("them" if count > 1 else "it") if replaced == count else f"{replaced} of them ({own})"
-    return f"{first} To replace {them}"
 
 
 def _messages(experiment: NextExperiment) -> str:

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from perfmodel.answer import Answer
 from perfmodel.answer.ranking import Ranking, is_slower
 from perfmodel.answer.uniform_plans import MOST_COMPARED
+from perfmodel.answer.what_would_help import Sensitivity
 from perfmodel.engine.row_wise import TableGroup
-from perfmodel.engine.schemes import ROW_WISE, TORCHREC, UNIQUE_ROWS, WAYS
+from perfmodel.engine.schemes import ROW_WISE, ROWS_ONCE, TORCHREC, UNIQUE_ROWS, WAYS
 from perfmodel.engine.tables import row_bytes
 from perfmodel.report.experiment_text import experiment_text, run_line
-from perfmodel.report.projection_text import explain_words, provenance, step_table, where_words
-from perfmodel.report.terminal import paragraph, table, unbroken
+from perfmodel.report.projection_text import band, explain_words, provenance, step_table, where_words
+from perfmodel.report.terminal import facts, paragraph, table, unbroken
 from perfmodel.schema.distributions import UNIFORM
 from perfmodel.schema.workload import DTYPES
 from perfmodel.units import (
@@ -25,26 +26,34 @@ from perfmodel.units import (
     format_time,
 )
 
-CHANGED = ("What would change it, shortest time first", "time", "")
-_LINES = 3  # changes that are listed: the screen has 25 lines
-_INDENT = 5
-_MANY_ROWS = 1e7
+CHANGED = ("", "What would help", "time", "95 % band", "")
+_LINES = 3  # changes that are listed: the screen has 22 lines by default
+_INDENT = 3
+_MANY_ROWS, _BILLION = 1e7, 1e9
 _GIVEN = "given"
 
 
 def ranking_text(found: Ranking, calibration_file: str | None) -> str:
-    """The first screen of ``perfmodel project``, at most 25 lines by default: answer, steps, changes."""
+    """The first screen of ``perfmodel project``, at most 22 lines by default: answer, steps, changes."""
     answer, base = found.answer, found.base
     fair = throughput_words(answer) if found.best else ""
-    lines = fair, beside_words(found), planned_words(found), question_words(base), gpu_words(answer)
-    below = [paragraph(line, _INDENT) for line in (*lines, answer.uneven) if line]
-    parts = ["\n".join([paragraph(headline(found)), *below]), step_table(answer, brief=True)]
+    lines = fair, beside_words(found), planned_words(found), answer.uneven
+    below = [paragraph(line, _INDENT) for line in lines if line]
+    head = [paragraph(headline(found)), *below, facts([*question_facts(base), ("memory", gpu_words(answer))])]
+    parts = ["\n".join(head), step_table(answer, brief=True)]
     if found.changes:
-        rows = [[f" {label}", times, unbroken(option)] for label, times, option in change_rows(found)]
-        parts.append(table(CHANGED, rows, left=(0, 2), indent=0))
-    last = [measure_text(found, calibration_file), provenance(answer, calibration_file, brief=True)]
-    parts.append("\n".join(line for line in [*last, more_words(found)] if line))
+        rows = change_rows(choose_changes(found.changes))
+        parts.append(table(CHANGED, rows, left=(0, 1, 4), indent=0))
+    last = [measure_text(found, calibration_file), more_words(found)]
+    parts.append("\n".join(line for line in last if line))
     return "\n\n".join(parts)
+
+
+def choose_changes(changes: Sequence[Sensitivity], most: int = _LINES) -> list[Sensitivity]:
+    """At most so many changes: the first of each group, then others in the order of groups, as they stand."""
+    firsts = list({change.group: change for change in reversed(changes)}.values())
+    order = sorted(changes, key=lambda change: change not in firsts)
+    return sorted(order[:most], key=changes.index)
 
 
 def more_words(found: Ranking) -> str:
@@ -57,7 +66,8 @@ def headline(found: Ranking) -> str:
     """The time and the slowdown of the fastest sharding, or that none fits."""
     answer = found.answer
     size = format_bytes(answer.gpu_count.table_bytes, binary=False)
-    where = f"{size} on {counted(answer.gpus, 'GPU')}"
+    nodes, name = -(-answer.gpus // answer.gpu_count.gpus_per_node), answer.setting.machine.name
+    where = f"{size} on {counted(answer.gpus, 'GPU')} ({counted(nodes, 'node')} of {name})"
     if found.best:
         return f"{where}: {time_words(answer)}"
     if found.base.table_count > MOST_COMPARED:
@@ -68,15 +78,17 @@ def headline(found: Ranking) -> str:
 def time_words(answer: Answer) -> str:
     """The time of a batch and its ratio to the time of one GPU, with the band of the ratio."""
     low, high = answer.band
-    alone = f"the {format_time(answer.baseline_time_s)} of one GPU with all rows"
     band = f"({format_ratio(low)} – {format_ratio(high)})"
-    return f"{format_time(answer.time_s)} a batch, {format_ratio(answer.slowdown)} {alone} {band}"
+    return f"{format_time(answer.time_s)} a batch, {format_ratio(answer.slowdown)} one GPU {band}"
 
 
 def throughput_words(answer: Answer) -> str:
     """Samples per second of all GPUs, against the GPU that the time is compared with, at its batch."""
-    rate = format_per_second(answer.samples_per_s, "samples")
-    return f"together {rate}, {format_ratio(answer.totals['throughput_ratio'])} those of that one GPU"
+    rate, ratio = answer.samples_per_s, answer.totals["throughput_ratio"]
+    return (
+        f"together {format_per_second(rate, 'samples')}, {format_ratio(ratio)} that one GPU, which holds all "
+        f"rows and takes {format_time(answer.baseline_time_s)}"
+    )
 
 
 def beside_words(found: Ranking, *, whole: bool = True) -> str:
@@ -98,27 +110,17 @@ def beside_words(found: Ranking, *, whole: bool = True) -> str:
         parts.append(f"{join_words(near)} may be as fast")
     if found.unknown:
         parts.append(f"no calibration has times for {', '.join(found.unknown)}")
-    if answer.sharding != ROW_WISE and not base.fits:
-        parts.append(too_large(base))
-    elif ROW_WISE not in (answer.sharding, *(other.sharding for other in found.as_good)):
-        parts.append(f"{ROW_WISE}: {format_time(base.time_s)}, {format_ratio(base.slowdown)}")
-    if found.unique_rows is not None:
-        time = format_time(found.unique_rows.time_s)
-        unique = "use_index_dedup" if base.basis.unpooled else UNIQUE_ROWS
-        parts.append(f"with {unique}: {time}, {_against(found, found.unique_rows)}")
+    fastest = found.unique_rows
     if whole and found.left_out is not None:
-        way = WAYS[found.left_out.sharding]
-        parts.append(f"{way.name} ({way.summary}): {format_time(found.left_out.time_s)}")
+        fastest = found.left_out
+    if fastest is not None and fastest.time_s < answer.time_s:
+        way = WAYS[fastest.sharding]
+        name = f"{way.summary} ({way.runs}'s {way.name})"
+        if fastest.sharding == ROWS_ONCE:
+            name = "use_index_dedup" if base.basis.unpooled else UNIQUE_ROWS
+        equal = "" if is_slower(answer, fastest) else ", which may be as fast"
+        parts.append(f"fastest known: {format_time(fastest.time_s)} with {name}{equal}")
     return " · ".join(parts)
-
-
-def _against(found: Ranking, other: Answer) -> str:
-    """How another sharding's time compares with the best's: ``2.38× faster``, or that it may be as fast."""
-    slow, fast = sorted((found.answer, other), key=lambda answer: -answer.time_s)
-    if not is_slower(slow, fast):
-        return "may be as fast"
-    word = "faster" if fast is other else "slower"
-    return f"{format_ratio(slow.time_s / fast.time_s)} {word}"
 
 
 def join_words(names: Sequence[str]) -> str:
@@ -153,40 +155,41 @@ def limit_words(answer: Answer) -> str:
 
 def help_words(found: Ranking) -> str:
     """A sentence: which change makes the pass fastest, with the times before and after it."""
-    rows = change_rows(found)
-    if not rows:
+    if not found.changes:
         return "None of the changes tried makes it 2 % faster."
-    label, times, _ = rows[0]
-    return f"What would change it most: {label}, {times}."
+    change = min(found.changes, key=lambda change: change.after_s)
+    times = f"{format_time(change.before_s)} → {format_time(change.after_s)}"
+    return f"What would help most: {change.label}, {times}."
 
 
 def measure_text(found: Ranking, calibration_file: str | None) -> str:
-    """The measurement that narrows the band most, and its command; "" if there is none."""
+    """How the times are known, and the command whose measurements narrow the band most, if there is one."""
     if found.experiment is None:
-        return ""
+        return provenance(found.answer, calibration_file, brief=True)
     return experiment_text(found.experiment, "", run_line(calibration_file), brief=True)
 
 
 def gpu_words(answer: Answer) -> str:
-    """A line: how many GPUs and why, and the memory that each uses."""
+    """The memory that each GPU uses, and why so many GPUs."""
     count = answer.gpu_count
     held, room = (format_bytes(x, binary=False) for x in (count.memory_bytes, count.usable_bytes))
-    return f"{count}, each holds {held} of {room}{where_words(answer)}"
+    return f"{held} of {room} on the fullest GPU{where_words(answer)} · {count}"
 
 
 def too_large(base: Answer) -> str:
     return f"{ROW_WISE} does not fit: it needs {base.gpu_count.describe_memory('{} ({})')}"
 
 
-def question_words(base: Answer) -> str:
-    """A line with the values that the user gave, then the values that are defaults."""
-    given = {_GIVEN, *(base.question.given)}
-    items = list(_items(base))
-    asked = [text for key, text in items if key in given]
-    rest = [text for key, text in items if key not in given]
-    if not asked:
-        return f"{', '.join(rest)}: all by default"
-    return f"{', '.join(asked)}; by default {', '.join(rest)}"
+def question_facts(base: Answer) -> list[tuple[str, str]]:
+    """The tables and the batch of a question, each with the values that the user gave before its defaults."""
+    given, lines = {_GIVEN, *base.question.given}, []
+    for label, items in (("tables", _list_tables(base)), ("batch", _list_batch(base))):
+        texts = list(items)
+        typed = [text for key, text in texts if key in given]
+        rest = ", ".join(text for key, text in texts if key not in given)
+        words = f"{', '.join(typed)} · default: {rest}" if typed and rest else ", ".join(typed)
+        lines.append((label, words or f"{rest} (default)"))
+    return lines
 
 
 def setting_words(base: Answer) -> str:
@@ -196,19 +199,18 @@ def setting_words(base: Answer) -> str:
     return ", ".join([machine.name, *changed, base.setting.backend])
 
 
-def _items(base: Answer) -> Iterator[tuple[str, str]]:
-    """Pairs for each part of the question: the name of its argument, and its value in words.
+def _list_tables(base: Answer) -> Iterator[tuple[str, str]]:
+    """Pairs for the tables of a question: the name of an argument, and its value in words.
 
     The name is ``_GIVEN`` if the value is never a default, and "" if it is always a default.
     """
-    work, groups = base.work, base.work.groups
+    work, groups, payload = base.work, base.work.groups, base.basis.payload
     model = base.question.model
-    batch, gpus, payload = float(work.batch[0]), base.gpus, base.basis.payload
-    of = "sample, not pooled," if base.basis.unpooled else "bag"
+    of = "sample, not pooled" if base.basis.unpooled else "bag"
     if model is not None:
         count = sum(float(group.count.flat[0]) for group in groups)
         ids = sum(float(group.count.flat[0] * group.pooling.flat[0]) for group in groups)
-        yield _GIVEN, f"{counted(int(count), 'table')} of {model}, {ids / count:.3g} ids per {of} on average"
+        yield _GIVEN, f"{format_count(int(count))} of {model}, {ids / count:.3g} ids a {of} on average"
         weighted = sum(float(group.count.flat[0]) for group in groups if group.weight_bytes.any())
         if any(_stored(base, group) > group.dim * group.element_bytes for group in groups):
             yield _GIVEN, "rows with their scale, bias and padding"
@@ -218,18 +220,22 @@ def _items(base: Answer) -> Iterator[tuple[str, str]]:
     else:
         only = groups[0]
         count, rows = int(only.count.flat[0]), float(only.rows.flat[0])
-        each = "" if count == 1 else " each"
-        yield "table_count", f"{counted(count, 'table')} of {_rows(rows)} rows{each}"
+        yield "table_count", f"{format_count(count)} of {_rows(rows)} rows"
         yield "dim", f"dim {int(only.dim.flat[0])}"
         dtype, stored = DTYPES[int(only.dtype.flat[0])], _stored(base, only)
         longer = f" in rows of {format_count(stored)} bytes" if stored > only.dim * only.element_bytes else ""
         yield "dtype", f"{'' if payload is None else 'rows of '}{dtype}{longer}"
-        yield "pooling", f"{float(only.pooling.flat[0]):g} ids per {of.rstrip(',')}"
-    if payload is not None and gpus > 1:
-        yield _GIVEN, f"{'rows' if base.basis.unpooled else 'bags'} sent as {payload}"
-    yield "batch", f"{format_count(batch)} samples per GPU ({format_count(batch * gpus)} in all)"
+        yield "pooling", f"{float(only.pooling.flat[0]):g} ids a {of}"
     words = work.ids_names
     yield "" if words == UNIFORM.name else _GIVEN, f"{words} ids"
+
+
+def _list_batch(base: Answer) -> Iterator[tuple[str, str]]:
+    """Pairs for the batch and the pass of a question, as ``_list_tables``."""
+    batch, gpus, payload = float(base.work.batch[0]), base.gpus, base.basis.payload
+    yield "batch", f"{format_count(batch)} samples on each GPU, {format_count(batch * gpus)} in all"
+    if payload is not None and gpus > 1:
+        yield _GIVEN, f"{'rows' if base.basis.unpooled else 'bags'} sent as {payload}"
     if base.basis.training:
         yield _GIVEN, f"training step with {base.basis.optimizer}, without dense layers"
     else:
@@ -242,13 +248,19 @@ def _stored(base: Answer, group: TableGroup) -> float:
 
 
 def _rows(rows: float) -> str:
-    """A number of rows; from ten million on in millions: ``78 125 M``."""
-    return format_count(rows) if rows < _MANY_ROWS else f"{format_count(rows / 1e6)} M"
+    """A number of rows; from ten million on with three figures: ``78.1 G``."""
+    if rows < _MANY_ROWS:
+        return format_count(rows)
+    unit, name = (1e9, "G") if rows >= _BILLION else (1e6, "M")
+    return f"{rows / unit:.3g} {name}"
 
 
-def change_rows(found: Ranking) -> list[list[str]]:
-    """Rows of the table ``CHANGED``: a change, the times before and after it, its option."""
-    return [
-        [each.label, f"{format_time(each.before_s)} → {format_time(each.after_s)}", each.option]
-        for each in found.changes[:_LINES]
-    ]
+def change_rows(changes: Sequence[Sensitivity]) -> list[list[str]]:
+    """Rows of the table ``CHANGED``: group, change, the time after it with its band, its option."""
+    rows, group = [], ""
+    for change in changes:
+        times = format_time(change.after_s), band(change.low_s, change.high_s)
+        name = "" if change.group == group else change.group
+        rows.append([f" {name}", change.label, *times, unbroken(change.option)])
+        group = change.group
+    return rows

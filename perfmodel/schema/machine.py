@@ -81,6 +81,7 @@ class Machine(Strict):
     """A validated, immutable machine; ``machine.value("nic_bytes_per_s")`` is in SI units.
 
     accepted   keys of values that are correct although far from every product on the market
+    successors  shipped machines that a buyer would compare with it
     originals  values before overrides, by key
     """
 
@@ -90,6 +91,7 @@ class Machine(Strict):
     defaults: Defaults = Defaults()
     links: Links = Links()
     accepted: tuple[str, ...] = ()
+    successors: tuple[Name, ...] = ()
     values: Mapping[str, Quantity]
     overrides: frozenset[str] = Field(default=frozenset(), exclude=True)
     originals: Mapping[str, Quantity] = Field(default={}, exclude=True)
