@@ -10,7 +10,7 @@ from typing import Any
 
 from perfmodel.answer import Answer, Question, answer_on
 from perfmodel.answer.answers import note_idle
-from perfmodel.answer.ranking import Ranking, answer_question, is_ranked, rank
+from perfmodel.answer.ranking import Ranking, answer_question, rank
 from perfmodel.cli.question import advised, check_size, question_of
 from perfmodel.engine.schemes import ROW_WISE
 from perfmodel.errors import BadInputError, PerfmodelError
@@ -55,7 +55,7 @@ def answer(asked: Said) -> PageAnswer:
     with advised(question):
         if question.sharding is None:
             ranking = rank(question)
-            lead = ranking if is_ranked(ranking.base) else None
+            lead = ranking if ranking.base.gpus > 1 else None
             return PageAnswer(question, ranking.base, note_idle(ranking.answer, answer_question), lead)
         named = note_idle(answer_question(question), answer_question)
         base = answer_on(question, named.gpus) if named.sharding != ROW_WISE else named

@@ -110,11 +110,11 @@ def test_timed_gathers_are_marks(tmp_path: Path) -> None:
     assert marks.y[0] == pytest.approx(moved / work["time_s"])
     assert len(marks.x) == 32 and "32 gathers timed on it" in found.source
     assert {row["evidence"] for row in found.data if row["kind"] == "timed"} == {"measured"}
-    rows = list_timed(answer.forward, samples.assign(shards=4))  # a quarter of the rows, bags of four ranks
+    rows = list_timed(answer.basis, samples.assign(shards=4))  # a quarter of the rows, bags of four ranks
     assert [row["working_set_bytes"] for row in rows] == [size / 4 for size in marks.x]
     moved += 3 * work["batch"] * (4 * work["dim"] + 8)
     assert rows[0]["bytes_per_s"] == pytest.approx(moved / work["time_s"])
-    assert list_timed(answer.forward, samples.assign(flag="throttled")) == []
+    assert list_timed(answer.basis, samples.assign(flag="throttled")) == []
     kinds = {t.line.dash for t in lines(found)}
     assert kinds == {"dash", "dot"}  # inside the bytes that were timed, and beyond them
     assert "dashed = interpolated, dotted = extrapolated." in found.how_to_read

@@ -85,7 +85,7 @@ def shardings(subject: Subject) -> Block | Missing:
     base = subject.base
     if base.gpus == 1:
         return SHARDINGS.missing("nothing is sharded.")
-    if base.table_count > MOST_COMPARED or base.forward.unpooled:
+    if base.table_count > MOST_COMPARED or base.basis.unpooled:
         return SHARDINGS.missing("perfmodel project --sharding all compares these.")
     answers = list(answer_shardings(base))
     possible = [each for each in answers if isinstance(each, Answer) and each.fits]

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from perfmodel.answer import Answer
-from perfmodel.engine.row_wise import Configs, Forward
+from perfmodel.engine.basis import PassBasis
+from perfmodel.engine.row_wise import Configs, cost_locally
 from perfmodel.engine.tables import row_bytes
 from perfmodel.model import kernels
 from perfmodel.question.groups import LARGEST
@@ -62,7 +63,7 @@ def roofline(subject: Subject) -> Block:
     calibration = answer.setting.calibration
     folder = run_of(calibration) if calibration is not None else None
     lines = _list_lines(answer)
-    points = list_timed(answer.forward, read_run(folder).kernel_samples()) if folder is not None else []
+    points = list_timed(answer.basis, read_run(folder).kernel_samples()) if folder is not None else []
     machine = answer.setting.machine
     parts = [f"{key} {machine.quantity(key)} ({machine.quantity(key).evidence})" for key, _ in _CEILINGS]
     timed = f" {counted(len(points), 'gather')} timed on it." if points else ""
@@ -83,10 +84,10 @@ def _list_lines(answer: Answer) -> list[list[dict[str, Any]]]:
     The tables of ``answer`` are used, with rows scaled. All batches are computed in one call, which works out
     skewed ids of each table size once.
     """
-    forward, work = answer.forward, answer.work
+    basis, work = answer.basis, answer.work
     batch = float(work.batch[0])
     batches = [batch * factor for factor in _BATCHES if batch * factor <= LARGEST["batch"]]
-    grid = np.geomspace(_SMALLEST, forward.setting.machine.value("hbm_bytes"), _SIZES)
+    grid = np.geomspace(_SMALLEST, basis.setting.machine.value("hbm_bytes"), _SIZES)
     samples, sizes = np.repeat(batches, grid.size), np.tile(grid, len(batches))
     stored = partial(row_bytes, training=False)
     whole = sum(g.count * g.rows * stored(g.dtype, g.dim) for g in work.groups)
@@ -94,12 +95,10 @@ def _list_lines(answer: Answer) -> list[list[dict[str, Any]]]:
     groups = tuple(replace(g, rows=np.maximum(np.asarray(g.rows).flat[0] * factor, 1.0)) for g in work.groups)
     ones, ids = np.ones_like(sizes), np.full_like(sizes, float(work.id_bytes[0]))
     local = Configs(sizes, ones, ones, samples, ids, groups, True)
-    timing = forward.cost_locally(local).steps[0].timing
+    timing = cost_locally(basis, local).steps[0].timing
     kinds = [str(Evidence.from_rank(int(rank))) for rank in np.broadcast_to(timing.evidence, sizes.shape)]
     moved = sum(
-        _count_bytes(
-            forward, samples * g.count, g.pooling, g.dim, stored(g.dtype, g.dim), ids + g.weight_bytes
-        )
+        _count_bytes(basis, samples * g.count, g.pooling, g.dim, stored(g.dtype, g.dim), ids + g.weight_bytes)
         for g in local.groups
     )
     moved = np.broadcast_to(moved, sizes.shape)
@@ -120,7 +119,7 @@ def _list_lines(answer: Answer) -> list[list[dict[str, Any]]]:
 
 
 def _count_bytes(
-    forward: Forward,
+    basis: PassBasis,
     bags: npt.ArrayLike,
     pooling: npt.ArrayLike,
     dim: npt.ArrayLike,
@@ -133,13 +132,13 @@ def _count_bytes(
     row      bytes of a row;  id_bytes  bytes of an id with its weight
     written  bags that are written; None: ``bags``
     """
-    bag = np.asarray(dim, float) * forward.constant("pooled_element_bytes") + forward.constant("offset_bytes")
+    bag = np.asarray(dim, float) * basis.constant("pooled_element_bytes") + basis.constant("offset_bytes")
     lookups = np.asarray(bags, float) * np.asarray(pooling, float)
     ids, into = np.asarray(id_bytes, float), np.asarray(bags if written is None else written, float)
     return np.asarray(kernels.gather_bytes(lookups, np.asarray(row, float), ids, into, bag))
 
 
-def list_timed(forward: Forward, samples: pd.DataFrame) -> list[dict[str, Any]]:
+def list_timed(basis: PassBasis, samples: pd.DataFrame) -> list[dict[str, Any]]:
     """The gathers that were timed (``Run.kernel_samples``), as rows of the figure's data with a label."""
     rows = samples[(samples["operation"] == "gather_pool") & (samples["flag"] != "throttled")]
     if rows.empty:
@@ -148,7 +147,7 @@ def list_timed(forward: Forward, samples: pd.DataFrame) -> list[dict[str, Any]]:
     columns = ("batch", "tables", "pooling", "dim", "rows", "shards", "id_bytes")
     batch, tables, pooling, dim, count, shards, ids = (rows[name].to_numpy(float) for name in columns)
     bags = batch * tables
-    moved = _count_bytes(forward, bags, pooling, dim, dim * width, ids, bags * shards)
+    moved = _count_bytes(basis, bags, pooling, dim, dim * width, ids, bags * shards)
     times = rows.assign(working_set_bytes=tables * count / shards * dim * width, requested_bytes=moved)
     return [
         {

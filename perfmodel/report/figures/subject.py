@@ -7,7 +7,7 @@ from typing import Any
 
 from perfmodel.answer import Answer, Question, answer_on
 from perfmodel.answer.answers import note_idle
-from perfmodel.answer.ranking import Ranking, answer_question, is_ranked, rank
+from perfmodel.answer.ranking import Ranking, answer_question, rank
 from perfmodel.engine.schemes import ROW_WISE
 from perfmodel.errors import BadInputError
 from perfmodel.report.ranking_text import headline
@@ -63,7 +63,7 @@ def find_subject(question: Question, lead: Ranking | None = None) -> Subject:
         if not lead.best:
             raise BadInputError(headline(lead), "use more GPUs (--gpus) or a smaller --batch.")
         answer = note_idle(lead.answer, answer_question)
-        return Subject(lead.base, answer, lead if is_ranked(lead.base) else None)
+        return Subject(lead.base, answer, lead if lead.base.gpus > 1 else None)
     answer = note_idle(answer_question(question), answer_question)
     if not answer.fits:
         held = answer.gpu_count.describe_memory()

@@ -8,8 +8,7 @@ from html import escape
 from typing import Any
 
 from perfmodel.answer import Answer
-from perfmodel.answer.explained import build_explained_pass
-from perfmodel.answer.ranking import Ranking
+from perfmodel.answer.ranking import Ranking, build_explained_pass
 from perfmodel.report.figures import registry
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.registry import Figure
@@ -25,7 +24,7 @@ from perfmodel.report.ranking_text import (
     help_words,
     limit_words,
     measure_text,
-    question_words,
+    question_facts,
     setting_words,
     throughput_words,
 )
@@ -62,7 +61,8 @@ def card_of(subject: Subject, *, whole: bool = True) -> Card:
     answer, ranking = subject.answer, subject.lead
     shown = ranking or Ranking(subject.base, (answer,) if answer.fits else ())
     beside = beside_words(shown, whole=False) if ranking else f"sharded {answer.sharding}"
-    findings = [f"It takes {gpu_words(answer)}."]
+    told = "; ".join(f"{label} {text}" for label, text in question_facts(subject.base))
+    findings = [f"Memory: {gpu_words(answer)}."]
     findings += [limit_words(answer)] if answer.gpus > 1 else ["Nothing is sharded."]
     findings += [help_words(ranking)] if whole and ranking and answer.gpus > 1 else []
     return Card(
@@ -72,7 +72,7 @@ def card_of(subject: Subject, *, whole: bool = True) -> Card:
         evidence=evidence_bar(answer.evidence_shares()),
         alert=re.sub(r"\n(?=\S)", " ", measure_text(shown, _find_file(answer))),
         notes=answer.every_note,
-        question=f"{question_words(subject.base)}; on {setting_words(subject.base)}",
+        question=f"{told}; on {setting_words(subject.base)}",
         findings=findings,
     )
 
