@@ -17,6 +17,7 @@ from perfmodel.answer.inputs import (
     group_equal,
     group_set,
     read_columns,
+    share_equally,
 )
 from perfmodel.engine.basis import HostRows, PassBasis
 from perfmodel.engine.grid import choose_gpus
@@ -138,6 +139,25 @@ class Question:
             work = group_equal(values, *shared, training=self.training, ids=ids)
         usable = float(capacity.usable_bytes(basis.room_bytes, self.reserve))
         return basis, choose_gpus(basis, replace(work, usable_bytes=usable, reserve=self.reserve), node)
+
+    def share_total(self) -> Question:
+        """The question with the batch of each GPU, ``total`` divided by the GPUs that the tables need.
+
+        Limits: not divisible -> BadInputError;  fewer GPUs would each have a larger batch, and need more: the
+        GPUs are given then
+        """
+        if self.total is None:
+            return self
+        gpus, needed = 1, self.gpus or self._count_needed(1)
+        while needed > gpus:
+            gpus = needed
+            needed = self.gpus or self._count_needed(max(self.total // gpus, 1))
+        pinned = gpus if needed < gpus else self.gpus
+        return replace(self, batch=share_equally(self.total, gpus), gpus=pinned)
+
+    def _count_needed(self, batch: int) -> int:
+        """GPUs that the tables, and the buffers for a batch of this size, need."""
+        return int(replace(self, batch=batch).prepare()[1].gpus[0])
 
     @property
     def given(self) -> dict[str, Any]:

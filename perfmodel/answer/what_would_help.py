@@ -93,7 +93,7 @@ def list_helping(answer: Answer, ask: Ask) -> tuple[Sensitivity, ...]:
 
 def _ask_again(answer: Answer, change: Change, ask: Ask) -> Iterator[Sensitivity]:
     try:
-        after = ask(change.question)
+        after = ask(change.question.share_total())
     except PerfmodelError:
         return
     if not after.fits:
@@ -106,7 +106,7 @@ def _ask_again(answer: Answer, change: Change, ask: Ask) -> Iterator[Sensitivity
         label = f"{counted(after.gpus, 'GPU')}{domain}"
     elif change.group == SETTINGS and after.gpus != answer.gpus:
         gain = format_ratio(after.samples_per_s / answer.samples_per_s)
-        label = f"{label}, {after.gpus} GPUs at {gain} samples/s"
+        label = f"{label}, {after.gpus} GPUs, {gain} samples/s"
     if after.sharding not in (answer.sharding, change.question.sharding):
         label = f"{label}, {after.sharding}"
     yield Sensitivity(
@@ -182,10 +182,7 @@ def _ask_more_gpus(answer: Answer, ask: Ask) -> Iterator[Sensitivity]:
     for_tables = [] if given or not first < answer.table_count <= counts[-1] else [answer.table_count]
 
     def ask_on(gpus: int) -> list[Sensitivity]:
-        if question.total is not None and question.total % gpus:
-            return []
-        batch = question.batch if question.total is None else question.total // gpus
-        more = replace(question, gpus=gpus, batch=batch)
+        more = replace(question, gpus=gpus)
         return list(_ask_again(answer, Change(MORE_GPUS, f"{gpus} GPUs", f"--gpus {gpus}", more), ask))
 
     effects = [effect for gpus in (first, *for_tables) for effect in ask_on(gpus)]

@@ -66,26 +66,11 @@ def question_of(typed: Mapping[str, Any]) -> Question:
         optimizer=first.get("optimizer"),
         sharding=read_sharding(first.get("sharding")),
     )
-    return question if first.get("global_batch") is None else _of_all_gpus(question, first)
-
-
-def _of_all_gpus(question: Question, typed: Mapping[str, Any]) -> Question:
-    """The question in which ``--global-batch`` is divided by the number of GPUs that tables need.
-
-    typed  as in ``question_of``.  Limits: as ``share_of``
-    """
-    gpus, more = 1, question.gpus or _needed(question, 1)
-    while more > gpus:
-        gpus = more
-        more = question.gpus or _needed(question, max(parse_count(typed["global_batch"]) // gpus, 1))
-    pinned = gpus if more < gpus else question.gpus  # fewer GPUs would each have a larger share of the batch
-    total = parse_count(typed["global_batch"])
-    return replace(question, batch=share_of(typed, gpus), gpus=pinned, total=total)
-
-
-def _needed(question: Question, batch: int) -> int:
-    """How many GPUs the tables, and the buffers for a batch of this size, need."""
-    return int(replace(question, batch=batch).prepare()[1].gpus[0])
+    if first.get("global_batch") is None:
+        return question
+    if first.get("batch") is not None:
+        raise BadInputError("--batch and --global-batch cannot be combined.", "leave one of them out.")
+    return replace(question, total=parse_count(first["global_batch"], "--global-batch")).share_total()
 
 
 def on_machines(question: Question, typed: Mapping[str, Any]) -> list[Question]:

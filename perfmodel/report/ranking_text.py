@@ -39,7 +39,12 @@ def ranking_text(found: Ranking, calibration_file: str | None) -> str:
     fair = throughput_words(answer) if found.best else ""
     lines = fair, beside_words(found), planned_words(found), answer.uneven
     below = [paragraph(line, _INDENT) for line in lines if line]
-    head = [paragraph(headline(found)), *below, facts([*question_facts(base), ("memory", gpu_words(answer))])]
+    given = [
+        *question_facts(base),
+        ("memory", gpu_words(answer)),
+        ("times", source_words(answer, calibration_file)),
+    ]
+    head = [paragraph(headline(found)), *below, facts(given)]
     parts = ["\n".join(head), step_table(answer, brief=True)]
     if found.changes:
         rows = change_rows(choose_changes(found.changes))
@@ -176,6 +181,17 @@ def gpu_words(answer: Answer) -> str:
     return f"{held} of {room} on the fullest GPU{where_words(answer)} · {count}"
 
 
+def source_words(answer: Answer, calibration_file: str | None) -> str:
+    """What of the machine was changed or measured by the user; "" if all of it is shipped."""
+    machine = answer.setting.machine
+    changed = [f"{key} = {machine.quantity(key)}" for key in sorted(machine.overrides)]
+    parts = [f"assumed: {', '.join(changed)}"] if changed else []
+    if calibration_file or answer.question.clock is not None or answer.question.calibration is not None:
+        clocks = ", ".join(str(clock) for clock in answer.clocks)
+        parts.append(f"calibration {calibration_file or ', '.join(answer.calibrations)}, clock {clocks}")
+    return " · ".join(parts)
+
+
 def too_large(base: Answer) -> str:
     return f"{ROW_WISE} does not fit: it needs {base.gpu_count.describe_memory('{} ({})')}"
 
@@ -261,6 +277,6 @@ def change_rows(changes: Sequence[Sensitivity]) -> list[list[str]]:
     for change in changes:
         times = format_time(change.after_s), band(change.low_s, change.high_s)
         name = "" if change.group == group else change.group
-        rows.append([f" {name}", change.label, *times, unbroken(change.option)])
+        rows.append([name, change.label, *times, unbroken(change.option)])
         group = change.group
     return rows

@@ -25,7 +25,7 @@ FOLLOW_MEMORY = ("gather_bytes_per_s", "bucketize_bytes_per_s", "local_sum_bytes
 _FOLDER = "machines"
 _SUFFIX = ".toml"
 _SAME = 1e-9
-_NOT_VALUES = ("name", "title", "notes", "defaults", "links", "accepted")
+_NOT_VALUES = ("name", "title", "notes", "defaults", "links", "accepted", "successors")
 
 KEYS: dict[str, ValueKey] = {
     "hbm_bytes": ValueKey("byte", False, "memory of one GPU"),

@@ -26,7 +26,7 @@ def test_without_gpus_it_is_of_those_that_the_tables_need(cli: Any) -> None:
     again = json.loads(cli("project", "--table-size", "10TB", "--global-batch", str(total), "--json").out)
     assert again["time_s"] == found["time_s"] and again["batch"] == 1024
     text = " ".join(cli("project", "--table-size", "10TB", "--global-batch", str(total)).out.split())
-    assert f"1 024 samples per GPU ({total:,} in all)".replace(",", " ") in text
+    assert f"1 024 samples on each GPU, {f'{total:,}'.replace(',', ' ')} in all" in text
     refused = cli("project", "--table-size", "10TB", "--global-batch", str(total + 1))
     assert refused.code == 2 and f"the nearest: {total} or {total + found['gpus']}" in refused.err
 

@@ -150,8 +150,6 @@ def test_what_cannot_be_compared_is_refused(words: str, says: str, cli: Any) -> 
     [
         "sweep --table-size 1TB --machine h100-sxm-ib,h200-sxm-ib,h100-sxm-ib",
         "sweep --table-size 1TB --machine h100-sxm-ib,own.toml",
-        "report --table-size 1TB --machine h100-sxm-ib,h100-sxm-ib",
-        "report --table-size 1TB --machine own.toml,own.toml",
         "chip plan --model criteo-kaggle --chip ascend-910,ascend-910",
     ],
 )

@@ -10,7 +10,7 @@ from alpha_beta import AlphaBeta, one
 
 from perfmodel.answer import project_one
 from perfmodel.answer.ranking import answer_question
-from perfmodel.answer.what_would_help import find_next_experiment, list_helping
+from perfmodel.answer.what_would_help import MACHINES, MORE_GPUS, find_next_experiment, list_helping
 from perfmodel.engine.basis import PassBasis
 from perfmodel.engine.schemes import Exchange
 from perfmodel.schema.evidence import Evidence
@@ -32,10 +32,11 @@ def test_a_change_that_no_calibration_covers_is_left_out() -> None:
 
 def test_what_does_not_help_is_left_out() -> None:
     cards = one(AlphaBeta(alpha=0.0, beta=1e15), gpus=16)  # nothing to gain from links
-    assert not list_helping(cards.pinned, answer_question)
+    helping = [s for s in list_helping(cards.pinned, answer_question) if s.group != MACHINES]
+    assert not helping
     p = project_one(gpus=8, batch=2**20)
     options = [s.option for s in list_helping(p.pinned, answer_question)]
-    assert "--set nvlink_bytes_per_s=900GB/s" in options  # bytes rule
+    assert "--payload fp16" in options  # bytes rule
     assert not any(option.startswith("--batch") for option in options)
 
 
@@ -46,19 +47,7 @@ def test_more_samples_where_latency_rules() -> None:
     assert more.after == pytest.approx(larger.slowdown, rel=1e-6)  # its tables are the same
     gain = 4 * p.time_s / larger.time_s
     assert gain == pytest.approx(4, rel=2e-3)
-    assert more.label == "4 times the batch: 4.00× the samples per second"
-
-
-def test_the_domain_in_use_is_widened_to_all() -> None:
-    p = project_one(gpus=64, gpus_per_node=4, machine="h200-sxm-ib")
-    wide = next(s for s in list_helping(p.pinned, answer_question) if "domain" in s.label)
-    assert wide.label == "NVLink domain 4 → 64 GPUs"
-    assert wide.option == "--set nvlink_domain_gpus=128"  # 16 nodes of 8, of which 4 are used
-    again = project_one(
-        gpus=64, gpus_per_node=4, machine="h200-sxm-ib", overrides={"nvlink_domain_gpus": 128}
-    )
-    assert again.slowdown == wide.after
-    assert float(again.basis.domain(again.work.gpus)[0]) == 64
+    assert more.label == "4× the batch, 4.00× the samples/s"
 
 
 @pytest.mark.parametrize(
@@ -95,8 +84,9 @@ def test_next_experiment_names_what_carries_the_time() -> None:
 def test_sensitivities_of_the_main_question() -> None:
     p = project_one(table_bytes=10e12, reserve=0)
     found = {s.option: s for s in list_helping(p.pinned, answer_question)}
-    assert {"--sharding sparse", "--sharding two-level", "--set nvlink_domain_gpus=120"} <= set(found)
-    assert all(s.after <= 0.98 * p.slowdown for s in found.values())
+    assert {"--sharding sparse", "--sharding two-level", "--machine gb200-nvl72"} <= set(found)
+    settings = [s for s in found.values() if s.group not in (MORE_GPUS, MACHINES)]
+    assert all(s.after <= 0.98 * p.slowdown for s in settings)
     assert all(s.before == p.slowdown and s.low <= s.after <= s.high for s in found.values())
 
 

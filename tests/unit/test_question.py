@@ -39,7 +39,7 @@ def test_plan_tables_has_the_defaults_of_the_command() -> None:
         for name, each in inspect.signature(question_of).parameters.items()
         if name in known and each.kind is inspect.Parameter.KEYWORD_ONLY
     }
-    assert len(python) == 15
+    assert len(python) == 14
     said = {name: known[name].value(known[name].default) for name in python}
     said |= {"batch": int(DEFAULT_BATCH), "distribution": python["distribution"]}  # uniform, as a value
     listed = {name: value or () for name, value in said.items() if name in ("only", "without")}

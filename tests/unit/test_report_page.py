@@ -55,7 +55,7 @@ def test_the_first_screen_is_the_headline_two_figures_and_what_would_help(page: 
     assert first.count("<li>") - first.count("<li><i") == 3  # findings; the others are evidence
     answer = project_one(table_bytes=10e12)
     words = unescape(first)
-    assert f"10 TB on 144 GPUs: {answer.time_s * 1e3:.2f} ms a batch" in words
+    assert f"10 TB on 144 GPUs (18 nodes of h100-sxm-ib): {answer.time_s * 1e3:.2f} ms a batch" in words
     assert f"{answer.slowdown:.0f}×" in words and f"{answer.totals['throughput_ratio']:.3f}×" in words
 
 
@@ -157,7 +157,7 @@ def test_a_run_of_ones_own_shows_what_it_knows(cli: Callable[..., Outcome], tmp_
     blocks = {block["name"]: block for block in json.loads(done.out)["blocks"]}
     assert "3 points" in blocks["validation"]["title"]  # its own passes
     assert "on 4 GPUs" in blocks["all-to-all"]["title"] and blocks["shardings"]["title"]
-    assert " on 4 GPUs: " in out.read_text()  # the most that it measured, filled
+    assert " on 4 GPUs (" in out.read_text()  # the most that it measured, filled
     far = ("report", "--calibration", str(folder), "--table-size", "10TB", "--out", str(out), "--force")
     is_an_error(cli(*far), 3, "G = 2, 4")
 
@@ -194,9 +194,9 @@ def test_a_page_beside_an_answer_has_the_name_of_one(
 def test_markdown_has_the_sentences_and_the_numbers(cli: Callable[..., Outcome], tmp_path: Path) -> None:
     done = cli(*WORDS, "--out", str(tmp_path / "r.md"))
     text, answer = (tmp_path / "r.md").read_text(), project_one(table_bytes=10e12)
-    assert done.code == 0 and text.startswith("# 10 TB on 144 GPUs: ")
+    assert done.code == 0 and text.startswith("# 10 TB on 144 GPUs (")
     assert f"| row-wise | {answer.steps[0].name} | {answer.steps[0].time_s!r} |" in text
-    assert text.count("\n## ") > 8 and "rows are in the HTML page" in text and "\n- It takes " in text
+    assert text.count("\n## ") > 8 and "rows are in the HTML page" in text and "\n- Memory: " in text
     assert "    perfmodel report --table-size 10TB" in text
     is_an_error(cli("report", "--format", "doc"), 2, "doc", "markdown")
 

@@ -99,7 +99,7 @@ def test_a_sequence_costs_more_than_its_bag_where_rows_are_many(cli: Any) -> Non
 
 def test_what_leads_is_what_torchrec_runs_and_a_model_keeps_its_tables(cli: Any) -> None:
     text = " ".join(cli("project", "--table-size", "10TB", "--pooling", "none").out.split())
-    assert "32 ids per sample, not pooled" in text and "with use_index_dedup" in text
+    assert "32 ids a sample, not pooled" in text
     named = cli("project", "--table-size", "10TB", "--pooling", "none:50", "--sharding", "ub").out
     assert "--pooling none:50" in named and "--sharding all" not in text
     model = cli("project", "--model", "criteo-1tb", "--gpus", "8", "--pooling", "none").out
