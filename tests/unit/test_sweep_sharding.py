@@ -88,7 +88,9 @@ def test_a_screen_says_which_sharding_each_row_has(cli: Any) -> None:
 
 
 def test_all_is_a_row_for_each_sharding_that_is_possible(cli: Any) -> None:
-    rows = json.loads(cli("sweep", "--table-size", "1TB,2TB", "--sharding", "all", "--json").out)["rows"]
+    rows = json.loads(
+        cli("sweep", "--table-size", "1TB,2TB", "--dim", "128", "--sharding", "all", "--json").out
+    )["rows"]
     for size in (1e12, 2e12):
         ways = [row["sharding"] for row in rows if row["table_bytes"] == size]
         assert ways == [way for way in WAYS if way in ways] and {"column-wise", ROW_WISE} <= set(ways)
