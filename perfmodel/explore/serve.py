@@ -75,8 +75,12 @@ def _read_token(file: Path | None) -> str:
 def _open_browser(address: str) -> None:
     """Open the page by a file that only this user reads: all users see the command line of a browser."""
     folder = home_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix="explore-", suffix=".html", dir=folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix="explore-", suffix=".html", dir=folder)
+    except OSError as error:
+        note(f"the browser is not opened: {folder} cannot be written: {error.strerror}.")
+        return
     atexit.register(Path(name).unlink, missing_ok=True)
     with os.fdopen(handle, "w", encoding="utf-8") as stream:
         stream.write(f'<meta http-equiv="refresh" content="0; url={address}">\n')

@@ -308,7 +308,7 @@ def test_a_token_of_ones_own_is_in_no_command_line(tmp_path: Path) -> None:
 
 
 def test_a_browser_is_given_a_file_that_only_this_user_reads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from perfmodel.explore import serve
 
@@ -319,6 +319,10 @@ def test_a_browser_is_given_a_file_that_only_this_user_reads(
     (file,) = (tmp_path / "home").iterdir()
     assert opened == [file.as_uri()] and file.stat().st_mode & 0o777 == 0o600
     assert "token=secret-secret" in file.read_text()
+    (tmp_path / "home").rename(tmp_path / "other")
+    (tmp_path / "home").write_text("no folder")
+    serve._open_browser("http://127.0.0.1:1/?token=secret-secret")
+    assert len(opened) == 1 and "the browser is not opened" in capsys.readouterr().err
 
 
 def refused(*words: str) -> str:

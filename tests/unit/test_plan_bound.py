@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
+from cli_calls import planned
 from oracles.plans import exact
 
 from perfmodel.engine.schemes import Exchange
@@ -113,3 +117,22 @@ def test_too_many_plans_are_refused() -> None:
     tables = PlanTables.load("mlperf-dlrm-dcnv2")
     with pytest.raises(BadInputError, match=r"plans are too many to try"):
         exact(Evaluator.on(MACHINE, tables, 64, 4), 80e9)
+
+
+def test_no_bound_is_above_a_plan_that_exists() -> None:
+    """A bound of 158 µs was printed beside a plan file of 153."""
+    cases = Path(__file__).parent / "cases"
+    line = (
+        "--model",
+        str(cases / "two.csv"),
+        "--gpus",
+        "6",
+        "--batch",
+        "8192",
+        "--max-hbm",
+        "300MB",
+        "--json",
+    )
+    found = json.loads(planned(*line).out)
+    priced = json.loads(planned(*line, "--plan", str(cases / "two_rb.json")).out)
+    assert found["bound_s"] <= priced["time_s"] and found["bound_s"] <= found["time_s"]
