@@ -24,7 +24,7 @@ from perfmodel.report.figures.words import collective_name, hover, library_name,
 from perfmodel.schema.calibration import Curve
 from perfmodel.schema.evidence import Backend, Clock, Evidence
 from perfmodel.schema.machine import Machine, load_machine
-from perfmodel.units import counted, format_bytes, format_fraction, format_rate, format_ratio, format_time
+from perfmodel.units import counted, format_bytes, format_fraction, format_rate, format_time
 from perfmodel.validate.crossover import GPUS, MACHINE, Comparison, common_sizes
 from perfmodel.validate.points import curve_samples
 
@@ -77,20 +77,23 @@ def measured(
 
 @dataclass(frozen=True)
 class _Series:
-    """A library in the figure: its label, its number (for the colour), its curve, and its points.
+    """A library in the figure: its number (for the colour), its curve, and its points.
 
-    points  as ``medians`` returns them
+    points  as ``list_medians`` returns them
     """
 
-    label: str
     index: int
     source: MeasuredLibrary
     curve: Curve
-    points: pd.DataFrame
+    points: list[dict[str, Any]]
 
     @property
-    def colour(self) -> str:
-        return style.colour(self.index)
+    def label(self) -> str:
+        return self.source.label
+
+    def read(self, name: str) -> Floats:
+        """A column of the points."""
+        return np.array([point[name] for point in self.points], float)
 
 
 def all_to_all(subject: Subject) -> Block | Missing:
@@ -140,134 +143,109 @@ def collectives(
         known = [curve for each in libraries[:1] for curve in each.model.calibration.curves]
         ranks = [c.gpus for c in known if c.collective == collective and c.domain_gpus >= c.gpus]
         gpus = max(ranks, default=GPUS)
-    series = list(_series(libraries, collective, gpus))
+    series = list(_list_series(libraries, collective, gpus))
     what = f"{collective_name(collective)} on {counted(gpus, 'GPU')}"
     if not series:
         only = sorted({str(each.model.calibration.backend) for each in libraries}) or ["nccl"]
         line = f"perfmodel calibrate --only {','.join(f'{b}:{collective}' for b in only)} --ranks {gpus}"
         return named.missing(f"no {what} was measured on this machine: {line}")
-    crossing = _crossing(series, collective, gpus)
+    crossing = _compare(series, collective, gpus)
     return named.block(
-        _title(series, what, crossing),
+        _entitle(series, what, crossing),
         "Marks are medians of samples, with the range of their times. Lines are fitted curves: dashed inside "
         "the measured sizes, dotted outside. The lowest strip shows how far the medians are from the curve.",
-        _figure(series, gpus, crossing),
-        _source(series),
-        [row for s in series for row in _rows(s, collective, gpus)],
+        _draw(series, crossing.crossover_bytes if crossing else None),
+        _describe_sources(series),
+        [point for each in series for point in each.points],
     )
 
 
-def _series(libraries: Sequence[MeasuredLibrary], collective: str, gpus: int) -> Iterator[_Series]:
+def _list_series(libraries: Sequence[MeasuredLibrary], collective: str, gpus: int) -> Iterator[_Series]:
     for index, library in enumerate(libraries):
         domain = library.model.machine.nvlink_domain_gpus
         curve = library.curve(collective, gpus, min(gpus, domain) if domain > 1 else gpus)
         if curve is not None:
-            yield _Series(library.label, index, library, curve, medians(library, curve))
+            yield _Series(index, library, curve, list_medians(library, curve))
 
 
-def medians(one: MeasuredLibrary, curve: Curve) -> pd.DataFrame:
-    """A row for each size: payload_bytes, time_s (median), low_s, high_s, samples, fitted_s, residual, and
-    busbw_bytes_per_s.
+def list_medians(library: MeasuredLibrary, curve: Curve) -> list[dict[str, Any]]:
+    """A dictionary for each size: payload_bytes, time_s (median), low_s, high_s, samples, fitted_s, residual,
+    busbw_bytes_per_s, and whose it is.
 
     residual  the median over the fitted time, less 1
     Limits: no samples available -> the times that a projection uses, with 0 samples
     """
-    import pandas as pd
-
-    rows = one.samples
-    if rows is None:
-        times = curve.anchor_times_s
-        columns = {"payload_bytes": curve.anchor_bytes, "time_s": times, "low_s": times, "high_s": times}
-        frame = pd.DataFrame({**columns, "samples": 0})
+    if library.samples is None:
+        found = [(size, t, t, t, 0) for size, t in zip(curve.anchor_bytes, curve.anchor_times_s, strict=True)]
     else:
+        rows = library.samples
         cell = (rows["collective"] == curve.collective) & (rows["gpus"] == curve.gpus)
         cell &= rows["domain_gpus"] == min(curve.domain_gpus, curve.gpus)
         groups = rows[cell].groupby("payload_bytes")["time_s"]
-        frame = groups.agg(time_s="median", low_s="min", high_s="max", samples="size").reset_index()
-    sizes, middle = (frame[name].to_numpy(float) for name in ("payload_bytes", "time_s"))
-    fitted, rates = _fitted(curve, sizes), _busbw(curve.collective, curve.gpus, sizes, middle)
-    return frame.assign(fitted_s=fitted, residual=middle / fitted - 1, busbw_bytes_per_s=rates)
+        found = [(size, g.median(), g.min(), g.max(), len(g)) for size, g in groups]
+    calibration = library.model.calibration
+    whose = {"backend": str(calibration.backend), "clock": str(calibration.clock)}
+    points = []
+    for size, time, low, high, samples in found:
+        fitted = float(_fit_times(curve, np.array(size, float)))
+        points.append(
+            {
+                "calibration": calibration.calibration_id, **whose, "collective": curve.collective,
+                "gpus": curve.gpus, "payload_bytes": size, "time_s": float(time), "low_s": float(low),
+                "high_s": float(high), "samples": samples, "fitted_s": fitted, "residual": time / fitted - 1,
+                "busbw_bytes_per_s": size / time * bus_factor(curve.collective, curve.gpus),
+            }
+        )  # fmt: skip
+    return points
 
 
-def _fitted(curve: Curve, sizes: Floats) -> Floats:
+def _fit_times(curve: Curve, sizes: Floats) -> Floats:
     return hockney_time(sizes, curve.alpha_s.value, curve.beta_bytes_per_s.value, curve.p.value)
 
 
-def _busbw(collective: str, gpus: int, sizes: Floats, times: Floats) -> Floats:
-    return np.asarray(sizes / times * bus_factor(collective, gpus), float)
-
-
-def _crossing(series: Sequence[_Series], collective: str, gpus: int) -> Comparison | None:
+def _compare(series: Sequence[_Series], collective: str, gpus: int) -> Comparison | None:
     """Two libraries' times at the sizes that both measured; first the faster at the smallest size.
 
     Limits: not two libraries, or no size in common -> None
     """
-    if len(series) != 2:
+    low = max(each.curve.anchor_bytes[0] for each in series)
+    if len(series) != 2 or low >= min(each.curve.anchor_bytes[-1] for each in series):
         return None
-    low = max(s.curve.anchor_bytes[0] for s in series)
-    if low >= min(s.curve.anchor_bytes[-1] for s in series):
-        return None
-    sizes = common_sizes([s.curve for s in series])
-    times = [s.source.model.estimate(collective, sizes, gpus).time_s for s in _by_first(series)]
-    return Comparison(sizes, *times)
+    sizes = common_sizes([each.curve for each in series])
+    times = [each.source.model.estimate(collective, sizes, gpus).time_s for each in series]
+    return Comparison(sizes, *sorted(times, key=lambda values: float(values[0])))
 
 
-def _by_first(series: Sequence[_Series]) -> list[_Series]:
-    """The libraries ordered by their times at the smallest size that all have measured."""
-    size = max(s.curve.anchor_bytes[0] for s in series)
-
-    def time(s: _Series) -> float:
-        return float(s.source.model.estimate(s.curve.collective, size, s.curve.gpus).time_s)
-
-    return sorted(series, key=time)
-
-
-def _title(series: Sequence[_Series], what: str, crossing: Comparison | None) -> str:
-    missed = float(np.median(np.abs(np.concatenate([s.points["residual"].to_numpy(float) for s in series]))))
+def _entitle(series: Sequence[_Series], what: str, crossing: Comparison | None) -> str:
     if crossing is not None:
-        first, second = (s.label for s in _by_first(series))
-        size = crossing.crossover_bytes
-        if size is not None:
-            return sentence(f"{what}: {first} is faster below {format_bytes(size)}, {second} at larger sizes")
-        last = crossing.nccl_s[-1] / crossing.nvshmem_s[-1]
-        small = crossing.nccl_s[0] / crossing.nvshmem_s[0]
-        if last >= 1:
-            return sentence(
-                f"{what}: {first} is faster than {second} at every size, {format_ratio(small)} at "
-                f"the smallest and {format_ratio(last)} at the largest"
-            )
-    best = min(series, key=lambda s: float(s.points["time_s"].min()))
-    floor = format_time(float(best.points["time_s"].min()))
-    rates = [(float(s.points["busbw_bytes_per_s"].max()), s) for s in series]
-    rate, fastest = max(rates, key=lambda pair: pair[0])
-    more = f" of {fastest.label}" if len(series) > 1 else ""
+        size = max(each.curve.anchor_bytes[0] for each in series)
+        first, second = sorted(series, key=lambda each: float(_estimate_time(each, size)))
+        switch = crossing.crossover_bytes
+        if switch is not None:
+            where = f"below {format_bytes(switch)}, {second.label} at larger sizes"
+        else:
+            where = f"than {second.label} at every size that both measured"
+        return sentence(f"{what}: {first.label} is faster {where}")
+    floor = min(float(each.read("time_s").min()) for each in series)
+    rate = max(float(each.read("busbw_bytes_per_s").max()) for each in series)
+    missed = float(np.median(np.abs(np.concatenate([each.read("residual") for each in series]))))
     return sentence(
-        f"{what} takes at least {floor} and reaches {format_rate(rate)} of bus bandwidth{more}; "
+        f"{what} takes at least {format_time(floor)} and reaches {format_rate(rate)} of bus bandwidth; "
         f"half of the medians are within {format_fraction(missed)} of the curve"
     )
 
 
-def _sizes(s: _Series) -> Floats:
-    return s.points["payload_bytes"].to_numpy(float)
+def _estimate_time(series: _Series, size: float) -> Floats:
+    return series.source.model.estimate(series.curve.collective, size, series.curve.gpus).time_s
 
 
-def _times(s: _Series) -> Floats:
-    return s.points["time_s"].to_numpy(float)
-
-
-def _figure(series: Sequence[_Series], gpus: int, crossing: Comparison | None) -> Any:
-    traces = [in_pane(trace, row) for s in series for trace, row in _traces(s, gpus)]
-    sizes = np.concatenate([_grid(s.curve) for s in series])
-    times = np.concatenate([s.points[["low_s", "high_s"]].to_numpy(float).ravel() for s in series])
-    rates = np.concatenate([s.points["busbw_bytes_per_s"].to_numpy(float) for s in series])
-    ends = float(sizes.min()), float(sizes.max())
-    below = style.binary_bytes_axis(*ends, "payload of one GPU")
-    above = {
-        **style.binary_bytes_axis(*ends),
-        "title": {"text": ""},
-        "showticklabels": False,
-        "matches": "x3",
-    }
+def _draw(series: Sequence[_Series], crossover_bytes: float | None) -> Any:
+    traces = [in_pane(trace, row) for each in series for trace, row in _list_traces(each)]
+    sizes = np.concatenate([_grid(each.curve) for each in series])
+    times = np.concatenate([each.read(end) for each in series for end in ("low_s", "high_s")])
+    rates = np.concatenate([each.read("busbw_bytes_per_s") for each in series])
+    below = style.binary_bytes_axis(float(sizes.min()), float(sizes.max()), "payload of one GPU")
+    above = {**below, "title": {"text": ""}, "showticklabels": False, "matches": "x3"}
     layout = panes(
         [
             (above, style.time_axis(times.min() / 1.5, times.max() * 1.5), _PANES[0]),
@@ -275,14 +253,14 @@ def _figure(series: Sequence[_Series], gpus: int, crossing: Comparison | None) -
             (below, style.axis("off the curve (%)", zeroline=True, zerolinecolor=style.RULE), _PANES[2]),
         ]
     )
-    size = crossing.crossover_bytes if crossing is not None else None
-    if size is not None:
+    if crossover_bytes is not None:
         layout["shapes"] = [
-            rule(f"x{pane(row)}", size, f"y{pane(row)} domain", dash="dot") for row in (1, 2, 3)
+            rule(f"x{pane(row)}", crossover_bytes, f"y{pane(row)} domain", dash="dot") for row in (1, 2, 3)
         ]
         layout["annotations"] = [
-            {"x": float(np.log10(size)), "xref": "x", "y": 0, "yref": "y2 domain", "yanchor": "bottom",
-             "xanchor": "left", "xshift": 4, "showarrow": False, "text": f"crossover {format_bytes(size)}"}
+            {"x": float(np.log10(crossover_bytes)), "xref": "x", "y": 0, "yref": "y2 domain",
+             "yanchor": "bottom", "xanchor": "left", "xshift": 4, "showarrow": False,
+             "text": f"crossover {format_bytes(crossover_bytes)}"}
         ]  # fmt: skip
     return style.new_figure(traces, height=_HEIGHT, **layout)
 
@@ -299,73 +277,53 @@ def _grid(curve: Curve) -> Floats:
     return np.concatenate([low / more[::-1], inside, high * more])
 
 
-def _traces(s: _Series, gpus: int) -> Iterator[tuple[dict[str, Any], int]]:
+def _list_traces(series: _Series) -> Iterator[tuple[dict[str, Any], int]]:
     """Plotly traces of a library, each with the number of its pane (1 time, 2 bandwidth, 3 residual).
 
     The fitted line has other dashes beyond the measured sizes.
     """
-    curve, group = s.curve, f"series{s.index}"
-    grid = _grid(curve)
-    low, high = curve.anchor_bytes[0], curve.anchor_bytes[-1]
-    parts = [
+    curve, colour, label = series.curve, style.colour(series.index), safe(series.label)
+    grid, low, high = _grid(curve), curve.anchor_bytes[0], curve.anchor_bytes[-1]
+    factor = bus_factor(curve.collective, curve.gpus)
+    hidden: dict[str, Any] = {"legendgroup": label, "showlegend": False}
+    for sizes, evidence in (
         (grid[(grid >= low) & (grid <= high)], Evidence.INTERPOLATED),
         (grid[grid <= low], Evidence.EXTRAPOLATED),
         (grid[grid >= high], Evidence.EXTRAPOLATED),
-    ]
-    for sizes, evidence in parts:
-        times = _fitted(curve, sizes)
-        text = [_line_text(s, x, t, evidence) for x, t in zip(sizes, times, strict=True)]
-        line = {"color": s.colour, "width": 2, "dash": style.DASHES[evidence]}
-        more: dict[str, Any] = {"mode": "lines", "line": line, "legendgroup": group, "showlegend": False}
-        for row, values in ((1, times), (2, _busbw(curve.collective, gpus, sizes, times))):
-            yield scatter(sizes, values, text, safe(s.label), **more), row
-    yield from _marks(s, gpus, group)
+    ):
+        times = _fit_times(curve, sizes)
+        line = {"color": colour, "width": 2, "dash": style.DASHES[evidence]}
+        for row, values in ((1, times), (2, sizes / times * factor)):
+            yield scatter(sizes, values, label, label, mode="lines", line=line, **hidden), row
+    sizes, times, slow, fast = map(series.read, ("payload_bytes", "time_s", "high_s", "low_s"))
+    marker = {"color": colour, "symbol": style.symbol(series.index), "size": 7}
+    words = [_point_text(series, point) for point in series.points]
+    ends = whiskers(times, fast, slow, thickness=1, width=3)
+    yield scatter(sizes, times, words, label, marker, legendgroup=label, error_y=ends), 1
+    rates = sizes / times * factor
+    ends = whiskers(rates, sizes / slow * factor, sizes / fast * factor, thickness=1, width=3)
+    yield scatter(sizes, rates, words, label, marker, error_y=ends, **hidden), 2
+    yield scatter(sizes, 100 * series.read("residual"), words, label, marker, **hidden), 3
 
 
-def _marks(s: _Series, gpus: int, group: str) -> Iterator[tuple[dict[str, Any], int]]:
-    sizes, times = _sizes(s), _times(s)
-    low, high = (s.points[name].to_numpy(float) for name in ("low_s", "high_s"))
-    marker = {"color": s.colour, "symbol": style.symbol(s.index), "size": 7}
-    words = [_point_text(s, row) for row in s.points.to_dict(orient="records")]
-    rates, slow, fast = (_busbw(s.curve.collective, gpus, sizes, values) for values in (times, high, low))
-    residuals = 100 * s.points["residual"].to_numpy(float)
-    for row, (y, ends) in enumerate(((times, (low, high)), (rates, (slow, fast)), (residuals, ())), 1):
-        bars = {"error_y": whiskers(y, *ends, thickness=1, width=3)} if ends else {}
-        more = {"legendgroup": group, **({"showlegend": False} if row > 1 else {}), **bars}
-        yield scatter(sizes, y, words, safe(s.label), marker, **more), row
-
-
-def _line_text(s: _Series, size: float, time_s: float, evidence: Evidence) -> str:
-    where = "fitted" if evidence is Evidence.INTERPOLATED else "fitted, outside the measured sizes"
-    return hover([safe(s.label), f"{format_bytes(size)}: {format_time(time_s)}", where])
-
-
-def _point_text(s: _Series, row: Mapping[Any, Any]) -> str:
-    time, low, high = (format_time(row[name]) for name in ("time_s", "low_s", "high_s"))
+def _point_text(series: _Series, point: Mapping[str, Any]) -> str:
+    time, low, high = (format_time(point[name]) for name in ("time_s", "low_s", "high_s"))
     missing = "median from the fit; its samples are not available"
     return hover(
         [
-            safe(s.label),
-            f"{format_bytes(row['payload_bytes'])}: {time}, {format_rate(row['busbw_bytes_per_s'])} bus",
-            f"{low} – {high}, n = {row['samples']}" if row["samples"] else missing,
-            f"{signed(row['residual'])} from the fit",
-            f"measured: {safe(', '.join(s.curve.sources))}",
+            safe(series.label),
+            f"{format_bytes(point['payload_bytes'])}: {time}, {format_rate(point['busbw_bytes_per_s'])} bus",
+            f"{low} – {high}, n = {point['samples']}" if point["samples"] else missing,
+            f"{signed(point['residual'])} from the fit",
+            f"measured: {safe(', '.join(series.curve.sources))}",
         ]
     )
 
 
-def _source(series: Sequence[_Series]) -> str:
+def _describe_sources(series: Sequence[_Series]) -> str:
     parts = []
-    for s in series:
-        c, count = s.source.model.calibration, int(s.points["samples"].sum())
-        ids = ", ".join(s.curve.sources)
-        seen = f": {counted(count, 'sample')} of {ids}" if count else ""
-        parts.append(f"{c.calibration_id}{seen}, fitted {s.curve.formula()}")
+    for each in series:
+        count = int(each.read("samples").sum())
+        seen = f": {counted(count, 'sample')} of {', '.join(each.curve.sources)}" if count else ""
+        parts.append(f"{each.source.model.calibration.calibration_id}{seen}, fitted {each.curve.formula()}")
     return "Measured. " + "; ".join(parts) + "."
-
-
-def _rows(s: _Series, collective: str, gpus: int) -> Iterator[dict[str, Any]]:
-    c = s.source.model.calibration
-    names = {"calibration": c.calibration_id, "backend": str(c.backend), "clock": str(c.clock)}
-    for row in s.points.to_dict(orient="records"):
-        yield {**names, "collective": collective, "gpus": gpus, **{str(k): v for k, v in row.items()}}

@@ -100,25 +100,25 @@ def compare_points(frames: Mapping[str, pd.DataFrame]) -> Block | Missing:
     half, most = (format_fraction(float(np.quantile(size, share))) for share in (0.5, 0.9))
     return VALIDATION.block(
         sentence(
-            f"of {counted(size.size, 'point')} left out of the fits{_up_to(kinds)}, half are predicted "
-            f"within {half} and 90 % within {most}; "
+            f"of {counted(size.size, 'point')} left out of the fits{_name_largest(kinds)}, half are "
+            f"predicted within {half} and 90 % within {most}; "
             f"{format_fraction(float(inside.mean()))} are inside their 95 % band"
         ),
         "On the line, a prediction is exact; the dark band is ±10 %, the light band ±25 %. "
         "Below: predicted divided by measured.",
-        _figure(kinds),
-        _source(kinds),
-        tuple(row for label, frame in kinds.items() for row in _rows(label, frame)),
+        _draw(kinds),
+        _describe_points(kinds),
+        tuple(row for label, frame in kinds.items() for row in _list_rows(label, frame)),
     )
 
 
-def _up_to(kinds: Mapping[str, pd.DataFrame]) -> str:
-    """``, on up to 80 GPUs``, the most GPUs of any point. kinds  frames by kind;  no column gpus -> "" """
+def _name_largest(kinds: Mapping[str, pd.DataFrame]) -> str:
+    """``, on up to 80 GPUs``, the most GPUs of any point; no column gpus -> "" """
     most = [int(frame["gpus"].max()) for frame in kinds.values() if "gpus" in frame.columns]
     return f", on up to {counted(max(most), 'GPU')}" if most else ""
 
 
-def _source(kinds: Mapping[str, pd.DataFrame]) -> str:
+def _describe_points(kinds: Mapping[str, pd.DataFrame]) -> str:
     parts = []
     for label, frame in kinds.items():
         error = format_fraction(float(frame["error"].abs().median()))
@@ -126,17 +126,19 @@ def _source(kinds: Mapping[str, pd.DataFrame]) -> str:
     return "Predicted and measured: " + "; ".join(parts) + "."
 
 
-def _figure(kinds: Mapping[str, pd.DataFrame]) -> Any:
-    measured = np.concatenate([f["time_s"].to_numpy(float) for f in kinds.values()])
-    both = np.concatenate([measured, *(f["predicted_s"].to_numpy(float) for f in kinds.values())])
-    low, high = float(both.min()) / 1.3, float(both.max()) * 1.3
-    over = np.concatenate([_ratios(frame) for frame in kinds.values()])
+def _draw(kinds: Mapping[str, pd.DataFrame]) -> Any:
+    import pandas as pd
+
+    points = pd.concat(kinds.values())
+    times, over = points[["time_s", "predicted_s"]].to_numpy(float), _divide(points)
+    low, high = float(times.min()) / 1.3, float(times.max()) * 1.3
     ends = min(over.min(), 1 - _BANDS[0]) / 1.1, max(over.max(), 1 + _BANDS[0]) * 1.1
     above = style.time_axis(low, high, "", showticklabels=False, matches="x2")
     below, up = (style.time_axis(low, high, f"{what} time") for what in ("measured", "predicted"))
-    marks = (_marks(*kind, index) for index, kind in enumerate(kinds.items()))
+    marks = (_list_marks(*kind, index) for index, kind in enumerate(kinds.items()))
+    pairs = [*_list_guides(low, high), *marks]
     return style.new_figure(
-        [in_pane(trace, row) for pair in (*_guides(low, high), *marks) for row, trace in enumerate(pair, 1)],
+        [in_pane(trace, row) for pair in pairs for row, trace in enumerate(pair, 1)],
         height=680,
         **panes([(above, up, _PANES[0]), (below, style.ratio_axis(*ends, "over measured (×)"), _PANES[1])]),
     )
@@ -147,7 +149,7 @@ BothPanes = tuple[dict[str, Any], dict[str, Any]]
 """A trace for the upper pane and a trace for the lower."""
 
 
-def _guides(low: float, high: float) -> Iterator[BothPanes]:
+def _list_guides(low: float, high: float) -> Iterator[BothPanes]:
     """Plotly traces for both panes: the line of equal times, and bands of ±10 and ±25 % around it."""
     quiet: dict[str, Any] = {"mode": "lines", "hoverinfo": "skip", "showlegend": False}
     ends = [low, high, high, low]
@@ -164,46 +166,37 @@ def _guides(low: float, high: float) -> Iterator[BothPanes]:
     yield one, two
 
 
-def _marks(label: str, frame: pd.DataFrame, index: int) -> BothPanes:
+def _list_marks(label: str, frame: pd.DataFrame, index: int) -> BothPanes:
     marker = {"color": style.colour(index), "symbol": style.symbol(index), "size": 6, "opacity": 0.75}
-    words = [_text(label, row) for row in frame.to_dict(orient="records")]
-    x, y = (frame[name].to_numpy(float) for name in ("time_s", "predicted_s"))
-    upper = scatter(x, y, words, label, marker, legendgroup=label)
-    return upper, {**upper, "y": _ratios(frame).tolist(), "showlegend": False}
+    words = [_point_text(label, row) for row in frame.to_dict(orient="records")]
+    upper = scatter(frame["time_s"], frame["predicted_s"], words, label, marker, legendgroup=label)
+    return upper, {**upper, "y": _divide(frame).tolist(), "showlegend": False}
 
 
-def _ratios(frame: pd.DataFrame) -> npt.NDArray[np.float64]:
+def _divide(frame: pd.DataFrame) -> npt.NDArray[np.float64]:
     """Each point's predicted time divided by its measured time."""
     return 1 + frame["error"].to_numpy(float)
 
 
-def _text(label: str, row: Mapping[Any, Any]) -> str:
-    low, high = format_time(float(row["low_s"])), format_time(float(row["high_s"]))
-    times = (
-        f"{format_time(float(row['predicted_s']))} predicted, {format_time(float(row['time_s']))} measured"
-    )
+def _point_text(label: str, row: Mapping[Any, Any]) -> str:
+    names = ("predicted_s", "time_s", "low_s", "high_s")
+    predicted, measured, low, high = (format_time(float(row[name])) for name in names)
+    what = [safe(str(row["machine"]))] if "machine" in row else []
+    if "collective" in row:
+        size = format_bytes(float(row["payload_bytes"]))
+        what.append(f"{collective_name(str(row['collective']))} of {size}")
+    what += [counted(int(row["gpus"]), "GPU")] if "gpus" in row else []
     return hover(
         [
-            _what(row),
-            f"{times} ({signed(float(row['error']))})",
+            ", ".join(what),
+            f"{predicted} predicted, {measured} measured ({signed(float(row['error']))})",
             f"band {low} – {high}{'' if row['inside'] else ', left'}",
             label,
         ]
     )
 
 
-def _what(row: Mapping[Any, Any]) -> str:
-    parts = [safe(str(row[name])) for name in ("machine",) if name in row]
-    if "collective" in row:
-        parts.append(
-            f"{collective_name(str(row['collective']))} of {format_bytes(float(row['payload_bytes']))}"
-        )
-    if "gpus" in row:
-        parts.append(counted(int(row["gpus"]), "GPU"))
-    return ", ".join(parts)
-
-
-def _rows(label: str, frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
+def _list_rows(label: str, frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
     words = [name for name in ("machine", "collective", "sources") if name in frame.columns]
     counts = [name for name in ("gpus", "payload_bytes") if name in frame.columns]
     for row in frame.to_dict(orient="records"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -17,7 +16,6 @@ from perfmodel.schema.calibration import (
     Calibration,
     list_calibrations,
     load_calibration,
-    shipped_calibration,
 )
 from perfmodel.schema.evidence import Backend, Evidence
 from perfmodel.schema.run_files import Run, read_run
@@ -37,8 +35,8 @@ def alerts(asked: Answer | None, calibration: str | Path | None = None) -> tuple
     asked        None: nothing is said about steps, or about curves of another machine
     calibration  the user's own file, or the id of a shipped calibration, if one was named
     Reasons: points that are missing, noisy, throttled or failed; unchecked results; floors and rates that the
-    samples do not determine; files that do not match; curves of another machine; an old library. The share
-    of assumed time is in the headline instead.
+    samples do not determine; files that do not match; curves of another machine. The
+    share of assumed time is in the headline instead.
     Limits: a shipped calibration of this machine that was not named -> none;  a named shipped calibration ->
     nothing about unchecked results, because public logs do not record checks
     """
@@ -54,7 +52,6 @@ def alerts(asked: Answer | None, calibration: str | Path | None = None) -> tuple
     if not item.checked and str(calibration) not in list_calibrations():
         found.append(_unchecked(item, folder))
     found += _unknown(asked, item, folder)
-    found += _older(item, str(calibration))
     return tuple(found)
 
 
@@ -62,7 +59,7 @@ def _of_a_run(asked: Answer | None, item: Calibration, run: Run, folder: Path) -
     mine = [point for point in run.points.values() if is_behind(point, item)]
     open_ones = [point for point in mine if not run.ended(point.key)]
     if open_ones or not item.complete:
-        many = f"{counted(len(open_ones), 'point')} of run {run.run_id} {_are(open_ones)} not done"
+        many = f"{counted(len(open_ones), 'point')} of run {run.run_id} not done"
         first = many if open_ones else f"some planned points of run {run.run_id} were never begun"
         what = f" ({_names(open_ones)})" if open_ones else ""
         yield _text(
@@ -74,17 +71,9 @@ def _of_a_run(asked: Answer | None, item: Calibration, run: Run, folder: Path) -
         points = [p for p in mine if p.key in run.finishes and run.finishes[p.key].status is status]
         if points:
             yield _text(
-                f"{_spread(run, points)} {words}{_share(asked, points)}. To measure {_them(points)} again:",
+                f"{_count_points(run, points)} {words}{_share(asked, points)}. To measure again:",
                 calibrate_line(folder, *_only(points), "--rigorous", preset=""),
             )
-    notes = Counter(
-        visit.note
-        for point in mine
-        for visit in run.visits.get(point.key, [])
-        if visit.note and not visit.times_s
-    )
-    for note, count in notes.most_common(_MOST_NAMED):
-        yield f"{counted(count, 'visit')} of run {run.run_id} gave no time: {note}."
     samples = fitted_samples(run, item)
     if samples is not None and samples != item.sample_count:
         yield _text(
@@ -101,17 +90,10 @@ _STATUS_WORDS = {
 }
 
 
-def _spread(run: Run, points: Sequence[Point]) -> str:
-    """How many of the run's points these are, by collective, and their widest 95 % interval."""
-    every = [p for p in run.points.values() if p.key in run.finishes]
-    wide = []
-    for point in points:
-        end = run.finishes[point.key]
-        if end.median_s and end.low_s and end.high_s:
-            wide.append((end.high_s - end.low_s) / (2 * end.median_s))
-    most = f"; up to ± {format_fraction(max(wide))}" if wide else ""
-    many = f"{format_count(len(points))} of {counted(len(every), 'point')} of run {run.run_id}"
-    return f"{many} ({_names(points)}{most})"
+def _count_points(run: Run, points: Sequence[Point]) -> str:
+    """How many of the run's ended points these are, by collective."""
+    ended = sum(point.key in run.finishes for point in run.points.values())
+    return f"{format_count(len(points))} of {counted(ended, 'point')} of run {run.run_id} ({_names(points)})"
 
 
 def _names(points: Iterable[Point]) -> str:
@@ -143,14 +125,6 @@ def _only(points: Sequence[Point]) -> tuple[str, ...]:
         return ()
     names = sorted({f"{point.backend}:{point.operation}" for point in points})
     return ("--only", ",".join(names) if len(names) <= _MOST_NAMED // 2 else points[0].backend)
-
-
-def _are(points: Sequence[Point]) -> str:
-    return "is" if len(points) == 1 else "are"
-
-
-def _them(points: Sequence[Point]) -> str:
-    return "it" if len(points) == 1 else "them"
 
 
 def _unchecked(item: Calibration, folder: Path | None) -> str:
@@ -209,29 +183,6 @@ def _model_of(setting: Setting) -> CollectiveModel | None:
         return CollectiveModel.load(setting.machine, library, setting.clock, setting.calibration)
     except NoCalibrationError:
         return None
-
-
-def _older(item: Calibration, name: str) -> Iterator[str]:
-    """An alert if a newer version of the library has a shipped calibration for the same machine and clock.
-
-    name  of the calibration, as it was typed
-    """
-    if name not in list_calibrations():
-        return
-    like = [shipped_calibration(other) for other in list_calibrations(item.machine)]
-    same = [c for c in like if (c.backend, c.clock) == (item.backend, item.clock)]
-    newest = max(same, key=lambda c: _version(c.library_version))
-    if _version(newest.library_version) > _version(item.library_version):
-        library = library_name(str(item.backend))
-        yield _text(
-            f"Calibration {name} is of {library} {item.library_version}; there is one of "
-            f"{newest.library_version}:",
-            f"--calibration {newest.calibration_id}",
-        )
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", text))
 
 
 def _text(words: str, command: str) -> str:
