@@ -132,7 +132,9 @@ def _of_plans() -> list[Reader]:
         Reader("plan, its model", ".json", (_text(plan),), read_model),
         Reader("plan, what it is for", ".json", (_text(plan),), read_made_for),
         Reader("TorchRec plan", ".json", (_text(torchrec),), read_torchrec_plan),
-        Reader("plan of any kind", ".json", (_text(own),), lambda p: read_any_plan(p, few)),
+        Reader(
+            "plan of any kind", ".json", (_text(own),), lambda p: read_any_plan(p, few, 8, lambda gpus: gpus)
+        ),
     ]
 
 

@@ -18,7 +18,7 @@ from perfmodel.cli.chosen import (
 )
 from perfmodel.cli.codes import STOPPED
 from perfmodel.cli.dense import parse_dense, whole_of
-from perfmodel.cli.options import check_explained, one_output
+from perfmodel.cli.options import apart, check_explained, count_values, one_output
 from perfmodel.cli.output import (
     SaidError,
     emit,
@@ -40,7 +40,7 @@ from perfmodel.cli.plan_options import (
     numbers_of,
 )
 from perfmodel.cli.plan_progress import PlanProgress
-from perfmodel.cli.plan_scaling import print_scaling
+from perfmodel.cli.plan_scaling import print_replicas, print_scaling
 from perfmodel.cli.stopping import acknowledge, ctrl_c
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.effort import Deadline, tell
@@ -90,7 +90,8 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
     numbers = {**numbers_of(options.plan_file, **texts), "ids": ids_as_made(asked)}
     of_one = {"plan": options.plan_file, "out": options.out, "report": options.report, "dense": dense}
     of_one["explain"] = options.explain
-    check_one_plan(numbers["many"], **of_one)
+    check_one_plan(numbers["many"], replicas=options.replicas, **of_one)
+    apart("--replicas", options.replicas, "plan one copy, on fewer --gpus.", **of_one)
     rules = parse_rules(options.only or [])
     training = is_training(objective, "--objective")
     calibration = calibration_of(asked["calibration"], backend, clock)
@@ -106,9 +107,12 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
         tables = PlanTables.load(numbers["model"], numbers["ids"])
         if options.file_format == "torchrec":
             torchrec.check_tables(tables)
-        given, sets = (
-            read_any_plan(options.plan_file, tables) if options.plan_file is not None else (None, None)
-        )
+        given, sets = None, None
+        if options.plan_file is not None:
+            domain = box.domain_gpus_of(box.gpus_per_node)
+            given, sets = read_any_plan(
+                options.plan_file, tables, numbers["gpus"], lambda gpus: min(gpus, domain)
+            )
         question = PlanQuestion(
             tables=tables,
             machine=box,
@@ -141,6 +145,10 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
                     as_json=options.as_json,
                     as_csv=options.as_csv,
                 )
+                return
+            if options.replicas is not None:
+                copies = count_values([options.replicas], "--replicas")
+                print_replicas(question, copies, typed, as_json=options.as_json, as_csv=options.as_csv)
                 return
             other_outputs = options.as_csv or options.explain is not None
             answer, changes = _answer(question, given, with_changes=not other_outputs)

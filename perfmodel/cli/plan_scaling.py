@@ -1,4 +1,4 @@
-"""``perfmodel plan --gpus 8,16,64``: plans over numbers of GPUs, as text, JSON or CSV."""
+"""``perfmodel plan --gpus 8,16,64`` and ``--replicas 1,2``: plans side by side, as text, JSON or CSV."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from perfmodel.cli.codes import STOPPED
 from perfmodel.cli.output import SaidError, emit, emit_json, warn, warn_stopped
 from perfmodel.cli.plan_progress import PlanProgress
 from perfmodel.cli.stopping import acknowledge, ctrl_c
+from perfmodel.plan.replicas import find_fastest, plan_replicas
 from perfmodel.plan.scaling import scale
 
 if TYPE_CHECKING:
@@ -51,5 +52,26 @@ def print_scaling(
         for line in answer.evaluator.setting.notes if answer else ():
             warn(line)
     if found.stopped:
+        warn_stopped()
+        raise SaidError(STOPPED)
+
+
+def print_replicas(
+    question: PlanQuestion, counts: Sequence[int], typed: TypedLine, *, as_json: bool, as_csv: bool
+) -> None:
+    """Search a plan for each number of copies of the sharded tables, and print them beside each other."""
+    from perfmodel.report.scaling_text import records_csv, replicas_text
+
+    plans = plan_replicas(question, counts, PlanProgress().of_gpus)
+    records = [plan.to_dict() for plan in plans]
+    best = find_fastest(plans)
+    if as_json:
+        emit_json("plan", gpus=question.gpus, replicas=records, fastest_replicas=best.replicas)
+    elif as_csv:
+        emit(records_csv(records))
+    else:
+        line = typed.text(without=["gpus", "replicas"], more=["--gpus", str(question.gpus // best.replicas)])
+        emit(replicas_text(plans, question.gpus, line))
+    if any(plan.answer is not None and plan.answer.found.stopped == "interrupt" for plan in plans):
         warn_stopped()
         raise SaidError(STOPPED)

@@ -252,7 +252,10 @@ def _check_kind(document: object, where: str) -> None:
             "give it with --calibration; `perfmodel plan --out FILE` writes a plan.",
         )
     if not {"placements", "tables_fingerprint", "domain_gpus"} & set(document):
-        raise BadInputError(f"{where} is not a plan.", "`perfmodel plan --out FILE` writes one.")
+        raise BadInputError(
+            f"{where} is not a plan.",
+            "`perfmodel plan --out FILE` writes one; for a ShardingPlan of TorchRec give --model and --gpus.",
+        )
 
 
 def _placement(entry: _Entry) -> Placement:

@@ -35,6 +35,7 @@ class PlanOptions(TrainingOptions, GlobalBatchOptions, PassOptions):
       perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 64 --objective throughput --dense dlrm-dcnv2
       perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 8,16,64,128
       perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 8,16,64,128 --global-batch 65536
+      perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 128 --replicas 1..8 --objective throughput
       perfmodel plan --model tables.csv --gpus 16 --machine h200-sxm-ib --out plan.json
       perfmodel plan --model tables.csv --gpus 16 --only 'user_*=row-wise,unique' --out plan.json
       perfmodel plan --model tables.csv --gpus 16 --reserve 20% --format torchrec --out plan.json
@@ -52,6 +53,14 @@ class PlanOptions(TrainingOptions, GlobalBatchOptions, PassOptions):
             metavar="NS",
             several=True,
             most=MOST_PLANNED_GPUS,
+        ),
+    ] = None
+    replicas: Annotated[
+        str | None,
+        Opt(
+            "2D parallel: R copies of the sharded tables on --gpus / R GPUs each, as TorchRec's "
+            "DMPCollection has them. Several numbers, 1,2,4 or 1..8: the fastest is found.",
+            "RS",
         ),
     ] = None
     report: Annotated[Path | None, page(": what each GPU holds, where the time goes")] = None

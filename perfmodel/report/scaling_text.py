@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from perfmodel.engine.steps import label_step
+from perfmodel.plan.replicas import ReplicatedPlan, find_fastest
 from perfmodel.plan.scaling import HALF, ScalePoint, Scaling
 from perfmodel.plan.searching.search import Found
 from perfmodel.report.columns import Column, columns_text
@@ -60,7 +62,7 @@ _COLUMNS = (
     Column("samples/s", _of_plan(lambda each, at: _rate(each.samples_per_s))),
     Column("per GPU", _of_plan(lambda each, at: _rate(each.samples_per_s / each.gpus)), goes=1),
     Column("added", lambda each: "" if each.added is None else f"{each.added:.2f}".replace("-", "−")),
-    Column("memory", _of_plan(lambda _, at: format_bytes(float(at.memory.total_bytes.max()), binary=False))),
+    Column("memory", _of_plan(lambda _, at: _memory(at))),
     Column("longest step", _of_plan(lambda _, at: unbroken(label_step(at.cost.limiting.name))), left=True),
     Column("", _of_plan(lambda _, at: format_fraction(at.cost.limiting.time_s / at.cost.time_s)), goes=3),
 )
@@ -102,13 +104,51 @@ def knee_words(found: Scaling) -> str:
     return words
 
 
+def replicas_text(plans: Sequence[ReplicatedPlan], gpus: int, one: str) -> str:
+    """The text of ``perfmodel plan --replicas``: a table, and the fastest number of copies.
+
+    gpus  of all copies together;  one  the command that plans for one copy
+    """
+    best = find_fastest(plans)
+    assert best.answer is not None
+    what = "training step" if best.answer.training else "forward pass"
+    columns = (
+        Column("copies", lambda plan: format_count(plan.replicas)),
+        Column("GPUs of one", lambda plan: format_count(gpus // plan.replicas)),
+        Column("time", lambda plan: format_time(plan.time_s) if plan.answer else "no plan"),
+        Column("pass", lambda plan: format_time(plan.answer.found.cost.time_s) if plan.answer else ""),
+        Column("all-reduce", lambda plan: format_time(plan.sync_s) if plan.answer else ""),
+        Column("samples/s", lambda plan: _rate(plan.to_dict()["samples_per_s"]) if plan.answer else ""),
+        Column("memory", lambda plan: _memory(plan.answer.found) if plan.answer else ""),
+    )
+    sync = " Then an all-reduce of rows and optimizer state among the copies." if best.answer.training else ""
+    words = f"Fastest with {counted(best.replicas, 'copy', 'copies')} of the sharded tables."
+    why = [paragraph(f"{counted(plan.replicas, 'copy', 'copies')}: {plan.why}") for plan in plans if plan.why]
+    return "\n\n".join(
+        [
+            paragraph(f"{counted(gpus, 'GPU')}, {what}: each copy has the samples of its own GPUs.{sync}"),
+            columns_text(columns, plans),
+            *why,
+            f"{paragraph(words)}\nThe plan of one copy:\n{command_lines(one)}",
+        ]
+    )
+
+
+def _memory(found: Found) -> str:
+    return format_bytes(float(found.memory.total_bytes.max()), binary=False)
+
+
 def scaling_csv(found: Scaling) -> str:
     """CSV with a line for each number of GPUs, in SI units."""
-    rows = found.to_dict()["scaling"]
+    return records_csv(found.to_dict()["scaling"])
+
+
+def records_csv(records: Sequence[Mapping[str, Any]]) -> str:
+    """CSV of records with the same keys."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(rows[0])
-    writer.writerows([[_plain(value) for value in row.values()] for row in rows])
+    writer.writerow(records[0])
+    writer.writerows([[_plain(value) for value in row.values()] for row in records])
     return out.getvalue()
 
 

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import forked_ranks
+import numpy as np
 import pytest
 
+import perfmodel
 from calibrate import torchrec_plan
 from perfmodel.engine.schemes import Exchange
 from perfmodel.errors import BadInputError
@@ -131,6 +133,46 @@ def test_a_sharded_module_gives_the_bags_of_the_whole(make: Any, tmp_path: Path)
         assert one["largest"] > 0.05  # rows are up to 0.1: bags are not empty
         assert set(one["errors"]) == {entry.table for entry in plan.tables}
         assert max(one["errors"].values()) < 1, one["errors"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_torchrec_makes_the_kernels_of_every_plan_that_is_written(seed: int, tmp_path: Path) -> None:
+    """Tables of any width and type: a plan is refused, or FBGEMM and TorchRec take all of its shards."""
+    from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
+    from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
+        ComputeDevice,
+        SplitTableBatchedEmbeddingBagsCodegen,
+    )
+
+    random = np.random.default_rng(seed)
+    shapes = [
+        Table(
+            f"t{at}",
+            int(10 ** random.uniform(1, 6)),
+            int(random.choice([1, 4, 10, 16, 50, 96, 100])),
+            float(random.choice([1, 20])),
+            str(random.choice(["fp32", "fp16", "fp64"], p=[0.6, 0.35, 0.05])),
+        )
+        for at in range(8)
+    ]
+    path, options = tmp_path / "plan.json", {"max_hbm_bytes": 1e8, "effort": "quick", "batch": 64}
+    if seed % 2:
+        options["only"] = "table-wise,column-wise,row-wise,data-parallel"
+    try:
+        found = perfmodel.plan_tables(
+            TableSet("drawn", tuple(shapes)), 8, gpus_per_node=4, for_torchrec=True, **options
+        )
+        torchrec.write(found.answer.evaluator, found.plan, path)
+    except BadInputError as error:
+        assert any(word in error.message for word in ("multiple of 4 columns", "elements of 8 bytes"))
+        return
+    plan = torchrec_plan.load(path)
+    module = torchrec_plan.module_plan(plan, device="cpu")
+    assert set(module) == {table.name for table in shapes}
+    for entry in plan.tables:
+        for rows, columns in entry.shard_sizes if entry.compute_kernel == "fused" else ():
+            specs = [(max(rows, 1), columns, EmbeddingLocation.HOST, ComputeDevice.CPU)]
+            SplitTableBatchedEmbeddingBagsCodegen(specs)
 
 
 def test_types_are_torchrecs() -> None:

@@ -6,14 +6,19 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fault_inputs import all_readers
 
+from perfmodel.engine.exchange_sets import ExchangeSets
 from perfmodel.engine.schemes import Exchange
 from perfmodel.errors import BadInputError
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
 from perfmodel.plan.choices.options import options_of
 from perfmodel.plan.for_torchrec import runnable as torchrec
+from perfmodel.plan.for_torchrec.files import read_any_plan
+from perfmodel.plan.question import PlanQuestion
+from perfmodel.schema.machine import load_machine
 from perfmodel.schema.torchrec_plan import read_torchrec_plan, write_torchrec_plan
 from perfmodel.schema.workload import Table, TableSet
 
@@ -196,3 +201,96 @@ def test_a_plan_of_torchrec_that_lacks_a_table_is_refused(
     reader = next(each for each in all_readers() if each.name == "plan of any kind")
     with pytest.raises(BadInputError, match=words):
         reader.read(reader.written(reader.whole[0].replace(old, new, 1), tmp_path))
+
+
+def sharding_plan(path: Path, **tables: tuple[str, list[int]]) -> Path:
+    """TorchRec's ShardingPlan, its tables in two modules."""
+    entries = [
+        {name: {"sharding_type": kind, "compute_kernel": "fused", "ranks": ranks, "sharding_spec": None}}
+        for name, (kind, ranks) in tables.items()
+    ]
+    path.write_text(json.dumps({f"sparse.{at}": entry for at, entry in enumerate(entries)}))
+    return path
+
+
+def two_tables() -> PlanTables:
+    return PlanTables.of(TableSet("two", tuple(Table(name, 10_000, 16, 4.0) for name in ("a", "b"))))
+
+
+def test_a_plan_of_torchrec_is_costed_as_it_runs_it(tmp_path: Path) -> None:
+    """Against the same placements made by hand, with an exchange for each of its types."""
+    tables, file = two_tables(), tmp_path / "theirs.json"
+    sharding_plan(file, a=("row_wise", list(range(8))), b=("grid_shard", [4, 5, 6, 7, 0, 1, 2, 3]))
+    plan, sets = read_any_plan(file, tables, 8, lambda gpus: 4)
+    assert sets == ExchangeSets(("row_wise", "grid_shard"))
+    by_hand = (
+        Placement.of(Scheme(Exchange.RS, 8), range(8)),
+        Placement(Scheme(Exchange.TWO_LEVEL, 4, 2), np.array([4, 0, 5, 1, 6, 2, 7, 3])),
+    )
+    assert plan == Plan(tables, by_hand, 8, 4) or all(
+        one.scheme == two.scheme and one.ranks.tolist() == two.ranks.tolist()
+        for one, two in zip(plan.placements, by_hand, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("tables", "gpus", "words"),
+    [
+        ({"a": ("row_wise", [0, 1])}, 2, "'b' is not both"),
+        ({"a": ("row_wise", [0, 1]), "b": ("row", [0])}, 2, "theirs.json: b"),
+        ({"a": ("table_wise", [0]), "b": ("table_wise", [5])}, 2, "rank 5"),
+        ({"a": ("table_wise", [0]), "b": ("table_wise", [1])}, None, "does not say on how many GPUs"),
+        ({"a": ("table_wise", [0]), "b": ("table_row_wise", [0, 1, 2])}, 4, "on 3 ranks, in domains of 2"),
+    ],
+)
+def test_a_plan_of_torchrec_that_cannot_be_costed_says_why(
+    tables: dict[str, tuple[str, list[int]]], gpus: int | None, words: str, tmp_path: Path
+) -> None:
+    file = sharding_plan(tmp_path / "theirs.json", **tables)
+    with pytest.raises(BadInputError, match=words):
+        read_any_plan(file, two_tables(), gpus, lambda gpus: 2)
+
+
+@pytest.mark.parametrize(
+    ("table", "words", "step"),
+    [
+        (Table("odd", 40_000_000, 50, 20.0), "a multiple of 4 columns, not 50", "pad it to 52 columns"),
+        (Table("double", 400_000, 64, 20.0, "fp64"), "elements of 8 bytes", "store it as fp32"),
+    ],
+)
+def test_what_torchrec_cannot_hold_is_said_of_the_table(
+    table: Table, words: str, step: str, tmp_path: Path
+) -> None:
+    """Sharded, rows of 50 columns are refused; 40 M of them are no copies on 1 GB."""
+    tables = PlanTables.of(TableSet("mine", (table, Table("even", 1000, 64, 1.0))))
+    asked = PlanQuestion(
+        tables=tables,
+        machine=load_machine("a100-sxm-ib"),
+        gpus=8,
+        batch=512,
+        most_bytes=2e9,
+        for_torchrec=True,
+        effort_s=0.0,
+    )
+    with pytest.raises(BadInputError, match=words) as refused:
+        answer = asked.answer()
+        torchrec.write(answer.evaluator, answer.plan, tmp_path / "plan.json")
+    assert step in refused.value.next_step and table.name in refused.value.message
+
+
+def test_rows_of_any_width_may_be_copied() -> None:
+    """TorchRec's dense kernel takes them; shards of others have whole vectors."""
+    shapes = [Table("odd", 400, 50, 2.0), Table("even", 9_000_000, 96, 20.0), Table("wide", 10**6, 100, 9.0)]
+    asked = PlanQuestion(
+        tables=PlanTables.of(TableSet("mine", tuple(shapes))),
+        machine=load_machine("h100-sxm-ib"),
+        gpus=16,
+        batch=512,
+        most_bytes=1e9,
+        for_torchrec=True,
+        effort_s=0.1,
+    )
+    answer = asked.answer()
+    odd, *others = torchrec.torchrec_plan(answer.evaluator, answer.plan).tables
+    assert odd.sharding_type == "data_parallel"
+    assert all(columns % 4 == 0 for entry in others for _, columns in entry.shard_sizes)
