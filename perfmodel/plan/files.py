@@ -21,7 +21,6 @@ from perfmodel.schema.fields import Exact, validated
 from perfmodel.schema.files import shown
 from perfmodel.schema.gate import MOST_PLANNED_GPUS, MOST_TABLES, read_json
 from perfmodel.schema.whole_files import write_whole_text
-from perfmodel.units import counted
 
 SCHEMA_VERSION = 1
 _WHAT = "plan file"
@@ -211,8 +210,7 @@ def plan_from(document: object, tables: PlanTables, where: str = "given") -> Pla
     file = validated(_File, document, _WHAT, where)
     if file.tables_fingerprint != tables.fingerprint:
         raise BadInputError(
-            f"{_WHAT} {where} is for the tables of {shown(file.model)}, not for those of {tables.model}"
-            f"{_difference(file, tables)}.",
+            f"{_WHAT} {where} is for the tables of {shown(file.model)}, not for those of {tables.model}.",
             f"use it with {shown(file.model)} as it was, or plan {tables.model} anew.",
         )
     by_name = {entry.table: entry for entry in file.placements}
@@ -261,11 +259,3 @@ def _check_kind(document: object, where: str) -> None:
 def _placement(entry: _Entry) -> Placement:
     scheme = Scheme(entry.exchange, entry.row_parts, entry.col_parts, entry.hot_rows)
     return Placement.of(scheme, entry.ranks)
-
-
-def _difference(file: _File, tables: PlanTables) -> str:
-    if file.model != tables.model:
-        return ""
-    if len(file.placements) != len(tables):
-        return f": {counted(len(file.placements), 'table')} there, {len(tables)} here"
-    return ": same names, other rows or dims"

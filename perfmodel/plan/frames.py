@@ -143,17 +143,12 @@ class TableScaling:
     found: Scaling
 
     def __repr__(self) -> str:
-        """One line: the question, and the time of each plan."""
-        first = self.found.planned[0].answer
-        assert first is not None
+        """One line: the time of each plan."""
         times = (
-            "no plan" if at.answer is None else format_time(at.answer.found.cost.time_s)
+            f"{at.gpus} GPUs {format_time(at.answer.found.cost.time_s) if at.answer else 'no plan'}"
             for at in self.found.points
         )
-        gpus = (counted(at.gpus, "GPU") for at in self.found.points)
-        each = (" ".join(pair) for pair in zip(gpus, times, strict=True))
-        of = counted(len(first.plan.tables), "table")
-        return f"<TableScaling of {of}: {', '.join(each)}{_said(stopped=self.stopped)}>"
+        return f"<TableScaling: {', '.join(times)}{_said(stopped=self.stopped)}>"
 
     @property
     def stopped(self) -> bool:

@@ -34,7 +34,6 @@ _OF_SETTING = ("backend", "clock", "calibration", "kernels")
 COST_OPTIONS = (*_OF_SETTING, "gpus_per_node", "id_dtype", "payload", "optimizer", "sets")
 """Options that affect the cost of a plan, by their names in ``Evaluator.on``."""
 
-
 RESERVE = 0.15
 """Default share of the memory that tables may not use; with an explicit limit, 0 for GPU memory."""
 
@@ -43,10 +42,6 @@ def costs_of(given: Mapping[str, Any], *, training: bool) -> dict[str, Any]:
     """The given options that affect costs (``COST_OPTIONS``); training defaults to row-wise Adagrad."""
     asked = {name: given[name] for name in COST_OPTIONS if given.get(name) is not None}
     return {"optimizer": choose_optimizer(training=training), **asked}
-
-
-def _quiet(best_s: float) -> None:
-    """A watch that does nothing."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -150,7 +145,7 @@ class PlanQuestion:
         listed = options_of(of_other_plans(self.evaluator), self.limit_bytes, more)
         return listed if self.constraints is None else self.constraints.restrict(listed, self.limit_bytes)
 
-    def search(self, watch: Watch = _quiet) -> Search:
+    def search(self, watch: Watch = lambda best_s: None) -> Search:
         """A search that is not yet started. Limits: as ``options``
 
         watch  is called with the best time [s]
@@ -167,7 +162,7 @@ class PlanQuestion:
             watch=watch,
         )
 
-    def answer(self, watch: Watch = _quiet) -> Planned:
+    def answer(self, watch: Watch = lambda best_s: None) -> Planned:
         """The best plan of a search. watch  is called with the best time [s]
 
         Limits: none fits -> BadInputError

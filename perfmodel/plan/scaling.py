@@ -49,25 +49,14 @@ class ScalePoint:
 
     def to_dict(self) -> dict[str, Any]:
         """The point as plain values, a row of the public schema; null without a plan."""
-        numbers: dict[str, Any] = dict.fromkeys(_OF_PLAN)
-        if self.answer is not None:
-            found = self.answer.found
-            cost, row = found.cost, found.cost.limiting
-            numbers = {
-                "time_s": cost.time_s,
-                "low_s": cost.low_s,
-                "high_s": cost.high_s,
-                "samples_per_s": self.samples_per_s,
-                "gpu_samples_per_s": self.samples_per_s / self.gpus,
-                "added": self.added,
-                "memory_bytes": float(found.memory.total_bytes.max()),
-                "memory_limit_bytes": found.limit_bytes,
-                "longest_step": row.name,
-                "longest_share": row.time_s / cost.time_s,
-                "bound_s": found.bound_s,
-                "gap": found.gap,
-            }
-        return {"gpus": self.gpus, **numbers, "why_not": self.why or None}
+        if self.answer is None:
+            return {"gpus": self.gpus, **dict.fromkeys(_OF_PLAN), "why_not": self.why}
+        found, rate = self.answer.found, self.samples_per_s
+        cost, row = found.cost, found.cost.limiting
+        times = cost.time_s, cost.low_s, cost.high_s, rate, rate / self.gpus, self.added
+        memory = float(found.memory.total_bytes.max()), found.limit_bytes
+        numbers = *times, *memory, row.name, row.time_s / cost.time_s, found.bound_s, found.gap
+        return {"gpus": self.gpus, **dict(zip(_OF_PLAN, numbers, strict=True)), "why_not": None}
 
 
 @dataclass(frozen=True, eq=False)

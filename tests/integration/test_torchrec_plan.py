@@ -148,22 +148,23 @@ def test_torchrec_makes_the_kernels_of_every_plan_that_is_written(seed: int, tmp
     shapes = [
         Table(
             f"t{at}",
-            int(10 ** random.uniform(1, 6)),
-            int(random.choice([1, 4, 10, 16, 50, 96, 100])),
+            int(10 ** random.uniform(2, 6)),
+            int(random.choice([4, 16, 96, 100] if seed % 2 else [1, 4, 10, 16, 50, 96, 100])),
             float(random.choice([1, 20])),
-            str(random.choice(["fp32", "fp16", "fp64"], p=[0.6, 0.35, 0.05])),
+            "fp64" if seed == 4 and not at else str(random.choice(["fp32", "fp16"])),
         )
         for at in range(8)
     ]
-    path, options = tmp_path / "plan.json", {"max_hbm_bytes": 1e8, "effort": "quick", "batch": 64}
+    path, options = tmp_path / "plan.json", {"max_hbm_bytes": 4e8, "effort": "quick", "batch": 64}
     if seed % 2:
-        options["only"] = "table-wise,column-wise,row-wise,data-parallel"
+        options["only"] = "table-wise,column-wise,row-wise,table-row-wise,grid"  # no copies
     try:
         found = perfmodel.plan_tables(
             TableSet("drawn", tuple(shapes)), 8, gpus_per_node=4, for_torchrec=True, **options
         )
         torchrec.write(found.answer.evaluator, found.plan, path)
     except BadInputError as error:
+        assert seed % 2 == 0
         assert any(word in error.message for word in ("multiple of 4 columns", "elements of 8 bytes"))
         return
     plan = torchrec_plan.load(path)

@@ -113,7 +113,7 @@ def test_a_plan_says_itself_on_a_line() -> None:
 def test_several_numbers_of_gpus() -> None:
     found = perfmodel.scale_tables("criteo-kaggle", [4, 2, 16], effort="quick")
     each = ", ".join(rf"{gpus} GPUs \S+ .?s" for gpus in (2, 4, 16))
-    assert re.fullmatch(f"<TableScaling of 26 tables: {each}>", repr(found))
+    assert re.fullmatch(f"<TableScaling: {each}>", repr(found))
     assert found.table["gpus"].tolist() == [2, 4, 16]
     assert found.table["samples_per_s"].tolist() == pytest.approx(
         [1024 * n / t for n, t in zip([2, 4, 16], found.table["time_s"], strict=True)]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +13,7 @@ from perfmodel.effort import DEFAULT_EFFORT, EFFORTS, Budget
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.loads import Loads
 from perfmodel.engine.memory import GpuMemory
-from perfmodel.engine.placement import Plan, Scheme
+from perfmodel.engine.placement import Plan
 from perfmodel.engine.steps import StepCost
 from perfmodel.errors import BadInputError
 from perfmodel.plan.bounding.curves import StepCurves
@@ -62,6 +61,8 @@ Watch = Callable[[float], None]
 Restriction = Callable[[Options, Evaluator], Mask]
 """Mask [O] of the options that a plan may use; every table must keep one."""
 Until = Callable[[], bool]
+Listed = Callable[..., Options]
+"""Lists options; ``more``: for each kind of equal tables, further schemes to list."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,13 +91,6 @@ class Found:
     def gap(self) -> float:
         """Gap between the plan's time and the bound, as a share of the plan's time."""
         return max(1 - self.bound_s / self.cost.time_s, 0.0)
-
-
-class Listed(Protocol):
-    """Lists the options of a search."""
-
-    def __call__(self, *, more: Sequence[Collection[Scheme]]) -> Options:
-        """The options. more  for each kind of equal tables, further schemes to list"""
 
 
 class Search:

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.engine.cost import Evaluator
-from perfmodel.engine.placement import WHOLE
 from perfmodel.plan.choices.options import Options
 from perfmodel.plan.searching.choosing import Choice, Choosing
 from perfmodel.plan.searching.coordinate_descent import Descent
@@ -77,7 +76,7 @@ class Starts:
             self._found(state)
 
     def quick(self, soon: Until | None = None) -> None:
-        """Make a plan with each kind of exchange besides replication, and of whole tables.
+        """Make a plan with each kind of exchange besides replication.
 
         They are made whatever the effort: a plan is no slower than the first of a part of its schemes.
         The best are rebalanced until ``soon``; None: while there is time.
@@ -89,7 +88,6 @@ class Starts:
             if self.options.count.size > _IMPROVED:  # it would give the same plan again
                 self.done.add((family, _FIRST[0]))
         if few:
-            self._in_turn()
             for shard, family in product(_SOON, self._best(self._singles())[:_SOON_BEST]):
                 if self.options.count.size > _IMPROVED and self.until():
                     break
@@ -104,21 +102,6 @@ class Starts:
             state = min(self.found, key=_time)[2].copy()
             if Evening(state, self.random, quick=self.options.count.size > _IMPROVED).run(_never):
                 self.keep(state)
-
-    def _in_turn(self) -> None:
-        """Try whole tables, dealt to one GPU after the other. Limits: not allowed, or no memory -> nothing"""
-        o = self.options
-        found = [o.find(t, WHOLE) for t in range(o.kind_of.size)]
-        if None in found:
-            return
-        self.tried += 1
-        state = Packing(self.evaluator, o, self.limit_bytes)
-        state.choose(range(o.kind_of.size), np.array(found))
-        for t in range(o.kind_of.size):
-            if state.ranks[t] is None:
-                state.put(t, np.array([t % o.gpus]))
-        if state.fits:
-            self._found(state)
 
     def _found(self, state: Packing) -> None:
         o = self.options
