@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -78,19 +77,14 @@ class SymmetricWorld(Protocol):
         """Free the memory. It waits for all ranks, but not after ``give_up``."""
 
 
-def require_equal(digests: Sequence[int], rank: int) -> None:
-    """Raise BadInputError if a rank's digest differs from the digest of ``rank``; ``digests`` are by rank."""
-    others = [peer for peer, digest in enumerate(digests) if digest != digests[rank]]
+def require_equal(texts: Sequence[str], rank: int) -> None:
+    """Raise BadInputError if a rank's text differs from the text of ``rank``; ``texts`` are by rank."""
+    others = [peer for peer, text in enumerate(texts) if text != texts[rank]]
     if others:
         raise BadInputError(
             f"ranks {others} make another exchange than rank {rank}.",
             "tables, batch, ids and method must be the same on all ranks.",
         )
-
-
-def digest_of(what: str) -> int:
-    """A number computed from a text, to compare texts. Limits: never 0"""
-    return zlib.crc32(what.encode()) + 1
 
 
 class StoreMeeting:
@@ -106,10 +100,10 @@ class StoreMeeting:
     def agree(self, what: str) -> None:
         """As in SymmetricWorld."""
         self._agreed += 1
-        self._store.set(f"{self._agreed}/{self.rank}", str(digest_of(what)))
-        heard = [int(self._heard(f"{self._agreed}/{peer}", peer)) for peer in range(self.ranks)]
+        self._store.set(f"{self._agreed}/{self.rank}", what)
+        texts = [self._heard(f"{self._agreed}/{peer}", peer) for peer in range(self.ranks)]
         self._store.delete_key(f"{self._agreed - 1}/{self.rank}")  # all have heard it
-        require_equal(heard, self.rank)
+        require_equal(texts, self.rank)
 
     def lost(self) -> list[int]:
         """Ranks that are known to have died or left; here none is known."""
@@ -118,7 +112,7 @@ class StoreMeeting:
     def give_up(self) -> None:
         """Note that a rank is lost."""
 
-    def _heard(self, key: str, peer: int) -> bytes:
+    def _heard(self, key: str, peer: int) -> str:
         """What rank ``peer`` set. Limits: nothing in WAIT_S, or it is gone -> RankLostError"""
         for _ in range(round(WAIT_S / POLL_S)):
             try:
@@ -127,8 +121,8 @@ class StoreMeeting:
                 if peer not in self.lost():
                     continue
                 break
-            said: bytes = self._store.get(key)
-            return said
+            text: str = self._store.get(key).decode()
+            return text
         left = peer in self.lost()
         self.give_up()
         what = "died or left" if left else f"has not answered for {WAIT_S:g} s"
@@ -156,7 +150,7 @@ class SharedWorld(StoreMeeting):
         file = os.memfd_create("perfmodel")
         os.ftruncate(file, SHARED_BYTES)
         store.set(f"memory/{rank}", f"{os.getpid()} {file}")
-        places = [self._heard(f"memory/{peer}", peer).decode().split() for peer in range(ranks)]
+        places = [self._heard(f"memory/{peer}", peer).split() for peer in range(ranks)]
         self._pids = [int(pid) for pid, _ in places]
         self._maps = [self._map(f"/proc/{pid}/fd/{number}") for pid, number in places]
         self.agree("mapped")

@@ -123,7 +123,8 @@ def import_logs(
         raise BadInputError(f"{against[0]}.", f"leave {against[0].split()[0]} out, or name another log.")
     if not usable:
         raise _nothing_usable(paths, unread, clock)
-    stacks = sorted({_stack(row.run) for row in usable})
+    runs = {row.run for row in usable}
+    stacks = sorted({Stack(run.backend, run.library_version, run.gpu, run.clock) for run in runs})
     if len(stacks) > 1:
         listed = "\n".join(f"  {stack}" for stack in stacks)
         text = f"the logs are of {len(stacks)} stacks that cannot be one calibration:\n{listed}"
@@ -266,10 +267,6 @@ def _why_run_unusable(run: LoggedRun) -> str:
     if run.gpus % run.gpus_per_node:
         return f"{run.gpus} GPUs do not fill whole nodes of {run.gpus_per_node}"
     return ""
-
-
-def _stack(run: LoggedRun) -> Stack:
-    return Stack(run.backend, run.library_version, run.gpu, run.clock)
 
 
 def reasons_of(unread: Iterable[UnreadLine], most: int = 5) -> list[str]:

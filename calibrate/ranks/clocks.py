@@ -222,7 +222,10 @@ class Timer:
         """
         starts: list[float] = []
         steps: dict[str, list[float]] = {}
-        self._warm_up()
+        for _ in range(self._warm_up_calls):
+            self.operation.before()
+            self.operation.run()
+        self._device.synchronize()
         collecting = gc.isenabled()
         gc.disable()
         try:
@@ -257,12 +260,6 @@ class Timer:
         self._device.synchronize()
         self._barrier()
         self._action()
-
-    def _warm_up(self) -> None:
-        for _ in range(self._warm_up_calls):
-            self.operation.before()
-            self.operation.run()
-        self._device.synchronize()
 
     def _eager(
         self,

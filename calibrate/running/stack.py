@@ -128,13 +128,9 @@ def allowed_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {
         name: _USER_OF_URL.sub(r"\1***@", value.replace(home, "~") if home else value)
         for name, value in sorted(environ.items())
-        if _ALLOWED.fullmatch(name) and not _PRIVATE.search(name) and not _of_a_launch(name, value)
+        if _ALLOWED.fullmatch(name) and not _PRIVATE.search(name) and not _OF_A_LAUNCH.fullmatch(name)
+        if not (name == "GLOO_SOCKET_IFNAME" and value in _LOOPBACK)  # of ranks on one machine
     }
-
-
-def _of_a_launch(name: str, value: str) -> bool:
-    """Whether a launcher sets this variable, or this program does when it starts ranks on one machine."""
-    return bool(_OF_A_LAUNCH.fullmatch(name)) or (name == "GLOO_SOCKET_IFNAME" and value in _LOOPBACK)
 
 
 def host_names(world: World, *, keep_hostnames: bool) -> str:

@@ -24,6 +24,10 @@ LEAST_LIMIT_S = 1.0
 def calibrate(context: typer.Context, options: CalibrateOptions) -> None:
     """Measure this machine, fit a calibration, and print it; or print only the plan of the run."""
     with measuring.rank_zero_speaks():
+        if options.out is not None and not options.out.strip():
+            raise BadInputError(
+                "--out is empty.", "give a folder, or leave --out out: runs in $PERFMODEL_HOME."
+            )
         counts = count_values(options.ranks, "--ranks") if options.ranks else []
         asked = measuring.Asked(
             request=_request(options, counts),
@@ -31,7 +35,7 @@ def calibrate(context: typer.Context, options: CalibrateOptions) -> None:
             device=_device(options.device),
             machine=options.machine,
             limit_s=_limit(options.time_limit),
-            out=_folder(options.out),
+            out=None if options.out is None else Path(options.out),
             fresh=options.fresh,
             keep_hostnames=options.keep_hostnames,
             typed=TypedLine.of(context),
@@ -42,8 +46,10 @@ def calibrate(context: typer.Context, options: CalibrateOptions) -> None:
 def _request(options: CalibrateOptions, counts: list[int]) -> Request:
     if options.grid is not None and options.grid not in GRIDS:
         raise unknown_name("--grid", options.grid, GRIDS)
+    if options.quick and options.rigorous:
+        raise BadInputError("--quick and --rigorous cannot be combined.", "give one of them, or neither.")
     return Request(
-        preset=_preset(options.quick, options.rigorous),
+        preset="quick" if options.quick else "rigorous" if options.rigorous else "standard",
         only=split_values(options.only, "--only") if options.only else (),
         ranks=counts or None,
         sizes=size_values(options.sizes, "--sizes") if options.sizes else None,
@@ -63,12 +69,6 @@ def _noise(text: str) -> float:
             f"from {100 * LEAST_NOISE:g}% to 99%, for example --noise 2%.",
         )
     return share
-
-
-def _preset(quick: bool, rigorous: bool) -> str:
-    if quick and rigorous:
-        raise BadInputError("--quick and --rigorous cannot be combined.", "give one of them, or neither.")
-    return "quick" if quick else "rigorous" if rigorous else "standard"
 
 
 def _clocks(texts: list[str]) -> list[Clock]:
@@ -106,9 +106,3 @@ def _limit(text: str | None) -> float | None:
             f"--time-limit {bare} is too short to measure anything.", f"at least {LEAST_LIMIT_S:g}s."
         )
     return seconds
-
-
-def _folder(text: str | None) -> Path | None:
-    if text is not None and not text.strip():
-        raise BadInputError("--out is empty.", "give a folder, or leave --out out: runs in $PERFMODEL_HOME.")
-    return None if text is None else Path(text)

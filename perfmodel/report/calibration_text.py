@@ -125,7 +125,8 @@ def calibration_text(
         title = "Fitted   t = (α^p + (S/β)^p)^(1/p), G ranks (/ those that share a domain)"
         parts.append(paragraph(title) + "\n" + columns_text(_CURVES, item.curves))
         if not brief:
-            parts.append("Formulas   S is the payload of one rank\n" + _formulas(item.curves))
+            pairs = [(f"{curve.collective} {_ranks(curve)}", curve.formula()) for curve in item.curves]
+            parts.append("Formulas   S is the payload of one rank\n" + facts(pairs, indent=1))
         parts += _unknown_text(item, run)
     parts += [_law_text(law, brief) for law in item.laws]
     parts += [kernels_text(item.kernels, brief)] if item.kernels is not None else []
@@ -213,10 +214,6 @@ _CURVES = (
     Column("range", sizes_text),
     Column("", lambda curve: "at bound: " * bool(curve.at_bound) + ", ".join(curve.at_bound), left=True),
 )
-
-
-def _formulas(curves: Sequence[Curve]) -> str:
-    return facts([(f"{curve.collective} {_ranks(curve)}", curve.formula()) for curve in curves], indent=1)
 
 
 def _unknown_text(item: Calibration, run: Path | None) -> list[str]:

@@ -94,8 +94,8 @@ def _amount_words(plan: MeasurementPlan, seconds: float, done: int) -> str:
         return f"{total}, all of them done already; noise target {noise}. --fresh measures them again."
     if done:
         total += f", {format_count(done)} of them done already, {format_count(left)} to go"
-    aim = f"noise target {noise}, about {_duration(seconds)}"
-    return f"{total}; {aim}. Ctrl-C is safe: what was measured is kept."
+    duration = f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+    return f"{total}; noise target {noise}, about {duration}. Ctrl-C is safe: what was measured is kept."
 
 
 def left_out_lines(items: Sequence[NotMeasured]) -> list[tuple[str, str]]:
@@ -153,10 +153,6 @@ def _work_words(points: Sequence[Point]) -> list[str]:
         many = counted(len(look_ups), "point")
         lines.append(f"{many} of the paper's look-ups × G = {_ranks(look_ups)} ({by})")
     return lines
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
 def clock_words(seconds: float) -> str:

@@ -279,17 +279,13 @@ def outcome_warnings(outcome: RunOutcome) -> list[str]:
     """Warnings of the run; for each library, its points that were noisy, throttled or failed."""
     texts = [text for text in outcome.warnings if " failed: " not in text]
     calm = outcome.header.functional_only  # its times mean nothing anyway
+    kinds = {PointKind.KERNEL: "kernels", PointKind.COMPOSED: "composed", PointKind.LOOKUP: "passes"}
     for status in (Status.FAILED, Status.THROTTLED, *(() if calm else (Status.NOISY,))):
         groups: dict[str, list[tuple[Point, Finish]]] = {}
         for point, finish in outcome.with_status(status):
-            groups.setdefault(_group(point), []).append((point, finish))
+            groups.setdefault(kinds.get(point.kind, point.backend), []).append((point, finish))
         texts += [_group_text(status, name, found) for name, found in groups.items()]
     return texts
-
-
-def _group(point: Point) -> str:
-    groups = {PointKind.KERNEL: "kernels", PointKind.COMPOSED: "composed", PointKind.LOOKUP: "passes"}
-    return groups.get(point.kind, point.backend)
 
 
 def _group_text(status: Status, group: str, found: Sequence[tuple[Point, Finish]]) -> str:
@@ -301,7 +297,8 @@ def _group_text(status: Status, group: str, found: Sequence[tuple[Point, Finish]
         return f"{group}: {many} failed: {reasons}. Not used. Rerun the command to try again."
     if status is Status.THROTTLED:
         return f"{group}: {many} while the frequency was throttled ({reasons}). Kept, marked."
-    worst = format_fraction(max(_halfwidth(finish) for _, finish in found))
+    widths = [end.high_s / end.median_s - 1 if end.high_s and end.median_s else 0.0 for _, end in found]
+    worst = format_fraction(max(widths))
     return f"{group}: {many} stayed noisy, up to ± {worst}. Kept, marked noisy. Try --only {only} --rigorous."
 
 
@@ -314,7 +311,3 @@ def _operations(found: Sequence[tuple[Point, Finish]]) -> str:
     """Points by operation: ``all_to_all 11, copy 1``; just the name if there is a single operation."""
     counts = Counter(_name(point) for point, _ in found)
     return ", ".join(f"{name} {count}" if counts.keys() - {name} else name for name, count in counts.items())
-
-
-def _halfwidth(finish: Finish) -> float:
-    return finish.high_s / finish.median_s - 1 if finish.high_s and finish.median_s else 0.0
