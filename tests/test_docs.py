@@ -78,10 +78,10 @@ def test_command_succeeds(
 ) -> None:
     """Not how good a plan is, nor what imports, measures and fits here: ``tests/integration`` tries that.
 
-    Its screen is narrow, 40 columns or 60: no line is wider, and no word is broken.
+    Its screen has 80 columns or 100: no line is wider, and no word is broken.
     """
     monkeypatch.chdir(tmp_path)
-    columns = 40 + 20 * (len(command) % 2)
+    columns = 80 + 20 * (len(command) % 2)
     monkeypatch.setenv("COLUMNS", str(columns))
     broken = breaks_inside_words(monkeypatch)
     monkeypatch.setattr(waiting_line, "_PLAIN_S", math.inf)  # a slow machine says that it works

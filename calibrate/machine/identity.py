@@ -87,7 +87,7 @@ def _named(machine: str) -> tuple[str, bool]:
         raise BadInputError(
             f"--machine {machine!r} is neither a shipped machine nor a name of your own.",
             "a name is of lower-case letters, digits, dots and dashes, such as my-box-2; "
-            "perfmodel machines lists the shipped ones.",
+            "perfmodel show machines lists the shipped ones.",
         )
     if machine.split("-")[0] in {name.split("-")[0] for name in list_machines()}:
         raise unknown_name("--machine", machine, list_machines())

@@ -146,7 +146,7 @@ def tables_on_chip(chip: Chip, tables: PlanTables, batch: int) -> list[TableOnCh
         more, needs, has = (format_bytes(x, binary=False) for x in (table_bytes - size, table_bytes, size))
         raise BadInputError(
             f"{tables.model} needs {needs}, {more} more than the {has} of global memory of {chip.name}.",
-            "use a chip with more memory (perfmodel chips lists them), or fewer or narrower tables.",
+            "use a chip with more memory (perfmodel show chips lists them), or fewer or narrower tables.",
         )
     access = chip.value("access_bytes")
     row = access * np.ceil(tables.dim * tables.element_bytes / access)

@@ -30,7 +30,7 @@ ON_CHIP = """One chip of many cores: which way to look up which table, and on wh
 Examples
   perfmodel chip plan --chip ascend-910 --model criteo-kaggle --distribution zipf:1.05
 
-perfmodel chips lists the chips that are shipped.
+perfmodel show chips lists the chips that are shipped.
 """
 
 
@@ -120,27 +120,7 @@ COMMANDS: dict[str, Command | CommandGroup] = {
         "imports:import_",
         "Calibrate from nccl-tests or NVSHMEM logs that you already have.",
     ),
-    "show": Command("measured:ShowOptions", "calibrations:show", "What is in a calibration?"),
-    "calibrations": Command(
-        "measured:CalibrationListOptions",
-        "calibrations:calibrations",
-        "The shipped calibrations, and how well they predict.",
-    ),
-    "machines": Command(
-        "measured:MachineListOptions",
-        "catalogue:machines",
-        "The shipped machines, with sources.",
-    ),
-    "chips": Command(
-        "chips:ChipsOptions",
-        "chip:chips",
-        "The shipped chips of many cores, with sources.",
-    ),
-    "models": Command(
-        "measured:ModelListOptions",
-        "catalogue:models",
-        "The shipped sets of embedding tables, with sources.",
-    ),
+    "show": Command("measured:ShowOptions", "show:show", "What is shipped, and what is in a file?"),
 }
 
 _root = typer.Typer(

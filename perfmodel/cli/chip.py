@@ -1,16 +1,16 @@
-"""``perfmodel chip plan``: tables on the cores of a chip; ``perfmodel chips``: the shipped chips."""
+"""``perfmodel chip plan``: tables on the cores of a chip."""
 
 from __future__ import annotations
 
 import typer
 
 from perfmodel.cli.options import check_distinct, one_output, settings_of, split_values
-from perfmodel.cli.output import emit, emit_cited, emit_json, note
+from perfmodel.cli.output import emit, emit_json, note
 from perfmodel.cli.plan_options import check_page
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
-from perfmodel.question.chips import EXAMPLE, ChipPlanOptions, ChipsOptions
-from perfmodel.schema.chip import chip_file, list_chips, load_chip
+from perfmodel.question.chips import EXAMPLE, ChipPlanOptions
+from perfmodel.schema.chip import load_chip
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.units import parse_count
 
@@ -20,7 +20,9 @@ def plan(context: typer.Context, options: ChipPlanOptions) -> None:
     one_output(json=options.as_json, csv=options.as_csv)
     check_page(options.report, None, force=options.force)
     if options.model is None:
-        raise BadInputError("which tables?", "give --model, e.g. --model criteo-kaggle (perfmodel models)")
+        raise BadInputError(
+            "which tables?", "give --model, e.g. --model criteo-kaggle (perfmodel show models)"
+        )
     from perfmodel.chip.plan import plan_chip
     from perfmodel.engine.tables import PlanTables
     from perfmodel.report import chip_text
@@ -48,23 +50,3 @@ def plan(context: typer.Context, options: ChipPlanOptions) -> None:
         command = TypedLine.of(context).text(without=without, more=["--report", options.report.name])
         write(chip_page(plans, command), options.report, "html")
         note(f"wrote {options.report}")
-
-
-def chips(context: typer.Context, options: ChipsOptions) -> None:
-    """Print the list of shipped chips, all values of a chip, or its file."""
-    from perfmodel.report.chip_text import chip_text, chips_text
-
-    name, settings = options.name, dict(settings_of(options.settings, EXAMPLE))
-    if options.as_toml:
-        if name is None or settings or options.as_json:
-            advice = "perfmodel chips ascend-910 --toml"
-            raise BadInputError("--toml prints the file of one shipped chip.", advice)
-        emit(chip_file(name))
-        return
-    if name is None and settings:
-        raise BadInputError("--set needs one chip.", "name it: perfmodel chips ascend-910")
-    chosen = [load_chip(item).with_overrides(settings) for item in ([name] if name else list_chips())]
-    if options.as_json:
-        emit_json("chips", chips=[chip.model_dump(mode="json") for chip in chosen])
-    else:
-        emit_cited(chip_text(chosen[0]) if name else chips_text(chosen))

@@ -66,7 +66,7 @@ def numbers_of(plan_file: Path | None, **texts: str | None) -> dict[str, Any]:
     """
     if texts["model"] is None:
         raise BadInputError(
-            "which tables?", "give --model, e.g. --model mlperf-dlrm-dcnv2 (perfmodel models lists them)"
+            "which tables?", "give --model, e.g. --model mlperf-dlrm-dcnv2 (perfmodel show models lists them)"
         )
     if texts["gpus"] is None and plan_file is None:
         size = format_bytes(PlanTables.load(texts["model"]).total_bytes, binary=False)

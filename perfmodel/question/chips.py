@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Annotated
 
 from perfmodel.question import groups
-from perfmodel.question.groups import FileOptions, IdOptions, OutputOptions
-from perfmodel.question.spec import Arg, CommandOptions, Opt
+from perfmodel.question.groups import FileOptions, IdOptions
+from perfmodel.question.spec import CommandOptions, Opt
 
 EXAMPLE = "row_latency_s=400ns"
 
@@ -35,27 +35,10 @@ class ChipPlanOptions(FileOptions, IdOptions, _ChipValues):
       perfmodel chip plan --chip h100-sxm --model tables.csv --batch 8192 --json
     """
 
-    chip: Annotated[str, Opt("A shipped chip (perfmodel chips) or a TOML file; several: NAME,NAME.", "NAME")]
+    chip: Annotated[
+        str, Opt("A shipped chip (perfmodel show chips) or a TOML file; several: NAME,NAME.", "NAME")
+    ]
     model: groups.Model = None
     batch: Annotated[str, groups.BATCH.saying("Samples of the whole chip.")] = groups.DEFAULT_BATCH
     as_csv: groups.Csv = False
     report: Annotated[Path | None, groups.page(" with the load of each core")] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChipsOptions(OutputOptions, _ChipValues):
-    """The shipped chips; with a name, every value with its source.
-
-    \b
-    Examples
-      perfmodel chips
-      perfmodel chips ascend-910
-      perfmodel chips ascend-910 --toml > my-chip.toml
-      perfmodel chips my-chip.toml --json
-    """
-
-    name: Annotated[str | None, Arg("Show this one in full; without a name, list all.")] = None
-    as_toml: Annotated[
-        bool,
-        Opt("Print the file of a shipped chip, as a start for your own.", flag="--toml"),
-    ] = False

@@ -76,7 +76,7 @@ Kernels = Annotated[
 Machine = Annotated[
     str | None,
     Opt(
-        "A shipped machine (perfmodel machines) or a TOML file (default: that of --calibration, "
+        "A shipped machine (perfmodel show machines) or a TOML file (default: that of --calibration, "
         f"else {DEFAULT_MACHINE}).",
         "NAME",
     ),
@@ -84,8 +84,8 @@ Machine = Annotated[
 Model = Annotated[
     str | None,
     Opt(
-        "A shipped set of tables (perfmodel models), or a CSV, Parquet, JSON, YAML, TOML file (its columns: "
-        "perfmodel models --help); -: CSV or JSON on stdin.",
+        "A shipped set of tables (perfmodel show models), or a CSV, Parquet, JSON, YAML, TOML file (its "
+        "columns: perfmodel show --help); -: CSV or JSON on stdin.",
         "NAME",
     ),
 ]

@@ -18,7 +18,6 @@ ThisMachine = Annotated[
         "NAME",
     ),
 ]
-Named = Annotated[str | None, Arg("Show this one in full; without a name, list all.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,43 +162,49 @@ class CheckOptions(LogOptions):
     ] = None
 
 
+LISTS = ("machines", "models", "chips", "calibrations")
+"""What ``show`` lists."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ShowOptions(OutputOptions):
-    """What is in a calibration: every fitted curve as a formula, with intervals and leave-one-out errors.
+    """What is shipped, and what is in a file: machines, models, chips, calibrations, or one calibration.
+
+    With a name or a file after it, a machine, a model or a chip is shown in full, with the source of every
+    value; calibrations are listed of one machine after its name. A calibration is shown by its file, its id,
+    or latest (your newest run): every fitted curve as a formula, with intervals and leave-one-out errors.
+
+    A file of tables has a line for each table, with the columns rows, dim and pooling (ids per bag), and
+    where they are wanted dtype, weighted (true: each id has a weight), distribution (of the ids, as in
+    --distribution), name, and count (as many equal tables). TorchRec's names are read too.
 
     \b
     Examples
-      perfmodel show h100-sxm-ib/nccl-2.29.2-stream
+      perfmodel show machines
+      perfmodel show machines h100-sxm-ib --toml > my-cluster.toml
+      perfmodel show models mlperf-dlrm-dcnv2
+      perfmodel show chips ascend-910 --set row_latency_s=300ns
+      perfmodel show calibrations h200-sxm-ib
       perfmodel show h100-sxm-ib/nccl-2.29.2-stream --samples
-      perfmodel show --compare h100-sxm-ib/nccl-2.27.3-stream h100-sxm-ib/nccl-2.29.2-stream
+      perfmodel show h100-sxm-ib/nccl-2.27.3-stream --compare h100-sxm-ib/nccl-2.29.2-stream
     """
 
-    name: Annotated[
-        str | None,
-        Arg("A calibration file, the id of a shipped calibration, or latest (your newest run)."),
+    what: Annotated[
+        str | None, Arg("machines, models, chips, calibrations; or a calibration: its file, id, or latest.")
     ] = None
-    samples: Annotated[bool, Opt("Show the measured points behind it.")] = False
-    compare: Annotated[tuple[str, str] | None, Opt("Show two calibrations side by side.", "A B")] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class CalibrationListOptions(OutputOptions):
-    """The shipped calibrations: machine, library, version, clock, and its error on points left out.
-
-    --rebuild fits them again, in two to three minutes. On another kind of CPU the values agree to 1e-4.
-
-    \b
-    Examples
-      perfmodel calibrations
-      perfmodel calibrations --machine h200-sxm-ib
-      perfmodel calibrations --rebuild rebuilt
-    """
-
-    machine: Annotated[str | None, Opt("Show only those of this machine.", "NAME")] = None
+    name: Annotated[str | None, Arg("Show this one in full; without a name, list all.")] = None
+    as_toml: Annotated[
+        bool, Opt("Print the file of a machine or a chip, as a start for your own.", flag="--toml")
+    ] = False
+    settings: Annotated[
+        list[str] | None, Opt("Change a value of a chip. Repeat for more.", "KEY=VALUE", "--set")
+    ] = None
+    samples: Annotated[bool, Opt("Show the measured points behind a calibration.")] = False
+    compare: Annotated[str | None, Opt("Show a calibration beside another.", "OTHER")] = None
     rebuild: Annotated[
         Path | None,
         Opt(
-            "Fit all of them again from the shipped samples.",
+            "Fit all shipped calibrations again from their samples, which takes two to three minutes.",
             "FOLDER",
         ),
     ] = None
@@ -229,39 +234,3 @@ class ValidateOptions(OutputOptions):
     run: Annotated[
         str | None, Opt("Check the whole passes of your own run instead: its folder, or latest.", "FOLDER")
     ] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class MachineListOptions(OutputOptions):
-    """The shipped machines; with a name, every value with its source.
-
-    \b
-    Examples
-      perfmodel machines
-      perfmodel machines h100-sxm-ib
-      perfmodel machines h100-sxm-ib --toml > my-cluster.toml
-      perfmodel machines my-cluster.toml --json
-    """
-
-    name: Named = None
-    as_toml: Annotated[
-        bool, Opt("Print the file of a shipped machine, as a start for your own.", flag="--toml")
-    ] = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelListOptions(OutputOptions):
-    """The shipped sets of embedding tables; with a name or a file, what is in it.
-
-    A file of your own has a line for each table, with the columns rows, dim and pooling (ids per bag), and
-    where they are wanted dtype, weighted (true: each id has a weight), distribution (of the ids, as in
-    --distribution), name, and count (as many equal tables). TorchRec's names are read too.
-
-    \b
-    Examples
-      perfmodel models
-      perfmodel models mlperf-dlrm-dcnv2
-      perfmodel models my-tables.yaml --json
-    """
-
-    name: Named = None

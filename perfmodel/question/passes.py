@@ -133,7 +133,7 @@ class SweepOptions(TrainingOptions, RowWiseOptions, GlobalBatchOptions):
     model: Annotated[
         Texts,
         Opt(
-            "Sets of tables (perfmodel models, or files) instead of equal tables, over --gpus and --batch.",
+            "Sets of tables (perfmodel show models, or files), over --gpus and --batch.",
             "NAMES",
         ),
     ] = None

@@ -1,4 +1,4 @@
-"""Text of ``perfmodel machines`` and ``perfmodel models``."""
+"""Text of ``perfmodel show machines`` and ``perfmodel show models``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _domain(machine: Machine, known: str, without: str) -> str:
 def machines_text(machines: Sequence[Machine]) -> str:
     """A table of machines, a line for each: what it is, and the four numbers that matter most."""
     titles = facts([(machine.name, machine.title) for machine in machines], indent=1)
-    more = paragraph("perfmodel machines NAME shows every value with its source.")
+    more = paragraph("perfmodel show machines NAME shows every value with its source.")
     return "\n\n".join([columns_text(_MACHINES, machines), titles, more])
 
 
@@ -79,7 +79,7 @@ _TABLES = (
 
 def models_text(models: Sequence[TableSet]) -> str:
     """A table of sets of tables, a line for each set."""
-    more = paragraph("perfmodel models NAME shows its source and its tables.")
+    more = paragraph("perfmodel show models NAME shows its source and its tables.")
     return f"{columns_text(_MODELS, models)}\n\n{more}"
 
 

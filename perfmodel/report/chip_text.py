@@ -1,4 +1,4 @@
-"""Text, CSV and JSON of ``perfmodel chip plan``, and text of ``perfmodel chips``."""
+"""Text, CSV and JSON of ``perfmodel chip plan``, and text of ``perfmodel show chips``."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _sources(plans: Sequence[ChipPlan]) -> str:
     words = []
     for chip in (plan.chip for plan in plans):
         assumed = sum(quantity.evidence is Evidence.ASSUMED for quantity in chip.values.values())
-        words.append(f"{assumed} of {len(chip.values)} values (perfmodel chips {chip.name})")
+        words.append(f"{assumed} of {len(chip.values)} values (perfmodel show chips {chip.name})")
     return paragraph(f"Modelled, without launches. Assumed are {', '.join(words)}.")
 
 
@@ -159,7 +159,7 @@ def chips_text(chips: Sequence[Chip]) -> str:
     """A table of chips, a line for each, and how to see more."""
     titles = facts([(chip.name, chip.title) for chip in chips], indent=1)
     return "\n\n".join(
-        [columns_text(_CHIPS, chips), titles, "perfmodel chips NAME shows every value with its source."]
+        [columns_text(_CHIPS, chips), titles, "perfmodel show chips NAME shows every value with its source."]
     )
 
 

@@ -317,7 +317,8 @@ def shipped_calibration(calibration_id: str) -> Calibration:
     """A shipped calibration by name."""
     if calibration_id not in list_calibrations():
         raise NoCalibrationError(
-            f"there is no calibration {calibration_id!r}.", "perfmodel calibrations lists what is shipped."
+            f"there is no calibration {calibration_id!r}.",
+            "perfmodel show calibrations lists what is shipped.",
         )
     return read_calibration(resources.data_path(_FOLDER, calibration_id + _SUFFIX))
 

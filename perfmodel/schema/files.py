@@ -22,10 +22,10 @@ _MOST_NEAREST = 3
 _MANY_NAMES = 60  # above this, only the nearest names are listed, of as many that share most pairs of letters
 _EXPECTED = {
     "machine file": "TOML with name, title and a table [values.KEY] for each value, as in "
-    "perfmodel machines h100-sxm-ib --toml",
+    "perfmodel show machines h100-sxm-ib --toml",
     "chip file": "TOML with name, title, [buffers] and a table [values.KEY] for each value, as in "
-    "perfmodel chips ascend-910 --toml",
-    "table file": "a list of tables with rows, dim, pooling and dtype; perfmodel models --help",
+    "perfmodel show chips ascend-910 --toml",
+    "table file": "a list of tables with rows, dim, pooling and dtype; perfmodel show --help",
     "frame": "columns rows and dim, and as wanted pooling, dtype, weighted, distribution, name, count",
     "distribution file": "CSV with row_share and lookup_share, a bin of rows a line, each adding up to 1",
     "sample file": "CSV with collective, payload_bytes, gpus, time_s and more; perfmodel import --help",

@@ -82,21 +82,21 @@ plan --model two.csv --batch 8192 --plan two.json --payload fp16
 plan --model two.csv --batch 8192 --plan ub.json --json
 chip plan --model criteo-kaggle --chip ascend-910 --distribution zipf:1.05 --json
 chip plan --model criteo-kaggle --chip h100-sxm
-chips
-chips ascend-910 --json
-chips a100-sxm --toml
+show chips
+show chips ascend-910 --json
+show chips a100-sxm --toml
 validate
 validate --json
 validate --paper
 validate --paper --json
-calibrations
-calibrations --json
+show calibrations
+show calibrations --json
 show h100-sxm-ib/nccl-2.29.2-stream --json
 show h100-sxm-ib/nccl-2.29.2-stream
-show --compare h100-sxm-ib/nccl-2.27.3-stream h100-sxm-ib/nccl-2.29.2-stream
-machines
-machines h100-sxm-ib --json
-models --json
+show h100-sxm-ib/nccl-2.27.3-stream --compare h100-sxm-ib/nccl-2.29.2-stream
+show machines
+show machines h100-sxm-ib --json
+show models --json
 report --out @page.html
 report --model mlperf-dlrm-dcnv2 --gpus 16 --out @gpus.html
 report --format markdown --out @page.md

@@ -31,7 +31,9 @@ def shell(line: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("words", ["machines", "machines --json", "--help", "machines --help", "--version"])
+@pytest.mark.parametrize(
+    "words", ["show machines", "show machines --json", "--help", "show --help", "--version"]
+)
 @pytest.mark.parametrize("where", ["> /dev/full", ">&-"])
 def test_an_answer_that_cannot_be_written_is_one_line(words: str, where: str) -> None:
     code, _, err = shell(f"{MAIN} {words} {where}")
@@ -94,7 +96,7 @@ class Impatient:
 
 sys.meta_path.insert(0, Impatient())
 from perfmodel.cli import main
-main(["machines"])
+main(["show", "machines"])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "stopped.")

@@ -113,25 +113,25 @@ def test_a_plan_needs_tables(cli: Any) -> None:
 
 
 def test_chips_are_listed_and_shown(cli: Any) -> None:
-    text = cli("chips").out
-    assert "ascend-910 " in text and "h100-sxm" in text and "perfmodel chips NAME" in text
+    text = cli("show", "chips").out
+    assert "ascend-910 " in text and "h100-sxm" in text and "perfmodel show chips NAME" in text
     assert "1 MiB" in text and max(map(len, text.splitlines())) <= 100
-    one = cli("chips", "ascend-910").out
+    one = cli("show", "chips", "ascend-910").out
     assert "row_latency_s" in one and "assumed" in one and "ddr_rate" in one
-    chips = document(cli, "chips")["chips"]
+    chips = document(cli, "show", "chips")["chips"]
     assert chips[0]["values"]["cores"]["source"]
-    what_if = document(cli, "chips", "ascend-910", "--set", "cores=8")["chips"][0]
+    what_if = document(cli, "show", "chips", "ascend-910", "--set", "cores=8")["chips"][0]
     assert what_if["values"]["cores"]["value"] == 8 and what_if["values"]["cores"]["evidence"] == "assumed"
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["chips", "ascend"], "did you mean ascend-910"),
-        (["chips", "--set", "cores=4"], "--set needs one chip"),
-        (["chips", "--toml"], "of one shipped chip"),
-        (["chips", "ascend-910", "--toml", "--set", "cores=4"], "of one shipped chip"),
-        (["chips", "ascend", "--toml"], "did you mean ascend-910"),
+        (["show", "chips", "ascend"], "did you mean ascend-910"),
+        (["show", "chips", "--set", "cores=4"], "--set needs one chip"),
+        (["show", "chips", "--toml"], "of one shipped chip"),
+        (["show", "chips", "ascend-910", "--toml", "--set", "cores=4"], "of one shipped chip"),
+        (["show", "chips", "ascend", "--toml"], "did you mean ascend-910"),
     ],
 )
 def test_chips_refuses(cli: Any, words: list[str], said: str) -> None:
@@ -141,7 +141,7 @@ def test_chips_refuses(cli: Any, words: list[str], said: str) -> None:
 
 def test_a_shipped_file_is_a_start_for_ones_own(cli: Any, tmp_path: Path) -> None:
     mine = tmp_path / "mine.toml"
-    mine.write_text(cli("chips", "h100-sxm", "--toml").out, encoding="utf-8")
+    mine.write_text(cli("show", "chips", "h100-sxm", "--toml").out, encoding="utf-8")
     assert load_chip(mine) == load_chip("h100-sxm")
     mine.write_text('name = "mine"\n', encoding="utf-8")
-    assert "perfmodel chips ascend-910 --toml" in cli("chips", str(mine)).err
+    assert "perfmodel show chips ascend-910 --toml" in cli("show", "chips", str(mine)).err

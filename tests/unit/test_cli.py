@@ -38,7 +38,7 @@ def test_help_lists_the_commands(cli: Any) -> None:
 
 
 def test_a_group_has_its_own_help_and_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = lazy.Command("measured:MachineListOptions", "catalogue:machines", "What is shipped.")
+    shown = lazy.Command("measured:ShowOptions", "show:show", "What is shipped.")
     inner = {"boxes": shown}
     own = lazy.CommandGroup("One summary.", "One help.", inner)
     root = lazy.LazyGroup(name="perfmodel").add({"own": own})
@@ -46,18 +46,18 @@ def test_a_group_has_its_own_help_and_commands(capsys: pytest.CaptureFixture[str
         root(["own", "--help"])
     said = capsys.readouterr().out
     assert left.value.code == 0 and "One help." in said and "What is shipped." in said and "boxes" in said
-    root(["own", "boxes", "h100-sxm-ib", "--json"], standalone_mode=False)
-    assert json.loads(capsys.readouterr().out)["command"] == "machines"
+    root(["own", "boxes", "machines", "h100-sxm-ib", "--json"], standalone_mode=False)
+    assert json.loads(capsys.readouterr().out)["command"] == "show"
 
 
 def test_unknown_commands_and_options_are_bad_input(cli: Any) -> None:
     is_an_error(cli("projekt"), 2, "projekt")
-    is_an_error(cli("machines", "--nope"), 2, "--nope", "perfmodel machines --help")
+    is_an_error(cli("show", "machines", "--nope"), 2, "--nope", "perfmodel show --help")
     is_an_error(cli("collective", "--op", "all_gather"), 2, "--size")
 
 
 def test_exit_codes_follow_the_exception(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from perfmodel.cli import catalogue
+    from perfmodel.schema import machine
 
     def fail_with(error: BaseException) -> Any:
         def broken() -> list[str]:
@@ -71,15 +71,18 @@ def test_exit_codes_follow_the_exception(cli: Any, monkeypatch: pytest.MonkeyPat
         (ZeroDivisionError("oops"), 1, "this is a bug in perfmodel"),
     ]
     for error, code, text in cases:
-        monkeypatch.setattr(catalogue, "list_machines", fail_with(error))
-        outcome = cli("machines")
+        monkeypatch.setattr(machine, "list_machines", fail_with(error))
+        outcome = cli("show", "machines")
         assert (outcome.code, outcome.out) == (code, "")
         assert text in outcome.err
         assert "Traceback" not in outcome.err
 
 
 def test_a_traceback_only_with_v(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    for words, expected in ((["machines", "nope"], False), (["machines", "nope", "-v"], True)):
+    for words, expected in (
+        (["show", "machines", "nope"], False),
+        (["show", "machines", "nope", "-v"], True),
+    ):
         with pytest.raises(SystemExit) as left:
             main(words)
         assert left.value.code == 2
@@ -131,14 +134,14 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 def test_machines_and_models_list_what_is_shipped(cli: Any) -> None:
-    listed = json.loads(cli("machines", "--json").out)
+    listed = json.loads(cli("show", "machines", "--json").out)
     assert listed["schema_version"] == 3
     names = [machine["name"] for machine in listed["machines"]]
     assert "h100-sxm-ib" in names
-    text = cli("machines").out
+    text = cli("show", "machines").out
     assert all(name in text for name in names)
-    one = cli("machines", "h100-sxm-ib").out
+    one = cli("show", "machines", "h100-sxm-ib").out
     assert "nic_bytes_per_s" in one and "datasheet" in one
-    assert "mlperf-dlrm-dcnv2" in cli("models").out
-    full = json.loads(cli("models", "mlperf-dlrm-dcnv2", "--json").out)
+    assert "mlperf-dlrm-dcnv2" in cli("show", "models").out
+    full = json.loads(cli("show", "models", "mlperf-dlrm-dcnv2", "--json").out)
     assert len(full["models"][0]["table_list"]) == full["models"][0]["tables"] == 26

@@ -166,13 +166,13 @@ def test_the_faster_library_is_named_in_each_row(cli: Any, gpus: str) -> None:
 
 def test_comparisons_stay_in_what_both_measured(cli: Any) -> None:
     pair = ("h200-sxm-ib/nccl-2.30.4-eager", "h200-sxm-ib/nccl-2.29.2-stream")
-    for row in json.loads(cli("show", "--compare", *pair, "--json").out)["curves"]:
+    for row in json.loads(cli("show", pair[0], "--compare", pair[1], "--json").out)["curves"]:
         mine = [load_calibration(name).curve(row["collective"], row["gpus"], 8) for name in pair]
         for size in (8 * 2**10, 2**20, 2**28):
             there = [c is not None and c.anchor_bytes[0] <= size <= c.anchor_bytes[-1] for c in mine]
             assert [time is not None for time in row[f"time_{size}_bytes_s"]] == there
             assert (row[f"ratio_{size}_bytes"] is not None) == all(there)
-    assert " - " in cli("show", "--compare", *pair).out
+    assert " - " in cli("show", pair[0], "--compare", pair[1]).out
 
 
 def test_collective_takes_lists_and_ranges(cli: Any) -> None:
@@ -302,11 +302,11 @@ SHIPPED = "h100-sxm-ib/nccl-2.29.2-stream"
 
 
 def test_calibrations_and_show(cli: Any) -> None:
-    assert SHIPPED in cli("calibrations").out
-    listed = json.loads(cli("calibrations", "--machine", "h200-sxm-ib", "--json").out)["calibrations"]
+    assert SHIPPED in cli("show", "calibrations").out
+    listed = json.loads(cli("show", "calibrations", "h200-sxm-ib", "--json").out)["calibrations"]
     assert {item["machine"] for item in listed} == {"h200-sxm-ib"}
     for words in (
-        ("calibrations",),
+        ("show", "calibrations"),
         ("show", SHIPPED),
         ("show", SHIPPED, "--samples"),
     ):
@@ -314,7 +314,7 @@ def test_calibrations_and_show(cli: Any) -> None:
         assert outcome.code == 0, outcome.err
         assert max(len(line) for line in outcome.out.splitlines()) <= WIDTH, words
     assert "t = ((" in cli("show", SHIPPED).out
-    both = cli("show", "--compare", "h100-sxm-ib/nccl-2.27.3-stream", SHIPPED)
+    both = cli("show", "h100-sxm-ib/nccl-2.27.3-stream", "--compare", SHIPPED)
     assert "B/A" in both.out
     assert max(len(line) for line in both.out.splitlines()) <= WIDTH
 
@@ -333,7 +333,7 @@ def test_show_refuses_what_is_no_calibration(cli: Any, tmp_path: Path) -> None:
         path.write_text(text, encoding="utf-8")
         is_an_error(cli("show", str(path)), 2, part)
     is_an_error(cli("show", "no-such/thing"), 2, "no-such/thing", "known:")
-    is_an_error(cli("show"), 2, "which calibration?")
+    is_an_error(cli("show"), 2, "what?", "machines, models, chips")
 
 
 def nccl_log(gpus: int = 8, op: str = "all_gather") -> str:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.cli import run
-from perfmodel.question import chips, measured, passes
+from perfmodel.question import measured, passes
 from perfmodel.question.spec import CommandOptions, Opt
 from perfmodel.resources import data_path
 
@@ -34,9 +34,6 @@ ASKED: dict[str, type[CommandOptions]] = {
     "collective": passes.CollectiveOptions,
     "sweep": passes.SweepOptions,
     "show": measured.ShowOptions,
-    "machines": measured.MachineListOptions,
-    "chips": chips.ChipsOptions,
-    "models": measured.ModelListOptions,
 }
 OPTIONS = {
     command: [
@@ -73,7 +70,7 @@ def test_any_words_are_answered_or_refused(data: st.DataObject) -> None:
         "collective": ["--op", "all_gather", "--size", "1MiB", "--gpus", "8"],
         "sweep": ["--gpus", "16"],
     }
-    words += base.get(command, [data.draw(VALUES)])
+    words += base.get(command, [data.draw(st.sampled_from([*measured.LISTS, ""])), data.draw(VALUES)])
     if OPTIONS[command]:
         for option in data.draw(st.lists(st.sampled_from(OPTIONS[command]), max_size=3)):
             words += [option, data.draw(VALUES)]

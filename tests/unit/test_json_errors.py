@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from cli_calls import called
 
-from perfmodel.cli import catalogue
 from perfmodel.errors import NoCalibrationError
+from perfmodel.schema import machine
 
 
 def refused(*words: str) -> dict[str, Any]:
@@ -64,14 +64,14 @@ def test_every_exit_code_has_its_error(error: Exception, monkeypatch: pytest.Mon
     def broken() -> list[str]:
         raise error
 
-    monkeypatch.setattr(catalogue, "list_machines", broken)
-    found = called("machines", "--json")
+    monkeypatch.setattr(machine, "list_machines", broken)
+    found = called("show", "machines", "--json")
     said = json.loads(found.err)["error"]
     assert (said["exit"], found.code) == ((3, 3) if isinstance(error, NoCalibrationError) else (1, 1))
     assert str(error).partition("\n")[0] in said["what"] and "Traceback" not in found.err
 
 
 def test_a_command_after_it_prints_text_again() -> None:
-    called("machines", "nope", "--json")
-    assert called("machines", "nope").err.startswith("error: ")
-    assert called("machines", "--", "--json").err.startswith("error: "), "a name, and no option"
+    called("show", "machines", "nope", "--json")
+    assert called("show", "machines", "nope").err.startswith("error: ")
+    assert called("show", "machines", "--", "--json").err.startswith("error: "), "a name, and no option"

@@ -196,7 +196,7 @@ def test_unchanged_undoes_what_followed_an_override() -> None:
 
 def test_the_file_of_a_shipped_machine(cli: Any, tmp_path: Path) -> None:
     """What is printed is a machine file: read back, it is the shipped machine, and borrows from it."""
-    printed = cli("machines", "b200-sxm-ib", "--toml")
+    printed = cli("show", "machines", "b200-sxm-ib", "--toml")
     path = tmp_path / "mine.toml"
     path.write_text(printed.out, encoding="utf-8")
     shipped, links = load_machine("b200-sxm-ib"), load_machine(str(path)).links
@@ -207,4 +207,4 @@ def test_the_file_of_a_shipped_machine(cli: Any, tmp_path: Path) -> None:
     one, other = (json.loads(cli(*asked, "--machine", m).out) for m in ("b200-sxm-ib", str(path)))
     assert one["time_s"] == other["time_s"]
     for words in (("--toml",), ("b200", "--toml"), ("b200-sxm-ib", "--toml", "--json")):
-        assert cli("machines", *words).code == 2
+        assert cli("show", "machines", *words).code == 2

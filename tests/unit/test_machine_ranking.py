@@ -158,6 +158,6 @@ def test_a_machine_named_twice_is_refused(
 ) -> None:
     """Also by a file of the same name: its rows could not be told apart."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "own.toml").write_text(cli("machines", "h100-sxm-ib", "--toml").out)
+    (tmp_path / "own.toml").write_text(cli("show", "machines", "h100-sxm-ib", "--toml").out)
     outcome = cli(*line.split())
     assert outcome.code == 2 and "twice" in outcome.err and "name of its own" in " ".join(outcome.err.split())

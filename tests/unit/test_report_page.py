@@ -217,7 +217,7 @@ def test_text_from_files_stays_text() -> None:
 
 
 def test_a_machine_of_a_file_is_escaped(cli: Callable[..., Outcome], tmp_path: Path) -> None:
-    shown = cli("machines", "h100-sxm-ib", "--toml").out
+    shown = cli("show", "machines", "h100-sxm-ib", "--toml").out
     title = re.sub(r'(?m)^title = ".*"', f'title = "{BAD}"', shown)
     (tmp_path / "bad.toml").write_text(title)
     out = tmp_path / "p.html"

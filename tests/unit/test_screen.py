@@ -53,7 +53,7 @@ def test_names_of_files_are_shown_and_not_obeyed(tmp_path: Path, name: str) -> N
     for words in (
         ("import", str(tmp_path / name), "--machine", "h200-sxm-ib"),
         ("show", str(tmp_path / name)),
-        ("machines", str(tmp_path / name)),
+        ("show", "machines", str(tmp_path / name)),
     ):
         found = called(*words)
         assert found.code == 2 and quiet(found.err), found.err

@@ -178,7 +178,7 @@ def test_a_file_is_shown_with_its_weights_and_distributions(cli: Any, tmp_path: 
     file.write_text(
         "rows,dim,pooling,weighted,distribution\n9000,64,2,true,zipf:1.05\n80,8,1,false,\n", encoding="utf-8"
     )
-    head, first, second = cli("models", str(file)).out.splitlines()[-3:]
+    head, first, second = cli("show", "models", str(file)).out.splitlines()[-3:]
     assert head.split()[-2:] == ["weights", "ids"]
     assert first.split()[-2:] == ["yes", "zipf:1.05"] and second.split()[-1] == "fp32"
-    assert "weights" not in cli("models", "criteo-kaggle").out
+    assert "weights" not in cli("show", "models", "criteo-kaggle").out

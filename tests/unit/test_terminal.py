@@ -90,7 +90,7 @@ def test_a_long_command_goes_on_after_a_backslash(monkeypatch: pytest.MonkeyPatc
     words = "perfmodel project --table-size 10TB --machine h100-sxm-ib --batch 1024"
     text = command_lines(words)
     assert " ".join(text.replace("\\\n", " ").split()) == words and text.count("\\\n") == 1
-    assert command_lines("perfmodel models") == "   perfmodel models"
+    assert command_lines("perfmodel show models") == "   perfmodel show models"
 
 
 def test_a_long_command_is_never_cut_inside_a_quoted_word(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ def chip_page(plans: Sequence[ChipPlan], command: str) -> Page:
         f"{counted(len(first.tables), 'table')} of {first.tables.model}, {counted(first.batch, 'sample')}"
     )
     card = Card(f"{sentence}.", times, question=question)
-    chips = " ".join(f"perfmodel chips {plan.chip.name}" for plan in plans)
+    chips = " ".join(f"perfmodel show chips {plan.chip.name}" for plan in plans)
     sources = (
         f"<p>{versions()} Values of the chip:</p>{code(chips)}<p>To reproduce this page:</p>{code(command)}"
     )
