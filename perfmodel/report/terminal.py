@@ -123,8 +123,8 @@ def _glued(text: str) -> str:
 def _lines(text: str, room: int) -> list[str]:
     if len(text) <= room:
         return [text]
-    own = " " * (len(text) - len(text.lstrip()))
-    return wrapped(text.strip(), room, own, own) or [""]
+    lead = " " * (len(text) - len(text.lstrip()))
+    return wrapped(text.strip(), room, lead, lead) or [""]
 
 
 def wrapped(text: str, width: int, first: str = "", rest: str = "", long_words: bool = True) -> list[str]:
@@ -134,7 +134,7 @@ def wrapped(text: str, width: int, first: str = "", rest: str = "", long_words: 
     long_words   break words longer than a line; else they stay whole, as paths do
     """
     room, loose = width - len(rest), text.replace(_FIXED_SPACE, " ")
-    whole = next((each for each in (_glued(text), _glued(loose)) if _longest([each]) <= room), loose)
+    whole = next((words for words in (_glued(text), _glued(loose)) if _longest([words]) <= room), loose)
     if long_words:
         whole = " ".join(_parted(word, room) for word in whole.split(" "))
     parts = textwrap.wrap(
@@ -181,8 +181,8 @@ def paragraph(text: str, indent: int = 0) -> str:
     """Text wrapped at the page; its own line breaks are kept."""
     lines = []
     for line in text.splitlines():
-        own = " " * indent + line[: len(line) - len(line.lstrip())]
-        lines += wrapped(line.strip(), page_width(), own, own) or [""]
+        lead = " " * indent + line[: len(line) - len(line.lstrip())]
+        lines += wrapped(line.strip(), page_width(), lead, lead) or [""]
     return "\n".join(lines)
 
 

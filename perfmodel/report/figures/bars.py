@@ -59,11 +59,11 @@ def changes(subject: Subject) -> Block | Missing:
         ),
         *(
             Bar(
-                f"{format_time(each.after_s)} with {each.label}",
-                each.after, each.low, each.high, each.evidence,
-                {"change": each.label, "option": each.option, "time_s": each.after_s},
+                f"{format_time(item.after_s)} with {item.label}",
+                item.after, item.low, item.high, item.evidence,
+                {"change": item.label, "option": item.option, "time_s": item.after_s},
             )
-            for each in helping
+            for item in helping
         ),
     ]  # fmt: skip
     title = (
@@ -88,13 +88,13 @@ def shardings(subject: Subject) -> Block | Missing:
     if base.table_count > MOST_COMPARED or base.basis.unpooled:
         return SHARDINGS.missing("perfmodel project --sharding all compares these.")
     answers = list(answer_shardings(base))
-    possible = [each for each in answers if isinstance(each, Answer) and each.fits]
-    possible.sort(key=lambda each: each.time_s)
+    possible = [item for item in answers if isinstance(item, Answer) and item.fits]
+    possible.sort(key=lambda item: item.time_s)
     if not possible:
         return SHARDINGS.missing("no sharding of all tables fits these GPUs.")
-    never = [each.sharding for each in answers if each not in possible]
-    factor, unit = style.time_unit(max(each.time_s for each in possible))
-    rows = [_describe_sharding(each, factor) for each in possible]
+    never = [item.sharding for item in answers if item not in possible]
+    factor, unit = style.time_unit(max(item.time_s for item in possible))
+    rows = [_describe_sharding(item, factor) for item in possible]
     axis = style.axis(f"time of a batch ({unit})", rangemode="tozero")
     figure = _draw_bars(rows, axis, lambda value: format_time(value / factor))
     how = f"All tables with one sharding on the same GPUs. Bars are {_LOOKS}"
@@ -111,8 +111,8 @@ def _entitle_shardings(answer: Answer, first: Answer) -> str:
     where, time = f"On {counted(first.gpus, 'GPU')}", format_time(first.time_s)
     if first.sharding == answer.sharding:
         return f"{where} {first.sharding} is the fastest of all shardings: {time}."
-    own = f"{answer.sharding} takes {format_time(answer.time_s)}"
-    return f"{where} {own}; the fastest is {first.sharding}{_name_owner(first)}: {time}."
+    words = f"{answer.sharding} takes {format_time(answer.time_s)}"
+    return f"{where} {words}; the fastest is {first.sharding}{_name_owner(first)}: {time}."
 
 
 def _describe_sharding(answer: Answer, factor: float) -> Bar:
@@ -148,11 +148,11 @@ def _draw_bars(rows: Sequence[Bar], axis: Mapping[str, Any], form: Callable[[flo
     """A plotly figure of horizontal bars, the first on top, each below its label. form  writes a value"""
     traces = []
     for kind in sorted({row.evidence for row in rows}, key=lambda kind: kind.rank):
-        mine = [(at, row) for at, row in enumerate(rows) if row.evidence is kind]
+        mine = [(place, row) for place, row in enumerate(rows) if row.evidence is kind]
         traces.append(
             {
                 "type": "bar", "orientation": "h", "name": str(kind), "width": 0.36,
-                "y": [at for at, _ in mine], "x": [row.value for _, row in mine],
+                "y": [place for place, _ in mine], "x": [row.value for _, row in mine],
                 "hoverinfo": "text", "showlegend": True,
                 "hovertext": [_hover(row, form) for _, row in mine],
                 "marker": {"color": style.EVIDENCE_COLOURS[kind]},
@@ -166,10 +166,10 @@ def _draw_bars(rows: Sequence[Bar], axis: Mapping[str, Any], form: Callable[[flo
     texts = [textwrap.wrap(row.label, _LINE) for row in rows]
     labels = [
         {
-            "x": 0, "xref": "paper", "xanchor": "left", "y": at - 0.2, "yanchor": "bottom", "align": "left",
-            "showarrow": False, "text": "<br>".join(map(safe, text)), "font": {"size": 12},
+            "x": 0, "xref": "paper", "xanchor": "left", "y": place - 0.2, "yanchor": "bottom",
+            "align": "left", "showarrow": False, "text": "<br>".join(map(safe, text)), "font": {"size": 12},
         }
-        for at, text in enumerate(texts)
+        for place, text in enumerate(texts)
     ]  # fmt: skip
     hidden: dict[str, Any] = {
         "showticklabels": False,

@@ -36,12 +36,12 @@ def breakdown(subject: Subject) -> Block | Missing:
     names = [f"<b>{_ALL}</b><br>{format_time(answer.time_s)}"]
     names += [f"{step.label}<br>{_time_words(step)}" for step in answer.steps]
     traces, start_s, ends = [], 0.0, [(answer.time_s, answer.totals["low_s"], answer.totals["high_s"])]
-    for at, step in enumerate(answer.steps):
+    for place, step in enumerate(answer.steps):
         traces.append(
             {
-                "type": "bar", "orientation": "h", "name": step.label, "y": [names[0], names[at + 1]],
+                "type": "bar", "orientation": "h", "name": step.label, "y": [names[0], names[place + 1]],
                 "x": [factor * step.time_s] * 2, "base": [factor * start_s] * 2, "hoverinfo": "text",
-                "hovertext": told(_COLUMNS, step), "marker": {"color": style.colour(at)},
+                "hovertext": told(_COLUMNS, step), "marker": {"color": style.colour(place)},
             }
         )  # fmt: skip
         ends.append((start_s + step.time_s, start_s + step.low_s, start_s + step.high_s))

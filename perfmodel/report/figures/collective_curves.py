@@ -119,14 +119,14 @@ def list_measured(subject: Subject) -> list[MeasuredLibrary]:
     Limits: the user's own calibration -> its library alone;  not measured on this machine -> left out
     """
     setting = subject.answer.setting
-    machine, own = setting.machine.unchanged(), setting.backend
+    machine, backend = setting.machine.unchanged(), setting.backend
     both = [str(Backend.NCCL), str(Backend.NVSHMEM)]
-    names = both if own == BEST else [own] if setting.calibration is not None else [own, *both]
-    known = [
-        measured(machine, name, setting.clock if name == own else None, setting.calibration)
+    names = both if backend == BEST else [backend] if setting.calibration is not None else [backend, *both]
+    candidates = [
+        measured(machine, name, setting.clock if name == backend else None, setting.calibration)
         for name in dict.fromkeys(names)
     ]
-    return [library for library in known if library is not None]
+    return [library for library in candidates if library is not None]
 
 
 def collectives(
@@ -140,13 +140,13 @@ def collectives(
     Limits: no library has measured it -> Missing;  no samples available -> medians of the fit
     """
     if gpus is None:
-        known = [curve for each in libraries[:1] for curve in each.model.calibration.curves]
-        ranks = [c.gpus for c in known if c.collective == collective and c.domain_gpus >= c.gpus]
+        curves = [curve for library in libraries[:1] for curve in library.model.calibration.curves]
+        ranks = [c.gpus for c in curves if c.collective == collective and c.domain_gpus >= c.gpus]
         gpus = max(ranks, default=GPUS)
     series = list(_list_series(libraries, collective, gpus))
     what = f"{collective_name(collective)} on {counted(gpus, 'GPU')}"
     if not series:
-        only = sorted({str(each.model.calibration.backend) for each in libraries}) or ["nccl"]
+        only = sorted({str(library.model.calibration.backend) for library in libraries}) or ["nccl"]
         line = f"perfmodel calibrate --only {','.join(f'{b}:{collective}' for b in only)} --ranks {gpus}"
         return named.missing(f"no {what} was measured on this machine: {line}")
     crossing = _compare(series, collective, gpus)
@@ -156,7 +156,7 @@ def collectives(
         "the measured sizes, dotted outside. The lowest strip shows how far the medians are from the curve.",
         _draw(series, crossing.crossover_bytes if crossing else None),
         _describe_sources(series),
-        [point for each in series for point in each.points],
+        [point for line in series for point in line.points],
     )
 
 
@@ -175,18 +175,20 @@ def list_medians(library: MeasuredLibrary, curve: Curve) -> list[dict[str, Any]]
     residual  the median over the fitted time, less 1
     Limits: no samples available -> the times that a projection uses, with 0 samples
     """
+    times_of_sizes: list[tuple[Any, ...]]
     if library.samples is None:
-        found = [(size, t, t, t, 0) for size, t in zip(curve.anchor_bytes, curve.anchor_times_s, strict=True)]
+        anchors = zip(curve.anchor_bytes, curve.anchor_times_s, strict=True)
+        times_of_sizes = [(size, time, time, time, 0) for size, time in anchors]
     else:
         rows = library.samples
         cell = (rows["collective"] == curve.collective) & (rows["gpus"] == curve.gpus)
         cell &= rows["domain_gpus"] == min(curve.domain_gpus, curve.gpus)
         groups = rows[cell].groupby("payload_bytes")["time_s"]
-        found = [(size, g.median(), g.min(), g.max(), len(g)) for size, g in groups]
+        times_of_sizes = [(size, g.median(), g.min(), g.max(), len(g)) for size, g in groups]
     calibration = library.model.calibration
     whose = {"backend": str(calibration.backend), "clock": str(calibration.clock)}
     points = []
-    for size, time, low, high, samples in found:
+    for size, time, low, high, samples in times_of_sizes:
         fitted = float(_fit_times(curve, np.array(size, float)))
         points.append(
             {
@@ -208,27 +210,27 @@ def _compare(series: Sequence[_Series], collective: str, gpus: int) -> Compariso
 
     Limits: not two libraries, or no size in common -> None
     """
-    low = max(each.curve.anchor_bytes[0] for each in series)
-    if len(series) != 2 or low >= min(each.curve.anchor_bytes[-1] for each in series):
+    low = max(line.curve.anchor_bytes[0] for line in series)
+    if len(series) != 2 or low >= min(line.curve.anchor_bytes[-1] for line in series):
         return None
-    sizes = common_sizes([each.curve for each in series])
-    times = [each.source.model.estimate(collective, sizes, gpus).time_s for each in series]
+    sizes = common_sizes([line.curve for line in series])
+    times = [line.source.model.estimate(collective, sizes, gpus).time_s for line in series]
     return Comparison(sizes, *sorted(times, key=lambda values: float(values[0])))
 
 
 def _entitle(series: Sequence[_Series], what: str, crossing: Comparison | None) -> str:
     if crossing is not None:
-        size = max(each.curve.anchor_bytes[0] for each in series)
-        first, second = sorted(series, key=lambda each: float(_estimate_time(each, size)))
+        size = max(line.curve.anchor_bytes[0] for line in series)
+        first, second = sorted(series, key=lambda line: float(_estimate_time(line, size)))
         switch = crossing.crossover_bytes
         if switch is not None:
             where = f"below {format_bytes(switch)}, {second.label} at larger sizes"
         else:
             where = f"than {second.label} at every size that both measured"
         return sentence(f"{what}: {first.label} is faster {where}")
-    floor = min(float(each.read("time_s").min()) for each in series)
-    rate = max(float(each.read("busbw_bytes_per_s").max()) for each in series)
-    missed = float(np.median(np.abs(np.concatenate([each.read("residual") for each in series]))))
+    floor = min(float(line.read("time_s").min()) for line in series)
+    rate = max(float(line.read("busbw_bytes_per_s").max()) for line in series)
+    missed = float(np.median(np.abs(np.concatenate([line.read("residual") for line in series]))))
     return sentence(
         f"{what} takes at least {format_time(floor)} and reaches {format_rate(rate)} of bus bandwidth; "
         f"half of the medians are within {format_fraction(missed)} of the curve"
@@ -240,10 +242,10 @@ def _estimate_time(series: _Series, size: float) -> Floats:
 
 
 def _draw(series: Sequence[_Series], crossover_bytes: float | None) -> Any:
-    traces = [in_pane(trace, row) for each in series for trace, row in _list_traces(each)]
-    sizes = np.concatenate([_grid(each.curve) for each in series])
-    times = np.concatenate([each.read(end) for each in series for end in ("low_s", "high_s")])
-    rates = np.concatenate([each.read("busbw_bytes_per_s") for each in series])
+    traces = [in_pane(trace, row) for line in series for trace, row in _list_traces(line)]
+    sizes = np.concatenate([_grid(line.curve) for line in series])
+    times = np.concatenate([line.read(end) for line in series for end in ("low_s", "high_s")])
+    rates = np.concatenate([line.read("busbw_bytes_per_s") for line in series])
     below = style.binary_bytes_axis(float(sizes.min()), float(sizes.max()), "payload of one GPU")
     above = {**below, "title": {"text": ""}, "showticklabels": False, "matches": "x3"}
     layout = panes(
@@ -322,8 +324,8 @@ def _point_text(series: _Series, point: Mapping[str, Any]) -> str:
 
 def _describe_sources(series: Sequence[_Series]) -> str:
     parts = []
-    for each in series:
-        count = int(each.read("samples").sum())
-        seen = f": {counted(count, 'sample')} of {', '.join(each.curve.sources)}" if count else ""
-        parts.append(f"{each.source.model.calibration.calibration_id}{seen}, fitted {each.curve.formula()}")
+    for line in series:
+        count = int(line.read("samples").sum())
+        seen = f": {counted(count, 'sample')} of {', '.join(line.curve.sources)}" if count else ""
+        parts.append(f"{line.source.model.calibration.calibration_id}{seen}, fitted {line.curve.formula()}")
     return "Measured. " + "; ".join(parts) + "."

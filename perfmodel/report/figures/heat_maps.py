@@ -49,8 +49,8 @@ def _draw_plane(named: Figure, subject: Subject, names: tuple[str, str]) -> Bloc
         return named.missing("the tables fit on one GPU: ask for larger ones with --table-size.")
     if subject.base.question.model is not None:
         return named.missing("the tables of a set have their own pooling and dim.")
-    own = {name: read_value(answer, name) for name in names}
-    axes = [around(own[name], *_STEPS[name], whole=name != "pooling") for name in names]
+    question_values = {name: read_value(answer, name) for name in names}
+    axes = [around(question_values[name], *_STEPS[name], whole=name != "pooling") for name in names]
     cells = _ask_cells(subject, names, axes)
     if not cells:
         return named.missing("no other value is covered by the calibration.")
@@ -67,7 +67,7 @@ def _draw_plane(named: Figure, subject: Subject, names: tuple[str, str]) -> Bloc
         zmin=min(logs),
         zmax=max(*logs, min(logs) + 0.01),
     )
-    x, y = (axis.index(own[name]) for name, axis in zip(names, axes, strict=True))
+    x, y = (axis.index(question_values[name]) for name, axis in zip(names, axes, strict=True))
     line = {"color": style.PALETTE[0], "width": 4}
     frame = {"type": "rect", "x0": x - 0.5, "x1": x + 0.5, "y0": y - 0.5, "y1": y + 0.5, "line": line}
     same = {"type": "category", "showgrid": False, "tickangle": 0}
@@ -179,8 +179,9 @@ def _record_point(row: Mapping[Any, Any]) -> dict[str, Any]:
 def read_value(answer: Answer, name: str) -> float:
     """The value of ``name`` in the question: batch, pooling, table_count or dim."""
     group = answer.work.groups[0]
-    own = {"batch": answer.work.batch, "pooling": group.pooling, "table_count": group.count, "dim": group.dim}
-    return float(np.asarray(own[name]).flat[0])
+    columns = {"pooling": group.pooling, "table_count": group.count, "dim": group.dim}
+    column = answer.work.batch if name == "batch" else columns[name]
+    return float(np.asarray(column).flat[0])
 
 
 def around(value: float, factor: float, below: int, count: int, *, whole: bool) -> list[float]:

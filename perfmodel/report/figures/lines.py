@@ -80,7 +80,7 @@ def slowdown(subject: Subject) -> Block | Missing:
     answer = subject.answer
     if subject.base.question.model is not None:
         return SLOWDOWN.missing("a set of tables has one size.")
-    lines = [line for line in _list_lines(subject) if any(each.gpus > 1 for each in line.answers)]
+    lines = [line for line in _list_lines(subject) if any(point.gpus > 1 for point in line.answers)]
     if not lines:
         return SLOWDOWN.missing("no size beyond one GPU is covered by the calibration.")
     rows = [row for line in lines for row in line.rows]
@@ -89,8 +89,8 @@ def slowdown(subject: Subject) -> Block | Missing:
     top = max([row["slowdown_high"] for row in rows] + marks)
     traces = [
         trace
-        for at, line in enumerate(lines)
-        for trace in line_traces(line.rows, ("table_bytes", *_RATIOS), at, _hover)
+        for number, line in enumerate(lines)
+        for trace in line_traces(line.rows, ("table_bytes", *_RATIOS), number, _hover)
     ]
     if marks:
         words = [
@@ -126,12 +126,12 @@ def _list_lines(subject: Subject) -> Iterator[DrawnLine]:
     free: dict[str, Any] = {"gpus": None, "total": None}
 
     def answers(ask: Callable[..., Answer | None], **changes: Any) -> list[Answer]:
-        found = []
+        answers_of_sizes = []
         for size in sizes:
             with suppress(PerfmodelError):
                 answer = ask(table_bytes=size, **free, **changes)
-                found += [answer] if answer is not None and answer.fits else []
-        return found
+                answers_of_sizes += [answer] if answer is not None and answer.fits else []
+        return answers_of_sizes
 
     fixed = subject.fix_setting()
     first = answers(fixed.ask)
@@ -150,12 +150,12 @@ def _list_lines(subject: Subject) -> Iterator[DrawnLine]:
 def list_sizes(base: Answer) -> list[float]:
     """Table sizes at which a line is computed: round ones, the question's, and around a full GPU and node."""
     usable, node = base.gpu_count.usable_bytes, base.gpu_count.gpus_per_node
-    own = base.gpu_count.table_bytes
-    low, high = min(usable, own), max(_LARGEST_BYTES, own)
+    here = base.gpu_count.table_bytes
+    low, high = min(usable, here), max(_LARGEST_BYTES, here)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     even = [step * 10.0**power for power in powers for step in _STEPS]
     full = [factor * gpus * usable for gpus in {1, node} for factor in (_LESS, _MORE)]
-    return sorted({float(f"{size:.6g}") for size in (*even, *full) if low <= size <= high} | {own})
+    return sorted({float(f"{size:.6g}") for size in (*even, *full) if low <= size <= high} | {here})
 
 
 def _list_published(subject: Subject) -> list[float]:
@@ -198,10 +198,10 @@ def _slowdown_title(lines: Sequence[DrawnLine], subject: Subject) -> str:
     answer = subject.answer
     size = answer.gpu_count.table_bytes
     here = [
-        (each.slowdown, line.label)
+        (point.slowdown, line.label)
         for line in lines
-        for each in line.answers
-        if each.gpu_count.table_bytes == size
+        for point in line.answers
+        if point.gpu_count.table_bytes == size
     ]
     words = [f"; {label} {format_ratio(ratio)}" for ratio, label in here[1:]]
     if answer.gpus == 1:
@@ -241,11 +241,11 @@ def over_gpus(subject: Subject) -> Block | Missing:
         showlegend=False,
         **panes([(above, style.time_axis(*ends[0], "time of a batch"), (0.55, 1)), (gpus, hours, (0, 0.45))]),
     )
-    own = next(row for row in rows if row["gpus"] == answer.gpus)
+    here = next(row for row in rows if row["gpus"] == answer.gpus)
     cheapest = min(rows, key=lambda row: float(row["gpu_hours"]))
     title = (
         f"On {counted(answer.gpus, 'GPU')} a batch takes {format_time(answer.time_s)}, and 10⁹ samples take "
-        f"{format_number(own['gpu_hours'])} GPU-hours; the fewest are "
+        f"{format_number(here['gpu_hours'])} GPU-hours; the fewest are "
         f"{format_number(cheapest['gpu_hours'])}, on {counted(cheapest['gpus'], 'GPU')}."
     )
     batch = "on all of them together" if subject.base.question.total else "on each"
@@ -256,9 +256,9 @@ def over_gpus(subject: Subject) -> Block | Missing:
     return OVER_GPUS.block(title, how, figure, subject.source, rows)
 
 
-def _is_near(gpus: float, own: float) -> bool:
+def _is_near(gpus: float, here: float) -> bool:
     """Whether the labels of two numbers of GPUs would touch."""
-    return 1 / _NEAR < gpus / own < _NEAR
+    return 1 / _NEAR < gpus / here < _NEAR
 
 
 def _list_scaled(subject: Subject) -> Iterator[Answer]:
@@ -275,14 +275,14 @@ def _list_scaled(subject: Subject) -> Iterator[Answer]:
 
 
 def line_traces(
-    rows: Sequence[Row], names: Sequence[str], at: int, words: Callable[[Row], list[str]]
+    rows: Sequence[Row], names: Sequence[str], number: int, words: Callable[[Row], list[str]]
 ) -> Iterator[dict[str, Any]]:
     """Plotly traces of a line: the ribbon of its band, then each stretch with the same main evidence.
 
-    names  of the columns x, y, and the ends of the band;  at  number of its colour and marker
+    names  of the columns x, y, and the ends of the band;  number  of its colour and marker
     words  returns the lines of hover text of a point, without its evidence
     """
-    label, colour = safe(rows[0]["line"]), style.colour(at)
+    label, colour = safe(rows[0]["line"]), style.colour(number)
     x, y, low, high = ([row[name] for row in rows] for name in names)
     same = {"type": "scatter", "legendgroup": label, "name": label}
     yield {
@@ -298,7 +298,7 @@ def line_traces(
             **same, "x": x[part], "y": y[part], "hovertext": said, "hoverinfo": "text",
             "mode": "lines+markers", "showlegend": start == 0,
             "line": {"color": colour, "width": 2.5, "dash": style.DASHES[Evidence(kind)]},
-            "marker": {"symbol": style.symbol(at), "size": 6, "color": colour, "maxdisplayed": 9},
+            "marker": {"symbol": style.symbol(number), "size": 6, "color": colour, "maxdisplayed": 9},
         }  # fmt: skip
         start = stop
 

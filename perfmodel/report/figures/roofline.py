@@ -115,7 +115,7 @@ def _list_lines(answer: Answer) -> list[list[dict[str, Any]]]:
         }
         for kind, *values in zip(kinds, *columns, strict=True)
     ]  # fmt: skip
-    return [rows[at : at + _SIZES] for at in range(0, len(rows), _SIZES)]
+    return [rows[number : number + _SIZES] for number in range(0, len(rows), _SIZES)]
 
 
 def _count_bytes(
@@ -185,18 +185,20 @@ def _draw(answer: Answer, lines: Sequence[Sequence[Row]], points: Sequence[Row])
     left, right, l2_bytes = min(sizes), max(sizes), machine.value("l2_bytes")
     traces = [
         trace
-        for at, line in enumerate(lines)
-        for trace in line_traces(line, ("working_set_bytes", "bytes_per_s", "slowest", "fastest"), at, _hover)
+        for number, line in enumerate(lines)
+        for trace in line_traces(
+            line, ("working_set_bytes", "bytes_per_s", "slowest", "fastest"), number, _hover
+        )
     ]
     if points:
         words = [hover([*_hover(row), safe(row["label"])]) for row in points]
         marker = {"color": style.colour(len(lines)), "symbol": style.symbol(len(lines)), "size": 7}
         x, y = ([row[name] for row in points] for name in ("working_set_bytes", "bytes_per_s"))
         traces.append(scatter(x, y, words, "timed here", marker))
-    for at, (key, named) in enumerate(_CEILINGS, len(lines) + 1):
+    for number, (key, named) in enumerate(_CEILINGS, len(lines) + 1):
         quantity = machine.quantity(key)
         text = hover([f"{named} {format_rate(quantity.value)} ({quantity.evidence})", safe(quantity.source)])
-        line = {"color": style.colour(at), "width": 1.5, "dash": style.DASHES[quantity.evidence]}
+        line = {"color": style.colour(number), "width": 1.5, "dash": style.DASHES[quantity.evidence]}
         name = f"{named} {format_rate(quantity.value)}"
         traces.append(scatter([left, right], [quantity.value] * 2, text, name, mode="lines", line=line))
     shade = {

@@ -36,7 +36,7 @@ def page_html(page: Page) -> str:
         "SCRIPT": _read_file("page.js"),
     }
     pieces = _read_file("page.html").split("@@")
-    return "".join(parts[piece] if at % 2 else piece for at, piece in enumerate(pieces))
+    return "".join(parts[piece] if place % 2 else piece for place, piece in enumerate(pieces))
 
 
 @lru_cache(maxsize=1)
@@ -122,7 +122,7 @@ def block_html(block: Block | Missing) -> str:
 def document(page: Page) -> dict[str, Any]:
     """The page's data for its script: figures with their numbers, the command, and what is besides."""
     blocks = [block_data(block) for block in page.figures]
-    return {"blocks": [each for each in blocks if "figure" in each], "command": page.command, **page.besides}
+    return {"blocks": [data for data in blocks if "figure" in data], "command": page.command, **page.besides}
 
 
 def live_block(block: Block | Missing) -> dict[str, Any]:
@@ -142,8 +142,8 @@ def block_data(block: Block | Missing) -> dict[str, Any]:
     figure["layout"].pop("template", None)
     if block.switches:
         buttons = [
-            {"label": each.label, "method": "update", "args": [each.traces, each.layout]}
-            for each in block.switches
+            {"label": data.label, "method": "update", "args": [data.traces, data.layout]}
+            for data in block.switches
         ]
         figure["layout"]["updatemenus"] = [{**_SWITCHES, "buttons": buttons}]
     return {

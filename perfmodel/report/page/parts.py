@@ -62,6 +62,10 @@ class Page:
     def contents(self) -> list[dict[str, str | None]]:
         """A dictionary for each figure: name, title, and ``left_out``, the reason if it is missing."""
         return [
-            {"name": each.name, "title": getattr(each, "title", None), "left_out": getattr(each, "why", None)}
-            for each in self.figures
+            {
+                "name": block.name,
+                "title": getattr(block, "title", None),
+                "left_out": getattr(block, "why", None),
+            }
+            for block in self.figures
         ]
