@@ -23,9 +23,6 @@ DEFAULT_BACKENDS = {"cpu": ("gloo",), "cuda": ("nccl", "nvshmem")}
 """Libraries of a plan that names none, by device."""
 
 _CARRIER = {"kernels": "torch", "composed": "exchange"}  # without it, nothing of the group works
-LEAST_NOISE = 1e-4
-"""Least half-width of an interval, as a share of the time: a smaller value must be a typing error."""
-
 MOST_A_CORE = 64
 """Most ranks per core or GPU of a node, even for a functional check."""
 
@@ -41,7 +38,7 @@ class Request:
     backends     libraries; None: the preset's for the device
     oversubscribe  whether more CPU ranks than cores are allowed (their times say nothing about the hardware)
     grid         "paper": all points of the paper's grids; without it, a tenth of them if passes are named
-    noise        target half-width of the 95 % interval, as a share of the time; None: the preset's
+    noise        target half-width of the 95 % interval, as a share of the time, below 1; None: the preset's
     """
 
     preset: str = "standard"
@@ -96,11 +93,6 @@ def make_plan(request: Request, world: World) -> MeasurementPlan:
     """
     preset = find_preset(request.preset)
     if request.noise is not None:
-        if not LEAST_NOISE <= request.noise < 1:
-            raise BadInputError(
-                f"--noise {request.noise:g}: half of an interval, as a share of the time.",
-                f"from {100 * LEAST_NOISE:g}% to 99%, for example --noise 2%.",
-            )
         preset = replace(preset, relative=request.noise)
     selection = read_selection(request.only, request.backends or (), BACKENDS)
     _check_world(request, world)
@@ -203,7 +195,7 @@ class _Choice:
             why = "a single rank exchanges nothing; --ranks 1 alone times kernels"
             self.left_out.append(NotMeasured("1 rank", why))
         self.backends = self._usable()
-        for backend in filter(self.selection.wants_backend, self.backends):
+        for backend in filter(self.selection.wants_group, self.backends):
             yield from self._collectives(backend)
         yield from self._grids()
         if look_ups:
@@ -234,7 +226,7 @@ class _Choice:
         usable: list[str] = []
         for name in wanted:
             why = _why_not(self.world, name)
-            if why and (self.selection.wants_backend(name) or self.selection.wants_group("composed")):
+            if why and (self.selection.wants_group(name) or self.selection.wants_group("composed")):
                 self.left_out.append(why)
             elif not why:
                 usable.append(name)

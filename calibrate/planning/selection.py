@@ -39,12 +39,8 @@ class WantedParts:
         return not self.pairs or (group, "") in self.pairs or (group, name) in self.pairs
 
     def wants_group(self, group: str) -> bool:
-        """Whether anything of ``kernels`` or ``composed`` is selected."""
+        """Whether anything of this library, ``kernels`` or ``composed`` is selected."""
         return not self.pairs or any(group == pair[0] for pair in self.pairs)
-
-    def wants_backend(self, backend: str) -> bool:
-        """Whether any collective of this library is selected."""
-        return self.wants_group(backend)
 
 
 def read_selection(only: Iterable[str], backends: Sequence[str], known: Sequence[str]) -> WantedParts:

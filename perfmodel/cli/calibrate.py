@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from calibrate.planning.measurement_plan import LEAST_NOISE, Request
+from calibrate.planning.measurement_plan import Request
 from perfmodel.cli import measuring
 from perfmodel.cli.options import count_values, size_values, split_values
 from perfmodel.cli.typed_line import TypedLine
@@ -19,6 +19,8 @@ from perfmodel.units import parse_ratio, parse_time
 DEVICES = ("auto", "cpu", "cuda")
 GRIDS = ("paper",)
 LEAST_LIMIT_S = 1.0
+LEAST_NOISE = 1e-4
+"""Least half-width of an interval, as a share of the time: a smaller value must be a typing error."""
 
 
 def calibrate(context: typer.Context, options: CalibrateOptions) -> None:

@@ -199,8 +199,6 @@ def test_clocks_and_sizes_and_ranks_that_were_asked_for() -> None:
     ("request_", "message"),
     [
         (Request("fast"), "preset 'fast' is not known"),
-        (Request(noise=2.0), "--noise 2: half of an interval"),
-        (Request(noise=1e-12), "from 0.01% to 99%"),
         (Request(only=["ncl"]), "did you mean nccl"),
         (Request(only=["gloo:alltoall"]), "all_to_all"),
         (Request(only=["gloo"], backends=["nccl"]), "cannot be combined"),
