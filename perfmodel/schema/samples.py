@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -64,53 +64,23 @@ _FOLDER = "measurements"
 _WHAT = "sample file"
 
 
-class SampleIssue(NamedTuple):
-    """One line of a sample file that was left out, and why."""
-
-    file: str
-    line: int
-    reason: str
-
-
-def load_samples(
-    path: str | Path | None = None,
-    *,
-    backend: str | None = None,
-    machine: str | None = None,
-    issues: list[SampleIssue] | None = None,
-) -> pd.DataFrame:
+def load_samples(path: str | Path | None = None, *, backend: str | None = None) -> pd.DataFrame:
     """Validated samples of a file, of a folder (``*.csv`` at any depth), or the shipped ones for ``None``.
 
-    backend, machine  keep only these rows
-    issues            list to which left-out lines are appended; None: an unusable line is an error
-    Limits: unknown backend, missing or malformed file -> BadInputError; no matching row -> an empty frame
+    backend  keep only its rows
+    Limits: unknown backend, missing or malformed file, an unusable line -> BadInputError; no matching row
+            -> an empty frame
     """
     if backend is not None and backend not in SAMPLE_BACKENDS:
         raise unknown_name("backend", backend, SAMPLE_BACKENDS)
-    rows: list[list[str]] = []
-    found: list[SampleIssue] = []
-    for file in _files(path, backend):
-        rows += _rows_of(file, found)
-    if found and issues is None:
-        raise _issues_error(found)
-    if issues is not None:
-        issues += found
-    frame = _frame(rows)
-    for column, wanted in (("backend", backend), ("machine", machine)):
-        if wanted is not None:
-            frame = frame[frame[column] == wanted]
-    return frame.reset_index(drop=True)
+    files = _files(path, backend)
+    frame = _frame([row for file in files for row in _rows(read_csv_lines(file, _WHAT), str(file))])
+    return frame if backend is None else frame[frame["backend"] == backend].reset_index(drop=True)
 
 
-def parse_samples(text: str, where: str, issues: list[SampleIssue] | None = None) -> pd.DataFrame:
+def parse_samples(text: str, where: str) -> pd.DataFrame:
     """Validated samples of CSV text; ``where`` names it in messages."""
-    found: list[SampleIssue] = []
-    rows = _checked(csv_lines(text, f"{_WHAT} {where}"), where, found)
-    if found and issues is None:
-        raise _issues_error(found)
-    if issues is not None:
-        issues += found
-    return _frame(rows)
+    return _frame(_rows(csv_lines(text, f"{_WHAT} {where}"), where))
 
 
 def write_samples(frame: pd.DataFrame, path: str | Path) -> None:
@@ -151,24 +121,19 @@ def _files(path: str | Path | None, backend: str | None) -> list[Path]:
     return files
 
 
-def _rows_of(file: Path, issues: list[SampleIssue]) -> list[list[str]]:
-    return _checked(read_csv_lines(file, _WHAT), str(file), issues)
-
-
-def _checked(lines: list[tuple[int, list[str]]], where: str, issues: list[SampleIssue]) -> list[list[str]]:
-    """Rows in canonical column order; unusable rows go to ``issues``."""
+def _rows(lines: list[tuple[int, list[str]]], where: str) -> list[list[str]]:
+    """Rows in canonical column order. Limits: an unusable line -> BadInputError that names the first"""
     order = _column_order(lines[0][1], where)
     wanted = len(order)
-    whole: list[tuple[int, list[str]]] = []
-    for line, row in lines[1:]:
-        if len(row) == wanted:
-            whole.append((line, [row[i].strip() for i in order]))
-        else:
-            issues.append(SampleIssue(where, line, f"{len(row)} fields instead of {wanted}"))
-    reasons = _reasons([row for _, row in whole])
-    for i, reason in reasons.items():
-        issues.append(SampleIssue(where, whole[i][0], reason))
-    return [row for i, (_, row) in enumerate(whole) if i not in reasons]
+    cut = {line: f"{len(row)} fields instead of {wanted}" for line, row in lines[1:] if len(row) != wanted}
+    whole = [(line, [row[i].strip() for i in order]) for line, row in lines[1:] if line not in cut]
+    rows = [row for _, row in whole]
+    reasons = cut | {whole[i][0]: reason for i, reason in _reasons(rows).items()}
+    if reasons:
+        line, reason = min(reasons.items())
+        more = f" (and {len(reasons) - 1} more lines)" if len(reasons) > 1 else ""
+        raise BadInputError(f"{_WHAT} {where}, line {line}: {reason}{more}.", expected(_WHAT))
+    return rows
 
 
 def _column_order(header: Sequence[str], where: str) -> list[int]:
@@ -257,9 +222,3 @@ def _frame(rows: list[list[str]]) -> pd.DataFrame:
         else:
             data[name] = pd.array(list(data[name]), dtype="str")
     return pd.DataFrame(data)
-
-
-def _issues_error(issues: list[SampleIssue]) -> BadInputError:
-    first = issues[0]
-    more = f" (and {len(issues) - 1} more lines)" if len(issues) > 1 else ""
-    return BadInputError(f"{_WHAT} {first.file}, line {first.line}: {first.reason}{more}.", expected(_WHAT))

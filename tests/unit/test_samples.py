@@ -17,7 +17,6 @@ from perfmodel.schema.machine import list_machines
 from perfmodel.schema.samples import (
     COLUMNS,
     SAMPLE_BACKENDS,
-    SampleIssue,
     load_samples,
     parse_samples,
     write_samples,
@@ -92,11 +91,10 @@ def test_flags_mark_first_call_spikes(shipped: pd.DataFrame) -> None:
 
 
 def test_filters(shipped: pd.DataFrame) -> None:
-    nvshmem = load_samples(backend="nvshmem", machine="h200-sxm-ib")
-    assert set(nvshmem["backend"]) == {"nvshmem"} and set(nvshmem["machine"]) == {"h200-sxm-ib"}
-    assert {"device", "graph", "stream"} == set(nvshmem["clock"])
-    assert len(nvshmem) == len(shipped.query("backend == 'nvshmem' and machine == 'h200-sxm-ib'"))
-    assert load_samples(machine="no-such-machine").empty
+    nvshmem = load_samples(backend="nvshmem")
+    assert set(nvshmem["backend"]) == {"nvshmem"}
+    assert {"device", "graph", "stream"} <= set(nvshmem["clock"])
+    assert len(nvshmem) == len(shipped.query("backend == 'nvshmem'"))
     with pytest.raises(BadInputError, match="not known"):
         load_samples(backend="oneccl")
 
@@ -125,20 +123,15 @@ def test_filters(shipped: pd.DataFrame) -> None:
 )
 def test_a_row_that_cannot_be_used_is_named_by_line(column: str, value: str) -> None:
     text = "\n".join([HEADER, GOOD, changed(column, value), changed("payload_bytes", "2097152")])
-    issues: list[SampleIssue] = []
-    frame = parse_samples(text, "mine.csv", issues)
-    assert frame["payload_bytes"].to_list() == [1048576, 2097152]
-    assert [(issue.file, issue.line) for issue in issues] == [("mine.csv", 3)]
-    assert column in issues[0].reason
-    with pytest.raises(BadInputError, match=r"mine\.csv, line 3"):
+    with pytest.raises(BadInputError, match=rf"mine\.csv, line 3: .*{column}[^(]*$"):
         parse_samples(text, "mine.csv")
 
 
 def test_duplicates_are_reported_and_repeats_are_kept() -> None:
-    issues: list[SampleIssue] = []
-    text = "\n".join([HEADER, GOOD, changed("time_s", "1.40e-05"), GOOD])
-    assert len(parse_samples(text, "f", issues)) == 2
-    assert issues == [SampleIssue("f", 4, "the same as an earlier line")]
+    repeated = "\n".join([HEADER, GOOD, changed("time_s", "1.40e-05")])
+    assert len(parse_samples(repeated, "f")) == 2
+    with pytest.raises(BadInputError, match=r"f, line 4: the same as an earlier line \(and 1 more lines\)"):
+        parse_samples(f"{repeated}\n{GOOD}\n{GOOD}", "f")
 
 
 def test_columns_may_be_in_any_order_and_must_be_known() -> None:
@@ -154,9 +147,8 @@ def test_columns_may_be_in_any_order_and_must_be_known() -> None:
 def test_a_truncated_line_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "cut.csv"
     path.write_text("\n".join([HEADER, GOOD, GOOD[:40]]), encoding="utf-8")
-    issues: list[SampleIssue] = []
-    assert len(load_samples(path, issues=issues)) == 1
-    assert issues[0].line == 3 and "fields instead of 17" in issues[0].reason
+    with pytest.raises(BadInputError, match=r"cut\.csv, line 3: \d fields instead of 17"):
+        load_samples(path)
 
 
 def test_missing_files_and_empty_folders(tmp_path: Path) -> None:
@@ -200,20 +192,18 @@ def test_any_bytes_are_bad_input(tmp_path: Path, raw: bytes) -> None:
     path = tmp_path / "fuzz.csv"
     path.write_bytes(raw)
     with pytest.raises(BadInputError):
-        load_samples(path, issues=[])
+        load_samples(path)
 
 
 @settings(max_examples=80)
 @given(st.data())
-def test_damaged_rows_are_left_out_and_never_a_crash(data: st.DataObject) -> None:
+def test_damaged_rows_are_bad_input_and_never_a_crash(data: st.DataObject) -> None:
     text = "\n".join([HEADER, GOOD, changed("gpus", "4"), changed("gpus", "2")])
     start = data.draw(st.integers(len(HEADER), len(text) - 1))
     patch = data.draw(
         st.sampled_from(["", ",", '"', "\n", "9" * 400, "nan", "\r", "é", "0x1", "1_0", "-", "\x85"])
     )
     damaged = text[:start] + patch + text[start + data.draw(st.integers(0, 30)) :]
-    issues: list[SampleIssue] = []
     with contextlib.suppress(BadInputError):
-        frame = parse_samples(damaged, "f", issues)
+        frame = parse_samples(damaged, "f")
         assert (frame["time_s"] > 0).all() and (frame["gpus"] >= 2).all()
-        assert len(frame) + len(issues) >= 1
