@@ -136,13 +136,10 @@ class GatherShape:
         return sum(abs(math.log2(getattr(self, name) / getattr(other, name))) for name in names)
 
 
-def best_variant(
-    gpu: str, shape: GatherShape, timed: Sequence[TimedVariant], alpha: float | None = None
-) -> GatherVariant:
+def best_variant(gpu: str, shape: GatherShape, timed: Sequence[TimedVariant]) -> GatherVariant:
     """The fastest variant for the timed look-up that resembles ``shape`` most, on a GPU of this name.
 
-    alpha  popularity of the ids, if known: the nearest timed alpha is used. None: the variant with the least
-           geometric mean, over all timed alphas, of its time relative to the best time at that alpha
+    It has the least geometric mean, over all timed alphas, of its time relative to the best at that alpha.
     Limits: no shape of these types timed on this GPU -> ``ASSUMED``;  a variant that was not timed at every
             alpha of the shape -> not used;  equal times -> the first of ``VARIANTS``
     """
@@ -157,9 +154,6 @@ def best_variant(
     if math.isinf(shape.distance(nearest)):
         return ASSUMED
     by_alpha = cells[nearest]
-    if alpha is not None:
-        known = min(by_alpha, key=lambda one: abs(one - alpha))
-        by_alpha = {known: by_alpha[known]}
 
     def loss(variant: GatherVariant) -> float:
         times = [(seen.get(variant.name, math.inf), min(seen.values())) for seen in by_alpha.values()]

@@ -30,12 +30,10 @@ def test_every_combination_has_a_name_of_its_own() -> None:
     assert gv.BY_NAME["bypass-8-half"] == gv.GatherVariant(near=False, accesses=8, half=True)
 
 
-def test_the_fastest_is_taken_over_all_skews_or_for_one() -> None:
+def test_the_fastest_is_taken_over_all_skews() -> None:
     """Uniform: 10, 9, 12 us; skewed: 5, 10, 4. Over the best: 10/9 5/4, 1 10/4, 12/9 1: the third, 1.33."""
     table = [*timed(SHAPE, 0.0, (10, 9, 12)), *timed(SHAPE, 1.15, (5, 10, 4))]
     assert gv.best_variant(GPU, SHAPE, table).name == "l1-8-half"
-    assert gv.best_variant(GPU, SHAPE, table, alpha=0.2).name == "bypass-8-full"
-    assert gv.best_variant(GPU, SHAPE, table, alpha=1.0).name == "l1-8-half"
 
 
 def test_the_nearest_shape_is_asked() -> None:
