@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +19,9 @@ from perfmodel.report.figures.registry import CHANGES, SHARDINGS
 from perfmodel.report.figures.subject import Subject
 from perfmodel.report.figures.words import hover, safe
 from perfmodel.schema.evidence import Evidence
-from perfmodel.units import counted, format_ratio, format_time
+from perfmodel.units import counted, format_time
 
-_ROW, _ROW_MORE, _LINE = 42, 20, 48
+_ROW, _ROW_MORE, _LINE = 40, 18, 52
 """Pixels of a row with its label, of each further line of it, and characters of a line."""
 
 
@@ -41,7 +41,7 @@ class Bar:
 
 
 def changes(subject: Subject) -> Block | Missing:
-    """Bars of the slowdown now and after each change that helps, the shortest time first.
+    """Bars of the time of a batch now and after each change that helps, in three groups.
 
     Limits: one GPU, or nothing helps -> Missing
     """
@@ -51,30 +51,32 @@ def changes(subject: Subject) -> Block | Missing:
     helping = subject.lead.changes if subject.lead else list_helping(answer.pinned, answer_question)
     if not helping:
         return CHANGES.missing("none of the changes tried makes it at least 2 % faster.")
-    now, first = format_time(answer.time_s), helping[0]
-    rows = [
-        Bar(
-            f"{now} now", answer.slowdown, *answer.band, answer.evidence,
-            {"change": "none", "option": "", "time_s": answer.time_s},
-        ),
-        *(
-            Bar(
-                f"{format_time(item.after_s)} with {item.label}",
-                item.after, item.low, item.high, item.evidence,
-                {"change": item.label, "option": item.option, "time_s": item.after_s},
-            )
-            for item in helping
-        ),
-    ]  # fmt: skip
-    title = (
-        f"What would help: {first.label} takes {format_time(first.after_s)} instead of {now}: {first.option}."
-    )
-    how = (
-        f"One thing is changed at a time. Bars are slowdowns against one GPU that holds all tables, {_LOOKS}"
-    )
-    figure = _draw_bars(rows, style.axis("slowdown (×)", rangemode="tozero"), format_ratio)
-    source = f"{subject.source} Each bar is an answer in full."
-    return CHANGES.block(title, how, figure, source, _list_data(rows, "slowdown"))
+    factor, unit = style.time_unit(max(answer.time_s, *(item.after_s for item in helping)))
+    ends = answer.totals["low_s"], answer.totals["high_s"]
+    rows = [_describe_change("now", answer.time_s, *ends, answer.main_evidence, "", factor)]
+    for item in helping:
+        times = item.after_s, item.low_s, item.high_s
+        label = f"{item.group}: {item.label}"
+        rows.append(_describe_change(label, *times, item.evidence, item.option, factor))
+    now, best = format_time(answer.time_s), min(helping, key=lambda item: item.after_s)
+    title = f"What would help: {best.label}, {format_time(best.after_s)} instead of {now}: {best.option}."
+    if best.after_s >= answer.time_s:
+        title = f"None of the changes tried takes less than {now}."
+    figure = _draw_bars(rows, style.axis(f"time of a batch ({unit})", rangemode="tozero"), factor)
+    how = f"One thing is changed at a time, and each bar is an answer in full. Bars are {_LOOKS}"
+    return CHANGES.block(title, how, figure, subject.source, [dict(row.data) for row in rows])
+
+
+def _describe_change(
+    label: str, time_s: float, low_s: float, high_s: float, evidence: Evidence, option: str, factor: float
+) -> Bar:
+    """The row of a change. factor  units of the axis in a second"""
+    data = {
+        "change": label, "option": option, "time_s": time_s, "low_s": low_s, "high_s": high_s,
+        "evidence": str(evidence),
+    }  # fmt: skip
+    ends = [factor * time for time in (time_s, low_s, high_s)]
+    return Bar(f"{format_time(time_s)} {label}", *ends, evidence, data)
 
 
 def shardings(subject: Subject) -> Block | Missing:
@@ -96,7 +98,7 @@ def shardings(subject: Subject) -> Block | Missing:
     factor, unit = style.time_unit(max(item.time_s for item in possible))
     rows = [_describe_sharding(item, factor) for item in possible]
     axis = style.axis(f"time of a batch ({unit})", rangemode="tozero")
-    figure = _draw_bars(rows, axis, lambda value: format_time(value / factor))
+    figure = _draw_bars(rows, axis, factor)
     how = f"All tables with one sharding on the same GPUs. Bars are {_LOOKS}"
     how += f" Not possible or too large here: {', '.join(never)}." if never else ""
     title = _entitle_shardings(subject.answer, possible[0])
@@ -133,19 +135,11 @@ def _name_owner(answer: Answer) -> str:
     return "" if WAYS[answer.sharding].torchrec else f", which {TORCHREC} does not run"
 
 
-def _list_data(rows: Sequence[Bar], name: str) -> list[dict[str, Any]]:
-    """The figure's data. name  of the value in its columns"""
-    return [
-        {
-            **row.data, name: row.value, f"{name}_low": row.low, f"{name}_high": row.high,
-            "evidence": str(row.evidence),
-        }
-        for row in rows
-    ]  # fmt: skip
+def _draw_bars(rows: Sequence[Bar], axis: Mapping[str, Any], factor: float) -> Any:
+    """A plotly figure of horizontal bars, the first on top, each below its label.
 
-
-def _draw_bars(rows: Sequence[Bar], axis: Mapping[str, Any], form: Callable[[float], str]) -> Any:
-    """A plotly figure of horizontal bars, the first on top, each below its label. form  writes a value"""
+    factor  units of the axis in a second
+    """
     traces = []
     for kind in sorted({row.evidence for row in rows}, key=lambda kind: kind.rank):
         mine = [(place, row) for place, row in enumerate(rows) if row.evidence is kind]
@@ -154,7 +148,7 @@ def _draw_bars(rows: Sequence[Bar], axis: Mapping[str, Any], form: Callable[[flo
                 "type": "bar", "orientation": "h", "name": str(kind), "width": 0.36,
                 "y": [place for place, _ in mine], "x": [row.value for _, row in mine],
                 "hoverinfo": "text", "showlegend": True,
-                "hovertext": [_hover(row, form) for _, row in mine],
+                "hovertext": [_hover(row, factor) for _, row in mine],
                 "marker": {"color": style.EVIDENCE_COLOURS[kind]},
             }
         )  # fmt: skip
@@ -187,6 +181,7 @@ def _draw_bars(rows: Sequence[Bar], axis: Mapping[str, Any], form: Callable[[flo
     )
 
 
-def _hover(row: Bar, form: Callable[[float], str]) -> str:
-    band = f"{form(row.value)}, band {form(row.low)} – {form(row.high)}"
+def _hover(row: Bar, factor: float) -> str:
+    time, low, high = (format_time(value / factor) for value in (row.value, row.low, row.high))
+    band = f"{time}, band {low} – {high}"
     return hover([safe(row.label), band, f"evidence: {row.evidence}"])
