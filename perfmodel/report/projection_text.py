@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from perfmodel.answer import Answer
 from perfmodel.answer.what_would_help import NextExperiment, Sensitivity
+from perfmodel.engine.row_wise import TableGroup
 from perfmodel.engine.schemes import DATA_PARALLEL, ROW_WISE, SHARDINGS
 from perfmodel.engine.settings import is_published
 from perfmodel.engine.steps import StepRow
+from perfmodel.engine.tables import row_bytes
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.experiment_text import experiment_text, run_line
 from perfmodel.report.terminal import (
@@ -23,12 +25,16 @@ from perfmodel.report.terminal import (
     wrapped,
 )
 from perfmodel.schema.calibration import load_calibration
+from perfmodel.schema.distributions import UNIFORM
 from perfmodel.schema.evidence import LAW_BACKENDS, Evidence
 from perfmodel.schema.machine import list_machines
+from perfmodel.schema.workload import DTYPES
 from perfmodel.units import (
     counted,
     format_bytes,
+    format_count,
     format_fraction,
+    format_per_second,
     format_ratio,
     format_time,
 )
@@ -36,6 +42,8 @@ from perfmodel.units import (
 Again = Callable[[Sequence[str]], str]
 """A function that returns the command for the same question to another command."""
 _WEAK = Evidence.EXTRAPOLATED.rank
+_MANY_ROWS, _BILLION = 1e7, 1e9
+_GIVEN = "given"
 
 
 def projection_text(
@@ -59,6 +67,8 @@ def projection_text(
         parts[0] += f"\n{paragraph(ways, 5)}"
     if answer.uneven:
         parts[0] += f"\n{paragraph(answer.uneven, 5)}"
+    named = [(f"{label.capitalize():<7}", text) for label, text in question_facts(answer)]
+    parts[-1] = f"{facts(named)}\n{parts[-1]}"
     if answer.gpus > 1:
         parts[-1] += f"\n{kernel_line(answer)}"
     if answer.steps:
@@ -83,10 +93,10 @@ def headline(answer: Answer) -> str:
     if not answer.fits:
         held = answer.gpu_count.describe_memory().partition(":")[0]
         first = f"Does not fit {counted(answer.gpus, 'GPU')}: {held}. If it did: {first}"
-    throughput = format_ratio(answer.totals["throughput_ratio"])
+    rate, ratio = format_per_second(answer.samples_per_s, "samples"), answer.totals["throughput_ratio"]
     second = (
         f"     {format_time(answer.time_s)} per batch, instead of {format_time(answer.baseline_time_s)} "
-        f"on one GPU; {throughput} its samples per second"
+        f"on one GPU; {rate}, {format_ratio(ratio)} those of that GPU"
     )
     floor = format_ratio(answer.totals["slowdown_floor_part"])
     data = format_ratio(answer.totals["slowdown_bytes_part"])
@@ -118,6 +128,74 @@ def shards_words(answer: Answer) -> str:
     words = " × ".join(f"{number} {name} parts" for number, name in parts if number > 1)
     most = format_bytes(count.rows_bytes, binary=False)
     return f"{answer.sharding}: {words or 'whole tables'}, at most {most} per GPU"
+
+
+def question_facts(base: Answer) -> list[tuple[str, str]]:
+    """The tables and the batch of a question, each with the values that the user gave before its defaults."""
+    given, lines = {_GIVEN, *base.question.given}, []
+    for label, items in (("tables", _list_tables(base)), ("batch", _list_batch(base))):
+        texts = list(items)
+        typed = [text for key, text in texts if key in given]
+        rest = ", ".join(text for key, text in texts if key not in given)
+        words = f"{', '.join(typed)} · default: {rest}" if typed and rest else ", ".join(typed)
+        lines.append((label, words or f"{rest} (default)"))
+    return lines
+
+
+def _list_tables(base: Answer) -> Iterator[tuple[str, str]]:
+    """Pairs for the tables of a question: the name of an argument, and its value in words.
+
+    The name is ``_GIVEN`` if the value is never a default, and "" if it is always a default.
+    """
+    work, groups, payload = base.work, base.work.groups, base.basis.payload
+    model = base.question.model
+    of = "sample, not pooled" if base.basis.unpooled else "bag"
+    if model is not None:
+        count = sum(float(group.count.flat[0]) for group in groups)
+        ids = sum(float(group.count.flat[0] * group.pooling.flat[0]) for group in groups)
+        yield _GIVEN, f"{format_count(int(count))} of {model}, {ids / count:.3g} ids a {of} on average"
+        weighted = sum(float(group.count.flat[0]) for group in groups if group.weight_bytes.any())
+        if any(_stored(base, group) > group.dim * group.element_bytes for group in groups):
+            yield _GIVEN, "rows with their scale, bias and padding"
+        if weighted:
+            some = "" if weighted == count else f" in {counted(int(weighted), 'table')}"
+            yield _GIVEN, f"ids with weights{some}"
+    else:
+        only = groups[0]
+        count, rows = int(only.count.flat[0]), float(only.rows.flat[0])
+        yield "table_count", f"{format_count(count)} of {_rows(rows)} rows"
+        yield "dim", f"dim {int(only.dim.flat[0])}"
+        dtype, stored = DTYPES[int(only.dtype.flat[0])], _stored(base, only)
+        longer = f" in rows of {format_count(stored)} bytes" if stored > only.dim * only.element_bytes else ""
+        yield "dtype", f"{'' if payload is None else 'rows of '}{dtype}{longer}"
+        yield "pooling", f"{float(only.pooling.flat[0]):g} ids a {of}"
+    words = work.ids_names
+    yield "" if words == UNIFORM.name else _GIVEN, f"{words} ids"
+
+
+def _list_batch(base: Answer) -> Iterator[tuple[str, str]]:
+    """Pairs for the batch and the pass of a question, as ``_list_tables``."""
+    batch, gpus, payload = float(base.work.batch[0]), base.gpus, base.basis.payload
+    yield "batch", f"{format_count(batch)} samples on each GPU, {format_count(batch * gpus)} in all"
+    if payload is not None and gpus > 1:
+        yield _GIVEN, f"{'rows' if base.basis.unpooled else 'bags'} sent as {payload}"
+    if base.basis.training:
+        yield _GIVEN, f"training step with {base.basis.optimizer}, without dense layers"
+    else:
+        yield "", "forward pass"
+
+
+def _stored(base: Answer, group: TableGroup) -> float:
+    """Bytes of a row of these tables in memory."""
+    return float(row_bytes(group.dtype, group.dim, training=base.basis.training).flat[0])
+
+
+def _rows(rows: float) -> str:
+    """A number of rows; from ten million on with three figures: ``78.1 G``."""
+    if rows < _MANY_ROWS:
+        return format_count(rows)
+    unit, name = (1e9, "G") if rows >= _BILLION else (1e6, "M")
+    return f"{rows / unit:.3g} {name}"
 
 
 def gpu_line(answer: Answer) -> str:
@@ -187,7 +265,7 @@ def step_columns(answer: Answer, *, brief: bool = False) -> tuple[Column, ...]:
 
 def _label(answer: Answer, step: StepRow) -> str:
     """The step's name; with backend ``best`` also the library that is faster."""
-    label = step.label
+    label = "gather" if answer.basis.unpooled and step.name == "gather_pool" else step.label
     if answer.setting.backend == "best" and step.collective:
         label = label.replace(")", f", {step.library})")
     return label

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from perfmodel.answer import Answer
 from perfmodel.answer.ranking import Ranking, is_slower
 from perfmodel.answer.uniform_plans import MOST_COMPARED
 from perfmodel.answer.what_would_help import Sensitivity
-from perfmodel.engine.row_wise import TableGroup
 from perfmodel.engine.schemes import ROW_WISE, ROWS_ONCE, TORCHREC, UNIQUE_ROWS, WAYS
-from perfmodel.engine.tables import row_bytes
 from perfmodel.report.experiment_text import experiment_text, run_line
-from perfmodel.report.projection_text import band, explain_words, provenance, step_table, where_words
+from perfmodel.report.projection_text import (
+    band,
+    explain_words,
+    provenance,
+    question_facts,
+    step_table,
+    where_words,
+)
 from perfmodel.report.terminal import facts, paragraph, table, unbroken
-from perfmodel.schema.distributions import UNIFORM
-from perfmodel.schema.workload import DTYPES
 from perfmodel.units import (
     counted,
     format_bytes,
@@ -29,8 +32,6 @@ from perfmodel.units import (
 CHANGED = ("", "What would help", "time", "95 % band", "")
 _LINES = 3  # changes that are listed: the screen has 22 lines by default
 _INDENT = 3
-_MANY_ROWS, _BILLION = 1e7, 1e9
-_GIVEN = "given"
 
 
 def ranking_text(found: Ranking, calibration_file: str | None) -> str:
@@ -196,79 +197,11 @@ def too_large(base: Answer) -> str:
     return f"{ROW_WISE} does not fit: it needs {base.gpu_count.describe_memory('{} ({})')}"
 
 
-def question_facts(base: Answer) -> list[tuple[str, str]]:
-    """The tables and the batch of a question, each with the values that the user gave before its defaults."""
-    given, lines = {_GIVEN, *base.question.given}, []
-    for label, items in (("tables", _list_tables(base)), ("batch", _list_batch(base))):
-        texts = list(items)
-        typed = [text for key, text in texts if key in given]
-        rest = ", ".join(text for key, text in texts if key not in given)
-        words = f"{', '.join(typed)} · default: {rest}" if typed and rest else ", ".join(typed)
-        lines.append((label, words or f"{rest} (default)"))
-    return lines
-
-
 def setting_words(base: Answer) -> str:
     """Machine, its values that were changed, and library: ``h100-sxm-ib, hbm_bytes = 96 GB, nccl``."""
     machine = base.setting.machine
     changed = [f"{key} = {machine.quantity(key)}" for key in sorted(machine.overrides)]
     return ", ".join([machine.name, *changed, base.setting.backend])
-
-
-def _list_tables(base: Answer) -> Iterator[tuple[str, str]]:
-    """Pairs for the tables of a question: the name of an argument, and its value in words.
-
-    The name is ``_GIVEN`` if the value is never a default, and "" if it is always a default.
-    """
-    work, groups, payload = base.work, base.work.groups, base.basis.payload
-    model = base.question.model
-    of = "sample, not pooled" if base.basis.unpooled else "bag"
-    if model is not None:
-        count = sum(float(group.count.flat[0]) for group in groups)
-        ids = sum(float(group.count.flat[0] * group.pooling.flat[0]) for group in groups)
-        yield _GIVEN, f"{format_count(int(count))} of {model}, {ids / count:.3g} ids a {of} on average"
-        weighted = sum(float(group.count.flat[0]) for group in groups if group.weight_bytes.any())
-        if any(_stored(base, group) > group.dim * group.element_bytes for group in groups):
-            yield _GIVEN, "rows with their scale, bias and padding"
-        if weighted:
-            some = "" if weighted == count else f" in {counted(int(weighted), 'table')}"
-            yield _GIVEN, f"ids with weights{some}"
-    else:
-        only = groups[0]
-        count, rows = int(only.count.flat[0]), float(only.rows.flat[0])
-        yield "table_count", f"{format_count(count)} of {_rows(rows)} rows"
-        yield "dim", f"dim {int(only.dim.flat[0])}"
-        dtype, stored = DTYPES[int(only.dtype.flat[0])], _stored(base, only)
-        longer = f" in rows of {format_count(stored)} bytes" if stored > only.dim * only.element_bytes else ""
-        yield "dtype", f"{'' if payload is None else 'rows of '}{dtype}{longer}"
-        yield "pooling", f"{float(only.pooling.flat[0]):g} ids a {of}"
-    words = work.ids_names
-    yield "" if words == UNIFORM.name else _GIVEN, f"{words} ids"
-
-
-def _list_batch(base: Answer) -> Iterator[tuple[str, str]]:
-    """Pairs for the batch and the pass of a question, as ``_list_tables``."""
-    batch, gpus, payload = float(base.work.batch[0]), base.gpus, base.basis.payload
-    yield "batch", f"{format_count(batch)} samples on each GPU, {format_count(batch * gpus)} in all"
-    if payload is not None and gpus > 1:
-        yield _GIVEN, f"{'rows' if base.basis.unpooled else 'bags'} sent as {payload}"
-    if base.basis.training:
-        yield _GIVEN, f"training step with {base.basis.optimizer}, without dense layers"
-    else:
-        yield "", "forward pass"
-
-
-def _stored(base: Answer, group: TableGroup) -> float:
-    """Bytes of a row of these tables in memory."""
-    return float(row_bytes(group.dtype, group.dim, training=base.basis.training).flat[0])
-
-
-def _rows(rows: float) -> str:
-    """A number of rows; from ten million on with three figures: ``78.1 G``."""
-    if rows < _MANY_ROWS:
-        return format_count(rows)
-    unit, name = (1e9, "G") if rows >= _BILLION else (1e6, "M")
-    return f"{rows / unit:.3g} {name}"
 
 
 def change_rows(changes: Sequence[Sensitivity]) -> list[list[str]]:

@@ -17,6 +17,7 @@ from perfmodel.report.figures.subject import Subject
 from perfmodel.report.page.alerts import alerts
 from perfmodel.report.page.parts import Card, Page
 from perfmodel.report.page.provenance import code, equations, machine_values, machine_words, versions
+from perfmodel.report.projection_text import question_facts
 from perfmodel.report.ranking_text import (
     beside_words,
     gpu_words,
@@ -24,7 +25,6 @@ from perfmodel.report.ranking_text import (
     help_words,
     limit_words,
     measure_text,
-    question_facts,
     setting_words,
     throughput_words,
 )
