@@ -319,8 +319,8 @@ def test_a_browser_is_given_a_file_that_only_this_user_reads(
     (file,) = (tmp_path / "home").iterdir()
     assert opened == [file.as_uri()] and file.stat().st_mode & 0o777 == 0o600
     assert "token=secret-secret" in file.read_text()
-    (tmp_path / "home").rename(tmp_path / "other")
-    (tmp_path / "home").write_text("no folder")
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setattr(serve, "home_folder", lambda: tmp_path / "file")
     serve._open_browser("http://127.0.0.1:1/?token=secret-secret")
     assert len(opened) == 1 and "the browser is not opened" in capsys.readouterr().err
 
