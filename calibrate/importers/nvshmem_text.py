@@ -36,7 +36,9 @@ from calibrate.importers.logged_rows import (
     split_labels,
 )
 
-_PE = re.compile(r"mype:\s*(\d{1,6})\s+mype_node:\s*(\d{1,6})\s+device name:\s*(.*?)\s+bus id:\s*\S")
+_PE = re.compile(
+    r"mype:\s*(\d{1,6})\s+mype_node:\s*(\d{1,6})\s+device name:\s*(\S+(?:[ \t]+\S+)*?)\s+bus id:\s*\S"
+)
 _VERSION = re.compile(r"NVSHMEM (?:v|version:?\s*)v?(\d{1,3}(?:\.\d{1,3}){1,3})")
 _MIN_SIZE = re.compile(r"\bmin_size:\s*(\d{1,18})\b(?:.*\buse_graph:\s*(\d))?")
 _JOB = re.compile(r"^#?\s*([a-z_]+(?:_device|_on_stream|_latency|reduction|reducescatter))\s*$")
@@ -48,7 +50,7 @@ _PER_PEER = ("all_to_all", "all_gather", "reduce_scatter")
 
 def looks_like_nvshmem(text: str) -> bool:
     """Whether a log is from an NVSHMEM perftest."""
-    box = re.search(r"^\W*\|\s*size \(bytes\)", text, re.IGNORECASE | re.MULTILINE)
+    box = re.search(r"^[^\w\n]*\|\s*size \(bytes\)", text, re.IGNORECASE | re.MULTILINE)
     return "latency(us)" in text or "&&&& PERF" in text or bool(_PE.search(text) or box)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from cli_calls import called
-from fault_damages import damaged, failures, tried
+from fault_damages import damaged, failures, limited, tried
 from fault_inputs import Reader, all_readers
 
 READERS = all_readers()
@@ -109,3 +109,14 @@ def test_a_bug_of_a_command_would_be_seen(tmp_path: Path, monkeypatch: pytest.Mo
     chips = [reader for reader in READERS if reader.name == "chip"]
     ((name, wrong),) = command_failures(chips, 1, tmp_path)
     assert name == "chip" and "exit code 1" in wrong and "ZeroDivisionError" in wrong
+
+
+@pytest.mark.parametrize("piece", ["\n", " ", "\x0b", "x ", "mype: 1 ", "| "])
+def test_spaces_without_end_take_time_in_proportion(piece: str, tmp_path: Path) -> None:
+    """40 000 of them took 11 CPU seconds, and ten times as many 1 100."""
+    for reader in READERS:
+        if reader.name in ("log, nccl-tests", "log, NVSHMEM"):
+            for whole in reader.whole:
+                middle = whole.index(b"device") if b"device" in whole else len(whole) // 2
+                content = whole[:middle] + piece.encode() * (200_000 // len(piece)) + whole[middle:]
+                assert not limited(reader, content, tmp_path).wrong
