@@ -9,7 +9,6 @@ Order of bags: ``kernels/tables.cuh``. Specification: ``tests/oracles/kernels/ga
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -259,41 +258,24 @@ def _pieces(tables: DeviceTables, batch: int, options: GatherOptions) -> dict[Ro
     return {shape: np.array(pieces) for shape, pieces in found.items()}
 
 
-def gather_pool(
-    tables: DeviceTables,
-    ids: Any,
-    offsets: Any,
-    *,
-    out: Any = None,
-    out_dtype: str = "fp32",
-    layout: str = "sample",
-    faults: Any = None,
-    check: bool = True,
-) -> Any:
-    """Bags of looked-up rows, summed in fp32: ``out``, or a new tensor of ``DeviceTables.out_shape``.
+def gather_pool(tables: DeviceTables, ids: Any, offsets: Any) -> Any:
+    """Bags of looked-up rows, summed in fp32: a new tensor [B, sum D]. It waits for the device.
 
     ids       [n] int32 or int64, rows of their tables
     offsets   [T B + 1] of the same type: the ids of bag t B + b are offsets[t B + b] .. offsets[t B + b + 1];
               ``offsets_of`` makes them from lengths
-    faults    tensor of ``new_gather_faults``, to which the call adds wrong ids and offsets
-    check     wait for the device, and raise BadInputError for faults
-    out_dtype, layout  as in ``GatherOptions``
     Source: torch.nn.functional.embedding_bag, FBGEMM's table-batched embedding
-    Limits: a bag of no ids -> 0;  an id out of range adds nothing and is a fault; offsets that fall or lie
-            outside 0 .. n are faults, and the contents of their bags are undefined
+    Limits: a bag of no ids -> 0;  an id out of range, or offsets that fall or lie outside 0 .. n
+            -> BadInputError
     """
     _require_ids(tables, ids, offsets)
     batch = (offsets.numel() - 1) // len(tables.rows)
-    options = GatherOptions(ids.element_size(), out_dtype, layout)
-    prepared = GatherPool(tables, batch, options, ids.numel() / max(1, batch * len(tables.rows)))
-    if out is not None:
-        _require_out(out, tables, prepared.out_shape, prepared.out_type)
-    made = prepared.new_out() if out is None else out
-    met = new_gather_faults(ids.device) if faults is None else faults
-    prepared(ids, offsets, made, met)
-    if check:
-        raise_gather_faults(met)
-    return made
+    pooling = ids.numel() / max(1, batch * len(tables.rows))
+    prepared = GatherPool(tables, batch, GatherOptions(ids.element_size()), pooling)
+    bags, faults = prepared.new_out(), new_gather_faults(ids.device)
+    prepared(ids, offsets, bags, faults)
+    raise_gather_faults(faults)
+    return bags
 
 
 def offsets_of(lengths: Any, dtype: Any = None) -> Any:
@@ -350,13 +332,4 @@ def _require_ids(tables: DeviceTables, ids: Any, offsets: Any) -> None:
         raise BadInputError(
             f"{offsets.numel()} offsets of {ids.numel()} ids do not fit {count} tables.",
             f"T B + 1 offsets are expected, and at most {_MOST} ids.",
-        )
-
-
-def _require_out(out: Any, tables: DeviceTables, shape: Sequence[int], dtype: Any) -> None:
-    like = tuple(out.shape), out.dtype, out.device
-    if like != (tuple(shape), dtype, tables.device) or not out.is_contiguous():
-        raise BadInputError(
-            f"an output {out.dtype} {tuple(out.shape)} on {out.device} does not fit the bags.",
-            f"{dtype} {tuple(shape)} on {tables.device}, contiguous, is expected.",
         )

@@ -115,21 +115,18 @@ class Uniquer:
             )
 
 
-def unique(ids: Any, offsets: Any, *, check: bool = True) -> Unique:
+def unique(ids: Any, offsets: Any) -> Unique:
     """The distinct ids of each bucket, in order of first occurrence, and each id's index among them.
 
     ids      [n] by bucket, int32 or int64, not negative; ids after the last bucket are ignored
     offsets  where each bucket begins [K + 1], int64, rising from 0; equal ids of two buckets are different
-    check    wait for the device; a negative id, offsets beyond the ids -> BadInputError. False: dropped.
     Source: numpy specification in tests/oracles/kernels/unique.py
-    Limits: as Uniquer, which serves repeated calls without allocation
+    Limits: as Uniquer, which serves repeated calls without allocation; a negative id, offsets beyond the ids
+            -> BadInputError
     """
     made = Uniquer(offsets.numel() - 1, ids.numel(), ids.dtype, ids.device)
     found = made.run(ids, offsets)
-    if check:
-        raise_faults(
-            made.faults, "ids are negative or not there", "see the ids and the offsets of the buckets."
-        )
+    raise_faults(made.faults, "ids are negative or not there", "see the ids and the offsets of the buckets.")
     return found
 
 

@@ -116,7 +116,6 @@ def test_negative_ids_are_dropped_and_reported(rng: np.random.Generator, dtype: 
     assert_equal_to_reference(Uniquer(2, 90, torch.from_numpy(ids).dtype, CPU), ids, offsets)
     with pytest.raises(BadInputError, match=r"3 ids are negative or not there, the first at position 17\."):
         unique(torch.from_numpy(ids), torch.from_numpy(offsets))
-    unique(torch.from_numpy(ids), torch.from_numpy(offsets), check=False)
 
 
 def test_offsets_beyond_the_ids_are_reported() -> None:
