@@ -180,8 +180,8 @@ def test_readme_leads_to_every_page() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     pages = {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")}
     assert pages <= set(re.findall(r"\]\(([^)#]+)", text))
-    assert text.index("of one GPU with all rows") < text.index("## ")
-    assert len(text.partition("of one GPU with all rows")[0].splitlines()) < 25, (
+    assert text.index("× one GPU (") < text.index("## ")
+    assert len(text.partition("× one GPU (")[0].splitlines()) < 25, (
         "the answer is on the first screen"
     )
 
