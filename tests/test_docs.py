@@ -181,9 +181,7 @@ def test_readme_leads_to_every_page() -> None:
     pages = {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")}
     assert pages <= set(re.findall(r"\]\(([^)#]+)", text))
     assert text.index("× one GPU (") < text.index("## ")
-    assert len(text.partition("× one GPU (")[0].splitlines()) < 25, (
-        "the answer is on the first screen"
-    )
+    assert len(text.partition("× one GPU (")[0].splitlines()) < 25, "the answer is on the first screen"
 
 
 def test_the_pictures_of_readme_are_small() -> None:
