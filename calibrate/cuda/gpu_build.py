@@ -73,7 +73,7 @@ def compile_cubin(kernels: Sequence[Kernel], architecture: str, headers: Sequenc
     def make(path: Path) -> None:
         code, about = _compiled(source, names, architecture, headers)
         path.write_bytes(code)
-        cached(parts, ABOUT, lambda other: other.write_text(json.dumps(about, sort_keys=True), "utf-8"))
+        cached(parts, ABOUT, lambda other: _write(other, about))
 
     path = cached(parts, ".cubin", make)
     if not path.with_suffix(ABOUT).is_file():
@@ -103,6 +103,10 @@ def _compiled(
         ) from None
     symbols = {name: symbol.decode() for name, symbol in made.symbol_mapping.items()}
     return made.code, {"source": source, "symbols": symbols, "usage": _usage(log.getvalue(), symbols)}
+
+
+def _write(path: Path, about: Any) -> None:
+    path.write_text(json.dumps(about, sort_keys=True), encoding="utf-8")
 
 
 def _usage(log: str, symbols: Mapping[str, str]) -> dict[str, tuple[int, int]]:

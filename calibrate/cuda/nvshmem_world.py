@@ -86,7 +86,7 @@ class NvshmemWorld(StoreMeeting):
             raise NoHardwareError("NVSHMEM found no GPU.", "see whether nvidia-smi lists one.")
         mapped = all(self._bases(self._malloc(_PROBE_BYTES)))
         store.set(f"mapped/{rank}", "yes" if mapped else "no")
-        self.all_mapped = all(self._heard(f"mapped/{peer}", peer) == b"yes" for peer in range(ranks))
+        self.all_mapped = all(self._heard(f"mapped/{peer}", peer) == "yes" for peer in range(ranks))
 
     def allocate(self, count: int) -> Region:
         """A region on every PE. Limits: NVSHMEM's heap is too small -> BadInputError"""

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import forked_ranks
@@ -19,8 +20,9 @@ from waiting import PATIENCE_S
 pytest.importorskip("torch")
 
 import torch
+import torch.distributed as dist
 
-from calibrate.cuda import launch, nvshmem_build
+from calibrate.cuda import launch, nvshmem_build, nvshmem_world
 from calibrate.cuda.row_wise_exchange import kernels, row_access
 from perfmodel.errors import NoHardwareError
 
@@ -138,3 +140,20 @@ def test_nvshmem_starts_through_a_store(monkeypatch: pytest.MonkeyPatch) -> None
         for process in processes:
             process.kill()
     assert said == ["1"] * ranks
+
+
+@pytest.mark.parametrize(("other", "mapped"), [("yes", True), ("no", False)])
+def test_memory_is_mapped_only_where_every_rank_says_so(
+    other: str, mapped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NVSHMEM itself is a stand-in that maps the memory of every rank here."""
+    library = SimpleNamespace(init_status=lambda: 0, malloc=lambda count: 4096, ptr=lambda at, peer: at)
+    monkeypatch.setattr(nvshmem_build, "host_library", lambda: library)
+    monkeypatch.setattr(nvshmem_world, "start", lambda store, rank, ranks: 3)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(
+        torch.cuda, "current_stream", lambda device: SimpleNamespace(synchronize=lambda: None)
+    )
+    store = dist.HashStore()
+    store.set("mapped/1", other)
+    assert nvshmem_world.NvshmemWorld(store, 0, 2, torch.device("cuda")).all_mapped is mapped
