@@ -121,17 +121,6 @@ def test_a_place_where_nothing_can_be_written_is_refused_before_the_work(
     is_an_error(cli(*words), 2, "/proc/", "cannot be written", "check the folder and its permissions")
 
 
-def test_room_and_rules_are_told_apart(cli: Any, tmp_path: Path) -> None:
-    """Of copies and row parts over all GPUs, which are allowed, only the parts of 100 GB fit."""
-    (tmp_path / "t.csv").write_text("rows,dim,pooling\n781250000,32,3\n")
-    words = ("plan", "--model", str(tmp_path / "t.csv"), "--gpus", "8", "--effort", "quick")
-    for rules, said in (
-        ("row-wise,data-parallel,reduce-scatter", "no other allowed fits"),
-        ("row-wise,reduce-scatter", "nothing else is allowed"),
-    ):
-        assert said in re.sub(r"\s+", " ", cli(*words, "--only", rules).out), rules
-
-
 @pytest.mark.parametrize(("words", "key"), [
     (("plan", "--model", "criteo-kaggle", "--gpus", "4", "--effort", "quick"), "time_s"),
     (("project", "--table-size", "1TB"), "time_s"),
