@@ -165,7 +165,7 @@ def help_words(found: Ranking) -> str:
         return "None of the changes tried makes it 2 % faster."
     change = min(found.changes, key=lambda change: change.after_s)
     times = f"{format_time(change.before_s)} → {format_time(change.after_s)}"
-    return f"What would help most: {change.label}, {times}."
+    return f"What would help most: {change.label} ({change.option}), {times}."
 
 
 def measure_text(found: Ranking, calibration_file: str | None) -> str:

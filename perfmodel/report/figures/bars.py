@@ -41,7 +41,7 @@ class Bar:
 
 
 def changes(subject: Subject) -> Block | Missing:
-    """Bars of the time of a batch now and after each change that helps, in three groups.
+    """Bars of the time of a batch now and after each change that helps: settings, more GPUs, machines.
 
     Limits: one GPU, or nothing helps -> Missing
     """
@@ -56,7 +56,7 @@ def changes(subject: Subject) -> Block | Missing:
     rows = [_describe_change("now", answer.time_s, *ends, answer.main_evidence, "", factor)]
     for item in helping:
         times = item.after_s, item.low_s, item.high_s
-        label = f"{item.group}: {item.label}"
+        label = f"{item.label} ({item.option})"
         rows.append(_describe_change(label, *times, item.evidence, item.option, factor))
     now, best = format_time(answer.time_s), min(helping, key=lambda item: item.after_s)
     title = f"What would help: {best.label}, {format_time(best.after_s)} instead of {now}: {best.option}."
