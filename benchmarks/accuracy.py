@@ -8,7 +8,6 @@ Run:    python benchmarks/accuracy.py            prints the tables (about 2 minu
 from __future__ import annotations
 
 import argparse
-import math
 import re
 import sys
 import textwrap
@@ -25,16 +24,17 @@ import pandas as pd
 import rival
 from left_out import summary
 
-from perfmodel.collectives.stored import step_constants
-from perfmodel.fit.curves import leave_one_out
-from perfmodel.fit.links import fit_logs, prior_of
-from perfmodel.fit.shipped import cluster_cells
+from perfmodel.collectives.link_laws import step_constants
+from perfmodel.fit.curves import fit_curve
+from perfmodel.fit.laws import fit_logs, prior_of
+from perfmodel.fit.shipped import find_cluster_cells
+from perfmodel.model.curves import hockney_time
 from perfmodel.model.laws import LINK_LAWS
 from perfmodel.model.unknowns import PAIRWISE, RING_TREE
 from perfmodel.report.terminal import table
 from perfmodel.schema.calibration import list_calibrations, shipped_calibration
 from perfmodel.schema.evidence import Backend
-from perfmodel.schema.priors import LearnedUnknown, load_priors
+from perfmodel.schema.priors import load_priors
 from perfmodel.units import counted, format_bytes, format_number
 from perfmodel.validate import accuracy, crossover, measured, validate
 
@@ -64,7 +64,13 @@ def summary_text(points: pd.DataFrame, by: list[str], names: list[str] | None = 
 def alpha_beta_errors(cell: pd.DataFrame) -> pd.DataFrame:
     """A cell with |error| of the plain alpha-beta model, each size predicted from the others."""
     sizes, times = cell["payload_bytes"].to_numpy(float), cell["time_s"].to_numpy(float)
-    return cell.assign(alpha_beta_error=leave_one_out(sizes, times, sharpness=1.0, anchored=False))
+    rests = [sizes != size for size in sizes]
+    fits = [fit_curve(sizes[rest], times[rest], sharpness=1.0) for rest in rests]
+    predicted = [
+        hockney_time(size, fit.alpha_s, fit.beta_bytes_per_s, 1.0)
+        for size, fit in zip(sizes, fits, strict=True)
+    ]
+    return cell.assign(alpha_beta_error=np.abs(np.array(predicted) / times - 1))
 
 
 def in_node() -> str:
@@ -186,7 +192,7 @@ def nodes_by_machine(cases: tuple[left_out.NodesLeftOut, ...] = ()) -> str:
 def forced() -> str:
     """Runs in which NCCL_ALGO allowed one algorithm, beside the law fitted to that cluster."""
     priors, samples = load_priors(), measured.shipped_samples()
-    cluster = next(one for one in cluster_cells(samples) if one.name == "pico_mn5_h100")
+    cluster = next(one for one in find_cluster_cells(samples) if one.name == "pico_mn5_h100")
     cells, steps = cluster.cells["ring_tree"], step_constants(cluster.machine, priors)
     prior = prior_of("ring_tree", cluster.machine, priors)
     logs = fit_logs("ring_tree", cells, cluster.machine, priors, prior).logs
@@ -227,8 +233,8 @@ def claims() -> str:
 
 
 def curve_family() -> str:
-    """Leave-one-out errors that calibrations store of their curves, and of the alpha-beta model."""
-    names = ("loo_median", "loo_p90", "alpha_beta_loo_median", "alpha_beta_loo_p90")
+    """Leave-one-out errors that calibrations store of their curves."""
+    names = ("loo_median", "loo_p90")
     curves = pd.DataFrame(
         [
             {"calibration": name, **{each: getattr(curve, each) for each in names}}
@@ -243,8 +249,7 @@ def curve_family() -> str:
             "calibration", sort=False
         )
     ]
-    headers = ["calibration", "curves", "median %", "p90 %", "a-b median %", "a-b p90 %"]
-    return table(headers, rows)
+    return table(["calibration", "curves", "median %", "p90 %"], rows)
 
 
 def networks() -> str:
@@ -259,19 +264,19 @@ def networks() -> str:
         for name in (unknown.name for unknown in unknowns if unknown.network):
             own = [one.unknowns[name] if one else None for one in found]
             short = name.removesuffix("_ratio").removesuffix("_bytes_per_s").removesuffix("_s")
-            rows.append([f" {short}", *[_within(name, one) if one else "" for one in own]])
+            rows.append([f" {short}", *[_value_text(name, value) if value else "" for value in own]])
     return table(["", *shown], rows, left=(0,))
 
 
-def _within(name: str, one: LearnedUnknown) -> str:
-    """``1.04 ×÷ 2.0``: a ratio as it is, a latency in µs, a rate of its own in GB/s."""
-    scale = 1e6 if name.endswith("_s") and one.value < 1e-2 else 1e-9 if one.value > 1e6 else 1.0
+def _value_text(name: str, value: float) -> str:
+    """A ratio as it is, a latency in µs, a rate of its own in GB/s."""
+    scale = 1e6 if name.endswith("_s") and value < 1e-2 else 1e-9 if value > 1e6 else 1.0
     unit = {1e6: " µs", 1e-9: " GB/s", 1.0: ""}[scale]
-    return f"{format_number(one.value * scale)}{unit} ×÷ {format_number(math.exp(1.96 * one.log_sd))}"
+    return f"{format_number(value * scale)}{unit}"
 
 
 TABLES: dict[str, tuple[str, Callable[[], str]]] = {
-    "curve-family": ("All shipped curves, one size left out: this family and alpha-beta", curve_family),
+    "curve-family": ("All shipped curves, one size left out", curve_family),
     "in-node": ("In a node, one size left out (NCCL, 2/4/8 GPUs)", in_node),
     "two-nodes": ("Two nodes predicted from one", two_nodes),
     "two-nodes-by-machine": ("The same by machine (constants of other clusters)", two_nodes_by_machine),

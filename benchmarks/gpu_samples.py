@@ -28,7 +28,7 @@ import pandas as pd
 from gather import LABELS
 
 from perfmodel.errors import BadInputError, PerfmodelError
-from perfmodel.fit.implementations import fit_each
+from perfmodel.fit.kernels import fit_kernels
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.kernel_fits import KERNEL_KEYS
 from perfmodel.schema.machine import read_machine
@@ -104,7 +104,7 @@ def with_values(text: str, values: Mapping[str, Mapping[str, Any]]) -> str:
 def fitted_machine(path: Path, run: Run) -> str:
     """The machine's file with the constants of FBGEMM's kernels, where the run has them."""
     machine = read_machine(path)
-    every = fit_each(run.kernel_samples(), machine, Clock.STREAM)
+    every = fit_kernels(run.kernel_samples(), machine, Clock.STREAM)
     if not every:
         raise BadInputError("these samples are too few to fit a kernel to.", "measure for longer.")
     for one in every:

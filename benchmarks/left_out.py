@@ -14,16 +14,15 @@ import pandas as pd
 
 from perfmodel.collectives.bands import links_of
 from perfmodel.collectives.estimate import CollectiveModel
-from perfmodel.collectives.rates import across_rate
-from perfmodel.fit.build import FORCED, usable_samples
-from perfmodel.fit.links import fit_law
-from perfmodel.fit.shipped import Entry, fit_entry
+from perfmodel.collectives.link_laws import across_rate
+from perfmodel.fit.build import FORCED, select_usable
+from perfmodel.fit.laws import fit_law
+from perfmodel.fit.shipped import Entry, fit_entry, load_plan
 from perfmodel.resources import data_path
 from perfmodel.schema.calibration import Calibration, shipped_calibration
 from perfmodel.schema.evidence import COLLECTIVES, Backend
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.validate import accuracy, measured
-from perfmodel.validate.without import priors_without, sources_of
 
 OPERATORS = {
     **{f"{name}_": name for name in ("aic", "alcf", "aws", "cscs", "ctc", "gcp", "xxrjun")},
@@ -85,7 +84,7 @@ def operators() -> tuple[LeftOut, ...]:
     for entry in measured.preferred_entries().values():
         fits: dict[str, Calibration] = {}
         for machine, rows in _measured_on(entry, nccl):
-            for source, some in usable_samples(rows).groupby("source_id", observed=True):
+            for source, some in select_usable(rows).groupby("source_id", observed=True):
                 name = operator_of(str(source))
                 if name not in fits:
                     fits[name] = calibration_without(entry, frozenset(sources[name]))
@@ -99,10 +98,10 @@ def _measured_on(entry: Entry, nccl: pd.DataFrame) -> Iterator[tuple[Machine, pd
     Of the operators that a calibration knows, its cells: other versions of a library are no other operator.
     Samples that a machine has of another with the same node count there.
     """
-    clusters = [c for c in measured.shipped_clusters() if c.machine == entry.machine and not c.network]
+    clusters = [c for c in load_plan().cluster if c.machine == entry.machine and not c.network]
     of_clusters = {source for cluster in clusters for source in cluster.sources}
     cells = pd.concat([entry.rows(nccl)] + [s.rows(nccl) for c in clusters if not c.values for s in c.cells])
-    known = {operator_of(source) for source in (*sources_of(entry), *of_clusters)}
+    known = {operator_of(source) for source in (*entry.sources, *of_clusters)}
     others = nccl[
         (nccl["machine"] == entry.machine)
         & (nccl["clock"] == str(entry.clock))
@@ -143,7 +142,7 @@ def large_left_out(cases: Collection[NodesLeftOut] = LARGE_LEFT_OUT) -> pd.DataF
     for case in cases:
         entry, machine = measured.preferred_entries()[case.machine], load_machine(case.machine)
         rows = measured.measured_rows(entry, samples)
-        priors = priors_without(sources_of(entry))
+        priors = accuracy.priors_without(entry.sources)
         own = fit_entry(entry, samples, case.without_nodes, priors=priors, this_cluster=True)
         points = told(rows[rows["nodes"] >= case.without_nodes], machine, own)
         seen = int(rows.loc[rows["nodes"] < case.without_nodes, "nodes"].max())
@@ -182,16 +181,16 @@ def _known(calibration: Calibration, collective: str, gpus: int, domain_gpus: in
 
 def calibration_without(entry: Entry, sources: frozenset[str]) -> Calibration:
     """The calibration of an entry, fitted without the samples of some sources."""
-    priors = priors_without(sources)
+    priors = accuracy.priors_without(sources)
     rest = without_sources(entry, sources)
     if rest.cells:
         return fit_entry(rest, measured.shipped_samples(), priors=priors)
     machine = load_machine(entry.machine)
     laws = [
         law.model_copy(update=dict(fit_law(law.law, [], machine, priors)) | {"collectives": law.collectives})
-        for law in shipped_calibration(measured.identity(entry)).laws
+        for law in shipped_calibration(entry.calibration_id).laws
     ]
-    return shipped_calibration(measured.identity(entry)).model_copy(update={"curves": [], "laws": laws})
+    return shipped_calibration(entry.calibration_id).model_copy(update={"curves": [], "laws": laws})
 
 
 def without_sources(entry: Entry, sources: Collection[str]) -> Entry:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.optimize import least_squares
 
-from perfmodel.collectives.rates import inside_rate
+from perfmodel.collectives.link_laws import inside_rate
 from perfmodel.model.collectives import bus_factor
 from perfmodel.model.curves import join_power
 from perfmodel.schema.machine import load_machine

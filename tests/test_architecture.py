@@ -16,7 +16,7 @@ from pathlib import Path
 import grimp
 import pytest
 
-from perfmodel.collectives.grid import GRID_BYTES
+from perfmodel.collectives.link_laws import GRID_BYTES
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")

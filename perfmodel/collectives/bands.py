@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from perfmodel.collectives.grid import GRID_BYTES, GRID_LOG2
+from perfmodel.collectives.link_laws import GRID_BYTES, GRID_LOG2
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import Calibration, Curve
 from perfmodel.schema.evidence import RING_BACKENDS
 from perfmodel.schema.machine import Machine
-from perfmodel.schema.priors import load_priors
+from perfmodel.schema.priors import Ends, load_priors
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -49,32 +49,46 @@ def build_band(
     measured  sizes whose time comes from a measured cell of these ranks, or from two around them
     A measured time of this very cluster has the error of its curve (``curve_errors``). Of a cluster like it,
     and where a law takes over, the band is how far whole operators were that no fit had seen
-    (``data/priors/bands.toml``), and it grows with each doubling of domains beyond the measured ones.
+    (``data/priors/bands.toml``). A law's grows with each doubling of domains, inside one of ranks, beyond the
+    largest that was measured.
     """
-    across, links = group.domains > 1, links_of(machine, across=group.domains > 1)
+    across, priors = group.domains > 1, load_priors()
+    links, table = links_of(machine, across=across), priors.bands
+    classes = np.searchsorted(table.edges_bytes, GRID_BYTES, side="right")
+
+    def read(ends: Ends) -> Floats:
+        return np.array([ends.below, ends.above])[:, classes]
+
     cells = [c for c in calibration.curves if (c.gpus > c.domain_gpus) == across]
+    same = [c for c in cells if c.collective == collective]
     own = calibration.this_cluster and bool(cells)
-    row = load_priors().bands.find(links, this_cluster=own, law=True)
+    row = table.find(links, this_cluster=own, law=True)
     what = (
         "a law, on more GPUs of a measured cluster"
         if own
         else f"a law, on clusters of {len(row.operators)} operators"
     )
-    below, above = np.array(row.below)[_classes()], np.array(row.above)[_classes()]
+    ends = read(row)
     if measured.any():
-        near = load_priors().bands.find(links, this_cluster=False, law=False)
-        ends, why = (
-            (np.array(near.below)[_classes()], np.array(near.above)[_classes()]),
-            f"measured, on clusters of {len(near.operators)} operators",
-        )
+        near = table.find(links, this_cluster=False, law=False)
+        known, why = read(near), f"measured, on clusters of {len(near.operators)} operators"
         if calibration.this_cluster:
             curve = calibration.curve(collective, group.gpus, group.domain_gpus)
-            around = [curve] if curve else [c for c in cells if c.collective == collective]
-            errors = np.max([curve_errors(c) for c in around], axis=0)
-            ends, why = (errors, errors), "a size left out of its measured curve"
-        below, above = np.where(measured, ends[0], below), np.where(measured, ends[1], above)
+            known = np.max([curve_errors(c) for c in ([curve] if curve else same)], axis=0)
+            why = "a size left out of its measured curve"
+        ends = np.where(measured, known, ends)
         what = why if measured.all() else f"{why}; beyond its sizes {what}"
-    return [BandPart(what, below, above), *_growth(machine, calibration, collective, group, measured)]
+    law = calibration.law(collective)
+    learned = priors.learned_of(law.law, machine.network_priors) if law and across else None
+    shared = learned.domains if learned and not calibration.this_cluster else [1.0]
+    counts = [Group.of(c.gpus, c.domain_gpus).domains if across else c.gpus for c in same]
+    most = np.maximum(shared, max([*counts, 2])) * np.ones(len(table.classes))
+    doublings = np.log2(np.maximum((group.domains if across else group.gpus) / most, 1))[classes] * ~measured
+    parts = [BandPart(what, *ends)]
+    if doublings.any():
+        what = f"more {'domains' if across else 'GPUs'} than were measured, for each doubling"
+        parts.append(BandPart(what, *(doublings * read(table.growth))))
+    return parts
 
 
 def curve_errors(curve: Curve) -> Floats:
@@ -85,29 +99,9 @@ def curve_errors(curve: Curve) -> Floats:
     return _Z95 * np.hypot(max(noise.least_log_sd, curve.anchor_log_sd), near)
 
 
-def _growth(
-    machine: Machine, calibration: Calibration, collective: str, group: Group, measured: Bools
+def widen_band(
+    machine: Machine, calibration: Calibration, *, borrowed: bool, changed: bool
 ) -> list[BandPart]:
-    """What each doubling of domains (inside one: of ranks) adds beyond the largest that was measured."""
-    across, priors = group.domains > 1, load_priors()
-    cells = [c for c in calibration.curves if c.collective == collective]
-    counts = [Group.of(c.gpus, c.domain_gpus).domains if across else c.gpus for c in cells]
-    law = calibration.law(collective)
-    learned = priors.learned_of(law.law, machine.network_priors) if law and across else None
-    shared = np.array(learned.domains if learned and not calibration.this_cluster else [1.0])
-    most = np.maximum(shared, max([*counts, 2])) * np.ones(len(priors.bands.classes))
-    doublings = np.log2(np.maximum((group.domains if across else group.gpus) / most, 1))[_classes()]
-    if not (doublings * ~measured).any():
-        return []
-    growth = priors.bands.growth
-    ends = (
-        np.where(measured, 0.0, doublings * np.array(end)[_classes()]) for end in (growth.below, growth.above)
-    )
-    what = f"more {'domains' if across else 'GPUs'} than were measured, for each doubling"
-    return [BandPart(what, *ends)]
-
-
-def widen(machine: Machine, calibration: Calibration, *, borrowed: bool, changed: bool) -> list[BandPart]:
     """What links that nobody measured add: of another machine, of another library, or typed (``--set``)."""
     noise, parts = load_priors().uncertainty, []
     if borrowed or changed:
@@ -117,8 +111,3 @@ def widen(machine: Machine, calibration: Calibration, *, borrowed: bool, changed
         parts.append(("another library's measurements", noise.other_library_log_sd))
     flat = np.ones(GRID_BYTES.size)
     return [BandPart(what, _Z95 * log_sd * flat, _Z95 * log_sd * flat) for what, log_sd in parts]
-
-
-def _classes() -> npt.NDArray[np.int64]:
-    """Index of the class of sizes at each point of the grid."""
-    return np.searchsorted(load_priors().bands.edges_bytes, GRID_BYTES, side="right")

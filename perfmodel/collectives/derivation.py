@@ -1,30 +1,61 @@
 """Where the time of a group of ranks comes from: a measured cell (``Curve``), two cells, or the law.
 
-Times are logarithms on one grid of sizes, eight per octave, each with evidence.
+Times are logarithms on the grid of sizes (``link_laws``), each with evidence.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from perfmodel.collectives.calibrated import Calibrated
-from perfmodel.collectives.corrections import Correction, correction, nearest_cells
-from perfmodel.collectives.grid import GRID_BYTES, GRID_LOG2
-from perfmodel.collectives.stored import curve_time
+from perfmodel.collectives.link_laws import GRID_BYTES, GRID_LOG2, compute_law_time
 from perfmodel.errors import NoCalibrationError
-from perfmodel.model.curves import time_between_counts
+from perfmodel.model.curves import anchored_time, time_between_counts
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import Calibration, Curve, Law
 from perfmodel.schema.evidence import LAW_BACKENDS, Evidence
+from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.priors import load_priors
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.int8]
+
+_MOST = 64
+_cache: dict[tuple[object, ...], Calibrated] = {}
+
+
+@dataclass(frozen=True, eq=False)
+class Calibrated:
+    """A calibration with the machine that it was measured on, without the user's what-ifs.
+
+    What-ifs of a machine ("what if its network cards were faster?") need it again and again.
+    tables   time tables of groups on that machine, by (collective, GPUs, GPUs per node): ``CollectiveModel``
+    derived  results of ``derive_time``
+    """
+
+    machine: Machine
+    calibration: Calibration
+    tables: dict[tuple[str, int, int], Any] = field(default_factory=dict, repr=False)
+    derived: dict[tuple[str, Group], Derivation] = field(default_factory=dict, repr=False)
+
+    @staticmethod
+    def of(machine: Machine, calibration: Calibration) -> Calibrated:
+        """The calibration for ``machine``: the measured machine, with or without what-ifs, or another.
+
+        Limits: the same calibration, and the same values before what-ifs -> the same object
+        """
+        borrowed = calibration.machine != machine.name
+        measured_on = load_machine(calibration.machine) if borrowed else machine.unchanged()
+        objects = calibration, measured_on.links, measured_on.defaults, *measured_on.values.values()
+        key = (measured_on.name, *map(id, objects))
+        _cache[key] = calibrated = _cache.pop(key, None) or Calibrated(measured_on, calibration)
+        for oldest in [*_cache][:-_MOST]:
+            _cache.pop(oldest, None)
+        return calibrated
 
 
 @dataclass(frozen=True)
@@ -39,12 +70,35 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class Correction:
+    """The law's error on the nearest group of this very cluster that was measured, on the grid of sizes.
+
+        corr = (t_near / law_near)^fade                                         [-]
+
+    corr      factor on the law's time [-]
+    t_near    measured time of that group at this size, or at the nearest size that it has [s]
+    law_near  the law's time of that group at that size [s]
+    fade      e^(-octaves to the measured sizes / fading_octaves) [-]
+    cell, near_log2  the measured curve of that group, and log2 of the size
+    Sizes of a ring are those with equal bytes per step (S/G), where NCCL changes its protocol; trees,
+    broadcasts and all-to-alls showed no such shift.
+    Source: docs/model.md#how-a-time-is-found
+    """
+
+    cell: Curve
+    near_log2: Floats
+    log_measured: Floats
+    log_law: Floats
+    fade: Floats
+
+
+@dataclass(frozen=True)
 class Derivation:
     """ln t on the grid, and how it was derived.
 
     measured    sizes whose time is that of measured cells
     stages      the derivation; the last stage is ``log_time``;  basis  source of the time, in words
-    correction  of the law by measured cells, if there is one
+    correction  of the law by a measured cell, if there is one
     """
 
     log_time: Floats
@@ -55,7 +109,6 @@ class Derivation:
     correction: Correction | None = None
 
 
-@lru_cache(maxsize=512)
 def derive_time(own: Calibrated, collective: str, group: Group) -> Derivation:
     """ln t of a group of ranks on the machine that was measured.
 
@@ -63,86 +116,31 @@ def derive_time(own: Calibrated, collective: str, group: Group) -> Derivation:
     and with more ranks; else the law of the links.
     Limits: neither measured cells nor a law -> NoCalibrationError
     """
-    law = own.calibration.law(collective)
-    curve = own.calibration.curve(collective, group.gpus, group.domain_gpus)
-    if curve is None:
-        return between_cells(own, collective, group) or from_law(own, law, collective, group)
-    measured = from_curve(own, curve)
-    return measured if law is None else completed(measured, curve, from_law(own, law, collective, group))
+    key = collective, group
+    if key not in own.derived:
+        law = own.calibration.law(collective)
+        curve = own.calibration.curve(collective, group.gpus, group.domain_gpus)
+        if curve is None:
+            derived = between_cells(own, collective, group) or from_law(own, law, collective, group)
+        elif law is None:
+            derived = from_curve(own.calibration, curve)
+        else:
+            cell = from_curve(own.calibration, curve)
+            derived = extend_by_law(cell, curve, from_law(own, law, collective, group))
+        own.derived[key] = derived
+    return own.derived[key]
 
 
-def from_curve(own: Calibrated, curve: Curve) -> Derivation:
-    """The times of a measured cell: its anchors, and its curve beyond them."""
-    first, last = curve.anchor_bytes[0], curve.anchor_bytes[-1]
-    inside = (first * 0.999 <= GRID_BYTES) & (last * 1.001 >= GRID_BYTES)
-    evidence = np.where(inside, Evidence.INTERPOLATED.rank, Evidence.EXTRAPOLATED.rank)
-    log_time, basis = np.log(own.cell_time(curve)), f"measured on {curve.gpus} GPUs"
-    return Derivation(
-        log_time,
-        np.ones(GRID_BYTES.size, bool),
-        np.maximum(evidence, stack_rank(curve, own.calibration)).astype(np.int8),
-        f"{basis} ({', '.join(curve.sources)})",
-        (Stage(basis, log_time),),
+def curve_time(curve: Curve, payload_bytes: Floats) -> Floats:
+    """Time of a stored curve [s]; see ``anchored_time``."""
+    return anchored_time(
+        payload_bytes,
+        curve.alpha_s.value,
+        curve.beta_bytes_per_s.value,
+        curve.p.value,
+        np.array(curve.anchor_bytes),
+        np.array(curve.anchor_times_s),
     )
-
-
-def _slope(curve: Curve, left: int) -> float:
-    """d ln t / d ln S from measured size ``left`` to the next: 0 on the floor, 1 on the bandwidth."""
-    sizes, times = curve.anchor_bytes, curve.anchor_times_s
-    return float(np.log(times[left + 1] / times[left]) / np.log(sizes[left + 1] / sizes[left]))
-
-
-def reaches_floor(curve: Curve, law: Derivation) -> bool:
-    """Whether the smallest measured sizes show the latency floor, so that the curve may be used below them.
-
-    A flat time is not yet the floor where the law says that smaller messages use a faster protocol: ten
-    nodes that were measured from 32 MiB on are flat there, at the latency of another protocol.
-    """
-    slope = load_priors().shape.floor_slope
-    first = int(np.searchsorted(GRID_BYTES, curve.anchor_bytes[0] * 0.999))
-    flat = len(curve.anchor_bytes) > 1 and _slope(curve, 0) < slope
-    return flat and bool(law.log_time[first] - law.log_time[0] < slope)
-
-
-def reaches_bandwidth(curve: Curve) -> bool:
-    """Whether the largest measured sizes show the bandwidth, so that the curve may be used above them."""
-    return (
-        len(curve.anchor_bytes) > 1
-        and _slope(curve, len(curve.anchor_bytes) - 2) > 1 - load_priors().shape.floor_slope
-    )
-
-
-def _joined(cell: Derivation, law: Derivation, edge: int, outside: Bools) -> Derivation:
-    """A measured cell, continued by the law outside its sizes, and shifted to meet the cell at its last size.
-
-    The shift fades with the distance. edge  grid index of that size;  outside  grid points beyond it
-    """
-    fade = np.exp(-np.abs(GRID_LOG2 - GRID_LOG2[edge]) / load_priors().shape.fading_octaves)
-    shifted = law.log_time + (cell.log_time[edge] - law.log_time[edge]) * fade
-    joined = np.where(outside, shifted, cell.log_time)
-    return Derivation(
-        joined,
-        cell.measured & ~outside,
-        np.where(outside, np.maximum(cell.evidence, law.evidence), cell.evidence).astype(np.int8),
-        f"{cell.basis}; beyond its sizes the {law.basis}",
-        (*cell.stages, Stage("beyond its sizes the law", joined)),
-    )
-
-
-def completed(cell: Derivation, curve: Curve, law: Derivation) -> Derivation:
-    """A measured cell, continued by the law at sizes below and above its measurements.
-
-    cell  times of the cell;  curve  the cell itself;  law  times by the law for the same ranks
-    Limits: the cell shows its floor, or its bandwidth -> not continued on that side
-    """
-    first, last = curve.anchor_bytes[0], curve.anchor_bytes[-1]
-    if not reaches_floor(curve, law):
-        edge = int(np.searchsorted(GRID_BYTES, first * 0.999))
-        cell = _joined(cell, law, edge, first * 0.999 > GRID_BYTES)
-    if not reaches_bandwidth(curve):
-        edge = int(np.searchsorted(GRID_BYTES, last * 1.001)) - 1
-        cell = _joined(cell, law, edge, last * 1.001 < GRID_BYTES)
-    return cell
 
 
 def stack_rank(curve: Curve, calibration: Calibration) -> int:
@@ -151,17 +149,52 @@ def stack_rank(curve: Curve, calibration: Calibration) -> int:
     return 0 if own or curve.library_version == "unknown" else Evidence.TRANSFERRED.rank
 
 
-def inside_bound(calibration: Calibration, collective: str, group: Group) -> tuple[Floats, Floats] | None:
-    """(payload that stays in one domain [bytes], ln of its measured time), a bound; None if unmeasured.
+def from_curve(calibration: Calibration, curve: Curve) -> Derivation:
+    """The times of a measured cell: its anchors, and its curve beyond them."""
+    first, last = curve.anchor_bytes[0], curve.anchor_bytes[-1]
+    inside = (first * 0.999 <= GRID_BYTES) & (last * 1.001 >= GRID_BYTES)
+    evidence = np.where(inside, Evidence.INTERPOLATED.rank, Evidence.EXTRAPOLATED.rank)
+    log_time, basis = np.log(curve_time(curve, GRID_BYTES)), f"measured on {curve.gpus} GPUs"
+    return Derivation(
+        log_time,
+        np.ones(GRID_BYTES.size, bool),
+        np.maximum(evidence, stack_rank(curve, calibration)).astype(np.int8),
+        f"{basis} ({', '.join(curve.sources)})",
+        (Stage(basis, log_time),),
+    )
 
-    A ring passes all of S through each domain, as if there were one domain; an all-to-all keeps S (g - 1)/G
-    inside, the bytes of g ranks with a payload of S g/G. Source: docs/model.md#how-a-time-is-found
+
+def extend_by_law(cell: Derivation, curve: Curve, law: Derivation) -> Derivation:
+    """A measured cell, and below and above its sizes the law, shifted to meet it at its last size.
+
+    cell  times of the cell;  curve  the cell itself;  law  times by the law for the same ranks
+    A flat time is not yet the floor where the law says that smaller messages use a faster protocol: ten
+    nodes that were measured from 32 MiB on are flat there, at the latency of another protocol.
+    Limits: the cell shows its floor, or its bandwidth -> the curve itself on that side
     """
-    cell = calibration.curve(collective, group.domain_gpus, group.domain_gpus)
-    if group.domains == 1 or cell is None:
-        return None
-    share = group.domain_gpus / group.gpus if collective == "all_to_all" else 1.0
-    return GRID_BYTES * share, np.asarray(np.log(curve_time(cell, GRID_BYTES * share)))
+    steepest, sizes, times = load_priors().shape.floor_slope, curve.anchor_bytes, curve.anchor_times_s
+    slopes = np.diff(np.log(times)) / np.diff(np.log(sizes))  # 0 on the floor, 1 on the bandwidth
+    first = int(np.searchsorted(GRID_BYTES, sizes[0] * 0.999))
+    last = int(np.searchsorted(GRID_BYTES, sizes[-1] * 1.001)) - 1
+    flat_law = law.log_time[first] - law.log_time[0] < steepest
+    shows_floor = slopes.size > 0 and slopes[0] < steepest and bool(flat_law)
+    shows_bandwidth = slopes.size > 0 and slopes[-1] > 1 - steepest
+    for edge, outside, shown in (
+        (first, sizes[0] * 0.999 > GRID_BYTES, shows_floor),
+        (last, sizes[-1] * 1.001 < GRID_BYTES, shows_bandwidth),
+    ):
+        if not shown:
+            shifted = law.log_time + (cell.log_time[edge] - law.log_time[edge])
+            joined = np.where(outside, shifted, cell.log_time)
+            rank = np.where(outside, np.maximum(cell.evidence, law.evidence), cell.evidence)
+            cell = Derivation(
+                joined,
+                cell.measured & ~outside,
+                rank.astype(np.int8),
+                f"{cell.basis}; beyond its sizes the {law.basis}",
+                (*cell.stages, Stage("beyond its sizes the law", joined)),
+            )
+    return cell
 
 
 def find_cells_around(calibration: Calibration, collective: str, group: Group) -> tuple[Curve, Curve] | None:
@@ -193,7 +226,7 @@ def between_cells(own: Calibrated, collective: str, group: Group) -> Derivation 
 
 
 def from_law(own: Calibrated, law: Law | None, collective: str, group: Group) -> Derivation:
-    """The law on the machine that was measured, corrected by the nearest cells of this very cluster.
+    """The law on the machine that was measured, corrected by the nearest cell of this very cluster.
 
     What another cluster is off the law by says nothing of this one (docs/accuracy.md).
     """
@@ -207,18 +240,44 @@ def from_law(own: Calibrated, law: Law | None, collective: str, group: Group) ->
             if calibration.backend not in LAW_BACKENDS
             else f"use --backend {machine.ring_backend}, or another --calibration.",
         )
-
-    def log_time(which: Group) -> Floats:
-        return np.asarray(np.log(own.law_time(law, collective, which)))
-
-    centre, basis = log_time(group), f"law of the links ({calibration.calibration_id})"
-    stages, fix = [Stage("law of the links", centre)], None
-    nearest = nearest_cells(calibration, collective, group)
+    log_time = np.log(compute_law_time(law, machine, machine, collective, group))
+    basis, correction = f"law of the links ({calibration.calibration_id})", None
+    stages = [Stage("law of the links", log_time)]
+    nearest = _find_nearest_cell(calibration, collective, group)
     if nearest and calibration.this_cluster:
-        fix = correction(own, nearest, group, log_time)
-        centre, basis = centre + fix.log_residual, f"{basis}, corrected by measured cells"
-        stages.append(Stage("corrected by measured cells", centre))
-    known = any((group.domains == 1) == (cell.domain_gpus >= cell.gpus) for cell in nearest)
-    rank = Evidence.EXTRAPOLATED.rank if known else Evidence.TRANSFERRED.rank
+        correction = _correct(own, law, nearest, group)
+        log_time = log_time + correction.fade * (correction.log_measured - correction.log_law)
+        basis = f"{basis}, corrected by measured cells"
+        stages.append(Stage("corrected by measured cells", log_time))
+    rank = Evidence.EXTRAPOLATED.rank if nearest else Evidence.TRANSFERRED.rank
     none, ranks = np.zeros(GRID_BYTES.size, bool), np.full(GRID_BYTES.size, rank, np.int8)
-    return Derivation(centre, none, ranks, basis, tuple(stages), fix)
+    return Derivation(log_time, none, ranks, basis, tuple(stages), correction)
+
+
+def _find_nearest_cell(calibration: Calibration, collective: str, group: Group) -> Curve | None:
+    """The measured cell with the most similar ranks: in several domains if the group is, domains first."""
+    several = group.domains > 1
+    cells = [
+        c for c in calibration.curves if c.collective == collective and (c.gpus > c.domain_gpus) == several
+    ]
+
+    def compare(c: Curve) -> tuple[float, float]:
+        in_domain = abs(np.log2(min(c.domain_gpus, c.gpus) / group.domain_gpus)) if several else 0.0
+        return in_domain, abs(np.log2(c.gpus / group.gpus))
+
+    return min(cells, key=compare, default=None)
+
+
+def _correct(own: Calibrated, law: Law, cell: Curve, group: Group) -> Correction:
+    """The correction of the law's times of a group by a measured cell of the same cluster."""
+    ring = cell.collective in ("all_gather", "reduce_scatter")
+    wanted = GRID_LOG2 - (np.log2(group.gpus / cell.gpus) if ring else 0.0)
+    near = np.clip(wanted, *np.log2([cell.anchor_bytes[0], cell.anchor_bytes[-1]]))
+    where = own.machine, own.machine, cell.collective, Group.of(cell.gpus, cell.domain_gpus)
+    return Correction(
+        cell,
+        near,
+        np.log(curve_time(cell, np.exp2(near))),
+        np.log(compute_law_time(law, *where, np.exp2(near))),
+        np.exp(-np.abs(wanted - near) / load_priors().shape.fading_octaves),
+    )

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from perfmodel.collectives.calibrated import Calibrated
 from perfmodel.collectives.choose import choose_calibration
-from perfmodel.collectives.grid import LARGEST_BYTES
+from perfmodel.collectives.derivation import Calibrated
+from perfmodel.collectives.library import Timing, constant
+from perfmodel.collectives.link_laws import LARGEST_BYTES
 from perfmodel.collectives.time_tables import LIMITS, TimeTable, build_table
 from perfmodel.errors import BadInputError
 from perfmodel.model.collectives import bus_factor
 from perfmodel.model.laws import LINK_LAWS
+from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import Calibration, list_calibrations, load_calibration
 from perfmodel.schema.evidence import COLLECTIVES, PER_PEER, Backend, Clock, Evidence
 from perfmodel.schema.gate import MOST_GPUS
@@ -26,44 +28,24 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Floats = npt.NDArray[np.float64]
-Codes = npt.NDArray[np.int8]
 
 _KEY_BASE = 2 * MOST_GPUS
-
-
-@dataclass(frozen=True)
-class CollectiveEstimate:
-    """Times of many collectives, arrays of one shape.
-
-    floor_s    part of ``time_s`` that is latency;  evidence  rank of ``Evidence``
-    limit      what the time depends on most: index into ``limit_names``
-    low_s, high_s  95 % interval
-    """
-
-    time_s: Floats
-    low_s: Floats
-    high_s: Floats
-    floor_s: Floats
-    evidence: Codes
-    limit: Codes
-    limit_names: tuple[str, ...]
-    clock: Clock
 
 
 @dataclass
 class CollectiveModel:
     """Predicts the collectives of one library on one machine at one clock.
 
-    borrowed  whether the calibration is another machine's"""
+    machine, calibration  where they run, and what was measured: there, or on another machine (``borrowed``)
+    """
 
     machine: Machine
     calibration: Calibration
     _tables: dict[tuple[str, int, int], TimeTable] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        own = Calibrated.of(self.machine, self.calibration)
         if not (self.borrowed or self.machine.overrides):  # else they are of this what-if alone
-            self._tables = own.tables
+            self._tables = Calibrated.of(self.machine, self.calibration).tables
 
     @staticmethod
     def load(
@@ -116,14 +98,12 @@ class CollectiveModel:
         return self.calibration.clock
 
     def table(self, collective: str, gpus: int, gpus_per_node: int) -> TimeTable:
-        """Times of one group of ranks at every size; built once, then reused."""
-        if collective not in COLLECTIVES:
-            raise BadInputError(
-                f"unknown collective {collective!r}.", f"known collectives: {', '.join(COLLECTIVES)}."
-            )
+        """Times of one group of ranks, 2 or more, at every size; built once, then reused."""
         key = (collective, gpus, gpus_per_node)
         if key not in self._tables:
-            self._tables[key] = build_table(self.machine, self.calibration, *key)
+            group = Group.of(gpus, self.machine.domain_gpus_of(gpus_per_node))
+            own = Calibrated.of(self.machine, self.calibration)
+            self._tables[key] = build_table(own, self.machine, collective, group)
         return self._tables[key]
 
     def estimate(
@@ -132,7 +112,7 @@ class CollectiveModel:
         payload_bytes: npt.ArrayLike,
         gpus: npt.ArrayLike,
         gpus_per_node: npt.ArrayLike | None = None,
-    ) -> CollectiveEstimate:
+    ) -> Timing:
         """Times of a collective for arrays that broadcast together.
 
         payload_bytes   one rank's buffer as nccl-tests prints it [bytes]
@@ -140,52 +120,49 @@ class CollectiveModel:
         gpus_per_node   ranks on each node (default: the machine's, or all ranks where they fit one)
         Raises BadInputError for non-positive input, NoCalibrationError where nothing is known.
         """
+        if collective not in COLLECTIVES:
+            raise BadInputError(
+                f"unknown collective {collective!r}.", f"known collectives: {', '.join(COLLECTIVES)}."
+            )
         per_node = self.machine.gpus_per_node if gpus_per_node is None else gpus_per_node
         size, ranks, node = np.broadcast_arrays(
             np.asarray(payload_bytes, float), np.asarray(gpus, float), np.asarray(per_node, float)
         )
-        _check(size, ranks, node)
-        shape = size.shape
-        out = _Columns(size.size)
-        flat, group = (
-            size.ravel(),
-            (ranks.ravel() * _KEY_BASE + np.minimum(node, ranks).ravel()).astype(np.int64),
-        )
-        if group.size and (group == group[0]).all():
-            out.fill(slice(None), flat, self.table(collective, *divmod(int(group[0]), _KEY_BASE)))
-        else:
-            keys, inverse = np.unique(group, return_inverse=True)
-            order = np.argsort(inverse, kind="stable")
-            edges = np.searchsorted(inverse[order], np.arange(keys.size + 1))
-            for i, key in enumerate(keys):
-                rows = order[edges[i] : edges[i + 1]]
-                out.fill(rows, flat[rows], self.table(collective, *divmod(int(key), _KEY_BASE)))
-        return out.estimate(shape, self.clock)
+        _check_ranges(size, ranks, node)
+        flat, keys = size.ravel(), (ranks * _KEY_BASE + np.minimum(node, ranks)).ravel().astype(np.int64)
+        times = [np.zeros(flat.size) for _ in range(4)]
+        codes = [np.zeros(flat.size, np.int8) for _ in range(2)]
+        alone = flat.size > 0 and bool((keys == keys[0]).all())
+        for key in keys[:1].tolist() if alone else np.unique(keys).tolist():
+            rows = slice(None) if alone else np.flatnonzero(keys == key)
+            count, on_node = divmod(key, _KEY_BASE)
+            values = self.table(collective, count, on_node).read(flat[rows]) if count > 1 else ()
+            for column, value in zip(times, values[:4], strict=False):
+                column[rows] = value
+            for code, rank in zip(codes, values[4:], strict=False):
+                code[rows] = rank
+        time, low, high, floor = (column.reshape(size.shape) for column in times)
+        evidence, limit = (column.reshape(size.shape) for column in codes)
+        library = constant(0, size.shape), (str(self.calibration.backend),)
+        return Timing(time, low, high, floor, evidence, limit, LIMITS, *library)
 
     def answers(self, frame: pd.DataFrame | Mapping[str, Any]) -> pd.DataFrame:
         """The table of questions with the columns of ``predict_collectives`` added."""
-        frame = _frame(frame)
+        frame = _check_frame(frame)
         names = frame["collective"].astype(str).to_numpy()
-        size = _numbers(frame["payload_bytes"], "payload_bytes")
-        ranks = _numbers(frame["gpus"], "gpus")
-        per_node = self.machine.gpus_per_node
-        node = (
-            _numbers(frame["gpus_per_node"].fillna(per_node), "gpus_per_node")
-            if "gpus_per_node" in frame.columns
-            else np.full(len(frame), float(per_node))
-        )
+        size, ranks = (_read_numbers(frame, name) for name in ("payload_bytes", "gpus"))
+        node = _read_numbers(frame, "gpus_per_node", self.machine.gpus_per_node)
         result = frame.copy()
-        columns: dict[str, Floats] = {name: np.zeros(len(frame)) for name in ("time_s", "low_s", "high_s")}
+        columns = {name: np.zeros(len(frame)) for name in ("time_s", "low_s", "high_s")}
         ratio, ranked = np.ones(len(frame)), np.zeros(len(frame), np.int8)
         for name in dict.fromkeys(names):
             rows = np.flatnonzero(names == name)
-            estimate = self.estimate(name, size[rows], ranks[rows], node[rows])
+            timing = self.estimate(name, size[rows], ranks[rows], node[rows])
             _check_per_peer(name, size[rows], ranks[rows])
             for column in columns:
-                columns[column][rows] = getattr(estimate, column)
-            ratio[rows], ranked[rows] = bus_factor(name, ranks[rows]), estimate.evidence
-        for column, values in columns.items():
-            result[column] = values
+                columns[column][rows] = getattr(timing, column)
+            ratio[rows], ranked[rows] = bus_factor(name, ranks[rows]), timing.evidence
+        result = result.assign(**columns)
         with np.errstate(divide="ignore"):
             result["algbw_bytes_per_s"] = np.where(columns["time_s"] > 0, size / columns["time_s"], np.inf)
             result["busbw_bytes_per_s"] = result["algbw_bytes_per_s"] * ratio
@@ -218,26 +195,6 @@ def predict_collectives(
     )
 
 
-class _Columns:
-    """Arrays of results for all questions, filled for one group of ranks after the other."""
-
-    def __init__(self, size: int) -> None:
-        self.times = [np.empty(size) for _ in range(4)]
-        self.codes = [np.empty(size, np.int8) for _ in range(2)]
-
-    def fill(self, rows: Any, payload_bytes: Floats, table: TimeTable) -> None:
-        values = table.read(payload_bytes)
-        for times, value in zip(self.times, values[:4], strict=True):
-            times[rows] = value
-        for codes, code in zip(self.codes, values[4:], strict=True):
-            codes[rows] = code
-
-    def estimate(self, shape: tuple[int, ...], clock: Clock) -> CollectiveEstimate:
-        time, low, high, floor = (column.reshape(shape) for column in self.times)
-        evidence, limit = (column.reshape(shape) for column in self.codes)
-        return CollectiveEstimate(time, low, high, floor, evidence, limit, LIMITS, clock)
-
-
 def _member(known: list[str], text: str, what: str) -> str:
     if str(text) not in known:
         raise BadInputError(f"unknown {what} {str(text)!r}.", f"known: {', '.join(known)}.")
@@ -262,35 +219,30 @@ def _check_laws(calibration: Calibration, name: str | Path) -> None:
         )
 
 
-def _check(size: Floats, ranks: Floats, node: Floats) -> None:
-    for name, values, unit in (
-        ("payload_bytes", size, " bytes"),
-        ("gpus", ranks, ""),
-        ("gpus_per_node", node, ""),
-    ):
-        bad = ~(np.isfinite(values) & (values > 0))
-        if name != "payload_bytes":
-            bad |= values != np.floor(values)
+def _check_ranges(size: Floats, ranks: Floats, node: Floats) -> None:
+    """Refuse sizes and numbers of GPUs that no call has. Limits: not above 0, or too many -> BadInputError"""
+    for name, values in (("payload_bytes", size), ("gpus", ranks), ("gpus_per_node", node)):
+        whole = name != "payload_bytes"
+        bad = ~(np.isfinite(values) & (values > 0)) | (whole & (values != np.floor(values)))
         if bad.any():
-            value = values.ravel()[int(np.argmax(bad.ravel()))]
+            value = f"{values[bad][0]:g}{'' if whole else ' bytes'}"
             raise BadInputError(
-                f"{name} must be {'a whole number ' if name != 'payload_bytes' else ''}above 0, "
-                f"not {value:g}{unit}.",
+                f"{name} must be {'a whole number ' if whole else ''}above 0, not {value}.",
                 "give a positive value.",
             )
-    if (ranks > MOST_GPUS).any() or (node > MOST_GPUS).any():
-        raise BadInputError(
-            f"{max(ranks.max(), node.max()):,.0f} GPUs are more than this model covers.",
-            f"use at most {MOST_GPUS}.",
-        )
-    if (size > LARGEST_BYTES).any():
-        raise BadInputError(
-            f"payload_bytes of {size.max():g} is more than any GPU holds.",
-            f"give at most {LARGEST_BYTES:.0f} bytes (256 TiB).",
-        )
+        most = MOST_GPUS if whole else LARGEST_BYTES
+        if (values > most).any() and whole:
+            raise BadInputError(
+                f"{values.max():,.0f} GPUs are more than this model covers.", f"use at most {MOST_GPUS}."
+            )
+        if (values > most).any():
+            raise BadInputError(
+                f"payload_bytes of {size.max():g} is more than any GPU holds.",
+                f"give at most {LARGEST_BYTES:.0f} bytes (256 TiB).",
+            )
 
 
-def _frame(given: Any) -> pd.DataFrame:
+def _check_frame(given: Any) -> pd.DataFrame:
     """The questions as a frame, checked to have the columns that are needed."""
     import pandas as pd
 
@@ -300,12 +252,12 @@ def _frame(given: Any) -> pd.DataFrame:
         raise BadInputError(
             f"the questions are not a table: {error}.", "give a DataFrame, or columns of one length."
         ) from None
-    missing = [name for name in ("collective", "payload_bytes", "gpus") if name not in frame.columns]
-    if missing:
-        raise BadInputError(
-            f"the frame lacks the column {missing[0]!r}.",
-            "it needs collective, payload_bytes and gpus; gpus_per_node is optional.",
-        )
+    for name in ("collective", "payload_bytes", "gpus"):
+        if name not in frame.columns:
+            raise BadInputError(
+                f"the frame lacks the column {name!r}.",
+                "it needs collective, payload_bytes and gpus; gpus_per_node is optional.",
+            )
     if frame["collective"].isna().any():
         raise BadInputError(
             f"row {int(np.argmax(frame['collective'].isna()))} names no collective.",
@@ -314,13 +266,18 @@ def _frame(given: Any) -> pd.DataFrame:
     return frame
 
 
-def _numbers(column: pd.Series[Any], name: str) -> Floats:
+def _read_numbers(frame: pd.DataFrame, name: str, default: float = np.nan) -> Floats:
+    """A column of numbers; ``default`` where it has none. Limits: not a number -> BadInputError"""
     import pandas as pd
 
-    values = pd.to_numeric(column, errors="coerce").to_numpy(float)
+    if name not in frame.columns:
+        return np.full(len(frame), float(default))
+    values = pd.to_numeric(frame[name].fillna(default), errors="coerce").to_numpy(float)
     if np.isnan(values).any():
         row = int(np.argmax(np.isnan(values)))
-        raise BadInputError(f"{name} of row {row} is not a number: {column.iloc[row]!r}.", "give a number.")
+        raise BadInputError(
+            f"{name} of row {row} is not a number: {frame[name].iloc[row]!r}.", "give a number."
+        )
     return np.asarray(values, float)
 
 

@@ -14,6 +14,37 @@ from perfmodel.schema.evidence import Clock, Evidence
 Array = NDArray[np.float64]
 Codes = NDArray[np.int8]
 
+_COLUMNS = "time_s", "low_s", "high_s", "floor_s", "evidence", "limit", "library"
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Times of one collective or step of many configurations, with their 95 % band, arrays of one shape.
+
+    floor_s   latency: the part that no faster link or memory would shorten
+    evidence  ranks of ``Evidence``, 0 = strongest
+    limit     what the time depends on most: index into ``limit_names``
+    library   that runs the step: index into ``library_names``
+    """
+
+    time_s: Array
+    low_s: Array
+    high_s: Array
+    floor_s: Array
+    evidence: Codes
+    limit: Codes
+    limit_names: tuple[str, ...]
+    library: Codes
+    library_names: tuple[str, ...]
+
+    def at(self, index: int) -> Timing:
+        """The times of row ``index``, where several sizes of a step were timed together."""
+        return replace(self, **{name: getattr(self, name)[index] for name in _COLUMNS})
+
+    def where(self, mask: NDArray[np.bool_]) -> Timing:
+        """These times where ``mask`` is true, and zero elsewhere."""
+        return select(mask, self, nothing(self.time_s.shape))
+
 
 class CollectiveTimes(Protocol):
     """Protocol of a source of collective times: a ``CollectiveModel``, or a what-if scenario around it."""
@@ -24,36 +55,9 @@ class CollectiveTimes(Protocol):
     @property
     def calibration_id(self) -> str: ...
 
-    def estimate(self, collective: str, payload_bytes: Any, gpus: Any, gpus_per_node: Any = None) -> Any: ...
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Times of one step of many configurations, with their band, floor, evidence and library.
-
-    limit, library  indices into ``limit_names`` (what the time depends on most) and ``library_names``
-    """
-
-    time_s: Array
-    low_s: Array
-    high_s: Array
-    floor_s: Array  # latency: the part that no faster link or memory would shorten
-    evidence: Codes  # ranks of ``Evidence``, 0 = strongest
-    limit: Codes  # index into limit_names: the input with the weakest evidence
-    limit_names: tuple[str, ...]
-    library: Codes  # index into library_names: the library that runs the collective
-    library_names: tuple[str, ...]
-
-    def at(self, index: int) -> Timing:
-        """The times of row ``index``, where several sizes of a step were timed together."""
-        numbers = (self.time_s, self.low_s, self.high_s, self.floor_s)
-        time, low, high, floor = (values[index] for values in numbers)
-        evidence, limit, library = (codes[index] for codes in (self.evidence, self.limit, self.library))
-        return Timing(time, low, high, floor, evidence, limit, self.limit_names, library, self.library_names)
-
-    def where(self, mask: NDArray[np.bool_]) -> Timing:
-        """These times where ``mask`` is true, and zero elsewhere."""
-        return select(mask, self, nothing(self.time_s.shape))
+    def estimate(
+        self, collective: str, payload_bytes: Any, gpus: Any, gpus_per_node: Any = None
+    ) -> Timing: ...
 
 
 def constant(value: int, shape: tuple[int, ...]) -> Codes:
@@ -74,22 +78,17 @@ def untimed(timing: Timing) -> Timing:
 
 def select(mask: NDArray[np.bool_], a: Timing, b: Timing) -> Timing:
     """``a`` where ``mask`` is true, ``b`` elsewhere."""
-
-    def pick(x: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
-        return np.where(mask, x, y)
-
-    limits, libraries = a.limit_names + b.limit_names, a.library_names + b.library_names
-    return Timing(
-        pick(a.time_s, b.time_s),
-        pick(a.low_s, b.low_s),
-        pick(a.high_s, b.high_s),
-        pick(a.floor_s, b.floor_s),
-        pick(a.evidence, b.evidence),
-        pick(a.limit, (b.limit + len(a.limit_names)).astype(np.int8)),
-        limits,
-        pick(a.library, (b.library + len(a.library_names)).astype(np.int8)),
-        libraries,
-    )
+    columns: dict[str, Any] = {
+        name: np.where(mask, getattr(a, name), getattr(b, name)) for name in _COLUMNS[:5]
+    }
+    for name in _COLUMNS[5:]:
+        names = f"{name}_names"
+        moved = (getattr(b, name) + len(getattr(a, names))).astype(np.int8)
+        columns[name], columns[names] = (
+            np.where(mask, getattr(a, name), moved),
+            getattr(a, names) + getattr(b, names),
+        )
+    return Timing(**columns)
 
 
 @dataclass(frozen=True)
@@ -111,22 +110,9 @@ class Library:
 
     def timing(self, collective: str, payload: Array, gpus: Array, gpus_per_node: int | None) -> Timing:
         """Time of a collective; 0 on one GPU and for an empty payload."""
-        per_node = None if gpus_per_node is None else np.asarray(gpus_per_node, dtype=np.float64)
-        shape = np.broadcast_shapes(np.shape(payload), np.shape(gpus))
-        fill = np.broadcast_to
-        sent = fill((np.asarray(gpus) > 1) & (np.asarray(payload) > 0), shape)
-        e = self.times.estimate(collective, np.maximum(payload, 1), gpus, per_node)
-        timing = Timing(
-            fill(e.time_s, shape),
-            fill(e.low_s, shape),
-            fill(e.high_s, shape),
-            np.minimum(fill(e.floor_s, shape), e.time_s),
-            fill(np.asarray(e.evidence, dtype=np.int8), shape),
-            fill(np.asarray(e.limit, dtype=np.int8), shape),
-            tuple(e.limit_names),
-            constant(0, shape),
-            (self.name,),
-        )
+        sent = (np.asarray(gpus) > 1) & (np.asarray(payload) > 0)
+        timing = self.times.estimate(collective, np.maximum(payload, 1), gpus, gpus_per_node)
+        timing = replace(timing, library_names=(self.name,))
         return timing if sent.all() else timing.where(sent)
 
 

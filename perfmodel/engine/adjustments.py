@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.collectives.derivation import curve_time
 from perfmodel.collectives.library import Array
-from perfmodel.collectives.stored import curve_time
 from perfmodel.schema.calibration import Calibration, Curve
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.fields import Interval

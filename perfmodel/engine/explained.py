@@ -15,14 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.collectives.calibrated import Calibrated
-from perfmodel.collectives.corrections import correction
-from perfmodel.collectives.derivation import find_cells_around
+from perfmodel.collectives.derivation import Calibrated, Correction, curve_time, find_cells_around
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.library import Faster, Timing
-from perfmodel.collectives.rates import scaled_unknowns
-from perfmodel.collectives.stored import curve_time, step_constants
-from perfmodel.collectives.time_tables import LIMITS
+from perfmodel.collectives.link_laws import scale_unknowns, step_constants
+from perfmodel.collectives.time_tables import LIMITS, TimeTable
 from perfmodel.engine.adjustments import Handover
 from perfmodel.engine.cost import Evaluator
 from perfmodel.engine.cut import TableCut
@@ -235,9 +232,8 @@ def _explain_estimate(model: CollectiveModel, row: StepRow, gpus: int, gpus_per_
             time_s, notes = _evaluate_law(model, collective, group, size)
     equations = derive("t", time_s)
     if table.correction is not None and curve is None:
-        cell, near_bytes, letters = table.correction.at(size)
-        factor = math.exp(letters["res"])
-        equations = (*equations, Evaluation(correction, letters, factor, "corr"))
+        equation, near_bytes = _evaluate_correction(table.correction, table, size)
+        equations, cell = (*equations, equation), table.correction.cell
         notes = [*notes, f"nearest measured cell: {format_bytes(near_bytes)} on {cell.gpus} GPUs"]
         sources += cell.sources
     source = f"{model.calibration_id}: {', '.join(dict.fromkeys(sources))}"
@@ -252,6 +248,16 @@ def _explain_estimate(model: CollectiveModel, row: StepRow, gpus: int, gpus_per_
     )
 
 
+def _evaluate_correction(correction: Correction, table: TimeTable, size: float) -> tuple[Evaluation, float]:
+    """(the equation of a correction, size of the measured cell [bytes])."""
+    measured_s, law_s = (
+        math.exp(table.at(column, size)) for column in (correction.log_measured, correction.log_law)
+    )
+    fade, near_bytes = (table.at(column, size) for column in (correction.fade, 2**correction.near_log2))
+    letters = {"t_near": measured_s, "law_near": law_s, "fade": fade}
+    return Evaluation(Correction, letters, (measured_s / law_s) ** fade, "corr"), near_bytes
+
+
 def _evaluate_law(
     model: CollectiveModel, collective: str, group: Group, size: float
 ) -> tuple[Number, list[str]]:
@@ -259,7 +265,7 @@ def _evaluate_law(
     machine, law = model.machine, model.calibration.law(collective)
     assert law is not None  # else there would be no table
     measured_on, link_law = Calibrated.of(machine, model.calibration).machine, LINK_LAWS[law.law]
-    logs = scaled_unknowns(np.log(np.array(law.values)), law, machine, measured_on)
+    logs = scale_unknowns(law, machine, measured_on)
     unknowns = dict(zip(link_law.names, np.exp(logs).tolist(), strict=True))
     arguments = unknowns, step_constants(machine, load_priors()), collective, group, size
     if link_law.time is not ring_tree_time:

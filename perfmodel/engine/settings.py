@@ -9,7 +9,7 @@ from pathlib import Path
 
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.library import CollectiveTimes, Faster, Library, Links
-from perfmodel.collectives.rates import card_rate
+from perfmodel.collectives.link_laws import card_rate
 from perfmodel.engine.adjustments import Handover
 from perfmodel.errors import BadInputError, NoCalibrationError, NoKernelsError
 from perfmodel.schema.calibration import Calibration, load_calibration

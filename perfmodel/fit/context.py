@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from perfmodel.collectives.stored import curve_time
-from perfmodel.fit.links import rounded
+from perfmodel.collectives.derivation import curve_time
+from perfmodel.fit.laws import rounded
 from perfmodel.model import embedding_bag
 from perfmodel.schema.calibration import Calibration
 from perfmodel.schema.fields import Interval
@@ -37,13 +37,12 @@ TIMED_AS = {
 }
 """Steps of a projection, with the names under which our own pass times them."""
 
-_COLLECTIVES = {step: step.rsplit("_", 1)[0] for step in TIMED_AS if step.count("_") > 1}
 _ALSO = ("permute",)
 _FEWEST = 3
 _SHORTEST_S = 1e-9
 
 
-def passes_to_fit(composed: pd.DataFrame, backend: str, clock: str) -> pd.DataFrame:
+def select_passes(composed: pd.DataFrame, backend: str, clock: str) -> pd.DataFrame:
     """The whole passes that a fit may use: of our own implementation, on one library and clock, neither held
     out nor throttled.
     """
@@ -52,7 +51,7 @@ def passes_to_fit(composed: pd.DataFrame, backend: str, clock: str) -> pd.DataFr
     return composed[keep & (composed["backend"] == backend)]
 
 
-def estimate_times(passes: pd.DataFrame, step: str) -> Floats:
+def read_times(passes: pd.DataFrame, step: str) -> Floats:
     """Measured times of a step [s]; NaN where the step was not timed."""
     column = f"{TIMED_AS.get(step, step)}_time_s"
     if column not in passes.columns:
@@ -60,59 +59,55 @@ def estimate_times(passes: pd.DataFrame, step: str) -> Floats:
     return passes[column].to_numpy(float)
 
 
-def payloads(passes: pd.DataFrame) -> dict[str, Floats]:
-    """Bytes of every collective step of each pass, as a projection counts them."""
-    value = load_kernel_constants().value
-    G = passes["gpus"].to_numpy(float)
-    bags = (passes["batch"] * passes["tables"]).to_numpy(float)
-    lookups = bags * passes["pooling"].to_numpy(float)
-    elements, ids = bags * passes["dim"].to_numpy(float), passes["id_bytes"].to_numpy(float)
-    return {
-        "all_to_all_splits": embedding_bag.splits_bytes(G, value("splits_per_peer"), value("split_bytes")),
-        "all_to_all_lengths": embedding_bag.lengths_bytes(G, bags, value("length_bytes")),
-        "all_to_all_ids": embedding_bag.ids_bytes(lookups, ids),
-        "reduce_scatter_bags": embedding_bag.partial_bags_bytes(G, elements, value("pooled_element_bytes")),
-    }
-
-
-def handovers(calibration: Calibration, passes: pd.DataFrame, machine: Machine) -> dict[str, Interval]:
+def fit_handovers(calibration: Calibration, passes: pd.DataFrame, machine: Machine) -> dict[str, Interval]:
     """Extra time of each collective step in a pass, compared with its curve, and the gap between steps [s].
 
     Medians over passes with their intervals, from 1 ns up. Medians not significantly above 0 count too:
     without them, every projection would be too short. Limits: fewer than 3 passes, a median of 0 or less, or
     no curve for the ranks -> the step is left out
     """
-    found = {}
-    differences = {
-        step: estimate_times(passes, step) - _alone(calibration, machine, passes, step, sizes)
-        for step, sizes in payloads(passes).items()
+    value = load_kernel_constants().value
+    G = passes["gpus"].to_numpy(float)
+    bags = (passes["batch"] * passes["tables"]).to_numpy(float)
+    lookups, elements = (bags * passes[name].to_numpy(float) for name in ("pooling", "dim"))
+    payloads = {
+        "all_to_all_splits": embedding_bag.splits_bytes(G, value("splits_per_peer"), value("split_bytes")),
+        "all_to_all_lengths": embedding_bag.lengths_bytes(G, bags, value("length_bytes")),
+        "all_to_all_ids": embedding_bag.ids_bytes(lookups, passes["id_bytes"].to_numpy(float)),
+        "reduce_scatter_bags": embedding_bag.partial_bags_bytes(G, elements, value("pooled_element_bytes")),
     }
-    timed = [estimate_times(passes, step) for step in (*TIMED_AS, *_ALSO)]
+    differences = {
+        step: read_times(passes, step) - _time_alone(calibration, machine, passes, step, sizes)
+        for step, sizes in payloads.items()
+    }
+    timed = [read_times(passes, step) for step in (*TIMED_AS, *_ALSO)]
     named = [times for times in timed if not np.isnan(times).all()]
     together = np.sum(named, axis=0) if named else np.full(len(passes), np.nan)
     differences["between_steps"] = passes["time_s"].to_numpy(float) - together
+    intervals = {}
     for step, values in differences.items():
-        interval = median_interval(values[np.isfinite(values)])
+        interval = find_median_interval(values[np.isfinite(values)])
         if interval is not None and interval[0] > _SHORTEST_S:
-            found[step] = Interval(value=interval[0], low=max(interval[1], _SHORTEST_S), high=interval[2])
-    return found
+            centre, low, high = interval
+            intervals[step] = Interval(value=centre, low=max(low, _SHORTEST_S), high=high)
+    return intervals
 
 
-def _alone(
+def _time_alone(
     calibration: Calibration, machine: Machine, passes: pd.DataFrame, step: str, sizes: Floats
 ) -> Floats:
     """Time of a step's collective by its curve after a kernel, or its plain curve [s]; NaN without any."""
-    times = np.full(len(passes), np.nan)
+    times, collective = np.full(len(passes), np.nan), step.rsplit("_", 1)[0]
     for i, (gpus, node) in enumerate(zip(passes["gpus"], passes["gpus_per_node"], strict=True)):
-        cell = (_COLLECTIVES[step], int(gpus), machine.domain_gpus_of(int(node)))
+        cell = (collective, int(gpus), machine.domain_gpus_of(int(node)))
         curve = calibration.curve(*cell, after_kernel=True) or calibration.curve(*cell)
         if curve is not None:
             times[i] = curve_time(curve, sizes[i : i + 1])[0]
     return times
 
 
-def median_interval(values: Floats) -> tuple[float, float, float] | None:
-    """(low, median, high): the interval between two values that holds the median in at least 95 of 100 cases.
+def find_median_interval(values: Floats) -> tuple[float, float, float] | None:
+    """(median, low, high): the interval between two values that holds the median in at least 95 of 100 cases.
 
     Source: sign test. Limits: 3 to 5 values -> least and largest value (75 to 94 of 100);  fewer -> None
     """

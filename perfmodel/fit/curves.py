@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import isotonic_regression
+from scipy.optimize import isotonic_regression, least_squares
+from scipy.special import stdtrit
 
 from perfmodel.errors import BadInputError
-from perfmodel.fit.robust import half_widths, solve
 from perfmodel.model.curves import anchored_time, hockney_time
 
 Floats = npt.NDArray[np.float64]
@@ -64,54 +65,58 @@ def fit_curve(
     Minimises the soft-l1 loss of ln(t / t_fit) at scale 5 %. Raises BadInputError for empty, non-positive
     or non-finite input.
     """
-    sizes, medians = _medians(payload_bytes, time_s)
-    fixed = sharpness if sharpness is not None else (1.0 if sizes.size <= _FEWEST_POINTS else None)
-    solution = _solve(sizes, np.log(medians), fixed)
-    log_alpha, log_beta, log_p = solution.x if fixed is None else [*solution.x, np.log(fixed)]
-    wide = half_widths(solution)
-    wide = [*wide, 0.0] if fixed is not None else wide
+    sizes, medians = _take_medians(payload_bytes, time_s)
+    if sharpness is None and sizes.size <= _FEWEST_POINTS:
+        sharpness = 1.0
+    logs, fixed = np.log(medians), [] if sharpness is None else [np.log(sharpness)]
+
+    def residual(q: Floats) -> Floats:
+        alpha, beta, p = np.exp([*q, *fixed])
+        return np.asarray(np.log(hockney_time(sizes, alpha, beta, p)) - logs)
+
+    rates = np.log(sizes) - logs
+    first = [float(np.median(logs[: max(1, logs.size // 5)])), float(rates[-1]), float(np.log(_FIRST_KNEE))]
+    bounds = [(at.min() - _FARTHEST_LOG, at.max() + _FARTHEST_LOG) for at in (logs, rates)]
+    free = 3 - len(fixed)
+    solution = solve(
+        residual, first[:free], [*bounds, (np.log(KNEE_BOUNDS[0]), np.log(KNEE_BOUNDS[1]))][:free]
+    )
+    wide = [*half_widths(solution), *[0.0 for _ in fixed]]
+    centres = [*solution.x, *fixed]
     alpha, beta, knee = (
-        (float(np.exp(v - e)), float(np.exp(v + e)))
-        for v, e in zip((log_alpha, log_beta, log_p), wide, strict=True)
+        (float(np.exp(v - e)), float(np.exp(v)), float(np.exp(v + e)))
+        for v, e in zip(centres, wide, strict=True)
     )
-    anchors = np.exp(isotonic_regression(np.log(medians)).x)
-    raw_sizes, raw_times = np.asarray(payload_bytes, float), np.asarray(time_s, float)
+    anchors = isotonic_regression(logs).x
+    off = np.log(np.ravel(time_s)) - logs[np.searchsorted(sizes, np.ravel(payload_bytes))]
+    repeats, steps = np.abs(off), np.abs(anchors - logs)
+    at_bound = not fixed and not KNEE_BOUNDS[0] * 1.001 <= knee[1] <= KNEE_BOUNDS[1] / 1.001
     return CurveFit(
-        alpha_s=float(np.exp(log_alpha)),
-        beta_bytes_per_s=float(np.exp(log_beta)),
-        p=float(np.exp(log_p)),
-        alpha_interval=alpha,
-        beta_interval=beta,
-        p_interval=knee,
+        alpha_s=alpha[1],
+        beta_bytes_per_s=beta[1],
+        p=knee[1],
+        alpha_interval=alpha[::2],
+        beta_interval=beta[::2],
+        p_interval=knee[::2],
         anchor_bytes=sizes,
-        anchor_times_s=np.asarray(anchors, float),
-        anchor_log_sd=_anchor_spread(sizes, medians, raw_sizes, raw_times),
-        at_bound=() if fixed is not None else _at_bound(float(np.exp(log_p))),
+        anchor_times_s=np.asarray(np.exp(anchors), float),
+        anchor_log_sd=float(max(1.4826 * np.median(repeats), np.mean(repeats), np.mean(steps))),
+        at_bound=("p",) if at_bound else (),
     )
 
 
-def leave_one_out(
-    payload_bytes: npt.ArrayLike, time_s: npt.ArrayLike, sharpness: float | None = None, anchored: bool = True
-) -> Floats:
+def leave_one_out(payload_bytes: npt.ArrayLike, time_s: npt.ArrayLike) -> Floats:
     """Relative error of each size when it is left out of the fit: |t_fit / t - 1|, one value per size.
 
-    anchored   predict from the anchors (as ``CurveFit.time``) or from the bare curve
     Limits: fewer than 4 sizes -> empty
     """
-    sizes, medians = _medians(payload_bytes, time_s)
+    sizes, medians = _take_medians(payload_bytes, time_s)
     if sizes.size <= _FEWEST_POINTS:
         return np.empty(0)
-    errors = np.empty(sizes.size)
-    for i in range(sizes.size):
-        rest = np.arange(sizes.size) != i
-        fit = fit_curve(sizes[rest], medians[rest], sharpness)
-        predicted = (
-            fit.time(sizes[i])
-            if anchored
-            else hockney_time(sizes[i], fit.alpha_s, fit.beta_bytes_per_s, fit.p)
-        )
-        errors[i] = abs(float(predicted) / medians[i] - 1)
-    return errors
+    rests = [np.arange(sizes.size) != i for i in range(sizes.size)]
+    fits = [fit_curve(sizes[rest], medians[rest]) for rest in rests]
+    times = np.array([float(fit.time(size)) for fit, size in zip(fits, sizes, strict=True)])
+    return np.abs(times / medians - 1)
 
 
 def local_spread(errors: Floats) -> Floats:
@@ -126,7 +131,8 @@ def local_spread(errors: Floats) -> Floats:
     return np.asarray(np.sqrt(np.array(windows, float)))
 
 
-def _medians(payload_bytes: npt.ArrayLike, time_s: npt.ArrayLike) -> tuple[Floats, Floats]:
+def _take_medians(payload_bytes: npt.ArrayLike, time_s: npt.ArrayLike) -> tuple[Floats, Floats]:
+    """(sizes, median time of each). Limits: no, unequal or impossible samples -> BadInputError"""
     sizes = np.asarray(payload_bytes, float).ravel()
     times = np.asarray(time_s, float).ravel()
     if sizes.size == 0 or sizes.size != times.size:
@@ -147,30 +153,48 @@ def _medians(payload_bytes: npt.ArrayLike, time_s: npt.ArrayLike) -> tuple[Float
     return unique, np.array([np.median(times[where == i]) for i in range(unique.size)])
 
 
-def _solve(sizes: Floats, logs: Floats, fixed: float | None) -> Any:
-    head = float(np.median(logs[: max(1, logs.size // 5)]))
-    tail = float(np.log(sizes[-1]) - logs[-1])
-    alphas = (logs.min() - _FARTHEST_LOG, logs.max() + _FARTHEST_LOG)
-    betas = ((np.log(sizes) - logs).min() - _FARTHEST_LOG, (np.log(sizes) - logs).max() + _FARTHEST_LOG)
-    knees = (np.log(KNEE_BOUNDS[0]), np.log(KNEE_BOUNDS[1]))
-
-    def residual(q: Floats) -> Floats:
-        p = fixed if fixed is not None else float(np.exp(q[2]))
-        return np.asarray(np.log(hockney_time(sizes, np.exp(q[0]), np.exp(q[1]), p)) - logs)
-
-    free = 2 if fixed is not None else 3
-    return solve(residual, [head, tail, np.log(_FIRST_KNEE)][:free], [alphas, betas, knees][:free])
+LOG_SCALE = 0.05
+"""Residual of ln t above which a sample counts less: 5 %."""
+WIDEST_LOG = 20.0
+"""An interval of e^20 means that the samples do not determine a parameter."""
 
 
-def _anchor_spread(sizes: Floats, medians: Floats, raw_sizes: Floats, raw_times: Floats) -> float:
-    """Standard deviation of ln t between repeats of a size, and against the isotonic anchors."""
-    raw_sizes, raw_times = raw_sizes.ravel(), raw_times.ravel()
-    centre = np.log(medians)[np.searchsorted(sizes, raw_sizes)]
-    repeats = np.abs(np.log(raw_times) - centre)
-    steps = np.abs(isotonic_regression(np.log(medians)).x - np.log(medians))
-    return float(max(1.4826 * np.median(repeats), np.mean(repeats), np.mean(steps)))
+def solve(
+    residual: Callable[[Floats], Floats], start: Sequence[float], bounds: Sequence[tuple[float, float]]
+) -> Any:
+    """Parameters with the least soft-l1 loss of a residual; the result of ``scipy.optimize.least_squares``.
+
+    residual  function of the parameters: differences of ln t
+    start, bounds   one value and one (low, high) per parameter; a start outside is moved inside
+    """
+    lower, upper = (np.array(side, float) for side in zip(*bounds, strict=True))
+    inside = np.clip(start, lower + 1e-9, upper - 1e-9)
+    return least_squares(
+        residual, inside, loss="soft_l1", f_scale=LOG_SCALE, bounds=(lower, upper), xtol=1e-12
+    )
 
 
-def _at_bound(p: float) -> tuple[str, ...]:
-    low, high = KNEE_BOUNDS
-    return ("p",) if p < low * 1.001 or p > high / 1.001 else ()
+def half_widths(solution: Any) -> list[float]:
+    """Half-widths of the 95 % intervals of the parameters, by Student's t with n - k degrees of freedom.
+
+        cov = K^2 [sum psi_i^2 / (n - k)] / mean(psi')^2 (X^T X)^-1,   K = 1 + (k/n) var(psi') / mean(psi')^2
+
+    n points, k parameters; X Jacobian of the residuals r; psi = r / sqrt(1 + z), psi' = (1 + z)^-1.5 with z =
+    (r / scale)^2: first and second derivative of the soft-l1 loss. Source: P. J. Huber, Robust Statistics
+    (1981), 7.6. With few residuals, their median is too small as a scale (they are smaller than the noise by
+    (n - k) / n) and 1.96 as a quantile: such intervals of 6 sizes held the truth in 75 of 100 cases.
+    Limits: residuals far below the scale -> ordinary least squares;  n <= k -> a factor of 4 either way
+    """
+    points, parameters = solution.jac.shape
+    free = points - parameters
+    if free <= 0:
+        return [float(np.log(4.0))] * parameters
+    z = (solution.fun / LOG_SCALE) ** 2
+    slope = (1 + z) ** -1.5
+    plain = solution.jac / np.sqrt(slope)[:, np.newaxis]  # scipy returns sqrt(psi') X
+    scatter = float(np.sum(solution.fun**2 / (1 + z))) / free / float(slope.mean()) ** 2
+    few = 1 + parameters / points * float(slope.var()) / float(slope.mean()) ** 2
+    information = plain.T @ plain + 1e-9 * np.eye(parameters)
+    errors = few * np.sqrt(scatter * np.diag(np.linalg.inv(information)))
+    quantile = float(stdtrit(free, 0.975))
+    return [min(quantile * float(error), WIDEST_LOG) for error in errors]

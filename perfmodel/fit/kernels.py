@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from perfmodel.fit.context import estimate_times
-from perfmodel.fit.hits import miss_ratios
-from perfmodel.fit.links import rounded
-from perfmodel.fit.robust import half_widths, solve
-from perfmodel.model import embedding_bag, kernels
+from perfmodel.fit.context import read_times
+from perfmodel.fit.curves import half_widths, solve
+from perfmodel.fit.laws import rounded
+from perfmodel.model import access, embedding_bag, kernels
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.fields import Interval
-from perfmodel.schema.kernel_fits import InPass, KernelConstants, KernelFit, KernelStep
+from perfmodel.schema.kernel_fits import IMPLEMENTATIONS, InPass, KernelConstants, KernelFit, KernelStep
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.priors import Constants, load_kernel_constants
 from perfmodel.schema.workload import element_bytes
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Floats = npt.NDArray[np.float64]
+Values = Mapping[str, float]
+"""Constants by machine key."""
 
 _STEPS: dict[str, KernelStep] = {
     "gather_pool": "gather_pool",
@@ -32,6 +33,13 @@ _STEPS: dict[str, KernelStep] = {
     "partial_sum": "local_sum",
 }
 """Step of a projection that each kernel operation informs."""
+_KEYS: dict[KernelStep, tuple[str, ...]] = {
+    "bucketize": ("bucketize_floor_s", "bucketize_bytes_per_s"),
+    "local_sum": ("local_sum_bytes_per_s",),
+}
+"""Constants of steps that a library may not have."""
+_OF_THE_PASS = ("torch", "fbgemm", "perfmodel")
+"""Whose kernels our own pass uses: the first of these implementations that was also timed alone."""
 _ROW_BYTES = (8.0, 4096.0)
 _BAG_FACTORS = (0.1, 50.0)
 """Bounds of ``row_access_bytes`` and of ``bag_factor``."""
@@ -46,22 +54,66 @@ _SHORTEST_S = 1e-9
 
 
 @dataclass(frozen=True)
-class _Problem:
-    """Fit of one kernel: ``time`` as a function of the parameters (natural units), and measured times.
+class _Kernel:
+    """Timed calls of one kernel, and the model of their time.
 
-    keys, start, bounds   one per parameter
-    moved_bytes           bytes that the model counts, as a function of the parameters
+    start, bounds  first guess and (low, high) of each constant;  time_s  measured times
+    time, moved_bytes  times [s] and bytes of the calls by the model, from the constants
     """
 
-    keys: tuple[str, ...]
-    start: tuple[float, ...]
-    bounds: tuple[tuple[float, float], ...]
-    time: Callable[[Floats, npt.NDArray[np.bool_]], Floats]
+    start: Values
+    bounds: Mapping[str, tuple[float, float]]
     time_s: Floats
-    moved_bytes: Callable[[Floats], Floats]
+    time: Callable[[Values], Floats]
+    moved_bytes: Callable[[Values], Floats]
 
 
-def fit_implementation(
+def fit_kernels(
+    samples: pd.DataFrame, machine: Machine, clock: Clock, passes: pd.DataFrame | None = None
+) -> list[KernelConstants]:
+    """Constants of each implementation that was timed at one clock, in the order of ``IMPLEMENTATIONS``.
+
+    samples  ``Run.kernel_samples``; the fit uses uniform ids, neither held out nor throttled, on the largest
+             number of ranks
+    passes   whole passes that a fit may use (``select_passes``). An implementation without passes gets the
+             slow-down of implementations with passes. A step that was timed in the pass only is used for all
+             implementations.
+    Limits: too few samples of all kernels of an implementation -> it is left out
+    """
+    keep = (samples["clock"] == str(clock)) & (samples["distribution"] == "uniform")
+    keep &= ~samples["held_out"].astype(bool) & (samples["flag"] != "throttled")
+    rows = samples[keep & samples["operation"].isin(list(_STEPS))]
+    names = sorted({str(name) for name in rows["implementation"]})
+    of_the_pass = next((name for name in _OF_THE_PASS if name in names), names[0] if names else "")
+    order = [of_the_pass, *IMPLEMENTATIONS]
+    fits: list[KernelConstants] = []
+    in_pass: Mapping[KernelStep, InPass] = {}
+    for name in sorted(names, key=lambda name: order.index(name) if name in order else len(order)):
+        cells = rows[rows["implementation"] == name]
+        cells = cells[cells["gpus"] == cells["gpus"].max()]
+        own_passes = passes if name == of_the_pass else None
+        constants = _fit_implementation(name, cells, machine, clock, own_passes, in_pass)
+        if constants is not None:
+            in_pass = constants.in_pass if name == of_the_pass else in_pass
+            fits.append(_complete(constants, fits[0]) if fits else constants)
+    return sorted(fits, key=lambda fit: [*IMPLEMENTATIONS, fit.implementation].index(fit.implementation))
+
+
+def _complete(constants: KernelConstants, other: KernelConstants) -> KernelConstants:
+    """The constants of an implementation, completed by another's for steps that it lacks."""
+    lacking = [step for step in _KEYS if step in other.fits and step not in constants.fits]
+    keys = [key for step in lacking for key in _KEYS[step]]
+    update: dict[str, Any] = {"of_other": dict.fromkeys(lacking, other.implementation)}
+    for name, wanted in (("values", keys), ("fits", lacking), ("in_pass", lacking)):
+        theirs = getattr(other, name)
+        update[name] = getattr(constants, name) | {key: theirs[key] for key in wanted if key in theirs}
+    for name in ("untold", "at_bound"):
+        theirs = [key for key in keys if key in getattr(other, name)]
+        update[name] = [*getattr(constants, name), *theirs]
+    return constants.model_copy(update=update)
+
+
+def _fit_implementation(
     implementation: str,
     rows: pd.DataFrame,
     machine: Machine,
@@ -69,7 +121,7 @@ def fit_implementation(
     passes: pd.DataFrame | None,
     known_in_pass: Mapping[KernelStep, InPass],
 ) -> KernelConstants | None:
-    """Constants of the kernel model for one implementation, from its ``usable`` samples on the same ranks.
+    """Constants of the kernel model for one implementation, from its samples on the same ranks.
 
     Relative residuals, soft-l1 loss. The local sum has the floor of the gather, as in a projection.
     passes   whole passes with exactly these kernels: they give ``in_pass``, the factor by which a kernel is
@@ -80,39 +132,39 @@ def fit_implementation(
     Limits: fewer samples of a kernel than constants + 1 -> its constants stay the machine file's; too few of
     all kernels -> None
     """
-    constants = load_kernel_constants()
-    found: dict[str, Interval] = {}
-    alone: dict[str, float] = {}  # times in loops of one kernel
+    values: dict[str, Interval] = {}
+    alone: dict[str, float] = {}  # constants in loops of one kernel
     fits: dict[KernelStep, KernelFit] = {}
     in_pass: dict[KernelStep, InPass] = {}
-    errors, bounds, untold = [np.empty(0)], list[str](), list[str]()
+    errors, at_bound, untold = [np.empty(0)], list[str](), list[str]()
     for operation, step in _STEPS.items():
-        cells = rows[rows["operation"] == operation]
-        problem = _problem(step, cells, machine, constants, alone)
-        if problem is None or problem.time_s.size <= len(problem.keys):
+        kernel = _model_kernel(step, rows[rows["operation"] == operation], machine, alone)
+        if kernel is None or kernel.time_s.size <= len(kernel.start):
             continue
-        problem, solution, unseen = _told(problem, _best(problem), machine)
-        untold += unseen
-        there = _in_pass(step, passes, machine, constants, solution.x, problem) or known_in_pass.get(step)
-        values, at_bound = _fitted(problem, solution, there)
-        found |= values
-        alone |= dict(zip(problem.keys, np.exp(solution.x).tolist(), strict=True))
+        fixed, solution = _determine(kernel, machine)
+        free = [key for key in kernel.start if key not in fixed]
+        found = dict(zip(free, np.exp(solution.x).tolist(), strict=True))
+        there = _fit_in_pass(step, passes, machine, fixed | found, kernel) or known_in_pass.get(step)
+        for key, q, wide in zip(free, solution.x, half_widths(solution), strict=True):
+            values[key] = _scale(key, q, wide, there)
+            if min(abs(q - np.log(limit)) for limit in kernel.bounds[key]) < _AT_BOUND:
+                at_bound.append(key)
         in_pass |= {step: there} if there else {}
-        left_out = _left_out(problem, solution)
-        fits[step] = _summary(problem.moved_bytes(np.exp(solution.x)), left_out, there)
-        errors.append(left_out)
-        bounds += at_bound
+        untold += fixed
+        alone |= found
+        errors.append(_leave_out(kernel, fixed, found))
+        fits[step] = _summarize(kernel.moved_bytes(fixed | found), errors[-1], there)
     if not fits:
         return None
     together = np.concatenate(errors)
     return KernelConstants(
-        values=found,
+        values=values,
         fits=fits,
         log_sd=_log_sd(together),
         sample_count=sum(fit.sample_count for fit in fits.values()),
-        loo_median=_share(together, 0.5),
-        loo_p90=_share(together, 0.9),
-        at_bound=bounds,
+        loo_median=_quantile(together, 0.5),
+        loo_p90=_quantile(together, 0.9),
+        at_bound=at_bound,
         untold=untold,
         in_pass=in_pass,
         implementation=implementation,
@@ -120,190 +172,155 @@ def fit_implementation(
     )
 
 
-def gather_times(cells: pd.DataFrame, machine: Machine, known: KernelConstants) -> Floats:
+def count_misses(cells: pd.DataFrame, row_bytes: Floats, cache_bytes: Floats) -> Floats:
+    """Misses per look-up of uniform ids [-]: calls rotate through more rows than the cache holds.
+
+    row_bytes  of a row [bytes];  cache_bytes  for one table [bytes];  arrays [cells]
+    """
+    rows = cells["rows"].to_numpy(float) / cells["shards"].to_numpy(float)
+    draws = (cells["batch"] * cells["pooling"]).to_numpy(float)
+    resident = access.resident_rows(rows, draws, row_bytes, cache_bytes)
+    return np.asarray(1 - access.l2_hit_ratio(rows, draws, resident, access.unique_rows_uniform(rows, draws)))
+
+
+def predict_gathers(cells: pd.DataFrame, machine: Machine, constants: KernelConstants) -> Floats:
     """Times of gathers by fitted constants, for a kernel in a loop of its own [s].
 
-    cells  timed gathers: rows of ``Run.kernel_samples``, with any distribution of ids
-    known  result of ``fit_implementation`` without passes
+    cells  timed gathers: rows of ``Run.kernel_samples``;  constants  fitted without passes
     """
-    problem = _gather(cells, machine, load_kernel_constants())
-    values = [known.values[key].value if key in known.values else machine.value(key) for key in problem.keys]
-    return problem.time(np.array(values), np.ones(len(cells), bool))
+    kernel = _model_gather(cells, machine, load_kernel_constants())
+    own = {key: interval.value for key, interval in constants.values.items()}
+    return kernel.time({key: own[key] if key in own else machine.value(key) for key in kernel.start})
 
 
-def usable(samples: pd.DataFrame, clock: Clock) -> pd.DataFrame:
-    """Kernel samples that a fit may use, at one clock."""
-    keep = (samples["clock"] == str(clock)) & (samples["distribution"] == "uniform")
-    keep &= ~samples["held_out"].astype(bool) & (samples["flag"] != "throttled")
-    keep &= samples["operation"].isin(list(_STEPS))
-    return samples[keep]
-
-
-def _problem(
-    step: str, cells: pd.DataFrame, machine: Machine, constants: Constants, known: dict[str, float]
-) -> _Problem | None:
+def _model_kernel(step: str, cells: pd.DataFrame, machine: Machine, alone: Values) -> _Kernel | None:
+    """The model of the kernel of a step. alone  constants that were fitted before;  no cells -> None"""
     if cells.empty:
         return None
+    constants = load_kernel_constants()
     if step == "gather_pool":
-        return _gather(cells, machine, constants)
-    bags = (cells["batch"] * cells["tables"]).to_numpy(float)
-    shards = cells["shards"].to_numpy(float)
+        return _model_gather(cells, machine, constants)
+    bags, shards = (cells["batch"] * cells["tables"]).to_numpy(float), cells["shards"].to_numpy(float)
     if step == "bucketize":
-        moved = embedding_bag.bucketize_bytes(
-            _lookups(cells), cells["id_bytes"].to_numpy(float), shards, bags, constants.value("length_bytes")
-        )
-        return _stream(cells, moved, "bucketize_floor_s", "bucketize_bytes_per_s", None)
-    width = constants.value("pooled_element_bytes")
-    moved = embedding_bag.local_sum_bytes(shards, bags * cells["dim"].to_numpy(float), width)
-    floor = known.get("launch_floor_s", machine.value("launch_floor_s"))
-    return _stream(cells, moved, "", "local_sum_bytes_per_s", floor)
+        lookups, ids = _count_lookups(cells), cells["id_bytes"].to_numpy(float)
+        widths = shards, bags, constants.value("length_bytes")
+        return _model_stream(cells, embedding_bag.bucketize_bytes(lookups, ids, *widths), "bucketize", None)
+    width, elements = constants.value("pooled_element_bytes"), bags * cells["dim"].to_numpy(float)
+    moved = embedding_bag.local_sum_bytes(shards, elements, width)
+    floor_s = alone.get("launch_floor_s", machine.value("launch_floor_s"))
+    return _model_stream(cells, moved, "local_sum", floor_s)
 
 
-def _lookups(cells: pd.DataFrame) -> Floats:
+def _count_lookups(cells: pd.DataFrame) -> Floats:
     return (cells["batch"] * cells["tables"] * cells["pooling"]).to_numpy(float)
 
 
-def _stream(cells: pd.DataFrame, moved: Floats, floor: str, rate: str, fixed: float | None) -> _Problem:
-    """The fit of ``stream_kernel_time``; the floor is ``fixed``, or a parameter if that is None."""
-    times = cells["time_s"].to_numpy(float)
+def _model_stream(cells: pd.DataFrame, moved: Floats, name: str, floor_s: float | None) -> _Kernel:
+    """The model of ``stream_kernel_time``; the floor is ``floor_s``, or to be fitted if that is None."""
+    times, floor, rate = cells["time_s"].to_numpy(float), f"{name}_floor_s", f"{name}_bytes_per_s"
+    start, bounds = _guess(times, moved, floor, rate)
+    if floor_s is not None:
+        del start[floor]
 
-    def time(q: Floats, rows: npt.NDArray[np.bool_]) -> Floats:
-        floor_s = q[0] if fixed is None else fixed
-        return np.asarray(kernels.stream_kernel_time(moved[rows], floor_s, q[-1]))
+    def time(values: Values) -> Floats:
+        floor_time = values[floor] if floor_s is None else floor_s
+        return np.asarray(kernels.stream_kernel_time(moved, floor_time, values[rate]))
 
-    keys, start, bounds = _floor_and_rate(times, moved, floor, rate)
-    few = slice(None) if fixed is None else slice(1, None)
-    return _Problem(keys[few], start[few], bounds[few], time, times, lambda q: moved)
+    return _Kernel(start, bounds, times, time, lambda values: moved)
 
 
-def _floor_and_rate(times: Floats, moved: Floats, floor: str, rate: str) -> tuple[Any, Any, Any]:
-    """Keys, first guesses and bounds for a floor and a rate."""
+def _guess(times: Floats, moved: Floats, floor: str, rate: str) -> tuple[dict[str, float], dict[str, Any]]:
+    """First guesses and bounds for a floor and a rate."""
     least, fastest = float(times.min()), float((moved / times).max())
-    bounds = tuple((value / _FARTHEST, value * _FARTHEST) for value in (least, fastest))
-    return (floor, rate), (least / 2, fastest), bounds
+    bounds = {key: (at / _FARTHEST, at * _FARTHEST) for key, at in ((floor, least), (rate, fastest))}
+    return {floor: least / 2, rate: fastest}, bounds
 
 
-def _gather(cells: pd.DataFrame, machine: Machine, constants: Constants) -> _Problem:
-    """The fit of ``gather_pool_time`` for one shard of the tables, with the costs of short rows and bags."""
+def _model_gather(cells: pd.DataFrame, machine: Machine, constants: Constants) -> _Kernel:
+    """The model of ``gather_pool_time`` for one shard of the tables; short rows and bags cost more."""
     times = cells["time_s"].to_numpy(float)
     dim, tables = cells["dim"].to_numpy(float), cells["tables"].to_numpy(float)
     row = dim * np.array([float(element_bytes(name)) for name in cells["dtype"]])
     cache = machine.value("l2_bytes") * constants.value("l2_usable_fraction") / tables
     bag = dim * constants.value("pooled_element_bytes") + constants.value("offset_bytes")
     shards, ids = cells["shards"].to_numpy(float), cells["id_bytes"].to_numpy(float)
-    miss, sector = miss_ratios(cells, row, cache), machine.value("sector_bytes")
+    miss, sector = count_misses(cells, row, cache), machine.value("sector_bytes")
     bags = (cells["batch"] * cells["tables"]).to_numpy(float) * shards
 
-    def traffic(least: float, factor: float) -> kernels.GatherTraffic:
-        lookups = _lookups(cells)
+    def move(least: float, factor: float) -> kernels.GatherTraffic:
+        lookups = _count_lookups(cells)
         return kernels.traffic_of_misses(miss, lookups, row, least, sector, ids, bags, factor * bag)
 
-    def time(q: Floats, rows: npt.NDArray[np.bool_]) -> Floats:
-        moved = traffic(q[3], q[4])
-        dram, passed = moved.dram_bytes[rows], moved.l2_bytes[rows]
-        return np.asarray(kernels.gather_pool_time(dram, passed, q[0], q[1], q[2]))
+    def time(values: Values) -> Floats:
+        moved = move(values["row_access_bytes"], values["bag_factor"])
+        rates = values["launch_floor_s"], values["gather_bytes_per_s"], values["l2_bytes_per_s"]
+        return np.asarray(kernels.gather_pool_time(moved.dram_bytes, moved.l2_bytes, *rates))
 
-    plain = traffic(0.0, 1.0)
-    keys, start, bounds = _floor_and_rate(times, plain.dram_bytes, "launch_floor_s", "gather_bytes_per_s")
+    plain = move(0.0, 1.0)
+    start, bounds = _guess(times, plain.dram_bytes, "launch_floor_s", "gather_bytes_per_s")
     fastest = float((plain.l2_bytes / times).max())
-    return _Problem(
-        (*keys, "l2_bytes_per_s", "row_access_bytes", "bag_factor"),
-        (*start, 2 * fastest, float(np.median(row)), 1.0),
-        (*bounds, (fastest / 2, fastest * _FARTHEST), _ROW_BYTES, _BAG_FACTORS),
-        time,
+    start |= {
+        "l2_bytes_per_s": 2 * fastest,
+        "row_access_bytes": float(np.median(row)),
+        "bag_factor": 1.0,
+    }
+    bounds |= {"l2_bytes_per_s": (fastest / 2, fastest * _FARTHEST), "row_access_bytes": _ROW_BYTES}
+    bounds["bag_factor"] = _BAG_FACTORS
+    return _Kernel(
+        start,
+        bounds,
         times,
-        lambda q: traffic(q[3], q[4]).dram_bytes,
+        time,
+        lambda values: move(values["row_access_bytes"], values["bag_factor"]).dram_bytes,
     )
 
 
-def _solution(problem: _Problem, rows: npt.NDArray[np.bool_], start: Sequence[float]) -> Any:
-    logs = np.log(problem.time_s[rows])
+def _solve(kernel: _Kernel, start: Values, fixed: Values, rows: Any = slice(None)) -> Any:
+    """The constants that are not ``fixed`` from some of the calls; the result has their logarithms."""
+    free, logs = [key for key in kernel.start if key not in fixed], np.log(kernel.time_s[rows])
 
     def residual(q: Floats) -> Floats:
-        return np.asarray(np.log(problem.time(np.exp(q), rows)) - logs)
+        values = {**fixed, **dict(zip(free, np.exp(q), strict=True))}
+        return np.asarray(np.log(kernel.time(values)[rows]) - logs)
 
-    bounds = [(float(np.log(low)), float(np.log(high))) for low, high in problem.bounds]
-    return solve(residual, [float(np.log(value)) for value in start], bounds)
+    bounds = [(float(np.log(low)), float(np.log(high))) for low, high in (kernel.bounds[key] for key in free)]
+    return solve(residual, [float(np.log(start[key])) for key in free], bounds)
 
 
-def _best(problem: _Problem) -> Any:
-    """The better solution from two starts: a fit may get stuck where DRAM and L2 take equal time.
+def _determine(kernel: _Kernel, machine: Machine) -> tuple[dict[str, float], Any]:
+    """(constants that the samples do not determine, with the machine's values; the fit of the others).
 
-    Limits: costs equal to six digits -> that of the first start, whatever rounding says
+    The better fit from two starts: a fit may get stuck where DRAM and L2 take equal time.
+    Limits: costs equal to six digits -> that of the first start, whatever rounding says; a fit with the
+    machine's values is clearly worse -> all constants are fitted, with wide intervals
     """
-    everything = np.ones(problem.time_s.size, bool)
-    starts = [list(problem.start), list(problem.start)]
-    if "l2_bytes_per_s" in problem.keys:
-        starts[1][1] = 4 * problem.start[1]
-        starts[1][2] = problem.start[2] / 2
-    return min(
-        (_solution(problem, everything, start) for start in starts), key=lambda s: float(f"{s.cost:.6g}")
-    )
+    starts = [dict(kernel.start)]
+    if "l2_bytes_per_s" in kernel.start:
+        rates = {"gather_bytes_per_s": 4.0, "l2_bytes_per_s": 0.5}
+        starts.append({key: value * rates.get(key, 1.0) for key, value in kernel.start.items()})
+    solution = min((_solve(kernel, start, {}) for start in starts), key=lambda s: float(f"{s.cost:.6g}"))
+    wide = zip(kernel.start, half_widths(solution), strict=True)
+    unseen = {key: machine.value(key) for key, half in wide if np.sinh(half) >= 1.0}
+    if 0 < len(unseen) < len(kernel.start):
+        found = dict(zip(kernel.start, np.exp(solution.x).tolist(), strict=True))
+        again = _solve(kernel, found, unseen)
+        if again.cost <= _CLEARLY_WORSE * solution.cost:
+            return unseen, again
+    return {}, solution
 
 
-def _told(problem: _Problem, solution: Any, machine: Machine) -> tuple[_Problem, Any, list[str]]:
-    """The fit without constants that the samples do not determine: these keep the machine's values.
-
-    Limits: a fit with the machine's values is clearly worse -> all constants are kept, with wide intervals
-    """
-    wide = half_widths(solution)
-    unseen = [key for key, half in zip(problem.keys, wide, strict=True) if np.sinh(half) >= 1.0]
-    if not unseen or len(unseen) == len(problem.keys):
-        return problem, solution, []
-    fewer = _fixed(problem, {key: machine.value(key) for key in unseen})
-    start = [float(np.exp(q)) for key, q in zip(problem.keys, solution.x, strict=True) if key not in unseen]
-    again = _solution(fewer, np.ones(problem.time_s.size, bool), start)
-    if again.cost > _CLEARLY_WORSE * solution.cost:
-        return problem, solution, []
-    return fewer, again, unseen
-
-
-def _fixed(problem: _Problem, values: Mapping[str, float]) -> _Problem:
-    """The problem with some of its parameters fixed at known values."""
-    kept = [i for i, key in enumerate(problem.keys) if key not in values]
-
-    def all_of(q: Floats) -> Floats:
-        full = np.array([values.get(key, 0.0) for key in problem.keys])
-        full[kept] = q
-        return full
-
-    return _Problem(
-        tuple(problem.keys[i] for i in kept),
-        tuple(problem.start[i] for i in kept),
-        tuple(problem.bounds[i] for i in kept),
-        lambda q, rows: problem.time(all_of(q), rows),
-        problem.time_s,
-        lambda q: problem.moved_bytes(all_of(q)),
-    )
-
-
-def _fitted(problem: _Problem, solution: Any, there: InPass | None) -> tuple[dict[str, Interval], list[str]]:
-    """(constants with intervals, names of constants that ended at a bound).
-
-    there  slow-down of the kernel in a whole pass, which the constants include
-    """
-    found, at_bound = {}, []
+def _scale(key: str, q: float, wide: float, there: InPass | None) -> Interval:
+    """A constant with its interval, from its logarithm, as slow as in a whole pass (``there``)."""
     factor, more_s = (there.factor, there.more_s) if there else (1.0, 0.0)
-    for key, q, wide, limits in zip(
-        problem.keys, solution.x, half_widths(solution), problem.bounds, strict=True
-    ):
-        scale = factor if key.endswith("floor_s") else 1 / factor if key.endswith("per_s") else 1.0
-        shift = more_s if key.endswith("floor_s") else 0.0
-        value = rounded(float(np.exp(q)) * scale + shift)
-        low, high = (rounded(float(np.exp(q + sign * wide)) * scale + shift, 3) for sign in (-1, 1))
-        found[key] = Interval(value=value, low=min(low, value), high=max(high, value))
-        if min(abs(q - np.log(limit)) for limit in limits) < _AT_BOUND:
-            at_bound.append(key)
-    return found, at_bound
+    scale = factor if key.endswith("floor_s") else 1 / factor if key.endswith("per_s") else 1.0
+    shift = more_s if key.endswith("floor_s") else 0.0
+    value = rounded(float(np.exp(q)) * scale + shift)
+    low, high = (rounded(float(np.exp(q + sign * wide)) * scale + shift, 3) for sign in (-1, 1))
+    return Interval(value=value, low=min(low, value), high=max(high, value))
 
 
-def _in_pass(
-    step: KernelStep,
-    passes: pd.DataFrame | None,
-    machine: Machine,
-    constants: Constants,
-    solution: Floats,
-    problem: _Problem,
+def _fit_in_pass(
+    step: KernelStep, passes: pd.DataFrame | None, machine: Machine, known: Values, kernel: _Kernel
 ) -> InPass | None:
     """How a whole pass slows the kernel: a factor (cold caches) and an added time (a library's threads).
 
@@ -311,14 +328,12 @@ def _in_pass(
     """
     if passes is None or passes.empty:
         return None
-    times = estimate_times(passes, step)
+    times = read_times(passes, step)
     passes = passes[np.isfinite(times)].assign(time_s=times[np.isfinite(times)])
-    there = _problem(step, passes.assign(shards=passes["gpus"]), machine, constants, {})
+    there = _model_kernel(step, passes.assign(shards=passes["gpus"]), machine, {})
     if there is None or there.time_s.size < _FEWEST_PASSES:
         return None
-    known = dict(zip(problem.keys, solution, strict=True))
-    q = np.array([known.get(key, np.log(machine.value(key))) for key in there.keys])
-    alone = there.time(np.exp(q), np.ones(there.time_s.size, bool))
+    alone = there.time({key: known[key] if key in known else machine.value(key) for key in there.start})
     logs = np.log(there.time_s)
 
     def residual(x: Floats) -> Floats:
@@ -338,23 +353,22 @@ def _in_pass(
     )
 
 
-def _left_out(problem: _Problem, solution: Any) -> Floats:
+def _leave_out(kernel: _Kernel, fixed: Values, start: Values) -> Floats:
     """Leave-one-out errors ln(t_fit / t): each sample predicted by a fit to all others."""
-    start = [float(value) for value in np.exp(solution.x)]
-    errors = np.empty(problem.time_s.size)
+    free, errors = [key for key in kernel.start if key not in fixed], np.empty(kernel.time_s.size)
     for i in range(errors.size):
-        rest = np.arange(errors.size) != i
-        q = _solution(problem, rest, start).x
-        errors[i] = float(np.log(problem.time(np.exp(q), ~rest)[0] / problem.time_s[i]))
+        q = _solve(kernel, start, fixed, np.arange(errors.size) != i).x
+        values = {**fixed, **dict(zip(free, np.exp(q), strict=True))}
+        errors[i] = float(np.log(kernel.time(values)[i] / kernel.time_s[i]))
     return errors
 
 
-def _summary(moved: Floats, left_out: Floats, there: InPass | None) -> KernelFit:
+def _summarize(moved: Floats, left_out: Floats, there: InPass | None) -> KernelFit:
     return KernelFit(
         log_sd=max(_log_sd(left_out), there.log_sd if there else 0.0),
         sample_count=left_out.size + (there.passes if there else 0),
-        loo_median=_share(left_out, 0.5),
-        loo_p90=_share(left_out, 0.9),
+        loo_median=_quantile(left_out, 0.5),
+        loo_p90=_quantile(left_out, 0.9),
         low_bytes=rounded(float(moved.min())),
         high_bytes=rounded(float(moved.max())),
     )
@@ -365,5 +379,5 @@ def _log_sd(errors: Floats) -> float:
     return rounded(float(np.sqrt(np.mean(errors**2))), 3)
 
 
-def _share(errors: Floats, share: float) -> float:
+def _quantile(errors: Floats, share: float) -> float:
     return rounded(float(np.quantile(np.abs(np.expm1(errors)), share)), 3)

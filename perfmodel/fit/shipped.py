@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from perfmodel import resources
-from perfmodel.fit.build import Identity, by_law, cells_of, fit_calibration, require_samples
-from perfmodel.fit.hierarchy import ClusterCells, learn
-from perfmodel.fit.links import Cell
+from perfmodel.errors import BadInputError
+from perfmodel.fit.build import Identity, find_cells, fit_calibration, split_by_law
+from perfmodel.fit.laws import Cell, ClusterCells, learn_networks
 from perfmodel.schema.calibration import Calibration, save_calibration
 from perfmodel.schema.evidence import Backend, Clock
 from perfmodel.schema.fields import Strict, read_as
@@ -43,13 +43,9 @@ class Selection(Strict):
         """The rows that it selects."""
         keep = samples["source_id"].isin(self.sources) & (samples["payload_bytes"] >= self.smallest_bytes)
         keep &= samples["nodes"] >= self.smallest_nodes
-        if self.variants:
-            keep &= samples["variant"].isin(self.variants)
-        if self.collectives:
-            keep &= samples["collective"].isin(self.collectives)
-        if self.nodes is not None:
-            keep &= samples["nodes"] == self.nodes
-        return samples[keep]
+        for column, allowed in (("variant", self.variants), ("collective", self.collectives)):
+            keep &= samples[column].isin(allowed) | (not allowed)
+        return samples[keep & ((samples["nodes"] == self.nodes) | (self.nodes is None))]
 
 
 class Entry(Strict):
@@ -68,9 +64,19 @@ class Entry(Strict):
         """Whether other calibrations of its machine start from this one."""
         return self.preferred and self.backend is Backend.NCCL
 
+    @property
+    def calibration_id(self) -> str:
+        """Name of the shipped calibration that it makes."""
+        return f"{self.machine}/{self.backend}-{self.library_version}-{self.clock}"
+
+    @property
+    def sources(self) -> frozenset[str]:
+        """Sources of its samples."""
+        return frozenset(source for selection in self.cells for source in selection.sources)
+
     def rows(self, samples: pd.DataFrame) -> pd.DataFrame:
         """The samples of its measured curves."""
-        return _first_of_each_cell([(s.rank, s.rows(samples)) for s in self.cells])
+        return _select_first_of_each_cell(self.cells, samples)
 
 
 class ClusterEntry(Strict):
@@ -93,9 +99,13 @@ class ClusterEntry(Strict):
         return machine.model_copy(update={"links": machine.links.model_copy(update=links)})
 
     @property
-    def sources(self) -> set[str]:
+    def sources(self) -> frozenset[str]:
         """Sources of its samples."""
-        return {source for selection in self.cells for source in selection.sources}
+        return frozenset(source for selection in self.cells for source in selection.sources)
+
+    def rows(self, samples: pd.DataFrame) -> pd.DataFrame:
+        """The samples of its cells."""
+        return _select_first_of_each_cell(self.cells, samples)
 
 
 class ShippedFits(Strict):
@@ -111,28 +121,28 @@ def load_plan() -> ShippedFits:
     return read_as(ShippedFits, resources.data_path("calibrations", "plan.toml"), "calibration plan")
 
 
-def cluster_cells(samples: pd.DataFrame, without: Collection[str] = ()) -> list[ClusterCells]:
+def find_cluster_cells(samples: pd.DataFrame, without: Collection[str] = ()) -> list[ClusterCells]:
     """Every cluster of the plan with its cells, and with cells inside a domain from the same kind of GPU.
 
     without  sources to leave out; clusters with no other source are left out too
     """
     rows = samples[(samples["backend"] == str(Backend.NCCL)) & ~samples["source_id"].isin(list(without))]
     inside: dict[str, list[Cell]] = {}
-    found = []
+    clusters = []
     for entry in load_plan().cluster:
         machine = entry.built()
         if entry.machine not in inside:
             (gpus,) = (e for e in load_plan().calibration if e.machine == entry.machine and e.is_first)
-            selected = gpus.rows(rows)
-            inside[entry.machine] = [c for c in cells_of(selected, machine) if c.group.domains == 1]
-        own = cells_of(_first_of_each_cell([(s.rank, s.rows(rows)) for s in entry.cells]), machine)
+            cells = find_cells(gpus.rows(rows), machine)
+            inside[entry.machine] = [cell for cell in cells if cell.group.domains == 1]
+        own = find_cells(entry.rows(rows), machine)
         mine = {(cell.collective, cell.group) for cell in own}
-        more = [c for c in inside[entry.machine] if (c.collective, c.group) not in mine]
-        laws = by_law([*more, *own])
+        more = [cell for cell in inside[entry.machine] if (cell.collective, cell.group) not in mine]
+        laws = split_by_law([*more, *own])
         across = {law: cells for law, cells in laws.items() if any(c.group.domains > 1 for c in cells)}
         if across:
-            found.append(ClusterCells(entry.name, machine, across))
-    return found
+            clusters.append(ClusterCells(entry.name, machine, across))
+    return clusters
 
 
 def fit_entry(
@@ -153,18 +163,14 @@ def fit_entry(
     own = samples[samples["backend"] == str(entry.backend)]
     if without_nodes is not None:
         own = own[own["nodes"] < without_nodes]
-    cells = entry.rows(own)
-    require_samples(cells, f"calibration {entry.machine}/{entry.backend}-{entry.library_version}")
-    identity = Identity(
-        entry.machine,
-        entry.backend,
-        entry.library_version,
-        entry.clock,
-        entry.preferred,
-        this_cluster=this_cluster,
-        note=entry.note,
-    )
-    return fit_calibration(cells, load_machine(entry.machine), identity, like, priors)
+    rows = entry.rows(own)
+    if rows.empty:
+        raise BadInputError(
+            f"calibration {entry.calibration_id} selects no samples.", "see data/calibrations/plan.toml."
+        )
+    named = {name: getattr(entry, name) for name in ("machine", "backend", "library_version", "clock")}
+    identity = Identity(**named, preferred=entry.preferred, this_cluster=this_cluster, note=entry.note)
+    return fit_calibration(rows, load_machine(entry.machine), identity, like, priors)
 
 
 def rebuild(folder: Path) -> Iterator[tuple[str, Calibration]]:
@@ -173,7 +179,7 @@ def rebuild(folder: Path) -> Iterator[tuple[str, Calibration]]:
     Yields each calibration as it is written; what was learned of networks is written first.
     """
     samples = load_samples(None)
-    learned = learn(cluster_cells(samples), load_priors())
+    learned = learn_networks(find_cluster_cells(samples), load_priors().model_copy(update={"learned": {}}))
     save_learned(learned, folder.parent / "priors" / LEARNED)
     priors = load_priors().model_copy(update={"learned": learned})
     first: dict[str, Calibration] = {}
@@ -185,11 +191,10 @@ def rebuild(folder: Path) -> Iterator[tuple[str, Calibration]]:
         yield calibration.calibration_id, calibration
 
 
-def _first_of_each_cell(selections: list[tuple[int, pd.DataFrame]]) -> pd.DataFrame:
+def _select_first_of_each_cell(selections: Iterable[Selection], samples: pd.DataFrame) -> pd.DataFrame:
     """Rows of each (collective, gpus, GPUs per node), from the lowest-ranked selection that has any."""
     import pandas as pd
 
-    key = ["collective", "gpus", "gpus_per_node"]
-    frame = pd.concat([rows.assign(_rank=rank) for rank, rows in selections])
-    best = frame.groupby(key, observed=True)["_rank"].transform("min")
-    return frame[frame["_rank"] == best].drop(columns="_rank")
+    frame = pd.concat([selection.rows(samples).assign(_rank=selection.rank) for selection in selections])
+    cells = frame.groupby(["collective", "gpus", "gpus_per_node"], observed=True)
+    return frame[frame["_rank"] == cells["_rank"].transform("min")].drop(columns="_rank")

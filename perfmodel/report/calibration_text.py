@@ -256,7 +256,7 @@ def _law_text(law: Law, brief: bool = False) -> str:
     rows = []
     across = {each.name for each in LINK_LAWS[law.law].unknowns if each.network}
     for i, (name, value) in enumerate(zip(law.names, law.values, strict=True)):
-        low, _, high = log_span(value, math.sqrt(max(law.log_covariance[i][i], 0.0)))
+        low, _, high = log_span(value, law.log_sd[i])
         unseen = bool(law.sources) and law.fitted_domains == 1 and name in across
         span = f"{_si(name, float(low))} – {_si(name, float(high))}"
         rows.append([name, _si(name, value), span, "of its network" if unseen else ""])

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from perfmodel.collectives.rates import inside_rate
+from perfmodel.collectives.link_laws import inside_rate
 from perfmodel.errors import PerfmodelError
 from perfmodel.report.columns import Column, attributes, columns_record, columns_text
 from perfmodel.report.terminal import facts, paragraph
 from perfmodel.schema.calibration import list_calibrations
 from perfmodel.units import counted, format_bytes, format_rate, format_ratio
-from perfmodel.validate.checked import Series, Stretch, WrongResults
-from perfmodel.validate.reason_table import ReasonRule
+from perfmodel.validate.checked import ReasonRule, Series, Stretch, WrongResults
 
 _CORRUPT = (
     "Data arrive damaged: look for a bad link, card or GPU, or a library's fault, before any time counts."
@@ -31,46 +30,44 @@ _COLUMNS = (
     Column("verdict", lambda one: _verdict(one), left=True, data=attributes("verdict")),
     Column(data={"calibration": lambda one: one.model.calibration_id, **attributes("evidence")}),
     Column(data={"stretches": lambda one: [_stretch_record(one, each) for each in one.stretches]}),
-    Column(data={"reasons": lambda one: [each.to_dict() for each in one.reasons]}),
+    Column(data={"reasons": lambda one: [reason.to_dict() for reason in one.reasons]}),
     Column(data=attributes("payload_bytes", "time_s", "expected_s", "low_s", "high_s", "judged")),
 )
 
-
-Unjudged = Sequence[tuple[str, PerfmodelError]]
+Unjudged = dict[str, PerfmodelError]
 """Logs without a verdict, each with the error that says why."""
 
 
 def check_text(
-    found: Sequence[Series],
+    curves: Sequence[Series],
     wrong: Sequence[WrongResults] = (),
-    unjudged: Unjudged = (),
+    unjudged: Mapping[str, PerfmodelError] | None = None,
     stated: Sequence[tuple[str, ReasonRule]] = (),
     settings: Sequence[tuple[str, str, str]] = (),
 ) -> str:
     """The text of ``perfmodel check``: wrong results, how many curves leave their band, a table, reasons.
 
-    found  curves of the logs;  wrong  logs in which nccl-tests counted wrong results
-    unjudged  logs without a verdict, which come last;  stated  logs with what they state of normal curves
-    settings  log, variable of NCCL that it says was set, what that costs
+    wrong  logs in which nccl-tests counted wrong results;  unjudged  logs without a verdict, which come last
+    stated  logs with what they state of normal curves;  settings  log, variable of NCCL, what it costs
     """
-    first = [paragraph(f"Wrong results: {words}. {_CORRUPT}") for words in map(_wrong_words, wrong)]
-    why = [f"{paragraph(f'{log}: no verdict')}\n{_why(error)}" for log, error in unjudged]
-    if not found:
-        return "\n\n".join(first + why)
-    outside = [one for one in found if one.stretches]
+    damaged = [paragraph(f"Wrong results: {words}. {_CORRUPT}") for words in map(_wrong_words, wrong)]
+    unjudged = unjudged or {}
+    why = [f"{paragraph(f'{log}: no verdict')}\n{_error_text(error)}" for log, error in unjudged.items()]
+    if not curves:
+        return "\n\n".join(damaged + why)
+    outside = [one for one in curves if one.stretches]
     verdict = f"{len(outside)} outside the band" if outside else "all inside the band"
     beside = f"; no verdict on {counted(len(unjudged), 'other log')}" if unjudged else ""
-    models = {one.model.calibration_id: one.model for one in found}
-    shipped = set(models) <= set(list_calibrations())
-    whose = "clusters like it" if shipped else "this cluster"
+    models = {one.model.calibration_id: one.model for one in curves}
+    whose = "clusters like it" if set(models) <= set(list_calibrations()) else "this cluster"
     names = ", ".join(f"{model.machine.name} · calibration {key}" for key, model in models.items())
-    evidence = " and ".join(sorted({one.evidence for one in found}))
+    evidence = " and ".join(sorted({one.evidence for one in curves}))
     return "\n\n".join(
         [
-            *first,
-            paragraph(f"{counted(len(found), 'curve')}, {verdict} of {whose}{beside}."),
-            columns_text(_COLUMNS, found),
-            *_blocks(outside),
+            *damaged,
+            paragraph(f"{counted(len(curves), 'curve')}, {verdict} of {whose}{beside}."),
+            columns_text(_COLUMNS, curves),
+            *map(_block, outside),
             *(paragraph(f"{log} says {rule.name}: look at {rule.look}") for log, rule in stated),
             *(paragraph(f"{log} was run with {setting}: {cost}.") for log, setting, cost in settings),
             *why,
@@ -84,7 +81,16 @@ def series_record(one: Series) -> dict[str, Any]:
     return columns_record(_COLUMNS, one)
 
 
-def _why(error: PerfmodelError) -> str:
+def outside_line(curves: Sequence[Series], wrong: Sequence[WrongResults] = ()) -> str:
+    """The error message (exit code 6) that names wrong results, else the curves outside their band."""
+    if wrong:
+        return f"wrong results: {'; '.join(map(_wrong_words, wrong))}."
+    outside = [one for one in curves if one.stretches]
+    named = ", ".join(dict.fromkeys(f"{one.log} {_dashed(one)} ({one.verdict})" for one in outside))
+    return f"{len(outside)} of {counted(len(curves), 'curve')} outside the band: {named}."
+
+
+def _error_text(error: PerfmodelError) -> str:
     """What is wrong and what to do next, of a log without a verdict."""
     texts = [" ".join(text.split()) for text in (error.message, error.next_step)]
     return facts(list(zip(("Why", "Next"), texts, strict=True)), indent=1)
@@ -97,37 +103,18 @@ def _wrong_words(wrong: WrongResults) -> str:
     return f"{wrong.log}: {wrong.collective.replace('_', '-')} on {wrong.gpus} GPUs, {some} ({said})"
 
 
-def no_verdict_line(unjudged: Unjudged) -> str:
-    """The error message that names the logs without a verdict."""
-    return f"no verdict on {counted(len(unjudged), 'log')}: {', '.join(log for log, _ in unjudged)}."
-
-
-def outside_line(found: Sequence[Series], wrong: Sequence[WrongResults] = ()) -> str:
-    """The error message (exit code 6) that names wrong results, else the curves outside their band."""
-    if wrong:
-        return f"wrong results: {'; '.join(map(_wrong_words, wrong))}."
-    outside = [one for one in found if one.stretches]
-    named = ", ".join(dict.fromkeys(f"{one.log} {_dashed(one)} ({one.verdict})" for one in outside))
-    return f"{len(outside)} of {counted(len(found), 'curve')} outside the band: {named}."
-
-
-def _blocks(outside: Sequence[Series]) -> list[str]:
-    """A paragraph for each curve outside its band.
-
-    The in-place and the out-of-place curve share a paragraph if their reasons are the same.
-    """
-    blocks: dict[tuple[object, ...], list[Series]] = {}
-    for one in outside:
-        names = tuple(sorted(each.rule.name for each in one.reasons))
-        blocks.setdefault((one.log, one.collective, one.gpus, one.nodes, one.datatype, names), []).append(one)
-    return [_block(same[0], " and ".join(map(_place, same))) for same in blocks.values()]
-
-
-def _block(one: Series, places: str) -> str:
+def _block(one: Series) -> str:
+    """A paragraph for a curve outside its band: where it is slow or fast, and the likely reasons."""
     ranks = f"{one.gpus} GPUs of {counted(one.nodes, 'node')}"
-    words = [f"{_dashed(one)} on {ranks}", *filter(None, [one.datatype]), f"{places} of place"]
-    title = f"{one.log}: {', '.join(words)}"
-    pairs = [("Slow" if each.slow else "Fast", _stretch(one, each)) for each in one.stretches]
+    place = "in place" if one.in_place else "out of place"
+    title = f"{one.log}: " + ", ".join([f"{_dashed(one)} on {ranks}", *filter(None, [one.datatype]), place])
+    pairs = [("Slow" if stretch.slow else "Fast", _stretch_text(one, stretch)) for stretch in one.stretches]
+    if not one.reasons:
+        pairs.append(("Likeliest", "no reason that is tested puts these sizes back into the band"))
+    return f"{paragraph(title)}\n{facts([*pairs, *_reason_rows(one)], indent=1)}"
+
+
+def _reason_rows(one: Series) -> Iterator[tuple[str, str]]:
     for reason in one.reasons:
         first = "Cannot tell" if reason.cannot_tell else "Likeliest"
         label = first if reason is one.reasons[0] else "Or" if reason.cannot_tell else "Also"
@@ -135,56 +122,42 @@ def _block(one: Series, places: str) -> str:
         count = f"{reason.explains} of the {counted(reason.of, 'size')} outside"
         if reason.ratios:
             count = f"it alone makes the time {_spread(reason.ratios)}, and brings {count} back inside"
-        pairs.append((label, f"{reason.rule.name}: {reason.words} ({count}{said})"))
-        pairs.append(("", f"look at {reason.rule.look} [{reason.rule.source}]"))
-    if not one.reasons:
-        pairs.append(("Likeliest", "no reason that is tested puts these sizes back into the band"))
-    return f"{paragraph(title.replace('in of place', 'in place'))}\n{facts(pairs, indent=1)}"
+        yield label, f"{reason.rule.name}: {reason.words} ({count}{said})"
+        yield "", f"look at {reason.rule.look} [{reason.rule.source}]"
 
 
-def _stretch(one: Series, each: Stretch) -> str:
+def _stretch_text(one: Series, stretch: Stretch) -> str:
     """A range of sizes outside the band: ``1.6 – 2.0× the expected time, 16 MiB – 1 GiB; busbw …``.
 
-    each  the range: its first and last size, and measured over expected time at each size
+    An all-reduce in the switch (NVLS) allows a bus bandwidth above the links' rate, which is said.
     """
-    at, size = each.last, format_bytes(one.payload_bytes[each.last])
-    own, least, most = (format_rate(float(one.busbw(t)[at])) for t in (one.time_s, one.high_s, one.low_s))
-    return (
-        f"{_spread(each.ratios)} the expected time, {_sizes(one, each.first, at)}; busbw {own} at {size}, "
-        f"where {least} – {most} is normal{_in_switch(one, at)}"
+    at, machine, link = stretch.last, one.model.machine, inside_rate(one.model.machine)
+    rates = [float(one.busbw(times)[at]) for times in (one.time_s, one.high_s, one.low_s, one.light_s)]
+    own, least, most, possible = map(format_rate, rates)
+    text = (
+        f"{_spread(stretch.ratios)} the expected time, {_sizes(one, stretch.first, at)}; busbw {own} at "
+        f"{format_bytes(one.payload_bytes[at])}, where {least} – {most} is normal"
     )
+    if machine.links.nvls and one.collective == "all_reduce" and rates[2] > link:
+        allowed = f"links of {format_rate(link)} allow a busbw of {possible}"
+        text += f" (the switch adds, with NVLS: {allowed})"
+    return text
 
 
-def _spread(ratios: Sequence[float]) -> str:
-    low, high = format_ratio(min(ratios)), format_ratio(max(ratios))
-    return low if low == high else f"{low} – {high}"
-
-
-def _in_switch(one: Series, at: int) -> str:
-    """That NVLS reductions in the switch allow a bus bandwidth above the links' rate, if it may be so high.
-
-    at  the index of the size.  Limits: no NVLS, not an all-reduce, not above that rate -> ""
-    """
-    machine = one.model.machine
-    link, most = inside_rate(machine), float(one.busbw(one.low_s)[at])
-    if not machine.links.nvls or one.collective != "all_reduce" or most <= link:
-        return ""
-    possible = format_rate(float(one.busbw(one.light_s)[at]))
-    return f" (the switch adds, with NVLS: links of {format_rate(link)} allow a busbw of {possible})"
-
-
-def _stretch_record(one: Series, each: Stretch) -> dict[str, Any]:
-    sizes = dict(zip(("from_bytes", "to_bytes"), one.payload_bytes[[each.first, each.last]], strict=True))
-    return {"slow": each.slow, **sizes, "ratio": each.ratio}
+def _stretch_record(one: Series, stretch: Stretch) -> dict[str, Any]:
+    first, last = one.payload_bytes[[stretch.first, stretch.last]]
+    ratio = float(np.median(stretch.ratios))
+    return {"slow": stretch.slow, "from_bytes": first, "to_bytes": last, "ratio": ratio}
 
 
 def _verdict(one: Series) -> str:
     """The verdict by the longest range of sizes: ``slow: 2.0× the time, 16 MiB – 1 GiB``."""
     if not one.stretches:
         return one.verdict
-    longest = max(one.stretches, key=lambda each: (len(each.ratios), abs(np.log(each.ratio))))
+    ratios = {stretch: float(np.median(stretch.ratios)) for stretch in one.stretches}
+    longest = max(ratios, key=lambda stretch: (len(stretch.ratios), abs(np.log(ratios[stretch]))))
     sizes = _sizes(one, longest.first, longest.last)
-    return f"{one.verdict}: {format_ratio(longest.ratio)} the time, {sizes}"
+    return f"{one.verdict}: {format_ratio(ratios[longest])} the time, {sizes}"
 
 
 def _dashed(one: Series) -> str:
@@ -193,6 +166,11 @@ def _dashed(one: Series) -> str:
 
 def _place(one: Series) -> str:
     return "in" if one.in_place else "out"
+
+
+def _spread(ratios: Sequence[float]) -> str:
+    low, high = format_ratio(min(ratios)), format_ratio(max(ratios))
+    return low if low == high else f"{low} – {high}"
 
 
 def _sizes(one: Series, first: int, last: int) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import os
 from collections import Counter
 from collections.abc import Mapping
@@ -41,7 +40,7 @@ from perfmodel.schema.home import LATEST
 from perfmodel.schema.kernel_fits import KernelConstants
 from perfmodel.schema.whole_files import cannot_write, write_whole_text
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 UNKNOWN_VERSION = "unknown"  # of a library, if neither the file nor an option states it
 _OPTIONAL = ("kernels", "more_kernels", "after_kernel", "handover_s", "accepted")
 """Fields that are omitted from a file if they are empty."""
@@ -71,8 +70,6 @@ class Curve(Strict):
     sample_count: Whole
     loo_median: Share | None
     loo_p90: Share | None
-    alpha_beta_loo_median: Share | None = None
-    alpha_beta_loo_p90: Share | None = None
     at_bound: list[str] = []
     sources: list[str]
     library_version: str
@@ -107,22 +104,21 @@ class Curve(Strict):
 
 
 _LONGEST_S = 10.0  # of one step of a collective
-_MOST_VARIANCE = 900.0  # of a logarithm
 _MOST = 1e15  # bytes per second of one link; ratios are far below
 
 
 class Law(Strict):
-    """A fitted law of collectives: its unknowns (``names``, ``values``) and the covariance of their ln.
+    """A fitted law of collectives: its unknowns (``names``, ``values``), with the ``log_sd`` of each.
 
     residual_log_sd  standard deviation of ln t around the law
     fitted_domains, fitted_gpus  most domains and ranks among the samples
-    log_covariance  of the logarithms of ``values``, in this order;  sources  ids of the samples' sources"""
+    sources  ids of the samples' sources"""
 
     law: Literal["ring_tree", "pairwise"]
     collectives: list[str]
     names: list[str]
     values: list[Positive]
-    log_covariance: list[list[float]]
+    log_sd: list[LogSd]
     residual_log_sd: LogSd
     fitted_domains: Ranks
     fitted_gpus: Ranks
@@ -131,21 +127,8 @@ class Law(Strict):
     @model_validator(mode="after")
     def _shapes(self) -> Law:
         n = len(self.names)
-        rows = self.log_covariance
-        if len(self.values) != n or len(rows) != n or any(len(row) != n for row in rows):
-            raise ValueError(f"{n} names need {n} values and a {n} x {n} log_covariance")
-        if not all(math.isfinite(v) for row in rows for v in row):
-            raise ValueError("log_covariance must be finite")
-        if negative := [i for i in range(n) if rows[i][i] < 0]:
-            at = negative[0]
-            raise ValueError(f"log_covariance[{at}][{at}] is a variance and cannot be {rows[at][at]:g}")
-        if large := [i for i in range(n) if rows[i][i] > _MOST_VARIANCE]:
-            at = large[0]
-            raise ValueError(f"log_covariance[{at}][{at}]: at most {_MOST_VARIANCE:g}, not {rows[at][at]:g}")
-        for i, j in itertools.combinations(range(n), 2):
-            most = 1.01 * math.sqrt(rows[i][i] * rows[j][j]) + 1e-9
-            if max(abs(rows[i][j]), abs(rows[j][i])) > most:
-                raise ValueError(f"log_covariance[{i}][{j}]: at most {most:.3g} beside these variances")
+        if len(self.values) != n or len(self.log_sd) != n:
+            raise ValueError(f"{n} names need {n} values and {n} log_sd")
         for name, value in zip(self.names, self.values, strict=True):
             most = _LONGEST_S if name.endswith("_s") and not name.endswith("per_s") else _MOST
             if value > most:
@@ -178,7 +161,7 @@ class Calibration(Strict):
     complete, checked   whether every planned point has ended; whether all results were right
     """
 
-    schema_version: Literal[1]
+    schema_version: Literal[2]
     calibration_id: str
     machine: str
     backend: Backend

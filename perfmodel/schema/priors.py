@@ -96,7 +96,6 @@ class Shape(Strict):
     nvls_channel_s: Positive
     rate_sharpness: Positive
     choice_sharpness: Positive
-    smoothing_octaves: Positive
     fading_octaves: Positive
     floor_slope: Annotated[float, Field(gt=0, lt=1)]
     why: str
@@ -161,23 +160,16 @@ class Uncertainty(Strict):
     why: str
 
 
-class LearnedUnknown(Strict):
-    """Prior of an unknown on a further cluster: centre (relative as in ``Belief``), sd of its logarithm."""
-
-    value: Positive
-    log_sd: Positive
-
-
 class Learned(Strict):
-    """Priors of a law's unknowns across domains, learned from measured clusters on one kind of network.
+    """A law's unknowns across domains, learned from measured clusters on one kind of network.
 
-    clusters  their names
-    domains  most domains that were measured, by the classes of sizes of ``BandTable``; 1: none were
+    clusters  their names;  unknowns  values for a further cluster (relative as in ``Belief``)
+    domains   most domains that were measured, by the classes of sizes of ``BandTable``; 1: none were
     """
 
     clusters: list[str]
     domains: Quadruple
-    unknowns: Mapping[str, LearnedUnknown]
+    unknowns: Mapping[str, Positive]
 
 
 LEARNED = "networks.json"
@@ -211,15 +203,16 @@ class Priors(Strict):
         return self.learned.get(network, {}).get(law) or self.learned.get(BEST_KNOWN, {}).get(law)
 
     def known_of(self, law: str, network: str) -> dict[str, Belief]:
-        """Priors of a law's unknowns, by name, updated by what was learned from clusters (``learned_of``)."""
-        found, own = self.beliefs(law, network), self.learned.get(network, {}).get(law)
-        like = self.learned_of(law, network)
-        for name, one in like.unknowns.items() if like else ():
-            belief = found[name]
-            if own is not None or belief is getattr(self, law)[name]:
-                log_sd = one.log_sd if own else math.hypot(one.log_sd, belief.log_sd)
-                found[name] = belief.model_copy(update={"value": one.value, "log_sd": log_sd})
-        return found
+        """Priors of a law's unknowns, by name, with the values that clusters have in common (``learned_of``).
+
+        Limits: no cluster on that network -> InfiniBand's, but for unknowns with a prior of the network's own
+        """
+        beliefs, learned = self.beliefs(law, network), self.learned_of(law, network)
+        own = law in self.learned.get(network, {})
+        for name, value in learned.unknowns.items() if learned else ():
+            if own or beliefs[name] is getattr(self, law)[name]:
+                beliefs[name] = beliefs[name].model_copy(update={"value": value})
+        return beliefs
 
 
 @lru_cache(maxsize=1)

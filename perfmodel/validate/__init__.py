@@ -14,14 +14,14 @@ def validate(paper: bool = False, held_out: bool = False) -> list[Verdict]:
     A verdict is a ``regression`` if an own band does not hold.
     Limits: a calibration is missing -> NoCalibrationError
     """
-    from perfmodel.validate import within
-
     if paper:
         from perfmodel.validate.questions import answer
 
         return [claim.verdict(answer(claim.ask)) for claim in each_of(load_claims().claim, "claims")]
+    from perfmodel.validate.accuracy import judge_left_out
+
     asked = [band for band in load_bands() if held_out or not band.held_out]
-    return [band.verdict(within.held_out(**band.ask)) for band in each_of(asked, "bands")]
+    return [band.verdict(judge_left_out(**band.ask)) for band in each_of(asked, "bands")]
 
 
 __all__ = ["Outcome", "Verdict", "validate"]

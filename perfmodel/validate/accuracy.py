@@ -5,7 +5,8 @@ Each function returns a data frame of points with predictions; nothing here prin
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,13 +16,15 @@ from perfmodel import resources
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.errors import NoCalibrationError
 from perfmodel.fit.curves import CurveFit, fit_curve, local_spread
-from perfmodel.fit.shipped import Entry, Selection, fit_entry
+from perfmodel.fit.laws import learn_networks
+from perfmodel.fit.shipped import Entry, Selection, find_cluster_cells, fit_entry, load_plan
 from perfmodel.schema.calibration import Calibration, Curve, shipped_calibration
 from perfmodel.schema.evidence import Backend
 from perfmodel.schema.machine import Machine, load_machine
-from perfmodel.schema.priors import load_priors
+from perfmodel.schema.priors import Priors, load_priors
+from perfmodel.units import format_fraction, format_ratio
 from perfmodel.validate import measured
-from perfmodel.validate.without import priors_without, sources_of
+from perfmodel.validate.verdicts import Finding
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +51,7 @@ def leave_one_size_out(gpus: Collection[int] = IN_NODE_GPUS) -> pd.DataFrame:
     parts = []
     for name in IN_NODE_MACHINES:
         machine, entry = load_machine(name), measured.preferred_entries()[name]
-        calibration = shipped_calibration(measured.identity(entry))
+        calibration = shipped_calibration(entry.calibration_id)
         points = measured.measured_points(entry, measured.shipped_samples())
         points = points[(points["nodes"] == 1) & points["gpus"].isin(list(gpus))]
         for _, cell in points.groupby(["collective", "gpus"], observed=True):
@@ -129,9 +132,7 @@ def one_node_to_two(
 def one_node_fit(entry: Entry, with_clusters: bool = True) -> Calibration:
     """A calibration fitted to an entry's one-node measurements."""
     priors = (
-        priors_without(sources_of(entry))
-        if with_clusters
-        else load_priors().model_copy(update={"learned": {}})
+        priors_without(entry.sources) if with_clusters else load_priors().model_copy(update={"learned": {}})
     )
     return fit_entry(entry, measured.shipped_samples(), without_nodes=_TWO, priors=priors)
 
@@ -157,7 +158,7 @@ def other_clusters(sources: Iterable[str] = tuple(OTHER_CLUSTERS)) -> pd.DataFra
         entry = measured.preferred_entries()[name]
         own = entry.model_copy(update={"cells": [Selection(sources=[source])]})
         points = measured.measured_points(own, measured.shipped_samples())
-        model = CollectiveModel(load_machine(name), shipped_calibration(measured.identity(entry)))
+        model = CollectiveModel(load_machine(name), shipped_calibration(entry.calibration_id))
         two = points[points["nodes"] >= _TWO]
         parts.append(measured.predicted(two, model).assign(machine=name, source_id=source))
     return pd.concat(parts)
@@ -186,3 +187,52 @@ def _stored(name: str) -> pd.DataFrame:
     import pandas as pd
 
     return pd.read_csv(resources.data_path("validation", name))
+
+
+@lru_cache(maxsize=64)
+def priors_without(sources: frozenset[str]) -> Priors:
+    """The prior knowledge (priors) learned without the samples of some sources."""
+    priors = load_priors()
+    if not any(cluster.sources & sources for cluster in load_plan().cluster):
+        return priors
+    clusters = find_cluster_cells(measured.shipped_samples(), sources)
+    learned = learn_networks(clusters, priors.model_copy(update={"learned": {}}))
+    return priors.model_copy(update={"learned": learned})
+
+
+_FRAMES: dict[str, Callable[[], pd.DataFrame]] = {
+    "in_node": leave_one_size_out,
+    "other_cluster": lambda: other_clusters(list(OTHER_CLUSTERS)[:2]),
+    "two_nodes": one_node_to_two,
+}
+"""Points that no fit used, by their name in a row."""
+
+
+@lru_cache(maxsize=8)
+def _read_points(of: str) -> pd.DataFrame:
+    return _FRAMES[of]()
+
+
+def judge_left_out(of: str, answer: str, share: float = 0.5, **only: Sequence[str | bool]) -> Finding:
+    """A summary of the errors of points that no fit used.
+
+    of  which points;  answer, share  as in ``summarize``;  only  values allowed in columns, by column
+    """
+    points = _read_points(of)
+    for column, wanted in only.items():
+        points = points[points[column].isin(wanted)]
+    return summarize(points, answer, f"{len(points)} points", share)
+
+
+def summarize(points: pd.DataFrame, answer: str, many: str, share: float = 0.5) -> Finding:
+    """A summary of the errors of points.
+
+    answer  "inside": share of the points in their bands; "error": the error that a share ``share`` of the
+            points does not exceed; "ratio": median of predicted over measured time
+    many    number of points, in words
+    """
+    if answer == "ratio":
+        ratio = 1 + float(points["error"].median())
+        return Finding(ratio, f"{format_ratio(ratio)} of {many}")
+    value = float(points["inside"].mean() if answer == "inside" else points["error"].abs().quantile(share))
+    return Finding(value, f"{format_fraction(value)} of {many}")

@@ -8,7 +8,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from perfmodel.collectives.estimate import CollectiveEstimate, CollectiveModel
+from perfmodel.collectives.estimate import CollectiveModel
+from perfmodel.collectives.library import Timing
 from perfmodel.errors import NoCalibrationError
 from perfmodel.model.bands import ratio_band
 from perfmodel.schema.calibration import Curve
@@ -94,7 +95,7 @@ def compare(collective: str, nvshmem_clock: Clock, nccl_clock: Clock) -> Compari
     return Comparison(sizes, nvshmem[1], nccl[1], low, high)
 
 
-def _span(found: CollectiveEstimate) -> tuple[Floats, Floats, Floats]:
+def _span(found: Timing) -> tuple[Floats, Floats, Floats]:
     return found.low_s, found.time_s, found.high_s
 
 

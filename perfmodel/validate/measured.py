@@ -6,10 +6,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from perfmodel.collectives.estimate import CollectiveModel
-from perfmodel.fit.shipped import ClusterEntry, Entry, load_plan
-from perfmodel.schema.evidence import COLLECTIVES, Backend
+from perfmodel.fit.build import select_usable
+from perfmodel.fit.shipped import Entry, load_plan
+from perfmodel.schema.evidence import Backend
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.samples import load_samples
 
@@ -22,7 +24,6 @@ BULK_BYTES = 32 * MIB
 SIZES = ("floor", "middle", "bulk")
 """Classes of message sizes: below 64 KiB, up to 32 MiB, and above."""
 _CELL = ["collective", "gpus", "gpus_per_node", "nodes"]
-_INTEGERS = ("int8", "uint8")
 
 
 @lru_cache(maxsize=1)
@@ -31,45 +32,21 @@ def shipped_samples() -> pd.DataFrame:
     return load_samples(None)
 
 
-@lru_cache(maxsize=1)
-def shipped_plan() -> tuple[Entry, ...]:
-    """The list of shipped calibrations, with the samples that each is fitted to; read only once."""
-    return tuple(load_plan().calibration)
-
-
-def shipped_clusters() -> tuple[ClusterEntry, ...]:
-    """The clusters in that list."""
-    return tuple(load_plan().cluster)
-
-
 def preferred_entries(backend: Backend = Backend.NCCL) -> dict[str, Entry]:
     """The entry of each machine's default calibration, by machine. backend  library of the collectives"""
-    return {e.machine: e for e in shipped_plan() if e.preferred and e.backend is backend}
-
-
-def identity(entry: Entry) -> str:
-    """Name of the shipped calibration that is fitted by an entry."""
-    return f"{entry.machine}/{entry.backend}-{entry.library_version}-{entry.clock}"
+    return {e.machine: e for e in load_plan().calibration if e.preferred and e.backend is backend}
 
 
 def measured_rows(entry: Entry, samples: pd.DataFrame) -> pd.DataFrame:
-    """The samples that an entry's curves are fitted to, with a column domain_gpus.
+    """The samples that an entry's curves are fitted to, with a column domain_gpus."""
+    rows = select_usable(entry.rows(samples[samples["backend"] == str(entry.backend)]))
+    return rows.assign(domain_gpus=find_domains(rows, load_machine(entry.machine)))
 
-    Left out, as in fits: rows with a flag, in place, integer reductions where there are floats.
-    """
-    import pandas as pd
 
-    own = samples[samples["backend"] == str(entry.backend)]
-    rows = pd.concat([s.rows(own).assign(_rank=s.rank) for s in entry.cells])
-    reduces = rows["collective"].isin(["all_reduce", "reduce_scatter"])
-    whole = rows["datatype"].isin(_INTEGERS)
-    usable = rows["collective"].isin(COLLECTIVES) & rows["flag"].isin(["", "ok"]) & ~rows["in_place"]
-    floats_exist = bool((reduces & ~whole).any())
-    rows = rows[usable & ~(reduces & whole & floats_exist)]
-    rows = rows[rows["_rank"] == rows.groupby(_CELL, observed=True)["_rank"].transform("min")]
-    machine = load_machine(entry.machine)
-    domains = [machine.domain_gpus_of(int(n)) for n in rows["gpus_per_node"]]
-    return rows.drop(columns="_rank").assign(domain_gpus=np.minimum(rows["gpus"], domains))
+def find_domains(rows: pd.DataFrame, machine: Machine) -> npt.NDArray[np.int64]:
+    """Ranks of each sample's scale-up domains."""
+    domains = [machine.domain_gpus_of(int(node)) for node in rows["gpus_per_node"]]
+    return np.asarray(np.minimum(rows["gpus"].to_numpy(int), np.array(domains, int)))
 
 
 def measured_points(entry: Entry, samples: pd.DataFrame) -> pd.DataFrame:
@@ -82,8 +59,7 @@ def medians(rows: pd.DataFrame, machine: Machine) -> pd.DataFrame:
 
     Columns collective, gpus, gpus_per_node, nodes, domain_gpus, payload_bytes, time_s, sources (a text).
     """
-    domains = [machine.domain_gpus_of(int(n)) for n in rows["gpus_per_node"]]
-    rows = rows.assign(domain_gpus=np.minimum(rows["gpus"], domains))
+    rows = rows.assign(domain_gpus=find_domains(rows, machine))
     return (
         rows.groupby([*_CELL, "payload_bytes"], observed=True)
         .agg(

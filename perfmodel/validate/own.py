@@ -16,8 +16,8 @@ from perfmodel.schema.run_files import Run, read_run
 from perfmodel.schema.run_folders import calibrate_line, calibrations_of, no_machine_file
 from perfmodel.schema.workload import DTYPES
 from perfmodel.units import counted
+from perfmodel.validate.accuracy import summarize
 from perfmodel.validate.verdicts import Finding, Verdict, load_run_bands
-from perfmodel.validate.within import told
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,7 +108,7 @@ def judge_run(passes: pd.DataFrame) -> list[Verdict]:
     many = counted(len(own), "pass", "passes")
     verdicts = []
     for band in load_run_bands():
-        found = told(own, many=many, **band.ask) if len(own) else _NOTHING
+        found = summarize(own, many=many, **band.ask) if len(own) else _NOTHING
         verdicts.append(band.verdict(found))
     return verdicts
 

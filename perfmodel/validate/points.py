@@ -6,11 +6,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from perfmodel.errors import BadInputError
-from perfmodel.fit.build import usable_samples
+from perfmodel.fit.build import select_usable
 from perfmodel.fit.runs import DEFAULT_VARIANT
+from perfmodel.fit.shipped import load_plan
 from perfmodel.schema.calibration import Calibration, list_calibrations, shipped_calibration
 from perfmodel.schema.home import SAMPLES_NAME, SAMPLES_SUFFIX
 from perfmodel.schema.machine import Machine
@@ -39,7 +38,7 @@ def fitted_samples(run: Run, item: Calibration) -> int | None:
     rows = run.collective_samples()
     rows = rows[(rows["backend"] == str(item.backend)) & (rows["clock"] == str(item.clock))]
     rows = rows[rows["variant"] == DEFAULT_VARIANT]
-    return len(usable_samples(rows)) if len(rows) else None
+    return len(select_usable(rows)) if len(rows) else None
 
 
 def since_its_fit(item: Calibration, folder: Path | None) -> tuple[int, int]:
@@ -90,13 +89,12 @@ def curve_samples(calibration: Calibration, machine: Machine, name: str | Path =
     rows = samples_of(calibration, name)
     if run_of(name) is not None:
         rows = rows[rows["variant"] == DEFAULT_VARIANT]
-    rows = usable_samples(rows)
-    domains = [machine.domain_gpus_of(int(n)) for n in rows["gpus_per_node"]]
-    return rows.assign(domain_gpus=np.minimum(rows["gpus"], domains))
+    rows = select_usable(rows)
+    return rows.assign(domain_gpus=measured.find_domains(rows, machine))
 
 
 @lru_cache(maxsize=16)
 def _shipped_rows(name: str) -> pd.DataFrame:
     """The samples behind the curves of a shipped calibration; read once."""
-    entries = {measured.identity(entry): entry for entry in measured.shipped_plan()}
+    entries = {entry.calibration_id: entry for entry in load_plan().calibration}
     return measured.measured_rows(entries[name], measured.shipped_samples())

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import rival
 
-from perfmodel.fit.shipped import fit_entry
+from perfmodel.fit.shipped import fit_entry, load_plan
 from perfmodel.validate import accuracy, measured, validate
 from perfmodel.validate.verdicts import load_bands
 
@@ -62,7 +62,7 @@ def test_cells_of_another_machine_that_the_lender_saw_are_left_out() -> None:
 
 
 def test_an_operator_that_is_left_out_informs_nothing() -> None:
-    (entry,) = [e for e in measured.shipped_plan() if e.machine == "h100-sxm-ib" and e.preferred]
+    (entry,) = [e for e in load_plan().calibration if e.machine == "h100-sxm-ib" and e.preferred]
     gone = {"xxrjun_c01_single", "xxrjun_c01_pairs", "xxrjun_c01_multi10"}
     rest = left_out.without_sources(entry, gone)
     fitted = fit_entry(rest, measured.shipped_samples())

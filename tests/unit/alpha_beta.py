@@ -8,23 +8,11 @@ from typing import Any
 import numpy as np
 
 from perfmodel.answer import project_one
-from perfmodel.collectives.library import Faster, Library
+from perfmodel.collectives.library import Faster, Library, Timing
 from perfmodel.engine.settings import Setting
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.priors import load_kernel_constants
-
-
-@dataclass(frozen=True)
-class Estimate:
-    time_s: Any
-    low_s: Any
-    high_s: Any
-    floor_s: Any
-    evidence: Any
-    limit: Any
-    limit_names: tuple[str, ...]
-    clock: Clock
 
 
 @dataclass(frozen=True)
@@ -37,13 +25,13 @@ class AlphaBeta:
     clock: Clock = Clock.STREAM
     calibration_id: str = "fake"
 
-    def estimate(self, collective: str, payload: Any, gpus: Any, gpus_per_node: Any = None) -> Estimate:
+    def estimate(self, collective: str, payload: Any, gpus: Any, gpus_per_node: Any = None) -> Timing:
         payload, gpus = np.broadcast_arrays(np.asarray(payload, float), np.asarray(gpus, float))
         floor = np.where(gpus > 1, self.alpha, 0.0)
         time = floor + payload * (gpus - 1) / gpus / self.beta
         rank = np.full(time.shape, self.evidence.rank, dtype=np.int8)
         zero = np.zeros(time.shape, dtype=np.int8)
-        return Estimate(time, time / 1.3, time * 1.3, floor, rank, zero, ("the fabric",), self.clock)
+        return Timing(time, time / 1.3, time * 1.3, floor, rank, zero, ("the fabric",), zero, ("fake",))
 
 
 def round_machine() -> Machine:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.answer import project_row_wise
-from perfmodel.collectives.library import Library
+from perfmodel.collectives.library import Library, Timing
 from perfmodel.engine.settings import Setting
 from perfmodel.fit.host import machine_text
 from perfmodel.model.curves import hockney_time
@@ -77,16 +77,11 @@ class Fabric:
 
     clock, calibration_id = Clock.EAGER, "truth"
 
-    def estimate(self, collective: str, payload: Any, gpus: Any, gpus_per_node: Any = None) -> Any:
-        from types import SimpleNamespace
-
+    def estimate(self, collective: str, payload: Any, gpus: Any, gpus_per_node: Any = None) -> Timing:
         payload, gpus = np.broadcast_arrays(np.asarray(payload, float), np.asarray(gpus, float))
         time, code = hockney_time(payload, ALPHA_S, BETA, P), np.zeros(payload.shape, np.int8)
         floor = np.full(time.shape, ALPHA_S)
-        return SimpleNamespace(
-            time_s=time, low_s=time, high_s=time, floor_s=floor, evidence=code, limit=code, limit_names=("",),
-            clock=self.clock,
-        )  # fmt: skip
+        return Timing(time, time, time, floor, code, code, ("",), code, ("fabric",))
 
 
 def answer(work: LookupWork, gpus: int, backend: str = "mpi") -> dict[str, float]:

@@ -22,7 +22,7 @@ def test_project_answers_first_and_shows_how_it_came_about(cli: Any) -> None:
     lines = outcome.out.splitlines()
     assert outcome.code == 0
     assert "slower sharded row-wise over 144 GPUs than if the tables fitted in one." in lines[0]
-    assert "on one GPU; 127 M samples/s, 0.775× those of that GPU" in lines[1]
+    assert "on one GPU; 131 M samples/s, 0.795× those of that GPU" in lines[1]
     assert "10 TB ÷ 72.2 GB = 138.5  →  144" in outcome.out and "Memory   69.5 GB of 72.2 GB" in outcome.out
     assert "What would change the answer" in outcome.out
     assert "perfmodel project --explain" in outcome.out
@@ -326,9 +326,9 @@ def test_show_refuses_what_is_no_calibration(cli: Any, tmp_path: Path) -> None:
     path = tmp_path / "c.json"
     for text, part in (
         (good[: len(good) // 2], "not valid JSON"),
-        (good.replace('"schema_version": 1', '"schema_version": 99'), "schema_version 99"),
+        (good.replace('"schema_version": 2', '"schema_version": 99'), "schema_version 99"),
         ("{}", "schema_version"),
-        ('{"schema_version": 1}', "is missing"),
+        ('{"schema_version": 2}', "is missing"),
     ):
         path.write_text(text, encoding="utf-8")
         is_an_error(cli("show", str(path)), 2, part)

@@ -11,8 +11,7 @@ import pytest
 from cli_calls import called
 
 from perfmodel.collectives.estimate import CollectiveModel
-from perfmodel.collectives.rates import inside_rate
-from perfmodel.collectives.stored import step_constants
+from perfmodel.collectives.link_laws import inside_rate, step_constants
 from perfmodel.model.collectives import rendezvous_share
 from perfmodel.model.laws import LINK_LAWS, ring_tree_choice, ring_tree_time
 from perfmodel.model.unknowns import Group
@@ -113,7 +112,7 @@ REASONS: tuple[Callable[[Pair], bool], ...] = (
 EXAMPLES = {
     more_cards: Pair("h100-sxm-ib", "all_gather", 2.0**30, 9, 10),
     measured_so: Pair("h200-sxm-ib", "all_to_all", 21736.0, 2, 4),
-    another_algorithm: Pair("gb200-nvl72", "all_reduce", 8907.0, 424, 1024),
+    another_algorithm: Pair("b200-sxm-ib", "broadcast", 3658622.5, 3, 6),
     smaller_messages: Pair("h100-sxm-efa", "all_to_all", 60144.0, 2, 4),
     fewer_bytes_inside: Pair("l40s-pcie", "all_to_all", 7.3e5, 24, 56),
 }

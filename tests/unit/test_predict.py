@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import perfmodel
-from perfmodel.collectives import calibrated, corrections, derivation, grid
-from perfmodel.collectives.calibrated import Calibrated
+from perfmodel.collectives import derivation
+from perfmodel.collectives import link_laws as grid
 from perfmodel.collectives.choose import choose_calibration, version_key
 from perfmodel.collectives.estimate import CollectiveModel
-from perfmodel.collectives.stored import step_constants
-from perfmodel.collectives.time_tables import _latency_share
+from perfmodel.collectives.link_laws import step_constants
+from perfmodel.collectives.time_tables import find_latency_share
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.model.collectives import speed_of_light_time
 from perfmodel.model.laws import LINK_LAWS
@@ -65,7 +65,7 @@ def test_what_was_asked_before_changes_no_time(monkeypatch: pytest.MonkeyPatch) 
 
     first, again = ([times(machine) for machine in machines] for _ in range(2))
     for machine, before, after in zip(machines, first, again, strict=True):
-        monkeypatch.setattr(calibrated, "_known", {})
+        monkeypatch.setattr(derivation, "_cache", {})
         assert times(machine) == before == after
     assert first[0] != first[1]
 
@@ -315,7 +315,7 @@ def test_nothing_known_is_said() -> None:
         nvshmem.estimate("all_reduce", [2**20], 8)
 
 
-def test_beyond_its_sizes_a_cell_becomes_the_law_and_so_does_its_band() -> None:
+def test_beyond_its_sizes_a_cell_has_the_shape_of_the_law_and_its_band() -> None:
     """A cell of 1 KiB .. 1 MiB that shows neither floor nor bandwidth, and takes twice the law's time."""
     known = CollectiveModel.load(load_machine("h100-sxm-ib")).calibration.curve("all_gather", 8, 8)
     assert known is not None
@@ -328,26 +328,44 @@ def test_beyond_its_sizes_a_cell_becomes_the_law_and_so_does_its_band() -> None:
     none, every = np.zeros(octave.size, bool), np.ones(octave.size, bool)
     law = derivation.Derivation(0.5 * octave, none, np.full(octave.size, 2, np.int8), "law")
     inside = np.full(octave.size, 1, np.int8)
-    cell = derivation.Derivation(0.5 * octave + np.log(2), every, inside, "cell")
-    joined = derivation.completed(cell, curve, law)
-    octaves = np.maximum(np.maximum(10 - octave, octave - 20), 0)
+    shown = np.where((octave >= 10) & (octave <= 20), 0.5 * octave, 5.0) + np.log(2)
+    joined = derivation.extend_by_law(derivation.Derivation(shown, every, inside, "cell"), curve, law)
+    beyond = (octave < 10) | (octave > 20)
+    np.testing.assert_allclose(joined.log_time, 0.5 * octave + np.log(2))
+    assert joined.measured.tolist() == (~beyond).tolist()
+    assert joined.evidence.tolist() == np.where(beyond, 2, 1).tolist()
+
+
+@pytest.mark.parametrize(("collective", "shift"), [("all_gather", 1), ("all_reduce", 0)])
+def test_this_clusters_law_is_corrected_by_its_nearest_cell(collective: str, shift: int) -> None:
+    """16 ranks were measured at one size, at twice the law's time: so are 32 ranks there."""
+    machine = load_machine("h100-sxm-ib")
+    known = CollectiveModel.load(machine).calibration
+    law, curve = known.law(collective), known.curve(collective, 8, 8)
+    assert law is not None and curve is not None
+    near = Group.of(16, 8)
+    time_s = float(grid.compute_law_time(law, machine, machine, collective, near, np.array([2.0**24]))[0])
+    names = {"anchor_bytes": [2.0**24], "anchor_times_s": [2 * time_s], "left_out_log_sd": []}
+    cell = curve.model_copy(update={"gpus": 16, "domain_gpus": 8, **names})
+    own = known.model_copy(update={"curves": [cell], "this_cluster": True})
+    derived = derivation.derive_time(derivation.Calibrated.of(machine, own), collective, Group.of(32, 8))
+    law_s = grid.compute_law_time(law, machine, machine, collective, Group.of(32, 8))
+    octaves = np.abs(grid.GRID_LOG2 - 24 - shift)
     fade = np.exp(-octaves / load_priors().shape.fading_octaves)
-    np.testing.assert_allclose(joined.log_time, 0.5 * octave + np.log(2) * fade)
-    assert joined.measured.tolist() == (octaves == 0).tolist()
-    assert joined.evidence.tolist() == np.where(octaves > 0, 2, 1).tolist()
+    np.testing.assert_allclose(derived.log_time - np.log(law_s), np.log(2) * fade, atol=1e-12)
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_between_two_cells_only_those_of_the_same_collective_count(collective: str) -> None:
     machine = load_machine("h100-sxm-ib")
     known = CollectiveModel.load(machine).calibration
-    own = Calibrated.of(machine, known)
+    own = derivation.Calibrated.of(machine, known)
     curves = [known.curve(collective, gpus, gpus) for gpus in (4, 8)]
     found = derivation.between_cells(own, collective, Group.of(6, 8))
     if None in curves:
         assert found is None or "between 4 and 8" not in found.basis
         return
-    low, high = (derivation.from_curve(own, curve).log_time for curve in curves if curve is not None)
+    low, high = (derivation.from_curve(known, curve).log_time for curve in curves if curve is not None)
     assert found is not None and found.basis == "between 4 and 8 measured GPUs"
     np.testing.assert_allclose(found.log_time, (low + high) / 2)
 
@@ -366,7 +384,7 @@ def test_between_two_cells_nothing_is_surer_than_the_less_sure_of_them() -> None
     for curves in (cut, cut[::-1]):
         only = known.model_copy(update={"curves": curves})
         found = derivation.between_cells(
-            Calibrated.of(load_machine(only.machine), only), "all_gather", Group.of(6, 8)
+            derivation.Calibrated.of(load_machine(only.machine), only), "all_gather", Group.of(6, 8)
         )
         assert found is not None
         at = {size: int(found.evidence[int(np.log2(size) * grid.PER_OCTAVE)]) for size in (2**15, 2**19)}
@@ -378,24 +396,10 @@ def test_a_cell_is_measured_from_its_first_size_on() -> None:
     cell = known.curve("all_gather", 8, 8)
     assert cell is not None
     ends = [int(np.log2(cell.anchor_bytes[at]) * grid.PER_OCTAVE) for at in (0, -1)]
-    ranks = derivation.from_curve(Calibrated.of(load_machine("h100-sxm-ib"), known), cell).evidence
+    ranks = derivation.from_curve(known, cell).evidence
     inside = np.arange(ranks.size)
     measured = (inside >= ends[0]) & (inside <= ends[1])
     assert np.all((ranks == Evidence.INTERPOLATED.rank) == measured)
-
-
-def test_smoothing_is_a_bell_of_three_widths() -> None:
-    """What an impulse becomes: e^-1/2 of its peak one width away, nothing beyond three, the same sum."""
-    width = load_priors().shape.smoothing_octaves * grid.PER_OCTAVE
-    impulse = np.zeros(grid.GRID_LOG2.size)
-    middle = impulse.size // 2
-    impulse[middle] = 1.0
-    found = corrections.smoothed(impulse)
-    away = np.arange(impulse.size) - middle
-    assert found.sum() == pytest.approx(1.0)
-    reach = np.abs(away) <= int(3 * width)
-    np.testing.assert_allclose(found[reach] / found[middle], np.exp(-0.5 * (away[reach] / width) ** 2))
-    assert not found[~reach].any() and reach.sum() > 2 * width
 
 
 def test_steps_of_other_links_are_counted_once() -> None:
@@ -416,7 +420,7 @@ def test_without_a_law_latency_decides_from_half_of_the_time_on(share: float, co
     log_time = np.log(np.array([1e-6, 1e-6 / share]))
     group = Group.of(8, 8)
     asked = (load_machine("h100-sxm-ib"), None, "all_gather", group, log_time)
-    found, codes = _latency_share(*asked)
+    found, codes = find_latency_share(*asked)
     assert found == pytest.approx([1.0, share]) and codes.tolist() == [1, code]
 
 

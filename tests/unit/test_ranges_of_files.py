@@ -41,12 +41,12 @@ def test_a_calibration_with_absurd_numbers_is_refused(tmp_path: Path) -> None:
     document = json.loads(source.read_text())
     path.write_text(json.dumps(document))
     load_calibration(str(path))
-    covariance = document["laws"][0]["log_covariance"]
-    before, covariance[0][1] = covariance[0][1], 1e6
+    log_sd = document["laws"][0]["log_sd"]
+    before, log_sd[0] = log_sd[0], 1e6
     path.write_text(json.dumps(document))
-    with pytest.raises(BadInputError, match="log_covariance"):
+    with pytest.raises(BadInputError, match="log_sd"):
         load_calibration(str(path))
-    covariance[0][1] = before
+    log_sd[0] = before
     document["curves"][0]["beta_bytes_per_s"]["high"] = 1e200
     path.write_text(json.dumps(document))
     with pytest.raises(BadInputError, match="high"):

@@ -60,7 +60,7 @@ def curve(
 
 def calibration(backend: str, *curves: Curve) -> Calibration:
     return Calibration(
-        schema_version=1, calibration_id=f"here/{backend}-5-eager", machine="here", backend=backend,
+        schema_version=2, calibration_id=f"here/{backend}-5-eager", machine="here", backend=backend,
         library_version="5", clock=Clock.EAGER, domain_gpus=2, complete=True, checked=True, sample_count=9,
         samples_sha256="", curves=list(curves), laws=[],
     )  # fmt: skip

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from left_out import summary
 from scipy.optimize import isotonic_regression
 
+from perfmodel.fit.shipped import load_plan
 from perfmodel.schema.calibration import shipped_calibration
 from perfmodel.schema.evidence import Clock
-from perfmodel.validate import accuracy, crossover, measured, questions, validate, within
+from perfmodel.validate import accuracy, crossover, measured, questions, validate
 from perfmodel.validate.crossover import Comparison
 from perfmodel.validate.verdicts import Finding, Outcome, between, load_bands, outcome
 
@@ -66,7 +67,7 @@ def test_summary_keeps_the_order_of_sizes() -> None:
     assert list(table["size"]) == ["floor", "middle", "bulk"]
 
 
-ENTRIES = {measured.identity(entry): entry for entry in measured.shipped_plan()}
+ENTRIES = {entry.calibration_id: entry for entry in load_plan().calibration}
 
 
 @pytest.mark.parametrize("name", list(ENTRIES))
@@ -89,10 +90,10 @@ def test_other_clusters_inform_no_calibration() -> None:
     used = {
         source
         for name in set(accuracy.OTHER_CLUSTERS.values())
-        for law in shipped_calibration(measured.identity(measured.preferred_entries()[name])).laws
+        for law in shipped_calibration(measured.preferred_entries()[name].calibration_id).laws
         for source in law.sources
     }
-    used |= {source for cluster in measured.shipped_clusters() for source in cluster.sources}
+    used |= {source for cluster in load_plan().cluster for source in cluster.sources}
     assert not used & set(accuracy.OTHER_CLUSTERS)
 
 
@@ -213,7 +214,8 @@ def test_a_broken_band_is_a_regression() -> None:
 
 def test_only_held_out_bands_wait_for_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(within, "held_out", lambda of, **_: asked.append(of) or Finding(0.95, "made up"))
+    judge = lambda of, **_: asked.append(of) or Finding(0.95, "made up")  # noqa: E731
+    monkeypatch.setattr(accuracy, "judge_left_out", judge)
     every = validate(held_out=True)
     assert len(every) == len(asked) == len(load_bands())
     slow = asked.count("two_nodes")
@@ -222,9 +224,9 @@ def test_only_held_out_bands_wait_for_fits(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_answers_about_points() -> None:
     frame = pd.DataFrame({"error": [0.1, -0.3, 0.2, -0.4], "inside": [True, True, False, True]})
-    said = {name: within.told(frame, name, "4 points").value for name in ("error", "ratio", "inside")}
+    said = {name: accuracy.summarize(frame, name, "4 points").value for name in ("error", "ratio", "inside")}
     assert said == {"error": pytest.approx(0.25), "ratio": pytest.approx(0.9), "inside": 0.75}
-    assert within.told(frame, "error", "4 points", share=1.0).words == "40.0 % of 4 points"
+    assert accuracy.summarize(frame, "error", "4 points", share=1.0).words == "40.0 % of 4 points"
 
 
 # numbers that docs/model.md quotes

@@ -18,7 +18,7 @@ from waiting import a_moment, until
 from perfmodel import effort
 from perfmodel.cli import output, validate, waiting_line
 from perfmodel.cli.waiting_line import WaitingLine
-from perfmodel.validate import Verdict, within
+from perfmodel.validate import Verdict, accuracy
 from perfmodel.validate.verdicts import Finding, load_bands
 
 DRAWN = re.compile(r"\rvalidate   \d+ s")
@@ -58,7 +58,7 @@ def test_the_line_says_how_much_is_done(terminal: io.StringIO, monkeypatch: pyte
         until(lambda: drawn(sys.stderr) > before + 1)  # type: ignore[arg-type]
         return Finding(None, "")
 
-    monkeypatch.setattr(within, "held_out", slow)
+    monkeypatch.setattr(accuracy, "judge_left_out", slow)
     found = called("validate")
     many = sum(not band.held_out for band in load_bands())
     said = re.findall(r"\d s   (\d+) of (\d+) bands", found.err)

@@ -1,0 +1,231 @@
+"""From measured cells to the unknowns of a law, of one machine and of all clusters on a kind of network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import least_squares
+
+from perfmodel.collectives.link_laws import step_constants
+from perfmodel.model.laws import LINK_LAWS
+from perfmodel.model.unknowns import Group
+from perfmodel.schema.calibration import Law
+from perfmodel.schema.machine import Machine
+from perfmodel.schema.priors import BEST_KNOWN, Learned, Priors
+
+Floats = npt.NDArray[np.float64]
+
+RING_TREE_COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "broadcast")
+_CARD = "nic_bytes_per_s"
+_STEP = 1e-5
+"""Step of a logarithm, up and down, in the difference quotient of a law: exact to about 1e-10."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A measured cell: median times of one collective on one group of ranks.
+
+    algorithm  the only algorithm that the library was allowed ("ring", "tree"); "" if it chose by itself
+    payload_bytes, time_s  sizes and median times;  source_ids  sources of the samples
+    """
+
+    collective: str
+    group: Group
+    payload_bytes: Floats
+    time_s: Floats
+    source_ids: tuple[str, ...]
+    algorithm: str = ""
+
+
+@dataclass(frozen=True)
+class Believed:
+    """Prior of the logarithms of a law's unknowns: mean (``centre``) and standard deviation of each."""
+
+    centre: Floats
+    log_sd: Floats
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The most probable logarithms of a law's unknowns, with their standard deviations.
+
+    residuals  ln(law / measured) of every point"""
+
+    logs: Floats
+    log_sd: Floats
+    residuals: Floats
+
+
+@dataclass(frozen=True)
+class ClusterCells:
+    """A cluster with its machine.
+
+    cells  by law: its own measured cells, and cells inside a domain from clusters with the same GPUs
+    """
+
+    name: str
+    machine: Machine
+    cells: Mapping[str, Sequence[Cell]]
+
+
+def prior_of(law: str, machine: Machine, priors: Priors) -> Believed:
+    """Prior of a law's unknowns on a machine; its network unknowns were learned from other clusters.
+
+    Limits: no cluster on its network is known -> NCCL's own constants, and the line rate of the network card
+    """
+    beliefs = priors.known_of(law, machine.network_priors)
+    ordered = [beliefs[name] for name in LINK_LAWS[law].names]
+    scales = []
+    for belief in ordered:
+        key = belief.relative_to
+        if key == "nvlink_bytes_per_s" and machine.nvlink_domain_gpus <= 1:
+            key = "pcie_bytes_per_s"
+        scales.append(machine.value(key) if key else 1.0)
+    centre = [np.log(belief.value * scale) for belief, scale in zip(ordered, scales, strict=True)]
+    return Believed(np.array(centre), np.array([belief.log_sd for belief in ordered]))
+
+
+def fit_logs(law: str, cells: Sequence[Cell], machine: Machine, priors: Priors, prior: Believed) -> Fitted:
+    """The unknowns of a law from measured cells: their most probable values under the prior.
+
+    Residuals are relative (ln t), robust (soft l1) and weighted so that a curve counts as
+    ``effective_points`` points however many sizes it has. One evaluation of the law per measured cell gives
+    all derivatives: the unknowns vary along its columns.
+    Limits: no measured cells -> the prior itself
+    """
+    steps, noise = step_constants(machine, priors), priors.uncertainty
+    sizes = np.array([cell.time_s.size for cell in cells for _ in cell.time_s])
+    weight = np.sqrt(noise.effective_points / np.maximum(sizes, noise.effective_points)) / noise.sample_log_sd
+
+    def compare(logs: Floats) -> Floats:
+        """ln(law / measured): one row per set of unknowns, one column per point."""
+        parts = [np.empty((logs.shape[0], 0))]
+        for cell in cells:
+            question = cell.collective, cell.group, cell.payload_bytes, cell.algorithm
+            parts.append(np.log(LINK_LAWS[law].time_at(logs, steps, *question) / cell.time_s))
+        return np.concatenate(parts, axis=1)
+
+    def dampen(logs: Floats) -> Floats:
+        r = compare(logs) * weight
+        return np.asarray(np.sign(r) * np.sqrt(2 * (np.sqrt(1 + r**2) - 1)))
+
+    def residual(q: Floats) -> Floats:
+        return np.concatenate([dampen(q[np.newaxis])[0], (q - prior.centre) / prior.log_sd])
+
+    def jacobian(q: Floats) -> Floats:
+        moves = _STEP * np.eye(q.size)
+        up, down = np.split(dampen(np.concatenate([q + moves, q - moves])), 2)
+        return np.concatenate([(up - down).T / (2 * _STEP), np.diag(1 / prior.log_sd)])
+
+    best = least_squares(
+        residual, prior.centre, jac=jacobian, x_scale=prior.log_sd, xtol=1e-10, ftol=1e-10, gtol=1e-10
+    )
+    slopes = np.asarray(best.jac, float)
+    log_sd = np.sqrt(np.diag(np.linalg.inv(slopes.T @ slopes)))
+    return Fitted(best.x, log_sd, compare(best.x[np.newaxis])[0])
+
+
+def correct_card(law: str, prior: Believed, other: Law, machine: Machine, priors: Priors) -> Believed:
+    """The prior of a law, with the rate of the network cards corrected by another law of the same cluster.
+
+    law    the law whose unknowns have the ``prior``;  other  the law that was fitted before
+    The rate in ``prior`` is multiplied by (rate fitted in ``other``) / (rate expected by its own prior). The
+    fitted rate itself is not used: an exchange among many peers reaches less of a network card.
+    Limits: ``other`` was fitted to ranks of one domain only, so to no network card -> prior
+    """
+    if other.fitted_domains == 1:
+        return prior
+    i, j = (LINK_LAWS[name].names.index(_CARD) for name in (law, other.law))
+    centre, log_sd = prior.centre.copy(), prior.log_sd.copy()
+    centre[i] += np.log(other.values[j]) - prior_of(other.law, machine, priors).centre[j]
+    log_sd[i] = min(log_sd[i], priors.uncertainty.card_log_sd)
+    return Believed(centre, log_sd)
+
+
+def fit_law(
+    law: str,
+    cells: Sequence[Cell],
+    machine: Machine,
+    priors: Priors,
+    like: Law | None = None,
+    other: Law | None = None,
+) -> Law:
+    """A fitted law of a machine, as a calibration stores it (``fit_logs``).
+
+    like   the law of another cluster of the same machine, at the same clock: the mean of the prior
+    other  the other law of this cluster, fitted before (``correct_card``)
+    """
+    prior = prior_of(law, machine, priors)
+    if like is not None:
+        prior = Believed(np.log(np.array(like.values)), prior.log_sd)
+    if other is not None:
+        prior = correct_card(law, prior, other, machine, priors)
+    fitted = fit_logs(law, cells, machine, priors, prior)
+    scatter = fitted.residuals if cells else np.array([priors.uncertainty.unseen_log_sd])
+    return Law(
+        law="ring_tree" if law == "ring_tree" else "pairwise",
+        collectives=sorted({cell.collective for cell in cells}),
+        names=list(LINK_LAWS[law].names),
+        values=[rounded(v) for v in np.exp(fitted.logs)],
+        log_sd=[rounded(v, 3) for v in fitted.log_sd],
+        residual_log_sd=rounded(float(1.4826 * np.median(np.abs(scatter))), 3),
+        fitted_domains=max((cell.group.domains for cell in cells), default=1),
+        fitted_gpus=max((cell.group.gpus for cell in cells), default=1),
+        sources=sorted({source for cell in cells for source in cell.source_ids}),
+    )
+
+
+def learn_networks(clusters: Sequence[ClusterCells], priors: Priors) -> dict[str, dict[str, Learned]]:
+    """A law's unknowns across domains for a further cluster, by network and law, from measured clusters.
+
+        ln x = sum_c w_c ln x_c / (1 + sum_c w_c),   w_c = 1 - (s_c / s_0)^2
+
+    x_c   an unknown of cluster c, fitted alone, over its prior [-]
+    s_c   standard deviation of ln x_c;  s_0  of the prior: a cluster that does not determine x has no weight
+    The prior counts as one more cluster. It is in data/priors/collectives.toml; for networks other than
+    InfiniBand it is what was learned of InfiniBand, but for priors of the network's own.
+    Limits: no cluster -> the prior;  one that determines it -> halfway to it
+    """
+    learned: dict[str, dict[str, Learned]] = {}
+    names = {cluster.machine.network_priors for cluster in clusters}
+    for network, law in product(sorted(names, key=lambda name: (name != BEST_KNOWN, name)), LINK_LAWS):
+        known = priors.model_copy(update={"learned": learned})
+        own = [c for c in clusters if c.machine.network_priors == network and law in c.cells]
+        apart, weights = np.zeros(len(LINK_LAWS[law].names)), np.ones(len(LINK_LAWS[law].names))
+        for cluster in own:
+            prior = prior_of(law, cluster.machine, known)
+            fitted = fit_logs(law, cluster.cells[law], cluster.machine, priors, prior)
+            weight = np.clip(1 - (fitted.log_sd / prior.log_sd) ** 2, 0, 1)
+            apart, weights = apart + weight * (fitted.logs - prior.centre), weights + weight
+        if own:
+            beliefs, factors = known.known_of(law, network), np.exp(apart / weights)
+            learned.setdefault(network, {})[law] = Learned(
+                clusters=sorted(cluster.name for cluster in own),
+                domains=[_count_domains(law, own, *ends) for ends in priors.bands.classes],
+                unknowns={
+                    unknown.name: rounded(beliefs[unknown.name].value * float(factor))
+                    for unknown, factor in zip(LINK_LAWS[law].unknowns, factors, strict=True)
+                    if unknown.network
+                },
+            )
+    return learned
+
+
+def _count_domains(law: str, clusters: Sequence[ClusterCells], low_bytes: float, high_bytes: float) -> int:
+    """The most domains that were measured at sizes from ``low_bytes`` to below ``high_bytes``; none -> 1"""
+    counts = [
+        cell.group.domains
+        for cluster in clusters
+        for cell in cluster.cells[law]
+        if np.any((low_bytes <= cell.payload_bytes) & (cell.payload_bytes < high_bytes))
+    ]
+    return max(counts, default=1)
+
+
+def rounded(value: float, digits: int = 4) -> float:
+    """A number rounded to significant digits, so that files are the same on every machine."""
+    return float(f"{value:.{digits}g}")
