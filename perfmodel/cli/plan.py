@@ -29,7 +29,7 @@ from perfmodel.cli.output import (
     warn_stopped,
 )
 from perfmodel.cli.page_file import write
-from perfmodel.cli.plan_made_for import as_made, files_of, ids_as_made
+from perfmodel.cli.plan_made_for import files_of, ids_as_made, take_options
 from perfmodel.cli.plan_options import (
     OF_SEARCH,
     check_one_plan,
@@ -79,8 +79,7 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
     typed = TypedLine.of(context)
     if options.plan_file is not None:
         note_not_searched([name for name, _ in typed.options])
-    of_file = as_made(context, options.plan_file)
-    asked = of_file.values
+    asked = take_options(context, options.plan_file)
     machine, objective, settings = asked["machine"], asked["objective"], asked["settings"]
     backend, clock, dense = asked["backend"], asked["clock"], asked["dense"]
     max_hbm, reserve = asked["max_hbm"], asked["reserve"]
@@ -134,7 +133,6 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
         )
         kept_with = {"dense": dense, **files_of(asked)}
         made_for = question.made_for.model_copy(update=kept_with)
-        of_file.tell(made_for)
         try:
             if len(numbers["many"]) > 1:
                 print_scaling(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     import typer
 
 _ACCEPTED = "accepted"
-_SET = "--set "
 _DEFAULTS = {
     "--machine": DEFAULT_MACHINE,
     "--batch": DEFAULT_BATCH,
@@ -40,91 +38,55 @@ _OF_CALIBRATION = ("machine", "backend", "clock")
 """Options that a named calibration implies."""
 
 
-@dataclass(frozen=True)
-class AsMade:
-    """The options of a command that reads a plan file.
+def take_options(context: typer.Context, plan_file: Path | None) -> dict[str, Any]:
+    """The options of a command, by name; options that were not typed are taken from the plan file.
 
-    values  by name; from the file where they were not typed
-    typed   names of the options that were typed, and "--set KEY" for machine values
-    file    the plan file; None: there is none
-    made    the file's record of the options that the plan was made with; None: it has no record
-    """
-
-    values: dict[str, Any]
-    typed: frozenset[str]
-    file: Path | None
-    made: MadeFor | None
-
-    def tell(self, now: MadeFor) -> None:
-        """Print a line: which options were taken from the plan file, and which differ from the file's.
-
-        now  the options for which the plan's cost is computed; not set: options that the command lacks
-        """
-        if self.file is None:
-            return
-        was, here = (_texts(self.made), _texts(now)) if self.made is not None else ({}, {})
-        taken = [] if "model" in self.typed else _words("--model", self.values["model"])
-        other: list[str] = []
-        without: list[str] = []
-        for option in dict.fromkeys([*was, *here]):
-            if (option not in was or option not in here) and not option.startswith(_SET):
-                continue  # the file does not record it, or the command has no such option
-            old, new = was.get(option), here.get(option)
-            if old != new:
-                (without if old is None else other).extend(_words(option, old))
-            elif old not in (None, _DEFAULTS.get(option)) and not self._given(option):
-                taken += _words(option, old)
-        said = [f"taken from {self.file}: {shlex.join(taken)}"] if taken else []
-        if other or without:
-            parts = [f"with {shlex.join(other)}"] if other else []
-            parts += [f"without {', '.join(without)}"] if without else []
-            said.append(f"{'it' if taken else self.file} was made {' and '.join(parts)}")
-        if said:
-            note("; ".join(said))
-
-    def _given(self, option: str) -> bool:
-        name = option if option.startswith(_SET) else option.removeprefix("--").replace("-", "_")
-        also = dict.fromkeys(_OF_CALIBRATION, "calibration")
-        return not self.typed.isdisjoint({name, also.get(name, name)})
-
-
-def as_made(context: typer.Context, plan_file: Path | None) -> AsMade:
-    """The options of a command; options that were not typed are taken from the plan file.
-
-    plan_file  None: no option is taken
+    A line says which were taken, except defaults. plan_file  None: no option is taken
     """
     values, typed = dict(context.params), {name for name, _ in TypedLine.of(context).options}
-    typed |= {f"{_SET}{key}" for key in settings_of(values.get("settings"))}
     if plan_file is None:
-        return AsMade(values, frozenset(typed), None, None)
+        return values
+    words: list[str] = []
     made = read_made_for(plan_file)
     made = None if made is None else _located(made, plan_file)
     if values["model"] is None:
         values["model"] = _tables_of(plan_file, made)
-    if made is None:
-        return AsMade(values, frozenset(typed), plan_file, None)
-    left = {*typed}
-    if "calibration" in typed:
-        left.update(_OF_CALIBRATION)
-    elif "machine" in typed and values["machine"] not in (made.machine, made.machine_file):
-        left.add("calibration")
-    taken = _taken(made)
-    for option in ("machine", "calibration"):
-        if (missing := _missing(made, option)) is not None:
-            taken[option] = None
-            if option not in left:
-                note(f"no {option} {missing} is known here: give its file with --{option}")
-    for name, value in taken.items():
-        if name not in left and value is not None:
-            values[name] = value
-    values["settings"] = _settings(values["settings"], made)
-    return AsMade(values, frozenset(typed), plan_file, made)
+        words += ["--model", values["model"]]
+    if made is not None:
+        left = {*typed}
+        if "calibration" in typed:
+            left.update(_OF_CALIBRATION)
+        elif "machine" in typed and values["machine"] not in (made.machine, made.machine_file):
+            left.add("calibration")
+        taken = _texts(made)
+        for option in ("machine", "calibration"):
+            if (missing := _missing(made, option)) is not None:
+                taken[option] = None
+                if option not in left:
+                    note(f"no {option} {missing} is known here: give its file with --{option}")
+        given = settings_of(values["settings"])
+        more = {key: _of_key(key, value) for key, value in made.overrides.items() if key not in given}
+        if more:  # accepted without a further check
+            accepted = ",".join(filter(None, [given.pop(_ACCEPTED, ""), *more]))
+            sets = {**given, **more, _ACCEPTED: accepted}
+            values["settings"] = [f"{key}={text}" for key, text in sets.items()]
+        for name, text in taken.items():
+            if name not in left and text is not None:
+                values[name] = text
+                option = f"--{name.replace('_', '-')}"
+                shown_text = ",".join(dict.fromkeys(text)) if isinstance(text, list) else text
+                words += [] if text == _DEFAULTS.get(option) else [option, shown_text]
+            if name == "machine":
+                words += [word for key, text in more.items() for word in ("--set", f"{key}={text}")]
+    if words:
+        note(f"taken from {plan_file}: {shlex.join(words)}")
+    return values
 
 
 def ids_as_made(values: Mapping[str, Any]) -> Distribution | tuple[Distribution, ...]:
     """How ids are distributed: as typed, or as the plan file says, which may be different for each table.
 
-    values  options by name, as ``AsMade`` has them
+    values  options by name, as ``take_options`` returns them
     """
     if isinstance(values["distribution"], list):
         return tuple(map(parse_distribution, values["distribution"]))
@@ -180,7 +142,7 @@ def _missing(made: MadeFor, option: str) -> str | None:
     return None if made.machine_file is not None and os.path.exists(made.machine_file) else made.machine
 
 
-def _taken(made: MadeFor) -> dict[str, Any]:
+def _texts(made: MadeFor) -> dict[str, Any]:
     """The record as texts of the command's options, by name; None: the option's default."""
     known = made.model_fields_set
     own_machine = made.machine if made.machine in list_machines() else None
@@ -189,9 +151,9 @@ def _taken(made: MadeFor) -> dict[str, Any]:
         "batch": str(made.batch),
         "objective": OBJECTIVES[made.training] if "training" in known else None,
         "distribution": made.distribution if "distribution" in known else None,
+        **{name: getattr(made, name) for name in _SAME},
         "reserve": None if made.reserve is None else _share(made.reserve),
         "max_hbm": None if made.max_hbm_bytes is None else _quantity(made.max_hbm_bytes, "byte"),
-        **{name: getattr(made, name) for name in _SAME},
     }
 
 
@@ -200,47 +162,6 @@ _SAME = (
     "dense",
 )
 """Options that have the same name and text in the record."""
-
-
-def _settings(typed: list[str] | None, made: MadeFor) -> list[str] | None:
-    """``--set`` as it was typed, and for keys that were not typed the values in the record.
-
-    These are accepted without a further check.
-    """
-    given = settings_of(typed)
-    more = {key: _of_key(key, value) for key, value in made.overrides.items() if key not in given}
-    if not more:
-        return typed
-    accepted = ",".join(filter(None, [given.pop(_ACCEPTED, ""), *more]))
-    return [f"{key}={text}" for key, text in {**given, **more, _ACCEPTED: accepted}.items()]
-
-
-def _texts(made: MadeFor) -> dict[str, Any]:
-    """The record as texts by option, ``--batch``; None: the option was not typed."""
-    known = made.model_fields_set
-    found = {
-        "--machine": made.machine,
-        **{f"{_SET}{key}": _of_key(key, value) for key, value in made.overrides.items()},
-        "--batch": str(made.batch),
-    }
-    values = _taken(made)
-    fields = {"objective": "training", "max_hbm": "max_hbm_bytes"}
-    for name in ("objective", "distribution", *_SAME, "reserve", "max_hbm"):
-        if fields.get(name, name) in known:
-            found[f"--{name.replace('_', '-')}"] = values[name]
-    file = found.get("--calibration")
-    if file is not None and os.path.exists(file):
-        found["--calibration"] = str(Path(file).resolve())
-    return found
-
-
-def _words(option: str, text: Any) -> list[str]:
-    if option.startswith(_SET):
-        name, key = option.split()
-        return [f"{name} {key}"] if text is None else [name, f"{key}={text}"]
-    if isinstance(text, list):
-        return [option, ",".join(dict.fromkeys(text))]
-    return [option] if text is None else [option, str(text)]
 
 
 def _of_key(key: str, value: float) -> str:

@@ -48,7 +48,6 @@ def test_a_plan_is_judged_on_what_it_was_made_for(cli: Any, model: str, tmp_path
     )
     judged = json.loads(other.out)
     assert (judged["machine"], judged["batch"]) == ("h100-sxm-ib", 64)
-    assert "was made with --machine h200-sxm-ib --batch 4096" in " ".join(other.err.split())
 
 
 def test_the_tables_are_those_of_the_file(cli: Any, model: str, tmp_path: Path) -> None:

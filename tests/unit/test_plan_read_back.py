@@ -97,7 +97,7 @@ def test_a_search_and_its_plan_read_back_agree(cli: Any, model: str, tmp_path: P
     assert found["memory_limit_bytes"] == made["memory_limit_bytes"] and found["plan"] == made["plan"]
 
 
-def test_what_is_given_wins_and_is_said_where_it_differs(cli: Any, model: str, tmp_path: Path) -> None:
+def test_what_is_given_wins(cli: Any, model: str, tmp_path: Path) -> None:
     file, options = (
         tmp_path / "p.json",
         ("--model", model, "--plan", str(by_hand(model, tmp_path / "h.json"))),
@@ -117,11 +117,10 @@ def test_what_is_given_wins_and_is_said_where_it_differs(cli: Any, model: str, t
     found, said = answer_of(cli, *options, *other)
     assert found["batch"] == 64
     taken = f"--machine {BOX} --payload fp16 --id-dtype int32 --clock graph --reserve 30%"
-    made = "it was made with --batch 4096 and without --kernels, --set nic_bytes_per_s"
-    assert f"taken from {file}: {taken}; {made}" in said
+    assert said == f"taken from {file}: {taken}"
     all_given = (*ASKED["many"][:2], "--batch", "64", *ASKED["many"][4:])
     _, said = answer_of(cli, *options, *all_given)
-    assert said == f"{file} was made with --batch 4096"
+    assert said == ""
 
 
 def test_files_of_before_say_less_and_are_read(cli: Any, model: str, tmp_path: Path) -> None:
@@ -148,8 +147,7 @@ def test_distributions_of_each_table_are_read_back(cli: Any, model: str, tmp_pat
     )
     found, said = answer_of(cli, "--model", str(own), "--plan", file)
     assert found["time_s"] == made["time_s"] and found["plan"] == made["plan"]
-    _, said = answer_of(cli, "--model", str(own), "--plan", file, "--distribution", "zipf:1.3")
-    assert "was made with --distribution zipf:1.2,zipf:1.05" in said
+    assert "--distribution zipf:1.2,zipf:1.05" in said
 
 
 def test_files_of_machines_and_calibrations_are_found_again(cli: Any, model: str, tmp_path: Path) -> None:
@@ -167,7 +165,6 @@ def test_files_of_machines_and_calibrations_are_found_again(cli: Any, model: str
     measured.unlink()
     _, said = answer_of(cli, "--model", model, "--plan", str(tmp_path / "p--calibration.json"))
     assert f"no calibration {measured} is known here: give its file with --calibration" in said
-    assert f"it was made with --calibration {measured}" in said
 
 
 def test_explain_has_the_numbers_of_the_plan(cli: Any, model: str, tmp_path: Path) -> None:
