@@ -65,6 +65,9 @@ def test_the_bar_is_the_steps_of_the_answer_with_their_bands() -> None:
     assert all(end == pytest.approx(start) for (_, end), (start, _) in pairwise(ends))
     assert ends[-1][1] == pytest.approx(1e6 * answer.time_s)
     assert band.x[0] + band.error_x.array[0] == pytest.approx(1e6 * answer.totals["high_s"])
+    start_s = answer.time_s - answer.steps[-1].time_s
+    last = band.x[-1] - band.error_x.arrayminus[-1]
+    assert last == pytest.approx(1e6 * (start_s + answer.steps[-1].low_s))
 
 
 def test_the_slowdown_has_three_lines_at_most_the_answers_first() -> None:

@@ -136,7 +136,10 @@ def test_a_file_that_is_there_stays(cli: Callable[..., Outcome], page: Path) -> 
         (("--rows", "host"), ("a page and --rows cannot be combined",)),
         (("--max-latency", "1ms"), ("a page and --max-latency",)),
         (("--pooling", "none"), ("--pooling none has no page",)),
-        (("--gpus", "8", "--table-size", "10TB"), ("10 TB",)),
+        (
+            ("--gpus", "8", "--table-size", "400GB", "--tables", "300", "--dim", "128", "--batch", "640000"),
+            ("no uniform sharding that TorchRec runs fits", "use more GPUs (--gpus)"),
+        ),
         (("--sharding", "grid", "--gpus", "8"), ("grid is not possible", "one scale-up domain")),
         (("--table-size", "1TB,2TB"), ("--table-size",)),
         (("--model", "criteo-kaggle", "--pooling", "8"), ("--model and --pooling",)),
