@@ -86,6 +86,7 @@ def _of_tables() -> list[Reader]:
 
 def _of_plans() -> list[Reader]:
     from perfmodel.engine.tables import PlanTables
+    from perfmodel.plan.choices.constraints import parse_rules
     from perfmodel.plan.files import read_made_for, read_model, read_plan
     from perfmodel.plan.for_torchrec.files import read_any_plan
     from perfmodel.schema.torchrec_plan import read_torchrec_plan
@@ -125,6 +126,7 @@ def _of_plans() -> list[Reader]:
         "topology": {"hbm_bytes": 10**9, **dict.fromkeys(rates, 1e9)},
         "tables": [{**table, "compute_kernel": "fused", **shards}],
     }
+    rules = {"t0": {"sharding_types": ["row_wise"], "compute_kernels": ["fused"], "min_partition": 8}}
     few = PlanTables.of(TableSet("m", (Table("t", 8, 4, 1.0, "fp32"),)))
     own = {**torchrec, "tables_fingerprint": few.fingerprint}
     return [
@@ -132,6 +134,7 @@ def _of_plans() -> list[Reader]:
         Reader("plan, its model", ".json", (_text(plan),), read_model),
         Reader("plan, what it is for", ".json", (_text(plan),), read_made_for),
         Reader("TorchRec plan", ".json", (_text(torchrec),), read_torchrec_plan),
+        Reader("table rules", ".json", (_text(rules),), lambda p: parse_rules([str(p)])),
         Reader(
             "plan of any kind", ".json", (_text(own),), lambda p: read_any_plan(p, few, 8, lambda gpus: gpus)
         ),

@@ -59,6 +59,7 @@ COMMANDS = {
     "tables": "project --model FILE --gpus 8",
     "histogram": f"{_PROJECT} --distribution histogram:FILE",
     "plan": "plan --model criteo-kaggle --gpus 8 --plan FILE",
+    "table rules": f"{_PLAN} --only FILE",
     "plan of any kind": "plan --model FOLDER/m.csv --gpus 2 --plan FILE",
     "log": _IMPORT,
     "log, nccl-tests, options": f"{_IMPORT} --op all_gather --gpus 8 --gpus-per-node 8",

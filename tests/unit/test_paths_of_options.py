@@ -14,7 +14,17 @@ from perfmodel.cli.app import COMMANDS
 from perfmodel.cli.lazy import Command, CommandGroup
 from perfmodel.question.spec import Arg, Declared
 
-NAMED = ("--model", "--machine", "--calibration", "--chip", "--dense", "--distribution", "--run", "NAME")
+NAMED = (
+    "--model",
+    "--machine",
+    "--calibration",
+    "--chip",
+    "--dense",
+    "--distribution",
+    "--run",
+    "--only",
+    "NAME",
+)
 """Options whose text is a name or a path, and the argument of the commands that show what is shipped."""
 LOG = str(Path(__file__).parent / "foreign_logs" / "blank_redop_alltoall.log")
 SET = ("--model", "criteo-kaggle", "--gpus", "8")
