@@ -114,7 +114,9 @@ def sweep_columns(question: Question, columns: Columns, done: Done = lambda coun
     else:
         frame = build_frame(*question.prepare(columns))
         code = np.full(len(frame), list(WAYS).index(ROW_WISE), dtype=np.int8)
-        frame.insert(0, "sharding", pd.Categorical.from_codes(code, list(WAYS)))
+        frame.insert(
+            0, "sharding", pd.Series(pd.Categorical.from_codes(code, pd.Index(list(WAYS))), frame.index)
+        )
         done(len(frame))
     return frame
 

@@ -117,7 +117,7 @@ def _ask_again(answer: Answer, change: Change, ask: Ask) -> Iterator[Sensitivity
         after=after.slowdown,
         low=after.band[0],
         high=after.band[1],
-        evidence=after.evidence,
+        evidence=after.main_evidence,
         before_s=answer.time_s,
         after_s=after.time_s,
         low_s=after.totals["low_s"],

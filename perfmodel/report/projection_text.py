@@ -74,7 +74,7 @@ def projection_text(
     if answer.steps:
         parts.append(step_table(answer))
     if changes:
-        parts.append(change_table(answer, changes))
+        parts.append(change_table(changes, whole=True))
     if experiment is not None:
         run = run_line(calibration_file)
         parts.append(experiment_text(experiment, machine or answer.setting.machine.name, run))
@@ -289,14 +289,16 @@ def band(low_s: float, high_s: float) -> str:
     return f"{number} – {high}" if high.endswith(f" {unit}") else f"{low} – {high}"
 
 
-def change_table(answer: Answer, changes: Sequence[Sensitivity]) -> str:
-    """A table of changes: the slowdown before and after each, and the option that makes the change."""
-    title = "What would change the answer"
-    rows = [
-        [" " + c.label, f"{format_ratio(c.before)} → {format_ratio(c.after)}", unbroken(c.option)]
-        for c in changes
-    ]
-    return table([title, "slowdown", ""], rows, left=(0, 2), indent=0)
+def change_table(changes: Sequence[Sensitivity], *, whole: bool = False) -> str:
+    """A table of changes by group: the time after each with its band, and its option. whole  and evidence"""
+    rows, group = [], ""
+    for change in changes:
+        name = "" if change.group == group else change.group
+        cells = [name, change.label, format_time(change.after_s), band(change.low_s, change.high_s)]
+        rows.append([*cells, str(change.evidence) if whole else "", unbroken(change.option)])
+        group = change.group
+    headers = ("", "What would help", "time", "95 % band", "evidence" if whole else "", "")
+    return table(headers, rows, left=(0, 1, 4, 5), indent=0, drop=(4,))
 
 
 ANOTHER, ANOTHER_BRIEFLY = "measured on another cluster of this kind", "of another cluster"

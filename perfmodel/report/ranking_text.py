@@ -11,14 +11,14 @@ from perfmodel.answer.what_would_help import Sensitivity
 from perfmodel.engine.schemes import ROW_WISE, ROWS_ONCE, TORCHREC, UNIQUE_ROWS, WAYS
 from perfmodel.report.experiment_text import experiment_text, run_line
 from perfmodel.report.projection_text import (
-    band,
+    change_table,
     explain_words,
     provenance,
     question_facts,
     step_table,
     where_words,
 )
-from perfmodel.report.terminal import facts, paragraph, table, unbroken
+from perfmodel.report.terminal import facts, paragraph
 from perfmodel.units import (
     counted,
     format_bytes,
@@ -29,7 +29,6 @@ from perfmodel.units import (
     format_time,
 )
 
-CHANGED = ("", "What would help", "time", "95 % band", "")
 _LINES = 3  # changes that are listed: the screen has 22 lines by default
 _INDENT = 3
 
@@ -48,8 +47,7 @@ def ranking_text(found: Ranking, calibration_file: str | None) -> str:
     head = [paragraph(headline(found)), *below, facts(given)]
     parts = ["\n".join(head), step_table(answer, brief=True)]
     if found.changes:
-        rows = change_rows(choose_changes(found.changes))
-        parts.append(table(CHANGED, rows, left=(0, 1, 4), indent=0))
+        parts.append(change_table(choose_changes(found.changes)))
     last = [measure_text(found, calibration_file), more_words(found)]
     parts.append("\n".join(line for line in last if line))
     return "\n\n".join(parts)
@@ -202,14 +200,3 @@ def setting_words(base: Answer) -> str:
     machine = base.setting.machine
     changed = [f"{key} = {machine.quantity(key)}" for key in sorted(machine.overrides)]
     return ", ".join([machine.name, *changed, base.setting.backend])
-
-
-def change_rows(changes: Sequence[Sensitivity]) -> list[list[str]]:
-    """Rows of the table ``CHANGED``: group, change, the time after it with its band, its option."""
-    rows, group = [], ""
-    for change in changes:
-        times = format_time(change.after_s), band(change.low_s, change.high_s)
-        name = "" if change.group == group else change.group
-        rows.append([name, change.label, *times, unbroken(change.option)])
-        group = change.group
-    return rows

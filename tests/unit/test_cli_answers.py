@@ -24,7 +24,7 @@ def test_project_answers_first_and_shows_how_it_came_about(cli: Any) -> None:
     assert "slower sharded row-wise over 144 GPUs than if the tables fitted in one." in lines[0]
     assert "on one GPU; 131 M samples/s, 0.795× those of that GPU" in lines[1]
     assert "10 TB ÷ 72.2 GB = 138.5  →  144" in outcome.out and "Memory   69.5 GB of 72.2 GB" in outcome.out
-    assert "What would change the answer" in outcome.out
+    assert "What would help" in outcome.out
     assert "perfmodel project --explain" in outcome.out
     assert max(len(line) for line in lines) <= WIDTH
 

@@ -75,8 +75,8 @@ def _describe_change(
         "change": label, "option": option, "time_s": time_s, "low_s": low_s, "high_s": high_s,
         "evidence": str(evidence),
     }  # fmt: skip
-    ends = [factor * time for time in (time_s, low_s, high_s)]
-    return Bar(f"{format_time(time_s)} {label}", *ends, evidence, data)
+    label = f"{format_time(time_s)} {label}"
+    return Bar(label, factor * time_s, factor * low_s, factor * high_s, evidence, data)
 
 
 def shardings(subject: Subject) -> Block | Missing:
