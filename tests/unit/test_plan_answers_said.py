@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 from cli_calls import planned as asked
 
+from perfmodel.engine.schemes import Exchange
 from perfmodel.errors import BadInputError
-from perfmodel.plan import Evaluator, PlanTables, plan_from, uniform_plan
+from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, plan_from, uniform_plan
 from perfmodel.plan.outcome import Planned, given_outcome
 from perfmodel.report.plan_text import headline
 from perfmodel.schema.distributions import parse_distribution
@@ -64,3 +65,16 @@ def test_rules_that_want_too_much_hbm_are_named() -> None:
     said = " ".join(err.split())
     assert code == 2 and "--only t*=data-parallel says so" in said
     assert "need 209 GB of HBM" in said and "2 GPUs have 128 GB" in said
+
+
+def test_equal_tables_of_a_given_plan_may_be_sharded_in_different_ways() -> None:
+    """Neither scheme is one that a search lists: 3 row parts on 6 GPUs."""
+    tables = PlanTables.of(TableSet("two", tuple(Table(name, 10**6, 16, 60.0) for name in ("a", "b"))))
+    placed = (
+        Placement.of(Scheme(Exchange.UB, 3), [0, 1, 2]),
+        Placement.of(Scheme(Exchange.SPARSE, 3), [3, 4, 5]),
+    )
+    evaluator = Evaluator.on("h100-sxm-ib", tables, 512, 6)
+    answer = given_outcome(evaluator, Plan(tables, placed, 6, 6), 80e9)
+    assert [group.scheme.kind for group in answer.groups] == [Exchange.UB, Exchange.SPARSE]
+    assert all(group.next_best is not None for group in answer.groups)

@@ -33,7 +33,8 @@ def read_any_plan(
     document = read_document(path)
     if isinstance(document, dict) and document.get("kind") == "torchrec-plan":
         file = torchrec_plan_from(document, str(path))
-        return plan_of(file, tables, str(path)), ExchangeSets(tuple(_by_name(file, tables, str(path))))
+        plan, types = plan_of(file, tables, str(path)), {e.table: e.sharding_type for e in file.tables}
+        return plan, ExchangeSets(tuple(types[name] for name in tables.names))
     if _is_sharding_plan(document):
         if gpus is None:
             raise BadInputError(f"plan file {path} does not say on how many GPUs it is.", "give --gpus.")
@@ -101,15 +102,6 @@ def plan_of(file: TorchRecPlan, tables: PlanTables, where: str = "given") -> Pla
         for name in tables.names
     )
     return Plan(tables, placements, file.gpus, file.domain_gpus)
-
-
-def _by_name(file: TorchRecPlan, tables: PlanTables, where: str) -> list[str]:
-    """The sharding type of each table, in the order of ``tables``; the file may have another order.
-
-    Limits: as ``plan_of``
-    """
-    types = {entry.table: entry.sharding_type for entry in file.tables}
-    return [types[name] for name in tables.names]
 
 
 def place_shards(name: str, kind: ShardingType, ranks: Sequence[int], gpus: int, domain: int) -> Placement:

@@ -41,8 +41,12 @@ def uniform_plans(evaluator: Evaluator, limit_bytes: float, *, ruled: bool) -> l
 
 def schemes_by_kind(tables: PlanTables, plans: Sequence[Plan]) -> list[set[Scheme]]:
     """For each kind of equal tables, its schemes in some plans."""
-    sample, _, _ = tables.kinds
-    return [{plan.placements[at].scheme for plan in plans} for at in sample]
+    sample, kind_of, _ = tables.kinds
+    schemes = [set[Scheme]() for _ in sample]
+    for plan in plans:
+        for kind, placement in zip(kind_of.tolist(), plan.placements, strict=True):
+            schemes[kind].add(placement.scheme)
+    return schemes
 
 
 def packed_as(plan: Plan, evaluator: Evaluator, options: Options, limit_bytes: float) -> Packing | None:
