@@ -133,7 +133,7 @@ def test_what_a_question_does_not_have_is_hidden_and_the_card_grows(browser: Chr
         browser.open(f"{live}&{said}", 1280)
         says(browser, sentence(said))
         assert browser.run(shown) == seen
-    browser.wait("document.getElementById('headline').textContent.includes('What would change it most')")
+    browser.wait("document.getElementById('headline').textContent.includes('What would help most')")
     assert browser.said == []
 
 
