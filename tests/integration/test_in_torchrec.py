@@ -16,8 +16,10 @@ from perfmodel.engine.exchange_sets import ExchangeSets
 from perfmodel.engine.schemes import Exchange
 from perfmodel.errors import BadInputError
 from perfmodel.plan import Evaluator, PlanTables, Scheme, uniform_plan
+from perfmodel.plan.choices.constraints import parse_rules
 from perfmodel.plan.choices.options import options_of
 from perfmodel.plan.for_torchrec import runnable as torchrec
+from perfmodel.plan.for_torchrec.files import read_any_plan
 from perfmodel.schema.workload import Table, TableSet
 
 pytestmark = pytest.mark.usefixtures("torchrec_is_imported")
@@ -257,7 +259,7 @@ def test_a_machine_of_other_domains_is_refused() -> None:
         enumerator.enumerate(module, [EmbeddingBagCollectionSharder()])
 
 
-def test_lines_of_the_page_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_of_the_page_run(tmp_path: Path) -> None:
     """Every Python block of docs/torchrec.md, in order, in one namespace."""
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert len(blocks) >= 3
@@ -266,3 +268,12 @@ def test_lines_of_the_page_run(monkeypatch: pytest.MonkeyPatch) -> None:
         exec(compile(block, str(PAGE), "exec"), names)
     types = {each.sharding_type for part in names["plan"].plan.values() for each in part.values()}
     assert types and names["theirs"].plan
+    constraints, theirs = tmp_path / "constraints.json", tmp_path / "theirs.json"
+    constraints.write_text(names["constraints_json"])
+    theirs.write_text(names["theirs_json"])
+    (rule,) = parse_rules([str(constraints)])
+    assert (rule.pattern, rule.names) == ("users", ("row-wise",))
+    rows = {"users": 40_000_000, "products": 2_000_000}
+    tables = PlanTables.of(TableSet("two", tuple(Table(name, rows[name], 64, 1.0) for name in rows)))
+    plan, _ = read_any_plan(theirs, tables, 16, lambda gpus: 8)
+    assert plan.gpus == 16 and len(plan.placements) == 2
