@@ -266,7 +266,7 @@ def _notes(answer: Answer) -> Iterator[str]:
         kernels = basis.setting.kernel_clock
         yield f"this sum mixes clocks: {', '.join(clocks)} (kernels are on the {kernels} clock)"
     gpus = work.gpus[0]
-    small = [bool(np.all(g.rows < gpus)) for g in work.groups]
+    small = [bool((g.rows < gpus).all()) for g in work.groups]
     copies = sum(float(np.max(g.count)) for g, few in zip(work.groups, small, strict=True) if few)
     if copies:
         tables = "1 table has" if copies == 1 else f"{copies:.0f} tables have"

@@ -164,7 +164,10 @@ CRITERIA = {"time": "time_s", "throughput": "sample_time_s", "cost": "cost_of_1e
 """Column of each criterion; less is better."""
 _MOST_TIMES = 16
 SPREADS = (1.0, 1.05, 1.25, 1.5, 2.0)
-"""Multiples of the fewest GPUs that are tried by cost: more GPUs may share the tables more evenly."""
+"""Multiples of the fewest GPUs that are tried by cost: more GPUs may share the tables more evenly.
+
+Tried too is a GPU for each table, where that is no more than the largest of them.
+"""
 
 
 def sweep_samples(
@@ -199,7 +202,9 @@ def sweep_samples(
     if answer([fewest]).empty:
         place = bisect.bisect_left(counts, True, key=lambda count: not answer([count]).empty)
         fewest = counts[min(place, len(counts) - 1)]
-    rows = answer(sorted({float(whole_nodes(math.ceil(ratio * fewest), node)) for ratio in spreads}))
+    wanted, most = [math.ceil(ratio * fewest) for ratio in spreads], max(spreads) * fewest
+    wanted += [count for count in frame["table_count"].astype(int) if fewest < count <= most]  # a GPU each
+    rows = answer(sorted({float(whole_nodes(count, node)) for count in wanted}))
     return rows.set_axis([0] * len(rows))
 
 

@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from perfmodel.answer.answer import Answer
 from perfmodel.answer.gpu_count import GIVEN
 from perfmodel.answer.question import Question
@@ -133,7 +131,7 @@ def _list_changes(answer: Answer) -> Iterator[Change]:
         yield from _list_exchanges(question)
     if question.payload is None:
         yield Change(SETTINGS, "bags sent as fp16", "--payload fp16", replace(question, payload="fp16"))
-    if question.id_bytes != _INT32_BYTES and all(np.all(t.rows < _INT32_ROWS) for t in answer.work.groups):
+    if question.id_bytes != _INT32_BYTES and all((t.rows < _INT32_ROWS).all() for t in answer.work.groups):
         int32 = replace(question, id_bytes=_INT32_BYTES)
         yield Change(SETTINGS, "ids of int32", "--id-dtype int32", int32)
     if not (question.rows or question.unpooled or answer.basis.training):
@@ -171,9 +169,10 @@ def _has_two_libraries(question: Question) -> bool:
 
 
 def _ask_more_gpus(answer: Answer, ask: Ask) -> Iterator[Sensitivity]:
-    """What a node more gives, and the number of GPUs whose GPU-time for a batch is least, if it is another.
+    """What a node more gives, and the number of GPUs whose GPU-time for a sample is least, if it is another.
 
-    Tried are a node more, then more and more GPUs until GPU-time rises, and a GPU for each table.
+    Tried are a node more, then more and more GPUs until GPU-time rises, and a GPU for each table. It is the
+    time of a batch, if each GPU has its own samples; GPUs x time, if the batch of all is given.
     Limits: GPUs were given -> a node more, if it is at least 2 % faster
     """
     question, node = answer.question, answer.gpu_count.gpus_per_node
@@ -185,18 +184,21 @@ def _ask_more_gpus(answer: Answer, ask: Ask) -> Iterator[Sensitivity]:
         more = replace(question, gpus=gpus)
         return list(_ask_again(answer, Change(MORE_GPUS, f"{gpus} GPUs", f"--gpus {gpus}", more), ask))
 
+    def cost(gpus: int, time_s: float) -> float:
+        return time_s if question.total is None else gpus * time_s
+
     effects = [effect for gpus in (first, *for_tables) for effect in ask_on(gpus)]
     for gpus in counts:
         effects += ask_on(gpus) if gpus > first else []
-        costs = [answer.gpus * answer.time_s, *(effect.gpus * effect.after_s for effect in effects)]
+        costs = [cost(answer.gpus, answer.time_s), *(cost(effect.gpus, effect.after_s) for effect in effects)]
         if min(costs) < costs[-1]:
             break
-    least = min(effects, key=lambda effect: effect.gpus * effect.after_s, default=None)
+    least = min(effects, key=lambda effect: cost(effect.gpus, effect.after_s), default=None)
     for effect in effects:
-        is_least = effect is least and effect.gpus * effect.after_s < answer.gpus * answer.time_s
+        is_least = effect is least and cost(effect.gpus, effect.after_s) < cost(answer.gpus, answer.time_s)
         label = f"{effect.label}, a node more" if effect.gpus == first else effect.label
         if is_least and not given:
-            yield replace(effect, label=f"{label}, least GPU-time")
+            yield replace(effect, label=f"{label}, least GPU-time a sample")
         elif effect.gpus == first and (not given or effect.after_s <= (1 - _WORTH_SAYING) * answer.time_s):
             yield replace(effect, label=label)
 

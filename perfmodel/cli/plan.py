@@ -99,7 +99,10 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
     layers = None if dense is None else parse_dense(dense, box.name)
     file = calibration_file(calibration)
     left_out = ["objective", "out", "report", "force", *(OF_SEARCH if options.plan_file is not None else ())]
-    other = typed.text(without=left_out, more=["--objective", OBJECTIVES[not training]])
+    objective = OBJECTIVES[not training]
+    needs_file = options.file_format == "torchrec"
+    new_file = ["--out", f"{objective}.json"] if needs_file else []
+    other = typed.text(without=left_out, more=["--objective", objective, *new_file])
     with advice(box, library, clock):
         most, kept_back = limits_of(box, max_hbm, reserve)
         capped = most is not None and most < (1 - kept_back) * box.value("hbm_bytes")

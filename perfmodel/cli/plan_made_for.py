@@ -51,7 +51,7 @@ def take_options(context: typer.Context, plan_file: Path | None) -> dict[str, An
     made = None if made is None else _located(made, plan_file)
     if values["model"] is None:
         values["model"] = _tables_of(plan_file, made)
-        words += ["--model", values["model"]]
+        words += ["--model", str(values["model"])]
     if made is not None:
         left = {*typed}
         if "calibration" in typed:

@@ -208,11 +208,7 @@ def plan_from(document: object, tables: PlanTables, where: str = "given") -> Pla
         )
     _check_kind(document, where)
     file = validated(_File, document, _WHAT, where)
-    if file.tables_fingerprint != tables.fingerprint:
-        raise BadInputError(
-            f"{_WHAT} {where} is for the tables of {shown(file.model)}, not for those of {tables.model}.",
-            f"use it with {shown(file.model)} as it was, or plan {tables.model} anew.",
-        )
+    check_tables(file.tables_fingerprint, file.model, tables, f"{_WHAT} {where}")
     by_name = {entry.table: entry for entry in file.placements}
     missing = [name for name in tables.names if name not in by_name]
     if missing:
@@ -235,6 +231,15 @@ def plan_from(document: object, tables: PlanTables, where: str = "given") -> Pla
                 f'write "sharding": "{found}", or leave it out.',
             )
     return plan
+
+
+def check_tables(fingerprint: str, model: str, tables: PlanTables, plan_name: str) -> None:
+    """Refuses a plan of other tables. fingerprint, model  of the tables that the plan was made for"""
+    if fingerprint != tables.fingerprint:
+        raise BadInputError(
+            f"{plan_name} is for other tables: for {shown(model)} as it was, not for {tables.model}.",
+            f"use it with {shown(model)} as it was, or plan {tables.model} anew.",
+        )
 
 
 def _check_kind(document: object, where: str) -> None:

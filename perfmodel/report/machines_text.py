@@ -52,9 +52,10 @@ def machines_text(frame: pd.DataFrame, by: str, currency: str, how: str) -> str:
         "samples/s",
     ]
     headers += [f"{currency}/10⁹" if currency else "", more]
+    searched = by == "cost" and not own
     notes = ["Cannot tell: the 95 % bands of this and of the first machine overlap."]
     notes = notes if (~frame["decided"].iloc[1:]).any() else []
     notes += ["Costs are of 10⁹ samples, on whole nodes (of an NVL72: trays)."] if currency else []
-    notes += ["Each has the number of GPUs that costs least."] if by == "cost" and not own else []
+    notes += ["Each has the number of GPUs that costs least of six, up to twice the fewest."] * searched
     parts = paragraph(head), table(headers, rows, left=(0, 1), drop=(6, 1)), paragraph(" ".join(notes))
     return "\n\n".join(part for part in parts if part)

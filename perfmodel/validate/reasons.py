@@ -60,15 +60,18 @@ def _test_rules(one: Series, others: Sequence[Series], rest: Bools, outside: int
     """The reasons that agree with the times: first those that the log states, then by Akaike's criterion.
 
     rest  mask of the sizes outside that are to be explained;  outside  number of all sizes outside
+    Limits: a reason that takes less than half of a deviation away, or makes a fast size slower -> not one
     """
     used = one.judged & (rest | ~one.outside)
     before = int((used & (one.side == 0)).sum())
+    wide = load_priors().uncertainty.unseen_log_sd
+    unexplained = np.abs(one.deviations(one.expected_s, wide))
     stand = []
     for rule in load_reasons().reason:
         tries = []
         for times, value in () if _is_ruled_out(rule, one, others) else predict_times(rule, one):
-            z = one.deviations(times, load_priors().uncertainty.unseen_log_sd)
-            inside = np.abs(z) <= Z95
+            z = one.deviations(times, wide)
+            inside = np.abs(z) <= np.where(rest, np.minimum(Z95, unexplained / 2), Z95)
             explains, within = int((inside & rest).sum()), int((inside & used).sum())
             if explains >= _EXPLAINED * rest.sum() and within > before:
                 misfit = float(np.sum(z[used] ** 2)) + 2 * rule.free

@@ -47,13 +47,14 @@ def test_help_for_a_reader_that_leaves_is_no_error() -> None:
 
 
 def test_a_reader_that_leaves_is_no_error() -> None:
-    code, out, err = shell(f"{MAIN} machines | head -1; echo ${{PIPESTATUS[0]}}")
+    code, out, err = shell(f"{MAIN} show machines | head -1; echo ${{PIPESTATUS[0]}}")
     assert (code, err) == (0, "")
     assert out.splitlines()[-1] == "0"
 
 
 def test_output_is_plain_and_survives_an_ascii_terminal() -> None:
-    code, out, err = shell(f"PYTHONIOENCODING=ascii PYTHONUTF8=0 FORCE_COLOR=1 {MAIN} machines h100-sxm-ib")
+    settings = "PYTHONIOENCODING=ascii PYTHONUTF8=0 FORCE_COLOR=1"
+    code, out, err = shell(f"{settings} {MAIN} show machines h100-sxm-ib")
     assert (code, err) == (0, "") and out
     assert "\x1b" not in out
 

@@ -211,6 +211,13 @@ def test_an_all_reduce_without_the_switch_is_seen() -> None:
     assert one.verdict == "slow" and "NVLS off" in [each.rule.name for each in reasons]
 
 
+def test_what_slows_a_collective_is_no_reason_why_it_is_fast() -> None:
+    """A launch of 18 us, then 280 GB/s: three sizes are fast, which a switch that is off does not explain."""
+    sizes = 4.0 ** np.arange(5, 15)
+    one, reasons = checked(frame("all_reduce", 8, 17.6 * US + sizes / 270e9, sizes))
+    assert one.verdict == "fast" and [each.rule.name for each in reasons] == ["faster than clusters like it"]
+
+
 def test_a_fact_that_stands_in_a_log_is_said_where_its_curve_is_normal() -> None:
     said = "NCCL INFO 16 coll channels, 16 collnet channels, 0 nvls channels, 16 p2p channels"
     one = checked(frame("all_reduce", 8, normal("all_reduce", 8)), said=said)[0]

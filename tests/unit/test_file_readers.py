@@ -48,7 +48,7 @@ MEASURES = (
     "calibrate/providers",
 )
 SHIPPED = {
-    *("load_priors", "load_kernel_constants", "load_rates", "load_inputs", "load_plan"),
+    *("load_priors", "load_kernel_constants", "load_rates", "load_plan"),
     *(
         "load_claims",
         "load_bands",
@@ -57,6 +57,7 @@ SHIPPED = {
         "parse_samples",
         "_machine",
         "load_reasons",
+        "_describe_host",
     ),
     *("_read_token", "reply"),  # of the live page, which its own tests try
 }

@@ -85,9 +85,9 @@ def test_a_sparse_exchange_keeps_its_positions() -> None:
 
 
 def test_of_two_exchanges_the_faster_with_its_conversions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``best``: with 15/16 more bags to convert back, 98.1 us of the reduce-scatter win against 95.6."""
-    asked: dict[str, Any] = {"machine": "h200-sxm-ib", "gpus": 16, "dim": 240, "payload": "fp8"}
-    asked |= {"overrides": {"local_sum_bytes_per_s": 1e12}, "backend": "best"}
+    """``best``: with 15/16 more bags to convert back, 91.8 us of the reduce-scatter win against 88.2."""
+    asked: dict[str, Any] = {"machine": "h200-sxm-ib", "gpus": 16, "dim": 128, "payload": "fp8"}
+    asked |= {"overrides": {"local_sum_bytes_per_s": 3e11}, "backend": "best"}
     both = []
     for kind in (Exchange.RS, Exchange.RB):
         with monkeypatch.context() as patch:
@@ -98,10 +98,10 @@ def test_of_two_exchanges_the_faster_with_its_conversions(monkeypatch: pytest.Mo
         sum(each[name].time_s for name in names)
         for each, names in zip(both, (["reduce_scatter_bags"], ["all_to_all_bags", "local_sum"]), strict=True)
     ]
-    assert after_gather[1] < after_gather[0] < 1.03 * after_gather[1] and flat < exchanged
+    assert after_gather[1] < after_gather[0] < 1.05 * after_gather[1] and flat < exchanged
     best = project_one(**asked)
     assert best.time_s == pytest.approx(flat, rel=1e-12)
-    assert steps(best)["convert_in"].payload_bytes == 1024 * 240 * (4 + 1)
+    assert steps(best)["convert_in"].payload_bytes == 1024 * 128 * (4 + 1)
     small = steps(project_one(**{**asked, "dim": 32, "overrides": {}}))  # the all-to-all wins: 16 parts back
     assert "local_sum" in small and small["convert_in"].payload_bytes == 16 * 1024 * 32 * (4 + 1)
 

@@ -184,7 +184,7 @@ def test_the_order_of_tables_in_a_file_does_not_matter() -> None:
         ({"gpus": 10**30}, "gpus"),
         ({"colour": "red"}, "colour"),
         ({"placements": []}, "does not place table 't0'"),
-        ({"tables_fingerprint": "0"}, "not for those of mine"),
+        ({"tables_fingerprint": "0"}, "is for other tables"),
     ],
 )
 def test_a_damaged_plan_is_refused(tmp_path: Path, change: dict[str, Any], named: str) -> None:
@@ -224,12 +224,10 @@ def test_a_damaged_placement_is_refused(change: dict[str, Any], named: str) -> N
 
 def test_a_plan_for_another_model_is_refused(tmp_path: Path) -> None:
     write_plan(uniform_plan(TABLES, "table-wise", 2, 2), tmp_path / "p.json")
-    with pytest.raises(BadInputError, match=r"tables of 'mine', not for those of mlperf-dlrm-dcnv2\."):
+    with pytest.raises(BadInputError, match=r"for 'mine' as it was, not for mlperf-dlrm-dcnv2\."):
         read_plan(tmp_path / "p.json", PlanTables.load("mlperf-dlrm-dcnv2"))
-    with pytest.raises(BadInputError, match="same names, other rows or dims"):
+    with pytest.raises(BadInputError, match="is for other tables: for 'mine' as it was"):
         read_plan(tmp_path / "p.json", tables_of((1000, 32, 4.0), (2001, 64, 1.0)))
-    with pytest.raises(BadInputError, match="2 tables there, 1 here"):
-        read_plan(tmp_path / "p.json", tables_of((1000, 32, 4.0)))
 
 
 @pytest.mark.parametrize("text", ["{", "[" * 100_000, "", "3", "[]"])

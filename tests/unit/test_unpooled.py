@@ -90,7 +90,7 @@ def test_limits(cli: Any) -> None:
 
 def test_a_sequence_costs_more_than_its_bag_where_rows_are_many(cli: Any) -> None:
     """A bag of 200 rows is one row on the wire, its sequence is 200."""
-    words = ("project", "--table-size", "1TB", "--dim", "64", "--gpus", "16", "--sharding", "ub", "--json")
+    words = ("project", "--table-size", "1TB", "--dim", "64", "--gpus", "16", "--json")
     bag = json.loads(cli(*words, "--pooling", "200").out)
     sequence = json.loads(cli(*words, "--pooling", "none:200").out)
     assert sequence["time_s"] > bag["time_s"] and sequence["baseline_time_s"] > bag["baseline_time_s"]

@@ -14,7 +14,7 @@ from perfmodel.engine.placement import COPY, Placement, Plan, Scheme
 from perfmodel.engine.schemes import OF_TORCHREC, by_domain, copied
 from perfmodel.engine.tables import PlanTables
 from perfmodel.errors import BadInputError
-from perfmodel.plan.files import plan_from, read_document
+from perfmodel.plan.files import check_tables, plan_from, read_document
 from perfmodel.schema.fields import validated
 from perfmodel.schema.files import shown
 from perfmodel.schema.gate import MOST_PLANNED_GPUS
@@ -86,11 +86,7 @@ def plan_of(file: TorchRecPlan, tables: PlanTables, where: str = "given") -> Pla
 
     Limits: other tables, or shards that no plan has (two on one rank) -> BadInputError that names the table
     """
-    if file.tables_fingerprint != tables.fingerprint:
-        raise BadInputError(
-            f"plan file {where} is for the tables of {shown(file.model)}, not for those of {tables.model}.",
-            f"use it with {shown(file.model)} as it was, or plan {tables.model} anew.",
-        )
+    check_tables(file.tables_fingerprint, file.model, tables, f"plan file {where}")
     entries = {entry.table: entry for entry in file.tables}
     if missing := [name for name in tables.names if name not in entries]:
         raise BadInputError(
