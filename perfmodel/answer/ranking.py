@@ -350,13 +350,13 @@ class Size:
 
 
 def compare_sizes(ask: Callable[[float], Answer], sizes: tuple[float, ...] = SIZES) -> Iterator[Size]:
-    """Compare all shardings at every total size of the tables.
+    """Compare all shardings at every total size of the tables, each on its fewest GPUs (``answer_each``).
 
     ask  returns the row-wise answer for a total size;  sizes  the total sizes [bytes]
     """
     for table_bytes in sizes:
-        base = ask(table_bytes)
-        yield Size(table_bytes, base, tuple(answer_shardings(base)))
+        base, answers = answer_each(ask(table_bytes), tuple(WAYS))
+        yield Size(table_bytes, base, tuple(answers))
 
 
 def build_explained_pass(answer: Answer) -> ExplainedPass:

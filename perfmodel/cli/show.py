@@ -23,8 +23,9 @@ _OF_A_CALIBRATION = "samples", "compare"
 def show(context: typer.Context, options: ShowOptions) -> None:
     """Print a list of what is shipped, one of it in full, or a calibration."""
     one_output(json=options.as_json, toml=options.as_toml)
+    lists = ", ".join(LISTS)
     if options.what is None:
-        raise BadInputError("what?", f"give {', '.join(LISTS)}, or a calibration: its file, id, or latest.")
+        raise BadInputError("nothing is named.", f"give {lists}, or a calibration: its file, id, or latest.")
     kinds: dict[str, Callable[[ShowOptions], None]] = {
         "machines": _show_machines, "models": _show_models,
         "chips": _show_chips, "calibrations": _show_calibrations,
@@ -35,9 +36,7 @@ def show(context: typer.Context, options: ShowOptions) -> None:
         kinds[options.what](options)
     else:
         if options.name is not None:
-            raise BadInputError(
-                f"{options.what} is a calibration, and {options.name} one more.", "use --compare for two."
-            )
+            raise BadInputError(f"{options.what} is no list.", f"give {lists}; --compare: two calibrations.")
         _refuse(options, *_OF_A_CALIBRATION)
         _show_calibration(options, options.what)
 

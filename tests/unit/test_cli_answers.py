@@ -333,7 +333,7 @@ def test_show_refuses_what_is_no_calibration(cli: Any, tmp_path: Path) -> None:
         path.write_text(text, encoding="utf-8")
         is_an_error(cli("show", str(path)), 2, part)
     is_an_error(cli("show", "no-such/thing"), 2, "no-such/thing", "known:")
-    is_an_error(cli("show"), 2, "what?", "machines, models, chips")
+    is_an_error(cli("show"), 2, "nothing is named", "machines, models, chips")
 
 
 def nccl_log(gpus: int = 8, op: str = "all_gather") -> str:

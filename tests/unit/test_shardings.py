@@ -31,6 +31,7 @@ from perfmodel.engine.schemes import WAYS, Exchange, find_way
 from perfmodel.engine.settings import load_setting
 from perfmodel.errors import BadInputError
 from perfmodel.plan import Evaluator, PlanTables
+from perfmodel.report.shardings_text import sizes_table
 from perfmodel.schema.fields import Interval
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.workload import Table, TableSet
@@ -260,6 +261,17 @@ def test_sizes_use_as_many_gpus_as_they_need() -> None:
     assert [size.base.gpus for size in sizes] == [1, 8, 16]
 
 
+def test_each_size_has_the_answer_of_its_question(capsys: pytest.CaptureFixture[str]) -> None:
+    """The opponent: ``project`` for that size. 696 GPUs hold the rows of 50 TB, but no buffers."""
+    words = ("--tables", "200", "--json")
+    sizes = json.loads(printed(capsys, "--table-size", "10TB", "--sharding", "all", *words)[1])["sizes"]
+    large = {size["table_bytes"]: size for size in sizes}
+    for size in (10e12, 50e12):
+        answer = json.loads(printed(capsys, "--table-size", f"{size:.0f}", *words)[1])
+        assert (large[size]["gpus"], large[size]["leading"]) == (answer["gpus"], answer["sharding"])
+    assert large[50e12]["gpus"] == 712
+
+
 def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     code = run(["project", *words])
     captured = capsys.readouterr()
@@ -278,27 +290,12 @@ def test_row_wise_by_name_has_the_keys_of_every_sharding(capsys: pytest.CaptureF
     assert {"longest_step", "longest_share", "sharding"} < more.keys()
 
 
-def test_a_size_at_which_nothing_fits_has_no_winner(capsys: pytest.CaptureFixture[str]) -> None:
-    """300 tables of 20 TB need more GPUs for their buffers than their rows alone."""
-    words = (
-        "--table-size",
-        "10TB",
-        "--tables",
-        "300",
-        "--dim",
-        "128",
-        "--pooling",
-        "20",
-        "--reserve",
-        "20%",
-        "--sharding",
-        "all",
-    )
-    lines = printed(capsys, *words)[1].splitlines()
-    (large,) = [line for line in lines if line.startswith("   20 TB")]
-    assert large.split()[:2] == ["20", "TB"] and large.split()[3:] == ["none", "fits", "none", "fits"]
-    (own,) = [line for line in lines if line.startswith("   10 TB")]
-    assert own.count("table-wise") == 2
+def test_a_size_at_which_nothing_fits_has_no_winner() -> None:
+    """With 0.8 GB of room on each GPU, twice the GPUs that hold 640 GB of rows do not hold their buffers."""
+    asked: dict[str, Any] = {"table_count": 300, "dim": 128, "pooling": 20, "reserve": 0.99}
+    sizes = compare_sizes(lambda size: project_one(table_bytes=size, **asked), (640e9,))
+    line = sizes_table(list(sizes)).splitlines()[-1]
+    assert line.split()[:2] == ["640", "GB"] and line.split()[3:] == ["none", "fits", "none", "fits"]
 
 
 def test_json_and_csv_have_one_entry_a_way(capsys: pytest.CaptureFixture[str]) -> None:
