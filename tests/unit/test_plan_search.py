@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -49,6 +51,20 @@ def test_a_plan_fits_and_is_not_below_its_bound() -> None:
     found = searched(tables_of((10**6, 64, 10), (10**6, 64, 5), (10**6, 128, 1)), 8, limit_bytes=400e6)
     assert found.memory.total_bytes.max() <= 400e6
     assert 0 < found.bound_s <= found.cost.time_s
+
+
+def test_the_arrays_of_a_search_end_with_it() -> None:
+    """Else ``what_ifs`` holds those of six: 1.9 GB for 4 000 tables, where 0.5 do."""
+    evaluator = Evaluator.on(MACHINE, tables_of((10**6, 64, 10), (10**6, 128, 1)), 1024, 8)
+    search = Search(evaluator, 400e6, effort_s=0.1)
+    seen = weakref.ref(search)
+    gc.disable()
+    try:
+        search.run()
+        del search
+        assert seen() is None
+    finally:
+        gc.enable()
 
 
 def test_a_table_that_fits_nowhere_is_named_with_what_is_too_much() -> None:

@@ -175,7 +175,9 @@ class Search:
             stopped = "interrupt"
         if stopped == "no improvement" and self.late():
             stopped = "time-limit" if self.budget.cut else "effort"
-        return self._answer(stopped)
+        answer = self._answer(stopped)
+        del self.starts  # it calls this search: in a circle, the arrays of both outlive the answer
+        return answer
 
     def _open(self) -> bool:
         """Whether there may be a plan that is better than the best by more than the tolerance."""
