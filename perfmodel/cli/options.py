@@ -72,7 +72,7 @@ def split_values(texts: list[str], option: str) -> list[str]:
 
 
 def check_distinct(names: Sequence[str], option: str) -> None:
-    """Check that no two of the things that stand side by side have one name: answers are told apart by it."""
+    """Refuse two machines or chips with the same name: the name tells their answers apart."""
     twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
     if twice is not None:
         raise BadInputError(

@@ -37,7 +37,7 @@ _HEADERS = {
 
 @dataclass(frozen=True)
 class Reply:
-    """What is sent back. kind  its media type;  headers  beside those of every reply"""
+    """A reply of the server. kind  its media type;  headers  those that not every reply has"""
 
     text: str
     status: HTTPStatus = HTTPStatus.OK
