@@ -76,7 +76,7 @@ def test_command_succeeds(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Not how good a plan is, nor what imports, measures and fits here: ``tests/integration`` tries that.
+    """Not how good a plan is, nor what imports, measures and fits here: the tests of each room try that.
 
     Its screen has 80 columns or 100: no line is wider, and no word is broken.
     """

@@ -9,7 +9,7 @@
     group  tables of one sharding type and one data type
 Source: TorchRec 1.8, ``ShardedEmbeddingBagCollection`` makes one input dist, one lookup and one output dist
         for each sharding type, ``group_tables`` one fused kernel (TBE) of those of one data type;
-        tests/integration/test_torchrec_counts.py counts them in real modules
+        tests/plan/test_torchrec_counts.py counts them in real modules
 """
 
 from __future__ import annotations

@@ -25,9 +25,8 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from golden.engine_cases import CASES, cases
-from made_logs import line, new_log, write
+from oracles.made_logs import line, new_log, write
 
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", NO_COLOR="1")
 

@@ -18,7 +18,7 @@ from calibrate import providers
 from calibrate.machine.local_gpus import find_gpus
 from calibrate.providers.nccl import SHARES_A_GPU_FROM
 
-WORKER = Path(__file__).parents[1] / "integration" / "provider_ranks.py"
+WORKER = Path(__file__).parents[1] / "calibrate" / "provider_ranks.py"
 GPUS = len(find_gpus())
 
 

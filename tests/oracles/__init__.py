@@ -7,7 +7,8 @@ from pathlib import Path
 
 
 def environment() -> dict[str, str]:
-    """Of a process that a test starts: it finds the oracles as the test does."""
-    here = str(Path(__file__).parents[1])
-    known = os.environ.get("PYTHONPATH")
-    return {**os.environ, "PYTHONPATH": f"{here}{os.pathsep}{known}" if known else here}
+    """Of a process that a test starts: it finds the oracles, and `calibrate` before its tests."""
+    tests = Path(__file__).parents[1]
+    before = os.environ.get("PYTHONPATH")
+    paths = [str(tests), str(tests.parent), *([before] if before else [])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}

@@ -8,8 +8,8 @@ import tarfile
 from pathlib import Path
 
 import gpu_samples
-import own_run
 import pytest
+from oracles import own_run
 
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.home import MACHINE_NAME

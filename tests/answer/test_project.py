@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from alpha_beta import AlphaBeta, one, setting
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.alpha_beta import AlphaBeta, one, setting
 
 from perfmodel.answer import (
     answers,

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import own_run
 import pandas as pd
 import pytest
+from oracles import own_run
 
 from perfmodel.answer import project_one
 from perfmodel.answer.ranking import build_explained_pass

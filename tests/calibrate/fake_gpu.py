@@ -1,6 +1,6 @@
 """A rank whose GPU is this CPU: torch with a ``cuda`` that records what is captured and does it again.
 
-Runs as ``python tests/integration/fake_gpu.py``, started by ``start_ranks``. What a GPU refuses while
+Runs as ``python tests/calibrate/fake_gpu.py``, started by ``start_ranks``. What a GPU refuses while
 a graph is captured (reading a value on the host, searching for elements) is refused here as well.
 """
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_logs import line, new_log, write
+from oracles.made_logs import line, new_log, write
 
 from calibrate.machine.identity import gpu_class
 from perfmodel.cli.imports import doubt_gpu

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from cli_calls import called
-from made_logs import line, new_log, write
+from oracles.made_logs import line, new_log, write
 
 from calibrate.importers import import_logs
 from perfmodel.errors import BadInputError

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from alpha_beta import AlphaBeta, one
 from cli_calls import Outcome
+from oracles.alpha_beta import AlphaBeta, one
 
 from perfmodel.answer import Answer, prepare, project_one, project_row_wise
 from perfmodel.answer.ranking import answer_question, answer_shardings, find_fastest
@@ -24,7 +24,7 @@ from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.workload import Table, TableSet
 
-TABLES = Path(__file__).parent / "cases" / "400-tables.csv"
+TABLES = Path(__file__).parents[1] / "cases" / "400-tables.csv"
 H200 = load_machine("h200-sxm-ib").with_overrides({"hbm_bytes": 141e9})
 
 

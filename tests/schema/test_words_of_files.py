@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_logs import line, write
+from oracles.made_logs import line, write
 
 from perfmodel.schema.calibration import load_calibration
 

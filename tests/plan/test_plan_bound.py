@@ -121,7 +121,7 @@ def test_too_many_plans_are_refused() -> None:
 
 def test_no_bound_is_above_a_plan_that_exists() -> None:
     """A bound of 158 µs was printed beside a plan file of 153."""
-    cases = Path(__file__).parent / "cases"
+    cases = Path(__file__).parents[1] / "cases"
     line = (
         "--model",
         str(cases / "two.csv"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import own_run
 import pandas as pd
 import pytest
+from oracles import own_run
 
 from perfmodel.answer import project_one
 from perfmodel.report.figures import Block, Missing

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import own_run
 import pytest
+from oracles import own_run
 
 from perfmodel.answer import Answer, project_one, project_row_wise
 from perfmodel.report.figures import Block, Missing

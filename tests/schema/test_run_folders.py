@@ -8,8 +8,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import own_run
 import pytest
+from oracles import own_run
 
 from perfmodel.errors import NoCalibrationError
 from perfmodel.fit.runs import fit_run

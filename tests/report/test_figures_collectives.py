@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import own_run
 import pandas as pd
 import pytest
+from oracles import own_run
 
 from perfmodel.answer import Question
 from perfmodel.collectives.estimate import CollectiveModel

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_logs import HEADER_NEW, line, new_log, write
+from oracles.made_logs import HEADER_NEW, line, new_log, write
 
 from calibrate.importers import import_logs
 from calibrate.machine.identity import shipped_with

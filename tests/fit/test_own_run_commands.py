@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import own_run
 import pytest
+from oracles import own_run
 
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.schema.home import HOME_VARIABLE, MACHINE_NAME, SAMPLES_NAME

@@ -179,7 +179,7 @@ def skewed(random: np.random.Generator, count: int, biggest: float) -> PlanTable
 
 @pytest.mark.parametrize("seed", range(4))
 def test_no_plan_with_hot_rows_takes_less_than_the_bound(seed: int) -> None:
-    from tests.unit.test_plan_bound import random_plan
+    from tests.plan.test_plan_bound import random_plan
 
     random = np.random.default_rng(seed)
     e = Evaluator.on(MACHINE, skewed(random, 4, 6), 512, 8, gpus_per_node=4, training=bool(seed % 2))

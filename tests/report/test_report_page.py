@@ -12,9 +12,9 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
-import own_run
 import pytest
 from cli_calls import Outcome, is_an_error
+from oracles import own_run
 from plotly.offline import get_plotlyjs
 
 from perfmodel.answer import project_one

@@ -13,7 +13,7 @@ from perfmodel.answer.ranking import RUN, answer_shardings, find_enough, plan_sh
 from perfmodel.answer.uniform_plans import UniformPlans
 from perfmodel.model.capacity import allowed_gpus, gpus_needed, whole_nodes
 
-TABLES = str(Path(__file__).parent / "cases" / "400-tables.csv")
+TABLES = str(Path(__file__).parents[1] / "cases" / "400-tables.csv")
 MANY = {"table_bytes": 10e12, "table_count": 300, "dim": 128, "pooling": 20, "machine": "h200-sxm-ib"}
 ASKED: tuple[dict[str, Any], ...] = (
     MANY,

@@ -6,7 +6,7 @@ from types import FunctionType
 from typing import Any
 
 import pytest
-from alpha_beta import AlphaBeta, one
+from oracles.alpha_beta import AlphaBeta, one
 
 from perfmodel.answer import project_one
 from perfmodel.answer.ranking import answer_question

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_logs import HEADER_NEW, HEADER_OLD, NVSHMEM, PES, line, new_log, write
+from oracles.made_logs import HEADER_NEW, HEADER_OLD, NVSHMEM, PES, line, new_log, write
 
 from calibrate.importers import import_logs, read_text
 from calibrate.importers.logged_rows import (

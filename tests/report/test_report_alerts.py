@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import own_run
 import pytest
+from oracles import own_run
 
 from perfmodel.answer import Answer, project_one
 from perfmodel.report.page.alerts import alerts
