@@ -14,7 +14,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.model import bands
 from perfmodel.model.exchanges import sort_digits
 from perfmodel.plan import Evaluator, PlanTables, uniform_plan
-from perfmodel.plan.searched import plan_beside
+from perfmodel.plan.quick import plan_quickly
 
 TRAINING = {"objective": "training"}
 BOX, MODEL = "h100-sxm-ib", "mlperf-dlrm-dcnv2"
@@ -102,9 +102,10 @@ def test_causes_that_the_local_pass_has_too_move_both_sides() -> None:
 def test_every_way_to_shard_is_compared_as_a_training_step() -> None:
     found = rank_shardings(project_one(tables=MODEL, gpus=16, **TRAINING))
     assert found.best and all("update_rows" in {s.name for s in each.steps} for each in found.best)
-    planned = plan_beside(found)
-    assert planned is not None and planned.found.cost.time_s < found.answer.time_s
-    assert "update_rows" in {row.name for row in planned.found.cost.rows}
+    planned = plan_quickly(found)
+    assert planned is not None and planned.time_s < found.answer.time_s
+    assert "update_rows" in {row.name for row in planned.steps}
+    assert planned.baseline_time_s == found.answer.baseline_time_s and planned.fits
 
 
 @pytest.mark.parametrize(
