@@ -10,25 +10,26 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from perfmodel.answer import inputs, project_one, project_row_wise
+from perfmodel.answer import inputs, project_one
+from perfmodel.answer.answers import prepare
 from perfmodel.answer.question import format_exact
 from perfmodel.chip.plan import ChipPlan, plan_chip
+from perfmodel.engine.grid import project_grid
 from perfmodel.engine.tables import PlanTables
 from perfmodel.model.bands import ratio_band
+from perfmodel.resources import DEFAULT_MACHINE
 from perfmodel.schema.chip import load_chip
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.evidence import Clock
 from perfmodel.units import format_bytes, format_count, format_ratio
-from perfmodel.validate import crossover, embark, measured
+from perfmodel.validate import crossover, embark
 from perfmodel.validate.crossover import Comparison
 from perfmodel.validate.verdicts import Finding
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _UNMEASURED = Finding(None, "not measured")
 
@@ -87,37 +88,40 @@ def crossings(axes: Mapping[str, Sequence[float]], **asked: Any) -> Finding:
     axes  values of each argument of the grid;  asked  arguments that all of its points share
     """
     grid = inputs.combine_axes(**axes)
-    ratio = _bag_ratios(grid, Clock.DEVICE, Clock.EAGER, asked)
-    stream = _bag_ratios(grid, Clock.STREAM, Clock.STREAM, asked)["ratio"]
-    beyond = ratio.index[np.flatnonzero(ratio["ratio"] <= 1)]
+    sizes, *ratios = _bag_ratios(grid, Clock.DEVICE, Clock.EAGER, asked)
+    _, stream, *_ = _bag_ratios(grid, Clock.STREAM, Clock.STREAM, asked)
+    beyond = sizes[ratios[0] <= 1]
     flips = f"flips from {format_bytes(beyond[0])} on" if len(beyond) else "never flips"
-    counts = [_changes(ratio[end] > 1) for end in ("ratio", "low", "high")]
+    counts = [_count_changes(ratio > 1) for ratio in ratios]
     judged = Finding.within(counts[0], counts, format_count)
     words = f"{judged.words}: {flips}; on a stream NVSHMEM wins {int((stream > 1).sum())} of {len(stream)}"
     return replace(judged, words=words)
 
 
-def _changes(wins: pd.Series[bool]) -> int:
+def _count_changes(wins: NDArray[np.bool_]) -> int:
     """Changes of the winner as the exchange grows. Limits: NVSHMEM does not win the smallest -> 0"""
-    return sum(a != b for a, b in pairwise(wins)) if wins.iloc[0] else 0
+    return sum(a != b for a, b in pairwise(wins.tolist())) if wins[0] else 0
 
 
 def _bag_ratios(
     grid: inputs.Columns, nvshmem_clock: Clock, nccl_clock: Clock, asked: Mapping[str, Any]
-) -> pd.DataFrame:
-    """NCCL's time of a pass over NVSHMEM's, with band, by increasing size of a rank's exchange.
+) -> list[NDArray[np.float64]]:
+    """Sizes of a rank's exchange, increasing, and NCCL's time of a pass over NVSHMEM's with its band.
 
     Both run the same kernels, so the band is wider than needed; points of equal size are averaged.
     """
-    import pandas as pd
-
-    one = project_row_wise(grid, backend="nvshmem", clock=str(nvshmem_clock), **asked)
-    two = project_row_wise(grid, backend="nccl", clock=str(nccl_clock), **asked)
-    size = one["gpus"] * one["batch"] * one["table_count"] * one["dim"] * 4
-    spans = [(each["low_s"], each["time_s"], each["high_s"]) for each in (two, one)]
+    nvshmem = project_columns(grid, backend="nvshmem", clock=str(nvshmem_clock), **asked)
+    nccl = project_columns(grid, backend="nccl", clock=str(nccl_clock), **asked)
+    spans = [(columns["low_s"], columns["time_s"], columns["high_s"]) for columns in (nccl, nvshmem)]
     low, ratio, high = ratio_band(*spans)
-    frame = pd.DataFrame({"ratio": ratio, "low": low, "high": high})
-    return frame.groupby(size.to_numpy()).mean().sort_index()
+    size = nvshmem["gpus"] * grid["batch"] * grid["table_count"] * grid["dim"] * 4
+    sizes, places, counts = np.unique(size, return_inverse=True, return_counts=True)
+    return [sizes, *(np.bincount(places, values) / counts for values in (ratio, low, high))]
+
+
+def project_columns(grid: inputs.Columns, machine: str = DEFAULT_MACHINE, **asked: Any) -> inputs.Columns:
+    """A grid sharded row-wise: the columns of ``project_grid``. asked  as of ``perfmodel.project``"""
+    return project_grid(*prepare(grid, machine, **asked))
 
 
 def slowdown(end: str, gpus: int, **asked: Any) -> Finding:
@@ -125,13 +129,13 @@ def slowdown(end: str, gpus: int, **asked: Any) -> Finding:
 
     end  "least" or "largest"
     """
-    import pandas as pd
-
-    frame = pd.concat(project_row_wise(grid(gpus=(gpus,)), **asked) for grid in inputs.GRIDS.values())
-    pick = np.argmin if end == "least" else np.argmax
-    row = frame.iloc[int(pick(frame["slowdown"].to_numpy(float)))]
-    ends = float(row["slowdown_low"]), float(row["slowdown_high"])
-    return Finding.within(float(row["slowdown"]), ends, format_ratio)
+    grids = [project_columns(grid(gpus=(gpus,)), **asked) for grid in inputs.GRIDS.values()]
+    value, low, high = (
+        np.concatenate([columns[name] for columns in grids])
+        for name in ("slowdown", "slowdown_low", "slowdown_high")
+    )
+    place = int((np.argmin if end == "least" else np.argmax)(value))
+    return Finding.within(float(value[place]), (float(low[place]), float(high[place])), format_ratio)
 
 
 def gpus_needed(table_bytes: float, hbm_bytes: float) -> Finding:
@@ -150,7 +154,9 @@ def ratio_of_samples(source: str, slow: str, fast: str, below_bytes: float = inf
             "p2p-disabled", "p2p-on";  below_bytes  only smaller messages count, if a claim is about them
     Limits: no such samples -> unmeasured
     """
-    rows = measured.shipped_samples()
+    from perfmodel.validate.measured import shipped_samples
+
+    rows = shipped_samples()
     rows = rows[(rows["source_id"] == source) & (rows["payload_bytes"] < below_bytes)]
     if rows.empty:
         return _UNMEASURED
