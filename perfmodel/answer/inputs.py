@@ -109,7 +109,7 @@ def group_equal(
     a, needed, gpus, row = _find_sizes(values, machine, reserve, node, training=training)
     _check_fit(a["table_bytes"], gpus, needed, machine, reserve)
     _check_rows(a["table_bytes"] / (a["table_count"] * row), gpus, row)
-    rows = capacity.rows_per_table(a["table_bytes"], a["table_count"], row)
+    rows = np.maximum(a["table_bytes"] / (a["table_count"] * row), 1)
     group = TableGroup((ids,), a["table_count"], rows, a["dim"], a["pooling"], a["dtype"], np.zeros(()))
     filled = values.get("table_bytes") is None
     return Configs(a["table_bytes"], gpus, needed, a["batch"], a["id_bytes"], (group,), "gpus" in a, filled)

@@ -14,7 +14,7 @@ from perfmodel.engine.schemes import Exchange, list_exchanges
 from perfmodel.engine.settings import Setting
 from perfmodel.engine.steps import BACKWARD, FORWARD, PLACE_ROWS, Step
 from perfmodel.errors import BadInputError
-from perfmodel.model import host_rows, kernels
+from perfmodel.model import capacity, kernels
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.kernel_fits import KernelFit
@@ -67,9 +67,9 @@ class HostRows:
         return f"host-cached:{100 * self.cached:.12g}%" if self.cached else "host"
 
     def room_bytes(self, machine: Machine) -> float:
-        """Bytes of rows for which one GPU has memory (``host_rows.room_bytes``)."""
+        """Bytes of rows for which one GPU has memory (``capacity.host_room_bytes``)."""
         host, hbm = machine.value("host_bytes"), machine.value("hbm_bytes")
-        return host_rows.room_bytes(host, machine.gpus_per_node, hbm, self.cached)
+        return capacity.host_room_bytes(host, machine.gpus_per_node, hbm, self.cached)
 
     def as_hbm(self, machine: Machine) -> Machine:
         """The machine as if the memory for rows were its HBM, to count GPUs."""

@@ -16,7 +16,7 @@ from perfmodel.engine.schemes import PARTIAL, Exchange, sends_rows
 from perfmodel.engine.tables import Array, Ints, TableShapes, row_bytes
 from perfmodel.model import access, kernels
 from perfmodel.model import exchanges as ex
-from perfmodel.model.look_ups import Gather, LookUps
+from perfmodel.model.popularity import Gather, LookUps
 from perfmodel.schema.distributions import Distribution
 
 UNIFORM = -1.0
@@ -296,7 +296,7 @@ class TableCut:
             U[where] = look_ups.unique(hot, everywhere=True)
         held = np.where(self.ub, self.requested, self.lookups)
         read = np.where(self.dp, self.B * self.L, held)
-        touched = np.where(self.dp, self.E, ex.touched_rows(U, self.r))  # a replica's gradient has all rows
+        touched = np.where(self.dp, self.E, U / self.r)  # once, with all gradients; of a replica all rows
         pairs = zip(training.copied, training.state, strict=True)
         state = (np.where(self.dp, copied, held) for copied, held in pairs)
         row = ex.update_row_bytes(self.elements, self.w, *state)

@@ -21,10 +21,9 @@ from perfmodel.engine.placement import Plan, Scheme, check_scheme
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.steps import TOGETHER, Resource
 from perfmodel.engine.tables import Array, PlanTables
-from perfmodel.model import embedding_bag as eb
 from perfmodel.model import exchanges as ex
-from perfmodel.model import host_rows, kernels
-from perfmodel.model.look_ups import Gather
+from perfmodel.model import kernels
+from perfmodel.model.popularity import Gather
 
 Bytes = defaultdict[Resource, Array]
 """Bytes of tables by resource; a resource that is absent has none."""
@@ -94,7 +93,7 @@ class LoadModel(LoadInputs):
         holder, everywhere = (_fill_array(side, t.shape) for side in count_loads(cut))
         if self.sets is not None and self.groups is not None:
             holder, everywhere = (self.sets.spread(t, kinds, side) for side in (holder, everywhere))
-            lengths = eb.lengths_bytes(1, cut.B, self.constant("length_bytes"))  # of bags from replicas
+            lengths = ex.lengths_bytes(1, cut.B, self.constant("length_bytes"))  # of bags from replicas
             everywhere[..., Resource.COPIED_LENGTHS] = lengths * cut.dp
             holder = self.groups.spread(t, holder, False)
             everywhere = self.groups.spread(t, everywhere, True)
@@ -170,17 +169,17 @@ def sum_even_loads(cut: TableCut, count: Array, *, works: bool = True, exchanges
 def _add_input(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
     """Lengths, ids and their weights go to the holders; exchange ub sends distinct ids and no weights."""
     length, ids = a.model.constant("length_bytes"), a.ids
-    sent = eb.lengths_bytes(a.r * a.c, a.B, length) * a.split
+    sent = ex.lengths_bytes(a.r * a.c, a.B, length) * a.split
     everywhere[Resource.LENGTHS_SENT] = sent
     holder[Resource.LENGTHS_RECEIVED] = ex.holder_lengths_bytes(a.G, a.B, length) * a.split
-    bucketized = sent + eb.ids_bytes(a.c * a.B * a.L, ids) * a.split
-    everywhere[Resource.BUCKETIZE] = bucketized + eb.ids_bytes(a.B * a.hot_L, ids) * a.split
+    bucketized = sent + ex.ids_bytes(a.c * a.B * a.L, ids) * a.split
+    everywhere[Resource.BUCKETIZE] = bucketized + ex.ids_bytes(a.B * a.hot_L, ids) * a.split
     if a.model.sets:  # weights are sent on their own
         weight, ids = ids - a.id_bytes, a.id_bytes
-        everywhere[Resource.WEIGHTS_SENT] = eb.ids_bytes(a.c * a.B * a.L, weight) * a.split
-        holder[Resource.WEIGHTS_RECEIVED] = eb.ids_bytes(a.lookups, weight) * a.split
-    everywhere[Resource.IDS_SENT] = eb.ids_bytes(a.c * a.B * a.L, ids) * a.split
-    holder[Resource.IDS_RECEIVED] = eb.ids_bytes(a.lookups, ids) * a.split
+        everywhere[Resource.WEIGHTS_SENT] = ex.ids_bytes(a.c * a.B * a.L, weight) * a.split
+        holder[Resource.WEIGHTS_RECEIVED] = ex.ids_bytes(a.lookups, weight) * a.split
+    everywhere[Resource.IDS_SENT] = ex.ids_bytes(a.c * a.B * a.L, ids) * a.split
+    holder[Resource.IDS_RECEIVED] = ex.ids_bytes(a.lookups, ids) * a.split
     if not a.ub.any():
         return
     everywhere[Resource.DEDUPLICATE] = a.sort_bytes(a.B * (a.L + a.hot_L)) * a.ub
@@ -198,14 +197,14 @@ def _add_sequences(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:
     length, sharded, count = a.model.constant("length_bytes"), ~a.dp, a.B * a.L
     sent = np.where(a.ub, a.U, count)
     held = ex.requested_rows(a.G, sent, a.r)
-    lengths = eb.lengths_bytes(a.r * a.c, a.B, length) * sharded
-    ids = eb.ids_bytes(a.c * sent, a.id_bytes) * sharded
+    lengths = ex.lengths_bytes(a.r * a.c, a.B, length) * sharded
+    ids = ex.ids_bytes(a.c * sent, a.id_bytes) * sharded
     everywhere[Resource.DEDUPLICATE] = a.sort_bytes(count) * a.ub
     everywhere[Resource.BUCKETIZE] = lengths + ids
     everywhere[Resource.LENGTHS_SENT] = lengths
     holder[Resource.LENGTHS_RECEIVED] = ex.holder_lengths_bytes(a.G, a.B, length) * sharded
     everywhere[Resource.IDS_SENT] = ids
-    holder[Resource.IDS_RECEIVED] = eb.ids_bytes(held, a.id_bytes) * sharded
+    holder[Resource.IDS_RECEIVED] = ex.ids_bytes(held, a.id_bytes) * sharded
     holder[Resource.ROWS_SENT] = ex.rows_bytes(held, a.elements * a.v) * sharded
     everywhere[Resource.ROWS_RECEIVED] = ex.rows_bytes(sent, a.D * a.v) * sharded
     placed = (sent * (a.r > 1) + count * a.ub) * sharded
@@ -242,14 +241,14 @@ def _add_host_rows(a: TableCut, host: HostRows, holder: Bytes) -> None:
     value, constant = a.model.machine_value, a.model.constant
     row = kernels.sector_rounded(a.row, value("sector_bytes"))
     reads = constant("link_request_bytes"), constant("link_header_bytes")
-    wire = host_rows.wire_bytes(row, *reads, constant("link_row_bytes"))
+    wire = kernels.host_row_bytes(row, *reads, constant("link_row_bytes"))
     rate = value("host_link_bytes_per_s") * constant("link_packet_fraction")
-    in_flight = host_rows.rows_in_flight(constant("host_latency_s"), rate, wire)
+    in_flight = kernels.rows_in_flight(constant("host_latency_s"), rate, wire)
     read, looked_up = a.count_host_reads(host, in_flight)
-    holder[Resource.CACHED_INDICES] = host_rows.index_bytes(looked_up, constant("cache_index_bytes")) * ~a.dp
-    holder[Resource.HOST_ROWS] = host_rows.read_bytes(read, wire) * ~a.dp
-    packets = host_rows.wire_bytes(row, *reads, 0.0)
-    holder[Resource.HOST_PACKETS] = host_rows.read_bytes(read, packets) * ~a.dp
+    holder[Resource.CACHED_INDICES] = ex.ids_bytes(looked_up, constant("cache_index_bytes")) * ~a.dp
+    holder[Resource.HOST_ROWS] = kernels.read_bytes(read, wire) * ~a.dp
+    packets = kernels.host_row_bytes(row, *reads, 0.0)
+    holder[Resource.HOST_PACKETS] = kernels.read_bytes(read, packets) * ~a.dp
 
 
 def _add_unique_rows(a: TableCut, holder: Bytes, everywhere: Bytes) -> None:

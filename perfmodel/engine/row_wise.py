@@ -19,7 +19,7 @@ from perfmodel.engine.schemes import FLAT, copied
 from perfmodel.engine.tables import WIDTHS, Array, TableShapes, collect_laws
 from perfmodel.engine.timing import PassTimes
 from perfmodel.model import exchanges as ex
-from perfmodel.model.look_ups import LookUps
+from perfmodel.model.popularity import LookUps
 from perfmodel.schema.distributions import Distribution
 
 CHUNK = 32_768

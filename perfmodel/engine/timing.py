@@ -16,7 +16,7 @@ from perfmodel.engine.adjustments import BETWEEN, Sent
 from perfmodel.engine.basis import Of, PassBasis
 from perfmodel.engine.steps import ACROSS, INSIDE, SPLITS, STEPS, WEIGHTS, Step
 from perfmodel.model import capacity
-from perfmodel.model import embedding_bag as eb
+from perfmodel.model import exchanges as ex
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class PassTimes:
         """Size of a splits all-to-all [bytes]: one number per peer for each tensor that is exchanged."""
         constant = self.basis.constant
         numbers = constant("splits_per_peer") + (WEIGHTS in self.steps)
-        return eb.splits_bytes(self.gpus, numbers, constant("split_bytes"))
+        return ex.splits_bytes(self.gpus, numbers, constant("split_bytes"))
 
     def time_splits(self, sets: int) -> float:
         """Time of one all-to-all that carries the splits of several sets of exchanges [s]."""

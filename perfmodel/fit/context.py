@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from perfmodel.collectives.derivation import curve_time
 from perfmodel.fit.laws import rounded
-from perfmodel.model import embedding_bag
+from perfmodel.model import exchanges
 from perfmodel.schema.calibration import Calibration
 from perfmodel.schema.fields import Interval
 from perfmodel.schema.machine import Machine
@@ -71,10 +71,10 @@ def fit_handovers(calibration: Calibration, passes: pd.DataFrame, machine: Machi
     bags = (passes["batch"] * passes["tables"]).to_numpy(float)
     lookups, elements = (bags * passes[name].to_numpy(float) for name in ("pooling", "dim"))
     payloads = {
-        "all_to_all_splits": embedding_bag.splits_bytes(G, value("splits_per_peer"), value("split_bytes")),
-        "all_to_all_lengths": embedding_bag.lengths_bytes(G, bags, value("length_bytes")),
-        "all_to_all_ids": embedding_bag.ids_bytes(lookups, passes["id_bytes"].to_numpy(float)),
-        "reduce_scatter_bags": embedding_bag.partial_bags_bytes(G, elements, value("pooled_element_bytes")),
+        "all_to_all_splits": exchanges.splits_bytes(G, value("splits_per_peer"), value("split_bytes")),
+        "all_to_all_lengths": exchanges.lengths_bytes(G, bags, value("length_bytes")),
+        "all_to_all_ids": exchanges.ids_bytes(lookups, passes["id_bytes"].to_numpy(float)),
+        "reduce_scatter_bags": exchanges.bags_sent_bytes(G, elements, 1, value("pooled_element_bytes")),
     }
     differences = {
         step: read_times(passes, step) - _time_alone(calibration, machine, passes, step, sizes)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from perfmodel.fit.context import read_times
 from perfmodel.fit.curves import half_widths, solve
 from perfmodel.fit.laws import rounded
-from perfmodel.model import access, embedding_bag, kernels
+from perfmodel.model import access, exchanges, kernels
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.fields import Interval
 from perfmodel.schema.kernel_fits import IMPLEMENTATIONS, InPass, KernelConstants, KernelFit, KernelStep
@@ -203,10 +203,10 @@ def _model_kernel(step: str, cells: pd.DataFrame, machine: Machine, alone: Value
     bags, shards = (cells["batch"] * cells["tables"]).to_numpy(float), cells["shards"].to_numpy(float)
     if step == "bucketize":
         lookups, ids = _count_lookups(cells), cells["id_bytes"].to_numpy(float)
-        widths = shards, bags, constants.value("length_bytes")
-        return _model_stream(cells, embedding_bag.bucketize_bytes(lookups, ids, *widths), "bucketize", None)
+        lengths = exchanges.lengths_bytes(shards, bags, constants.value("length_bytes"))
+        return _model_stream(cells, exchanges.ids_bytes(lookups, ids) + lengths, "bucketize", None)
     width, elements = constants.value("pooled_element_bytes"), bags * cells["dim"].to_numpy(float)
-    moved = embedding_bag.local_sum_bytes(shards, elements, width)
+    moved = exchanges.bag_sum_bytes(1, shards * elements * width, elements, width)
     floor_s = alone.get("launch_floor_s", machine.value("launch_floor_s"))
     return _model_stream(cells, moved, "local_sum", floor_s)
 

@@ -173,3 +173,22 @@ def cold_misses(p: ArrayLike, rows: ArrayLike, n: ArrayLike, X: ArrayLike) -> Ar
         later = held + (draws - stays) * miss_ratio(p, rows, stays)
     once = unique_rows(p, rows, draws)
     return np.where(draws <= stays, once, np.maximum(once, later))
+
+
+def cache_misses(p: ArrayLike, rows: ArrayLike, n: float, X: ArrayLike) -> Array:
+    """Rows that a batch of n look-ups brings into a warm LRU cache of X rows, each once.
+
+        m = sum over bins of rows (1 - (1 - p)^n) (1 - p)^T_c                 [rows]
+
+    p, rows   as in ``unique_rows``;  X  rows that the cache holds [rows], any shape
+    T_c  ``characteristic_draws``: a row stays that long without a look-up
+    Source: Che et al. (2002): a distinct row of the batch that was not asked for in the T_c draws before
+    Limits: X = 0 -> U(n);  X >= all rows -> 0;  equal p -> U(n) (1 - X/E);  n = 1 -> ``miss_ratio``
+    """
+    p, rows = np.asarray(p, dtype=np.float64), np.asarray(rows, dtype=np.float64)
+    stays = characteristic_draws(p, rows, X)[..., np.newaxis]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        absent = np.exp(np.where(stays > 0, stays * np.log1p(-p), 0))
+    return np.asarray(
+        np.minimum(np.sum(rows * touched_fraction(p, n) * absent, axis=-1), unique_rows(p, rows, n))
+    )

@@ -31,16 +31,17 @@ def sum_band(*parts: tuple[ArrayLike, ArrayLike, ArrayLike]) -> tuple[Array, Arr
     Source: variances of independent variables add
     Limits: no parts -> 0;  one part -> that part;  errors of 3 and 4 -> 5
     """
-    lows, centres, highs = (np.array([as_array(part[at]) for part in parts]) for at in range(3))
+    lows, centres, highs = (np.array([as_array(part[end]) for part in parts]) for end in range(3))
     time = centres.sum(axis=0)
     down, up = (np.sqrt(np.sum((ends - centres) ** 2, axis=0)) for ends in (lows, highs))
     return time - down, time, time + up
 
 
-Times = tuple[ArrayLike, ArrayLike, ArrayLike]
+Span = tuple[ArrayLike, ArrayLike, ArrayLike]
+"""(low, middle, high) of a time [s]."""
 
 
-def slowdown_band(C: Times, *shared: tuple[Times, Times]) -> tuple[Array, Array]:
+def slowdown_band(C: Span, *shared: tuple[Span, Span]) -> tuple[Array, Array]:
     """Interval of the slowdown s = (C + sum K_i) / sum b_i, from (low, centre, high) of each part.
 
         low  = s - sqrt(((C - C_low)/b)^2  + sum_i (s - (t + K_i,high - K_i)/(b + b_i,high - b_i))^2)     [-]
@@ -68,10 +69,6 @@ def slowdown_band(C: Times, *shared: tuple[Times, Times]) -> tuple[Array, Array]
         down = quadrature(down, s - (time - k + k_high) / (base - b + b_high))
         up = quadrature(up, (time - k + k_low) / (base - b + b_low) - s)
     return s - down, s + up
-
-
-Span = tuple[ArrayLike, ArrayLike, ArrayLike]
-"""(low, middle, high) of a time [s]."""
 
 
 def shared_difference_band(A: Mapping[str, Span], B: Mapping[str, Span]) -> tuple[Array, Array, Array]:

@@ -51,6 +51,19 @@ def fits(needed_bytes: ArrayLike, usable: ArrayLike) -> NDArray[np.bool_]:
     return np.asarray(np.asarray(needed_bytes) <= np.asarray(usable) * (1 + rounding))
 
 
+def host_room_bytes(H: float, g: int, M: float, c: float) -> float:
+    """Bytes of rows for which one GPU has memory, of host and HBM together.
+
+        min(H / g, M / c)                                                     [bytes]
+
+    H  memory of the hosts of a node [bytes];  g  GPUs of a node [-];  M  HBM of a GPU [bytes]
+    c  share of the rows that the HBM caches [-], 0 to 1
+    Source: derived: the GPUs of a node share its memory equally, and each caches a share of its rows
+    Limits: c = 0 -> H / g;  c = 1 -> the smaller of the two;  H -> inf -> M / c
+    """
+    return min(H / g, M / c) if c else H / g
+
+
 def gpus_needed(table_bytes: ArrayLike, hbm_bytes: ArrayLike, reserve: ArrayLike) -> Array:
     """GPUs whose memory together holds the tables.
 
@@ -105,16 +118,3 @@ def row_bytes(D: ArrayLike, w: ArrayLike, s: ArrayLike, a: ArrayLike) -> Array:
     """
     size, step = np.asarray(D, dtype=np.float64) * np.asarray(w) + np.asarray(s), np.asarray(a)
     return np.asarray(np.ceil(size / step) * step)
-
-
-def rows_per_table(table_bytes: ArrayLike, T: ArrayLike, b: ArrayLike) -> Array:
-    """Rows of each of T equal tables that fill table_bytes together.
-
-        E = table_bytes / (T b), at least 1                                   [rows]
-
-    T  tables [-];  b  ``row_bytes`` [bytes]
-    Source: bytes = rows x bytes of a row
-    Limits: T b = table_bytes -> 1;  10 TB, one table, b = 128 -> 7.8125e10
-    """
-    row = np.asarray(b, dtype=np.float64)
-    return np.maximum(np.asarray(table_bytes, dtype=np.float64) / (np.asarray(T, dtype=np.float64) * row), 1)

@@ -156,7 +156,7 @@ def chosen_shares(expected_s: Sequence[Number], sharpness: Number) -> list[Numbe
             for the least
     """
     least = reduce(np.minimum, expected_s)
-    weights = [(each / least) ** -sharpness for each in expected_s]
+    weights = [(time_s / least) ** -sharpness for time_s in expected_s]
     total = sum(weights[1:], weights[0])
     return [weight / total for weight in weights]
 

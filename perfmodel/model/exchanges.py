@@ -18,7 +18,7 @@ shard does for the samples of all ranks, and what *every rank* does for its own 
 B samples per rank, L rows summed per bag, E rows, D elements of a row, w bytes of a stored element, v bytes
 of a pooled element as it is sent, G ranks, N domains of g ranks, q chance that a bag has a row in a row part,
 U distinct rows among one rank's B L look-ups. Ids are assumed uniform over the row parts. All functions take
-arrays and broadcast. For r = G, c = 1 they equal ``embedding_bag``.
+arrays and broadcast.
 
 Backward, gradients travel the path of the bags in reverse: an all-to-all sends as many bytes as it received
 before, and an all-gather (its size is the receive buffer) replaces a reduce-scatter (its size is the send
@@ -32,6 +32,47 @@ from numpy.typing import ArrayLike
 
 from perfmodel.model import access
 from perfmodel.model.recording import Array, Number, as_array, equation
+
+
+@equation
+def splits_bytes(G: Number, fields: Number, value_bytes: Number) -> Number:
+    """Send buffer of the splits all-to-all: how much each peer will receive.
+
+        fields value_bytes G                                                  [bytes]
+
+    G            ranks [-];  fields  numbers sent to each peer [-];  value_bytes  bytes of one number [bytes]
+    Source: TorchRec 1.x KeyedJaggedTensor all-to-all, logged on 128 fake ranks: 3 int64 a peer
+    Limits: G = 1 -> fields value_bytes;  3 fields of 8 bytes at G = 128 -> 3072
+    """
+    return fields * value_bytes * G
+
+
+@equation
+def lengths_bytes(G: Number, bags: Number, length_bytes: Number) -> Number:
+    """Send buffer of the lengths all-to-all: one length per bag for every shard.
+
+        G bags length_bytes                                                   [bytes]
+
+    G             ranks that hold part of a table [-];  bags  B T, bags of one rank [-]
+    length_bytes  bytes of one length [bytes]: 8 in TorchRec (int64), 4 in the paper's own count
+    Source: TorchRec logged on 128 fake ranks: 8 N B F
+    Limits: G = 1 -> B T length_bytes;  proportional to G
+    """
+    return G * bags * length_bytes
+
+
+@equation
+def ids_bytes(lookups: Number, id_bytes: Number) -> Number:
+    """Send buffer of the ids all-to-all: every id goes to exactly one owner.
+
+        lookups id_bytes                                                      [bytes]
+
+    lookups   ids of one rank, B T L, once for each column part [-]
+    id_bytes  bytes of one id, with its weight where it has one [bytes]
+    Source: TorchRec logged on 128 fake ranks: 8 B L F
+    Limits: independent of G;  proportional to L
+    """
+    return lookups * id_bytes
 
 
 @equation
@@ -83,7 +124,7 @@ def holder_lengths_bytes(G: Number, B: Number, length_bytes: Number) -> Number:
         G B length_bytes                                                      [bytes]
 
     G  ranks [-];  B  samples of one rank [-];  length_bytes  bytes of one length [bytes]: 8
-    Source: TorchRec 1.8 (``embedding_bag.lengths_bytes`` is what the senders send)
+    Source: TorchRec 1.8 (``lengths_bytes`` is what the senders send)
     Limits: over the r c shards of a table: r c G B length_bytes, what all G ranks send
     """
     return G * B * length_bytes
@@ -111,7 +152,7 @@ def bags_sent_bytes(G: Number, B: Number, q: Number, bag: Number) -> Number:
     G  ranks [-];  B  samples of one rank [-];  q  share of the bags that is sent [-]: 1, or ``filled_share``
     bag  bytes of one bag that is sent [bytes]: ``bag_bytes`` of the holder's columns
     Source: TorchRec 1.8, its all-to-all of pooled bags, with q = 1
-    Limits: q = 1, r = 1 -> whole bags of the table;  q = 1, r = G -> ``embedding_bag.partial_bags_bytes``
+    Limits: q = 1, r = 1 -> whole bags of the table;  q = 1, r = G -> one part of each bag of all ranks
     """
     return G * B * q * bag
 
@@ -142,7 +183,7 @@ def bag_sum_bytes(B: Number, received: Number, D: Number, w: Number) -> Number:
     B  samples of one rank [-];  received  bytes of the bags that are added up [bytes]
     D  elements of a row [-]
     w  bytes of a pooled element [bytes]
-    Source: ``embedding_bag.local_sum_bytes`` with received = G B D w
+    Source: arXiv 2512.05831: NVSHMEM 2.9 has no reduce-scatter, so an all-to-all and a local sum stand for it
     Limits: received = 0 -> B D w;  r = G dense -> (G + 1) B D w
     """
     return received + B * D * w
@@ -186,7 +227,7 @@ def row_request_bytes(U: Number, c: Number, request_bytes: Number) -> Number:
     request_bytes  of one id with the id of its feature [bytes]
     Source: EMBark (RecSys 2024), unique-based clusters; HugeCTR, all2all_keys of
             dense_data_distribution_op_impl.cu: keys, and int32 feature ids
-    Limits: U = B L, c = 1, no feature id -> ``embedding_bag.ids_bytes``;  one row -> request_bytes
+    Limits: U = B L, c = 1, no feature id -> ``ids_bytes``;  one row -> request_bytes
     """
     return c * U * request_bytes
 
@@ -261,17 +302,6 @@ def sort_digits(E: Number) -> Number:
     return np.ceil((np.floor(np.log2(np.maximum(E, 1.0))) + 1) / 8)
 
 
-def shard_rows(E: ArrayLike, r: ArrayLike) -> Array:
-    """Rows that the largest of r row parts holds: ceil(E / r).
-
-    E  rows of the table [rows];  r  row parts [-]
-    Source: TorchRec's row-wise block size: its first parts hold so many, the last less or nothing
-    Limits: r = 1 -> E;  r = E -> 1;  E = 10, r = 4 -> 3;  r divides E -> all parts are as large, else the r
-    parts together count r ceil(E / r) - E < r rows too many, and the largest none
-    """
-    return np.ceil(as_array(E) / as_array(r))
-
-
 def shard_bytes(
     E: ArrayLike, r: ArrayLike, elements: ArrayLike, w: ArrayLike, per_element: ArrayLike, per_row: ArrayLike
 ) -> Array:
@@ -279,15 +309,15 @@ def shard_bytes(
 
         ceil(E / r) [elements (w + per_element) + per_row]                    [bytes]
 
-    E  rows;  r  row parts;  elements  ``part_elements`` [-]
+    E  rows of the table;  r  row parts;  elements  ``part_elements`` [-]
     w  bytes of a stored element, with its share of what else the row has (``sharding.row_bytes``) [bytes]
     per_element, per_row  optimizer state for each element, and for each row of a shard [bytes]:
         none 0, 0;  row-wise Adagrad 0, 4;  Adagrad 4, 0;  Adam 8, 0
-    Source: FBGEMM's fused optimizers keep fp32 state
-    Limits: r = E, one element, no state -> w
+    Source: FBGEMM's fused optimizers keep fp32 state; TorchRec's row-wise block size is ceil(E / r)
+    Limits: r = E, one element, no state -> w;  E = 10, r = 4 -> 3 rows
     """
     row = as_array(elements) * (as_array(w) + as_array(per_element)) + as_array(per_row)
-    return shard_rows(E, r) * row
+    return np.ceil(as_array(E) / as_array(r)) * row
 
 
 @equation
@@ -302,18 +332,6 @@ def update_row_bytes(elements: Number, w: Number, per_element: Number, per_row: 
     Limits: no state -> 2 elements w
     """
     return 2 * (elements * (w + per_element) + per_row)
-
-
-def touched_rows(U: ArrayLike, r: ArrayLike) -> Array:
-    """Distinct rows of a shard that the batches of all ranks touch: the rows that it updates.
-
-        U_G / r                                                               [rows]
-
-    U  U_G, distinct rows among the look-ups of all G ranks [rows];  r  row parts [-]
-    Source: a row that two ranks look up is updated once, with the sum of both gradients
-    Limits: r = 1 -> U_G;  never more than E / r
-    """
-    return as_array(U) / as_array(r)
 
 
 @equation

@@ -192,3 +192,44 @@ def wider_factor(k: ArrayLike, log_sd: ArrayLike, z: float) -> Array:
     Limits: log_sd = 0 -> k;  k = 1 -> exp(z log_sd)
     """
     return np.asarray(np.exp(np.hypot(np.log(as_array(k)), z * as_array(log_sd))))
+
+
+def host_row_bytes(b: ArrayLike, a: float, h: float, m: float) -> Array:
+    """Bytes of the link that reading one row of host memory takes.
+
+        max(b + h ceil(b / a), m)                                             [bytes]
+
+    b  bytes of the row, whole sectors [bytes], > 0;  a  longest read [bytes];  h  header of a read [bytes]
+    m  what the link could carry while the address of another page is looked up [bytes]
+    Source: Min et al., "EMOGI", VLDB 14 (2020): reads of at most 128 bytes, a header of 18 bytes each. On an
+            H200 rows of 32 to 256 bytes take one time (data/measurements/kernels/h200-samples.csv)
+    Limits: m = h = 0 -> b;  m -> inf -> m;  b = a, m = 0 -> a + h
+    """
+    size = np.asarray(b, dtype=np.float64)
+    return np.asarray(np.maximum(size + h * np.ceil(size / a), m))
+
+
+def rows_in_flight(latency: float, R: float, w: ArrayLike) -> Array:
+    """Rows that are on their way over the link at any moment: a second read of one waits for the first.
+
+        X = latency R / w                                                     [rows]
+
+    latency  from a read to its data [s];  R  rate of the link [bytes/s];  w  ``host_row_bytes`` [bytes]
+    Source: Little's law; the link has no other cache: an LRU cache of X rows says which reads miss
+    Limits: latency = 0 -> 0;  long rows -> 0
+    """
+    return np.asarray(latency * R / np.asarray(w, dtype=np.float64))
+
+
+@equation
+def read_bytes(x: Number, w: Number) -> Number:
+    """Bytes of the link that x rows of host memory take.
+
+        x w                                                                   [bytes]
+
+    x  rows that are read: missing in the cache, or in place and not on their way already [rows]
+    w  bytes of the link for one of them (``host_row_bytes``) [bytes]
+    Source: each row is read on its own
+    Limits: x = 0 -> 0
+    """
+    return x * w

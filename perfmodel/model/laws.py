@@ -14,7 +14,6 @@ import numpy.typing as npt
 from perfmodel.model import collectives as parts
 from perfmodel.model.collectives import PROTOCOLS
 from perfmodel.model.curves import join_power, maximum
-from perfmodel.model.link_rates import protocol_part, ring_rate
 from perfmodel.model.recording import Number, equation
 from perfmodel.model.unknowns import PAIRWISE, RING_TREE, Group, StepConstants, Unknown, Unknowns
 
@@ -130,6 +129,29 @@ def pat_hops(
     return (depth * network / overlap + N * rank) * ratio
 
 
+def ring_rate(u: Unknowns, nccl: StepConstants, group: Group) -> Number:
+    """Bus bandwidth of a ring; the domain that is filled last has the fewest network cards, and limits it."""
+    shape = (group.smallest_domain_gpus, group.domains, nccl.rate_sharpness)
+    return parts.ring_bus_bandwidth(u["link_bytes_per_s"], u["nic_bytes_per_s"], *shape)
+
+
+def protocol_part(u: Unknowns, nccl: StepConstants, group: Group, protocol: str, ring_rate: Number) -> Number:
+    """Fraction of the link rate that a protocol reaches: LL and LL128 send flags, Simple does not.
+
+    Across domains LL has its own rate, whatever the cards: it waits for each line of 8 bytes.
+    Source: NVIDIA/nccl src/graph/tuning.cc (busBw per protocol)
+    Limits: Simple -> 1;  LL, one domain -> ``ll_fraction``
+    """
+    if protocol == "Simple":
+        return 1.0
+    if protocol == "LL128":
+        return u["ll128_fraction"]
+    if group.domains == 1:
+        return u["ll_fraction"]
+    alone = u["ll_network_bytes_per_s"] / ring_rate
+    return parts.join_rates(u["ll_fraction"], alone, nccl.rate_sharpness)
+
+
 def ring(
     u: Unknowns, nccl: StepConstants, collective: str, group: Group, protocol: str = "Simple"
 ) -> Candidate:
@@ -211,17 +233,8 @@ def nvls(u: Unknowns, nccl: StepConstants, collective: str, group: Group, protoc
     if group.domains == 1:
         half = parts.bus_factor(collective, group.gpus) * nccl.nvls_channels * nccl.nvls_channel_bytes
         channels = nccl.nvls_channel_s * nccl.nvls_channels * group.gpus
-        return InSwitch(
-            "NVLS",
-            base,
-            0.0,
-            rate,
-            1.0,
-            u["nvls_choice_ratio"],
-            channels,
-            half,
-            4 * group.gpus * half,
-        )
+        choice = u["nvls_choice_ratio"]
+        return InSwitch("NVLS", base, 0.0, rate, 1.0, choice, channels, half, 4 * group.gpus * half)
     network = u["nvls_tree_ratio"] * nccl.nvls_tree_step_s
     of_chunk = nccl.nvls_channel_bytes / nccl.nvls_tree_chunk_bytes
     rate = rate / (1 + of_chunk)
@@ -240,15 +253,7 @@ def nvls(u: Unknowns, nccl: StepConstants, collective: str, group: Group, protoc
 
 
 def pat(u: Unknowns, nccl: StepConstants, collective: str, group: Group, protocol: str = "") -> Candidate:
-    """PAT, a Bruck exchange by parallel aggregated trees, with one rank per node.
-
-        hops_k = (depth(N) step / o + N rank) ratio                                          [s]
-
-    N  nodes;  depth  ``tree_depth``;  step  a ring's step across the network in the Simple protocol [s]
-    o  steps that overlap [-];  rank  time that each rank adds [s];  ratio  fitted step over NCCL's step [-]
-    Source: NVIDIA/nccl src/graph/tuning.cc (NCCL_ALGO_PAT); ``collectives.pat_hops``
-    Limits: N = 1 -> rank ratio;  large N -> N rank ratio, where a ring takes (N - 1) step ratio
-    """
+    """PAT, with one rank per node (``pat_hops``); a step of it is a ring's across, in the Simple protocol."""
     step, ratio = nccl.ring_network_s["Simple"], u["simple_network_ratio"]
     depth, ranks = parts.tree_depth(group.domains), (group.domains, nccl.pat_rank_s)
     return Candidate(
@@ -271,16 +276,16 @@ def ring_tree_candidates(
     Limits: broadcast -> rings;  N = G -> PAT for all_gather and reduce_scatter;  all_reduce -> trees, and
             NVLS where the switch has it
     """
-    known = (u, nccl, collective, group)
-    rings = [ring(*known, protocol) for protocol in PROTOCOLS]
+    arguments = (u, nccl, collective, group)
+    rings = [ring(*arguments, protocol) for protocol in PROTOCOLS]
     if algorithm == "ring":
         return tuple(rings)
     if collective == "all_reduce":
-        trees = [tree(*known, protocol) for protocol in PROTOCOLS]
-        switch = [nvls(*known)] if nccl.has_nvls else []
+        trees = [tree(*arguments, protocol) for protocol in PROTOCOLS]
+        switch = [nvls(*arguments)] if nccl.has_nvls else []
         return tuple(trees) if algorithm == "tree" else (*rings, *trees, *switch)
     alone = group.domains == group.gpus and group.gpus > 1
-    return (*rings, pat(*known)) if alone and collective != "broadcast" else tuple(rings)
+    return (*rings, pat(*arguments)) if alone and collective != "broadcast" else tuple(rings)
 
 
 def ring_tree_choice(
@@ -292,12 +297,12 @@ def ring_tree_choice(
     algorithm: str = "",
 ) -> LibraryChoice:
     """The candidates at some sizes, with their weights in the law's time."""
-    found = ring_tree_candidates(u, nccl, collective, group, algorithm)
+    candidates = ring_tree_candidates(u, nccl, collective, group, algorithm)
     wire = parts.wire_bytes(payload_bytes, parts.bus_factor(collective, group.gpus))
-    times = [each.time_s(wire) for each in found]
-    expected = [each.choice * time for each, time in zip(found, times, strict=True)]
+    times = [candidate.time_s(wire) for candidate in candidates]
+    expected = [candidate.choice * time for candidate, time in zip(candidates, times, strict=True)]
     shares = parts.chosen_shares(expected, nccl.choice_sharpness)
-    return LibraryChoice(found, times, expected, shares)
+    return LibraryChoice(candidates, times, expected, shares)
 
 
 def ring_tree_time(
@@ -360,7 +365,7 @@ class LinkLaw:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of its unknowns."""
-        return tuple(each.name for each in self.unknowns)
+        return tuple(unknown.name for unknown in self.unknowns)
 
     def time_at(
         self,

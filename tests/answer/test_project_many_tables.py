@@ -16,7 +16,7 @@ from perfmodel.engine import row_wise
 from perfmodel.engine.row_wise import choose_exchanges, count_loads
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.steps import Resource
-from perfmodel.model.look_ups import LookUps
+from perfmodel.model.popularity import LookUps
 from perfmodel.schema.workload import Table, TableSet
 
 

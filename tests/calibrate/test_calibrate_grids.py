@@ -24,7 +24,7 @@ from calibrate.planning.kernel_cells import (
 from calibrate.planning.pass_cells import composed_points, paper_points, paper_works
 from calibrate.planning.world import World
 from perfmodel.errors import BadInputError
-from perfmodel.model import embedding_bag, kernels
+from perfmodel.model import exchanges, kernels
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import KERNELS, LookupWork
 
@@ -43,8 +43,8 @@ def test_payloads_are_the_models_bytes() -> None:
     # 2 tables of 3 samples of 4 rows of 8 fp16 elements over 5 ranks: 24 ids, 6 bags
     work = LookupWork(batch=3, tables=2, pooling=4, dim=8, rows=9, shards=5)
     assert payload_bytes("gather_pool", work, "fp16") == kernels.gather_bytes(24, 16, 8, 6, 40) == 816
-    assert payload_bytes("bucketize", work, "fp16") == embedding_bag.bucketize_bytes(24, 8, 5, 6, 8) == 432
-    assert payload_bytes("partial_sum", work, "fp16") == embedding_bag.local_sum_bytes(5, 48, 4) == 1152
+    assert payload_bytes("bucketize", work, "fp16") == 24 * 8 + 5 * 6 * 8 == 432
+    assert payload_bytes("partial_sum", work, "fp16") == exchanges.bag_sum_bytes(6, 5 * 48 * 4, 8, 4) == 1152
     assert payload_bytes("copy", LookupWork(batch=1, dim=100), "fp32") == 200
     assert payload_bytes("launch_floor", work, "fp32") == 0
 

@@ -12,7 +12,7 @@ from waiting import PATIENCE_S
 from calibrate.passes.exchange_pass import STEPS
 from calibrate.ranks.team import RankTeam, TeamRequest, start_ranks
 from perfmodel.errors import BadInputError
-from perfmodel.model import embedding_bag as eb
+from perfmodel.model import exchanges as ex
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import LookupWork, Point, PointKind
 
@@ -70,10 +70,10 @@ def test_bags_are_exact_and_steps_add_up(team: RankTeam) -> None:
 def check_bytes(work: LookupWork, G: int, sent: list[int]) -> None:
     """What the model counts, less what stays on the rank: 1/G of all but the ids, and the ids it owns."""
     bags = work.batch * work.tables
-    counted = [eb.splits_bytes(G, 3, 8), eb.lengths_bytes(G, bags, 8)]
-    counted.append(eb.partial_bags_bytes(G, bags * work.dim, 4))
+    counted = [ex.splits_bytes(G, 3, 8), ex.lengths_bytes(G, bags, 8)]
+    counted.append(ex.bags_sent_bytes(G, bags, 1, work.dim * 4))
     away = float(sum(counted)) * (G - 1) / G
-    ids = float(eb.ids_bytes(round(bags * work.pooling), 8))
+    ids = float(ex.ids_bytes(round(bags * work.pooling), 8))
     assert all(away <= each <= away + ids for each in sent)
     if work.distribution == "one-row":  # row 2500 of 5000 belongs to rank G/2: the others send it everything
         assert sorted(sent) == [away, *itertools.repeat(away + ids, G - 1)]

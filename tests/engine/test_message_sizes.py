@@ -11,7 +11,6 @@ import forked_ranks
 import numpy as np
 import pytest
 
-from perfmodel.model import embedding_bag as eb
 from perfmodel.model import exchanges as ex
 
 forked_ranks.require_torchrec()
@@ -51,14 +50,14 @@ def expected(one: dict[str, Any], G: int) -> list[tuple[str, int, float]]:
         "table_row_wise": (LOCAL, 1),
     }[one["sharding"]]
     sent = [
-        ("all_to_all", G, eb.splits_bytes(G, fields, 8)),
-        ("all_to_all", G, eb.lengths_bytes(holders, bags, 8)),
-        ("all_to_all", G, eb.ids_bytes(copies * lookups, 8)),
+        ("all_to_all", G, ex.splits_bytes(G, fields, 8)),
+        ("all_to_all", G, ex.lengths_bytes(holders, bags, 8)),
+        ("all_to_all", G, ex.ids_bytes(copies * lookups, 8)),
     ]
     if one["weighted"]:
-        sent.append(("all_to_all", G, eb.ids_bytes(copies * lookups, 4)))
+        sent.append(("all_to_all", G, ex.ids_bytes(copies * lookups, 4)))
     if one["sharding"] == "row_wise":
-        back = [("reduce_scatter", G, eb.partial_bags_bytes(G, BATCH * sum(dims), 4))]
+        back = [("reduce_scatter", G, ex.bags_sent_bytes(G, BATCH, 1, sum(dims) * 4))]
     elif one["sharding"] == "table_row_wise":  # node 0 holds every N-th table
         held = BATCH * sum(dims[::N])
         back = [("reduce_scatter", LOCAL, ex.bags_sent_bytes(G, held, 1, 4))]

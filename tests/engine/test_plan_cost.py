@@ -11,7 +11,7 @@ from perfmodel.answer import project_one
 from perfmodel.engine.schemes import Exchange
 from perfmodel.engine.steps import Resource
 from perfmodel.errors import BadInputError
-from perfmodel.model import embedding_bag as eb
+from perfmodel.model import exchanges as ex
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
 from perfmodel.schema.distributions import parse_distribution, zipf
 from perfmodel.schema.table_files import load_tables
@@ -70,8 +70,8 @@ def test_messages_of_a_table_wise_plan_are_torchrecs() -> None:
     tables = tables_of(*[(1000, D, L)] * 8)
     evaluator = Evaluator.on(MACHINE, tables, B, G)
     loads = evaluator.loads(uniform_plan(tables, "table-wise", G, 8)).values
-    assert np.all(loads[Resource.LENGTHS_SENT] == eb.lengths_bytes(1, B * 8, 8))
-    assert np.all(loads[Resource.IDS_SENT] == eb.ids_bytes(1 * B * 8 * L, 8))
+    assert np.all(loads[Resource.LENGTHS_SENT] == ex.lengths_bytes(1, B * 8, 8))
+    assert np.all(loads[Resource.IDS_SENT] == ex.ids_bytes(1 * B * 8 * L, 8))
     assert np.all(loads[Resource.BAGS_SENT] == G * B * D * 4)
     assert np.all(loads[Resource.LENGTHS_RECEIVED] == loads[Resource.LENGTHS_SENT])
     assert np.all(loads[Resource.IDS_RECEIVED] == loads[Resource.IDS_SENT])
@@ -84,8 +84,8 @@ def test_messages_of_a_column_wise_plan_are_torchrecs() -> None:
     tables = tables_of(*[(1000, D, L)] * 2)
     evaluator = Evaluator.on(MACHINE, tables, B, G)
     loads = evaluator.loads(uniform_plan(tables, "column-wise", G, 8, col_parts=k)).values
-    assert np.all(loads[Resource.LENGTHS_SENT] == eb.lengths_bytes(k, B * 2, 8))
-    assert np.all(loads[Resource.IDS_SENT] == eb.ids_bytes(k * B * 2 * L, 8))
+    assert np.all(loads[Resource.LENGTHS_SENT] == ex.lengths_bytes(k, B * 2, 8))
+    assert np.all(loads[Resource.IDS_SENT] == ex.ids_bytes(k * B * 2 * L, 8))
     assert np.all(loads[Resource.BAGS_SENT] == G * B * D / k * 4)
     assert np.all(loads[Resource.BAGS_RECEIVED] == loads[Resource.BAGS_SENT])
 
@@ -95,8 +95,8 @@ def test_messages_of_a_table_row_wise_plan_are_torchrecs() -> None:
     tables = tables_of(*[(1000, D, L)] * 2)  # one for each of two nodes
     evaluator = Evaluator.on(MACHINE, tables, B, G)
     loads = evaluator.loads(uniform_plan(tables, "table-row-wise", G, 8)).values
-    assert np.all(loads[Resource.LENGTHS_SENT] == eb.lengths_bytes(8, B * 2, 8))
-    assert np.all(loads[Resource.IDS_SENT] == eb.ids_bytes(1 * B * 2 * L, 8))
+    assert np.all(loads[Resource.LENGTHS_SENT] == ex.lengths_bytes(8, B * 2, 8))
+    assert np.all(loads[Resource.IDS_SENT] == ex.ids_bytes(1 * B * 2 * L, 8))
     assert np.all(loads[Resource.REDUCE_INSIDE] == G * B * D * 4)
     assert np.all(loads[Resource.ACROSS_SENT] == 2 * B * D * 4)
     assert np.all(loads[Resource.ACROSS_RECEIVED] == loads[Resource.ACROSS_SENT])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,25 +69,15 @@ def candidates(collective: str, group: Group, unknowns: dict[str, float] = RING)
     return {each.name: each for each in laws.ring_tree_candidates(unknowns, STEPS, collective, group)}
 
 
-def test_bus_factor() -> None:
+def test_shapes_of_rings_and_trees() -> None:
     assert c.bus_factor("all_reduce", [1, 2, 4]).tolist() == [0, 1, 1.5]
     assert c.bus_factor("all_gather", [1, 2, 4]).tolist() == [0, 0.5, 0.75]
     assert c.bus_factor("broadcast", [1, 8]).tolist() == [1, 1]
-
-
-def test_ring_steps_add_up() -> None:
     assert c.ring_steps("all_gather", 8, 1) == (7, 0)
     assert c.ring_steps("all_gather", 16, 2) == (14, 1)
     assert c.ring_steps("all_reduce", 16, 16) == (0, 30)
-
-
-@pytest.mark.parametrize(
-    ("domains", "depth", "share"), [(1, 0, 0.5), (2, 1, 1), (3, 2, 1.5), (4, 2, 2), (512, 9, 2)]
-)
-def test_tree_shape(domains: int, depth: int, share: float) -> None:
-    assert c.tree_depth(domains) == depth
-    if domains > 1:
-        assert c.tree_network_share(domains) == share
+    assert [c.tree_depth(domains) for domains in (1, 2, 3, 4, 512)] == [0, 1, 2, 2, 9]
+    assert [c.tree_network_share(domains) for domains in (2, 3, 4, 512)] == [1, 1.5, 2, 2]
 
 
 def test_rates_of_two_links() -> None:
@@ -176,6 +167,7 @@ def test_pairwise_latency() -> None:
     assert c.pairwise_latency(*args, 1, 1, 1, 16, 8) == pytest.approx(5 * US)
     assert c.pairwise_latency(*args, 8, 8, 1, 16, 8) == pytest.approx(12 * US)
     assert c.pairwise_latency(*args, 24, 8, 3, 16, 8) == pytest.approx((5 + 7 + 4 + 4 + 32) * US)
+    assert c.rendezvous_share(np.array([0, 8 * 65536, 1e30]), 8, 65536).tolist() == pytest.approx([0, 0.5, 1])
 
 
 def test_remote_domains_beyond_the_channels_wait_without_a_step() -> None:
@@ -194,10 +186,6 @@ def test_peers_of_a_wide_domain_share_a_channel_in_batches() -> None:
             5 * US + rounds * (once - 5 * US)
         )
     assert c.pairwise_latency(*args, 144, 72, 2, 16, 8) == pytest.approx(once)
-
-
-def test_rendezvous_share() -> None:
-    assert c.rendezvous_share(np.array([0, 8 * 65536, 1e30]), 8, 65536).tolist() == pytest.approx([0, 0.5, 1])
 
 
 def test_what_nccl_may_choose_from() -> None:
@@ -225,20 +213,22 @@ def test_pairwise_bytes() -> None:
     assert lone == pytest.approx(1e9 / 10e9, rel=1e-3)
 
 
-def test_speed_of_light() -> None:
-    assert c.speed_of_light_time("all_gather", 8e9, 1, 1, 1, 1e9, 1e9) == 0
-    assert c.speed_of_light_time("all_gather", 8e9, 8, 8, 1, 7e9, 1) == pytest.approx(1)
-    assert c.speed_of_light_time("all_to_all", 16e9, 16, 8, 2, 1e15, 8e9) == pytest.approx(1)
-    assert c.speed_of_light_time("reduce_scatter", 16e9, 16, 8, 2, 1e15, 1e9) == pytest.approx(1)
-    assert c.speed_of_light_time("all_reduce", 16e9, 16, 8, 2, 1e15, 2e9) == pytest.approx(1)
-
-
-def test_speed_of_light_of_an_all_reduce() -> None:
-    """Each GPU brings S and takes S, but for its own part; a switch that adds leaves S and 1/G of it."""
-    assert c.speed_of_light_time("all_reduce", 8e9, 8, 8, 1, 14e9, 1) == pytest.approx(1)
-    assert c.speed_of_light_time("all_reduce", 8e9, 8, 8, 1, 9e9, 1, in_switch=True) == pytest.approx(1)
-    assert c.speed_of_light_time("all_reduce", 8e9, 2, 2, 1, 8e9, 1, in_switch=True) == pytest.approx(1)
-    assert c.speed_of_light_time("all_gather", 8e9, 8, 8, 1, 7e9, 1, in_switch=True) == pytest.approx(1)
+@pytest.mark.parametrize(
+    ("arguments", "in_switch", "time_s"),
+    [
+        (("all_gather", 8e9, 1, 1, 1, 1e9, 1e9), False, 0),
+        (("all_gather", 8e9, 8, 8, 1, 7e9, 1), False, 1),
+        (("all_to_all", 16e9, 16, 8, 2, 1e15, 8e9), False, 1),
+        (("reduce_scatter", 16e9, 16, 8, 2, 1e15, 1e9), False, 1),
+        (("all_reduce", 16e9, 16, 8, 2, 1e15, 2e9), False, 1),
+        (("all_reduce", 8e9, 8, 8, 1, 14e9, 1), False, 1),
+        (("all_reduce", 8e9, 8, 8, 1, 9e9, 1), True, 1),  # a switch that adds leaves S and 1/G of it
+        (("all_reduce", 8e9, 2, 2, 1, 8e9, 1), True, 1),
+        (("all_gather", 8e9, 8, 8, 1, 7e9, 1), True, 1),
+    ],
+)
+def test_speed_of_light(arguments: tuple[Any, ...], in_switch: bool, time_s: float) -> None:
+    assert c.speed_of_light_time(*arguments, in_switch=in_switch) == pytest.approx(time_s)
 
 
 def test_ring_hops_are_its_steps() -> None:
@@ -299,14 +289,9 @@ def test_ring_tree_time_takes_the_cheapest() -> None:
     assert small == pytest.approx(13 * US)
     large = laws.ring_tree_time(RING, STEPS, "all_gather", group, np.array([8e12]))
     assert large == pytest.approx(7e12 / 300e9, rel=1e-3)
-
-
-def test_a_protocol_that_is_overrated_is_taken_though_it_is_slow() -> None:
-    group, size = Group.of(8, 8), np.array([0.0])
-    overrated = {**RING, "ll128_choice_ratio": 0.1}
-    assert laws.ring_tree_time(overrated, STEPS, "all_gather", group, size) == pytest.approx(
-        (14 + 7 * 2) * US
-    )
+    overrated = {**RING, "ll128_choice_ratio": 0.1}  # it is taken though it is slow
+    slow = laws.ring_tree_time(overrated, STEPS, "all_gather", group, np.array([0.0]))
+    assert slow == pytest.approx((14 + 7 * 2) * US)
 
 
 def test_pairwise_law_limits() -> None:

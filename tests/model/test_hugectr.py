@@ -35,11 +35,8 @@ def test_the_largest_part_is_cut_until_no_deal_is_better() -> None:
     assert holders([8, 1, 1], [1, 1, 1], 2, 9, 0) == [[0, 1], [0], [1]]
     assert holders([8, 1, 1], [1, 1, 1], 2, 9, 10) == [[0], [1], [1]]  # 18 | 22; cut: 14 and 11 | 14 and 11
     assert holders([3, 2], [1, 1], 1, 9, 1) == [[0], [0]]
-
-
-def test_a_table_without_room_is_cut_and_if_nothing_fits_every_bucket_has_all() -> None:
-    assert holders([1, 1], [8, 2], 3, 5, 0) == [[1, 2], [0]]
-    assert holders([1, 1], [8, 4], 2, 5, 0) == [[0, 1], [0, 1]]
+    assert holders([1, 1], [8, 2], 3, 5, 0) == [[1, 2], [0]]  # no room for it whole
+    assert holders([1, 1], [8, 4], 2, 5, 0) == [[0, 1], [0, 1]]  # nothing fits: every bucket has all
 
 
 def test_small_tables_are_copied_and_nodes_hold_whole_parts() -> None:

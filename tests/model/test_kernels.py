@@ -37,17 +37,16 @@ def test_gather_bytes_limits() -> None:
     assert kernels.gather_bytes(6, 100, 8, 2, 108) == 864
 
 
-def test_gather_pool_time_limits() -> None:
+def test_limits_of_times() -> None:
     assert kernels.gather_pool_time(0, 0, 5e-6, 1e12, 2e12) == 5e-6
     assert kernels.gather_pool_time(1e9, 1e9, 5e-6, 1e12, np.inf) == pytest.approx(1.005e-3)
     assert kernels.gather_pool_time(0, 1e9, 5e-6, 1e12, 2e12) == pytest.approx(505e-6)
-
-
-def test_stream_kernel_time_limits() -> None:
     assert kernels.stream_kernel_time(0, 9e-6, 1e12) == 9e-6
     assert kernels.stream_kernel_time(1e6, 9e-6, 1e12) == pytest.approx(10e-6)
     far = 1e20
     assert far / kernels.stream_kernel_time(far, 9e-6, 1e12) == pytest.approx(1e12)
+    assert kernels.sort_floor(15e-6, 11e-6, 0) == 15e-6
+    assert kernels.sort_floor(15e-6, 11e-6, 4) == pytest.approx(59e-6)
 
 
 @given(sizes, sizes, rates, rates, st.floats(1.0, 10.0))
@@ -61,10 +60,13 @@ def test_gather_time_is_monotone_and_above_its_floor(
     assert kernels.gather_pool_time(dram, dram, t0, rate * factor, l2_rate * factor) <= short
 
 
-def test_error_factor_limits() -> None:
+def test_factors_of_bands() -> None:
     assert kernels.error_factor(0, 2) == 1
     assert kernels.error_factor(0.2, 0) == 1
     assert kernels.error_factor(1e-6, 2) - 1 == pytest.approx(2e-6 * np.sqrt(np.pi / 2), rel=1e-4)
+    assert kernels.wider_factor(1.5, 0, 2) == pytest.approx(1.5)
+    assert kernels.wider_factor(1, 0.3, 2) == pytest.approx(np.exp(0.6))
+    assert kernels.wider_factor(np.exp(3), 2, 2) == pytest.approx(np.exp(5))
 
 
 def test_error_factor_covers_what_it_says() -> None:
@@ -73,15 +75,6 @@ def test_error_factor_covers_what_it_says() -> None:
     assert np.mean(np.abs(log_error)) == pytest.approx(0.2, rel=0.01)
     inside = np.abs(log_error) <= np.log(kernels.error_factor(0.2, 1.96))
     assert np.mean(inside) == pytest.approx(0.95, abs=0.005)
-
-
-def test_traffic_of_misses_limits() -> None:
-    every = kernels.traffic_of_misses(1, 10, 96, 0.0, 32, 8, 2, 100)
-    assert (every.dram_bytes, every.l2_bytes) == (10 * (96 + 8) + 200, 10 * (96 + 8) + 200)
-    none = kernels.traffic_of_misses(0, 10, 96, 0.0, 32, 8, 2, 100)
-    assert none.dram_bytes == 10 * 8 + 200
-    half = kernels.traffic_of_misses(0.5, 10, 100, 192.0, 32, 8, 2, 100)
-    assert half.dram_bytes == 10 * (192 / 2 + 8) + 200
 
 
 def test_traffic_with_uniform_ids() -> None:
@@ -95,9 +88,19 @@ def test_traffic_with_uniform_ids() -> None:
     # one row that stays: of 10 look-ups one misses
     kept = kernels.traffic_of_misses(kernels.uniform_misses(1, 10, 96, 1e6), 10, 96, 0.0, 32, 8, 2, 100)
     assert float(kept.dram_bytes) == pytest.approx(10 * (9.6 + 8) + 200)
+    assert kernels.traffic_of_misses(0, 10, 96, 0.0, 32, 8, 2, 100).dram_bytes == 10 * 8 + 200
 
 
-def test_wider_factor_limits() -> None:
-    assert kernels.wider_factor(1.5, 0, 2) == pytest.approx(1.5)
-    assert kernels.wider_factor(1, 0.3, 2) == pytest.approx(np.exp(0.6))
-    assert kernels.wider_factor(np.exp(3), 2, 2) == pytest.approx(np.exp(5))
+def test_every_gradient_that_arrives_is_read_from_memory() -> None:
+    """One look-up a bag: 1024 gradients of a rank, each read once, though 1024 draws would leave out 1/e."""
+    miss = kernels.uniform_misses(1024, 1024, 256, 1e9)
+    assert miss == pytest.approx(1 - np.exp(-1), rel=1e-3)
+    assert kernels.misses_of_all(miss, 1024, 1024) == 1
+    assert kernels.misses_of_all(kernels.uniform_misses(10, 1000, 256, 1e9), 10, 1000) == pytest.approx(0.01)
+    assert kernels.misses_of_all(0.7, 10, 1000) == 0.7  # a small cache: the drawn ones are more
+
+
+def test_rows_of_host_memory() -> None:
+    assert kernels.host_row_bytes([32, 128, 256], 128, 18, 0).tolist() == [50, 146, 292]
+    assert kernels.host_row_bytes([128, 1024], 128, 18, 495).tolist() == [495, 1024 + 8 * 18]
+    assert kernels.rows_in_flight(1e-6, 50e9, 500.0) == pytest.approx(100)

@@ -9,8 +9,14 @@ from hypothesis import strategies as st
 
 from perfmodel.model import access
 from perfmodel.model import exchanges as ex
-from perfmodel.model.look_ups import Gather, LookUps
-from perfmodel.model.popularity import Popularity, histogram_popularity, popularity, popularity_bins
+from perfmodel.model.popularity import (
+    Gather,
+    LookUps,
+    Popularity,
+    histogram_popularity,
+    popularity,
+    popularity_bins,
+)
 from perfmodel.schema.distributions import ONE_ROW, UNIFORM, Distribution, zipf
 
 ALL = slice(None)
@@ -52,16 +58,8 @@ def test_a_histogram_by_hand() -> None:
     p, rows = histogram_popularity(20, [0.02, 0.08, 0.9], [0.2, 0.3, 0.5])  # 0.4, 1.6 and 18 rows
     assert rows == pytest.approx([1, 1, 18])
     assert p == pytest.approx([0.2 + 0.3 * 0.6 / 1.6, 0.3 / 1.6, 0.5 / 18])
-
-
-def test_a_bin_of_less_than_a_row_keeps_its_look_ups() -> None:
-    """Half of the look-ups are of a hundredth of a row of 100: one row has them and more."""
-    p, rows = histogram_popularity(100, [0.0001, 0.9999], [0.5, 0.5])
-    assert rows == pytest.approx([1, 99])
+    p, rows = histogram_popularity(100, [0.0001, 0.9999], [0.5, 0.5])  # a hundredth of a row is one
     assert p[0] == pytest.approx(0.5 + 0.5 * 0.99 / 99.99) and p @ rows == pytest.approx(1)
-
-
-def test_equal_shares_are_uniform() -> None:
     p, rows = histogram_popularity(50, [0.3, 0.7], [0.3, 0.7])
     assert p == pytest.approx([0.02, 0.02]) and rows.sum() == 50
 
@@ -137,12 +135,6 @@ def test_filled_bags_are_those_of_drawn_ids(skew: float, hot: int) -> None:
     asked = LookUps(zipf(skew), rows, L, 1, 1)
     q = float(ex.filled_share(r, asked.distinct_in_bag(hot), 1 - asked.hot_share(hot)))
     assert q == pytest.approx(np.mean(filled), rel=0.03)
-
-
-def test_filled_share_with_hot_rows_by_hand() -> None:
-    assert ex.filled_share(1, 2, 0.5) == pytest.approx(0.75)  # not both of two look-ups are hot
-    assert ex.filled_share(4, 1, 0.5) == pytest.approx(1 / 8)
-    assert ex.filled_share(4, 3, 0) == 0 and ex.filled_share(4, 3, 1) == ex.filled_share(4, 3)
 
 
 def test_parts_may_be_empty() -> None:

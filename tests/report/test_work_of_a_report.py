@@ -12,9 +12,8 @@ from perfmodel.answer import project_one
 from perfmodel.answer.ranking import answer_shardings
 from perfmodel.answer.uniform_plans import UniformPlan, UniformPlans
 from perfmodel.engine.schemes import WAYS
-from perfmodel.model import look_ups
-from perfmodel.model.look_ups import LookUps
-from perfmodel.model.popularity import popularity
+from perfmodel.model import popularity as look_ups
+from perfmodel.model.popularity import LookUps, popularity
 from perfmodel.plan import Evaluator
 from perfmodel.report.figures.block import Block
 from perfmodel.report.figures.roofline import roofline

@@ -1,0 +1,42 @@
+"""GPUs and memory: limits of the equations, asserted as the docstrings state them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfmodel.model import capacity
+
+
+@pytest.mark.parametrize(
+    ("table_bytes", "hbm_bytes", "reserve", "gpus"),
+    [
+        (10e12, 80e9, 0, 125),
+        (80e9, 80e9, 0, 1),
+        (1, 80e9, 0, 1),
+        (80e9 + 1e3, 80e9, 0, 2),
+        (10e12, 80e9, 0.5, 250),
+        (0.3, 0.1, 0, 3),  # 0.3 / 0.1 is a hair below 3 in floats
+    ],
+)
+def test_gpus_needed(table_bytes: float, hbm_bytes: float, reserve: float, gpus: int) -> None:
+    assert capacity.gpus_needed(table_bytes, hbm_bytes, reserve) == gpus
+
+
+def test_whole_nodes() -> None:
+    assert capacity.whole_nodes([1, 5, 8, 9, 125, 128], 8).tolist() == [1, 5, 8, 16, 128, 128]
+    assert capacity.allowed_gpus(6, 24, 8) == [6, 7, 8, 16, 24] and not capacity.allowed_gpus(9, 8, 8)
+
+
+@given(st.integers(1, 4096), st.integers(1, 72))
+def test_whole_nodes_add_less_than_a_node(n: int, g: int) -> None:
+    assert n <= capacity.whole_nodes(n, g) <= n + g - 1
+
+
+def test_bytes_of_rows_and_rooms() -> None:
+    assert capacity.row_bytes([1, 32], 4, 0, 1).tolist() == [4, 128]
+    assert capacity.row_bytes([16, 32, 64, 128], 1, 4, 16).tolist() == [32, 48, 80, 144]
+    assert [capacity.host_room_bytes(2e12, 8, 80e9, c) for c in (0.0, 0.5, 1)] == [250e9, 160e9, 80e9]
+    assert capacity.buffer_bytes((100, 20), (60, 70)) == 130 and capacity.buffer_bytes() == 0
+    assert capacity.fits(68e9 + 1, 68e9) and not capacity.fits(68.1e9, 68e9)
