@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,7 @@ from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.gates import find_gates
 from perfmodel.errors import BadInputError, NoCalibrationError, OutsideBandError
 from perfmodel.question.measured import CheckOptions
-from perfmodel.report.check_text import Unjudged, check_text, outside_line, series_record
+from perfmodel.report.check_text import check_text, outside_line, series_record
 from perfmodel.schema.calibration import load_calibration
 from perfmodel.schema.evidence import Backend, Clock
 from perfmodel.schema.machine import Machine, list_machines
@@ -40,7 +39,7 @@ _NETWORKS = {  # in the output of NCCL_DEBUG=INFO
 
 
 def check(context: typer.Context, options: CheckOptions) -> None:
-    """Compare benchmark logs with the band of similar clusters, and print which are outside, and why."""
+    """Compare benchmark logs with the band of similar clusters, and print which are abnormal, and why."""
     from perfmodel.validate.reasons import find_facts, find_reasons, find_settings
 
     check_given(options.op, options.clock, options.gpus, options.gpus_per_node)
@@ -48,7 +47,7 @@ def check(context: typer.Context, options: CheckOptions) -> None:
     given = options.machine is not None or calibration is not None
     machine = machine_of(options.machine, None, calibration) if given else None
     curves, wrong, doubts = list["Series"](), list["WrongResults"](), list[str]()
-    unjudged: Unjudged = {}
+    unjudged: dict[str, BadInputError | NoCalibrationError] = {}
     for path in options.logs:
         try:
             more, damaged, unsure = _judge(path, options, machine, calibration)
@@ -56,6 +55,7 @@ def check(context: typer.Context, options: CheckOptions) -> None:
             if len(options.logs) == 1:
                 raise
             unjudged[str(path)] = error
+            doubts.append(f"{path}: no verdict. {error}")
             continue
         curves, wrong, doubts = curves + more, wrong + damaged, doubts + unsure
     warn_all(doubts)
@@ -63,14 +63,13 @@ def check(context: typer.Context, options: CheckOptions) -> None:
         groups = [(s.model, s.collective, s.gpus, s.gpus_per_node, s.payload_bytes) for s in curves]
         gates = [gate._asdict() for gate in find_gates(groups)]
         write_whole_text(options.gates, json.dumps({"gates": gates}, indent=1) + "\n", "gates")
-    curves = [replace(one, reasons=find_reasons(one, curves)) for one in curves]
-    facts, outside = find_facts(curves), sum(bool(one.stretches) for one in curves)
-    settings = find_settings(curves)
+    judged = [(series, find_reasons(series, curves)) for series in curves]
+    facts, settings = find_facts(curves), find_settings(curves)
     if options.as_json:
         emit_json(
             "check",
-            outside=outside,
-            curves=[series_record(one) for one in curves],
+            outside=sum(series.abnormal for series in curves),
+            curves=[series_record(series, reasons) for series, reasons in judged],
             wrong_results=[results._asdict() for results in wrong],
             stated=[{"log": log, "name": rule.name} for log, rule in facts],
             settings=[{"log": log, "setting": name, "costs": cost} for log, name, cost in settings],
@@ -79,12 +78,12 @@ def check(context: typer.Context, options: CheckOptions) -> None:
             calibration_file=calibration_file(calibration),
         )
     else:
-        emit(check_text(curves, wrong, unjudged, facts, settings))
-    if outside or wrong:
+        emit(check_text(judged, wrong, facts, settings, len(unjudged)))
+    if wrong or any(series.abnormal for series in curves):
         raise OutsideBandError(outside_line(curves, wrong))
     for first in unjudged.values():
         logs = f"no verdict on {counted(len(unjudged), 'log')}: {', '.join(unjudged)}."
-        raise type(first)(logs, "the answer says why, and what to do.")
+        raise type(first)(logs, "the warnings say why, and what to do.")
 
 
 def _judge(
@@ -105,8 +104,15 @@ def _judge(
         gpus_per_node=options.gpus_per_node,
         overruled=True,
     )
-    machine = named or _recognize(result)
-    model, logged = _load_model(machine, calibration, result), result.stack.clock
+    (backend, version, gpu, logged), machine = result.stack, named or _recognize(result)
+    if calibration is None:
+        try:
+            nearest = nearest_calibration(machine, Backend(backend), Clock(logged), version)
+        except NoCalibrationError as error:
+            raise NoCalibrationError(error.message, "give another --machine, or a --calibration.") from None
+        model = CollectiveModel(machine, nearest)
+    else:
+        model = CollectiveModel.load(machine, load_calibration(calibration).backend, None, calibration)
     samples = result.samples.replace({"flag": {SINGLE_PROCESS: OK}})
     curves = build_series(samples, model, result.said, model.clock == logged)
     wrong = find_wrong_results(result.samples)
@@ -116,7 +122,7 @@ def _judge(
             "name logs of all_to_all, all_reduce, all_gather, reduce_scatter or broadcast.",
         )
     doubts = [*unread_text(result.unread), *result.warnings]
-    doubts += doubt_gpu(result.stack.gpu, machine, force=True)
+    doubts += doubt_gpu(gpu, machine, force=True)
     if model.clock != logged:
         clocks = f"the log was timed with the clock {logged}, and the band is of {model.clock}"
         doubts.append(f"{clocks}: sizes that are mostly latency are not judged")
@@ -138,15 +144,3 @@ def _recognize(result: ImportResult) -> Machine:
         )
     note(f"machine: {likely}, by the GPU {gpu}{f'; {also}' if also else ''}")
     return machine_of(likely)
-
-
-def _load_model(machine: Machine, calibration: str | None, result: ImportResult) -> CollectiveModel:
-    """The model of the band: by the given calibration, else the shipped one nearest to the log's version."""
-    if calibration is not None:
-        return CollectiveModel.load(machine, load_calibration(calibration).backend, None, calibration)
-    backend, version, _, clock = result.stack
-    try:
-        return CollectiveModel(machine, nearest_calibration(machine, Backend(backend), Clock(clock), version))
-    except NoCalibrationError as error:
-        hint = "give another --machine, or a --calibration of your own (perfmodel import LOG… --out FILE)."
-        raise NoCalibrationError(error.message, hint) from None

@@ -1,171 +1,142 @@
-"""Text of ``perfmodel check``: a line for each curve, and the reasons for curves outside their band."""
+"""Text of ``perfmodel check``: a line for each curve, and the reasons for slow ones."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from perfmodel.collectives.link_laws import inside_rate
-from perfmodel.errors import PerfmodelError
 from perfmodel.report.columns import Column, attributes, columns_record, columns_text
 from perfmodel.report.terminal import facts, paragraph
 from perfmodel.schema.calibration import list_calibrations
 from perfmodel.units import counted, format_bytes, format_rate, format_ratio
-from perfmodel.validate.checked import ReasonRule, Series, Stretch, WrongResults
+from perfmodel.validate.checked import Series, Stretch, WrongResults
+from perfmodel.validate.reasons import LikelyReason, ReasonRule
 
 _CORRUPT = (
     "Data arrive damaged: look for a bad link, card or GPU, or a library's fault, before any time counts."
 )
+_IMPOSSIBLE = "faster than the links allow: look at --machine, --gpus and --gpus-per-node"
+_FASTER = "a newer library, registered buffers (-R 2), a CUDA graph (-G) or a tuner plugin"
 
+_RUN = ("slow", "from_bytes", "to_bytes", "ratio")  # of a stretch, in JSON
 _COLUMNS = (
-    Column("log", lambda one: one.log, left=True, data=attributes("log")),
-    Column("collective", lambda one: _dashed(one), left=True, data=attributes("collective")),
-    Column("GPUs", lambda one: str(one.gpus), data=attributes("gpus", "gpus_per_node")),
-    Column("nodes", lambda one: str(one.nodes), data=attributes("nodes")),
-    Column("type", lambda one: one.datatype, left=True, goes=1, data=attributes("datatype")),
-    Column("place", lambda one: _place(one), left=True, goes=2, data=attributes("in_place")),
-    Column("sizes", lambda one: _sizes(one, 0, -1), left=True, goes=3),
-    Column("verdict", lambda one: _verdict(one), left=True, data=attributes("verdict")),
-    Column(data={"calibration": lambda one: one.model.calibration_id, **attributes("evidence")}),
-    Column(data={"stretches": lambda one: [_stretch_record(one, each) for each in one.stretches]}),
-    Column(data={"reasons": lambda one: [reason.to_dict() for reason in one.reasons]}),
+    Column("log", lambda series: series.log, left=True, data=attributes("log")),
+    Column("collective", lambda series: _dashed(series), left=True, data=attributes("collective")),
+    Column("GPUs", lambda series: str(series.gpus), data=attributes("gpus", "gpus_per_node")),
+    Column("nodes", lambda series: str(series.nodes), data=attributes("nodes")),
+    Column("type", lambda series: series.datatype, left=True, goes=1, data=attributes("datatype")),
+    Column("place", lambda s: "in" if s.in_place else "out", left=True, goes=2, data=attributes("in_place")),
+    Column("sizes", lambda series: _sizes(*series.payload_bytes[[0, -1]]), left=True, goes=3),
+    Column("verdict", lambda series: _verdict(series), left=True, data=attributes("verdict", "evidence")),
+    Column(data={"calibration": lambda series: series.model.calibration_id}),
+    Column(
+        data={
+            "stretches": lambda series: [{key: getattr(run, key) for key in _RUN} for run in series.stretches]
+        }
+    ),
     Column(data=attributes("payload_bytes", "time_s", "expected_s", "low_s", "high_s", "judged")),
 )
 
-Unjudged = dict[str, PerfmodelError]
-"""Logs without a verdict, each with the error that says why."""
-
 
 def check_text(
-    curves: Sequence[Series],
+    judged: Sequence[tuple[Series, Sequence[LikelyReason]]],
     wrong: Sequence[WrongResults] = (),
-    unjudged: Mapping[str, PerfmodelError] | None = None,
     stated: Sequence[tuple[str, ReasonRule]] = (),
     settings: Sequence[tuple[str, str, str]] = (),
+    unjudged: int = 0,
 ) -> str:
-    """The text of ``perfmodel check``: wrong results, how many curves leave their band, a table, reasons.
+    """The text of ``perfmodel check``: wrong results, how many curves are abnormal, a table, reasons.
 
-    wrong  logs in which nccl-tests counted wrong results;  unjudged  logs without a verdict, which come last
-    stated  logs with what they state of normal curves;  settings  log, variable of NCCL, what it costs
+    judged  curves with the likely reasons why they are slow;  wrong  what nccl-tests counted as wrong
+    stated  logs with what they state of curves that are not slow;  settings  log, variable of NCCL, its cost
+    unjudged  number of logs without a verdict
     """
-    damaged = [paragraph(f"Wrong results: {words}. {_CORRUPT}") for words in map(_wrong_words, wrong)]
-    unjudged = unjudged or {}
-    why = [f"{paragraph(f'{log}: no verdict')}\n{_error_text(error)}" for log, error in unjudged.items()]
+    parts = [paragraph(f"Wrong results: {words}. {_CORRUPT}") for words in map(_wrong_words, wrong)]
+    curves = [series for series, _ in judged]
     if not curves:
-        return "\n\n".join(damaged + why)
-    outside = [one for one in curves if one.stretches]
-    verdict = f"{len(outside)} outside the band" if outside else "all inside the band"
-    beside = f"; no verdict on {counted(len(unjudged), 'other log')}" if unjudged else ""
-    models = {one.model.calibration_id: one.model for one in curves}
+        return "\n\n".join(parts)
+    models = {series.model.calibration_id: series.model for series in curves}
     whose = "clusters like it" if set(models) <= set(list_calibrations()) else "this cluster"
+    abnormal, fast = (sum(s.abnormal for s in curves), sum(s.verdict == "fast" for s in curves))
+    verdict = f"{abnormal} outside" if abnormal else "none slower than" if fast else "all inside"
+    beside = f"; no verdict on {counted(unjudged, 'other log')}" if unjudged else ""
+    parts.append(paragraph(f"{counted(len(curves), 'curve')}, {verdict} the band of {whose}{beside}."))
+    parts.append(columns_text(_COLUMNS, curves))
+    if fast:
+        parts.append(paragraph(f"Faster than {whose} is not abnormal: {_FASTER}."))
+    parts += [_block(series, reasons) for series, reasons in judged if series.abnormal]
+    parts += [paragraph(f"{log} says {rule.name}: look at {rule.look}") for log, rule in stated]
+    parts += [paragraph(f"{log} was run with {setting}: {cost}.") for log, setting, cost in settings]
     names = ", ".join(f"{model.machine.name} · calibration {key}" for key, model in models.items())
-    evidence = " and ".join(sorted({one.evidence for one in curves}))
-    return "\n\n".join(
-        [
-            *damaged,
-            paragraph(f"{counted(len(curves), 'curve')}, {verdict} of {whose}{beside}."),
-            columns_text(_COLUMNS, curves),
-            *map(_block, outside),
-            *(paragraph(f"{log} says {rule.name}: look at {rule.look}") for log, rule in stated),
-            *(paragraph(f"{log} was run with {setting}: {cost}.") for log, setting, cost in settings),
-            *why,
-            paragraph(f"Machine {names} · the 95 % band is {evidence}"),
-        ]
-    )
+    evidence = " and ".join(sorted({series.evidence for series in curves}))
+    return "\n\n".join([*parts, paragraph(f"Machine {names} · the 95 % band is {evidence}")])
 
 
-def series_record(one: Series) -> dict[str, Any]:
+def series_record(series: Series, reasons: Sequence[LikelyReason]) -> dict[str, Any]:
     """A measured curve for JSON, with the keys of the public schema."""
-    return columns_record(_COLUMNS, one)
+    return columns_record(_COLUMNS, series) | {"reasons": [vars(reason) for reason in reasons]}
 
 
 def outside_line(curves: Sequence[Series], wrong: Sequence[WrongResults] = ()) -> str:
-    """The error message (exit code 6) that names wrong results, else the curves outside their band."""
+    """The error message (exit code 6) that names wrong results, else the abnormal curves."""
     if wrong:
         return f"wrong results: {'; '.join(map(_wrong_words, wrong))}."
-    outside = [one for one in curves if one.stretches]
-    named = ", ".join(dict.fromkeys(f"{one.log} {_dashed(one)} ({one.verdict})" for one in outside))
-    return f"{len(outside)} of {counted(len(curves), 'curve')} outside the band: {named}."
-
-
-def _error_text(error: PerfmodelError) -> str:
-    """What is wrong and what to do next, of a log without a verdict."""
-    texts = [" ".join(text.split()) for text in (error.message, error.next_step)]
-    return facts(list(zip(("Why", "Next"), texts, strict=True)), indent=1)
+    abnormal = [series for series in curves if series.abnormal]
+    names = dict.fromkeys(f"{series.log} {_dashed(series)} ({series.verdict})" for series in abnormal)
+    return f"{len(abnormal)} of {counted(len(curves), 'curve')} outside the band: {', '.join(names)}."
 
 
 def _wrong_words(wrong: WrongResults) -> str:
     sizes = [format_bytes(size) for size in wrong.payload_bytes]
-    said = "#wrong" if wrong.flag == "wrong" else "#wrong cannot be read"
-    some = sizes[0] if len(sizes) == 1 else f"{len(sizes)} sizes from {sizes[0]} to {sizes[-1]}"
-    return f"{wrong.log}: {wrong.collective.replace('_', '-')} on {wrong.gpus} GPUs, {some} ({said})"
+    count = "#wrong" if wrong.flag == "wrong" else "#wrong cannot be read"
+    ends = sizes[0] if len(sizes) == 1 else f"{len(sizes)} sizes from {sizes[0]} to {sizes[-1]}"
+    return f"{wrong.log}: {_dashed(wrong)} on {wrong.gpus} GPUs, {ends} ({count})"
 
 
-def _block(one: Series) -> str:
-    """A paragraph for a curve outside its band: where it is slow or fast, and the likely reasons."""
-    ranks = f"{one.gpus} GPUs of {counted(one.nodes, 'node')}"
-    place = "in place" if one.in_place else "out of place"
-    title = f"{one.log}: " + ", ".join([f"{_dashed(one)} on {ranks}", *filter(None, [one.datatype]), place])
-    pairs = [("Slow" if stretch.slow else "Fast", _stretch_text(one, stretch)) for stretch in one.stretches]
-    if not one.reasons:
-        pairs.append(("Likeliest", "no reason that is tested puts these sizes back into the band"))
-    return f"{paragraph(title)}\n{facts([*pairs, *_reason_rows(one)], indent=1)}"
+def _block(series: Series, reasons: Sequence[LikelyReason]) -> str:
+    """A paragraph for an abnormal curve: where it is slow or fast, and the likely reasons."""
+    place = "in place" if series.in_place else "out of place"
+    ranks = f"{_dashed(series)} on {series.gpus} GPUs of {counted(series.nodes, 'node')}"
+    title = f"{series.log}: {', '.join(filter(None, [ranks, series.datatype, place]))}"
+    rows = [("Slow" if run.slow else "Fast", _stretch_text(series, run)) for run in series.stretches]
+    rows += [("Impossible", _IMPOSSIBLE)] if series.impossible else []
+    if not reasons and not series.impossible:
+        rows.append(("Likeliest", "no reason that is tested puts these sizes back into the band"))
+    return f"{paragraph(title)}\n{facts([*rows, *_reason_rows(reasons)], indent=1)}"
 
 
-def _reason_rows(one: Series) -> Iterator[tuple[str, str]]:
-    for reason in one.reasons:
-        first = "Cannot tell" if reason.cannot_tell else "Likeliest"
-        label = first if reason is one.reasons[0] else "Or" if reason.cannot_tell else "Also"
-        said = ", and the log says so" if reason.stated else ""
+def _reason_rows(reasons: Sequence[LikelyReason]) -> Iterator[tuple[str, str]]:
+    for place, reason in enumerate(reasons):
+        label = "Or" if place else "Cannot tell" if reason.cannot_tell else "Likeliest"
+        stated = ", and the log says so" if reason.stated else ""
         count = f"{reason.explains} of the {counted(reason.of, 'size')} outside"
-        if reason.ratios:
-            count = f"it alone makes the time {_spread(reason.ratios)}, and brings {count} back inside"
-        yield label, f"{reason.rule.name}: {reason.words} ({count}{said})"
-        yield "", f"look at {reason.rule.look} [{reason.rule.source}]"
+        alone = f"it alone makes the time {_spread(reason.ratios)}, and brings {count} back inside{stated}"
+        yield label, f"{reason.name}: {reason.words} ({alone})"
+        yield "", f"look at {reason.look} [{reason.source}]"
 
 
-def _stretch_text(one: Series, stretch: Stretch) -> str:
-    """A range of sizes outside the band: ``1.6 – 2.0× the expected time, 16 MiB – 1 GiB; busbw …``.
-
-    An all-reduce in the switch (NVLS) allows a bus bandwidth above the links' rate, which is said.
-    """
-    at, machine, link = stretch.last, one.model.machine, inside_rate(one.model.machine)
-    rates = [float(one.busbw(times)[at]) for times in (one.time_s, one.high_s, one.low_s, one.light_s)]
-    own, least, most, possible = map(format_rate, rates)
-    text = (
-        f"{_spread(stretch.ratios)} the expected time, {_sizes(one, stretch.first, at)}; busbw {own} at "
-        f"{format_bytes(one.payload_bytes[at])}, where {least} – {most} is normal"
-    )
-    if machine.links.nvls and one.collective == "all_reduce" and rates[2] > link:
-        allowed = f"links of {format_rate(link)} allow a busbw of {possible}"
-        text += f" (the switch adds, with NVLS: {allowed})"
-    return text
+def _stretch_text(series: Series, stretch: Stretch) -> str:
+    """A range of sizes outside the band: ``1.6 – 2.0× the expected time, 16 MiB – 1 GiB; busbw …``."""
+    last = int(np.flatnonzero(series.payload_bytes == stretch.to_bytes)[0])
+    ends = series.time_s, series.high_s, series.low_s
+    busbw, least, most = (format_rate(float(series.compute_busbw(times)[last])) for times in ends)
+    times = f"{_spread(stretch.ratios)} the expected time, {_sizes(stretch.from_bytes, stretch.to_bytes)}"
+    return f"{times}; busbw {busbw} at {format_bytes(stretch.to_bytes)}, where {least} – {most} is normal"
 
 
-def _stretch_record(one: Series, stretch: Stretch) -> dict[str, Any]:
-    first, last = one.payload_bytes[[stretch.first, stretch.last]]
-    ratio = float(np.median(stretch.ratios))
-    return {"slow": stretch.slow, "from_bytes": first, "to_bytes": last, "ratio": ratio}
-
-
-def _verdict(one: Series) -> str:
+def _verdict(series: Series) -> str:
     """The verdict by the longest range of sizes: ``slow: 2.0× the time, 16 MiB – 1 GiB``."""
-    if not one.stretches:
-        return one.verdict
-    ratios = {stretch: float(np.median(stretch.ratios)) for stretch in one.stretches}
-    longest = max(ratios, key=lambda stretch: (len(stretch.ratios), abs(np.log(ratios[stretch]))))
-    sizes = _sizes(one, longest.first, longest.last)
-    return f"{one.verdict}: {format_ratio(ratios[longest])} the time, {sizes}"
+    if not series.stretches:
+        return series.verdict
+    longest = max(series.stretches, key=lambda run: (len(run.ratios), abs(np.log(run.ratio))))
+    sizes = _sizes(longest.from_bytes, longest.to_bytes)
+    return f"{series.verdict}: {format_ratio(longest.ratio)} the time, {sizes}"
 
 
-def _dashed(one: Series) -> str:
-    return one.collective.replace("_", "-")
-
-
-def _place(one: Series) -> str:
-    return "in" if one.in_place else "out"
+def _dashed(row: Series | WrongResults) -> str:
+    return row.collective.replace("_", "-")
 
 
 def _spread(ratios: Sequence[float]) -> str:
@@ -173,6 +144,6 @@ def _spread(ratios: Sequence[float]) -> str:
     return low if low == high else f"{low} – {high}"
 
 
-def _sizes(one: Series, first: int, last: int) -> str:
-    low, high = (format_bytes(one.payload_bytes[at]) for at in (first, last))
+def _sizes(least_bytes: float, most_bytes: float) -> str:
+    low, high = format_bytes(least_bytes), format_bytes(most_bytes)
     return low if low == high else f"{low} – {high}"
